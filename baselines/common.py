@@ -60,13 +60,13 @@ class TrainOptions:
 
     def scale(self) -> Dynamic:
         """The scale of losses in float16, 1 without one. Raises Unsupported for a class of the user's own."""
-        made = self.loss_scale.build() if self.loss_scale else unscaled()
-        if not isinstance(made, Dynamic):
-            what = f"precision.loss_scale of {type(made).__name__} in a peer"
+        scaler = self.loss_scale.build() if self.loss_scale else unscaled()
+        if not isinstance(scaler, Dynamic):
+            what = f"precision.loss_scale of {type(scaler).__name__} in a peer"
             raise Unsupported(
                 what, rule="a peer scales by its own rule", legal="suite.engine.optim.loss_scaler.Dynamic"
             )
-        return made
+        return scaler
 
 
 def train_options(config: RunConfig) -> TrainOptions:
@@ -131,8 +131,8 @@ class PeerPlan:
         """
         inner = [number for number in own if self.blocks[number]]
         step = self.asked.checkpoints or 1
-        found = [tuple(inner[at : at + step]) for at in range(0, len(inner), step)]
-        return sorted([*found, *((number,) for number in own if number not in inner)])
+        ranges = [tuple(inner[at : at + step]) for at in range(0, len(inner), step)]
+        return sorted([*ranges, *((number,) for number in own if number not in inner)])
 
     def recomputed(self, piece: Sequence[int]) -> bool:
         """Whether a backward pass computes `piece` again: pieces of blocks are, where there are checkpoints."""
@@ -205,9 +205,9 @@ def optimizer(config: RunConfig, parameters: Iterable[nn.Parameter], **more: Any
     arguments = {key: value for key, value in rule.items() if key not in ("lr", "beta1", "beta2", *_AHEAD)}
     if "beta1" in rule:
         arguments["betas"] = (rule["beta1"], rule["beta2"])
-    rate, made = as_rate(build(rule["lr"])), optimizer_class(config)
-    more = {key: value for key, value in more.items() if key in signature(made).parameters}  # not all can be fused
-    return made(parameters, lr=rate(0), **arguments, **more), rate  # type: ignore[call-arg]  # every class of it has lr
+    rate, keywords = as_rate(build(rule["lr"])), optimizer_class(config)
+    more = {key: value for key, value in more.items() if key in signature(keywords).parameters}  # not all can be fused
+    return keywords(parameters, lr=rate(0), **arguments, **more), rate  # type: ignore[call-arg]  # every class of it has lr
 
 
 def set_rate(optimizer: Any, lr: float) -> None:
@@ -230,8 +230,8 @@ def stage_of(plan: PeerPlan, layers: Mapping[int, nn.Module]) -> nn.Sequential:
     """`layers` one after the other; with checkpoints, pieces of blocks are computed again."""
     parts: list[nn.Module] = []
     for piece in plan.pieces(list(layers)):
-        own = [layers[number] for number in piece]
-        parts += [Recomputed(*own)] if plan.recomputed(piece) else own
+        piece_layers = [layers[number] for number in piece]
+        parts += [Recomputed(*piece_layers)] if plan.recomputed(piece) else piece_layers
     return nn.Sequential(*parts)
 
 

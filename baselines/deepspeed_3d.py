@@ -141,18 +141,18 @@ class DeepSpeed3D(protocols.System):
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
         from deepspeed.runtime.bf16_optimizer import BF16_Optimizer
 
-        own, weights = self.engine.basic_optimizer, bytes_of(self.engine.module.parameters())
+        optimizer, weights = self.engine.basic_optimizer, bytes_of(self.engine.module.parameters())
         with LiveBytes() as live:
             loss = self.train_batch(batch)
-        held = {"weights": weights, "gradients": weights, "moments": bytes_of_moments(own)}
+        bytes_by_kind = {"weights": weights, "gradients": weights, "moments": bytes_of_moments(optimizer)}
         if self.engine.zero_optimization_stage() or self.plan.asked.half:
             # the optimizer steps on a flat copy of its share of the weights
-            held["masters"] = bytes_of(p for group in own.param_groups for p in group["params"])
+            bytes_by_kind["masters"] = bytes_of(p for group in optimizer.param_groups for p in group["params"])
         # BF16_Optimizer adds the gradients of all microbatches in a buffer next to the gradients of one
         if isinstance(self.engine.optimizer, BF16_Optimizer):
-            held["gradients"] += bytes_of(self.engine.optimizer.fp32_groups_gradients_flat)
+            bytes_by_kind["gradients"] += bytes_of(self.engine.optimizer.fp32_groups_gradients_flat)
         # DeepSpeed frees gradients after a batch, so they are among what was allocated; reductions' buffers too
-        return loss, {**held, "activations": max(0, live.peak - weights)}
+        return loss, {**bytes_by_kind, "activations": max(0, live.peak - weights)}
 
     def close(self) -> None:
         import deepspeed
@@ -178,10 +178,10 @@ def _engine(plan: PeerPlan, config: RunConfig) -> tuple[Any, Any]:
     with torch.no_grad():  # it broadcasts weights, and autograd would watch
         layers = module(plan)
     trained = [p for p in layers.parameters() if p.requires_grad]
-    own, rate = optimizer(config, trained, fused=settings.fused or None)
+    chosen_optimizer, rate = optimizer(config, trained, fused=settings.fused or None)
     bucket = settings.bucket_entries or sum(p.numel() for p in trained)
     before = [weight.detach().clone() for weight in trained] if plan.asked.half else []
-    engine, *_ = deepspeed.initialize(model=layers, optimizer=own, config=_told(plan, settings, bucket))
+    engine, *_ = deepspeed.initialize(model=layers, optimizer=chosen_optimizer, config=_told(plan, settings, bucket))
     for weight, value in zip(trained, before, strict=False):  # DeepSpeed's masters begin as rounded weights
         deepspeed.utils.safe_set_full_fp32_param(weight, value)
     return engine, rate
@@ -221,15 +221,15 @@ def _told(plan: PeerPlan, settings: DeepSpeedSettings, bucket: int) -> dict[str,
 
 def _half(plan: PeerPlan, settings: DeepSpeedSettings) -> dict[str, Any]:
     """DeepSpeed's settings of mixed precision. Its scale has no upper bound."""
-    asked = plan.asked
-    if asked.half is None:
+    options = plan.asked
+    if options.half is None:
         return {}
     names = {"half": "bf16", "float32": "fp32"}
     mode: dict[str, dict[str, bool | int | float]]
     mode = {"bf16": {"enabled": True, "check_grad_overflow": False}}  # bfloat16 has the range of float32
-    if asked.half is torch.float16:
+    if options.half is torch.float16:
         names["half"] = "fp16"
-        scale = asked.scale()
+        scale = options.scale()
         dynamic = {"loss_scale": 0, "initial_scale_power": int(math.log2(scale.start)), "hysteresis": 1}
         window = {"loss_scale_window": scale.patience, "min_loss_scale": scale.least}
         mode = {"fp16": {"enabled": True, **dynamic, **window}}

@@ -39,20 +39,20 @@ def module(plan: PeerPlan) -> Any:
     from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
 
     grid = plan.grid
-    made: dict[int, nn.Module] = {}
+    layers_by_number: dict[int, nn.Module] = {}
     tensor = _Slice()
-    stages = [plan.pieces(own) for own in plan.split]
+    stages = [plan.pieces(layers) for layers in plan.split]
     pieces = [piece for stage in stages for piece in stage]
 
     def make(piece: tuple[int, ...]) -> nn.Module:
         for number in piece:
-            made[number] = plan.layer(number)
-            join(made, plan.ties)
-            layer = made[number]
+            layers_by_number[number] = plan.layer(number)
+            join(layers_by_number, plan.ties)
+            layer = layers_by_number[number]
             if grid.tensor > 1 and isinstance(layer, TransformerBlock):
-                made[number] = SplitBlock(layer, tensor.group, tensor.rank, grid.tensor)
-        own = [made[number] for number in piece]
-        return Piece(*own) if plan.recomputed(piece) else own[0]
+                layers_by_number[number] = SplitBlock(layer, tensor.group, tensor.rank, grid.tensor)
+        piece_layers = [layers_by_number[number] for number in piece]
+        return Piece(*piece_layers) if plan.recomputed(piece) else piece_layers[0]
 
     class Layers(LayerSpec):  # type: ignore[misc]
         def __init__(self, piece: tuple[int, ...]) -> None:

@@ -78,7 +78,7 @@ def arguments(config: RunConfig) -> MegatronArguments:
     """Pure: nothing of Megatron is imported. Raises InvalidRequest, or a kind of it, for what Megatron cannot be
     told."""
     check(config)
-    grid, settings, wanted, shape = (
+    grid, settings, options, shape = (
         config.grid,
         own_settings(MegatronSettings, config),
         train_options(config),
@@ -86,13 +86,13 @@ def arguments(config: RunConfig) -> MegatronArguments:
     )
     sizes: dict[str, Option] = {"tensor_model_parallel_size": grid.tensor}
     sizes["pipeline_model_parallel_size"] = grid.inter
-    dtype = wanted.half or torch.float32
+    dtype = options.half or torch.float32
     halves: dict[str, Option] = {"fp16": dtype is torch.float16, "bf16": dtype is torch.bfloat16}
     halves["params_dtype"] = dtype
     recompute: dict[str, Option] = {}
-    if wanted.checkpoints:
+    if options.checkpoints:
         recompute = {"recompute_granularity": "full", "recompute_method": "uniform"}
-        recompute["recompute_num_layers"] = wanted.checkpoints
+        recompute["recompute_num_layers"] = options.checkpoints
     return MegatronArguments(
         parallel={**sizes, "order": "tp-cp-ep-pp-dp"},
         transformer={
@@ -119,7 +119,7 @@ def arguments(config: RunConfig) -> MegatronArguments:
         optimizer={
             **halves,
             **_rule(config),
-            "clip_grad": wanted.clip or 0.0,
+            "clip_grad": options.clip or 0.0,
         },
         groups={"config_overrides": {}},
         passes={
@@ -133,18 +133,18 @@ def arguments(config: RunConfig) -> MegatronArguments:
 def check(config: RunConfig) -> None:
     """Raises InvalidRequest, or a kind of it, for a combination that Megatron does not have."""
     refuse(config, dtypes=("float32",))
-    grid, shape, wanted = config.grid, gpt(config), train_options(config)
+    grid, shape, options = config.grid, gpt(config), train_options(config)
     own_settings(MegatronSettings, config)
     check_heads(shape.heads, grid.tensor)
-    own, rest = divmod(shape.layers, grid.inter)
+    blocks, rest = divmod(shape.layers, grid.inter)
     if rest or config.split != "even":
         what = f"megatron_lm with {shape.layers} blocks on {grid.inter} stages and split={config.split}"
         legal = max(n for n in range(1, grid.inter + 1) if shape.layers % n == 0)
         raise Unsupported(what, rule="the same blocks on every stage", legal=f"grid.inter={legal} split=even")
-    if wanted.checkpoints and own % wanted.checkpoints:
-        legal = max(n for n in range(1, wanted.checkpoints) if own % n == 0)
+    if options.checkpoints and blocks % options.checkpoints:
+        legal = max(n for n in range(1, options.checkpoints) if blocks % n == 0)
         raise InvalidRequest(
-            f"activation_checkpointing={wanted.checkpoints} with {own} blocks on a stage",
+            f"activation_checkpointing={options.checkpoints} with {blocks} blocks on a stage",
             rule="Megatron computes pieces of one size again",
             legal=f"activation_checkpointing={legal}",
         )
@@ -156,20 +156,20 @@ def check(config: RunConfig) -> None:
 def _rule(config: RunConfig) -> dict[str, Option]:
     """The optimizer, and the loss scale, as OptimizerConfig has them."""
     rule, scaling = config.optimizer.arguments, train_options(config)
-    told = {"lr": as_rate(build(rule["lr"]))(0), "weight_decay": rule["weight_decay"]}
+    options = {"lr": as_rate(build(rule["lr"]))(0), "weight_decay": rule["weight_decay"]}
     if optimizer_class(config) is torch.optim.SGD:
         if rule["dampening"]:
             what = f"megatron_lm with optimizer.dampening={rule['dampening']}"
             raise Unsupported(what, rule="Megatron's SGD has none", legal="optimizer.dampening=0.0")
-        told |= {"optimizer": "sgd", "sgd_momentum": rule["momentum"]}
+        options |= {"optimizer": "sgd", "sgd_momentum": rule["momentum"]}
     else:
-        told |= {"optimizer": "adam", "adam_beta1": rule["beta1"], "adam_beta2": rule["beta2"]}
-        told |= {"adam_eps": rule["eps"], "decoupled_weight_decay": optimizer_class(config) is torch.optim.AdamW}
+        options |= {"optimizer": "adam", "adam_beta1": rule["beta1"], "adam_beta2": rule["beta2"]}
+        options |= {"adam_eps": rule["eps"], "decoupled_weight_decay": optimizer_class(config) is torch.optim.AdamW}
     if scaling.half is torch.float16:
         scale = scaling.scale()
-        told |= {"initial_loss_scale": scale.start, "min_loss_scale": scale.least}
-        told |= {"loss_scale_window": scale.patience, "hysteresis": 1}
-    return told
+        options |= {"initial_loss_scale": scale.start, "min_loss_scale": scale.least}
+        options |= {"loss_scale_window": scale.patience, "hysteresis": 1}
+    return options
 
 
 def missing(device: str) -> Missing | None:
@@ -208,32 +208,32 @@ class MegatronLM(System):
         from megatron.core.transformer.module import Float16Module
         from megatron.core.transformer.transformer_config import TransformerConfig
 
-        told, self.plan, self.world = arguments(config), PeerPlan(config), world
-        self.passes, grid = told.passes, self.plan.grid
+        options, self.plan, self.world = arguments(config), PeerPlan(config), world
+        self.passes, grid = options.passes, self.plan.grid
         self.group = DefaultGroup(world, grid)
         self.place = grid.place(world.rank)
-        parallel_state.initialize_model_parallel(**told.parallel)
+        parallel_state.initialize_model_parallel(**options.parallel)
         model_parallel_cuda_manual_seed(config.seed)  # its attention wants generators, also where nothing is drawn
-        transformer = TransformerConfig(**told.transformer)
+        transformer = TransformerConfig(**options.transformer)
         with torch.device(world.device):
             model = GPTModel(
                 transformer,
                 get_gpt_layer_local_spec(),
                 pre_process=self.place.first,
                 post_process=self.place.last,
-                **told.model,
+                **options.model,
             )
-        padded = told.model["vocab_size"]
+        padded = options.model["vocab_size"]
         assert isinstance(padded, int)
         exact = self._fill(model, padded)
         model.to(world.device)
         inner = Float16Module(transformer, model) if self.plan.asked.half else model
-        self.model = DistributedDataParallel(transformer, DistributedDataParallelConfig(**told.ddp), inner)
-        self.optimizer = get_megatron_optimizer(OptimizerConfig(**told.optimizer), [self.model], **told.groups)
+        self.model = DistributedDataParallel(transformer, DistributedDataParallelConfig(**options.ddp), inner)
+        self.optimizer = get_megatron_optimizer(OptimizerConfig(**options.optimizer), [self.model], **options.groups)
         _unround(self.optimizer, exact)
         transformer.grad_scale_func = self.optimizer.scale_loss
         transformer.finalize_model_grads_func = finalize_model_grads
-        if told.ddp["overlap_grad_reduce"]:
+        if options.ddp["overlap_grad_reduce"]:
             transformer.no_sync_func = self.model.no_sync
         self.rate = as_rate(build(config.optimizer.arguments["lr"]))
         self.run, self.updates = get_forward_backward_func(), 0
@@ -265,15 +265,15 @@ class MegatronLM(System):
         peak = torch.cuda.max_memory_allocated(self.world.device) - before
         stepped = [p for group in self.optimizer.param_groups for p in group["params"]]
         masters = [p for p in stepped if all(p is not weight for weight in weights)]
-        held = {"weights": bytes_of(weights), "gradients": bytes_of(weight.main_grad for weight in weights)}
+        bytes_by_kind = {"weights": bytes_of(weights), "gradients": bytes_of(weight.main_grad for weight in weights)}
         if masters:
-            held["masters"] = bytes_of(masters)
+            bytes_by_kind["masters"] = bytes_of(masters)
         moments = sum(
             bytes_of(value for value in state.values() if torch.is_tensor(value) and value.dim())
             for one in _each(self.optimizer)
             for state in one.optimizer.state.values()
         )
-        return loss, {**held, "moments": moments, "activations": peak}
+        return loss, {**bytes_by_kind, "moments": moments, "activations": peak}
 
     def close(self) -> None:
         from megatron.core import parallel_state
@@ -295,32 +295,35 @@ class MegatronLM(System):
 
         inputs, targets = (self.plan.rows(part, self.place.replica) for part in batch)
         rows = iter(list(zip(inputs, targets, strict=True)))
-        found = self.run(
+        outputs = self.run(
             forward_step_func=forward, data_iterator=rows, model=[self.model], forward_only=forward_only, **self.passes
         )
-        own = float(torch.stack([one["loss"] for one in found]).double().mean()) if found else 0.0
-        return self.world.total(own / (self.plan.grid.data * self.plan.grid.tensor), lambda: None)
+        mean_loss = float(torch.stack([one["loss"] for one in outputs]).double().mean()) if outputs else 0.0
+        return self.world.total(mean_loss / (self.plan.grid.data * self.plan.grid.tensor), lambda: None)
 
     @torch.no_grad()
     def _fill(self, model: nn.Module, vocabulary: int) -> dict[int, torch.Tensor]:
         """This rank's part of the weights that every system begins with; a bias that the network lacks stays zero.
         Returns them, by the id of Megatron's weight, as they are before Megatron's half precision rounds them."""
         plan, tensor = self.plan, self.plan.grid.tensor
-        part, own = self.world.rank % tensor, plan.split[self.place.stage]
-        layers = {number: plan.layer(number) for number in {*own, *(tie[0] for tie in plan.ties)}}
+        part, own_layers = self.world.rank % tensor, plan.split[self.place.stage]
+        layers = {number: plan.layer(number) for number in {*own_layers, *(tie[0] for tie in plan.ties)}}
         join(layers, plan.ties)
-        given = renamed(layers, own, blocks=len(plan.makers) - 2, part=part, parts=tensor, vocabulary=vocabulary)
+        renamed_weights = renamed(
+            layers, own_layers, blocks=len(plan.makers) - 2, part=part, parts=tensor, vocabulary=vocabulary
+        )
         exact = {}
         for name, weight in model.named_parameters():
-            if name in given:
-                exact[id(weight)] = given.pop(name)
+            if name in renamed_weights:
+                exact[id(weight)] = renamed_weights.pop(name)
                 weight.copy_(exact[id(weight)])
             else:
                 weight.zero_()
                 weight.requires_grad_(False)
-        if given:
+        if renamed_weights:
             raise InvalidRequest(
-                f"megatron-core has no weights named {', '.join(given)}", rule="the names of megatron-core 0.16"
+                f"megatron-core has no weights named {', '.join(renamed_weights)}",
+                rule="the names of megatron-core 0.16",
             )
         return exact
 

@@ -34,7 +34,7 @@ def renamed(
         blocks: Of the whole model; layer 0 is the embedding, blocks + 1 the head.
         vocabulary: Padded rows, zeros at the end.
     """
-    found: dict[str, torch.Tensor] = {}
+    weights: dict[str, torch.Tensor] = {}
     first_block = max(1, own[0])
     last = blocks + 1
 
@@ -44,20 +44,20 @@ def renamed(
     for number in own:
         layer = layers[number]
         if isinstance(layer, TransformerBlock):
-            found |= _block(layer, f"decoder.layers.{number - first_block}", part, parts)
+            weights |= _block(layer, f"decoder.layers.{number - first_block}", part, parts)
         elif number == 0:
-            found["embedding.word_embeddings.weight"] = rows(layer.get_parameter("token.weight"))
-            found["embedding.position_embeddings.weight"] = layer.get_parameter("position.weight").detach()
+            weights["embedding.word_embeddings.weight"] = rows(layer.get_parameter("token.weight"))
+            weights["embedding.position_embeddings.weight"] = layer.get_parameter("position.weight").detach()
         elif number == last:
             for kind in ("weight", "bias"):
-                found[f"decoder.final_layernorm.{kind}"] = layer.get_parameter(f"norm.{kind}").detach()
+                weights[f"decoder.final_layernorm.{kind}"] = layer.get_parameter(f"norm.{kind}").detach()
             if 0 not in own or layer.get_parameter("weight") is not layers[0].get_parameter("token.weight"):
-                found["output_layer.weight"] = rows(layer.get_parameter("weight"))
-    return found
+                weights["output_layer.weight"] = rows(layer.get_parameter("weight"))
+    return weights
 
 
 def _block(block: TransformerBlock, name: str, part: int, parts: int) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = {}
+    weights: dict[str, torch.Tensor] = {}
     for parameter, value in block.named_parameters():
         layer, kind = parameter.split(".")
         weight = value.detach()
@@ -68,5 +68,5 @@ def _block(block: TransformerBlock, name: str, part: int, parts: int) -> dict[st
             weight = weight.chunk(parts)[part]
         elif kind == "weight" and layer in ("project", "narrow"):
             weight = weight.chunk(parts, dim=1)[part]
-        found[f"{name}.{_OF_BLOCK[layer]}.{kind}"] = weight
-    return found
+        weights[f"{name}.{_OF_BLOCK[layer]}.{kind}"] = weight
+    return weights

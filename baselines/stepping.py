@@ -86,8 +86,8 @@ class Stepper:
         """False if the gradients, in a format that is scaled, are not finite on some rank."""
         if not (self.scale or self.asked.clip):
             return True
-        own = float(get_total_norm([m.grad for m in self.counted if m.grad is not None]))
-        norm = math.sqrt(self.whole(own * own))
+        local_norm = float(get_total_norm([m.grad for m in self.counted if m.grad is not None]))
+        norm = math.sqrt(self.whole(local_norm * local_norm))
         if self.scale:
             overflow = not math.isfinite(norm)
             self.scale.observe(overflow)
@@ -110,6 +110,6 @@ class Stepper:
             loss = train()
         live, self.live = self.live, None
         masters = {"masters": bytes_of(self.masters)} if self.masters is not self.weights else {}
-        held = {"weights": bytes_of(self.weights), **masters, "moments": bytes_of_moments(self.optimizer)}
-        held["gradients"] = bytes_of(weight.grad for weight in self.weights if weight.grad is not None)
-        return loss, {**held, live.peak_phase: live.peak}
+        bytes_by_kind = {"weights": bytes_of(self.weights), **masters, "moments": bytes_of_moments(self.optimizer)}
+        bytes_by_kind["gradients"] = bytes_of(weight.grad for weight in self.weights if weight.grad is not None)
+        return loss, {**bytes_by_kind, live.peak_phase: live.peak}

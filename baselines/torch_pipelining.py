@@ -134,11 +134,11 @@ class TorchPipelining(System):
         """One batch through the pipeline: its mean loss, on every rank."""
         inputs, targets = (self.plan.rows(part, self.place.replica).flatten(0, 1) for part in batch)
         losses: list[torch.Tensor] = []
-        given = (inputs.to(self.world.device),) if self.place.first else ()
-        wanted = {"target": targets.to(self.world.device), "losses": losses} if self.place.last else {}
-        step(*given, **wanted, return_outputs=False)
-        own = float(torch.stack(losses).detach().double().mean()) / self.plan.grid.data if losses else 0.0
-        return self.world.total(own / self.factor, lambda: None)
+        arguments = (inputs.to(self.world.device),) if self.place.first else ()
+        keywords = {"target": targets.to(self.world.device), "losses": losses} if self.place.last else {}
+        step(*arguments, **keywords, return_outputs=False)
+        mean_loss = float(torch.stack(losses).detach().double().mean()) / self.plan.grid.data if losses else 0.0
+        return self.world.total(mean_loss / self.factor, lambda: None)
 
     @property
     def factor(self) -> float:
@@ -159,14 +159,14 @@ class TorchPipelining(System):
         """This rank's end of every tie over two stages, equal to the first stage's from here on."""
         if self.plan.grid.inter == 1:
             return []
-        found = []
+        tied = []
         for first, first_name, last, last_name in self.plan.ties:
             for number, name in ((first, first_name), (last, last_name)):
                 if number in layers:
                     weight = layers[number].get_parameter(name)
                     dist.broadcast(weight.data, self.plan.grid.ends(self.world.rank)[0], group=self.ends)
-                    found.append(weight)
-        return found
+                    tied.append(weight)
+        return tied
 
 
 def _flat_gradient(weights: Sequence[nn.Parameter]) -> torch.Tensor:

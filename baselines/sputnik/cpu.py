@@ -24,8 +24,8 @@ def matrix(side: Side, values: Tensor) -> Tensor:
 
 def spmm(side: Side, values: Tensor, dense: Tensor) -> Tensor:
     """The sparse [rows, width] matrix with `values` [kept] times `dense` [width, m], contiguous: [rows, m]."""
-    found: Tensor = torch.sparse.mm(matrix(side, values), dense, "sum")
-    return found
+    product: Tensor = torch.sparse.mm(matrix(side, values), dense, "sum")
+    return product
 
 
 def sddmm(side: Side, left: Tensor, right: Tensor) -> Tensor:
@@ -33,5 +33,5 @@ def sddmm(side: Side, left: Tensor, right: Tensor) -> Tensor:
     if left.dtype not in SAMPLED:
         return sddmm(side, left.float(), right.float()).to(left.dtype)
     nothing = matrix(side, left.new_zeros(side.kept))
-    found: Tensor = torch.sparse.sampled_addmm(nothing, left, right.t(), beta=0.0).values()
-    return found
+    product: Tensor = torch.sparse.sampled_addmm(nothing, left, right.t(), beta=0.0).values()
+    return product

@@ -37,14 +37,14 @@ def _spmm(  # type: ignore[no-untyped-def]
     total = tl.zeros((VALUES, TILE), dtype=SUM)
     for first in range(start, end, VALUES):
         at = first + tl.arange(0, VALUES)
-        own = at < end
-        column = tl.load(columns + at, mask=own, other=0).to(tl.int64)
-        value = tl.load(values + at, mask=own, other=0.0).to(SUM)
+        mask = at < end
+        column = tl.load(columns + at, mask=mask, other=0).to(tl.int64)
+        value = tl.load(values + at, mask=mask, other=0.0).to(SUM)
         place = dense + column[:, None] * width + tile[None, :]
-        block = tl.load(place, mask=own[:, None] & inside[None, :], other=0.0).to(SUM)
+        block = tl.load(place, mask=mask[:, None] & inside[None, :], other=0.0).to(SUM)
         total += value[:, None] * block
-    found = tl.sum(total, axis=0)
-    tl.store(out + row.to(tl.int64) * width + tile, found.to(out.dtype.element_ty), mask=inside)
+    total_sum = tl.sum(total, axis=0)
+    tl.store(out + row.to(tl.int64) * width + tile, total_sum.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -56,8 +56,8 @@ def _sddmm(  # type: ignore[no-untyped-def]
     end = tl.load(offsets + row + 1)
     if first < end:  # shorter rows have fewer strips than the longest, for which programs are started
         at = first + tl.arange(0, VALUES)
-        own = at < end
-        column = tl.load(columns + at, mask=own, other=0).to(tl.int64)
+        mask = at < end
+        column = tl.load(columns + at, mask=mask, other=0).to(tl.int64)
         mine = left + row.to(tl.int64) * width
         total = tl.zeros((VALUES, TILE), dtype=SUM)
         for begin in range(0, width, TILE):
@@ -65,9 +65,9 @@ def _sddmm(  # type: ignore[no-untyped-def]
             inside = tile < width
             factor = tl.load(mine + tile, mask=inside, other=0.0).to(SUM)
             place = right + column[:, None] * width + tile[None, :]
-            block = tl.load(place, mask=own[:, None] & inside[None, :], other=0.0).to(SUM)
+            block = tl.load(place, mask=mask[:, None] & inside[None, :], other=0.0).to(SUM)
             total += factor[None, :] * block
-        tl.store(out + at, tl.sum(total, axis=1).to(out.dtype.element_ty), mask=own)
+        tl.store(out + at, tl.sum(total, axis=1).to(out.dtype.element_ty), mask=mask)
 
 
 def spmm(side: Side, values: Tensor, dense: Tensor) -> Tensor:

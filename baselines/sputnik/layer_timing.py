@@ -48,8 +48,8 @@ class Layer:
     def right(self) -> dict[str, Tensor]:
         """The three products, in float64."""
         weight, x, grad = self.weight.double(), self.x.double(), self.grad.double()
-        made = (x @ weight.t(), grad @ weight, (grad.t() @ x).flatten()[self.index])
-        return dict(zip(PRODUCTS, made, strict=True))
+        products = (x @ weight.t(), grad @ weight, (grad.t() @ x).flatten()[self.index])
+        return dict(zip(PRODUCTS, products, strict=True))
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ class Implementation:
 def layer_of(width: int, *, batch: int, sparsity: float, dtype: torch.dtype, device: str, seed: int) -> Layer:
     """Drawn on the host, so that every device has the same."""
     draw = torch.Generator().manual_seed(seed)
-    kept = round((1 - sparsity) * width * width)
-    index = torch.randperm(width * width, generator=draw)[:kept].sort().values
+    entries_kept = round((1 - sparsity) * width * width)
+    index = torch.randperm(width * width, generator=draw)[:entries_kept].sort().values
     weight = torch.zeros(width * width)
-    weight[index] = torch.randn(kept, generator=draw)
+    weight[index] = torch.randn(entries_kept, generator=draw)
     x, grad = (torch.randn(batch, width, generator=draw) for _ in range(2))
     weight, x, grad = (tensor.to(device, dtype) for tensor in (weight.view(width, width), x, grad))
     return Layer(weight, index.to(device), x, grad)
@@ -74,70 +74,74 @@ def layer_of(width: int, *, batch: int, sparsity: float, dtype: torch.dtype, dev
 
 def implementations_of(layer: Layer) -> tuple[list[Implementation], list[str]]:
     """All implementations that this device has kernels for, and notes for readers of the times."""
-    csr, told = torch_csr(layer)
+    csr, notes = torch_csr(layer)
     if layer.weight.device.type == "cuda":
-        told = ["Sputnik-style: Triton kernels after Gale et al. (2020)", *told]
+        notes = ["Sputnik-style: Triton kernels after Gale et al. (2020)", *notes]
     else:
-        told = [
+        notes = [
             "Sputnik-style on a CPU: torch's kernels in the layer that trains; torch CSR is its plain product",
             UNTRIED,
-            *told,
+            *notes,
         ]
-    return [dense(layer), *csr, *sputnik(layer)], told
+    return [dense(layer), *csr, *sputnik(layer)], notes
 
 
 def dense(layer: Layer) -> Implementation:
     weight, x, grad = layer.weight, layer.x, layer.grad
-    made: tuple[Call, ...] = (lambda: x @ weight.t(), lambda: grad @ weight, lambda: grad.t() @ x)
-    return Implementation(DENSE, dict(zip(PRODUCTS, made, strict=True)))
+    calls: tuple[Call, ...] = (lambda: x @ weight.t(), lambda: grad @ weight, lambda: grad.t() @ x)
+    return Implementation(DENSE, dict(zip(PRODUCTS, calls, strict=True)))
 
 
 def torch_csr(layer: Layer) -> tuple[list[Implementation], list[str]]:
     """torch's sparse times dense product and its sampled one, in the layer's type or, where that has no kernel, in
     float32, conversions timed; none where torch has neither."""
-    own, x, grad = layer.weight.dtype, layer.x, layer.grad
+    dtype, x, grad = layer.weight.dtype, layer.x, layer.grad
     into = _type(lambda one, other: one @ other.t(), layer.weight)
     sampled = _type(lambda one, other: torch.sparse.sampled_addmm(one, other.t(), other, beta=0.0), layer.weight)
     if into is None or sampled is None:
         return [], [f"{CSR}: torch has no kernels for it on this {x.device.type}"]
     size = layer.weight.shape[0]
-    made = structure_of(layer.index, outputs=size, inputs=size)
-    forward = cpu.matrix(made.weight, layer.values.to(into))
-    backward = cpu.matrix(made.transposed, layer.values[made.order.long()].to(into))
-    nothing = cpu.matrix(made.weight, torch.zeros_like(layer.values, dtype=sampled))
+    structure = structure_of(layer.index, outputs=size, inputs=size)
+    forward = cpu.matrix(structure.weight, layer.values.to(into))
+    backward = cpu.matrix(structure.transposed, layer.values[structure.order.long()].to(into))
+    nothing = cpu.matrix(structure.weight, torch.zeros_like(layer.values, dtype=sampled))
 
     def product(matrix: Tensor, other: Tensor) -> Tensor:
-        found: Tensor = (matrix @ other.t().to(into)).t().to(own)
-        return found
+        product_value: Tensor = (matrix @ other.t().to(into)).t().to(dtype)
+        return product_value
 
     def sample() -> Tensor:
-        left, right = grad.t().to(sampled), x.to(sampled)
-        found: Tensor = torch.sparse.sampled_addmm(nothing, left, right, beta=0.0).values().to(own)
-        return found
+        left_side, right = grad.t().to(sampled), x.to(sampled)
+        values: Tensor = torch.sparse.sampled_addmm(nothing, left_side, right, beta=0.0).values().to(dtype)
+        return values
 
     calls: tuple[Call, ...] = (partial(product, forward, x), partial(product, backward, grad), sample)
     kinds = {"products": into, "the sampled product": sampled}
-    told = [f"{CSR}: {what} in {kind}, which {own} has no kernel for" for what, kind in kinds.items() if kind != own]
-    return [Implementation(CSR, dict(zip(PRODUCTS, calls, strict=True)))], [note.replace("torch.", "") for note in told]
+    notes = [
+        f"{CSR}: {what} in {kind}, which {dtype} has no kernel for" for what, kind in kinds.items() if kind != dtype
+    ]
+    return [Implementation(CSR, dict(zip(PRODUCTS, calls, strict=True)))], [
+        note.replace("torch.", "") for note in notes
+    ]
 
 
 def sputnik(layer: Layer) -> tuple[Implementation, Implementation]:
     """The layer as it is trained (linear.py), and its kernels on activations [features, batch]."""
     size, kernels = layer.weight.shape[0], kernels_of(layer.weight.device)
-    made, values = structure_of(layer.index, outputs=size, inputs=size), layer.values
+    structure, values = structure_of(layer.index, outputs=size, inputs=size), layer.values
     turned, back = layer.x.t().contiguous(), layer.grad.t().contiguous()
 
     def forward(x: Tensor) -> Tensor:
-        found: Tensor = kernels.spmm(made.weight, values, x)
-        return found
+        product: Tensor = kernels.spmm(structure.weight, values, x)
+        return product
 
     def into(grad: Tensor) -> Tensor:
-        found: Tensor = kernels.spmm(made.transposed, values.index_select(0, made.order), grad)
-        return found
+        product: Tensor = kernels.spmm(structure.transposed, values.index_select(0, structure.order), grad)
+        return product
 
     def weight() -> Tensor:
-        found: Tensor = kernels.sddmm(made.weight, back, turned)
-        return found
+        product: Tensor = kernels.sddmm(structure.weight, back, turned)
+        return product
 
     whole: tuple[Call, ...] = (
         lambda: forward(layer.x.t().contiguous()).t().contiguous(),
@@ -221,49 +225,49 @@ class LayerTiming:
     def sweep(self, rounds: int) -> Sweep:
         """Seconds of each round by implementation and product, for each width. Implementations take turns, in an order
         that is drawn anew for every round."""
-        found: Sweep = {}
+        timings: Sweep = {}
         for width in self.widths:
             several, times = self._implementations(width)
             for each in several:
                 for product in PRODUCTS:
-                    found.setdefault(each.name, {}).setdefault(product, []).append([])
+                    timings.setdefault(each.name, {}).setdefault(product, []).append([])
             for number in range(rounds):
                 for each in Random(f"{width} {self.turn} {number}").sample(several, len(several)):
                     for product, call in each.calls.items():
                         seconds = self.clock.seconds(call, times[product])
-                        found[each.name][product][-1].append(seconds)
+                        timings[each.name][product][-1].append(seconds)
         self.turn += 1
-        return found
+        return timings
 
     def _implementations(self, width: int) -> tuple[list[Implementation], dict[str, int]]:
         """Of one width; and how often each product is repeated in a sample, the same for all implementations."""
         if not self.made:  # what cannot be made at one width is left out at all, before any time is taken
-            made = {size: self._make(size) for size in self.widths}
-            common = set.intersection(*({each.name for each in several} for several, _ in made.values()))
+            by_width = {size: self._make(size) for size in self.widths}
+            common = set.intersection(*({each.name for each in several} for several, _ in by_width.values()))
             self.made = {
                 size: ([each for each in several if each.name in common], times)
-                for size, (several, times) in made.items()
+                for size, (several, times) in by_width.items()
             }
         return self.made[width]
 
     def _make(self, width: int) -> tuple[list[Implementation], dict[str, int]]:
         layer = layer_of(width, device=self.device, **self.layer)
-        several, told = implementations_of(layer)
+        several, notes = implementations_of(layer)
         right, times, whole = layer.right(), dict.fromkeys(PRODUCTS, 1), []
         for each in several:
             try:
-                found = {product: call() for product, call in each.calls.items()}
+                outputs = {product: call() for product, call in each.calls.items()}
             except RuntimeError as error:
                 if each.name != CSR:  # ours and the dense one have no excuse
                     raise
-                told.append(f"{CSR}, {width} x {width}: {str(error).splitlines()[0]}")
+                notes.append(f"{CSR}, {width} x {width}: {str(error).splitlines()[0]}")
                 continue
             for product, call in each.calls.items():
-                check(each.name, product, layer, found[product], right[product])
+                check(each.name, product, layer, outputs[product], right[product])
                 quick = self.clock.seconds(call, 1)
                 times[product] = max(times[product], min(MOST, math.ceil(LONG / max(quick, 1e-9))))
             whole.append(each)
-        self.told += [note for note in told if note not in self.told]
+        self.told += [note for note in notes if note not in self.told]
         return whole, times
 
 

@@ -74,11 +74,11 @@ class SparseLinear(nn.Module):
         weight = linear.weight.detach().reshape(-1)
         self.values = nn.Parameter(weight[index.to(weight.device).long()].clone())
         self.bias = linear.bias
-        made = structure_of(index, outputs=self.outputs, inputs=self.inputs)
+        structure = structure_of(index, outputs=self.outputs, inputs=self.inputs)
         for side in ("weight", "transposed"):
             for name in NAMES:
-                self.register_buffer(f"{side}_{name}", getattr(getattr(made, side), name).to(weight.device))
-        self.register_buffer("order", made.order.to(weight.device))
+                self.register_buffer(f"{side}_{name}", getattr(getattr(structure, side), name).to(weight.device))
+        self.register_buffer("order", structure.order.to(weight.device))
         self.refresh()
 
     def refresh(self) -> None:
@@ -101,10 +101,10 @@ class SparseLinear(nn.Module):
             raise InvalidRequest(
                 f"activations of {x.shape[-1]} features into {self.inputs}", rule="as many as the weight's"
             )
-        found: Tensor = Product.apply(x.reshape(-1, self.inputs), self.values, self.structure)  # type: ignore[no-untyped-call]
+        output: Tensor = Product.apply(x.reshape(-1, self.inputs), self.values, self.structure)  # type: ignore[no-untyped-call]
         if self.bias is not None:
-            found = found + self.bias
-        return found.view(*x.shape[:-1], self.outputs)
+            output = output + self.bias
+        return output.view(*x.shape[:-1], self.outputs)
 
     def extra_repr(self) -> str:
         return f"inputs={self.inputs}, outputs={self.outputs}, kept={self.values.numel()}"

@@ -55,11 +55,11 @@ class Sputnik(EngineSystem):
     @classmethod
     def makers(cls, config: RunConfig, shape: Any) -> Sequence[Layer]:
         """The model's own, each followed by its ticket."""
-        made, ticket = super().makers(config, shape), config.pruning.ticket
+        layer_makers, ticket = super().makers(config, shape), config.pruning.ticket
         assert ticket is not None, "a run without a ticket is refused"
         method, sparsity = ticket.build(), check_sparsity(config.pruning.sparsity)
-        draw = partial(method_draw, method, sparsity=sparsity, seed=config.seed, layers=len(made))
-        return [partial(sparse, make, number, draw) for number, make in enumerate(made)]
+        draw = partial(method_draw, method, sparsity=sparsity, seed=config.seed, layers=len(layer_makers))
+        return [partial(sparse, make, number, draw) for number, make in enumerate(layer_makers)]
 
     @property
     def sparse_layers(self) -> list[SparseLinear]:
@@ -77,8 +77,8 @@ class Sputnik(EngineSystem):
 
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
         """The engine's count, with the bytes of the indices."""
-        loss, held = super().memory(batch)
-        return loss, {"indices": sum(layer.structure.bytes for layer in self.sparse_layers), **held}
+        loss, bytes_by_kind = super().memory(batch)
+        return loss, {"indices": sum(layer.structure.bytes for layer in self.sparse_layers), **bytes_by_kind}
 
     def load(self, path: str | Path) -> Loaded:
         loaded = super().load(path)
@@ -90,16 +90,20 @@ class Sputnik(EngineSystem):
 def check(config: RunConfig) -> None:
     """Raises Unsupported for a ticket that cannot be drawn layer by layer before training, and for other states than
     sparse layers have."""
-    asked, legal = config.pruning, "pruning=magnitude"
-    if not asked.ticket:
-        raise Unsupported(f"system=sputnik with pruning={asked.name}", rule="sparse weights want a ticket", legal=legal)
-    if asked.scope != "weights":
+    pruning, legal = config.pruning, "pruning=magnitude"
+    if not pruning.ticket:
+        raise Unsupported(
+            f"system=sputnik with pruning={pruning.name}", rule="sparse weights want a ticket", legal=legal
+        )
+    if pruning.scope != "weights":
         rule = "biases, norms and embeddings stay dense: no sparse product has them"
-        raise Unsupported(f"system=sputnik with pruning.scope={asked.scope}", rule=rule, legal="pruning.scope=weights")
-    method = asked.ticket.build()
+        raise Unsupported(
+            f"system=sputnik with pruning.scope={pruning.scope}", rule=rule, legal="pruning.scope=weights"
+        )
+    method = pruning.ticket.build()
     if not method.due(0):
         rule = "layers are made sparse, before the first batch; a ticket that is drawn later can be saved and given"
-        raise Unsupported(f"system=sputnik with pruning={asked.name}", rule=rule, legal="pruning=saved")
+        raise Unsupported(f"system=sputnik with pruning={pruning.name}", rule=rule, legal="pruning=saved")
     if method.scope != "layer":
         rule = "each layer is made by itself, and a threshold over all needs them all"
         raise Unsupported(f"system=sputnik with pruning.ticket.scope={method.scope}", rule=rule, legal="layer")

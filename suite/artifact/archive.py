@@ -54,30 +54,30 @@ def _verify(archive: zipfile.ZipFile) -> int:
         raise InvalidRequest(f"{len(entries)} files", rule=f"at most {MOST_FILES}")
     if (size := sum(entry.file_size for entry in entries)) > MOST_BYTES:
         raise InvalidRequest(f"{size} bytes unpacked", rule=f"at most {MOST_BYTES}")
-    known: dict[str, zipfile.ZipInfo] = {}
+    entries_by_name: dict[str, zipfile.ZipInfo] = {}
     for entry in entries:
         name = _inside(entry)
-        if name in known:
+        if name in entries_by_name:
             raise InvalidRequest(f"{name} stands in it twice", rule="each name once")
-        known[name] = entry
-    if MANIFEST not in known:
+        entries_by_name[name] = entry
+    if MANIFEST not in entries_by_name:
         raise InvalidRequest(f"it has no {MANIFEST}", rule="the SHA-256 of every file")
-    text = _read(archive, known.pop(MANIFEST)).decode("utf-8")
-    wanted: dict[str, str] = {}
+    text = _read(archive, entries_by_name.pop(MANIFEST)).decode("utf-8")
+    digests: dict[str, str] = {}
     for line in text.splitlines():
-        found = _LINE.fullmatch(line)
-        if not found:
+        match = _LINE.fullmatch(line)
+        if not match:
             raise InvalidRequest(f"{MANIFEST} has the line {line[:80]!r}", rule="SHA256, two blanks, NAME")
-        wanted[found[2]] = found[1]
-    if apart := sorted(wanted.keys() ^ known.keys()):
-        where = "in the manifest alone" if apart[0] in wanted else "not in the manifest"
+        digests[match[2]] = match[1]
+    if apart := sorted(digests.keys() ^ entries_by_name.keys()):
+        where = "in the manifest alone" if apart[0] in digests else "not in the manifest"
         raise InvalidRequest(f"{apart[0]} is {where}", rule="the manifest names every file")
-    for name, entry in known.items():
-        if (digest := _digest(archive, entry)) != wanted[name]:
+    for name, entry in entries_by_name.items():
+        if (digest := _digest(archive, entry)) != digests[name]:
             raise InvalidRequest(
-                f"{name} has SHA-256 {digest[:12]}..., the manifest {wanted[name][:12]}...", rule="the same"
+                f"{name} has SHA-256 {digest[:12]}..., the manifest {digests[name][:12]}...", rule="the same"
             )
-    return len(known)
+    return len(entries_by_name)
 
 
 def _inside(entry: zipfile.ZipInfo) -> str:
@@ -105,10 +105,10 @@ def _digest(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> str:
 
 def _pieces(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[bytes]:
     """A piece at a time, and never more than the entry says of itself."""
-    left = entry.file_size
+    remaining = entry.file_size
     with archive.open(entry) as file:
         while piece := file.read(_STEP):
-            left -= len(piece)
-            if left < 0:
+            remaining -= len(piece)
+            if remaining < 0:
                 raise InvalidRequest(f"{entry.filename} unpacks to more than it says", rule=f"{entry.file_size} bytes")
             yield piece

@@ -28,37 +28,37 @@ MADE = ("index.html", "records.csv", "claims.csv", "claims.json")
 
 def version() -> str:
     """The suite's, and the commit's first digits."""
-    found = provenance.commit()
+    commit = provenance.commit()
     number = next((one.version for one in distributions(name="parallel-training-suite")), "0")
-    return f"{number}-{found['hash'][:8]}{'-dirty' if found['dirty'] else ''}" if found else number
+    return f"{number}-{commit['hash'][:8]}{'-dirty' if commit['dirty'] else ''}" if commit else number
 
 
 def make(reports: Path, doctor: Sequence[str] = ()) -> Path:
     """reports/ae-bundle-VERSION.zip. doctor: the lines that it has found. Raises OSError, InvalidRequest."""
-    named, names, given = version(), redact.names_here(), read_store(reports)
+    version_name, names, stored = version(), redact.names_here(), read_store(reports)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "reports"
-        files = _reports(given, folder, names)
+        files = _reports(stored, folder, names)
         store = read_store(folder)
     judged = reproduce_commands.filled(judge.judge(claims.load(), store), claims.settings())
-    found = rows(judged, store)
-    source, kept = _source()
-    totals = [f"{len(found)} claims; {sum(row.ours == 'no record' for row in found)} have no record here."]
+    claim_rows = rows(judged, store)
+    source, source_state = _source()
+    totals = [f"{len(claim_rows)} claims; {sum(row.ours == 'no record' for row in claim_rows)} have no record here."]
     files |= {
-        "CLAIMS.md": as_markdown(found, totals).encode(),
-        "CLAIMS.csv": as_csv(found).encode(),
+        "CLAIMS.md": as_markdown(claim_rows, totals).encode(),
+        "CLAIMS.csv": as_csv(claim_rows).encode(),
         "README.md": readme.readme(
-            version=named, source=source, store=store, rows=found, left_out=len(given.aside)
+            version=version_name, source=source, store=store, rows=claim_rows, left_out=len(stored.aside)
         ).encode(),
         "environment/packages.txt": _packages().encode(),
         "environment/machine.json": _text(redact.value(provenance.machine(), names)).encode(),
         "environment/doctor.txt": _doctor(doctor, names).encode(),
-        **kept,
+        **source_state,
     }
     for name in ("LICENSE", "CITATION.cff"):
         if (ROOT / name).exists():
             files[name] = (ROOT / name).read_bytes()
-    return write(reports, f"ae-bundle-{named}.zip", archive.pack(files, f"ae-bundle-{named}"))
+    return write(reports, f"ae-bundle-{version_name}.zip", archive.pack(files, f"ae-bundle-{version_name}"))
 
 
 def _reports(given: ReportStore, folder: Path, names: Sequence[str]) -> dict[str, bytes]:
@@ -79,14 +79,14 @@ def _kept(entry: StoredRecord, names: Sequence[str]) -> dict[str, bytes]:
     """A record by its file, and its trace: what was read of it, so that nothing comes along unseen."""
     data = redact.value(json.loads(entry.record.to_json()), names)
     base = f"measured/{entry.machine}" if entry.machine else "."
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     data["trace"] = None
     if entry.trace is not None:
         data["trace"] = f"traces/{entry.record.key}.json.gz"
         name = (Path(base) / data["trace"]).as_posix()
-        found[name] = _packed(entry.trace.spans, entry.trace.grid, names)
+        files[name] = _packed(entry.trace.spans, entry.trace.grid, names)
     stem, line, _ = entry.file.partition(f"{LINES}#")  # of a file with a record per line
-    return {f"{stem}{LINES}": _line(data), **found} if line else {entry.file: _text(data).encode(), **found}
+    return {f"{stem}{LINES}": _line(data), **files} if line else {entry.file: _text(data).encode(), **files}
 
 
 def _packed(spans: Trace, grid: Any, names: Sequence[str]) -> bytes:
@@ -107,8 +107,8 @@ def _line(data: Any) -> bytes:
 
 def _packages() -> str:
     """Names and versions; where they lie is no part of it."""
-    found = {(one.metadata["Name"] or "", one.version) for one in distributions()}
-    lines = [f"{name}=={number}" for name, number in sorted(found, key=lambda pair: pair[0].lower()) if name]
+    packages = {(one.metadata["Name"] or "", one.version) for one in distributions()}
+    lines = [f"{name}=={number}" for name, number in sorted(packages, key=lambda pair: pair[0].lower()) if name]
     return "\n".join([f"# Python {platform.python_version()}", *lines, ""])
 
 
@@ -118,16 +118,16 @@ def _doctor(lines: Sequence[str], names: Sequence[str]) -> str:
 
 def _source() -> tuple[str, dict[str, bytes]]:
     """Description of the source, and its archive; without a git checkout there is none."""
-    found = provenance.commit()
-    if not found:
+    commit = provenance.commit()
+    if not commit:
         return "no git checkout, so that no source is in it", {}
-    line = ["git", "-C", str(ROOT), "archive", "--format=tar", "--prefix=source/", found["hash"]]
+    line = ["git", "-C", str(ROOT), "archive", "--format=tar", "--prefix=source/", commit["hash"]]
     try:
         data = subprocess.run(line, capture_output=True, check=True, timeout=120).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        return f"commit {found['hash']}, which git cannot archive ({type(error).__name__})", {}
-    changed = "; files beside it were changed and are not in it" if found["dirty"] else ""
-    return f"source.tar.gz, commit {found['hash']}{changed}", {"source.tar.gz": gzip.compress(data, mtime=0)}
+        return f"commit {commit['hash']}, which git cannot archive ({type(error).__name__})", {}
+    changed = "; files beside it were changed and are not in it" if commit["dirty"] else ""
+    return f"source.tar.gz, commit {commit['hash']}{changed}", {"source.tar.gz": gzip.compress(data, mtime=0)}
 
 
 def doctor(reports: Path) -> list[str]:

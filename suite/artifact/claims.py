@@ -49,12 +49,12 @@ class ClaimRow:
 
 def expected_seconds() -> dict[str, float]:
     """Seconds of each experiment on two quiet cores, as its YAML says."""
-    found = {}
+    seconds_of = {}
     for path in sorted((CONF / "experiment").glob("*.yaml")):
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
         if "expected_seconds" in content.get("experiment", {}):
-            found[path.stem] = float(content["experiment"]["expected_seconds"])
-    return found
+            seconds_of[path.stem] = float(content["experiment"]["expected_seconds"])
+    return seconds_of
 
 
 def rows(judged: Sequence[Judged], store: ReportStore) -> list[ClaimRow]:
@@ -87,8 +87,8 @@ def _expected(answer: float | None, experiment: float | None) -> str:
     whole = seconds(experiment) if experiment is not None else ""
     if answer is None:
         return whole or "unknown"
-    own = seconds(math.ceil(answer))
-    return f"{own}; its experiment {whole}" if whole else own
+    duration = seconds(math.ceil(answer))
+    return f"{duration}; its experiment {whole}" if whole else duration
 
 
 def as_csv(found: Sequence[ClaimRow]) -> str:

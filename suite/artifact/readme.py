@@ -24,8 +24,8 @@ def scale_seconds(name: str) -> tuple[float, int]:
     path = CONF / "scale" / f"{name}.yaml"
     listed = yaml.safe_load(path.read_text(encoding="utf-8"))["reproduce"] if path.exists() else []
     times = expected_seconds()
-    known = [times[entry.split()[0]] for entry in listed if entry.split()[0] in times]
-    return sum(known), len(listed)
+    durations = [times[entry.split()[0]] for entry in listed if entry.split()[0] in times]
+    return sum(durations), len(listed)
 
 
 def readme(*, version: str, source: str, store: ReportStore, rows: Sequence[ClaimRow], left_out: int) -> str:
@@ -51,17 +51,17 @@ def _content(store: ReportStore, rows: Sequence[ClaimRow], left_out: int) -> lis
     said = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
     without = sum(row.ours == "no record" for row in rows)
     records = f"{len(store.entries)} records" if store.entries else "no record: nothing has been run here"
-    found = [f"{records} in reports/records and reports/measured, with {_traces(store)} traces"]
-    found.append(
+    lines = [f"{records} in reports/records and reports/measured, with {_traces(store)} traces"]
+    lines.append(
         "the page, reports/index.html, with records.csv, claims.csv and claims.json next to it, made from these records"
     )
-    found.append(f"{len(rows)} claims in CLAIMS.md and CLAIMS.csv: {said}; {without} have no record here")
+    lines.append(f"{len(rows)} claims in CLAIMS.md and CLAIMS.csv: {said}; {without} have no record here")
     if left_out:
-        found.append(f"{left_out} files of the reports folder could not be used, and are left out")
-    found.append("environment/: the installed packages, this machine, and what make doctor found")
-    found.append("LICENSE, CITATION.cff, and the source as git archives it")
-    found.append("paths, user and host names of the machine are taken out of all texts: PATH/, LIBRARIES/, NAME")
-    return found
+        lines.append(f"{left_out} files of the reports folder could not be used, and are left out")
+    lines.append("environment/: the installed packages, this machine, and what make doctor found")
+    lines.append("LICENSE, CITATION.cff, and the source as git archives it")
+    lines.append("paths, user and host names of the machine are taken out of all texts: PATH/, LIBRARIES/, NAME")
+    return lines
 
 
 def _traces(store: ReportStore) -> int:
@@ -81,34 +81,34 @@ class Hardware(NamedTuple):
 def _hardware(machines: Sequence[Hardware]) -> list[str]:
     if not machines:
         return ["nothing was measured"]
-    found = []
+    lines = []
     for one in machines:
         what = f"{one.processor}, {one.cores} cores, {one.memory_bytes / 1e9:.0f} GB"
-        found.append(f"{what}, {one.system}, Python {one.python}")
-    return found
+        lines.append(f"{what}, {one.system}, Python {one.python}")
+    return lines
 
 
 def machines_of(store: ReportStore) -> list[Hardware]:
     """Each once, the most frequent first."""
-    found: Counter[str] = Counter()
-    known: dict[str, Hardware] = {}
+    run_counts: Counter[str] = Counter()
+    hardware: dict[str, Hardware] = {}
     for entry in store.entries:
         one = at(entry.record.provenance, "machine")
         if isinstance(one, dict):
             size = float(one.get("memory_bytes") or 0)
             texts = {name: str(one.get(name)) for name in ("cores", "system", "python")}
             processor = str(one.get("processor") or "an unknown processor")
-            known[str(sorted(one.items(), key=str))] = Hardware(processor=processor, **texts, memory_bytes=size)
-            found[str(sorted(one.items(), key=str))] += 1
-    return [known[name] for name, _ in sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))]
+            hardware[str(sorted(one.items(), key=str))] = Hardware(processor=processor, **texts, memory_bytes=size)
+            run_counts[str(sorted(one.items(), key=str))] += 1
+    return [hardware[name] for name, _ in sorted(run_counts.items(), key=lambda pair: (-pair[1], pair[0]))]
 
 
 def _took(store: ReportStore, scale: str) -> str:
     """Duration of the records of a scale on this machine."""
-    own = [
+    reported = [
         entry.record.provenance.get("seconds")
         for entry in store.entries
         if not entry.machine and at(entry.record.config, "scale", "name") == scale
     ]
-    known = [float(one) for one in own if isinstance(one, int | float) and 0 <= one < 1e9]
-    return f"; {len(known)} records here took {seconds(sum(known))}" if known else "; no record of it here"
+    durations = [float(one) for one in reported if isinstance(one, int | float) and 0 <= one < 1e9]
+    return f"; {len(durations)} records here took {seconds(sum(durations))}" if durations else "; no record of it here"

@@ -28,8 +28,8 @@ def names_here() -> tuple[str, ...]:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = ""
-    found = {user, socket.gethostname(), socket.gethostname().partition(".")[0], Path.home().name}
-    return tuple(sorted(name for name in found if len(name) > 2 and name.lower() not in _COMMON))
+    names = {user, socket.gethostname(), socket.gethostname().partition(".")[0], Path.home().name}
+    return tuple(sorted(name for name in names if len(name) > 2 and name.lower() not in _COMMON))
 
 
 def text(value: str, names: Sequence[str] = ()) -> str:
@@ -56,7 +56,7 @@ def value(found: Any, names: Sequence[str] = ()) -> Any:
     if isinstance(found, str):
         return text(found, names)
     if isinstance(found, dict):
-        return {text(str(key), names): value(item, names) for key, item in found.items()}
+        return {text(str(key), names): value(element, names) for key, element in found.items()}
     if isinstance(found, list | tuple):
-        return [value(item, names) for item in found]
+        return [value(element, names) for element in found]
     return found

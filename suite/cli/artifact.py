@@ -21,12 +21,12 @@ def bundle(arguments: Arguments) -> int:
     from suite.artifact.build import doctor, make
     from suite.report.load import check_records
 
-    asked = arguments.options
-    if asked.check:
-        print(f"{verify(asked.check)} files are what the manifest says")
+    options = arguments.options
+    if options.check:
+        print(f"{verify(options.check)} files are what the manifest says")
         return Exit.OK
     folder = check_folder(check_records(arguments.reports), "reports")
-    print(make(folder, () if asked.no_doctor else doctor(folder)))
+    print(make(folder, () if options.no_doctor else doctor(folder)))
     return Exit.OK
 
 

@@ -35,8 +35,8 @@ def _sensitivity(names: Sequence[str]) -> int:
     for paper in names:
         if paper not in claims.PAPERS:
             raise UnknownName("paper", paper, claims.PAPERS)
-    for path, found in sensitivity.remake(names or claims.PAPERS):
-        print(f"{path}: {len(found)} claims, {sum(bool(one.turns) for one in found)} turn", flush=True)
+    for path, row in sensitivity.remake(names or claims.PAPERS):
+        print(f"{path}: {len(row)} claims, {sum(bool(one.turns) for one in row)} turn", flush=True)
     return Exit.OK
 
 
@@ -47,13 +47,13 @@ def _answer(names: Sequence[str]) -> int:
 
     if not names:
         raise InvalidRequest("no claim is named", rule="at least one id", legal="samo.eq2.samo_bytes")
-    for name, found in judged(names).items():
-        print(f"{name} ({found.claim.paper}, {found.claim.where})\n  the paper: {found.claim.asserts}")
-        for one in (found, *found.others):
-            told = f"{one.evidence}, {one.scope}{f' ({one.stand_in})' if one.stand_in else ''}" if one.evidence else ""
+    for name, verdict in judged(names).items():
+        print(f"{name} ({verdict.claim.paper}, {verdict.claim.where})\n  the paper: {verdict.claim.asserts}")
+        for one in (verdict, *verdict.others):
+            basis = f"{one.evidence}, {one.scope}{f' ({one.stand_in})' if one.stand_in else ''}" if one.evidence else ""
             print(f"  {one.verdict}: {one.why}" + (f"; {one.note}" if one.note else ""))
             if one.verdict is not Verdict.NOT_RUN:
-                print(f"    printed {published(found.claim)}, ours {ours(one)} {found.claim.unit}; {told}")
+                print(f"    printed {published(verdict.claim)}, ours {ours(one)} {verdict.claim.unit}; {basis}")
     return Exit.OK
 
 
@@ -62,15 +62,15 @@ def _mutate(options: argparse.Namespace) -> int:
 
     if options.unturned:
         return _unturned()
-    known = mutations.load()
-    chosen = mutations.select(options.names, known)
+    mutations_by_id = mutations.load()
+    chosen = mutations.select(options.names, mutations_by_id)
     if options.among:
         among = mutations.answers(options.among)
         return _find(mutations.run(chosen, lambda _: among), options.among)
-    asked = mutations.first_of_families(chosen) if options.first else {each.id: each.turns for each in chosen}
-    some = [each for each in chosen if asked[each.id]]
+    selection = mutations.first_of_families(chosen) if options.first else {each.id: each.turns for each in chosen}
+    some = [each for each in chosen if selection[each.id]]
     same = 0
-    for one in mutations.run(some, lambda each: asked[each.id]):
+    for one in mutations.run(some, lambda each: selection[each.id]):
         same += not one.turns
         print(f"{one}{'' if one.turns else '  SAME'}", flush=True)
     print(f"{len(some)} mutations, {same} verdicts that do not turn")
@@ -104,10 +104,10 @@ def _unturned() -> int:
 def _where(name: str) -> int:
     from suite.papers.common import claims, passages
 
-    known = {claim.id: claim for claim in claims.load()}
-    if name not in known:
-        raise UnknownName("claim", name, known)
-    claim, folder = known[name], passages.folder()
+    claims_by_id = {claim.id: claim for claim in claims.load()}
+    if name not in claims_by_id:
+        raise UnknownName("claim", name, claims_by_id)
+    claim, folder = claims_by_id[name], passages.folder()
     print(f"{claim.paper}, {claim.where}\n{claim.asserts}")
     if folder is None:
         raise InvalidRequest(
@@ -131,10 +131,10 @@ def _fit() -> int:
     fitted = {**refitted(labs[0], VARIANTS[0], printed).stacks, "pipeoptim": pipeoptim.fitted(labs[1], printed)}
     graphs = _graph_lab()
     fitted["gnn"] = sparse_gnn_fitted.fitted(graphs, printed)
-    known = {**labs[0].stacks, **graphs.stacks}
+    stacks = {**labs[0].stacks, **graphs.stacks}
     for paper, stack in fitted.items():
         for name, value in constants(stack).items():
-            print(f"{paper:<9} {name:<10} {value}   in conf/stack: {getattr(known[paper], name)}")
+            print(f"{paper:<9} {name:<10} {value}   in conf/stack: {getattr(stacks[paper], name)}")
     return Exit.OK
 
 

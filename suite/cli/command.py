@@ -39,8 +39,8 @@ class Arguments:
 
     def value(self, key: str, default: str) -> str:
         """The last value that the command line gives `key`."""
-        found = [value_of(word) for word in self.words if word.partition("=")[0] == key]
-        return found[-1] if found else default
+        values = [value_of(word) for word in self.words if word.partition("=")[0] == key]
+        return values[-1] if values else default
 
     @property
     def reports(self) -> Path:
@@ -94,8 +94,8 @@ class Command:
         """Run with these arguments (default: the arguments of the process). Returns the exit status, whatever ends
         it.
         """
-        given = sys.argv[1:] if arguments is None else list(arguments)
-        return answered(self._main, given, resumes=self.resumes)
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        return answered(self._main, words, resumes=self.resumes)
 
     def _main(self, arguments: Sequence[str]) -> int:
         if any(argument in _HELP for argument in arguments):
@@ -131,13 +131,13 @@ class Command:
 
     def _unknown(self, argument: str, parser: argparse.ArgumentParser) -> InvalidRequest:
         if argument.startswith("-"):
-            known = [*parser._option_string_actions]
-            return UnknownName("option", argument.partition("=")[0], known, alike=_ALIKE, legal="")
+            options = [*parser._option_string_actions]
+            return UnknownName("option", argument.partition("=")[0], options, alike=_ALIKE, legal="")
         if self.config and (group := _group_of(argument)):
             return InvalidRequest(f"unknown argument {argument!r}", rule="KEY=VALUE", legal=f"{group}={argument}")
-        known = [*parser._option_string_actions, *(f"{key}=" for key in self.keys)]
-        known += [f"{group}=" for group in _groups() if self.config]
-        return UnknownName("argument", argument, known, alike=_ALIKE, legal="")
+        options = [*parser._option_string_actions, *(f"{key}=" for key in self.keys)]
+        options += [f"{group}=" for group in _groups() if self.config]
+        return UnknownName("argument", argument, options, alike=_ALIKE, legal="")
 
     def _parser(self) -> argparse.ArgumentParser:
         parser = _Parser(

@@ -45,15 +45,15 @@ def options(parser: argparse.ArgumentParser) -> None:
 def compare(arguments: Arguments) -> int:
     from suite.regression.compare import changes, format, record_sets
 
-    asked, nights = arguments.options, Path(arguments.value("reports", NIGHTS))
-    if asked.json:
-        check_file(asked.json, "--json")
-    rule = _rule(asked)
-    found = changes.compare(record_sets.read(asked.a, nights), record_sets.read(asked.b, nights), rule)
-    if asked.json:
-        write_atomically(asked.json, format.as_json(found).encode())
-    print(format.text(found, everything=asked.all))
-    return int(found.exit)
+    options, nights = arguments.options, Path(arguments.value("reports", NIGHTS))
+    if options.json:
+        check_file(options.json, "--json")
+    rule = _rule(options)
+    comparison = changes.compare(record_sets.read(options.a, nights), record_sets.read(options.b, nights), rule)
+    if options.json:
+        write_atomically(options.json, format.as_json(comparison).encode())
+    print(format.text(comparison, everything=options.all))
+    return int(comparison.exit)
 
 
 def _rule(options: argparse.Namespace) -> metrics.ChangeRule:

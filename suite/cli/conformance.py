@@ -28,17 +28,17 @@ def conformance(arguments: Arguments) -> int:
 
     chosen = [name for names in arguments.options.laws for name in names.split(",")]
     for name in chosen:
-        if name not in (known := tuple(law.name for law in LAWS)):
-            raise UnknownName("law", name, known)
+        if name not in (law_names := tuple(law.name for law in LAWS)):
+            raise UnknownName("law", name, law_names)
     subject = Subject(arguments.words)
     for line in subject.parts():
         print(line)
-    found: list[LawResult] = []
+    law_results: list[LawResult] = []
     for finding in examine(subject, chosen):
         print(told(finding), flush=True)
-        found.append(finding)
-    print(summary(subject.name, found))
-    return Exit.SOME_FAILED if any(one.verdict is LawVerdict.BROKEN for one in found) else Exit.OK
+        law_results.append(finding)
+    print(summary(subject.name, law_results))
+    return Exit.SOME_FAILED if any(one.verdict is LawVerdict.BROKEN for one in law_results) else Exit.OK
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -63,8 +63,10 @@ def summary(name: str, found: Sequence[LawResult]) -> str:
     names = [finding.law.name for finding in found if finding.verdict is LawVerdict.BROKEN]
     broken = f", {len(names)} broken ({', '.join(names)})" if names else ""
     idle = counts[LawVerdict.NOT_ASKED]
-    asked = f"{count(counts[LawVerdict.KEPT], 'law')} kept{broken}, {idle} {'does' if idle == 1 else 'do'} not apply"
-    return f"{name}: {asked}, {seconds:.0f} s"
+    law_counts = (
+        f"{count(counts[LawVerdict.KEPT], 'law')} kept{broken}, {idle} {'does' if idle == 1 else 'do'} not apply"
+    )
+    return f"{name}: {law_counts}, {seconds:.0f} s"
 
 
 COMMAND = Command(

@@ -32,19 +32,19 @@ def counts(name: str, folder: str | os.PathLike[str]) -> dict[str, int]:
 
     from suite.data import translation
 
-    known = sources()
-    if name not in known:
-        raise UnknownName("data set", name, known)
-    source = known[name](folder)
-    found = {"training samples": source.samples, "validation samples": source.held_out}
+    all_sources = sources()
+    if name not in all_sources:
+        raise UnknownName("data set", name, all_sources)
+    source = all_sources[name](folder)
+    counts_by_name = {"training samples": source.samples, "validation samples": source.held_out}
     if isinstance(source, translation.Translation):
-        return found
-    found["classes"] = source.classes
+        return counts_by_name
+    counts_by_name["classes"] = source.classes
     for side, part in (("training", source.train), ("validation", source.validation)):
-        held = np.bincount(part.classes, minlength=source.classes)
-        found |= {f"{side} samples of the smallest class": int(held.min())}
-        found |= {f"{side} samples of the largest class": int(held.max())}
-    return found
+        class_sizes = np.bincount(part.classes, minlength=source.classes)
+        counts_by_name |= {f"{side} samples of the smallest class": int(class_sizes.min())}
+        counts_by_name |= {f"{side} samples of the largest class": int(class_sizes.max())}
+    return counts_by_name
 
 
 def count(arguments: Arguments) -> int:

@@ -25,8 +25,8 @@ def examined(checks: Iterable[ComponentCheck], last: ComponentCheck | None = Non
     bad = []
     pool = ThreadPoolExecutor(max_workers=32)
     try:
-        for check, found in [(check, pool.submit(check.finding)) for check in checks]:
-            finding = found.result()
+        for check, pending in [(check, pool.submit(check.finding)) for check in checks]:
+            finding = pending.result()
             print(finding.line(), flush=True)
             bad += [check.name] if check.needed and finding.state != WORKS else []
         if last is not None:

@@ -75,15 +75,17 @@ def draw(overrides: Sequence[str]) -> str:
         check_read(overrides, name, (*ALWAYS, *WHOLE_GRAPH))
         return graph(config, drawing, given=overrides)
     plan = drawing.draw
-    wanted = config.system.microbatches or plan.microbatches
-    if plan.microbatches != wanted:
+    microbatches = config.system.microbatches or plan.microbatches
+    if plan.microbatches != microbatches:
         what = f"draw.microbatches={plan.microbatches} of system={name}"
-        raise InvalidRequest(what, rule=f"its batch is {wanted} per replica", legal=f"draw.microbatches={wanted}")
+        raise InvalidRequest(
+            what, rule=f"its batch is {microbatches} per replica", legal=f"draw.microbatches={microbatches}"
+        )
     system_splits_layers(config)
     system_streams(config)
     policy = config.weights.build()
     policy.check(grid.inter, every)
-    schedule = schedule_of(config, microbatches=wanted)
+    schedule = schedule_of(config, microbatches=microbatches)
     check_read(overrides, name, (*ALWAYS, *PIPELINE, *(("weights",) if every is not None else ())))
     ticks = {Kind.FORWARD: plan.forward, Kind.BACKWARD: plan.backward}
 
@@ -133,9 +135,9 @@ def graph(config: RunConfig, drawing: Drawing, given: Sequence[str] = ()) -> str
     if file is not None and file.exists():
         plan, origin = ExchangePlan.load(file), f"plan read from {file}, whose graph and parts are drawn\n\n"
         placed = any(override.lstrip("+").startswith(("grid", "exchange")) for override in given)
-        if placed and (wanted := partition_data.placement_of(config)) != plan.placement:
+        if placed and (requested := partition_data.placement_of(config)) != plan.placement:
             raise InvalidRequest(
-                f"draw.plan={file} of {placement(plan.placement)} with {placement(wanted)}",
+                f"draw.plan={file} of {placement(plan.placement)} with {placement(requested)}",
                 rule="a plan that is read is drawn as it is",
                 legal="the same processes, or another file",
             )
@@ -168,8 +170,8 @@ def versions(ledgers: Sequence[Ledger]) -> str:
     for stage, ledger in enumerate(ledgers):
         for kind in PASSES:
             read = {e.op.index: _told(e.read.version, e.read.ahead) for e in entries(ledger, kind, steady=False)}
-            held = str(ledger.peak) if kind is Kind.FORWARD else ""
-            rows.append([f"stage {stage} {kind.name.lower()}", *(read.get(i, "kept") for i in range(count)), held])
+            peak = str(ledger.peak) if kind is Kind.FORWARD else ""
+            rows.append([f"stage {stage} {kind.name.lower()}", *(read.get(i, "kept") for i in range(count)), peak])
     return columns(rows)
 
 
@@ -185,15 +187,17 @@ def table_2(config: RunConfig) -> str:
     name = config.system.name
     rows = [["Table II, by stage", "F lacks", "B lacks", "F ahead", "B ahead", "copies"]]
     for system in (*TABLE_2, *([] if name in TABLE_2 else [name])):
-        own = config
+        resolved = config
         if system != name:
-            own = resolve([f"system={system}", f"grid.inter={stages}"])
-        every = own.update_interval or 1
+            resolved = resolve([f"system={system}", f"grid.inter={stages}"])
+        every = resolved.update_interval or 1
         work = FlushInterval(0, (stages + 2) * 2 * every, every, 0)
-        found = account(own.weights.build(), check(own.schedule.build(), stages, work), work)
-        lacks = [[f"{staleness(each, kind):g}" for each in found] for kind in PASSES]
-        further = [[f"{ahead(each, kind):g}" for each in found] for kind in PASSES]
-        rows.append([system, *(" ".join(part) for part in (*lacks, *further, [str(each.peak) for each in found]))])
+        stage_accounts = account(resolved.weights.build(), check(resolved.schedule.build(), stages, work), work)
+        lacks = [[f"{staleness(each, kind):g}" for each in stage_accounts] for kind in PASSES]
+        further = [[f"{ahead(each, kind):g}" for each in stage_accounts] for kind in PASSES]
+        rows.append(
+            [system, *(" ".join(part) for part in (*lacks, *further, [str(each.peak) for each in stage_accounts]))]
+        )
     return columns(rows)
 
 

@@ -20,12 +20,12 @@ def ticket(arguments: Arguments) -> int:
     from suite.engine.checkpoint import restore
     from suite.pruning.mask import density, save
 
-    asked = arguments.options
-    file = check_file(asked.file, "FILE")
-    indices, entries = restore.ticket(asked.checkpoint)
+    options = arguments.options
+    file = check_file(options.file, "FILE")
+    indices, entries = restore.ticket(options.checkpoint)
     save(file, indices, entries)
-    kept = sum(index.numel() for index in indices.values())
-    print(f"{file}: {kept} places of {len(indices)} weights stay, sparsity {1 - density(indices, entries):.4f}")
+    kept_entries = sum(index.numel() for index in indices.values())
+    print(f"{file}: {kept_entries} places of {len(indices)} weights stay, sparsity {1 - density(indices, entries):.4f}")
     return Exit.OK
 
 

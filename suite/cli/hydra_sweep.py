@@ -216,8 +216,8 @@ def counted(plans: Sequence[DryRun]) -> str:
     would_run, recorded, refused = (
         sum(getattr(plan, name) for plan in plans) for name in ("would_run", "recorded", "refused")
     )
-    found = f"{would_run} would run, {recorded} {'has' if recorded == 1 else 'have'} a record, {refused} refused"
-    return f"dry run of {count(would_run + recorded + refused, 'run')}: {found}; nothing was run"
+    summary = f"{would_run} would run, {recorded} {'has' if recorded == 1 else 'have'} a record, {refused} refused"
+    return f"dry run of {count(would_run + recorded + refused, 'run')}: {summary}; nothing was run"
 
 
 def label_flags(overrides: Sequence[str], arguments: Sequence[str], labelled: Sequence[str] = ()) -> list[str]:
@@ -236,15 +236,15 @@ def label_flags(overrides: Sequence[str], arguments: Sequence[str], labelled: Se
 def _status(folder: Path, fault: str, dry: bool) -> int:
     """The exit status of a sweep whose jobs have told their ends in `folder`; those that wait for a scheduler go there
     now."""
-    told: list[SweepJob] = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    codes = [int(job["status"]) for job in told if job["status"] is not None]
-    if waiting := [job["overrides"] for job in told if job["status"] is None]:
+    jobs: list[SweepJob] = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    codes = [int(job["status"]) for job in jobs if job["status"] is not None]
+    if waiting := [job["overrides"] for job in jobs if job["status"] is None]:
         codes += scheduled(waiting, dry)
     if fault:
         print(f"the launcher broke off: {fault}\nthe same command goes on with what is missing", file=sys.stderr)
         codes.append(Exit.SOME_FAILED)
     if dry:
-        plans = [DryRun(**job["plan"]) for job in told if job["plan"]]
+        plans = [DryRun(**job["plan"]) for job in jobs if job["plan"]]
         if plans:
             print(counted(plans), flush=True)
         return together(codes)
@@ -300,9 +300,9 @@ def ended(status: int) -> tuple[Outcome, str]:
         name = signal.Signals(number).name
     except ValueError:
         return Outcome.FAILED, f"the process of this job ended with status {status}"
-    asked = number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    interrupted = number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     hint = " (the kernel's out-of-memory killer sends it)" if number == signal.SIGKILL else ""
-    return Outcome.CANCELLED if asked else Outcome.LOST_RANK, f"the process of this job was ended by {name}{hint}"
+    return Outcome.CANCELLED if interrupted else Outcome.LOST_RANK, f"the process of this job was ended by {name}{hint}"
 
 
 def leave_records(overrides: Sequence[str], outcome: Outcome, reason: str) -> None:

@@ -43,9 +43,9 @@ def command(name: str) -> Command:
         if is_word(name) or name.startswith("-"):
             raise InvalidRequest(f"suite {name}", rule="a subcommand comes first", legal=f"suite run {name}")
         raise UnknownName("command", name, MODULES)
-    found = import_module(MODULES[name]).COMMAND
-    assert isinstance(found, Command)
-    return found
+    subcommand = import_module(MODULES[name]).COMMAND
+    assert isinstance(subcommand, Command)
+    return subcommand
 
 
 def overview() -> str:
@@ -69,13 +69,13 @@ def overview() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the subcommand that the first argument names. Returns the exit status."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    if not given or given[0] in ("-h", "--help", "help"):
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
         sys.stdout.write(overview())
-        return Exit.OK if given else Exit.NOTHING
+        return Exit.OK if words else Exit.NOTHING
     try:
-        chosen = command(given[0])
+        chosen = command(words[0])
     except InvalidRequest as error:
         sys.stderr.write(f"refused: {error}\n")
         return Exit.NOTHING
-    return chosen.main(given[1:])
+    return chosen.main(words[1:])

@@ -44,18 +44,18 @@ def nightly(arguments: Arguments) -> int:
     from suite.core.resources import ROOT
     from suite.regression.nightly import page, run, settings
 
-    own = [word for word in arguments.words if word.partition("=")[0] in ("accept", "index")]
-    chosen = settings.read([word for word in arguments.words if word not in own])
+    options = [word for word in arguments.words if word.partition("=")[0] in ("accept", "index")]
+    chosen = settings.read([word for word in arguments.words if word not in options])
     check_folder(chosen.folder, "reports")
     if accepted := arguments.value("accept", ""):
         print(run.accept(chosen, accepted))
         return int(Exit.OK)
-    if own:
+    if options:
         print(page.write_index(chosen.folder))
         return int(Exit.OK)
-    found = run.run(chosen, ROOT, lambda text: print(text, file=sys.stderr, flush=True))
-    told(found)
-    return int(found.exit)
+    outcome = run.run(chosen, ROOT, lambda text: print(text, file=sys.stderr, flush=True))
+    told(outcome)
+    return int(outcome.exit)
 
 
 def told(found: run.NightlyResult) -> None:

@@ -52,17 +52,17 @@ def partition(arguments: Arguments) -> int:
     config, machine = checks.checked_run(data), checks.checked(checks.Profiling, data).machine.build()
     folder = check_folder(Path(config.reports) / "profiles", "reports")
     grid = config.grid.build()
-    found = measure(config, bandwidth=machine.within.bandwidth)
-    print("\n".join(table(found)))
-    print(told(f"{grid.inter} stages of {grid.data}", equal(found.profile, grid.inter, grid.data)))
-    free = any_replicas(found.profile, grid.inter * grid.data)
+    profile = measure(config, bandwidth=machine.within.bandwidth)
+    print("\n".join(table(profile)))
+    print(told(f"{grid.inter} stages of {grid.data}", equal(profile.profile, grid.inter, grid.data)))
+    free = any_replicas(profile.profile, grid.inter * grid.data)
     print(told(f"any plan for {grid.inter * grid.data} devices", free))
     try:
         free.runnable()
     except Unsupported as error:
         print(f"refused: {error}")
-    file = folder / f"{found.model}-{found.microbatch}.json"
-    found.write(file)
+    file = folder / f"{profile.model}-{profile.microbatch}.json"
+    profile.write(file)
     print(f"  {shlex.quote(override('split', file))}")
     return Exit.OK
 

@@ -42,12 +42,12 @@ def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
     unknown scale.
     """
     try:
-        name, *own = shlex.split(entry) if isinstance(entry, str) else []
+        name, *options = shlex.split(entry) if isinstance(entry, str) else []
     except ValueError as error:
         raise InvalidRequest(
             f"scale.reproduce holds {entry!r}", rule="an experiment and overrides", legal="samo_fig1 seed=1"
         ) from error
-    return [f"experiment={name}", *own, *overrides]
+    return [f"experiment={name}", *options, *overrides]
 
 
 def shared(entries: Sequence[Any], overrides: Sequence[str]) -> list[list[str]]:

@@ -63,11 +63,11 @@ def command(arguments: Arguments) -> int:
     from suite.runner.runs import expand
 
     register()
-    asked = arguments.options
-    words = [*arguments.words, *(f"{FLAG}{key}" for key in asked.label)]
-    dry = bool(asked.dry_run)
-    if asked.cfg or asked.package or asked.resolve or asked.info or asked.hydra_help:
-        return sweep(for_hydra(arguments.given), dry, asked.label)
+    options = arguments.options
+    words = [*arguments.words, *(f"{FLAG}{key}" for key in options.label)]
+    dry = bool(options.dry_run)
+    if options.cfg or options.package or options.resolve or options.info or options.hydra_help:
+        return sweep(for_hydra(arguments.given), dry, options.label)
     begun = Progress(1.0)
     runs = expand(words)
     if runs and runs[0].outline.launch.submit:
@@ -85,12 +85,12 @@ def command(arguments: Arguments) -> int:
 
 def for_hydra(arguments: Sequence[str]) -> list[str]:
     """The arguments that Hydra reads itself: all but --dry-run, and --label with its key."""
-    kept, is_key = [], False
+    overrides, is_key = [], False
     for argument in arguments:
         if not is_key and argument != "--dry-run" and argument.partition("=")[0] != "--label":
-            kept.append(argument)
+            overrides.append(argument)
         is_key = not is_key and argument == "--label"
-    return kept
+    return overrides
 
 
 def options(parser: argparse.ArgumentParser) -> None:

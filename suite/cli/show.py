@@ -40,33 +40,33 @@ def find(wanted: str, folder: Path) -> Record:
     if (path := folder / "records" / f"{wanted}.json").is_file():
         return Record.read(path)
     records = list(_readable(folder))
-    named = [one for one in records if one.key == wanted] or [one for one in records if one.key.startswith(wanted)]
-    if named:
-        if len({one.key for one in named}) > 1:
-            raise InvalidRequest(f"{wanted} begins {len(named)} keys", rule="one record", legal=named[0].key)
-        return named[0]
+    matching = [one for one in records if one.key == wanted] or [one for one in records if one.key.startswith(wanted)]
+    if matching:
+        if len({one.key for one in matching}) > 1:
+            raise InvalidRequest(f"{wanted} begins {len(matching)} keys", rule="one record", legal=matching[0].key)
+        return matching[0]
     labelled = [one for one in records if one.label == wanted] or [one for one in records if _begins(one, wanted)]
     if len({one.label for one in labelled}) > 1:
         labels = ", ".join(sorted({one.label for one in labelled})[:5])
         raise InvalidRequest(f"{wanted} begins several labels: {labels}", rule="one record", legal=f"{labelled[0].key}")
     if not labelled:
         newest = sorted(records, key=_started, reverse=True)
-        known = list(dict.fromkeys(record.label for record in newest))[:NEWEST]
+        known_labels = list(dict.fromkeys(record.label for record in newest))[:NEWEST]
         rule = f"a file, or a key or label of the {count(records, 'record')} in {folder}"
-        if known:
-            rule += f", the newest of which are {', '.join(known)}"
+        if known_labels:
+            rule += f", the newest of which are {', '.join(known_labels)}"
         raise InvalidRequest(f"there is no record {wanted}", rule=rule, legal=newest[0].key if newest else "")
     return max(labelled, key=_started)
 
 
 def _of_file(path: Path, wanted: str) -> Record:
     """The only record of a file, or the one on the line that `#LINE` names."""
-    found = dict(readers(path))
+    records_by_key = dict(readers(path))
     line = wanted.removeprefix(str(path))
-    if line not in found and len(found) != 1:
-        legal = f"{path}{next(iter(found), '')}"
-        raise InvalidRequest(f"{wanted}: a file of {len(found)} records", rule="one record", legal=legal)
-    return (found[line] if line in found else next(iter(found.values())))()
+    if line not in records_by_key and len(records_by_key) != 1:
+        legal = f"{path}{next(iter(records_by_key), '')}"
+        raise InvalidRequest(f"{wanted}: a file of {len(records_by_key)} records", rule="one record", legal=legal)
+    return (records_by_key[line] if line in records_by_key else next(iter(records_by_key.values())))()
 
 
 def _readable(folder: Path) -> Iterator[Record]:
@@ -135,11 +135,11 @@ def amount(value: float, unit: str) -> str:
 
 def metric_line(name: str, metric: Metric) -> str:
     values = [value for value in metric.values if math.isfinite(value)]
-    told = amount(median(values), metric.unit) if values else "no samples"
+    text = amount(median(values), metric.unit) if values else "no samples"
     if len(values) > 1:
         low, _, high = quantiles(values, n=4, method="inclusive")
-        told += f", {amount(low, metric.unit)} to {amount(high, metric.unit)}, {len(values)} samples"
-    return f"{name:<28} {told}{f' ({metric.note})' if metric.note else ''}"
+        text += f", {amount(low, metric.unit)} to {amount(high, metric.unit)}, {len(values)} samples"
+    return f"{name:<28} {text}{f' ({metric.note})' if metric.note else ''}"
 
 
 def memory_lines(kinds: Mapping[str, Sequence[int]]) -> Iterator[str]:
@@ -148,8 +148,8 @@ def memory_lines(kinds: Mapping[str, Sequence[int]]) -> Iterator[str]:
         return
     totals = [sum(rank) for rank in zip(*kinds.values(), strict=False)]
     for name, ranks in {**kinds, "all": totals}.items():
-        shown = [si(size, "B") for size in ranks[:RANKS]]
-        yield f"{name:<14} {'  '.join(f'{text:>8}' for text in shown)}{'  ...' if len(ranks) > RANKS else ''}"
+        sizes = [si(size, "B") for size in ranks[:RANKS]]
+        yield f"{name:<14} {'  '.join(f'{text:>8}' for text in sizes)}{'  ...' if len(ranks) > RANKS else ''}"
 
 
 def series_lines(series: Mapping[str, Sequence[float]]) -> Iterator[str]:
@@ -163,8 +163,8 @@ def changes(config: Mapping[str, Json]) -> list[str]:
     from suite.config.compose import composed
 
     choices = dict(_choices(config))
-    named = config.get("executor")
-    executor = named if isinstance(named, Mapping) else {}
+    executor_name = config.get("executor")
+    executor = executor_name if isinstance(executor_name, Mapping) else {}
     needed = [f"executor.{key}={executor[key]}" for key in NEEDED if key in executor]
     chosen = [f"{group}={choice}" for group, choice in choices.items()]
     # what a system chooses itself (memory, weights, schedule) is no difference
@@ -174,24 +174,28 @@ def changes(config: Mapping[str, Json]) -> list[str]:
         base = composed([*chosen, *needed])
     except SuiteError:  # a choice that is no longer there, or wants more
         base = composed([])
-    told = [f"{group}={choice}" for group, choice in choices.items() if usual.get(group) != choice]
+    differing = [f"{group}={choice}" for group, choice in choices.items() if usual.get(group) != choice]
     before = dict(_flat({key: value for key, value in base.items() if key in config}))
     names = {f"{group}.name" for group in choices}
     after = {key: value for key, value in _flat(config) if key.split(".")[0] not in NOT_SHOWN and key not in names}
     differ = [f"{key}={typed(value)}" for key, value in after.items() if key not in before or before[key] != value]
-    return [*told, *needed, *(one for one in differ if not one.startswith("executor.label=") and one not in needed)]
+    return [
+        *differing,
+        *needed,
+        *(one for one in differ if not one.startswith("executor.label=") and one not in needed),
+    ]
 
 
 def _choices(config: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
     """The choices of config groups that a record names; an executor that simulates holds its own machine and stack."""
     from suite.config.compose import groups
 
-    known = groups()
+    choices_by_group = groups()
     executor = config.get("executor")
     parts = executor if isinstance(executor, Mapping) else {}
-    held = {name: parts[name] for name in ("machine", "stack") if name in parts}
-    for group, part in {**config, **held}.items():
-        if isinstance(part, Mapping) and part.get("name") in known.get(group, ()) and group not in NOT_SHOWN:
+    parts_by_name = {name: parts[name] for name in ("machine", "stack") if name in parts}
+    for group, part in {**config, **parts_by_name}.items():
+        if isinstance(part, Mapping) and part.get("name") in choices_by_group.get(group, ()) and group not in NOT_SHOWN:
             yield group, str(part["name"])
 
 

@@ -21,9 +21,9 @@ from suite.runner.progress import Progress
 
 def systems(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """The systems that `system=a,b` names, and the other overrides."""
-    named = [word.partition("=")[2] for word in overrides if word.partition("=")[0] == "system"]
+    system_names = [word.partition("=")[2] for word in overrides if word.partition("=")[0] == "system"]
     rest = [word for word in overrides if word.partition("=")[0] != "system"]
-    return (named[-1] if named else "axonn").split(","), rest
+    return (system_names[-1] if system_names else "axonn").split(","), rest
 
 
 def here(system: str, overrides: Sequence[str]) -> list[str]:
@@ -47,9 +47,9 @@ def command(arguments: Arguments) -> int:
     from suite.runner.tune import again, lines, tune, write
 
     codes = []
-    named, rest = systems(arguments.words)
-    overrides = here(named[0], rest)
-    for system in named:
+    system_names, rest = systems(arguments.words)
+    overrides = here(system_names[0], rest)
+    for system in system_names:
         tuned = tune(system, overrides, Progress(40.0))
         print("\n".join(lines(tuned)), flush=True)
         file = write(tuned, overrides)

@@ -67,9 +67,9 @@ def check_transport(transport: str, order: str, *, device: str, launcher: str) -
     """Raises UnknownName, and Unsupported for a transport that the device or the launcher does not provide. Loads no
     torch.
     """
-    for name, value, known in (("transport", transport, TRANSPORTS), ("order", order, ORDERS)):
-        if value not in known:
-            raise UnknownName(name, value, known)
+    for name, value, legal in (("transport", transport, TRANSPORTS), ("order", order, ORDERS)):
+        if value not in legal:
+            raise UnknownName(name, value, legal)
     if not re.fullmatch(r"cpu|cuda(:\d+)?", str(device)):
         raise UnknownName("device", device, DEVICES)
     if transport == "nccl" and device == "cpu":

@@ -38,8 +38,8 @@ def results_of(target: Callable[..., Any]) -> Sequence[type]:
     except (NameError, TypeError, AttributeError):
         return []
     options = [get_origin(one) or one for one in (get_args(hint) if is_union(hint) else [hint])]
-    known = [one for one in options if isinstance(one, type) and one is not Any]
-    return known if len(known) == len(options) else []
+    types = [one for one in options if isinstance(one, type) and one is not Any]
+    return types if len(types) == len(options) else []
 
 
 def is_union(hint: Any) -> bool:

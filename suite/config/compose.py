@@ -116,18 +116,18 @@ def plain(config: DictConfig, resolved: bool = True) -> dict[str, Any]:
 
 def groups(overrides: Sequence[str] = ()) -> dict[str, list[str]]:
     """The config groups and their choices, including those in the folders of the command line."""
-    found = {folder.name: _choices(folder) for folder in CONF.iterdir() if folder.is_dir()}
-    for own in own_folders(overrides):
-        for group, names in found.items():
-            more = _choices(own / group)
+    folders = {folder.name: _choices(folder) for folder in CONF.iterdir() if folder.is_dir()}
+    for own_folder in own_folders(overrides):
+        for group, names in folders.items():
+            more = _choices(own_folder / group)
             if twice := set(more) & set(names):  # Hydra would take the first without a word
                 name = min(twice)
                 legal = f"{group}={name}_of_mine"
                 raise InvalidRequest(
-                    f"{own / group / name}.yaml", rule=f"there is a {group}={name} already", legal=legal
+                    f"{own_folder / group / name}.yaml", rule=f"there is a {group}={name} already", legal=legal
                 )
             names.extend(more)
-    return found
+    return folders
 
 
 def _choices(folder: Path) -> list[str]:
@@ -138,20 +138,20 @@ def own_folders(overrides: Sequence[str]) -> list[Path]:
     """The folders of `launch.python_path`. They hold modules, and YAML files in folders named like the folders of
     conf/. Raises InvalidRequest.
     """
-    named: list[Any] = []
+    folders: list[Any] = []
     for override in overrides:
         if override.partition("=")[0] == "launch.python_path":
             try:
                 value = OverridesParser.create().parse_override(override).value()
             except HydraException:
                 continue  # composing says so, in one line
-            named = value if isinstance(value, list) else [value]
-    for name in named:
+            folders = value if isinstance(value, list) else [value]
+    for name in folders:
         if not Path(str(name)).is_dir():
             raise InvalidRequest(
-                f"launch.python_path={named}: no folder {name}", rule="a list of folders", legal="[FOLDER]"
+                f"launch.python_path={folders}: no folder {name}", rule="a list of folders", legal="[FOLDER]"
             )
-    return [Path(str(name)).resolve() for name in named]
+    return [Path(str(name)).resolve() for name in folders]
 
 
 def given(key: str, overrides: Sequence[str], default: Any) -> Any:
@@ -160,10 +160,10 @@ def given(key: str, overrides: Sequence[str], default: Any) -> Any:
     for override in overrides:
         if override.lstrip("+").partition("=")[0] != key:
             continue
-        found = parsed(override)
-        if found.is_sweep_override():
+        override_tree = parsed(override)
+        if override_tree.is_sweep_override():
             raise InvalidRequest(override, rule=f"a sweep has one {key}", legal=f"{key}={default}")
-        value = found.value()
+        value = override_tree.value()
     return value
 
 
@@ -183,18 +183,18 @@ def searched(overrides: Sequence[str]) -> list[str]:
 
 def check_names(overrides: Sequence[str]) -> None:
     """Every `group=choice` names a choice that there is (`a,b` in a sweep names two)."""
-    known = groups(overrides)
+    legal_groups = groups(overrides)
     for override in overrides:
-        key, given, value = override.partition("=")
-        if not given and not override.startswith("~"):
+        key, override_value, value = override.partition("=")
+        if not override_value and not override.startswith("~"):
             example = _default_choice(key) or next(map(shown, legal_value(every_key(RunConfig).get(key))), "VALUE")
             raise InvalidRequest(
                 f"{override} without a value", rule="an override is KEY=VALUE", legal=f"{key}={example}"
             )
-        if key in known and not re.search(r"[\[\]{}()$]", value):
+        if key in legal_groups and not re.search(r"[\[\]{}()$]", value):
             for choice in (part.strip("'\" ") for part in value.split(",")):
-                if choice not in (*known[key], "null"):
-                    raise UnknownName(key, choice, known[key], legal=repr(_default_choice(key)))
+                if choice not in (*legal_groups[key], "null"):
+                    raise UnknownName(key, choice, legal_groups[key], legal=repr(_default_choice(key)))
 
 
 @cache
@@ -229,21 +229,21 @@ def explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
         near = get_close_matches(unknown[1], keys, n=1, cutoff=0.4)
         parent = unknown[1].rpartition(".")[0]
         beside = [key for key in keys if key.rpartition(".")[0] == parent]
-        known = {*near, *(beside or (key for key in keys if "." not in key))}
-        return UnknownName("config key", unknown[1], known, legal="")
+        legal_keys = {*near, *(beside or (key for key in keys if "." not in key))}
+        return UnknownName("config key", unknown[1], legal_keys, legal="")
     return InvalidRequest(text)
 
 
 def _addition(key: str, data: Any, overrides: Sequence[str]) -> InvalidRequest | None:
     """The refusal of a key that the chosen YAML files leave out and the run or a class has: Hydra adds it after a +."""
     override = next((each for each in overrides if key_of(each) == key), key)
-    known = every_key(RunConfig, data=data)
+    legal_keys = every_key(RunConfig, data=data)
     *groups, name = key.split(".")
     for group in groups:
         data = data.get(group) if isinstance(data, Mapping) else None
     if isinstance(data, Mapping) and isinstance(path := data.get(TARGET), str) and name in argument_names(path):
         return InvalidRequest(override, rule=f"{path} takes it, and the chosen YAML has no {key}", legal=f"+{override}")
-    if key in known:
+    if key in legal_keys:
         return InvalidRequest(override, rule=f"the chosen YAML has no {key}: it is added", legal=f"+{override}")
     return of_other_member(RunConfig, key, override)
 

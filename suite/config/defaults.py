@@ -25,24 +25,24 @@ def defaults() -> Mapping[str, Any]:
 
 def defaults_of(model: type[Settings]) -> dict[str, Any]:
     """The keys of a group with a default, by their names in YAML, including nested groups."""
-    found: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     for name, info in model.model_fields.items():
         groups = [each for each in (info.annotation, *get_args(info.annotation)) if _is_group(each)]
         if groups:  # an executor is one of several models
             if len(groups) == 1 and _is_closed(groups[0]) and (below := defaults_of(groups[0])):
-                found[info.alias or name] = below
+                defaults[info.alias or name] = below
         elif not info.is_required() and info.json_schema_extra != READ_ONLY.json_schema_extra:
-            found[info.alias or name] = info.get_default(call_default_factory=True)
-    return found
+            defaults[info.alias or name] = info.get_default(call_default_factory=True)
+    return defaults
 
 
 def completed(config: Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A composed configuration in which a key that `~key` deleted has its default."""
     usual = defaults() if usual is None else usual
-    found = {**usual, **config}
+    values = {**usual, **config}
     return {
         key: completed(value, usual[key]) if _are_groups(value, usual.get(key)) else value
-        for key, value in found.items()
+        for key, value in values.items()
     }
 
 
@@ -52,14 +52,14 @@ def without_defaults(config: Mapping[str, Any], usual: Mapping[str, Any] | None 
     An absent key and a key at its default make the same run: a record is found by what remains here.
     """
     usual = defaults() if usual is None else usual
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in config.items():
         if _are_groups(value, usual.get(key)):
             if inside := without_defaults(value, usual[key]):
-                found[key] = inside
+                values[key] = inside
         elif key not in usual or type(value) is not type(usual[key]) or value != usual[key]:
-            found[key] = value
-    return found
+            values[key] = value
+    return values
 
 
 def _are_groups(value: Any, usual: Any) -> bool:

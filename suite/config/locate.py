@@ -53,8 +53,8 @@ def locate(path: str) -> Any:
     if target is None:
         top = home.partition(".")[0]  # of what the module imports, only parts of its own package are meant
         public = {key: value for key, value in vars(source).items() if not key.startswith("_") and _allowed(value)}
-        known = [f"{home}.{key}" for key, value in public.items() if f"{value.__module__}.".startswith(f"{top}.")]
-        raise UnknownName("class", path, known)
+        homes = [f"{home}.{key}" for key, value in public.items() if f"{value.__module__}.".startswith(f"{top}.")]
+        raise UnknownName("class", path, homes)
     if name.startswith("_") or not (inspect.isclass(target) or inspect.isroutine(target)):
         kind = f"a {type(target).__name__}"
         raise InvalidRequest(f"{path} is {kind}", rule="a class or a function with a public name", legal=_LEGAL)
@@ -90,8 +90,8 @@ def check_source(path: str, name: str = "") -> Path:
     files = [file for each in places for file in (each.with_suffix(".py"), each / "__init__.py") if file.is_file()]
     if not files:
         raise _no_module(path, name)
-    if name and name not in (known := _bound(files[0])):
-        raise UnknownName("class", f"{path}.{name}", [f"{path}.{each}" for each in {*known, *_names(files[0])}])
+    if name and name not in (bound_names := _bound(files[0])):
+        raise UnknownName("class", f"{path}.{name}", [f"{path}.{each}" for each in {*bound_names, *_names(files[0])}])
     return files[0]
 
 
@@ -152,19 +152,19 @@ def _nearest(parts: list[str], name: str) -> str:
 
     name: of the class in the module, empty where a module is sought. Only files are read, as an import may load torch.
     """
-    folders, found = _folders, list[str]()
+    folders, candidates = _folders, list[str]()
     for number, part in enumerate(parts):
         packages = {each.name for each in pkgutil.iter_modules([str(each) for each in folders])}
         options = packages if number else {*ROOTS, *packages}
         match = get_close_matches(part, options, n=1)
         if not match:
             return ""
-        found.append(match[0])
+        candidates.append(match[0])
         if not number and match[0] in ROOTS:
             folders = [ROOT / match[0]]
         else:
             folders = [folder / match[0] for folder in folders]
-    home = ".".join(found)
+    home = ".".join(candidates)
     if not name:
         return home
     files = [file for each in folders for file in (each.with_suffix(".py"), each / "__init__.py") if file.is_file()]
@@ -189,15 +189,15 @@ def _homes(name: str) -> str:
 
 def _bound(file: Path) -> set[str]:
     """The public names that a module's source defines or imports at its top level."""
-    found = set[str]()
+    names = set[str]()
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.ImportFrom | ast.Import):
-            found |= {alias.asname or alias.name for alias in node.names}
+            names |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.Assign):
-            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return {name for name in found if not name.startswith("_")}
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return {name for name in names if not name.startswith("_")}
 
 
 def _names(file: Path) -> list[str]:

@@ -55,7 +55,7 @@ def own_settings(kind: type[T], config: Any) -> T:
 
 def _built(key: str, config: Any, extra: Mapping[str, Any]) -> Any:
     if isinstance(config, list | tuple):
-        return [build(item) for item in config]
+        return [build(element) for element in config]
     if not isinstance(config, Mapping):
         return config
     arguments = arguments_of(config)
@@ -66,8 +66,8 @@ def _built(key: str, config: Any, extra: Mapping[str, Any]) -> Any:
     check_names(key, path, target, {**arguments, **extra}, later=later)
     check_values(key, path, target, arguments)  # plug-ins by their return type: nothing is built yet
     built = {**{key: build(value) for key, value in arguments.items()}, **extra}
-    made = {name: value for name, value in built.items() if value is not arguments.get(name)}
-    check_values(key, path, target, made)
+    changed = {name: value for name, value in built.items() if value is not arguments.get(name)}
+    check_values(key, path, target, changed)
     if later:
         return partial(target, **built)
     try:
@@ -167,7 +167,7 @@ class Plugin(Generic[T]):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        wanted = get_args(source)[0] if get_args(source) else Any
+        annotation = get_args(source)[0] if get_args(source) else Any
 
         def read(value: Any, info: core_schema.ValidationInfo) -> Plugin[Any]:
             if isinstance(value, Plugin):
@@ -175,7 +175,7 @@ class Plugin(Generic[T]):
             if not isinstance(value, Mapping) or not isinstance(value.get(TARGET), str):
                 raise broken("a group of keys with a class path in _target_")
             later = bool(value.get(PARTIAL, False))
-            return cls(value[TARGET], arguments_of(value), later=later, wanted=wanted, place=info.field_name or "")
+            return cls(value[TARGET], arguments_of(value), later=later, wanted=annotation, place=info.field_name or "")
 
         return core_schema.with_info_plain_validator_function(
             read, serialization=core_schema.plain_serializer_function_ser_schema(Plugin.data)

@@ -216,13 +216,13 @@ def every_key(model: type[BaseModel], at: str = "", data: Any = None) -> Mapping
 
     data: a configuration, whose values select the members of unions; without it all members have their keys
     """
-    found: dict[str, FieldInfo] = {}
+    fields: dict[str, FieldInfo] = {}
     for name, info in model.model_fields.items():
         path = f"{at}.{info.alias or name}".lstrip(".")
-        found[path] = info
+        fields[path] = info
         below = data.get(info.alias or name) if isinstance(data, Mapping) else None
         chosen = below.get(info.discriminator) if isinstance(below, Mapping) and info.discriminator else None
         only = variants(info).get(str(chosen))
         for each in [only] if only else groups_of(info):
-            found |= every_key(each, path, below)
-    return found
+            fields |= every_key(each, path, below)
+    return fields

@@ -37,7 +37,7 @@ def mismatch(target: Callable[..., Any], wanted: Any, *, later: bool = False) ->
     kind = type(None) if wanted is None else get_origin(wanted) or wanted
     if not isinstance(kind, type):
         return None
-    reasons = [_difference(result, kind) for result in results_of(target)]
+    reasons = [_difference(result_type, kind) for result_type in results_of(target)]
     return None if None in reasons or not reasons else f"{with_article(wanted)}; {reasons[0]}"
 
 

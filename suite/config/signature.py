@@ -59,8 +59,8 @@ def check_names(key: str, path: str, target: Callable[..., Any], names: Iterable
                         f"there is no {group}{name}", rule=f"{path} takes no arguments", legal=f"~{group}{name}"
                     )
                 )
-            known = [f"{group}{each}" for each in by_name]
-            raise _keyed(UnknownName(f"argument of {path}", f"{group}{name}", known, legal=f"~{group}{name}"))
+            legal_keys = [f"{group}{each}" for each in by_name]
+            raise _keyed(UnknownName(f"argument of {path}", f"{group}{name}", legal_keys, legal=f"~{group}{name}"))
     for name in by_name if not later else ():
         if name not in names and by_name[name].default is inspect.Parameter.empty:
             hint = hints_of(target).get(name, Any)
@@ -132,9 +132,9 @@ def _refusal(error: ValidationError, key: str, path: str, target: Any, name: str
     entry = fault["loc"][0] if fault["loc"] else None
     if is_mapping(plain(hint)) and get_args(plain(hint)) and isinstance(value, Mapping) and entry in value:
         return _refusal_of_entry(full, plain(hint), str(entry), value[entry])
-    given = _given(value)
+    value_text = _given(value)
     return InvalidRequest(
-        f"{full}={given}", rule=f"{name} is {rule}", legal=legal and f"{key and f'{key}.'}{name}={legal}"
+        f"{full}={value_text}", rule=f"{name} is {rule}", legal=legal and f"{key and f'{key}.'}{name}={legal}"
     )
 
 

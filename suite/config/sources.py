@@ -68,10 +68,10 @@ def _home(name: str, source: _Source) -> _Source | None:
     if name not in source.imported:
         return None
     try:
-        found = _source(check_source(source.imported[name], name))
+        home = _source(check_source(source.imported[name], name))
     except InvalidRequest:
         return None
-    return found if name in found.classes else None
+    return home if name in home.classes else None
 
 
 def _members(name: str, source: _Source) -> set[str] | None:
@@ -82,18 +82,20 @@ def _members(name: str, source: _Source) -> set[str] | None:
     if home is None:
         return None
     source, node = home, home.classes[name]
-    found = {line.name for line in node.body if isinstance(line, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+    members = {
+        line.name for line in node.body if isinstance(line, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    }
     for line in node.body:
         targets = (
             line.targets if isinstance(line, ast.Assign) else [line.target] if isinstance(line, ast.AnnAssign) else []
         )
-        found |= {target.id for target in targets if isinstance(target, ast.Name)}
+        members |= {target.id for target in targets if isinstance(target, ast.Name)}
     for base in node.bases:
         inherited = _members(ast.unparse(base).partition("[")[0].rpartition(".")[2], source)
         if inherited is None:
             return None
-        found |= inherited
-    return found
+        members |= inherited
+    return members
 
 
 def _check_clash(key: str, group: Mapping[str, Any], besides: Sequence[str]) -> None:
@@ -224,8 +226,8 @@ def _inherited(name: str, source: _Source) -> list[inspect.Parameter] | None:
     source, node = home, home.classes[name]
     if _is_dataclass(node):
         return _parameters(node, source)
-    given = [_inherited(ast.unparse(base).partition("[")[0], source) for base in node.bases]
-    return None if any(each is None or each for each in given) else []
+    base_members = [_inherited(ast.unparse(base).partition("[")[0], source) for base in node.bases]
+    return None if any(each is None or each for each in base_members) else []
 
 
 def _is_dataclass(node: ast.ClassDef) -> bool:

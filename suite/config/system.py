@@ -130,6 +130,6 @@ class SystemConfig(Settings):
             rule = "a system with a block system.simulation is simulated"
             legal = "system=axonn" if self.name != "axonn" else "executor=real"
             raise Unsupported(f"system={self.name} on a modelled machine", rule=rule, legal=legal)
-        own = {key: value for key, value in self.simulation.plain().items() if value is not None}
+        values = {key: value for key, value in self.simulation.plain().items() if value is not None}
         shared = {"name": self.name, "schedule": dict(schedule), "tensor": self.tensor, "sparse": self.sparse}
-        return {TARGET: MODELLED, "layout": MIXED, **shared, **own}
+        return {TARGET: MODELLED, "layout": MIXED, **shared, **values}

@@ -36,7 +36,7 @@ class Case:
 
 def case_of(config: RunConfig, layers: Sequence[Any]) -> Case:
     """The model of a config, made of a system's layers, on batches of its data."""
-    model, made = config.model, network(config)
+    model, built = config.model, network(config)
     shape, data = model.shape.build(), config.data.source.build()
 
     @cache
@@ -47,4 +47,4 @@ def case_of(config: RunConfig, layers: Sequence[Any]) -> Case:
         inputs, targets = drawn(int(torch.randint(0, SAMPLES, (1,), generator=generator)), samples)
         return inputs, targets
 
-    return Case(model.name, list(layers), made.loss, sample, config.batch.microbatch, list(made.ties(shape)))
+    return Case(model.name, list(layers), built.loss, sample, config.batch.microbatch, list(built.ties(shape)))

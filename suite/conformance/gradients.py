@@ -58,7 +58,7 @@ def right_streams(case: Case, replicas: int, batches: tuple[int, ...], every: in
 
 @cache
 def _right(case: Case, replicas: int, batches: tuple[int, ...], every: int | None, momentum: float) -> list[Right]:
-    reference, first, found = Reference(case, replicas), 0, []
+    reference, first, rights = Reference(case, replicas), 0, []
     velocity: list[torch.Tensor] | None = None
     for number, microbatches in enumerate(batches):
         loss, size = 0.0, every or microbatches
@@ -72,7 +72,7 @@ def _right(case: Case, replicas: int, batches: tuple[int, ...], every: int | Non
             velocity = flat if before is None else [v.mul(momentum).add(g) for v, g in zip(before, flat, strict=True)]
         assert velocity is not None
         each = iter(velocity)
-        found.append(
+        rights.append(
             Right(
                 loss,
                 [[next(each) for _ in layer.parameters()] for layer in reference.layers],
@@ -81,7 +81,7 @@ def _right(case: Case, replicas: int, batches: tuple[int, ...], every: int | Non
                 reference.evaluate(_held_out(case, number)) if replicas == 1 else None,
             )
         )
-    return found
+    return rights
 
 
 def parted(batch: tuple[Any, Any], parts: int) -> Iterator[tuple[Any, Any]]:
@@ -130,28 +130,30 @@ def check_engine(
             microbatches.
         expected: What is right of these batches, where they are not one update each.
     """
-    own, grid = engine.split[engine.place.stage], engine.grid
+    stage_layers, grid = engine.split[engine.place.stage], engine.grid
     compared = 0
     wanted_of = right(case, grid.data, batches) if expected is None else expected
-    for number, (microbatches, found) in enumerate(zip(batches, wanted_of, strict=True)):
+    for number, (microbatches, outputs) in enumerate(zip(batches, wanted_of, strict=True)):
         where = f"{case.name} {grid} {schedule} batch {number} rank {world.rank}"
         loss = _trained(system or engine, case.batch(number, microbatches, grid.data), microbatches)
-        off = abs(loss - found.loss)
-        assert off <= 1e-12 * abs(found.loss), f"{where}: loss {loss} for {found.loss}"
-        gradients = [gradient for k in own for gradient in found.gradients[k]]
-        for got, wanted in zip(gradients_of(engine), gradients, strict=True):
-            difference = (got - wanted.flatten()).abs().max().item() if got.numel() else 0.0
-            assert difference <= tolerance, f"{where}: a gradient is off by {difference}{_scaled(got, wanted)}"
+        off = abs(loss - outputs.loss)
+        assert off <= 1e-12 * abs(outputs.loss), f"{where}: loss {loss} for {outputs.loss}"
+        gradients = [gradient for k in stage_layers for gradient in outputs.gradients[k]]
+        for got, want in zip(gradients_of(engine), gradients, strict=True):
+            difference = (got - want.flatten()).abs().max().item() if got.numel() else 0.0
+            assert difference <= tolerance, f"{where}: a gradient is off by {difference}{_scaled(got, want)}"
             compared += 1
         if engine.place.replica == 0:
-            buffers = zip(engine.stage.layers.buffers(), (b for k in own for b in found.buffers[k]), strict=True)
+            buffers = zip(
+                engine.stage.layers.buffers(), (b for k in stage_layers for b in outputs.buffers[k]), strict=True
+            )
             assert all(torch.equal(a, b) for a, b in buffers), f"{where}: running statistics differ"
         assert engine.peak <= schedule.in_flight(
             engine.place, FlushInterval(0, microbatches, engine.update_every, 0)
         ), where
-        if found.evaluation is not None:
+        if outputs.evaluation is not None:
             score = (system or engine).evaluate([_plain(_held_out(case, number), system)])
-            assert abs(score - found.evaluation) < 1e-6, f"{where}: evaluation"
+            assert abs(score - outputs.evaluation) < 1e-6, f"{where}: evaluation"
     engine.close()
     return compared
 

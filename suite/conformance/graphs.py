@@ -23,31 +23,31 @@ def losses(overrides: Sequence[str], processes: int, replication: int, folder: P
     """Of some epochs and a validation, in float64, on threads. Raises AssertionError where ranks receive different
     losses, or send other bytes than planned.
     """
-    asked = [f"grid.data={processes}", f"exchange.replication={replication}", "model.dtype=float64"]
-    config = resolve([*SMALL, *overrides, *asked, f"reports={folder}"])
+    grid_overrides = [f"grid.data={processes}", f"exchange.replication={replication}", "model.dtype=float64"]
+    config = resolve([*SMALL, *overrides, *grid_overrides, f"reports={folder}"])
     holdings = folder / f"{config.system.name}-{processes}-{replication}"
-    made = partition_data.Prepared(config, holdings)
+    prepared = partition_data.Prepared(config, holdings)
     config = config.changed({"graph.holdings": str(holdings)})
 
     def rank(world: LoopbackWorld) -> tuple[list[float], int]:
         system = locate(config.system.target)(world, config)
-        found = [system.train_batch(()) for _ in range(EPOCHS)]
-        return [*found, system.evaluate(())], system.trainer.sent
+        losses = [system.train_batch(()) for _ in range(EPOCHS)]
+        return [*losses, system.evaluate(())], system.trainer.sent
 
-    results: list[Any] = run(processes, rank, deadline=60)
-    shape = made.metrics
+    rank_losses: list[Any] = run(processes, rank, deadline=60)
+    shape = prepared.metrics
     # forward products of the evaluation: as wide as features and hidden layers
     widths = graph_settings(config).source.arguments["features"] + 2 * 16
     evaluated = int(shape["rows_sent"].values[0]) * 8 * widths
-    sent, planned = sum(one for _, one in results), EPOCHS * shape["planned_bytes"].values[0] + evaluated
+    sent, planned = sum(one for _, one in rank_losses), EPOCHS * shape["planned_bytes"].values[0] + evaluated
     assert sent == planned, f"{processes} processes handed over {sent} bytes, planned were {planned:.0f}"
-    assert all(curve == results[0][0] for curve, _ in results), "ranks are told different losses"
-    return list(results[0][0])
+    assert all(curve == rank_losses[0][0] for curve, _ in rank_losses), "ranks are told different losses"
+    return list(rank_losses[0][0])
 
 
 def check_losses(overrides: Sequence[str], processes: int, replication: int, alone: Sequence[float], at: Path) -> None:
     """Losses of a system against one process, up to rounding."""
-    found = losses(overrides, processes, replication, at)
-    for epoch, (ours, right) in enumerate(zip(found, alone, strict=True)):
+    found_losses = losses(overrides, processes, replication, at)
+    for epoch, (ours, right) in enumerate(zip(found_losses, alone, strict=True)):
         said = f"epoch {epoch} on {processes} processes has loss {ours!r}, on one {right!r}"
         assert abs(ours - right) <= 1e-9 * abs(right), said

@@ -116,8 +116,8 @@ def _case(subject: Subject, config: RunConfig) -> Case:
     key = json.dumps([*groups, config.seed], sort_keys=True)
     if key not in subject._made:
         subject._made[key] = case_of(config, subject.made.makers(config, config.model.shape.build()))
-    found: Case = subject._made[key]
-    return found
+    case: Case = subject._made[key]
+    return case
 
 
 def _epochs(config: RunConfig) -> list[list[Any]]:
@@ -242,21 +242,21 @@ def _mpi(subject: Subject) -> str:
 def _graph(subject: Subject) -> str:
     if not subject.graphs:
         raise DoesNotApply("it trains no whole graph")
-    own = list(subject.overrides)
+    overrides = list(subject.overrides)
     with tempfile.TemporaryDirectory() as folder:
-        alone = graphs.losses(own, 1, 1, Path(folder))
+        alone = graphs.losses(overrides, 1, 1, Path(folder))
         for processes, replication in ((2, 1), (4, 2)):
-            graphs.check_losses(own, processes, replication, alone, Path(folder))
+            graphs.check_losses(overrides, processes, replication, alone, Path(folder))
     return "losses on 2 processes, and on 4 in pairs, are those of one; bytes are the plan's"
 
 
 def _losses(subject: Subject) -> str:
     if subject.graphs or subject.ours:
         raise DoesNotApply("its gradients are compared, which says more")
-    own = subject.asked("batch.size=8", "batch.microbatch=1", "grid.inter=2")
-    plain = [o for o in own if not o.startswith(("system", "grid.", "+system"))] + ["system=pytorch"]
+    overrides = subject.asked("batch.size=8", "batch.microbatch=1", "grid.inter=2")
+    plain = [o for o in overrides if not o.startswith(("system", "grid.", "+system"))] + ["system=pytorch"]
     with tempfile.TemporaryDirectory() as folder:
-        _, off = outcomes.check_losses(own, plain, Path(folder))
+        _, off = outcomes.check_losses(overrides, plain, Path(folder))
     return f"two ranks have the losses of plain PyTorch within {max(off, 1e-9):.0e}"
 
 

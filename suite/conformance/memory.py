@@ -30,10 +30,14 @@ def counted(world: World, config: RunConfig, made: Any = EngineSystem) -> Memory
     data, shape = config.data.source.build(), config.model.shape.build()
     system = made(world=world, config=config)
     for number in range(2):
-        _, held = system.memory(data.batch(number, size=config.batch.size, seed=0, shape=shape))
-    found: MemoryCounts = {"held": held, "allocated": system.engine.state.allocated(), "in_flight": system.engine.peak}
+        _, memory = system.memory(data.batch(number, size=config.batch.size, seed=0, shape=shape))
+    counts: MemoryCounts = {
+        "held": memory,
+        "allocated": system.engine.state.allocated(),
+        "in_flight": system.engine.peak,
+    }
     system.close()
-    return found
+    return counts
 
 
 def check_counted(config: RunConfig, found: Sequence[MemoryCounts], what: str) -> float:
@@ -46,14 +50,14 @@ def check_counted(config: RunConfig, found: Sequence[MemoryCounts], what: str) -
         where = f"{what}, rank {rank} of {len(found)}"
         layout = budget.layout.by_kind()
         assert got["allocated"] == layout, f"{where}: allocated {got['allocated']}, laid out {layout}"
-        held = sum(got["held"].values())
+        counted = sum(got["held"].values())
         assert got["in_flight"] <= budget.in_flight, f"{where}: {got['in_flight']} in flight of {budget.in_flight}"
-        told = f"{where}: predicted {budget.by_kind()}, counted {got['held']}"
+        message = f"{where}: predicted {budget.by_kind()}, counted {got['held']}"
         if got["in_flight"] < budget.in_flight or budget.waiting:
             least = replace(budget, in_flight=got["in_flight"], waiting=0).peak
-            assert (1 - WITHIN) * least <= held <= (1 + WITHIN) * budget.peak, told
+            assert (1 - WITHIN) * least <= counted <= (1 + WITHIN) * budget.peak, message
             continue
-        off = budget.peak / held - 1
-        assert abs(off) <= WITHIN, f"{told}: {off:+.1%}"
+        off = budget.peak / counted - 1
+        assert abs(off) <= WITHIN, f"{message}: {off:+.1%}"
         largest = max(largest, abs(off))
     return largest

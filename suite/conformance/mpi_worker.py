@@ -65,21 +65,21 @@ def main(job: Path) -> None:
     jobs = {law: RunConfig.model_validate(data) for law, data in json.loads(job.read_text()).items()}
     config = jobs["gradients"]
     search(config.launch.python_path)
-    made = locate(config.system.target)
+    system_class = locate(config.system.target)
     with in_config_keys():
         comm = config.comm
         world = here(
             transport=comm.transport, order=comm.order, inline=comm.eager_bytes, pair_exchange=comm.pair_exchange
         )
-    found: dict[str, int | str] = {"carrier": world.carrier}
+    report: dict[str, int | str] = {"carrier": world.carrier}
     try:
-        case = case_of(config, made.makers(config, config.model.shape.build()))
-        found["gradients"] = check_system(made, config, case, world)
-        found["replay"] = check_replayed(made, jobs["replay"], _epochs(jobs["replay"]), world)
+        case = case_of(config, system_class.makers(config, config.model.shape.build()))
+        report["gradients"] = check_system(system_class, config, case, world)
+        report["replay"] = check_replayed(system_class, jobs["replay"], _epochs(jobs["replay"]), world)
     except BaseException as error:
         _answer(job, world.rank).write_text(json.dumps({"broken": reason_of(error)}))
         raise
-    _answer(job, world.rank).write_text(json.dumps(found))
+    _answer(job, world.rank).write_text(json.dumps(report))
     world.close()
 
 

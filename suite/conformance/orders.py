@@ -132,8 +132,8 @@ def assert_closed_form(
     busy = microbatches * (forward + backward)
     idle = (stages - 1) / microbatches if bubble is None else bubble
     for stage in range(stages):
-        found = timeline.idle(stage) / busy
-        assert close(found, idle), f"stage {stage} idles {found:.9g} of its busy time, {idle:.9g} is claimed"
+        idle_share = timeline.idle(stage) / busy
+        assert close(idle_share, idle), f"stage {stage} idles {idle_share:.9g} of its busy time, {idle:.9g} is claimed"
     assert close(timeline.makespan, busy * (1 + idle)), f"{timeline.makespan} for {busy * (1 + idle)}"
 
 

@@ -53,16 +53,16 @@ def check_losses(overrides: Sequence[str], plain: Sequence[str], folder: Path) -
     """A run's losses against another system's on the same data, within 1e-5; the record, and the largest difference.
 
     Raises AssertionError for a run that did not go well, SuiteError where the other one did not."""
-    found, right = run([*overrides, *SHORT], folder / "own"), run([*plain, *SHORT], folder / "plain")
+    actual, right = run([*overrides, *SHORT], folder / "own"), run([*plain, *SHORT], folder / "plain")
     if right.outcome is not Outcome.OK:
         raise SuiteError(f"the reference did not run: {headline(right.reason)}")
-    assert found.outcome is Outcome.OK, f"it ended as {found.outcome.value}: {headline(found.reason)}"
-    ours, theirs = found.series.get("loss", []), right.series["loss"]
+    assert actual.outcome is Outcome.OK, f"it ended as {actual.outcome.value}: {headline(actual.reason)}"
+    ours, theirs = actual.series.get("loss", []), right.series["loss"]
     assert len(ours) == len(theirs), f"{len(ours)} losses, {len(theirs)} batches were trained"
     off = [abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True)]
     worst = max(range(len(off)), key=off.__getitem__)
     assert off[worst] <= 1e-5, f"batch {worst} has loss {ours[worst]:.9g}, plain PyTorch {theirs[worst]:.9g}"
-    return found, max(off)
+    return actual, max(off)
 
 
 def check_killed(overrides: Sequence[str], folder: Path) -> str:

@@ -62,13 +62,13 @@ class Reference:
         size = self.case.microbatch
         count = as_tuple(batch[0])[0].shape[0] // (size * self.replicas)
         buffers = [b.clone() for layer in self.layers for b in layer.buffers()]
-        kept = buffers
+        saved_buffers = buffers
         total: list[torch.Tensor] | None = None
         loss_sum = self.largest = 0.0  # the largest entry of any replica's own sum
         for replica in range(self.replicas):
             for buffer, before in zip((b for la in self.layers for b in la.buffers()), buffers, strict=True):
                 buffer.copy_(before)
-            own: list[torch.Tensor] | None = None
+            summed: list[torch.Tensor] | None = None
             for index in range(count):
                 chunk = index * self.replicas + replica
                 loss = self._loss(
@@ -80,15 +80,15 @@ class Reference:
                 filled = [
                     torch.zeros_like(p) if g is None else g for p, g in zip(self.parameters(), grads, strict=True)
                 ]
-                own = filled if own is None else [a + b for a, b in zip(own, filled, strict=True)]
+                summed = filled if summed is None else [a + b for a, b in zip(summed, filled, strict=True)]
                 loss_sum += float(scaled.detach().double())
-            assert own is not None
-            self.largest = max([self.largest, *(float(g.abs().max()) for g in own if g.numel())])
-            total = own if total is None else [a + b for a, b in zip(total, own, strict=True)]
+            assert summed is not None
+            self.largest = max([self.largest, *(float(g.abs().max()) for g in summed if g.numel())])
+            total = summed if total is None else [a + b for a, b in zip(total, summed, strict=True)]
             if replica == 0:
-                kept = [b.clone() for layer in self.layers for b in layer.buffers()]
+                saved_buffers = [b.clone() for layer in self.layers for b in layer.buffers()]
         assert total is not None
-        for buffer, value in zip((b for la in self.layers for b in la.buffers()), kept, strict=True):
+        for buffer, value in zip((b for la in self.layers for b in la.buffers()), saved_buffers, strict=True):
             buffer.copy_(value)
         at = {id(p): i for i, p in enumerate(self.parameters())}
         for first_layer, first_name, last_layer, last_name in self.case.ties:

@@ -22,14 +22,14 @@ def compare(engine: Engine, replay: Replay, where: str) -> int:
     """This rank's weights, moments and statistics. How many weights were compared."""
     twin, compared = replay.engines[engine.rank], 0
     for parameter, replayed in zip(engine.state.parameters, twin.state.parameters, strict=True):
-        own, other = parameter.detach(), replayed.detach()
-        off = (own - other).abs().max().item() if own.numel() else 0.0
-        assert torch.equal(own, other), f"{where}: a weight of stage {engine.place.stage} is off by {off:g}"
+        mine, other = parameter.detach(), replayed.detach()
+        off = (mine - other).abs().max().item() if mine.numel() else 0.0
+        assert torch.equal(mine, other), f"{where}: a weight of stage {engine.place.stage} is off by {off:g}"
         compared += 1
     for name, moment in engine.state.rule.moments.items():
         assert torch.equal(moment, twin.state.rule.moments[name]), f"{where}: {name} differs"
-    for own, other in zip(engine.stage.layers.buffers(), twin.stage.layers.buffers(), strict=True):
-        assert torch.equal(own, other), f"{where}: running statistics differ"
+    for mine, other in zip(engine.stage.layers.buffers(), twin.stage.layers.buffers(), strict=True):
+        assert torch.equal(mine, other), f"{where}: running statistics differ"
     return compared
 
 
@@ -40,10 +40,12 @@ def check_replayed(made: Any, config: RunConfig, epochs: Sequence[Sequence[Any]]
     replay = Replay(**made.settings(config))
     where = f"{config.system.name} {system.engine.grid} rank {world.rank}"
     for number, epoch in enumerate(epochs):
-        found = losses_of(system, epoch)
+        replayed = losses_of(system, epoch)
         right = list(replay.train([tensors(batch) for batch in epoch]))
-        at = next((at for at, (a, b) in enumerate(zip(found, right, strict=True)) if a != b), None)
-        assert at is None, f"{where}: epoch {number}, batch {at} has loss {found[at or 0]}, replayed {right[at or 0]}"
+        at = next((at for at, (a, b) in enumerate(zip(replayed, right, strict=True)) if a != b), None)
+        assert at is None, (
+            f"{where}: epoch {number}, batch {at} has loss {replayed[at or 0]}, replayed {right[at or 0]}"
+        )
     compared = compare(system.engine, replay, where)
     system.close()
     return compared

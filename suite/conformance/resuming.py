@@ -68,14 +68,14 @@ def check_resumed(
     whole, first, again = (made(world=world, config=config) for _ in range(3))
     half = len(batches) // 2
     right = [loss for some in (batches[:half], batches[half:]) for loss in losses_of(whole, some)]
-    found = losses_of(first, batches[:half])
-    assert found == right[:half], f"{where}: two runs differ before any checkpoint, {found} and {right[:half]}"
+    resumed = losses_of(first, batches[:half])
+    assert resumed == right[:half], f"{where}: two runs differ before any checkpoint, {resumed} and {right[:half]}"
     first.save(folder)
     again.load(folder)
-    found = losses_of(again, batches[half:])
-    assert found == right[half:], f"{where}: losses {found} after resuming, {right[half:]} without"
-    kept = kept_by(whole.engine)
-    kept.compare(kept_by(again.engine), where)
+    resumed = losses_of(again, batches[half:])
+    assert resumed == right[half:], f"{where}: losses {resumed} after resuming, {right[half:]} without"
+    expected_state = kept_by(whole.engine)
+    expected_state.compare(kept_by(again.engine), where)
     for system in (whole, first, again):
         system.close()
-    return len(kept.tensors)
+    return len(expected_state.tensors)

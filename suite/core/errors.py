@@ -51,10 +51,10 @@ class InvalidRequest(SuiteError):
     keyed = False
 
     def __init__(self, key: str, value: object = ..., rule: str = "", legal: str = "", *, what: str = "") -> None:
-        given = value is not ...
-        self._setting: tuple[str, object] | None = (key, value) if given else None
+        has_value = value is not ...
+        self._setting: tuple[str, object] | None = (key, value) if has_value else None
         self.rule, self.legal = rule, legal
-        parts = [what or (f"{key}={typed(value)}" if given else key)]
+        parts = [what or (f"{key}={typed(value)}" if has_value else key)]
         if rule:
             parts.append(f"rule: {rule}")
         if legal:
@@ -82,8 +82,8 @@ class InvalidRequest(SuiteError):
 
 def _setting_of(text: str) -> tuple[str, str | None]:
     """The setting and the value with which a refusal's text begins, which may lack either."""
-    if named := _NAMED.match(text):
-        return named["key"] or named["name"], named["name"]
+    if match := _NAMED.match(text):
+        return match["key"] or match["name"], match["name"]
     if absent := _ABSENT.match(text):
         return absent["key"], None
     setting = _SETTING.match(text)

@@ -35,9 +35,9 @@ _FUNCTIONS: dict[str, tuple[Callable[..., float], int, float]] = {
 
 def symbols(expression: str) -> frozenset[str]:
     """The names that `expression` needs values for. Raises InvalidRequest if it is no plain arithmetic."""
-    found: set[str] = set()
-    _walk(_parse(expression), expression, found)
-    return frozenset(found)
+    names: set[str] = set()
+    _walk(_parse(expression), expression, names)
+    return frozenset(names)
 
 
 def evaluate(expression: str, values: Mapping[str, float]) -> float:
@@ -48,14 +48,14 @@ def evaluate(expression: str, values: Mapping[str, float]) -> float:
             f"{expression!r} at {dict(values)} has no value for {', '.join(missing)}", rule="all symbols"
         )
     try:
-        result = _value(_parse(expression), values)
+        outcome = _value(_parse(expression), values)
     except (ArithmeticError, ValueError, TypeError) as error:
         raise InvalidRequest(
             f"{expression!r} at {dict(values)}: {error}", rule="a finite number at every point"
         ) from error
-    if isinstance(result, complex) or not math.isfinite(result):
-        raise InvalidRequest(f"{expression!r} at {dict(values)} is {result}", rule="a finite number at every point")
-    return result
+    if isinstance(outcome, complex) or not math.isfinite(outcome):
+        raise InvalidRequest(f"{expression!r} at {dict(values)} is {outcome}", rule="a finite number at every point")
+    return outcome
 
 
 def _parse(expression: str) -> ast.expr:

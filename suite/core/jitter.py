@@ -79,8 +79,8 @@ class Perturbation:
 def _share(*numbers: int) -> float:
     """Evenly from 0 to 1, neither of them, by these numbers: each is mixed in by SplitMix64 (Steele et al., 2014)."""
     state = 0
-    for own in numbers:
-        state = (state ^ own) + 0x9E3779B97F4A7C15 & _WORD
+    for seconds in numbers:
+        state = (state ^ seconds) + 0x9E3779B97F4A7C15 & _WORD
         state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & _WORD
         state = (state ^ state >> 27) * 0x94D049BB133111EB & _WORD
         state ^= state >> 31

@@ -36,8 +36,8 @@ def cpu_time() -> CpuTime | None:
     except (OSError, ValueError, IndexError):
         return None
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    own = sum(usage.ru_utime + usage.ru_stime for usage in usages)
-    return CpuTime(user + nice + system + irq + soft, own, stolen, time.monotonic())
+    cpu_seconds = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return CpuTime(user + nice + system + irq + soft, cpu_seconds, stolen, time.monotonic())
 
 
 def foreign_cores(before: CpuTime | None, after: CpuTime | None) -> float:

@@ -41,8 +41,8 @@ def lacking(value: Any, protocol: type) -> list[str]:
 def attributes(value: object) -> dict[str, Any]:
     """The attributes of an object in its `__dict__`; empty for an object without one."""
     state = object.__getstate__(value)
-    own = state[0] if isinstance(state, tuple) else state  # with slots: (attributes, slots)
-    return own if isinstance(own, dict) else {}
+    plain_state = state[0] if isinstance(state, tuple) else state  # with slots: (attributes, slots)
+    return plain_state if isinstance(plain_state, dict) else {}
 
 
 def check_protocol(name: str, value: Any, protocol: type, legal: str) -> None:

@@ -31,11 +31,11 @@ def headline(reason: str, *, width: int | None = None, nothing: str = "no reason
     at = next((number for number, line in enumerate(lines) if any(map(str.isalnum, line))), None)
     if at is None:
         return nothing
-    found = _WHO.fullmatch(lines[at].strip())
-    assert found is not None  # of any line
-    sentence = found["rest"]
+    match = _WHO.fullmatch(lines[at].strip())
+    assert match is not None  # of any line
+    sentence = match["rest"]
     if sentence == _BEGIN:
-        sentence = (found["who"] or "") + (_error(lines[at:]) or "a traceback without its end")
+        sentence = (match["who"] or "") + (_error(lines[at:]) or "a traceback without its end")
     else:
         sentence = lines[at].strip()
     return sentence if width is None or len(sentence) <= width else f"{sentence[: width - 3].rstrip()}..."
@@ -63,8 +63,8 @@ def _error(lines: list[str]) -> str:
     last = max(number for number, line in enumerate(lines) if line.strip().endswith(_BEGIN))
     said = next((line.strip() for line in lines[last + 1 :] if line.strip() and not line.startswith(" ")), "")
     places = list(_places(lines))
-    own = [place for place in places if _is_own(place[0])]
-    near = own or [place for place in places if not _is_library(place[0])] or places
+    own_frames = [place for place in places if _is_own(place[0])]
+    near = own_frames or [place for place in places if not _is_library(place[0])] or places
     if not said or not near:
         return said
     file, line, name = near[-1]
@@ -74,8 +74,8 @@ def _error(lines: list[str]) -> str:
 
 def _places(lines: list[str]) -> Iterator[tuple[str, str, str]]:
     for line in lines:
-        if found := _FRAME.match(line):
-            yield found["file"], found["line"], found["name"] or ""
+        if match := _FRAME.match(line):
+            yield match["file"], match["line"], match["name"] or ""
 
 
 def _is_own(file: str) -> bool:

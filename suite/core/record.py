@@ -107,9 +107,9 @@ class Record:
             if isinstance(value, float):
                 return value if value - value == 0 else None
             if isinstance(value, dict):
-                return {str(key): plain(item) for key, item in value.items()}
+                return {str(key): plain(element) for key, element in value.items()}
             if isinstance(value, list | tuple):
-                return [plain(item) for item in value]
+                return [plain(element) for element in value]
             return value
 
         return json.dumps(plain(asdict(self)), indent=indent, sort_keys=True, allow_nan=False)
@@ -128,12 +128,12 @@ class Record:
         if not isinstance(data, dict) or "schema_version" not in data:
             raise DamagedRecord("no schema_version")
         if data["schema_version"] != SCHEMA_VERSION:
-            told = f"schema version {data['schema_version']}, this suite reads {SCHEMA_VERSION}"
-            raise OtherSchema(f"{told}; run the command of the record again")
+            versions = f"schema version {data['schema_version']}, this suite reads {SCHEMA_VERSION}"
+            raise OtherSchema(f"{versions}; run the command of the record again")
         try:
             data["outcome"] = Outcome(data["outcome"])
             data["source"] = Source(data["source"])
-            data["metrics"] = {name: _metric(found) for name, found in data["metrics"].items()}
+            data["metrics"] = {name: _metric(fields_of_metric) for name, fields_of_metric in data["metrics"].items()}
             data["series"] = {name: list(_floats(values)) for name, values in data["series"].items()}
             data["notes"] = tuple(str(note) for note in data["notes"])
             record = cls(**data)

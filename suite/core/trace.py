@@ -158,7 +158,7 @@ def allowed_makespan(trace: Iterable[Span], grid: Grid) -> float:
     measured makespan is never less than this one; their quotient is the efficiency of everything that is not compute.
     """
     queues = _queues(trace)
-    made = {_op_on(span, grid) for queue in queues.values() for span in queue if span.category not in _MEETINGS}
+    finished = {_op_on(span, grid) for queue in queues.values() for span in queue if span.category not in _MEETINGS}
     clock = dict.fromkeys(queues, 0.0)
     finish: dict[tuple[int, int, Op | None], float] = {}
     meeting: dict[_Meeting, list[Span]] = {}  # who is there
@@ -185,7 +185,7 @@ def allowed_makespan(trace: Iterable[Span], grid: Grid) -> float:
             need = needs(span.op, grid.inter) if span.op is not None else None
             if need is not None:
                 source = (grid.place(rank).replica, rank % grid.tensor, need)
-                if source in made and source not in finish:
+                if source in finished and source not in finish:
                     stuck.setdefault(source, []).append(rank)
                     break
                 clock[rank] = max(clock[rank], finish.get(source, 0.0))
@@ -217,7 +217,7 @@ def _queues(trace: Iterable[Span]) -> dict[int, list[Span]]:
 def _names(queue: Iterable[Span], grid: Grid) -> list[_Meeting]:
     """The meetings of one rank in order: a column meets by its stage's update, a pipeline's ends by their replica."""
     seen: Counter[tuple[str, object, int]] = Counter()
-    found = []
+    meetings = []
     for span in queue:
         if span.category in _MEETINGS:
             index = -1 if span.op is None else span.op.index
@@ -225,6 +225,6 @@ def _names(queue: Iterable[Span], grid: Grid) -> list[_Meeting]:
             if span.category == REDUCE:
                 who = (span.op, span.rank % grid.tensor)
             key = (span.category, who, index)
-            found.append((*key, seen[key]))
+            meetings.append((*key, seen[key]))
             seen[key] += 1
-    return found
+    return meetings

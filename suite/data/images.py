@@ -135,8 +135,8 @@ class ImageFiles:
 def digits() -> Images:
     """1797 handwritten digits of 8 x 8, every tenth of them for validation. Raises MissingDependency without
     scikit-learn, whose file is read as it lies there: to import it takes seconds of every rank."""
-    found = find_spec("sklearn")
-    folders = [Path(folder) for folder in (found and found.submodule_search_locations) or ()]
+    sklearn_spec = find_spec("sklearn")
+    folders = [Path(folder) for folder in (sklearn_spec and sklearn_spec.submodule_search_locations) or ()]
     table = next((path for folder in folders if (path := folder / DIGITS_FILE).is_file()), None)
     if table is None:
         raise MissingDependency("scikit-learn", "pip install scikit-learn to use data=digits")
@@ -144,7 +144,7 @@ def digits() -> Images:
     pixels = np.rint(rows[:, :-1] * (255 / 16)).astype(np.uint8).reshape(-1, 1, DIGITS_SIDE, DIGITS_SIDE)
     classes = rows[:, -1].astype(np.int64)
     held_out = np.arange(len(pixels)) % HELD_OUT == HELD_OUT - 1
-    train, validation = (ImagesInMemory(pixels[own], classes[own]) for own in (~held_out, held_out))
+    train, validation = (ImagesInMemory(pixels[chosen], classes[chosen]) for chosen in (~held_out, held_out))
     return Images("digits", DIGITS, train, validation)
 
 
@@ -159,7 +159,7 @@ def tiny_imagenet(folder: str | os.PathLike[str]) -> Images:
     listed, train, images, annotations = _paths("tiny_imagenet", folder)
     names = listed.read_text(encoding="utf-8").split()
     number = {name: place for place, name in enumerate(names)}
-    found = [(name, path) for name in names for path in _photographs(train / name / "images")]
+    photographs = [(name, path) for name in names for path in _photographs(train / name / "images")]
     rows = [line.split("\t")[:2] for line in annotations.read_text(encoding="utf-8").splitlines() if line.strip()]
     strange = sorted({row[-1] for row in rows if row[-1] not in number})
     if strange:
@@ -168,7 +168,7 @@ def tiny_imagenet(folder: str | os.PathLike[str]) -> Images:
     return Images(
         "tiny_imagenet",
         len(names),
-        _files(root, [path for _, path in found], [number[name] for name, _ in found]),
+        _files(root, [path for _, path in photographs], [number[name] for name, _ in photographs]),
         _files(root, [images / row[0] for row in rows], [number[row[1]] for row in rows]),
     )
 
@@ -179,8 +179,10 @@ def imagenet(folder: str | os.PathLike[str]) -> Images:
     names = _class_names(train)
     parts = []
     for part in (train, validation):
-        found = [(place, path) for place, name in enumerate(names) for path in _photographs(part / name)]
-        parts.append(_files(Path(folder), [path for _, path in found], [place for place, _ in found], crop=CROP))
+        photographs = [(place, path) for place, name in enumerate(names) for path in _photographs(part / name)]
+        parts.append(
+            _files(Path(folder), [path for _, path in photographs], [place for place, _ in photographs], crop=CROP)
+        )
     return Images("imagenet", len(names), parts[0], parts[1])
 
 
@@ -252,13 +254,13 @@ def _decoded(path: Path, side: int, crop: float, colours: int) -> Bytes:
         raise MissingDependency("pillow", "pip install pillow to decode JPEG files") from error
     with Image.open(path) as photograph:
         plain = photograph.convert("RGB" if colours == 3 else "L")
-        wanted = round(side / crop)
-        scale = wanted / min(plain.size)
-        sizes = [max(wanted, round(length * scale)) for length in plain.size]
+        target = round(side / crop)
+        scale = target / min(plain.size)
+        sizes = [max(target, round(length * scale)) for length in plain.size]
         if tuple(sizes) != plain.size:
             plain = plain.resize((sizes[0], sizes[1]), Image.Resampling.BILINEAR)
-        left, top = ((length - side) // 2 for length in sizes)
-        pixels = np.asarray(plain.crop((left, top, left + side, top + side)), dtype=np.uint8)
+        x0, top = ((length - side) // 2 for length in sizes)
+        pixels = np.asarray(plain.crop((x0, top, x0 + side, top + side)), dtype=np.uint8)
     return np.ascontiguousarray(pixels.reshape(side, side, colours).transpose(2, 0, 1))
 
 
@@ -291,7 +293,7 @@ def _paths(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
     bad = [path for path in paths if not path.exists() or (path.is_file() and path.stat().st_size == 0)]
     if bad:
         here = sorted(path.name for path in root.iterdir())
-        shown = ", ".join(here[:8]) + (", ..." if len(here) > 8 else "")
-        what = f"has no {bad[0].relative_to(root)}, or an empty one; it holds {shown or 'nothing'}"
+        listing = ", ".join(here[:8]) + (", ..." if len(here) > 8 else "")
+        what = f"has no {bad[0].relative_to(root)}, or an empty one; it holds {listing or 'nothing'}"
         raise InvalidRequest(f"{name}: {root} {what}", rule=f"it holds {expected}", legal=legal)
     return paths

@@ -28,9 +28,9 @@ def imdb(folder: str | os.PathLike[str], *, vocabulary: int = VOCABULARY) -> Lab
             f"data.source.vocabulary={vocabulary}", rule=f"at least {MARKS + 1}", legal=str(VOCABULARY)
         )
     read = [[_words(path) for path in _reviews(part)] for part in _paths("imdb", folder)]
-    learned, held = in_turn(read[:CLASSES]), in_turn(read[CLASSES:])
+    learned, validation = in_turn(read[:CLASSES]), in_turn(read[CLASSES:])
     words = vocabulary_of(learned[0], vocabulary)
-    return Labelled("imdb", CLASSES, len(words) + MARKS, encoded(*learned, words), encoded(*held, words))
+    return Labelled("imdb", CLASSES, len(words) + MARKS, encoded(*learned, words), encoded(*validation, words))
 
 
 def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
@@ -50,10 +50,10 @@ def _words(path: Path) -> Sequence[str]:
 
 def _reviews(part: Path) -> list[Path]:
     """In the order of their names. Raises InvalidRequest for a part without any."""
-    found = sorted(part.glob("*.txt"))
-    if not found:
+    paths = sorted(part.glob("*.txt"))
+    if not paths:
         raise InvalidRequest(f"imdb: no reviews in {part}", rule="at least one in each part", legal="0_9.txt")
-    return found
+    return paths
 
 
 def _paths(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:

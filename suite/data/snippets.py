@@ -43,30 +43,30 @@ def snippets(
         folder: Another tree of packages; None is the running interpreter's own library.
     """
     least = {"length": 1, "vocabulary": MARKS + 1, "train": 1, "validation": 1}
-    given = {"length": length, "vocabulary": vocabulary, "train": train, "validation": validation}
-    for name, number in given.items():
+    arguments = {"length": length, "vocabulary": vocabulary, "train": train, "validation": validation}
+    for name, number in arguments.items():
         if number < least[name]:
             raise InvalidRequest(f"data.source.{name}={number}", rule=f"at least {least[name]}", legal=str(least[name]))
     root = Path(sysconfig.get_path("stdlib") if folder is None else folder)
     parts: tuple[list[list[Sequence[str]]], ...] = ([], [])
     for package in PACKAGES:
-        for held_out, found in enumerate(_divided(root, package, length)):
-            wanted = validation if held_out else train
-            if len(found) < wanted:
+        for held_out, pieces in enumerate(_divided(root, package, length)):
+            limit = validation if held_out else train
+            if len(pieces) < limit:
                 side = "validation" if held_out else "train"
-                what = f"data.source.{side}={wanted} of {package} in {root}"
+                what = f"data.source.{side}={limit} of {package} in {root}"
                 raise InvalidRequest(
-                    what, rule=f"it has {len(found)} snippets of {length} words there", legal=str(len(found))
+                    what, rule=f"it has {len(pieces)} snippets of {length} words there", legal=str(len(pieces))
                 )
-            parts[held_out].append([found[place * len(found) // wanted] for place in range(wanted)])
-    learned, held = (in_turn(part) for part in parts)
+            parts[held_out].append([pieces[place * len(pieces) // limit] for place in range(limit)])
+    learned, held_out_part = (in_turn(part) for part in parts)
     words = vocabulary_of(learned[0], vocabulary)
     return Labelled(
         "snippets",
         len(PACKAGES),
         len(words) + MARKS,
         encoded(*learned, words),
-        encoded(*held, words),
+        encoded(*held_out_part, words),
     )
 
 
@@ -93,15 +93,15 @@ def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) ->
 def _divided(root: Path, package: str, length: int) -> tuple[list[Sequence[str]], list[Sequence[str]]]:
     """The snippets of a package, of files that are trained on and of those that are held out."""
     files = [path for path in (root / package).rglob("*.py") if not SKIPPED & set(path.relative_to(root).parts)]
-    named = {path.relative_to(root).as_posix(): path for path in files}
+    paths_by_name = {path.relative_to(root).as_posix(): path for path in files}
     cut = {}
-    for name in sorted(named, key=lambda name: hashlib.sha256(name.encode()).digest()):
-        words = WORD.findall(named[name].read_text(encoding="utf-8", errors="replace"))
+    for name in sorted(paths_by_name, key=lambda name: hashlib.sha256(name.encode()).digest()):
+        words = WORD.findall(paths_by_name[name].read_text(encoding="utf-8", errors="replace"))
         cut[name] = [words[at : at + length] for at in range(0, len(words) - length + 1, length)]
     total = sum(map(len, cut.values()))
     train: list[Sequence[str]] = []
     validation: list[Sequence[str]] = []
-    for found in cut.values():
+    for pieces in cut.values():
         side = validation if len(validation) < SHARE * total else train
-        side += found
+        side += pieces
     return train, validation

@@ -62,8 +62,8 @@ class Text(DataSource):
 
     def validation_batches(self, *, size: int, shape: Any) -> Iterator[Batch]:
         """Every whole batch of validation windows, in order."""
-        found = windows(self.validation, batch=size, sequence=shape.sequence)
-        return (batch for batch in found if len(batch[0]) == size)
+        batches = windows(self.validation, batch=size, sequence=shape.sequence)
+        return (batch for batch in batches if len(batch[0]) == size)
 
 
 def standard_library(
@@ -263,12 +263,12 @@ def _files(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
     if folder is None or not Path(folder).is_dir():
         raise InvalidRequest(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
     root = Path(folder)
-    found = [next((root / file for file in group if (root / file).is_file()), None) for group in LAYOUTS[name]]
-    paths = [path for path in found if path is not None]
+    first_files = [next((root / file for file in group if (root / file).is_file()), None) for group in LAYOUTS[name]]
+    paths = [path for path in first_files if path is not None]
     empty = [path.name for path in paths if path.stat().st_size == 0]
-    if len(paths) < len(found) or empty:
+    if len(paths) < len(first_files) or empty:
         here = sorted(path.name for path in root.iterdir())
-        shown = ", ".join(here[:8]) + (", ..." if len(here) > 8 else "")
-        what = f"empty: {', '.join(empty)}" if empty else f"holds {shown or 'nothing'}"
+        listing = ", ".join(here[:8]) + (", ..." if len(here) > 8 else "")
+        what = f"empty: {', '.join(empty)}" if empty else f"holds {listing or 'nothing'}"
         raise InvalidRequest(f"{name}: {root} {what}", rule=f"it holds {expected}", legal=legal)
     return paths

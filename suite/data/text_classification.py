@@ -37,12 +37,12 @@ class Texts:
 
     def rows(self, places: Sequence[int], length: int) -> Tokens:
         """The texts at `places`, [n, length]."""
-        made = np.full((len(places), length), PADDING, np.int64)
+        padded = np.full((len(places), length), PADDING, np.int64)
         for row, place in enumerate(places):
             start = self.ends[place - 1] if place else 0
             text = self.tokens[start : min(self.ends[place], start + length)]
-            made[row, : len(text)] = text
-        return made
+            padded[row, : len(text)] = text
+        return padded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,8 +98,8 @@ def vocabulary_of(texts: Iterable[Sequence[str]], size: int) -> dict[str, int]:
 def in_turn(classes: Sequence[Sequence[Text]]) -> tuple[list[Text], list[int]]:
     """The texts of every class, and their classes, in turn: the first of each, the second of each, ... So the first
     few validation batches see all classes."""
-    found = sorted((at, label) for label, texts in enumerate(classes) for at in range(len(texts)))
-    return [classes[label][at] for at, label in found], [label for _, label in found]
+    order = sorted((at, label) for label, texts in enumerate(classes) for at in range(len(texts)))
+    return [classes[label][at] for at, label in order], [label for _, label in order]
 
 
 def encoded(texts: Iterable[Sequence[str]], classes: Sequence[int], vocabulary: Mapping[str, int]) -> Texts:

@@ -116,11 +116,13 @@ class Translation(DataSource):
             from sacrebleu.metrics import BLEU
         except ImportError as error:
             raise MissingDependency("sacrebleu", "pip install sacrebleu to score translations") from error
-        found = [self.text(row) for rows in decoded for row in np.asarray(rows)]
+        sentences = [self.text(row) for rows in decoded for row in np.asarray(rows)]
         right = [self.text(row) for _, targets in batches for row in np.asarray(targets)]
-        if len(found) != len(right) or not right:
-            raise InvalidRequest(f"{len(found)} translations of {len(right)} sentences", rule="one of each, at least 1")
-        return {"bleu": float(BLEU(tokenize=self.tokenize).corpus_score(found, [right]).score)}
+        if len(sentences) != len(right) or not right:
+            raise InvalidRequest(
+                f"{len(sentences)} translations of {len(right)} sentences", rule="one of each, at least 1"
+            )
+        return {"bleu": float(BLEU(tokenize=self.tokenize).corpus_score(sentences, [right]).score)}
 
     def text(self, tokens: Sequence[int]) -> str:
         """Of a translation's numbers up to its end."""
@@ -137,12 +139,12 @@ class Translation(DataSource):
         sources, inputs, targets = (np.full((len(chosen), shape.sequence), PADDING, np.int64) for _ in range(3))
         for row, place in enumerate(chosen):
             source, target = part.pair(place)
-            for made, words in (
+            for translated, words in (
                 (sources, (BEGIN, *source, END)),
                 (inputs, (BEGIN, *target)),
                 (targets, (*target, END)),
             ):
-                made[row, : len(words)] = words[: shape.sequence]
+                translated[row, : len(words)] = words[: shape.sequence]
         return (sources, inputs), targets
 
 
@@ -200,10 +202,10 @@ def number_names(*, limit: int = 10_000, train: int = 2000, validation: int = 25
         return tuple(number_of[word] for word in source), tuple(number_of[piece] for piece in target)
 
     drawn = order(limit, 0, 0)[: train + validation].tolist()
-    held, learned = (
+    held_out, learned = (
         SentencesInMemory([pair(number) for number in part]) for part in (drawn[:validation], drawn[validation:])
     )
-    return Translation("number_names", words, learned, held, "".join, "char")
+    return Translation("number_names", words, learned, held_out, "".join, "char")
 
 
 # -- WMT16 -------------------------------------------------------------------------------------------------------------
@@ -220,12 +222,12 @@ class SentenceFiles:
     @cached_property
     def lines(self) -> tuple[tuple[NDArray[np.uint8], NDArray[np.int64]], ...]:
         """Of each file its bytes and where its lines end. Raises InvalidRequest where one has more lines."""
-        found = tuple(_lines(path) for path in (self.source, self.target))
-        counts = [len(ends) for _, ends in found]
+        pair = tuple(_lines(path) for path in (self.source, self.target))
+        counts = [len(ends) for _, ends in pair]
         if counts[0] != counts[1]:
             what = f"{self.source.name} of {counts[0]} lines and {self.target.name} of {counts[1]}"
             raise InvalidRequest(what, rule="a line of one is the translation of the other's", legal=str(min(counts)))
-        return found
+        return pair
 
     def __len__(self) -> int:
         return len(self.lines[0][1])
@@ -293,8 +295,8 @@ def _whole_words(pieces: Sequence[str]) -> str:
 
 def _lines(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     text = np.memmap(path, dtype=np.uint8, mode="r")
-    found = [start + np.flatnonzero(text[start : start + CHUNK] == ord("\n")) for start in range(0, len(text), CHUNK)]
-    ends = np.concatenate(found)
+    starts = [start + np.flatnonzero(text[start : start + CHUNK] == ord("\n")) for start in range(0, len(text), CHUNK)]
+    ends = np.concatenate(starts)
     if text[-1] != ord("\n"):
         ends = np.append(ends, len(text))
     return text, ends

@@ -39,8 +39,8 @@ def cores() -> str:
     from suite.core.units import si
     from suite.runner.provenance import machine
 
-    found = machine()
-    return f"{found['cores']} cores of {found['processor']}, {si(found['memory_bytes'], 'B')}{load()}"
+    hardware = machine()
+    return f"{hardware['cores']} cores of {hardware['processor']}, {si(hardware['memory_bytes'], 'B')}{load()}"
 
 
 def packages() -> str:
@@ -87,13 +87,13 @@ def torch_says() -> dict[str, Any]:
 
 
 def gloo() -> str:
-    found, said = torch_says(), torch_ranks()
-    if not found["gloo"]:
+    torch_facts, said = torch_says(), torch_ranks()
+    if not torch_facts["gloo"]:
         raise CheckFailed("torch was built without it", INSTALL)
-    if "sum" not in found and said.late and "gloo_error" not in found:
+    if "sum" not in torch_facts and said.late and "gloo_error" not in torch_facts:
         raise CheckFailed(said.why, AGAIN, UNKNOWN)
-    if found.get("sum") != 2.0:
-        why = found.get("gloo_error") or said.why or f"1 + 1 is {found.get('sum')}"
+    if torch_facts.get("sum") != 2.0:
+        why = torch_facts.get("gloo_error") or said.why or f"1 + 1 is {torch_facts.get('sum')}"
         raise CheckFailed(
             f"two ranks do not add: {why}", "GLOO_SOCKET_IFNAME=lo, or another interface of this machine", BROKEN
         )
@@ -101,17 +101,17 @@ def gloo() -> str:
 
 
 def cuda() -> str:
-    found = torch_says()
-    if not found["cuda"]:
-        why = "torch sees no device" if found["built"] else "this torch is a CPU build"
+    torch_facts = torch_says()
+    if not torch_facts["cuda"]:
+        why = "torch sees no device" if torch_facts["built"] else "this torch is a CPU build"
         raise CheckFailed(why, "nothing on a laptop, runs use the CPU; with a GPU, install torch's CUDA build")
-    return f"{len(found['cuda'])} x {found['cuda'][0]}"
+    return f"{len(torch_facts['cuda'])} x {torch_facts['cuda'][0]}"
 
 
 def nccl() -> str:
-    found = torch_says()
-    if not found["nccl"] or not found["cuda"]:
-        why = "there is no CUDA device for it" if found["nccl"] else "torch was built without it"
+    torch_facts = torch_says()
+    if not torch_facts["nccl"] or not torch_facts["cuda"]:
+        why = "there is no CUDA device for it" if torch_facts["nccl"] else "torch was built without it"
         raise CheckFailed(why, "nothing on a CPU: comm.transport is mpi or gloo there")
     return "built in: comm.transport=nccl"
 
@@ -131,17 +131,17 @@ def mpi4py() -> str:
 
 def mpiexec() -> str:
     said = mpi_ranks()
-    found = said.facts
-    if found.get("size") == 1:
+    facts = said.facts
+    if facts.get("size") == 1:
         do = "keep one MPI: mpi4py's library and mpiexec must be of the same"
         raise CheckFailed(
-            f"each of two ranks is alone: mpi4py loads {found['library']}, mpiexec is another's", do, BROKEN
+            f"each of two ranks is alone: mpi4py loads {facts['library']}, mpiexec is another's", do, BROKEN
         )
     if said.late:
         raise CheckFailed(said.why, AGAIN, UNKNOWN)
-    if "moved" not in found:
+    if "moved" not in facts:
         raise CheckFailed(f"two ranks do not talk: {said.why or 'they said nothing'}", INSTALL, BROKEN)
-    return f"{found['library']}, two ranks start and talk"
+    return f"{facts['library']}, two ranks start and talk"
 
 
 def root() -> str:
@@ -166,13 +166,13 @@ def kernel_copies() -> str:
 def deepspeed() -> str:
     if not installed("deepspeed"):
         raise CheckFailed("it is not installed", f"DS_BUILD_OPS=0 {INSTALL}")
-    found, said = torch_says(), torch_ranks()
-    if "deepspeed_error" in found:
-        raise CheckFailed(f"it does not import: {found['deepspeed_error']}", f"DS_BUILD_OPS=0 {INSTALL}", BROKEN)
-    if "deepspeed" not in found:
+    torch_facts, said = torch_says(), torch_ranks()
+    if "deepspeed_error" in torch_facts:
+        raise CheckFailed(f"it does not import: {torch_facts['deepspeed_error']}", f"DS_BUILD_OPS=0 {INSTALL}", BROKEN)
+    if "deepspeed" not in torch_facts:
         why = said.why or "it said nothing"
         raise CheckFailed(why, AGAIN if said.late else f"DS_BUILD_OPS=0 {INSTALL}", UNKNOWN if said.late else BROKEN)
-    return f"{found['deepspeed']} imports"
+    return f"{torch_facts['deepspeed']} imports"
 
 
 def build_locks() -> str:
@@ -220,9 +220,9 @@ def chromium() -> str:
 
 
 def pytest_benchmark() -> str:
-    if not (found := installed("pytest-benchmark")):
+    if not (version := installed("pytest-benchmark")):
         raise CheckFailed("it is not installed", INSTALL)
-    return f"{found}, with pytest {installed('pytest')}: make benchmark"
+    return f"{version}, with pytest {installed('pytest')}: make benchmark"
 
 
 def slurm() -> str:
@@ -238,9 +238,9 @@ def slurm() -> str:
 
 
 def triton() -> str:
-    if not (found := installed("triton")):
+    if not (version := installed("triton")):
         raise CheckFailed("it is not installed", "nothing: no system here has kernels of its own")
-    return found
+    return version
 
 
 def disk(folder: Path = REPORTS) -> str:

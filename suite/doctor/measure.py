@@ -114,14 +114,14 @@ def measure(folder: Path) -> str:
     from suite.core.units import si
     from suite.runner.provenance import machine
 
-    found, foreign = _quietest()
+    measurement, foreign = _quietest()
     here, path = machine(), folder / FILE
-    timed = sum(map(len, found.get("carriers", {}).values())) or "no"
+    timed = sum(map(len, measurement.get("carriers", {}).values())) or "no"
     said = (
-        f"{si(found['rate'], 'flop/s')} a core, messages in {si(found['latency'], 's')} and at "
-        f"{si(found['bandwidth'], 'B/s')}, {timed} messages and all-reduces timed"
+        f"{si(measurement['rate'], 'flop/s')} a core, messages in {si(measurement['latency'], 's')} and at "
+        f"{si(measurement['bandwidth'], 'B/s')}, {timed} messages and all-reduces timed"
     )
-    new = described(found, here, foreign)
+    new = described(measurement, here, foreign)
     busy = f"; busy: other programs used {foreign:.1f} of {here['cores']} cores" if foreign > load.BUSY else ""
     if busy and _disturbed_less(path, new):
         return f"{said}{busy}; {path} was measured on a quieter machine and stays (rm {path} to replace it)"
@@ -137,10 +137,10 @@ def _quietest() -> tuple[MachineMeasurement, float]:
     begin, best = time.monotonic(), None
     for _ in range(TRIES):
         before, started = load.cpu_time(), time.monotonic()
-        found = _once()
+        measurement = _once()
         foreign = load.foreign_cores(before, load.cpu_time())
         if best is None or foreign < best[1]:
-            best = found, foreign
+            best = measurement, foreign
         now = time.monotonic()
         if foreign <= load.BUSY or now - begin + (now - started) > probe.PATIENCE:
             break

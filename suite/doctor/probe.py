@@ -38,12 +38,12 @@ class Said(NamedTuple):
     @property
     def facts(self) -> dict[str, Any]:
         """Its lines of JSON as one mapping; other output of libraries is ignored."""
-        found: dict[str, Json] = {}
+        facts_by_name: dict[str, Json] = {}
         for line in self.text.splitlines():
             with suppress(ValueError):
                 content = json.loads(line)
-                found |= content if isinstance(content, dict) else {}
-        return found
+                facts_by_name |= content if isinstance(content, dict) else {}
+        return facts_by_name
 
 
 def attempt(line: Sequence[str], seconds: float | None = None, environment: Mapping[str, str] | None = None) -> Said:

@@ -123,9 +123,11 @@ def _split(split: Any, layers: int, stages: int) -> None:
     if split is None:
         return
     each = list(split) if isinstance(split, Sequence) else [None]
-    ranges = [own for own in each if isinstance(own, range) and own.step == 1 and own.start < own.stop]
-    bounds = [0, *(own.stop for own in ranges)]
-    whole = len(ranges) == len(each) == stages and bounds[:-1] == [own.start for own in ranges] and bounds[-1] == layers
+    ranges = [span for span in each if isinstance(span, range) and span.step == 1 and span.start < span.stop]
+    bounds = [0, *(span.stop for span in ranges)]
+    whole = (
+        len(ranges) == len(each) == stages and bounds[:-1] == [span.start for span in ranges] and bounds[-1] == layers
+    )
     if not whole:
         even = [range(layers * at // stages, layers * (at + 1) // stages) for at in range(stages)]
         raise InvalidRequest(
@@ -180,16 +182,16 @@ def _kind(name: str, value: Any, kind: type, legal: str) -> None:
 
 def _optimizer(optimizer: Any) -> None:
     rule = "an update rule of the suite: torch's optimizers are not taken yet"
-    own = optimizer
-    while isinstance(own, partial):
-        own = own.func
-    name = (own if isinstance(own, type) else type(own)).__name__
+    factory = optimizer
+    while isinstance(factory, partial):
+        factory = factory.func
+    name = (factory if isinstance(factory, type) else type(factory)).__name__
     legal = f"optimizer=suite.{name if name in RULES else 'AdamW'}(lr=1e-3)"
-    if isinstance(own, type) and not issubclass(own, torch.optim.Optimizer):
+    if isinstance(factory, type) and not issubclass(factory, torch.optim.Optimizer):
         raise InvalidRequest(f"optimizer={name}, a class", rule="an update rule with its learning rate", legal=legal)
-    if isinstance(own, type | torch.optim.Optimizer):
+    if isinstance(factory, type | torch.optim.Optimizer):
         raise InvalidRequest(f"optimizer=torch.optim.{name}", rule=rule, legal=legal)
-    if missing := {"states", "step()"}.intersection(lacking(own, UpdateRule)):
+    if missing := {"states", "step()"}.intersection(lacking(factory, UpdateRule)):
         what = f"optimizer={shown(optimizer)}, which has no {' and no '.join(sorted(missing))}"
         raise InvalidRequest(what, rule=rule if callable(optimizer) else "an update rule of the suite", legal=legal)
     if isinstance(optimizer, SGD | Adam | RMSprop) and callable(optimizer.lr):
@@ -247,8 +249,8 @@ def named(function: Any) -> str:
     """The name of a function, or the class name of any other object."""
     while isinstance(function, partial):
         function = function.func
-    own = isinstance(function, type) or inspect.isroutine(function)
-    return str(function.__name__ if own else type(function).__name__)
+    is_named = isinstance(function, type) or inspect.isroutine(function)
+    return str(function.__name__ if is_named else type(function).__name__)
 
 
 def _memory(memory: Any, half: str | None) -> None:

@@ -260,11 +260,11 @@ class BatchAgreement:
     def numbers(self, places: range) -> tuple[list[int], torch.Tensor]:
         """What to add to a reduction over the grid in which the losses of batches `places` travel, and the batches of
         which it holds digests."""
-        held = [place for place in places if place in self.digests]
-        rows = torch.zeros(len(held), self.size, dtype=torch.float64)
-        for at, place in enumerate(held):
+        places_held = [place for place in places if place in self.digests]
+        rows = torch.zeros(len(places_held), self.size, dtype=torch.float64)
+        for at, place in enumerate(places_held):
             rows[at, self.rank] = self.digests.pop(place)
-        return held, rows.reshape(-1)
+        return places_held, rows.reshape(-1)
 
     def fault(self, places: Sequence[int], numbers: torch.Tensor) -> InvalidRequest | None:
         """The error to raise if the sum of what ranks gave as `numbers` shows other batches."""
@@ -280,9 +280,9 @@ def _check_rows(rows: Sequence[_Row], number: int, own: int, *, first: bool) -> 
     calls = dict.fromkeys(row.call for row in rows)
     if len(calls) > 1:
         verbs = [verb for verb, _ in _CALLS.values()]
-        held = {call: [rank for rank, row in enumerate(rows) if row.call == call] for call in calls}
+        ranks_by_value = {call: [rank for rank, row in enumerate(rows) if row.call == call] for call in calls}
         raise InvalidRequest(
-            ", ".join(f"{_names(ranks, verbs[int(call)])}" for call, ranks in held.items()),
+            ", ".join(f"{_names(ranks, verbs[int(call)])}" for call, ranks in ranks_by_value.items()),
             rule="every rank makes the same calls on its engine",
             legal="the call on every rank, without `if engine.rank == 0`",
         )
@@ -291,8 +291,8 @@ def _check_rows(rows: Sequence[_Row], number: int, own: int, *, first: bool) -> 
         raise RankError(f"{_names(failed)} could not read batch {number}; the error is on that rank")
     counts = [row.count for row in rows if row.count != _UNKNOWN]
     if first and len(set(counts)) > 1:
-        held = {count: [r for r, row in enumerate(rows) if row.count == count] for count in counts}
-        text = ", ".join(f"{_names(ranks)}: {int(count)} batches" for count, ranks in held.items())
+        ranks_by_value = {count: [r for r, row in enumerate(rows) if row.count == count] for count in counts}
+        text = ", ".join(f"{_names(ranks)}: {int(count)} batches" for count, ranks in ranks_by_value.items())
         raise InvalidRequest(text, rule=_RULE, legal=f"{int(min(counts))} batches on every rank")
     ended = [rank for rank, row in enumerate(rows) if row.sizes == _ENDED]
     if ended and len(ended) < len(rows):

@@ -45,16 +45,16 @@ class Together:
 
     def total(self, number: float) -> float:
         """The sum of a number per stage; replicas have the same."""
-        own = number if self.replica == 0 else 0.0
-        return number if self.size == 1 else self.world.total(own, self.progress)
+        local = number if self.replica == 0 else 0.0
+        return number if self.size == 1 else self.world.total(local, self.progress)
 
     def alike(self, own: bytes | None) -> bool:
         """Whether all ranks that give something give the same; every rank calls it."""
         if self.size == 1:
             return True
-        found = 0 if own is None else 1 + int.from_bytes(hashlib.blake2b(own, digest_size=_BYTES).digest(), "big")
-        most = self.world.largest(float(found), self.progress)
+        code = 0 if own is None else 1 + int.from_bytes(hashlib.blake2b(own, digest_size=_BYTES).digest(), "big")
+        most = self.world.largest(float(code), self.progress)
         least = 2.0 ** (8 * _BYTES + 1) - self.world.largest(
-            2.0 ** (8 * _BYTES + 1) - found if own is not None else 0.0, self.progress
+            2.0 ** (8 * _BYTES + 1) - code if own is not None else 0.0, self.progress
         )
         return most in (0.0, least)

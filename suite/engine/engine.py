@@ -132,21 +132,21 @@ class Engine:
         self.transport = self.world.transport(
             self.grid.neighbour(self.rank, -1), self.grid.neighbour(self.rank, +1), self.grid.inter
         )
-        own = self.split[place.stage]
+        own_layers = self.split[place.stage]
         self.half: torch.dtype | None = getattr(torch, half) if half else None
         self.ties = ties = find_ties(layers, tied, self.split)
-        made, self.copies = make(layers, own, seed, device=self.world.device, half=self.half)
-        arguments.check_half(made, half)
+        layer_modules, self.copies = make(layers, own_layers, seed, device=self.world.device, half=self.half)
+        arguments.check_half(layer_modules, half)
         asynchronous.check(
             policy, optimizer, memory, self.grid, update_every, tied=bool(ties), clip=clip, half=half, scaler=scaler
         )
         self.agreement = BatchAgreement(self.world, self.transport, self.grid.size, off=not compare_batches)
         self.ends, progress = ends[place.replica], self.transport.progress
-        agree(made, own, ties, column=self.columns[place.stage], ends=self.ends, progress=progress)
+        agree(layer_modules, own_layers, ties, column=self.columns[place.stage], ends=self.ends, progress=progress)
         self.rows = Rows(place, microbatch, self.world.device, self.half)
         self.stage = Stage(
-            made,
-            first_layer=own.start,
+            layer_modules,
+            first_layer=own_layers.start,
             seed=seed,
             loss=loss if place.last else None,
             scores=scores if place.last else None,
@@ -154,7 +154,7 @@ class Engine:
         )
         self.store = WeightVersions(policy, self.grid.inter)
         self.scaler = (copy.deepcopy(scaler) or unscaled()) if self.half else None  # it counts for one engine
-        here_tied = [tuple(p for p in ends_here(made, own, tie) if p.requires_grad) for tie in ties]
+        here_tied = [tuple(p for p in ends_here(layer_modules, own_layers, tie) if p.requires_grad) for tie in ties]
         trained = [p for p in self.stage.layers.parameters() if p.requires_grad]
         self.layout, self.bucket = memory, bucket
         states = states_of(optimizer, predicts=policy.predicts)
@@ -253,8 +253,8 @@ class Engine:
     def score(self, batches: Iterable[Batch]) -> dict[str, float]:
         """Means over the samples of `batches` in evaluation mode: the loss, and by their names what `scores` gives."""
         arguments.check_batches(batches)
-        (found,) = outside(scoring(self, self.source(batches)))
-        return found
+        (scores,) = outside(scoring(self, self.source(batches)))
+        return scores
 
     @property
     def passes(self) -> tuple[tuple[Op, Read | None], ...]:
@@ -264,8 +264,8 @@ class Engine:
     def memory(self, batch: Batch) -> tuple[float, dict[str, int]]:
         """Trains on `batch`, streams on several of it: its loss, and this rank's peak bytes by kind, counted at
         allocation."""
-        held = self.state.allocated()
-        held["weights"] += self.store.beside()
+        allocated = self.state.allocated()
+        allocated["weights"] += self.store.beside()
         some = 1 if self.update_every is None else 2 * self.grid.inter  # a stream that is full for a while
         mean, self.stage.mean = self.stage.mean, None  # its losses of repeated rows are no part of training
         try:
@@ -274,7 +274,7 @@ class Engine:
             peak, phase = self.live.peak, self.live.peak_phase
         finally:
             self.stage.mean, self.live = mean, None
-        return loss, {**held, phase: peak}
+        return loss, {**allocated, phase: peak}
 
     def save(self, folder: str | Path, *, keep: int | None = None, extra: Mapping[str, Json] | None = None) -> Path:
         """A checkpoint `folder`/step-000042 (42 updates), of which `keep` stay: see engine.checkpoint.save."""
@@ -333,5 +333,5 @@ class Engine:
 
     def sharing(self, losses: Sequence[torch.Tensor]) -> Generator[None, None, float]:
         """The sum of numbers of all last stages, in double precision, on every rank. Yields as `training` does."""
-        own = float(torch.stack(list(losses)).double().sum()) if losses else 0.0
-        return own if self.grid.size == 1 else (yield from together(self.world, own, self.transport))
+        loss_sum = float(torch.stack(list(losses)).double().sum()) if losses else 0.0
+        return loss_sum if self.grid.size == 1 else (yield from together(self.world, loss_sum, self.transport))

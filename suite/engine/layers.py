@@ -52,9 +52,9 @@ class Copies:
 
     def follow_modes(self) -> None:
         """Give every module inside a copy the mode (training or evaluation) of its original."""
-        for original, made in self.layers:
+        for original, copied in self.layers:
             modes = {name: module.training for name, module in original.named_modules()}
-            for name, module in made.named_modules():
+            for name, module in copied.named_modules():
                 module.training = modes.get(name, module.training)
 
     def lend(self, state: ModelState) -> None:
@@ -87,10 +87,10 @@ class Copies:
     @torch.no_grad()
     def write_buffers(self) -> None:
         """Write buffers that passes have changed (running statistics) to the originals."""
-        for original, made in self.layers:
-            own = dict(made.named_buffers())
+        for original, copied in self.layers:
+            copied_buffers = dict(copied.named_buffers())
             for name, buffer in original.named_buffers():
-                _write(buffer, own.get(name, buffer))
+                _write(buffer, copied_buffers.get(name, buffer))
 
     @torch.no_grad()
     def write_frozen(self) -> None:
@@ -122,7 +122,7 @@ def make(
 
     Raises InvalidRequest for what makes no module, and for a weight that functions share (it would be one on some
     splits and two on others)."""
-    made: list[nn.Module] = []
+    layer_list: list[nn.Module] = []
     copies = Copies()
     leaves: dict[int, nn.Parameter] = {}  # the first leaf of each of the user's weights that has a leaf of its own
     seen: dict[int, int] = {}  # the layer that a parameter stands in
@@ -152,8 +152,8 @@ def make(
                     rule="weights have shapes before an engine is made",
                     legal="a module through which a sample has gone, or nn.Linear for nn.LazyLinear",
                 )
-        made.append(module)
-    return made, copies
+        layer_list.append(module)
+    return layer_list, copies
 
 
 def _called(function: Callable[[], nn.Module], number: int) -> nn.Module:
@@ -202,7 +202,7 @@ def _copied(
         if half is None or not buffer.is_floating_point():
             memo[id(buffer)] = buffer
     try:
-        made: nn.Module = copy.deepcopy(layer, memo)
+        layer_copy: nn.Module = copy.deepcopy(layer, memo)
     except Exception as error:
         why = "half= computes in half copies" if half is not None else "a tied weight of one stage is two leaves"
         raise InvalidRequest(
@@ -210,9 +210,9 @@ def _copied(
             rule=f"{why}, so the module is copied",
             legal="a function that makes the layer",
         ) from error
-    copies.layers.append((layer, made))
+    copies.layers.append((layer, layer_copy))
     copies.weights.extend(weights)
-    return made
+    return layer_copy
 
 
 def _leaf(parameter: nn.Parameter, data: torch.Tensor) -> nn.Parameter:
@@ -229,15 +229,15 @@ def find_ties(layers: Sequence[Layer], named: Sequence[Tie], split: Sequence[ran
     """The named ties, and weights that two modules of the list share.
 
     Raises InvalidRequest unless they join first and last, and where both ends are here, are alike."""
-    found: dict[Tie, None] = dict.fromkeys((first, name, last, other) for first, name, last, other in named)
+    ties: dict[Tie, None] = dict.fromkeys((first, name, last, other) for first, name, last, other in named)
     seen: dict[int, tuple[int, str]] = {}
     for number, layer in enumerate(layers):
         if isinstance(layer, nn.Module):
             for name, parameter in layer.named_parameters():
                 if id(parameter) in seen and seen[id(parameter)][0] != number:
-                    found[(*seen[id(parameter)], number, name)] = None  # once, if it is also named
+                    ties[(*seen[id(parameter)], number, name)] = None  # once, if it is also named
                 seen[id(parameter)] = (number, name)
-    for first, _, last, _ in found:
+    for first, _, last, _ in ties:
         if (first, last) != (0, len(layers) - 1):
             raise InvalidRequest(
                 f"a tie of layers {first} and {last} of {len(layers)}",
@@ -245,14 +245,14 @@ def find_ties(layers: Sequence[Layer], named: Sequence[Tie], split: Sequence[ran
                 legal=f"layers 0 and {len(layers) - 1}",
             )
     _check_statistics(layers, split)
-    return list(found)
+    return list(ties)
 
 
 def _check_statistics(layers: Sequence[Layer], split: Sequence[range]) -> None:
     """Raises InvalidRequest for running statistics that two stages would each keep."""
     at: dict[int, int] = {}  # the stage of a module
-    for stage, own in enumerate(split):
-        for layer in (layers[number] for number in own):
+    for stage, stage_layers in enumerate(split):
+        for layer in (layers[number] for number in stage_layers):
             for module in layer.modules() if isinstance(layer, nn.Module) else ():
                 if not isinstance(module, _NormBase) or module.running_mean is None:
                     continue
@@ -293,12 +293,12 @@ def agree(
             if len(column.ranks) > 1:
                 until(column.broadcast(tensor.data, column.ranks[0]).done, progress)
     for tie in ties:
-        held = ends_here(made, own, tie)
-        _check_alike(tie, held, ends, progress)
-        if len(held) == 2:
-            held[1].data.copy_(held[0].data)
-        elif held and len(ends.ranks) > 1:
-            until(ends.broadcast(held[0].data, ends.ranks[0]).done, progress)
+        tied_here = ends_here(made, own, tie)
+        _check_alike(tie, tied_here, ends, progress)
+        if len(tied_here) == 2:
+            tied_here[1].data.copy_(tied_here[0].data)
+        elif tied_here and len(ends.ranks) > 1:
+            until(ends.broadcast(tied_here[0].data, ends.ranks[0]).done, progress)
 
 
 def _described(weight: nn.Parameter) -> tuple[float, ...]:

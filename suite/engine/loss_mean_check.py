@@ -54,9 +54,9 @@ class MeanCheck:
         try:
             with undisturbed():
                 loss = copy.deepcopy(self.loss) if isinstance(self.loss, nn.Module) else self.loss
-                found = [loss(*_repeated(outputs, rows, n), *_repeated(targets, rows, n)) for n in (1, 2, 3)]
-            shape = tuple(found[1].shape)
-            numbers = [float(each) for each in found] if found[1].numel() == 1 else []
+                losses = [loss(*_repeated(outputs, rows, n), *_repeated(targets, rows, n)) for n in (1, 2, 3)]
+            shape = tuple(losses[1].shape)
+            numbers = [float(each) for each in losses] if losses[1].numel() == 1 else []
         except Exception:
             return None
         if not numbers:

@@ -32,13 +32,13 @@ class LiveBytes(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+        output = func(*args, **(kwargs or {}))
         inputs = {_key(tensor) for tensor in _stored((args, kwargs))}
-        for tensor in _stored(result):
+        for tensor in _stored(output):
             # an output that lives in an input's storage is a view or an in-place result, not an allocation
             if _key(tensor) not in inputs:
                 self._count(tensor)
-        return result
+        return output
 
     def _count(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()

@@ -49,9 +49,9 @@ def gemm_rate(
     size = size or (8192 if cuda else 768)
     a, b = torch.rand(2, size, size, dtype=getattr(torch, dtype), device=device)
     out = torch.empty_like(a)
-    best, begin, made = float("inf"), now(), 0
-    while made < LEAST or now() - begin < seconds:
-        start, made = now(), made + 1
+    best, begin, repeats = float("inf"), now(), 0
+    while repeats < LEAST or now() - begin < seconds:
+        start, repeats = now(), repeats + 1
         torch.mm(a, b, out=out)
         if cuda:
             torch.cuda.synchronize(device)

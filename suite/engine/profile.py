@@ -83,7 +83,7 @@ def measure(config: RunConfig, *, bandwidth: float, rounds: int = 5) -> NetworkP
     threads = torch.get_num_threads()
     torch.set_num_threads(config.launch.threads)
     try:
-        taken = [_round(layers, inputs, targets, module.loss) for _ in range(1 + rounds)][1:]
+        timings = [_round(layers, inputs, targets, module.loss) for _ in range(1 + rounds)][1:]
     finally:
         torch.set_num_threads(threads)
     names = [shaped.name for shaped in shape.shapes()]
@@ -94,9 +94,9 @@ def measure(config: RunConfig, *, bandwidth: float, rounds: int = 5) -> NetworkP
         tuple(
             LayerTime(
                 name,
-                median(one[number][0] for one in taken),
-                median(one[number][1] for one in taken),
-                taken[0][number][2],
+                median(one[number][0] for one in timings),
+                median(one[number][1] for one in timings),
+                timings[0][number][2],
                 sum(weight.numel() * weight.element_size() for weight in layers[number].parameters()),
             )
             for number, name in enumerate(names)
@@ -112,18 +112,18 @@ def _tensors(part: Any) -> Value:
 
 def _round(layers: list[nn.Module], value: Value, targets: Value, loss: Any) -> list[tuple[float, float, int]]:
     """Seconds forward, seconds backward and bytes passed on, of each layer once."""
-    found = []
+    timings = []
     for number, layer in enumerate(layers):
         entered = tuple(
             part.detach().requires_grad_(number > 0) if part.is_floating_point() else part for part in value
         )
         begin = now()
         value = as_value(layer(*entered))
-        made = (loss(*value, *targets),) if number == len(layers) - 1 else value
+        outputs = (loss(*value, *targets),) if number == len(layers) - 1 else value
         middle = now()
-        moving = [part for part in made if part.requires_grad]
+        moving = [part for part in outputs if part.requires_grad]
         if moving:
             torch.autograd.backward(moving, [torch.ones_like(part) for part in moving])
-        found.append((middle - begin, now() - middle, sum(part.numel() * part.element_size() for part in value)))
+        timings.append((middle - begin, now() - middle, sum(part.numel() * part.element_size() for part in value)))
         layer.zero_grad(set_to_none=True)
-    return found
+    return timings

@@ -52,8 +52,8 @@ class Pruning:
         """State that a search in another process needs to continue; empty where the method has none."""
         if not self.method.searches:
             return {}
-        asked = torch.tensor([self.sparsity, WHAT.index(self.what)], dtype=torch.float64)
-        return {**self.method.remembered(), _ASKED: asked}
+        settings = torch.tensor([self.sparsity, WHAT.index(self.what)], dtype=torch.float64)
+        return {**self.method.remembered(), _ASKED: settings}
 
     def check(self, kept: Mapping[str, torch.Tensor]) -> None:
         """Raises InvalidRequest for a search of another kind than this one. Changes nothing."""
@@ -86,18 +86,20 @@ class Pruning:
 
     def draw(self, engine: Engine) -> Indices | None:
         """This stage's part of the ticket; None where the method wants to look again."""
-        own, together = dict(numbered(engine)), Together(engine)
+        layers, together = dict(numbered(engine)), Together(engine)
         twins = {(last, name) for _, _, last, name in engine.ties}
-        keys = [(n, name) for n, layer in own.items() for name in prunable(layer, self.what) if (n, name) not in twins]
+        keys = [
+            (n, name) for n, layer in layers.items() for name in prunable(layer, self.what) if (n, name) not in twins
+        ]
 
         def weight(key: Key) -> torch.Tensor:
-            parameter = own[key[0]].get_parameter(key[1])
+            parameter = layers[key[0]].get_parameter(key[1])
             if (state := engine.held) is None or not parameter.requires_grad:
                 return parameter.data
             return state.export(parameter)["weight"]
 
         view = View(
-            layers=list(own.items()),
+            layers=list(layers.items()),
             weight=weight,
             keys=keys,
             sparsity=self.sparsity,
@@ -118,22 +120,22 @@ def _remembered(kept: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 def _mirrored(engine: Engine, indices: Mapping[tuple[int, str], torch.Tensor]) -> Indices:
     """The indices of tied weights at the output end, equal to the indices at the input end."""
-    found: Indices = {}
+    mirrored: Indices = {}
     for first, first_name, last, last_name in engine.ties:
-        own = indices.get((first, first_name))
+        own_index = indices.get((first, first_name))
         if engine.grid.inter == 1:
-            if own is not None:
-                found[last, last_name] = own
+            if own_index is not None:
+                mirrored[last, last_name] = own_index
         elif engine.place.first or engine.place.last:
-            count = torch.tensor([0 if own is None else own.numel()], device=engine.world.device)
+            count = torch.tensor([0 if own_index is None else own_index.numel()], device=engine.world.device)
             _broadcast(engine, count)
             if int(count):
-                index = own if own is not None else torch.empty(int(count), dtype=torch.int32)
+                index = own_index if own_index is not None else torch.empty(int(count), dtype=torch.int32)
                 index = index.to(engine.world.device)
                 _broadcast(engine, index)
                 if engine.place.last:
-                    found[last, last_name] = index
-    return found
+                    mirrored[last, last_name] = index
+    return mirrored
 
 
 def _broadcast(engine: Engine, tensor: torch.Tensor) -> None:
@@ -150,19 +152,19 @@ def checked(engine: Engine, indices: Mapping[Key, torch.Tensor]) -> dict[int, to
     """The indices of this stage's weights by the weights' ids. Raises InvalidRequest for a mask of another model."""
     if not isinstance(indices, Mapping):
         raise InvalidRequest(f"a ticket that is {shown(indices)}", rule="indices by (layer, name of its weight)")
-    own, kept = dict(numbered(engine)), {}
+    own_layers, masks = dict(numbered(engine)), {}
     layers = engine.split[-1].stop
     for key, index in indices.items():
         if not (isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], int) and 0 <= key[0] < layers):
             raise InvalidRequest(f"a ticket with {key!r}", rule=f"(layer below {layers}, name of its weight)")
-        if key[0] not in own:
+        if key[0] not in own_layers:
             continue  # another stage's
-        parameter = dict(own[key[0]].named_parameters()).get(key[1])
+        parameter = dict(own_layers[key[0]].named_parameters()).get(key[1])
         if parameter is None or not parameter.requires_grad:
             raise InvalidRequest(f"a ticket with {told(key)}, which is not trained here", rule="a ticket of this model")
         check_index(key, index, parameter.numel())
-        kept[id(parameter)] = index
-    return kept
+        masks[id(parameter)] = index
+    return masks
 
 
 def prunes(engine: Engine, indices: Mapping[Key, torch.Tensor]) -> dict[int, torch.Tensor]:
@@ -171,12 +173,12 @@ def prunes(engine: Engine, indices: Mapping[Key, torch.Tensor]) -> dict[int, tor
     """
     if engine.pruned is not None:
         raise InvalidRequest("a network pruned twice", rule="one ticket per training", legal="a new engine")
-    kept = checked(engine, indices)
+    masks = checked(engine, indices)
     if (old := engine.held) is not None:
-        order = Order(old.parameters, kept)
+        order = Order(old.parameters, masks)
         layout = layout_of(engine.layout, order, tuple(old.rule.moments), old.dtype, old.half)
         check_buckets(layout, order, engine.bucket, old.device)
-    return kept
+    return masks
 
 
 def prune(engine: Engine, indices: Mapping[Key, torch.Tensor]) -> None:
@@ -190,18 +192,18 @@ def prune(engine: Engine, indices: Mapping[Key, torch.Tensor]) -> None:
     with together.step("the network is pruned"):
         if not engine.drained:
             raise InvalidRequest("a network pruned within a batch", rule="between batches", legal="after train_batch")
-        kept = prunes(engine, indices)
-    if not together.total(len(kept)):
+        masks = prunes(engine, indices)
+    if not together.total(len(masks)):
         raise InvalidRequest("a ticket of no weight", rule="something is pruned", legal="indices by (layer, name)")
     _agree(engine, together, indices)
-    adopt(engine, kept)
+    adopt(engine, masks)
     engine.pruned = engine.updates
 
 
 def _agree(engine: Engine, together: Together, indices: Mapping[Key, torch.Tensor]) -> None:
     """Raises InvalidRequest, on all ranks, where replicas or the ends of a tie would keep other places."""
-    own = engine.split[engine.place.stage]
-    mine = sorted(key for key in indices if key[0] in own)
+    own_layers = engine.split[engine.place.stage]
+    mine = sorted(key for key in indices if key[0] in own_layers)
     part = b"".join(f"{key}".encode() + _bytes(indices[key]) for key in mine)
     for stage in range(engine.grid.inter):
         if not together.alike(part if stage == engine.place.stage else None):
@@ -209,7 +211,7 @@ def _agree(engine: Engine, together: Together, indices: Mapping[Key, torch.Tenso
                 f"tickets of stage {stage} that differ between replicas", rule="one ticket per training"
             )
     for first, first_name, last, last_name in engine.ties:
-        ends = [(n, name) for n, name in ((first, first_name), (last, last_name)) if n in own]
+        ends = [(n, name) for n, name in ((first, first_name), (last, last_name)) if n in own_layers]
         told_here = [_bytes(indices[key]) if key in indices else b"" for key in ends]
         if len(set(told_here)) > 1 or not together.alike(told_here[0] if told_here else None):
             raise InvalidRequest(

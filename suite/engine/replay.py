@@ -52,14 +52,18 @@ class Replay:
             raise InvalidRequest(f"a record of {len(recorded)} ranks on {self.grid}", rule="one list per rank")
 
         def made(world: World) -> Engine:
-            own = dict(told)
+            arguments = dict(told)
             if recorded is not None:
                 passes = recorded[world.rank]
-                own |= {"schedule": Recorded(passes), "weights": Versions(passes)}
+                arguments |= {"schedule": Recorded(passes), "weights": Versions(passes)}
             memo: dict[int, nn.Module] = {}  # of all layers: two that share a weight go on sharing it
             copies = [copy.deepcopy(layer, memo) if isinstance(layer, nn.Module) else layer for layer in layers]
-            own |= {name: copy.deepcopy(own[name]) for name in ("scaler", "weights") if own.get(name) is not None}
-            engine = Engine(copies, grid=self.grid, world=world, **own)
+            arguments |= {
+                name: copy.deepcopy(arguments[name])
+                for name in ("scaler", "weights")
+                if arguments.get(name) is not None
+            }
+            engine = Engine(copies, grid=self.grid, world=world, **arguments)
             engine.traced = traced
             if recorded is None:
                 engine.store.policy = Lean(engine.store.policy)
@@ -91,8 +95,8 @@ class Replay:
     def score(self, batches: Iterable[Batch]) -> Mapping[str, float]:
         """Means over `batches` in evaluation mode: the loss, and the scores by their names."""
         batches = list(batches)
-        (found,) = outside(self.desk.run([scoring(engine, engine.source(batches)) for engine in self.engines]))
-        return dict(found)
+        (scores,) = outside(self.desk.run([scoring(engine, engine.source(batches)) for engine in self.engines]))
+        return dict(scores)
 
     def evaluate(self, batches: Iterable[Batch]) -> float:
         """Mean loss over `batches`, in evaluation mode."""

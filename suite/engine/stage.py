@@ -59,15 +59,15 @@ def segments(layers: Sequence[nn.Module], interval: int | None) -> tuple[Segment
             rule="the interval divides the layers of a stage (AxoNN V-A)",
             legal=f"checkpoints={' or '.join(map(str, legal))}, or None",
         )
-    found: list[Segment] = []
+    segment_list: list[Segment] = []
     start = 0
     while start < len(layers):
         stop = start + 1
         while stop < len(layers) and may[stop] == may[start] and (not may[start] or stop - start < interval):
             stop += 1
-        found.append(Segment(range(start, stop), again=may[start]))
+        segment_list.append(Segment(range(start, stop), again=may[start]))
         start = stop
-    return tuple(found)
+    return tuple(segment_list)
 
 
 class Stage:
@@ -185,20 +185,22 @@ class Stage:
 
     def backward(self, index: int, gradients: Value) -> Value:
         """The gradients of microbatch `index`'s inputs; weights add theirs to `.grad`. None given on the last stage."""
-        kept = self.open.pop(index)
-        again = not kept.outputs or None in kept.outputs
+        passed = self.open.pop(index)
+        again = not passed.outputs or None in passed.outputs
         statistics = [(buffer, buffer.clone()) for buffer in self.layers.buffers()] if again else []
-        if not kept.outputs:
-            kept, _ = self._all(kept.inputs[0], kept.targets, kept.sample, kept.scale)
-        inputs, outputs, targets, sample, scale = list(kept.inputs), list(kept.outputs), *kept[2:]
-        del kept  # an input, and its gradient, go with their segment
+        if not passed.outputs:
+            passed, _ = self._all(passed.inputs[0], passed.targets, passed.sample, passed.scale)
+        inputs, outputs, targets, sample, scale = list(passed.inputs), list(passed.outputs), *passed[2:]
+        del passed  # an input, and its gradient, go with their segment
         last = len(self.segments) - 1
         for number in range(last, -1, -1):
-            own, made = inputs.pop(), outputs.pop()
-            if made is None:
-                made = self._segment(number, own, targets, sample, scale)
-            gradients = _backward(own, made, gradients, ends=self.loss is not None and number == last)
-            del own, made  # a segment's graph goes before the next one is made
+            segment_input, segment_output = inputs.pop(), outputs.pop()
+            if segment_output is None:
+                segment_output = self._segment(number, segment_input, targets, sample, scale)
+            gradients = _backward(
+                segment_input, segment_output, gradients, ends=self.loss is not None and number == last
+            )
+            del segment_input, segment_output  # a segment's graph goes before the next one is made
         for buffer, before in statistics:
             buffer.data.copy_(before)  # running statistics count a forward pass once; open graphs must not see it
         return gradients
@@ -216,9 +218,9 @@ class Stage:
             scores = self.scores(*outputs, *targets)
         if not isinstance(scores, torch.Tensor) or scores.dim() > 1:
             tensor = isinstance(scores, torch.Tensor)
-            result = f"tensor of shape {tuple(scores.shape)}" if tensor else type(scores).__name__
+            description = f"tensor of shape {tuple(scores.shape)}" if tensor else type(scores).__name__
             raise InvalidRequest(
-                f"scores={named(self.scores)} returns a {result}",
+                f"scores={named(self.scores)} returns a {description}",
                 rule="a flat tensor with a number for each of score_names=",
                 legal="torch.stack([...]) of the numbers",
             )

@@ -125,8 +125,8 @@ class Running:
 
     def _of_batch(self, index: int, loss: torch.Tensor) -> torch.Tensor:
         """A microbatch's part of its batch's mean, where an update is not made of one batch."""
-        share, own = self.work.share(index), self.stream.counts[self.stream.batch_of(index)]
-        return loss if share == own else loss * (share / own)
+        share, batch_count = self.work.share(index), self.stream.counts[self.stream.batch_of(index)]
+        return loss if share == batch_count else loss * (share / batch_count)
 
     # -- losses of a stream ------------------------------------------------------------------------------------------
 
@@ -156,9 +156,12 @@ class Running:
             yield from self._arrived(wait=True)
         self._check()
         if upto > self.told:
-            own = [self.losses.pop(batch, ()) for batch in range(self.told, upto)]
+            batch_losses = [self.losses.pop(batch, ()) for batch in range(self.told, upto)]
             sums = torch.stack(
-                [torch.stack(list(one)).double().sum() if one else torch.zeros((), dtype=torch.float64) for one in own]
+                [
+                    torch.stack(list(one)).double().sum() if one else torch.zeros((), dtype=torch.float64)
+                    for one in batch_losses
+                ]
             )
             batches = range(self.told, upto)
             self.told = upto
@@ -203,7 +206,7 @@ def scoring(engine: Engine, source: BatchSource) -> Generator[dict[str, float] |
         inputs, targets = parts(batch)
         samples, first, rows = inputs[0].shape[0], engine.evaluated, engine.rows
         microbatches, most = rows.evaluated(inputs)
-        found: list[torch.Tensor] = []
+        outputs: list[torch.Tensor] = []
 
         def execute(op: Op, value: Value) -> Generator[None, None, Value]:
             yield from ()
@@ -217,7 +220,7 @@ def scoring(engine: Engine, source: BatchSource) -> Generator[dict[str, float] |
                 if output[0].numel() != len(names):
                     what = f"{output[0].numel() - 1} scores for score_names={list(engine.score_names)}"
                     raise InvalidRequest(what, rule="scores= gives a number for each of score_names=")
-                found.append(output[0] / (samples / rows.size(at, samples)))  # noqa: B023
+                outputs.append(output[0] / (samples / rows.size(at, samples)))  # noqa: B023
             return output
 
         if microbatches:
@@ -227,8 +230,8 @@ def scoring(engine: Engine, source: BatchSource) -> Generator[dict[str, float] |
         unit = unit or samples
         weight = samples / unit
         for at in range(len(names)):
-            own = [one if len(names) == 1 else one[at] for one in found]
-            total[at] += weight * (yield from engine.sharing(own))
+            column = [one if len(names) == 1 else one[at] for one in outputs]
+            total[at] += weight * (yield from engine.sharing(column))
         weights += weight
         agreement.calls.end()
     if not weights:

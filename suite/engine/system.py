@@ -69,12 +69,12 @@ class EngineSystem(System):
     @classmethod
     def settings(cls, config: RunConfig) -> dict[str, Any]:
         """The engine's arguments, but for its world."""
-        shape, made = config.network(), network(config)
+        shape, layers = config.network(), network(config)
         grid, precision, optimizer = config.grid.build(), config.precision, config.optimizer
         split = divide(shape, grid.inter, config.split)
         return {
             "layers": cls.makers(config, shape),
-            "loss": made.loss,
+            "loss": layers.loss,
             "optimizer": optimizer.build(),
             "microbatch": config.batch.microbatch,
             "grid": grid,
@@ -82,7 +82,7 @@ class EngineSystem(System):
             "weights": config.weights.build(),
             "memory": config.memory.layout.build(),
             "split": split,
-            "tied": made.ties(shape),
+            "tied": layers.ties(shape),
             "seed": config.seed,
             "half": precision.half,
             "scaler": precision.loss_scale.build() if precision.loss_scale else None,
@@ -92,8 +92,8 @@ class EngineSystem(System):
             "checkpoints": chosen(config.activation_checkpointing, blocks(shape, split)),
             "pruning": pruning_of(config),
             "update_every": config.update_interval,
-            "scores": made.scores,
-            "score_names": made.SCORES,
+            "scores": layers.scores,
+            "score_names": layers.SCORES,
             "compare_batches": False,  # each rank draws the batch of a number from one seed; a reduction is not timed
         }
 
@@ -120,10 +120,10 @@ class EngineSystem(System):
         distances = pruning.method.distances
         if distances is None:
             return {"pruned_after": after, "sparsity": sparsity}
-        found = "nothing is pruned: masks have not settled" if after is None else f"pruned after {after} batches"
+        note = "nothing is pruned: masks have not settled" if after is None else f"pruned after {after} batches"
         apart = f", the last masks {100 * distances[-1]:.2g} % apart" if distances else ""
-        told = {"pruned_after": after, "sparsity": sparsity, "mask_distances": list(distances)}
-        return {**told, "notes": [f"{found}{apart}; memory is predicted for whole states, as before"]}
+        facts = {"pruned_after": after, "sparsity": sparsity, "mask_distances": list(distances)}
+        return {**facts, "notes": [f"{note}{apart}; memory is predicted for whole states, as before"]}
 
     def train_batch(self, batch: Value) -> float:
         return self.engine.train_batch(tensors(batch))

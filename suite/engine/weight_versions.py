@@ -71,8 +71,8 @@ class WeightVersions:
 
     def beside(self) -> int:
         """Bytes of the tensors held in addition to the newest weights, and bytes of versions to come."""
-        held = [*self.aside.values(), *self.spare, *([self.buffer] if self.buffer else [])]
-        return sum(tensor.numel() * tensor.element_size() for weights in held for tensor in weights)
+        buffers = [*self.aside.values(), *self.spare, *([self.buffer] if self.buffer else [])]
+        return sum(tensor.numel() * tensor.element_size() for weights in buffers for tensor in weights)
 
     def run(self, op: Op) -> Read | None:
         """Weights that `op` reads; None for an update, before which it is called, and for a backward that keeps its
@@ -119,9 +119,9 @@ class WeightVersions:
             return
         assert self.state is not None
         parameters = self.state.parameters
-        own = [parameter.data for parameter in parameters]
+        tensors = [parameter.data for parameter in parameters]
         try:
-            for parameter, tensor in zip(parameters, weights or own, strict=True):
+            for parameter, tensor in zip(parameters, weights or tensors, strict=True):
                 parameter.data = tensor
             if swaps:
                 with self._by_place():
@@ -129,7 +129,7 @@ class WeightVersions:
             else:
                 yield
         finally:
-            for parameter, tensor in zip(parameters, own, strict=True):
+            for parameter, tensor in zip(parameters, tensors, strict=True):
                 parameter.data = tensor
 
     def _weights(self, read: Read) -> Weights | None:

@@ -39,9 +39,9 @@ def driving(
     accepted = next(program, ())
     while accepted:
         begin = perf_counter()
-        while (found := _ready(accepted, transport, stages, patience)) is None:
+        while (op_value := _ready(accepted, transport, stages, patience)) is None:
             yield None
-        op, value = found
+        op, value = op_value
         start = perf_counter()
         if trace is not None and needs(op, stages) is not None:
             trace.add(rank, WAIT, begin, start, op)

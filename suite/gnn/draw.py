@@ -49,7 +49,7 @@ def tables(plan: ExchangePlan) -> str:
     volumes, placement = plan.volumes, plan.placement
     k = placement.parts
     whole = volumes.oblivious()
-    found = [
+    table_rows = [
         f"{plan.vertices} vertices, {plan.matrix.nnz} entries, {k} parts x {placement.replication}: "
         f"{volumes.total} rows travel, {whole.total} by an exchange that does not look"
     ]
@@ -60,14 +60,14 @@ def tables(plan: ExchangePlan) -> str:
         for i in range(k):
             cells = [f"{volumes.needed[i, q]}" + (f" by column {owner[i, q]}" if of else "") for q in range(k)]
             rows.append([f"part {i}", *("own" if i == q else cells[q] for q in range(k))])
-        found.append(columns(rows))
+        table_rows.append(columns(rows))
     if placement.processes <= MOST:
         rows = [["process", "vertices", "entries", "sends", "receives", "stages"]]
         for rank in range(placement.processes):
             row, _ = placement.place(rank)
-            told = (volumes.rows[row], volumes.entries[rank], volumes.send[rank], volumes.receive[rank])
-            rows.append([f"P{rank}", *map(str, told), " ".join(map(str, placement.stages(rank)))])
-        found.append(columns(rows))
+            numbers = (volumes.rows[row], volumes.entries[rank], volumes.send[rank], volumes.receive[rank])
+            rows.append([f"P{rank}", *map(str, numbers), " ".join(map(str, placement.stages(rank)))])
+        table_rows.append(columns(rows))
     send = volumes.send
-    found.append(f"sends at most {send.max()} rows, {send.mean():.1f} on average: {volumes.imbalance:.1f} % more")
-    return "\n\n".join(found)
+    table_rows.append(f"sends at most {send.max()} rows, {send.mean():.1f} on average: {volumes.imbalance:.1f} % more")
+    return "\n\n".join(table_rows)

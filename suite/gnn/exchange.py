@@ -201,10 +201,10 @@ class Aware(Exchange):
         width = x.shape[1]
         if width not in self.room:
             self.room[width] = self.rows(len(self.gathered), width), self.rows(self.share.halo, width)
-        given, halo = self.room[width]
+        own_rows, halo = self.room[width]
         with self.watch.span(GATHER):
-            torch.index_select(x, 0, self.gathered, out=given)
-        z = self._fused(x, given, halo) if self.form == "fused" else self._staged(x, given, halo)
+            torch.index_select(x, 0, self.gathered, out=own_rows)
+        z = self._fused(x, own_rows, halo) if self.form == "fused" else self._staged(x, own_rows, halo)
         return self.zeros(z, width)
 
     def _fused(self, x: torch.Tensor, given: torch.Tensor, halo: torch.Tensor) -> torch.Tensor | None:

@@ -54,11 +54,11 @@ class Share:
         out = [plan.needs(i, row) if mine[i] and i != row else np.empty(0, np.int64) for i in range(k)]
         stages = placement.stages(rank)
         come = [plan.needs(row, q) if q in stages and q != row else np.empty(0, np.int64) for q in range(k)]
-        own = slice(plan.offsets[row], plan.offsets[row + 1])
-        rows = csr_array(plan.matrix[own])
-        kept = [rows[:, own]] if row in stages else [csr_array((rows.shape[0],) * 2, dtype=rows.dtype)]
-        kept += [rows[:, plan.offsets[q] + ids] for q, ids in enumerate(come) if len(ids)]
-        matrix = csr_array(hstack(kept, format="csr"))
+        own_columns = slice(plan.offsets[row], plan.offsets[row + 1])
+        rows = csr_array(plan.matrix[own_columns])
+        blocks = [rows[:, own_columns]] if row in stages else [csr_array((rows.shape[0],) * 2, dtype=rows.dtype)]
+        blocks += [rows[:, plan.offsets[q] + ids] for q, ids in enumerate(come) if len(ids)]
+        matrix = csr_array(hstack(blocks, format="csr"))
         matrix.sort_indices()
         return cls(
             rank,
@@ -109,7 +109,7 @@ class Share:
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """Plain arrays that `read` makes a share of again."""
-        found = {
+        arrays_by_name = {
             "data": self.matrix.data,
             "indices": self.matrix.indices,
             "indptr": self.matrix.indptr,
@@ -122,17 +122,21 @@ class Share:
             "replication": np.asarray(self.placement.replication, np.int64),
             "assignment": np.frombuffer(self.placement.assignment.encode(), np.uint8),
         }
-        return {f"{prefix}.{name}": value for name, value in found.items()}
+        return {f"{prefix}.{name}": value for name, value in arrays_by_name.items()}
 
     @classmethod
     def read(cls, arrays: Mapping[str, NDArray[Any]], prefix: str) -> Share:
         """Raises KeyError where `arrays` hold no such share."""
-        found = {name: arrays[f"{prefix}.{name}"] for name in _NAMES}
-        sizes, rank = found["sizes"], int(found["rank"])
-        placement = Placement(len(sizes), int(found["replication"]), found["assignment"].tobytes().decode())
-        shape = (len(found["indptr"]) - 1, int(sizes[placement.place(rank)[0]]) + len(found["ids"]))
-        matrix = csr_array((found["data"], found["indices"], found["indptr"]), shape=shape)
-        return cls(rank, placement, matrix, sizes, *(found[name] for name in ("gathered", "sent", "received", "ids")))
+        arrays_by_name = {name: arrays[f"{prefix}.{name}"] for name in _NAMES}
+        sizes, rank = arrays_by_name["sizes"], int(arrays_by_name["rank"])
+        placement = Placement(
+            len(sizes), int(arrays_by_name["replication"]), arrays_by_name["assignment"].tobytes().decode()
+        )
+        shape = (len(arrays_by_name["indptr"]) - 1, int(sizes[placement.place(rank)[0]]) + len(arrays_by_name["ids"]))
+        matrix = csr_array((arrays_by_name["data"], arrays_by_name["indices"], arrays_by_name["indptr"]), shape=shape)
+        return cls(
+            rank, placement, matrix, sizes, *(arrays_by_name[name] for name in ("gathered", "sent", "received", "ids"))
+        )
 
 
 _NAMES = (

@@ -19,11 +19,11 @@ INDEX = 8  # bytes: torch's kernels on a CPU take 64-bit indices, and copy narro
 def matrix_bytes(share: Share, *, form: str, width: int) -> int:
     """Of the matrices that an exchange makes of a share: every entry once, and the row pointers of each matrix."""
     if form == "fused":  # one of its own columns, one of those that come
-        own = share.compact(share.row).nnz
-        made = (own > 0) + (share.matrix.nnz > own)
+        own_entries = share.compact(share.row).nnz
+        copies = (own_entries > 0) + (share.matrix.nnz > own_entries)
     else:
-        made = sum(share.compact(q).nnz > 0 for q in share.placement.stages(share.rank))
-    return int(share.matrix.nnz * (INDEX + width) + made * (share.rows + 1) * INDEX)
+        copies = sum(share.compact(q).nnz > 0 for q in share.placement.stages(share.rank))
+    return int(share.matrix.nnz * (INDEX + width) + copies * (share.rows + 1) * INDEX)
 
 
 def room_bytes(share: Share, widths: Sequence[int], *, form: str, width: int) -> int:
@@ -75,13 +75,13 @@ def activations(
         if at < last:
             walk.take(after * rows)  # of the activation, which is saved
             walk.drop(after * rows)
-    asked, classes = trained * widths[-1], widths[-1] * rows
-    walk.take(asked, asked)  # the outputs that the loss reads, and their logarithms
-    walk.drop(asked, classes)
-    walk.take(asked, asked)
-    walk.drop(asked, asked)
+    output_bytes, classes = trained * widths[-1], widths[-1] * rows
+    walk.take(output_bytes, output_bytes)  # the outputs that the loss reads, and their logarithms
+    walk.drop(output_bytes, classes)
+    walk.take(output_bytes, output_bytes)
+    walk.drop(output_bytes, output_bytes)
     walk.take(classes)
-    walk.drop(asked)
+    walk.drop(output_bytes)
     for at in range(last, -1, -1):
         before, after = widths[at] * rows, widths[at + 1] * rows
         weights = widths[at] * widths[at + 1]
@@ -127,7 +127,9 @@ def predicted(
     both = [holding.forward] if holding.backward is holding.forward else [holding.forward, holding.backward]
     used = [ahead + back] if len(both) == 1 else [ahead, back]
     states = shape.parameters(int(features), holding.classes) * width
-    made = activations(widths, rows, int(holding.masks["train"].sum()), order=order, epoch=epoch, paired=paired)
+    activation_bytes = activations(
+        widths, rows, int(holding.masks["train"].sum()), order=order, epoch=epoch, paired=paired
+    )
     return {
         "weights": states,
         "gradients": states,
@@ -135,5 +137,5 @@ def predicted(
         "graph": sum(matrix_bytes(share, form=form, width=width) for share in both),
         "features": rows * features * width * (2 if epoch == "lean" else 1),  # and the product that is kept
         "rows": sum(room_bytes(share, of, form=form, width=width) for share, of in zip(both, used, strict=True)),
-        "activations": made * width,
+        "activations": activation_bytes * width,
     }

@@ -64,8 +64,8 @@ def placement_of(config: RunConfig) -> Placement:
 def partitioner_of(config: RunConfig) -> Partitioner:
     settings = partitioner_settings(config)
     with in_keys_of("partitioner", settings.more):
-        made: Partitioner = build({TARGET: settings.target, **settings.more})
-    return made
+        partitioner: Partitioner = build({TARGET: settings.target, **settings.more})
+    return partitioner
 
 
 def partition_of(config: RunConfig, k: int) -> Partition:
@@ -93,14 +93,14 @@ def check(config: RunConfig) -> None:
     source = graph_settings(config).source
     with in_keys_of("graph.source", source.arguments):
         source.build()
-    given = {"oblivious": exchange.oblivious, "overlap": exchange.overlap}
-    check_form(exchange.form, assignment=placement.assignment, replication=placement.replication, **given)
+    chosen = {"oblivious": exchange.oblivious, "overlap": exchange.overlap}
+    check_form(exchange.form, assignment=placement.assignment, replication=placement.replication, **chosen)
     shape_of(model)
     check_order(*ways(model))
     if model.dtype not in WIDTH:
         raise Unsupported(f"model.dtype={model.dtype}", rule="of sparse products", legal="model.dtype=float32")
     optimizer = config.optimizer
-    asked = {
+    choices = {
         "precision.half": config.precision.half,
         "pruning.ticket": config.pruning.ticket,
         "activation_checkpointing": config.activation_checkpointing,
@@ -109,7 +109,7 @@ def check(config: RunConfig) -> None:
         "optimizer.clip_norm": optimizer.clip_norm,
         "optimizer.buckets_per_reduction": optimizer.buckets_per_reduction,
     }
-    for name, value in asked.items():
+    for name, value in choices.items():
         if value is not None:
             what = f"{name}={value} of system={system.name}"
             raise Unsupported(what, rule="full-graph training has it not", legal=f"{name}=null")
@@ -150,7 +150,7 @@ class Prepared:
         # two ranks add by an exchange, for which each has room for the other's part
         paired = placement.replication == 2 and config.pair_exchange
         moments = len(states_of(config.optimizer.target, config.optimizer.arguments, predicts=False))
-        for own in holdings(
+        for shard in holdings(
             forward,
             backward,
             features=graph.features,
@@ -159,9 +159,11 @@ class Prepared:
             classes=graph.classes,
             dtype=model.dtype,
         ):
-            own.save(folder / f"rank-{own.forward.rank}.npz")
+            shard.save(folder / f"rank-{shard.forward.rank}.npz")
             kinds.append(
-                predicted(own, shape, form=form, width=width, moments=moments, paired=paired, order=order, epoch=epoch)
+                predicted(
+                    shard, shape, form=form, width=width, moments=moments, paired=paired, order=order, epoch=epoch
+                )
             )
         self.memory = {kind: [rank[kind] for rank in kinds] for kind in kinds[0]}
         flops = shape.flops(*sizes, vertices=graph.vertices, entries=int(matrix.nnz), order=order, epoch=epoch)

@@ -68,7 +68,7 @@ class Placement:
     @classmethod
     def of(cls, processes: int, replication: int = 1, assignment: str = "paper") -> Placement:
         """Raises InvalidRequest where `replication` does not divide `processes`."""
-        made = cls(processes, replication, assignment)
+        placement = cls(processes, replication, assignment)
         if processes % replication:
             legal = max(c for c in range(1, replication) if processes % c == 0)
             raise InvalidRequest(
@@ -76,7 +76,7 @@ class Placement:
                 rule="a grid of P/c x c: c divides P (Section 4.2)",
                 legal=f"exchange.replication={legal}",
             )
-        return cls(processes // replication, replication, made.assignment)
+        return cls(processes // replication, replication, placement.assignment)
 
     @property
     def processes(self) -> int:
@@ -180,8 +180,8 @@ class Volumes:
 
     def _by_process(self, blocks: Rows, *, axis: int) -> Rows:
         columns = self.placement.columns
-        own = [np.where(columns == j, blocks, 0).sum(axis=axis) for j in range(self.placement.replication)]
-        return np.stack(own, axis=1).reshape(-1)
+        own_blocks = [np.where(columns == j, blocks, 0).sum(axis=axis) for j in range(self.placement.replication)]
+        return np.stack(own_blocks, axis=1).reshape(-1)
 
 
 def _reach(matrix: csr_array, parts: Rows, k: int) -> csr_array:
@@ -189,28 +189,28 @@ def _reach(matrix: csr_array, parts: Rows, k: int) -> csr_array:
     n = matrix.shape[0]
     members = csr_array((np.ones(n, np.int64), (parts, np.arange(n))), shape=(k, n))
     ones = csr_array((np.ones(matrix.nnz, np.int64), matrix.indices, matrix.indptr), shape=matrix.shape)
-    found = csr_array(members @ ones)
-    found.sort_indices()
-    return found
+    reachable = csr_array(members @ ones)
+    reachable.sort_indices()
+    return reachable
 
 
 def check_parts(parts: Rows, n: int, k: int) -> Rows:
     """`parts` as int64. Raises InvalidRequest for a wrong length, for ids that are no whole numbers, or out of
     range."""
-    found = np.asarray(parts)
-    if found.shape != (n,):
+    assignment = np.asarray(parts)
+    if assignment.shape != (n,):
         raise InvalidRequest(
-            f"a partition vector of shape {found.shape} for {n} vertices", rule="one part id per vertex"
+            f"a partition vector of shape {assignment.shape} for {n} vertices", rule="one part id per vertex"
         )
-    if not np.issubdtype(found.dtype, np.integer):
-        raise InvalidRequest(f"a partition vector of {found.dtype}", rule="whole numbers")
-    bad = np.flatnonzero((found < 0) | (found >= k))
+    if not np.issubdtype(assignment.dtype, np.integer):
+        raise InvalidRequest(f"a partition vector of {assignment.dtype}", rule="whole numbers")
+    bad = np.flatnonzero((assignment < 0) | (assignment >= k))
     if len(bad):
         raise InvalidRequest(
-            f"vertex {bad[0]} is in part {found[bad[0]]}, and {len(bad) - 1} more are out of range",
+            f"vertex {bad[0]} is in part {assignment[bad[0]]}, and {len(bad) - 1} more are out of range",
             rule=f"part ids from 0 to {k - 1}",
         )
-    return found.astype(np.int64)
+    return assignment.astype(np.int64)
 
 
 def volumes(matrix: csr_array, parts: Rows, k: int, placement: Placement | None = None) -> Volumes:
@@ -250,9 +250,9 @@ class ExchangePlan:
         parts = check_parts(parts, n, placement.parts)
         order = np.argsort(parts, kind="stable")
         offsets = np.concatenate([[0], np.cumsum(np.bincount(parts, minlength=placement.parts))])
-        found = csr_array(matrix)[order][:, order]
-        found.sort_indices()
-        return cls(found, offsets, order, placement)
+        permuted = csr_array(matrix)[order][:, order]
+        permuted.sort_indices()
+        return cls(permuted, offsets, order, placement)
 
     @property
     def vertices(self) -> int:
@@ -272,8 +272,8 @@ class ExchangePlan:
         too: rows that are there."""
         columns = self.reach.indices[self.reach.indptr[i] : self.reach.indptr[i + 1]]
         start, stop = np.searchsorted(columns, (self.offsets[q], self.offsets[q + 1]))
-        found: Rows = (columns[start:stop] - self.offsets[q]).astype(np.int64)
-        return found
+        columns_of_q: Rows = (columns[start:stop] - self.offsets[q]).astype(np.int64)
+        return columns_of_q
 
     @cached_property
     def volumes(self) -> Volumes:
@@ -299,16 +299,18 @@ class ExchangePlan:
     def load(cls, path: Path) -> ExchangePlan:
         """Raises DamagedRecord for a file that holds no plan."""
         try:
-            with np.load(path, allow_pickle=False) as found:
-                if int(found["format"]) != FORMAT:
+            with np.load(path, allow_pickle=False) as archive:
+                if int(archive["format"]) != FORMAT:
                     raise DamagedRecord(
-                        f"{path.name}: a plan of format {int(found['format'])}, this suite reads {FORMAT}"
+                        f"{path.name}: a plan of format {int(archive['format'])}, this suite reads {FORMAT}"
                     )
-                offsets, order = found["offsets"], found["order"]
+                offsets, order = archive["offsets"], archive["order"]
                 placement = Placement(
-                    len(offsets) - 1, int(found["replication"]), found["assignment"].tobytes().decode()
+                    len(offsets) - 1, int(archive["replication"]), archive["assignment"].tobytes().decode()
                 )
-                matrix = csr_array((found["data"], found["indices"], found["indptr"]), shape=(len(order), len(order)))
+                matrix = csr_array(
+                    (archive["data"], archive["indices"], archive["indptr"]), shape=(len(order), len(order))
+                )
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise DamagedRecord(f"{path.name} is no plan: {error}") from error
         return cls(matrix, offsets, order, placement)

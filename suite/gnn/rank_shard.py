@@ -57,8 +57,8 @@ class RankShard:
     def load(cls, path: Path) -> RankShard:
         """Raises DamagedRecord for a file that holds none."""
         try:
-            with np.load(path, allow_pickle=False) as found:
-                arrays = {name: found[name] for name in found.files}
+            with np.load(path, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
             forward = Share.read(arrays, "forward")
             return cls(
                 forward,
@@ -84,9 +84,9 @@ def plans(operator: csr_array, parts: Array, placement: Placement) -> tuple[Exch
 
 def transposed(matrix: csr_array) -> csr_array:
     """Sorted, as plans want it."""
-    found = csr_array(matrix.T.tocsr())
-    found.sort_indices()
-    return found
+    transpose = csr_array(matrix.T.tocsr())
+    transpose.sort_indices()
+    return transpose
 
 
 def symmetric(matrix: csr_array) -> bool:
@@ -109,23 +109,23 @@ def holdings(
     counts = {name: int(masks[name].sum()) for name in MASKS}
     if not counts["train"]:
         raise InvalidRequest("no vertex to train on", rule="at least one in the training mask")
-    told = masks["train"] | masks["validation"] | masks["test"]
-    if len(bad := np.flatnonzero(told & ((labels < 0) | (labels >= classes)))):
+    labelled = masks["train"] | masks["validation"] | masks["test"]
+    if len(bad := np.flatnonzero(labelled & ((labels < 0) | (labels >= classes)))):
         raise InvalidRequest(
             f"vertex {bad[0]} is asked for and has the label {labels[bad[0]]}, as have {len(bad) - 1} more",
             rule=f"labels from 0 to {classes - 1}",
         )
     for rank in range(forward.placement.processes):
         row, _ = forward.placement.place(rank)
-        own = forward.order[forward.offsets[row] : forward.offsets[row + 1]]
+        vertices = forward.order[forward.offsets[row] : forward.offsets[row + 1]]
         share = Share.of(forward, rank)
         yield RankShard(
             share,
             share if backward is forward else Share.of(backward, rank),
-            np.ascontiguousarray(features[own], dtype=dtype),
-            np.ascontiguousarray(labels[own], dtype=np.int64),
-            {name: masks[name][own] for name in MASKS},
+            np.ascontiguousarray(features[vertices], dtype=dtype),
+            np.ascontiguousarray(labels[vertices], dtype=np.int64),
+            {name: masks[name][vertices] for name in MASKS},
             counts,
-            own,
+            vertices,
             classes,
         )

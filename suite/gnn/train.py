@@ -120,9 +120,9 @@ class Trainer:
 
     def gradients(self) -> float:
         """The loss, and in `state.gradient` the gradient of all weights, equal on all ranks."""
-        own = self._loss(self.outputs(), "train")
-        own.backward()
-        loss = own.detach().double().reshape(1)
+        own_loss = self._loss(self.outputs(), "train")
+        own_loss.backward()
+        loss = own_loss.detach().double().reshape(1)
         self.forward.meet()
         with self.watch.span(REDUCE):
             self.forward.group.all_reduce(self.state.gradient).wait()
@@ -144,11 +144,11 @@ class Trainer:
         try:
             z, at = self.outputs(), self.asked[mask]
             right = (z[at].argmax(1) == self.labels[at]).sum().double().reshape(1)
-            found = torch.cat([self._loss(z, mask).double().reshape(1), 100 * right])
-            self.forward.group.all_reduce(found).wait()
+            totals = torch.cat([self._loss(z, mask).double().reshape(1), 100 * right])
+            self.forward.group.all_reduce(totals).wait()
         finally:
             self.watch.on = on
-        loss, hundredfold = found.tolist()
+        loss, hundredfold = totals.tolist()
         return {"loss": loss, "top_1": hundredfold / max(1, self.holding.counts[mask])}
 
     # -- content of a record ------------------------------------------------------------------------------------------
@@ -160,15 +160,15 @@ class Trainer:
 
     def memory(self) -> tuple[float, dict[str, int]]:
         """Trains one epoch: its loss, and this process's peak bytes by kind, counted at allocation."""
-        held = self.state.allocated()
-        held["graph"] = sum({id(one): one.bytes for one in (self.forward, self.backward)}.values())
+        allocated = self.state.allocated()
+        allocated["graph"] = sum({id(one): one.bytes for one in (self.forward, self.backward)}.values())
         convolutions: Iterable[Any] = self.layers
-        kept = [layer.kept[1] for layer in convolutions if layer.kept is not None]
-        held["features"] = sum(tensor.numel() * tensor.element_size() for tensor in (self.features, *kept))
+        saved_inputs = [layer.kept[1] for layer in convolutions if layer.kept is not None]
+        allocated["features"] = sum(tensor.numel() * tensor.element_size() for tensor in (self.features, *saved_inputs))
         with LiveBytes() as live:
             loss = self.epoch()
-        held["rows"] = sum({id(one): one.held for one in (self.forward, self.backward)}.values())
-        return loss, {**held, "activations": live.peak}
+        allocated["rows"] = sum({id(one): one.held for one in (self.forward, self.backward)}.values())
+        return loss, {**allocated, "activations": live.peak}
 
 
 class GraphSystem(System):

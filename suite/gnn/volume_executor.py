@@ -52,27 +52,27 @@ class VolumeExecutor:
         """Raises DoesNotFit where a process needs more memory than a device of the modelled cluster has."""
         graph, matrix = partition_data.graph_of(config)
         placement = partition_data.placement_of(config)
-        found = partition_data.partition_of(config, placement.parts)
-        one = self.full_graph(config, graph, matrix, found.parts)
+        partition = partition_data.partition_of(config, placement.parts)
+        one = self.full_graph(config, graph, matrix, partition.parts)
         one.check_memory(self.machine)
         times, notes = self.times(one)
         order = self.full_graph(config, graph, matrix, Random().parts(matrix, placement.parts, config.seed))
         saved = order.seconds(self.machine, self.stack).seconds - times["epoch_time"].values[0]
-        if saved > 0 and found.seconds > 0:
-            told = "the partitioner's seconds here over those that an epoch saves on the modelled cluster"
-            times["epochs_to_repay"] = Metric("epoch", "lower", (found.seconds / saved,), told)
-        cached = "kept from before" if found.cached else ""
+        if saved > 0 and partition.seconds > 0:
+            meaning = "the partitioner's seconds here over those that an epoch saves on the modelled cluster"
+            times["epochs_to_repay"] = Metric("epoch", "lower", (partition.seconds / saved,), meaning)
+        cached = "kept from before" if partition.cached else ""
         return ExecutorResult(
             Source.ANALYTIC,
             metrics={
                 **of_plan(one),
-                "nnz_imbalance": Metric("percent", "lower", (found.quality.nnz_imbalance,), "of 1D parts"),
-                "edge_cut": Metric("edge", "lower", (float(found.quality.edge_cut),), "entries between parts"),
-                "partition_time": Metric("s", "lower", (found.seconds,), cached),
+                "nnz_imbalance": Metric("percent", "lower", (partition.quality.nnz_imbalance,), "of 1D parts"),
+                "edge_cut": Metric("edge", "lower", (float(partition.quality.edge_cut),), "entries between parts"),
+                "partition_time": Metric("s", "lower", (partition.seconds,), cached),
                 **times,
             },
             memory={"predicted": {kind: [int(b) for b in each] for kind, each in one.memory().items()}},
-            notes=(*notes, *graph.notes, *found.notes),
+            notes=(*notes, *graph.notes, *partition.notes),
             calibrated_on=self.stack.calibrated_on,
         )
 
@@ -100,14 +100,14 @@ class VolumeExecutor:
     def times(self, one: FullGraph) -> tuple[dict[str, Metric], list[str]]:
         """Seconds of an epoch by phase, and of one on this machine; notes."""
         epoch = one.seconds(self.machine, self.stack)
-        told = f"simulated on {self.machine.name} with the stack {self.stack.name}"
-        found = {"epoch_time": Metric("s", "lower", (epoch.seconds,), told)}
-        found |= {f"epoch_{phase}": Metric("s", "lower", (time,), told) for phase, time in epoch.phases().items()}
+        origin = f"simulated on {self.machine.name} with the stack {self.stack.name}"
+        metrics = {"epoch_time": Metric("s", "lower", (epoch.seconds,), origin)}
+        metrics |= {f"epoch_{phase}": Metric("s", "lower", (time,), origin) for phase, time in epoch.phases().items()}
         here, why = self.here(one)
         if here is not None:
-            found["epoch_time_here"] = here
+            metrics["epoch_time_here"] = here
         reasons = [f"stack.{name} {reason}" for name, reason in self.stack.reasons.items()]
-        return found, [*reasons, *([why] if why else [])]
+        return metrics, [*reasons, *([why] if why else [])]
 
     def here(self, one: FullGraph) -> tuple[Metric | None, str]:
         """An epoch on as many cores of this machine's kind, by the links that were measured between two ranks."""
@@ -121,8 +121,8 @@ class VolumeExecutor:
         # all processes are on this machine, however many it has cores for
         machine = replace(machine, devices_per_node=max(machine.devices_per_node, one.volumes.placement.processes))
         seconds = one.seconds(machine, HERE, LINKS).seconds
-        told = f"a core a process, links as {CARRIER} between two ranks; broadcasts as a chain of them"
-        return Metric("s", "lower", (seconds,), told), ""
+        origin = f"a core a process, links as {CARRIER} between two ranks; broadcasts as a chain of them"
+        return Metric("s", "lower", (seconds,), origin), ""
 
 
 def widths(config: RunConfig, graph: Any) -> tuple[int, int]:
@@ -136,8 +136,8 @@ def widths(config: RunConfig, graph: Any) -> tuple[int, int]:
 def of_plan(one: FullGraph) -> dict[str, Metric]:
     """Rows of one forward product, bytes of an epoch, and bytes of a process."""
     moved = one.moved
-    send, own = moved.send, np.repeat(one.volumes.rows, one.volumes.placement.replication)
-    halo = np.full_like(own, int(one.volumes.rows.max(initial=0))) if one.oblivious else moved.receive
+    send, own_rows = moved.send, np.repeat(one.volumes.rows, one.volumes.placement.replication)
+    halo = np.full_like(own_rows, int(one.volumes.rows.max(initial=0))) if one.oblivious else moved.receive
     memory = np.sum(list(one.memory().values()), axis=0)
 
     def rows(value: float, note: str = "") -> Metric:
@@ -154,7 +154,7 @@ def of_plan(one: FullGraph) -> dict[str, Metric]:
             (float(one.value * sum(one.widths) * np.max(moved.summed)),),
             "a process brings, an epoch (G2)",
         ),
-        "local_rows": rows(own.max(), "of H on the fullest process"),
+        "local_rows": rows(own_rows.max(), "of H on the fullest process"),
         "halo_rows": rows(halo.max(), "received and held, on the fullest process"),
         "memory_per_process": Metric("B", "lower", (float(memory.max()),), "of the fullest, counted"),
     }

@@ -21,8 +21,8 @@ def activations(layers: Exact, stages: Exact, interval: Exact) -> Fraction:
     Checkpoints of every microbatch in flight (as many as stages: AxoNN IV-A), the input of the segment that is computed
     again, and the segment's own layers. `interval` may be any number above zero.
     """
-    in_flight, own = Fraction(stages), Fraction(layers) / Fraction(stages)
-    checkpoints = own / Fraction(interval)
+    in_flight, stage_layers = Fraction(stages), Fraction(layers) / Fraction(stages)
+    checkpoints = stage_layers / Fraction(interval)
     segment_input = 1
     return in_flight * checkpoints + segment_input + Fraction(interval)
 
@@ -34,17 +34,17 @@ def chosen(checkpoints: int | str | None, stages: Sequence[int]) -> int | None:
     auto on stages that differ."""
     if checkpoints is None:
         return None
-    found = interval(sum(stages), len(stages)) if checkpoints == "auto" else checkpoints
-    whole = isinstance(found, int) and not isinstance(found, bool) and found > 0
-    if not whole or any(own % int(found) for own in stages):
-        legal = [str(n) for n in range(1, max(stages) + 1) if not any(own % n for own in stages)]
+    spacing = interval(sum(stages), len(stages)) if checkpoints == "auto" else checkpoints
+    whole = isinstance(spacing, int) and not isinstance(spacing, bool) and spacing > 0
+    if not whole or any(stage_layers % int(spacing) for stage_layers in stages):
+        legal = [str(n) for n in range(1, max(stages) + 1) if not any(stage_layers % n for stage_layers in stages)]
         raise InvalidRequest(
             f"checkpoints={checkpoints} on stages of {', '.join(map(str, dict.fromkeys(stages)))} layers",
             rule="it divides the layers of a stage (AxoNN V-A): "
             f"{', '.join(legal)}{', auto' if len(set(stages)) == 1 else ''} or None",
             legal=f"checkpoints={legal[-1]}",
         )
-    return int(found)
+    return int(spacing)
 
 
 def interval(layers: int, stages: int) -> int:
@@ -57,6 +57,6 @@ def interval(layers: int, stages: int) -> int:
         raise InvalidRequest(
             f"{layers} layers on {stages} stages", rule="stages divide layers", legal=f"{legal} stages"
         )
-    own = layers // stages
-    factors = [n for n in range(1, own + 1) if own % n == 0]
+    stage_layers = layers // stages
+    factors = [n for n in range(1, stage_layers + 1) if stage_layers % n == 0]
     return min(factors, key=lambda n: (abs(n - sqrt(layers)), activations(layers, stages, n)))

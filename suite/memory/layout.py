@@ -31,14 +31,14 @@ class ModelStateSpec:
     life: str = "always"
 
     def __post_init__(self) -> None:
-        for kind, value, known in (
+        for kind, value, legal in (
             ("dtype", self.dtype, tuple(BYTES)),
             ("form", self.form, FORMS),
             ("home", self.home, HOMES),
             ("life", self.life, LIVES),
         ):
-            if value not in known:
-                raise UnknownName(kind, value, known)
+            if value not in legal:
+                raise UnknownName(kind, value, legal)
         if self.entries < 0:
             raise InvalidRequest(f"state {self.name} of {self.entries} entries", rule="not negative", legal="0")
 
@@ -137,15 +137,15 @@ def samo(kept: int, of: int | None = None, *, bucket: int | None = None) -> Tran
         read = layout.read
         pruned = read.entries if of is None else of
         if not 0 <= kept <= pruned <= read.entries:
-            told = f"{kept} of {pruned} entries kept, in {read.entries}"
-            raise InvalidRequest(told, rule="0 to all of them", legal=str(min(pruned, read.entries)))
-        left = read.entries - pruned + kept
+            message = f"{kept} of {pruned} entries kept, in {read.entries}"
+            raise InvalidRequest(message, rule="0 to all of them", legal=str(min(pruned, read.entries)))
+        unpruned = read.entries - pruned + kept
         copies = ModelStateSpec(
             f"{read.name}_copy", "scratch", read.dtype, min(bucket or kept, kept), form="indexed", life="step"
         )
         return Layout(
             (
-                *(s if s is read else replace(s, form="indexed", entries=min(left, s.entries)) for s in layout),
+                *(s if s is read else replace(s, form="indexed", entries=min(unpruned, s.entries)) for s in layout),
                 ModelStateSpec("index", "indices", INDEX, kept),
                 copies,
             )
@@ -288,10 +288,10 @@ def sparse(
 ) -> Layout:
     """Every state of a pruned network indexed, the weights that passes read too: what sparse kernels work on."""
     compressed = pruned(entries, moments, dtype, sparsity=sparsity, half=half)
-    kept = compressed["index"].entries
+    kept_entries = compressed["index"].entries
     return Layout(
         tuple(
-            replace(s, form="indexed", entries=kept) if s.name == "half" else s
+            replace(s, form="indexed", entries=kept_entries) if s.name == "half" else s
             for s in compressed
             if s.name != "half_copy"
         )

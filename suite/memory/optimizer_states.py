@@ -19,7 +19,7 @@ def states_of(rule: str, arguments: Mapping[str, Json], *, predicts: bool) -> tu
     if "Adam" in kind:
         return ("moment_1", "moment_2")
     if kind == "RMSprop":
-        own: tuple[str, ...] = ("square", "velocity") if momentum else ("square",)
-        return own + (last if predicts and not momentum else ())
+        names: tuple[str, ...] = ("square", "velocity") if momentum else ("square",)
+        return names + (last if predicts and not momentum else ())
     looks_on = arguments.get("nesterov") or (momentum and arguments.get("direction") == "next")
     return ("velocity", *(last if predicts and looks_on else ()))

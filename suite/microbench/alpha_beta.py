@@ -53,9 +53,9 @@ def fit(sizes: Sequence[float], seconds: Sequence[float]) -> AlphaBeta:
         latency, slope = 0.0, sum_2 / count_22
     elif slope <= 0:
         latency, slope = sum_1 / count_11, 0.0
-    found = AlphaBeta(latency, scale / slope if slope else math.inf, 0.0)
-    misfit = max(abs(found.seconds(size) / second - 1) for size, second in zip(sizes, seconds, strict=True))
-    return AlphaBeta(found.latency, found.bandwidth, misfit)
+    line = AlphaBeta(latency, scale / slope if slope else math.inf, 0.0)
+    misfit = max(abs(line.seconds(size) / second - 1) for size, second in zip(sizes, seconds, strict=True))
+    return AlphaBeta(line.latency, line.bandwidth, misfit)
 
 
 def _dot(left: Sequence[float], right: Sequence[float]) -> float:

@@ -95,11 +95,11 @@ class TimedOperation:
 
     def check(self) -> None:
         """Not timed. Raises RankError for any number that is not what it must be."""
-        wanted = self.wanted()
-        if wanted is None:
+        right = self.wanted()
+        if right is None:
             return
         came = self.came
-        expected = self._write(self.value if came is self.space else self.space, *wanted)
+        expected = self._write(self.value if came is self.space else self.space, *right)
         if came is None or came.dtype != expected.dtype or not torch.equal(came, expected):
             alike = came is not None and came.shape == expected.shape
             wrong = int(torch.ne(came, expected).sum()) if came is not None and alike else expected.numel()
@@ -153,7 +153,7 @@ class SecondBackend(TorchWorld):
 def round_trips(world: World, carriers: Sequence[str]) -> list[TimedOperation]:
     """By each carrier: its library's own calls, then our lanes. Collective: all ranks name the same carriers, which
     their world must have."""
-    found: list[TimedOperation] = []
+    operations: list[TimedOperation] = []
     calls = {"mpi": _mpi_trip, "gloo": _torch_trip, "nccl": _torch_trip}
     verbs = {"mpi": "Isend/Irecv", "gloo": "send/recv", "nccl": "send/recv"}
     before, after = {0: (None, 1), 1: (0, None)}.get(world.rank, (None, None))
@@ -162,40 +162,44 @@ def round_trips(world: World, carriers: Sequence[str]) -> list[TimedOperation]:
         if carrier in calls:
             turn = calls[carrier](world)
             turn = _staged(turn) if copied(world, carrier) else turn
-            found.append(RoundTrip(world, f"{library} {verbs[carrier]}", carrier, turn))
-        own = world if carrier == world.carrier else SecondBackend(world, carrier)
-        lanes = own.transport(before, after, 2)
+            operations.append(RoundTrip(world, f"{library} {verbs[carrier]}", carrier, turn))
+        timed_world = world if carrier == world.carrier else SecondBackend(world, carrier)
+        lanes = timed_world.transport(before, after, 2)
         turn = _over(lanes, world.rank, by_reference=carrier == "threads")
         operation = RoundTrip(world, f"suite over {library}", carrier, turn, ours=True)
         operation.progress, operation.close = lanes.progress, lanes.close
-        found.append(operation)
-    return found
+        operations.append(operation)
+    return operations
 
 
 def all_reduces(world: World, carriers: Sequence[str]) -> list[TimedOperation]:
     """By each carrier: its library's own calls, then our groups, where the suite sums by it. Half precision is never
     added by MPI: where it is exchanged over MPI, we add it."""
-    found: list[TimedOperation] = []
+    operations: list[TimedOperation] = []
     for carrier in carriers:
         library = LIBRARIES[carrier]
         if carrier == "mpi":
             turn = _mpi_sum(world)
-            found.append(AllReduce(world, "MPI Allreduce", carrier, _staged(turn) if copied(world, carrier) else turn))
+            operations.append(
+                AllReduce(world, "MPI Allreduce", carrier, _staged(turn) if copied(world, carrier) else turn)
+            )
         elif carrier in LIBRARIES and carrier != "threads":
             turn = _staged(_torch_sum) if copied(world, carrier) else _torch_sum
             types = ("float32", "bfloat16")
             names = (f"{library} all_reduce", f"{library} all_reduce bfloat16")
-            found += [
+            operations += [
                 AllReduce(world, name, carrier, turn, dtype=dtype) for name, dtype in zip(names, types, strict=True)
             ]
         group = _group(world, carrier)
         if group is not None:
             pair = isinstance(group, PairGroup)
             name, turn = f"suite {'exchange ' if pair else ''}over {library}", _by(group)
-            found.append(AllReduce(world, name, carrier, turn, ours=True))
-            if not any(each.ours and each.type == torch.bfloat16 for each in found):  # the first: the suite sums by it
-                found.append(AllReduce(world, f"{name} bfloat16", carrier, turn, ours=True, dtype="bfloat16"))
-    return found
+            operations.append(AllReduce(world, name, carrier, turn, ours=True))
+            if not any(
+                each.ours and each.type == torch.bfloat16 for each in operations
+            ):  # the first: the suite sums by it
+                operations.append(AllReduce(world, f"{name} bfloat16", carrier, turn, ours=True, dtype="bfloat16"))
+    return operations
 
 
 def copied(world: World, carrier: str) -> bool:
@@ -213,8 +217,8 @@ def _group(world: Any, carrier: str) -> Group | None:
     if carrier == "mpi":
         group = world.group(everyone)
         return group if isinstance(group, PairGroup) else None
-    wanted = "nccl" if world.device.type == "cuda" else "gloo"
-    return world.collectives.group(everyone) if carrier == wanted else None
+    backend = "nccl" if world.device.type == "cuda" else "gloo"
+    return world.collectives.group(everyone) if carrier == backend else None
 
 
 def _over(lanes: Transport, rank: int, *, by_reference: bool) -> Turn:

@@ -77,22 +77,22 @@ class Chained(nn.Module):
         self.steps, self.pixels = nn.Sequential(*_steps(chain, value)), pixels
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = self.steps(scaled(x, next(self.steps.parameters()), self.pixels))
-        return made
+        output: torch.Tensor = self.steps(scaled(x, next(self.steps.parameters()), self.pixels))
+        return output
 
 
 def _steps(chain: Sequence[Step], value: Value) -> list[nn.Module]:
-    made: list[nn.Module] = []
+    layers: list[nn.Module] = []
     for step in chain:
         match step:
             case Convolution():
-                made.append(Convolved(step, value[0]))
+                layers.append(Convolved(step, value[0]))
             case Pooling():
-                made.append(Pooled(step))
+                layers.append(Pooled(step))
             case Branches():
-                made.append(Parallel(step, value))
+                layers.append(Parallel(step, value))
         value = through(step, value)
-    return made
+    return layers
 
 
 def layers(

@@ -33,12 +33,12 @@ HALVES: Scaling = ((127.5, 1.0),)  # numbers from -1 to 1
 
 def scaled(x: torch.Tensor, like: torch.Tensor, pixels: Scaling = HALVES) -> torch.Tensor:
     """Bytes [b, c, s, s] as numbers (workload.pixels), and numbers as they are, both in the type of `like`."""
-    made = x.to(like.dtype)
+    converted = x.to(like.dtype)
     if x.is_floating_point():
-        return made
-    for part, (divisor, less) in zip([made] if len(pixels) == 1 else made.unbind(1), pixels, strict=True):
+        return converted
+    for part, (divisor, less) in zip([converted] if len(pixels) == 1 else converted.unbind(1), pixels, strict=True):
         part.div_(divisor).sub_(less)
-    return made
+    return converted
 
 
 class ConvolutionLayer(nn.Module):

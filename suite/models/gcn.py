@@ -35,12 +35,12 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor, None]:
         (g,), layer, (saved, weight) = gradients, ctx.layer, ctx.saved_tensors
-        mode, gemm, asked = layer.mode, layer.gemm, ctx.needs_input_grad[0]
+        mode, gemm, needed = layer.mode, layer.gemm, ctx.needs_input_grad[0]
         if mode in (PRINTED, DENSE_FIRST):
             s = layer.back(g)
-            return (gemm(s, weight.t()) if asked else None), gemm(saved.t(), s), None
+            return (gemm(s, weight.t()) if needed else None), gemm(saved.t(), s), None
         ours = gemm(saved.t(), g)
-        return (layer.back(gemm(g, weight.t())) if asked else None), ours, None
+        return (layer.back(gemm(g, weight.t())) if needed else None), ours, None
 
 
 class GraphConvolution(nn.Module):
@@ -76,8 +76,8 @@ class GraphConvolution(nn.Module):
         return self.kept[1]
 
     def forward(self, h: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = _Convolution.apply(h, self.weight, self)  # type: ignore[no-untyped-call]
-        return made
+        output: torch.Tensor = _Convolution.apply(h, self.weight, self)  # type: ignore[no-untyped-call]
+        return output
 
 
 def layers(

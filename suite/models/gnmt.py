@@ -124,9 +124,9 @@ class Decoder(nn.Module):
 
     def forward(self, y: torch.Tensor, context: torch.Tensor) -> torch.Tensor | Values:
         entered = torch.cat((_dropped(y, self.dropout, self.training), context), 2)
-        made = self.lstm(entered)
-        made = made + y if self.residual else made
-        return made if self.last else (made, context)
+        output = self.lstm(entered)
+        output = output + y if self.residual else output
+        return output if self.last else (output, context)
 
 
 class VocabularyHead(nn.Module):
@@ -158,10 +158,10 @@ def spread(module: Drawn, hidden: int) -> Drawn:
 
 def embedding(shape: GNMT) -> nn.Embedding:
     """Padding is zeros, and has no gradient."""
-    made = nn.Embedding(shape.vocabulary, shape.hidden, padding_idx=PADDING)
+    layer = nn.Embedding(shape.vocabulary, shape.hidden, padding_idx=PADDING)
     with torch.no_grad():
-        made.weight.uniform_(-SPREAD, SPREAD)[PADDING] = 0.0
-    return made
+        layer.weight.uniform_(-SPREAD, SPREAD)[PADDING] = 0.0
+    return layer
 
 
 def _dropped(x: torch.Tensor, share: float, training: bool) -> torch.Tensor:
@@ -216,17 +216,17 @@ def decode(
     is read, and t. Token k depends on the k before it alone, so all positions are predicted from a guess at once and
     again until nothing changes: what one token at a time would give, in as many passes at most, and usually in fewer.
     """
-    source, given = inputs
-    tokens = torch.full_like(given, PADDING)
+    source, prefix = inputs
+    tokens = torch.full_like(prefix, PADDING)
     tokens[:, 0] = BEGIN
-    found = tokens
-    for _ in range(given.shape[1]):
-        made = forward((source, tokens))
-        found = (made if isinstance(made, torch.Tensor) else made[0]).argmax(-1)
-        ended = (found == END).cumsum(1)
-        found = found.masked_fill(ended - (found == END).long() > 0, PADDING)
-        entered = torch.cat((tokens[:, :1], found[:, :-1]), 1)
+    tokens_so_far = tokens
+    for _ in range(prefix.shape[1]):
+        logits = forward((source, tokens))
+        tokens_so_far = (logits if isinstance(logits, torch.Tensor) else logits[0]).argmax(-1)
+        ended = (tokens_so_far == END).cumsum(1)
+        tokens_so_far = tokens_so_far.masked_fill(ended - (tokens_so_far == END).long() > 0, PADDING)
+        entered = torch.cat((tokens[:, :1], tokens_so_far[:, :-1]), 1)
         if torch.equal(entered, tokens):
             break
         tokens = entered
-    return found
+    return tokens_so_far

@@ -49,8 +49,8 @@ class LSTM(nn.LSTM):
         if torch.is_grad_enabled() or not self.training:
             return super().forward(x)[0]
         with torch.enable_grad():
-            made = super().forward(x)[0]
-        return made.detach()
+            output = super().forward(x)[0]
+        return output.detach()
 
 
 class LSTMBlock(nn.Module):

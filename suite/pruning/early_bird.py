@@ -104,7 +104,11 @@ class EarlyBird(MaskMethod):
         """State of a search for another process: masks of this stage, distances, epochs, and the settings of masks
         and their times.
         """
-        masks = {f"{age}/{key[0]}/{key[1]}": mask for age, own in enumerate(self.before) for key, mask in own.items()}
+        masks = {
+            f"{age}/{key[0]}/{key[1]}": mask
+            for age, age_masks in enumerate(self.before)
+            for key, mask in age_masks.items()
+        }
         return {
             **masks,
             "epochs": torch.tensor([self.epochs, len(self.before)]),
@@ -119,10 +123,12 @@ class EarlyBird(MaskMethod):
         if missing := [name for name in _TOLD if name not in kept]:
             raise InvalidRequest(f"a search for a ticket without {missing[0]}", rule="what EarlyBird.remembered gave")
         numbers = kept["settings"].tolist()
-        if len(numbers) != len(own := _numbers(self)):
-            raise InvalidRequest(f"a search for a ticket by {len(numbers)} settings", rule=f"{len(own)} settings")
-        told = ("epoch", None), ("window", None), ("kind", KINDS), ("scope", SCOPES)
-        for (name, words), then, now in zip(told, numbers, own, strict=True):
+        if len(numbers) != len(layer_numbers := _numbers(self)):
+            raise InvalidRequest(
+                f"a search for a ticket by {len(numbers)} settings", rule=f"{len(layer_numbers)} settings"
+            )
+        settings = ("epoch", None), ("window", None), ("kind", KINDS), ("scope", SCOPES)
+        for (name, words), then, now in zip(settings, numbers, layer_numbers, strict=True):
             if then != now:
                 first, second = (words[one] if words and one in range(len(words)) else one for one in (then, now))
                 what = f"a search with EarlyBird({name}={first}), this engine's is {second}"
@@ -185,12 +191,12 @@ def followed(layer: nn.Module) -> Iterator[tuple[str, str]]:
 
 
 def _of_channels(channels: Indices, pairs: dict[Key, tuple[Key, Key]], view: View) -> Indices:
-    found: Indices = {}
+    indices: Indices = {}
     for scale, index in channels.items():
         shift, convolution = pairs[scale]
         weight = view.weight(convolution)
         check_entries(convolution, weight.numel())
         size = weight.numel() // view.weight(scale).numel()  # entries of a row: what makes one channel
         rows = index.long()[:, None] * size + torch.arange(size, device=index.device)
-        found |= {convolution: rows.flatten().to(torch.int32), scale: index, shift: index.clone()}
-    return found
+        indices |= {convolution: rows.flatten().to(torch.int32), scale: index, shift: index.clone()}
+    return indices

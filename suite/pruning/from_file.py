@@ -33,21 +33,21 @@ class Saved(MaskMethod):
         sparsity."""
         indices, entries = load(Path(self.path))
         numbers = {number for number, _ in view.layers}
-        own = {key: index for key, index in indices.items() if key[0] in numbers}
+        own_indices = {key: index for key, index in indices.items() if key[0] in numbers}
         last = max(numbers, default=-1)
         if view.stage == view.stages - 1 and any(number > last for number, _ in indices):
             most = max(number for number, _ in indices)
             raise InvalidRequest(f"{self.path} prunes layer {most}, the last is {last}", rule="a ticket of this model")
         scales = channels(indices)
-        wanted = set(own) if scales else set(own) | set(view.keys)
-        known = {(number, name) for number, layer in view.layers for name, _ in layer.named_parameters()}
-        for number, name in sorted(wanted - known):
+        expected = set(own_indices) if scales else set(own_indices) | set(view.keys)
+        parameter_names = {(number, name) for number, layer in view.layers for name, _ in layer.named_parameters()}
+        for number, name in sorted(expected - parameter_names):
             raise InvalidRequest(
                 f"{self.path} prunes {name} of layer {number}, which has none", rule="a ticket of this model"
             )
-        check_model(self.path, entries, {key: view.weight(key).numel() for key in sorted(wanted)})
+        check_model(self.path, entries, {key: view.weight(key).numel() for key in sorted(expected)})
         check_share(self.path, {key: indices[key] for key in scales} or indices, entries, view.sparsity)
-        return {key: own[key].to(view.weight(key).device) for key in sorted(wanted)}
+        return {key: own_indices[key].to(view.weight(key).device) for key in sorted(expected)}
 
 
 def channels(indices: Mapping[Key, torch.Tensor]) -> list[Key]:
@@ -57,9 +57,9 @@ def channels(indices: Mapping[Key, torch.Tensor]) -> list[Key]:
     def shift(key: Key) -> Key:
         return key[0], key[1].removesuffix("weight") + "bias"
 
-    found = [key for key in indices if key[1].endswith("weight") and shift(key) in indices]
-    found = [key for key in found if torch.equal(indices[key], indices[shift(key)])]
-    return found if len(indices) == 3 * len(found) else []
+    channel_keys = [key for key in indices if key[1].endswith("weight") and shift(key) in indices]
+    channel_keys = [key for key in channel_keys if torch.equal(indices[key], indices[shift(key)])]
+    return channel_keys if len(indices) == 3 * len(channel_keys) else []
 
 
 def check_share(source: str, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int], sparsity: float) -> None:
@@ -71,12 +71,12 @@ def check_share(source: str, indices: Mapping[Key, torch.Tensor], entries: Mappi
     over = sum(index.numel() - (1 - sparsity) * entries[key] for key, index in indices.items())
     twice = [0.0]
     if abs(over) > len(indices):
-        own = [key for key in indices if _tied(key, indices, entries)]
-        twice += [indices[key].numel() - (1 - sparsity) * entries[key] for key in own]
+        tied_keys = [key for key in indices if _tied(key, indices, entries)]
+        twice += [indices[key].numel() - (1 - sparsity) * entries[key] for key in tied_keys]
     if min(abs(over - one) for one in twice) > len(indices):
-        known = 1 - density(indices, entries)
-        what = f"{source} has a ticket of sparsity {known:.12g}, asked for is sparsity={sparsity}"
-        raise InvalidRequest(what, rule="a ticket of this sparsity", legal=f"sparsity={known:.12g}")
+        share = 1 - density(indices, entries)
+        what = f"{source} has a ticket of sparsity {share:.12g}, asked for is sparsity={sparsity}"
+        raise InvalidRequest(what, rule="a ticket of this sparsity", legal=f"sparsity={share:.12g}")
 
 
 def _tied(key: Key, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int]) -> bool:

@@ -64,11 +64,11 @@ def ranked(view: View, scope: str) -> Indices:
 
 
 def _each(view: View) -> Indices:
-    found: Indices = {}
+    indices: Indices = {}
     for key in view.keys:
         alone = replace(view, keys=(key,), total=float, stage=0, stages=1)
-        found |= largest(alone, kept(key, view.weight(key).numel(), view.sparsity))
-    return found
+        indices |= largest(alone, kept(key, view.weight(key).numel(), view.sparsity))
+    return indices
 
 
 def _entries(view: View) -> int:
@@ -98,11 +98,11 @@ def largest(view: View, keep: int) -> Indices:
     equal = {key: int((bits(key) == threshold).sum()) for key in keys}
     on_stage = [int(view.total(sum(equal.values()) if stage == view.stage else 0)) for stage in range(view.stages)]
     spare = keep - int(above) - sum(on_stage[: view.stage])  # of the equal ones, what earlier stages have left
-    found: Indices = {}
+    indices: Indices = {}
     for key in keys:
-        size, taken = bits(key), max(0, min(spare, equal[key]))
+        size, count = bits(key), max(0, min(spare, equal[key]))
         stays = size > threshold
-        stays[(size == threshold).nonzero().flatten()[:taken]] = True
-        found[key] = stays.nonzero().flatten().to(torch.int32)
+        stays[(size == threshold).nonzero().flatten()[:count]] = True
+        indices[key] = stays.nonzero().flatten().to(torch.int32)
         spare -= equal[key]
-    return {key: found[key] for key in view.keys}
+    return {key: indices[key] for key in view.keys}

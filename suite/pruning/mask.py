@@ -68,27 +68,27 @@ def on_all(view: View, work: Callable[[], Found]) -> Found:
     """Result of `work`, which takes no sums, on this stage. An InvalidRequest on one stage is raised on every stage,
     so that no stage waits for a sum with another.
     """
-    error, found = None, []
+    error, masks = None, []
     try:
-        found.append(work())
+        masks.append(work())
     except InvalidRequest as caught:
         error = caught
     if view.total(error is not None):
         raise error or InvalidRequest("a ticket is drawn: another stage cannot, and says why")
-    return found[0]
+    return masks[0]
 
 
 def kept(key: Key, entries: int, sparsity: float) -> int:
     """How many of a weight's entries stay. Raises InvalidRequest where none would, or where int32 does not reach
     all."""
     check_entries(key, entries)
-    left = round((1 - check_sparsity(sparsity)) * entries)
-    if not left:
+    entries_kept = round((1 - check_sparsity(sparsity)) * entries)
+    if not entries_kept:
         legal = f"sparsity={most_sparse(entries)}"
         raise InvalidRequest(
             f"{told(key)} of {entries} entries at sparsity {sparsity}", rule="something stays", legal=legal
         )
-    return left
+    return entries_kept
 
 
 def check_entries(key: Key, entries: int) -> None:

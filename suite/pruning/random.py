@@ -23,15 +23,15 @@ class RandomMask(MaskMethod):
 
     def draw(self, view: View) -> Indices:
         """Raises InvalidRequest where nothing of a weight would stay."""
-        found: Indices = {}
+        indices: Indices = {}
         for key in view.keys:
             weight = view.weight(key)
             keep = kept(key, weight.numel(), view.sparsity)
             chance = torch.Generator().manual_seed(seed_of(view.seed, key))
             order = torch.randperm(weight.numel(), generator=chance, dtype=torch.int32)
             chosen = order[:keep].sort().values
-            found[key] = chosen.to(weight.device)
-        return found
+            indices[key] = chosen.to(weight.device)
+        return indices
 
 
 def seed_of(run: int, key: Key) -> int:

@@ -60,10 +60,19 @@ def write_claims(folder: Path, judged: Iterable[Judged]) -> Path:
     text = io.StringIO(newline="")
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(COLUMNS)
-    for item in judged:
-        claim, evidence = item.claim, item.evidence.value if item.evidence else ""
-        values = (claim.id, claim.paper, claim.where, claim.system, claim.quantity, published(claim), ours(item))
-        row = (*values, claim.unit, evidence, item.scope.value, item.verdict.value, item.why, item.note, turns(item))
+    for verdict in judged:
+        claim, evidence = verdict.claim, verdict.evidence.value if verdict.evidence else ""
+        values = (claim.id, claim.paper, claim.where, claim.system, claim.quantity, published(claim), ours(verdict))
+        row = (
+            *values,
+            claim.unit,
+            evidence,
+            verdict.scope.value,
+            verdict.verdict.value,
+            verdict.why,
+            verdict.note,
+            turns(verdict),
+        )
         rows.writerow([inert(cell) for cell in row])
     return write(folder, "claims.csv", text.getvalue())
 
@@ -79,7 +88,7 @@ def write_json(folder: Path, judged: Iterable[Judged]) -> Path:
     ranges of the constants and choices that it reads (null where it was not varied), and `turns`: the values of these
     at which the verdict is another.
     """
-    rows = [_entry(item) for item in judged]
+    rows = [_entry(verdict) for verdict in judged]
     return write(folder, "claims.json", json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
 
 

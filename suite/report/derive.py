@@ -95,10 +95,10 @@ class ExperimentGroup:
 
 def groups(store: ReportStore) -> list[ExperimentGroup]:
     """Experiments by name, this machine's first."""
-    found: dict[tuple[str, str], list[StoredRecord]] = {}
+    entries_by_group: dict[tuple[str, str], list[StoredRecord]] = {}
     for entry in store.entries:
-        found.setdefault((entry.machine, entry.record.experiment), []).append(entry)
-    return [_group(name, machine, found[machine, name]) for machine, name in sorted(found)]
+        entries_by_group.setdefault((entry.machine, entry.record.experiment), []).append(entry)
+    return [_group(name, machine, entries_by_group[machine, name]) for machine, name in sorted(entries_by_group)]
 
 
 def _group(name: str, machine: str, entries: list[StoredRecord]) -> ExperimentGroup:
@@ -106,9 +106,11 @@ def _group(name: str, machine: str, entries: list[StoredRecord]) -> ExperimentGr
     for entry in sorted(entries, key=age):
         newest[entry.record.label] = entry
     label = text_at(max(newest.values(), key=age).record.config, "experiment", "reference")
-    shown = sorted(newest.values(), key=lambda entry: (entry.record.label != label, natural(entry.record.label)))
+    sorted_entries = sorted(
+        newest.values(), key=lambda entry: (entry.record.label != label, natural(entry.record.label))
+    )
     earlier = tuple(entry for entry in entries if newest[entry.record.label] is not entry)
-    return ExperimentGroup(name, machine, tuple(shown), earlier, newest.get(label))
+    return ExperimentGroup(name, machine, tuple(sorted_entries), earlier, newest.get(label))
 
 
 def age(entry: StoredRecord) -> tuple[str, str]:
@@ -220,8 +222,8 @@ def quantity(record: Record, metric: str) -> tuple[SampleSummary, str]:
 
 def prediction_error(record: Record, metric: str) -> float:
     """Median of `metric` over its prediction, minus 1; nan without either. Nothing against nothing is no error."""
-    ours, told = samples(record, metric).median, samples(record, PREDICTED[metric]).median
-    return 0.0 if ours == told else ratio(ours, told) - 1
+    ours, predicted = samples(record, metric).median, samples(record, PREDICTED[metric]).median
+    return 0.0 if ours == predicted else ratio(ours, predicted) - 1
 
 
 def loss_difference(ours: Sequence[float], theirs: Sequence[float]) -> float:

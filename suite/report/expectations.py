@@ -138,16 +138,16 @@ def _repeats(record: Record, metric: str) -> list[float]:
         return [derive.samples(record, metric).median]
     rounds = inference.rounds(record, record.metrics[metric].values)
     finite = [[x for x in some if math.isfinite(x)] for some in rounds]
-    known = [some for some in finite if some]
-    size = -(-len(known) // MOST_REPEATS) or 1
-    merged = [chain.from_iterable(known[at : at + size]) for at in range(0, len(known), size)]
+    finite_groups = [some for some in finite if some]
+    size = -(-len(finite_groups) // MOST_REPEATS) or 1
+    merged = [chain.from_iterable(finite_groups[at : at + size]) for at in range(0, len(finite_groups), size)]
     return inference.medians([list(some) for some in merged])
 
 
 def _noise(ours: _Ours, runs: Sequence[tuple[Record, str]], statistic: Callable[[Sequence[Any]], Any]) -> _Ours:
     """`ours` with the interval of `statistic` over the medians of these runs' metrics, where a clock is among them."""
     repeats = [_repeats(record, metric) for record, metric in runs]
-    clocks = [len(found) for found, run in zip(repeats, runs, strict=True) if _clocked(*run)]
+    clocks = [len(repeat_values) for repeat_values, run in zip(repeats, runs, strict=True) if _clocked(*run)]
     if not clocks or not all(repeats):
         return ours
     if min(clocks) < inference.FEWEST:
@@ -180,7 +180,7 @@ def _prediction(group: derive.ExperimentGroup, system: str, of: str) -> _Ours:
     if of not in derive.PREDICTED:
         return _Ours(system=system, why=f"of is {of!r}; rule: one of {', '.join(derive.PREDICTED)}")
     entries = [group.find(system)] if system else list(group.entries)
-    found: list[tuple[float, str]] = []
+    errors: list[tuple[float, str]] = []
     runs: list[tuple[Record, str]] = []
     for entry in entries:
         label = entry.record.label if entry else system
@@ -189,11 +189,11 @@ def _prediction(group: derive.ExperimentGroup, system: str, of: str) -> _Ours:
         apart = derive.prediction_error(entry.record, of)
         if math.isnan(apart):
             return _Ours(system=label, why=f"{label}: no {of} beside {derive.PREDICTED[of]}")
-        found.append((abs(apart), label))
+        errors.append((abs(apart), label))
         if apart or derive.samples(entry.record, of).median:  # nothing against nothing is no error
             runs += [(entry.record, of), (entry.record, derive.PREDICTED[of])]
-    value, label = max(found, key=lambda one: one[0])
-    versus = "its simulation" + (f", worst of {len(found)}" if len(found) > 1 else "")
+    value, label = max(errors, key=lambda one: one[0])
+    versus = "its simulation" + (f", worst of {len(errors)}" if len(errors) > 1 else "")
 
     def apart_of(drawn: Sequence[Any]) -> Any:
         pairs = zip(drawn[::2], drawn[1::2], strict=True)
@@ -229,14 +229,14 @@ def _ratio(group: derive.ExperimentGroup, system: str, rivals: list[Any]) -> _Ou
     """The ratio of batch times to the quickest of `rivals`, or why there is none: all of them have to be there."""
     if not rivals or not all(isinstance(label, str) for label in rivals):
         return _Ours(system=system, why=_SEVERAL)
-    found: list[tuple[float, str]] = []
+    ratios: list[tuple[float, str]] = []
     for label in rivals:
         value, why = _times(group, system, label)
         if why:
             return _Ours(system=system, versus=label, why=why)
-        found.append((value, label))
-    value, label = max(found)  # the larger our time is relative to theirs, the faster they are
-    versus = f"{label}, the quickest of {len(found)}" if len(found) > 1 else label
+        ratios.append((value, label))
+    value, label = max(ratios)  # the larger our time is relative to theirs, the faster they are
+    versus = f"{label}, the quickest of {len(ratios)}" if len(ratios) > 1 else label
     if system in rivals:  # relative to itself
         return _Ours(value, system, versus)
     runs = [(entry.record, derive.BATCH_TIME) for name in (system, *rivals) if (entry := group.find(name))]

@@ -81,19 +81,19 @@ def judge(claims: Iterable[Claim], store: ReportStore, *, hold: bool = True) -> 
         ran.setdefault(entry.record.experiment, []).append(entry)
         for name in entry.record.metrics:
             holders.setdefault(name, []).append(entry)
-    held = _Held(holders, ran, published)
-    found = {
-        name: _headline(claim, [_judge(claim, row, held, hold=hold) for row in claim.answers])
+    answers = _Held(holders, ran, published)
+    verdicts = {
+        name: _headline(claim, [_judge(claim, row, answers, hold=hold) for row in claim.answers])
         for name, claim in published.items()
     }
-    return [controlled(one, found) for one in found.values()]
+    return [controlled(one, verdicts) for one in verdicts.values()]
 
 
 def _headline(claim: Claim, found: Sequence[Judged]) -> Judged:
     """The answer of the strongest evidence that has a value, and the other answers."""
     if not found:
-        wanted = _NEEDS.get(claim.reach, "a record")
-        return Judged(claim, Verdict.NOT_RUN, f"nothing here answers it: it needs {wanted}")
+        requirement = _NEEDS.get(claim.reach, "a record")
+        return Judged(claim, Verdict.NOT_RUN, f"nothing here answers it: it needs {requirement}")
     ranked = sorted(found, key=lambda one: (one.verdict is Verdict.NOT_RUN, _rank(one)))
     return replace(ranked[0], others=tuple(ranked[1:]))
 
@@ -115,11 +115,11 @@ def _newest(entries: Iterable[StoredRecord]) -> list[StoredRecord]:
 
 def _values(claim: Claim, answer: AnswerRow, holders: Mapping[str, Sequence[StoredRecord]]) -> _StoredAnswer:
     """Our values by the metric that bears the claim's id. holders: the last run of each label, by its metrics"""
-    found = [entry for entry in holders.get(claim.id, ()) if _is_of(entry, claim, answer.evidence)]
-    if not found:
+    matching = [entry for entry in holders.get(claim.id, ()) if _is_of(entry, claim, answer.evidence)]
+    if not matching:
         return _StoredAnswer(fault=f"no record holds it: it needs {_NEEDS.get(claim.reach, 'a record')}")
-    if not (fit := [entry for entry in found if entry.record.outcome is Outcome.OK]):
-        return _StoredAnswer(fault=f"no run of it ended well: {_outcomes(found)}")
+    if not (fit := [entry for entry in matching if entry.record.outcome is Outcome.OK]):
+        return _StoredAnswer(fault=f"no run of it ended well: {_outcomes(matching)}")
     entry = max(fit, key=_precedence)
     metric = entry.record.metrics[claim.id]
     if metric.unit != claim.unit:
@@ -145,14 +145,14 @@ def _compared(answer: AnswerRow, entries: Sequence[StoredRecord]) -> _StoredAnsw
     """
     labels = answer.labels
     of_its_kind = [entry for entry in entries if _STATES[entry.record.source] is answer.evidence]
-    named = [entry for entry in of_its_kind if any(fnmatchcase(entry.record.label, label) for label in labels)]
+    labelled = [entry for entry in of_its_kind if any(fnmatchcase(entry.record.label, label) for label in labels)]
     sets: dict[tuple[str, Source], list[StoredRecord]] = {}
-    for entry in named:
+    for entry in labelled:
         if entry.record.outcome is Outcome.OK:
             sets.setdefault((entry.machine, entry.record.source), []).append(entry)
-    whole = [found for each in sets.values() if (found := _by_label(labels, each))]
+    whole = [by_label for each in sets.values() if (by_label := _by_label(labels, each))]
     if not whole:
-        ended = f" ({_outcomes(named)})" if named else ""
+        ended = f" ({_outcomes(labelled)})" if labelled else ""
         return _StoredAnswer(fault=f"experiment {answer.experiment} has no complete set of {', '.join(labels)}{ended}")
     best = max(whole, key=lambda found: max(_precedence(entry) for runs in found for entry in runs))
     chosen = tuple(entry for runs in best for entry in runs)
@@ -178,8 +178,8 @@ def _value(record: Record, name: str) -> float:
 
 def _by_label(labels: Sequence[str], entries: Sequence[StoredRecord]) -> list[list[StoredRecord]]:
     """The runs of each label, as many of each; nothing where one has none."""
-    found = [[entry for entry in entries if fnmatchcase(entry.record.label, label)] for label in labels]
-    return found if len({len(runs) for runs in found}) == 1 and found[0] else []
+    by_label = [[entry for entry in entries if fnmatchcase(entry.record.label, label)] for label in labels]
+    return by_label if len({len(runs) for runs in by_label}) == 1 and by_label[0] else []
 
 
 def _curves(answer: AnswerRow, chosen: Sequence[Sequence[StoredRecord]]) -> _StoredAnswer:
@@ -188,8 +188,10 @@ def _curves(answer: AnswerRow, chosen: Sequence[Sequence[StoredRecord]]) -> _Sto
     curves = [[entry.record.series.get(answer.series, []) for entry in runs] for runs in chosen]
     lengths = [len(curve) for runs in curves for curve in runs]
     if not lengths[0] or len(set(lengths)) > 1:
-        told = ", ".join(f"{entry.record.label} {length}" for entry, length in zip(entries, lengths, strict=True))
-        return _StoredAnswer(entries, fault=f"the series {answer.series} differ in length: {told}")
+        lengths_text = ", ".join(
+            f"{entry.record.label} {length}" for entry, length in zip(entries, lengths, strict=True)
+        )
+        return _StoredAnswer(entries, fault=f"the series {answer.series} differ in length: {lengths_text}")
     means = ([fmean(values) for values in zip(*runs, strict=True)] for runs in curves)
     return _StoredAnswer(entries, tuple(zip(*means, strict=True)))
 
@@ -228,16 +230,16 @@ def _outcomes(entries: Iterable[StoredRecord]) -> str:
 
 def _judge(claim: Claim, answer: AnswerRow, known: _Held, *, hold: bool) -> Judged:
     if answer.labels:
-        held = _compared(answer, known.ran.get(answer.experiment, ()))
+        answer_values = _compared(answer, known.ran.get(answer.experiment, ()))
     else:
-        held = _values(claim, answer, known.holders)
-    found = Judged(claim, Verdict.NOT_RUN, held.fault, scope=answer.scope, stand_in=answer.stand_in)
-    found = replace(found, experiment=answer.experiment)
-    if not held.entries:
-        return found
-    lead = held.entries[0]
-    found = replace(
-        found,
+        answer_values = _values(claim, answer, known.holders)
+    outcome = Judged(claim, Verdict.NOT_RUN, answer_values.fault, scope=answer.scope, stand_in=answer.stand_in)
+    outcome = replace(outcome, experiment=answer.experiment)
+    if not answer_values.entries:
+        return outcome
+    lead = answer_values.entries[0]
+    outcome = replace(
+        outcome,
         evidence=answer.evidence,
         record=lead.file,
         experiment=lead.record.experiment,
@@ -245,17 +247,17 @@ def _judge(claim: Claim, answer: AnswerRow, known: _Held, *, hold: bool) -> Judg
         answer_seconds=_answer_seconds(claim, lead.record),
         experiment_seconds=_experiment_seconds(lead.record),
     )
-    if held.fault:
-        return found
-    values = [value for case in held.cases for value in case]
+    if answer_values.fault:
+        return outcome
+    values = [value for case in answer_values.cases for value in case]
     if broken := sum(not math.isfinite(value) for value in values):
-        return replace(found, why=f"not finite: {broken} of our {len(values)} values")
-    names = dict.fromkeys(name for entry in held.entries for name in _fed_by(claim, entry.record))
+        return replace(outcome, why=f"not finite: {broken} of our {len(values)} values")
+    names = dict.fromkeys(name for entry in answer_values.entries for name in _fed_by(claim, entry.record))
     fitted = [known.claims[name] for name in names if name in known.claims]
     metric = lead.record.metrics.get(claim.id)
-    basis = Basis(fitted, metric.null if metric else (), held.samples)
-    found = replace(found, ours=held.cases, repeats=_fewest_repeats(claim, answer, held.samples))
-    judged = verdict(found, answer, basis)
+    basis = Basis(fitted, metric.null if metric else (), answer_values.samples)
+    outcome = replace(outcome, ours=answer_values.cases, repeats=_fewest_repeats(claim, answer, answer_values.samples))
+    judged = verdict(outcome, answer, basis)
     return held_back(judged, answer) if hold else judged
 
 
@@ -282,5 +284,5 @@ def _experiment_seconds(record: Record) -> float | None:
 
 def _duration(seconds: object) -> float | None:
     """A finite number of seconds; None for anything else that a record may hold in its place."""
-    found = real(seconds)
-    return found if math.isfinite(found) else None
+    duration = real(seconds)
+    return duration if math.isfinite(duration) else None

@@ -146,7 +146,7 @@ def _fault(record: Record) -> str:
         if not isinstance(kinds, dict):
             return f"memory.{side} is a mapping of kinds"
         for kind, ranks in kinds.items():
-            if not (isinstance(ranks, list) and all(0 <= real(item) <= MOST_BYTES for item in ranks)):
+            if not (isinstance(ranks, list) and all(0 <= real(size) <= MOST_BYTES for size in ranks)):
                 return f"memory.{side}.{kind} is not a list of bytes per rank, 0 to 2**63; legal: [1024, 2048]"
     return ""
 
@@ -222,5 +222,5 @@ def at(mapping: Any, *path: str) -> Any:
 
 def text_at(mapping: Any, *path: str) -> str:
     """The text at `path` of nested mappings, empty where there is none."""
-    found = at(mapping, *path)
-    return found if isinstance(found, str) else ""
+    value = at(mapping, *path)
+    return value if isinstance(value, str) else ""

@@ -87,7 +87,7 @@ def load_records(folder: str | Path = "reports") -> pd.DataFrame:
         )
     store = read_store(folder)
     if store.aside:
-        names = ", ".join(f"{item.name} ({item.kind.value})" for item in store.aside)
+        names = ", ".join(f"{entry.name} ({entry.kind.value})" for entry in store.aside)
         warnings.warn(f"left out of {folder}: {names}", stacklevel=2)
     return frame(store)
 

@@ -112,8 +112,8 @@ def _modelled(found: Judged, answer: AnswerRow, basis: Basis, *, holds: bool) ->
         worse = "" if beaten else "; the null model is as near"
         return replace(found, verdict=Verdict.FED if beaten else Verdict.NOT_MATCHED, why=why + worse)
     if not beaten:
-        told = ", ".join(map(short, basis.null[:MOST]))
-        return replace(found, verdict=Verdict.NO_BETTER, why=f"{found.why}; the null model gives {told}")
+        null_text = ", ".join(map(short, basis.null[:MOST]))
+        return replace(found, verdict=Verdict.NO_BETTER, why=f"{found.why}; the null model gives {null_text}")
     return replace(found, verdict=Verdict.MATCHED)
 
 
@@ -172,8 +172,8 @@ def _inside(claim: Claim, samples: Sequence[Sequence[float]]) -> tuple[bool | No
         intervals = [inference.mean_interval(values) for values in samples]
         each_end = claim.check is Check.ENDS
         allowed = list(map(claim.around, _printed_ends(claim))) if each_end else [claim.ends] * len(intervals)
-    told = ", ".join(f"{short(least)} to {short(most)}" for least, most in intervals)
-    test = f"{min(map(len, samples))} repeats each, 95 percent interval {told}"
+    ranges_text = ", ".join(f"{short(least)} to {short(most)}" for least, most in intervals)
+    test = f"{min(map(len, samples))} repeats each, 95 percent interval {ranges_text}"
     pairs = list(zip(intervals, allowed, strict=True))
     if any(most < low or least > high for (least, most), (low, high) in pairs):
         return False, test
@@ -190,14 +190,14 @@ def _separated(claim: Claim, samples: Sequence[Sequence[float]], holds: bool) ->
         first, second = samples[index - 1 if claim.check in _NEIGHBOURS else 0], samples[index]
         rises = claim.check in (Check.RISES, Check.NEVER_FALLS, Check.LEAST)
         tests.append(rank_test.compared(second, first) if rises else rank_test.compared(first, second))
-    told = f"{len(samples[0])} repeats each"
+    repeats_text = f"{len(samples[0])} repeats each"
     if reversed_pairs := sum(test.decision is rank_test.RankTestOutcome.WORSE for test in tests):
-        return False, f"{told}, {reversed_pairs} of the pairs apart in the other direction (rank test)"
+        return False, f"{repeats_text}, {reversed_pairs} of the pairs apart in the other direction (rank test)"
     if claim.check is Check.NEVER_FALLS:
-        return (holds or None), f"{told}, no pair apart in the other direction (rank test)"
+        return (holds or None), f"{repeats_text}, no pair apart in the other direction (rank test)"
     apart = all(test.decision is rank_test.RankTestOutcome.BETTER for test in tests)
     worst = max((1.0 if math.isnan(test.p) else test.p) for test in tests)
-    return (True if apart and holds else None), f"{told}, largest p {worst:.2g} (rank test)"
+    return (True if apart and holds else None), f"{repeats_text}, largest p {worst:.2g} (rank test)"
 
 
 def _to_the_digit(claim: Claim) -> Claim:
@@ -227,8 +227,8 @@ def _share(claim: Claim, held: int, cases: int) -> str:
 
 def _relation(claim: Claim, cases: Sequence[Case]) -> tuple[bool, str]:
     faults = {number: fault for number, case in enumerate(cases, 1) if (fault := _fault(claim, case))}
-    held = len(cases) - len(faults)
-    if not _enough(claim, held, len(cases)):
+    holding = len(cases) - len(faults)
+    if not _enough(claim, holding, len(cases)):
         number, fault = next(iter(faults.items()))
         return False, f"case {number} of {len(cases)}: {fault}" if len(cases) > 1 else fault
     words = {
@@ -240,7 +240,7 @@ def _relation(claim: Claim, cases: Sequence[Case]) -> tuple[bool, str]:
         Check.EQUAL: f"equal within {claim.tolerance:g}, relative:" if claim.tolerance else "equal:",
         Check.FORMULA: f"our code gives what {claim.expression} gives at",
     }[claim.check]
-    counted = f" {_share(claim, held, len(cases))}" if len(cases) > 1 else ""
+    counted = f" {_share(claim, holding, len(cases))}" if len(cases) > 1 else ""
     return True, f"{words} {', '.join(terms(claim))}{counted}"
 
 
@@ -258,25 +258,27 @@ def _fault(claim: Claim, case: Case) -> str:
     for index in range(1, len(case)):
         first = index - 1 if claim.check in _NEIGHBOURS else 0
         if claim.check is Check.EQUAL:
-            held = abs(case[index] - case[first]) <= (claim.tolerance or 0.0) * abs(case[first])
+            holds_here = abs(case[index] - case[first]) <= (claim.tolerance or 0.0) * abs(case[first])
             rule = f"within {claim.tolerance:g}, relative, of" if claim.tolerance else "equal to"
             pair = (index, first)
         else:
             holds, rule = _PAIRS[claim.check]
-            held, pair = holds(case[first], case[index]), (first, index)
-        if not held:
-            left, right = (f"{names[i]} = {case[i]:.9g}" for i in pair)
-            return f"{left} is not {rule} {right}"
+            holds_here, pair = holds(case[first], case[index]), (first, index)
+        if not holds_here:
+            first_text, right = (f"{names[i]} = {case[i]:.9g}" for i in pair)
+            return f"{first_text} is not {rule} {right}"
     return ""
 
 
 def _number(claim: Claim, cases: Sequence[Case]) -> tuple[bool, str]:
     values = [value for case in cases for value in case]
     outside = [value for value in values if not claim.within(value)]
-    held = len(values) - len(outside)
-    holds = _enough(claim, held, len(values))
-    told = _told(claim, values if holds else outside[:1], inside=holds)
-    return holds, told if held == len(values) or not holds else f"{told} {_share(claim, held, len(values))}"
+    holding = len(values) - len(outside)
+    holds = _enough(claim, holding, len(values))
+    value_text = _told(claim, values if holds else outside[:1], inside=holds)
+    return holds, value_text if holding == len(
+        values
+    ) or not holds else f"{value_text} {_share(claim, holding, len(values))}"
 
 
 def _ends(claim: Claim, cases: Sequence[Case]) -> tuple[bool, str]:
@@ -290,13 +292,13 @@ def _ends(claim: Claim, cases: Sequence[Case]) -> tuple[bool, str]:
             if not claim.around(end)[0] <= ours <= claim.around(end)[1]
         ]
         faults += wrong[:1]
-    held = len(cases) - len(faults)
-    if not _enough(claim, held, len(cases)):
+    holding = len(cases) - len(faults)
+    if not _enough(claim, holding, len(cases)):
         return False, faults[0]
     ranges = ", ".join(f"{short(case[0])} to {short(case[1])}" for case in cases)
     verb = "lie in" if any(map(claim.slack_of, printed)) else "are"
-    told = f"the ends of our {ranges} {verb} {' and '.join(_with_slack(claim, end) for end in printed)}"
-    return True, told if held == len(cases) else f"{told} {_share(claim, held, len(cases))}"
+    ends_text = f"the ends of our {ranges} {verb} {' and '.join(_with_slack(claim, end) for end in printed)}"
+    return True, ends_text if holding == len(cases) else f"{ends_text} {_share(claim, holding, len(cases))}"
 
 
 def _span(value: float | tuple[float, float]) -> tuple[float, float]:
@@ -323,8 +325,8 @@ def _direction(found: Judged) -> str:
     if not side:
         return ""
     values = [value for case in found.ours for value in case]
-    kept = sum(_keeps(found.claim, side, value) for value in values)
-    if not _enough(found.claim, kept, len(values)):
+    keeping = sum(_keeps(found.claim, side, value) for value in values)
+    if not _enough(found.claim, keeping, len(values)):
         return ""
     return f"on the published side of {found.claim.neutral:g}"
 

@@ -47,8 +47,8 @@ def budgets(config: RunConfig) -> list[Budget]:
 
     def of_stage(stage: int) -> Budget:
         """Memory that every replica of a stage needs."""
-        own = [shapes[index] for index in split[stage]]
-        entries, ticket = held_entries(own), _kept(config.pruning, own)
+        shapes_of_stage = [shapes[index] for index in split[stage]]
+        entries, ticket = held_entries(shapes_of_stage), _kept(config.pruning, shapes_of_stage)
         reduced = entries - ticket.get("of", 0) + ticket.get("kept", 0)
         return stage_budget(
             layout(entries=entries, moments=moments, dtype=config.model.dtype, half=half, **ticket),

@@ -52,8 +52,8 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
         if run.refusal is None and run.outline.executor.starts_ranks:
             todo.ranked.append(run)
             continue
-        with todo.alone([run]) as left:
-            if left and not todo.stopped:
+        with todo.alone([run]) as remaining:
+            if remaining and not todo.stopped:
                 progress.show(f"{title} · {run.label}")
                 key = todo.keys[id(run)]
                 try:
@@ -106,13 +106,13 @@ class _Todo:
 
     def records(self) -> list[Record]:
         """Of every run that has one, in order."""
-        found = []
+        written = []
         for run in self.runs:
             key = self.keys[id(run)]
             rerun = "keep" if run.outline.rerun == "keep" else "stale"
             record = self.made.get(key) or self.store.find(key) or self.store.standing(run.settings, key, rerun)
-            found += [record] if record is not None else []
-        return found
+            written += [record] if record is not None else []
+        return written
 
 
 def _with_checkpoints(run: Run) -> Run:

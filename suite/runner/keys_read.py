@@ -169,28 +169,28 @@ def _simulated(config: RunConfig, executor: SimulatedExecutor) -> Sequence[str]:
     simulation = config.system.simulation
     layout = simulation.layout if simulation else None
     prunes = layout is not None and "sparsity" in layout.arguments  # the config lists the pruned weights
-    given = simulation.model_fields_set if simulation else ()
-    own = [f"system.simulation.{key}" for key in given if not (prunes and key == "layout")]
+    settings = simulation.model_fields_set if simulation else ()
+    setting_keys = [f"system.simulation.{key}" for key in settings if not (prunes and key == "layout")]
     if prunes and config.pruning.ticket:
-        own.append("system.simulation.layout._target_")
+        setting_keys.append("system.simulation.layout._target_")
     common = ("executor.plan", "executor.account", "executor.machine", "executor.stack", "executor.symmetric")
-    found: tuple[str, ...] = (*common, "system.name", "batch.size", *GRID, "schedule")
-    found += ("model.shape", "update_interval", *own)
+    keys: tuple[str, ...] = (*common, "system.name", "batch.size", *GRID, "schedule")
+    keys += ("model.shape", "update_interval", *setting_keys)
     if by_layers(config, executor.account):
         of_blocks = (
             *("layout", "activation_checkpointing", "scatter_messages", "zero_stage", "tied_embeddings"),
             *("bucket_numel", "buckets_per_reduction"),
         )
         blocks = [f"system.simulation.{key}" for key in of_blocks]
-        found = tuple(key for key in found if not below(key, blocks))
-        found += ("batch.microbatch", "split", "weights", "memory.layout", "precision.half")
-        found += tuple(f"optimizer.{key}" for key in ("_target_", "momentum", "nesterov", "direction"))
-        return found
+        keys = tuple(key for key in keys if not below(key, blocks))
+        keys += ("batch.microbatch", "split", "weights", "memory.layout", "precision.half")
+        keys += tuple(f"optimizer.{key}" for key in ("_target_", "momentum", "nesterov", "direction"))
+        return keys
     if executor.plan == "given":
-        found += ("batch.microbatch", "split")
+        keys += ("batch.microbatch", "split")
     # whether there is a ticket, and not which one
     ticket = "pruning.ticket._target_" if config.pruning.ticket else "pruning.ticket"
-    return (*found, *(("pruning.sparsity", ticket) if prunes else ()))
+    return (*keys, *(("pruning.sparsity", ticket) if prunes else ()))
 
 
 def _emulated(config: RunConfig, executor: EmulatedExecutor) -> Sequence[str]:
@@ -254,19 +254,19 @@ def _of_kind(config: RunConfig) -> Sequence[str] | None:
             return MICROBENCHMARKS.get(target)
     if config.system.target not in SYSTEMS:
         return None
-    found = (*RANKS, "executor", *SYSTEMS[config.system.target])
-    return tuple(key for key in found if key not in MESSAGES) if config.executor.one_process else found
+    keys = (*RANKS, "executor", *SYSTEMS[config.system.target])
+    return tuple(key for key in keys if key not in MESSAGES) if config.executor.one_process else keys
 
 
 def reads(config: RunConfig) -> Keys | None:
     """The keys that a run of this resolved config reads; None where its executor or its system belongs to a user."""
-    found = _of_kind(config)
-    if found is None:
+    keys = _of_kind(config)
+    if keys is None:
         return None
-    if "optimizer" in found:  # the update rule, without the keys of the group that are no arguments of it
+    if "optimizer" in keys:  # the update rule, without the keys of the group that are no arguments of it
         rule = (f"optimizer.{name}" for name in (TARGET, *config.optimizer.arguments))
-        found = (*(key for key in found if key != "optimizer"), *rule)
-    return frozenset((*found, *(SBATCH + SRUN if scheduled(config.launch) else ())))
+        keys = (*(key for key in keys if key != "optimizer"), *rule)
+    return frozenset((*keys, *(SBATCH + SRUN if scheduled(config.launch) else ())))
 
 
 def scheduled(launch: Launch) -> bool:

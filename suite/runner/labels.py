@@ -64,18 +64,18 @@ def distinct(runs: Sequence[Run]) -> list[Run]:
     alike: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         alike[run.label].append(run)
-    found = []
+    relabelled = []
     for run in runs:
         others = [other for other in alike[run.label] if decisive(other.settings) != decisive(run.settings)]
-        found.append(_told_apart(run, others) if others else run)
-    return found
+        relabelled.append(_told_apart(run, others) if others else run)
+    return relabelled
 
 
 def _told_apart(run: Run, others: Sequence[Run]) -> Run:
-    own, *theirs = (shlex.split(one.command)[2:] for one in (run, *others))
-    shown = run.label.split()
-    more = [o for o in own if any(o not in other for other in theirs) and o not in shown]
-    if not more and all(any(o not in own for o in other) for other in theirs):
+    words, *theirs = (shlex.split(one.command)[2:] for one in (run, *others))
+    label_words = run.label.split()
+    more = [o for o in words if any(o not in other for other in theirs) and o not in label_words]
+    if not more and all(any(o not in words for o in other) for other in theirs):
         return run  # the others have more keys, which are added to theirs
     if not more:
         raise InvalidRequest(

@@ -75,10 +75,10 @@ def _taken(path: Path, waiting: Callable[[str], None]) -> int | None:
 def _is(file: int, path: Path) -> bool:
     """Whether the open file still has this name: its last holder may have removed it."""
     try:
-        there, held = os.stat(path), os.fstat(file)
+        there, open_status = os.stat(path), os.fstat(file)
     except FileNotFoundError:
         return False
-    return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)
+    return (there.st_dev, there.st_ino) == (open_status.st_dev, open_status.st_ino)
 
 
 def _holder() -> dict[str, str | int]:

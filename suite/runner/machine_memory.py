@@ -62,11 +62,11 @@ def check(config: RunConfig) -> None:
     if not launch.memory_check or launch.submit:
         return
     graphs = graph_bytes(config)
-    found = needs(config) if executor.starts_ranks else []
+    limits = needs(config) if executor.starts_ranks else []
     limit = machine_limit()
-    size = len(found)
-    per_node = spread(size, launch)[1] if found and launch.launcher == "srun" else max(1, size)
-    nodes = [found[first : first + per_node] for first in range(0, size, per_node)] or [[]]
+    size = len(limits)
+    per_node = spread(size, launch)[1] if limits and launch.launcher == "srun" else max(1, size)
+    nodes = [limits[first : first + per_node] for first in range(0, size, per_node)] or [[]]
     fullest = max(nodes, key=lambda node: sum(need.host for need in node))
     total = graphs + sum(need.host for need in fullest)
     if total > limit.bytes:
@@ -75,7 +75,7 @@ def check(config: RunConfig) -> None:
             rule=f"this machine has {si(limit.bytes, 'B')}, {limit.source}",
             legal=WAYS_OUT,
         )
-    if any(need.device for need in found):
+    if any(need.device for need in limits):
         _check_devices(config, nodes)
 
 
@@ -87,8 +87,8 @@ def _trains(config: RunConfig) -> str:
 
 
 def _processes(ranks: int, graphs: int) -> str:
-    told = [f"{ranks} {'rank' if ranks == 1 else 'ranks'}"] if ranks else []
-    return " and ".join([*told, *(["the whole graph"] if graphs else [])])
+    parts = [f"{ranks} {'rank' if ranks == 1 else 'ranks'}"] if ranks else []
+    return " and ".join([*parts, *(["the whole graph"] if graphs else [])])
 
 
 def _check_devices(config: RunConfig, nodes: Sequence[Sequence[Need]]) -> None:
@@ -113,8 +113,8 @@ def needs(config: RunConfig) -> list[Need]:
     if executor.kind == "full_graph":  # their parts of a graph are known once it is partitioned
         return [Need(TORCH)] * grid.size
     if (stand_in := registry.stand_in(executor)) is not None:
-        own = TORCH if executor.loads_torch else PLAIN
-        return [Need(own + size) for size in stand_in.bytes_per_rank(config)]
+        bytes_each = TORCH if executor.loads_torch else PLAIN
+        return [Need(bytes_each + size) for size in stand_in.bytes_per_rank(config)]
     cuda = config.launch.device == "cuda"
     ranks = [_trained(on_device, on_host, cuda) for on_device, on_host in trained(config)]
     base = TORCH + batches_bytes(config)
@@ -132,8 +132,8 @@ def trained(config: RunConfig) -> list[tuple[int, int]]:
     size = config.grid.build().size
     try:
         if config.system.has_memory_model:
-            found = estimate.budgets(config)
-            return [(budget.peak, budget.layout.bytes(home="host")) for budget in found]
+            budgets = estimate.budgets(config)
+            return [(budget.peak, budget.layout.bytes(home="host")) for budget in budgets]
         return [(states_at_least(config) // size, 0)] * size
     except Exception:  # another kind of model, or a fault of its shape, which the run reports
         return [(0, 0)] * size
@@ -146,10 +146,10 @@ def states_at_least(config: RunConfig) -> int:
     full = _WIDTH[config.model.dtype]
     width = _WIDTH[precision] if precision else full
     entries = sum(layer.parameters for layer in config.network().shapes(width))
-    kept = (1 - pruning.sparsity) if pruning.ticket else 1.0
+    share_kept = (1 - pruning.sparsity) if pruning.ticket else 1.0
     moments = len(states_of(config.optimizer.target, config.optimizer.arguments, predicts=False)) + bool(precision)
     replicas = int(config.grid.data)
-    return round(float(kept * entries) * (2 * width * replicas + full * moments))
+    return round(float(share_kept * entries) * (2 * width * replicas + full * moments))
 
 
 def batches_bytes(config: RunConfig) -> int:
@@ -168,9 +168,9 @@ def graph_bytes(config: RunConfig) -> int:
     """Bytes of the graphs that the parent of a full-graph run draws, which it holds whole. The size of data in a
     file is known only after reading.
     """
-    made = [config.graph.source.build()] if config.graph else []
-    made += [build(each) for _, each in plugins_in("executor", config.executor.plain()) if _draws(str(each[TARGET]))]
-    return max((drawn_bytes(one) for one in made if isinstance(one, SyntheticGraph)), default=0)
+    sources = [config.graph.source.build()] if config.graph else []
+    sources += [build(each) for _, each in plugins_in("executor", config.executor.plain()) if _draws(str(each[TARGET]))]
+    return max((drawn_bytes(one) for one in sources if isinstance(one, SyntheticGraph)), default=0)
 
 
 def _draws(path: str) -> bool:
@@ -204,7 +204,7 @@ def cgroup_limit(membership: Path, mounted: Path) -> int | None:
         lines = membership.read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
-    found: list[int] = []
+    limits: list[int] = []
     for line in lines:
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controllers and "memory" not in controllers.split(","):
@@ -212,8 +212,8 @@ def cgroup_limit(membership: Path, mounted: Path) -> int | None:
         base, name = (mounted / "memory", "memory.limit_in_bytes") if controllers else (mounted, "memory.max")
         parts = [part for part in path.split("/") if part not in ("", ".", "..")]
         for depth in range(len(parts) + 1):  # a group's limit holds for all groups inside it
-            found += _limit(base.joinpath(*parts[:depth]) / name)
-    return min(found, default=None)
+            limits += _limit(base.joinpath(*parts[:depth]) / name)
+    return min(limits, default=None)
 
 
 def _limit(file: Path) -> list[int]:
@@ -231,7 +231,7 @@ def device_limits() -> list[int]:
     chosen = [f"--id={visible}"] if visible else []
     line = ["nvidia-smi", *chosen, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
-        told = subprocess.run(line, capture_output=True, text=True, check=True, timeout=20).stdout
-        return [int(number) * 2**20 for number in told.split()]
+        output = subprocess.run(line, capture_output=True, text=True, check=True, timeout=20).stdout
+        return [int(number) * 2**20 for number in output.split()]
     except (OSError, ValueError, subprocess.SubprocessError):
         return []

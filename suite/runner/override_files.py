@@ -15,10 +15,10 @@ TYPED = ("launch.mpiexec", "launch.python_path", "launch.setup", "launch.extra")
 def read_files(overrides: Sequence[str]) -> list[str]:
     """The overrides, with the list that a YAML file holds (suite.cli.tune writes one) for each `@FILE`. Raises
     InvalidRequest."""
-    found: list[str] = []
+    files: list[str] = []
     for override in overrides:
         if not override.startswith("@"):
-            found.append(override)
+            files.append(override)
             continue
         try:
             values = yaml.safe_load(Path(override[1:]).read_text(encoding="utf-8"))
@@ -37,8 +37,8 @@ def read_files(overrides: Sequence[str]) -> list[str]:
                     rule="a file chooses no program and no code: that is typed",
                     legal=f"@FILE {value.partition('=')[0]}=...",
                 )
-        found += values
-    return found
+        files += values
+    return files
 
 
 def _chooses_code(override: str) -> bool:

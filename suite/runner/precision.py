@@ -17,8 +17,10 @@ def flags(file: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
         lines = file.read_text().splitlines()
     except OSError:
         return frozenset()
-    told = (line.partition(":") for line in lines)
-    return frozenset(flag for key, _, value in told if key.strip() in ("flags", "Features") for flag in value.split())
+    fields_of_line = (line.partition(":") for line in lines)
+    return frozenset(
+        flag for key, _, value in fields_of_line if key.strip() in ("flags", "Features") for flag in value.split()
+    )
 
 
 def resolved(half: Json, device: str) -> Json:

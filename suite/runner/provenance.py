@@ -103,13 +103,13 @@ def _processor() -> str:
 @cache
 def versions() -> dict[str, str]:
     """Of the libraries that numbers depend on; absent ones are left out."""
-    found = {}
+    versions_by_name = {}
     for name in _LIBRARIES:
         try:
-            found[name] = version(name)
+            versions_by_name[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions_by_name
 
 
 @cache
@@ -136,22 +136,22 @@ def circumstances(config: Outline) -> Circumstances:
     """Everything that determines a measured number in addition to its config: the code and the data that the config
     points to.
     """
-    found: Circumstances = {
+    facts: Circumstances = {
         "machine": machine(),
         "versions": {**versions(), "mpiexec": mpi_version(config.launch.mpiexec)},
         "source": source(),
     }
     if config.executor.sources:
         folders = [ROOT / name for name in config.executor.sources]
-        found["executor_source"] = source_hash(folders, (".py", ".yaml"))
+        facts["executor_source"] = source_hash(folders, (".py", ".yaml"))
     if config.launch.python_path:
-        found["own_source"] = source_hash(Path(folder) for folder in config.launch.python_path)
+        facts["own_source"] = source_hash(Path(folder) for folder in config.launch.python_path)
     if config.split.endswith(".json") and Path(config.split).is_file():  # a measured profile
-        found["split_file"] = hashlib.sha256(Path(config.split).read_bytes()).hexdigest()
+        facts["split_file"] = hashlib.sha256(Path(config.split).read_bytes()).hexdigest()
     if config.data.folder:
         files = sorted(Path(config.data.folder).glob("*"))
-        found["data_files"] = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return found
+        facts["data_files"] = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return facts
 
 
 def key(run: Run) -> str:

@@ -49,24 +49,24 @@ def _timed(record: Record) -> list[str]:
     samples = _values(record, "batch_time")
     if not samples:
         return []
-    found = [f"{1e3 * middle(record, 'batch_time'):8.1f} ms per batch"]
+    parts = [f"{1e3 * middle(record, 'batch_time'):8.1f} ms per batch"]
     if record.source is Source.SIMULATED:
         share = percent_of_peak(record)
-        found += [f"{share:.1f} percent of peak"] if math.isfinite(share) else []
-        found += [f"{si(fullest(record.memory['predicted']), 'B')} per device"] if "predicted" in record.memory else []
-        return found + [note for note in record.notes if note.startswith(SEARCHED)]
+        parts += [f"{share:.1f} percent of peak"] if math.isfinite(share) else []
+        parts += [f"{si(fullest(record.memory['predicted']), 'B')} per device"] if "predicted" in record.memory else []
+        return parts + [note for note in record.notes if note.startswith(SEARCHED)]
     if "simulated_time" in record.metrics:
-        found.append(f"{1e3 * middle(record, 'simulated_time'):.1f} ms predicted by simulation")
+        parts.append(f"{1e3 * middle(record, 'simulated_time'):.1f} ms predicted by simulation")
     if "exchanged_bytes" in record.metrics:
-        found.append(f"{si(middle(record, 'exchanged_bytes'), 'B')} exchanged")
-    return [*found, *_learned(record), f"{len(samples)} samples"]
+        parts.append(f"{si(middle(record, 'exchanged_bytes'), 'B')} exchanged")
+    return [*parts, *_learned(record), f"{len(samples)} samples"]
 
 
 def _learned(record: Record) -> list[str]:
     losses = record.series.get("loss")
-    found = [f"loss {losses[0]:.4f} to {losses[-1]:.4f}"] if losses else []
+    parts = [f"loss {losses[0]:.4f} to {losses[-1]:.4f}"] if losses else []
     scores = [name for name in record.metrics if f"best_{name}" in record.metrics]
-    return found + [f"{name} {middle(record, name):.3g} {record.metrics[name].unit}" for name in scores[:1]]
+    return parts + [f"{name} {middle(record, name):.3g} {record.metrics[name].unit}" for name in scores[:1]]
 
 
 def _replayed(record: Record) -> list[str]:
@@ -79,7 +79,7 @@ def _replayed(record: Record) -> list[str]:
 
 def _ordered(record: Record) -> list[str]:
     """Of an order that was driven without seconds."""
-    told = {
+    order = {
         "makespan": "makespan {}",
         "idle": "{} idle",
         "in_flight": "{} in flight",
@@ -88,7 +88,7 @@ def _ordered(record: Record) -> list[str]:
     }
     if "makespan" not in record.metrics:
         return []
-    return [words.format(_amount(record.metrics[name])) for name, words in told.items() if name in record.metrics]
+    return [words.format(_amount(record.metrics[name])) for name, words in order.items() if name in record.metrics]
 
 
 def _amount(metric: Metric) -> str:
@@ -103,31 +103,31 @@ def _counted(record: Record) -> list[str]:
     """Of a full-graph run that was counted from its plan."""
     if "rows_sent" not in record.metrics:
         return []
-    found = [f"{middle(record, 'rows_sent'):,.0f} rows sent per product"]
+    parts = [f"{middle(record, 'rows_sent'):,.0f} rows sent per product"]
     if "memory_per_process" in record.metrics:
-        found.append(f"{si(middle(record, 'memory_per_process'), 'B')} on the fullest process")
+        parts.append(f"{si(middle(record, 'memory_per_process'), 'B')} on the fullest process")
     if "epoch_time" in record.metrics:
-        found.append(f"{si(middle(record, 'epoch_time'), 's')} per epoch {record.metrics['epoch_time'].note}".rstrip())
-    return found
+        parts.append(f"{si(middle(record, 'epoch_time'), 's')} per epoch {record.metrics['epoch_time'].note}".rstrip())
+    return parts
 
 
 def _swept(record: Record) -> list[str]:
     """Of times over a size the first curves, each from its smallest to its largest size."""
     curves: dict[str, list[tuple[int, str, float]]] = {}  # size, as it is printed, and seconds
     for name, metric in record.metrics.items():
-        if (found := _SWEPT.match(name)) and metric.unit == "s" and metric.values:
-            size, points = int(found["size"]), curves.setdefault(found["curve"], [])
-            points.append((size, si(size, "B") if found["unit"] else found["size"], median(metric.values)))
-    told = []
+        if (match := _SWEPT.match(name)) and metric.unit == "s" and metric.values:
+            size, points = int(match["size"]), curves.setdefault(match["curve"], [])
+            points.append((size, si(size, "B") if match["unit"] else match["size"], median(metric.values)))
+    parts = []
     for curve, points in list(curves.items())[:CURVES]:
         ends = [f"{si(seconds, 's')} at {size}" for _, size, seconds in (min(points), max(points))]
-        told.append(f"{curve} {' to '.join(dict.fromkeys(ends))}")
-    return told + ([f"{len(curves) - CURVES} more curves"] if len(curves) > CURVES else [])
+        parts.append(f"{curve} {' to '.join(dict.fromkeys(ends))}")
+    return parts + ([f"{len(curves) - CURVES} more curves"] if len(curves) > CURVES else [])
 
 
 def _answered(record: Record) -> list[str]:
     """Of a published figure."""
     claims = [name for name, metric in record.metrics.items() if _CLAIM.match(name) and metric.values]
-    found = [f"{len(claims)} {'claim' if len(claims) == 1 else 'claims'} answered"] if claims else []
+    parts = [f"{len(claims)} {'claim' if len(claims) == 1 else 'claims'} answered"] if claims else []
     lines = len(record.series)
-    return found + ([f"{lines} {'curve' if lines == 1 else 'curves'}"] if lines and not claims else [])
+    return parts + ([f"{lines} {'curve' if lines == 1 else 'curves'}"] if lines and not claims else [])

@@ -127,9 +127,11 @@ class Session:
         """Memory over one more batch, validation, and the end of the ranks."""
         answers = self.ranks.ask(self.plan.deadline, do="memory")
         self._keep_losses(answers)
-        told = [answer.get("told", {}) for answer in answers]
-        self.extra |= told[0]
-        self.extra["host"] = {k: max(rank.get("host", {}).get(k, 0) for rank in told) for k in told[0].get("host", {})}
+        reports = [answer.get("told", {}) for answer in answers]
+        self.extra |= reports[0]
+        self.extra["host"] = {
+            k: max(rank.get("host", {}).get(k, 0) for rank in reports) for k in reports[0].get("host", {})
+        }
         kinds = dict.fromkeys(kind for answer in answers for kind in answer["memory"])
         self.memory = {kind: [answer["memory"].get(kind, 0) for answer in answers] for kind in kinds}
         if self.plan.validate_when == "end":
@@ -185,21 +187,26 @@ class Session:
         timed = self.durations and not self.sweeps
         name = "replay_time" if self.config.executor.one_process else "batch_time"
         metrics = {name: Metric("s", "lower", tuple(self.durations), note)} if timed else {}
-        own = {**batch_metrics.metrics(self.phases), **batch_metrics.inner(self.parts)} if timed else {}
-        own |= (
+        measured = {**batch_metrics.metrics(self.phases), **batch_metrics.inner(self.parts)} if timed else {}
+        measured |= (
             {**batch_metrics.told_apart(self.traces, self.run.grid), **batch_metrics.exchanged(self.traces)}
             if timed
             else {}
         )
-        own |= batch_metrics.scored({name: values for name, values in self.scores.items() if name != "loss"})
-        metrics |= {**own, **self.simulated, **self.left.metrics, **(self.prepared.metrics if self.prepared else {})}
+        measured |= batch_metrics.scored({name: values for name, values in self.scores.items() if name != "loss"})
+        metrics |= {
+            **measured,
+            **self.simulated,
+            **self.left.metrics,
+            **(self.prepared.metrics if self.prepared else {}),
+        }
         units = {"tokens_per_batch": "token", "images_per_batch": "image"}
         for name, value in _counts(self.config).items() if computes else ():
             metrics[name] = Metric(units.get(name, "flop"), "", (value,))
         if self.gemm:
             threads = self.config.launch.threads
-            told = f"measured: {self.run.ranks} ranks multiply matrices at once, {threads} threads each"
-            metrics["peak_flops"] = Metric("flop/s", "higher", (self.gemm,), told)
+            origin = f"measured: {self.run.ranks} ranks multiply matrices at once, {threads} threads each"
+            metrics["peak_flops"] = Metric("flop/s", "higher", (self.gemm,), origin)
         if self.memory:
             metrics |= batch_metrics.held(self.memory, self.extra.get("host", {}))
         foretold = self.prepared.memory if self.prepared else _predicted(self.config)
@@ -242,7 +249,7 @@ class Session:
     def _series(self) -> dict[str, list[float]]:
         """The loss of every batch, and what every validation found."""
         names = {name: "validation_loss" if name == "loss" else name for name in ("loss", *self.scores)}
-        return {"loss": self.losses, **{told: self.scores.get(name, []) for name, told in names.items()}}
+        return {"loss": self.losses, **{name_shown: self.scores.get(name, []) for name, name_shown in names.items()}}
 
     def _host(self) -> str:
         """Predicted bytes of states on the host, on the rank that holds most of them."""
@@ -253,16 +260,16 @@ class Session:
         staged = ["messages are staged through host memory"] if self.extra.get("staged") else []
         static = ["order=static: ops ran in the checker's order"] if self.extra.get("order") == "static" else []
         overlap = self.extra.get("overlap", "")  # why there was nothing to overlap is no remark
-        told = overlap.startswith(("chunks", "off (clipping)"))
-        beside = [f"overlap={overlap}: of steps and reductions"] if told else []
+        in_words = overlap.startswith(("chunks", "off (clipping)"))
+        beside = [f"overlap={overlap}: of steps and reductions"] if in_words else []
         host = {kind: size for kind, size in self.extra.get("host", {}).items() if size}
         kinds = ", ".join(f"{kind} {si(size, 'B')}" for kind, size in host.items())
         away = [f"on the host of the fullest rank: {kinds}; predicted {self._host()}"] if host else []
         skipped = self.extra.get("skipped", 0)
         left_out = [f"{skipped} batches overflowed and were left out"] if skipped else []
-        own = (*self.extra.get("resumed", ()), *self.extra.get("notes", ()))  # of the resuming, and of the system
+        notes = (*self.extra.get("resumed", ()), *self.extra.get("notes", ()))  # of the resuming, and of the system
         prepared = self.prepared.notes if self.prepared else ()
-        return (*staged, *static, *beside, *away, *left_out, *own, *prepared, *self.left.notes)
+        return (*staged, *static, *beside, *away, *left_out, *notes, *prepared, *self.left.notes)
 
 
 def _counts(config: RunConfig) -> dict[str, float]:

@@ -72,12 +72,15 @@ def expand(overrides: Sequence[str], taken: Sequence[str] = ()) -> list[Run]:
     checks.check_runs(base[0])
     entries = [read_files(entry) for entry in base[0]["experiment"]["runs"]] or [[]]
     chosen = [o for o in overrides if o.startswith("experiment=")]
-    own = [o for o in overrides if not o.startswith("experiment=")]
-    drafts = [_Draft(chosen, entry, own, taken, None if entry else base) for entry in entries]
+    other_overrides = [o for o in overrides if not o.startswith("experiment=")]
+    drafts = [_Draft(chosen, entry, other_overrides, taken, None if entry else base) for entry in entries]
     # a key of the command line is for the runs that read it, and is refused where there are none
     able = [draft for draft in drafts if draft.refusal is None]
-    idle = [override for override in own if able and all(override in draft.idle for draft in able)]
-    runs = [draft.without([o for o in draft.idle if o in own and o not in idle]).run(labelled) for draft in drafts]
+    idle = [override for override in other_overrides if able and all(override in draft.idle for draft in able)]
+    runs = [
+        draft.without([o for o in draft.idle if o in other_overrides and o not in idle]).run(labelled)
+        for draft in drafts
+    ]
     return labels.distinct(list({(run.label, str(run.settings)): run for run in runs}.values()))
 
 
@@ -101,22 +104,22 @@ class _Draft:
         if isinstance(self.refusal, InvalidRequest):
             self.refusal.rephrase(partial(in_typed_keys, unresolved=self.unresolved))
         elif self.refusal is None:
-            effects, known = Effects(self.frozen.config, data, self.unresolved), [*groups(self.merged)]
-            given = [o for o in self.merged if o not in chosen and not below(key_of(o), taken)]
-            found = {one: effects.refusal(one, known, parsed(one).value()) for one in given}
-            self.idle = {one: refusal for one, refusal in found.items() if refusal is not None}
+            effects, known_keys = Effects(self.frozen.config, data, self.unresolved), [*groups(self.merged)]
+            free_overrides = [o for o in self.merged if o not in chosen and not below(key_of(o), taken)]
+            refusals = {one: effects.refusal(one, known_keys, parsed(one).value()) for one in free_overrides}
+            self.idle = {one: refusal for one, refusal in refusals.items() if refusal is not None}
 
     def without(self, idle: Sequence[str]) -> _Draft:
         """As if the command line had not given these overrides."""
-        kept = [override for override in self.own if override not in idle]
-        return _Draft(self.chosen, self.entry, kept, self.taken) if idle else self
+        overrides = [override for override in self.own if override not in idle]
+        return _Draft(self.chosen, self.entry, overrides, self.taken) if idle else self
 
     def run(self, labelled: Sequence[str]) -> Run:
         """labelled: keys that the label shows, whatever they are."""
         pattern = self.unresolved["executor"].get("label")
-        shown = [*labelled, *map(key_of, self.idle)]
-        told = labels.suffix(self.own, self.frozen.outline.system.name, pattern and str(pattern), shown)
-        run = replace(self.frozen, label=self.frozen.label + told)
+        shown_keys = [*labelled, *map(key_of, self.idle)]
+        label_suffix = labels.suffix(self.own, self.frozen.outline.system.name, pattern and str(pattern), shown_keys)
+        run = replace(self.frozen, label=self.frozen.label + label_suffix)
         if not self.idle:
             return run
         # its record differs from a run without these keys
@@ -139,8 +142,8 @@ def freeze(data: Mapping[str, Json], command: str, suffix: str = "") -> Run:
     label, config = outline.system.name, None
     try:
         config = checks.checked_run(settings)
-        named = config.executor.label or f"{label} {config.grid.build()}"
-        label = " ".join(filter(None, (named, str(config.tag)))) + suffix
+        label_name = config.executor.label or f"{label} {config.grid.build()}"
+        label = " ".join(filter(None, (label_name, str(config.tag)))) + suffix
         check(config)
     except SuiteError as error:
         return Run(label, settings, command, outline, config, error)

@@ -49,16 +49,16 @@ def decisive(config: Mapping[str, Json]) -> dict[str, Json]:
     """The part of a config that determines its numbers. A key at its default is left out, so that a new key with a
     default is not another configuration.
     """
-    found = {name: value for name, value in without_defaults(config).items() if name not in _NOT_DECIDING}
-    experiment, launch = found.get("experiment"), found.get("launch")  # a damaged record's may be anything
-    found["experiment"] = experiment.get("name") if isinstance(experiment, Mapping) else experiment
-    system, executor = found.get("system"), found.get("executor")
+    deciding = {name: value for name, value in without_defaults(config).items() if name not in _NOT_DECIDING}
+    experiment, launch = deciding.get("experiment"), deciding.get("launch")  # a damaged record's may be anything
+    deciding["experiment"] = experiment.get("name") if isinstance(experiment, Mapping) else experiment
+    system, executor = deciding.get("system"), deciding.get("executor")
     if isinstance(system, Mapping) and isinstance(executor, Mapping) and starts_ranks(executor.get("kind")):
         # ranks are started, and read nothing of how their system is simulated
-        found["system"] = {name: value for name, value in system.items() if name != "simulation"}
+        deciding["system"] = {name: value for name, value in system.items() if name != "simulation"}
     if isinstance(launch, Mapping):
-        found["launch"] = {name: value for name, value in launch.items() if name not in _ASKED_OF_A_SCHEDULER}
-    return found
+        deciding["launch"] = {name: value for name, value in launch.items() if name not in _ASKED_OF_A_SCHEDULER}
+    return deciding
 
 
 def key_of(config: Mapping[str, Json], circumstances: Circumstances | Mapping[str, Json]) -> str:
@@ -93,10 +93,10 @@ class Store:
     def stamp(self, key: str) -> tuple[int, int] | None:
         """Another one, once the record of that name has been written again; None without one."""
         try:
-            found = self.path(key).stat()
+            status = self.path(key).stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_ino
+        return status.st_mtime_ns, status.st_ino
 
     def standing(self, config: Mapping[str, Json], key: str, rerun: str) -> Record | None:
         """The earlier record that makes a run of `config` superfluous; None if the run is to be made.
@@ -118,9 +118,9 @@ class Store:
         """Every record by what decides its numbers in its config, the newest last; read once."""
         if self.twins is None:
             paths = (self.folder / "records").glob("*.json")
-            found = [record for record in map(self.find, (path.stem for path in paths)) if record is not None]
-            found.sort(key=lambda record: (str(record.provenance.get("started", "")), record.key))
-            self.twins = {_text(record.config): record for record in found}
+            twins = [record for record in map(self.find, (path.stem for path in paths)) if record is not None]
+            twins.sort(key=lambda record: (str(record.provenance.get("started", "")), record.key))
+            self.twins = {_text(record.config): record for record in twins}
         return self.twins
 
     def write(self, record: Record) -> Path:

@@ -99,13 +99,13 @@ def tune(system: str, overrides: Sequence[str], progress: Progress) -> Tuned:
 
     Machine and stack of the prediction are the config's. Every run leaves its record, as one of experiment=tuning.
     Raises InvalidRequest for a problem that no plan can solve."""
-    own = [f"system={system}", *overrides]
-    settings = checked(own)
-    found = ranked(candidates(own, settings.devices))
-    able = [candidate for candidate in found if not candidate.reason][: settings.candidates]
+    base_overrides = [f"system={system}", *overrides]
+    settings = checked(base_overrides)
+    ranking = ranked(candidates(base_overrides, settings.devices))
+    able = [candidate for candidate in ranking if not candidate.reason][: settings.candidates]
     records = in_turns([candidate.run for candidate in able], progress)
     choice = choose([samples(record) for record in records])
-    return Tuned(system, settings.devices, tuple(found), tuple(records), choice)
+    return Tuned(system, settings.devices, tuple(ranking), tuple(records), choice)
 
 
 def checked(overrides: Sequence[str]) -> Tune:
@@ -157,8 +157,8 @@ def candidates(overrides: Sequence[str], devices: int) -> list[Candidate]:
 def planned(overrides: Sequence[str], grid: Grid, microbatch: int) -> Run:
     """The run of one plan, refused or not."""
     spread = [f"grid.data={grid.data}", f"grid.inter={grid.inter}", f"grid.tensor={grid.tensor}"]
-    given = [*without(overrides, PREDICTS), *spread, f"batch.microbatch={microbatch}"]
-    (run,) = expand(["experiment=tuning", *given], taken=TAKEN)
+    fixed_overrides = [*without(overrides, PREDICTS), *spread, f"batch.microbatch={microbatch}"]
+    (run,) = expand(["experiment=tuning", *fixed_overrides], taken=TAKEN)
     return run
 
 
@@ -174,18 +174,18 @@ def predicted(run: Run, predictor: Simulated) -> Candidate:
     twin = config.system.simulation is not None
     try:
         plan = predictor.of(config) if twin else stand_in(config)
-        own = config.system.has_memory_model or not twin
-        peak = max(budget.peak for budget in estimate.budgets(config)) if own else plan.peak
+        has_model = config.system.has_memory_model or not twin
+        peak = max(budget.peak for budget in estimate.budgets(config)) if has_model else plan.peak
         seconds = search.run(plan, machine, stack).makespan if twin else search.estimate(plan, machine, stack)
     except SuiteError as error:
         return Candidate(run, reason=f"not predicted: {error}")
     except Exception as error:  # a fault of one plan's prediction must not end the others'
         return Candidate(run, reason=f"not predicted: {headline(whole(error))}")
-    found = Candidate(run, seconds, SIMULATED if twin else CLOSED_FORM)
+    candidate = Candidate(run, seconds, SIMULATED if twin else CLOSED_FORM)
     if peak > machine.memory:
-        told = f"does not fit: {si(peak, 'B')} on a device of {machine.name} with {si(machine.memory, 'B')}"
-        return replace(found, reason=told)
-    return found
+        reason = f"does not fit: {si(peak, 'B')} on a device of {machine.name} with {si(machine.memory, 'B')}"
+        return replace(candidate, reason=reason)
+    return candidate
 
 
 def stand_in(config: RunConfig) -> SimulationPlan:
@@ -218,8 +218,8 @@ def in_turns(runs: Sequence[Run], progress: Progress) -> list[Record]:
 
 def samples(record: Record) -> tuple[float, ...]:
     """Seconds per batch; none of a run that did not end well."""
-    found = record.metrics.get("batch_time")
-    return tuple(found.values) if found and record.outcome is Outcome.OK else ()
+    metric = record.metrics.get("batch_time")
+    return tuple(metric.values) if metric and record.outcome is Outcome.OK else ()
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
@@ -257,8 +257,8 @@ def lines(tuned: Tuned) -> list[str]:
     left_out = "".join(f", {number} {kind}" for kind, number in count.items() if kind and number)
     head = f"{tuned.system}, {_devices(tuned)}: {len(tuned.candidates)} plans{left_out}, {len(tuned.measured)} measured"
     width = max((len(candidate.plan) for candidate in tuned.candidates), default=0)
-    told = [f"  {_line(tuned, index, width)}" for index in range(len(tuned.candidates))]
-    return [head, *told, f"  {verdict(tuned)}"]
+    rows = [f"  {_line(tuned, index, width)}" for index in range(len(tuned.candidates))]
+    return [head, *rows, f"  {verdict(tuned)}"]
 
 
 def _line(tuned: Tuned, index: int, width: int) -> str:
@@ -276,9 +276,9 @@ def _line(tuned: Tuned, index: int, width: int) -> str:
         return f"{head}, measured: {record.outcome.value}, {headline(record.reason, nothing='no samples')}"
     low, middle, high = quartiles(values)
     note = record.metrics["batch_time"].note
-    told = f"{head}, measured {_ms(middle)}, half of {len(values)} in {1e3 * low:.1f} to {_ms(high)}"
-    kept = choice is not None and choice.kept == index
-    return f"{told}{', kept' if kept else ', not kept'}{f' ({note})' if note else ''}"
+    text = f"{head}, measured {_ms(middle)}, half of {len(values)} in {1e3 * low:.1f} to {_ms(high)}"
+    is_kept = choice is not None and choice.kept == index
+    return f"{text}{', kept' if is_kept else ', not kept'}{f' ({note})' if note else ''}"
 
 
 def verdict(tuned: Tuned) -> str:
@@ -305,15 +305,15 @@ def write(tuned: Tuned, overrides: Sequence[str]) -> Path | None:
     """Write the kept plan as a list of overrides, with the overrides of the command line that determine training;
     returns the file, which `suite run @FILE` and an entry of `experiment.runs` take. None where nothing is kept.
     """
-    kept = tuned.kept
-    if kept is None:
+    kept_index = tuned.kept
+    if kept_index is None:
         return None
-    config, grid = kept.run.config, kept.run.grid
+    config, grid = kept_index.run.config, kept_index.run.grid
     model = config.model.name
-    named = [f"system={tuned.system}", f"model={model}"]
-    told = [o for o in without(overrides, LEFT_OUT) if not o.startswith(("system=", "model="))]
+    file_name = [f"system={tuned.system}", f"model={model}"]
+    overrides_kept = [o for o in without(overrides, LEFT_OUT) if not o.startswith(("system=", "model="))]
     spread = [f"grid.{axis}={getattr(grid, axis)}" for axis in ("data", "inter", "tensor")]
-    values = [*named, *told, *spread, f"batch.microbatch={config.batch.microbatch}"]
+    values = [*file_name, *overrides_kept, *spread, f"batch.microbatch={config.batch.microbatch}"]
     precision = f"-{config.precision.name}" if config.precision.half else ""
     path = Path(config.reports) / "tuned" / f"{tuned.system}-{model}-{tuned.devices}{precision}.yaml"
     comments = [f"# {line.strip()}" for line in lines(tuned)]
@@ -324,5 +324,5 @@ def write(tuned: Tuned, overrides: Sequence[str]) -> Path | None:
 
 def again(path: Path, overrides: Sequence[str]) -> str:
     """The command line that runs the plan in `path`, with what `write` has left out and a run needs all the same."""
-    kept = [word for word in overrides if _below(word.lstrip("+").partition("=")[0], ("reports", *TYPED))]
-    return shell_line("run", [f"@{path}", *kept])
+    words_kept = [word for word in overrides if _below(word.lstrip("+").partition("=")[0], ("reports", *TYPED))]
+    return shell_line("run", [f"@{path}", *words_kept])

@@ -125,9 +125,9 @@ def _simulated(key: str, config: RunConfig, executor: SimulatedExecutor) -> tupl
     if executor.plan == "search" and below(key, reads(config.changed({"executor.plan": "given"})) or ()):
         return "the search chooses it", "executor.plan=given"
     for prefix, setting in OVERRIDDEN.items():
-        own = f"system.simulation.{setting}"
-        if below(key, [prefix]) and below(own.partition("=")[0], reads(config) or ()):
-            return "the simulated system has its own", f"leave out {key} and set {own}"
+        own_key = f"system.simulation.{setting}"
+        if below(key, [prefix]) and below(own_key.partition("=")[0], reads(config) or ()):
+            return "the simulated system has its own", f"leave out {key} and set {own_key}"
     for prefix, (why, further) in LAYERS.items():
         layered = config.changed({"executor.account": "layers"})
         read = reads(layered) or frozenset()
@@ -147,8 +147,8 @@ def _instead(key: str, config: RunConfig) -> tuple[str, str]:
         return "the config says what is pruned", f"leave out {key} and set pruning=magnitude pruning.sparsity=0.9"
     if below(key, ["weights"]) and kind in ("check", "emulated"):
         return f"{subject} reads a weight policy where a pipeline does not drain", "update_interval=1"
-    if isinstance(executor, SimulatedExecutor) and (found := _simulated(key, config, executor)):
-        return f"{why}: {found[0]}", found[1]
+    if isinstance(executor, SimulatedExecutor) and (own_key := _simulated(key, config, executor)):
+        return f"{why}: {own_key[0]}", own_key[1]
     if below(key, ["draw", "tune"]):
         group = key.partition(".")[0]
         return f"suite.{group} reads it, a run does not", f"suite {group} {key}=..."
@@ -205,12 +205,12 @@ def in_typed_keys(text: str, unresolved: Mapping[str, Json]) -> str:
 
 def referring(unresolved: Mapping[str, Json]) -> dict[str, set[str]]:
     """The keys whose value an interpolation takes from each key of an unresolved config."""
-    found: dict[str, set[str]] = {}
+    references: dict[str, set[str]] = {}
     for key, value in leaves(unresolved):
         for text in _REFERENCE.findall(value) if isinstance(value, str) else ():
             for name in re.findall(r"[A-Za-z_]\w*(?:\.\w+)*", text):
-                found.setdefault(name, set()).add(key)
-    return found
+                references.setdefault(name, set()).add(key)
+    return references
 
 
 class Effects:
@@ -228,8 +228,8 @@ class Effects:
     def refusal(self, override: str, groups: Sequence[str], written: Any) -> InvalidRequest | None:
         """Why an override changes nothing; None where the run reads each key that it gives. written: its value."""
         for key in keys_of(override, groups, written):
-            if (found := self.idle(key)) is not None:
-                why, legal = found
+            if (reason := self.idle(key)) is not None:
+                why, legal = reason
                 return Unsupported(override, rule=why, legal=legal)
         return None
 

@@ -107,9 +107,9 @@ class _Stage:
         if self.bound is None:
             undone = self.work.microbatches - len(self.ran)
             return f"{undone} microbatches are not evaluated" if undone else None
-        left = [i for i in range(self.work.first, self.work.end) if i not in self.gaps]
-        if left:
-            return f"the backward of microbatch {left[0]} never runs"
+        unclosed = [i for i in range(self.work.first, self.work.end) if i not in self.gaps]
+        if unclosed:
+            return f"the backward of microbatch {unclosed[0]} never runs"
         if self.updates != self.work.updates:
             return f"{self.updates} updates of {self.work.updates} run"
         return None
@@ -118,9 +118,9 @@ class _Stage:
 def check_size(microbatches: int, stages: int, most: int = MOST) -> None:
     """Raises InvalidRequest for an order whose check would look at stages more than `most` times, or keep more than
     OPS."""
-    for told, each, bound in (("stages^2", stages**2, most), ("stages", stages, OPS)):
+    for formula, each, bound in (("stages^2", stages**2, most), ("stages", stages, OPS)):
         if 2 * microbatches * each > bound:
-            rule = f"2 * microbatches * {told} is {2 * microbatches * each}, at most {bound}"
+            rule = f"2 * microbatches * {formula} is {2 * microbatches * each}, at most {bound}"
             fits = min(most // (2 * stages**2), OPS // (2 * stages))
             legal = f"{fits} microbatches" if fits else f"{isqrt(most // 2)} stages"
             raise InvalidRequest(f"{microbatches} microbatches on {stages} stages", rule=rule, legal=legal)
@@ -151,8 +151,8 @@ def _drive(parts: list[_Stage], stages: int, cost: Callable[[Op], float]) -> Tim
     running: list[tuple[float, int, Op]] = []
 
     def illegal(why: str, mark: Op | None = None) -> IllegalSchedule:
-        shown = grid(slots[-200:], stages, mark=mark) if all(float(s.end).is_integer() for s in slots) else ""
-        return IllegalSchedule(f"{why}\n{shown}".rstrip())
+        drawing = grid(slots[-200:], stages, mark=mark) if all(float(s.end).is_integer() for s in slots) else ""
+        return IllegalSchedule(f"{why}\n{drawing}".rstrip())
 
     def advance(part: _Stage, ran: Op | None) -> None:
         try:

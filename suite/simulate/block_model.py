@@ -179,14 +179,14 @@ class SimulationPlan:
 
     def entries(self, stage: int) -> int:
         """Parameters of one rank of `stage`; a tied head on another stage than the embedding is a copy."""
-        held, shape = self.stages[stage], self.shape
-        own = held.blocks * shape.block().parameters
-        if held.embedding:
-            own += shape.embedding().parameters
-        if held.head:
+        model_part, shape = self.stages[stage], self.shape
+        parameters = model_part.blocks * shape.block().parameters
+        if model_part.embedding:
+            parameters += shape.embedding().parameters
+        if model_part.head:
             head = shape.head()
-            own += head.parameters + (0 if held.embedding else head.tied)
-        return -(-round(own) // self.grid.tensor)
+            parameters += head.parameters + (0 if model_part.embedding else head.tied)
+        return -(-round(parameters) // self.grid.tensor)
 
     def layout(self, stage: int) -> Layout:
         layout = self.system.layout(entries=self.entries(stage), moments=MOMENTS, dtype="float32")
@@ -208,21 +208,21 @@ class SimulationPlan:
     def held(self, stage: int) -> MicrobatchMemory:
         """Bytes of one microbatch on `stage`, by the closed form of half-precision kernels: checkpoints or all that
         blocks save, and the segment that is computed again."""
-        own, kernels, size = self.stages[stage], self.kernels, self.microbatch
+        model_part, kernels, size = self.stages[stage], self.kernels, self.microbatch
         apart, layout = self.interval(stage), self.layout(stage)
         # log-probabilities stay until the microbatch's backward pass begins, and are gone when its blocks run again
-        stays, head = (kernels.probabilities, kernels.logits - kernels.probabilities) if own.head else (0.0, 0.0)
+        stays, head = (kernels.probabilities, kernels.logits - kernels.probabilities) if model_part.head else (0.0, 0.0)
         if self.recomputes:
             segment = apart * kernels.kept + kernels.boundary
-            kept, working = own.blocks / apart * kernels.boundary + stays, max(segment - stays, head)
+            saved, working = model_part.blocks / apart * kernels.boundary + stays, max(segment - stays, head)
         else:
-            kept, working = own.blocks * kernels.kept + stays, head
+            saved, working = model_part.blocks * kernels.kept + stays, head
         dense = 0.0
         if layout["half_gradient"].form != layout["half"].form:
             # a layer's gradient is dense until it is compressed (SAMO III-C)
             dense = HALF * self.shape.block().parameters / self.grid.tensor
         return MicrobatchMemory(
-            round(size * kept), round(size * working + dense), entering=self.message if stage else 0
+            round(size * saved), round(size * working + dense), entering=self.message if stage else 0
         )
 
     def budget(self, stage: int) -> Budget:

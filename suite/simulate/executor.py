@@ -110,11 +110,11 @@ class Simulated:
     def system(self, config: RunConfig) -> Modelled:
         """The config's system as it is simulated. The sparsity of a pruned one is the config's own: without a ticket
         nothing is compressed. Raises Unsupported for a system that is not simulated."""
-        found, pruning = described(config), config.pruning
-        if published_sparsity(found) is None:
-            return found
-        layout = partial(found.layout, sparsity=pruning.sparsity) if pruning.ticket else mixed
-        return replace(found, layout=layout)
+        described_system, pruning = described(config), config.pruning
+        if published_sparsity(described_system) is None:
+            return described_system
+        layout = partial(described_system.layout, sparsity=pruning.sparsity) if pruning.ticket else mixed
+        return replace(described_system, layout=layout)
 
     def planned(self, config: RunConfig) -> SimulationPlan | LayerPlan:
         """The plan that a config describes. Raises InvalidRequest for one that cannot be."""
@@ -124,7 +124,7 @@ class Simulated:
         """The config's network layer by layer."""
         batch, grid, shape = config.batch, config.grid.build(), config.network()
         policy = config.weights.build()
-        found = LayerPlan(
+        plan = LayerPlan(
             shape,
             self.system(config),
             grid,
@@ -137,9 +137,9 @@ class Simulated:
             half=config.precision.half,
             split=config.split,
         )
-        self.machine.peak_of(found.half or "float32")
-        _ = found.ranges, found.asks  # whatever cannot be is refused here
-        return found
+        self.machine.peak_of(plan.half or "float32")
+        _ = plan.ranges, plan.asks  # whatever cannot be is refused here
+        return plan
 
     def of(self, config: RunConfig) -> SimulationPlan:
         """The plan of a GPT that drains after every batch. Raises InvalidRequest for one that cannot be."""
@@ -161,9 +161,12 @@ class Simulated:
         """Raises DoesNotFit for a plan that needs more memory than a device has."""
         notes = []
         if self.plan == "search":
-            found = best(self.candidates(config), self.machine, self.stack)
-            plan: SimulationPlan | LayerPlan = found.plan
-            notes.append(f"best of {found.fit} plans that fit, of {found.tried}: {plan.grid}, {plan.microbatch} a time")
+            chosen_plan = best(self.candidates(config), self.machine, self.stack)
+            plan: SimulationPlan | LayerPlan = chosen_plan.plan
+            notes.append(
+                f"best of {chosen_plan.fit} plans that fit, of {chosen_plan.tried}: "
+                f"{plan.grid}, {plan.microbatch} a time"
+            )
         else:
             plan = self.planned(config)
         try:
@@ -203,7 +206,7 @@ class Simulated:
         seconds, dtype, rates = found.makespan, "float16", {}
         if isinstance(plan, LayerPlan):
             seconds, dtype, rates = plan.seconds(found), plan.half or "float32", self.rates(plan, found)
-        named = {"float16": "half-precision", "float32": "full-precision"}.get(dtype, dtype)
+        precision_name = {"float16": "half-precision", "float32": "full-precision"}.get(dtype, dtype)
         word, each = counted_in(plan.shape)
         return {
             "batch_time": Metric("s", "lower", (seconds,), f"simulated with the stack {self.stack.name}"),
@@ -217,7 +220,7 @@ class Simulated:
                 "flop/s",
                 "higher",
                 (plan.grid.size * self.machine.peak_of(dtype),),
-                f"{plan.grid.size} devices of {self.machine.name}, the vendor's dense {named} figure",
+                f"{plan.grid.size} devices of {self.machine.name}, the vendor's dense {precision_name} figure",
             ),
             "events": Metric("event", "", (float(found.events),)),
         }
@@ -227,8 +230,8 @@ class Simulated:
         rates = {"samples_per_second": Metric("sample/s", "higher", (plan.batch / plan.seconds(found),))}
         if plan.update_every is not None:
             samples = plan.work.microbatches * plan.microbatch * plan.grid.data
-            told = f"of {samples} samples from drain to drain"
-            rates["samples_per_second_drained"] = Metric("sample/s", "higher", (samples / found.makespan,), told)
+            meaning = f"of {samples} samples from drain to drain"
+            rates["samples_per_second_drained"] = Metric("sample/s", "higher", (samples / found.makespan,), meaning)
         return rates
 
 
@@ -242,14 +245,14 @@ def by_layers(config: RunConfig, account: str) -> bool:
 
 def described(config: RunConfig) -> Modelled:
     """The config's system as its block `simulation` has it, with the config's schedule."""
-    found: Modelled = build(config.system.modelled(config.schedule.data()))
-    return found
+    system: Modelled = build(config.system.modelled(config.schedule.data()))
+    return system
 
 
 def published_sparsity(system: Modelled) -> float | None:
     """The share of entries that is pruned, where the system's layout has one; of conf/system it is the papers'."""
-    given = system.layout.keywords if isinstance(system.layout, partial) else {}
-    return given.get("sparsity")
+    layout_arguments = system.layout.keywords if isinstance(system.layout, partial) else {}
+    return layout_arguments.get("sparsity")
 
 
 def first_replica(trace: Iterable[Span], grid: Grid) -> list[Span]:

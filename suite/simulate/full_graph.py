@@ -95,8 +95,8 @@ class FullGraph:
     def products(self) -> Sequence[tuple[FullGraph, int]]:
         """The sparse products of an epoch: what each moves, as this or its reverse, and how many columns."""
         reverse = replace(self, volumes=self.back, back=None) if self.back else self
-        made = self.shape.products(self.features, self.classes, order=self.order, epoch=self.epoch)
-        return [(reverse if one.backward else self, one.width) for one in made]
+        pairs = self.shape.products(self.features, self.classes, order=self.order, epoch=self.epoch)
+        return [(reverse if one.backward else self, one.width) for one in pairs]
 
     @property
     def widths(self) -> Sequence[int]:
@@ -132,8 +132,8 @@ class FullGraph:
                     one.product(machine, stack, width),
                 )
         # of no product at all, a single layer's that is kept, the columns are empty
-        found = [times[id(one), width] for one, width in self.products]
-        exchange, sums, products = ([each[at] for each in found] for at in range(3))
+        seconds_by_product = [times[id(one), width] for one, width in self.products]
+        exchange, sums, products = ([each[at] for each in seconds_by_product] for at in range(3))
         return Epoch(
             exchange=sum(exchange),
             sums=sum(sums),
@@ -146,14 +146,14 @@ class FullGraph:
         """The longest that a process multiplies, and copies for it, in one product of this width."""
         volumes, placement = self.volumes, self.volumes.placement
         row, blocks = self.value * width, len(placement.stages(0))
-        own = np.repeat(volumes.rows, placement.replication)
+        own_rows = np.repeat(volumes.rows, placement.replication)
         entry = LOOSE if self.published else self.value + INDEX
         moved = volumes.entries * (entry + row)
         if self.oblivious or self.published:  # a product per block reads and writes the sum anew
-            moved = moved + 2 * blocks * row * own
+            moved = moved + 2 * blocks * row * own_rows
             kernels = blocks * KERNELS["oblivious" if self.oblivious else "aware"]
         else:
-            moved, kernels = moved + row * own, 1
+            moved, kernels = moved + row * own_rows, 1
         if not self.oblivious:
             moved = moved + 2 * row * volumes.send  # gathered for others
             kernels += 1
@@ -166,8 +166,8 @@ class FullGraph:
         """(P,) rows of the block rows that a process multiplies, but for its own."""
         placement, rows = self.volumes.placement, self.volumes.rows
         others = np.where(np.eye(placement.parts, dtype=bool), 0, rows[None, :])  # [i, q]
-        own = [np.where(placement.columns == j, others, 0).sum(1) for j in range(placement.replication)]
-        return np.stack(own, axis=1).reshape(-1)
+        own_rows = [np.where(placement.columns == j, others, 0).sum(1) for j in range(placement.replication)]
+        return np.stack(own_rows, axis=1).reshape(-1)
 
     def dense(self, machine: Machine, stack: Stack, before: int, after: int) -> float:
         """A product of H with weights, of the largest block row: by its flops or, being narrow, by its bytes."""
@@ -181,32 +181,36 @@ class FullGraph:
     def memory(self) -> dict[str, Any]:
         """(P,) bytes of each process by kind, at the widest product."""
         volumes, placement = self.volumes, self.volumes.placement
-        own = np.repeat(volumes.rows, placement.replication)
+        own_rows = np.repeat(volumes.rows, placement.replication)
         kept_product = self.features if self.epoch == "lean" else 0  # of the first epoch, and its rows' room
         widest = max(kept_product, *self.widths, 0)
         widths = self.shape.widths(self.features, self.classes)
         weights = STATES * self.value * self.shape.parameters(self.features, self.classes)
-        kept = sum(widths[1:]) * 2  # Z and H of each layer, which the backward pass asks for
+        saved = sum(widths[1:]) * 2  # Z and H of each layer, which the backward pass asks for
         both = [volumes] if self.back is None else [volumes, self.back]
         entries = sum(each.entries for each in both)
         moved = np.max([each.send + each.receive for each in both], axis=0)
-        found = {
+        bytes_by_kind = {
             "weights": np.full(placement.processes, weights),
-            "features": self.value * own * (self.features + kept_product),
-            "activations": self.value * own * (kept + widest),  # and the product under way
+            "features": self.value * own_rows * (self.features + kept_product),
+            "activations": self.value * own_rows * (saved + widest),  # and the product under way
         }
         if self.published:  # its features ask for a gradient too, which is kept from epoch to epoch
-            found["gradient of features"] = self.value * own * self.features
-            found["graph"] = 2 * LOOSE * entries
+            bytes_by_kind["gradient of features"] = self.value * own_rows * self.features
+            bytes_by_kind["graph"] = 2 * LOOSE * entries
         else:
-            found["graph"] = (self.value + INDEX) * entries + INDEX * (own + 1) * len(both)
+            bytes_by_kind["graph"] = (self.value + INDEX) * entries + INDEX * (own_rows + 1) * len(both)
         if self.oblivious:
-            found["rows"] = np.full(placement.processes, self.value * widest * int(np.max(volumes.rows, initial=0)))
+            bytes_by_kind["rows"] = np.full(
+                placement.processes, self.value * widest * int(np.max(volumes.rows, initial=0))
+            )
         else:
-            found["rows"] = self.value * widest * moved
+            bytes_by_kind["rows"] = self.value * widest * moved
             if self.published:
-                found["rows"] = found["rows"] + self.value * widest * int(np.max(volumes.rows, initial=0))
-        return found
+                bytes_by_kind["rows"] = bytes_by_kind["rows"] + self.value * widest * int(
+                    np.max(volumes.rows, initial=0)
+                )
+        return bytes_by_kind
 
     def peak(self) -> int:
         """Bytes of the process that needs most."""

@@ -168,7 +168,7 @@ class LayerCost:
         stages = range(plan.grid.inter)
         self.forward = [self._forward(stage) for stage in stages]
         self.backward = [self._backward(stage) for stage in stages]
-        ends = [plan.shapes[own[-1]].output for own in plan.ranges]
+        ends = [plan.shapes[layer_range[-1]].output for layer_range in plan.ranges]
         self.sizes = [plan.microbatch * size for size in ends]
 
     def compute(self, op: Op) -> float:

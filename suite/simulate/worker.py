@@ -58,8 +58,12 @@ class NetworkModel:
         """The network of `ranks` devices. direct: messages leave at once and as quickly as the link allows."""
 
         def link(first: int, second: int) -> Link:
-            found = machine.link(first, second)
-            return found if direct else Link(found.latency + stack.delay, min(found.bandwidth, stack.lane))
+            link_between = machine.link(first, second)
+            return (
+                link_between
+                if direct
+                else Link(link_between.latency + stack.delay, min(link_between.bandwidth, stack.lane))
+            )
 
         return cls(
             link,

@@ -165,11 +165,11 @@ def delta(a: Any, b: Any) -> float:
 def holm(p: Sequence[float]) -> list[float]:
     """Holm's adjusted p: below a level where the whole family may have one false alarm with that chance."""
     order = sorted(range(len(p)), key=lambda index: p[index])
-    found, highest = [0.0] * len(p), 0.0
+    adjusted, highest = [0.0] * len(p), 0.0
     for place, index in enumerate(order):
         highest = max(highest, min(1.0, (len(p) - place) * p[index]))
-        found[index] = highest
-    return found
+        adjusted[index] = highest
+    return adjusted
 
 
 def verdict(found: Effect, adjusted: float, better: str, *, threshold: float, level: float = LEVEL) -> ChangeVerdict:

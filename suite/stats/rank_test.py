@@ -64,8 +64,10 @@ class Ranked:
         if not like:
             return f"{self.decision}: {why}"
         near = abs(self.difference) <= WITHIN
-        told = f"within {WITHIN:g} point, which proves no match" if near else f"more than {WITHIN:g} point apart"
-        return f"{self.decision}: {why}; the medians are {told}"
+        sentence_text = (
+            f"within {WITHIN:g} point, which proves no match" if near else f"more than {WITHIN:g} point apart"
+        )
+        return f"{self.decision}: {why}; the medians are {sentence_text}"
 
 
 def compared(ours: Sequence[float], theirs: Sequence[float]) -> Ranked:
@@ -76,11 +78,11 @@ def compared(ours: Sequence[float], theirs: Sequence[float]) -> Ranked:
     if not (a and b) or sum(n) > MOST_SEEDS:
         return Ranked(first, second, n, math.nan, math.nan, math.nan)
     places = _doubled_ranks([*a, *b])
-    taken = sum(places[: len(a)])
+    rank_sum = sum(places[: len(a)])
     ways = _ways(places, len(a))
     every = math.comb(sum(n), len(a))
-    tails = (sum(w for s, w in ways.items() if s <= taken), sum(w for s, w in ways.items() if s >= taken))
-    u = taken / 2 - len(a) * (len(a) + 1) / 2
+    tails = (sum(w for s, w in ways.items() if s <= rank_sum), sum(w for s, w in ways.items() if s >= rank_sum))
+    u = rank_sum / 2 - len(a) * (len(a) + 1) / 2
     return Ranked(first, second, n, u, min(1.0, 2 * min(tails) / every), min(1.0, 2 / every))
 
 

@@ -53,8 +53,8 @@ class Ledger:
 
     @property
     def alive(self) -> set[tuple[int, int]]:
-        held = {(read.version, read.ahead) for read in self.open.values() if read.graph == "keep"}
-        return held | {(version, 0) for version in self.stored}
+        versions_alive = {(read.version, read.ahead) for read in self.open.values() if read.graph == "keep"}
+        return versions_alive | {(version, 0) for version in self.stored}
 
     def run(self, op: Op) -> Read | None:
         """Account for `op`; what it read, None for an update and for a backward that keeps its forward's graph.

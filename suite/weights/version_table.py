@@ -18,11 +18,11 @@ PASSES = (Kind.FORWARD, Kind.BACKWARD)
 
 def follow(policy: WeightPolicy, orders: Sequence[Sequence[Op]], work: FlushInterval) -> list[Ledger]:
     """The ledger of each stage after the whole work, whose ops ran there in the order given."""
-    found = [Ledger(policy, work, len(orders)) for _ in orders]
-    for ledger, order in zip(found, orders, strict=True):
+    ledgers = [Ledger(policy, work, len(orders)) for _ in orders]
+    for ledger, order in zip(ledgers, orders, strict=True):
         for op in order:
             ledger.run(op)
-    return found
+    return ledgers
 
 
 def entries(ledger: Ledger, kind: Kind, *, steady: bool = True) -> list[LedgerEntry]:
@@ -40,8 +40,8 @@ def one(values: Sequence[float]) -> float:
 
 def staleness(ledger: Ledger, kind: Kind) -> float:
     """Updates that what a steady pass reads lacks of those which its gradient meets; negative beyond them."""
-    found = entries(ledger, kind) or entries(ledger, Kind.FORWARD)
-    return one([entry.staleness for entry in found])
+    reads = entries(ledger, kind) or entries(ledger, Kind.FORWARD)
+    return one([entry.staleness for entry in reads])
 
 
 def ahead(ledger: Ledger, kind: Kind) -> float:

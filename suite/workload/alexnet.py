@@ -93,15 +93,15 @@ class AlexNet(ImageNetwork):
 
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
         """Every layer in order; `width` is the bytes of one activation entry."""
-        found: list[LayerShape] = []
+        layers: list[LayerShape] = []
         value = self.entered
         for name, chain in self.chains():
-            found.append(counted(name, chain, value, width=width, images=not found))
+            layers.append(counted(name, chain, value, width=width, images=not layers))
             value = after(chain, value)
         for number, (inputs, outputs) in enumerate(pairwise(self.widths)):
             loss = outputs * max(4, width) if number == 2 else 0
-            found.append(dense_layer(f"linear {number}", inputs, outputs, width, loss=loss))
-        return tuple(found)
+            layers.append(dense_layer(f"linear {number}", inputs, outputs, width, loss=loss))
+        return tuple(layers)
 
     def _steps(self) -> list[Step]:
         return [step for _, chain in self.chains() for step in chain]

@@ -68,11 +68,11 @@ def through(step: Step, value: Value) -> Value:
     channels, side = value
     match step:
         case Branches():
-            made = [after(chain, value) for chain in step.chains]
-            if len({side for _, side in made}) != 1:
-                sides = [side for _, side in made]
+            outputs = [after(chain, value) for chain in step.chains]
+            if len({side for _, side in outputs}) != 1:
+                sides = [side for _, side in outputs]
                 raise InvalidRequest(f"branches of sides {sides}", rule="what stands side by side is of one side")
-            return sum(channels for channels, _ in made), made[0][1]
+            return sum(channels for channels, _ in outputs), outputs[0][1]
         case Convolution():
             rows, columns = (
                 (side + 2 * padding - kernel) // step.stride + 1
@@ -136,10 +136,10 @@ def counted(name: str, chain: Sequence[Step], value: Value, *, width: int, image
     data, and has no gradient."""
     weights, parameters, flops = [], 0, 0
     for step, inputs, side in convolutions(chain, value):
-        own = inputs * step.outputs * prod(step.sides)
-        weights.append(own)
-        parameters += own + step.outputs * (2 * step.norm + step.bias)
-        flops += 2 * own * side * side
+        kernel = inputs * step.outputs * prod(step.sides)
+        weights.append(kernel)
+        parameters += kernel + step.outputs * (2 * step.norm + step.bias)
+        flops += 2 * kernel * side * side
     passes = Passes(chain, value, width=width, images=images)
     channels, side = after(chain, value)
     return LayerShape(
@@ -195,11 +195,11 @@ class Passes:
 
     def __post_init__(self) -> None:
         entered = self._tensor(self.value)
-        left, _ = self._walk(self.chain, entered, self.value)
-        kept = {number for node in self.nodes for number in node.keeps}
+        inputs, _ = self._walk(self.chain, entered, self.value)
+        kept_numbers = {number for node in self.nodes for number in node.keeps}
         beside = sum(node.beside for node in self.nodes)
-        self.saved = sum(self.tensors[number].size for number in kept | {entered} if number != left) + beside
-        self.peak = max(self.saved + self.tensors[left].size, self._backward(entered, left, kept, beside))
+        self.saved = sum(self.tensors[number].size for number in kept_numbers | {entered} if number != inputs) + beside
+        self.peak = max(self.saved + self.tensors[inputs].size, self._backward(entered, inputs, kept_numbers, beside))
 
     def _tensor(self, value: Value) -> int:
         self.tensors.append(_Tensor(value[0] * value[1] ** 2 * self.width))
@@ -207,28 +207,28 @@ class Passes:
 
     def _walk(self, chain: Sequence[Step], number: int, value: Value) -> tuple[int, Value]:
         for step in chain:
-            made = through(step, value)
+            output = through(step, value)
             match step:
                 case Branches():
                     ends = [self._walk(branch, number, value)[0] for branch in step.chains]
-                    joined = self._tensor(made)
+                    joined = self._tensor(output)
                     self.nodes.append(_Node(ends, joined, [], joins=True))
                     number = joined
                 case Convolution():
-                    plain = self._tensor(made)
+                    plain = self._tensor(output)
                     self.nodes.append(_Node([number], plain, [number]))
                     if step.norm:
-                        normed = self._tensor(made)
+                        normed = self._tensor(output)
                         self.nodes.append(_Node([plain], normed, [plain]))
                         plain = normed
                     self.nodes.append(_Node([plain], plain, [plain]))
                     number = plain
                 case Pooling():
-                    pooled = self._tensor(made)
+                    pooled = self._tensor(output)
                     beside = self.tensors[pooled].size // self.width * INDEX if step.kind == "max" else 0
                     self.nodes.append(_Node([number], pooled, [number], beside))
                     number = pooled
-            value = made
+            value = output
         return number, value
 
     def _backward(self, entered: int, left: int, kept: set[int], beside: int) -> int:
@@ -250,13 +250,13 @@ class Passes:
                 continue
             (read,) = node.reads
             if not (self.images and read == entered):
-                made = _Tensor(self.tensors[read].size, 1)
-                live += made.size
+                gradient = _Tensor(self.tensors[read].size, 1)
+                live += gradient.size
                 peak = max(peak, live)
                 if read in gradients:
-                    live -= made.size
+                    live -= gradient.size
                 else:
-                    gradients[read] = made
+                    gradients[read] = gradient
             incoming.held -= 1
             live -= 0 if incoming.held else incoming.size
             live -= node.beside

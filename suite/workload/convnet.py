@@ -111,16 +111,16 @@ class VGG(ImageNetwork):
         for group, (channels, count) in enumerate(zip(self.channels, self.convolutions, strict=True)):
             for number in range(count):
                 weights = convolution(inputs, channels, 3, bias=False)
-                entered, made = inputs * side * side, channels * side * side
-                pooled = made // 4 if number == count - 1 else 0
+                entered, outputs = inputs * side * side, channels * side * side
+                pooled = outputs // 4 if number == count - 1 else 0
                 first = group == number == 0  # images have no gradient
                 yield LayerShape(
                     name=f"conv {group}.{number}",
                     parameters=weights + channels + (norm(channels) if self.norm else 0),
                     flops=2 * weights * side * side,
-                    saved=(entered + made * (bool(pooled) + self.norm)) * width + pooled * INDEX,
-                    output=(pooled or made) * width,
-                    working=max(2 * made, made + (0 if first else entered)) * width,
+                    saved=(entered + outputs * (bool(pooled) + self.norm)) * width + pooled * INDEX,
+                    output=(pooled or outputs) * width,
+                    working=max(2 * outputs, outputs + (0 if first else entered)) * width,
                     weight_working=weights * width,
                     prunable=(weights,),
                 )
@@ -200,14 +200,14 @@ class ResNet(ImageNetwork):
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
         """Every layer in order; `width` is the bytes of one activation entry."""
         middle = halved(self.image)
-        found = [_stem(self.colours, self.stem, self.image, width)]
+        layers = [_stem(self.colours, self.stem, self.image, width)]
         side = halved(middle)
         for name, inputs, inner, outputs, stride in self.bottlenecks():
             entered, side = side, halved(side) if stride == 2 else side
-            found.append(_bottleneck(name, inputs, inner, outputs, sides=(entered, side), width=width))
+            layers.append(_bottleneck(name, inputs, inner, outputs, sides=(entered, side), width=width))
         loss = self.classes * max(4, width)
         last = dense_layer("linear", self.outputs, self.classes, width, loss=loss, averaged=side * side)
-        return (*found, last)
+        return (*layers, last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,14 +241,14 @@ def _stem(colours: int, channels: int, image: int, width: int) -> LayerShape:
     """A convolution of 7 x 7 and a pooling of 3 x 3, both with stride 2."""
     middle = halved(image)
     weights = convolution(colours, channels, 7, bias=False)
-    made, pooled = channels * middle * middle, channels * halved(middle) ** 2
+    outputs, pooled = channels * middle * middle, channels * halved(middle) ** 2
     return LayerShape(
         name="stem",
         parameters=weights + norm(channels),
         flops=2 * weights * middle * middle,
-        saved=(colours * image * image + 2 * made) * width + pooled * INDEX,
+        saved=(colours * image * image + 2 * outputs) * width + pooled * INDEX,
         output=pooled * width,
-        working=2 * made * width,
+        working=2 * outputs * width,
         weight_working=weights * width,
         prunable=(weights,),
     )
@@ -262,17 +262,18 @@ def _bottleneck(name: str, inputs: int, inner: int, outputs: int, *, sides: tupl
     squeeze, middle, widen = inputs * inner, inner * inner * 9, inner * outputs
     round_ = inputs * outputs if inputs != outputs or before != after else 0
     weights = squeeze + middle + widen + round_
-    entered, made = inputs * before, outputs * after
+    entered, widened = inputs * before, outputs * after
     # with the shortcut's gradient, the largest pair that one step of the backward pass reads and writes
-    pairs = (made + inner * after, 2 * inner * after, inner * (after + before), 2 * inner * before, inner * before)
-    held = entered if round_ else made
+    pairs = (widened + inner * after, 2 * inner * after, inner * (after + before), 2 * inner * before, inner * before)
+    held_values = entered if round_ else widened
     return LayerShape(
         name=name,
         parameters=weights + norm(inner) * 2 + norm(outputs) * (2 if round_ else 1),
         flops=2 * ((squeeze * before) + (middle + widen + round_) * after),
-        saved=(entered + 2 * inner * (before + after) + made * (2 if round_ else 1)) * width,
-        output=made * width,
-        working=max(held + max(*pairs, inner * before + entered), held + made * (2 if round_ else 1)) * width,
+        saved=(entered + 2 * inner * (before + after) + widened * (2 if round_ else 1)) * width,
+        output=widened * width,
+        working=max(held_values + max(*pairs, inner * before + entered), held_values + widened * (2 if round_ else 1))
+        * width,
         weight_working=max(squeeze, middle, widen, round_) * width,
         prunable=tuple(filter(None, (squeeze, middle, widen, round_))),
     )

@@ -37,9 +37,9 @@ class SparseProduct:
 
 def check_order(order: str, epoch: str) -> None:
     """Raises UnknownName."""
-    for name, value, known in (("model.order", order, ORDERS), ("model.epoch", epoch, EPOCHS)):
-        if value not in known:
-            raise UnknownName(name, str(value), known)
+    for name, value, legal in (("model.order", order, ORDERS), ("model.epoch", epoch, EPOCHS)):
+        if value not in legal:
+            raise UnknownName(name, str(value), legal)
 
 
 def how(layer: int, before: int, after: int, *, order: str, epoch: str) -> str:

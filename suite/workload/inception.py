@@ -81,15 +81,15 @@ class Inception(ImageNetwork):
 
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
         """Every layer in order; `width` is the bytes of one activation entry."""
-        found: list[LayerShape] = []
+        layers: list[LayerShape] = []
         value = self.entered
         for name, chain in self.chains():
-            found.append(counted(name, chain, value, width=width, images=not found))
+            layers.append(counted(name, chain, value, width=width, images=not layers))
             value = after(chain, value)
         channels, side = value
         loss = self.classes * max(4, width)
         last = dense_layer("linear", channels, self.classes, width, loss=loss, averaged=side * side)
-        return (*found, last)
+        return (*layers, last)
 
     def _check(self) -> None:
         whole(self, lists=(), single=("image", "colours", "classes", "narrow"))

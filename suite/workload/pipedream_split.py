@@ -101,13 +101,13 @@ class Profile:
     def read(cls, path: str | Path) -> Profile:
         """A measured one, as `suite profile-split` writes it. Raises InvalidRequest for a file that is none."""
         try:
-            found: Any = json.loads(Path(path).read_text(encoding="utf-8"))
-            layers = found["layers"]
+            content: Any = json.loads(Path(path).read_text(encoding="utf-8"))
+            layers = content["layers"]
             return cls(
                 tuple(float(layer["forward"]) + float(layer["backward"]) for layer in layers),
                 tuple(float(layer["output"]) for layer in layers),
                 tuple(float(layer["weights"]) for layer in layers),
-                float(found["bandwidth"]),
+                float(content["bandwidth"]),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidRequest(
@@ -158,21 +158,21 @@ def any_replicas(profile: Profile, devices: int) -> DevicePartition:
     """
     if devices < 1:
         raise InvalidRequest(f"a plan for {devices} devices", rule="at least 1", legal="1")
-    count, own, cut = profile.layers, _stage_seconds(profile), _cut_seconds(profile)
+    count, stage_seconds, cut = profile.layers, _stage_seconds(profile), _cut_seconds(profile)
     # best[n][d] = (slowest, stages, minus each end, replicas) for the first n layers on d devices
     Found = tuple[float, int, tuple[int, ...], tuple[int, ...]]
     best: list[dict[int, Found]] = [{} for _ in range(count + 1)]
     for stop in range(1, count + 1):
         for used in range(1, devices + 1):
-            options: list[Found] = [(own(0, stop, used), 1, (-stop,), (used,))]
+            options: list[Found] = [(stage_seconds(0, stop, used), 1, (-stop,), (used,))]
             for start in range(1, stop):
                 for replicas in range(1, used):
                     slowest, stages, ends, before = best[start][used - replicas]
-                    worst = max(slowest, cut(start), own(start, stop, replicas))
+                    worst = max(slowest, cut(start), stage_seconds(start, stop, replicas))
                     options.append((worst, stages + 1, (*ends, -stop), (*before, replicas)))
             best[stop][used] = min(options)
-    found = best[count][devices]
-    return _partition(profile, [-end for end in found[2]], found[3], found[0])
+    best_split = best[count][devices]
+    return _partition(profile, [-end for end in best_split[2]], best_split[3], best_split[0])
 
 
 def equal(profile: Profile, stages: int, replicas: int = 1) -> DevicePartition:
@@ -189,22 +189,26 @@ def equal(profile: Profile, stages: int, replicas: int = 1) -> DevicePartition:
         )
     if replicas < 1:
         raise InvalidRequest(f"{replicas} replicas", rule="at least 1", legal="1")
-    own, cut = _stage_seconds(profile), _cut_seconds(profile)
-    slowest = {n: own(0, n, replicas) for n in range(1, count + 1)}
+    stage_seconds, cut = _stage_seconds(profile), _cut_seconds(profile)
+    slowest = {n: stage_seconds(0, n, replicas) for n in range(1, count + 1)}
     for used in range(2, stages + 1):
         slowest = {
-            n: min(max(slowest[at], cut(at), own(at, n, replicas)) for at in range(used - 1, n))
+            n: min(max(slowest[at], cut(at), stage_seconds(at, n, replicas)) for at in range(used - 1, n))
             for n in range(used, count + 1)
         }
     bound = slowest[count]
     # least[n] = (sum of squares, minus each end) for the first n layers on the stages so far, nothing above the bound
     least: dict[int, tuple[float, tuple[int, ...]]]
-    least = {n: (own(0, n, replicas) ** 2, (-n,)) for n in range(1, count + 1) if own(0, n, replicas) <= bound}
+    least = {
+        n: (stage_seconds(0, n, replicas) ** 2, (-n,))
+        for n in range(1, count + 1)
+        if stage_seconds(0, n, replicas) <= bound
+    }
     for _ in range(1, stages):
         step: dict[int, tuple[float, tuple[int, ...]]] = {}
         for at, (squares, ends) in least.items():
             for n in range(at + 1, count + 1):
-                seconds = own(at, n, replicas)
+                seconds = stage_seconds(at, n, replicas)
                 if seconds > bound or cut(at) > bound:
                     continue
                 option = (squares + seconds**2, (*ends, -n))
@@ -231,7 +235,9 @@ def _cut_seconds(profile: Profile) -> Callable[[int], float]:
 
 
 def _partition(profile: Profile, ends: Sequence[int], replicas: Sequence[int], slowest: float) -> DevicePartition:
-    own = _stage_seconds(profile)
+    stage_seconds = _stage_seconds(profile)
     layers = [range(start, stop) for start, stop in zip((0, *ends), ends, strict=False)]
-    stages = (DeviceStage(r, count, own(r.start, r.stop, count)) for r, count in zip(layers, replicas, strict=True))
+    stages = (
+        DeviceStage(r, count, stage_seconds(r.start, r.stop, count)) for r, count in zip(layers, replicas, strict=True)
+    )
     return DevicePartition(tuple(stages), slowest)

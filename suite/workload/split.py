@@ -60,10 +60,10 @@ def by_cost(costs: Sequence[float], stages: int) -> Split:
         step: dict[int, tuple[float, tuple[int, ...]]] = {}
         for cut, (squares, cuts) in best.items():
             for n in range(cut + 1, count + 1):
-                own = total[n] - total[cut]
-                if own > bound:
+                stage_cost = total[n] - total[cut]
+                if stage_cost > bound:
                     break
-                option = (squares + own * own, (*cuts, -n))
+                option = (squares + stage_cost * stage_cost, (*cuts, -n))
                 step[n] = min(step.get(n, option), option)
         best = step
     ends = [-cut for cut in best[count][1]]
@@ -86,7 +86,7 @@ def evenly(layers: int, stages: int, *, ends: bool = False) -> Split:
 def blocks(shape: Network, split: Split) -> tuple[int, ...]:
     """Blocks on each stage: the layers that activation checkpoints count, so not a GPT's embedding and head."""
     shapes = shape.shapes()
-    return tuple(sum(shapes[layer].checkpointed for layer in own) for own in split)
+    return tuple(sum(shapes[layer].checkpointed for layer in layers) for layers in split)
 
 
 def divide(shape: Network, stages: int, by: str, rates: Rates | None = None) -> Split:

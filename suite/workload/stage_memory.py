@@ -42,15 +42,15 @@ def held(
         again: The whole stage is computed again, and keeps what it was sent.
     """
     layers, last = split[stage], stage == len(split) - 1
-    own = [shapes[index] for index in layers]
+    stage_shapes = [shapes[index] for index in layers]
     # a stage's output stays with its graph, and its input is the first layer's saved one
-    boundary = 0 if last else own[-1].output
-    saved = microbatch * (sum(layer.saved for layer in own) + boundary)
+    boundary = 0 if last else stage_shapes[-1].output
+    saved = microbatch * (sum(layer.saved for layer in stage_shapes) + boundary)
     entering = microbatch * shapes[layers.start - 1].output if stage else 0
-    working = _working(own, microbatch)
-    if apart and any(layer.checkpointed for layer in own):
+    working = _working(stage_shapes, microbatch)
+    if apart and any(layer.checkpointed for layer in stage_shapes):
         entered = [shapes[index - 1].output if index else 0 for index in layers]
-        saved, working = _checkpointed(own, entered, apart, microbatch)
+        saved, working = _checkpointed(stage_shapes, entered, apart, microbatch)
     if again:
         working, saved = saved + working, entering
     return MicrobatchMemory(saved, working, entering)
@@ -78,14 +78,14 @@ def _checkpointed(own: Sequence[LayerShape], entered: Sequence[int], apart: int,
     are the bytes of each layer's input."""
     blocks = [(layer, size) for layer, size in zip(own, entered, strict=True) if layer.checkpointed]
     others = [layer for layer in own if not layer.checkpointed]
-    held = sum(layer.saved for layer in others)
+    saved = sum(layer.saved for layer in others)
     intervals = [blocks[at : at + apart] for at in range(0, len(blocks), apart)]
     inputs = [interval[0][1] for interval in intervals]
     largest = max((microbatch * layer.working + layer.weight_working for layer in others), default=0)
-    gone = held
-    for interval, kept in zip(reversed(intervals), reversed(inputs), strict=True):
+    gone = saved
+    for interval, saved_input in zip(reversed(intervals), reversed(inputs), strict=True):
         layers = [layer for layer, _ in interval]
-        again = sum(layer.saved for layer in layers) - kept
+        again = sum(layer.saved for layer in layers) - saved_input
         largest = max(largest, microbatch * (again - gone) + _working(layers, microbatch))
-        gone += kept
-    return microbatch * (sum(inputs) + held), largest
+        gone += saved_input
+    return microbatch * (sum(inputs) + saved), largest

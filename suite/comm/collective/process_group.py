@@ -197,9 +197,9 @@ class TorchWorld:
 
     def directed(self, after: int | None) -> dict[tuple[int, int], Any]:
         """One group per pair of neighbours and direction. Collective: every rank names the one after it, or None."""
-        named: list[int | None] = [None] * self.size
-        dist.all_gather_object(named, after, group=self.lanes)
-        pairs = [(rank, other) for rank, other in enumerate(named) if other is not None]
+        counts: list[int | None] = [None] * self.size
+        dist.all_gather_object(counts, after, group=self.lanes)
+        pairs = [(rank, other) for rank, other in enumerate(counts) if other is not None]
         both = [pair for a, b in pairs for pair in ((a, b), (b, a))]
         return {pair: dist.new_group(sorted(pair), timeout=PATIENCE) for pair in both}
 
@@ -216,9 +216,9 @@ class TorchWorld:
         return self._together(number, "max", progress)
 
     def _together(self, number: float, op: str, progress: Callable[[], None]) -> float:
-        result = torch.tensor([number], dtype=torch.float64)
-        until(self.everyone.all_reduce(result, op).done, progress)
-        return float(result)
+        total = torch.tensor([number], dtype=torch.float64)
+        until(self.everyone.all_reduce(total, op).done, progress)
+        return float(total)
 
     def close(self) -> None:
         dist.barrier(group=self.lanes)

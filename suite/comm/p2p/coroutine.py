@@ -34,9 +34,9 @@ class Desk:
 
     def made(self, make: Callable[[CoroutineWorld], Any]) -> list[Any]:
         """The world-building functions of all ranks, run in threads; the turns begin afterwards."""
-        found = threads.run(self.size, lambda world: make(CoroutineWorld(self, world)))
+        makers = threads.run(self.size, lambda world: make(CoroutineWorld(self, world)))
         self.begun = True
-        return found
+        return makers
 
     def run(self, ranks: Sequence[Rank]) -> Generator[Any, None, None]:
         """Every rank to its end, in turns; yields what rank 0 yields, its Nones apart. Raises IllegalSchedule where all
@@ -44,16 +44,16 @@ class Desk:
         going = dict(enumerate(ranks))
         try:
             while going:
-                before, left = self.moves, len(going)
+                before, open_count = self.moves, len(going)
                 for rank in list(going):
-                    told = next(going[rank], _END)
-                    if told is _END:
+                    message = next(going[rank], _END)
+                    if message is _END:
                         del going[rank]
-                    elif told is not None:
+                    elif message is not None:
                         self.moves += 1
                         if rank == 0:
-                            yield told
-                if (self.moves, len(going)) == (before, left):
+                            yield message
+                if (self.moves, len(going)) == (before, open_count):
                     raise IllegalSchedule("deadlock: every rank waits for another")
         finally:
             for ended in going.values():
@@ -85,8 +85,8 @@ class CoroutineTransport(Transport):
         """Values are where they belong as soon as they are sent."""
 
     def close(self) -> None:
-        if left := [str(op) for op in self.desk.inbox[self.rank]]:
-            raise RankError(f"rank {self.rank} closes with values unreceived: {', '.join(left)}")
+        if unread := [str(op) for op in self.desk.inbox[self.rank]]:
+            raise RankError(f"rank {self.rank} closes with values unreceived: {', '.join(unread)}")
 
 
 class _RankCollective:
@@ -124,8 +124,8 @@ class CoroutineGroup:
             total = parts[0].clone()
             for part in parts[1:]:
                 total = total + part if op == "sum" else torch.maximum(total, part)
-            for own, waiting in there.values():
-                own.copy_(total)
+            for operand, waiting in there.values():
+                operand.copy_(total)
                 waiting.finished = True
             del self.desk.meetings[key]
         return meeting
@@ -167,11 +167,11 @@ class CoroutineWorld:
 
     def together(self, number: float, op: str) -> Generator[None, None, float]:
         """total or largest, for a rank that stops meanwhile."""
-        result = torch.tensor([number], dtype=torch.float64)
-        handle = self.group(range(self.size)).all_reduce(result, op)
+        total = torch.tensor([number], dtype=torch.float64)
+        handle = self.group(range(self.size)).all_reduce(total, op)
         while not handle.done():
             yield None
-        return float(result)
+        return float(total)
 
     def _check(self) -> None:
         if self.desk.begun and self.size > 1:

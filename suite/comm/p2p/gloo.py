@@ -155,8 +155,8 @@ class GlooTransport(Transport):
         for listener in self.listeners:
             listener.join(None if end is None else _left(end).total_seconds())
         if self.mailbox and self.failure is None:
-            left = ", ".join(map(str, self.mailbox))
-            raise RankError(f"rank {self.world.rank} closes with values unreceived: {left}")
+            unread = ", ".join(map(str, self.mailbox))
+            raise RankError(f"rank {self.world.rank} closes with values unreceived: {unread}")
 
     def _stop_holding(self) -> None:
         with self.changed:

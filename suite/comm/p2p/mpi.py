@@ -48,9 +48,9 @@ def communicator() -> Any:
 
 def total(comm: Any, number: float, progress: Callable[[], None], *, largest: bool = False) -> float:
     """By MPI: a loss is wanted after every batch, and gloo takes a millisecond where MPI takes 20 us."""
-    part, result = array("d", [number]), array("d", [0.0])
-    until(comm.Iallreduce([part, MPI.DOUBLE], [result, MPI.DOUBLE], MPI.MAX if largest else MPI.SUM).Test, progress)
-    return result[0]
+    part, summed = array("d", [number]), array("d", [0.0])
+    until(comm.Iallreduce([part, MPI.DOUBLE], [summed, MPI.DOUBLE], MPI.MAX if largest else MPI.SUM).Test, progress)
+    return summed[0]
 
 
 def _bytes(tensor: Tensor) -> Any:

@@ -35,10 +35,10 @@ def pause(end: float, progress: Callable[[], None]) -> None:
     """Sleep until perf_counter reaches `end`, and call `progress` in between, as messages move while a device is
     busy.
     """
-    while (left := end - time.perf_counter()) > 0:
+    while (remaining := end - time.perf_counter()) > 0:
         progress()
-        if left > EARLY:
-            time.sleep(min(SLICE, left - EARLY))
+        if remaining > EARLY:
+            time.sleep(min(SLICE, remaining - EARLY))
         else:
             os.sched_yield()
 

@@ -67,21 +67,21 @@ class Hub:
 
     def wait(self, rank: int, ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Hold `changed` while calling. Raises as `look` does."""
-        held = self.changed.wait_for(lambda: ready() or self.lost(rank), timeout)
+        ready_in_time = self.changed.wait_for(lambda: ready() or self.lost(rank), timeout)
         if not ready():
             self.look(rank)
-        return held
+        return ready_in_time
 
 
 def run(size: int, rank_main: Callable[[LoopbackWorld], Any], *, deadline: float | None = 300.0) -> list[Any]:
     """Call `rank_main(world)` in `size` threads; their results by rank. The first failure ends all, and is raised;
     `deadline` seconds without an end (a deadlock) are one."""
     hub = Hub(size)
-    results: list[Any] = [None] * size
+    outputs: list[Any] = [None] * size
 
     def one(rank: int) -> None:
         try:
-            results[rank] = rank_main(LoopbackWorld(hub, rank))
+            outputs[rank] = rank_main(LoopbackWorld(hub, rank))
             hub.departures[rank].leave()
         except BaseException as error:
             hub.fail(error)
@@ -99,7 +99,7 @@ def run(size: int, rank_main: Callable[[LoopbackWorld], Any], *, deadline: float
         thread.join(max(0.0, end - time.monotonic()))
     if hub.failure is not None:
         raise hub.failure
-    return results
+    return outputs
 
 
 class LoopbackTransport(Transport):
@@ -138,9 +138,9 @@ class LoopbackTransport(Transport):
         self.hub.look(self.rank)
 
     def close(self) -> None:
-        left = [str(op) for op in self.hub.inbox[self.rank]]
-        if left and self.hub.failure is None:
-            raise RankError(f"rank {self.rank} closes with values unreceived: {', '.join(left)}")
+        unread = [str(op) for op in self.hub.inbox[self.rank]]
+        if unread and self.hub.failure is None:
+            raise RankError(f"rank {self.rank} closes with values unreceived: {', '.join(unread)}")
 
 
 class _ThreadCollective:
@@ -203,8 +203,8 @@ class LoopbackGroup:
             parts = self.hub.meetings.setdefault(key, {})
             parts[self.rank] = tensor
             if len(parts) == len(self.ranks):
-                result = combine([parts[rank].detach() for rank in self.ranks])
-                self.hub.results[key] = [result, len(self.ranks)]
+                combined = combine([parts[rank].detach() for rank in self.ranks])
+                self.hub.results[key] = [combined, len(self.ranks)]
                 del self.hub.meetings[key]
                 self.hub.changed.notify_all()
         return _ThreadCollective(self, tensor, key)
@@ -236,9 +236,9 @@ class LoopbackGroup:
         with self.hub.changed:
             for rank, tensor in sends:
                 self.hub.parcels[self._next(self.rank, rank)] = tensor.detach().clone()
-            wanted = [(self._next(rank, self.rank), tensor) for rank, tensor in receives]
+            incoming = [(self._next(rank, self.rank), tensor) for rank, tensor in receives]
             self.hub.changed.notify_all()
-        return _Come(self.hub, self.rank, wanted)
+        return _Come(self.hub, self.rank, incoming)
 
     def _next(self, source: int, target: int) -> Any:
         """A name that both ends give to a message between them, as both count theirs."""
@@ -274,9 +274,9 @@ class LoopbackWorld:
         return self._together(number, "max")
 
     def _together(self, number: float, op: str) -> float:
-        result = torch.tensor([number], dtype=torch.float64)
-        self.group(range(self.size)).all_reduce(result, op).wait()
-        return float(result)
+        total = torch.tensor([number], dtype=torch.float64)
+        self.group(range(self.size)).all_reduce(total, op).wait()
+        return float(total)
 
     def close(self) -> None:
         """Nothing is held."""

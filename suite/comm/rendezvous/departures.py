@@ -147,7 +147,7 @@ class Departures:
 
     def _serve(self) -> None:
         end = time.monotonic() + LEAVE
-        known = 0
-        while known < self.size and time.monotonic() < end:
-            known += len(self.board.read(_ENDED, known))
-            time.sleep(_POLL * (known < self.size))
+        ended_count = 0
+        while ended_count < self.size and time.monotonic() < end:
+            ended_count += len(self.board.read(_ENDED, ended_count))
+            time.sleep(_POLL * (ended_count < self.size))

@@ -48,12 +48,12 @@ def started(environment: Mapping[str, str] | None = None, *, launcher: str | Non
     launcher: the one to listen to; None for the first that has said something. Raises InvalidRequest where that one has
     said nothing, and for a rank of PMIx that nobody has told how many there are; UnknownName for a launcher of no name.
     """
-    told = os.environ if environment is None else environment
+    environ = os.environ if environment is None else environment
     if launcher not in (None, *LAUNCHERS):
         raise UnknownName("launcher", str(launcher), LAUNCHERS)
     if launcher == "none":
         return Start("none")
-    for start in _said(told):
+    for start in _said(environ):
         if start is not None and launcher in (None, start.launcher):
             return start
     if launcher is not None:
@@ -101,8 +101,8 @@ def _on_this_node(told: Mapping[str, str]) -> int | None:
     """Tasks of the step on this node; Slurm writes 2(x3),1 for 2, 2, 2 and 1."""
     counts: list[int] = []
     for part in told.get("SLURM_STEP_TASKS_PER_NODE", "").split(","):
-        if found := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip()):
-            counts += [int(found[1])] * int(found[2] or 1)
+        if match := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip()):
+            counts += [int(match[1])] * int(match[2] or 1)
     node = told.get("SLURM_NODEID", "")
     return counts[int(node)] if node.isdigit() and int(node) < len(counts) else None
 

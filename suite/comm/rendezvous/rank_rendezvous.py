@@ -119,8 +119,8 @@ def _own_folder() -> Path:
     """A folder for temporary files that no other user may write to."""
     folder = Path(tempfile.gettempdir()) / f"suite-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise InvalidRequest(
             f"{folder} belongs to somebody else", rule="ranks meet in a folder of their own", legal="TMPDIR=..."
         )

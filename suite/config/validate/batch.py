@@ -35,15 +35,15 @@ def batch_is_whole_microbatches(config: RunConfig) -> None:
 
 def batch_has_systems_microbatches(config: RunConfig) -> None:
     """A system with a fixed number of microbatches has a batch of as many."""
-    wanted, count = config.system.microbatches, config.microbatches
-    if wanted is not None and count != wanted:
-        chunk = config.grid.data * wanted
+    expected, count = config.system.microbatches, config.microbatches
+    if expected is not None and count != expected:
+        chunk = config.grid.data * expected
         size, rest = divmod(config.batch.size, chunk)
         raise InvalidRequest(
             "batch.microbatch",
             config.batch.microbatch,
             what=f"system={config.system.name} with {count} microbatches per replica",
-            rule=f"it has {wanted}",
+            rule=f"it has {expected}",
             legal=f"batch.size={chunk * config.batch.microbatch}" if rest else f"batch.microbatch={size}",
         )
 

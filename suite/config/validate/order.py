@@ -57,12 +57,12 @@ def order_of_peer_has_no_parameters(config: RunConfig) -> None:
     """The order of a system that the suite compares with cannot be changed."""
     system, arguments = config.system, config.schedule.arguments
     if system.brings_order and arguments and system.target.partition(".")[0] in ROOTS:
-        given = {f"schedule.{key}": value for key, value in arguments.items()}
-        key, value = next(iter(given.items()))
+        overrides = {f"schedule.{key}": value for key, value in arguments.items()}
+        key, value = next(iter(overrides.items()))
         raise Unsupported(
             key,
             value,
-            what=f"{' '.join(f'{key}={value}' for key, value in given.items())} under system={system.name}",
+            what=f"{' '.join(f'{key}={value}' for key, value in overrides.items())} under system={system.name}",
             rule=f"the order of {system.name} has no parameters",
             legal="system=axonn",
         )

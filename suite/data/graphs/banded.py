@@ -44,11 +44,11 @@ class ProteinLike(SyntheticGraph):
         n, stream = self.vertices, Draws(seed, "edges")
         low, high = max(2.0, self.smallest * self.degree), max(2.0, self.largest * self.degree)
         starts = blocks(Draws(seed, "shape"), n, smallest=low, largest=high, exponent=1.0)
-        own = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        sources = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
         def far(count: int) -> tuple[Ints, Ints]:
             u, v = stream.below(n, count), stream.below(n, count)
-            apart = own[u] != own[v]
+            apart = sources[u] != sources[v]
             return u[apart], v[apart]
 
         bridges = min(round(self.bridges * (len(starts) - 1)), self.pairs) if len(starts) > 2 else 0
@@ -57,7 +57,7 @@ class ProteinLike(SyntheticGraph):
         while missing:
             distance += 1
             first = places[: n - distance]
-            first = first[own[: n - distance] == own[distance:]]
+            first = first[sources[: n - distance] == sources[distance:]]
             if not len(first):
                 what = f"{self.name}: blocks of at most {np.diff(starts).max()} vertices lack {missing} edges"
                 raise InvalidRequest(what, rule=f"room for degree={self.degree}", legal="a larger `smallest`")

@@ -79,13 +79,13 @@ class Communities(SyntheticGraph):
         high = max(low, self.largest * self.degree, self.span * n)
         starts = blocks(shape, n, smallest=low, largest=high, exponent=self.exponent)
         weight = np.minimum((1 - shape.uniform(n)) ** (1 / (1 - self.tail)), np.sqrt(n))
-        own = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        sources = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         pull = weight**self.hub * self._rates(shape)
         inside, around = _Line(weight, starts), _Line(pull, starts)
 
         def near(count: int) -> tuple[Ints, Ints]:
             u = inside.at(stream.uniform(count))
-            return u, inside.within(own[u], stream.uniform(count))
+            return u, inside.within(sources[u], stream.uniform(count))
 
         def far(count: int) -> tuple[Ints, Ints]:
             links = -(-count // self.bundle)
@@ -93,7 +93,7 @@ class Communities(SyntheticGraph):
             there = (here + self._distances(stream, links)) % 1.0
             ends = []
             for point in (here, there):
-                community = np.repeat(own[around.at(point)], self.bundle)
+                community = np.repeat(sources[around.at(point)], self.bundle)
                 ends.append((community, around.within(community, stream.uniform(len(community)))))
             (a, u), (b, v) = ends
             return u[a != b], v[a != b]
@@ -133,15 +133,15 @@ class _Line:
 
     def at(self, share: Floats) -> Ints:
         """The vertices at these shares of the whole line."""
-        found = np.searchsorted(self._ends, share * self._ends[-1], side="right")
-        kept: Ints = np.minimum(found, len(self._ends) - 1)
-        return kept
+        places = np.searchsorted(self._ends, share * self._ends[-1], side="right")
+        chosen: Ints = np.minimum(places, len(self._ends) - 1)
+        return chosen
 
     def within(self, community: Ints, share: Floats) -> Ints:
         """The vertices at these shares of their community's stretch."""
-        found = np.searchsorted(self._ends, self._low[community] + share * self._length[community], side="right")
-        kept: Ints = np.clip(found, self._first[community], self._last[community])
-        return kept
+        places = np.searchsorted(self._ends, self._low[community] + share * self._length[community], side="right")
+        chosen: Ints = np.clip(places, self._first[community], self._last[community])
+        return chosen
 
 
 @dataclass(frozen=True, kw_only=True)

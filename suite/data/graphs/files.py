@@ -68,8 +68,8 @@ class FromFile:
         _bounded(path, n)
         counts = {"features": self.features, "classes": self.classes}
         dress = dressed(n, **counts, train=self.train, validation=self.validation, seed=seed)
-        kept, merge = (weights, False) if self.weighted else (None, True)
-        return Graph.of(self.name, u, v, n, kept, symmetrise=self.symmetrise, merge=merge, **dress)
+        edge_weights, merge = (weights, False) if self.weighted else (None, True)
+        return Graph.of(self.name, u, v, n, edge_weights, symmetrise=self.symmetrise, merge=merge, **dress)
 
     def provenance(self) -> dict[str, str | int]:
         """Name, bytes and sha256 of the file."""
@@ -112,12 +112,12 @@ class Npz(FromFile):
         if form not in ("csr", "csc", "coo"):
             raise InvalidRequest(f"{path}: a matrix in {form} form", rule="csr, csc or coo", legal="csr")
         ends = ("row", "col") if form == "coo" else ("indices", "indptr")
-        held = archive(path, {"shape": WHOLE, "data": REAL, ends[0]: WHOLE, ends[1]: WHOLE})
-        shape = tuple(held["shape"].tolist())
+        arrays = archive(path, {"shape": WHOLE, "data": REAL, ends[0]: WHOLE, ends[1]: WHOLE})
+        shape = tuple(arrays["shape"].tolist())
         if len(shape) != 2 or shape[0] != shape[1]:
             raise InvalidRequest(f"{path}: a matrix of {shape}", rule="square", legal="one row per vertex")
         _bounded(path, shape[0])
-        data, first, second = held["data"], held[ends[0]], held[ends[1]]
+        data, first, second = arrays["data"], arrays[ends[0]], arrays[ends[1]]
         try:
             if form == "coo":
                 matrix = sparse.coo_array((data, (first, second)), shape=shape)

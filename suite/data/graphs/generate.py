@@ -119,8 +119,8 @@ class Planted(SyntheticGraph):
 
         def near(count: int) -> tuple[Ints, Ints]:
             u = stream.below(n, count)
-            own = block[u]
-            return u, starts[own] + (stream.uniform(count) * np.diff(starts)[own]).astype(np.int64)
+            own_block = block[u]
+            return u, starts[own_block] + (stream.uniform(count) * np.diff(starts)[own_block]).astype(np.int64)
 
         def far(count: int) -> tuple[Ints, Ints]:
             u, v = stream.below(n, count), stream.below(n, count)
@@ -128,7 +128,7 @@ class Planted(SyntheticGraph):
             return u[apart], v[apart]
 
         inside, outside = self._counts()
-        ends = [distinct(self.name, draw, wanted, n, stream) for draw, wanted in ((near, inside), (far, outside))]
+        ends = [distinct(self.name, draw, number, n, stream) for draw, number in ((near, inside), (far, outside))]
         return self._renamed(np.concatenate([u for u, _ in ends]), np.concatenate([v for _, v in ends]), seed)
 
     def load(self, seed: int) -> Graph:
@@ -143,5 +143,5 @@ class Planted(SyntheticGraph):
         features = stream.normal(n * self.features).reshape(n, self.features)
         features += means[labels]
         parts = shares(n, self.train, self.validation, seed)
-        made = features.astype(np.float32)
-        return self._graph(*self._edges(seed), features=made, labels=labels, classes=self.classes, **parts)
+        table = features.astype(np.float32)
+        return self._graph(*self._edges(seed), features=table, labels=labels, classes=self.classes, **parts)

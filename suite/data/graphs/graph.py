@@ -112,10 +112,10 @@ class Graph:
         if loops:
             bare = np.ones(vertices, np.bool_)
             bare[u[u == v]] = False
-            own = np.flatnonzero(bare).astype(u.dtype)
-            u, v = np.concatenate((u, own)), np.concatenate((v, own))
-            w = np.concatenate((w, np.ones(len(own), w.dtype)))
-            said.append(f"{len(own)} self loops added")
+            isolated = np.flatnonzero(bare).astype(u.dtype)
+            u, v = np.concatenate((u, isolated)), np.concatenate((v, isolated))
+            w = np.concatenate((w, np.ones(len(isolated), w.dtype)))
+            said.append(f"{len(isolated)} self loops added")
         matrix = sparse.coo_array((w, (u, v)), shape=(vertices, vertices)).tocsr()
         matrix.sum_duplicates()
         if matrix.nnz < len(w):
@@ -219,9 +219,9 @@ def permuted(matrix: sparse.csr_array, order: ArrayLike) -> sparse.csr_array:
     place = np.empty(n, matrix.indices.dtype)
     place[old] = np.arange(n)
     chosen = matrix[old]
-    made = sparse.csr_array((chosen.data, place[chosen.indices], chosen.indptr), shape=matrix.shape)
-    made.sort_indices()
-    return made
+    reordered = sparse.csr_array((chosen.data, place[chosen.indices], chosen.indptr), shape=matrix.shape)
+    reordered.sort_indices()
+    return reordered
 
 
 def _pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
@@ -263,8 +263,8 @@ def _weights(name: str, given: ArrayLike | None, edges: int) -> NDArray[Any]:
 def _finite(name: str, what: str, values: NDArray[Any]) -> None:
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
-        found = f"{name}: {what} {values.flat[bad[0]]} at {bad[0]}, and {len(bad) - 1} more of {values.size}"
-        raise InvalidRequest(found, rule="finite numbers", legal="1.0")
+        message = f"{name}: {what} {values.flat[bad[0]]} at {bad[0]}, and {len(bad) - 1} more of {values.size}"
+        raise InvalidRequest(message, rule="finite numbers", legal="1.0")
 
 
 def _check_matrix(name: str, matrix: sparse.csr_array) -> None:

@@ -44,11 +44,11 @@ class Ogb:
 
     def load(self, seed: int = 0) -> Graph:
         """The graph; nothing in it depends on the seed."""
-        found = self._paths()
-        read = _binary if "data" in found else _text
-        edges, features, labels, n = read(found, self.features)
-        numbers, classes = classes_of(found["labels"], labels, n)
-        masks = [mask_of(found[part], table(found[part], np.int64, columns=1)[:, 0], n) for part in PARTS]
+        paths = self._paths()
+        read = _binary if "data" in paths else _text
+        edges, features, labels, n = read(paths, self.features)
+        numbers, classes = classes_of(paths["labels"], labels, n)
+        masks = [mask_of(paths[part], table(paths[part], np.int64, columns=1)[:, 0], n) for part in PARTS]
         return Graph.of(
             self.name,
             edges[0],
@@ -75,15 +75,15 @@ class Ogb:
         root = Path(self.folder)
         nested = [root / name for name in (self.name.replace("-", "_"), UNPACKED.get(self.name, "")) if name]
         root = next((folder for folder in nested if (folder / "raw").is_dir()), root)
-        wanted: dict[str, tuple[str, ...]] = {part: _gz(f"split/{split}/{part}.csv") for part in PARTS}
+        paths: dict[str, tuple[str, ...]] = {part: _gz(f"split/{split}/{part}.csv") for part in PARTS}
         if (root / "raw" / "data.npz").is_file():
-            wanted |= {"data": ("raw/data.npz",), "labels": ("raw/node-label.npz",)}
+            paths |= {"data": ("raw/data.npz",), "labels": ("raw/node-label.npz",)}
         else:
-            wanted |= {"edges": _gz("raw/edge.csv"), "labels": _gz("raw/node-label.csv")}
-            wanted |= {"vertex count": _gz("raw/num-node-list.csv"), "edge count": _gz("raw/num-edge-list.csv")}
+            paths |= {"edges": _gz("raw/edge.csv"), "labels": _gz("raw/node-label.csv")}
+            paths |= {"vertex count": _gz("raw/num-node-list.csv"), "edge count": _gz("raw/num-edge-list.csv")}
             if self.features:
-                wanted["features"] = _gz("raw/node-feat.csv")
-        return dict(zip(wanted, located(self.name, root, list(wanted.values())), strict=True))
+                paths["features"] = _gz("raw/node-feat.csv")
+        return dict(zip(paths, located(self.name, root, list(paths.values())), strict=True))
 
 
 Read = tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any], int]  # edges [2, m], features, labels, vertices

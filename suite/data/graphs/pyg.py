@@ -42,9 +42,9 @@ class Reddit:
     def load(self, seed: int = 0) -> Graph:
         """The graph; nothing in it depends on the seed."""
         data, edges = self._paths()
-        held = archive(data, {"feature": TABLE, "label": COLUMN, "node_types": COLUMN})
+        arrays = archive(data, {"feature": TABLE, "label": COLUMN, "node_types": COLUMN})
         graph = archive(edges, {"row": WHOLE, "col": WHOLE, "data": REAL, "shape": WHOLE})
-        features, types = held["feature"], held["node_types"].reshape(-1)
+        features, types = arrays["feature"], arrays["node_types"].reshape(-1)
         n = len(features)
         if len(types) != n or tuple(graph["shape"]) != (n, n):
             what = f"{self.folder}: {n} features, {len(types)} types, a graph of {tuple(graph['shape'])}"
@@ -53,7 +53,7 @@ class Reddit:
         if len(strange):
             what = f"{data}: type {types[strange[0]]} of vertex {strange[0]}"
             raise InvalidRequest(what, rule="1 is train, 2 validation, 3 test", legal="1")
-        labels, classes = classes_of(data, held["label"], n)
+        labels, classes = classes_of(data, arrays["label"], n)
         return Graph.of(
             self.name,
             graph["row"],
@@ -103,13 +103,15 @@ class Planetoid:
         *pickles, listed = self._paths()
         tx, ally, ty, y, lists, allx = (read(path) for path in pickles)
         held_out = table(listed, np.int64, columns=1, delimiter=None)[:, 0]
-        known = self._matrix("allx", allx).shape[0]
-        if len(held_out) != self._matrix("tx", tx).shape[0] or not len(held_out) or held_out.min() < known:
-            what = f"{listed}: {len(held_out)} vertices from {held_out.min(initial=known)}, features of {tx.shape[0]}"
-            raise InvalidRequest(what, rule=f"as many, numbered from {known}", legal=str(known))
+        labelled = self._matrix("allx", allx).shape[0]
+        if len(held_out) != self._matrix("tx", tx).shape[0] or not len(held_out) or held_out.min() < labelled:
+            what = (
+                f"{listed}: {len(held_out)} vertices from {held_out.min(initial=labelled)}, features of {tx.shape[0]}"
+            )
+            raise InvalidRequest(what, rule=f"as many, numbered from {labelled}", legal=str(labelled))
         n = int(held_out.max()) + 1
         features, labels = np.zeros((n, allx.shape[1]), np.float32), np.full(n, -1, np.int64)
-        for places, rows, hot in ((np.arange(known), allx, ally), (held_out, tx, ty)):
+        for places, rows, hot in ((np.arange(labelled), allx, ally), (held_out, tx, ty)):
             features[places] = rows.toarray()
             labels[places] = self._labels(hot, len(places))
         if self.normalise:
@@ -130,7 +132,7 @@ class Planetoid:
             labels=labels,
             classes=ally.shape[1],
             train=train,
-            validation=validation & (np.arange(n) < known),
+            validation=validation & (np.arange(n) < labelled),
             test=mask_of(listed, held_out, n),
             notes=tuple(notes),
         )

@@ -46,8 +46,8 @@ def located(name: str, folder: str | os.PathLike[str], wanted: Sequence[str | Se
         here = [root / one for one in names if (root / one).is_file() and (root / one).stat().st_size]
         if not here:
             inside = sorted(path.name for path in (root / names[0]).parent.glob("*"))
-            shown = ", ".join(inside[:8]) + (", ..." if len(inside) > 8 else "")
-            what = f"{name}: {root} has no {names[0]}, or an empty one; {shown or 'nothing'} is where it should be"
+            listing = ", ".join(inside[:8]) + (", ..." if len(inside) > 8 else "")
+            what = f"{name}: {root} has no {names[0]}, or an empty one; {listing or 'nothing'} is where it should be"
             raise InvalidRequest(what, rule=f"it holds {expected}", legal=legal)
         paths.append(here[0])
     return paths
@@ -124,12 +124,12 @@ def classes_of(path: Path, raw: NDArray[Any], vertices: int) -> tuple[NDArray[np
         )
     if raw.dtype.kind not in "biuf":
         raise InvalidRequest(f"{path}: labels are {raw.dtype}", rule="numbers", legal="int64")
-    known = np.isfinite(flat) & (flat >= 0)
-    odd = np.flatnonzero(known & (flat != np.floor(np.where(known, flat, 0))))
+    finite = np.isfinite(flat) & (flat >= 0)
+    odd = np.flatnonzero(finite & (flat != np.floor(np.where(finite, flat, 0))))
     if len(odd):
         raise InvalidRequest(f"{path}: label {flat[odd[0]]} of vertex {odd[0]}", rule="whole numbers", legal="0")
-    labels = np.where(known, np.where(known, flat, 0), -1).astype(np.int64)
-    if not known.any():
+    labels = np.where(finite, np.where(finite, flat, 0), -1).astype(np.int64)
+    if not finite.any():
         raise InvalidRequest(f"{path}: no vertex of {vertices} has a label", rule="at least one", legal="0")
     return labels, int(labels.max()) + 1
 

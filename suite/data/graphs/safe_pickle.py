@@ -103,8 +103,8 @@ class _Reader(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _NAMES:
-            known = ", ".join(sorted({".".join(pair) for pair in _NAMES}))
-            raise InvalidRequest(f"{self._path}: the pickle calls {module}.{name}", rule=f"it may name {known}")
+            legal = ", ".join(sorted({".".join(pair) for pair in _NAMES}))
+            raise InvalidRequest(f"{self._path}: the pickle calls {module}.{name}", rule=f"it may name {legal}")
         return _NAMES[module, name]
 
 
@@ -128,9 +128,9 @@ def _plain(path: Path, value: Any) -> Any:
     if isinstance(value, _Matrix):
         return _matrix(path, value)
     if isinstance(value, dict):
-        return {_plain(path, key): _plain(path, item) for key, item in value.items()}
+        return {_plain(path, key): _plain(path, element) for key, element in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(path, item) for item in value]
+        return [_plain(path, element) for element in value]
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return value
     raise InvalidRequest(
@@ -142,17 +142,17 @@ def _numbers(path: Path, value: _Array) -> NDArray[Any]:
     """An array from its state: version, shape, kind, whether columns come first, and its bytes."""
     _version, shape, kind, columns_first, data = value.state
     order: Any = kind.state[1] if kind.state else "="
-    made = np.dtype(str(kind.given[0])).newbyteorder("=" if order == "|" else order)
-    if made.kind not in NUMBERS:
-        raise InvalidRequest(f"{path}: an array of {made}", rule="arrays of numbers", legal="float32")
+    dtype = np.dtype(str(kind.given[0])).newbyteorder("=" if order == "|" else order)
+    if dtype.kind not in NUMBERS:
+        raise InvalidRequest(f"{path}: an array of {dtype}", rule="arrays of numbers", legal="float32")
     raw = data.encode("latin1") if isinstance(data, str) else bytes(data)
-    return np.frombuffer(raw, made).reshape(shape, order="F" if columns_first else "C").astype(made.newbyteorder("="))
+    return np.frombuffer(raw, dtype).reshape(shape, order="F" if columns_first else "C").astype(dtype.newbyteorder("="))
 
 
 def _matrix(path: Path, value: _Matrix) -> sparse.csr_array:
-    held = {str(key).lstrip("_"): item for key, item in value.state.items()}
-    data, indices, indptr = (_plain(path, held[name]) for name in ("data", "indices", "indptr"))
-    rows, columns = _plain(path, held["shape"])
-    made = sparse.csr_array((data, indices, indptr), shape=(int(rows), int(columns)))
-    made.check_format(full_check=True)
-    return made
+    state = {str(key).lstrip("_"): element for key, element in value.state.items()}
+    data, indices, indptr = (_plain(path, state[name]) for name in ("data", "indices", "indptr"))
+    rows, columns = _plain(path, state["shape"])
+    matrix = sparse.csr_array((data, indices, indptr), shape=(int(rows), int(columns)))
+    matrix.check_format(full_check=True)
+    return matrix

@@ -51,10 +51,10 @@ class Draws:
         """[rows, columns] float32, uniform of mean 0 and variance 1; half a raw number each."""
         count = rows * columns
         halves = self.raw((count + 1) // 2).view(np.uint32)[:count]
-        made = halves.astype(np.float32)
-        made -= np.float32(2.0**31)
-        made *= np.float32(np.sqrt(12.0) * 2.0**-32)
-        return made.reshape(rows, columns)
+        floats = halves.astype(np.float32)
+        floats -= np.float32(2.0**31)
+        floats *= np.float32(np.sqrt(12.0) * 2.0**-32)
+        return floats.reshape(rows, columns)
 
 
 def distinct(
@@ -77,9 +77,9 @@ def distinct(
         count = min(int(missing / gain * 1.05) + 16, 4 * wanted + 16)
         u, v = draw(count)
         low, high = np.minimum(u, v), np.maximum(u, v)
-        found = np.unique(np.concatenate((codes, (low * vertices + high)[low != high])))
-        gain = max((len(found) - len(codes)) / count, 0.01)
-        codes = found
+        unique_codes = np.unique(np.concatenate((codes, (low * vertices + high)[low != high])))
+        gain = max((len(unique_codes) - len(codes)) / count, 0.01)
+        codes = unique_codes
     surplus = len(codes) - wanted
     if surplus < 0:
         what = f"{name}: {len(codes)} different edges of {wanted} after {ROUNDS} rounds"

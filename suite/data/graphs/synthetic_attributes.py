@@ -88,15 +88,15 @@ def dressed(
 ) -> dict[str, Any]:
     """What a graph of edges alone lacks, as arguments of Graph: the parts, and features and labels by chance, marked as
     such; 0 leaves them out."""
-    made = shares(vertices, train, validation, seed)
+    attributes = shares(vertices, train, validation, seed)
     drawn = []
     if features:
-        made["features"] = Draws(seed, "features").flat(vertices, features)
+        attributes["features"] = Draws(seed, "features").flat(vertices, features)
         drawn.append("features")
     if classes:
-        made |= {"labels": Draws(seed, "labels").below(classes, vertices), "classes": classes}
+        attributes |= {"labels": Draws(seed, "labels").below(classes, vertices), "classes": classes}
         drawn.append("labels")
-    return made | {"random": tuple(drawn)}
+    return attributes | {"random": tuple(drawn)}
 
 
 def shares(vertices: int, train: float, validation: float, seed: int) -> dict[str, Any]:

@@ -74,13 +74,15 @@ def load(engine: Engine, path: Path) -> Loaded:
         if not storage.is_step(path):
             below = together.largest(max((order for order in orders if below is None or order < below), default=-1))
             if below < 0:
-                told = f"no checkpoint in {path}" + "".join(f"; {fault}" for fault in damaged)
-                raise InvalidRequest(told, rule="a whole one, as save leaves it", legal="a folder that save was given")
+                message = f"no checkpoint in {path}" + "".join(f"; {fault}" for fault in damaged)
+                raise InvalidRequest(
+                    message, rule="a whole one, as save leaves it", legal="a folder that save was given"
+                )
             at = storage.path_of(path, below)
-        fault, found = "", None
+        fault, loaded = "", None
         with together.step(f"{at} is resumed"):
             try:
-                found = _Loaded(engine, at)
+                loaded = _Loaded(engine, at)
             except storage.Damaged as error:
                 fault = str(error)
             except _OTHER as error:  # its manifest is whole, and another program's
@@ -91,10 +93,10 @@ def load(engine: Engine, path: Path) -> Loaded:
         if storage.is_step(path):
             legal = f"{path.parent}, of which the newest whole one is taken"
             raise InvalidRequest(damaged[-1], rule="files have the manifest's SHA-256", legal=legal)
-    assert found is not None
-    found.take(engine)
+    assert loaded is not None
+    loaded.take(engine)
     together.largest(0)  # threads share torch's default generator: no rank draws before all have set it
-    return found.told(damaged)
+    return loaded.told(damaged)
 
 
 class _Loaded:
@@ -130,18 +132,18 @@ class _Loaded:
     def _kept(self, engine: Engine) -> Mapping[int, torch.Tensor]:
         """The places that stay of this stage's weights, by their ids, where the engine has to be pruned first. Raises
         InvalidRequest where they are of other weights, and where the engine is pruned already and otherwise."""
-        found = {
+        entries = {
             (number, name.removeprefix(INDEX)): index
             for number, states in self.states.items()
             for name, index in states.items()
             if name.startswith(INDEX)
         }
         if engine.pruned is None:
-            return prunes(engine, found)
+            return prunes(engine, entries)
         live = dict(numbered(engine))
-        for key, index in found.items():
-            own = engine.state.pruned[id(live[key[0]].get_parameter(key[1]))]
-            if not torch.equal(own.cpu(), index):
+        for key, index in entries.items():
+            pruned_index = engine.state.pruned[id(live[key[0]].get_parameter(key[1]))]
+            if not torch.equal(pruned_index.cpu(), index):
                 raise InvalidRequest(
                     f"{self.path.name} keeps other places of {told(key)}", rule=run_fingerprint.RESUMES
                 )
@@ -166,13 +168,13 @@ class _Loaded:
             raise InvalidRequest(f"{name} has schema {body['schema']}", rule=f"this suite reads schema {SCHEMA}")
         run_fingerprint.check(name, body["run"], run_fingerprint.of(engine))
         for number, layer in numbered(engine):
-            kept, here = body["layers"][str(number)], shapes_of(engine, layer)
+            expected, here = body["layers"][str(number)], shapes_of(engine, layer)
             if engine.pruned is None:
-                kept = _whole(kept, here)
-            for key in sorted(kept.keys() | here.keys()):
-                if kept.get(key) != here.get(key):
-                    told = f"layer {number} of {name} has {key} {kept.get(key)}, this engine's {here.get(key)}"
-                    raise InvalidRequest(told, rule=run_fingerprint.RESUMES, legal=f"{key} {kept.get(key)}")
+                expected = _whole(expected, here)
+            for key in sorted(expected.keys() | here.keys()):
+                if expected.get(key) != here.get(key):
+                    message = f"layer {number} of {name} has {key} {expected.get(key)}, this engine's {here.get(key)}"
+                    raise InvalidRequest(message, rule=run_fingerprint.RESUMES, legal=f"{key} {expected.get(key)}")
         if body["microbatches"] % engine.grid.data:
             legal = [str(n) for n in range(1, 1025) if body["microbatches"] % n == 0]
             raise InvalidRequest(
@@ -193,8 +195,8 @@ class _Loaded:
         for number, layer in numbered(engine):
             for name, live in states_of(engine, layer).items():
                 live.copy_(self.states[number][name])
-        for live, kept in self.buffers:
-            live.copy_(kept)
+        for live, saved in self.buffers:
+            live.copy_(saved)
         engine.state.refresh()
         engine.copies.write_buffers()
         engine.copies.write_frozen()
@@ -217,14 +219,14 @@ def _whole(kept: Mapping[str, list[Any]], here: Mapping[str, list[Any]]) -> dict
     """The shapes in a checkpoint of a layer as they were before it was pruned: those of this engine where they have as
     many entries."""
     pruned = {name.removeprefix(INDEX): shape[1:] for name, shape in kept.items() if name.startswith(INDEX)}
-    found = {}
+    tensors = {}
     for name, shape in kept.items():
         places, entries = pruned.get(name.partition("/")[2], (None, None))
-        own = here.get(name, shape)
-        compressed = shape[1:] == [places] and math.prod(own[1:]) == entries
+        own_shape = here.get(name, shape)
+        compressed = shape[1:] == [places] and math.prod(own_shape[1:]) == entries
         if not name.startswith(INDEX):
-            found[name] = [shape[0], *own[1:]] if compressed else shape
-    return found
+            tensors[name] = [shape[0], *own_shape[1:]] if compressed else shape
+    return tensors
 
 
 def ticket(path: Path) -> tuple[Indices, dict[Key, int]]:
@@ -245,10 +247,10 @@ def ticket(path: Path) -> tuple[Indices, dict[Key, int]]:
         for number, shapes in body["layers"].items():
             names = [name for name in shapes if name.startswith(INDEX)]
             file = layer_file(int(number))
-            kept = format_of().load(storage.fetch(path, file, body["files"][file])) if names else {}
+            masks = format_of().load(storage.fetch(path, file, body["files"][file])) if names else {}
             for name in names:
                 key = int(number), name.removeprefix(INDEX)
-                indices[key], entries[key] = kept[name], shapes[name][-1]
+                indices[key], entries[key] = masks[name], shapes[name][-1]
     except storage.Damaged as error:
         raise InvalidRequest(str(error), rule="a whole checkpoint, as save leaves it") from error
     if not indices:

@@ -38,7 +38,7 @@ class Identity(TypedDict):
 
 def of(engine: Engine) -> Identity:
     """As plain data, the same after a way through JSON."""
-    told = {
+    arguments = {
         "layers": engine.split[-1].stop,
         "ties": engine.ties,
         "seed": engine.seed,
@@ -49,8 +49,8 @@ def of(engine: Engine) -> Identity:
         "loss_scale": described(engine.scaler),
         "stream": _stream(engine),
     }
-    found: Identity = json.loads(json.dumps(told))
-    return found
+    identity: Identity = json.loads(json.dumps(arguments))
+    return identity
 
 
 def _stream(engine: Engine) -> dict[str, Any] | None:
@@ -66,8 +66,8 @@ def check(name: str, saved: Identity, own: Identity) -> None:
     for key in dict.fromkeys((*there, *here)):
         if there.get(key) != here.get(key):
             argument = _argument(key)
-            told = f"{name} is of {argument}={there.get(key)}, this engine of {argument}={here.get(key)}"
-            raise InvalidRequest(told, rule=RESUMES, legal=f"{argument}={there.get(key)}")
+            message = f"{name} is of {argument}={there.get(key)}, this engine of {argument}={here.get(key)}"
+            raise InvalidRequest(message, rule=RESUMES, legal=f"{argument}={there.get(key)}")
 
 
 def _argument(key: str) -> str:
@@ -84,7 +84,7 @@ def described(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Sequence):
-        return [described(item) for item in value]
+        return [described(element) for element in value]
     if isinstance(value, type) or inspect.isroutine(value):
         return f"{value.__module__}.{value.__qualname__}"
     names = [f.name for f in fields(value)] if is_dataclass(value) else sorted(attributes(value))
@@ -95,4 +95,6 @@ def _flat(told: Any, path: str = "") -> dict[str, Any]:
     """Nested plain data by dotted paths."""
     if not isinstance(told, Mapping):
         return {path: told}
-    return {key: leaf for name, item in told.items() for key, leaf in _flat(item, f"{path}.{name}".strip(".")).items()}
+    return {
+        key: leaf for name, element in told.items() for key, leaf in _flat(element, f"{path}.{name}".strip(".")).items()
+    }

@@ -97,12 +97,12 @@ def _check_versions(engine: Engine) -> None:
 
 def states_of(engine: Engine, layer: nn.Module) -> Tensors:
     """A layer's full-precision weights and their moments, live, by state and name."""
-    found: Tensors = {}
+    tensors: Tensors = {}
     for name, parameter in layer.named_parameters():
         trained = id(parameter) in engine.state.flat.at
         states = engine.state.export(parameter) if trained else {"weight": parameter.data}
-        found |= {f"{state}/{name}": tensor for state, tensor in states.items()}
-    return found
+        tensors |= {f"{state}/{name}": tensor for state, tensor in states.items()}
+    return tensors
 
 
 def _shapes(tensors: Mapping[str, torch.Tensor]) -> dict[str, list[Any]]:
@@ -111,28 +111,28 @@ def _shapes(tensors: Mapping[str, torch.Tensor]) -> dict[str, list[Any]]:
 
 def shapes_of(engine: Engine, layer: nn.Module) -> dict[str, list[Any]]:
     """The type and shape of all that a checkpoint keeps of a layer; of an index also how many entries it is into."""
-    found = _shapes(states_of(engine, layer)) | _shapes({f"buffer/{name}": b for name, b in layer.named_buffers()})
-    for name, shape in found.items():
+    shapes = _shapes(states_of(engine, layer)) | _shapes({f"buffer/{name}": b for name, b in layer.named_buffers()})
+    for name, shape in shapes.items():
         if name.startswith(INDEX):
             shape.append(layer.get_parameter(name.removeprefix(INDEX)).numel())
-    return found
+    return shapes
 
 
 def _write(engine: Engine, place: Path) -> dict[str, Any]:
     """This rank's files, and their content."""
     files: dict[str, storage.Written] = {}
-    own: Tensors = {"random/cpu": torch.default_generator.get_state()}
+    tensors: Tensors = {"random/cpu": torch.default_generator.get_state()}
     if engine.world.device.type == "cuda":
-        own["random/cuda"] = torch.cuda.get_rng_state(engine.world.device)
+        tensors["random/cuda"] = torch.cuda.get_rng_state(engine.world.device)
     if engine.pruned is None and engine.pruning is not None:
-        own |= {f"{SEARCH}{name}": kept for name, kept in engine.pruning.remembered().items()}
+        tensors |= {f"{SEARCH}{name}": mask for name, mask in engine.pruning.remembered().items()}
     for number, layer in numbered(engine):
-        own |= {f"buffer/{number}/{name}": buffer for name, buffer in layer.named_buffers()}
+        tensors |= {f"buffer/{number}/{name}": buffer for name, buffer in layer.named_buffers()}
         if engine.place.replica == 0:
             name = layer_file(number)
             files[name] = storage.put(place / name, _packed(states_of(engine, layer)))
     name = rank_file(engine.place.stage, engine.place.replica)
-    files[name] = storage.put(place / name, _packed(own))
+    files[name] = storage.put(place / name, _packed(tensors))
     return {"files": files, "layers": {str(number): shapes_of(engine, layer) for number, layer in numbered(engine)}}
 
 
@@ -166,7 +166,7 @@ def _body(engine: Engine, place: Path) -> storage.Manifest:
         "evaluated": engine.evaluated,
         "loss_scale": engine.scaler.state() if engine.scaler else None,
         "layers": {number: shapes for part in parts for number, shapes in part["layers"].items()},
-        "files": {name: told for part in parts for name, told in part["files"].items()},
+        "files": {name: checksum for part in parts for name, checksum in part["files"].items()},
         "extra": [part["extra"] for part in parts],
     }
 

@@ -97,8 +97,8 @@ def named(place: Path) -> Path:
 def begin(place: Path) -> None:
     """Makes the place, empty. Unfinished files of killed processes in its folder are removed."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    for left in place.parent.glob(f".step-*{_UNFINISHED}"):
-        shutil.rmtree(left)
+    for unfinished in place.parent.glob(f".step-*{_UNFINISHED}"):
+        shutil.rmtree(unfinished)
     place.mkdir()
 
 
@@ -171,13 +171,13 @@ def manifest(path: Path) -> Manifest:
     try:
         _check_plain(path / MANIFEST, MOST)
         content = json.loads((path / MANIFEST).read_bytes())
-        body, told = content["body"], content["sha256"]
+        body, checksum = content["body"], content["sha256"]
     except FileNotFoundError:
         raise Damaged(f"{path.name} has no {MANIFEST}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Damaged(f"{path.name}/{MANIFEST} cannot be read ({error})") from None
-    if not isinstance(body, dict) or digest(_text(body)) != told:
-        raise Damaged(f"{path.name}/{MANIFEST} does not have its own SHA-256, {str(told)[:12]}...")
+    if not isinstance(body, dict) or digest(_text(body)) != checksum:
+        raise Damaged(f"{path.name}/{MANIFEST} does not have its own SHA-256, {str(checksum)[:12]}...")
     return body
 
 
@@ -199,11 +199,11 @@ def _check_plain(path: Path, most: int) -> None:
     """Links, pipes and oversized files are refused without being read. Raises Damaged, OSError where there is
     nothing.
     """
-    found = path.lstat()
-    if not stat.S_ISREG(found.st_mode):
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
         raise Damaged(f"{path.parent.name}/{path.name} is no file of its own: a link, a folder or a device")
-    if found.st_size > most:
-        raise Damaged(f"{path.parent.name}/{path.name} has {found.st_size} bytes, {most} were written")
+    if status.st_size > most:
+        raise Damaged(f"{path.parent.name}/{path.name} has {status.st_size} bytes, {most} were written")
 
 
 def check_keep(keep: int | None) -> None:

@@ -57,8 +57,8 @@ class RuleState:
     def decay(self, grad: torch.Tensor, factor: float) -> None:
         """Add `factor` times the weights to a flat gradient (coupled weight decay), a few entries at a time."""
         for weight, part in zip(self.weights, self.views(grad), strict=True):
-            for few, own in zip(weight.reshape(-1).split(_FEW), part.reshape(-1).split(_FEW), strict=True):
-                own.add_(few * factor)
+            for few, piece in zip(weight.reshape(-1).split(_FEW), part.reshape(-1).split(_FEW), strict=True):
+                piece.add_(few * factor)
 
 
 def _keep(state: RuleState, grad: torch.Tensor) -> None:
@@ -88,8 +88,8 @@ class SGD(UpdateRule):
         as_rate(self.lr)
         check_bounds(self)
         if self.nesterov and (not self.momentum or self.dampening):
-            told = f"nesterov with momentum={self.momentum} and dampening={self.dampening}"
-            raise InvalidRequest(told, rule="momentum above 0 and no dampening", legal="momentum=0.9 dampening=0.0")
+            message = f"nesterov with momentum={self.momentum} and dampening={self.dampening}"
+            raise InvalidRequest(message, rule="momentum above 0 and no dampening", legal="momentum=0.9 dampening=0.0")
         if self.direction not in DIRECTIONS:
             raise UnknownName("direction of a drift", str(self.direction), DIRECTIONS)
 
@@ -116,8 +116,8 @@ class SGD(UpdateRule):
             velocity.mul_(self.momentum).add_(grad.mul_(1 - self.dampening) if self.dampening else grad)
         lr = as_rate(self.lr)(state.updates)
         if self.nesterov:
-            for few, own in zip(grad.split(_FEW), velocity.split(_FEW), strict=True):
-                few.add_(own * self.momentum)
+            for few, piece in zip(grad.split(_FEW), velocity.split(_FEW), strict=True):
+                few.add_(piece * self.momentum)
             state.move(grad.mul_(-lr))
         else:
             state.move(torch.mul(velocity, -lr, out=grad))
@@ -196,12 +196,12 @@ class AdamW(Adam):
     @torch.no_grad()
     def drift(self, state: RuleState) -> torch.Tensor:
         """Adam's, and with predict_decay the decay; zero before the first update."""
-        found = super().drift(state)
+        step = super().drift(state)
         if self.predict_decay and state.updates:
             factor = -as_rate(self.lr)(state.updates) * self.weight_decay
-            for own, weight in zip(state.views(found), state.weights, strict=True):
-                own.add_(weight * factor)
-        return found
+            for piece, weight in zip(state.views(step), state.weights, strict=True):
+                piece.add_(weight * factor)
+        return step
 
 
 @dataclass(frozen=True)

@@ -172,11 +172,13 @@ class Update:
         """`factor`, less where the norm of all gradients times it is above the limit."""
         if not self.clip:
             return factor
-        own = 0.0
+        square_sum = 0.0
         if self.own:
             parts = (self.state.part(p) for p in self.state.parameters if id(p) not in self.twins)
-            own = math.fsum(float(torch.linalg.vector_norm(part, dtype=torch.float64)) ** 2 for part in parts)
-        squares = own if self.everyone is None else (yield from together(self.everyone, own, self.transport))
+            square_sum = math.fsum(float(torch.linalg.vector_norm(part, dtype=torch.float64)) ** 2 for part in parts)
+        squares = (
+            square_sum if self.everyone is None else (yield from together(self.everyone, square_sum, self.transport))
+        )
         norm = math.sqrt(squares) * factor
         return factor * min(1.0, self.clip / (norm + _TINY))
 

@@ -47,10 +47,14 @@ class Order:
         """The weights that a piece of the order covers, of each which of its kept entries, and where in the piece
         those lie."""
         for parameter in self.order:
-            own = self.at[id(parameter)]
-            first, last = max(own.start, at.start), min(own.stop, at.stop)
+            offset = self.at[id(parameter)]
+            first, last = max(offset.start, at.start), min(offset.stop, at.stop)
             if first < last:
-                yield parameter, slice(first - own.start, last - own.start), slice(first - at.start, last - at.start)
+                yield (
+                    parameter,
+                    slice(first - offset.start, last - offset.start),
+                    slice(first - at.start, last - at.start),
+                )
 
 
 def layout_of(

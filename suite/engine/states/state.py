@@ -125,10 +125,10 @@ class ModelState:
             before.remove()
             delattr(parameter, _HOOK)
         if id(parameter) in self.pruned:
-            own = weakref.ref(self)
+            reference = weakref.ref(self)
 
             def compressed(parameter: torch.Tensor) -> None:
-                if (state := own()) is not None:
+                if (state := reference()) is not None:
                     state._compress(parameter)
 
             parameter.grad = None
@@ -165,11 +165,11 @@ class ModelState:
 
     def whole(self, flat: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
         """A weight's part of a flat state in the weight's shape, with zeros where it is pruned."""
-        index, own = self.pruned.get(id(parameter)), self._of(flat, parameter)
+        index, part = self.pruned.get(id(parameter)), self._of(flat, parameter)
         if index is None:
-            return own.view(parameter.shape)
-        dense = torch.zeros(parameter.shape, dtype=own.dtype, device=own.device)
-        expand(own, index.to(own.device), dense)
+            return part.view(parameter.shape)
+        dense = torch.zeros(parameter.shape, dtype=part.dtype, device=part.device)
+        expand(part, index.to(part.device), dense)
         return dense
 
     def write(self, flat: torch.Tensor, parameter: nn.Parameter, dense: torch.Tensor) -> None:
@@ -181,8 +181,8 @@ class ModelState:
         """The largest |gradient| of this rank; infinite where one is not a number."""
         if not self.entries:
             return 0.0
-        found = float(torch.linalg.vector_norm(self.gradient, torch.inf))
-        return torch.inf if math.isnan(found) else found
+        norm = float(torch.linalg.vector_norm(self.gradient, torch.inf))
+        return torch.inf if math.isnan(norm) else norm
 
     # -- the step ----------------------------------------------------------------------------------------------------
 
@@ -213,13 +213,13 @@ class ModelState:
                 moments = {name: moment[at] for name, moment in self.rule.moments.items()}
                 self._step(rule, at, self.weights_at(at), moments, self._gradient(at, self.widened), factor)
             return
-        kept = {**self.rule.moments, **({"master": self.rule.weights[0]} if self.half else {})}
-        for at, fetched in self.shuttle.carry(kept, list(self.buckets())):
+        moment_pieces = {**self.rule.moments, **({"master": self.rule.weights[0]} if self.half else {})}
+        for at, fetched in self.shuttle.carry(moment_pieces, list(self.buckets())):
             yield at
             moments = {name: fetched[name] for name in self.rule.moments}
-            own = [fetched["master"]] if self.half else self.weights_at(at)
+            weights = [fetched["master"]] if self.half else self.weights_at(at)
             widened = fetched.get("gradient")
-            self._step(rule, at, own, moments, self._gradient(at, None) if widened is None else widened, factor)
+            self._step(rule, at, weights, moments, self._gradient(at, None) if widened is None else widened, factor)
 
     def _gradient(self, at: slice, widened: torch.Tensor | None) -> torch.Tensor:
         return self.gradient[at] if widened is None else widened[at]
@@ -254,7 +254,7 @@ class ModelState:
             return [self.rule.weights[0][at]]
         if not self.indexed and at == slice(0, self.entries):
             return self.rule.weights
-        own: list[torch.Tensor] = []
+        views: list[torch.Tensor] = []
         if at.start < self.indexed:
             assert self.copied is not None
             copy = self.copied[: min(at.stop, self.indexed) - at.start]
@@ -263,9 +263,9 @@ class ModelState:
                 index = self.pruned[id(parameter)][part]
                 torch.index_select(parameter.data.view(-1), 0, index, out=copy[where])
             self.spent[EXPAND] += perf_counter() - begin
-            own.append(copy)
+            views.append(copy)
         rest = slice(max(at.start, self.indexed), at.stop)
-        return [*own, *(parameter.data.view(-1)[part] for parameter, part, _ in self.flat.pieces(rest))]
+        return [*views, *(parameter.data.view(-1)[part] for parameter, part, _ in self.flat.pieces(rest))]
 
     def _round(self, at: slice, full: torch.Tensor) -> None:
         """Let the half copies in a piece be the full-precision weights, rounded."""
@@ -307,20 +307,20 @@ class ModelState:
 
     def taken(self) -> dict[str, float]:
         """Seconds that compressing and expanding took since this was asked last, where they took any."""
-        found = {category: seconds for category, seconds in self.spent.items() if seconds}
+        seconds_by_category = {category: seconds for category, seconds in self.spent.items() if seconds}
         self.spent = dict.fromkeys(self.spent, 0.0)
-        return found
+        return seconds_by_category
 
     def allocated(self, home: str = "device") -> dict[str, int]:
         """Bytes held for ever at `home`, by the layout's kinds."""
         kinds = {state.kind: 0 for state in self.layout if state.life == "always" and state.home == home}
         full = "host" if self.half and self.layout["master"].home == "host" else "device"
-        held = [("weights", "device", p.data) for p in self.parameters] + [("gradients", "device", self.gradient)]
-        held += [("weights", full, self.rule.weights[0])] if self.half else []
-        held += [("gradients", "device", self.widened)] if self.widened is not None else []
-        held += [("indices", "device", self.index)] if self.pruned else []
-        held += [("moments", self.layout[name].home, moment) for name, moment in self.rule.moments.items()]
-        for kind, where, tensor in held:
+        entries = [("weights", "device", p.data) for p in self.parameters] + [("gradients", "device", self.gradient)]
+        entries += [("weights", full, self.rule.weights[0])] if self.half else []
+        entries += [("gradients", "device", self.widened)] if self.widened is not None else []
+        entries += [("indices", "device", self.index)] if self.pruned else []
+        entries += [("moments", self.layout[name].home, moment) for name, moment in self.rule.moments.items()]
+        for kind, where, tensor in entries:
             if where == home:
                 kinds[kind] = kinds.get(kind, 0) + tensor.numel() * tensor.element_size()
         return kinds

@@ -117,8 +117,8 @@ class Gvb(Partitioner):
         search = _Search(finest, k, cap, int(np.median([start.total for start in starts[: self.starts]])), self.effort)
         tried = [search.improve(start, PENALTIES[:2], seed + STRIDE * at) for at, start in enumerate(starts)]
         best = search.exhaust(min(tried, key=search.rank), seed + STRIDE * len(starts))
-        own = starts[: self.starts]
-        first = min([start for start in own if start.heaviest <= cap] or own, key=_moved)
+        own_starts = starts[: self.starts]
+        first = min([start for start in own_starts if start.heaviest <= cap] or own_starts, key=_moved)
         if _moved(best) > _moved(first):  # the total, or a cap that METIS exceeds, was had at the maximum's expense
             fallback = replace(search, cap=max(cap, first.heaviest), ceiling=first.total)
             best = fallback.exhaust(first, seed + STRIDE * len(starts))

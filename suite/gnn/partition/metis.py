@@ -63,9 +63,9 @@ def kway(pattern: csr_array, k: int, seed: int, *, ufactor: int = 30) -> Rows:
         return dealt(weight, k)
     options = pymetis.Options(seed=seed % 2**31, ufactor=ufactor)
     graph = pymetis.CSRAdjacency(pattern.indptr.astype(np.int64), pattern.indices.astype(np.int64))
-    found = np.asarray(pymetis.part_graph(k, graph, vweights=weight, options=options, recursive=False).vertex_part)
-    empty = bool((np.bincount(found, minlength=k) == 0).any())
-    return dealt(weight, k) if empty and len(weight) < DEALT * k else found
+    assignment = np.asarray(pymetis.part_graph(k, graph, vweights=weight, options=options, recursive=False).vertex_part)
+    empty = bool((np.bincount(assignment, minlength=k) == 0).any())
+    return dealt(weight, k) if empty and len(weight) < DEALT * k else assignment
 
 
 def dealt(weight: Rows, k: int) -> Rows:

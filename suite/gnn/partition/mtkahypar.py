@@ -65,17 +65,17 @@ class MtKahypar(Partitioner):
             import mtkahypar
         except ImportError as error:
             raise MissingDependency("mtkahypar", f"pip install '.[gnn]' ({error})") from error
-        made = mtkahypar.initialize(self.threads, print_warnings=False)
-        context = made.context_from_preset(getattr(mtkahypar.PresetType, self.preset.upper()))
+        initialized = mtkahypar.initialize(self.threads, print_warnings=False)
+        context = initialized.context_from_preset(getattr(mtkahypar.PresetType, self.preset.upper()))
         context.set_partitioning_parameters(k, self.imbalance, mtkahypar.Objective.KM1)
         context.logging = False
         mtkahypar.set_seed(seed % 2**31)
-        graph = made.create_hypergraph(context, len(weight), len(nets), nets, weight.tolist(), [1] * len(nets))
-        found = graph.partition(context)
-        return np.asarray(found.get_partition(), np.int32), int(found.km1())
+        graph = initialized.create_hypergraph(context, len(weight), len(nets), nets, weight.tolist(), [1] * len(nets))
+        partitioned = graph.partition(context)
+        return np.asarray(partitioned.get_partition(), np.int32), int(partitioned.km1())
 
 
 def nets(readers: csr_array) -> list[list[int]]:
     """Of each vertex that another reads: itself and its readers, row v of the matrix turned."""
-    pointer, found = readers.indptr.tolist(), readers.indices.tolist()
-    return [[v, *found[pointer[v] : pointer[v + 1]]] for v in range(readers.shape[0]) if pointer[v] < pointer[v + 1]]
+    pointer, pins = readers.indptr.tolist(), readers.indices.tolist()
+    return [[v, *pins[pointer[v] : pointer[v + 1]]] for v in range(readers.shape[0]) if pointer[v] < pointer[v + 1]]

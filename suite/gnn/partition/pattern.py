@@ -35,11 +35,11 @@ def directed(matrix: csr_array) -> csr_array:
     off = rows != matrix.indices
     counts = np.bincount(rows[off], minlength=n)
     indptr = np.concatenate([[0], np.cumsum(counts)])
-    found = csr_array((np.ones(off.sum(), np.int8), matrix.indices[off].astype(np.int32), indptr), shape=(n, n))
-    if not found.has_canonical_format:
-        found.sum_duplicates()
-        found.data[:] = 1
-    return found
+    pattern = csr_array((np.ones(off.sum(), np.int8), matrix.indices[off].astype(np.int32), indptr), shape=(n, n))
+    if not pattern.has_canonical_format:
+        pattern.sum_duplicates()
+        pattern.data[:] = 1
+    return pattern
 
 
 def undirected(matrix: csr_array) -> csr_array:
@@ -91,9 +91,9 @@ def spread(parts: Rows, weight: Rows, k: int, *, room: float) -> Rows:
         if number:
             count = np.bincount(parts[parts >= 0], minlength=k)
             space = np.maximum(limit - load, 0) // max(int(weight[lonely].max()), 1) if weight[lonely[0]] else number
-            given = _level(count, np.broadcast_to(space, k), number)
-            given += _level(count + given, np.full(k, number), number - int(given.sum()))
-            parts[lonely] = np.repeat(np.arange(k, dtype=np.int32), given)
+            shares = _level(count, np.broadcast_to(space, k), number)
+            shares += _level(count + shares, np.full(k, number), number - int(shares.sum()))
+            parts[lonely] = np.repeat(np.arange(k, dtype=np.int32), shares)
     return parts
 
 
@@ -106,7 +106,7 @@ def _level(count: Rows, space: Rows, number: int) -> Rows:
             low = middle
         else:
             high = middle - 1
-    given = np.minimum(np.maximum(low - count, 0), space)
-    over = np.flatnonzero((count + given <= low) & (given < space))[: number - int(given.sum())]
-    given[over] += 1
-    return given
+    shares = np.minimum(np.maximum(low - count, 0), space)
+    over = np.flatnonzero((count + shares <= low) & (shares < space))[: number - int(shares.sum())]
+    shares[over] += 1
+    return shares

@@ -117,19 +117,19 @@ def partition(partitioner: Partitioner, matrix: csr_array, k: int, *, seed: int,
     ready = partitioner.probe()
     if isinstance(ready, Missing):
         raise MissingDependency(f"what partitioner={partitioner.name} needs", ready.reason)
-    kept = None
+    cache_file = None
     if folder is not None and partitioner.packages:
         key = fingerprint(partitioner, matrix, k, seed)
-        kept = folder / f"{partitioner.name}-{k}-{key[:20]}.npz"
+        cache_file = folder / f"{partitioner.name}-{k}-{key[:20]}.npz"
         with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, InvalidRequest):
-            parts, seconds, notes = _read(kept, key, matrix.shape[0], k)
+            parts, seconds, notes = _read(cache_file, key, matrix.shape[0], k)
             return Partition(parts, k, seconds, True, Quality.of(volumes(matrix, parts, k)), notes)
     start = time.perf_counter()
     parts = partitioner.parts(matrix, k, seed if partitioner.seedable else 0)
     seconds = time.perf_counter() - start
     quality, notes = Quality.of(volumes(matrix, parts, k)), tuple(partitioner.notes())
-    if kept is not None:
-        _write(kept, key, parts, seconds, notes)
+    if cache_file is not None:
+        _write(cache_file, key, parts, seconds, notes)
     return Partition(parts, k, seconds, False, quality, notes)
 
 
@@ -162,12 +162,12 @@ def _release(package: str) -> str:
 
 
 def _read(path: Path, key: str, n: int, k: int) -> tuple[Rows, float, tuple[str, ...]]:
-    with np.load(path, allow_pickle=False) as found:
-        if int(found["format"]) != FORMAT or found["key"].tobytes().decode() != key:
+    with np.load(path, allow_pickle=False) as archive:
+        if int(archive["format"]) != FORMAT or archive["key"].tobytes().decode() != key:
             raise ValueError(f"{path.name} is of another partition")
-        parts = check_parts(found["parts"], n, k).astype(np.int32)
-        seconds = float(found["seconds"])
-        notes = json.loads(found["notes"].tobytes().decode())
+        parts = check_parts(archive["parts"], n, k).astype(np.int32)
+        seconds = float(archive["seconds"])
+        notes = json.loads(archive["notes"].tobytes().decode())
         if not (isinstance(notes, list) and all(isinstance(note, str) for note in notes) and seconds >= 0):
             raise ValueError(f"{path.name} is damaged")
         return parts, seconds, tuple(notes)

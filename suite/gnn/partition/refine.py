@@ -97,18 +97,18 @@ class Level:
         row = np.repeat(np.arange(count, dtype=np.int32), np.diff(pins.indptr))
         other = owner[pins.indices] != row
         row, net = row[other], pins.indices[other]
-        left = np.zeros(len(owner), np.bool_)
-        left[net] = True
-        nets = np.flatnonzero(left)
+        unmatched = np.zeros(len(owner), np.bool_)
+        unmatched[net] = True
+        nets = np.flatnonzero(unmatched)
         nets = nets[np.argsort(owner[nets], kind="stable")]
         renamed = np.empty(len(owner), np.int32)
         renamed[nets] = np.arange(len(nets), dtype=np.int32)
-        found = csr_array(
+        coarse = csr_array(
             (np.ones(len(net), np.int8), renamed[net], _pointer(np.bincount(row, minlength=count))),
             shape=(count, len(nets)),
         )
         weight = np.bincount(cluster, weights=self.weight, minlength=count).astype(np.int64)
-        return Level(found, owner[nets], self.rows[nets], weight)
+        return Level(coarse, owner[nets], self.rows[nets], weight)
 
     def refined(self, parts: Rows, k: int, rule: MoveRule, *, penalty: int, seed: int) -> tuple[Rows, Rows]:
         """(m,) parts no worse than `parts` by the rule, and the (k,) rows that each part sends."""
@@ -143,24 +143,24 @@ def cycle(finest: Level, parts: Rows, k: int, rule: MoveRule, *, penalty: int, s
     """(m,) parts no worse than `parts`, and the rows that each sends. penalty: the additional price of a row whose
     part sends nearly the maximum
     """
-    levels, clusters, held = [finest], [], [parts]
+    levels, clusters, assignments = [finest], [], [parts]
     mean = int(finest.weight.sum()) // k
     for number, share in enumerate(SHARES):
-        cluster = levels[-1].clusters(held[-1], max(1, mean // share), seed + number)
+        cluster = levels[-1].clusters(assignments[-1], max(1, mean // share), seed + number)
         coarser = levels[-1].contracted(cluster)
         if coarser.pins.nnz > SHRINK * levels[-1].pins.nnz:
             break
         above = np.empty(len(coarser.weight), np.int32)
-        above[cluster] = held[-1]
+        above[cluster] = assignments[-1]
         levels.append(coarser)
         clusters.append(cluster)
-        held.append(above)
-    found = held[-1]
+        assignments.append(above)
+    assignment = assignments[-1]
     for depth in reversed(range(len(levels))):
-        found, send = levels[depth].refined(found, k, rule, penalty=penalty, seed=seed + len(SHARES) + depth)
+        assignment, send = levels[depth].refined(assignment, k, rule, penalty=penalty, seed=seed + len(SHARES) + depth)
         if depth:
-            found = found[clusters[depth - 1]]
-    return found, send
+            assignment = assignment[clusters[depth - 1]]
+    return assignment, send
 
 
 def _pointer(counts: Rows) -> Rows:

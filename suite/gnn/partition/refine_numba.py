@@ -276,12 +276,12 @@ def refine(
         load[part[x]] += weight[x]
     _fill(part, send, owner, rows, ptr, nets, slots, where, pins, used)
     work = stale = moved = 0
-    found = _state(send, load, cap, ceiling)
+    refined = _state(send, load, cap, ceiling)
     for sweep in range(rounds + 1):
         now = _state(send, load, cap, ceiling)
         stale += 1
-        if sweep == 0 or now < found:
-            found = now
+        if sweep == 0 or now < refined:
+            refined = now
             stale = 0
             _copy(send, best_send)
             _copy(part, best)

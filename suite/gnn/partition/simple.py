@@ -55,9 +55,9 @@ class Random(Partitioner):
         """(n,) int32."""
         check(matrix, k, seed)
         order = np.argsort(np.random.Philox(seed).random_raw(matrix.shape[0]), kind="stable")
-        found = np.empty(matrix.shape[0], np.int32)
-        found[order] = Block().parts(matrix, k, seed)
-        return found
+        assignment = np.empty(matrix.shape[0], np.int32)
+        assignment[order] = Block().parts(matrix, k, seed)
+        return assignment
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ class External(Partitioner):
             raise InvalidRequest(f"{path.name} cannot be read: {error}", rule="a text file of whole numbers") from error
         words = [(line, word) for line, words in enumerate(text.split("\n"), start=1) for word in words.split()]
         for number, (line, word) in enumerate(words, start=1):
-            found = WHOLE.fullmatch(word)
-            if not found or int(found[1]) > LARGEST:
+            match = WHOLE.fullmatch(word)
+            if not match or int(match[1]) > LARGEST:
                 what = f"{path.name}: number {number} of {len(words)} is {word[:20]!r}, in line {line}"
                 raise InvalidRequest(what, rule=f"whole numbers up to {LARGEST}", legal="0")
         return np.array([int(word) for _, word in words], np.int64)

@@ -28,10 +28,10 @@ MICROBATCHES = 32
 
 def idle(schedule: Schedule, stages: int, share: float = 1.0) -> float:
     """Units of time that a stage does not compute, of a batch whose passes take `share` and twice that on a stage."""
-    found = simulate(
+    simulated = simulate(
         schedule, Grid(inter=stages), FlushInterval(0, MICROBATCHES, None, 0), Fixed(share, 2 * share), FREE
     )
-    return found.makespan - 3.0 * share * MICROBATCHES
+    return simulated.makespan - 3.0 * share * MICROBATCHES
 
 
 def after_answers(stages: int, limit: int, microbatches: int) -> list[int]:
@@ -43,11 +43,11 @@ def after_answers(stages: int, limit: int, microbatches: int) -> list[int]:
 
 def answered(ops: Sequence[Op]) -> list[int]:
     """Microbatches in flight on the first stage whenever it has answered a backward pass with the next forward."""
-    held, seen, before = 0, [], None
+    open_count, seen, before = 0, [], None
     for op in ops:
-        held += {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(op.kind, 0)
+        open_count += {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(op.kind, 0)
         if op.kind is Kind.FORWARD and before is Kind.BACKWARD:
-            seen.append(held)
+            seen.append(open_count)
         before = op.kind
     return seen
 
@@ -112,13 +112,13 @@ def offloaded_bytes(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 
 def table_1(question: Question, lab: Lab) -> tuple[Cases, str]:
-    told = question.setting
+    setting = question.setting
     shape = Transformer(
-        layers=int(told["layers"]),
-        hidden=int(told["hidden"]),
-        heads=int(told["heads"]),
-        sequence=int(told["sequence_length"]),
-        vocabulary=int(told["vocab"]),
+        layers=int(setting["layers"]),
+        hidden=int(setting["hidden"]),
+        heads=int(setting["heads"]),
+        sequence=int(setting["sequence_length"]),
+        vocabulary=int(setting["vocab"]),
     )
     return [[shape.parameters]], "counted layer by layer, the tied matrix once"
 
@@ -128,12 +128,16 @@ def gpt2_small(
 ) -> tuple[Cases, str]:
     """12 blocks of width 768 with 12 heads, as published with GPT-2; the head shares the embedding's matrix."""
     shapes = [Transformer(12, 768, 12, *each) for each in zip(positions, vocabulary, strict=True)]
-    told = " and ".join(f"{shape.vocabulary} words, {shape.sequence} positions" for shape in shapes)
-    return [[shape.parameters] for shape in shapes], f"12 layers, 768 wide, the tied matrix once; {told}"
+    sizes = " and ".join(f"{shape.vocabulary} words, {shape.sequence} positions" for shape in shapes)
+    return [[shape.parameters] for shape in shapes], f"12 layers, 768 wide, the tied matrix once; {sizes}"
 
 
 def ratio_of_all(question: Question, lab: Lab) -> tuple[Cases, str]:
     """All memory by the account, and the states of one GPU, both before over after."""
     plans = [lab.study(when, inter=24).plan for when in ("before", "after")]
-    held = [plan.system.layout(entries=-(-plan.shape.parameters // 24), moments=ADAM).bytes() for plan in plans]
-    return [[plans[0].total() / plans[1].total(), held[0] / held[1]]], "12B on 48 GPUs, G_inter 24; states with buckets"
+    bytes_by_plan = [
+        plan.system.layout(entries=-(-plan.shape.parameters // 24), moments=ADAM).bytes() for plan in plans
+    ]
+    return [
+        [plans[0].total() / plans[1].total(), bytes_by_plan[0] / bytes_by_plan[1]]
+    ], "12B on 48 GPUs, G_inter 24; states with buckets"

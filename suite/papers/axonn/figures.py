@@ -64,18 +64,18 @@ def improvement(lab: Lab, batch: int = STUDY_BATCH) -> float:
 
 def fig6_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
     phases = ("pipeline", "data parallel")
-    found = {when: lab.study(when) for when in ("before", "after")}
+    studies = {when: lab.study(when) for when in ("before", "after")}
     names = ("axonn.fig6.pipeline_time", "axonn.fig6.data_parallel_time")
-    before = found["before"].plan
+    before = studies["before"].plan
     scale = filled(before) * number(claims, "axonn.fig6.pipeline_time.before")
     return [
         Panel(
             "Figure 6 of AxoNN: phases of a batch",
             "s",
             phases,
-            {when: [batch.pipeline, batch.reduction] for when, batch in found.items()},
-            {when: [number(claims, f"{name}.{when}") for name in names] for when in found},
-            {when: [scale / filled(batch.plan), NONE] for when, batch in found.items()},
+            {when: [batch.pipeline, batch.reduction] for when, batch in studies.items()},
+            {when: [number(claims, f"{name}.{when}") for name in names] for when in studies},
+            {when: [scale / filled(batch.plan), NONE] for when, batch in studies.items()},
             [("before", 0), ("after", 1)],
             axis="phase",
             quantity="time of the phase",
@@ -98,9 +98,9 @@ def pipeline_time(question: Question, lab: Lab, *, when: str, anchor: float) -> 
     Null model: the same work on as many GPUs, longer by the bubble alone; `anchor` is the printed time before the
     optimisation.
     """
-    first, found = lab.study("before").plan, lab.study(when)
-    null = anchor * filled(first) / filled(found.plan)
-    return [[found.pipeline]], "until every stage has drained", [[null]]
+    first, study = lab.study("before").plan, lab.study(when)
+    null = anchor * filled(first) / filled(study.plan)
+    return [[study.pipeline]], "until every stage has drained", [[null]]
 
 
 def reduction_time(question: Question, lab: Lab, *, when: str, anchor: float) -> WithNull:
@@ -109,9 +109,9 @@ def reduction_time(question: Question, lab: Lab, *, when: str, anchor: float) ->
     Null model: in proportion to the bytes that a GPU of the first stage sends in its ring; `anchor` is the printed time
     after the optimisation.
     """
-    found, last = lab.study(when), lab.study("after").plan
-    null = anchor * _reduced(found.plan) / _reduced(last)
-    return [[found.reduction]], "the first stage's ring beside its node's others", [[null]]
+    study, last = lab.study(when), lab.study("after").plan
+    null = anchor * _reduced(study.plan) / _reduced(last)
+    return [[study.reduction]], "the first stage's ring beside its node's others", [[null]]
 
 
 def _reduced(plan: SimulationPlan) -> float:
@@ -130,8 +130,8 @@ def gains(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 
 def reduction_over_step(question: Question, lab: Lab) -> tuple[Cases, str]:
-    found = lab.study("after")
-    return [[found.reduction / found.step]], "states are fetched and returned over the host's link"
+    study = lab.study("after")
+    return [[study.reduction / study.step]], "states are fetched and returned over the host's link"
 
 
 # Section V-B: memory of all GPUs
@@ -185,8 +185,10 @@ def fewest_stages(question: Question, lab: Lab, *, memory: float) -> tuple[Cases
 
 def parameters_of_fewest(question: Question, lab: Lab, *, memory: float) -> tuple[Cases, str]:
     before, after = (fewest(lab, when, memory) for when in ("before", "after"))
-    held = before.entries(1), after.entries(1)
-    return [[held[1] / held[0]]], f"{held[0]} and {held[1]} parameters of a GPU inside, at the fewest stages that fit"
+    entries = before.entries(1), after.entries(1)
+    return [
+        [entries[1] / entries[0]]
+    ], f"{entries[0]} and {entries[1]} parameters of a GPU inside, at the fewest stages that fit"
 
 
 # Figure 8: reductions overlap steps
@@ -195,8 +197,8 @@ def parameters_of_fewest(question: Question, lab: Lab, *, memory: float) -> tupl
 def overlapped(lab: Lab, coarsening: int) -> float:
     """Reduction and step together; 0: one after the other."""
     bucket = 16_000_000 if coarsening else 0
-    found = lab.study("after", bucket_numel=bucket, buckets_per_reduction=coarsening)
-    return found.reduction + found.step
+    study = lab.study("after", bucket_numel=bucket, buckets_per_reduction=coarsening)
+    return study.reduction + study.step
 
 
 def fig8_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
@@ -220,6 +222,6 @@ def times_over_k(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 def optimum(question: Question, lab: Lab) -> tuple[Cases, str]:
     """Of each term the slowest of the factors that it names."""
-    named = [[int(factor) for factor in re.findall(r"k=(\d+)", term)] for term in question.terms]
-    seconds = [max(overlapped(lab, factor) for factor in factors) for factors in named]
+    named_factors = [[int(factor) for factor in re.findall(r"k=(\d+)", term)] for term in question.terms]
+    seconds = [max(overlapped(lab, factor) for factor in factors) for factors in named_factors]
     return [seconds], "seconds of reduction and step together"

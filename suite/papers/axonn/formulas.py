@@ -45,8 +45,8 @@ def offload_saving(question: Question, papers: Papers) -> tuple[Cases, str]:
     studies = ("section V studies", "weak scaling")
     buckets = [*(int(papers.training("axonn", study)["bucket_size"]) for study in studies), 1]
     cases = [[Fraction(mixed(entries).bytes(), offloaded(bucket)(entries).bytes())] for bucket in buckets]
-    told = ", ".join(si(bucket) for bucket in buckets)
-    return cases, f"layouts before and after offload, {si(entries)} parameters a GPU, buckets of {told}"
+    buckets_text = ", ".join(si(bucket) for bucket in buckets)
+    return cases, f"layouts before and after offload, {si(entries)} parameters a GPU, buckets of {buckets_text}"
 
 
 def gradient_growth(question: Question, papers: Papers) -> tuple[Cases, str]:
@@ -142,8 +142,8 @@ def replicas(model: str, system: str, papers: Papers) -> int:
 
 def replica_ratios(question: Question, papers: Papers, *, models: Sequence[str], over: str) -> tuple[Cases, str]:
     pairs = [(replicas(model, "axonn", papers), replicas(model, over, papers)) for model in models]
-    told = ", ".join(f"{ours} and {theirs}" for ours, theirs in pairs)
-    return [[Fraction(*pair) for pair in pairs]], f"G_data = GPUs / (G_inter G_intra) of both systems: {told}"
+    pairs_text = ", ".join(f"{ours} and {theirs}" for ours, theirs in pairs)
+    return [[Fraction(*pair) for pair in pairs]], f"G_data = GPUs / (G_inter G_intra) of both systems: {pairs_text}"
 
 
 def phases_gain(question: Question, papers: Papers) -> tuple[Cases, str]:

@@ -94,7 +94,7 @@ def reduced_bytes(question: Question, source: Any, *, entries: int) -> tuple[Cas
             engine.train_batch((torch.ones(2, 1), torch.zeros(2, 1)))
             return counted.bytes
 
-        cases += [[found / entries] for found in threads.run(2, rank)]
+        cases += [[sent_bytes / entries] for sent_bytes in threads.run(2, rank)]
     return cases, f"bytes that each of two replicas hands to reductions over {entries} parameters, whole and in chunks"
 
 
@@ -110,9 +110,9 @@ class CountingTransport(Transport):
         self.transport.send(op, value)
 
     def arrived(self, wish: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
-        found = self.transport.arrived(wish, timeout)
-        self.bytes += sum(tensor.nbytes for tensor in found[1]) if found else 0
-        return found
+        arrival = self.transport.arrived(wish, timeout)
+        self.bytes += sum(tensor.nbytes for tensor in arrival[1]) if arrival else 0
+        return arrival
 
     def progress(self) -> None:
         self.transport.progress()
@@ -136,10 +136,10 @@ def work(gpus: int, inter: int, layers: int, samples: int) -> tuple[int, int]:
             engine.train_batch((torch.ones(samples, WIDTH), torch.zeros(samples, WIDTH)))
         return (flops.total, counted.bytes) if engine.place.stage == INSIDE else None
 
-    found: set[tuple[int, int]] = {pair for pair in threads.run(gpus, rank) if pair is not None}
-    if len(found) != 1:
-        raise InvalidRequest(f"replicas with {sorted(found)} flops and bytes", rule="replicas do the same work")
-    return found.pop()
+    pairs: set[tuple[int, int]] = {pair for pair in threads.run(gpus, rank) if pair is not None}
+    if len(pairs) != 1:
+        raise InvalidRequest(f"replicas with {sorted(pairs)} flops and bytes", rule="replicas do the same work")
+    return pairs.pop()
 
 
 def _both(point: Mapping[str, int]) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -181,14 +181,14 @@ class Slow(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         time.sleep(PAUSE)
-        found: torch.Tensor = self.linear(x)
-        found.register_hook(lambda _: time.sleep(PAUSE))
-        return found
+        output: torch.Tensor = self.linear(x)
+        output.register_hook(lambda _: time.sleep(PAUSE))
+        return output
 
 
 def first_stage(stages: int, microbatches: int, *schedule: str) -> list[Op]:
     """The passes of the first stage, in the order in which its rank ran them. schedule: what AxoNN's is told."""
-    config = resolve(f"system={AFTER}", f"grid.inter={stages}", *(f"schedule.{told}" for told in schedule))
+    config = resolve(f"system={AFTER}", f"grid.inter={stages}", *(f"schedule.{argument}" for argument in schedule))
 
     def rank(world: Any) -> list[Op]:
         layers = [nn.Linear(WIDTH, WIDTH, bias=False), *(Slow() for _ in range(stages - 1))]
@@ -196,16 +196,16 @@ def first_stage(stages: int, microbatches: int, *schedule: str) -> list[Op]:
         engine.train_batch((torch.ones(microbatches, WIDTH), torch.zeros(microbatches, WIDTH)))
         return [op for op, _ in engine.passes]
 
-    found: list[Op] = threads.run(stages, rank)[0]
-    return found
+    order: list[Op] = threads.run(stages, rank)[0]
+    return order
 
 
 def open_at_once(ops: Sequence[Op]) -> int:
     """The most microbatches in flight."""
-    held = most = 0
+    open_count = most = 0
     for op in ops:
-        held += {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(op.kind, 0)
-        most = max(most, held)
+        open_count += {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(op.kind, 0)
+        most = max(most, open_count)
     return most
 
 
@@ -285,8 +285,11 @@ def overlap(question: Question, source: Any, *, entries: int, bucket: int, chunk
         return int(min(threads.run(2, rank)))
 
     cases = [[beside("null"), beside(chunk)] for chunk in chunks]
-    told = ", ".join(map(str, chunks))
-    return cases, f"steps of {entries // bucket} that begin while a reduction is under way; chunks of {told} buckets"
+    chunks_text = ", ".join(map(str, chunks))
+    return (
+        cases,
+        f"steps of {entries // bucket} that begin while a reduction is under way; chunks of {chunks_text} buckets",
+    )
 
 
 # Losses and gradients
@@ -342,17 +345,17 @@ def loss_curves(question: Question, source: Any, *, inter: int, data: int) -> tu
     small = ("model.shape.hidden=32", "model.shape.sequence=16", "data.source.limit_bytes=200000")
     places = (f"grid.inter={inter}", f"grid.data={data}", f"batch.size={2 * data}", "batch.microbatch=1")
     config = resolve(f"system={AFTER}", *small, *places, "optimizer.bucket_numel=5000")
-    told, shape, text = EngineSystem.settings(config), config.model.shape.build(), config.data.source.build()
+    settings, shape, text = EngineSystem.settings(config), config.model.shape.build(), config.data.source.build()
     with drawing(*initial(0, 0)):
-        begun = [make() for make in told["layers"]]
+        begun = [make() for make in settings["layers"]]
     batches = [
         tuple(torch.from_numpy(part) for part in text.batch(number, size=2 * data, seed=0, shape=shape))
         for number in range(LOSSES)
     ]
-    right = in_pytorch(copy.deepcopy(begun), told["tied"], told["loss"], told["optimizer"], batches)
+    right = in_pytorch(copy.deepcopy(begun), settings["tied"], settings["loss"], settings["optimizer"], batches)
 
     def rank(world: Any) -> list[float]:
-        engine = Engine(**{**told, "layers": copy.deepcopy(begun)}, world=world)
+        engine = Engine(**{**settings, "layers": copy.deepcopy(begun)}, world=world)
         return [engine.train_batch(batch) for batch in batches]
 
     ours = threads.run(inter * data, rank)[0]
@@ -368,17 +371,17 @@ def in_pytorch(
 ) -> list[float]:
     """Losses of a training without any of the engine."""
     for first, name, last, other in ties:
-        owner, _, own = other.rpartition(".")
-        setattr(layers[last].get_submodule(owner), own, layers[first].get_parameter(name))
+        owner, _, attribute = other.rpartition(".")
+        setattr(layers[last].get_submodule(owner), attribute, layers[first].get_parameter(name))
     network = nn.Sequential(*layers)
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=rule.lr, betas=(rule.beta1, rule.beta2), eps=rule.eps, weight_decay=rule.weight_decay
     )
-    found = []
+    losses = []
     for inputs, targets in batches:
         optimizer.zero_grad()
         mean = loss(network(inputs), targets)
         mean.backward()
         optimizer.step()
-        found.append(float(mean.detach()))
-    return found
+        losses.append(float(mean.detach()))
+    return losses

@@ -36,14 +36,14 @@ def on_the_host(engine: Engine) -> list[torch.Tensor]:
     """Bytes that an update fetches, bucket by bucket, from where they are kept."""
     shuttle, rule = engine.state.shuttle, engine.state.rule
     names = {state.name for state in shuttle.fetched} if shuttle else set()
-    kept = {"master": rule.weights[0], **rule.moments}
-    return [tensor for name, tensor in kept.items() if name + SUFFIX in names]
+    states = {"master": rule.weights[0], **rule.moments}
+    return [tensor for name, tensor in states.items() if name + SUFFIX in names]
 
 
 def on_the_device(engine: Engine) -> int:
     """Bytes of everything that the engine's states hold between batches, less what is kept on the host."""
-    held = storages(tensors_of(engine.state, gradients=True))
-    return sum(held.values()) - sum(held[key] for key in storages(on_the_host(engine)))
+    storages_by_kind = storages(tensors_of(engine.state, gradients=True))
+    return sum(storages_by_kind.values()) - sum(storages_by_kind[key] for key in storages(on_the_host(engine)))
 
 
 def in_a_step(engine: Engine) -> int:
@@ -71,8 +71,8 @@ def state_bytes(question: Question, source: Any, *, state: str, entries: Sequenc
             "optimizer_state": list(states.rule.moments.values()),
         }
 
-    found = [(held(after_a_batch(BEFORE, count))[state], count) for count in entries]
-    cases = [[sum(storages(tensors).values()) / count] for tensors, count in found]
+    bytes_by_count = [(held(after_a_batch(BEFORE, count))[state], count) for count in entries]
+    cases = [[sum(storages(tensors).values()) / count] for tensors, count in bytes_by_count]
     return cases, f"allocations behind the tensors that the engine of {BEFORE} holds, in bfloat16 and float32"
 
 
@@ -116,12 +116,12 @@ def memory(system: str, hidden: int, heads: int, sequence: int, bucket: int) -> 
         one = EngineSystem(world=world, config=config)
         one.train_batch((tokens, tokens))
         _, peak = one.memory((tokens, tokens))
-        found = on_the_device(one.engine), sum(peak.values())
+        state_bytes = on_the_device(one.engine), sum(peak.values())
         one.close()
-        return found
+        return state_bytes
 
     ranks = threads.run(4, rank)
-    return sum(held for held, _ in ranks), sum(peak for _, peak in ranks)
+    return sum(states for states, _ in ranks), sum(peak for _, peak in ranks)
 
 
 def memory_ratio(question: Question, source: Any, **shape: int) -> tuple[Cases, str]:

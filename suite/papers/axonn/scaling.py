@@ -125,8 +125,8 @@ def _null_days_saved(lab: Lab, model: str, highest: Sequence[float]) -> float:
 
 def percents(question: Question, lab: Lab, *, highest: float) -> WithNull:
     """highest: the printed percent from which the null model goes on"""
-    found = [lab.weak(model, "axonn").percent_of_peak for model in MODELS]
-    return [found], "plans of Table II", [_null_percents(lab, "axonn", highest)]
+    percentages = [lab.weak(model, "axonn").percent_of_peak for model in MODELS]
+    return [percentages], "plans of Table II", [_null_percents(lab, "axonn", highest)]
 
 
 ROUNDINGS = {"down": np.floor, "up": np.ceil}  # of nan too, which hides an anchor
@@ -135,10 +135,10 @@ ROUNDINGS = {"down": np.floor, "up": np.ceil}  # of nan too, which hides an anch
 def whole_percents(question: Question, lab: Lab, *, system: str, highest: float, rounding: str = "") -> WithNull:
     """highest: the printed percent from which the null model goes on; both are rounded as the paper does"""
     values = [lab.weak(model, system).percent_of_peak for model in MODELS]
-    told = ", ".join(f"{value:.2f}" for value in values)
+    values_text = ", ".join(f"{value:.2f}" for value in values)
     rounded = ROUNDINGS[rounding] if rounding else float
     nulls = [rounded(value) for value in _null_percents(lab, system, highest)]
-    return [[rounded(value) for value in values]], f"plans of Table II: {told}", [nulls]
+    return [[rounded(value) for value in values]], f"plans of Table II: {values_text}", [nulls]
 
 
 def days_saved(lab: Lab, model: str) -> float:
@@ -170,8 +170,8 @@ def ratios(question: Question, lab: Lab, *, over: str, highest: Sequence[float])
     ours, theirs = (
         _null_seconds(lab, model, system, most) for system, most in zip(("axonn", over), highest, strict=True)
     )
-    found = lab.weak(model, over).seconds / lab.weak(model, "axonn").seconds
-    return [[found]], "plans of Table II", [[theirs / ours]]
+    times_slower = lab.weak(model, over).seconds / lab.weak(model, "axonn").seconds
+    return [[times_slower]], "plans of Table II", [[theirs / ours]]
 
 
 def order(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -207,9 +207,9 @@ def table2_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
         ours: dict[str, list[float]] = {name: [] for name in names}
         paper: dict[str, list[float]] = {name: [] for name in names}
         for model in MODELS:
-            found = lab.tuned(model, system).plan
+            tuned_plan = lab.tuned(model, system).plan
             for name in names:
-                ours[name].append(float(_count(found, name)))
+                ours[name].append(float(_count(tuned_plan, name)))
                 paper[name].append(number(claims, f"axonn.table2.{_short(model)}.{system}.{name}"))
         panels.append(
             Panel(
@@ -231,12 +231,13 @@ def _count(plan: SimulationPlan, name: str) -> int:
 
 
 def best_plan(question: Question, lab: Lab, *, model: str, system: str, quantity: str) -> tuple[Cases, str]:
-    found, printed = lab.tuned(model, system), lab.weak(model, system)
-    plan = found.plan
-    told = f"microbatch {plan.microbatch}, grid {plan.grid}: {found.seconds:.0f} s"
-    slower = 100 * (printed.seconds / found.seconds - 1)
+    tuned, printed = lab.tuned(model, system), lab.weak(model, system)
+    plan = tuned.plan
+    plan_text = f"microbatch {plan.microbatch}, grid {plan.grid}: {tuned.seconds:.0f} s"
+    slower = 100 * (printed.seconds / tuned.seconds - 1)
     return [[_count(plan, quantity)]], (
-        f"best of {found.fit} plans that fit, of {found.tried}: {told}; the printed plan is {slower:.1f} percent slower"
+        f"best of {tuned.fit} plans that fit, of {tuned.tried}: {plan_text}; "
+        f"the printed plan is {slower:.1f} percent slower"
     )
 
 
@@ -245,8 +246,8 @@ def same_settings(question: Question, lab: Lab) -> tuple[Cases, str]:
     model, cases, batches = "transformer_12b", [], dict(STRONG)
     for system in SYSTEMS:
         counts = [int(term) for term in question.terms[1:]]
-        found = [lab.tuned(model, system, gpus=gpus, batch=batches[gpus]).plan.grid for gpus in counts]
-        grids = [lab.weak_plan(model, system).grid, *found]
+        tuned_grids = [lab.tuned(model, system, gpus=gpus, batch=batches[gpus]).plan.grid for gpus in counts]
+        grids = [lab.weak_plan(model, system).grid, *tuned_grids]
         cases.append([grid.inter for grid in grids])
         if system in SPLIT:
             cases.append([grid.tensor for grid in grids])
@@ -272,7 +273,7 @@ def trillion(
     question: Question, lab: Lab, *, parameters: float, blocks: Sequence[int], step: int, gpus: int, memory: float
 ) -> tuple[Cases, str]:
     """Of each depth the narrowest network with so many parameters, its width a multiple of `step`: a block a stage."""
-    cases, told = [], []
+    cases, notes = [], []
     for count in blocks:
         shape = next(
             shape
@@ -282,24 +283,24 @@ def trillion(
         shape = replace(shape, heads=next(n for n in range(shape.hidden // 128, 0, -1) if shape.hidden % n == 0))
         plan = SimulationPlan(shape, lab.system("axonn"), Grid(data=gpus // count, inter=count), WEAK_BATCH, 1, "share")
         cases.append([float(plan.peak), memory])
-        told.append(f"{count} of width {shape.hidden} on {plan.grid}: {plan.peak / 1e9:.2f}")
-    return cases, f"blocks, width and grid, GB of the fullest GPU: {'; '.join(told)}"
+        notes.append(f"{count} of width {shape.hidden} on {plan.grid}: {plan.peak / 1e9:.2f}")
+    return cases, f"blocks, width and grid, GB of the fullest GPU: {'; '.join(notes)}"
 
 
 # Figure 11: strong scaling
 
 
 def fig11_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
-    found = {system: [lab.strong(system, *count) for count in STRONG] for system in SYSTEMS}
-    constants = {s: found[s][0].percent_of_peak / filled(found[s][0].plan) for s in SYSTEMS}
+    scaling_runs = {system: [lab.strong(system, *count) for count in STRONG] for system in SYSTEMS}
+    constants = {s: scaling_runs[s][0].percent_of_peak / filled(scaling_runs[s][0].plan) for s in SYSTEMS}
     return [
         Panel(
             "Figure 11 of AxoNN: percent of peak, strong scaling (the batch grows)",
             "percent",
             [str(gpus) for gpus, _ in STRONG],
-            {system: [batch.percent_of_peak for batch in batches] for system, batches in found.items()},
+            {system: [batch.percent_of_peak for batch in batches] for system, batches in scaling_runs.items()},
             {},
-            {s: [constants[s] * filled(batch.plan) for batch in batches] for s, batches in found.items()},
+            {s: [constants[s] * filled(batch.plan) for batch in batches] for s, batches in scaling_runs.items()},
             axis="GPUs",
             quantity="share of peak",
         ),
@@ -307,7 +308,7 @@ def fig11_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             "Figure 11 of AxoNN: days to train 12B, strong scaling",
             "day",
             [str(gpus) for gpus, _ in STRONG],
-            {system: [batch.days for batch in batches] for system, batches in found.items()},
+            {system: [batch.days for batch in batches] for system, batches in scaling_runs.items()},
             axis="GPUs",
             quantity="time to train",
         ),
@@ -315,7 +316,7 @@ def fig11_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             f"Figure 11 of AxoNN: time saved by AxoNN on {STRONG[-1][0]} GPUs",
             "percent",
             list(SPLIT),
-            {"axonn": [100 * (1 - found["axonn"][-1].seconds / found[s][-1].seconds) for s in SPLIT]},
+            {"axonn": [100 * (1 - scaling_runs["axonn"][-1].seconds / scaling_runs[s][-1].seconds) for s in SPLIT]},
             {"axonn": [number(claims, f"axonn.fig11.gain_over_{s}") for s in ("deepspeed", "megatron")]},
             axis="over system",
             quantity="time saved",
@@ -328,8 +329,8 @@ def strong_gain(question: Question, lab: Lab, *, over: str, highest: Sequence[fl
     systems = ("axonn", over)
     ours, theirs = (lab.strong(system, *STRONG[-1]) for system in systems)
     nulls = [
-        _null_percent(lab, found.plan, system, most)
-        for found, system, most in zip((ours, theirs), systems, highest, strict=True)
+        _null_percent(lab, gains.plan, system, most)
+        for gains, system, most in zip((ours, theirs), systems, highest, strict=True)
     ]
     note = f"{STRONG[-1][0]} GPUs, {STUDY_GPUS} times {STRONG[-1][0] // STUDY_GPUS}"
     return [[100 * (1 - ours.seconds / theirs.seconds)]], note, [[100 * (1 - nulls[1] / nulls[0])]]

@@ -79,7 +79,7 @@ class Papers:
     shapes: Mapping[str, Transformer]
 
     def without(self, claim: str) -> Papers:
-        return replace(self, claims={name: found for name, found in self.claims.items() if name != claim})
+        return replace(self, claims={name: outcome for name, outcome in self.claims.items() if name != claim})
 
     def fitted_to(self, name: str) -> tuple[str, ...]:
         """Nothing that the papers print was fitted here."""
@@ -88,10 +88,10 @@ class Papers:
     def value(self, claim: str) -> float:
         """The number that another claim publishes."""
         trace.read(f"claim.{claim}")
-        found = self._outcome(claim)
-        if not isinstance(found, float):
-            raise InvalidRequest(f"claim {claim} is {found!r}", rule="a number")
-        return found
+        outcome = self._outcome(claim)
+        if not isinstance(outcome, float):
+            raise InvalidRequest(f"claim {claim} is {outcome!r}", rule="a number")
+        return outcome
 
     def exact(self, claim: str) -> Fraction:
         """The number that another claim publishes, as its decimals have it: 5.01 is 501 hundredths."""
@@ -100,10 +100,10 @@ class Papers:
     def ends(self, claim: str) -> tuple[float, float]:
         """The range that another claim publishes."""
         trace.read(f"claim.{claim}")
-        found = self._outcome(claim)
-        if not isinstance(found, tuple):
-            raise InvalidRequest(f"claim {claim} is {found!r}", rule="a range")
-        return found
+        outcome = self._outcome(claim)
+        if not isinstance(outcome, tuple):
+            raise InvalidRequest(f"claim {claim} is {outcome!r}", rule="a range")
+        return outcome
 
     def printed(self, claim: str) -> tuple[str, ...]:
         """The numbers that stand in the passage of another claim, as the text writes them."""
@@ -126,10 +126,10 @@ class Papers:
         return self.shapes[name]
 
     def _outcome(self, name: str) -> float | tuple[float, float] | str:
-        found = self._claim(name).value
-        if isinstance(found, Hidden):
+        value = self._claim(name).value
+        if isinstance(value, Hidden):
             raise HiddenOutcome(name)
-        return found
+        return value
 
     def _claim(self, name: str) -> Claim:
         if name not in self.claims:
@@ -169,9 +169,9 @@ def answer(claim: Claim, row: AnswerRow, source: Any) -> Answer:
         InvalidRequest: the source lacks what the function needs
         UnknownName: no function has the name that the row gives
     """
-    found = source.without(claim.id) if isinstance(source, Papers) else source
+    answering = source.without(claim.id) if isinstance(source, Papers) else source
     with trace.recorded() as reads:
-        cases, note, *null = function_of(row)(Question.of(claim), found, **row.arguments, **row.anchors)
+        cases, note, *null = function_of(row)(Question.of(claim), answering, **row.arguments, **row.anchors)
     values = tuple(float(value) for case in cases for value in case)
     nulls = tuple(float(value) for cases in null for case in cases for value in case)
     if not all(map(math.isfinite, nulls)):
@@ -194,8 +194,8 @@ def function_of(answer: AnswerRow) -> Callable[..., tuple[Cases, str] | WithNull
     functions = vars(import_module(module))
     if name not in functions:
         raise UnknownName(f"answer in {module}", name, functions)
-    found: Callable[..., tuple[Cases, str] | WithNull] = functions[name]
-    return found
+    function: Callable[..., tuple[Cases, str] | WithNull] = functions[name]
+    return function
 
 
 def metrics_of(asked: Iterable[tuple[Claim, AnswerRow]], source: Any) -> dict[str, Metric]:

@@ -53,8 +53,8 @@ def axonn(lab: Lab, published: Mapping[str, float]) -> Stack:
     ratio = published["axonn.sec5c.allreduce_over_optimizer"]
 
     def reduction_over_step(s: Stack) -> float:
-        found = on(s).study("after")
-        return found.reduction / found.step - ratio
+        study = on(s).study("after")
+        return study.reduction / study.step - ratio
 
     return _fit(stack, "host", 0.05, 1.0, reduction_over_step)
 
@@ -65,9 +65,9 @@ def samo(lab: Lab, published: Mapping[str, float]) -> Stack:
     stack = replace(lab.stacks["samo"], **shared)
 
     def percent(s: Stack, system: str) -> float:
-        own = Lab(lab.machine, {**lab.stacks, "samo": s}, lab.systems, lab.shapes)
+        changed_lab = Lab(lab.machine, {**lab.stacks, "samo": s}, lab.systems, lab.shapes)
         name = {"axonn_no_memopt": "axonn"}.get(system, system)
-        return own.samo("gpt3_13b", system, 256).percent_of_peak - published[f"samo.table2.{name}.gpus_256"]
+        return changed_lab.samo("gpt3_13b", system, 256).percent_of_peak - published[f"samo.table2.{name}.gpus_256"]
 
     stack = _fit(stack, "products", 0.3, 1.0, lambda s: percent(s, "axonn_no_memopt"))
     stack = _fit(stack, "compress", 0.0, 1e-10, lambda s: percent(s, "axonn_samo"))

@@ -115,20 +115,20 @@ def _load(folder: Path) -> tuple[Claim, ...]:
         _with_mutations(claim(row, paper), turned) for paper in PAPERS for row in _rows(folder / paper / "claims.yaml")
     ]
     seen: set[str] = set()
-    for found in claims:
-        if found.id in seen:
-            raise InvalidRequest(f"two claims are named {found.id}", rule="one row an id")
-        seen.add(found.id)
+    for one_claim in claims:
+        if one_claim.id in seen:
+            raise InvalidRequest(f"two claims are named {one_claim.id}", rule="one row an id")
+        seen.add(one_claim.id)
     return tuple(claims)
 
 
 def turned_answers(row: Mapping[str, Any]) -> tuple[Answered, ...]:
     """The answers whose verdicts a mutation turns, the quick ones first. Raises InvalidRequest where `turns` and
     `slowly` have another form."""
-    found = (*answers_by_evidence(row, "turns"), *answers_by_evidence(row, "slowly"))
-    if not found:
+    answers = (*answers_by_evidence(row, "turns"), *answers_by_evidence(row, "slowly"))
+    if not answers:
         raise InvalidRequest(f"mutation {row.get('id')} turns nothing", rule="an answer", legal="{derived: [ID]}")
-    return found
+    return answers
 
 
 def answers_by_evidence(row: Mapping[str, Any], key: str) -> tuple[Answered, ...]:
@@ -142,13 +142,13 @@ def answers_by_evidence(row: Mapping[str, Any], key: str) -> tuple[Answered, ...
 
 def _turned(folder: Path) -> dict[Answered, tuple[str, ...]]:
     """The mutations that turn each answer, as the papers' files list them."""
-    found: dict[Answered, tuple[str, ...]] = {}
+    answers: dict[Answered, tuple[str, ...]] = {}
     for paper in PAPERS:
         path = folder / paper / MUTATIONS
         for row in _rows(path) if path.is_file() else ():
             for one in turned_answers(row):
-                found[one] = (*found.get(one, ()), str(row["id"]))
-    return found
+                answers[one] = (*answers.get(one, ()), str(row["id"]))
+    return answers
 
 
 def _with_mutations(claim: Claim, turned: Mapping[Answered, tuple[str, ...]]) -> Claim:
@@ -160,40 +160,40 @@ def decisions(folder: Path = FOLDER) -> tuple[Decision, ...]:
     """Contradictions of the papers with themselves or each other, and the decisions on them. Raises InvalidRequest
     for a broken row.
     """
-    found = []
+    decision_list = []
     for row in _rows(folder / "common" / "decisions.yaml"):
         bare = {key: value for key, value in row.items() if key != "claims"}
         if tuple(bare) != _DECISION or not all(isinstance(text, str) and text for text in bare.values()):
             raise InvalidRequest(
                 f"decision {row.get('id')} with {', '.join(row)}", rule=f"text for {', '.join(_DECISION)}"
             )
-        found.append(Decision(**bare, claims=_terms(row.get("claims", ()), f"claims of decision {row['id']}")))
-    return tuple(found)
+        decision_list.append(Decision(**bare, claims=_terms(row.get("claims", ()), f"claims of decision {row['id']}")))
+    return tuple(decision_list)
 
 
 def sensitivities(folder: Path = FOLDER) -> dict[str, Sensitivity]:
     """How simulated claims depend on constants, by claim: as `suite claims sensitivity` has written it."""
-    found = {}
+    by_claim = {}
     for paper in PAPERS:
         path = folder / paper / SENSITIVITY
         for row in _rows(path) if path.is_file() else ():
             try:
                 low, high = map(float, row["values"])
                 turns = tuple(Turn(str(one["constant"]), one["at"], str(one["verdict"])) for one in row["turns"])
-                found[row["id"]] = Sensitivity(row["id"], row["verdict"], (low, high), turns, int(row["varied"]))
+                by_claim[row["id"]] = Sensitivity(row["id"], row["verdict"], (low, high), turns, int(row["varied"]))
             except (KeyError, TypeError, ValueError) as error:
                 raise InvalidRequest(
                     f"{paper}/{SENSITIVITY}: {row}", rule="id, verdict, values, varied, turns"
                 ) from error
-    return found
+    return by_claim
 
 
 def with_sensitivity(judged: Iterable[Judged], found: Mapping[str, Sensitivity]) -> list[Judged]:
     """The same with the sensitivity of each simulated or emulated value, headline or not."""
 
     def marked(one: Judged) -> Judged:
-        own = found.get(one.claim.id) if one.evidence in MODELLED else None
-        return replace(one, sensitivity=own, others=tuple(map(marked, one.others)))
+        sensitivity = found.get(one.claim.id) if one.evidence in MODELLED else None
+        return replace(one, sensitivity=sensitivity, others=tuple(map(marked, one.others)))
 
     return [marked(one) for one in judged]
 
@@ -225,7 +225,7 @@ def claim(row: Mapping[str, Any], paper: str) -> Claim:
         raise UnknownName(f"kind of claim {name}", str(row["kind"]), KINDS)
     if row["reach"] not in REACHES:
         raise UnknownName(f"reach of claim {name}", str(row["reach"]), REACHES)
-    found = Claim(
+    row_claim = Claim(
         **{
             **{key: value for key, value in row.items() if value is not None},
             "paper": paper,
@@ -243,9 +243,9 @@ def claim(row: Mapping[str, Any], paper: str) -> Claim:
             "setting": _scalars(row.get("setting", {}), f"setting of claim {name}"),
         }
     )
-    _check_reasons(found)
-    _check_shape(found)
-    return replace(found, answers=_answers(row.get("answers", []), found))
+    _check_reasons(row_claim)
+    _check_shape(row_claim)
+    return replace(row_claim, answers=_answers(row.get("answers", []), row_claim))
 
 
 def _check_reasons(claim: Claim) -> None:
@@ -315,14 +315,14 @@ def _check_shape(claim: Claim) -> None:
 def _answers(rows: Any, claim: Claim) -> tuple[AnswerRow, ...]:
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise InvalidRequest(f"answers of claim {claim.id} are {rows!r}", rule="a list of mappings")
-    found = tuple(_answer(row, claim) for row in rows)
-    if len({each.evidence for each in found}) < len(found):
+    answers = tuple(_answer(row, claim) for row in rows)
+    if len({each.evidence for each in answers}) < len(answers):
         raise InvalidRequest(f"claim {claim.id} has two answers with the same evidence", rule="one of each kind")
-    figures = [each.figure for each in found if each.figure]
+    figures = [each.figure for each in answers if each.figure]
     if len(set(figures)) < len(figures):
         what = f"claim {claim.id} has two answers in one figure"
         raise InvalidRequest(what, rule="one answer per figure, as a record keeps one value per claim")
-    return found
+    return answers
 
 
 def _answer(row: Mapping[str, Any], claim: Claim) -> AnswerRow:
@@ -358,11 +358,13 @@ def _answer(row: Mapping[str, Any], claim: Claim) -> AnswerRow:
 def _anchors(row: Mapping[str, Any], what: str) -> dict[str, float | tuple[float, ...]]:
     """Printed numbers, alone or in a list, by name."""
     anchors = row.get("anchors", {})
-    given: dict[str, Any] = anchors if isinstance(anchors, dict) else {"": None}
-    lists: dict[str, list[Any]] = {name: each if isinstance(each, list) else [each] for name, each in given.items()}
+    named_anchors: dict[str, Any] = anchors if isinstance(anchors, dict) else {"": None}
+    lists: dict[str, list[Any]] = {
+        name: each if isinstance(each, list) else [each] for name, each in named_anchors.items()
+    }
     if not all(type(number) in (int, float) for numbers in lists.values() for number in numbers):
         raise InvalidRequest(f"anchors of the {what} are {anchors!r}", rule="numbers by name", legal="{first: 18.9}")
-    return {name: tuple(lists[name]) if isinstance(each, list) else each for name, each in given.items()}
+    return {name: tuple(lists[name]) if isinstance(each, list) else each for name, each in named_anchors.items()}
 
 
 def _passage(row: Mapping[str, Any], name: str) -> Passage:
@@ -427,13 +429,13 @@ def _points(value: Any, name: str) -> tuple[Mapping[str, float], ...]:
         raise InvalidRequest(
             f"points of claim {name} are {value!r}", rule="a list of mappings", legal="[{phi: 5.0e+8}]"
         )
-    found = []
+    points = []
     for point in value:
         numbers = {str(symbol): _number(number, f"{symbol} of claim {name}") for symbol, number in point.items()}
         if None in numbers.values():
             raise InvalidRequest(f"claim {name} has the point {point}", rule="a number for every symbol")
-        found.append({symbol: number for symbol, number in numbers.items() if number is not None})
-    return tuple(found)
+        points.append({symbol: number for symbol, number in numbers.items() if number is not None})
+    return tuple(points)
 
 
 def _read(path: Path) -> Any:

@@ -140,14 +140,14 @@ class Lab:
         """`plan` on the paper's stack."""
 
         def simulated() -> ClusterBatch:
-            found = run(plan, self.machine, self.stack(paper), traced=traced)
+            simulation = run(plan, self.machine, self.stack(paper), traced=traced)
             return ClusterBatch(
                 plan,
-                found.makespan,
-                found.drained[0],
-                found.reduced[0] - found.drained[0],
-                max(found.finished[0] - found.reduced[0], 0.0),
-                found,
+                simulation.makespan,
+                simulation.drained[0],
+                simulation.reduced[0] - simulation.drained[0],
+                max(simulation.finished[0] - simulation.reduced[0], 0.0),
+                simulation,
             )
 
         return self._known.get((plan, paper, traced), simulated)
@@ -257,9 +257,9 @@ class Phases:
 
     @classmethod
     def of(cls, batch: ClusterBatch) -> Phases:
-        own = sorted((span for span in batch.simulation.trace if span.rank == 0), key=lambda span: span.start)
-        waits = [span.seconds for span in own if span.category == WAIT]
+        spans = sorted((span for span in batch.simulation.trace if span.rank == 0), key=lambda span: span.start)
+        waits = [span.seconds for span in spans if span.category == WAIT]
         bubble = waits[0] if waits else 0.0
-        collective = sum(span.seconds for span in own if span.category == REDUCE)
-        rest = sum(span.seconds for span in own if span.category not in (WAIT, REDUCE, *INSIDE))
+        collective = sum(span.seconds for span in spans if span.category == REDUCE)
+        rest = sum(span.seconds for span in spans if span.category not in (WAIT, REDUCE, *INSIDE))
         return cls(sum(waits) - bubble, bubble, collective, rest, batch.seconds)

@@ -83,8 +83,8 @@ def lemma_2(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 def theorem_3(question: Question, lab: Lab) -> tuple[Cases, str]:
     def ratio(gpus: int, inter: int) -> float:
-        found = batch(gpus, inter, 2 * gpus)
-        return forwards(found) / inter / messages(found)
+        simulated = batch(gpus, inter, 2 * gpus)
+        return forwards(simulated) / inter / messages(simulated)
 
     points = question.whole_points()
     values = [ratio(p["gpus"], p["g_inter"]) / ratio(p["gpus"], p["g_base"]) for p in points]
@@ -93,9 +93,9 @@ def theorem_3(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 def idle(forward: float, backward: float, stages: int, schedule: Schedule) -> float:
     """Seconds that a stage does not compute, of a model that takes `forward` and `backward` as a whole."""
-    own = forward / stages, backward / stages
-    found = simulate(schedule, Grid(inter=stages), FlushInterval(0, 2 * stages, None, 0), Fixed(*own), FREE)
-    return found.makespan - 2 * stages * sum(own)
+    passes = forward / stages, backward / stages
+    simulated = simulate(schedule, Grid(inter=stages), FlushInterval(0, 2 * stages, None, 0), Fixed(*passes), FREE)
+    return simulated.makespan - 2 * stages * sum(passes)
 
 
 def equations_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:

@@ -92,9 +92,9 @@ def printed(figure: str, lab: Any) -> ExecutorResult:
     _, draw = find(figure)
     published = {claim.id: claim for claim in claims.load()}
     rows = of_figure(published.values(), figure)
-    asked = [(claim, row) for claim, row in rows if row.evidence is Evidence.PRINTED or row.anchors]
+    chosen_rows = [(claim, row) for claim, row in rows if row.evidence is Evidence.PRINTED or row.anchors]
     curves = series([replace(panel, ours={}) for panel in draw(lab, published)])
-    return ExecutorResult(Source.ANALYTIC, metrics=metrics_of(asked, lab), series=curves)
+    return ExecutorResult(Source.ANALYTIC, metrics=metrics_of(chosen_rows, lab), series=curves)
 
 
 def computed(
@@ -118,10 +118,10 @@ def find(figure: str, papers: Sequence[str] = tuple(_FIGURES)) -> tuple[str, Pan
     Raises:
         UnknownName: no paper of `papers` has the figure.
     """
-    known = {name: (paper, draw) for paper in papers for name, draw in _FIGURES[paper].items()}
-    if figure not in known:
-        raise UnknownName("simulated figure", figure, known)
-    return known[figure]
+    figures = {name: (paper, draw) for paper in papers for name, draw in _FIGURES[paper].items()}
+    if figure not in figures:
+        raise UnknownName("simulated figure", figure, figures)
+    return figures[figure]
 
 
 def metrics(figure: str, published: Mapping[str, Claim], lab: Any) -> dict[str, Metric]:
@@ -131,13 +131,13 @@ def metrics(figure: str, published: Mapping[str, Claim], lab: Any) -> dict[str, 
 
 def series(panels: Sequence[Panel]) -> dict[str, list[float]]:
     """The panels as a record's series: 'title|unit|axis: x1,x2,...|curve|system|quantity=Q;scale=S;evidence=E'."""
-    found: dict[str, list[float]] = {}
+    curves: dict[str, list[float]] = {}
     for panel in panels:
         head = f"{panel.title}|{panel.unit}|{f'{panel.axis}: ' if panel.axis else ''}{','.join(panel.x)}"
         facts = f"quantity={panel.quantity};scale={panel.scale};evidence={panel.evidence}"
         for curve, lines in ((OURS, panel.ours), (PAPER, panel.paper), (NULL, panel.null)):
             for system, values in lines.items():
-                found[f"{head}|{curve}|{system}|{facts}"] = [float(value) for value in values]
+                curves[f"{head}|{curve}|{system}|{facts}"] = [float(value) for value in values]
         for system, index in panel.calibrated:
-            found.setdefault(f"{head}|calibrated|{system}|{facts}", []).append(float(index))
-    return found
+            curves.setdefault(f"{head}|calibrated|{system}|{facts}", []).append(float(index))
+    return curves

@@ -29,20 +29,20 @@ def fill(runs: Iterable[Run], store: Store) -> None:
         kind = run.config.executor
         executor = registry.stand_in(kind) if kind.starts_ranks else registry.without_ranks(kind)
         if isinstance(executor, FormulaExecutor | FigureExecutor | GraphFigureExecutor | Products):
-            found = executor.printed()
-            store.write(completed(record, dict(found.metrics), dict(found.series)))
+            filled = executor.printed()
+            store.write(completed(record, dict(filled.metrics), dict(filled.series)))
 
 
 def completed(record: Record, metrics: dict[str, Metric], series: dict[str, list[float]]) -> Record:
     """The record with these metrics where it has none of the name, with the null model's values of those that it has,
     and with these curves, which are none of ours."""
-    held = {
+    answered_metrics = {
         name: replace(each, null=metrics[name].null) if name in metrics else each
         for name, each in record.metrics.items()
     }
     return replace(
         record,
-        metrics={**metrics, **held},
+        metrics={**metrics, **answered_metrics},
         series={**record.series, **series},
         provenance={**record.provenance, blind.MARK: blind.FILLED},
     )

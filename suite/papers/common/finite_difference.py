@@ -27,15 +27,15 @@ def minimum(function: Function, low: Exact, high: Exact) -> Fraction:
 
     Raises InvalidRequest where it falls or rises all the way: then an end is least, and no valley lies between.
     """
-    left, right = Fraction(low), Fraction(high)
-    if not slope(function, left) < 0 < slope(function, right):
+    lower, right = Fraction(low), Fraction(high)
+    if not slope(function, lower) < 0 < slope(function, right):
         raise InvalidRequest(
             f"no valley between {low} and {high}", rule="falls at the low end and rises at the high end"
         )
-    while right - left > STEP**2:
-        middle = (left + right) / 2
+    while right - lower > STEP**2:
+        middle = (lower + right) / 2
         if slope(function, middle) < 0:
-            left = middle
+            lower = middle
         else:
             right = middle
-    return (left + right) / 2
+    return (lower + right) / 2

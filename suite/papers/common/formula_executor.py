@@ -30,9 +30,9 @@ class FormulaExecutor:
         self.shapes = transformers(models)
 
     def check(self, config: RunConfig) -> None:
-        known = [claim.paper for claim, _ in of_figure(claims.load(), FIGURE)]
-        if self.paper not in known:
-            raise UnknownName("paper with formulas", self.paper, dict.fromkeys(known))
+        papers = [claim.paper for claim, _ in of_figure(claims.load(), FIGURE)]
+        if self.paper not in papers:
+            raise UnknownName("paper with formulas", self.paper, dict.fromkeys(papers))
 
     def run(self, config: RunConfig) -> ExecutorResult:
         return ExecutorResult(
@@ -43,9 +43,9 @@ class FormulaExecutor:
         """The part of its record that shows the paper: answers from printed numbers."""
         published = claims.load()
         papers = Papers({claim.id: claim for claim in published}, claims.settings(), self.shapes)
-        asked = [(claim, row) for claim, row in of_figure(published, FIGURE) if claim.paper == self.paper]
-        found = metrics_of([(claim, row) for claim, row in asked if row.evidence is Evidence.PRINTED], papers)
-        return ExecutorResult(Source.ANALYTIC, metrics=found)
+        chosen_rows = [(claim, row) for claim, row in of_figure(published, FIGURE) if claim.paper == self.paper]
+        metrics = metrics_of([(claim, row) for claim, row in chosen_rows if row.evidence is Evidence.PRINTED], papers)
+        return ExecutorResult(Source.ANALYTIC, metrics=metrics)
 
 
 def metrics(

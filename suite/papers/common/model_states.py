@@ -76,5 +76,5 @@ def bytes_per_parameter(question: Question, papers: Papers, *, state: str) -> tu
     layout = mixed(ENTRIES, optimizer)
     names = (STATES[state],) if state in STATES else MOMENTS[optimizer]
     states = [layout[name] for name in names]
-    told = " and ".join(f"{one.name} in {one.dtype}" for one in states)
-    return [[Fraction(sum(one.bytes for one in states), ENTRIES)]], f"mixed precision, {optimizer}: {told}"
+    states_text = " and ".join(f"{one.name} in {one.dtype}" for one in states)
+    return [[Fraction(sum(one.bytes for one in states), ENTRIES)]], f"mixed precision, {optimizer}: {states_text}"

@@ -85,13 +85,13 @@ class Mutation:
         path = ROOT / self.file
         text = path.read_text(encoding="utf-8")
         before, after = (compile(each, str(path), "exec", dont_inherit=True) for each in (text, self.changed(text)))
-        found: dict[CodeType, CodeType] = {}
-        if not _pair(before, after, found) or not found:
+        codes: dict[CodeType, CodeType] = {}
+        if not _pair(before, after, codes) or not codes:
             raise InvalidRequest(
                 f"mutation {self.id} changes what {self.file} does when it is imported",
                 rule="a change inside functions: a changed constant or default is no mutation",
             )
-        return found
+        return codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +115,10 @@ class MutationResult:
 
 def load(folder: Path = FOLDER) -> tuple[Mutation, ...]:
     """Every mutation of the papers. Raises InvalidRequest for a row that breaks a rule."""
-    found = [_mutation(row, paper) for paper in PAPERS for row in _rows(folder / paper / MUTATIONS)]
-    if len({each.id for each in found}) < len(found):
+    mutations = [_mutation(row, paper) for paper in PAPERS for row in _rows(folder / paper / MUTATIONS)]
+    if len({each.id for each in mutations}) < len(mutations):
         raise InvalidRequest("two mutations have the same id", rule="each id once")
-    return tuple(found)
+    return tuple(mutations)
 
 
 def select(names: Iterable[str], known: Sequence[Mutation]) -> list[Mutation]:
@@ -135,24 +135,24 @@ def run(mutations: Sequence[Mutation], asked: Callable[[Mutation], Sequence[Answ
 
     Raises Fault where a child ends without verdicts, or where the unchanged code fails.
     """
-    wanted = {each.id: list(asked(each)) for each in mutations}
-    everything = list(dict.fromkeys(one for some in wanted.values() for one in some))
+    wanted_answers = {each.id: list(asked(each)) for each in mutations}
+    everything = list(dict.fromkeys(one for some in wanted_answers.values() for one in some))
     functions = _prepare(set(everything), mutations)
     before = _in_child(None, everything, functions)
     if failed := [f"{name} ({kind})" for (name, kind), (verdict, _) in before.items() if verdict == FAILED]:
         raise Fault(f"the unchanged code does not answer {', '.join(failed)}")
     for each in mutations:
-        after = _in_child(each, wanted[each.id], functions)
-        for one in wanted[each.id]:
+        after = _in_child(each, wanted_answers[each.id], functions)
+        for one in wanted_answers[each.id]:
             yield MutationResult(each.id, *one, before[one][0], *after[one])
 
 
 def answers(pattern: str) -> tuple[Answered, ...]:
     """The answers by a function to the claims whose ids fit a pattern with *. Raises UnknownName where none does."""
-    known = {claim.id: claim for claim in claims.load()}
-    if not (found := [claim for name, claim in known.items() if fnmatchcase(name, pattern)]):
-        raise UnknownName("claim", pattern, known)
-    return tuple((claim.id, row.evidence) for claim in found for row in claim.answers if _can_turn(row))
+    claims_by_id = {claim.id: claim for claim in claims.load()}
+    if not (matches := [claim for name, claim in claims_by_id.items() if fnmatchcase(name, pattern)]):
+        raise UnknownName("claim", pattern, claims_by_id)
+    return tuple((claim.id, row.evidence) for claim in matches for row in claim.answers if _can_turn(row))
 
 
 def _can_turn(row: AnswerRow) -> bool:
@@ -162,31 +162,31 @@ def _can_turn(row: AnswerRow) -> bool:
 
 def families() -> dict[tuple[str, str], list[Answered]]:
     """The answers that can turn, by paper and by the function that gives them."""
-    found: dict[tuple[str, str], list[Answered]] = {}
+    members: dict[tuple[str, str], list[Answered]] = {}
     for claim in claims.load():
         for row in filter(_can_turn, claim.answers):
-            found.setdefault((claim.paper, row.function), []).append((claim.id, row.evidence))
-    return found
+            members.setdefault((claim.paper, row.function), []).append((claim.id, row.evidence))
+    return members
 
 
 def unturned() -> list[tuple[tuple[str, str], list[Answered]]]:
     """The answers that no mutation turns, by family, the largest family first."""
     turned = {(c.id, row.evidence) for c in claims.load() for row in c.answers if row.turned_by}
-    left = {family: [one for one in members if one not in turned] for family, members in families().items()}
-    return sorted(((key, some) for key, some in left.items() if some), key=lambda each: -len(each[1]))
+    unturned_members = {family: [one for one in members if one not in turned] for family, members in families().items()}
+    return sorted(((key, some) for key, some in unturned_members.items() if some), key=lambda each: -len(each[1]))
 
 
 def first_of_families(mutations: Sequence[Mutation]) -> dict[str, tuple[Answered, ...]]:
     """For each mutation the answers to try in a short run: one of each family, each family once, no slow one."""
     family_of = {one: family for family, members in families().items() for one in members}
     seen: set[tuple[str, str]] = set()
-    found = {}
+    firsts = {}
     for each in mutations:
         quick = [one for one in each.turns if one not in each.slowly and family_of[one] not in seen]
         chosen = {family_of[one]: one for one in reversed(quick)}
         seen |= chosen.keys()
-        found[each.id] = tuple(chosen.values())
-    return found
+        firsts[each.id] = tuple(chosen.values())
+    return firsts
 
 
 def write(found: Iterable[MutationResult], among: str, folder: Path = FOLDER) -> list[Path]:
@@ -201,9 +201,9 @@ def write(found: Iterable[MutationResult], among: str, folder: Path = FOLDER) ->
         for row in (row for row in rows if row["id"] in turned):
             new = sorted(turned[str(row["id"])], key=attrgetter("seconds"))
             for key, slow in (("turns", False), ("slowly", True)):
-                kept = [one for one in answers_by_evidence(row, key) if not fnmatchcase(one[0], among)]
-                kept += [(one.claim, one.evidence) for one in new if (one.seconds > SLOW) is slow]
-                by_kind = {kind.value: [name for name, each in kept if each is kind] for kind in Evidence}
+                entries = [one for one in answers_by_evidence(row, key) if not fnmatchcase(one[0], among)]
+                entries += [(one.claim, one.evidence) for one in new if (one.seconds > SLOW) is slow]
+                by_kind = {kind.value: [name for name, each in entries if each is kind] for kind in Evidence}
                 row[key] = {kind: names for kind, names in by_kind.items() if names}
             if not row["slowly"]:
                 del row["slowly"]
@@ -265,12 +265,12 @@ def _statements(code: CodeType) -> tuple[object, ...]:
 
 def _put(mutation: Mutation, functions: Functions) -> None:
     """Gives these functions the changed code. Raises InvalidRequest where none has the old one."""
-    replaced, left = mutation.code(), True
+    replaced, unchanged = mutation.code(), True
     for each in functions[mutation.module]:
         if each.__code__ in replaced:
             each.__code__ = replaced[each.__code__]
-            left = False
-    if left:
+            unchanged = False
+    if unchanged:
         raise InvalidRequest(f"mutation {mutation.id} changes no function of {mutation.module}", rule="a function")
 
 
@@ -281,14 +281,14 @@ def _prepare(asked: set[Answered], mutations: Sequence[Mutation]) -> Functions:
     """Imports whatever the children need and composes their configs once; answers nothing. The functions of the mutated
     modules: a child that looked for them would copy the memory of every object."""
     verdicts_now = importlib.import_module("suite.papers.common.verdicts_now")
-    found: dict[str, list[FunctionType]] = {each.module: [] for each in mutations}
-    for module in found:
+    functions: dict[str, list[FunctionType]] = {each.module: [] for each in mutations}
+    for module in functions:
         importlib.import_module(module)
     verdicts_now.prepare(asked)
     for each in gc.get_objects():
-        if type(each) is FunctionType and each.__module__ in found:
-            found[each.__module__].append(each)
-    return found
+        if type(each) is FunctionType and each.__module__ in functions:
+            functions[each.__module__].append(each)
+    return functions
 
 
 def _in_child(
@@ -306,11 +306,11 @@ def _in_child(
     _, status = os.waitpid(child, 0)
     if os.WIFEXITED(status) and os.WEXITSTATUS(status):
         raise Fault(f"mutation {mutation.id if mutation else 'none'} could not be tried")
-    found = dict.fromkeys(asked, (FAILED, 0.0))  # of those that a child does not reach
+    outcomes = dict.fromkeys(asked, (FAILED, 0.0))  # of those that a child does not reach
     for line in text.splitlines():
         name, kind, verdict, seconds = json.loads(line)
-        found[name, Evidence(kind)] = verdict, seconds
-    return found
+        outcomes[name, Evidence(kind)] = verdict, seconds
+    return outcomes
 
 
 def _answer(mutation: Mutation | None, asked: Sequence[Answered], functions: Functions, writing: int) -> None:

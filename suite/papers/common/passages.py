@@ -28,8 +28,8 @@ def words(text: str) -> list[str]:
 
 def fingerprint(text: str) -> Passage:
     """The passage that `text` is."""
-    found = words(text)
-    return Passage(len(found), _digest(found))
+    text_words = words(text)
+    return Passage(len(text_words), _digest(text_words))
 
 
 def folder() -> Path | None:
@@ -71,11 +71,11 @@ def passage_lines(claim: Claim, where: Path, around: int = 12) -> Iterator[str]:
     if claim.passage is None:
         raise InvalidRequest(f"claim {claim.id} names no passage", rule="a claim with a fingerprint")
     text = paper_words(claim.paper, where)
-    found = places(text, claim.passage)
-    if not found:
+    lines = places(text, claim.passage)
+    if not lines:
         rule = "the text that its fingerprint was taken from"
         raise InvalidRequest(f"the passage of {claim.id} is not in {claim.paper}.txt", rule=rule)
-    for at in found:
+    for at in lines:
         end = at + claim.passage.words
         before, inside, after = text[max(0, at - around) : at], text[at:end], text[end : end + around]
         yield f"... {' '.join(before)} [{' '.join(inside)}] {' '.join(after)} ..."
@@ -84,10 +84,10 @@ def passage_lines(claim: Claim, where: Path, around: int = 12) -> Iterator[str]:
 @cache
 def _windows(text: tuple[str, ...], count: int) -> dict[str, list[int]]:
     """By fingerprint, where each window of `count` words begins."""
-    found: dict[str, list[int]] = {}
+    windows: dict[str, list[int]] = {}
     for at in range(len(text) - count + 1):
-        found.setdefault(_digest(text[at : at + count]), []).append(at)
-    return found
+        windows.setdefault(_digest(text[at : at + count]), []).append(at)
+    return windows
 
 
 def _digest(found: Sequence[str]) -> str:

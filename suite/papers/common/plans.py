@@ -64,8 +64,8 @@ def scaling(paper: str, system: str, model: str) -> Placing:
     if model not in table[system]:
         raise UnknownName(f"model with a plan of {paper}", model, table[system])
     trace.read(f"plan.{paper}.{system}.{model}")
-    found: Placing = table[system][model]
-    return found
+    placing: Placing = table[system][model]
+    return placing
 
 
 def chosen_by(paper: str, run: str) -> tuple[str, ...]:
@@ -85,12 +85,12 @@ def ranges(paper: str) -> dict[str, tuple[Scalar, ...]]:
 def study(when: str) -> Placing:
     """The plan of AxoNN's Section V, `before` or `after` the memory optimisation."""
     trace.read(f"plan.axonn.study.{when}")
-    found: Placing = published_plans()["axonn"]["study"][when]
-    return found
+    placing: Placing = published_plans()["axonn"]["study"][when]
+    return placing
 
 
 def stream() -> PipeOptimRun:
     """The plan of PipeOptim's runs."""
     trace.read("plan.pipeoptim.stream")
-    found: PipeOptimRun = published_plans()["pipeoptim"]["scaling"]
-    return found
+    run: PipeOptimRun = published_plans()["pipeoptim"]["scaling"]
+    return run

@@ -31,8 +31,8 @@ def difference(
     """The printed value of each claim of `of` minus the value of its partner in `less`, or a statistic of all
     differences.
     """
-    found = [papers.exact(first) - papers.exact(second) for first, second in _pairs(of, less)]
-    return _summary(found, statistic), f"{statistic} of {len(found)} differences of printed values"
+    differences = [papers.exact(first) - papers.exact(second) for first, second in _pairs(of, less)]
+    return _summary(differences, statistic), f"{statistic} of {len(differences)} differences of printed values"
 
 
 def ratio(
@@ -41,8 +41,8 @@ def ratio(
     """The printed value of each claim of `of` divided by the value of its partner in `over`, or a statistic of all
     ratios.
     """
-    found = [papers.exact(first) / papers.exact(second) for first, second in _pairs(of, over)]
-    return _summary(found, statistic), f"{statistic} of {len(found)} ratios of printed values"
+    ratios = [papers.exact(first) / papers.exact(second) for first, second in _pairs(of, over)]
+    return _summary(ratios, statistic), f"{statistic} of {len(ratios)} ratios of printed values"
 
 
 def product(question: Question, papers: Papers, *, of: Sequence[str], times: float = 1) -> tuple[Cases, str]:

@@ -26,10 +26,10 @@ class Flops(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+        output = func(*args, **(kwargs or {}))
         if (formula := flop_registry.get(func._overloadpacket)) is not None:
-            self.total += formula(*args, **(kwargs or {}), out_val=result)
-        return result
+            self.total += formula(*args, **(kwargs or {}), out_val=output)
+        return output
 
 
 class ReducedBytes:
@@ -63,7 +63,13 @@ def tensors_of(item: Any, *, gradients: bool = False, seen: set[int] | None = No
         if gradients and item.grad is not None:
             yield item.grad
         return
-    own = attributes(item) if type(item).__module__.startswith("suite.") else {}
-    parts = item.values() if isinstance(item, dict) else item if isinstance(item, list | tuple) else own.values()
+    attributes_of_item = attributes(item) if type(item).__module__.startswith("suite.") else {}
+    parts = (
+        item.values()
+        if isinstance(item, dict)
+        else item
+        if isinstance(item, list | tuple)
+        else attributes_of_item.values()
+    )
     for part in parts:
         yield from tensors_of(part, gradients=gradients, seen=seen)

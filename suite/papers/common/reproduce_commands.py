@@ -61,13 +61,13 @@ class Published:
 
     @classmethod
     def of(cls, claims: Iterable[Claim], settings: Settings) -> Published:
-        own = [claim for claim in claims if claim.paper == PAPER]
+        own_claims = [claim for claim in claims if claim.paper == PAPER]
         largest = {
             (str(claim.setting.get("model")), claim.system): int(claim.value)
-            for claim in own
+            for claim in own_claims
             if claim.quantity == "max_per_gpu_batch" and isinstance(claim.value, float)
         }
-        at_largest = frozenset(claim.id for claim in own if AT_LARGEST in claim.displays)
+        at_largest = frozenset(claim.id for claim in own_claims if AT_LARGEST in claim.displays)
         return cls(tuple(tasks(settings)), largest, at_largest)
 
 
@@ -79,9 +79,12 @@ def commands(claims: Sequence[Claim], settings: Settings) -> dict[str, str]:
 
 def filled(judged: Iterable[Judged], settings: Settings) -> list[Judged]:
     """The judged claims, with a command for each claim without a run."""
-    found = list(judged)
-    known = commands([item.claim for item in found], settings)
-    return [item if item.record else replace(item, command=known.get(item.claim.id, "")) for item in found]
+    judged_claims = list(judged)
+    commands_by_claim = commands([claim.claim for claim in judged_claims], settings)
+    return [
+        claim if claim.record else replace(claim, command=commands_by_claim.get(claim.claim.id, ""))
+        for claim in judged_claims
+    ]
 
 
 def tasks(settings: Settings) -> list[PublishedTraining]:
@@ -89,11 +92,11 @@ def tasks(settings: Settings) -> list[PublishedTraining]:
     sizes = {str(row["id"]): _sizes(row) for row in settings["datasets"] if row["id"] in NAMES}
     groups = {(row.get("dataset"), row.get("optimizer")): row for row in settings["training"] if row["paper"] == PAPER}
     adam = next(float(row["learning_rate"]) for row in groups.values() if _of_lstm(row) and "learning_rate" in row)
-    found = []
+    trainings = []
     for row in settings["models"]:
         for optimizer in str(row.get("optimizer", "")).split(", ") if row["paper"] == PAPER else ():
             group, data = groups[row["dataset"], optimizer], str(row["dataset"])
-            found.append(
+            trainings.append(
                 PublishedTraining(
                     network=str(row["id"]),
                     data=data,
@@ -107,7 +110,7 @@ def tasks(settings: Settings) -> list[PublishedTraining]:
                     held_out=sizes[data][1],
                 )
             )
-    return found
+    return trainings
 
 
 def _of_lstm(row: Mapping[str, Scalar]) -> bool:
@@ -117,8 +120,8 @@ def _of_lstm(row: Mapping[str, Scalar]) -> bool:
 def _sizes(row: Mapping[str, Scalar]) -> tuple[int, int]:
     """Samples of an epoch and of the validation."""
     if "train_per_class" in row:
-        classes, held = int(row["classes"]), int(row.get("test_per_class", row.get("validation_per_class", 0)))
-        return classes * int(row["train_per_class"]), classes * held
+        classes, test_images = int(row["classes"]), int(row.get("test_per_class", row.get("validation_per_class", 0)))
+        return classes * int(row["train_per_class"]), classes * test_images
     if "train_reviews" in row:
         return int(row["train_reviews"]), int(row["test_reviews"])
     return PAIRS, int(row["validation_pairs_printed"])
@@ -158,9 +161,9 @@ def _joined(parts: Iterable[str]) -> str:
 def systems_of(claim: Claim) -> list[str]:
     """The systems that a claim names, in its words; all of them where it names none, or 'another'."""
     words = " ".join((claim.system or "", claim.versus or "", *claim.terms))
-    named = set(re.findall(r"[a-z]\w*", words))
-    found = [name for name in SYSTEMS if name in named]
-    return list(SYSTEMS) if not found or "another" in named else found
+    mentioned = set(re.findall(r"[a-z]\w*", words))
+    systems = [name for name in SYSTEMS if name in mentioned]
+    return list(SYSTEMS) if not systems or "another" in mentioned else systems
 
 
 def _at_largest(claim: Claim, published: Published) -> bool:
@@ -171,13 +174,13 @@ def _at_largest(claim: Claim, published: Published) -> bool:
 
 def _texts(row: AnswerRow) -> Iterator[str]:
     """The texts among an answer's arguments, which may stand in lists of lists."""
-    left: list[object] = list(row.arguments.values())
-    while left:
-        each = left.pop()
+    pending: list[object] = list(row.arguments.values())
+    while pending:
+        each = pending.pop()
         if isinstance(each, str):
             yield each
         elif isinstance(each, list | tuple):
-            left += each
+            pending += each
 
 
 def _largest(task: PublishedTraining, system: str, largest: Mapping[tuple[str, str], int]) -> int:
@@ -187,16 +190,16 @@ def _largest(task: PublishedTraining, system: str, largest: Mapping[tuple[str, s
 
 def _of(claim: Claim, published: Published) -> list[PublishedTraining]:
     """The trainings that fit what a claim sets: a network, several, a data set, an optimizer, or nothing of these."""
-    asked = claim.setting
-    names = re.findall(r"\w+", str(asked.get("models", asked.get("model", ""))))
+    settings_of_claim = claim.setting
+    names = re.findall(r"\w+", str(settings_of_claim.get("models", settings_of_claim.get("model", ""))))
     if LARGEST in claim.displays and not names:
         names = list(dict.fromkeys(network for network, _ in published.largest))
     return [
         task
         for task in published.tasks
         if (task.network in names if names else task.network != "gnmt_16")
-        and asked.get("dataset", task.data) == task.data
-        and asked.get("optimizer", task.optimizer) == task.optimizer
+        and settings_of_claim.get("dataset", task.data) == task.data
+        and settings_of_claim.get("optimizer", task.optimizer) == task.optimizer
     ]
 
 

@@ -79,8 +79,8 @@ def of(paper: str, pairs: Pairs) -> list[Sensitivity]:
     for claim, row in pairs:
         source = source_of(paper, row.figure)
         sources.setdefault(id(source), (source, []))[1].append((claim, row))
-    found = {one.claim: one for source, own in sources.values() for one in _of_source(paper, source, own)}
-    return [found[claim.id] for claim, _ in pairs]
+    by_claim = {one.claim: one for source, entries in sources.values() for one in _of_source(paper, source, entries)}
+    return [by_claim[claim.id] for claim, _ in pairs]
 
 
 def _of_source(paper: str, source: Any, pairs: Pairs) -> list[Sensitivity]:
@@ -95,11 +95,11 @@ def _of_source(paper: str, source: Any, pairs: Pairs) -> list[Sensitivity]:
         if not reading:
             continue
         changed = _answered(reading, source.varied(variation.name, variation.value))
-        found = _verdicts(changed)
+        changed_verdicts = _verdicts(changed)
         for claim, _ in reading:
             varied[claim.id] += 1
             values[claim.id] += changed[claim.id].values if claim.id in changed else ()
-            verdict = found.get(claim.id, Verdict.NOT_RUN.value)
+            verdict = changed_verdicts.get(claim.id, Verdict.NOT_RUN.value)
             if verdict != verdicts[claim.id]:
                 turns[claim.id].append(Turn(variation.name, variation.value, verdict))
     return [Sensitivity(name, verdicts[name], _ends(values[name]), tuple(turns[name]), varied[name]) for name in usual]
@@ -107,13 +107,13 @@ def _of_source(paper: str, source: Any, pairs: Pairs) -> list[Sensitivity]:
 
 def _answered(pairs: Pairs, source: Any) -> dict[str, Metric]:
     """Our values by claim; nothing for a claim that has no answer there, as a plan that does not fit has none."""
-    found: dict[str, Metric] = {}
+    metrics: dict[str, Metric] = {}
     for pair in pairs:
         try:
-            found |= metrics_of([pair], source)
+            metrics |= metrics_of([pair], source)
         except InvalidRequest:
             continue
-    return found
+    return metrics
 
 
 def _verdicts(metrics: dict[str, Metric]) -> dict[str, str]:
@@ -136,8 +136,8 @@ def remake(
 
 
 def _remade(paper: str, folder: Path) -> tuple[Path, list[Sensitivity]]:
-    found = sensitivities(paper)
-    return write(paper, found, folder), found
+    by_claim = sensitivities(paper)
+    return write(paper, by_claim, folder), by_claim
 
 
 def write(paper: str, found: Sequence[Sensitivity], folder: Path = claims.FOLDER) -> Path:

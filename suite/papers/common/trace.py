@@ -36,14 +36,14 @@ def covered(name: str, reads: Iterable[str]) -> bool:
 @contextmanager
 def recorded() -> Iterator[set[str]]:
     """The names that are read within; those that are read within an inner one count for both."""
-    outer, own = _reads.get(), set[str]()
-    token = _reads.set(own)
+    outer, reads = _reads.get(), set[str]()
+    token = _reads.set(reads)
     try:
-        yield own
+        yield reads
     finally:
         _reads.reset(token)
         if outer is not None:
-            outer |= own
+            outer |= reads
 
 
 class TracedCache(Generic[Key, Value]):
@@ -54,9 +54,9 @@ class TracedCache(Generic[Key, Value]):
 
     def without(self, name: str) -> TracedCache[Key, Value]:
         """A copy that lacks the values that were computed with `name`."""
-        kept: TracedCache[Key, Value] = TracedCache()
-        kept._known = {key: found for key, found in self._known.items() if not covered(name, found[1])}
-        return kept
+        cache: TracedCache[Key, Value] = TracedCache()
+        cache._known = {key: entry for key, entry in self._known.items() if not covered(name, entry[1])}
+        return cache
 
     def get(self, key: Key, compute: Callable[[], Value]) -> Value:
         """The value of `key`, computed where it is not known yet."""
@@ -106,10 +106,10 @@ def at(stack: Stack, constant: str, value: float | str) -> Stack:
 
     Raises InvalidRequest for a value outside the constant's bounds."""
     now, changed = getattr(stack, constant), float(value)
-    made: Any = int(changed) if isinstance(now, int) else changed
+    replacement: Any = int(changed) if isinstance(now, int) else changed
     if isinstance(now, Mapping):
-        made = {name: share * changed for name, share in now.items()}
-    return replace(stack, **{constant: made})
+        replacement = {name: share * changed for name, share in now.items()}
+    return replace(stack, **{constant: replacement})
 
 
 def traced(stack: Stack) -> Stack:

@@ -38,10 +38,10 @@ def judged(names: Sequence[str]) -> dict[str, Judged]:
         UnknownName: no claim has the id
         InvalidRequest: no function answers the claim
     """
-    known = {claim.id: claim for claim in claims.load()}
-    asked = [claim.id for name in names for claim in _named(name, known)]
-    found = judged_with(asked)
-    return {name: found[name] for name in asked}
+    claims_by_id = {claim.id: claim for claim in claims.load()}
+    claim_ids = [claim.id for name in names for claim in _named(name, claims_by_id)]
+    verdicts = judged_with(claim_ids)
+    return {name: verdicts[name] for name in claim_ids}
 
 
 def judged_with(names: Sequence[str], records: Sequence[StoredRecord] = ()) -> dict[str, Judged]:
@@ -51,13 +51,13 @@ def judged_with(names: Sequence[str], records: Sequence[StoredRecord] = ()) -> d
         UnknownName: no claim has the id
         InvalidRequest: no function answers the claim
     """
-    known = {claim.id: claim for claim in claims.load()}
-    asked = [claim for name in names for claim in _named(name, known)]
-    if unanswered := [claim.id for claim in asked if not any(row.function for row in claim.answers)]:
+    claims_by_id = {claim.id: claim for claim in claims.load()}
+    chosen = [claim for name in names for claim in _named(name, claims_by_id)]
+    if unanswered := [claim.id for claim in chosen if not any(row.function for row in claim.answers)]:
         raise InvalidRequest(f"no function answers {', '.join(unanswered)}", rule="a claim with a function")
-    asked += [known[name] for name in _controls([claim.id for claim in asked], known)]
-    found = judge.judge(known.values(), ReportStore(Path("none"), (*records, *_entries(asked))))
-    return {one.claim.id: one for one in found}
+    chosen += [claims_by_id[name] for name in _controls([claim.id for claim in chosen], claims_by_id)]
+    verdicts = judge.judge(claims_by_id.values(), ReportStore(Path("none"), (*records, *_entries(chosen))))
+    return {one.claim.id: one for one in verdicts}
 
 
 def _controls(names: Iterable[str], known: Mapping[str, Claim]) -> list[str]:
@@ -68,9 +68,9 @@ def _controls(names: Iterable[str], known: Mapping[str, Claim]) -> list[str]:
 
 def prepare(asked: Iterable[Answered]) -> None:
     """Composes what the functions of these answers are asked with; answers nothing."""
-    known = {claim.id: claim for claim in claims.load()}
+    claims_by_id = {claim.id: claim for claim in claims.load()}
     for name, kind in asked:
-        source_of(known[name].paper, _answer_row(known[name], kind).figure)
+        source_of(claims_by_id[name].paper, _answer_row(claims_by_id[name], kind).figure)
 
 
 def each(asked: Iterable[Answered], failed: str) -> Iterator[tuple[Answered, str, float]]:
@@ -79,9 +79,9 @@ def each(asked: Iterable[Answered], failed: str) -> Iterator[tuple[Answered, str
     failed: stands for the verdict where the function raises
     """
     bare = {claim.id: replace(claim, answers=()) for claim in claims.load()}
-    known = {claim.id: claim for claim in claims.load()}
+    claims_by_id = {claim.id: claim for claim in claims.load()}
     for name, kind in asked:
-        claim, row = known[name], _answer_row(known[name], kind)
+        claim, row = claims_by_id[name], _answer_row(claims_by_id[name], kind)
         start = _cpu_seconds()
         try:
             entry = _entry("now", metrics_of([(claim, row)], source_of(claim.paper, row.figure)))
@@ -89,8 +89,8 @@ def each(asked: Iterable[Answered], failed: str) -> Iterator[tuple[Answered, str
             verdict = failed
         else:
             alone = {**bare, name: replace(claim, answers=(row,))}
-            found = judge.judge(alone.values(), ReportStore(Path("none"), (entry,)), hold=False)
-            verdict = next(one.verdict.value for one in found if one.claim.id == name)
+            verdicts = judge.judge(alone.values(), ReportStore(Path("none"), (entry,)), hold=False)
+            verdict = next(one.verdict.value for one in verdicts if one.claim.id == name)
         yield (name, kind), verdict, _cpu_seconds() - start
 
 
@@ -109,19 +109,19 @@ def _answer_row(claim: Claim, kind: Evidence) -> AnswerRow:
 
 def judged_metrics(metrics: Mapping[str, Metric]) -> dict[str, Judged]:
     """The verdicts on claims, by id, with these values."""
-    known = {claim.id: claim for claim in claims.load()}
-    found = judge.judge(known.values(), ReportStore(Path("none"), (_entry("varied", metrics),)))
-    return {one.claim.id: one for one in found if one.claim.id in metrics}
+    claims_by_id = {claim.id: claim for claim in claims.load()}
+    verdicts = judge.judge(claims_by_id.values(), ReportStore(Path("none"), (_entry("varied", metrics),)))
+    return {one.claim.id: one for one in verdicts if one.claim.id in metrics}
 
 
 def _named(name: str, known: Mapping[str, Claim]) -> list[Claim]:
     """The claim of an id; of a pattern, those that a function answers."""
     if name in known:
         return [known[name]]
-    found = [claim for claim in known.values() if fnmatchcase(claim.id, name)]
-    if not found:
+    matches = [claim for claim in known.values() if fnmatchcase(claim.id, name)]
+    if not matches:
         raise UnknownName("claim", name, known)
-    return [claim for claim in found if any(row.function for row in claim.answers)]
+    return [claim for claim in matches if any(row.function for row in claim.answers)]
 
 
 def _entries(asked: Sequence[Claim]) -> list[StoredRecord]:
@@ -131,13 +131,13 @@ def _entries(asked: Sequence[Claim]) -> list[StoredRecord]:
         for row in claim.answers:
             if row.function:
                 groups.setdefault((claim.paper, row.figure), []).append((claim, row))
-    found = []
+    stored = []
     for (paper, figure), pairs in groups.items():
         source = source_of(paper, figure)
         for claim, row in pairs:
             metrics = metrics_of([(claim, row)], source)
-            found.append(_entry(f"{figure} {claim.id} {row.evidence}", metrics))
-    return found
+            stored.append(_entry(f"{figure} {claim.id} {row.evidence}", metrics))
+    return stored
 
 
 def _entry(label: str, metrics: Mapping[str, Metric]) -> StoredRecord:
@@ -157,11 +157,11 @@ def source_of(paper: str, figure: str) -> Any:
 
 def _run_of(figure: str) -> list[str]:
     """The overrides of an experiment's run that computes a figure. Raises InvalidRequest where none does."""
-    wanted = f"executor.figure={figure}"
+    override = f"executor.figure={figure}"
     for path in sorted(EXPERIMENTS.glob("*.yaml")):
         text = path.read_text(encoding="utf-8")
-        content = yaml.safe_load(text) or {} if wanted in text else {}
+        content = yaml.safe_load(text) or {} if override in text else {}
         for run in content.get("experiment", {}).get("runs", []):
-            if wanted in run:
+            if override in run:
                 return [f"experiment={path.stem}", *run]
     raise InvalidRequest(f"no experiment computes the figure {figure}", rule="a run with executor.figure")

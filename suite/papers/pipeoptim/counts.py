@@ -45,8 +45,8 @@ def ledgers(
 
 def table(system: str, stages: int = DEPTH) -> list[Ledger]:
     """The ledgers of a system as it is configured."""
-    told = systems.configured(system, stages)
-    return ledgers(told.policy, stages, told.every, told.schedule)
+    configured = systems.configured(system, stages)
+    return ledgers(configured.policy, stages, configured.every, configured.schedule)
 
 
 def reads(ledger: Ledger, microbatch: int, kind: Kind) -> Read:
@@ -64,39 +64,39 @@ def pairs(ledger: Ledger, *, steady: bool = True) -> list[tuple[Read, Read]]:
 
 def predictions(ledger: Ledger) -> float:
     """Passes of a steady mini-batch that read predicted weights; one whose graph is kept counts once."""
-    found = sum(entry.read.ahead > 0 for kind in PASSES for entry in entries(ledger, kind))
-    return found / len(entries(ledger, Kind.FORWARD))
+    count = sum(entry.read.ahead > 0 for kind in PASSES for entry in entries(ledger, kind))
+    return count / len(entries(ledger, Kind.FORWARD))
 
 
 def by_definition(stages: int, stage: int, microbatches: int) -> list[tuple[Kind, int]]:
     """1F1B in words: as many forwards as stages follow, then a forward and a backward in turn while there are both."""
     ahead = min(stages - 1 - stage, microbatches)
-    found = [(Kind.FORWARD, index) for index in range(ahead)]
+    predicted = [(Kind.FORWARD, index) for index in range(ahead)]
     for index in range(microbatches):
-        found += [(Kind.FORWARD, index + ahead)] if index + ahead < microbatches else []
-        found.append((Kind.BACKWARD, index))
-    return found
+        predicted += [(Kind.FORWARD, index + ahead)] if index + ahead < microbatches else []
+        predicted.append((Kind.BACKWARD, index))
+    return predicted
 
 
 def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
-    found = {system: table(system) for system in ASYNCHRONOUS}
-    held = {system: [float(ledger.peak) for ledger in each] for system, each in found.items()}
+    tables = {system: table(system) for system in ASYNCHRONOUS}
+    peaks = {system: [float(ledger.peak) for ledger in each] for system, each in tables.items()}
     paper = {system: [_printed(claims, system, stage) for stage in range(DEPTH)] for system in ASYNCHRONOUS}
     late = {
         f"{system}, {kind.name.lower()}": [staleness(ledger, kind) for ledger in each]
-        for system, each in found.items()
+        for system, each in tables.items()
         for kind in PASSES
     }
     predicted = {
-        f"{system}, {kind.name.lower()}": [ahead(ledger, kind) for ledger in found[system]]
+        f"{system}, {kind.name.lower()}": [ahead(ledger, kind) for ledger in tables[system]]
         for system in ("spectrain", "pipeoptim")
         for kind in PASSES
     }
     network = GNMT()
     weights = [4 * sum(network.shapes()[i].parameters for i in part) / 2**20 for part in divide(network, DEPTH, "cost")]
-    sizes = {name: [c * w for c, w in zip(copies, weights, strict=True)] for name, copies in held.items()}
+    sizes = {name: [c * w for c, w in zip(copies, weights, strict=True)] for name, copies in peaks.items()}
     return [
-        _panel("Table II of PipeOptim: copies of a stage's weights", "version", held, "weight versions", paper),
+        _panel("Table II of PipeOptim: copies of a stage's weights", "version", peaks, "weight versions", paper),
         _panel("Table II of PipeOptim: updates that weights lack when a pass reads them", "update", late, "staleness"),
         _panel("Weights of GNMT-8 in single precision, with their copies", "MiB", sizes, "memory"),
         _panel("Updates that a pass predicts ahead", "update", predicted, "prediction distance"),
@@ -125,8 +125,8 @@ def _printed(claims: Mapping[str, Claim], system: str, stage: int) -> float:
 
 def bubble(question: Question, source: Any) -> tuple[Cases, str]:
     stages, epoch = int(question.setting["pipeline_stages"]), int(question.setting["mini_batches"])
-    told = systems.configured("pipedream", stages)
-    slots = check(told.schedule, stages, FlushInterval(0, epoch, told.every, 0)).slots
+    configured = systems.configured("pipedream", stages)
+    slots = check(configured.schedule, stages, FlushInterval(0, epoch, configured.every, 0)).slots
     warm = [s.end for s in slots if s.op.kind is Kind.FORWARD and s.op.index < stages - 1 - s.op.stage]
     last = [s.end for s in slots if s.op == Op(0, Kind.FORWARD, epoch - 1)]
     start, end = max(warm), last[0]
@@ -137,8 +137,8 @@ def bubble(question: Question, source: Any) -> tuple[Cases, str]:
 
 def naive(question: Question, source: Any) -> tuple[Cases, str]:
     """Naive: one pass at a time, down the stages and back, mini-batch after mini-batch."""
-    found = check(systems.configured("gpipe", DEPTH).schedule, DEPTH, FlushInterval(0, 3, 1, 0))
-    starts = {slot.op: slot.start for slot in found.slots if slot.op.kind in PASSES}
+    checked = check(systems.configured("gpipe", DEPTH).schedule, DEPTH, FlushInterval(0, 3, 1, 0))
+    starts = {slot.op: slot.start for slot in checked.slots if slot.op.kind in PASSES}
     clock, cases = 0.0, []
     for index in range(3):
         down = [(Op(stage, Kind.FORWARD, index), 1.0) for stage in range(DEPTH)]
@@ -153,10 +153,10 @@ def naive(question: Question, source: Any) -> tuple[Cases, str]:
 def schedule(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
     cases = []
     for stages in (DEPTH, 2, 8):
-        length, told = 3 * stages, systems.configured(system, stages)
-        found = check(told.schedule, stages, FlushInterval(0, length, told.every, 0))
+        length, configured = 3 * stages, systems.configured(system, stages)
+        checked = check(configured.schedule, stages, FlushInterval(0, length, configured.every, 0))
         for stage in range(stages):
-            passes = [(op.kind, op.index) for op in found.order(stage) if op.kind in PASSES]
+            passes = [(op.kind, op.index) for op in checked.order(stage) if op.kind in PASSES]
             places = {op: place for place, op in enumerate(passes)}
             cases += [[place, places[op]] for place, op in enumerate(by_definition(stages, stage, length))]
     note = "1F1B in words beside the order of the configured schedule, updates apart; 4, 2 and 8 stages"
@@ -164,9 +164,9 @@ def schedule(question: Question, source: Any, *, system: str) -> tuple[Cases, st
 
 
 def between_5th(question: Question, source: Any) -> tuple[Cases, str]:
-    told = question.setting
-    gaps = ordered(int(told["pipeline_stages"]), EPOCH).gaps[int(told["stage"])]
-    return [[gaps[int(told["minibatch"]) - 1]]], "updates between the two passes, counted by the checker"
+    setting = question.setting
+    gaps = ordered(int(setting["pipeline_stages"]), EPOCH).gaps[int(setting["stage"])]
+    return [[gaps[int(setting["minibatch"]) - 1]]], "updates between the two passes, counted by the checker"
 
 
 def version_difference(question: Question, source: Any) -> tuple[Cases, str]:
@@ -175,9 +175,9 @@ def version_difference(question: Question, source: Any) -> tuple[Cases, str]:
 
 
 def figure_1e(question: Question, source: Any) -> tuple[Cases, str]:
-    told = question.setting
-    found = _predicted(int(told["pipeline_stages"]), int(told["stage"]))
-    return [[found]], "updates that the configured policy predicts ahead of a steady forward pass, from ledgers"
+    setting = question.setting
+    predicted = _predicted(int(setting["pipeline_stages"]), int(setting["stage"]))
+    return [[predicted]], "updates that the configured policy predicts ahead of a steady forward pass, from ledgers"
 
 
 def _predicted(stages: int, stage: int) -> float:
@@ -220,14 +220,14 @@ def two_versions(question: Question, source: Any) -> tuple[Cases, str]:
 def consistent_but_stale(question: Question, source: Any) -> tuple[Cases, str]:
     cases = []
     for kind in PASSES:
-        found = [(table("pipedream", int(p["D"])), int(p["rank"])) for p in question.points]
-        cases.append([staleness(each[rank], kind) for each, rank in found])
+        tables = [(table("pipedream", int(p["D"])), int(p["rank"])) for p in question.points]
+        cases.append([staleness(each[rank], kind) for each, rank in tables])
     return cases, "updates that the version lacks which a steady pass reads, forward and backward, from ledgers"
 
 
 def stash_stale(question: Question, source: Any) -> tuple[Cases, str]:
-    found = [(table("pipedream", int(p["D"])), int(p["rank"])) for p in question.points]
-    return [[staleness(each[rank], Kind.FORWARD) for each, rank in found]], "of steady forward passes, from ledgers"
+    tables = [(table("pipedream", int(p["D"])), int(p["rank"])) for p in question.points]
+    return [[staleness(each[rank], Kind.FORWARD) for each, rank in tables]], "of steady forward passes, from ledgers"
 
 
 def double_stale(question: Question, source: Any) -> tuple[Cases, str]:
@@ -247,20 +247,20 @@ def backward_fresh(question: Question, source: Any) -> tuple[Cases, str]:
 
 def last_stage(question: Question, source: Any, *, depths: Sequence[int]) -> tuple[Cases, str]:
     ledgers = [table("pipeoptim", depth)[-1] for depth in depths]
-    found = [[sum(entry.read.ahead > 0 for entry in ledger.entries)] for ledger in ledgers]
-    return found, "passes of an epoch that read predicted weights, a case per depth"
+    counts = [[sum(entry.read.ahead > 0 for entry in ledger.entries)] for ledger in ledgers]
+    return counts, "passes of an epoch that read predicted weights, a case per depth"
 
 
 def predictions_made(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
     """Of a mini-batch on its way, stage by stage; the last stage is left out, as PipeOptim predicts nothing there."""
-    found = [predictions(each) for each in table(system)]
-    told = ", ".join(f"{each:g}" for each in found)
-    return [[each] for each in found[:-1]], f"every stage but the last, from ledgers; on all stages {told}"
+    counts = [predictions(each) for each in table(system)]
+    counts_text = ", ".join(f"{each:g}" for each in counts)
+    return [[each] for each in counts[:-1]], f"every stage but the last, from ledgers; on all stages {counts_text}"
 
 
 def stashing(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
-    found = [pair for ledger in table(system) for pair in pairs(ledger, steady=False)]
-    cases = [[first.version, first.version + first.ahead, second.version] for first, second in found]
+    version_pairs = [pair for ledger in table(system) for pair in pairs(ledger, steady=False)]
+    cases = [[first.version, first.version + first.ahead, second.version] for first, second in version_pairs]
     return distinct(cases), "versions read by both passes of every mini-batch on every stage, from ledgers"
 
 
@@ -270,8 +270,8 @@ def consistent(question: Question, source: Any, *, system: str) -> tuple[Cases, 
 
 
 def aimed(question: Question, source: Any) -> tuple[Cases, str]:
-    found = [pair for ledger in table("pipeoptim") for pair in pairs(ledger)]
-    cases = [[first.version + first.ahead, second.version + second.ahead] for first, second in found]
+    version_pairs = [pair for ledger in table("pipeoptim") for pair in pairs(ledger)]
+    cases = [[first.version + first.ahead, second.version + second.ahead] for first, second in version_pairs]
     return distinct(
         cases
     ), "of every steady mini-batch on every stage, from ledgers; while the pipeline fills s is too large"

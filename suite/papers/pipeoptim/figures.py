@@ -55,10 +55,10 @@ FITTED = {  # a constant of the stack, and the cell that it was fitted to
 
 def network(lab: Lab, model: str) -> Network:
     """The network as it was trained; no paper prints how long a sentence is."""
-    found = NETWORKS[model]
-    if isinstance(found, GNMT):
-        return replace(found, sequence=int(lab.chosen("plan.pipeoptim.sentence", PLANS["sentence"])))
-    return found
+    shape = NETWORKS[model]
+    if isinstance(shape, GNMT):
+        return replace(shape, sequence=int(lab.chosen("plan.pipeoptim.sentence", PLANS["sentence"])))
+    return shape
 
 
 def compared(model: str, system: str) -> bool:
@@ -72,8 +72,8 @@ def policy(system: str, graph: str = "recompute") -> WeightPolicy:
         return Latest(graph)
     if system not in systems.ASYNCHRONOUS:
         raise UnknownName("weight policy of PipeOptim's systems", system, systems.ASYNCHRONOUS)
-    found: Any = systems.configured(system, PLANS["stages"]).policy
-    changed: WeightPolicy = replace(found, graph=graph)
+    policy_of_system: Any = systems.configured(system, PLANS["stages"]).policy
+    changed: WeightPolicy = replace(policy_of_system, graph=graph)
     return changed
 
 
@@ -83,17 +83,17 @@ def plan(lab: Lab, model: str, system: str, batch: int, graph: str = "recompute"
     stages, flush, shape = PLANS["stages"], system == "gpipe", network(lab, model)
     cuts = (0, *PLANS["cuts"][model], len(shape.shapes()))
     own = own or lab.chosen("plan.pipeoptim.cuts", "public code") == "profile"
-    told = systems.configured(system, stages)
+    configured = systems.configured(system, stages)
     return LayerPlan(
         shape,
-        Modelled(system, told.schedule, resident),
+        Modelled(system, configured.schedule, resident),
         Grid(inter=stages),
         batch * (PLANS["microbatches"] if flush else 1),
         batch,
         resident,
         MOMENTS.get(model, ADAM),
         policy=policy(system, graph),
-        update_every=told.every,
+        update_every=configured.every,
         split="pipedream" if own else tuple(range(start, stop) for start, stop in pairwise(cuts)),
     )
 
@@ -102,11 +102,11 @@ def rate(lab: Lab, model: str, system: str, batch: int, own: bool = False) -> fl
     """Samples per second of a full pipeline."""
 
     def simulated() -> float:
-        made = plan(lab, model, system, batch, own=own)
-        return made.batch / made.seconds(run(made, lab.machine, lab.stack("pipeoptim")))
+        run_plan = plan(lab, model, system, batch, own=own)
+        return run_plan.batch / run_plan.seconds(run(run_plan, lab.machine, lab.stack("pipeoptim")))
 
-    found: float = lab.others.get(("pipeoptim", model, system, batch, own), simulated)
-    return found
+    images_per_second: float = lab.others.get(("pipeoptim", model, system, batch, own), simulated)
+    return images_per_second
 
 
 def largest(lab: Lab, model: str, system: str) -> int:
@@ -221,10 +221,10 @@ def gains_6(question: Question, lab: Lab, *, statistic: str = "", model: str = "
 
 
 def _over_models(gains: Sequence[float], statistic: str, model: str = "") -> WithNull:
-    told = ", ".join(f"{name} {value:.1f}" for name, value in zip(MODELS, gains, strict=True))
+    gains_text = ", ".join(f"{name} {value:.1f}" for name, value in zip(MODELS, gains, strict=True))
     if model:
-        return [[gains[MODELS.index(model)]]], told, [[NULL]]
-    return [[max(gains) if statistic == "maximum" else sum(gains) / len(gains)]], told, [[NULL]]
+        return [[gains[MODELS.index(model)]]], gains_text, [[NULL]]
+    return [[max(gains) if statistic == "maximum" else sum(gains) / len(gains)]], gains_text, [[NULL]]
 
 
 # Table VI: seconds of an epoch
@@ -260,8 +260,8 @@ def _null_epoch(model: str, anchor: float) -> float:
 
 def epochs(question: Question, lab: Lab, *, model: str, system: str, anchor: float) -> WithNull:
     """anchor: the printed seconds of PipeDream on ResNet-101, from which the null model goes on"""
-    told = f"{largest(lab, model, system)} images per GPU, no validation"
-    return [[epoch(lab, model, system)]], told, [[_null_epoch(model, anchor)]]
+    note = f"{largest(lab, model, system)} images per GPU, no validation"
+    return [[epoch(lab, model, system)]], note, [[_null_epoch(model, anchor)]]
 
 
 def epochs_alike(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -282,18 +282,28 @@ def fitted(lab: Lab, published: Mapping[str, float]) -> Stack:
         return replace(stack, **{name: value})
 
     for _ in range(3):  # the step takes a little of an epoch
-        wanted = published[FITTED["products"]]
-        found = root("products", lambda v: epoch(on(changing("products", v)), TIMED[0], "pipedream") - wanted, 0.1, 1.0)  # noqa: B023
-        stack = changing("products", found)
-        wanted = published[FITTED["kernels"]]
-        found = root(
+        target = published[FITTED["products"]]
+        fitted = root(
+            "products",
+            lambda v: epoch(on(changing("products", v)), TIMED[0], "pipedream") - target,  # noqa: B023
+            0.1,
+            1.0,
+        )
+        stack = changing("products", fitted)
+        target = published[FITTED["kernels"]]
+        fitted = root(
             "kernels",
-            lambda v: epoch(on(changing("kernels", {"InceptionV3": v})), TIMED[1], "pipedream") - wanted,  # noqa: B023
+            lambda v: epoch(on(changing("kernels", {"InceptionV3": v})), TIMED[1], "pipedream") - target,  # noqa: B023
             0.3,
             1.5,
         )
-        stack = changing("kernels", {"InceptionV3": found})
-        wanted = published[FITTED["states"]]
-        found = root("states", lambda v: gain(on(changing("states", v)), "gnmt_16", filling) - wanted, 0.01, 1.0)  # noqa: B023
-        stack = changing("states", found)
+        stack = changing("kernels", {"InceptionV3": fitted})
+        target = published[FITTED["states"]]
+        fitted = root(
+            "states",
+            lambda v: gain(on(changing("states", v)), "gnmt_16", filling) - target,  # noqa: B023
+            0.01,
+            1.0,
+        )
+        stack = changing("states", fitted)
     return stack

@@ -37,16 +37,16 @@ def weights(lab: Lab, model: str, system: str) -> int:
 def table5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
     panels = []
     for model in MODELS:
-        held = [system for system in SYSTEMS if compared(model, system)]
+        systems = [system for system in SYSTEMS if compared(model, system)]
         ours = {
-            graph: [float(largest(lab, model, system, graph)) for system in held] for graph in ("recompute", "keep")
+            graph: [float(largest(lab, model, system, graph)) for system in systems] for graph in ("recompute", "keep")
         }
-        printed = {"recompute": [number(claims, f"pipeoptim.table5.{model}.{system}") for system in held]}
+        printed = {"recompute": [number(claims, f"pipeoptim.table5.{model}.{system}") for system in systems]}
         panels.append(
             Panel(
                 f"Table V of PipeOptim: largest batch per GPU, {model}",
                 "sample",
-                held,
+                systems,
                 ours,
                 printed,
                 axis="system",
@@ -71,17 +71,17 @@ def table5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
 
 
 def batch(question: Question, lab: Lab, *, model: str, system: str, graph: str) -> tuple[Cases, str]:
-    kept = largest(lab, model, system, "keep")
-    return [[largest(lab, model, system, graph)]], f"by the account of tensors; {kept} with activations kept"
+    batch_size = largest(lab, model, system, "keep")
+    return [[largest(lab, model, system, graph)]], f"by the account of tensors; {batch_size} with activations kept"
 
 
 def alike(question: Question, lab: Lab, *, graph: str) -> tuple[Cases, str]:
     """PipeOptim compared with each other system, a case per model and system in the paper."""
     cases = []
     for model in MODELS:
-        own = largest(lab, model, "pipeoptim", graph)
+        batch_size = largest(lab, model, "pipeoptim", graph)
         others = [each for each in SYSTEMS if each != "pipeoptim" and compared(model, each)]
-        cases += [[own, largest(lab, model, each, graph)] for each in others]
+        cases += [[batch_size, largest(lab, model, each, graph)] for each in others]
     return cases, "by the account of tensors, a case per model and other system"
 
 
@@ -92,5 +92,7 @@ def larger(question: Question, lab: Lab, *, graph: str) -> tuple[Cases, str]:
 
 def most(question: Question, lab: Lab) -> tuple[Cases, str]:
     cases = [[float(weights(lab, model, term)) for term in question.terms] for model in GNMTS]
-    told = "; ".join(f"{m}: {', '.join(f'{v / 1e6:.0f}' for v in own)} MB" for m, own in zip(GNMTS, cases, strict=True))
-    return cases, f"float32, at the cuts of the public code; {told}"
+    sizes_text = "; ".join(
+        f"{m}: {', '.join(f'{v / 1e6:.0f}' for v in sizes)} MB" for m, sizes in zip(GNMTS, cases, strict=True)
+    )
+    return cases, f"float32, at the cuts of the public code; {sizes_text}"

@@ -52,9 +52,9 @@ def run(
     """A watched training with the policy of the system's config. SpecTrain predicts from a smoothed gradient for any
     optimizer: the engine refuses that, so the paper's statements on it are examined here.
     """
-    told = systems.configured(system, DEPTH)
-    policy: Any = told.policy
-    return _run(system, policy, told.every or 1, optimizer, seed, count, samples)
+    configured = systems.configured(system, DEPTH)
+    policy: Any = configured.policy
+    return _run(system, policy, configured.every or 1, optimizer, seed, count, samples)
 
 
 # -- formulas --------------------------------------------------------------------------------------------------------
@@ -143,12 +143,12 @@ def distance_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
     """Means over windows of mini-batches, one network."""
     starts = range(0, LONG, WINDOW)
     places = [str(start) for start in starts]
-    found, distances = [], {}
+    panels, distances = [], {}
     for name in OPTIMIZERS:
         seen = run(lab, "pipeoptim", name, 0, LONG)
         parts = [[i for i in range(start, start + WINDOW) if i in seen.steady] for start in starts]
         curves = {f"stage {stage}": [seen.share(part, stage) for part in parts] for stage in range(DEPTH - 1)}
-        found.append(
+        panels.append(
             Panel(
                 f"Distance of predicted from true weights, over that of the newest ones: {name}",
                 "ratio",
@@ -159,8 +159,10 @@ def distance_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
                 evidence="derived",
             )
         )
-        for told, difference in (("predicted", seen.forward), ("newest", seen.late)):
-            distances[f"{name}, {told}"] = [fmean(seen.distance(index, difference) for index in part) for part in parts]
+        for label, difference in (("predicted", seen.forward), ("newest", seen.late)):
+            distances[f"{name}, {label}"] = [
+                fmean(seen.distance(index, difference) for index in part) for part in parts
+            ]
     title = "Distance of weights at the forward pass from those that serial training reads, all stages"
     smaller = "The same of three systems with SGD and momentum, by the samples of a mini-batch"
     late = {
@@ -179,4 +181,4 @@ def distance_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
     steps = Panel(
         title, "ratio", places, distances, axis="mini-batch", quantity="relative distance", evidence="derived"
     )
-    return [*found, steps, sizes]
+    return [*panels, steps, sizes]

@@ -50,8 +50,8 @@ def classes(question: Question, papers: Papers, *, images: str, each: Sequence[s
 
 def rest(question: Question, papers: Papers, *, images: str, classes: str, less: str) -> tuple[Cases, str]:
     """Images of a class that are not in the other part."""
-    found = _least(papers, images) / _least(papers, classes) - _least(papers, less)
-    return [[found]], "printed images of a class less those of the other part"
+    remainder = _least(papers, images) / _least(papers, classes) - _least(papers, less)
+    return [[remainder]], "printed images of a class less those of the other part"
 
 
 def _together(papers: Papers, names: Sequence[str]) -> Fraction:

@@ -41,12 +41,12 @@ Batches = Sequence[tuple[Any, Any]]  # arrays or tensors: inputs [n, ...] and cl
 def network(seed: int = 0, width: int = 32) -> list[nn.Module]:
     """A layer per stage, for digits of 8 x 8."""
     sizes = [64, *[width] * (DEPTH - 1), 10]
-    found: list[nn.Module] = []
-    for number, (own, following) in enumerate(pairwise(sizes)):
+    layers: list[nn.Module] = []
+    for number, (inputs, following) in enumerate(pairwise(sizes)):
         with drawing(*initial(seed, number)):
-            linear = nn.Linear(own, following)
-        found.append(linear if number == DEPTH - 1 else nn.Sequential(linear, nn.Tanh()))
-    return found
+            linear = nn.Linear(inputs, following)
+        layers.append(linear if number == DEPTH - 1 else nn.Sequential(linear, nn.Tanh()))
+    return layers
 
 
 def prepared(batches: Batches, dtype: torch.dtype = torch.float32) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -240,14 +240,14 @@ class WatchedTraining:
 
         It does not depend on the length of the predicted step, which an optimizer may have in another unit.
         """
-        left = 0.0
+        remaining = 0.0
         for index in self.steady:
             missed, moved = (self._joined(index, difference) for difference in (self.missed, self.moved))
             predicted = missed - moved
             square = float(predicted @ predicted)
             scale = max(0.0, -float(moved @ predicted) / square) if square else 0.0
-            left += float((moved + scale * predicted).norm())
-        return 1 - left / self.total(self.moved)
+            remaining += float((moved + scale * predicted).norm())
+        return 1 - remaining / self.total(self.moved)
 
     @property
     def staleness(self) -> float:
@@ -258,10 +258,10 @@ class WatchedTraining:
 def watched(policy: WeightPolicy, rule: Any, batches: Batches, *, every: int = 1, seed: int = 0) -> WatchedTraining:
     """A small network, trained on `batches` by a policy; each is a mini-batch of the paper, one microbatch."""
     data = prepared(batches)
-    made = replay(network(seed), rule, len(data[0][0]), weights=policy, update_every=every)
-    stages = [_Watch(engine) for engine in made.stages]
+    replayed = replay(network(seed), rule, len(data[0][0]), weights=policy, update_every=every)
+    stages = [_Watch(engine) for engine in replayed.stages]
     with one_thread():
-        for _ in made.train(data):
+        for _ in replayed.train(data):
             pass
     for watch in stages:
         watch.newest()

@@ -18,10 +18,10 @@ SMOOTHING = 0.9  # of the gradient that SpecTrain predicts by
 
 def state(rule: Any, weights: Sequence[float], updates: int = 0, **moments: Sequence[float]) -> RuleState:
     """State that a rule works on, in double precision; moments that are not given are zero."""
-    own = [torch.tensor(weights, dtype=torch.float64)]
+    weight = [torch.tensor(weights, dtype=torch.float64)]
     names = states_of(rule, predicts=True)
-    held = {name: torch.tensor(moments.get(name, [0.0] * len(weights)), dtype=torch.float64) for name in names}
-    return RuleState(own, held, updates)
+    states = {name: torch.tensor(moments.get(name, [0.0] * len(weights)), dtype=torch.float64) for name in names}
+    return RuleState(weight, states, updates)
 
 
 def step(rule: Any, on: RuleState, *gradient: float) -> None:

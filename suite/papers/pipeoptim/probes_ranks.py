@@ -91,14 +91,14 @@ class WatchedRank:
     def version(self, kind: Kind, index: int) -> int:
         """The version that a pass has read, by its tensors."""
         _, weights = self.read[kind, index]
-        found = [number for number, tensor in self.versions.items() if torch.equal(tensor, weights)]
-        return found[0] if found else UNKNOWN
+        matches = [number for number, tensor in self.versions.items() if torch.equal(tensor, weights)]
+        return matches[0] if matches else UNKNOWN
 
     @property
     def order(self) -> list[Pass]:
         """Its passes, as they began."""
-        found = sorted(self.spans, key=lambda span: span.start)
-        return [(span.op.kind, span.op.index) for span in found if span.op]
+        spans = sorted(self.spans, key=lambda span: span.start)
+        return [(span.op.kind, span.op.index) for span in spans if span.op]
 
 
 class TensorWatch:
@@ -140,8 +140,8 @@ class TensorWatch:
         state, store = self.engine.state, self.engine.store
         self.seen.versions.setdefault(self._updates, flat(state.rule.weights))
         copies = [*store.aside.values(), *store.spare, *([store.buffer] if store.buffer else [])]
-        held = size_of(tensor for weights in copies for tensor in weights)
-        self.seen.held = max(self.seen.held, self.seen.weights + held)
+        bytes_now = size_of(tensor for weights in copies for tensor in weights)
+        self.seen.held = max(self.seen.held, self.seen.weights + bytes_now)
 
 
 def size_of(tensors: Iterator[torch.Tensor]) -> int:
@@ -205,8 +205,8 @@ def known(told: Configured, stages: int, count: int, rule: str = "sgdm", bytes_e
 
 def system_ran(system: str, stages: int = DEPTH, rule: str = "sgdm", bytes_each: int = 0) -> list[WatchedRank]:
     """A system as it is configured, through a stream that is full for as many updates as there are stages."""
-    told = systems.configured(system, stages)
-    return known(told, stages, (2 * stages + 4) * (told.every or 1), rule, bytes_each)
+    configured = systems.configured(system, stages)
+    return known(configured, stages, (2 * stages + 4) * (configured.every or 1), rule, bytes_each)
 
 
 def steady(ranks: Sequence[WatchedRank], every: int | None) -> range:
@@ -231,11 +231,11 @@ def naive(question: Question, source: Any) -> tuple[Cases, str]:
     """Down the stages and back, mini-batch after mini-batch: the place of a pass among all that ranks began."""
     spans = [span for rank in ran(systems.configured("gpipe", DEPTH), DEPTH, DEPTH) for span in rank.spans]
     begun = [span.op for span in sorted(spans, key=lambda span: span.start)]
-    wanted = []
+    expected = []
     for index in range(DEPTH):
-        wanted += [Op(stage, Kind.FORWARD, index) for stage in range(DEPTH)]
-        wanted += [Op(stage, Kind.BACKWARD, index) for stage in reversed(range(DEPTH))]
-    cases = [[place, begun.index(op)] for place, op in enumerate(wanted)]
+        expected += [Op(stage, Kind.FORWARD, index) for stage in range(DEPTH)]
+        expected += [Op(stage, Kind.BACKWARD, index) for stage in reversed(range(DEPTH))]
+    cases = [[place, begun.index(op)] for place, op in enumerate(expected)]
     return cases, f"{DEPTH} mini-batches in one piece each on {DEPTH} ranks, by their traces"
 
 
@@ -250,8 +250,8 @@ def held_bytes(question: Question, source: Any, *, system: str) -> tuple[Cases, 
 def versions(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
     """By the points of the row where it has some, else on every stage."""
     if question.points:
-        held = [system_ran(system, int(p["D"]))[int(p["rank"])] for p in question.points]
-        return [[rank.held / rank.weights for rank in held]], "most bytes that a rank held, over those of its weights"
+        ranks = [system_ran(system, int(p["D"]))[int(p["rank"])] for p in question.points]
+        return [[rank.held / rank.weights for rank in ranks]], "most bytes that a rank held, over those of its weights"
     return [[rank.held / rank.weights] for rank in system_ran(system)], "the same, stage by stage"
 
 
@@ -259,8 +259,8 @@ def most(question: Question, source: Any) -> tuple[Cases, str]:
     """GPipe has four microbatches."""
     values = []
     for system in question.terms:
-        told = systems.configured(system, DEPTH)
-        ranks = ran(told, DEPTH, 2, pieces=SAMPLES) if told.every is None else system_ran(system)
+        configured = systems.configured(system, DEPTH)
+        ranks = ran(configured, DEPTH, 2, pieces=SAMPLES) if configured.every is None else system_ran(system)
         values.append(max(rank.held for rank in ranks))
     return [values], "most bytes of weights that a rank held, the largest of the ranks, stages of equal weights"
 
@@ -276,15 +276,15 @@ def used(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
 
 def plain(stages: int) -> list[WatchedRank]:
     """PipeDream's pipeline without its stash: every pass reads the newest weights."""
-    told = systems.configured("pipedream", stages)
-    return known(Configured(told.schedule, Latest("recompute"), told.every), stages, 2 * stages + 4)
+    configured = systems.configured("pipedream", stages)
+    return known(Configured(configured.schedule, Latest("recompute"), configured.every), stages, 2 * stages + 4)
 
 
 def between(question: Question, source: Any) -> tuple[Cases, str]:
-    told = question.setting
-    rank, index = plain(int(told["pipeline_stages"]))[int(told["stage"])], int(told["minibatch"]) - 1
-    found = rank.version(Kind.BACKWARD, index) - rank.version(Kind.FORWARD, index)
-    return [[found]], "versions between those whose tensors the two passes computed with"
+    setting = question.setting
+    rank, index = plain(int(setting["pipeline_stages"]))[int(setting["stage"])], int(setting["minibatch"]) - 1
+    distance = rank.version(Kind.BACKWARD, index) - rank.version(Kind.FORWARD, index)
+    return [[distance]], "versions between those whose tensors the two passes computed with"
 
 
 def inconsistent(question: Question, source: Any) -> tuple[Cases, str]:
@@ -319,13 +319,13 @@ def _stale(system: str, stages: int, stage: int, kind: Kind) -> float:
 def _late(ranks: Sequence[WatchedRank], stage: int, kind: Kind, every: int | None) -> float:
     """The same of every steady mini-batch; not a number where it is not."""
     group = every or 1
-    found = {index // group - ranks[stage].version(kind, index) for index in steady(ranks, every)}
-    return found.pop() if len(found) == 1 else float("nan")
+    lags = {index // group - ranks[stage].version(kind, index) for index in steady(ranks, every)}
+    return lags.pop() if len(lags) == 1 else float("nan")
 
 
 def serial() -> list[WatchedRank]:
-    told = systems.configured("pipedream", 1)
-    return known(Configured(told.schedule, Latest("recompute"), 1), 1, 6)
+    configured = systems.configured("pipedream", 1)
+    return known(Configured(configured.schedule, Latest("recompute"), 1), 1, 6)
 
 
 def double_stale(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
@@ -372,9 +372,9 @@ def version_difference(question: Question, source: Any) -> tuple[Cases, str]:
 
 
 def figure_1e(question: Question, source: Any) -> tuple[Cases, str]:
-    told = question.setting
-    found = _ahead(int(told["pipeline_stages"]), int(told["stage"]))
-    return [[found]], "changes of the last update between the newest weights and those read, of a steady mini-batch"
+    setting = question.setting
+    ahead = _ahead(int(setting["pipeline_stages"]), int(setting["stage"]))
+    return [[ahead]], "changes of the last update between the newest weights and those read, of a steady mini-batch"
 
 
 def _ahead(stages: int, stage: int) -> float:
@@ -382,21 +382,21 @@ def _ahead(stages: int, stage: int) -> float:
 
 
 def last_stage(question: Question, source: Any, *, depths: Sequence[int]) -> tuple[Cases, str]:
-    found = [[len(system_ran("pipeoptim", depth)[-1].predicted)] for depth in depths]
-    return found, "passes of the last rank that called for a prediction, a case per depth"
+    counts = [[len(system_ran("pipeoptim", depth)[-1].predicted)] for depth in depths]
+    return counts, "passes of the last rank that called for a prediction, a case per depth"
 
 
 def predictions_made(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
     """Passes of a steady mini-batch that predict, stage by stage; the last stage is left out, as the counts do."""
-    found = _predicting(system)
-    told = ", ".join(f"{each:g}" for each in found)
-    return [[each] for each in found[:-1]], f"every stage but the last; on all stages {told}"
+    counts = _predicting(system)
+    counts_text = ", ".join(f"{each:g}" for each in counts)
+    return [[each] for each in counts[:-1]], f"every stage but the last; on all stages {counts_text}"
 
 
 def _predicting(system: str) -> list[float]:
     ranks = system_ran(system)
-    own = steady(ranks, systems.configured(system, DEPTH).every)
-    return [sum(index in own for _, index in rank.predicted) / len(own) for rank in ranks]
+    microbatches = steady(ranks, systems.configured(system, DEPTH).every)
+    return [sum(index in microbatches for _, index in rank.predicted) / len(microbatches) for rank in ranks]
 
 
 def prediction_cost(question: Question, source: Any) -> tuple[Cases, str]:
@@ -404,9 +404,9 @@ def prediction_cost(question: Question, source: Any) -> tuple[Cases, str]:
     values = []
     for system in question.terms:
         ranks = system_ran(system)
-        own = steady(ranks, systems.configured(system, DEPTH).every)
-        entries = sum(count for rank in ranks for (_, index), count in rank.predicted.items() if index in own)
-        values.append(entries / len(own))
+        microbatches = steady(ranks, systems.configured(system, DEPTH).every)
+        entries = sum(count for rank in ranks for (_, index), count in rank.predicted.items() if index in microbatches)
+        values.append(entries / len(microbatches))
     return [values], f"{WIDTH * WIDTH} weights on each of {DEPTH} stages, counted as ranks predict them"
 
 
@@ -443,10 +443,10 @@ def gpipe(question: Question, source: Any, *, microbatches: int) -> tuple[Cases,
         loss.backward()
         optimizer.step()
         cases.append([float(loss.detach()), piped])
-    own = nn.Sequential(*(layer(number, DEPTH, WIDTH, torch.float64) for number in range(DEPTH)))
-    for parameter, rank in zip(own.parameters(), ranks, strict=True):
+    reference = nn.Sequential(*(layer(number, DEPTH, WIDTH, torch.float64) for number in range(DEPTH)))
+    for parameter, rank in zip(reference.parameters(), ranks, strict=True):
         parameter.data = rank.versions[count].view_as(parameter)
-    cases.append([_right(whole, data), _right(own, data)])
+    cases.append([_right(whole, data), _right(reference, data)])
     return cases, f"plain PyTorch beside {DEPTH} ranks and {microbatches} microbatches, SGD with momentum"
 
 

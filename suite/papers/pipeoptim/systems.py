@@ -26,5 +26,5 @@ class Configured:
 @cache
 def configured(system: str, stages: int) -> Configured:
     """The system of conf/system that has this name, on as many stages."""
-    found = resolve([f"system={system}", f"grid.inter={stages}"])
-    return Configured(found.schedule.build(), found.weights.build(), found.update_interval)
+    config = resolve([f"system={system}", f"grid.inter={stages}"])
+    return Configured(config.schedule.build(), config.weights.build(), config.update_interval)

@@ -69,13 +69,13 @@ class UnitTimeExecutor:
             work = FlushInterval(0, self.batches * pieces, every, 0)
             return simulate(schedule, Grid(inter=stages), work, cost, FREE, traced=True).trace
         one = simulate(schedule, Grid(inter=stages), FlushInterval(0, pieces, None, 0), cost, FREE, traced=True)
-        found = Trace()
+        trace = Trace()
         for batch in range(self.batches):  # the first stage ends a batch, and begins the next one
             later = batch * one.makespan
             for span in one.trace:
                 op = span.op and _moved(span.op, batch, pieces)
-                found.append(span._replace(start=span.start + later, end=span.end + later, op=op))
-        return found
+                trace.append(span._replace(start=span.start + later, end=span.end + later, op=op))
+        return trace
 
 
 def _moved(op: Op, batch: int, pieces: int) -> Op:

@@ -64,8 +64,8 @@ def refitted(lab: Lab, variant: Variant, published: Mapping[str, float]) -> Lab:
     """The lab of a variant, its constants fitted anew. Raises InvalidRequest where a constant has no root."""
     systems = {name: _changed(system, variant.systems.get(name)) for name, system in lab.systems.items()}
     axonn = _changed(lab.stacks["axonn"], variant.both)
-    own = _changed(_changed(lab.stacks["samo"], variant.both), variant.samo)
-    changed = Lab(lab.machine, {"axonn": axonn, "samo": own}, systems, lab.shapes)
+    changed_stack = _changed(_changed(lab.stacks["samo"], variant.both), variant.samo)
+    changed = Lab(lab.machine, {"axonn": axonn, "samo": changed_stack}, systems, lab.shapes)
     fitted = Lab(lab.machine, {**changed.stacks, "axonn": calibrate.axonn(changed, published)}, systems, lab.shapes)
     return Lab(lab.machine, {**fitted.stacks, "samo": calibrate.samo(fitted, published)}, systems, lab.shapes)
 
@@ -111,11 +111,11 @@ def anchors(claims: Claims) -> dict[str, float]:
     """
     if hides := [claim.id for claim in claims.values() if isinstance(claim.value, Hidden)]:
         raise HiddenOutcome(hides[0])
-    found = {name: number(claims, name) for name in claims}
+    values = {name: number(claims, name) for name in claims}
     for name, claim in claims.items():
         if isinstance(claim.value, tuple):
-            found[name] = claim.value[1]
-    return found
+            values[name] = claim.value[1]
+    return values
 
 
 def variants_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
@@ -123,11 +123,11 @@ def variants_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
     rows: dict[str, list[float]] = {name: [] for name in (CELLS, SPUTNIK, SAVED, PARTS, PHASE)}
     for variant in VARIANTS:
         try:
-            found = errors(refitted(lab, variant, published), published)
+            variant_errors = errors(refitted(lab, variant, published), published)
         except InvalidRequest:  # no constant makes the printed value
-            found = dict.fromkeys(rows, NONE)
+            variant_errors = dict.fromkeys(rows, NONE)
         for name, values in rows.items():
-            values.append(found[name])
+            values.append(variant_errors[name])
     names = [variant.name for variant in VARIANTS]
     return [
         Panel(name, "points", names, {"error": values}, axis="variant", quantity="error")

@@ -20,8 +20,8 @@ def bubble(forward: Exact, backward: Exact, stages: Exact) -> Fraction:
 
     forward, backward: time of one microbatch through the whole model, in any unit; stages are equally long.
     """
-    own = (Fraction(forward) + Fraction(backward)) / Fraction(stages)
-    return (Fraction(stages) - 1) * own
+    passes = (Fraction(forward) + Fraction(backward)) / Fraction(stages)
+    return (Fraction(stages) - 1) * passes
 
 
 def microbatches(batch: Exact, replicas: Exact, microbatch: Exact) -> Fraction:

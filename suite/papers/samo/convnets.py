@@ -45,8 +45,8 @@ def layout(lab: Lab, model: str, system: str, gpus: int) -> Layout:
     """The states of one GPU: mixed precision, with momentum."""
     modelled = lab.system(SYSTEMS[system])
     entries = sum(layer.parameters for layer in NETWORKS[model].shapes())
-    found: Layout = modelled.layout(entries=entries, moments=("velocity",), dtype="float32")
-    return zero_1(gpus)(found) if modelled.zero_stage else found
+    layout_of_states: Layout = modelled.layout(entries=entries, moments=("velocity",), dtype="float32")
+    return zero_1(gpus)(layout_of_states) if modelled.zero_stage else layout_of_states
 
 
 def parts(lab: Lab, model: str, system: str, gpus: int) -> Parts:
@@ -116,8 +116,12 @@ def speedups(question: Question, lab: Lab, *, model: str, first: float) -> WithN
 
     first: the printed least; without a pipeline, the null model's constant per system gives it at every count
     """
-    found = [saved(lab, model, gpus) for gpus in GPUS]
-    return [[min(found), max(found)]], ", ".join(f"{value:.1f}" for value in found), [[first, first]]
+    speedup_cases = [saved(lab, model, gpus) for gpus in GPUS]
+    return (
+        [[min(speedup_cases), max(speedup_cases)]],
+        ", ".join(f"{value:.1f}" for value in speedup_cases),
+        [[first, first]],
+    )
 
 
 def compute_ratio(question: Question, lab: Lab, *, models: Sequence[str]) -> WithNull:
@@ -133,8 +137,8 @@ def compute_ratio(question: Question, lab: Lab, *, models: Sequence[str]) -> Wit
 
 def equals(question: Question, lab: Lab) -> tuple[Cases, str]:
     cases = [[seconds(lab, model, term, gpus) for term in question.terms] for model in NETWORKS for gpus in GPUS]
-    told = ", ".join(f"{other / own:.2f}" for own, other in cases)
-    return cases, f"DeepSpeed over AxoNN, wideresnet_101 then vgg_19: {told}"
+    ratios_text = ", ".join(f"{other / our_bytes:.2f}" for our_bytes, other in cases)
+    return cases, f"DeepSpeed over AxoNN, wideresnet_101 then vgg_19: {ratios_text}"
 
 
 def gains(question: Question, lab: Lab) -> tuple[Cases, str]:

@@ -51,12 +51,12 @@ def run(stages: int, microbatches: int, cost: Fixed = UNITS, order: Schedule | N
 
 def bubbles(stages: int, microbatches: int, cost: Fixed = UNITS, order: Schedule | None = None) -> list[float]:
     """Units of time that each stage does not compute, from its spans."""
-    found = run(stages, microbatches, cost, order)
+    simulated = run(stages, microbatches, cost, order)
     busy = [0.0] * stages
-    for span in found.trace:
+    for span in simulated.trace:
         if span.category in PASSES:
             busy[span.rank] += span.seconds
-    return [found.makespan - one for one in busy]
+    return [simulated.makespan - one for one in busy]
 
 
 def messages(stages: int, microbatches: int) -> list[float]:
@@ -72,7 +72,7 @@ def messages(stages: int, microbatches: int) -> list[float]:
 def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
     shares = (0.0, 0.25, 0.5, 0.8, 0.9, 0.95)
     entries = 1_000_000
-    told = {
+    rows = {
         "axonn": [mixed(entries, ADAM).bytes() / entries] * len(shares),
         "axonn_samo": [layout(1 - share, entries).bytes() / entries for share in shares],
     }
@@ -82,7 +82,7 @@ def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
             title,
             "byte",
             [f"{share:g}" for share in shares],
-            told,
+            rows,
             axis="sparsity, share of weights",
             quantity="model states per parameter",
             evidence="derived",
@@ -135,9 +135,9 @@ def saving(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 
 def figure_3(question: Question, lab: Lab) -> tuple[Cases, str]:
-    told = question.setting
-    cost = Fixed(float(told["forward_units"]), float(told["backward_units"]), BYTES)
-    values = bubbles(int(told["g_inter"]), int(told["microbatches"]), cost)
+    setting = question.setting
+    cost = Fixed(float(setting["forward_units"]), float(setting["backward_units"]), BYTES)
+    values = bubbles(int(setting["g_inter"]), int(setting["microbatches"]), cost)
     return [[value] for value in values], "makespan less a stage's passes, message-driven, stage by stage"
 
 
@@ -150,15 +150,15 @@ def bubble_of_passes(question: Question, lab: Lab) -> tuple[Cases, str]:
         for stages, count, cost in pipelines:
             passes = run(1, stages - 1, cost).makespan
             cases += [[idle, passes] for idle in bubbles(stages, count, cost, order)]
-    told = "3, 2, 4, 8 and 4 stages in 1F1B, then message-driven"
-    return cases, f"each stage's idle time and the time of that many passes on one stage: {told}"
+    note = "3, 2, 4, 8 and 4 stages in 1F1B, then message-driven"
+    return cases, f"each stage's idle time and the time of that many passes on one stage: {note}"
 
 
 def per_microbatch(question: Question, lab: Lab, *, stages: int, microbatches: int) -> tuple[Cases, str]:
     """Of every stage, as it is claimed of each GPU; the ends have one neighbour instead of two (S14)."""
-    found = messages(stages, microbatches)
-    told = ", ".join(f"{one:g}" for one in found)
-    return [[one] for one in found], f"counted on {stages} stages, the first one first: {told}"
+    counts = messages(stages, microbatches)
+    counts_text = ", ".join(f"{one:g}" for one in counts)
+    return [[one] for one in counts], f"counted on {stages} stages, the first one first: {counts_text}"
 
 
 def even_bubble(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -177,11 +177,11 @@ def bubble_gains(question: Question, lab: Lab) -> tuple[Cases, str]:
     A stage's passes take whole units, so that rounding never decides which of two messages arrives first; results
     are in units of the whole model's time."""
     counts = [int(term) for term in question.terms]
-    asked = sorted({m for n in counts for m in (n, n - 1, n // 2)})
+    sizes = sorted({m for n in counts for m in (n, n - 1, n // 2)})
     cases = []
     for order in (OneFOneB(), MessageDriven()):
-        units = {n: idle(n * FORWARD, n * BACKWARD, n, order) for n in asked}
-        bubble = {n: Fraction(found) / n for n, found in units.items()}
+        units = {n: idle(n * FORWARD, n * BACKWARD, n, order) for n in sizes}
+        bubble = {n: Fraction(units_idle) / n for n, units_idle in units.items()}
         cases += [[bubble[n] - bubble[n - 1] for n in counts], [bubble[n] - bubble[n // 2] for n in counts]]
     return cases, "1F1B: by one GPU fewer, by half of them; then message-driven"
 
@@ -194,8 +194,10 @@ def per_gpu(question: Question, lab: Lab) -> tuple[Cases, str]:
         plan = SimulationPlan(
             lab.shapes["gpt3_xl"], lab.systems["axonn"], Grid(inter=3, data=replicas), batch=batch, microbatch=size
         )
-        found = simulate(MessageDriven(), Grid(inter=3), plan.work, Fixed(FORWARD, BACKWARD, BYTES), FREE, traced=True)
-        values.append(sum(span.category == PASSES[0] and span.rank == 0 for span in found.trace))
+        simulated = simulate(
+            MessageDriven(), Grid(inter=3), plan.work, Fixed(FORWARD, BACKWARD, BYTES), FREE, traced=True
+        )
+        values.append(sum(span.category == PASSES[0] and span.rank == 0 for span in simulated.trace))
     return [values], "forward passes counted on a first stage of one replica"
 
 
@@ -231,8 +233,8 @@ def example(question: Question, lab: Lab) -> tuple[Cases, str]:
     entries: dict[int, list[tuple[int, int]]] = {}
     for point in question.points:
         entries.setdefault(int(point["columns"]), []).append((int(point["row"]), int(point["column"])))
-    found = [index for columns, these in entries.items() for index in shown.indices_of(these, columns)]
-    return [found], "the ticket of a tensor whose other entries are zero"
+    indices = [index for columns, these in entries.items() for index in shown.indices_of(these, columns)]
+    return [indices], "the ticket of a tensor whose other entries are zero"
 
 
 def shared_index(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -256,8 +258,8 @@ def optimizer(question: Question, lab: Lab) -> tuple[Cases, str]:
 def layerwise(question: Question, lab: Lab) -> tuple[Cases, str]:
     from suite.papers.samo import probes as shown
 
-    found = [(1, *shown.dense_gradients(count)) for count in (1, 2, 4)]
-    return found, "counted at allocation; 1, 2 and 4 microbatches"
+    sizes = [(1, *shown.dense_gradients(count)) for count in (1, 2, 4)]
+    return sizes, "counted at allocation; 1, 2 and 4 microbatches"
 
 
 def inverse(question: Question, lab: Lab) -> tuple[Cases, str]:

@@ -61,13 +61,13 @@ def fig6_7_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
                 quantity="time saved",
             )
         )
-        found = [lab.saved(model, gpus, over="deepspeed_3d") for gpus in counts(model)]
+        savings_by_count = [lab.saved(model, gpus, over="deepspeed_3d") for gpus in counts(model)]
         panels.append(
             Panel(
                 f"{figure} of SAMO: least and largest time saved over DeepSpeed-3D, {model}",
                 "percent",
                 ("least", "largest"),
-                {"axonn_samo": [min(found), max(found)]},
+                {"axonn_samo": [min(savings_by_count), max(savings_by_count)]},
                 {"axonn_samo": ends_of(claims, f"samo.fig6_7.speedup_over_deepspeed.{model}")},
                 axis="of all GPU counts",
                 quantity="time saved",
@@ -89,9 +89,13 @@ def speedups(question: Question, lab: Lab, *, model: str, over: str, first: floa
 
     first: the printed least, from which the null model goes on at the fewest GPUs
     """
-    found = [lab.saved(model, gpus, over=_ours(over)) for gpus in counts(model)]
+    savings_by_count = [lab.saved(model, gpus, over=_ours(over)) for gpus in counts(model)]
     null = _null_saved(lab, model, over, first)
-    return [[min(found), max(found)]], ", ".join(f"{value:.1f}" for value in found), [[min(null), max(null)]]
+    return (
+        [[min(savings_by_count), max(savings_by_count)]],
+        ", ".join(f"{value:.1f}" for value in savings_by_count),
+        [[min(null), max(null)]],
+    )
 
 
 def largest_speedup(question: Question, lab: Lab, *, model: str, first: float) -> WithNull:
@@ -102,8 +106,8 @@ def largest_speedup(question: Question, lab: Lab, *, model: str, first: float) -
 
 def abstract_speedups(question: Question, lab: Lab, *, over: str, first: float) -> WithNull:
     """first: the printed speedup at the fewest GPUs, from which the null model goes on"""
-    found = lab.saved("gpt3_2_7b", 512, over=_ours(over))
-    return [[found]], "512 GPUs", [[_null_saved(lab, "gpt3_2_7b", over, first)[-1]]]
+    saving = lab.saved("gpt3_2_7b", 512, over=_ours(over))
+    return [[saving]], "512 GPUs", [[_null_saved(lab, "gpt3_2_7b", over, first)[-1]]]
 
 
 def grows(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -159,9 +163,9 @@ def table2_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
 
 def percents(question: Question, lab: Lab, *, system: str, gpus: int, first: float) -> WithNull:
     """first: the printed percent at the fewest GPUs, from which the null model goes on"""
-    found = lab.samo("gpt3_13b", _ours(system), gpus)
-    note = f"grid {found.plan.grid}, {found.plan.microbatches} microbatches"
-    return [[found.percent_of_peak]], note, [[_null_percent(lab, system, gpus, first)]]
+    simulated = lab.samo("gpt3_13b", _ours(system), gpus)
+    note = f"grid {simulated.plan.grid}, {simulated.plan.microbatches} microbatches"
+    return [[simulated.percent_of_peak]], note, [[_null_percent(lab, system, gpus, first)]]
 
 
 def _null_percent(lab: Lab, system: str, gpus: int, first: float) -> float:
@@ -209,13 +213,13 @@ def savings(lab: Lab, gpus: int) -> dict[str, float]:
 
 def fig8_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
     names = ("p2p", "bubble", "collective", "overhead", "total")
-    found = {gpus: savings(lab, gpus) for gpus in PROFILED}
+    savings_by_gpus = {gpus: savings(lab, gpus) for gpus in PROFILED}
     return [
         Panel(
             "Figure 8 of SAMO: time saved by phase, of AxoNN's batch time",
             "percent",
             [str(gpus) for gpus in PROFILED],
-            {name: [found[gpus][name] for gpus in PROFILED] for name in names},
+            {name: [savings_by_gpus[gpus][name] for gpus in PROFILED] for name in names},
             {name: [number(claims, f"samo.fig8.{name}.gpus_{gpus}") for gpus in PROFILED] for name in names},
             axis="GPUs",
             quantity="time saved",
@@ -237,8 +241,8 @@ def saved_share(question: Question, lab: Lab, *, phase: str, gpus: int) -> WithN
 def communication_reduction(question: Question, lab: Lab, *, gpus: int) -> WithNull:
     """By how much communication itself is shorter, in percent of AxoNN's. Null model: all of it is bubble."""
     dense, pruned = (_communication(phases(lab, system, gpus)) for system in ("axonn", "axonn_samo"))
-    told = f"point-to-point, bubble and collective: {dense:.2f} s to {pruned:.2f} s"
-    return [[100 * (1 - pruned / dense)]], told, [[_bubble_alone(lab, gpus).bubble_reduction]]
+    note = f"point-to-point, bubble and collective: {dense:.2f} s to {pruned:.2f} s"
+    return [[100 * (1 - pruned / dense)]], note, [[_bubble_alone(lab, gpus).bubble_reduction]]
 
 
 def _communication(found: Phases) -> float:
@@ -246,32 +250,32 @@ def _communication(found: Phases) -> float:
 
 
 def dominates(question: Question, lab: Lab) -> tuple[Cases, str]:
-    found = phases(lab, "axonn", 128)
-    return [[found.point_to_point, found.bubble, found.collective]], "seconds of the first stage"
+    phase_times = phases(lab, "axonn", 128)
+    return [[phase_times.point_to_point, phase_times.bubble, phase_times.collective]], "seconds of the first stage"
 
 
 def leads(question: Question, lab: Lab) -> tuple[Cases, str]:
     def lead(gpus: int) -> float:
-        found = phases(lab, "axonn", gpus)
-        return (found.point_to_point - max(found.bubble, found.collective)) / found.total
+        phase_times = phases(lab, "axonn", gpus)
+        return (phase_times.point_to_point - max(phase_times.bubble, phase_times.collective)) / phase_times.total
 
     return [[lead(128), lead(256), 0.0]], "share of the batch by which it exceeds the next phase"
 
 
 def share_falls(question: Question, lab: Lab) -> tuple[Cases, str]:
-    found = [phases(lab, "axonn", int(term)) for term in question.terms]
-    return [[100 * one.point_to_point / one.total for one in found]], "of AxoNN's batch, first stage"
+    phase_times = [phases(lab, "axonn", int(term)) for term in question.terms]
+    return [[100 * one.point_to_point / one.total for one in phase_times]], "of AxoNN's batch, first stage"
 
 
 def sources(question: Question, lab: Lab, *, gpus: int) -> tuple[Cases, str]:
-    found = savings(lab, gpus)
+    saving = savings(lab, gpus)
     names = {"point-to-point": "p2p"}
-    return [[found[names.get(term, term)] for term in question.terms]], "percent of AxoNN's batch time"
+    return [[saving[names.get(term, term)] for term in question.terms]], "percent of AxoNN's batch time"
 
 
 def overcome(question: Question, lab: Lab, *, gpus: Sequence[int]) -> tuple[Cases, str]:
-    found = [savings(lab, count) for count in gpus]
-    return [[one["total"], one["overhead"]] for one in found], f"{' and '.join(map(str, gpus))} GPUs"
+    saving_list = [savings(lab, count) for count in gpus]
+    return [[one["total"], one["overhead"]] for one in saving_list], f"{' and '.join(map(str, gpus))} GPUs"
 
 
 # Section I: memory of all GPUs of one model

@@ -60,10 +60,10 @@ def gpt3_states(question: Question, papers: Papers) -> tuple[Cases, str]:
 
 def break_even(question: Question, papers: Papers) -> tuple[Cases, str]:
     whole = mixed(ENTRIES)
-    kept = bisect_right(range(ENTRIES + 1), whole.bytes(), key=lambda kept: samo(kept)(whole).bytes()) - 1
+    break_even_entries = bisect_right(range(ENTRIES + 1), whole.bytes(), key=lambda kept: samo(kept)(whole).bytes()) - 1
     return [
-        [1 - Fraction(kept, ENTRIES)]
-    ], f"the most of {si(ENTRIES)} entries that SAMO keeps in no more bytes: {kept}"
+        [1 - Fraction(break_even_entries, ENTRIES)]
+    ], f"the most of {si(ENTRIES)} entries that SAMO keeps in no more bytes: {break_even_entries}"
 
 
 def saving_ends(question: Question, papers: Papers) -> tuple[Cases, str]:
@@ -81,28 +81,28 @@ def fewer_stages(question: Question, papers: Papers) -> tuple[Cases, str]:
     sparsity = float(papers.training("samo", "all")["sparsity"])
     memory = int(papers.machine("summit")["gpu_memory_gigabyte"])
     cases: list[list[int]] = []
-    told = []
+    notes = []
     for model in GPTS:
         gpus, count = int(papers.ends(f"samo.table1.gpus.{model}")[0]), parameters(model, papers)
         old, new = (
             fewest_stages(count, gpus=gpus, layout=layout, memory=memory) for layout in (mixed, pruned(sparsity))
         )
         cases.append([new, old])
-        told.append(f"{model} {old} to {new}")
-    return cases, f"fewest GPUs whose {memory} GB hold the states at sparsity {sparsity}: {', '.join(told)}"
+        notes.append(f"{model} {old} to {new}")
+    return cases, f"fewest GPUs whose {memory} GB hold the states at sparsity {sparsity}: {', '.join(notes)}"
 
 
 def whole_copies(question: Question, papers: Papers) -> tuple[Cases, str]:
     sparsity = float(papers.training("samo", "all")["sparsity"])
     memory = int(papers.machine("summit")["gpu_memory_gigabyte"])
     cases: list[list[int]] = []
-    told = []
+    notes = []
     for model in str(question.setting["models"]).split(", "):
         gpus, count = int(papers.ends(f"samo.table1.gpus.{model}")[0]), parameters(model, papers)
         for layout in (lambda entries: mixed(entries, "sgdm"), pruned(sparsity, "sgdm")):
             cases.append([fewest_stages(count, gpus=gpus, layout=layout, memory=memory)])
-        told.append(f"{model} {si(mixed(count, 'sgdm').bytes(), 'B')}")
-    return cases, f"fewest GPUs whose {memory} GB hold the states, with and without SAMO: {', '.join(told)}"
+        notes.append(f"{model} {si(mixed(count, 'sgdm').bytes(), 'B')}")
+    return cases, f"fewest GPUs whose {memory} GB hold the states, with and without SAMO: {', '.join(notes)}"
 
 
 def gradient_sizes(question: Question, papers: Papers) -> tuple[Cases, str]:
@@ -175,8 +175,8 @@ def gpus(question: Question, papers: Papers) -> tuple[Cases, str]:
     batch = Fraction(papers.value(f"samo.table1.batch_size.{model}"))
     shares = [per_gpu(other, papers) for other in _others(model)]
     cases = distinct([[batch / share for share in pair] for pair in shares])
-    told = _agreement(cases, len(shares))
-    return cases, f"the row's batch over the batch per GPU of the other rows: {told}"
+    note = _agreement(cases, len(shares))
+    return cases, f"the row's batch over the batch per GPU of the other rows: {note}"
 
 
 def batch_size(question: Question, papers: Papers) -> tuple[Cases, str]:
@@ -197,8 +197,8 @@ def batch_size(question: Question, papers: Papers) -> tuple[Cases, str]:
 def batch_per_gpu(question: Question, papers: Papers) -> tuple[Cases, str]:
     """Values of the table's rows at the largest number of GPUs, which is the minimum, and at the smallest."""
     cases = distinct([per_gpu(model, papers)[::-1] for model in TABLE_1])
-    told = _agreement(cases, len(TABLE_1))
-    return cases, f"the table's own batch sizes over its most and fewest GPUs: {told}"
+    note = _agreement(cases, len(TABLE_1))
+    return cases, f"the table's own batch sizes over its most and fewest GPUs: {note}"
 
 
 # Printed numbers against each other
@@ -229,8 +229,8 @@ def table2_reduction(question: Question, papers: Papers, *, over: str, gpus: int
 
 def table2_ends(question: Question, papers: Papers, *, over: str) -> tuple[Cases, str]:
     """The least and the largest that Table II's cells give."""
-    found = [_reduction(papers, over, count) for count in TABLE_2]
-    return [[min(found), max(found)]], ", ".join(f"{float(value):.1f}" for value in found)
+    ends = [_reduction(papers, over, count) for count in TABLE_2]
+    return [[min(ends), max(ends)]], ", ".join(f"{float(value):.1f}" for value in ends)
 
 
 def table2_gains(question: Question, papers: Papers) -> tuple[Cases, str]:
@@ -245,8 +245,8 @@ def table2_drops(question: Question, papers: Papers) -> tuple[Cases, str]:
 
 
 def table2_ratios(question: Question, papers: Papers, *, over: str) -> tuple[Cases, str]:
-    found = [[_cell(papers, "axonn_samo", count) / _cell(papers, over, count)] for count in TABLE_2]
-    return found, "13B, from the cells of Table II"
+    ratios = [[_cell(papers, "axonn_samo", count) / _cell(papers, over, count)] for count in TABLE_2]
+    return ratios, "13B, from the cells of Table II"
 
 
 def largest_end(question: Question, papers: Papers, *, of: str) -> tuple[Cases, str]:

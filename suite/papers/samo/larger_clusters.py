@@ -20,14 +20,14 @@ SHOWN = ("axonn", "axonn_samo")
 
 def shares(lab: Lab, system: str, gpus: int) -> dict[str, float]:
     """Percent of the batch by phase, of the first stage."""
-    found = Phases.of(lab.samo(MODEL, system, gpus, traced=True))
+    phase_times = Phases.of(lab.samo(MODEL, system, gpus, traced=True))
     parts = {
-        "compute": found.compute,
-        "bubble": found.bubble,
-        "point-to-point": found.point_to_point,
-        "collective": found.collective,
+        "compute": phase_times.compute,
+        "bubble": phase_times.bubble,
+        "point-to-point": phase_times.point_to_point,
+        "collective": phase_times.collective,
     }
-    return {name: 100 * value / found.total for name, value in parts.items()}
+    return {name: 100 * value / phase_times.total for name, value in parts.items()}
 
 
 def scaling_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
@@ -42,13 +42,13 @@ def scaling_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
     title = "Percent of peak of 13B to 4096 GPUs"
     panels = [Panel(title, "percent", names, percent, paper, axis="GPUs", quantity="share of peak")]
     for system in SHOWN:
-        found = [shares(lab, ours(system), gpus) for gpus in GPUS]
+        phase_times = [shares(lab, ours(system), gpus) for gpus in GPUS]
         panels.append(
             Panel(
                 f"Where a batch goes, {system}",
                 "percent",
                 names,
-                {phase: [one[phase] for one in found] for phase in found[0]},
+                {phase: [one[phase] for one in phase_times] for phase in phase_times[0]},
                 axis="GPUs",
                 quantity="share of a batch",
             )

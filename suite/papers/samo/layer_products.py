@@ -217,7 +217,7 @@ def _ratios(plan: Products) -> str:
 
 def _printed(plan: Products) -> dict[str, list[float]]:
     """The ends of the range that the paper prints for all widths together; nothing in blind mode."""
-    value = next((found.value for found in load() if found.id == plan.claims.ratio), None)
+    value = next((claim.value for claim in load() if claim.id == plan.claims.ratio), None)
     if not isinstance(value, tuple):
         return {}
     ends = zip(("least", "most"), value, strict=True)
@@ -229,14 +229,19 @@ def _answers(
     plan: Products, widths: Sequence[int], times: Mapping[str, Sequence[float]], ratios: Mapping[str, Sequence[float]]
 ) -> dict[str, Metric]:
     """The claims that the config names, in the paper's setting alone: the dense product is cuBLAS on CUDA."""
-    asked = plan.claims
-    if (*widths, plan.batch, plan.sparsity, plan.dtype) != (*asked.widths, asked.batch, asked.sparsity, asked.dtype):
+    claims_of_plan = plan.claims
+    if (*widths, plan.batch, plan.sparsity, plan.dtype) != (
+        *claims_of_plan.widths,
+        claims_of_plan.batch,
+        claims_of_plan.sparsity,
+        claims_of_plan.dtype,
+    ):
         return {}
     pairs = tuple(seconds for pair in zip(times[DENSE], times[SPUTNIK], strict=True) for seconds in pair)
     note = "medians of the three products together, the sparse layer's transpositions among them"
     return {
-        asked.ratio: Metric("ratio", "", tuple(ratios[SPUTNIK]), note),
-        asked.order: Metric("second", "", pairs, note),
+        claims_of_plan.ratio: Metric("ratio", "", tuple(ratios[SPUTNIK]), note),
+        claims_of_plan.order: Metric("second", "", pairs, note),
     }
 
 
@@ -244,8 +249,8 @@ def _notes(plan: Products, told: ProductFacts) -> tuple[str, ...]:
     """Notes for readers of the times."""
     ran = f"{100 * plan.sparsity:g} percent of the weights are zero; {plan.batch} rows, {plan.dtype}"
     if told["cuda"]:
-        own = "seconds of the device, between events"
+        notes = "seconds of the device, between events"
     else:
-        own = "no claim is answered: the paper compares kernels of a GPU"
+        notes = "no claim is answered: the paper compares kernels of a GPU"
     checked = "every product was compared with a float64 one before it was timed"
-    return (ran, own, checked, *told["notes"])
+    return (ran, notes, checked, *told["notes"])

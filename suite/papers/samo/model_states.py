@@ -84,8 +84,8 @@ def fig2_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
         sparsities = ends_of_setting(Question.of(ends), "sparsity")
         printed |= {f"{float(share):g}": end for share, end in zip(sparsities, ends.value, strict=True)}
     points = [f"{share:g}" for share in SHARES]
-    ours = {name: [saved(share, *told) for share in SHARES] for name, told in PRECISIONS.items()}
-    least = {name: least_sparsity(*told) for name, told in PRECISIONS.items()}
+    ours = {name: [saved(share, *precision) for share in SHARES] for name, precision in PRECISIONS.items()}
+    least = {name: least_sparsity(*precision) for name, precision in PRECISIONS.items()}
     return [
         Panel(
             "Figure 2 of SAMO: memory of model states saved over sparsity",
@@ -156,18 +156,21 @@ def chosen(lab: Lab, model: str, system: Modelled) -> tuple[float, float, float]
     tried = list(candidates(lab, model, system))
     fewest = min((plan.grid.inter for plan in tried if plan.peak <= lab.machine.memory), default=NONE)
     try:
-        found = best(tried, lab.machine, lab.stack("samo"))
+        best_plan = best(tried, lab.machine, lab.stack("samo"))
     except DoesNotFit:
         return NONE, NONE, NONE
-    return fewest, found.plan.grid.inter, found.seconds
+    return fewest, best_plan.plan.grid.inter, best_plan.seconds
 
 
 def beside_offload_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
     bucket = ENTRIES // 300  # as 4 million (AxoNN VI-C) of 1.2 billion weights on a GPU
-    shares, known = [f"{share:g}" for share in SHARES], layouts(bucket)
+    shares, layouts_by_name = [f"{share:g}" for share in SHARES], layouts(bucket)
 
     def held(home: str) -> dict[str, list[float]]:
-        return {name: [of(kept(share)).bytes(home=home) / ENTRIES for share in SHARES] for name, of in known.items()}
+        return {
+            name: [of(kept(share)).bytes(home=home) / ENTRIES for share in SHARES]
+            for name, of in layouts_by_name.items()
+        }
 
     small = layouts(1)
     small["axonn_samo, expanded in buckets"] = lambda left: pruned(left, bucket=1)
@@ -177,12 +180,12 @@ def beside_offload_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
         if name not in (DENSE, OFFLOAD)
     }
     systems = {**{name: lab.system(name) for name in (DENSE, OFFLOAD, SAMO)}, BOTH: compressed_and_offloaded(lab)}
-    found = {name: [chosen(lab, model, system) for model in SAMO_COUNTS] for name, system in systems.items()}
+    plans_by_system = {name: [chosen(lab, model, system) for model in SAMO_COUNTS] for name, system in systems.items()}
     models = [f"{NAMES[model]} on {gpus}" for model, (_, (gpus, *_)) in SAMO_COUNTS.items()]
 
     def planned(title: str, unit: str, which: int, quantity: str) -> Panel:
-        told = {name: [values[which] for values in rows] for name, rows in found.items()}
-        return Panel(title, unit, models, told, axis="GPT-3 on V100", quantity=quantity)
+        columns = {name: [values[which] for values in rows] for name, rows in plans_by_system.items()}
+        return Panel(title, unit, models, columns, axis="GPT-3 on V100", quantity=quantity)
 
     return [
         *(

@@ -199,19 +199,19 @@ def index_tensors() -> list[int]:
     """Of each pruned weight the index tensors that its states are held with: integer tensors with as many entries as
     are kept, each place in memory once."""
     state = engine(network(), Pruning(Magnitude(), 0.5)).state
-    held = {(t.data_ptr(), t.numel()) for t in tensors_of(vars(state)) if not t.is_floating_point()}
-    return [sum(entries == index.numel() for _, entries in held) for index in state.pruned.values()]
+    tensors = {(t.data_ptr(), t.numel()) for t in tensors_of(vars(state)) if not t.is_floating_point()}
+    return [sum(entries == index.numel() for _, entries in tensors) for index in state.pruned.values()]
 
 
 def flops() -> tuple[int, int]:
     """Of a batch's products as torch dispatches them, forward and backward: without pruning, and with SAMO."""
-    found = []
+    counts = []
     for pruning in (None, Pruning(Magnitude(), 0.75)):
         one = engine(network(), pruning)
         with Flops() as counter:
             one.train_batch(batch(0))
-        found.append(counter.total)
-    return found[0], found[1]
+        counts.append(counter.total)
+    return counts[0], counts[1]
 
 
 def reduced_bytes(density: float, entries: int) -> int:

@@ -54,9 +54,9 @@ def batch(grid: Grid, samples: int, microbatch: int) -> list[Counts]:
             send(op, value)
 
         def receiving(wish: Sequence[Op], timeout: float | None) -> Any:
-            found = arrived(wish, timeout)
-            counts.received += found is not None and found[0].kind in PASSES
-            return found
+            arrival = arrived(wish, timeout)
+            counts.received += arrival is not None and arrival[0].kind in PASSES
+            return arrival
 
         def passing(*args: Any, **more: Any) -> Any:
             counts.forwards += 1
@@ -66,16 +66,16 @@ def batch(grid: Grid, samples: int, microbatch: int) -> list[Counts]:
         one.train_batch((torch.ones(samples, WIDTH), torch.ones(samples, WIDTH)))
         return counts
 
-    found: list[Counts] = threads.run(grid.size, rank)
-    return found
+    rank_counts: list[Counts] = threads.run(grid.size, rank)
+    return rank_counts
 
 
 def per_microbatch(question: Question, source: Any, *, stages: int, microbatches: int) -> tuple[Cases, str]:
     """Of every stage: the paper says it of each GPU."""
-    found = batch(Grid(inter=stages), microbatches, 1)
-    values = [one.messages / microbatches for one in found]
-    told = ", ".join(f"{value:g}" for value in values)
-    return [[value] for value in values], f"sent and received by {stages} ranks, the first stage first: {told}"
+    counts = batch(Grid(inter=stages), microbatches, 1)
+    values = [one.messages / microbatches for one in counts]
+    counts_text = ", ".join(f"{value:g}" for value in values)
+    return [[value] for value in values], f"sent and received by {stages} ranks, the first stage first: {counts_text}"
 
 
 def send_time(question: Question, source: Any) -> tuple[Cases, str]:
@@ -83,8 +83,8 @@ def send_time(question: Question, source: Any) -> tuple[Cases, str]:
     values = []
     for point in question.points:
         gpus, stages = int(point["G"]), int(point["G_inter"])
-        found = batch(Grid(data=gpus // stages, inter=stages), int(point["B"]), int(point["mbs"]))
-        (value,) = {one.messages for one in found if 0 < one.stage < stages - 1}
+        counts = batch(Grid(data=gpus // stages, inter=stages), int(point["B"]), int(point["mbs"]))
+        (value,) = {one.messages for one in counts if 0 < one.stage < stages - 1}
         values.append(value)
     return [values], "sent and received in a batch by each rank with two neighbours"
 

@@ -38,7 +38,7 @@ def small(entries: int, density: Fraction | None = None, half: str | None = HALF
 
 def held(one: Engine) -> dict[str, int]:
     """Bytes that a rank holds for ever, by the paper's names; `else` are those that the paper does not name."""
-    state, found = one.state, dict.fromkeys(("theta16", "index", "else", *COMPRESSED), 0)
+    state, bytes_by_state = one.state, dict.fromkeys(("theta16", "index", "else", *COMPRESSED), 0)
     full = state.half is None
     names: dict[int, str] = {}
     for name, tensors in (
@@ -55,8 +55,8 @@ def held(one: Engine) -> dict[str, int]:
     for tensor in tensors_of(vars(state)):
         if _place(tensor) not in seen:
             seen.add(_place(tensor))
-            found[names.get(_place(tensor), "else")] += tensor.untyped_storage().nbytes()
-    return found
+            bytes_by_state[names.get(_place(tensor), "else")] += tensor.untyped_storage().nbytes()
+    return bytes_by_state
 
 
 def _place(tensor: torch.Tensor) -> int:
@@ -101,8 +101,10 @@ def _exact(share: float | str) -> Fraction:
 
 
 def bytes_per_parameter(question: Question, source: Any, *, state: str) -> tuple[Cases, str]:
-    found = held(small(ENTRIES))
-    return [[Fraction(found[state], ENTRIES)]], f"bytes that a rank allocated for {si(ENTRIES)} weights, {HALF}"
+    bytes_by_state = held(small(ENTRIES))
+    return [
+        [Fraction(bytes_by_state[state], ENTRIES)]
+    ], f"bytes that a rank allocated for {si(ENTRIES)} weights, {HALF}"
 
 
 def dense_bytes(question: Question, source: Any) -> tuple[Cases, str]:
@@ -113,7 +115,9 @@ def dense_bytes(question: Question, source: Any) -> tuple[Cases, str]:
 def pruned_bytes(question: Question, source: Any, *, states: Sequence[str]) -> tuple[Cases, str]:
     """Of these states together, at the formula's points."""
     founds = [held(small(int(point["phi"]), _exact(point["f"]))) for point in question.points]
-    return [[sum(found[name] for name in states) for found in founds]], "bytes that a rank with SAMO allocated"
+    return [
+        [sum(bytes_by_state[name] for name in states) for bytes_by_state in founds]
+    ], "bytes that a rank with SAMO allocated"
 
 
 def temporary(question: Question, source: Any) -> tuple[Cases, str]:
@@ -132,16 +136,20 @@ def saving(question: Question, source: Any) -> tuple[Cases, str]:
 
 
 def break_even(question: Question, source: Any) -> tuple[Cases, str]:
-    entries, known = 400, total(400)
-    kept = bisect_right(range(entries + 1), known, key=lambda kept: total(entries, Fraction(kept, entries))) - 1
-    return [[1 - Fraction(kept, entries)]], f"of {entries} weights a rank with SAMO keeps {kept} in no more bytes"
+    entries, dense_bytes = 400, total(400)
+    break_even_entries = (
+        bisect_right(range(entries + 1), dense_bytes, key=lambda kept: total(entries, Fraction(kept, entries))) - 1
+    )
+    return [
+        [1 - Fraction(break_even_entries, entries)]
+    ], f"of {entries} weights a rank with SAMO keeps {break_even_entries} in no more bytes"
 
 
 def saving_ends(question: Question, source: Any) -> tuple[Cases, str]:
     """Percent saved at the sparsities that the setting goes from and to."""
     sparsities = ends_of_setting(question, "sparsity")
-    told = f"bytes of ranks with and without SAMO at {' and '.join(sparsities)}"
-    return [[saved(ENTRIES, share) for share in sparsities]], told
+    note = f"bytes of ranks with and without SAMO at {' and '.join(sparsities)}"
+    return [[saved(ENTRIES, share) for share in sparsities]], note
 
 
 def saving_line(question: Question, source: Any) -> tuple[Cases, str]:

@@ -154,8 +154,8 @@ class GraphLab:
         def drawn() -> csr_array:
             source = self.source(graph)
             bare = {name: 0 for name in ("features", "classes") if name in {f.name for f in fields(source)}}
-            found: csr_array = replace(source, **bare).load(self.seeds.get(graph, SEED)).adjacency
-            return found
+            matrix: csr_array = replace(source, **bare).load(self.seeds.get(graph, SEED)).adjacency
+            return matrix
 
         return self._matrices.get(graph, drawn)
 
@@ -200,9 +200,9 @@ class GraphLab:
             raise UnknownName("system on a whole graph", system, PARTITIONERS)
         size = Dataset.of(graph)
         usual = "oblivious" if system == "cagnet" else "fused" if c == 1 else "staged"
-        found = self.volumes(graph, PARTITIONERS[system], processes, c)
-        kept = {"published": self.chosen("plan.sparse_gnn.local_work", "published") == "published", **options}
-        return FullGraph(found, self.shape, size.features, size.classes, form or usual, **kept)
+        volumes = self.volumes(graph, PARTITIONERS[system], processes, c)
+        settings = {"published": self.chosen("plan.sparse_gnn.local_work", "published") == "published", **options}
+        return FullGraph(volumes, self.shape, size.features, size.classes, form or usual, **settings)
 
     @cached_property
     def _epochs(self) -> trace.TracedCache[tuple[Any, ...], Epoch]:
@@ -218,10 +218,10 @@ class GraphLab:
 
     def on(self, stack: Stack) -> GraphLab:
         """The same stand-ins and partitions on another stack."""
-        made = replace(self, stacks={**self.stacks, "gnn": stack})
+        changed = replace(self, stacks={**self.stacks, "gnn": stack})
         for name in ("_matrices", "_partitions", "_counted", "_scaled"):
-            made.__dict__[name] = getattr(self, name)
-        return made
+            changed.__dict__[name] = getattr(self, name)
+        return changed
 
     def varied(self, name: str, value: Scalar) -> GraphLab:
         """The lab with another value of a constant or a choice; what does not read it is kept.
@@ -234,8 +234,8 @@ class GraphLab:
         if kind == "stack":
             changed = replace(self, stacks={**self.stacks, owner: trace.at(self.stacks[owner], key, value)})
         elif kind == "partitioner":
-            made = replace(self.partitioners[owner], **{key: value})  # type: ignore[type-var]
-            changed = replace(self, partitioners={**self.partitioners, owner: made})
+            partitioner = replace(self.partitioners[owner], **{key: value})  # type: ignore[type-var]
+            changed = replace(self, partitioners={**self.partitioners, owner: partitioner})
         elif kind == "graph" and key == "seed":
             changed = replace(self, seeds={**self.seeds, owner: int(value)})
         elif kind == "graph":

@@ -42,9 +42,9 @@ def told(lab: GraphLab, graphs: Sequence[str] = KINDS) -> str:
 
 def sent(lab: GraphLab, processes: int, partitioner: str = "metis") -> dict[str, float]:
     """Table 2's row: megabytes that a process sends in one product, and percent of imbalance."""
-    found = lab.volumes("amazon", partitioner, processes)
-    each = VALUE * WIDTH / MEGABYTE * found.send
-    return {"average": float(each.mean()), "maximum": float(each.max()), "imbalance": found.imbalance}
+    volumes = lab.volumes("amazon", partitioner, processes)
+    each = VALUE * WIDTH / MEGABYTE * volumes.send
+    return {"average": float(each.mean()), "maximum": float(each.max()), "imbalance": volumes.imbalance}
 
 
 def table2_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
@@ -120,7 +120,7 @@ def grows(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 
 
 def volumes_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
-    found = []
+    panels = []
     for graph in KINDS:
         at = counts(lab, graph)
         n = lab.matrix(graph).shape[0]
@@ -128,7 +128,7 @@ def volumes_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
         kinds = {name: [lab.counted(graph, name, p) for p in at] for name in (RANDOM, "metis", "gvb")}
         whole = {"oblivious": [one.oblivious() for one in kinds[RANDOM]], **kinds}
         oblivious = {f"oblivious, {name}": [one.oblivious() for one in each] for name, each in kinds.items()}
-        found += [
+        panels += [
             _panel(f"Rows that all send on {graph}, per vertex", names, whole, lambda v, n=n: v.total / n),
             _panel(
                 f"Most rows that one sends on {graph}, per vertex",
@@ -143,8 +143,8 @@ def volumes_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
             for assignment in ("paper", "interleaved")[: 1 if c == 1 else 2]
         }
         title = f"Most rows that one sends on {graph} in 1.5D with gvb, per vertex"
-        found.append(_panel(title, names, grids, lambda v, n=n: v.send.max() / n))
-    return found
+        panels.append(_panel(title, names, grids, lambda v, n=n: v.send.max() / n))
+    return panels
 
 
 def _panel(title: str, names: Sequence[str], kinds: Mapping[str, Sequence[Volumes]], of: object) -> Panel:
@@ -157,8 +157,8 @@ def little_gain(question: Question, lab: GraphLab, *, share: float, graphs: Sequ
     of the oblivious algorithm.
     """
     at = [(graph, p) for graph in graphs for p in fitting(graph)]
-    found = [lab.volumes(graph, RANDOM, p) for graph, p in at]
-    values = [[float(one.total), share * one.oblivious().total] for one in found]
+    volumes = [lab.volumes(graph, RANDOM, p) for graph, p in at]
+    values = [[float(one.total), share * one.oblivious().total] for one in volumes]
     lost = [f"{graph} on {p}" for (graph, p), (a, b) in zip(at, values, strict=True) if a <= b]
     return values, f"published sizes, degrees of stand-ins; more is saved on {', '.join(lost) or 'none'}"
 
@@ -183,8 +183,8 @@ def segments(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 def balance(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = []
     for graph, p in cases(lab):
-        found = Quality.of(lab.counted(graph, RANDOM, p))
-        values.append([found.vertex_imbalance, found.nnz_imbalance])
+        quality = Quality.of(lab.counted(graph, RANDOM, p))
+        values.append([quality.vertex_imbalance, quality.nnz_imbalance])
     return values, f"a random order; {told(lab)}"
 
 

@@ -62,14 +62,14 @@ class GraphFigureExecutor:
         find(self.figure, ["sparse_gnn"])
 
     def run(self, config: RunConfig) -> ExecutorResult:
-        stack, told = self.lab.stack, self.told()
+        stack, notes = self.lab.stack, self.told()
         fitted = () if self.counted else stack.calibrated_on
         tuned = (name for graph in self.lab.graphs for name in TUNED.get(graph, ()))
         return computed(
             self.figure,
             self.lab,
             Source.ANALYTIC if self.counted else Source.SIMULATED,
-            notes=(*told, *(() if self.counted else (f"{name}: {why}" for name, why in stack.reasons.items()))),
+            notes=(*notes, *(() if self.counted else (f"{name}: {why}" for name, why in stack.reasons.items()))),
             calibrated_on=(*fitted, *tuned),
         )
 

@@ -106,11 +106,11 @@ def epochs(lab: GraphLab, figure: str, graph: str, systems: Sequence[str], count
 
 def phases(lab: GraphLab, graph: str, counts: Sequence[int]) -> list[Panel]:
     """Of each system, as Figure 4's bars."""
-    found = []
+    panels = []
     for system in COMPARED:
         each = [lab.epoch(graph, system, p) for p in counts]
         bars = {"communication": [e.communication for e in each], "local": [e.local for e in each]}
-        found.append(
+        panels.append(
             Panel(
                 f"Figure 4 of Sparsity-aware GNN: phases of an epoch on {graph}, {system}",
                 "s",
@@ -120,7 +120,7 @@ def phases(lab: GraphLab, graph: str, counts: Sequence[int]) -> list[Panel]:
                 quantity="time per epoch",
             )
         )
-    return found
+    return panels
 
 
 class Options(TypedDict, total=False):
@@ -143,7 +143,9 @@ WHAT_IFS: Mapping[str, Options] = {
 def what_ifs(lab: GraphLab, graph: str, system: str) -> Panel:
     """Savings of other orders of multiplication, and of compact columns instead of whole block rows of zeros."""
     counts = fitting(graph)
-    times = {name: [lab.epoch(graph, system, p, **own).seconds for p in counts] for name, own in WHAT_IFS.items()}
+    times = {
+        name: [lab.epoch(graph, system, p, **options).seconds for p in counts] for name, options in WHAT_IFS.items()
+    }
     title = f"What if: an epoch of {system} on {graph}"
     return Panel(title, "s", [str(p) for p in counts], times, axis="GPUs", quantity="epoch time")
 
@@ -153,16 +155,16 @@ def fig3_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
 
 
 def fig4_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
-    found = [panel for graph in ("reddit", "amazon", "protein") for panel in phases(lab, graph, fitting(graph))]
-    return [*found, *(what_ifs(lab, "amazon", system) for system in (AWARE, GVB))]
+    panels = [panel for graph in ("reddit", "amazon", "protein") for panel in phases(lab, graph, fitting(graph))]
+    return [*panels, *(what_ifs(lab, "amazon", system) for system in (AWARE, GVB))]
 
 
 def oblivious_slows(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     pairs = [(graph, *two) for graph in ("reddit", "amazon", "protein") for two in _neighbours(fitting(graph))]
     cases = [[seconds(lab, graph, CAGNET, p) for p in two] for graph, *two in pairs]
     falls = [f"{graph} {a} to {b}" for (graph, a, b), (x, y) in zip(pairs, cases, strict=True) if x >= y]
-    told = "broadcasts do slow down, with the square of the GPUs; local work falls by more at " + ", ".join(falls)
-    return cases, told if falls else "a case per graph and neighbouring counts"
+    note = "broadcasts do slow down, with the square of the GPUs; local work falls by more at " + ", ".join(falls)
+    return cases, note if falls else "a case per graph and neighbouring counts"
 
 
 def _neighbours(counts: Sequence[int]) -> list[tuple[int, int]]:
@@ -192,9 +194,9 @@ def slower_below_64(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 
 
 def faster_above_64(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    own = {p: seconds(lab, "protein", AWARE, p) for p in (128, 256)}
-    cases = [[own[p], seconds(lab, "protein", CAGNET, p)] for p in (128, 256)]
-    return [*cases, [own[256], own[128]]], "128 and 256 against cagnet, 256 against 128"
+    seconds_by_count = {p: seconds(lab, "protein", AWARE, p) for p in (128, 256)}
+    cases = [[seconds_by_count[p], seconds(lab, "protein", CAGNET, p)] for p in (128, 256)]
+    return [*cases, [seconds_by_count[256], seconds_by_count[128]]], "128 and 256 against cagnet, 256 against 128"
 
 
 def flat(question: Question, lab: GraphLab) -> tuple[Cases, str]:
@@ -203,17 +205,17 @@ def flat(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 
 
 def out_of_memory(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    most, told = [], []
+    most, notes = [], []
     for graph in ("amazon", "protein"):
         peaks = {system: lab.full_graph(graph, system, 4).peak() for system in COMPARED}
         most.append([lab.machine.memory, float(max(peaks.values()))])
-        told.append(f"{graph} {', '.join(f'{system} {peak / 1e9:.0f} GB' for system, peak in peaks.items())}")
-    return most, "; ".join(told)
+        notes.append(f"{graph} {', '.join(f'{system} {peak / 1e9:.0f} GB' for system, peak in peaks.items())}")
+    return most, "; ".join(notes)
 
 
 def communication_bound(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    found = [lab.epoch(g, CAGNET, p) for g in ("reddit", "amazon", "protein") for p in fitting(g)]
-    cases = [[100 * part / one.seconds for part in (one.communication, one.local)] for one in found]
+    epochs = [lab.epoch(g, CAGNET, p) for g in ("reddit", "amazon", "protein") for p in fitting(g)]
+    cases = [[100 * part / one.seconds for part in (one.communication, one.local)] for one in epochs]
     return cases, "shares of an epoch, a case per graph and GPU count; Reddit's 4 are on one node"
 
 
@@ -251,16 +253,16 @@ def over_aware(question: Question, lab: GraphLab, *, graph: str) -> WithNull:
 
 
 def over_aware_on_protein(question: Question, lab: GraphLab) -> WithNull:
-    told = "the published code fills and adds whole blocks, which bounds SA+GVB from below on 256 GPUs"
-    return [[ratio(lab, "protein", 256, AWARE, GVB)]], told, [[null_ratio(lab, "protein", 256, AWARE, GVB)]]
+    note = "the published code fills and adds whole blocks, which bounds SA+GVB from below on 256 GPUs"
+    return [[ratio(lab, "protein", 256, AWARE, GVB)]], note, [[null_ratio(lab, "protein", 256, AWARE, GVB)]]
 
 
 def max_speedup(question: Question, lab: GraphLab, *, graphs: Sequence[str], gpus: int) -> WithNull:
     """The largest over the graphs that are run on so many GPUs."""
-    found = {graph: ratio(lab, graph, gpus, CAGNET, GVB) for graph in graphs}
-    told = ", ".join(f"{graph} {value:.3g}" for graph, value in found.items())
+    ratios = {graph: ratio(lab, graph, gpus, CAGNET, GVB) for graph in graphs}
+    ratios_text = ", ".join(f"{graph} {value:.3g}" for graph, value in ratios.items())
     null = max(null_ratio(lab, graph, gpus, CAGNET, GVB) for graph in graphs)
-    return [[max(found.values())]], f"over CAGNET: {told}; the 14 is bound to the ratio over SA (G1)", [[null]]
+    return [[max(ratios.values())]], f"over CAGNET: {ratios_text}; the 14 is bound to the ratio over SA (G1)", [[null]]
 
 
 def papers(question: Question, lab: GraphLab) -> WithNull:
@@ -327,8 +329,8 @@ def fig6_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
 
 def over_metis(question: Question, lab: GraphLab) -> WithNull:
     sent = [lab.full_graph("amazon", s, 64).moved.send.max() for s in (METIS, GVB)]
-    told = f"the busiest process sends {sent[0] / sent[1]:.2f} times as much with METIS; GVB-style, not GVB"
-    return [[ratio(lab, "amazon", 64, METIS, GVB)]], told, [[null_ratio(lab, "amazon", 64, METIS, GVB)]]
+    note = f"the busiest process sends {sent[0] / sent[1]:.2f} times as much with METIS; GVB-style, not GVB"
+    return [[ratio(lab, "amazon", 64, METIS, GVB)]], note, [[null_ratio(lab, "amazon", 64, METIS, GVB)]]
 
 
 def faster_than_metis(question: Question, lab: GraphLab) -> tuple[Cases, str]:

@@ -92,20 +92,20 @@ def small_panels(lab: GraphLab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
 
 
 def products(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    found = [GCN(p["L"]).products(300, 24) for p in question.whole_points()]
+    products_by_point = [GCN(p["L"]).products(300, 24) for p in question.whole_points()]
     lean = [len(GCN(p["L"]).products(300, 24, epoch="lean")) for p in question.whole_points()]
-    told = f"as Section 2.1 prints an epoch (G4); model.epoch=lean keeps the first layer's product: {lean}"
-    return [[len(each) for each in found]], told
+    note = f"as Section 2.1 prints an epoch (G4); model.epoch=lean keeps the first layer's product: {lean}"
+    return [[len(each) for each in products_by_point]], note
 
 
 def memory(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     """Entries of all processes' matrices, and of what each layer makes of H."""
     values = []
     for p in question.whole_points():
-        found = even(p["n"], 4, 1)
-        held = Volumes(found.needed, found.rows, _dealt(p["nnz"], 4), found.placement)
+        partition = even(p["n"], 4, 1)
+        volumes = Volumes(partition.needed, partition.rows, _dealt(p["nnz"], 4), partition.placement)
         widths = GCN(p["L"], p["f"]).widths(p["f"], p["f"])[1:]
-        values.append(int(held.entries.sum()) + int(held.rows.sum()) * sum(widths))
+        values.append(int(volumes.entries.sum()) + int(volumes.rows.sum()) * sum(widths))
     return [values], "the constant 1: matrix entries and the L embedding matrices, over all processes"
 
 
@@ -158,8 +158,8 @@ def never_more(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     for matrix in small_graphs():
         for partitioner in (Block(), Random()):
             for k in (2, 3, 8, 64):
-                found = volumes(matrix, partitioner.parts(matrix, k, 0), k)
-                cases.append([4 * found.total, 4 * found.oblivious().total])
+                counted = volumes(matrix, partitioner.parts(matrix, k, 0), k)
+                cases.append([4 * counted.total, 4 * counted.oblivious().total])
     return cases, "of width 1; three matrices, two orders, 2 to 64 processes"
 
 
@@ -181,8 +181,8 @@ def grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = []
     for p in question.whole_points():
         placement = Placement.of(p["P"], p["c"])
-        held = np.bincount([placement.place(rank)[0] for rank in range(placement.processes)])
-        values.append(int(np.count_nonzero(held == p["c"])))
+        rows_per_process = np.bincount([placement.place(rank)[0] for rank in range(placement.processes)])
+        values.append(int(np.count_nonzero(rows_per_process == p["c"])))
     return [values], "block rows that exactly c processes hold"
 
 
@@ -209,8 +209,11 @@ def _replicated(p: Mapping[str, float]) -> Volumes:
 
 
 def _beside(p: Mapping[str, float]) -> str:
-    found = _replicated(p)
-    sums, staged = bound_sum(found, int(p["f"]), beta=p["beta"]), apart(p["alpha"], p["beta"]).staged(found, p["f"])
+    replicated = _replicated(p)
+    sums, staged = (
+        bound_sum(replicated, int(p["f"]), beta=p["beta"]),
+        apart(p["alpha"], p["beta"]).staged(replicated, p["f"]),
+    )
     return (
         f"stages and longest message of a plan, in the printed cost; at the first point {_bound(p):.3g} s, the "
         f"all-reduce (G2) {sums:.3g} s more, and Algorithm 2's stages, one sender at a time, take {staged:.3g} s"
@@ -247,8 +250,8 @@ def volume_bound(question: Question, lab: GraphLab) -> tuple[Cases, str]:
         size = MEGABYTE * sent(lab, p)["average"]
         latency = apart(lab.machine.between.latency, 1e-30).all_to_all(even(p, p, 1), 1)
         cases.append([latency, size / lab.machine.between.bandwidth])
-    told = "seconds: Table 2's averages on the stand-in, over one adapter; 4 microseconds a message"
-    return cases, f"{told}; on 16 to 256 processes"
+    note = "seconds: Table 2's averages on the stand-in, over one adapter; 4 microseconds a message"
+    return cases, f"{note}; on 16 to 256 processes"
 
 
 def broadcast_and_pairs(question: Question, lab: GraphLab) -> tuple[Cases, str]:
@@ -258,8 +261,8 @@ def broadcast_and_pairs(question: Question, lab: GraphLab) -> tuple[Cases, str]:
         broadcast = [wires.broadcast(size, range(each)) for each in (p, 2 * p)]
         cases.append([broadcast[1] / broadcast[0], math.log(2 * p) / math.log(p)])
         cases.append([sent[1] / sent[0], (2 * p - 1) / (p - 1)])
-    told = "a block row of 100 MB on Perlmutter, from one process to all others, at twice as many over as many"
-    return cases, f"{told}; a broadcast, then messages; ours is a chain beyond a node, whose steps are its ranks"
+    note = "a block row of 100 MB on Perlmutter, from one process to all others, at twice as many over as many"
+    return cases, f"{note}; a broadcast, then messages; ours is a chain beyond a node, whose steps are its ranks"
 
 
 def _from_one(processes: int) -> Volumes:

@@ -82,17 +82,17 @@ def not_faster(question: Question, lab: GraphLab, *, graph: str, forms: Sequence
     cases, at = every(question, lab, graph, forms), [(c, p) for c in REPLICAS for p in COUNTS]
     sums = max(lab.epoch(graph, AWARE, p, c).sums / lab.epoch(graph, AWARE, p, c).exchange for c, p in at)
     won = {form: sum(b < a for a, b in cases[i * len(at) : (i + 1) * len(at)]) for i, form in enumerate(forms)}
-    told = ", ".join(f"{form} in {count} of {len(at)} cases" for form, count in won.items())
+    cases_text = ", ".join(f"{form} in {count} of {len(at)} cases" for form, count in won.items())
     return cases, (
-        f"SA beats CAGNET {told}; with one sender of a column at a time rows take at least {1 / sums:.0f} times as "
-        f"long as the all-reduce"
+        f"SA beats CAGNET {cases_text}; with one sender of a column at a time rows take at least {1 / sums:.0f} times "
+        f"as long as the all-reduce"
     )
 
 
 def gvb_faster(question: Question, lab: GraphLab, *, graph: str, forms: Sequence[str]) -> tuple[Cases, str]:
     forms = lab.forms(forms)
-    told = "a part's own block is multiplied by one of its c replicas, while the others wait (Algorithm 2's columns)"
-    return every(question, lab, graph, forms), f"{' and '.join(forms)}; {told}"
+    note = "a part's own block is multiplied by one of its c replicas, while the others wait (Algorithm 2's columns)"
+    return every(question, lab, graph, forms), f"{' and '.join(forms)}; {note}"
 
 
 def best(lab: GraphLab, graph: str, c: int, form: str = "staged") -> int:
@@ -105,21 +105,28 @@ def minimum(question: Question, lab: GraphLab, *, forms: Sequence[str]) -> WithN
     forms = lab.forms(forms)
     c = int(question.setting["c"])
     times = {form: {p: formed(lab, "amazon", GVB, p, c, form) for p in COUNTS} for form in forms}
-    told = [f"{form} {', '.join(f'{p}: {each:.3f} s' for p, each in found.items())}" for form, found in times.items()]
+    texts = [
+        f"{form} {', '.join(f'{p}: {each:.3f} s' for p, each in seconds_by_count.items())}"
+        for form, seconds_by_count in times.items()
+    ]
     nulls = [[null_minimum(lab, "amazon", GVB, COUNTS, c)]] * len(forms)
-    return [[min(found, key=lambda p: found[p])] for found in times.values()], "; ".join(told), nulls
+    return (
+        [[min(seconds_by_count, key=lambda p: seconds_by_count[p])] for seconds_by_count in times.values()],
+        "; ".join(texts),
+        nulls,
+    )
 
 
 def minimum_at_kc(question: Question, lab: GraphLab, *, forms: Sequence[str]) -> tuple[Cases, str]:
     forms = lab.forms(forms)
     inner = COUNTS[1:-1]  # half and twice as many GPUs are drawn too
-    cases, told = [], []
+    cases, notes = [], []
     for form in forms:
         parts = min(inner, key=lambda p, form=form: formed(lab, "amazon", GVB, p, 2, form)) // 2  # type: ignore[misc]
         counts = [(c, [parts * c, parts * c // 2, parts * c * 2]) for c in REPLICAS]
         cases += [[formed(lab, "amazon", GVB, p, c, form) for p in each] for c, each in counts]
-        told.append(f"k = {parts} {form}")
-    return cases, f"{', '.join(told)}, of inner counts"
+        notes.append(f"k = {parts} {form}")
+    return cases, f"{', '.join(notes)}, of inner counts"
 
 
 def protein_minimum(question: Question, lab: GraphLab, *, forms: Sequence[str]) -> tuple[Cases, str]:
@@ -141,8 +148,8 @@ def tradeoff(question: Question, lab: GraphLab) -> tuple[Cases, str]:
             ratios = [four.exchange / two.exchange, two.sums / four.sums, four.seconds / two.seconds]
             cases.append([max(ratios), 1.0])
             lost += [f"{graph} on {p}"] if ratios[2] >= 1 else []
-    told = "each column's broadcasts leave a node through one adapter, and it broadcasts a c-th of the block rows"
-    return cases, told + (f"; the epoch is no shorter on {', '.join(lost)}" if lost else "")
+    note = "each column's broadcasts leave a node through one adapter, and it broadcasts a c-th of the block rows"
+    return cases, note + (f"; the epoch is no shorter on {', '.join(lost)}" if lost else "")
 
 
 # -- 2D and 3D -------------------------------------------------------------------------------------------------------
@@ -172,7 +179,7 @@ def one_d(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     for graph in GRAPHS:
         for p in CUBES:
             two, three = planes(lab, graph, p), planes(lab, graph, p, math.isqrt(math.isqrt(p) * 2) if p == 64 else 1)
-            found = [lab.epoch(graph, CAGNET, p, c) for c in (1, 2)]
-            cases += [[one.communication + one.local, two + one.local, three + one.local] for one in found]
-    told = "at 64 processes 2D and 3D move fewer bytes in fewer steps; what else slows them down is not modelled"
-    return cases, told
+            epochs = [lab.epoch(graph, CAGNET, p, c) for c in (1, 2)]
+            cases += [[one.communication + one.local, two + one.local, three + one.local] for one in epochs]
+    note = "at 64 processes 2D and 3D move fewer bytes in fewer steps; what else slows them down is not modelled"
+    return cases, note

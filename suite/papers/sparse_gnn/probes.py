@@ -105,26 +105,26 @@ def trained(exchange: str, processes: int, replication: int, form: str = "") -> 
             return groups.setdefault(tuple(ranks), Counting(plain(ranks), world.rank))
 
         world.group = counting  # type: ignore[method-assign]
-        made = partial(kind, form=form) if form else kind
+        kind_of_exchange = partial(kind, form=form) if form else kind
         trainer = Trainer(
-            everyone[world.rank], world, exchange=made, optimizer=Adam(RATE), shape=shape, dtype="float64"
+            everyone[world.rank], world, exchange=kind_of_exchange, optimizer=Adam(RATE), shape=shape, dtype="float64"
         )
-        found = []
+        losses = []
         for _ in range(EPOCHS):
             loss = trainer.epoch()
             sent = {ranks: group.sent for ranks, group in groups.items()}
-            found.append((loss, trainer.score("validation")["top_1"]))
+            losses.append((loss, trainer.score("validation")["top_1"]))
             for ranks, group in groups.items():
                 group.sent = sent[ranks]  # scoring is no training
-        return found, sum(group.sent for group in groups.values())
+        return losses, sum(group.sent for group in groups.values())
 
-    results = run(processes, main, deadline=120)
+    outcomes = run(processes, main, deadline=120)
     moved = forward.volumes.oblivious() if kind.oblivious else forward.volumes
     width = sum(one.width for one in shape.products(graph.features.shape[1], graph.classes))
     sums = width * int(moved.summed.sum())  # over replicas, of what each process brings
     reduced = processes * (shape.parameters(graph.features.shape[1], graph.classes) + 1) if placement.parts > 1 else 0
-    extra = sum(sent for _, sent in results) - EPOCHS * VALUE * (width * moved.total + sums + reduced)
-    return ProbeTraining(tuple(results[0][0]), extra)
+    extra = sum(sent for _, sent in outcomes) - EPOCHS * VALUE * (width * moved.total + sums + reduced)
+    return ProbeTraining(tuple(outcomes[0][0]), extra)
 
 
 def _of(lab: GraphLab, system: str, grid: tuple[int, int], form: str = "") -> ProbeTraining:
@@ -170,9 +170,9 @@ def on_grid(plan: ExchangePlan, x: Any) -> tuple[Any, list[int]]:
     sent = []
     for rank in range(plan.placement.processes):
         share = Share.of(plan, rank)
-        own = slice(plan.offsets[share.row], plan.offsets[share.row + 1])
+        own_rows = slice(plan.offsets[share.row], plan.offsets[share.row + 1])
         for q in plan.placement.stages(rank):
-            z[own] += share.whole(q) @ x[plan.offsets[q] : plan.offsets[q + 1]]
+            z[own_rows] += share.whole(q) @ x[plan.offsets[q] : plan.offsets[q + 1]]
         sent.append(int(share.sent.sum()) * x.shape[1] * VALUE)
     return z, sent
 

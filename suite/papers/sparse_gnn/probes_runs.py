@@ -54,11 +54,11 @@ def _trainer(lab: GraphLab, graph: Any, world: Any, shape: GCN, classes: int, dt
     matrix = operator(graph)
     forward, back = plans(matrix, Random().parts(matrix, world.size, 0), Placement(world.size))
     masks = {"train": graph.train, "validation": graph.validation, "test": graph.test}
-    given = list(
+    arguments = list(
         holdings(forward, back, features=graph.features, labels=graph.labels, masks=masks, classes=classes, dtype=dtype)
     )
     kind = locate(lab.exchanges["sparsity_aware"])
-    return Trainer(given[world.rank], world, exchange=kind, optimizer=Adam(0.01), shape=shape, dtype=dtype)
+    return Trainer(arguments[world.rank], world, exchange=kind, optimizer=Adam(0.01), shape=shape, dtype=dtype)
 
 
 def weight_gradient(question: Question, lab: GraphLab) -> tuple[Cases, str]:
@@ -121,7 +121,7 @@ def phases(
 
         def main(world: Any, graph: Any = graph) -> list[tuple[float, float, float]]:
             trainer = _trainer(lab, graph, world, GCN(), int(graph.classes), "float32")
-            found = []
+            phase_times = []
             for _ in range(epochs + 1):
                 begin = perf_counter()
                 trainer.epoch()
@@ -130,8 +130,8 @@ def phases(
                 for span in trainer.watch.trace:
                     if span.category in spans:
                         spans[span.category] += span.end - span.start
-                found.append((spans[PRODUCT], spans[GEMM], whole - sum(spans.values())))
-            return found[1:]
+                phase_times.append((spans[PRODUCT], spans[GEMM], whole - sum(spans.values())))
+            return phase_times[1:]
 
         with on_one_core():
             (times,) = run(1, main, deadline=DEADLINE)
@@ -156,21 +156,21 @@ def to_converge(
     matrix = operator(graph)
     forward, back = plans(matrix, partitioner_of(config).parts(matrix, 1, 0), Placement(1))
     masks = {"train": graph.train, "validation": graph.validation, "test": graph.test}
-    (own,) = holdings(forward, back, features=graph.features, labels=graph.labels, masks=masks, classes=graph.classes)
+    (shard,) = holdings(forward, back, features=graph.features, labels=graph.labels, masks=masks, classes=graph.classes)
 
     def main(world: Any) -> list[float]:
         trainer = Trainer(
-            own,
+            shard,
             world,
             exchange=locate(lab.exchanges["sparsity_aware"]),
             optimizer=config.optimizer.build(),
             shape=GCN(),
         )
-        found = []
+        losses = []
         for _ in range(epochs):
             trainer.epoch()
-            found.append(trainer.score("validation")["top_1"])
-        return found
+            losses.append(trainer.score("validation")["top_1"])
+        return losses
 
     with on_one_core():
         (right,) = run(1, main, deadline=DEADLINE)
@@ -231,10 +231,10 @@ def once(question: Question, lab: GraphLab, *, epochs: int = 5) -> tuple[Cases, 
         with TemporaryDirectory() as folder:
             config, _ = prepared(processes, c, Path(folder))
             graph = graph_settings(config).model_copy(update={"holdings": str(Path(folder) / "holdings")})
-            own = config.model_copy(update={"graph": graph})
+            graph_config = config.model_copy(update={"graph": graph})
 
-            def main(world: Any, own: Any = own) -> None:
-                system = GraphSystem(world, own)
+            def main(world: Any, config: Any = graph_config) -> None:
+                system = GraphSystem(world, config)
                 for _ in range(epochs):
                     system.train_batch(())
 
@@ -247,6 +247,6 @@ def partitions(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = []
     for p in question.whole_points():
         with TemporaryDirectory() as folder:
-            _, asked = prepared(p["P"], p["c"], Path(folder), vertices=512)
-        values.append(asked[0] if len(asked) == 1 else np.nan)
+            _, prepared_shards = prepared(p["P"], p["c"], Path(folder), vertices=512)
+        values.append(prepared_shards[0] if len(prepared_shards) == 1 else np.nan)
     return [values], "what an ordinary run asks its partitioner for, prepared from its configuration"

@@ -101,10 +101,10 @@ class Watching:
 
 def watched(world: Any) -> Wire:
     """Makes every group of a rank note what passes it."""
-    wire, plain, known = Wire(), world.group, dict[tuple[int, ...], Watching]()
+    wire, plain, watching = Wire(), world.group, dict[tuple[int, ...], Watching]()
 
     def group(ranks: Any) -> Watching:
-        return known.setdefault(tuple(ranks), Watching(plain(ranks), world.rank, wire))
+        return watching.setdefault(tuple(ranks), Watching(plain(ranks), world.rank, wire))
 
     world.group = group
     return wire
@@ -127,8 +127,8 @@ def multiplied(plan: ExchangePlan, exchange: str, width: int = 1, form: str = "s
     def main(world: Any) -> tuple[Wire, Any]:
         wire, share = watched(world), shares[world.rank]
         product = kind(share, world, watch=Watch(world), dtype=torch.float64, form=form)
-        own = x[plan.offsets[share.row] : plan.offsets[share.row + 1]]
-        return wire, product(torch.from_numpy(own.copy())).numpy()
+        own_rows = x[plan.offsets[share.row] : plan.offsets[share.row + 1]]
+        return wire, product(torch.from_numpy(own_rows.copy())).numpy()
 
-    found = run(len(shares), main, deadline=DEADLINE)
-    return [wire for wire, _ in found], [z for _, z in found]
+    outputs = run(len(shares), main, deadline=DEADLINE)
+    return [wire for wire, _ in outputs], [z for _, z in outputs]

@@ -59,8 +59,8 @@ def aware(question: Question, lab: GraphLab) -> tuple[Cases, str]:
             for i in range(5):
                 for q in range(5):
                     if i != q:
-                        named, came = set(_columns(plan, i, q)), wires[i].came.get(q, [])
-                        cases += [[len(named), len(came)], [len(named), len(named & set(came))]]
+                        expected, came = set(_columns(plan, i, q)), wires[i].came.get(q, [])
+                        cases += [[len(expected), len(came)], [len(expected), len(expected & set(came))]]
     return cases, "threads, one call for all and stage by stage; three matrices in a random order, five processes"
 
 
@@ -146,14 +146,14 @@ def stages(question: Question, lab: GraphLab) -> tuple[Cases, str]:
         placement = Placement.of(p["P"], p["c"])
         full = csr_array(np.ones((placement.parts, placement.parts)))
         plan = ExchangePlan.of(full, np.arange(placement.parts), placement)
-        for exchange, found in ((_cagnet(lab), broadcasts), (_aware(lab), senders)):
+        for exchange, moved in ((_cagnet(lab), broadcasts), (_aware(lab), senders)):
             wires, _ = multiplied(plan, exchange)
-            own = [placement.place(rank)[0] in placement.stages(rank) for rank in range(placement.processes)]
+            own_stages = [placement.place(rank)[0] in placement.stages(rank) for rank in range(placement.processes)]
             each = {
-                wire.broadcasts if found is broadcasts else len(wire.came) + mine
-                for wire, mine in zip(wires, own, strict=True)
+                wire.broadcasts if moved is broadcasts else len(wire.came) + mine
+                for wire, mine in zip(wires, own_stages, strict=True)
             }
-            found.append(each.pop() if len(each) == 1 else np.nan)
+            moved.append(each.pop() if len(each) == 1 else np.nan)
     return [broadcasts, senders], "broadcasts of every thread; block rows that it multiplies, on a graph without zeros"
 
 
@@ -191,11 +191,11 @@ def little_gain(
     question: Question, lab: GraphLab, *, cases: Sequence[Sequence[Any]], share: float
 ) -> tuple[Cases, str]:
     """cases: a graph and a count of processes each; share: of the volume of the oblivious exchange."""
-    found = []
+    gains = []
     for graph, k in cases:
         ours, theirs = (sum(sent(lab, system, graph, "random", k)) for system in ("sparsity_aware", "cagnet"))
-        found.append([ours, share * theirs])
-    return found, f"rows that threads hand over: {', '.join(f'{graph} on {k}' for graph, k in cases)}"
+        gains.append([ours, share * theirs])
+    return gains, f"rows that threads hand over: {', '.join(f'{graph} on {k}' for graph, k in cases)}"
 
 
 def by_partitioner(

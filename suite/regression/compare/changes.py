@@ -77,20 +77,20 @@ def compare(a: RecordSet, b: RecordSet, rule: ChangeRule | None = None) -> Compa
     notes = [f"{file} is set aside: {why}" for side in (a, b) for file, why in side.aside]
     notes += [f"{one.name}: {one.spare} records of other code are left out" for one in comparable if one.spare]
     _check_names(comparable, rule)
-    found, left = judged(comparable, rule)
-    notes += [str(item) for item in left if not item.lost]
-    notes += _alone(found, rule)
+    skipped, changes = judged(comparable, rule)
+    notes += [str(ending) for ending in changes if not ending.lost]
+    notes += _alone(skipped, rule)
     return Comparison(
         a.name,
         b.name,
         (commits(_samples(pairs, 0)) or commits(a.found), commits(_samples(pairs, 1)) or commits(b.found)),
-        tuple(found),
-        tuple(item for one in comparable if (item := ended(one)) is not None),
+        tuple(skipped),
+        tuple(ending for one in comparable if (ending := ended(one)) is not None),
         tuple((one.name, one.differs) for one in pairs.pairs if one.differs),
         pairs.only_a,
         pairs.only_b,
         tuple(notes),
-        tuple(str(item) for item in left if item.lost),
+        tuple(str(ending) for ending in changes if ending.lost),
     )
 
 
@@ -98,9 +98,9 @@ def _alone(found: Sequence[Change], rule: ChangeRule) -> list[str]:
     """Open question of a single record per side, and the remedy."""
     alone = [change for change in found if change.why == ALONE]
     apart = sum(abs(math.log(change.ratio)) >= math.log1p(rule.threshold) for change in alone)
-    wanted = "compare folders of several records a side, made in turns, or a night, which takes turns with old code"
-    told = f"undecided: {len(alone)}, {apart} of them more than {100 * rule.threshold:g} % apart"
-    return [f"{told}: {ALONE}; {wanted}"] if alone else []
+    hint = "compare folders of several records a side, made in turns, or a night, which takes turns with old code"
+    summary = f"undecided: {len(alone)}, {apart} of them more than {100 * rule.threshold:g} % apart"
+    return [f"{summary}: {ALONE}; {hint}"] if alone else []
 
 
 def _samples(pairs: Pairs, side: int) -> list[Sample]:
@@ -110,17 +110,17 @@ def _samples(pairs: Pairs, side: int) -> list[Sample]:
 def commits(samples: Sequence[Sample]) -> str:
     """The commit that records were made from, short; `+` where the tree differed from it."""
     for sample in samples:
-        told = sample.record.provenance.get("commit")
-        if isinstance(told, dict) and isinstance(told.get("hash"), str) and told["hash"]:
-            return f"{told['hash'][:12]}{'+' if told.get('dirty') else ''}"
+        commit = sample.record.provenance.get("commit")
+        if isinstance(commit, dict) and isinstance(commit.get("hash"), str) and commit["hash"]:
+            return f"{commit['hash'][:12]}{'+' if commit.get('dirty') else ''}"
     return ""
 
 
 def _check_names(pairs: Sequence[Pair], rule: ChangeRule) -> None:
-    known = {name for one in pairs for sample in (*one.a, *one.b) for name in (*sample.record.metrics, *LOSSES)}
+    metric_names = {name for one in pairs for sample in (*one.a, *one.b) for name in (*sample.record.metrics, *LOSSES)}
     for name in rule.metrics:
-        if known and name not in known:
-            raise InvalidRequest(f"no run has a metric {name}", rule=f"one of {', '.join(sorted(known))}")
+        if metric_names and name not in metric_names:
+            raise InvalidRequest(f"no run has a metric {name}", rule=f"one of {', '.join(sorted(metric_names))}")
 
 
 # -- outcomes -------------------------------------------------------------------------------------------------------

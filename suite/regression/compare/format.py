@@ -37,8 +37,8 @@ def percent(ratio: float) -> str:
 
 
 def interval(change: Change) -> str:
-    found = change.effect
-    return f"{percent(found.low)} to {percent(found.high)}" if found else ""
+    effect = change.effect
+    return f"{percent(effect.low)} to {percent(effect.high)}" if effect else ""
 
 
 def sentence(change: Change) -> str:
@@ -61,12 +61,12 @@ def _lines(found: Comparison, everything: bool) -> Iterator[str]:
     yield f"A {found.a}  {found.commits[0] or 'no commit'}"
     yield f"B {found.b}  {found.commits[1] or 'no commit'}"
     yield from ended(found)
-    shown = [change for verdict in _ORDER for change in found.of(verdict)]
+    listed = [change for verdict in _ORDER for change in found.of(verdict)]
     if not everything:
-        shown = [change for change in shown if change.verdict not in (ChangeVerdict.UNDECIDED, ChangeVerdict.SAME)]
-    if shown:
+        listed = [change for change in listed if change.verdict not in (ChangeVerdict.UNDECIDED, ChangeVerdict.SAME)]
+    if listed:
         yield ""
-        yield from _table(shown)
+        yield from _table(listed)
     yield ""
     yield summary(found)
     for name, differs in found.apart:
@@ -76,7 +76,7 @@ def _lines(found: Comparison, everything: bool) -> Iterator[str]:
     yield from found.lost
     yield from found.notes
     worse = found.of(ChangeVerdict.WORSE)
-    if worse or any(item.verdict is ChangeVerdict.WORSE for item in found.ended):
+    if worse or any(ending.verdict is ChangeVerdict.WORSE for ending in found.ended):
         yield f"REGRESSION {commit_range(found.commits)}"
 
 
@@ -87,17 +87,17 @@ def commit_range(commits: tuple[str, str]) -> str:
 
 
 def ended(found: Comparison) -> Iterator[str]:
-    for item in found.ended:
-        why = f": {headline(item.reason)}" if item.reason.strip() else ""
-        yield f"{item.verdict.value}: {item.name}: {item.a} -> {item.b}{why}"
+    for ending in found.ended:
+        why = f": {headline(ending.reason)}" if ending.reason.strip() else ""
+        yield f"{ending.verdict.value}: {ending.name}: {ending.a} -> {ending.b}{why}"
 
 
 def summary(found: Comparison) -> str:
     counts = Counter(change.verdict for change in found.changes)
-    told = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in _ORDER if counts[verdict])
+    counts_text = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in _ORDER if counts[verdict])
     few = sum(change.why == ALONE or change.why.endswith("at least") for change in found.of(ChangeVerdict.UNDECIDED))
     why = f" ({few} for want of repeats)" if few else ""
-    return f"{len(found.changes)} metrics compared: {told}{why}" if told else "nothing could be compared"
+    return f"{len(found.changes)} metrics compared: {counts_text}{why}" if counts_text else "nothing could be compared"
 
 
 _HEADS = ("verdict", "run", "metric", "A", "B", "change", "interval", "delta", "")
@@ -144,5 +144,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {str(key): _plain(element) for key, element in value.items()}
+    return [_plain(element) for element in value] if isinstance(value, list | tuple) else value

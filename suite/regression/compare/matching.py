@@ -82,27 +82,27 @@ class Pairs:
 def pair(a: Sequence[Sample], b: Sequence[Sample]) -> Pairs:
     """Runs by config; then what is left of one name, which differs in keys that are named."""
     ours, theirs = _runs(a), _runs(b)
-    found: list[Pair] = []
+    pairs: list[Pair] = []
     for identity in [identity for identity in ours if identity in theirs]:
-        found.append(_paired(identity[0], ours.pop(identity), theirs.pop(identity)))
+        pairs.append(_paired(identity[0], ours.pop(identity), theirs.pop(identity)))
     for identity in list(ours):
         alike = [other for other in theirs if other[0] == identity[0]]
         if alike:
             first = ours[identity][0].record
             near = min(alike, key=lambda other: len(configs(first, theirs[other][0].record)))
-            found.append(_paired(identity[0], ours.pop(identity), theirs.pop(near)))
+            pairs.append(_paired(identity[0], ours.pop(identity), theirs.pop(near)))
     order = {identity[0]: place for place, identity in enumerate(_runs([*a, *b]))}
-    found.sort(key=lambda one: order[one.name])
-    return Pairs(tuple(found), tuple(name for name, _ in ours), tuple(name for name, _ in theirs))
+    pairs.sort(key=lambda one: order[one.name])
+    return Pairs(tuple(pairs), tuple(name for name, _ in ours), tuple(name for name, _ in theirs))
 
 
 def _runs(samples: Sequence[Sample]) -> dict[tuple[Name, str], list[Sample]]:
-    found: dict[tuple[Name, str], list[Sample]] = defaultdict(list)
+    samples_by_run: dict[tuple[Name, str], list[Sample]] = defaultdict(list)
     for sample in samples:
         record = sample.record
         name = Name(record.experiment, record.label, sample.machine)
-        found[name, config_key(record)].append(sample)
-    return dict(found)
+        samples_by_run[name, config_key(record)].append(sample)
+    return dict(samples_by_run)
 
 
 def config_key(record: Record) -> str:
@@ -121,8 +121,8 @@ def newest(samples: Sequence[Sample]) -> tuple[Sample, ...]:
     """Repeats with the code and circumstances of the newest one."""
 
     def of(sample: Sample) -> str:
-        told = sample.record.provenance
-        return repr([*(told.get(name) for name in _CODE), sorted(_flat(_facts(sample.record)).items())])
+        provenance = sample.record.provenance
+        return repr([*(provenance.get(name) for name in _CODE), sorted(_flat(_facts(sample.record)).items())])
 
     last = of(max(samples, key=lambda sample: str(sample.record.provenance.get("started", ""))))
     return tuple(sample for sample in samples if of(sample) == last)
@@ -131,18 +131,18 @@ def newest(samples: Sequence[Sample]) -> tuple[Sample, ...]:
 def configs(a: Record, b: Record) -> tuple[Differs, ...]:
     """The keys of the config that decide and differ, as dotted names."""
     ours, theirs = _plain(a.config), _plain(b.config)
-    named = key_of(ours, {})
-    if named == key_of(theirs, {}):
+    our_key = key_of(ours, {})
+    if our_key == key_of(theirs, {}):
         return ()
     flat, other = _flat(completed(ours)), _flat(completed(theirs))
-    found = []
+    differing_configs = []
     for key in sorted({*flat, *other}):
         if flat.get(key, ABSENT) != other.get(key, ABSENT):
             moved = copy.deepcopy(ours)
             _put(moved, key.split("."), _PROBE)
-            if key_of(moved, {}) != named:  # decisive, whatever its value
-                found.append(Differs(key, *map(_text, (flat.get(key, ABSENT), other.get(key, ABSENT)))))
-    return tuple(found) or (Differs("config", "one shape", "another"),)
+            if key_of(moved, {}) != our_key:  # decisive, whatever its value
+                differing_configs.append(Differs(key, *map(_text, (flat.get(key, ABSENT), other.get(key, ABSENT)))))
+    return tuple(differing_configs) or (Differs("config", "one shape", "another"),)
 
 
 _PROBE = "\0another value"
@@ -163,13 +163,13 @@ def circumstances(a: Record, b: Record) -> tuple[Differs, ...]:
 
 def _facts(record: Record) -> dict[str, Json]:
     """Of data files name and size: a copy has another time."""
-    told = record.provenance
-    files = told.get("data_files") or []
-    named = [file[:2] if isinstance(file, list) else file for file in files] if isinstance(files, list) else files
+    provenance = record.provenance
+    files = provenance.get("data_files") or []
+    read_files = [file[:2] if isinstance(file, list) else file for file in files] if isinstance(files, list) else files
     return {
-        **{name: told.get(name) or {} for name in ("machine", "versions")},
-        "split_file": told.get("split_file", ABSENT),
-        "data_files": named,
+        **{name: provenance.get(name) or {} for name in ("machine", "versions")},
+        "split_file": provenance.get("split_file", ABSENT),
+        "data_files": read_files,
     }
 
 

@@ -109,23 +109,27 @@ def judged(pairs: Sequence[Pair], rule: ChangeRule) -> tuple[list[Change], list[
     """Every metric that both sides have, and the metrics that are left out. Holm's levels are over all that go by
     chance.
     """
-    found: list[Change | RepeatPair | Left] = []
+    outcomes: list[Change | RepeatPair | Left] = []
     for one in pairs:
         names = dict.fromkeys(name for sample in (*one.a, *one.b) for name in sample.record.metrics)
-        items = [item for name in names if _wanted(name, rule) for item in _metric(one, name)]
-        items += [item for name in LOSSES if _wanted(name, rule) for item in _loss(one, name)]
-        found += [replace(item, config=one.config) if isinstance(item, Change) else item for item in items]
-    tests = [item for item in found if isinstance(item, RepeatPair)]
-    effects = {id(item): _tested(item, rule) for item in tests}
-    several = [item for item in tests if not item.alone]
-    p = inference.holm([effects[id(item)][0].p for item in several])
+        outcome_list = [outcome for name in names if _wanted(name, rule) for outcome in _metric(one, name)]
+        outcome_list += [outcome for name in LOSSES if _wanted(name, rule) for outcome in _loss(one, name)]
+        outcomes += [
+            replace(outcome, config=one.config) if isinstance(outcome, Change) else outcome for outcome in outcome_list
+        ]
+    tests = [outcome for outcome in outcomes if isinstance(outcome, RepeatPair)]
+    effects = {id(outcome): _tested(outcome, rule) for outcome in tests}
+    several = [outcome for outcome in tests if not outcome.alone]
+    p = inference.holm([effects[id(outcome)][0].p for outcome in several])
     adjusted = dict(zip(map(id, several), p, strict=True))
     changes = [
-        _decided(item, *effects[id(item)], adjusted.get(id(item), 1.0), rule) if isinstance(item, RepeatPair) else item
-        for item in found
-        if not isinstance(item, Left)
+        _decided(outcome, *effects[id(outcome)], adjusted.get(id(outcome), 1.0), rule)
+        if isinstance(outcome, RepeatPair)
+        else outcome
+        for outcome in outcomes
+        if not isinstance(outcome, Left)
     ]
-    return changes, [item for item in found if isinstance(item, Left)]
+    return changes, [outcome for outcome in outcomes if isinstance(outcome, Left)]
 
 
 def _wanted(name: str, rule: ChangeRule) -> bool:
@@ -138,9 +142,11 @@ def _metric(one: Pair, name: str) -> list[Change | RepeatPair | Left]:
     values = [[finite for metric in side if (finite := _finite(metric.values))] for side in sides]
     if not (kind.unit and one.went_well):  # what a run that ended otherwise has left says nothing of the code
         return [] if not (kind.unit and all(values)) else _compared(one, name, kind, values)
-    told = [any(metric.values for metric in side) for side in sides]
-    if not all(told):
-        return [Left(one.name, name, f"is only in {'AB'[told[1]]}", lost=told[0])] if any(told) else []
+    has_values = [any(metric.values for metric in side) for side in sides]
+    if not all(has_values):
+        return (
+            [Left(one.name, name, f"is only in {'AB'[has_values[1]]}", lost=has_values[0])] if any(has_values) else []
+        )
     odd = [sum(len(metric.values) for metric in side) - sum(map(len, v)) for side, v in zip(sides, values, strict=True)]
     if not values[0]:
         return [Left(one.name, name, "has no finite number in A")] if values[1] else []
@@ -189,15 +195,17 @@ def _exact(one: Pair, name: str, kind: Metric, a: Sequence[float], b: Sequence[f
         return Change(
             one.name, name, kind.unit, kind.better, ours, theirs, ChangeVerdict.CHANGED, "exact: other values"
         )
-    found = inference.directed(math.inf if theirs > ours else 0.0, kind.better)
-    return Change(one.name, name, kind.unit, kind.better, ours, theirs, found, "exact")
+    effect = inference.directed(math.inf if theirs > ours else 0.0, kind.better)
+    return Change(one.name, name, kind.unit, kind.better, ours, theirs, effect, "exact")
 
 
 def _repeats(side: Sequence[Sample], name: str, *, alone: bool = False) -> list[list[float]]:
     """Units of resampling: records or, for one record per side, its rounds, as the config describes them."""
-    found = {id(s): values for s in side if name in s.record.metrics and (values := _of(s, name))}
-    only = next((s for s in side if id(s) in found), None)
-    return inference.rounds(only.record, found[id(only)]) if alone and only else list(found.values())
+    values_by_sample = {id(s): values for s in side if name in s.record.metrics and (values := _of(s, name))}
+    only = next((s for s in side if id(s) in values_by_sample), None)
+    return (
+        inference.rounds(only.record, values_by_sample[id(only)]) if alone and only else list(values_by_sample.values())
+    )
 
 
 def _of(sample: Sample, name: str) -> list[float]:
@@ -246,8 +254,20 @@ def _decided(
     elif verdict is ChangeVerdict.UNDECIDED:
         why = f"p {adjusted:.2g} after Holm, delta {found.delta:+.2f}"
     a, b = (float(np.median(inference.medians(side))) for side in item.raw)
-    told = (item.pair.name, item.metric, item.kind.unit, item.kind.better, a, b, verdict, why, found, scaled, other)
-    return Change(*told, _quiet(item), item.pair.config)
+    arguments = (
+        item.pair.name,
+        item.metric,
+        item.kind.unit,
+        item.kind.better,
+        a,
+        b,
+        verdict,
+        why,
+        found,
+        scaled,
+        other,
+    )
+    return Change(*arguments, _quiet(item), item.pair.config)
 
 
 def _quiet(item: RepeatPair) -> float | None:
@@ -268,17 +288,17 @@ def _loss(one: Pair, name: str) -> list[Change | Left]:
     ran = [[s.record.series.get(name) for s in side if s.record.outcome is Outcome.OK] for side in (one.a, one.b)]
     curves = [[curve for curve in side if curve] for side in ran]
     if not all(curves):
-        told = all(ran) and any(curves)
-        return [Left(one.name, name, f"is only in {'AB'[bool(curves[1])]}", bool(curves[0]))] if told else []
+        comparable = all(ran) and any(curves)
+        return [Left(one.name, name, f"is only in {'AB'[bool(curves[1])]}", bool(curves[0]))] if comparable else []
     lengths = [min(map(len, side)) for side in curves]
     length = min(lengths)
-    left = []
+    skipped = []
     if lengths[0] != lengths[1]:
-        left = [Left(one.name, name, f"has {lengths[0]} batches in A, {lengths[1]} in B", lengths[1] < lengths[0])]
+        skipped = [Left(one.name, name, f"has {lengths[0]} batches in A, {lengths[1]} in B", lengths[1] < lengths[0])]
     a, b = (np.array([curve[:length] for curve in side], float) for side in curves)
     if not np.isfinite(a).all():
-        return [*left, Left(one.name, name, "is not compared: not all of A is finite")]
-    return [_curves(one.name, name, a, b), *left]
+        return [*skipped, Left(one.name, name, "is not compared: not all of A is finite")]
+    return [_curves(one.name, name, a, b), *skipped]
 
 
 def _curves(run: Name, name: str, a: Any, b: Any) -> Change:
@@ -291,11 +311,11 @@ def _curves(run: Name, name: str, a: Any, b: Any) -> Change:
         verdict = ChangeVerdict.WORSE if odd > 1 or odd == len(b) else ChangeVerdict.UNDECIDED
         why = f"from batch {int(np.argmin(finite.all(axis=0)))} on no finite number, in {odd} of {len(b)} repeats of B"
         return Change(run, name, "nat", "lower", *last, verdict, why)
-    own = max(float(np.ptp(side, axis=0).max()) for side in (a, b))
+    spread = max(float(np.ptp(side, axis=0).max()) for side in (a, b))
     apart = np.abs(other - middle)
-    if (apart <= _LOSS_ROUNDING * np.abs(middle) + 2 * own).all():
+    if (apart <= _LOSS_ROUNDING * np.abs(middle) + 2 * spread).all():
         return Change(run, name, "nat", "lower", *last, ChangeVerdict.SAME, f"{len(middle)} batches")
-    batch = int(np.argmax(apart > _LOSS_ROUNDING * np.abs(middle) + 2 * own))
+    batch = int(np.argmax(apart > _LOSS_ROUNDING * np.abs(middle) + 2 * spread))
     why = f"from batch {batch} on: {middle[batch]:.6g} -> {other[batch]:.6g}"
-    worse = last[1] - last[0] > _LOSS_ROUNDING * abs(last[0]) + 2 * own
+    worse = last[1] - last[0] > _LOSS_ROUNDING * abs(last[0]) + 2 * spread
     return Change(run, name, "nat", "lower", *last, ChangeVerdict.WORSE if worse else ChangeVerdict.CHANGED, why)

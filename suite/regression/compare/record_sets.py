@@ -50,21 +50,21 @@ def read(name: str, nights: Path = NIGHTS) -> RecordSet:
     if not path.exists():
         path = nights / name
     if not path.exists() or not name:
-        known = sorted(folder.name for folder in nights.glob("*") if (folder / "repeats").is_dir())
-        legal = f"{nights / known[-1]}" if known else "reports"
+        nights_recorded = sorted(folder.name for folder in nights.glob("*") if (folder / "repeats").is_dir())
+        legal = f"{nights / nights_recorded[-1]}" if nights_recorded else "reports"
         raise InvalidRequest(f"no records at {name!r}", rule="a folder, a file or the name of a night", legal=legal)
     return gathered(name, _files(path))
 
 
 def gathered(name: str, files: Iterable[tuple[Path, str, dict[str, float]]]) -> RecordSet:
-    found, aside = [], []
+    samples, aside = [], []
     for path, machine, reference in files:
         for line, read in readers(path):
             try:
-                found.append(Sample(_checked(read()), f"{path}{line}", machine, reference))
+                samples.append(Sample(_checked(read()), f"{path}{line}", machine, reference))
             except DamagedRecord as error:
                 aside.append((f"{path}{line}", str(error)))
-    return RecordSet(name, tuple(found), tuple(aside))
+    return RecordSet(name, tuple(samples), tuple(aside))
 
 
 def _files(path: Path) -> Iterable[tuple[Path, str, dict[str, float]]]:
@@ -110,8 +110,8 @@ def _checked(record: Record) -> Record:
         part = record.config.get(name, {})
         if not isinstance(part, dict):
             raise DamagedRecord(f"config.{name} is {type(part).__name__}; rule: a mapping")
-    for name, told in (("config", record.config), ("provenance", record.provenance)):
-        if _deeper(told, MAX_DEPTH):
+    for name, mapping in (("config", record.config), ("provenance", record.provenance)):
+        if _deeper(mapping, MAX_DEPTH):
             raise DamagedRecord(f"{name} is nested deeper than {MAX_DEPTH}; rule: {MAX_DEPTH} at most")
     return record
 
@@ -120,4 +120,4 @@ def _deeper(value: Any, most: int) -> bool:
     if not isinstance(value, dict | list):
         return False
     inner = value.values() if isinstance(value, dict) else value
-    return most == 0 or any(_deeper(item, most - 1) for item in inner)
+    return most == 0 or any(_deeper(element, most - 1) for element in inner)

@@ -58,11 +58,11 @@ def turned(
     picked = generator.integers(0, count, (RESAMPLES, count))
     views = []
     apart = middles[1] - middles[0]
-    kept = apart[apart != 0]
-    plain = len(np.unique(np.abs(kept))) == len(kept) <= 50
+    differing = apart[apart != 0]
+    plain = len(np.unique(np.abs(differing))) == len(differing) <= 50
     p = (
-        float(stats.wilcoxon(kept, alternative="greater", method="exact" if plain else "approx").pvalue)
-        if len(kept)
+        float(stats.wilcoxon(differing, alternative="greater", method="exact" if plain else "approx").pvalue)
+        if len(differing)
         else 1.0
     )
     drawn = np.quantile(np.median(apart[picked], axis=1), _BOUNDS)

@@ -95,7 +95,7 @@ def confirm(
     """Each suspect's finding. family: how many are tested in this night, which Holm's level is over."""
     if not commit:
         return [alone(suspect, settings, "the night before tells no commit") for suspect in suspects]
-    found: dict[int, Confirmation] = {}
+    confirmations: dict[int, Confirmation] = {}
     try:
         with checked_out(tree, commit) as old:
             for command in dict.fromkeys(suspect.command for suspect in suspects):
@@ -104,12 +104,12 @@ def confirm(
                 try:
                     ratios = _turns(old, tree, command, mine, place, settings, family, say)
                 except CannotRun as error:
-                    found |= {id(suspect): alone(suspect, settings, str(error)) for suspect in mine}
+                    confirmations |= {id(suspect): alone(suspect, settings, str(error)) for suspect in mine}
                     continue
-                found |= {id(s): Confirmation(s, False, "", _turned(s, ratios[id(s)])) for s in mine}
+                confirmations |= {id(s): Confirmation(s, False, "", _turned(s, ratios[id(s)])) for s in mine}
     except CannotRun as error:
         return [alone(suspect, settings, str(error)) for suspect in suspects]
-    return [found[id(suspect)] for suspect in suspects]
+    return [confirmations[id(suspect)] for suspect in suspects]
 
 
 def decide(findings: Sequence[Confirmation], settings: NightlySettings) -> list[Confirmation]:
@@ -121,19 +121,21 @@ def decide(findings: Sequence[Confirmation], settings: NightlySettings) -> list[
 
 
 def _decided(finding: Confirmation, p: float, settings: NightlySettings) -> Confirmation:
-    found, better = finding.turns, finding.suspect.change.better
-    assert found is not None
+    pairing, better = finding.turns, finding.suspect.change.better
+    assert pairing is not None
     p = min(1.0, turning.LOOKS * p)
-    sure = p < settings.level and found.sure(better)
-    confirmed = sure and found.worse(better) >= 1 + settings.threshold
-    open_ = not confirmed and not turning.cleared(found, settings.threshold)
-    of = " by the quickest quarter" if found.quiet else ""
-    told = f"{format.percent(found.ratio)} ({format.percent(found.low)} to {format.percent(found.high)}){of}"
-    why = f"old and new code in {found.turns} turns: {told}, p {p:.2g}"
+    sure = p < settings.level and pairing.sure(better)
+    confirmed = sure and pairing.worse(better) >= 1 + settings.threshold
+    open_ = not confirmed and not turning.cleared(pairing, settings.threshold)
+    of = " by the quickest quarter" if pairing.quiet else ""
+    interval_text = (
+        f"{format.percent(pairing.ratio)} ({format.percent(pairing.low)} to {format.percent(pairing.high)}){of}"
+    )
+    why = f"old and new code in {pairing.turns} turns: {interval_text}, p {p:.2g}"
     if not confirmed:
         small = f", less than the {100 * settings.threshold:g} % that matter" if sure else ""
         why = f"{'undecided' if open_ else 'ruled out'}, {why}{small}"
-    return Confirmation(finding.suspect, confirmed, why, found, open_ and not sure)
+    return Confirmation(finding.suspect, confirmed, why, pairing, open_ and not sure)
 
 
 def alone(suspect: Suspect, settings: NightlySettings, reason: str) -> Confirmation:
@@ -142,8 +144,8 @@ def alone(suspect: Suspect, settings: NightlySettings, reason: str) -> Confirmat
     ratios = [change.ratio, change.other] if change.other is not None else [change.ratio]
     beyond = min(ratio if change.better == "lower" else 1 / ratio for ratio in ratios) >= 1 + settings.alone
     certain = change.effect is not None and abs(change.effect.delta) >= inference.LARGE
-    told = f"two nights alone decide, at {100 * settings.alone:g} %: {reason}"
-    return Confirmation(suspect, beyond and certain, told if beyond else f"not confirmed, {told}")
+    reason_text = f"two nights alone decide, at {100 * settings.alone:g} %: {reason}"
+    return Confirmation(suspect, beyond and certain, reason_text if beyond else f"not confirmed, {reason_text}")
 
 
 def _turns(
@@ -158,7 +160,7 @@ def _turns(
 ) -> dict[int, list[Pairing]]:
     """Samples of old and new code by suspect, one pairing per turn."""
     planned = turning.planned(family, settings.level, settings.pairs)
-    found: dict[int, list[Pairing]] = {id(suspect): [] for suspect in suspects}
+    pairings: dict[int, list[Pairing]] = {id(suspect): [] for suspect in suspects}
     failed = 0
     for turn in range(turning.LOOKS * planned):
         say(f"turn {turn + 1} of {planned} of old and new code, or twice as many · {command}")
@@ -174,10 +176,10 @@ def _turns(
             continue
         for key, value in values.items():
             assert value is not None
-            found[key].append(value)
-        if turn + 1 >= turning.FEWEST and _settled(suspects, found, turn + 1 == planned, family, settings):
+            pairings[key].append(value)
+        if turn + 1 >= turning.FEWEST and _settled(suspects, pairings, turn + 1 == planned, family, settings):
             break
-    return found
+    return pairings
 
 
 def _settled(

@@ -164,6 +164,6 @@ def last_good(folder: Path, nights: Sequence[HistoryLine], before: str | None = 
 
 def incomplete(folder: Path, nights: Sequence[HistoryLine]) -> list[str]:
     """Nights that began and were not finished, in order."""
-    known = {night["night"] for night in nights}
-    found = {state.parent.name: state.stat().st_mtime for state in folder.glob(f"*/{STATE}")}
-    return [name for name, _ in sorted(found.items(), key=lambda item: item[1]) if name not in known]
+    night_names = {night["night"] for night in nights}
+    folders = {state.parent.name: state.stat().st_mtime for state in folder.glob(f"*/{STATE}")}
+    return [name for name, _ in sorted(folders.items(), key=lambda item: item[1]) if name not in night_names]

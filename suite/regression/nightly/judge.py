@@ -71,18 +71,20 @@ class NightlyJudgement:
 def beside(night: RecordSet, base: RecordSet, settings: NightlySettings) -> Against:
     """Raises InvalidRequest where either set is empty."""
     plain, scaled = (changes.compare(base, night, _rule(settings, scale)) for scale in (False, True))
-    shown = changes.compare(base, night, _rule(settings, None))
+    comparison = changes.compare(base, night, _rule(settings, None))
     commands = {config_key(sample.record): _command(Path(sample.file)) for sample in reversed(night.found)}
     suspects: dict[tuple[str, str], Suspect] = {}
-    open_to = [change for change in shown.changes if blind(change, settings)]
+    open_to = [change for change in comparison.changes if blind(change, settings)]
     for change in (*(c for c in (*scaled.changes, *plain.changes) if suspicious(c, settings)), *open_to):
         if change.metric in settings.metrics:
             suspect = Suspect(change, commands[change.config], base.name)
             suspects.setdefault((change.config, change.metric), suspect)
-    certain = tuple(change for change in shown.of(ChangeVerdict.WORSE) if change.effect is None)
-    ended = tuple(item for item in shown.ended if item.verdict in (ChangeVerdict.WORSE, ChangeVerdict.UNDECIDED))
-    known = frozenset(one.config for one in pair(base.found, night.found).pairs if not one.differs)
-    return Against(base.name, commits(base.found), shown, tuple(suspects.values()), certain, ended, known)
+    certain = tuple(change for change in comparison.of(ChangeVerdict.WORSE) if change.effect is None)
+    ended = tuple(
+        ending for ending in comparison.ended if ending.verdict in (ChangeVerdict.WORSE, ChangeVerdict.UNDECIDED)
+    )
+    configs = frozenset(one.config for one in pair(base.found, night.found).pairs if not one.differs)
+    return Against(base.name, commits(base.found), comparison, tuple(suspects.values()), certain, ended, configs)
 
 
 def _rule(settings: NightlySettings, scale: bool | None) -> ChangeRule:
@@ -97,15 +99,15 @@ def _command(record: Path) -> str:
 def suspicious(change: Change, settings: NightlySettings) -> bool:
     """Worse by a good part of the threshold, and hardly by chance, or worse in quiet moments: far less than a verdict
     asks for."""
-    found = change.effect
-    if found is None:
+    effect = change.effect
+    if effect is None:
         return False
     sign = 1 if change.better == "lower" else -1
     least = math.log1p(_SHARE * settings.threshold)
     if change.quiet is not None and sign * math.log(change.quiet) >= least:
         return True
-    size = sign * math.log(found.ratio) >= least
-    return size and (found.p < _CHANCE or found.least >= _CHANCE) and sign * found.delta >= _DELTA
+    size = sign * math.log(effect.ratio) >= least
+    return size and (effect.p < _CHANCE or effect.least >= _CHANCE) and sign * effect.delta >= _DELTA
 
 
 def blind(change: Change, settings: NightlySettings) -> bool:
@@ -129,20 +131,22 @@ def judge(
     family = sum(len(one.suspects) for one in against)
     findings: list[Confirmation] = []
     for number, one in enumerate(against):
-        named = [Suspect(s.change, settings.commands[int(s.command)], s.against) for s in one.suspects]
-        if named:
-            say(f"{len(named)} suspicions against {one.name}: old and new code take turns")
+        suspects = [Suspect(s.change, settings.commands[int(s.command)], s.against) for s in one.suspects]
+        if suspects:
+            say(f"{len(suspects)} suspicions against {one.name}: old and new code take turns")
             place = folder / str(number)
-            findings += confirm.confirm(tree, one.commit, named, place, settings, family=family, say=say)
+            findings += confirm.confirm(tree, one.commit, suspects, place, settings, family=family, say=say)
     findings = confirm.decide(findings, settings)
     ranges = {one.name: format.commit_range((one.commit, now)) for one in against}
     regressions = [
         f"{regression(finding)} {ranges[finding.suspect.against]}" for finding in findings if finding.confirmed
     ]
     regressions += [f"{format.sentence(change)} {ranges[one.name]}" for one in against for change in one.certain]
-    ends = [(one, item) for one in against for item in one.ended]
-    regressions += [f"{end(item)} {ranges[one.name]}" for one, item in ends if item.verdict is ChangeVerdict.WORSE]
-    doubts = [end(item) for _, item in ends if item.verdict is not ChangeVerdict.WORSE]
+    ends = [(one, ending) for one in against for ending in one.ended]
+    regressions += [
+        f"{end(ending)} {ranges[one.name]}" for one, ending in ends if ending.verdict is ChangeVerdict.WORSE
+    ]
+    doubts = [end(ending) for _, ending in ends if ending.verdict is not ChangeVerdict.WORSE]
     return NightlyJudgement(
         tuple(against), tuple(findings), tuple(dict.fromkeys(regressions)), tuple(dict.fromkeys(doubts))
     )

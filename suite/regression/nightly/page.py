@@ -117,7 +117,9 @@ def _side(one: Against) -> dict[str, Any]:
         "rows": rows,
         "left": len(changes) - len(rows),
         "ended": list(format.ended(one.shown)),
-        "apart": [(str(name), [str(item) for item in differs]) for name, differs in one.shown.apart],
+        "apart": [
+            (str(name), [str(config_difference) for config_difference in differs]) for name, differs in one.shown.apart
+        ],
         "only": [("before", list(map(str, one.shown.only_a))), ("tonight", list(map(str, one.shown.only_b)))],
         "notes": one.shown.notes,
     }
@@ -138,14 +140,14 @@ def write_index(folder: Path) -> Path:
         }
         for night, factor in zip(nights, slow, strict=True)
     ]
-    drawn, left = trends(nights)
+    drawn, skipped = trends(nights)
     content = _render(
         "nights.html.j2",
         rows=rows[::-1],
         incomplete=history.incomplete(folder, nights),
         damaged=damaged,
         trends=drawn,
-        left=left,
+        left=skipped,
         shown=_SHOWN,
     )
     return write(folder, "index.html", content)

@@ -99,11 +99,11 @@ def finished(folder: Path) -> bool:
 
 def repeats(tree: Path, plan: Sequence[tuple[str, Path]], deadline: float, say: Callable[[str], None]) -> list[Made]:
     """Make the unfinished repeats of `plan` (a command and its folder), alternating with the reference workload."""
-    made: list[Made] = []
+    runs: list[Made] = []
     before: dict[str, float] = {}
     for number, (command, folder) in enumerate(plan, 1):
         if finished(folder):
-            made.append(_told(command, folder))
+            runs.append(_told(command, folder))
             before = {}
             continue
         shutil.rmtree(folder, ignore_errors=True)
@@ -113,9 +113,9 @@ def repeats(tree: Path, plan: Sequence[tuple[str, Path]], deadline: float, say: 
         after = reference_workload.measured(tree)
         done = {"command": command, "status": one.status, "seconds": one.seconds, "before": before, "after": after}
         write_atomically(folder / DONE, json.dumps(done).encode())
-        made.append(one)
+        runs.append(one)
         before = after
-    return made
+    return runs
 
 
 def _told(command: str, folder: Path) -> Made:

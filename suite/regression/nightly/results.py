@@ -84,7 +84,7 @@ def runs(samples: RecordSet) -> list[RunLine]:
 
 
 def _metrics(records: Sequence[Record]) -> dict[str, Quartiles]:
-    found: dict[str, Quartiles] = {}
+    quartiles: dict[str, Quartiles] = {}
     kinds = {name: kind for record in reversed(records) for name, kind in record.metrics.items()}
     for name in dict.fromkeys(name for record in records for name in record.metrics):
         kind = kinds[name]
@@ -92,7 +92,7 @@ def _metrics(records: Sequence[Record]) -> dict[str, Quartiles]:
         middles = [float(np.median(side)) for side in values if side]
         if kind.unit and kind.better and middles:
             low, middle, high = (float(value) for value in np.quantile(middles, [0.25, 0.5, 0.75]))
-            found[name] = {
+            quartiles[name] = {
                 "unit": kind.unit,
                 "better": kind.better,
                 "n": len(middles),
@@ -100,13 +100,13 @@ def _metrics(records: Sequence[Record]) -> dict[str, Quartiles]:
                 "low": low,
                 "high": high,
             }
-    return found
+    return quartiles
 
 
 def reference(samples: RecordSet) -> dict[str, float]:
     """Seconds of the reference workload in the middle of the night, by part."""
-    told: dict[str, list[float]] = defaultdict(list)
+    values_by_metric: dict[str, list[float]] = defaultdict(list)
     for sample in samples.found:
         for part, seconds in sample.reference.items():
-            told[part].append(seconds)
-    return {part: float(np.median(values)) for part, values in told.items()}
+            values_by_metric[part].append(seconds)
+    return {part: float(np.median(values)) for part, values in values_by_metric.items()}

@@ -57,19 +57,19 @@ def run(settings: NightlySettings, tree: Path, say: Say) -> NightlyResult:
     folder = settings.folder
     with history.held(folder):
         nights, _ = history.read(folder)
-        named = record_sets.read(settings.baseline, folder) if settings.baseline else None
+        baseline = record_sets.read(settings.baseline, folder) if settings.baseline else None
         state = begun(settings, nights)
         name, place = state["name"], folder / state["name"]
         page.write_index(folder)
         say(f"night {name} in {place}")
         planned, first = plan(settings, place), len(settings.commands)
-        made = repeats(tree, planned[:first], settings.deadline, say)
+        runs = repeats(tree, planned[:first], settings.deadline, say)
         missing = unknown(settings, _samples(name, place), nights)  # before the night is spent
-        made += repeats(tree, planned[first:], settings.deadline, say)
+        runs += repeats(tree, planned[first:], settings.deadline, say)
         samples = _samples(name, place)
         last = history.last_good(folder, nights)
-        judged = _judged(settings, tree, samples, last, named, say)
-        line, status = _line(settings, state, samples, made, judged, last, missing)
+        judged = _judged(settings, tree, samples, last, baseline, say)
+        line, status = _line(settings, state, samples, runs, judged, last, missing)
         _leave(place, samples, judged, line, say)
         history.append(folder, line)
         _forget(settings, history.read(folder)[0])
@@ -83,16 +83,16 @@ def begun(settings: NightlySettings, nights: list[history.HistoryLine]) -> Night
     open_ones = history.incomplete(settings.folder, nights)
     if open_ones:
         try:
-            found = json.loads((settings.folder / open_ones[-1] / history.STATE).read_text())
-            if {key: found[key] for key in begin} == begin:
-                kept: NightlyState = found
-                return kept
+            content = json.loads((settings.folder / open_ones[-1] / history.STATE).read_text())
+            if {key: content[key] for key in begin} == begin:
+                begun_state: NightlyState = content
+                return begun_state
         except (OSError, ValueError, KeyError, TypeError):
             pass
     today = time.strftime("%Y-%m-%d")
-    taken = {folder.name for folder in settings.folder.glob("*")} | {night["night"] for night in nights}
-    names = (today if number == 1 else f"{today}-{number}" for number in range(1, len(taken) + 2))
-    name = next(name for name in names if name not in taken)
+    used_names = {folder.name for folder in settings.folder.glob("*")} | {night["night"] for night in nights}
+    names = (today if number == 1 else f"{today}-{number}" for number in range(1, len(used_names) + 2))
+    name = next(name for name in names if name not in used_names)
     state: NightlyState = {
         "plan": begin["plan"],
         "commit": begin["commit"],
@@ -106,11 +106,11 @@ def begun(settings: NightlySettings, nights: list[history.HistoryLine]) -> Night
 
 def plan(settings: NightlySettings, place: Path) -> list[tuple[str, Path]]:
     """Commands and folders in the order of the night; the number of a command line names its folder."""
-    found = []
+    planned = []
     for number in range(settings.repeats):
         chosen = settings.commands if number == 0 else settings.repeated
-        found += [(command, place / "repeats" / f"{number:02d}" / str(n)) for n, command in enumerate(chosen)]
-    return found
+        planned += [(command, place / "repeats" / f"{number:02d}" / str(n)) for n, command in enumerate(chosen)]
+    return planned
 
 
 def _samples(name: str, place: Path) -> RecordSet:
@@ -125,15 +125,20 @@ def unknown(settings: NightlySettings, samples: RecordSet, nights: list[history.
     Raises InvalidRequest for any other, and where no name is left. A run that failed may have had it.
     """
     records = [sample.record for sample in samples.found]
-    known = {name for record in records for name in record.metrics}
+    metric_names = {name for record in records for name in record.metrics}
     before = {name for night in nights for run in night["runs"] for name in run["metrics"]}
-    missing = [name for name in settings.metrics if name not in known | before]
-    if not known or any(map(_failed, records)):
+    missing = [name for name in settings.metrics if name not in metric_names | before]
+    if not metric_names or any(map(_failed, records)):
         return []
     wrong = [name for name in missing if name not in usual().metrics]
     if wrong or (missing and len(missing) == len(settings.metrics)):
-        told, legal = ", ".join(wrong or missing), f"metrics=[{'batch_time' if 'batch_time' in known else min(known)}]"
-        raise InvalidRequest(f"metrics: no run has {told}", rule=f"of {', '.join(sorted(known))}", legal=legal)
+        problem, legal = (
+            ", ".join(wrong or missing),
+            f"metrics=[{'batch_time' if 'batch_time' in metric_names else min(metric_names)}]",
+        )
+        raise InvalidRequest(
+            f"metrics: no run has {problem}", rule=f"of {', '.join(sorted(metric_names))}", legal=legal
+        )
     return [f"no run has a metric {name}, so none is judged by it" for name in missing]
 
 
@@ -156,8 +161,8 @@ def _judged(
 
 
 def _commit() -> str:
-    told = provenance.commit()
-    return f"{told['hash'][:12]}{'+' if told['dirty'] else ''}" if told else ""
+    commit = provenance.commit()
+    return f"{commit['hash'][:12]}{'+' if commit['dirty'] else ''}" if commit else ""
 
 
 def _line(
@@ -209,10 +214,12 @@ def _line(
 
 def failures(samples: RecordSet, judged: NightlyJudgement) -> list[str]:
     """Runs that failed hard and that no night before has, each in a sentence; of others the comparison tells."""
-    known = frozenset[str]().union(*(one.known for one in judged.against))
-    hard = [sample.record for sample in samples.found if config_key(sample.record) not in known]
-    found = {f"{one.experiment} · {one.label}: {one.outcome}: {headline(one.reason)}" for one in hard if _failed(one)}
-    return [f"{text} (accept={samples.name} says that it is meant)" for text in sorted(found)]
+    failed_before = frozenset[str]().union(*(one.known for one in judged.against))
+    hard = [sample.record for sample in samples.found if config_key(sample.record) not in failed_before]
+    failures_by_run = {
+        f"{one.experiment} · {one.label}: {one.outcome}: {headline(one.reason)}" for one in hard if _failed(one)
+    }
+    return [f"{text} (accept={samples.name} says that it is meant)" for text in sorted(failures_by_run)]
 
 
 def _failed(record: Record) -> bool:
@@ -236,9 +243,9 @@ def _leave(place: Path, samples: RecordSet, judged: NightlyJudgement, line: hist
 
     say("writing the pages")
     results.write_merged(place, samples)
-    found = [asdict(finding) for finding in judged.findings]
-    shown = [asdict(one.shown) for one in judged.against]
-    content = json.dumps({"line": line, "findings": found, "comparisons": shown}, default=str, indent=1)
+    findings = [asdict(finding) for finding in judged.findings]
+    comparisons = [asdict(one.shown) for one in judged.against]
+    content = json.dumps({"line": line, "findings": findings, "comparisons": comparisons}, default=str, indent=1)
     write_atomically(place / "comparison.json", content.encode())
     page.write_night(place, line, judged)
     write_report(place)

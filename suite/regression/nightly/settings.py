@@ -74,7 +74,7 @@ def read(overrides: Sequence[str], file: Path = FILE) -> NightlySettings:
         data = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InvalidRequest(f"{file}: {' '.join(str(error).split())}", rule="a YAML mapping") from error
-    known = [field.name for field in fields(NightlySettings)]
+    keys = [field.name for field in fields(NightlySettings)]
     if not isinstance(data, dict):
         raise InvalidRequest(f"{file} holds {type(data).__name__}", rule="a YAML mapping")
     for override in overrides:
@@ -86,11 +86,11 @@ def read(overrides: Sequence[str], file: Path = FILE) -> NightlySettings:
         except yaml.YAMLError as error:
             raise InvalidRequest(f"{override!r}", rule="VALUE is YAML", legal="repeated='[system=pytorch]'") from error
     for key in data:
-        if key not in known:
-            raise UnknownName("setting of a night", str(key), known)
-    for key in known:
+        if key not in keys:
+            raise UnknownName("setting of a night", str(key), keys)
+    for key in keys:
         if key not in data:
-            raise InvalidRequest(f"{file} has no {key}", rule=f"all of {', '.join(known)}")
+            raise InvalidRequest(f"{file} has no {key}", rule=f"all of {', '.join(keys)}")
     return _checked(data)
 
 
@@ -133,9 +133,11 @@ def split(command: str) -> list[str]:
         overrides = shlex.split(command)
     except ValueError as error:
         raise InvalidRequest(f"{command!r}: {error}", rule="overrides as in a shell", legal="system=pytorch") from error
-    taken = [item for item in overrides if item.partition("=")[0] == "reports" or item.startswith("-")]
-    if taken:
+    refused = [
+        override for override in overrides if override.partition("=")[0] == "reports" or override.startswith("-")
+    ]
+    if refused:
         raise InvalidRequest(
-            f"{command!r} holds {taken[0]}", rule="overrides alone, and not reports", legal="system=pytorch"
+            f"{command!r} holds {refused[0]}", rule="overrides alone, and not reports", legal="system=pytorch"
         )
     return overrides

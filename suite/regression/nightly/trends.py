@@ -40,15 +40,15 @@ class _Point:
 def trends(nights: Sequence[HistoryLine]) -> tuple[list[Trend], int]:
     """The judged metrics of the newest nightly run first; and the number of metrics that are not drawn."""
     slow = slowness(nights)
-    found: dict[tuple[str, str, str, str], list[_Point]] = defaultdict(list)
+    points_by_metric: dict[tuple[str, str, str, str], list[_Point]] = defaultdict(list)
     for number, night in enumerate(nights):
         for run in night["runs"]:
             for name in night.get("metrics", ()):
                 if isinstance(values := run["metrics"].get(name), dict) and values["median"] > 0:
-                    found[run["experiment"], run["label"], run["config"], name].append(
+                    points_by_metric[run["experiment"], run["label"], run["config"], name].append(
                         _Point(number, values, slow[number])
                     )
-    lines = sorted(found.items(), key=lambda item: -item[1][-1].night)
+    lines = sorted(points_by_metric.items(), key=lambda item: -item[1][-1].night)
     drawn = [_trend(key, points, nights, f"t{n}") for n, (key, points) in enumerate(lines[:MOST])]
     return drawn, len(lines) - len(drawn)
 
@@ -87,14 +87,15 @@ def _trend(key: tuple[str, str, str, str], points: Sequence[_Point], nights: Seq
         ax.errorbar(x, middle, yerr=[low, high], color=_LINE, linewidth=1.4, elinewidth=0.8, marker="o", markersize=3.5)
         bad = [n for n, p in enumerate(points) if nights[p.night]["status"] == "regression"]
         ax.plot([x[n] for n in bad], [middle[n] for n in bad], "s", color=_BAD, markersize=6)
-        shown = sorted({round(n * (len(nights) - 1) / 4) for n in range(5)})
+        positions = sorted({round(n * (len(nights) - 1) / 4) for n in range(5)})
         ax.set_xticks(
-            shown, [f"{figure.clean(nights[n]['night'])}\n{figure.clean(nights[n]['commit'][:7])}" for n in shown]
+            positions,
+            [f"{figure.clean(nights[n]['night'])}\n{figure.clean(nights[n]['commit'][:7])}" for n in positions],
         )
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: si(value, unit)))
         ax.yaxis.set_major_locator(MaxNLocator(5))
         ax.set_xlim(-0.4, len(nights) - 0.6)
-        if len(shown) > 1:
+        if len(positions) > 1:
             ax.get_xticklabels()[-1].set_horizontalalignment("right")
         alt = f"{metric} of {label} over {len(points)} nights, last {si(middle[-1], unit)}"
         svg = Markup(figure.finished(fig, salt, alt))

@@ -55,19 +55,21 @@ def _write(folder: Path) -> Path:
     settings = claims.settings()
     judged = reproduce_commands.filled(judge.judge(claims.load(), store), settings)
     judged = claims.with_sensitivity(judged, claims.sensitivities())
-    held = layout(store, judged)
-    table = records.tabled(held.rows, store)
+    page_layout = layout(store, judged)
+    table = records.tabled(page_layout.rows, store)
     write(folder, "records.csv", table.map(inert).to_csv(index=False, lineterminator="\n"))
     claim_text.write_claims(folder, judged)
     claim_text.write_json(folder, judged)
-    exports = _export(folder, [entry for shown in held.shown for entry in (*shown.entries, *shown.earlier)])
+    exports = _export(
+        folder, [entry for drawn_group in page_layout.shown for entry in (*drawn_group.entries, *drawn_group.earlier)]
+    )
     page = render(
         store,
         exports,
         judged=judged,
         decisions=claims.decisions(),
         settings=settings,
-        held=held,
+        held=page_layout,
     )
     return write(folder, "index.html", page)
 
@@ -91,11 +93,11 @@ def layout(store: ReportStore, judged: Sequence[Judged]) -> PageLayout:
     """The sections' runs: what a verdict rests on is shown before what is newer."""
     groups = derive.groups(store)
     findings = [expectations.findings(group) for group in groups]
-    wanted = {item.record for item in judged}
-    for group, found in zip(groups, findings, strict=True):
-        labels = {name for one in found for name in (one.system, one.versus)}
-        wanted |= {entry.file for entry in group.entries if entry.record.label in labels}
-    return PageLayout(groups, derive.rows(groups), findings, page_budget.shown(groups, wanted))
+    record_files = {claim_verdict.record for claim_verdict in judged}
+    for group, group_findings in zip(groups, findings, strict=True):
+        labels = {name for one in group_findings for name in (one.system, one.versus)}
+        record_files |= {entry.file for entry in group.entries if entry.record.label in labels}
+    return PageLayout(groups, derive.rows(groups), findings, page_budget.shown(groups, record_files))
 
 
 def render(
@@ -127,14 +129,14 @@ def render(
     machines = sorted({entry.machine for entry in store.entries})
     runs = {
         entry.file: f"e{number}-r{place}"
-        for number, shown in enumerate(held.shown, 1)
-        for place, entry in enumerate((*shown.entries, *shown.earlier), 1)
+        for number, drawn_group in enumerate(held.shown, 1)
+        for place, entry in enumerate((*drawn_group.entries, *drawn_group.earlier), 1)
     }
     near = claim_tables.around(store, runs, judged, decisions, settings)
-    known = sections.PageContext(held.groups, held.rows, exports or {}, judged, near)
+    context = sections.PageContext(held.groups, held.rows, exports or {}, judged, near)
     papers = published_figures.papers(held.groups, judged, near)
     planned = [
-        sections.plan(f"e{number}", *of, known)
+        sections.plan(f"e{number}", *of, context)
         for number, of in enumerate(zip(held.groups, held.findings, held.shown, strict=True), 1)
     ]
     papers, planned = published_figures.adopted(papers, planned)
@@ -152,7 +154,7 @@ def render(
         turning=summary_tables.turning(judged),
         sections=sections.finished(planned),
         facts=[(name, provenance_table.facts([e for e in store.entries if e.machine == name])) for name in machines],
-        contradictions=claim_tables.decisions(decisions, {item.claim.id for item in judged}),
+        contradictions=claim_tables.decisions(decisions, {claim_verdict.claim.id for claim_verdict in judged}),
         claims=claim_tables.claims(judged, near) if judged else None,
         menus=[(name, values) for name, values, _ in claim_tables.filters(judged)],
         aside=record_tables.set_aside(store.aside),
@@ -167,7 +169,7 @@ def breakable(text: str) -> Markup:
 
 def _export(folder: Path, entries: Iterable[StoredRecord]) -> dict[str, str]:
     """Write the traces of the runs that the page shows for Perfetto; the file by record file."""
-    found = {}
+    exported = {}
     for entry in entries:
         if entry.trace is None:
             continue
@@ -178,5 +180,5 @@ def _export(folder: Path, entries: Iterable[StoredRecord]) -> dict[str, str]:
             key += "-" + hashlib.sha256(entry.machine.encode("utf-8", "replace")).hexdigest()[:8]
         name = f"traces/{key}.perfetto.json.gz"
         write(folder, name, perfetto.packed(entry.trace.spans, entry.trace.grid))
-        found[entry.file] = name
-    return found
+        exported[entry.file] = name
+    return exported

@@ -38,13 +38,13 @@ def shares(wanted: Sequence[int], most: int) -> list[int]:
     to the first ones.
     """
     got = [0] * len(wanted)
-    left, open_ = most, [place for place, wish in enumerate(wanted) if wish > 0]
-    while left > 0 and open_:
-        each = max(1, left // len(open_))
-        for place in open_[:left]:
-            given = min(each, wanted[place] - got[place])
-            got[place] += given
-            left -= given
+    remaining, open_ = most, [place for place, wish in enumerate(wanted) if wish > 0]
+    while remaining > 0 and open_:
+        each = max(1, remaining // len(open_))
+        for place in open_[:remaining]:
+            granted = min(each, wanted[place] - got[place])
+            got[place] += granted
+            remaining -= granted
         open_ = [place for place in open_ if got[place] < wanted[place]]
     return got
 
@@ -69,22 +69,22 @@ def _newest(entries: Sequence[StoredRecord], most: int, first: Collection[str]) 
     if len(entries) <= most:
         return tuple(entries)
     by_age = sorted(entries, key=lambda entry: (entry.file in first, derive.age(entry)), reverse=True)
-    kept = {entry.file for entry in by_age[:most]}
-    return tuple(entry for entry in entries if entry.file in kept)
+    newest = {entry.file for entry in by_age[:most]}
+    return tuple(entry for entry in entries if entry.file in newest)
 
 
 def _said(entries: Sequence[StoredRecord], mine: Sequence[StoredRecord], what: str) -> str:
     """How many are not shown, and how they ended."""
     if len(mine) == len(entries):
         return ""
-    held = {entry.file for entry in mine}
+    own_files = {entry.file for entry in mine}
     counts: dict[str, int] = {}
     for entry in entries:
-        if entry.file not in held:
+        if entry.file not in own_files:
             outcome = entry.record.outcome.value
             counts[outcome] = counts.get(outcome, 0) + 1
-    told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items(), key=lambda one: -one[1]))
-    return f"{len(mine)} of {len(entries)} {what} stand here. The others ({told}) are in records.csv."
+    counts_text = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items(), key=lambda one: -one[1]))
+    return f"{len(mine)} of {len(entries)} {what} stand here. The others ({counts_text}) are in records.csv."
 
 
 def cut(tables: Sequence[Table | None], most: int = 0) -> list[Table | None]:
@@ -114,8 +114,8 @@ def reason(entry: StoredRecord) -> str:
     text = entry.record.reason or "no reason was recorded"
     lines = [line if len(line) <= 400 else f"{line[:400]} …" for line in text.splitlines()]
     if len(lines) > LINES:
-        left = len(lines) - LINES
-        lines[8 : 8 + left] = [f"… {left} lines more, in {entry.file} …"]
+        omitted = len(lines) - LINES
+        lines[8 : 8 + omitted] = [f"… {omitted} lines more, in {entry.file} …"]
     elif any(line.endswith(" …") for line in lines):
         lines.append(f"… the whole stands in {entry.file}")
     return "\n".join(lines)

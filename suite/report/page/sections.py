@@ -85,8 +85,8 @@ def plan(
     labels = {entry.record.label: runs[entry.file] for entry in entries}
     files = {entry.file for entry in (*group.entries, *group.earlier)}
     mine = claim_tables.of_experiment(held.judged, group.name, files)
-    known = {item.claim.id: item.claim for item in held.judged}
-    asked = (record_tables.expectations(found, labels), claim_tables.beside(mine, near))
+    claims_by_id = {verdict.claim.id: verdict.claim for verdict in held.judged}
+    experiment_tables = (record_tables.expectations(found, labels), claim_tables.beside(mine, near))
     # a figure has panels and no batch; where all is analytic there are values alone, and nothing side by side
     ran = [
         row
@@ -97,12 +97,12 @@ def plan(
     tables = (record_tables.systems(ran, reference, runs), record_tables.memory(entries, runs)) if some else ()
     # a record's own panels, and those that the experiment makes of several runs
     # runs of a published figure appear in the section of its paper
-    own = [one for entry in entries for one in figure_panels.shown(entry, runs) if not one.panel.display[0]]
-    several, unswept = sweep_panels.read(group, known, runs)
+    panels = [one for entry in entries for one in figure_panels.shown(entry, runs) if not one.panel.display[0]]
+    several, unswept = sweep_panels.read(group, claims_by_id, runs)
     studied, unlearned = learning_curves.read(group, held.groups, near.settings, runs, salt)
-    systems = dict.fromkeys(name for one in (*own, *several) for name in one.panel.systems)
+    systems = dict.fromkeys(name for one in (*panels, *several) for name in one.panel.systems)
     looks = {name: number for number, name in enumerate(systems)}
-    made = (
+    section = (
         record_tables.runs(entries, held.exports, "Runs and the commands that make them", runs, shown.said),
         record_tables.runs(
             shown.earlier,
@@ -122,7 +122,7 @@ def plan(
         where=text_at(config, "experiment", "paper_ref"),
         score=_score(found, mine),
         sources=", ".join(sorted({row.source for row in rows})),
-        panels=tuple(plots.of_panels(own, looks, f"{salt}-panel")),
+        panels=tuple(plots.of_panels(panels, looks, f"{salt}-panel")),
         swept=tuple(plots.of_panels(several, looks, f"{salt}-swept")),
         unswept=tuple(unswept),
         learned=tuple(
@@ -130,11 +130,13 @@ def plan(
             for one in studied
         ),
         unlearned=tuple(unlearned),
-        asked=tuple(table for table in asked if table is not None),
-        tables=tuple(kept for table in tables if (kept := record_tables.with_values(table)) is not None),
+        asked=tuple(table for table in experiment_tables if table is not None),
+        tables=tuple(
+            table_with_values for table in tables if (table_with_values := record_tables.with_values(table)) is not None
+        ),
         failures=tuple(page_budget.failures(entries)),
-        remarks=tuple(_remarks(entries, set(known))),
-        runs=tuple(table for table in made if table is not None),
+        remarks=tuple(_remarks(entries, set(claims_by_id))),
+        runs=tuple(table for table in section if table is not None),
         said=(shown.said,) if shown.said else (),
         entries=entries,
         drafts=tuple(plots.of_runs(entries, salt)),
@@ -187,14 +189,14 @@ def _cut(section: Section, tables: Sequence[tuple[record_tables.Table | None, re
 def _drawn(section: Section, count: int, boxes: int) -> Section:
     """The first so many pictures, and one batch in time of the runs that so many boxes show."""
     drafts = _drafts(section)
-    made = {id(draft): draft.drawn() for draft in drafts[:count]}
+    pictures = {id(draft): draft.drawn() for draft in drafts[:count]}
     gantts, said_gantts = plots.in_time(section.entries, boxes)
     said = section.said
-    if left := len(drafts) - count:
-        said += (f"{left} of {len(drafts)} pictures are not drawn: one page carries {page_budget.PICTURES}.",)
+    if omitted := len(drafts) - count:
+        said += (f"{omitted} of {len(drafts)} pictures are not drawn: one page carries {page_budget.PICTURES}.",)
     return replace(
-        _with(section, [replace(p, picture=made.get(id(p.draft)) if p.draft else None) for p in _panels(section)]),
-        pictures=tuple(made[id(draft)] for draft in section.drafts if id(draft) in made),
+        _with(section, [replace(p, picture=pictures.get(id(p.draft)) if p.draft else None) for p in _panels(section)]),
+        pictures=tuple(pictures[id(draft)] for draft in section.drafts if id(draft) in pictures),
         gantts=tuple(gantts),
         said_gantts=said_gantts,
         said=said,
@@ -204,21 +206,21 @@ def _drawn(section: Section, count: int, boxes: int) -> Section:
 def _score(found: Sequence[expectations.Expectation], mine: Sequence[Judged]) -> str:
     """'2 met, 1 not met; claims: 3 reproduced': results of expectations and claims."""
     met = [(sum(f.judgement is verdict for f in found), verdict.value) for verdict in expectations.Judgement]
-    held = [(count.count, count.name) for count in scorecard.counts(mine)]
-    told = [", ".join(f"{count} {name}" for count, name in counts if count) for counts in (met, held)]
-    parts = [told[0]] if told[0] else []
-    parts += [f"claims: {told[1]}"] if told[1] else []
+    holding = [(count.count, count.name) for count in scorecard.counts(mine)]
+    texts = [", ".join(f"{count} {name}" for count, name in counts if count) for counts in (met, holding)]
+    parts = [texts[0]] if texts[0] else []
+    parts += [f"claims: {texts[1]}"] if texts[1] else []
     return "; ".join(parts) or "nothing expected"
 
 
 def _remarks(entries: Sequence[StoredRecord], claimed: set[str]) -> list[tuple[str, str]]:
     """Each remark once, with the labels it is about. Remarks on a claim's value appear next to the claim."""
-    found: dict[str, list[str]] = {}
+    remarks: dict[str, list[str]] = {}
     for entry in entries:
         metrics = entry.record.metrics.items()
         notes = [*entry.record.notes, *(f"{name}: {m.note}" for name, m in metrics if m.note and name not in claimed)]
         notes += figure_panels.fitted(entry.record)
         for note in dict.fromkeys(notes):
-            found.setdefault(note, []).append(entry.record.label)
+            remarks.setdefault(note, []).append(entry.record.label)
     whole = len(entries)
-    return [("all" if len(labels) == whole > 1 else ", ".join(labels), note) for note, labels in found.items()]
+    return [("all" if len(labels) == whole > 1 else ", ".join(labels), note) for note, labels in remarks.items()]

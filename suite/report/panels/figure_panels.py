@@ -61,14 +61,14 @@ class FigurePanel:
     @property
     def display(self) -> tuple[str, str]:
         """The published figure or table that it is a part of and its paper, as the page names them; empty: of none."""
-        found = _DISPLAY.fullmatch(self.title)
-        return (found[1], found[2]) if found else ("", "")
+        match = _DISPLAY.fullmatch(self.title)
+        return (match[1], match[2]) if match else ("", "")
 
     @property
     def subtitle(self) -> str:
         """The title without the name of the published figure."""
-        found = _DISPLAY.fullmatch(self.title)
-        return found[3][:1].upper() + found[3][1:] if found else self.title
+        match = _DISPLAY.fullmatch(self.title)
+        return match[3][:1].upper() + match[3][1:] if match else self.title
 
     @property
     def y_label(self) -> str:
@@ -112,13 +112,13 @@ class ShownPanel:
 def shown(entry: StoredRecord, runs: Mapping[str, str]) -> list[ShownPanel]:
     """The panels of one record with their tables. runs: a run's anchor by its record's file."""
     run = to_run(entry.record.label, entry.file, runs)
-    found = []
+    panels = []
     for panel in read(entry.record):
         source = panel.evidence or entry.record.source.value
         beside, all_ours = compared(panel, source), values(panel, source)
         folded = all_ours if beside and rest(panel) else None
-        found.append(ShownPanel(panel, source, run, beside or all_ours, folded, _where(entry, source)))
-    return found
+        panels.append(ShownPanel(panel, source, run, beside or all_ours, folded, _where(entry, source)))
+    return panels
 
 
 def _where(entry: StoredRecord, source: str) -> str:
@@ -138,8 +138,8 @@ def read(record: Record) -> list[FigurePanel]:
         if len(parts) == 5 and parts[0].strip() and parts[4].strip():
             title, unit, points, curve, system = parts
             heads.setdefault((title, unit, points, facts), {}).setdefault(curve, {})[system] = values
-    found = [_panel(*head, curves) for head, curves in heads.items()]
-    panels = [panel for panel in found if panel.curves[OURS] or panel.curves[PAPER]]
+    drawn = [_panel(*head, curves) for head, curves in heads.items()]
+    panels = [panel for panel in drawn if panel.curves[OURS] or panel.curves[PAPER]]
     return sorted(panels, key=lambda panel: derive.natural(panel.title))
 
 
@@ -154,39 +154,39 @@ def fitted(record: Record) -> list[str]:
 def _panel(
     title: str, unit: str, points: str, facts: str, curves: Mapping[str, Mapping[str, list[float]]]
 ) -> FigurePanel:
-    told = dict(fact.split("=", 1) for fact in facts.split(";") if "=" in fact)
+    facts_by_name = dict(fact.split("=", 1) for fact in facts.split(";") if "=" in fact)
     axis, _, names = points.rpartition(": ")
     whole = names.split(",")
     x = tuple(whole[:_MOST_POINTS])
     cut = len(whole) > len(x)
-    named = all(name.strip() for name in whole)
-    known: dict[str, dict[str, tuple[float, ...]]] = {}
+    all_named = all(name.strip() for name in whole)
+    values_by_curve: dict[str, dict[str, tuple[float, ...]]] = {}
     for curve in CURVES:
-        known[curve] = {}
+        values_by_curve[curve] = {}
         for system, values in curves.get(curve, {}).items():
             finite = tuple(value if math.isfinite(value) else math.nan for value in values[:_MOST_POINTS])
-            if named and len(values) == len(whole) and not all(map(math.isnan, finite)):
-                known[curve][system] = finite
-        cut = cut or len(known[curve]) > _MOST_SYSTEMS
-        known[curve] = dict(list(known[curve].items())[:_MOST_SYSTEMS])
-    held = {system for curve in CURVES for system in known[curve]}
+            if all_named and len(values) == len(whole) and not all(map(math.isnan, finite)):
+                values_by_curve[curve][system] = finite
+        cut = cut or len(values_by_curve[curve]) > _MOST_SYSTEMS
+        values_by_curve[curve] = dict(list(values_by_curve[curve].items())[:_MOST_SYSTEMS])
+    systems = {system for curve in CURVES for system in values_by_curve[curve]}
     fitted = {
         (system, int(index))
         for system, indices in curves.get(CALIBRATED, {}).items()
         for index in indices
-        if system in held and 0 <= index < len(x) and index % 1 == 0
+        if system in systems and 0 <= index < len(x) and index % 1 == 0
     }
     return FigurePanel(
         title,
         unit,
         axis,
         x,
-        known,
+        values_by_curve,
         frozenset(fitted),
         cut,
-        quantity=told.get("quantity", ""),
-        scale=told.get("scale", ""),
-        evidence=told.get("evidence", ""),
+        quantity=facts_by_name.get("quantity", ""),
+        scale=facts_by_name.get("scale", ""),
+        evidence=facts_by_name.get("evidence", ""),
     )
 
 

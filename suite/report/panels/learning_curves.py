@@ -75,33 +75,33 @@ def read(
     if row is None:
         return [], []
     try:
-        asked = seed_study.parse(row)
+        study = seed_study.parse(row)
     except SuiteError as fault:
         return [], [("study", str(fault))]
-    names = asked.of or (group.name,)
-    held = [one for name in names for one in groups if one.machine == group.machine and one.name == name]
-    found, remarks = seed_study.tasks(asked, held)
-    ran = {one.name for one in held}
+    names = study.of or (group.name,)
+    groups_of_study = [one for name in names for one in groups if one.machine == group.machine and one.name == name]
+    tasks, remarks = seed_study.tasks(study, groups_of_study)
+    ran = {one.name for one in groups_of_study}
     if missing := [name for name in names if name not in ran]:
         remarks.append(("study", f"not run here: {', '.join(missing)}"))
-    if not found:
-        return [], [*remarks, ("study", f"no run has {', '.join(asked.scores)} by epoch")]
-    looks = {system: place for place, system in enumerate(dict.fromkeys(s for task in found for s in task.systems))}
-    made: list[Learned] = []
-    for place, task in enumerate(found):
-        for score in asked.scores if asked.curves else ():
+    if not tasks:
+        return [], [*remarks, ("study", f"no run has {', '.join(study.scores)} by epoch")]
+    looks = {system: place for place, system in enumerate(dict.fromkeys(s for task in tasks for s in task.systems))}
+    learned: list[Learned] = []
+    for place, task in enumerate(tasks):
+        for score in study.scores if study.curves else ():
             if any(task.of(system, score) for system in task.systems):
-                made += _curves(task, score, looks, f"{salt}{place}{asked.scores.index(score)}")
-    if len(made) > _MOST:
-        remarks.append(("study", f"{len(made) - _MOST} more pictures than the {_MOST} that are made"))
+                learned += _curves(task, score, looks, f"{salt}{place}{study.scores.index(score)}")
+    if len(learned) > _MOST:
+        remarks.append(("study", f"{len(learned) - _MOST} more pictures than the {_MOST} that are made"))
     tables = {
-        "scores": lambda: _scores(asked, found, runs),
-        "times": lambda: _times(asked, found),
-        "tests": lambda: _tests(asked, found),
-        "settings": lambda: settings_table(asked, found, settings),
+        "scores": lambda: _scores(study, tasks, runs),
+        "times": lambda: _times(study, tasks),
+        "tests": lambda: _tests(study, tasks),
+        "settings": lambda: settings_table(study, tasks, settings),
     }
-    shown = [tables[name]() for name in asked.tables]
-    return made[:_MOST] + [Learned(table.title, table) for table in shown], remarks
+    tables_drawn = [tables[name]() for name in study.tables]
+    return learned[:_MOST] + [Learned(table.title, table) for table in tables_drawn], remarks
 
 
 # Pictures
@@ -109,27 +109,27 @@ def read(
 
 def _curves(task: StudyTask, score: str, looks: Mapping[str, int], salt: str) -> list[Learned]:
     """Over epochs, and over simulated time where that is known."""
-    word, found = WORDS.get(score, score), []
+    word, curves = WORDS.get(score, score), []
     sizes: list[tuple[str, str, Mapping[str, float]]] = [("epochs", "epoch", dict.fromkeys(task.systems, 1.0))]
     if task.seconds:
         sizes.append(("simulated time", "simulated hours", {s: value / HOUR for s, value in task.seconds.items()}))
     for place, (name, axis, size) in enumerate(sizes):
         drawn = [system for system in task.systems if system in size and task.of(system, score)]
         seeds = {len(task.of(system, score)) for system in drawn}
-        told = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else str(min(seeds, default=0))
-        caption = f"Validation after each epoch; seeds: {told}. Median, and from the least to the greatest."
+        seeds_text = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else str(min(seeds, default=0))
+        caption = f"Validation after each epoch; seeds: {seeds_text}. Median, and from the least to the greatest."
         if place:
             caption += " Epochs are of the network trained here; the time of one is the published network's, simulated."
-            if left := [system for system in task.systems if system not in size]:
-                caption += f" Not simulated: {', '.join(left)}."
+            if missing := [system for system in task.systems if system not in size]:
+                caption += f" Not simulated: {', '.join(missing)}."
         if drawn:
             draw = partial(_picture, task, score, drawn, size, axis, looks, f"{salt}{place}")
             legend = tuple((_colour(looks[s]), f"{shape(looks[s])[1]} {s}") for s in drawn)
             table = _by_epoch(task, score, drawn, size, name)
-            found.append(
+            curves.append(
                 Learned(f"{word[:1].upper()}{word[1:]} over {name}: {task.title}", table, caption, draw, legend)
             )
-    return found
+    return curves
 
 
 def _picture(
@@ -174,10 +174,10 @@ def _by_epoch(task: StudyTask, score: str, drawn: Sequence[str], size: Mapping[s
     """The medians and ends of a few epochs, a row each."""
     bands = {system: seed_study.band(task.of(system, score)) for system in drawn}
     whole = max(len(middle) for _, middle, _ in bands.values())
-    shown = sorted({max(1, round(whole * part / 7)) for part in range(1, 8)})
+    epochs = sorted({max(1, round(whole * part / 7)) for part in range(1, 8)})
     columns = (Column("epoch"), *(Column(system, detail=f"median {_LEAST}") for system in drawn))
     rows = []
-    for epoch in shown:
+    for epoch in epochs:
         cells = []
         for low, middle, high in bands.values():
             at_epoch = epoch <= len(middle)
@@ -215,9 +215,9 @@ def _scores(asked: Study, found: Sequence[StudyTask], runs: Mapping[str, str]) -
             links = tuple(link for t in mine for link in to_run(f"seed {t.seed}", t.entry.file, runs))
             for score in asked.scores:
                 if best := task.best(system, score):
-                    told = Cell(str(len(best)), len(best), links=links)
+                    cell = Cell(str(len(best)), len(best), links=links)
                     cells = (_spread(best), _spread(task.final(system, score)))
-                    rows.append((Cell(task.title), Cell(system), Cell(WORDS.get(score, score)), *cells, told))
+                    rows.append((Cell(task.title), Cell(system), Cell(WORDS.get(score, score)), *cells, cell))
         for system, why in task.unfinished:
             none = Cell(NONE, tone="faint")
             rows.append((Cell(task.title), Cell(system), none, none, none, Cell("none", detail=why, tone="said")))
@@ -231,8 +231,8 @@ def _table(title: str, found: Sequence[StudyTask], columns: Sequence[Column], ro
 
 
 def _spread(values: Sequence[float]) -> Cell:
-    found = derive.summary(values)
-    return number(found.median, _digits(found.median), f"[{_digits(found.low)} … {_digits(found.high)}]")
+    summary = derive.summary(values)
+    return number(summary.median, _digits(summary.median), f"[{_digits(summary.low)} … {_digits(summary.high)}]")
 
 
 def _digits(value: float) -> str:

@@ -54,7 +54,7 @@ class PanelSpec:
 
     def order(self, name: str) -> tuple[int, float, list[tuple[int, str]]]:
         """Sorts points as they are drawn: no value, then numbers, then text in natural order."""
-        value = next((key for key, shown in self.names.items() if shown == name), name)
+        value = next((key for key, shown_name in self.names.items() if shown_name == name), name)
         if value in _NOTHING:
             return 0, 0.0, []
         try:
@@ -108,7 +108,7 @@ def parse(row: Any) -> PanelSpec:
         )
     if share and relative is not None:
         raise InvalidRequest("a panel has both share and relative", rule="one of the two")
-    asked = PanelSpec(
+    spec = PanelSpec(
         title=texts["title"],
         unit=texts["unit"],
         axis=texts["axis"] or key,
@@ -120,18 +120,18 @@ def parse(row: Any) -> PanelSpec:
         share=bool(share),
         paper=_paper(row),
     )
-    return asked if relative is None else replace(asked, relative=asked.shown(word(relative)))
+    return spec if relative is None else replace(spec, relative=spec.shown(word(relative)))
 
 
 def _paper(row: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
-    found = {} if row.get("paper") is None else row["paper"]
-    if not isinstance(found, dict) or not all(isinstance(points, dict) for points in found.values()):
+    mapping = {} if row.get("paper") is None else row["paper"]
+    if not isinstance(mapping, dict) or not all(isinstance(points, dict) for points in mapping.values()):
         raise InvalidRequest(
-            f"paper is {told(found)}", rule="ids of claims by curve and point", legal='{axonn: {"2": CLAIM}}'
+            f"paper is {told(mapping)}", rule="ids of claims by curve and point", legal='{axonn: {"2": CLAIM}}'
         )
     return {
         str(curve)[:LONG]: {str(point)[:LONG]: claim for point, claim in points.items()}
-        for curve, points in found.items()
+        for curve, points in mapping.items()
     }
 
 
@@ -143,10 +143,10 @@ def _text(row: Mapping[str, Json], name: str) -> str:
 
 
 def _texts(row: Mapping[str, Json], name: str) -> dict[str, str]:
-    found = {} if row.get(name) is None else row[name]
-    if not isinstance(found, dict) or not all(isinstance(text, str) and text.strip() for text in found.values()):
-        raise InvalidRequest(f"{name} is {told(found)}", rule="a mapping to texts")
-    return {str(key)[:LONG]: text.strip()[:LONG] for key, text in found.items()}
+    texts = {} if row.get(name) is None else row[name]
+    if not isinstance(texts, dict) or not all(isinstance(text, str) and text.strip() for text in texts.values()):
+        raise InvalidRequest(f"{name} is {told(texts)}", rule="a mapping to texts")
+    return {str(key)[:LONG]: text.strip()[:LONG] for key, text in texts.items()}
 
 
 def told(value: Any) -> str:
@@ -190,7 +190,7 @@ def factor(unit: str, own: str) -> float:
 
 def published(asked: PanelSpec, own: str, unit: str, claims: Mapping[str, Claim]) -> tuple[Paper, list[str]]:
     """The published values by curve and point, as the panel shows them, and the problems of the other values."""
-    found: dict[str, dict[str, Printed]] = {}
+    printed: dict[str, dict[str, Printed]] = {}
     faults: list[str] = []
     for curve, points in asked.paper.items():
         raw: dict[str, Printed] = {}
@@ -223,5 +223,5 @@ def published(asked: PanelSpec, own: str, unit: str, claims: Mapping[str, Claim]
             raw = {}
         done |= {point: replace(one, value=size * one.value / below) for point, one in raw.items()}
         if done:
-            found[curve] = done
-    return found, faults
+            printed[curve] = done
+    return printed, faults

@@ -64,24 +64,26 @@ def papers(
     groups: Sequence[derive.ExperimentGroup], judged: Sequence[Judged], near: claim_tables.Around
 ) -> list[Paper]:
     """Each paper with its displays. `groups` must come in the order of the page's sections e1, e2, ..."""
-    held = _newest(groups, near.runs)
-    asked: dict[tuple[str, str], list[Judged]] = {}
-    for item in judged:
-        for shown in item.claim.displays:
-            asked.setdefault((scorecard.paper(item), shown.removeprefix(f"{item.claim.paper} ")), []).append(item)
+    newest = _newest(groups, near.runs)
+    by_display: dict[tuple[str, str], list[Judged]] = {}
+    for verdict in judged:
+        for display in verdict.claim.displays:
+            by_display.setdefault(
+                (scorecard.paper(verdict), display.removeprefix(f"{verdict.claim.paper} ")), []
+            ).append(verdict)
     ran = _experiments(groups)
-    names = [*scorecard.PAPERS.values(), *scorecard.papers(judged), *(paper for paper, _ in held)]
-    found = []
+    names = [*scorecard.PAPERS.values(), *scorecard.papers(judged), *(paper for paper, _ in newest)]
+    papers_drawn = []
     for paper in dict.fromkeys(names):
-        mine = {short for name, short in (*held, *asked) if name == paper}
+        mine = {short for name, short in (*newest, *by_display) if name == paper}
         if mine:
-            made = [
-                _display(paper, short, held.get((paper, short), []), asked.get((paper, short), []), ran, near)
+            displays = [
+                _display(paper, short, newest.get((paper, short), []), by_display.get((paper, short), []), ran, near)
                 for short in sorted(mine, key=_order)
             ]
-            whole = [item for item in judged if scorecard.paper(item) == paper]
-            found.append(Paper(_anchor(paper), paper, counts(whole), tuple(made)))
-    return found
+            whole = [verdict for verdict in judged if scorecard.paper(verdict) == paper]
+            papers_drawn.append(Paper(_anchor(paper), paper, counts(whole), tuple(displays)))
+    return papers_drawn
 
 
 def counts(items: Sequence[Judged]) -> str:
@@ -91,14 +93,14 @@ def counts(items: Sequence[Judged]) -> str:
 
 def named(where: str) -> set[str]:
     """The figures and tables that a place names: 'Figures 6 and 7, Table II'; 'Figures 3 to 5' names three."""
-    found = set()
+    names = set()
     for kind, text in _NAMES.findall(where):
         numbers = _NUMBER.findall(text)
         if " to " in text and len(numbers) == 2 and all(number.isdecimal() for number in numbers):
             first, last = (min(int(number), 99) for number in numbers)
             numbers = [str(number) for number in range(first, last + 1)]
-        found |= {f"{kind.replace('Fig.', 'Figure')} {number}" for number in numbers}
-    return found
+        names |= {f"{kind.replace('Fig.', 'Figure')} {number}" for number in numbers}
+    return names
 
 
 def _anchor(*parts: str) -> str:
@@ -115,32 +117,32 @@ def _newest(
     groups: Iterable[derive.ExperimentGroup], runs: Mapping[str, str]
 ) -> dict[tuple[str, str], list[tuple[figure_panels.ShownPanel, str]]]:
     """The panels by paper and display, each from one record: of this machine before others, then the newest."""
-    found: dict[tuple[str, str, str], tuple[tuple[bool, tuple[str, str]], figure_panels.ShownPanel]] = {}
+    newest: dict[tuple[str, str, str], tuple[tuple[bool, tuple[str, str]], figure_panels.ShownPanel]] = {}
     for group in groups:
         for entry in group.entries:
             rank = (not entry.machine, derive.age(entry))
-            for shown in figure_panels.shown(entry, runs):
-                short, paper = shown.panel.display
-                key = (paper, short, shown.panel.title)
-                if short and (key not in found or found[key][0] < rank):
-                    found[key] = (rank, shown)
+            for panel in figure_panels.shown(entry, runs):
+                short, paper = panel.panel.display
+                key = (paper, short, panel.panel.title)
+                if short and (key not in newest or newest[key][0] < rank):
+                    newest[key] = (rank, panel)
     by_display: dict[tuple[str, str], list[tuple[figure_panels.ShownPanel, str]]] = {}
-    for (paper, short, title), (_, shown) in found.items():
-        by_display.setdefault((paper, short), []).append((shown, title))
+    for (paper, short, title), (_, panel) in newest.items():
+        by_display.setdefault((paper, short), []).append((panel, title))
     return by_display
 
 
 def _experiments(groups: Sequence[derive.ExperimentGroup]) -> dict[tuple[str, str], list[tuple[str, str]]]:
     """The experiments that stand for a display, as links, by paper and display."""
-    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    experiments: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for number, group in enumerate(groups, 1):
         config = group.lead.record.config
         paper = text_at(config, "experiment", "paper")
         title = text_at(config, "experiment", "title") or group.name
         for short in named(text_at(config, "experiment", "paper_ref")):
             link = (f"#e{number}", f"{title} ({group.machine})" if group.machine else title)
-            found.setdefault((scorecard.PAPERS.get(paper, paper), short), []).append(link)
-    return found
+            experiments.setdefault((scorecard.PAPERS.get(paper, paper), short), []).append(link)
+    return experiments
 
 
 def _display(
@@ -152,18 +154,18 @@ def _display(
     near: claim_tables.Around,
 ) -> Display:
     anchor, name = _anchor(paper, short), f"{short} of {paper}"
-    shown = [one for one, _ in sorted(held, key=lambda pair: derive.natural(pair[1]))]
-    printed = any(isinstance(item.claim.value, float | tuple) for item in items)
-    systems = dict.fromkeys(name for one in shown for name in one.panel.systems)
+    panels = [one for one, _ in sorted(held, key=lambda pair: derive.natural(pair[1]))]
+    printed = any(isinstance(verdict.claim.value, float | tuple) for verdict in items)
+    systems = dict.fromkeys(name for one in panels for name in one.panel.systems)
     looks = {system: number for number, system in enumerate(systems)}
-    drafts = plots.of_panels(shown, looks, f"{anchor}-p", most=len(shown), printed=printed)
+    drafts = plots.of_panels(panels, looks, f"{anchor}-p", most=len(panels), printed=printed)
     far, distance = farthest(items)
     return Display(
         anchor,
         name,
         short,
         counts(items),
-        tuple(replace(panel, title=one.panel.subtitle) for panel, one in zip(drafts, shown, strict=True)),
+        tuple(replace(panel, title=one.panel.subtitle) for panel, one in zip(drafts, panels, strict=True)),
         _claims(name, items, near),
         tuple(ran.get((paper, short), ())),
         distance,
@@ -175,19 +177,21 @@ def adopted(found: Sequence[Paper], planned: Sequence[Section]) -> tuple[list[Pa
     """Displays without panels of their own take the panels of the first experiment that stands for them, such as the
     learning curves of a study; the section of that experiment then holds the rest.
     """
-    left = {f"#{section.anchor}": section for section in planned}
+    unplaced = {f"#{section.anchor}": section for section in planned}
     papers = []
     for paper in found:
         displays = []
         for one in paper.displays:
-            section = next((left[to] for to, _ in one.experiments if to in left and _drawable(left[to])), None)
+            section = next(
+                (unplaced[to] for to, _ in one.experiments if to in unplaced and _drawable(unplaced[to])), None
+            )
             if section is None or one.panels:
                 displays.append(one)
                 continue
             where = f" ({section.machine})" if section.machine else ""
-            taken = tuple(replace(panel, title=f"{panel.title}{where}") for panel in _drawable(section))
-            displays.append(replace(one, panels=taken))
-            left[f"#{section.anchor}"] = replace(
+            panels = tuple(replace(panel, title=f"{panel.title}{where}") for panel in _drawable(section))
+            displays.append(replace(one, panels=panels))
+            unplaced[f"#{section.anchor}"] = replace(
                 section,
                 panels=tuple(panel for panel in section.panels if not panel.draft),
                 swept=tuple(panel for panel in section.swept if not panel.draft),
@@ -195,7 +199,7 @@ def adopted(found: Sequence[Paper], planned: Sequence[Section]) -> tuple[list[Pa
                 said=(*section.said, f"The panels of this experiment stand at {one.name}, above."),
             )
         papers.append(replace(paper, displays=tuple(displays)))
-    return papers, list(left.values())
+    return papers, list(unplaced.values())
 
 
 def _drawable(section: Section) -> list[PanelPlot]:
@@ -223,12 +227,12 @@ def drawn(found: Sequence[Paper]) -> list[Paper]:
 
 def farthest(items: Sequence[Judged]) -> tuple[Judged | None, float]:
     """The claim whose value lies farthest from the printed number or range, relative to the printed value."""
-    found = [(distance(item), item) for item in items]
-    known = [(value, item) for value, item in found if math.isfinite(value)]
-    if not known:
+    distances = [(distance(verdict), verdict) for verdict in items]
+    finite = [(value, verdict) for value, verdict in distances if math.isfinite(value)]
+    if not finite:
         return None, math.nan
-    value, item = max(known, key=lambda pair: pair[0])
-    return item, value
+    value, verdict = max(finite, key=lambda pair: pair[0])
+    return verdict, value
 
 
 def distance(item: Judged) -> float:
@@ -259,14 +263,17 @@ _CLAIMS = (
 def _claims(name: str, items: Sequence[Judged], near: claim_tables.Around) -> Table | None:
     rows = tuple(
         (
-            Cell("", links=((f"#{claim_tables.anchor(item.claim.id)}", item.claim.id),)),
-            Cell(item.claim.quantity, detail=" versus ".join(filter(None, (item.claim.system, item.claim.versus)))),
-            claim_tables.published(item.claim),
-            claim_tables.ours(item, near.runs),
-            Cell(item.claim.unit),
-            Cell(item.evidence.value if item.evidence else NONE),
-            claim_tables.verdict(item),
+            Cell("", links=((f"#{claim_tables.anchor(verdict.claim.id)}", verdict.claim.id),)),
+            Cell(
+                verdict.claim.quantity,
+                detail=" versus ".join(filter(None, (verdict.claim.system, verdict.claim.versus))),
+            ),
+            claim_tables.published(verdict.claim),
+            claim_tables.ours(verdict, near.runs),
+            Cell(verdict.claim.unit),
+            Cell(verdict.evidence.value if verdict.evidence else NONE),
+            claim_tables.verdict(verdict),
         )
-        for item in items
+        for verdict in items
     )
     return Table(f"Claims of {name}", _CLAIMS, rows) if rows else None

@@ -128,10 +128,10 @@ def parse(row: Any) -> Study:
             raise InvalidRequest(f"{name} is {told(row[name])}", rule="the name of a system")
     maps = {}
     for name in ("names", "stands_for"):
-        found = {} if row.get(name) is None else row[name]
-        if not isinstance(found, dict) or not all(isinstance(text, str) and text for text in found.values()):
-            raise InvalidRequest(f"{name} is {told(found)}", rule="a mapping to names")
-        maps[name] = {str(key): text for key, text in found.items()}
+        mapping = {} if row.get(name) is None else row[name]
+        if not isinstance(mapping, dict) or not all(isinstance(text, str) and text for text in mapping.values()):
+            raise InvalidRequest(f"{name} is {told(mapping)}", rule="a mapping to names")
+        maps[name] = {str(key): text for key, text in mapping.items()}
     numbers = {}
     for name in ("target", "samples"):
         numbers[name] = real(row.get(name))
@@ -142,10 +142,10 @@ def parse(row: Any) -> Study:
     tables = _words(row.get("tables"), "tables", len(TABLES))
     if unknown := [name for name in tables if name not in TABLES]:
         raise UnknownName("table of a study", unknown[0][:LONG], TABLES)
-    asked = {"scores": True, "times": math.isfinite(numbers["target"])}
-    asked |= {"tests": bool(row.get("ours")), "settings": bool(maps["stands_for"])}
+    settings = {"scores": True, "times": math.isfinite(numbers["target"])}
+    settings |= {"tests": bool(row.get("ours")), "settings": bool(maps["stands_for"])}
     return Study(
-        tables=tables or tuple(name for name in TABLES if asked[name]),
+        tables=tables or tuple(name for name in TABLES if settings[name]),
         scores=scores,
         ours=row.get("ours") or "",
         like=row.get("like") or "",
@@ -159,30 +159,30 @@ def parse(row: Any) -> Study:
 
 
 def _words(value: Any, name: str, most: int) -> tuple[str, ...]:
-    found = [] if value is None else value
-    if not isinstance(found, list) or len(found) > most or not all(isinstance(text, str) and text for text in found):
-        raise InvalidRequest(f"{name} is {told(found)}", rule=f"a list of at most {most} names")
-    return tuple(dict.fromkeys(found))
+    words = [] if value is None else value
+    if not isinstance(words, list) or len(words) > most or not all(isinstance(text, str) and text for text in words):
+        raise InvalidRequest(f"{name} is {told(words)}", rule=f"a list of at most {most} names")
+    return tuple(dict.fromkeys(words))
 
 
 def tasks(study: Study, groups: Iterable[derive.ExperimentGroup]) -> tuple[list[StudyTask], list[tuple[str, str]]]:
     """The trainings of several experiments, each a task of its own there, and (whom, what) is to be remarked."""
-    found: list[StudyTask] = []
+    tasks_read: list[StudyTask] = []
     remarks: list[tuple[str, str]] = []
     for group in groups:
         mine, faults = _tasks(study, group)
-        found += mine
+        tasks_read += mine
         remarks += faults
-    titles, seen = Counter(task.title for task in found), Counter[str]()
-    for task in found:
+    titles, seen = Counter(task.title for task in tasks_read), Counter[str]()
+    for task in tasks_read:
         seen[title := task.title] += 1
         if titles[title] > 1:
             task.title += f" ({seen[title]} of {titles[title]})"
-    return found, remarks
+    return tasks_read, remarks
 
 
 def _tasks(study: Study, group: derive.ExperimentGroup) -> tuple[list[StudyTask], list[tuple[str, str]]]:
-    held: dict[str, StudyTask] = {}
+    tasks_by_name: dict[str, StudyTask] = {}
     seconds: dict[str, float] = {}
     remarks = []
     for entry in group.entries:
@@ -197,14 +197,14 @@ def _tasks(study: Study, group: derive.ExperimentGroup) -> tuple[list[StudyTask]
         if not (failed or curves):
             continue
         settings = settings_of(record)
-        task = held.setdefault(_signature(record), StudyTask(_title(record), settings, _name(record, "model")))
+        task = tasks_by_name.setdefault(_signature(record), StudyTask(_title(record), settings, _name(record, "model")))
         system = study.shown(record.system)
         if failed:
             task.unfinished.append((system, f"{record.outcome.value}: {headline(record.reason, width=300)}"))
             continue
         units = {score: record.metrics[score].unit for score in curves if score in record.metrics}
         task.trainings.append(SeedRun(system, str(record.config.get("seed", "")), curves, units, entry))
-    for task in held.values():
+    for task in tasks_by_name.values():
         seeds = Counter((training.system, training.seed) for training in task.trainings)
         twice = {pair for pair, count in seeds.items() if count > 1}
         remarks += [
@@ -212,7 +212,7 @@ def _tasks(study: Study, group: derive.ExperimentGroup) -> tuple[list[StudyTask]
         ]
         task.trainings = [t for t in task.trainings if (t.system, t.seed) not in twice]
         task.seconds = {name: value for name, value in seconds.items() if math.isfinite(value)}
-    return [task for task in held.values() if task.trainings], sorted(remarks)
+    return [task for task in tasks_by_name.values() if task.trainings], sorted(remarks)
 
 
 def _curve(record: Record, score: str) -> tuple[float, ...]:
@@ -258,7 +258,7 @@ def settings_of(record: Record) -> dict[str, str]:
         schedule = text_at(rate, "_target_").rpartition(".")[2].lower()
         rate = rate.get("lr")
     epochs = at(config, "measure", "rounds")
-    found = {
+    settings = {
         "network": _name(record, "model"),
         "data": _name(record, "data"),
         "optimizer": _rule(record),
@@ -271,7 +271,7 @@ def settings_of(record: Record) -> dict[str, str]:
         "stages": at(config, "grid", "inter"),
         "split": config.get("split"),
     }
-    return {name: _short(value) for name, value in found.items()}
+    return {name: _short(value) for name, value in settings.items()}
 
 
 def _short(value: Any) -> str:

@@ -81,19 +81,19 @@ def read(
         return [], []
     if not isinstance(rows, list):
         return [], [("panels", f"they are {told(rows)}; rule: a list of mappings")]
-    found, remarks = [], []
+    panels, remarks = [], []
     for place, row in enumerate(rows[:_MOST], 1):
         try:
-            asked = parse(row)
+            spec = parse(row)
         except SuiteError as fault:
             remarks.append((f"panel {place}", str(fault)))
             continue
-        shown, faults = _panel(asked, group, claims, runs)
-        found.append(shown)
-        remarks += [(asked.title, fault) for fault in faults]
+        panel, faults = _panel(spec, group, claims, runs)
+        panels.append(panel)
+        remarks += [(spec.title, fault) for fault in faults]
     if len(rows) > _MOST:
         remarks.append(("panels", f"{len(rows) - _MOST} more are asked for than the {_MOST} that are made"))
-    return found, remarks
+    return panels, remarks
 
 
 def _panel(
@@ -102,35 +102,35 @@ def _panel(
     """A panel with its table, and what there is to remark."""
     # a published figure has panels of its own, and is no run of a system
     entries = [e for e in group.entries if e.record.outcome is not Outcome.OK or not figure_panels.read(e.record)]
-    own = _own_unit(asked, entries, claims)
-    unit = "ratio" if asked.relative else "percent" if asked.share else own
-    spots = [spot for entry in entries for spot in _spots(asked, entry, own)]
+    own_unit = _own_unit(asked, entries, claims)
+    unit = "ratio" if asked.relative else "percent" if asked.share else own_unit
+    spots = [spot for entry in entries for spot in _spots(asked, entry, own_unit)]
     _mark_twice(spots)
     for curve in dict.fromkeys(spot.curve for spot in spots):
-        _set_values(asked, [spot for spot in spots if spot.curve == curve and not spot.why], _timed(asked, own))
-    paper, remarks = published(asked, own, unit, claims)
+        _set_values(asked, [spot for spot in spots if spot.curve == curve and not spot.why], _timed(asked, own_unit))
+    paper, remarks = published(asked, own_unit, unit, claims)
     drawn = [spot for spot in spots if not spot.why]
     points = {spot.point for spot in spots if spot.point and (spot.mark or not spot.why)}
     whole = sorted(points | {point for printed in paper.values() for point in printed}, key=asked.order)
     curves = list(dict.fromkeys((*(spot.curve for spot in drawn), *paper)))
     x, names = tuple(whole[:_MOST_POINTS]), curves[:_MOST_CURVES]
-    known = {(OURS, spot.curve, spot.point): spot.value for spot in drawn}
-    known |= {(PAPER, name, point): one.value for name, of in paper.items() for point, one in of.items()}
+    values_by_point = {(OURS, spot.curve, spot.point): spot.value for spot in drawn}
+    values_by_point |= {(PAPER, name, point): one.value for name, of in paper.items() for point, one in of.items()}
     sides: dict[str, dict[str, tuple[float, ...]]] = {OURS: {}, PAPER: {}, NULL: {}}
     for side, name in ((side, name) for side in (OURS, PAPER) for name in names):
-        values = tuple(known.get((side, name, point), math.nan) for point in x)
+        values = tuple(values_by_point.get((side, name, point), math.nan) for point in x)
         if not all(map(math.isnan, values)):
             sides[side][name] = values
     cut = len(whole) > len(x) or len(curves) > len(names)
-    told = list(asked.metrics.values())
-    quantity = told[0].replace("_", " ") if len(told) == 1 and not asked.divided else ""
+    metrics = list(asked.metrics.values())
+    quantity = metrics[0].replace("_", " ") if len(metrics) == 1 and not asked.divided else ""
     panel = FigurePanel(asked.title, unit, asked.axis, x, sides, frozenset(), cut, quantity=quantity)
     source = " and ".join(source.value for source in Source if any(s.entry.record.source is source for s in drawn))
     panel = replace(panel, told=_caption(asked, panel, source, spots))
     if len(spots) > _MOST_ROWS:
         remarks.append(f"{len(spots) - _MOST_ROWS} runs more than the table holds")
     remarks = _hidden(asked, group) + remarks[:_MOST]
-    return ShownPanel(panel, source or "ours", (), _table(asked, panel, own, spots, paper, runs)), remarks
+    return ShownPanel(panel, source or "ours", (), _table(asked, panel, own_unit, spots, paper, runs)), remarks
 
 
 # Values of the runs
@@ -140,8 +140,8 @@ def _own_unit(asked: PanelSpec, entries: Iterable[StoredRecord], claims: Mapping
     """The common unit of the samples: the requested one, or else the unit of the first run or claim that has one."""
     units = (derive.quantity(entry.record, name)[1] for entry in entries for name in asked.metrics.values())
     ids = (name for points in asked.paper.values() for name in points.values() if isinstance(name, str))
-    known = (claims[name].unit for name in ids if name in claims)
-    return ("" if asked.divided else asked.unit) or next(filter(None, units), "") or next(known, "")
+    claim_units = (claims[name].unit for name in ids if name in claims)
+    return ("" if asked.divided else asked.unit) or next(filter(None, units), "") or next(claim_units, "")
 
 
 def _spots(asked: PanelSpec, entry: StoredRecord, own: str) -> Iterator[_Spot]:
@@ -149,8 +149,8 @@ def _spots(asked: PanelSpec, entry: StoredRecord, own: str) -> Iterator[_Spot]:
     record = entry.record
     curve = _curve(asked, record)
     trained = record.outcome is Outcome.OK and record.source is Source.MEASURED
-    if asked.key == BATCHES and trained and (found := derive.perplexities(record)):
-        for place, value in found.items():
+    if asked.key == BATCHES and trained and (perplexities := derive.perplexities(record)):
+        for place, value in perplexities.items():
             yield _Spot(
                 entry, curve or record.system[:LONG] or NONE, place, SampleSummary(value, value, value, 1), value
             )
@@ -211,11 +211,11 @@ def _timed(asked: PanelSpec, own: str) -> bool:
 
 def _mark_twice(spots: Sequence[_Spot]) -> None:
     """Two runs at one point of one curve: which of them is meant cannot be told, so neither is drawn."""
-    held: dict[tuple[str, str], list[_Spot]] = {}
+    spots_by_key: dict[tuple[str, str], list[_Spot]] = {}
     for spot in spots:
         if not spot.why:
-            held.setdefault((spot.curve, spot.point), []).append(spot)
-    for many in held.values():
+            spots_by_key.setdefault((spot.curve, spot.point), []).append(spot)
+    for many in spots_by_key.values():
         for spot in many if len(many) > 1 else ():
             spot.why, spot.mark = f"{len(many)} runs fall on this point, and none of them is drawn", _TWICE
 
@@ -249,13 +249,13 @@ def _set_values(asked: PanelSpec, mine: Sequence[_Spot], timed: bool) -> None:
 
 def _hidden(asked: PanelSpec, group: derive.ExperimentGroup) -> list[str]:
     """Remark on points without a drawing, as a newer run elsewhere has the label of the previous one."""
-    held = {(entry.record.system, _point(asked, entry.record)) for entry in group.entries}
+    points = {(entry.record.system, _point(asked, entry.record)) for entry in group.entries}
     lost = [e.record for e in group.earlier if asked.key and e.record.outcome is Outcome.OK and _point(asked, e.record)]
-    names = dict.fromkeys(r.label[:LONG] for r in lost if (r.system, _point(asked, r)) not in held)
+    names = dict.fromkeys(r.label[:LONG] for r in lost if (r.system, _point(asked, r)) not in points)
     if not names:
         return []
-    told = ", ".join(list(names)[:4])
-    return [f"{told}: a newer run at another point has the same label; rule: a label per run; legal: tag=NAME"]
+    names_text = ", ".join(list(names)[:4])
+    return [f"{names_text}: a newer run at another point has the same label; rule: a label per run; legal: tag=NAME"]
 
 
 # Tables and captions
@@ -296,17 +296,17 @@ def _table(
         Column("run", numeric=False, detail="source, or why it is not drawn"),
         Column("samples", detail=f"{f'{raw}, median ' if asked.divided else ''}[least … greatest]"),
     )
-    held: dict[tuple[str, str], list[_Spot | None]] = {}
+    spots_by_row: dict[tuple[str, str], list[_Spot | None]] = {}
     for one in spots:
-        held.setdefault((one.curve, one.point), []).append(one)
+        spots_by_row.setdefault((one.curve, one.point), []).append(one)
     for curve, points in paper.items():
         for point in points:
-            held.setdefault((curve, point), [None])
-    place = {curve: number for number, curve in enumerate(dict.fromkeys(curve for curve, _ in held))}
+            spots_by_row.setdefault((curve, point), [None])
+    place = {curve: number for number, curve in enumerate(dict.fromkeys(curve for curve, _ in spots_by_row))}
     rows = []
-    for curve, point in sorted(held, key=lambda at: (place[at[0]], not at[1], asked.order(at[1]))):
+    for curve, point in sorted(spots_by_row, key=lambda at: (place[at[0]], not at[1], asked.order(at[1]))):
         printed = paper.get(curve, {}).get(point)
-        for spot in held[curve, point]:
+        for spot in spots_by_row[curve, point]:
             value = math.nan if spot is None or (spot.why and asked.divided) else spot.value
             ours = math.nan if spot is None or spot.why else value
             row = [Cell(curve), Cell(point or NONE)]

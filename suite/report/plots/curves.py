@@ -53,23 +53,23 @@ def numbers(x: Sequence[str]) -> list[float] | None:
     """The points as numbers, where all are plain numbers in rising order; None where they are names."""
     if not all(_NUMBER.fullmatch(name) for name in x):
         return None
-    found = [float(name) for name in x]
-    return found if all(a < b for a, b in pairwise(found)) else None
+    positions = [float(name) for name in x]
+    return positions if all(a < b for a, b in pairwise(positions)) else None
 
 
 def frame(siblings: Iterable[FigurePanel]) -> Frame:
     """The y axis that carries ours and the printed values of all `siblings`, and the null model's that are near."""
-    held = list(siblings)
+    panels = list(siblings)
 
     def values(*sides: str) -> list[float]:
-        every = (curve for panel in held for side in sides for curve in panel.curves[side].values())
+        every = (curve for panel in panels for side in sides for curve in panel.curves[side].values())
         return [value for curve in every for value in drawable(curve) if math.isfinite(value)]
 
     flat = values(OURS, PAPER)
     low, high = min(flat, default=0.0), max(flat, default=1.0)
     steep = high / low >= _STEEP if low > 0 else False
-    asked = any(panel.scale for panel in held)
-    log = low > 0 and (asked or (steep and all(panel.unit != "percent" for panel in held)))
+    has_scale = any(panel.scale for panel in panels)
+    log = low > 0 and (has_scale or (steep and all(panel.unit != "percent" for panel in panels)))
     null = [value for value in values(NULL) if not log or low / _STEEP <= value <= high * _STEEP]
     return Frame(min([low, *null]), max([high, *null]), log)
 
@@ -159,14 +159,17 @@ def _x_axis(ax: Axes, panel: FigurePanel, places: Sequence[float] | None) -> Non
         return
     scaled = [math.log(place) for place in places] if log else list(places)
     span = scaled[-1] - scaled[0] or 1.0
-    kept: list[int] = []
+    ticks: list[int] = []
     for index, value in enumerate(scaled):  # names that would run into the last one are left out
-        if not kept or (value - scaled[kept[-1]]) / span * _WIDE >= (len(names[index]) + len(names[kept[-1]])) / 2 + 1:
-            kept.append(index)
+        if (
+            not ticks
+            or (value - scaled[ticks[-1]]) / span * _WIDE >= (len(names[index]) + len(names[ticks[-1]])) / 2 + 1
+        ):
+            ticks.append(index)
     if log:
         ax.set_xscale("log")
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xticks([places[index] for index in kept], [names[index] for index in kept])
+    ax.set_xticks([places[index] for index in ticks], [names[index] for index in ticks])
     margin = 0.06 * span
     ends = (scaled[0] - margin, scaled[-1] + margin)
     ax.set_xlim(*(map(math.exp, ends) if log else ends))
@@ -174,7 +177,7 @@ def _x_axis(ax: Axes, panel: FigurePanel, places: Sequence[float] | None) -> Non
 
 def _key(ax: Axes, panel: FigurePanel, source: str, *, joined: bool) -> None:
     """Legend above the plot: colours stand for systems, shapes for evidence."""
-    told = (
+    label = (
         (OURS, source),
         (PAPER, "printed in the paper"),
         (NULL, "null model"),
@@ -182,7 +185,7 @@ def _key(ax: Axes, panel: FigurePanel, source: str, *, joined: bool) -> None:
     )
     has = {curve: bool(panel.curves[curve]) for curve in (OURS, PAPER, NULL)} | {CALIBRATED: bool(panel.calibrated)}
     handles = []
-    for curve, text in told:
+    for curve, text in label:
         if has[curve]:
             ink = {"markeredgecolor" if curve in (PAPER, CALIBRATED) else "color": INK}
             style = _style(curve, 0) | ink | ({} if joined else {"linestyle": "none"})

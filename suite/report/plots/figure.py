@@ -151,14 +151,14 @@ def outline(heights: Sequence[float], most: int) -> tuple[list[int], list[float]
     if count <= most:
         return list(range(1, count + 1)), list(heights)
     stretch = math.ceil(2 * count / max(most, 2))
-    kept = {0, count - 1}
+    indices = {0, count - 1}
     for start in range(0, count, stretch):
         here = range(start, min(start + stretch, count))
         if finite := [index for index in here if math.isfinite(heights[index])]:
-            kept |= {min(finite, key=heights.__getitem__), max(finite, key=heights.__getitem__)}
+            indices |= {min(finite, key=heights.__getitem__), max(finite, key=heights.__getitem__)}
         if len(finite) < len(here):  # a gap stays one
-            kept.add(next(index for index in here if not math.isfinite(heights[index])))
-    chosen = sorted(kept)
+            indices.add(next(index for index in here if not math.isfinite(heights[index])))
+    chosen = sorted(indices)
     return [index + 1 for index in chosen], [heights[index] for index in chosen]
 
 
@@ -246,11 +246,11 @@ def ordered(parts: Mapping[str, float], known: Mapping[str, str]) -> dict[str, f
 def _stack(
     ax: Axes, y: float, parts: Mapping[str, float], known: Mapping[str, str], *, height: float, alpha: float = 1.0
 ) -> None:
-    left = 0.0
+    base = 0.0
     for name, value in ordered(parts, known).items():
         if value > 1e-30:
-            ax.barh(y, value, height, left=left, color=known.get(name, OTHER), alpha=alpha, linewidth=0)
-            left += value
+            ax.barh(y, value, height, left=base, color=known.get(name, OTHER), alpha=alpha, linewidth=0)
+            base += value
 
 
 def _quantity(ax: Axes, unit: str, name: str) -> None:
@@ -280,8 +280,8 @@ def drawing(height: float, *, left: float, top: float = 0.1, bottom: float = 0.4
 def _rows(labels: Sequence[str]) -> Iterator[tuple[Figure, Axes]]:
     """A figure with one horizontal row per label, the first on top."""
     texts = [clean(label) for label in labels]
-    left = 0.25 + 0.076 * max(map(len, texts), default=1)
-    with drawing(0.62 + 0.4 * max(len(labels), 2), left=left) as (fig, ax):
+    margin = 0.25 + 0.076 * max(map(len, texts), default=1)
+    with drawing(0.62 + 0.4 * max(len(labels), 2), left=margin) as (fig, ax):
         ax.grid(visible=False, axis="y")
         ax.set_yticks(range(len(labels)), texts)
         ax.set_ylim(max(len(labels), 2) - 0.45, -0.55)

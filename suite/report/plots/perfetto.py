@@ -59,16 +59,16 @@ def events(trace: Trace, grid: Grid) -> list[Event]:
     for span in trace:
         ranks[span.rank].append(span)
     slices = [one for rank in sorted(ranks) for one in _placed(ranks[rank])]
-    found: list[Event] = []
+    events_of_trace: list[Event] = []
     for replica in sorted({grid.place(span.rank).replica for span in trace}):
-        found.append(_metadata("process_name", replica, name=f"replica {replica}"))
+        events_of_trace.append(_metadata("process_name", replica, name=f"replica {replica}"))
     tracks = sorted({(one.span.rank, one.track) for one in slices})
     for position, (rank, track) in enumerate(tracks):
         place, thread = grid.place(rank), _thread(rank, track, grid)
         name = f"rank {rank}, stage {place.stage}" + (", overlapping" if track else "") + (f" {track}" * (track > 1))
-        found.append(_metadata("thread_name", place.replica, thread, name=name))
-        found.append(_metadata("thread_sort_index", place.replica, thread, sort_index=position))
-    found += [_slice(one, grid) for one in slices]
+        events_of_trace.append(_metadata("thread_name", place.replica, thread, name=name))
+        events_of_trace.append(_metadata("thread_sort_index", place.replica, thread, sort_index=position))
+    events_of_trace += [_slice(one, grid) for one in slices]
     # a message stays in its replica and its slice of the tensor group
     ran: dict[tuple[int, int, Op], _TrackSlice] = {}
     for one in slices:
@@ -82,10 +82,10 @@ def events(trace: Trace, grid: Grid) -> list[Event]:
         arrow: Event = {"name": _name(source.span), "cat": "message", "id": number, "pid": replica + 1}
         # one tick before its slice's end, so that it binds to that slice
         leaves = max(source.start, source.end - 1) / _MICRO
-        found.append({**arrow, "ph": "s", "tid": _thread(source.span.rank, source.track, grid), "ts": leaves})
+        events_of_trace.append({**arrow, "ph": "s", "tid": _thread(source.span.rank, source.track, grid), "ts": leaves})
         arrives: Event = {"ts": target.start / _MICRO, "tid": _thread(target.span.rank, target.track, grid)}
-        found.append({**arrow, "ph": "f", "bp": "e", **arrives})
-    return found
+        events_of_trace.append({**arrow, "ph": "f", "bp": "e", **arrives})
+    return events_of_trace
 
 
 def _placed(spans: Iterable[Span]) -> list[_TrackSlice]:
@@ -102,7 +102,7 @@ def _placed(spans: Iterable[Span]) -> list[_TrackSlice]:
     of: dict[str, list[_TrackSlice]] = defaultdict(list)
     for one in wholes:
         of[one.span.category].append(one)
-    begins = {category: [one.start for one in found] for category, found in of.items()}
+    begins = {category: [one.start for one in placed] for category, placed in of.items()}
     room: dict[int, int] = {}  # where the next part of a whole has to end, from the last one to the first
     alone = []
     for part in sorted(parts, key=lambda one: -one.end):

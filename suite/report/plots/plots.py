@@ -76,14 +76,14 @@ def of_panels(
     their y axis. printed: whether claims hold printed numbers of the same figure
     """
     most = most or MOST_PANELS
-    found, more = [], len(held) - most
+    plots, more = [], len(held) - most
     siblings: dict[tuple[str, str], list[figure_panels.FigurePanel]] = {}
-    for shown in held[:most]:
-        siblings.setdefault(_kin(shown.panel), []).append(shown.panel)
+    for drawn in held[:most]:
+        siblings.setdefault(_kin(drawn.panel), []).append(drawn.panel)
     frames = {kin: curves.frame(each) for kin, each in siblings.items()}
-    for number, shown in enumerate(held[:most]):
-        panel, source = shown.panel, shown.source
-        caption = figure_panels.caption(panel, source, shown.where, printed=printed)
+    for number, drawn in enumerate(held[:most]):
+        panel, source = drawn.panel, drawn.source
+        caption = figure_panels.caption(panel, source, drawn.where, printed=printed)
         if number + 1 == most and more > 0:
             caption += f" {more} more panels stand in the records."
         draft = None
@@ -93,9 +93,9 @@ def of_panels(
                 return curves.picture(panel, looks, source, f"{salt}{number}", frames[_kin(panel)])
 
             draft = Draft(caption, draw, curves.legend(panel, looks))
-        open_ = bool(panel.curves[figure_panels.PAPER]) and len(shown.table.rows) <= _MOST_OPEN
-        found.append(PanelPlot(panel.title, shown.run, draft, shown.table, shown.more, unfolded=open_))
-    return found
+        open_ = bool(panel.curves[figure_panels.PAPER]) and len(drawn.table.rows) <= _MOST_OPEN
+        plots.append(PanelPlot(panel.title, drawn.run, draft, drawn.table, drawn.more, unfolded=open_))
+    return plots
 
 
 def _kin(panel: figure_panels.FigurePanel) -> tuple[str, str]:
@@ -108,7 +108,7 @@ def of_runs(entries: Sequence[StoredRecord], salt: str) -> list[Draft]:
     records = [entry.record for entry in entries]
     colours = figure.palette([record.label for record in records])
     faint = {record.label for record in records if not derive.comparable(record)}
-    found = []
+    drafts = []
     loss = {record.label: record.series["loss"] for record in records if record.series.get("loss")}
     held_out = {r.label: r.series["validation_loss"] for r in records if r.series.get("validation_loss")}
     if loss or held_out:
@@ -117,23 +117,23 @@ def of_runs(entries: Sequence[StoredRecord], salt: str) -> list[Draft]:
             caption += " Of long curves the least and the greatest of each few batches."
         legend = {label: colours[label] for label in colours if label in loss or label in held_out}
         shapes = {label: figure.shape(number)[1] for number, label in enumerate(colours)}
-        named = tuple((colour, f"{shapes[label]} {label}") for label, colour in legend.items())
-        found.append(Draft(caption, lambda: figure.losses(loss, held_out, colours, f"{salt}-loss"), named))
+        legend_entries = tuple((colour, f"{shapes[label]} {label}") for label, colour in legend.items())
+        drafts.append(Draft(caption, lambda: figure.losses(loss, held_out, colours, f"{salt}-loss"), legend_entries))
     times = {r.label: r.metrics[derive.BATCH_TIME].values for r in records if derive.samples(r, derive.BATCH_TIME).n}
     if times:
         each = figure.fewer(times)
-        told = (
+        caption_text = (
             f"at most {each} samples of a run, in equal steps from its least to its greatest"
             if each
             else "every sample"
         )
-        caption = f"Batch time: {told}, and the median as a bar." + (" Pale: not comparable." if faint else "")
-        found.append(Draft(caption, lambda: figure.batch_times(times, faint, colours, f"{salt}-time")))
+        caption = f"Batch time: {caption_text}, and the median as a bar." + (" Pale: not comparable." if faint else "")
+        drafts.append(Draft(caption, lambda: figure.batch_times(times, faint, colours, f"{salt}-time")))
     parts = {entry.record.label: derive.shares(entry) for entry in entries if entry.trace}
     if parts:
         caption = "Where the time of one traced batch goes."
         legend = _stacked(parts, figure.COLOURS)
-        found.append(Draft(caption, lambda: figure.breakdowns(parts, faint, f"{salt}-parts"), _named(legend)))
+        drafts.append(Draft(caption, lambda: figure.breakdowns(parts, faint, f"{salt}-parts"), _named(legend)))
     sides = [
         {r.label: kinds for r in records if (kinds := derive.memory_by_kind(r, side))}
         for side in ("predicted", "measured")
@@ -141,8 +141,8 @@ def of_runs(entries: Sequence[StoredRecord], salt: str) -> list[Draft]:
     if any(sides):
         caption = "Memory by kind on the fullest rank. Pale: predicted; full: measured."
         legend = _stacked(sides[0] | sides[1], figure.KINDS)
-        found.append(Draft(caption, lambda: figure.memory(sides[0], sides[1], f"{salt}-memory"), _named(legend)))
-    return found
+        drafts.append(Draft(caption, lambda: figure.memory(sides[0], sides[1], f"{salt}-memory"), _named(legend)))
+    return drafts
 
 
 def _named(legend: Mapping[str, str]) -> Legend:
@@ -151,7 +151,7 @@ def _named(legend: Mapping[str, str]) -> Legend:
 
 def _stacked(parts: Mapping[str, Mapping[str, float]], known: Mapping[str, str]) -> dict[str, str]:
     """The names that occur with a length, in the order they are stacked."""
-    seen = {name: 0.0 for named in parts.values() for name, value in named.items() if value > 0}
+    seen = {name: 0.0 for parts_of_run in parts.values() for name, value in parts_of_run.items() if value > 0}
     return {name: known.get(name, figure.OTHER) for name in figure.ordered(seen, known)}
 
 
@@ -163,9 +163,9 @@ def boxes(entries: Sequence[StoredRecord]) -> int:
 def in_time(entries: Sequence[StoredRecord], most: int) -> tuple[list[tuple[str, Picture]], str]:
     """One batch of each traced run, within `most` boxes, and a remark on the others."""
     traced = [(entry.record.label, entry.trace) for entry in entries if entry.trace]
-    found: list[tuple[str, Picture]] = []
+    pictures: list[tuple[str, Picture]] = []
     for label, trace in traced:
-        if most <= 0 or (found and len(trace.spans) > most):
+        if most <= 0 or (pictures and len(trace.spans) > most):
             break
         drawn, end = gantt.window(trace.spans, most)
         most -= len(drawn)
@@ -175,6 +175,6 @@ def in_time(entries: Sequence[StoredRecord], most: int) -> tuple[list[tuple[str,
         names = figure.ordered(dict.fromkeys((span.category for span in drawn), 0.0), figure.COLOURS)
         colours = tuple((gantt.colour(name), "idle" if name == WAIT else name) for name in names)
         markup = gantt.gantt(trace.spans, trace.grid, label, len(drawn))
-        found.append((label, Picture(caption, Markup(markup), colours)))
-    left = len(traced) - len(found)
-    return found, f"{left} more traced runs are not drawn; their Perfetto files are below." if left else ""
+        pictures.append((label, Picture(caption, Markup(markup), colours)))
+    omitted = len(traced) - len(pictures)
+    return pictures, f"{omitted} more traced runs are not drawn; their Perfetto files are below." if omitted else ""

@@ -30,8 +30,8 @@ _FONT = re.compile(r"font-family: [^;]*;? ?")
 
 def lean(root: Any, salt: str) -> None:
     """Rewrite the tree of one picture in place. salt: what its ids start with, so that many share one page."""
-    wanted = [name for element in root.iter() for name in _asked(element)]
-    names = {name: f"{salt}-{number}" for number, name in enumerate(dict.fromkeys(wanted))}
+    references = [name for element in root.iter() for name in _asked(element)]
+    names = {name: f"{salt}-{number}" for number, name in enumerate(dict.fromkeys(references))}
     _rewrite(root, salt, names)
 
 

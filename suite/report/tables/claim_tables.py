@@ -58,9 +58,10 @@ def around(
     """Context of the claims from `store`, `decisions` and `settings`."""
     entries = {entry.file: entry for entry in store.entries}
     notes = {
-        (item.record, item.claim.id): metric.note
-        for item in judged
-        if item.record in entries and (metric := entries[item.record].record.metrics.get(item.claim.id)) is not None
+        (verdict.record, verdict.claim.id): metric.note
+        for verdict in judged
+        if verdict.record in entries
+        and (metric := entries[verdict.record].record.metrics.get(verdict.claim.id)) is not None
     }
     decided: dict[str, list[str]] = {}
     for row in decisions:
@@ -193,26 +194,26 @@ def claims(judged: Sequence[Judged], near: Around) -> Table:
     menus = filters(judged)
     rows = tuple(
         (
-            Cell(item.claim.id),
-            Cell(scorecard.paper(item), detail=item.claim.where),
-            _system(item.claim),
-            Cell(item.claim.quantity, detail=setting(item.claim)),
-            published(item.claim),
-            ours(item, near.runs),
-            Cell(item.claim.unit),
-            Cell(item.evidence.value) if item.evidence else Cell(NONE, tone="none"),
-            Cell(item.scope.value, detail=item.stand_in),
-            verdict(item, sensitivity(item)),
-            _why(item, near, near.decided.get(item.claim.id, ())),
+            Cell(judged_claim.claim.id),
+            Cell(scorecard.paper(judged_claim), detail=judged_claim.claim.where),
+            _system(judged_claim.claim),
+            Cell(judged_claim.claim.quantity, detail=setting(judged_claim.claim)),
+            published(judged_claim.claim),
+            ours(judged_claim, near.runs),
+            Cell(judged_claim.claim.unit),
+            Cell(judged_claim.evidence.value) if judged_claim.evidence else Cell(NONE, tone="none"),
+            Cell(judged_claim.scope.value, detail=judged_claim.stand_in),
+            verdict(judged_claim, sensitivity(judged_claim)),
+            _why(judged_claim, near, near.decided.get(judged_claim.claim.id, ())),
         )
-        for item in judged
+        for judged_claim in judged
     )
     return Table(
         "Every claim",
         FULL,
         rows,
-        tuple(anchor(item.claim.id) for item in judged),
-        tuple(",".join(str(menu[1].index(menu[2](item))) for menu in menus) for item in judged),
+        tuple(anchor(judged_claim.claim.id) for judged_claim in judged),
+        tuple(",".join(str(menu[1].index(menu[2](judged_claim))) for menu in menus) for judged_claim in judged),
         "claims",
     )
 
@@ -229,13 +230,13 @@ def sensitivity(judged: Judged) -> str:
 def filters(judged: Sequence[Judged]) -> list[tuple[str, list[str], Any]]:
     """The filters of the claims table: name, values, and how a claim answers."""
     every = (TURNS, STAYS, NOT_VARIED, NO_MODEL)
-    held = {sensitivity(item) for item in judged}
+    states = {sensitivity(verdict) for verdict in judged}
     return [
         ("paper", scorecard.papers(judged), scorecard.paper),
         ("verdict", scorecard.verdicts(judged), lambda item: item.verdict.value),
         ("scope", scorecard.scopes(judged), scorecard.scope),
         ("evidence", scorecard.evidences(judged), scorecard.evidence),
-        ("sensitivity", [name for name in every if name in held], sensitivity),
+        ("sensitivity", [name for name in every if name in states], sensitivity),
     ]
 
 
@@ -254,8 +255,8 @@ def _why(judged: Judged, near: Around, decided: Sequence[str] = ()) -> Cell:
         ("Sensitivity", _sensitivity(judged)),
     )
     code = command(judged)
-    told = tuple(line for line in lines if line[1])
-    return Cell(judged.why, links=links, code=code, fold="details" if told or links or code else "", lines=told)
+    facts = tuple(line for line in lines if line[1])
+    return Cell(judged.why, links=links, code=code, fold="details" if facts or links or code else "", lines=facts)
 
 
 def _sensitivity(judged: Judged) -> str:
@@ -292,26 +293,30 @@ def beside(judged: Sequence[Judged], near: Around) -> Table | None:
         (
             Cell(
                 "",
-                links=((f"#{anchor(item.claim.id)}", item.claim.id),),
-                detail=f"{scorecard.paper(item)}, {item.claim.where}",
+                links=((f"#{anchor(judged_claim.claim.id)}", judged_claim.claim.id),),
+                detail=f"{scorecard.paper(judged_claim)}, {judged_claim.claim.where}",
             ),
             Cell(
-                item.claim.quantity,
-                detail=" versus ".join(part for part in (item.claim.system, item.claim.versus) if part),
+                judged_claim.claim.quantity,
+                detail=" versus ".join(part for part in (judged_claim.claim.system, judged_claim.claim.versus) if part),
             ),
-            published(item.claim),
-            ours(item, near.runs),
-            verdict(item, sensitivity(item)),
-            Cell(item.why, detail=near.notes.get((item.record, item.claim.id), "")),
+            published(judged_claim.claim),
+            ours(judged_claim, near.runs),
+            verdict(judged_claim, sensitivity(judged_claim)),
+            Cell(judged_claim.why, detail=near.notes.get((judged_claim.record, judged_claim.claim.id), "")),
         )
-        for item in judged
+        for judged_claim in judged
     )
     return Table("The paper’s values beside ours", BESIDE, rows, kind="beside") if rows else None
 
 
 def of_experiment(judged: Sequence[Judged], name: str, files: set[str]) -> list[Judged]:
     """The claims that the runs in `files` answered, and those that ask for experiment `name` and have no answer yet."""
-    return [item for item in judged if (item.record in files if item.record else name in _compared(item.claim))]
+    return [
+        verdict
+        for verdict in judged
+        if (verdict.record in files if verdict.record else name in _compared(verdict.claim))
+    ]
 
 
 def _compared(claim: Claim) -> set[str]:
@@ -353,15 +358,15 @@ def decisions(found: Sequence[Decision], known: set[str]) -> Table | None:
     """Where the papers contradict themselves. `known`: the claims that have a row on this page."""
     rows = tuple(
         (
-            Cell(item.id, detail=item.weight),
-            Cell(papers_of(item), detail=item.where),
-            Cell(item.finding),
-            Cell(item.decision),
-            _claims_of(item, known),
+            Cell(decision.id, detail=decision.weight),
+            Cell(papers_of(decision), detail=decision.where),
+            Cell(decision.finding),
+            Cell(decision.decision),
+            _claims_of(decision, known),
         )
-        for item in found
+        for decision in found
     )
-    anchors = tuple(decision_anchor(item.id) for item in found)
+    anchors = tuple(decision_anchor(decision.id) for decision in found)
     return (
         Table("The disagreements, and what was decided", DECISIONS, rows, anchors, kind="decisions") if rows else None
     )

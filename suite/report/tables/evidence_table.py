@@ -34,21 +34,21 @@ def entries(folder: Path) -> list[ClaimCount]:
     path = folder / "claims.json"
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
-        found = [ClaimCount(row["paper"], row["verdict"], row["evidence"] or NO_EVIDENCE) for row in rows]
+        counts = [ClaimCount(row["paper"], row["verdict"], row["evidence"] or NO_EVIDENCE) for row in rows]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidRequest(
             f"{path} cannot be read ({type(error).__name__})",
             rule="the claims.json that a page was written with",
             legal=f"suite report reports={folder}",
         ) from error
-    for one in found:
+    for one in counts:
         if one.paper not in PAPERS or one.verdict not in _VERDICTS or one.evidence not in _EVIDENCE:
             raise InvalidRequest(
                 f"{path} has the paper {one.paper!r} with the verdict {one.verdict!r} on the evidence {one.evidence!r}",
                 rule="papers, verdicts and evidence of this suite",
                 legal=f"suite report reports={folder}",
             )
-    return found
+    return counts
 
 
 def markdown(found: Sequence[ClaimCount]) -> str:

@@ -38,10 +38,10 @@ def config_lines(config: Mapping[str, Json], most: int = 6000) -> str:
 
 def config_beside(config: Mapping[str, Json], other: Mapping[str, Json], whose: str) -> str:
     """Lines of a config, or its differences from the config of `whose` run, whichever is shorter."""
-    own, theirs = dict(_flat(config)), dict(_flat(other))
-    changed = [f"{path}={value}" for path, value in own.items() if theirs.get(path) != value]
-    changed += [f"without {path}" for path in theirs if path not in own]
-    if not own or len(changed) >= len(own) / 2:
+    ours, theirs = dict(_flat(config)), dict(_flat(other))
+    changed = [f"{path}={value}" for path, value in ours.items() if theirs.get(path) != value]
+    changed += [f"without {path}" for path in theirs if path not in ours]
+    if not ours or len(changed) >= len(ours) / 2:
         return config_lines(config)
     text = "\n".join(changed)
     return config_lines(config) if len(text) > 3000 else f"as {whose}" + (f", but for\n{text}" if text else "")
@@ -55,13 +55,13 @@ def overview(entries: Sequence[StoredRecord]) -> str:
     others = [
         f"{ended[outcome]} {outcome.value}" for outcome in Outcome if ended[outcome] and outcome is not Outcome.OK
     ]
-    told = f"{ended[Outcome.OK]} ended well" + (f", {', '.join(others)}" if others else "")
-    named = {entry.record.experiment for entry in entries}
+    endings_text = f"{ended[Outcome.OK]} ended well" + (f", {', '.join(others)}" if others else "")
+    experiments = {entry.record.experiment for entry in entries}
     days = max(text_at(entry.record.provenance, "started")[:10] for entry in entries)
     newest = f" The newest is of {days}." if re.fullmatch(r"\d{4}-\d\d-\d\d", days) else ""
     return (
-        f"{_count(len(entries), 'run')} of {_count(len(named), 'experiment')}"
-        f" on {_count(len({entry.machine for entry in entries}), 'machine')}: {told}.{newest}"
+        f"{_count(len(entries), 'run')} of {_count(len(experiments), 'experiment')}"
+        f" on {_count(len({entry.machine for entry in entries}), 'machine')}: {endings_text}.{newest}"
     )
 
 
@@ -71,44 +71,44 @@ def _count(number: int, what: str) -> str:
 
 def facts(entries: Sequence[StoredRecord], most: int = 4) -> list[tuple[str, list[str]]]:
     """Provenance entries of the records, by name: each distinct value once, at most `most` per name."""
-    found: dict[str, dict[str, None]] = {}
+    facts_by_name: dict[str, dict[str, None]] = {}
     for entry in entries:
         for name, text in _flat(entry.record.provenance):
             if name != "seconds" and not name.startswith("command"):
-                found.setdefault(name, {})[text] = None
-    result = []
+                facts_by_name.setdefault(name, {})[text] = None
+    rows = []
     first = ("machine", "versions", "commit", "started")
-    for name in sorted(found, key=lambda name: (*(not name.startswith(word) for word in first), name)):
-        texts = found[name]
+    for name in sorted(facts_by_name, key=lambda name: (*(not name.startswith(word) for word in first), name)):
+        texts = facts_by_name[name]
         values = sorted(texts)
         if name == "started":
             values = values if len(values) == 1 else [f"{values[0]} to {values[-1]}"]
         if name.startswith("load.") and (numbers := _numbers(texts)):
             values = [f"{min(numbers):g} to {max(numbers):g}" if len(values) > 1 else values[0]]
         more = len(values) - most
-        result.append((name.replace(".", " · "), values[:most] + ([f"and {more} more"] if more > 0 else [])))
+        rows.append((name.replace(".", " · "), values[:most] + ([f"and {more} more"] if more > 0 else [])))
     commands = sorted({text_at(entry.record.provenance, "command") for entry in entries} - {""})
     if commands:
         more = len(commands) - 2
-        result.append(("command", commands[:2] + ([f"and {more} more, beside each run"] if more > 0 else [])))
+        rows.append(("command", commands[:2] + ([f"and {more} more, beside each run"] if more > 0 else [])))
     total = sum(spent for entry in entries if math.isfinite(spent := took(entry)))
-    return [*result, ("records", [f"{len(entries)}, {seconds(total)} of running"])]
+    return [*rows, ("records", [f"{len(entries)}, {seconds(total)} of running"])]
 
 
 def _numbers(texts: Iterable[str]) -> list[float]:
     """The texts as numbers; none where one of them is no finite number."""
     try:
-        found = [float(text) for text in texts]
+        numbers = [float(text) for text in texts]
     except ValueError:
         return []
-    return found if all(map(math.isfinite, found)) else []
+    return numbers if all(map(math.isfinite, numbers)) else []
 
 
 def _flat(value: Json, path: str = "", depth: int = 8) -> Iterable[tuple[str, str]]:
     """Each leaf with its dotted path; what lies deeper than `depth` is one leaf."""
     if isinstance(value, dict) and value and depth:
-        for name, item in value.items():
-            yield from _flat(item, f"{path}.{name}" if path else str(name), depth - 1)
+        for name, element in value.items():
+            yield from _flat(element, f"{path}.{name}" if path else str(name), depth - 1)
     else:
         try:
             yield path, json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)

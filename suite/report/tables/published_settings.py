@@ -31,20 +31,20 @@ def settings_table(asked: Study, found: Sequence[StudyTask], settings: Settings)
 def _published(network: str, rule: str, settings: Settings) -> dict[str, str]:
     """The published settings of a network under an optimizer, as text by the name that ours has."""
     models = settings.get("models", ())
-    own: Mapping[str, Scalar] = next((row for row in models if row.get("id") == network), {})
-    optimizer, data = RULES.get(rule, rule.lower()), own.get("dataset")
+    our_row: Mapping[str, Scalar] = next((row for row in models if row.get("id") == network), {})
+    optimizer, data = RULES.get(rule, rule.lower()), our_row.get("dataset")
     fits = [
         row for row in settings.get("training", ()) if row.get("dataset") == data and row.get("optimizer") == optimizer
     ]
-    group: Mapping[str, Scalar] = fits[0] if own and fits else {}
-    found = {
-        "network": own.get("id"),
+    group: Mapping[str, Scalar] = fits[0] if our_row and fits else {}
+    published = {
+        "network": our_row.get("id"),
         "data": data,
         "optimizer": group.get("optimizer"),
-        "batch": own.get("batch_size"),
-        "epochs": own.get("epochs"),
+        "batch": our_row.get("batch_size"),
+        "epochs": our_row.get("epochs"),
         "learning rate": group.get("learning_rate"),
         "schedule": group.get("schedule"),
         "decay": group.get("weight_decay"),
     }
-    return {name: str(value)[:LONG] for name, value in found.items() if value is not None}
+    return {name: str(value)[:LONG] for name, value in published.items() if value is not None}

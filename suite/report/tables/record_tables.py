@@ -93,15 +93,15 @@ def with_values(table: Table | None) -> Table | None:
     """`table` without columns that hold no value; None where nothing but the headings of its rows would be left."""
     if table is None or table.kind:
         return table
-    kept = [
+    filled = [
         place
         for place in range(len(table.columns))
         if place == 0 or not all(row[place].empty for row in table.rows if place < len(row))
     ]
-    if len(kept) == 1 and len(table.columns) > 1:
+    if len(filled) == 1 and len(table.columns) > 1:
         return None
-    columns = tuple(table.columns[place] for place in kept)
-    rows = tuple(tuple(row[place] for place in kept if place < len(row)) for row in table.rows)
+    columns = tuple(table.columns[place] for place in filled)
+    rows = tuple(tuple(row[place] for place in filled if place < len(row)) for row in table.rows)
     return replace(table, columns=columns, rows=rows)
 
 
@@ -189,15 +189,15 @@ def _span(low: float, high: float) -> str:
 
 def memory(entries: Sequence[StoredRecord], anchors: Mapping[str, str]) -> Table | None:
     """Bytes by kind on the fullest rank, predicted below measured; None where no record has any."""
-    found = {
+    sides_by_label = {
         entry.record.label: tuple(derive.memory_by_kind(entry.record, side) for side in ("measured", "predicted"))
         for entry in entries
     }
-    found = {label: sides for label, sides in found.items() if any(sides)}
-    if not found:
+    sides_by_label = {label: sides for label, sides in sides_by_label.items() if any(sides)}
+    if not sides_by_label:
         return None
     files = {entry.record.label: entry.file for entry in entries}
-    names = list(ordered({kind: 0.0 for sides in found.values() for side in sides for kind in side}, KINDS))
+    names = list(ordered({kind: 0.0 for sides in sides_by_label.values() for side in sides for kind in side}, KINDS))
     columns = (
         Column("system", numeric=False),
         *(Column(name, detail="measured; predicted") for name in names),
@@ -211,7 +211,7 @@ def memory(entries: Sequence[StoredRecord], anchors: Mapping[str, str]) -> Table
                 sum(measured.values()) if measured else derive.NAN, sum(predicted.values()) if predicted else derive.NAN
             ),
         )
-        for label, (measured, predicted) in found.items()
+        for label, (measured, predicted) in sides_by_label.items()
     )
     return Table("Memory by kind, on the rank that holds most", columns, rows)
 
@@ -312,12 +312,12 @@ def _config(entry: StoredRecord, full: StoredRecord | None) -> str:
 
 
 def _links(entry: StoredRecord, exports: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    found = [(address(entry.file), "record")]
+    links = [(address(entry.file), "record")]
     if entry.trace is not None:
-        found.append((address(entry.trace.file), "trace"))
+        links.append((address(entry.trace.file), "trace"))
     if entry.file in exports:
-        found.append((address(exports[entry.file]), "Perfetto"))
-    return tuple(found)
+        links.append((address(exports[entry.file]), "Perfetto"))
+    return tuple(links)
 
 
 def address(file: str) -> str:
@@ -332,5 +332,5 @@ def set_aside(aside: Sequence[SetAside]) -> Table | None:
         Column("is", numeric=False),
         Column("reason", numeric=False),
     )
-    rows = tuple((Cell(item.name), Cell(item.kind.value), Cell(item.reason)) for item in aside)
+    rows = tuple((Cell(entry.name), Cell(entry.kind.value), Cell(entry.reason)) for entry in aside)
     return Table("Files set aside", columns, rows) if rows else None

@@ -136,20 +136,20 @@ def evidence(judged: Judged) -> str:
 
 def papers(judged: Sequence[Judged]) -> list[str]:
     """The papers' names, in the order of the claims."""
-    return list(dict.fromkeys(paper(item) for item in judged))
+    return list(dict.fromkeys(paper(verdict) for verdict in judged))
 
 
 def evidences(judged: Sequence[Judged]) -> list[str]:
     """The kinds of evidence that occur, the strongest first."""
-    return _known([*(item.value for item in Evidence), NO_EVIDENCE], (evidence(item) for item in judged))
+    return _known([*(member.value for member in Evidence), NO_EVIDENCE], (evidence(member) for member in judged))
 
 
 def scopes(judged: Sequence[Judged]) -> list[str]:
-    return _known([item.value for item in Scope], (scope(item) for item in judged))
+    return _known([member.value for member in Scope], (scope(member) for member in judged))
 
 
 def verdicts(judged: Sequence[Judged]) -> list[str]:
-    return _known([item.value for item in Verdict], (item.verdict.value for item in judged))
+    return _known([member.value for member in Verdict], (member.verdict.value for member in judged))
 
 
 def _known(order: Sequence[str], found: Iterable[str]) -> list[str]:
@@ -178,7 +178,7 @@ def _score(
     title: str, field: str, judged: Sequence[Judged], names: Sequence[str], of: Callable[[Judged], str]
 ) -> Score:
     kinds = [count.kind for count in counts(judged) if count.count]
-    lines = tuple(_line(name, name, [item for item in judged if of(item) == name], kinds) for name in names)
+    lines = tuple(_line(name, name, [verdict for verdict in judged if of(verdict) == name], kinds) for name in names)
     return Score(title, field, lines, _line("all", "", judged, kinds), whole=field == "paper")
 
 

@@ -25,27 +25,33 @@ _MEASURED = (
 
 def measured(judged: Sequence[Judged], near: claim_tables.Around) -> list[tuple[str, Table]]:
     """The claims of each paper that hold on measured evidence: a heading with their count, and a table."""
-    found = []
+    tables = []
     for paper in scorecard.papers(judged):
-        mine = [item for item in judged if scorecard.paper(item) == paper]
-        held = [item for item in mine if item.evidence is Evidence.MEASURED and item.verdict in _HOLDS]
-        told = [(sum(item.verdict is verdict for item in held), verdict.value) for verdict in _HOLDS]
-        words = ", ".join(f"{count} {name}" for count, name in told if count) or "none"
+        mine = [judged_claim for judged_claim in judged if scorecard.paper(judged_claim) == paper]
+        holding = [
+            judged_claim
+            for judged_claim in mine
+            if judged_claim.evidence is Evidence.MEASURED and judged_claim.verdict in _HOLDS
+        ]
+        counts = [
+            (sum(judged_claim.verdict is verdict for judged_claim in holding), verdict.value) for verdict in _HOLDS
+        ]
+        words = ", ".join(f"{count} {name}" for count, name in counts if count) or "none"
         rows = tuple(
             (
-                _link(item),
-                Cell(item.claim.asserts or item.claim.quantity),
-                claim_tables.published(item.claim),
-                Cell(claim_tables.in_short(item)),
-                Cell(item.claim.unit),
-                claim_tables.verdict(item),
-                _measured_on(item, near),
+                _link(judged_claim),
+                Cell(judged_claim.claim.asserts or judged_claim.claim.quantity),
+                claim_tables.published(judged_claim.claim),
+                Cell(claim_tables.in_short(judged_claim)),
+                Cell(judged_claim.claim.unit),
+                claim_tables.verdict(judged_claim),
+                _measured_on(judged_claim, near),
             )
-            for item in sorted(held, key=lambda item: _HOLDS.index(item.verdict))
+            for judged_claim in sorted(holding, key=lambda item: _HOLDS.index(item.verdict))
         )
         title = f"{paper}: claims that hold on measured evidence"
-        found.append((f"{paper}: {words}", Table(title, _MEASURED, rows, kind="measured")))
-    return found
+        tables.append((f"{paper}: {words}", Table(title, _MEASURED, rows, kind="measured")))
+    return tables
 
 
 def _measured_on(item: Judged, near: claim_tables.Around) -> Cell:
@@ -78,23 +84,23 @@ def contradicted(judged: Sequence[Judged]) -> Table | None:
     """Each claim that is contradicted, with the two numbers side by side."""
     rows = tuple(
         (
-            Cell("", links=_link(item).links, detail=f"{scorecard.paper(item)}, {item.claim.where}"),
-            Cell(item.claim.asserts or item.claim.quantity),
-            claim_tables.published(item.claim),
-            _values(item),
-            Cell(item.claim.unit),
-            Cell(item.evidence.value if item.evidence else NONE),
-            Cell(item.why),
+            Cell("", links=_link(verdict).links, detail=f"{scorecard.paper(verdict)}, {verdict.claim.where}"),
+            Cell(verdict.claim.asserts or verdict.claim.quantity),
+            claim_tables.published(verdict.claim),
+            _values(verdict),
+            Cell(verdict.claim.unit),
+            Cell(verdict.evidence.value if verdict.evidence else NONE),
+            Cell(verdict.why),
         )
-        for item in judged
-        if item.verdict is Verdict.CONTRADICTED
+        for verdict in judged
+        if verdict.verdict is Verdict.CONTRADICTED
     )
     return Table("Contradicted claims", _CONTRADICTED, rows, kind="contradicted") if rows else None
 
 
 def turning(judged: Sequence[Judged]) -> tuple[int, int]:
     """How many modelled verdicts turn within the ranges of the model's constants, and how many were varied."""
-    states = [claim_tables.sensitivity(item) for item in judged]
+    states = [claim_tables.sensitivity(verdict) for verdict in judged]
     turns = states.count(claim_tables.TURNS)
     return turns, turns + states.count(claim_tables.STAYS)
 

@@ -56,14 +56,14 @@ class Emulated:
         """Of each rank's messages: a buffer for each size that it sends or reduces, and one message that has come."""
         grid, cost = config.grid.build(), settings_of(config).cost.build()
         column = max(1, grid.data - 1)
-        found = []
+        bytes_by_rank = []
         for stage in range(grid.inter):
             passes = [Op(stage, Kind.FORWARD, 0), Op(stage, Kind.BACKWARD, 0)]
             sent = {cost.message(op) for op in passes if feeds(op, grid.inter) is not None}
             sums = {chunk.reduce * grid.data // (2 * column) for chunk in cost.update(stage)} if grid.data > 1 else ()
             come = [cost.message(need) for op in passes if (need := needs(op, grid.inter)) and need.stage != stage]
-            found.append(int(sum({*sent, *sums}) + max(come, default=0)))
-        return [found[grid.place(rank).stage] for rank in range(grid.size)]
+            bytes_by_rank.append(int(sum({*sent, *sums}) + max(come, default=0)))
+        return [bytes_by_rank[grid.place(rank).stage] for rank in range(grid.size)]
 
     def __init__(self, world: World, config: RunConfig) -> None:
         grid = config.grid.build()
@@ -203,13 +203,13 @@ def hops(trace: Iterable[Span], grid: Grid) -> list[float]:
     """Seconds from the end of an op to the start of the neighbour's that was waiting for it, one per such wait."""
     spans = list(trace)
     ends = {(grid.place(s.rank).replica, s.op): s.end for s in spans if s.op is not None and s.category != WAIT}
-    found = []
+    hop_times = []
     for span in spans:
         if span.category == WAIT and span.op is not None and (need := needs(span.op, grid.inter)) is not None:
             ended = ends.get((grid.place(span.rank).replica, need))
             if ended is not None and ended > span.start:
-                found.append(span.end - ended)
-    return found
+                hop_times.append(span.end - ended)
+    return hop_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ def predict(config: RunConfig, link: Link) -> Prediction:
         host=link,
     )
     stack = Stack(name="emulated", products=1.0, hop=link.latency)
-    found = simulate(
+    simulated = simulate(
         plan.schedule,
         plan.grid,
         plan.work,
@@ -249,8 +249,8 @@ def predict(config: RunConfig, link: Link) -> Prediction:
         slower=None if plan.slower.nothing else plan.slower,
     )
     every = plan.work.update_every
-    seconds = found.makespan if every is None else found.period * plan.each / every
-    return Prediction(seconds, sum(found.sent) * plan.grid.data)
+    seconds = simulated.makespan if every is None else simulated.period * plan.each / every
+    return Prediction(seconds, sum(simulated.sent) * plan.grid.data)
 
 
 def metrics(config: RunConfig, trace: Trace) -> dict[str, Metric]:
@@ -260,16 +260,16 @@ def metrics(config: RunConfig, trace: Trace) -> dict[str, Metric]:
     from suite.simulate.network.machine import Link
 
     network = settings_of(config).network
-    taken = hops(trace, config.grid.build())
+    hop_times = hops(trace, config.grid.build())
     if network is None:
-        link = Link(latency=fmean(taken) if taken else 0.0, bandwidth=_FREE)
+        link = Link(latency=fmean(hop_times) if hop_times else 0.0, bandwidth=_FREE)
     else:
         link = Link(latency=network.latency, bandwidth=network.bandwidth)
-    told = predict(config, link)
+    prediction = predict(config, link)
     passes = [span.bytes for span in trace if span.category not in (REDUCE, STEP)]
     return {
-        "simulated_time": Metric("s", "", (told.seconds,)),
+        "simulated_time": Metric("s", "", (prediction.seconds,)),
         "payload_bytes": Metric("B", "", (float(sum(passes)),)),
-        "simulated_bytes": Metric("B", "", (float(told.bytes),)),
-        "message_time": Metric("s", "lower", tuple(taken), "op to op, where the second waited for the first"),
+        "simulated_bytes": Metric("B", "", (float(prediction.bytes),)),
+        "message_time": Metric("s", "lower", tuple(hop_times), "op to op, where the second waited for the first"),
     }

@@ -53,19 +53,19 @@ def carried(run: Run, key: str, store: Store) -> Record:
     begin, now, before = time.monotonic(), time.time(), load.averages()
     reason, outcome = "", Outcome.FAILED
     try:
-        found = registry.without_ranks(run.config.executor).run(run.config)
+        answer = registry.without_ranks(run.config.executor).run(run.config)
     except DoesNotFit as error:
         memory = {"predicted": error.memory} if error.memory else {}
-        found, reason, outcome = ExecutorResult(Source.SIMULATED, memory=memory), str(error), Outcome.OOM
+        answer, reason, outcome = ExecutorResult(Source.SIMULATED, memory=memory), str(error), Outcome.OOM
     except (InvalidRequest, MissingDependency, HiddenOutcome) as error:
         missing = isinstance(error, MissingDependency)
         outcome = Outcome.MISSING_DEPENDENCY if missing else Outcome.UNSUPPORTED
-        found, reason = ExecutorResult(Source.ANALYTIC), str(error)
+        answer, reason = ExecutorResult(Source.ANALYTIC), str(error)
     except Exception as error:  # must not end the others
-        found, reason = ExecutorResult(Source.ANALYTIC), whole(error)
+        answer, reason = ExecutorResult(Source.ANALYTIC), whole(error)
     try:
-        ended, taken = outcome if reason else Outcome.OK, (now, time.monotonic() - begin)
-        return _left(run, key, store, found, ended, reason, taken, loads(before))
+        ended, seconds = outcome if reason else Outcome.OK, (now, time.monotonic() - begin)
+        return _left(run, key, store, answer, ended, reason, seconds, loads(before))
     except Exception as error:  # an executor of the user's left what no record can hold
         return lost(run, key, Outcome.FAILED, whole(error))
 

@@ -60,10 +60,10 @@ def sweep(world: World, operations: Sequence[Any], sizes: Sequence[int], rounds:
     Their order is drawn anew for every round, the same on all ranks, as each slows the next.
 
     Raises RankError for a value that did not arrive whole, or was added wrongly."""
-    found: dict[str, list[list[float]]] = {each.name: [] for each in operations}
+    samples: dict[str, list[list[float]]] = {each.name: [] for each in operations}
     for size in sizes:
         for each in operations:
-            found[each.name].append([])
+            samples[each.name].append([])
         for number in range(-1, rounds_of(size, rounds, traffic)):
             for each in Random(f"{size} {number}").sample(operations, len(operations)):
                 each.ready(size, number)
@@ -72,8 +72,8 @@ def sweep(world: World, operations: Sequence[Any], sizes: Sequence[int], rounds:
                 world.total(0.0, each.progress)  # and their messages move until the last has its value
                 each.check()
                 if number >= 0:  # the first finds new memory
-                    found[each.name][-1].append(seconds)
-    return found
+                    samples[each.name][-1].append(seconds)
+    return samples
 
 
 def links(world: World, carriers: Sequence[str]) -> dict[str, dict[str, dict[str, float]]]:
@@ -81,19 +81,19 @@ def links(world: World, carriers: Sequence[str]) -> dict[str, dict[str, dict[str
     size: a machine's, not its load's. Known on rank 0 alone. Collective."""
     from suite.microbench import communication
 
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for operation, made in (("point_to_point", communication.round_trips), ("all_reduce", communication.all_reduces)):
-        several = made(world, carriers)
+    fits: dict[str, dict[str, dict[str, float]]] = {}
+    for operation, make in (("point_to_point", communication.round_trips), ("all_reduce", communication.all_reduces)):
+        several = make(world, carriers)
         swept = sweep(world, several, LINK_SIZES, LINK_ROUNDS, max(LINK_SIZES))
         lines = {name: fit(LINK_SIZES, [min(each) for each in seconds]) for name, seconds in swept.items()}
-        found[operation] = {
+        fits[operation] = {
             name: {"latency": line.latency, "bandwidth": line.bandwidth}
             for name, line in lines.items()
             if world.rank == 0 and math.isfinite(line.bandwidth)
         }
         for each in several:
             each.close()
-    return found
+    return fits
 
 
 class Curve(TypedDict):
@@ -301,8 +301,8 @@ def left(
     series |= _series(f"{title}: our layer's time over its library's||{axis}", _overheads(curves, medians))
     series |= _series(f"{title}: middle half of the samples over the median|percent|{axis}", spread)
     turn_axis = f"turn: {','.join(str(turn + 1) for turn in range(len(turns)))}"
-    latency = {name: [1e6 * line.latency for line in found] for name, found in lines.items()}
-    bandwidth = {name: [line.bandwidth / 1e9 for line in found] for name, found in lines.items()}
+    latency = {name: [1e6 * line.latency for line in fitted] for name, fitted in lines.items()}
+    bandwidth = {name: [line.bandwidth / 1e9 for line in fitted] for name, fitted in lines.items()}
     series |= _series(f"{title}: latency of the line through the medians|us|{turn_axis}", latency)
     series |= _series(f"{title}: bandwidth of the line through the medians|GB/s|{turn_axis}", bandwidth)
     notes = tuple(_notes(plan, lines, staged, ranks, threads))
@@ -316,18 +316,18 @@ def _series(head: str, curves: Mapping[str, Sequence[float]]) -> dict[str, list[
 
 def _overheads(curves: Mapping[str, Curve], medians: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
     """Of each of our curves over the library's by the same carrier and of the same type."""
-    found = {}
+    medians_by_name = {}
     for name, curve in curves.items():
-        own = [
+        overheads = [
             other
             for other, theirs in curves.items()
             if theirs["carrier"] == curve["carrier"]
             and not theirs["ours"]
             and other.endswith("bfloat16") == name.endswith("bfloat16")
         ]
-        if curve["ours"] and own:
-            found[name] = [a / b for a, b in zip(medians[name], medians[own[0]], strict=True)]
-    return found
+        if curve["ours"] and overheads:
+            medians_by_name[name] = [a / b for a, b in zip(medians[name], medians[overheads[0]], strict=True)]
+    return medians_by_name
 
 
 def _answers(
@@ -350,8 +350,8 @@ def _answers(
         return {}
     cases = [index for index, size in enumerate(sizes) if asked.least <= size <= asked.most]
     values = tuple(medians[calls[term]][index] for index in cases for term in asked.terms)
-    told = f"medians at {', '.join(str(sizes[index]) for index in cases)} bytes, by the libraries' own calls"
-    return {asked.id: Metric("second", "", values, told)} if values else {}
+    origin = f"medians at {', '.join(str(sizes[index]) for index in cases)} bytes, by the libraries' own calls"
+    return {asked.id: Metric("second", "", values, origin)} if values else {}
 
 
 def _notes(plan: Messages, lines: Mapping[str, Sequence[Any]], staged: bool, ranks: int, threads: int) -> Iterable[str]:
@@ -361,7 +361,7 @@ def _notes(plan: Messages, lines: Mapping[str, Sequence[Any]], staged: bool, ran
     else:
         yield "a sum's time is the mean over its ranks; the sum is checked on every rank"
     if lines:
-        off = {name: max(line.misfit for line in found) for name, found in lines.items()}
+        off = {name: max(line.misfit for line in fitted) for name, fitted in lines.items()}
         worst = max(off, key=lambda name: off[name])
         yield (
             "latency + size / bandwidth: least squares on relative errors through the medians of each turn; "

@@ -150,13 +150,13 @@ class Ranks:
         end, silence = time.monotonic() + deadline, self.launch.heartbeat_timeout
         self.heard.begin()
         while len(answers) < self.size:
-            left = end - time.monotonic()
+            remaining = end - time.monotonic()
             missing = [rank for rank in range(self.size) if rank not in answers]
-            if left <= 0:
+            if remaining <= 0:
                 raise self._late(f"did not finish {message['do']!r} within {deadline:g} s", missing)
             if silent := self.heard.silent(missing, silence):
                 raise self._late(f"gave no sign of life for {silence:g} s in {message['do']!r}", silent)
-            for rank, answer in self._read(min(left, self.heard.next(missing, silence))):
+            for rank, answer in self._read(min(remaining, self.heard.next(missing, silence))):
                 if answer is None or answer["event"] == "failed":
                     raise self._trouble(rank, answer)
                 answers[rank] = answer
@@ -228,14 +228,14 @@ class Ranks:
                 else:
                     self.sockets[rank].sendall(b'{"do": "stack"}\n')
         end = time.monotonic() + (_STACKS[1] if away else _STACKS[0])
-        while (left := end - time.monotonic()) > 0 and not (away and self.stacks.keys() >= set(away)):
+        while (remaining := end - time.monotonic()) > 0 and not (away and self.stacks.keys() >= set(away)):
             if away:
-                self._read(left)
+                self._read(remaining)
             else:
-                time.sleep(left)
-        told = [f"rank {rank} on {self.hosts[rank]}:\n{self.stacks.get(rank, 'no answer')}" for rank in away]
+                time.sleep(remaining)
+        stacks_text = [f"rank {rank} on {self.hosts[rank]}:\n{self.stacks.get(rank, 'no answer')}" for rank in away]
         names = ", ".join(map(str, ranks))
-        return RunFailed(Outcome.TIMEOUT, "\n".join([f"rank {names} {what}", when, *told, self.log_tail(60)]))
+        return RunFailed(Outcome.TIMEOUT, "\n".join([f"rank {names} {what}", when, *stacks_text, self.log_tail(60)]))
 
     def log_tail(self, lines: int = 25) -> str:
         self.log.flush()
@@ -278,8 +278,8 @@ class Ranks:
         self.stopped = True
         self.end()
         if self.process is not None:
-            left = self.ended + self.launch.grace - time.monotonic()
-            _, alive = psutil.wait_procs(self.family or [], timeout=max(0.0, left))
+            remaining = self.ended + self.launch.grace - time.monotonic()
+            _, alive = psutil.wait_procs(self.family or [], timeout=max(0.0, remaining))
             for member in alive:
                 with suppress(psutil.Error):
                     member.kill()

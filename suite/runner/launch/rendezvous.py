@@ -41,17 +41,17 @@ def reached(launch: Launch) -> tuple[str, list[str]]:
     InvalidRequest for a launch.host that this host does not have."""
     host = launch.host or AUTO
     if host != AUTO:
-        own = _of_interface(host) or _resolved(host)
-        if not own:
+        addresses = _of_interface(host) or _resolved(host)
+        if not addresses:
             raise InvalidRequest(
                 f"launch.host={host}", rule="an address, a name or an interface of this host", legal=AUTO
             )
-        return own[0], [own[0]]
+        return addresses[0], [addresses[0]]
     if on_one_host(launch):
         return LOOPBACK, [LOOPBACK]
-    named = [address for address in _resolved(socket.gethostname()) if not address.startswith("127.")]
+    by_name = [address for address in _resolved(socket.gethostname()) if not address.startswith("127.")]
     rest = [address for name in psutil.net_if_addrs() for address in _of_interface(name)]
-    return "", [*dict.fromkeys([*named, *(a for a in rest if not a.startswith("127.")), LOOPBACK])]
+    return "", [*dict.fromkeys([*by_name, *(a for a in rest if not a.startswith("127.")), LOOPBACK])]
 
 
 def scratch(config: RunConfig) -> Path | None:
@@ -70,7 +70,7 @@ def _of_interface(name: str) -> list[str]:
 
 def _resolved(name: str) -> list[str]:
     try:
-        return list(dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(name, None, socket.AF_INET)))
+        return list(dict.fromkeys(str(entry[4][0]) for entry in socket.getaddrinfo(name, None, socket.AF_INET)))
     except OSError:
         return []
 
@@ -82,25 +82,25 @@ def greeting(token: str) -> bytes:
 
 def connected(hosts: Sequence[str], port: int, token: str) -> socket.socket:
     """A connection to the parent with this token, at the first of `hosts` where it is. Raises RankError."""
-    wanted = greeting(token)
+    expected = greeting(token)
     patience = _PATIENCE if len(hosts) == 1 else _TRY
-    told = []
+    failures = []
     for host in hosts:
         try:
             peer = socket.create_connection((host, port), timeout=patience)
         except OSError as error:
-            told.append(f"{host}: {error}")
+            failures.append(f"{host}: {error}")
             continue
         with suppress(OSError):
             heard = b""
-            while len(heard) < len(wanted) and (more := peer.recv(len(wanted) - len(heard))):
+            while len(heard) < len(expected) and (more := peer.recv(len(expected) - len(heard))):
                 heard += more
-            if secrets.compare_digest(heard, wanted):
+            if secrets.compare_digest(heard, expected):
                 peer.settimeout(None)
                 return peer
-        told.append(f"{host}: somebody else is there")
+        failures.append(f"{host}: somebody else is there")
         peer.close()
-    raise RankError(f"no way to the parent on port {port}: {'; '.join(told)}")
+    raise RankError(f"no way to the parent on port {port}: {'; '.join(failures)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,20 +124,20 @@ def said_by(peer: socket.socket, token: str) -> Hello | None:
     data, end = b"", time.monotonic() + _HELLO
     with suppress(OSError):
         peer.sendall(greeting(token))
-        while b"\n" not in data and len(data) < _LINE and (left := end - time.monotonic()) > 0:
-            peer.settimeout(left)
+        while b"\n" not in data and len(data) < _LINE and (remaining := end - time.monotonic()) > 0:
+            peer.settimeout(remaining)
             if not (more := peer.recv(_LINE)):
                 break
             data += more
     line, _, rest = data.partition(b"\n")
     try:
         said = json.loads(line)
-        found = Hello(int(said["rank"]), int(said["pid"]), str(said["host"]), int(said["port"]), rest)
-        known = secrets.compare_digest(str(said["token"]).encode(), token.encode())
+        hello = Hello(int(said["rank"]), int(said["pid"]), str(said["host"]), int(said["port"]), rest)
+        is_ours = secrets.compare_digest(str(said["token"]).encode(), token.encode())
         peer.settimeout(None)
     except (ValueError, TypeError, KeyError, OSError):
         return None
-    return found if known else None
+    return hello if is_ours else None
 
 
 def together(peer: socket.socket, host: str) -> bool:

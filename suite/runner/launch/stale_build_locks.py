@@ -16,29 +16,31 @@ import psutil
 
 def build_folders(environment: Mapping[str, str] | None = None) -> list[Path]:
     """Where torch builds extensions: TORCH_EXTENSIONS_DIR, and the user's cache, which holds where that is not set."""
-    told = os.environ if environment is None else environment
-    home = Path(told.get("HOME") or Path.home())
+    environ = os.environ if environment is None else environment
+    home = Path(environ.get("HOME") or Path.home())
     cache = (
-        home / "Library" / "Caches" if sys.platform == "darwin" else Path(told.get("XDG_CACHE_HOME") or home / ".cache")
+        home / "Library" / "Caches"
+        if sys.platform == "darwin"
+        else Path(environ.get("XDG_CACHE_HOME") or home / ".cache")
     )
-    own = [Path(told["TORCH_EXTENSIONS_DIR"])] if told.get("TORCH_EXTENSIONS_DIR") else []
-    return [*own, cache / "torch_extensions"]
+    folders = [Path(environ["TORCH_EXTENSIONS_DIR"])] if environ.get("TORCH_EXTENSIONS_DIR") else []
+    return [*folders, cache / "torch_extensions"]
 
 
 def stale_locks(folders: Iterable[Path]) -> list[Path]:
     """The locks below `folders` that no process on this machine has open, in order. Nothing is removed."""
     locks = {lock for folder in folders for lock in folder.glob("**/lock") if lock.is_file()}
-    held = _open_files() if locks else set()
+    open_files = _open_files() if locks else set()
     # a builder that ended in the meantime has taken its lock away
-    return sorted(lock for lock in locks if lock.resolve() not in held and lock.exists())
+    return sorted(lock for lock in locks if lock.resolve() not in open_files and lock.exists())
 
 
 def _open_files() -> set[Path]:
     """Files that processes hold open, as far as this user may see: a cache is written by its own user."""
-    found: set[Path] = set()
+    files: set[Path] = set()
     for process in psutil.process_iter():
         try:
-            found.update(Path(file.path) for file in process.open_files())
+            files.update(Path(file.path) for file in process.open_files())
         except (psutil.Error, OSError):
             continue
-    return found
+    return files

@@ -159,8 +159,8 @@ class RankProcess:
             self.seen += len(durations)
         ready = self._next(batches - len(durations))
         if ready and self.system.streams:
-            took, found = self._stream(ready)
-            durations, losses = [*durations, *took], [*losses, *found]
+            took, outcome = self._stream(ready)
+            durations, losses = [*durations, *took], [*losses, *outcome]
             traces += [()] * len(ready)
             ready = []
         last = perf_counter()
@@ -194,8 +194,8 @@ class RankProcess:
         return seconds, losses
 
     def memory(self) -> dict[str, Any]:
-        loss, held = self.system.memory(self._next(1)[0])
-        return {"losses": [loss] if held or loss is not None else [], "memory": held, "told": self.system.told()}
+        loss, counts = self.system.memory(self._next(1)[0])
+        return {"losses": [loss] if counts or loss is not None else [], "memory": counts, "told": self.system.told()}
 
     def evaluate(self, batches: int) -> dict[str, Any]:
         if self.resuming and self.seen in self.resuming.scores:  # by these weights, in a process before this one
@@ -212,9 +212,9 @@ class RankProcess:
 
     def _scores(self, chosen: list[Any]) -> dict[str, float | None]:
         """The loss over validation batches, and what else the system and the data can say of them."""
-        found = dict(self.system.score(chosen))
+        scores = dict(self.system.score(chosen))
         decoded = self.system.decode(chosen)
-        return found if decoded is None else found | self.data.score(decoded, chosen)
+        return scores if decoded is None else scores | self.data.score(decoded, chosen)
 
     def close(self) -> None:
         self.system.close()

@@ -55,8 +55,8 @@ class Control:
         """
         if not self.meets:
             return None
-        found = self.told.get()
-        return Meeting(found["host"], found["port"], found["local"], self.own, self.listener)
+        address = self.told.get()
+        return Meeting(address["host"], address["port"], address["local"], self.own, self.listener)
 
     def _listen(self) -> None:
         try:

@@ -55,8 +55,8 @@ class Resuming:
             loaded = system.load(self.folder)
             self.done = [(seconds, loss) for seconds, loss in loaded.extra["batches"]]
             self.scores = dict(loaded.extra["scores"])
-            told = f"resumed after batch {len(self.done)}: earlier times and losses are those of a process that ended"
-            self.notes = (*loaded.notes, told)
+            note = f"resumed after batch {len(self.done)}: earlier times and losses are those of a process that ended"
+            self.notes = (*loaded.notes, note)
 
     def earlier(self, first: int, count: int) -> list[Batch]:
         """The batches that were trained before, among `count` batches from number `first`."""

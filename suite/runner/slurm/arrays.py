@@ -44,11 +44,11 @@ class ArrayJob:
 def arranged(jobs: Mapping[int, ArrayJob], name: str) -> list[tuple[list[int], Array]]:
     """Jobs that ask for the same are one array: their numbers, and it. name: of the folder beside records that keeps
     what a sweep leaves: scripts, command lines, and what jobs print."""
-    found: dict[str, list[int]] = {}
+    indices_by_resources: dict[str, list[int]] = {}
     for number, job in jobs.items():
         shape = json.dumps([job.dry, job.options], sort_keys=True, default=str)
-        found.setdefault(shape, []).append(number)
-    parts = [part[at : at + _LARGEST] for part in found.values() for at in range(0, len(part), _LARGEST)]
+        indices_by_resources.setdefault(shape, []).append(number)
+    parts = [part[at : at + _LARGEST] for part in indices_by_resources.values() for at in range(0, len(part), _LARGEST)]
     folders = [job.reports.absolute() / "slurm" / name for job in jobs.values()][:1]
     return [(part, Array(folders[0], place, [jobs[n] for n in part])) for place, part in enumerate(parts)]
 

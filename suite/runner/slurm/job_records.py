@@ -57,8 +57,8 @@ def announced(runs: Sequence[Run], keys: Sequence[str], told: Mapping[str, str] 
 
 def begun(runs: Sequence[Run], job: str, name: str) -> list[AnnouncedRun]:
     """The runs that a job has announced; empty before it has begun. name: of its sweep, as job numbers are reused."""
-    told = _read(_announcements(Path(runs[0].outline.reports)) / f"{job}.json") if runs else {}
-    return list(told.get("runs", ())) if told.get("name") == name else []
+    announcement = _read(_announcements(Path(runs[0].outline.reports)) / f"{job}.json") if runs else {}
+    return list(announcement.get("runs", ())) if announcement.get("name") == name else []
 
 
 def stamps(reports: Path) -> Stamps:
@@ -134,7 +134,7 @@ def standing(runs: Sequence[Run]) -> list[Record]:
     reports = Path(runs[0].outline.reports)
     store, files = Store(reports), _announcements(reports).glob("*.json")
     earlier = [entry for path in files for entry in _read(path).get("runs", ())]
-    found = []
+    standing_records = []
     for run in runs:
         here = provenance.circumstances(run.outline)
         alike = [entry["key"] for entry in earlier if entry["config"] == _digest(run) and _alike(entry, here)]
@@ -143,8 +143,8 @@ def standing(runs: Sequence[Run]) -> list[Record]:
         record = next((record for record in records if record is not None), None)
         if record is None:
             return []
-        found.append(record)
-    return found
+        standing_records.append(record)
+    return standing_records
 
 
 def _alike(entry: AnnouncedRun, here: provenance.Circumstances) -> bool:
@@ -164,7 +164,7 @@ def _announcements(reports: Path) -> Path:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

@@ -68,7 +68,7 @@ def meaning(state: JobState) -> tuple[Outcome, str]:
 
 def of_sacct(text: str) -> dict[Task, JobState]:
     """From `sacct -n -P -X -o JobID,State,ExitCode`."""
-    found: dict[Task, JobState] = {}
+    states_by_task: dict[Task, JobState] = {}
     for line in text.splitlines():
         name, state, code, *_ = [*line.split("|"), "", ""]
         job, _, tasks = name.partition("_")
@@ -76,22 +76,24 @@ def of_sacct(text: str) -> dict[Task, JobState]:
             continue
         word, _, by = state.partition(" ")  # CANCELLED by 1000
         for task in _tasks(tasks):
-            found[job, task] = JobState(word.rstrip("+"), by, *_code(code))
-    return found
+            states_by_task[job, task] = JobState(word.rstrip("+"), by, *_code(code))
+    return states_by_task
 
 
 def of_scontrol(text: str) -> dict[Task, JobState]:
     """From `scontrol -o show job`."""
-    found: dict[Task, JobState] = {}
+    states_by_task: dict[Task, JobState] = {}
     for line in text.splitlines():
-        told: dict[str, str] = dict(re.findall(r"(\w+)=(\S*)", line))
-        if "JobState" not in told:
+        fields_of_line: dict[str, str] = dict(re.findall(r"(\w+)=(\S*)", line))
+        if "JobState" not in fields_of_line:
             continue
-        job = told.get("ArrayJobId", told.get("JobId", ""))
-        state = JobState(told["JobState"], told.get("Reason", ""), *_code(told.get("ExitCode", "")))
-        for task in _tasks(told.get("ArrayTaskId", "0")):
-            found[job, task] = state
-    return found
+        job = fields_of_line.get("ArrayJobId", fields_of_line.get("JobId", ""))
+        state = JobState(
+            fields_of_line["JobState"], fields_of_line.get("Reason", ""), *_code(fields_of_line.get("ExitCode", ""))
+        )
+        for task in _tasks(fields_of_line.get("ArrayTaskId", "0")):
+            states_by_task[job, task] = state
+    return states_by_task
 
 
 def _code(text: str) -> tuple[int, int]:
@@ -103,12 +105,12 @@ def _code(text: str) -> tuple[int, int]:
 
 def _tasks(text: str) -> list[int]:
     """The numbers in an array's 3, [3-5,8] or 1-7:2%4; one job alone is number 0."""
-    found: list[int] = []
+    numbers: list[int] = []
     for part in text.strip("[]").partition("%")[0].split(","):
         if match := re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part):
             first, last = int(match[1]), int(match[2] or match[1])
-            found += range(first, last + 1, int(match[3] or 1))
-    return found or [0]
+            numbers += range(first, last + 1, int(match[3] or 1))
+    return numbers or [0]
 
 
 def ask(*command: str) -> str | None:
@@ -124,16 +126,16 @@ def ask(*command: str) -> str | None:
 
 def states(arrays: Sequence[str]) -> tuple[dict[Task, JobState], set[str]]:
     """Of all jobs of these arrays that Slurm still knows; and the arrays of which it has said nothing."""
-    found: dict[Task, JobState] = {}
+    states_by_task: dict[Task, JobState] = {}
     silent = set()
     for job in arrays:
         answer = ask("scontrol", "-o", "show", "job", job)
-        found |= of_scontrol(answer or "")
+        states_by_task |= of_scontrol(answer or "")
         silent |= {job} if answer is None else set()
     if shutil.which("sacct"):
-        told = of_sacct(ask("sacct", "-n", "-P", "-X", "-o", "JobID,State,ExitCode", "-j", ",".join(arrays)) or "")
-        found |= {task: state for task, state in told.items() if state.over or task not in found}
-    return found, silent
+        accounted = of_sacct(ask("sacct", "-n", "-P", "-X", "-o", "JobID,State,ExitCode", "-j", ",".join(arrays)) or "")
+        states_by_task |= {task: state for task, state in accounted.items() if state.over or task not in states_by_task}
+    return states_by_task, silent
 
 
 def why_ended(told: Mapping[str, str] | None = None) -> tuple[Outcome, str] | None:
@@ -144,8 +146,8 @@ def why_ended(told: Mapping[str, str] | None = None) -> tuple[Outcome, str] | No
     if job is None:
         return None
     answer = ask("scontrol", "-o", "show", "job", job) or ""
-    own = told.get("SLURM_ARRAY_JOB_ID", job), int(told.get("SLURM_ARRAY_TASK_ID", 0))
-    state = of_scontrol(answer).get(own, UNKNOWN)
+    task = told.get("SLURM_ARRAY_JOB_ID", job), int(told.get("SLURM_ARRAY_TASK_ID", 0))
+    state = of_scontrol(answer).get(task, UNKNOWN)
     if state.over and state.name not in ("COMPLETED", "FAILED"):
         return meaning(state)
     end = told.get("SLURM_JOB_END_TIME") or _limit(answer)

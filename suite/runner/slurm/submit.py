@@ -62,14 +62,14 @@ def submitted(
     ended: dict[int, FinishedJob] = {}
     jobs: dict[int, ArrayJob] = {}
     for number, command in enumerate(commands):
-        found = _job(command, dry_run, say)
-        if isinstance(found, FinishedJob):
-            ended[number] = found
+        job_id = _job(command, dry_run, say)
+        if isinstance(job_id, FinishedJob):
+            ended[number] = job_id
         else:
-            check(found.dry)
-            jobs[number] = found
-    if kept := sum(one.state == "has records" for one in ended.values()):
-        say(f"slurm: {kept} of {len(commands)} jobs have all their records")
+            check(job_id.dry)
+            jobs[number] = job_id
+    if recorded_count := sum(one.state == "has records" for one in ended.values()):
+        say(f"slurm: {recorded_count} of {len(commands)} jobs have all their records")
     arrays = arranged(jobs, f"sweep-{secrets.token_hex(6)}")
     for part, array in arrays:
         if array.jobs[0].dry:
@@ -78,8 +78,8 @@ def submitted(
     real = [(part, array) for part, array in arrays if not array.jobs[0].dry]
     if real:
         with ending_ranks():
-            made = _made([array for _, array in real], say)
-        ended |= dict(zip((number for part, _ in real for number in part), made, strict=True))
+            made_arrays = _made([array for _, array in real], say)
+        ended |= dict(zip((number for part, _ in real for number in part), made_arrays, strict=True))
     return [ended[number] for number in range(len(commands))]
 
 
@@ -176,13 +176,15 @@ def _closed(arrays: Sequence[Array], last: Mapping[Task, JobState], say: Callabl
                 status: int = _code(job.runs, refused(job.runs, array.refusal, say))
                 ended.append(FinishedJob(job.command, "", "refused", status))
                 continue
-            name, state, told = f"{array.job}_{task}", last.get((array.job, task), UNKNOWN), array.status(task)
-            if not state.over and told is not None:  # Slurm has forgotten it
-                state = JobState("COMPLETED" if told in tuple(Exit) else "FAILED", status=told)
-            if not state.over and told is None and not begun(job.runs, name, array.name):
+            name, state, task_status = f"{array.job}_{task}", last.get((array.job, task), UNKNOWN), array.status(task)
+            if not state.over and task_status is not None:  # Slurm has forgotten it
+                state = JobState("COMPLETED" if task_status in tuple(Exit) else "FAILED", status=task_status)
+            if not state.over and task_status is None and not begun(job.runs, name, array.name):
                 state = JobState("CANCELLED", "taken from the queue")  # Slurm forgets at once a task that had not begun
             records = leave(job.runs, name, array.name, meaning(state), before=array.before, say=say)
-            status = told if told in tuple(Exit) else _code(job.runs, records, well=state.name == "COMPLETED")
+            status = (
+                task_status if task_status in tuple(Exit) else _code(job.runs, records, well=state.name == "COMPLETED")
+            )
             ended.append(FinishedJob(job.command, name, state.name, int(status)))
     return ended
 
@@ -208,10 +210,10 @@ def job(listed: Path) -> int:
     process = subprocess.Popen([sys.executable, "-m", "suite", "run", *command])
     status = process.wait()
     write_atomically(exit_file(listed, task), json.dumps({"status": status}).encode())
-    if ended and (found := why_ended()) is not None:
+    if ended and (reason := why_ended()) is not None:
         runs = expand(command)
         name = os.environ["SLURM_JOB_NAME"]
-        leave(runs, f"{os.environ['SLURM_ARRAY_JOB_ID']}_{task}", name, found, before=before)
+        leave(runs, f"{os.environ['SLURM_ARRAY_JOB_ID']}_{task}", name, reason, before=before)
     return status if status >= 0 else 128 - status
 
 

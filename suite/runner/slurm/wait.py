@@ -24,31 +24,31 @@ def waited(
     changes."""
     gone = GONE if gone is None else gone
     tasks = {(array.job, number): array for array in arrays if array.job for number in range(len(array.jobs))}
-    known, done = dict.fromkeys(tasks, UNKNOWN), set[Task]()
+    last_states, done = dict.fromkeys(tasks, UNKNOWN), set[Task]()
     missed: dict[Task, float] = {}  # since when Slurm says that there is no such job
     unheard: dict[Task, float] = {}  # since when nothing has been heard of it, for whatever reason
     pause, end, said = _POLL[0], time.monotonic() + limit, ""
     while True:
-        left = [task for task in tasks if task not in done]
-        found, silent = states(sorted({job for job, _ in left})) if left else ({}, set())
+        waiting = [task for task in tasks if task not in done]
+        new_states, silent = states(sorted({job for job, _ in waiting})) if waiting else ({}, set())
         now = time.monotonic()
-        for task in left:
-            if task in found:
-                known[task] = found[task]
+        for task in waiting:
+            if task in new_states:
+                last_states[task] = new_states[task]
                 missed.pop(task, None)
                 unheard.pop(task, None)
-                over = found[task].over
+                over = new_states[task].over
             else:
                 over = task[0] not in silent and now - missed.setdefault(task, now) >= gone
                 over |= now - unheard.setdefault(task, now) >= _TOLD and tasks[task].status(task[1]) is not None
             done |= {task} if over else set()
-        counts = Counter(known[task].name.lower() for task in tasks if task not in done)
+        counts = Counter(last_states[task].name.lower() for task in tasks if task not in done)
         parts = [*(f"{count} {name}" for name, count in sorted(counts.items())), f"{len(done)} ended"]
         line = ", ".join([*parts, *(["Slurm does not answer"] if silent else [])])
         if line != said:
             say(f"slurm: {line}")
             said, pause = line, _POLL[0]
         if len(done) == len(tasks) or now > end:
-            return known
+            return last_states
         time.sleep(pause)
         pause = min(pause * 1.3, _POLL[1])

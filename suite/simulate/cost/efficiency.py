@@ -96,10 +96,10 @@ class Stack:
                     raise InvalidRequest(f"stack.{group}.{name}={share}", rule="above 0 and at most 2", legal="1.0")
         if not isinstance(self.adapters, int) or self.adapters < 1:
             raise InvalidRequest(f"stack.adapters={self.adapters}", rule="at least 1", legal="stack.adapters=1")
-        known = {f.name for f in fields(self)} - {"name", "fitted", "chosen", "reasons", "ranges"}
+        names = {f.name for f in fields(self)} - {"name", "fitted", "chosen", "reasons", "ranges"}
         for name in (*self.fitted, *self.chosen, *self.reasons, *self.ranges):
-            if name not in known:
-                raise UnknownName("constant of a stack", name, known)
+            if name not in names:
+                raise UnknownName("constant of a stack", name, names)
 
     @property
     def calibrated_on(self) -> tuple[str, ...]:

@@ -76,15 +76,15 @@ class Profiled(CostModel):
         spans = [s for s in spans if grid.place(s.rank).replica == replica]
         passes = [s for s in spans if s.category != WAIT and s.op is not None and s.op.kind in COMPUTE]
         first = min((s.op.index for s in passes if s.op is not None), default=0)
-        own = {s.op._replace(index=s.op.index - first): s for s in passes if s.op is not None}
+        ops = {s.op._replace(index=s.op.index - first): s for s in passes if s.op is not None}
         updates: dict[int, dict[int, float]] = {}
         for span in spans:
             if span.category in (REDUCE, TIE, STEP) and span.op is not None:
                 each = updates.setdefault(span.op.stage, {})
                 each[span.op.index] = each.get(span.op.index, 0.0) + span.seconds
         return cls(
-            {op: s.seconds for op, s in own.items()},
-            {op: s.bytes for op, s in own.items()},
+            {op: s.seconds for op, s in ops.items()},
+            {op: s.bytes for op, s in ops.items()},
             {stage: fmean(each.values()) for stage, each in updates.items()},
         )
 
@@ -101,21 +101,21 @@ class Profiled(CostModel):
         )
 
     def compute(self, op: Op) -> float:
-        found = self.seconds.get(op)
-        if found is None:
-            found = self.seconds.get(op._replace(index=-1))
-        if found is None:
+        seconds = self.seconds.get(op)
+        if seconds is None:
+            seconds = self.seconds.get(op._replace(index=-1))
+        if seconds is None:
             stages = 1 + max((one.stage for one in self.seconds), default=-1)
             raise InvalidRequest(
                 f"no cost of {op} in a table of {len(self.seconds)} ops on {stages} stages",
                 rule="a cost for every op",
                 legal="a trace of a whole batch, or its medians()",
             )
-        return found
+        return seconds
 
     def message(self, op: Op) -> int:
-        found = self.bytes.get(op)
-        return self.bytes.get(op._replace(index=-1), 0) if found is None else found
+        size = self.bytes.get(op)
+        return self.bytes.get(op._replace(index=-1), 0) if size is None else size
 
     def update(self, stage: int) -> Sequence[Chunk]:
         return (Chunk(0, self.updates.get(stage, 0.0)),)
@@ -127,13 +127,13 @@ def recorded(*, trace: str) -> Profiled:
         with gzip.open(trace) as packed:
             content = json.load(packed)
         spans = [Span.from_row(row) for row in content["spans"]]
-        found = Profiled.of(spans, Grid(**content["grid"]))
+        profiled = Profiled.of(spans, Grid(**content["grid"]))
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
         raise InvalidRequest(
             f"cost.trace={trace}: {error}", rule="a trace of a run", legal="reports/traces/KEY.json.gz"
         ) from error
-    if not found.seconds:
+    if not profiled.seconds:
         raise InvalidRequest(
             f"cost.trace={trace} holds no op", rule="a trace of a whole batch", legal="that of an axonn run"
         )
-    return found.medians()
+    return profiled.medians()

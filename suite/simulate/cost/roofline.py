@@ -71,12 +71,12 @@ class Roofline:
     # -- passes ------------------------------------------------------------------------------------------------------
 
     def _pass(self, stage: int, *, backward: bool) -> float:
-        plan, held = self.plan, self.plan.stages[stage]
+        plan, model_part = self.plan, self.plan.stages[stage]
         again = 1 if plan.recomputes else 0
         # a backward pass has twice the products of a forward pass, and as many sums over the ranks of a split layer
         passes, sums = (2 + again, 1 + again) if backward else (1, 1)
-        seconds = held.blocks * (passes * self.block() + sums * self.sums())
-        if held.head:
+        seconds = model_part.blocks * (passes * self.block() + sums * self.sums())
+        if model_part.head:
             seconds += self.head() * (2 if backward else 1)
         if backward and self._compresses(stage):
             seconds += self.stack.compress * plan.entries(stage)
@@ -149,8 +149,8 @@ class Roofline:
 
     def _exchanged(self, stage: int) -> float:
         """Bytes of a shared embedding's gradient that an end of the pipeline adds with the other."""
-        plan, held = self.plan, self.plan.stages[stage]
-        apart = plan.system.tied_embeddings and plan.shape.tied and held.embedding != held.head
+        plan, model_part = self.plan, self.plan.stages[stage]
+        apart = plan.system.tied_embeddings and plan.shape.tied and model_part.embedding != model_part.head
         return HALF * plan.shape.head().tied / plan.grid.tensor if apart else 0.0
 
     def _tie(self, stage: int) -> float:

@@ -73,10 +73,10 @@ def messages(volumes: Volumes, row: float) -> Bytes:
     """(P, P) bytes that process [i] receives from process [q] in one product, with rows of `row` bytes."""
     placement = volumes.placement
     k, c = placement.parts, placement.replication
-    found = np.zeros((k, c, k, c))
+    bytes_between = np.zeros((k, c, k, c))
     for column in range(c):
-        found[:, column, :, column] = np.where(placement.columns == column, volumes.needed, 0)
-    return row * found.reshape(k * c, k * c)
+        bytes_between[:, column, :, column] = np.where(placement.columns == column, volumes.needed, 0)
+    return row * bytes_between.reshape(k * c, k * c)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +194,9 @@ class Wires:
         nodes = len({self.machine.node(rank) for rank in ranks})
         if nodes == 1:
             return _Group(len(ranks), 1, self.within)
-        held = len(ranks) / nodes
-        through = self.ring * min(self.stack.adapters, self.own * held)
-        return _Group(len(ranks), nodes, min(self.within, through) if held > 1 else through)
+        ranks_per_node = len(ranks) / nodes
+        through = self.ring * min(self.stack.adapters, self.own * ranks_per_node)
+        return _Group(len(ranks), nodes, min(self.within, through) if ranks_per_node > 1 else through)
 
     def _collective(
         self, size: float, moved: float, group: _Group, protocols: Sequence[Protocol], steps: tuple[int, int]

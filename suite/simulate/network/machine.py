@@ -110,14 +110,14 @@ def measured(*, name: str, file: str) -> Machine:
 
     Raises InvalidRequest where there is none."""
     try:
-        found = json.loads(Path(file).read_text(encoding="utf-8"))
-        links = {key: Link(**found[key]) for key in ("within", "between", "host")}
+        content = json.loads(Path(file).read_text(encoding="utf-8"))
+        links = {key: Link(**content[key]) for key in ("within", "between", "host")}
         carriers = {
             operation: {way: Link(**link) for way, link in ways.items()}
-            for operation, ways in found.get("carriers", {}).items()
+            for operation, ways in content.get("carriers", {}).items()
         }
-        found.pop("foreign_cores", None)  # of the measurement, not of the machine
-        return Machine(**{**found, **links, "carriers": carriers, "name": name})
+        content.pop("foreign_cores", None)  # of the measurement, not of the machine
+        return Machine(**{**content, **links, "carriers": carriers, "name": name})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidRequest(
             f"machine={name} is not measured here ({error})",
