@@ -39,7 +39,7 @@ TIMED = (
     "tests/agreement/test_peers.py",
     "tests/agreement/test_clock.py",
 )
-_EXHAUSTIVE = "exhaustive"  # the marker of what a covering choice leaves out (tests/support/covering.py)
+_EXHAUSTIVE = "exhaustive"  # the marker of what a covering choice leaves out (tests/support/pairwise.py)
 _BENCHMARK = "Skipping benchmark"  # how pytest-benchmark begins its reason
 _STORAGE = "file://./.benchmarks"  # where pytest-benchmark saves unless told otherwise
 

@@ -32,7 +32,7 @@ def _own_modules() -> None:
     """Tests name classes of their own in configs, as a user does who has chosen their folder."""
     from suite.config.locate import search
 
-    search([Path(__file__).parents[1], Path(__file__).parent / "support"])
+    search([Path(__file__).parents[1], Path(__file__).parent / "plugins"])
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from curves import batch, curve
 from torch import nn
 
 from suite.comm import here
 from suite.config.locate import locate
 from suite.config.run import RunConfig
+from tests.support.curves import batch, curve
 
 torch.set_num_threads(1)
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from curves import batch
 from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 from mpi4py import MPI
 from torch._C._distributed_c10d import ProcessGroup
@@ -24,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from baselines import deepspeed_3d
 from suite.comm import here
 from suite.config.run import RunConfig
+from tests.support.curves import batch
 
 WARM_UP = 2  # the first batch tells the neighbours shapes
 HALF = {"fp16": {"enabled": True, "loss_scale": 1}}  # no step overflows, so none is left out

@@ -14,9 +14,6 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 import pytest
-from curves import config_of
-from ranks import run_ranks
-from tools import needs
 
 from suite.cli.run import run
 from suite.config.run import RunConfig
@@ -31,6 +28,9 @@ from suite.runner.executors.emulated_rank import EmulationPlan, hops, predict
 from suite.simulate.cost.measured import Profiled
 from suite.simulate.network.machine import Link
 from suite.simulate.worker import NetworkModel, Simulation, simulate
+from tests.support.curves import config_of
+from tests.support.ranks import run_ranks
+from tests.support.tools import needs
 
 PROGRAM = Path(__file__).with_name("program_clock.py")
 TRIES = 3

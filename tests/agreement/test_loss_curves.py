@@ -6,7 +6,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-from covering import cells
 
 from baselines.pytorch import PyTorch
 from suite.comm.p2p import threads
@@ -14,6 +13,7 @@ from suite.config.compose import resolve
 from suite.config.run import RunConfig
 from suite.data.text import batch_at
 from suite.engine.system import EngineSystem
+from tests.support.pairwise import cells
 
 BATCHES = 50
 FEW = 20  # by then the loss has fallen by more than a quarter

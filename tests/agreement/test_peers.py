@@ -11,9 +11,6 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from curves import config_of, curve
-from ranks import run_ranks
-from tools import needs
 
 from baselines.common import PeerPlan
 from baselines.deepspeed_3d import DeepSpeed3D
@@ -27,6 +24,9 @@ from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import Missing, Ready
 from suite.core.record import Outcome
 from suite.models.gpt import TransformerBlock
+from tests.support.curves import config_of, curve
+from tests.support.ranks import run_ranks
+from tests.support.tools import needs
 
 BATCHES = 6
 SMALL = "batch.size=8"

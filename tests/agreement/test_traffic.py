@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from curves import config_of
-from ranks import ROOT, run_ranks
-from tools import needs
+
+from tests.support.curves import config_of
+from tests.support.ranks import ROOT, run_ranks
+from tests.support.tools import needs
 
 PROGRAM = Path(__file__).with_name("program_traffic.py")
 SYSTEM = ROOT / "conf" / "system" / "deepspeed_3d.yaml"

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from samples import REQUIRED
+
+from tests.support.samples import REQUIRED
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from samples import measured_elsewhere, play, tell, timed
+
+from tests.support.samples import measured_elsewhere, play, tell, timed
 
 ROUNDS = {256 << 10: 100, 8 << 20: 30}  # samples per bytes of a sum
 SLOWEST = "one all-reduce, the slower rank's perf_counter; both start together, all groups take turns, sum by sum"

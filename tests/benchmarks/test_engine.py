@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from samples import measured_elsewhere, play, tell
-from tools import needs
 
 from suite.core.record import Outcome, Record
 from suite.runner.interleave import measure
 from suite.runner.progress import Progress
 from suite.runner.runs import expand
+from tests.support.samples import measured_elsewhere, play, tell
+from tests.support.tools import needs
 
 TURNS, BATCHES = 5, 6
 PLAN = ["experiment=overhead_bound", f"measure.rounds={TURNS}", f"measure.batches={BATCHES}", "measure.eval_batches=0"]

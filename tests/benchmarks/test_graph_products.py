@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from samples import measured_elsewhere, play, tell
 
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.config.compose import resolve
@@ -22,6 +21,7 @@ from suite.gnn import partition_data
 from suite.gnn.exchange import Aware, Watch
 from suite.gnn.local_block import Share
 from suite.gnn.plan import ExchangePlan, Placement
+from tests.support.samples import measured_elsewhere, play, tell
 
 GRAPHS = {
     "amazon_like": ("graph.source.vertices=131072",),

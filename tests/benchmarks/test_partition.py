@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from samples import tell
 
 from suite.data.graphs.banded import ProteinLike
 from suite.data.graphs.communities import AmazonLike
@@ -14,6 +13,7 @@ from suite.data.graphs.generate import RMAT, Planted
 from suite.gnn.partition import Partitioner, Quality, partition
 from suite.gnn.partition.gvb import Gvb
 from suite.gnn.partition.metis import Metis
+from tests.support.samples import tell
 
 OWN = "pytest-benchmark's own clock, one process, compiled before"
 BARE = {"features": 0, "classes": 0}

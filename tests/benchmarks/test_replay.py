@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from samples import measured_elsewhere, play, tell
 
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
@@ -22,6 +21,7 @@ from suite.engine.random_state import drawing, initial
 from suite.engine.replay import Replay
 from suite.engine.stage import as_value
 from suite.engine.system import EngineSystem, tensors
+from tests.support.samples import measured_elsewhere, play, tell
 
 SYSTEMS = ("plain", "naive", "pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
 MODELS = {  # and what they learn from

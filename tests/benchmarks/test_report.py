@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import stores
-from samples import tell
 
 from suite.report import write_report
+from tests.support import stores
+from tests.support.samples import tell
 
 RECORDS, MOST_BYTES, MOST_SECONDS = 5000, 15e6, 20.0  # on two idle cores
 

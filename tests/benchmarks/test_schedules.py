@@ -6,13 +6,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from samples import tell
 
 from baselines.gpipe import GPipe
 from suite.core.op import FlushInterval, Kind, Op, Place
 from suite.core.protocols import Schedule
 from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.check import check
+from tests.support.samples import tell
 
 if TYPE_CHECKING:
     from torch.distributed.pipelining.schedules import PipelineScheduleSingle

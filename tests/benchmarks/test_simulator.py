@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from modelled import conf, shape, simulated
-from samples import tell
 
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval
@@ -17,6 +15,8 @@ from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
 from suite.simulate.search import run
 from suite.simulate.worker import NetworkModel, simulate
+from tests.support.modelled import conf, shape, simulated
+from tests.support.samples import tell
 
 OWN = "pytest-benchmark's own clock, one process"
 TARGET, LEAST = 0.4e6, 0.1e6  # events per second: wanted, and what a crowded machine still reaches

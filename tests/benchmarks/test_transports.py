@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from samples import measured_elsewhere, play, tell, timed
 
 from suite.comm.p2p.message import decode, encode
 from suite.core.op import Kind, Op
+from tests.support.samples import measured_elsewhere, play, tell, timed
 
 ROUNDS = {8 << 10: 200, 256 << 10: 100, 4 << 20: 30}  # samples per bytes of a message
 HALF = "half of a round trip, by rank 0's perf_counter; all carriers take turns, message by message"

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import yaml
-from modelled import systems
 from omegaconf import OmegaConf
 
 from suite.config.compose import CONF, check_names, composed, groups, register, resolve
@@ -39,6 +38,7 @@ from suite.runner.ranks.rank import kind_of
 from suite.runner.runs import expand, freeze
 from suite.schedule.check import check
 from suite.workload import Transformer
+from tests.support.modelled import systems
 
 OF_IMAGES = (
     *("alexnet", "alexnet_narrow", "googlenet", "googlenet_cifar", "googlenet_narrow", "inception_narrow"),

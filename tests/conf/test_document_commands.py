@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from ranks import ROOT
-from tools import needs
 
 from suite.core.record import Outcome, Record
 from suite.runner.runs import expand
+from tests.support.ranks import ROOT
+from tests.support.tools import needs
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEXT = "\n".join(path.read_text() for path in DOCUMENTS)

@@ -9,9 +9,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from cases import all_cases, gpt_case
-from reference import SEED
-
 from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
 from suite.comm import here, started
@@ -24,6 +21,8 @@ from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.engine.process_setup import prepare
 from suite.engine.replay import Replay
 from suite.weights.policy import Predict
+from tests.support.cases import all_cases, gpt_case
+from tests.support.reference import SEED
 
 SYSTEMS: list[tuple[Any, Any]] = [
     (Stash(), Adam(0.01)),

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from graphs import EXCHANGES, dense, held, problem, uneven
 
 from suite.comm import here
 from suite.core.protocols import World
@@ -21,6 +20,7 @@ from suite.gnn.plan import Placement
 from suite.gnn.rank_shard import plans
 from suite.gnn.train import Trainer
 from suite.workload.gcn import GCN
+from tests.support.graphs import EXCHANGES, dense, held, problem, uneven
 
 torch.set_num_threads(1)
 counted = [0]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 
 import torch
-from cases import all_cases, gpt_case
-from laws import check_gradients
 
 from baselines.gpipe import GPipe
 from suite.comm import here, started
@@ -14,6 +12,8 @@ from suite.comm.collective.process_group import TorchWorld
 from suite.core.grid import Grid
 from suite.core.protocols import World
 from suite.schedule import MessageDriven, OneFOneB
+from tests.support.cases import all_cases, gpt_case
+from tests.support.laws import check_gradients
 
 torch.set_num_threads(1)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from cases import gpt_case
-from mixed import EVERYTHING, Checked
-
 from suite.comm import here
 from suite.core.grid import Grid
 from suite.engine.optim.optimizer import AdamW
 from suite.engine.process_setup import prepare
+from tests.support.cases import gpt_case
+from tests.support.mixed import EVERYTHING, Checked
 
 
 def main() -> None:

@@ -6,14 +6,14 @@ unless it drives message progress. Without kernel-assisted copies that shows on 
 from __future__ import annotations
 
 import torch
-from cases import Case, text
-from laws import engine_of
 
 from suite.comm import here
 from suite.core.grid import Grid
 from suite.models import gpt
 from suite.schedule import MessageDriven
 from suite.workload import Transformer
+from tests.support.cases import Case, text
+from tests.support.laws import engine_of
 
 torch.set_num_threads(1)
 

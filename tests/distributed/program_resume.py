@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cases import gpt_case, odd_case
-from resuming import trained
 
 from suite.comm import here
 from suite.core.grid import Grid
 from suite.engine.optim.loss_scaler import Dynamic
 from suite.engine.optim.optimizer import SGD, AdamW
+from tests.support.cases import gpt_case, odd_case
+from tests.support.resuming import trained
 
 torch.set_num_threads(1)
 

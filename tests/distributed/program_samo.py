@@ -11,8 +11,6 @@ import sys
 from functools import partial
 from typing import Any
 
-from cases import gpt_case
-from masked import MaskChecked
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from suite.comm import here
@@ -21,6 +19,8 @@ from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import AdamW
 from suite.engine.process_setup import prepare
 from suite.memory.layout import compressed
+from tests.support.cases import gpt_case
+from tests.support.masked import MaskChecked
 
 OVERLAPPED = {"bucket": 500, "chunk": 2}
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from ranks import ROOT, run_ranks
-from standing import standing
+
+from tests.support.persistent_ranks import run_persistent
+from tests.support.ranks import ROOT, run_ranks
 
 PROGRAM = ROOT / "tests" / "distributed" / "program_asynchronous.py"
 
@@ -26,7 +27,7 @@ PROGRAM = ROOT / "tests" / "distributed" / "program_asynchronous.py"
 def test_ranks_equal_their_replay(ranks: int, transport: str, launcher: str, every: int) -> None:
     """Of all systems on two ranks over MPI, elsewhere of every third on the first grid, of others on the next."""
     if launcher == "mpiexec":
-        said = standing(ranks, PROGRAM, transport, str(every))
+        said = run_persistent(ranks, PROGRAM, transport, str(every))
     else:
         said = run_ranks(ranks, PROGRAM, transport, str(every), launcher=launcher)
     found = re.search(rf"{transport}: (\d+) weights compared", said)

@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from ranks import ROOT
-from standing import standing
+
+from tests.support.persistent_ranks import run_persistent
+from tests.support.ranks import ROOT
 
 PROGRAM = ROOT / "tests" / "distributed" / "program_batches.py"
 
@@ -24,7 +25,7 @@ PROGRAM = ROOT / "tests" / "distributed" / "program_batches.py"
     ],
 )
 def test_ranks_draw_as_plain_pytorch_and_name_who_differs(ranks: int, transport: str) -> None:
-    said: list[dict[str, Any]] = [json.loads(line) for line in standing(ranks, PROGRAM, transport).splitlines()]
+    said: list[dict[str, Any]] = [json.loads(line) for line in run_persistent(ranks, PROGRAM, transport).splitlines()]
     assert len(said) == ranks
     right = said[0].pop("plain")
     assert set(said[0]) == {f"{ranks}x1", f"{ranks // 2}x2"}

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from ranks import ROOT
-from standing import standing
+
+from tests.support.persistent_ranks import run_persistent
+from tests.support.ranks import ROOT
 
 BENCHMARKS = ROOT / "tests" / "benchmarks"
 
@@ -22,7 +23,7 @@ BENCHMARKS = ROOT / "tests" / "benchmarks"
     ],
 )
 def test_everybody_has_a_turn(program: str, contenders: set[str]) -> None:
-    took = json.loads(standing(2, BENCHMARKS / program, "4096", "3", "100000", "2"))
+    took = json.loads(run_persistent(2, BENCHMARKS / program, "4096", "3", "100000", "2"))
     assert took.keys() == contenders
     for samples in took.values():
         assert {size: len(times) for size, times in samples.items()} == {"4096": 3, "100000": 2}

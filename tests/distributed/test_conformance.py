@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from ranks import ROOT
-from tools import needs
 
 from suite.config.compose import groups
 from suite.conformance.laws import LawVerdict, examine
 from suite.conformance.system_under_test import Subject
 from suite.core.exit_codes import Exit
+from tests.support.ranks import ROOT
+from tests.support.tools import needs
 
 OWN = (ROOT / "docs/extending.md").read_text().partition("## Add a system")[2].partition("\n## ")[0]
 FILES = dict(re.findall(r"`(mine/[\w/.]+)`(?:(?!```).)*?```\w+\n(.*?)```", OWN, flags=re.S))

@@ -12,8 +12,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from ranks import ROOT
-from tools import needs
 
 from suite.cli.run import run
 from suite.core.members import lacking
@@ -22,6 +20,8 @@ from suite.core.protocols import Schedule
 from suite.core.record import Outcome, Record
 from suite.runner.launch.launch_command import environment
 from suite.schedule.check import check
+from tests.support.ranks import ROOT
+from tests.support.tools import needs
 
 EXTENDING = (ROOT / "docs/extending.md").read_text()
 SAMO = (ROOT / "docs/papers/samo.md").read_text()

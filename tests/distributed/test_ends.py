@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ranks import run_ranks
+
+from tests.support.ranks import run_ranks
 
 PROGRAM = Path(__file__).parent / "program_ends.py"
 WORLDS = (("torchrun", "gloo"), ("mpiexec", "mpi"), ("mpiexec", "gloo"))

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from ranks import ROOT
-from tools import needs
 
 from suite.runner.launch.launch_command import environment
+from tests.support.ranks import ROOT
+from tests.support.tools import needs
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PRINTED = {  # a line of each script's output

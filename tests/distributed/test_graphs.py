@@ -6,12 +6,12 @@ import io
 from pathlib import Path
 
 import pytest
-from ranks import run_ranks
 
 from suite.core.record import Outcome
 from suite.runner.interleave import measure
 from suite.runner.progress import Progress
 from suite.runner.runs import expand
+from tests.support.ranks import run_ranks
 
 PROGRAM = Path(__file__).parent / "program_graphs.py"
 

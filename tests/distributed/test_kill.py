@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from covering import covering
 
 from suite.core.record import Outcome, Record
+from tests.support.pairwise import pairwise
 
 CONF = Path(__file__).parents[2] / "conf"
 LIMIT = 10.0  # seconds after which no process may be left
@@ -61,7 +61,7 @@ def records(folder: Path) -> dict[str, Record]:
 
 @pytest.mark.parametrize(
     ("number", "moment", "starter"),
-    covering(
+    pairwise(
         [
             (signal.SIGTERM, "the first ranks are starting", "mpiexec"),
             (signal.SIGINT, "ranks of two systems are stopped between their turns", "torchrun"),

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from tools import needs
 
 from suite.cli.run import exit_code, run, summary
 from suite.core.record import Outcome, Source
@@ -15,6 +14,7 @@ from suite.doctor.measure import FILE, described, measure
 from suite.report.load import read_store
 from suite.report.panels import figure_panels
 from suite.simulate.network.machine import Link, measured
+from tests.support.tools import needs
 
 SIZES = [8, 65536]  # inside the header's message, and behind it
 TRIPS = ["MPI Isend/Irecv", "suite over MPI", "gloo send/recv", "suite over gloo"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from ranks import ROOT
-from standing import standing
+
+from tests.support.persistent_ranks import run_persistent
+from tests.support.ranks import ROOT
 
 PROGRAM = ROOT / "tests" / "distributed" / "program_mixed.py"
 
@@ -12,4 +13,4 @@ PROGRAM = ROOT / "tests" / "distributed" / "program_mixed.py"
 @pytest.mark.ranks
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_mixed_precision_over_mpi(ranks: int) -> None:
-    standing(ranks, PROGRAM)
+    run_persistent(ranks, PROGRAM)

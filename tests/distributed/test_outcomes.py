@@ -18,7 +18,7 @@ from suite.runner.provenance import circumstances
 from suite.runner.runs import expand
 from suite.runner.store import key_of
 
-SUPPORT = Path(__file__).parents[1] / "support"
+PLUGINS = Path(__file__).parents[1] / "plugins"
 SHORT = [
     "measure.warm_up=1",
     "measure.discard_first=0",
@@ -36,7 +36,7 @@ def faulty(tmp_path: Path, fault: str, *more: str) -> list[str]:
         "system._target_=faulty.Faulty",
         "system.name=faulty",
         f"+system.fault={fault}",
-        f"launch.python_path=[{SUPPORT}]",
+        f"launch.python_path=[{PLUGINS}]",
         *more,
     ]
 
@@ -45,7 +45,7 @@ def no_rank_left() -> bool:
     """Processes of this user anywhere in the tree: an orphan has no parent."""
     for process in psutil.process_iter(["cmdline", "environ"]):
         line = " ".join(process.info["cmdline"] or [])
-        if "suite.runner.ranks.rank" in line and str(SUPPORT) in (process.info["environ"] or {}).get("PYTHONPATH", ""):
+        if "suite.runner.ranks.rank" in line and str(PLUGINS) in (process.info["environ"] or {}).get("PYTHONPATH", ""):
             return False
     return True
 
@@ -225,6 +225,6 @@ def test_a_refusal_is_asked_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [["grid.inter=1,9", "grid.data=1"], ["system=axonn,gpipe", "batch.size=7"]])
 def test_a_sweep_goes_on_after_a_bad_job(tmp_path: Path, arguments: list[str]) -> None:
     line = [sys.executable, "-m", "suite", "sweep", *SHORT[:-1], f"reports={tmp_path}", *arguments]
-    done = subprocess.run(line, cwd=SUPPORT.parents[1], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(line, cwd=PLUGINS.parents[1], capture_output=True, text=True, check=False, timeout=120)
     assert len(list((tmp_path / "records").glob("*.json"))) == 2, done.stdout + done.stderr
     assert done.returncode in (1, 2)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from standing import standing
-
 from suite.cli.run import run
 from suite.comm.p2p import threads
 from suite.config.compose import resolve
 from suite.core.record import Outcome
 from suite.data.text import batch_at
 from suite.engine.system import EngineSystem
+from tests.support.persistent_ranks import run_persistent
 
-SUPPORT = Path(__file__).parents[1] / "support"
+PLUGINS = Path(__file__).parents[1] / "plugins"
 
 
 def test_two_ranks_resume_where_they_stopped(tmp_path: Path) -> None:
-    out = standing(2, Path(__file__).with_name("program_resume.py"), str(tmp_path))
+    out = run_persistent(2, Path(__file__).with_name("program_resume.py"), str(tmp_path))
     assert "MpiWorld: " in out
     assert len([*tmp_path.iterdir()]) == 4
 
@@ -55,7 +54,7 @@ def test_the_same_command_goes_on_after_a_kill(tmp_path: Path) -> None:
         "+system.fault=kill",
         "+system.supports_checkpoints=true",
     ]
-    command += [f"launch.python_path=[{SUPPORT}]"]
+    command += [f"launch.python_path=[{PLUGINS}]"]
     (killed,) = run(command)
     assert killed.outcome is Outcome.LOST_RANK, killed.reason
     (own,) = folder.iterdir()

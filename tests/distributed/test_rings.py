@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ranks import run_ranks
+from tests.support.ranks import run_ranks
 
 
 def test_every_part_goes_round_and_the_bytes_are_those_of_a_ring() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from ranks import ROOT
-from standing import standing
+
+from tests.support.persistent_ranks import run_persistent
+from tests.support.ranks import ROOT
 
 PROGRAM = ROOT / "tests" / "distributed" / "program_samo.py"
 
@@ -15,7 +16,7 @@ PROGRAM = ROOT / "tests" / "distributed" / "program_samo.py"
 @pytest.mark.parametrize("over", ["mpi", "gloo"])
 def test_bytes_of_a_reduction_are_those_of_what_is_kept(over: str) -> None:
     """SAMO IV-A: 2 f phi instead of 2 phi; of weights that stay whole all."""
-    rows = json.loads(standing(2, PROGRAM, over).splitlines()[-1])
+    rows = json.loads(run_persistent(2, PROGRAM, over).splitlines()[-1])
     assert len(rows) == 12
     dense = {(half, chunks): size for half, chunks, _, sparsity, _, _, size in rows if sparsity == 0}
     for half, chunks, what, sparsity, kept, whole, size in rows:

@@ -6,8 +6,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from ranks import run_ranks, without_single_copy
-from standing import standing
+
+from tests.support.persistent_ranks import run_persistent
+from tests.support.ranks import run_ranks, without_single_copy
 
 HERE = Path(__file__).parent
 LAWS = HERE / "program_laws.py"
@@ -40,7 +41,7 @@ def started(ranks: int, launcher: str, worlds: tuple[str, ...]) -> tuple[str, bo
     """Output of the ranks of one start, worlds one after the other, and whether all ended well."""
     try:
         if launcher == "mpiexec":
-            return standing(ranks, LAWS, *worlds, deadline=180), True
+            return run_persistent(ranks, LAWS, *worlds, deadline=180), True
         return run_ranks(ranks, LAWS, *worlds, launcher=launcher, deadline=180), True
     except AssertionError as failed:
         return str(failed), False

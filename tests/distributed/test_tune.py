@@ -11,11 +11,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tools import needs
 
 from suite.cli.tune import main
 from suite.core.record import Outcome, Record
 from suite.runner.runs import expand
+from tests.support.tools import needs
 
 SHORT = [
     "batch.size=4",

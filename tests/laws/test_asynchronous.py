@@ -1,7 +1,7 @@
 """Laws 3 and 7: pipelines that do not drain for an update compute what their definitions say, as replays do.
 
-The oracle (support/asynchronous.py) keeps every version for ever and shares no code with the engine. MPI ranks face the
-replay in tests/distributed.
+The oracle (tests/support/asynchronous.py) keeps every version for ever and shares no code with the engine. MPI ranks
+face the replay in tests/distributed.
 """
 
 from __future__ import annotations
@@ -13,10 +13,6 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from asynchronous import Pipeline, Rule, largest_difference
-from cases import Case, all_cases, gpt_case
-from covering import cells, covering
-from reference import SEED
 from torch import nn
 
 from baselines.pipedream import DoubleBuffer, Stash
@@ -31,6 +27,10 @@ from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.engine.replay import Replay
 from suite.weights import Latest
 from suite.weights.policy import Predict
+from tests.support.asynchronous import Pipeline, Rule, largest_difference
+from tests.support.cases import Case, all_cases, gpt_case
+from tests.support.pairwise import cells, pairwise
+from tests.support.reference import SEED
 
 POLICIES: dict[str, Callable[[str], Any]] = {
     "pipedream": Stash,
@@ -104,7 +104,7 @@ def rows() -> list[tuple[str, str, Grid, int]]:
 USUAL = [("pipeoptim", rule, Grid(inter=4), 1) for rule in RULES]
 
 
-@pytest.mark.parametrize(("system", "rule", "grid", "every"), covering(rows(), strength=2, always=USUAL), ids=str)
+@pytest.mark.parametrize(("system", "rule", "grid", "every"), pairwise(rows(), strength=2, always=USUAL), ids=str)
 def test_a_pipeline_computes_what_its_definition_says(system: str, rule: str, grid: Grid, every: int) -> None:
     theirs, ours = RULES[rule]
     right = Pipeline(DEEP, system, theirs, stages=grid.inter, replicas=grid.data, every=every)

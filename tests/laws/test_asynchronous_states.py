@@ -11,11 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from cases import Case, gpt_case, odd_case
-from covering import cells
-from masked import Given, random_ticket
-from reference import SEED
-from resuming import kept_by
 from torch import nn
 
 from baselines.pipedream import DoubleBuffer, Stash
@@ -33,6 +28,11 @@ from suite.engine.replay import Replay
 from suite.memory.layout import compressed, offloaded
 from suite.pruning.early_bird import EarlyBird
 from suite.weights.policy import Latest, Predict
+from tests.support.cases import Case, gpt_case, odd_case
+from tests.support.masked import Given, random_ticket
+from tests.support.pairwise import cells
+from tests.support.reference import SEED
+from tests.support.resuming import kept_by
 
 CASE = gpt_case("dropout", "float32", tied=False, dropout=0.2, layers=4)
 TICKET = random_ticket(CASE, 0.8)

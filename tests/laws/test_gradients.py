@@ -9,10 +9,6 @@ from functools import cache
 
 import pytest
 import torch
-from cases import Case, all_cases, gpt_case
-from covering import cells
-from laws import check_gradients, engine_of, gradients_of
-from reference import SEED, Reference, as_tuple
 
 from baselines.gpipe import GPipe
 from suite.comm.p2p import threads
@@ -22,6 +18,10 @@ from suite.core.protocols import Schedule
 from suite.engine.random_state import drawing, initial
 from suite.schedule import MessageDriven, OneFOneB
 from suite.weights import Latest
+from tests.support.cases import Case, all_cases, gpt_case
+from tests.support.laws import check_gradients, engine_of, gradients_of
+from tests.support.pairwise import cells
+from tests.support.reference import SEED, Reference, as_tuple
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(data=2, inter=2)]
 OTHER_ORDERS = [

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from graphs import EXCHANGES, dense, problem, trainers, uneven
 
 from suite.config.compose import groups, resolve
 from suite.conformance.graphs import check_losses, losses
 from suite.engine.optim.optimizer import Adam
 from suite.gnn.plan import ASSIGNMENTS, Placement
 from suite.gnn.rank_shard import plans
+from tests.support.graphs import EXCHANGES, dense, problem, trainers, uneven
 
 GRIDS = [(1, 1), (2, 1), (4, 1), (6, 1), (8, 1), (2, 2), (4, 2), (6, 2), (8, 2), (6, 3), (8, 4)]
 WAYS = [(order, epoch) for order in ("paper", "auto") for epoch in ("paper", "lean")]

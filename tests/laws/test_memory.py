@@ -9,10 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-from cases import gpt_case
-from masked import Given, random_ticket
-from ranks import ROOT
-from standing import standing
 
 from suite.comm.p2p import threads
 from suite.config.compose import CONF, groups, resolve
@@ -23,6 +19,10 @@ from suite.engine.memory_tracker import LiveBytes
 from suite.engine.optim.optimizer import SGD, AdamW
 from suite.engine.prune import Pruning
 from suite.memory.layout import compressed, offloaded, resident
+from tests.support.cases import gpt_case
+from tests.support.masked import Given, random_ticket
+from tests.support.persistent_ranks import run_persistent
+from tests.support.ranks import ROOT
 
 PROGRAM = ROOT / "tests" / "distributed" / "program_memory.py"
 SMALL_TEXT = ["data.source.limit_bytes=400000", "batch.size=8"]
@@ -172,5 +172,5 @@ def counted_by(ranks: int, configs: list[RunConfig], job: Path) -> list[list[dic
     if ranks == 1:
         return [[counted(threads.LoopbackWorld(threads.Hub(1), 0), config) for config in configs]]
     job.write_text(json.dumps([config.plain() for config in configs]))
-    standing(ranks, PROGRAM, str(job))
+    run_persistent(ranks, PROGRAM, str(job))
     return [json.loads(job.with_name(f"rank{rank}.json").read_text()) for rank in range(ranks)]

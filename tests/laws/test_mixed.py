@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from cases import Case, gpt_case, odd_case
-from covering import cells, covering
-from mixed import BATCHES, EVERYTHING, OFFLOADED, PLAIN, Checked, engine_of, held_by
 from torch import nn
 
 from baselines.gpipe import GPipe
@@ -23,6 +20,9 @@ from suite.engine.optim.loss_scaler import Dynamic
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.memory.layout import offloaded
 from suite.schedule import MessageDriven, OneFOneB
+from tests.support.cases import Case, gpt_case, odd_case
+from tests.support.mixed import BATCHES, EVERYTHING, OFFLOADED, PLAIN, Checked, engine_of, held_by
+from tests.support.pairwise import cells, pairwise
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=4)]
 VARIANTS = {
@@ -50,7 +50,7 @@ ROWS = [*ALL, *((grid, "everything", "float16") for grid in GRIDS[1:4])]
 
 @pytest.mark.parametrize(
     ("grid", "variant", "half"),
-    covering(ROWS, always=[(grid, "everything", "bfloat16") for grid in GRIDS]),
+    pairwise(ROWS, always=[(grid, "everything", "bfloat16") for grid in GRIDS]),
     ids=str,
 )
 def test_a_tied_transformer(grid: Grid, variant: str, half: str) -> None:

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from cases import Case
-from laws import check_gradients
 
 from suite.comm.p2p.threads import LoopbackWorld, run
 from suite.config.compose import resolve
@@ -18,6 +16,8 @@ from suite.runner.estimate import budgets
 from suite.schedule import MessageDriven, OneFOneB
 from suite.weights import Latest
 from suite.workload import GNMT, ResidualLSTM
+from tests.support.cases import Case
+from tests.support.laws import check_gradients
 
 TEXTS, PAIRS = ResidualLSTM(3, 5, 6, sequence=4, vocabulary=9, classes=3), GNMT(3, 2, 4, sequence=5, vocabulary=9)
 

@@ -12,10 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cases import Case, gpt_case, odd_case
-from covering import cells
-from masked import Given, random_ticket
-from resuming import Kept, batch_of, engine_of, kept_by, trained
 
 from suite.comm.p2p import threads
 from suite.config.compose import groups, resolve
@@ -28,6 +24,10 @@ from suite.engine.prune import Pruning
 from suite.engine.system import EngineSystem
 from suite.memory.layout import compressed, offloaded
 from suite.pruning.early_bird import EarlyBird
+from tests.support.cases import Case, gpt_case, odd_case
+from tests.support.masked import Given, random_ticket
+from tests.support.pairwise import cells
+from tests.support.resuming import Kept, batch_of, engine_of, kept_by, trained
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
 MOMENTUM = SGD(0.1, momentum=0.9, weight_decay=0.01)

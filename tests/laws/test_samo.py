@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from cases import Case, gpt_case, odd_case
-from covering import cells
-from masked import MaskChecked
 
 from baselines.gpipe import GPipe
 from suite.comm.p2p import threads
@@ -20,6 +17,9 @@ from suite.core.grid import Grid
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.memory.layout import compressed
 from suite.schedule import OneFOneB
+from tests.support.cases import Case, gpt_case, odd_case
+from tests.support.masked import MaskChecked
+from tests.support.pairwise import cells
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
 RULES = [SGD(0.1, momentum=0.9, weight_decay=0.01), Adam(0.01, weight_decay=0.1), AdamW(0.01)]

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from modelled import FREE, TINY, machine, simulated, stack, systems
 
 from baselines.gpipe import GPipe
 from suite.core.errors import IllegalSchedule, InvalidRequest
@@ -33,6 +32,7 @@ from suite.simulate.cost.roofline import Roofline
 from suite.simulate.network.machine import Link
 from suite.simulate.search import run
 from suite.simulate.worker import NetworkModel, Simulation, simulate
+from tests.support.modelled import FREE, TINY, machine, simulated, stack, systems
 
 STATIC: tuple[Schedule, ...] = (GPipe(), OneFOneB())
 FLUSH: tuple[Schedule, ...] = (*STATIC, MessageDriven(prefer="backward"))

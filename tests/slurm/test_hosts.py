@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from slurm_cluster import Cluster, cluster, two_hosts
 
 from suite.cli.run import run
 from suite.config.compose import register
 from suite.core.record import Outcome, Record
+from tests.support.slurm_cluster import Cluster, cluster, two_hosts
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = [
@@ -60,7 +60,7 @@ def test_two_hosts_train_as_one_does(hosts: Cluster, tmp_path: Path, monkeypatch
 
 @pytest.mark.exhaustive
 def test_a_rank_of_another_host_that_hangs_tells_where(hosts: Cluster, tmp_path: Path) -> None:
-    faulty = ["system._target_=faulty.Faulty", "+system.fault=hang", f"launch.python_path=[{ROOT / 'tests/support'}]"]
+    faulty = ["system._target_=faulty.Faulty", "+system.fault=hang", f"launch.python_path=[{ROOT / 'tests/plugins'}]"]
     late = ["measure.deadline=5", "launch.heartbeat_interval=0.5", "measure.batches=4"]
     (record,) = batch(hosts, tmp_path, *SHORT, "grid.inter=2", *faulty, *late, "launch.launcher=srun", "launch.nodes=2")
     assert record.outcome is Outcome.TIMEOUT, record.reason

@@ -1,6 +1,6 @@
 """Sweeps through a real slurmctld and slurmd: arrays, srun's ranks, cancels, time limits; every run has a record.
 
-The executor of tests/support/deadly.py ends its job as it is told, without ranks.
+The executor of tests/plugins/deadly.py ends its job as it is told, without ranks.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from slurm_cluster import Cluster, cluster
 
 from suite.config.compose import register
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record
 from suite.runner.slurm import wait
 from suite.runner.slurm.submit import FinishedJob, submitted
+from tests.support.slurm_cluster import Cluster, cluster
 
-SUPPORT = Path(__file__).resolve().parents[1] / "support"
-ROOT = SUPPORT.parents[1]
-DEADLY = ["launch=slurm", "executor=deadly", f"launch.python_path=[{SUPPORT}]"]
+PLUGINS = Path(__file__).resolve().parents[1] / "plugins"
+ROOT = PLUGINS.parents[1]
+DEADLY = ["launch=slurm", "executor=deadly", f"launch.python_path=[{PLUGINS}]"]
 QUICK = [
     *("measure.rounds=1", "measure.batches=2", "measure.warm_up=0", "measure.discard_first=0"),
     "measure.eval_batches=0",

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from cases import Case
-from reference import SEED, as_tuple
 from torch.func import functional_call
 
 from suite.engine.random_state import drawing, initial
 from suite.workload import evenly
+from tests.support.cases import Case
+from tests.support.reference import SEED, as_tuple
 
 Weights = list[torch.Tensor]
 

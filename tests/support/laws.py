@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from cases import Case
-from reference import SEED
-
 from suite.conformance.gradients import BATCHES, Right, check_engine, gradients_of, right
 from suite.core.grid import Grid
 from suite.core.protocols import Schedule, WeightPolicy, World
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD
+from tests.support.cases import Case
+from tests.support.reference import SEED
 
 __all__ = ["BATCHES", "Right", "check_gradients", "engine_of", "gradients_of", "right"]
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from cases import Case
-from reference import SEED, Reference, as_tuple, drawing, initial
 
 from suite.core.grid import Grid
 from suite.core.protocols import MaskMethod
@@ -18,6 +16,8 @@ from suite.engine.optim.optimizer import RuleState
 from suite.engine.prune import Pruning
 from suite.memory.layout import compressed
 from suite.pruning.mask import Indices, View, prunable
+from tests.support.cases import Case
+from tests.support.reference import SEED, Reference, as_tuple, drawing, initial
 
 
 def random_ticket(case: Case, sparsity: float, what: str = "weights") -> Indices:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from cases import Case
-from reference import SEED, PlainLoop
 
 from suite.core.grid import Grid
 from suite.engine.engine import Engine
 from suite.engine.optim.loss_scaler import Dynamic
 from suite.memory.layout import offloaded, resident
+from tests.support.cases import Case
+from tests.support.reference import SEED, PlainLoop
 
 BATCHES = (4, 1, 3, 2)  # microbatches per replica
 PLAIN: dict[str, Any] = {}

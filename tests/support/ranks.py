@@ -6,9 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools import needs
-
 from suite.runner.launch.launch_command import environment, placing
+from tests.support.tools import needs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +22,7 @@ def run_ranks(
 ) -> str:
     """Standard output of `program` under mpiexec or torchrun; an AssertionError with everything it said if it fails or
     is late."""
-    paths = [str(ROOT), str(ROOT / "tests" / "support")]
+    paths = [str(ROOT)]
     env = environment(1, paths) | (extra or {})
     if launcher == "torchrun":
         line = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from cases import Case
 
 from suite.conformance.reference import SEED, Reference, as_tuple
 from suite.engine.optim.optimizer import RuleState
 from suite.engine.random_state import drawing, initial
+from tests.support.cases import Case
 
 __all__ = ["SEED", "PlainLoop", "Reference", "as_tuple", "drawing", "initial"]
 

@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from cases import Case
-from reference import SEED
-
 from suite.conformance.resuming import Kept, kept_by
 from suite.core.grid import Grid
 from suite.core.protocols import World
 from suite.engine.engine import Engine
+from tests.support.cases import Case
+from tests.support.reference import SEED
 
 __all__ = ["COUNTS", "Kept", "batch_of", "engine_of", "kept_by", "trained"]
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks import run_ranks
 
 from suite.comm.rendezvous.mpiexec_flags import mpi_version
 from suite.runner.provenance import versions
+from tests.support.ranks import run_ranks
 
 REQUIRED = ("peer", "libraries", "threads", "binding", "timing")  # what extra_info of every benchmark holds
 

@@ -24,7 +24,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tools import needs
+
+from tests.support.tools import needs
 
 KILL_WAIT = 10  # seconds from SIGTERM to SIGKILL
 _CONF = """

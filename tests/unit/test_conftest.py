@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -19,12 +20,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tools import needs
+
+from tests.support.tools import needs
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = [0.1, 1 / 3, 2e-7, 5.5, 0.1]
 BENCHMARKS = f"""
-from samples import measured_elsewhere, play, tell
+from tests.support.samples import measured_elsewhere, play, tell
 
 def test_a_sum(benchmark):
     assert benchmark(sum, [1, 2]) == 3
@@ -43,13 +45,13 @@ Pytest = Callable[..., tuple[int, list[str]]]
 
 def make_project(folder: Path) -> Path:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
-    ini = ["[pytest]", "testpaths = tests", f"pythonpath = {ROOT} {ROOT / 'tests/support'}"]
+    ini = ["[pytest]", "testpaths = checks", f"pythonpath = {ROOT}"]
     (folder / "pytest.ini").write_text("\n".join([*ini, f"addopts = {settings['addopts']}"]))
-    for name in ("conftest.py", "tests/benchmarks/conftest.py"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text((ROOT / name).read_text())
-    (folder / "tests/benchmarks/test_speed.py").write_text(BENCHMARKS)
-    (folder / "tests/test_plain.py").write_text(TESTS)
+    (folder / "checks/benchmarks").mkdir(parents=True)  # a folder named tests would hide the package of helpers
+    shutil.copy(ROOT / "conftest.py", folder)
+    shutil.copy(ROOT / "tests/benchmarks/conftest.py", folder / "checks/benchmarks")
+    (folder / "checks/benchmarks/test_speed.py").write_text(BENCHMARKS)
+    (folder / "checks/test_plain.py").write_text(TESTS)
     return folder
 
 
@@ -92,7 +94,7 @@ def test_plain_pytest_skips_benchmarks_and_ends_with_one_line_for_all(project: P
 
 EXHAUSTIVE = """
 import pytest
-from covering import cells
+from tests.support.pairwise import cells
 
 @pytest.fixture
 def _of_a_cell(): print("set up")
@@ -104,12 +106,12 @@ def test_cell(a, b): print("ran", a, b)
 
 
 def test_what_a_covering_choice_leaves_out_runs_where_the_marker_is_named(project: Path, run: Pytest) -> None:
-    (project / "tests/test_plain.py").write_text(EXHAUSTIVE)
-    code, lines = run("-s", "tests/test_plain.py")
+    (project / "checks/test_plain.py").write_text(EXHAUSTIVE)
+    code, lines = run("-s", "checks/test_plain.py")
     assert code == 0, lines
     assert lines[-2:] == ["skipped:", "     8  exhaustive: pytest -m exhaustive runs them"]
     assert sum("set up" in line for line in lines) == 4
-    code, lines = run("-m", "exhaustive", "tests/test_plain.py")
+    code, lines = run("-m", "exhaustive", "checks/test_plain.py")
     assert code == 0, lines
     assert "8 passed, 4 deselected" in " ".join(lines)
     assert lines[-1] == "skipped: none"
@@ -162,7 +164,7 @@ def test_the_plugins_own_flags_still_do_what_they_say(benchmarked: tuple[Path, i
 
 def test_a_benchmark_that_hides_its_circumstances_or_uses_another_clock_fails(project: Path, run: Pytest) -> None:
     hides = "def test_hides(benchmark): benchmark(sum, [1, 2])\n"
-    (project / "tests/benchmarks/test_speed.py").write_text(BENCHMARKS.replace("@measured_elsewhere", "") + hides)
+    (project / "checks/benchmarks/test_speed.py").write_text(BENCHMARKS.replace("@measured_elsewhere", "") + hides)
     code, lines = run("--benchmark")
     assert code == 1
     said = "\n".join(lines)
@@ -175,7 +177,7 @@ def test_a_benchmark_that_hides_its_circumstances_or_uses_another_clock_fails(pr
 
 SKIPS = """
 import pytest
-from tools import needs
+from tests.support.tools import needs
 
 def test_browser(monkeypatch):
     monkeypatch.setenv("PATH", "")
@@ -183,7 +185,7 @@ def test_browser(monkeypatch):
 
 @pytest.fixture
 def peer(monkeypatch):
-    monkeypatch.setattr("tools.find_spec", lambda name: None)
+    monkeypatch.setattr("tests.support.tools.find_spec", lambda name: None)
     needs("deepspeed")
 
 @pytest.mark.parametrize("stages", [1, 2])
@@ -202,7 +204,7 @@ def test_expected(): assert False
 
 @pytest.fixture
 def skipping(project: Path) -> Path:
-    (project / "tests/test_skips.py").write_text(SKIPS)
+    (project / "checks/test_skips.py").write_text(SKIPS)
     return project
 
 
@@ -225,7 +227,7 @@ def test_a_run_ends_with_what_it_skipped_and_why(skipping: Path, run: Pytest) ->
     [("mpiexec", 1), ("chromium,mpiexec,deepspeed", 4)],
 )
 def test_a_tool_that_must_be_here_is_not_skipped(skipping: Path, run: Pytest, tools: str, failed: int) -> None:
-    code, lines = run(f"--no-skip={tools}", "tests/test_skips.py")
+    code, lines = run(f"--no-skip={tools}", "checks/test_skips.py")
     assert code == 1, lines
     said = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
     assert len(said) == failed, lines
@@ -236,8 +238,8 @@ def test_a_tool_that_must_be_here_is_not_skipped(skipping: Path, run: Pytest, to
 
 def test_a_module_that_skips_as_a_whole_is_no_exception(project: Path, run: Pytest) -> None:
     module = "import pytest\npytest.skip('chromium: gone', allow_module_level=True)\n"
-    (project / "tests/test_module.py").write_text(module)
-    code, lines = run("--no-skip=chromium", "tests/test_module.py")
+    (project / "checks/test_module.py").write_text(module)
+    code, lines = run("--no-skip=chromium", "checks/test_module.py")
     assert code != 0
     assert any("--no-skip=chromium forbids: chromium: gone" in line for line in lines)
 

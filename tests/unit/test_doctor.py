@@ -15,7 +15,6 @@ from typing import Any
 
 import psutil
 import pytest
-from tools import needs
 
 from suite.cli.doctor import examined
 from suite.comm.rendezvous import mpiexec_flags
@@ -23,6 +22,7 @@ from suite.doctor import checks, probe
 from suite.doctor.finding import ABSENT, BROKEN, UNKNOWN, WORKS, CheckFailed, ComponentCheck, ComponentState
 from suite.doctor.probe import Said, attempt
 from suite.runner.launch.stale_build_locks import build_folders, stale_locks
+from tests.support.tools import needs
 
 ROOT = Path(__file__).resolve().parents[2]
 BY_NAME = {check.name: check for check in checks.CHECKS}

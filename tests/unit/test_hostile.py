@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import gpt_case
 
 from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest, SuiteError
@@ -29,6 +28,7 @@ from suite.runner.runs import expand
 from suite.simulate.cost.measured import recorded
 from suite.simulate.network.machine import measured
 from suite.workload.pipedream_split import Profile
+from tests.support.cases import gpt_case
 
 
 class Runs:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from covering import cells
 
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record
+from tests.support.pairwise import cells
 
 ROOT = Path(__file__).parents[2]
-SUPPORT = ROOT / "tests" / "support"
+PLUGINS = ROOT / "tests" / "plugins"
 FATES = {  # what a job does, and the outcome of its record
     "well": Outcome.OK,
     "killed": Outcome.LOST_RANK,
@@ -37,7 +37,7 @@ time.sleep(60)
 
 def line(folder: Path, *more: str) -> list[str]:
     """The command line of `suite run`, or of `suite sweep` where `more` begins with -m."""
-    own = [f"launch.python_path=[{SUPPORT}]", "executor=deadly", f"executor.log={folder / 'log'}"]
+    own = [f"launch.python_path=[{PLUGINS}]", "executor=deadly", f"executor.log={folder / 'log'}"]
     command = "sweep" if more[:1] == ("-m",) else "run"
     words = more[1:] if command == "sweep" else more
     return [sys.executable, "-m", "suite", command, *own, f"reports={folder / 'reports'}", *words]

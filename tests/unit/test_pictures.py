@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from tools import needs
 
 from suite.report.tables.scorecard import PAPERS
 from tests import pictures
+from tests.support.tools import needs
 
 
 def page(folder: Path, papers: list[str]) -> Path:

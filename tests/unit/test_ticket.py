@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from cases import gpt_case
-from masked import Given, random_ticket
-from resuming import trained
 
 from suite.cli.export_mask import main
 from suite.comm.p2p import threads
@@ -18,6 +15,9 @@ from suite.engine.optim.optimizer import AdamW
 from suite.engine.prune import Pruning
 from suite.pruning.from_file import Saved
 from suite.pruning.mask import load
+from tests.support.cases import gpt_case
+from tests.support.masked import Given, random_ticket
+from tests.support.resuming import trained
 
 CASE = gpt_case("tied", "float32", layers=2)
 

@@ -10,10 +10,10 @@ import os
 import sys
 
 import torch
-from sparse_products import CASES, INTERPRETED, drawn, error, index_of, products
 
 from baselines.sputnik import linear
 from baselines.sputnik.structure import structure_of
+from tests.support.sparse_products import CASES, INTERPRETED, drawn, error, index_of, products
 
 
 def kernels(name: str, dtype: torch.dtype) -> dict[str, float]:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from curves import config_of
 
 import baselines.common
 from baselines.common import PeerPlan, TrainOptions, stage_of, train_options
@@ -21,6 +20,7 @@ from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.models.gpt import TransformerBlock
+from tests.support.curves import config_of
 
 
 def test_a_config_asks_for_what_its_keys_say() -> None:

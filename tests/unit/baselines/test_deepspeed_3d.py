@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from curves import config_of
 
 from baselines.common import PeerPlan
 from baselines.deepspeed_3d import DeepSpeed3D
 from baselines.pytorch import PyTorch
 from baselines.torch_pipelining import TorchPipelining
 from suite.core.errors import Unsupported
+from tests.support.curves import config_of
 
 
 class Overflowing:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from curves import config_of
 from torch.nn import functional
 
 import baselines.megatron_lm
@@ -20,6 +19,7 @@ from baselines.megatron_lm import MegatronArguments, MegatronLM, arguments
 from baselines.megatron_weights import renamed
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import Missing, Ready
+from tests.support.curves import config_of
 
 ROOT = Path(__file__).resolve().parents[3]
 KEYS = {"microbatch_size": "batch.microbatch", "g_intra": "grid.tensor", "g_inter": "grid.inter", "g_data": "grid.data"}

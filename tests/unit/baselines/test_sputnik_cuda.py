@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-from sparse_products import ALLOWED, INTERPRETED
 
 from baselines.sputnik.linear import kernels_of
 from suite.core.errors import MissingDependency
+from tests.support.sparse_products import ALLOWED, INTERPRETED
 
 ROOT = Path(__file__).resolve().parents[3]
 HERE = importlib.util.find_spec("triton") is not None
@@ -26,7 +26,7 @@ def errors() -> dict[str, dict[str, float]]:
     """By case and type, then by product: relative to the largest value."""
     if not HERE:
         pytest.skip("triton is not installed")
-    paths = os.pathsep.join(str(path) for path in (ROOT, ROOT / "tests/support"))
+    paths = os.pathsep.join(str(path) for path in (ROOT,))
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("program_sputnik.py"))],
         cwd=ROOT,

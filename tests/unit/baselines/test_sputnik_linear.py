@@ -6,12 +6,12 @@ import copy
 
 import pytest
 import torch
-from sparse_products import ALLOWED, CASES, Case, drawn, error, index_of, products
 from torch import nn
 
 from baselines.sputnik.linear import SparseLinear, kernels_of
 from baselines.sputnik.structure import structure_of
 from suite.core.errors import InvalidRequest, Unsupported
+from tests.support.sparse_products import ALLOWED, CASES, Case, drawn, error, index_of, products
 
 SQUARE = CASES["square"]
 

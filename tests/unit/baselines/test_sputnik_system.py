@@ -9,10 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cases import Case, text
-from configs import altered
-from masked import MaskedLoop, random_ticket
-from reference import SEED
 from torch import nn
 
 from baselines.sputnik import UNTRIED, cpu
@@ -34,6 +30,10 @@ from suite.runner.estimate import counts
 from suite.runner.run import Session
 from suite.runner.runs import freeze
 from suite.workload import Transformer
+from tests.support.cases import Case, text
+from tests.support.configs import altered
+from tests.support.masked import MaskedLoop, random_ticket
+from tests.support.reference import SEED
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2)]
 SHAPE = Transformer(3, 16, 2, 6, 11, attention_bias=False)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from configs import altered, unchecked
 
 from suite.config.compose import composed, resolve
 from suite.config.locate import search
@@ -18,6 +17,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import IllegalSchedule, InvalidRequest, SuiteError, Unsupported
 from suite.core.values import typed
 from suite.runner.runs import check, expand, freeze
+from tests.support.configs import altered, unchecked
 
 E = TypeVar("E", bound=SuiteError)
 ROOT = Path(__file__).resolve().parents[3]

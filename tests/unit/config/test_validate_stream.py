@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from configs import altered, unchecked
 
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.op import FlushInterval
 from suite.runner.runs import check, freeze
+from tests.support.configs import altered, unchecked
 
 SMALL = ("model=vgg_narrow", "data=digits", "optimizer=sgd", "batch.size=8")
 BASES: dict[str, RunConfig] = {}

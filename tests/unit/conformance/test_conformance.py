@@ -15,8 +15,8 @@ from suite.conformance.system_under_test import Subject
 from suite.core.errors import UnknownName
 from suite.core.exit_codes import Exit
 
-SUPPORT = Path(__file__).parents[2] / "support"
-OWN = f"launch.python_path=[{SUPPORT}]"
+PLUGINS = Path(__file__).parents[2] / "plugins"
+OWN = f"launch.python_path=[{PLUGINS}]"
 QUICK = ("composes", "order", "versions", "gradients", "replay", "clocks", "resume")  # what needs no process
 
 

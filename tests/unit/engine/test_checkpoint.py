@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import Case, gpt_case, odd_case
-from resuming import Kept, batch_of, engine_of, kept_by, trained
 from safetensors.torch import load_file
 from torch import nn
 
@@ -26,6 +24,8 @@ from suite.engine.optim.loss_scaler import Dynamic
 from suite.engine.optim.lr_schedule import WarmupCosine
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.memory.layout import offloaded
+from tests.support.cases import Case, gpt_case, odd_case
+from tests.support.resuming import Kept, batch_of, engine_of, kept_by, trained
 
 TIED = gpt_case("tied", "float32")
 ODD = odd_case(torch.float32)

@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from cases import gpt_case
-from masked import Given, MaskedLoop, dense_states, random_ticket
-from resuming import engine_of, kept_by
 from torch import nn
 
 from suite.comm.p2p import threads
@@ -27,6 +24,9 @@ from suite.engine.states.compress import compress, expand, mask
 from suite.memory.layout import compressed, offloaded, resident
 from suite.pruning.early_bird import EarlyBird
 from suite.pruning.magnitude import Magnitude
+from tests.support.cases import gpt_case
+from tests.support.masked import Given, MaskedLoop, dense_states, random_ticket
+from tests.support.resuming import engine_of, kept_by
 
 CASE = gpt_case("tied", "float32")
 TICKET = random_ticket(CASE, 0.8)

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from resuming import Kept, kept_by
 from torch import nn
 
 from suite.comm.p2p import threads
 from suite.engine.checkpoint import storage
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD
+from tests.support.resuming import Kept, kept_by
 
 DIED = 9
 

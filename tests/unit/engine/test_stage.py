@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import TwoFloats, UseMask, WithMask
 from torch import nn
 
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Read
 from suite.engine.random_state import drawing
 from suite.engine.stage import Stage, as_value, segments
+from tests.support.cases import TwoFloats, UseMask, WithMask
 
 KEEP, RECOMPUTE = Read(0, 0, "keep"), Read(0, 0, "recompute")
 DOUBLE = torch.float64

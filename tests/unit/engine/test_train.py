@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import Case, gpt_case, odd_case
 from torch import nn
 
 from baselines.pytorch import PyTorch
@@ -22,6 +21,7 @@ from suite.core.grid import Grid
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD, AdamW
 from suite.engine.system import EngineSystem
+from tests.support.cases import Case, gpt_case, odd_case
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(data=2, inter=2)]
 DOUBLE = torch.float64

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphs import held, problem, trainers, uneven
 from scipy.sparse import csr_array
 
 from suite.engine.optim.optimizer import Adam
@@ -15,6 +14,7 @@ from suite.gnn.memory import predicted
 from suite.gnn.plan import Placement
 from suite.gnn.rank_shard import RankShard
 from suite.workload.gcn import GCN
+from tests.support.graphs import held, problem, trainers, uneven
 
 
 @pytest.mark.parametrize("exchange", ["fused", "oblivious"])

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from lstm import gates
 from torch import nn
 
 from suite.models.gnmt import SCORES, Attention, decode, layers, loss, scores, ties
 from suite.workload.recurrent import BEGIN, END, GNMT, PADDING
+from tests.support.lstm import gates
 
 SHAPE = GNMT(4, 3, 6, sequence=5, vocabulary=11)
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from lstm import gates
 from torch import nn
 
 from suite.models import recurrent
 from suite.models.recurrent import SCORES, LSTMBlock, layers, loss, scores, ties
 from suite.workload.recurrent import ResidualLSTM
+from tests.support.lstm import gates
 
 SHAPE = ResidualLSTM(2, 6, 10, sequence=7, vocabulary=20, classes=3)
 

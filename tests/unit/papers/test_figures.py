@@ -8,7 +8,6 @@ from functools import cache
 from itertools import combinations
 
 import pytest
-from published_runs import lab, published
 
 from suite.config.compose import resolve
 from suite.core.errors import UnknownName
@@ -36,6 +35,7 @@ from suite.papers.samo.ablations import VARIANTS, Variant, anchors
 from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.worker import Simulation
+from tests.support.published_runs import lab, published
 
 # what no simulation here answers: latencies of two libraries that the model takes as given, the timing protocols, and
 # two readings of numbers that Figure 8 prints, which are held against these alone

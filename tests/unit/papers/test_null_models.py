@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from published_runs import lab
 
 from suite.core.claim import MODELLED, AnswerRow, Claim
 from suite.core.errors import InvalidRequest
@@ -22,6 +21,7 @@ from suite.papers.sparse_gnn import grids
 from suite.papers.sparse_gnn.figures import AWARE, CAGNET, GVB
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.worker import Simulation
+from tests.support.published_runs import lab
 
 # a search for plans has no null model, and of these two one quantity is printed as a bound and one was fitted alone
 WITHOUT = {"axonn_table2", "sparse_gnn.fig3.reddit_below_one_second", "axonn.sec5c.allreduce_over_optimizer"}

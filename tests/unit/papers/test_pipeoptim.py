@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from published_runs import lab as lab_of
-from published_runs import published
 
 from suite.core.errors import UnknownName
 from suite.papers.common import claims
@@ -18,6 +16,8 @@ from suite.papers.pipeoptim.figures import MODELS, NETWORKS, PLANS, epoch, filli
 from suite.papers.pipeoptim.systems import ASYNCHRONOUS
 from suite.papers.samo.ablations import anchors
 from suite.workload.split import divide
+from tests.support.published_runs import lab as lab_of
+from tests.support.published_runs import published
 
 FIGURES = ("pipeoptim_fig5", "pipeoptim_fig6", "pipeoptim_table6", "pipeoptim_table5")
 TABLE_5 = "pipeoptim.table5"

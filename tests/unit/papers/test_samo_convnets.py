@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from published_runs import lab, published
 
 from suite.core.errors import InvalidRequest
 from suite.papers.common.figure_executor import find, metrics, series
 from suite.papers.samo.convnets import GPUS, NETWORKS, layout, parts, saved
+from tests.support.published_runs import lab, published
 
 PARAMETERS = {"wideresnet_101": 126_886_696, "vgg_19": 143_667_240}
 

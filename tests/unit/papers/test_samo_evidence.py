@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from published_runs import lab
 
 from suite.core.claim import Claim, Evidence
 from suite.core.grid import Grid
@@ -26,6 +25,7 @@ from suite.papers.samo import probes_messages as sent
 from suite.papers.samo import probes_states as bytes_of
 from suite.schedule import MessageDriven, OneFOneB
 from suite.workload import Transformer
+from tests.support.published_runs import lab
 
 CLAIMS: dict[str, Claim] = {}
 for row in claims._rows(FOLDER / "samo" / "claims.yaml"):

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from configs import altered
 
 from baselines.sputnik import UNTRIED, layer_timing
 from baselines.sputnik.layer_timing import (
@@ -34,6 +33,7 @@ from suite.papers.common.claims import load
 from suite.papers.samo.layer_products import ALONE, CSR, DENSE, PRODUCTS, SPUTNIK, Products, left
 from suite.report.panels.figure_panels import read
 from suite.runner.runs import expand
+from tests.support.configs import altered
 
 SMALL = {"batch": 12, "sparsity": 0.75, "dtype": "float32", "seed": 3}
 PLAN = {"batch": 576, "sparsity": 0.9, "dtype": "float32"}

@@ -8,7 +8,6 @@ from fractions import Fraction
 from functools import cache
 
 import pytest
-from published_runs import lab, published
 
 from suite.papers.common.cluster_runs import SAMO_COUNTS
 from suite.papers.common.figure_executor import find
@@ -17,6 +16,7 @@ from suite.papers.common.plans import published_plans
 from suite.papers.samo import model_states as samo_states
 from suite.papers.samo.model_states import BOTH, DENSE, ENTRIES, OFFLOAD, PRECISIONS, PUBLISHED, SAMO, SHARES
 from suite.simulate.search import run
+from tests.support.published_runs import lab, published
 
 BUCKET = Fraction(1, 300)  # of the entries
 

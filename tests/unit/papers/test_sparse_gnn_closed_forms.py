@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from modelled import machine, stack
 
 from suite.gnn.plan import Placement, Volumes
 from suite.papers.sparse_gnn.closed_forms import bound_1_5d, bound_1d, bound_sum
 from suite.simulate.network.exchange import Wires
 from suite.simulate.network.machine import Link
+from tests.support.modelled import machine, stack
 
 
 def equal(parts: int, cut: int, *, rows: int = 100, replication: int = 1) -> Volumes:

@@ -11,11 +11,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from published_runs import published
 
 from suite.core.claim import Evidence, Judged, Verdict
 from suite.papers.common.verdicts_now import judged_with
 from suite.report.load import read_store
+from tests.support.published_runs import published
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAD = ["claim", "what the paper asserts", "evidence", "scope", "rule", "verdict", "why"]

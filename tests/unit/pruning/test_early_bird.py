@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tickets import drawn, joined, same, whole
 from torch import nn
 
 from suite.config.compose import resolve
@@ -18,6 +17,7 @@ from suite.pruning.early_bird import EarlyBird, differing, followed, packed
 from suite.pruning.magnitude import Magnitude
 from suite.pruning.mask import Indices, View
 from suite.workload import Transformer
+from tests.support.tickets import drawn, joined, same, whole
 
 
 def line(values: list[float]) -> list[nn.Module]:

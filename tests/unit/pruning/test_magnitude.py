@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tickets import drawn, joined, same, whole
 from torch import nn
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.pruning.early_bird import EarlyBird
 from suite.pruning.magnitude import Magnitude, ranked
 from suite.pruning.mask import Indices, View, check_index
+from tests.support.tickets import drawn, joined, same, whole
 
 TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 SHARES = [0.0, 0.1, 0.5, 0.9]

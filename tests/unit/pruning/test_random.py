@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tickets import drawn, joined, same, whole
 from torch import nn
 
 from suite.core.errors import InvalidRequest
 from suite.pruning.mask import check_index
 from suite.pruning.random import RandomMask
+from tests.support.tickets import drawn, joined, same, whole
 
 
 def network() -> list[nn.Module]:

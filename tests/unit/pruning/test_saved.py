@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tickets import drawn, joined, same, whole
 from torch import nn
 
 from suite.core.errors import InvalidRequest
@@ -15,6 +14,7 @@ from suite.pruning.from_file import Saved
 from suite.pruning.magnitude import Magnitude
 from suite.pruning.mask import Indices, save
 from suite.pruning.random import RandomMask
+from tests.support.tickets import drawn, joined, same, whole
 
 
 def network(wide: int = 6, layers: int = 4) -> list[nn.Module]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tickets import drawn, same, whole
 from torch import nn
 
 from suite.core.errors import InvalidRequest, UnknownName
@@ -16,6 +15,7 @@ from suite.models.gpt import layers
 from suite.pruning.mask import Indices, View, check_index, check_model, check_some, density, kept, load, prunable, save
 from suite.pruning.random import RandomMask
 from suite.workload import Transformer
+from tests.support.tickets import drawn, same, whole
 
 KEY = (3, "qkv.weight")
 SHAPE = Transformer(layers=1, hidden=8, heads=2, sequence=4, vocabulary=11)

@@ -11,7 +11,6 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-import stores
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from suite.report import judge, write_report
 from suite.report.load import StoredRecord, read_store
 from suite.report.page import page, page_budget
 from suite.report.tables.record_tables import Cell, Column, Table
+from tests.support import stores
 
 NAMES = ("samo_fig6", "samo_fig8", "pipeoptim_fig2_seeds")
 SMALL = {"RUNS": 40, "EARLIER": 12, "PICTURES": 9, "BOXES": 300, "ROWS": 60}

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser, Tab, started
-from tools import needs
 
 from suite.core.claim import AnswerRow, Check, Claim, Evidence
 from suite.core.record import Metric, Outcome, Record
 from suite.papers.common import claims
 from suite.report import claim_text, write_report
 from suite.report.tables import summary_tables
+from tests.support.browser import Browser, Tab, started
+from tests.support.tools import needs
 
 DESK, PHONE = (1280, 900), (390, 844)
 SEEN = "[...document.querySelectorAll('table.claims tbody tr')].filter((row) => row.getClientRects().length)"

@@ -15,7 +15,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-import chrome
 import matplotlib as mpl
 import pytest
 from matplotlib import pyplot
@@ -29,6 +28,7 @@ from suite.core.record import Metric, Outcome
 from suite.core.trace import FORWARD, Span, Trace
 from suite.report import write_report
 from suite.report.plots.perfetto import events
+from tests.support import chrome
 
 
 class Seen(HTMLParser):

@@ -6,10 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import gpt_case
-from chrome import faults, overlaps
-from masked import Given, random_ticket
-from resuming import engine_of
 
 from suite.comm.p2p import threads
 from suite.core.grid import Grid
@@ -33,6 +29,10 @@ from suite.engine.prune import Pruning
 from suite.memory.layout import compressed
 from suite.report.load import read_store
 from suite.report.plots.perfetto import events
+from tests.support.cases import gpt_case
+from tests.support.chrome import faults, overlaps
+from tests.support.masked import Given, random_ticket
+from tests.support.resuming import engine_of
 
 ROOT = Path(__file__).parents[3]
 CASE = gpt_case("tied", "float32")

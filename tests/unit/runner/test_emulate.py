@@ -12,7 +12,6 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 import pytest
-from configs import altered, unchecked
 
 from suite.comm.p2p import threads
 from suite.config.compose import resolve
@@ -27,6 +26,7 @@ from suite.runner.executors.emulated_rank import Emulated, EmulationPlan, hops, 
 from suite.runner.runs import check, freeze
 from suite.schedule.check import check as check_schedule
 from suite.simulate.network.machine import Link
+from tests.support.configs import altered, unchecked
 
 NETWORK = {"latency": 0.001, "bandwidth": 1.0e6}
 

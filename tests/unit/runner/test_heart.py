@@ -7,7 +7,6 @@ import threading
 from contextlib import suppress
 
 import pytest
-from configs import unchecked
 
 from suite.config.compose import resolve
 from suite.config.launch import Launch
@@ -15,6 +14,7 @@ from suite.core.errors import InvalidRequest, RankError
 from suite.runner.launch import heartbeat, rendezvous
 from suite.runner.launch.heartbeat import Heard
 from suite.runner.runs import freeze
+from tests.support.configs import unchecked
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from configs import altered
 
 from suite.comm.p2p import threads
 from suite.comm.p2p.threads import LoopbackGroup, LoopbackTransport, LoopbackWorld
@@ -27,6 +26,7 @@ from suite.microbench import communication
 from suite.runner.executors import message_sizes
 from suite.runner.executors.message_sizes import Messages, check_sizes, links, rounds_of, sweep
 from suite.runner.runs import freeze
+from tests.support.configs import altered
 
 SIZES = [8, 64, 1024, 4096]
 Patch = pytest.MonkeyPatch

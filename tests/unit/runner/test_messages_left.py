@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from configs import altered
 
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
@@ -24,6 +23,7 @@ from suite.runner.interleave import measure
 from suite.runner.launch import processes
 from suite.runner.progress import Progress
 from suite.runner.runs import expand
+from tests.support.configs import altered
 
 SIZES = [8, 64, 1024, 4096]
 Patch = pytest.MonkeyPatch

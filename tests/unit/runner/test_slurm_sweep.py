@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import slurm_cluster
 
 from suite.core.errors import MissingDependency
 from suite.core.exit_codes import Exit
@@ -21,6 +20,7 @@ from suite.runner.runs import Run, expand
 from suite.runner.slurm import job_state, submit, wait
 from suite.runner.slurm.job_state import JobState
 from suite.runner.store import Store, key_of
+from tests.support import slurm_cluster
 
 SBATCH = """
 if grep -q 'partition=nowhere' "$1"; then

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from cases import gpt_case
 
 from baselines.gpipe import GPipe
 from suite.comm.p2p import threads
@@ -18,6 +17,7 @@ from suite.engine.optim.optimizer import SGD
 from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.check import check
 from suite.schedule.static import fixed
+from tests.support.cases import gpt_case
 
 
 def test_ops_are_counted_on_from_the_work() -> None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from modelled import TINY, system
 
 from baselines.gpipe import GPipe
 from suite.core.grid import Grid
@@ -28,6 +27,7 @@ from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.block_model import MOMENTS, SimulationPlan
 from suite.simulate.layer_model import LayerPlan
 from suite.workload import Transformer
+from tests.support.modelled import TINY, system
 
 SHAPES = [TINY, replace(TINY, tied=False), Transformer(layers=6, hidden=16, heads=4, sequence=8, vocabulary=100)]
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from modelled import FREE, machine
 
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
@@ -20,6 +19,7 @@ from suite.runner.store import Store
 from suite.schedule import OneFOneB
 from suite.simulate.cost.measured import Fixed, Profiled, recorded
 from suite.simulate.worker import NetworkModel, simulate
+from tests.support.modelled import FREE, machine
 
 
 def op(text: str) -> Op:

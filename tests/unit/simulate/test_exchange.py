@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from modelled import machine, stack
 
 from suite.core.errors import UnknownName
 from suite.gnn.plan import Placement, Volumes
 from suite.simulate.network.exchange import CHAINS, FORMS, LINKS, RINGS, TREES, Wires, messages
 from suite.simulate.network.machine import Link, Machine
+from tests.support.modelled import machine, stack
 
 
 def equal(parts: int, cut: int, *, rows: int = 100, replication: int = 1, assignment: str = "paper") -> Volumes:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from modelled import machine, stack
 
 from suite.core.errors import DoesNotFit, InvalidRequest
 from suite.gnn.plan import Placement, Volumes
 from suite.simulate.full_graph import FullGraph
 from suite.simulate.network.exchange import Wires
 from suite.workload.gcn import GCN
+from tests.support.modelled import machine, stack
 
 SHAPE = GCN(layers=3, width=16)
 FEATURES, CLASSES = 300, 24

@@ -14,8 +14,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-from configs import altered
-from modelled import machine, stack, system, systems
 
 from baselines.gpipe import GPipe
 from baselines.pipedream import DoubleBuffer, Stash
@@ -34,6 +32,8 @@ from suite.simulate.layer_model import LayerCost, LayerPlan, run
 from suite.simulate.network.machine import Link
 from suite.weights import Latest, Predict
 from suite.workload import LayerShape
+from tests.support.configs import altered
+from tests.support.modelled import machine, stack, system, systems
 
 
 @dataclass(frozen=True)

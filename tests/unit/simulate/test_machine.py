@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from modelled import conf, machine, names, raw
 
 from suite.config.plugins import build
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.simulate.network.machine import Link, Machine, measured
+from tests.support.modelled import conf, machine, names, raw
 
 
 @pytest.mark.parametrize("name", [name for name in names("machine") if name != "local"])

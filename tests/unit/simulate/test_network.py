@@ -10,7 +10,6 @@ import random
 from collections.abc import Callable, Sequence
 
 import pytest
-from modelled import machine, stack
 
 from suite.core.errors import InvalidRequest
 from suite.simulate.cost.efficiency import Stack
@@ -25,6 +24,7 @@ from suite.simulate.network.network import (
     ring_volume,
     scatter_volume,
 )
+from tests.support.modelled import machine, stack
 
 # -- lanes -----------------------------------------------------------------------------------------------------------
 

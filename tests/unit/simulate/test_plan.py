@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from modelled import TINY, names, shape, simulated, system, systems
 
 from baselines.gpipe import GPipe
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
@@ -21,6 +20,7 @@ from suite.schedule import OneFOneB
 from suite.simulate.block_model import Modelled, SimulationPlan, StageBlocks
 from suite.workload import Transformer
 from suite.workload.split import divide
+from tests.support.modelled import TINY, names, shape, simulated, system, systems
 
 
 def plan(

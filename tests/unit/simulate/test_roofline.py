@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from modelled import TINY, machine, stack, system
 
 from suite.core.grid import Grid
 from suite.core.op import Op
@@ -19,6 +18,7 @@ from suite.simulate.block_model import Modelled, SimulationPlan
 from suite.simulate.cost.roofline import Roofline, of
 from suite.simulate.network.machine import Link
 from suite.workload import Transformer
+from tests.support.modelled import TINY, machine, stack, system
 
 FAST = machine(peak={"float16": 1024.0})  # flop/s: 6.5 s for a block of TINY, 1 s for its head
 BLOCK, HEAD = 6.5, 1.0

@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from modelled import TINY, conf, machine, shape, simulated, stack, system
 
 from suite.core.errors import DoesNotFit, InvalidRequest
 from suite.core.grid import Grid
@@ -30,6 +29,7 @@ from suite.simulate.search import (
     run,
 )
 from suite.workload import Transformer
+from tests.support.modelled import TINY, conf, machine, shape, simulated, stack, system
 
 SUMMIT = conf("machine", "summit")
 SAMO = conf("stack", "samo")

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from modelled import conf, names, stack
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.papers.common import claims
 from suite.simulate.cost.efficiency import Stack
+from tests.support.modelled import conf, names, stack
 
 WORDS = {"name", "fitted", "chosen", "reasons", "ranges"}  # that are no constants
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from modelled import conf, shape, simulated
 
 from suite.config.compose import composed
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
@@ -37,6 +36,7 @@ from suite.simulate.cost.roofline import Roofline
 from suite.simulate.executor import dominating, first_replica
 from suite.simulate.search import best, plans, run
 from suite.workload import flops
+from tests.support.modelled import conf, shape, simulated
 
 OVERRIDES = ("executor=simulated", "stack=samo", "model=gpt3_xl", "grid.inter=2", "grid.data=8", "batch.size=128")
 

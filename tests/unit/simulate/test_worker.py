@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from modelled import FREE, machine, stack
 
 from suite.core.errors import IllegalSchedule
 from suite.core.grid import Grid
@@ -20,6 +19,7 @@ from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
 from suite.simulate.worker import NetworkModel, simulate
+from tests.support.modelled import FREE, machine, stack
 
 
 def network(latency: float, bandwidth: float, *, blocking: bool = False) -> NetworkModel:

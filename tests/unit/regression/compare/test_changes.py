@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nights import LOSS, record, samples, stored
 
 from suite.cli.compare import main
 from suite.core.errors import InvalidRequest
@@ -20,6 +19,7 @@ from suite.regression.compare import format, record_sets
 from suite.regression.compare.changes import Comparison, compare
 from suite.regression.compare.metrics import Change, ChangeRule
 from suite.stats.inference import ChangeVerdict
+from tests.support.nights import LOSS, record, samples, stored
 
 
 def repeats(factor: float = 1.0, count: int = 8, **changes: Any) -> list[Record]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from nights import CONFIG, MACHINE, record, samples
 
 from suite.regression.compare.matching import pair
+from tests.support.nights import CONFIG, MACHINE, record, samples
 
 
 def differs(a: Any, b: Any) -> list[str]:

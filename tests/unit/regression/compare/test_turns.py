@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nights import Shaky
 
 from suite.regression.compare import rounds
 from suite.regression.compare.rounds import LOOKS, RoundsResult, cleared, lowest, planned, turned
+from tests.support.nights import Shaky
 
 LEVEL, THRESHOLD = 0.005, 0.05
 

@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any
 
 import pytest
-from nights import record, samples
 
 from suite.regression.compare.matching import Name, config_key
 from suite.regression.compare.metrics import Change
@@ -14,6 +13,7 @@ from suite.regression.compare.rounds import RoundsResult
 from suite.regression.nightly import confirm, settings
 from suite.regression.nightly.confirm import Confirmation, Suspect
 from suite.stats.inference import ChangeVerdict, Effect
+from tests.support.nights import record, samples
 
 SETTINGS = settings.read([])  # a threshold of 5 %, a level of 0.005
 CHANGE = Change(Name("single", "axonn 2x1"), "batch_time", "s", "lower", 1.0, 1.1, ChangeVerdict.WORSE)

@@ -15,7 +15,6 @@ from typing import Any
 
 import psutil
 import pytest
-from nights import Shaky, record, stored
 
 from suite.cli import nightly
 from suite.core.errors import InvalidRequest
@@ -27,6 +26,7 @@ from suite.regression.nightly import confirm, history, judge, page, reference_wo
 from suite.regression.nightly.run import NightlyResult
 from suite.regression.nightly.settings import NightlySettings
 from suite.stats.inference import ChangeVerdict, Effect
+from tests.support.nights import Shaky, record, stored
 
 ROOT = Path(__file__).resolve().parents[4]
 

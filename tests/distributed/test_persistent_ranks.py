@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from standing import standing
+
+from tests.support.persistent_ranks import run_persistent
 
 PROGRAM = """
 import sys, time
@@ -26,11 +27,11 @@ def test_programs_share_ranks_and_a_fault_ends_them(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     said = "0 __main__ {0}\n1 __main__ {0}\n2 __main__ {0}\n"
-    assert standing(3, program, "a b") == said.format("a b")
+    assert run_persistent(3, program, "a b") == said.format("a b")
     program.write_text(f"assert 'left' not in globals()\n{PROGRAM}")
-    assert standing(3, program, "again") == said.format("again")
+    assert run_persistent(3, program, "again") == said.format("again")
     with pytest.raises(AssertionError, match=r"(?s)3 ranks of program.py ended early\n.*before.*a deliberate fault"):
-        standing(3, program, "raise")
-    assert standing(3, program, "after all") == said.format("after all")
+        run_persistent(3, program, "raise")
+    assert run_persistent(3, program, "after all") == said.format("after all")
     with pytest.raises(AssertionError, match="were not done in 1 s"):
-        standing(3, program, "hang", deadline=1)
+        run_persistent(3, program, "hang", deadline=1)

@@ -1,6 +1,6 @@
 """Persistent MPI ranks that run several programs, so that torch is imported once.
 
-    standing(2, program, "argument")    # as run_ranks under mpiexec, by ranks that may have run other programs
+    run_persistent(2, program, "argument")    # as run_ranks under mpiexec, by ranks that may have run other programs
 
 Each rank waits for the next program without MPI, so that it takes no core, runs it as its main module and leaves what
 it printed in a file. Ranks that fail or are late are ended, and whatever comes next has new ones; so do programs that
@@ -31,15 +31,14 @@ class Ranks:
     """Some ranks of one mpiexec, and the folder over which they are asked."""
 
     def __init__(self, size: int) -> None:
-        from ranks import ROOT
-        from tools import needs
-
         from suite.runner.launch.launch_command import environment, placing
+        from tests.support.ranks import ROOT
+        from tests.support.tools import needs
 
         self.size, self.asked = size, 0
-        self.folder = Path(tempfile.mkdtemp(prefix="standing-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="persistent-ranks-"))
         self.log = self.folder / "log"
-        env = environment(1, [str(ROOT), str(ROOT / "tests" / "support")])
+        env = environment(1, [str(ROOT)])
         line = [needs("mpiexec"), "-n", str(size), *placing(None), sys.executable, "-m", "mpi4py", __file__]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -84,7 +83,7 @@ def _up(size: int) -> list[Ranks]:
     return []
 
 
-def standing(ranks: int, program: Path, *arguments: str, deadline: float = 120) -> str:
+def run_persistent(ranks: int, program: Path, *arguments: str, deadline: float = 120) -> str:
     """Standard output of `program` on ranks of mpiexec; an AssertionError with everything it said if it fails or is
     late."""
     up = _up(ranks)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import combinations, product
 
 import pytest
-from covering import cells, chosen, covering
+
+from tests.support.pairwise import cells, chosen, pairwise
 
 
 def pairs(rows: list[tuple[object, ...]]) -> set[tuple[tuple[int, str], ...]]:
@@ -48,4 +49,4 @@ def test_all_rows_stay_and_all_but_the_chosen_are_marked() -> None:
     assert ("b", 2) in run
     assert len(run) == 3
     assert {mark.name for row in made for mark in row.marks} == {"exhaustive"}
-    assert all(not row.marks for row in covering([("a",), ("b",)]))
+    assert all(not row.marks for row in pairwise([("a",), ("b",)]))

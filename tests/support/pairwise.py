@@ -28,7 +28,7 @@ def chosen(rows: Sequence[tuple[Any, ...]], strength: int = 1, always: Iterable[
     return sorted(found)
 
 
-def covering(
+def pairwise(
     rows: Iterable[tuple[Any, ...]], *, strength: int = 1, always: Iterable[tuple[Any, ...]] = ()
 ) -> list[Any]:
     """All rows as pytest's parameters, `exhaustive` except the chosen ones."""
@@ -38,5 +38,5 @@ def covering(
 
 
 def cells(*axes: Iterable[Any], strength: int = 1, always: Iterable[tuple[Any, ...]] = ()) -> list[Any]:
-    """`covering` of the product of the axes."""
-    return covering(product(*axes), strength=strength, always=always)
+    """`pairwise` of the product of the axes."""
+    return pairwise(product(*axes), strength=strength, always=always)

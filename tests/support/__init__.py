@@ -1,0 +1,1 @@
+"""Helpers of the tests: reference trainings, cases, samples, ranks and tools."""
