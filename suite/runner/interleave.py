@@ -23,7 +23,7 @@ from suite.runner import provenance
 from suite.runner.executors import in_process
 from suite.runner.launch import rendezvous
 from suite.runner.launch.processes import RunFailed
-from suite.runner.locking import alone, on_this_host
+from suite.runner.locking import hold_locks, host_lock
 from suite.runner.progress import Progress
 from suite.runner.run import Session
 from suite.runner.runs import Run
@@ -63,7 +63,7 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
                     raise
     with todo.alone(todo.ranked) as ranked:
         progress.advance(expected * (1 - len(ranked) / len(runs)))
-        timed = alone(store.folder / "locks", [on_this_host()], progress.show)
+        timed = hold_locks(store.folder / "locks", [host_lock()], progress.show)
         with timed if ranked and runs[0].config.launch.exclusive else nullcontext():
             _in_turns(ranked, todo, expected / len(runs))
     return todo.records()
@@ -83,7 +83,7 @@ class _Todo:
     @contextmanager
     def alone(self, runs: Sequence[Run]) -> Iterator[list[Run]]:
         """The open runs among `runs`, locked by this process; runs locked by another process are complete by now."""
-        with alone(self.store.folder / "locks", [self.keys[id(run)] for run in runs], self.progress.show):
+        with hold_locks(self.store.folder / "locks", [self.keys[id(run)] for run in runs], self.progress.show):
             yield [run for run in runs if self._standing(run) is None]
 
     def _standing(self, run: Run) -> Record | None:

@@ -6,7 +6,6 @@ starts on a line of its own.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import UnionType
 from typing import Any, NotRequired, TypedDict
+
+from filelock import FileLock, Timeout
 
 from suite.core.errors import InvalidRequest
 from suite.runner.provenance import MachineFacts
@@ -84,14 +85,17 @@ class Acceptance(TypedDict):
 def held(folder: Path) -> Iterator[None]:
     """One night at a time in a folder. Raises InvalidRequest where another holds it; the lock goes with its process."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".night.lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise InvalidRequest(
-                f"another night is running in {folder}", rule="one at a time", legal="wait, or reports=ANOTHER"
-            ) from error
+    lock = FileLock(folder / ".night.lock", blocking=False)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise InvalidRequest(
+            f"another night is running in {folder}", rule="one at a time", legal="wait, or reports=ANOTHER"
+        ) from error
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def append(folder: Path, line: HistoryLine | Acceptance) -> None:

@@ -1,0 +1,104 @@
+"""File locks: one holder at a time, released however the holder ends."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from suite.runner.locking import hold_locks
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from suite.runner.locking import hold_locks
+with hold_locks(Path(sys.argv[1]), ["a", "b"], print):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_free_locks_are_taken_at_once_and_leave_no_files(tmp_path: Path) -> None:
+    reports: list[str] = []
+    for _ in range(2):
+        with hold_locks(tmp_path / "locks", ["b", "a", "a"], reports.append):
+            assert sorted(path.name for path in (tmp_path / "locks").iterdir()) == ["a.lock", "b.lock"]
+    assert not reports
+    assert not list((tmp_path / "locks").iterdir())
+
+
+def test_threads_hold_a_shared_lock_one_at_a_time(tmp_path: Path) -> None:
+    running = highest = 0
+    guard = threading.Lock()
+
+    def work(names: list[str]) -> None:
+        nonlocal running, highest
+        for _ in range(20):
+            with hold_locks(tmp_path, names, lambda _: None):
+                with guard:
+                    running += 1
+                    highest = max(highest, running)
+                time.sleep(0.001)
+                with guard:
+                    running -= 1
+
+    orders = [["a", "b"], ["b", "a"], ["b", "c", "a"]]
+    threads = [threading.Thread(target=work, args=(names,), daemon=True) for names in orders]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+    assert highest == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_killed_holder_is_named_and_releases_its_lock(tmp_path: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    reports: list[str] = []
+
+    def kill_holder(line: str) -> None:
+        reports.append(line)
+        holder.kill()
+
+    with hold_locks(tmp_path, ["b"], kill_holder):
+        pass
+    assert f"waiting for process {holder.pid} on " in reports[0]
+    holder.wait()
+
+
+def test_file_removed_by_its_last_holder_is_locked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock on the removed file would not exclude a process that creates a file of the same name."""
+    flock, calls = fcntl.flock, 0
+
+    def remove_file_first(file: int, operation: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            (tmp_path / "a.lock").unlink()
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_file_first)
+    with hold_locks(tmp_path, ["a"], lambda _: None), open(tmp_path / "a.lock") as file, pytest.raises(BlockingIOError):
+        flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
+def test_file_system_without_locks_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    reports: list[str] = []
+    with hold_locks(tmp_path, ["a"], reports.append):
+        pass
+    assert "no locks" in reports[0]
