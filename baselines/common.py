@@ -27,7 +27,7 @@ from suite.engine.optim.loss_scaler import Dynamic, unscaled
 from suite.engine.optim.lr_schedule import Rate, as_rate
 from suite.engine.process_setup import check_half
 from suite.engine.random_state import drawing, initial
-from suite.memory.checkpointing import interval
+from suite.memory.checkpointing import checkpoint_interval
 from suite.workload import Transformer
 from suite.workload.recurrent import GNMT
 from suite.workload.split import Split, divide
@@ -76,7 +76,7 @@ def train_options(config: RunConfig) -> TrainOptions:
         raise UnknownName("precision.half", half, _HALVES)
     if checkpoints == "auto":
         shapes = config.network().shapes()
-        checkpoints = interval(sum(layer.checkpointed for layer in shapes), config.grid.inter)
+        checkpoints = checkpoint_interval(sum(layer.checkpointed for layer in shapes), config.grid.inter)
     return TrainOptions(
         _HALVES[half] if half else None, config.precision.loss_scale, config.optimizer.clip_norm, checkpoints
     )

@@ -16,14 +16,14 @@ from suite.core.op import FlushInterval, Kind, Op, Place, Program
 class GPipe:
     """All forwards, all backwards, an update; every activation of the mini-batch is alive in between."""
 
-    def program(self, place: Place, work: FlushInterval) -> Program:
-        for start in range(work.first, work.end, work.group):
-            batch = range(start, min(start + work.group, work.end))
+    def program(self, place: Place, interval: FlushInterval) -> Program:
+        for start in range(interval.first, interval.end, interval.microbatches_per_update):
+            batch = range(start, min(start + interval.microbatches_per_update, interval.end))
             for index in batch:
                 yield (Op(place.stage, Kind.FORWARD, index),)
             for index in batch:
                 yield (Op(place.stage, Kind.BACKWARD, index),)
-            yield (Op(place.stage, Kind.UPDATE, work.due(start)),)
+            yield (Op(place.stage, Kind.UPDATE, interval.update_of(start)),)
 
-    def in_flight(self, place: Place, work: FlushInterval) -> int:
-        return min(work.group, work.microbatches)
+    def in_flight(self, place: Place, interval: FlushInterval) -> int:
+        return min(interval.microbatches_per_update, interval.microbatches)

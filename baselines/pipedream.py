@@ -1,7 +1,7 @@
 """PipeDream (Narayanan et al., SOSP 2019) and PipeDream-2BW (ICML 2021): 1F1B without a flush, with stashed weights.
 
 The difference between them is the old version that a backward pass finds, and it is implemented here and nowhere else.
-Order and update are the suite's 1F1B with `update_every`. PipeDream updates after every mini-batch and keeps the
+Order and update are the suite's 1F1B with `update_interval`. PipeDream updates after every mini-batch and keeps the
 version that
 each forward pass in flight has read, so that its backward pass reads the same: consistent, and stale by as many updates
 as there are stages to come (PipeOptim Section II-C2). 2BW sums the gradients of at least as many microbatches as there
@@ -32,18 +32,18 @@ class Stash(WeightPolicy):
     def __post_init__(self) -> None:
         known("backward graph", self.graph, GRAPHS)
 
-    def check(self, stages: int, update_every: int | None) -> None:
+    def check(self, stages: int, update_interval: int | None) -> None:
         """Raises InvalidRequest for a flush."""
-        check_streams("a stash of weights", update_every)
+        check_streams("a stash of weights", update_interval)
 
-    def read(self, op: Op, clock: StageVersions) -> Read:
+    def read(self, op: Op, versions: StageVersions) -> Read:
         if op.kind is Kind.BACKWARD:
-            return clock.read_by[op.index]
-        return Read(clock.updates, 0, self.graph)
+            return versions.read_by[op.index]
+        return Read(versions.updates, 0, self.graph)
 
-    def needed(self, clock: StageVersions) -> frozenset[int]:
+    def needed(self, versions: StageVersions) -> frozenset[int]:
         """Versions read by the forward passes in flight; a forward pass to come reads the newest version."""
-        return read_again(clock)
+        return read_again(versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +57,23 @@ class DoubleBuffer(WeightPolicy):
     def __post_init__(self) -> None:
         known("backward graph", self.graph, GRAPHS)
 
-    def check(self, stages: int, update_every: int | None) -> None:
+    def check(self, stages: int, update_interval: int | None) -> None:
         """Raises InvalidRequest for a flush, and for updates so frequent that two versions are too few."""
-        check_streams("2BW", update_every)
-        if update_every is not None and update_every < stages:
+        check_streams("2BW", update_interval)
+        if update_interval is not None and update_interval < stages:
             raise InvalidRequest(
-                f"2BW on {stages} stages with update_every={update_every}",
+                f"2BW on {stages} stages with update_interval={update_interval}",
                 rule="an update sums at least as many microbatches as there are stages",
-                legal=f"update_every={stages}",
+                legal=f"update_interval={stages}",
             )
 
-    def read(self, op: Op, clock: StageVersions) -> Read:
-        return Read(max(clock.drained_at, clock.due - 1), 0, self.graph)
+    def read(self, op: Op, versions: StageVersions) -> Read:
+        return Read(max(versions.drained_at, versions.update - 1), 0, self.graph)
 
-    def needed(self, clock: StageVersions) -> frozenset[int]:
+    def needed(self, versions: StageVersions) -> frozenset[int]:
         """Versions read by the forward passes in flight, and by the next forward pass; later ones read that or a
         newer version.
         """
-        if clock.forward_due is None:
-            return read_again(clock)
-        return read_again(clock) | {max(clock.drained_at, clock.forward_due - 1)}
+        if versions.forward_due is None:
+            return read_again(versions)
+        return read_again(versions) | {max(versions.drained_at, versions.forward_due - 1)}

@@ -28,13 +28,13 @@ class SpecTrain(WeightPolicy):
     def __post_init__(self) -> None:
         known("backward graph", self.graph, GRAPHS)
 
-    def check(self, stages: int, update_every: int | None) -> None:
+    def check(self, stages: int, update_interval: int | None) -> None:
         """Raises InvalidRequest for a flush and for fewer than one update per mini-batch."""
-        check_each("SpecTrain", update_every, legal="update_every=1")
+        check_each("SpecTrain", update_interval, legal="update_interval=1")
 
-    def read(self, op: Op, clock: StageVersions) -> Read:
-        between = clock.stages - op.stage - 1 if op.kind is Kind.FORWARD else 0
-        return Read(clock.updates, op.stage // 2 + between, self.graph)
+    def read(self, op: Op, versions: StageVersions) -> Read:
+        between = versions.stages - op.stage - 1 if op.kind is Kind.FORWARD else 0
+        return Read(versions.updates, op.stage // 2 + between, self.graph)
 
-    def needed(self, clock: StageVersions) -> frozenset[int]:
+    def needed(self, versions: StageVersions) -> frozenset[int]:
         return frozenset()

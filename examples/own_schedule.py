@@ -11,14 +11,14 @@ from suite.schedule.draw import chart
 class OneAtATime:
     """Forward and backward pass of one microbatch before the next one starts."""
 
-    def program(self, place: Place, work: FlushInterval) -> Program:
-        for index in range(work.first, work.end):
+    def program(self, place: Place, interval: FlushInterval) -> Program:
+        for index in range(interval.first, interval.end):
             yield (Op(place.stage, Kind.FORWARD, index),)
             yield (Op(place.stage, Kind.BACKWARD, index),)
-            if work.closes(index):
-                yield (Op(place.stage, Kind.UPDATE, work.due(index)),)
+            if interval.completes_update(index):
+                yield (Op(place.stage, Kind.UPDATE, interval.update_of(index)),)
 
-    def in_flight(self, place: Place, work: FlushInterval) -> int:
+    def in_flight(self, place: Place, interval: FlushInterval) -> int:
         return 1
 
 

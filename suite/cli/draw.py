@@ -94,8 +94,8 @@ def draw(overrides: Sequence[str]) -> str:
 
     stages = grid.inter
     check_size(plan.microbatches, stages, SHORT)
-    work = FlushInterval(0, plan.microbatches, every, 0)
-    timeline = check(schedule, stages, work, cost=cost)
+    interval = FlushInterval(0, plan.microbatches, every, 0)
+    timeline = check(schedule, stages, interval, cost=cost)
     peaks = ", ".join(map(str, timeline.peak))
     text = f"{chart(timeline.slots, stages)}\nactivations alive per stage at most {peaks}"
     if grid.size > stages:
@@ -103,7 +103,7 @@ def draw(overrides: Sequence[str]) -> str:
     if every is None:
         return text
     table = table_2(config) if stages <= DEEPEST else f"Table II is told of at most {DEEPEST} stages"
-    return f"{text}\n\n{versions(account(policy, timeline, work))}\n\n{table}"
+    return f"{text}\n\n{versions(account(policy, timeline, interval))}\n\n{table}"
 
 
 def check_read(overrides: Sequence[str], name: str, read: Sequence[str]) -> None:
@@ -157,19 +157,21 @@ def placement(of: Placement) -> str:
     return f"{of.processes} processes, replication {of.replication}, {of.assignment} assignment"
 
 
-def account(policy: WeightPolicy, timeline: Timeline, work: FlushInterval) -> list[Ledger]:
-    return follow(policy, [timeline.order(stage) for stage in range(timeline.stages)], work)
+def account(policy: WeightPolicy, timeline: Timeline, interval: FlushInterval) -> list[Ledger]:
+    return follow(policy, [timeline.order(stage) for stage in range(timeline.stages)], interval)
 
 
 def versions(ledgers: Sequence[Ledger]) -> str:
     """The versions that each pass reads, a column per microbatch, and the maximum number of weight copies on each
     stage.
     """
-    count = ledgers[0].work.microbatches
+    count = ledgers[0].interval.microbatches
     rows = [["weights read by microbatch", *(str(index) for index in range(count)), "copies"]]
     for stage, ledger in enumerate(ledgers):
         for kind in PASSES:
-            read = {e.op.index: _told(e.read.version, e.read.ahead) for e in entries(ledger, kind, steady=False)}
+            read = {
+                e.op.index: _told(e.read.version, e.read.predict_steps) for e in entries(ledger, kind, steady=False)
+            }
             peak = str(ledger.peak) if kind is Kind.FORWARD else ""
             rows.append([f"stage {stage} {kind.name.lower()}", *(read.get(i, "kept") for i in range(count)), peak])
     return columns(rows)
@@ -191,8 +193,8 @@ def table_2(config: RunConfig) -> str:
         if system != name:
             resolved = resolve([f"system={system}", f"grid.inter={stages}"])
         every = resolved.update_interval or 1
-        work = FlushInterval(0, (stages + 2) * 2 * every, every, 0)
-        stage_accounts = account(resolved.weights.build(), check(resolved.schedule.build(), stages, work), work)
+        interval = FlushInterval(0, (stages + 2) * 2 * every, every, 0)
+        stage_accounts = account(resolved.weights.build(), check(resolved.schedule.build(), stages, interval), interval)
         lacks = [[f"{staleness(each, kind):g}" for each in stage_accounts] for kind in PASSES]
         further = [[f"{ahead(each, kind):g}" for each in stage_accounts] for kind in PASSES]
         rows.append(

@@ -101,7 +101,7 @@ class RunConfig(Settings):
             return batches
         return max(batches, math.ceil(self.grid.inter / self.microbatches))
 
-    def work(self) -> FlushInterval:
+    def flush_interval(self) -> FlushInterval:
         """From one drain to the next: a batch, or a turn of an asynchronous run, as far as its order can differ."""
         every, count = self.update_interval, self.microbatches
         if every is None:

@@ -24,7 +24,7 @@ FREE = NetworkModel(lambda first, second: Link(0.0, 1e30))  # messages take no t
 SPEEDS = (0.0, 0.5, 1.0, 3.7)  # seconds of an op: messages come in any order that ranks could see
 
 
-def assert_legal(timeline: Timeline, schedule: Schedule, work: FlushInterval) -> None:
+def assert_legal(timeline: Timeline, schedule: Schedule, interval: FlushInterval) -> None:
     """The law again, written down apart from the checker: over finished orders instead of running programs."""
     ends = {slot.op: slot.end for slot in timeline.slots}
     for slot in timeline.slots:
@@ -33,20 +33,20 @@ def assert_legal(timeline: Timeline, schedule: Schedule, work: FlushInterval) ->
     for stage in range(timeline.stages):
         order = timeline.order(stage)
         at = {op: position for position, op in enumerate(order)}
-        indices = range(work.first, work.end)
+        indices = range(interval.first, interval.end)
         expected = {Op(stage, kind, index) for index in indices for kind in (Kind.FORWARD, Kind.BACKWARD)}
-        expected |= {Op(stage, Kind.UPDATE, work.update + number) for number in range(work.updates)}
+        expected |= {Op(stage, Kind.UPDATE, interval.update + number) for number in range(interval.updates)}
         assert set(order) == expected, f"stage {stage} runs {_some(set(order) ^ expected)} too often, or never"
         assert len(order) == len(expected), f"stage {stage} runs {len(order)} ops, {len(expected)} are there"
         for index in indices:
             forward, backward = at[Op(stage, Kind.FORWARD, index)], at[Op(stage, Kind.BACKWARD, index)]
-            updated = at[Op(stage, Kind.UPDATE, work.due(index))]
+            updated = at[Op(stage, Kind.UPDATE, interval.update_of(index))]
             assert forward < backward < updated, f"stage {stage}: microbatch {index} is out of order"
         alive = peak = 0
         for op in order:
             alive += {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(op.kind, 0)
             peak = max(peak, alive)
-        promised = schedule.in_flight(Place(stage, timeline.stages), work)
+        promised = schedule.in_flight(Place(stage, timeline.stages), interval)
         assert peak == timeline.peak[stage] <= promised, f"stage {stage}: {peak} in flight, {promised} were promised"
 
 
@@ -61,9 +61,9 @@ def _sizes(every: int | None) -> Iterator[tuple[int, FlushInterval]]:
             yield stages, FlushInterval(0, microbatches, every, 0)
 
 
-def _at(stages: int, work: FlushInterval) -> str:
-    group = "" if work.update_every is None else f", an update every {work.update_every}"
-    return f"{stages} stages, {work.microbatches} microbatches{group}"
+def _at(stages: int, interval: FlushInterval) -> str:
+    group = "" if interval.update_interval is None else f", an update every {interval.update_interval}"
+    return f"{stages} stages, {interval.microbatches} microbatches{group}"
 
 
 def check_every_size(
@@ -75,19 +75,19 @@ def check_every_size(
 
     Raises AssertionError for the smallest size that does not, with the grid up to the fault."""
     sizes = 0
-    for stages, work in _sizes(every):
-        if not serves(stages, work.microbatches):
+    for stages, interval in _sizes(every):
+        if not serves(stages, interval.microbatches):
             continue
-        clock = random.Random(stages * 100 + work.microbatches)
+        clock = random.Random(stages * 100 + interval.microbatches)
 
         def cost(_: Op, clock: random.Random = clock) -> float:
             return clock.choice(SPEEDS)
 
         try:
-            assert_legal(check(schedule, stages, work), schedule, work)
-            assert_legal(check(schedule, stages, work, cost=cost), schedule, work)
+            assert_legal(check(schedule, stages, interval), schedule, interval)
+            assert_legal(check(schedule, stages, interval, cost=cost), schedule, interval)
         except (AssertionError, SuiteError) as error:
-            raise AssertionError(f"{_at(stages, work)}: {error}") from error
+            raise AssertionError(f"{_at(stages, interval)}: {error}") from error
         sizes += 1
     return sizes
 
@@ -96,18 +96,18 @@ def check_versions(policy: WeightPolicy, schedule: Schedule, every: int | None) 
     """At every size that the policy takes, each pass reads a version that it has kept, predicted from the newest alone.
     How many sizes."""
     sizes = 0
-    for stages, work in _sizes(every):
-        if work.microbatches > 2 * STAGES[-1]:
+    for stages, interval in _sizes(every):
+        if interval.microbatches > 2 * STAGES[-1]:
             continue  # longer than any pipeline here is full: nothing new is read
         try:
             policy.check(stages, every)
         except SuiteError:
             continue  # it says itself that it cannot
-        timeline = check(schedule, stages, work)
+        timeline = check(schedule, stages, interval)
         try:
-            follow(policy, [timeline.order(stage) for stage in range(stages)], work)
+            follow(policy, [timeline.order(stage) for stage in range(stages)], interval)
         except (SuiteError, KeyError) as error:
-            raise AssertionError(f"{_at(stages, work)}: {error}") from error
+            raise AssertionError(f"{_at(stages, interval)}: {error}") from error
         sizes += 1
     assert sizes, f"{policy} takes no size with update_interval={every}"
     return sizes
@@ -140,12 +140,12 @@ def assert_closed_form(
 def check_claimed_bubble(schedule: Schedule, formula: str) -> int:
     """A formula in `stages` and `microbatches`, at every size. How many kept it."""
     sizes = 0
-    for stages, work in _sizes(None):
-        idle = evaluate(formula, {"stages": stages, "microbatches": work.microbatches})
+    for stages, interval in _sizes(None):
+        idle = evaluate(formula, {"stages": stages, "microbatches": interval.microbatches})
         try:
-            assert_closed_form(schedule, stages, work.microbatches, 1.0, 1.0, bubble=idle)
+            assert_closed_form(schedule, stages, interval.microbatches, 1.0, 1.0, bubble=idle)
         except AssertionError as error:
-            raise AssertionError(f"{_at(stages, work)}: {error}") from error
+            raise AssertionError(f"{_at(stages, interval)}: {error}") from error
         sizes += 1
     return sizes
 
@@ -153,11 +153,11 @@ def check_claimed_bubble(schedule: Schedule, formula: str) -> int:
 def check_clocks(schedule: Schedule, every: int | None) -> int:
     """The simulator takes as long as the checker where messages are free. How many sizes were compared."""
     sizes = 0
-    for stages, work in _sizes(every):
-        if work.microbatches not in (1, 2, 3, 5, 8, 13, 32):
+    for stages, interval in _sizes(every):
+        if interval.microbatches not in (1, 2, 3, 5, 8, 13, 32):
             continue
-        ticks = check(schedule, stages, work, cost=costs(1.0, 2.0)).makespan
-        seconds = simulate(schedule, Grid(inter=stages), work, Fixed(1.0, 2.0), FREE).makespan
-        assert close(seconds, ticks), f"{_at(stages, work)}: simulated {seconds:.9g}, in ticks {ticks:.9g}"
+        ticks = check(schedule, stages, interval, cost=costs(1.0, 2.0)).makespan
+        seconds = simulate(schedule, Grid(inter=stages), interval, Fixed(1.0, 2.0), FREE).makespan
+        assert close(seconds, ticks), f"{_at(stages, interval)}: simulated {seconds:.9g}, in ticks {ticks:.9g}"
         sizes += 1
     return sizes

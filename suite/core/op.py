@@ -70,54 +70,60 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class FlushInterval:
-    """The microbatches from one drain to the next: `first`, `first + 1`, ... (at least one).
+    """Microbatches from one pipeline drain to the next: `first`, `first + 1`, ..., `end - 1`.
 
-    Indices never restart, so two works never share an op.
+    Indices never restart during a training, so two intervals never share an op.
 
     Attributes:
-        update_every: Microbatches per update; None is a flush, one update at the end. A short last group updates too,
-            so that a drain leaves no open gradient.
-        update: Number of the first update in this work.
+        first: Index of the first microbatch.
+        microbatches: Number of microbatches, at least 1.
+        update_interval: Microbatches per update. None is a flush: one update at the end. A shorter last group also
+            updates, so that a drain leaves no pending gradient.
+        update: Number of the first update in this interval.
     """
 
     first: int
     microbatches: int
-    update_every: int | None
+    update_interval: int | None
     update: int
 
     def __post_init__(self) -> None:
         if self.microbatches < 1:
-            raise InvalidRequest(f"work of {self.microbatches} microbatches", rule="at least 1", legal="1")
-        if self.update_every is not None and self.update_every < 1:
-            raise InvalidRequest(f"update_every={self.update_every}", rule="at least 1, or None for a flush", legal="1")
+            raise InvalidRequest("microbatches", self.microbatches, rule="at least 1", legal="1")
+        if self.update_interval is not None and self.update_interval < 1:
+            rule = "at least 1, or None for a flush"
+            raise InvalidRequest("update_interval", self.update_interval, rule=rule, legal="1")
 
     @property
     def end(self) -> int:
-        """One past the last microbatch."""
+        """Index after the last microbatch."""
         return self.first + self.microbatches
 
     @property
-    def group(self) -> int:
+    def microbatches_per_update(self) -> int:
         """Microbatches in a full update group."""
-        return self.update_every or self.microbatches
+        return self.update_interval or self.microbatches
 
     @property
     def updates(self) -> int:
-        """How many updates this work makes."""
-        return -(-self.microbatches // self.group)
+        """Number of updates in this interval."""
+        return -(-self.microbatches // self.microbatches_per_update)
 
-    def due(self, index: int) -> int:
-        """The update that microbatch `index`'s gradient enters."""
-        return self.update + (index - self.first) // self.group
+    def update_of(self, index: int) -> int:
+        """Number of the update that includes the gradient of microbatch `index`."""
+        return self.update + (index - self.first) // self.microbatches_per_update
 
-    def share(self, index: int) -> int:
-        """Microbatches in that update: the divisor of the loss, times the replicas."""
-        start = (self.due(index) - self.update) * self.group
-        return min(self.group, self.microbatches - start)
+    def group_size(self, index: int) -> int:
+        """Number of microbatches in the update of microbatch `index`.
 
-    def closes(self, index: int) -> bool:
-        """Whether `index` is the last microbatch of its update."""
-        return index == self.end - 1 or (index - self.first + 1) % self.group == 0
+        The loss is divided by this number times the number of replicas.
+        """
+        start = (self.update_of(index) - self.update) * self.microbatches_per_update
+        return min(self.microbatches_per_update, self.microbatches - start)
+
+    def completes_update(self, index: int) -> bool:
+        """Whether microbatch `index` is the last one of its update."""
+        return index == self.end - 1 or (index - self.first + 1) % self.microbatches_per_update == 0
 
 
 Program = Generator[tuple[Op, ...], Op, None]

@@ -24,12 +24,12 @@ Bytes = int
 class Schedule(Protocol):
     """The order of ops: one generator per stage, without clock, tensors or I/O."""
 
-    def program(self, place: Place, work: FlushInterval) -> Program:
+    def program(self, place: Place, interval: FlushInterval) -> Program:
         """Yields the acceptable ops, the preferred one first, and receives the op that ran. Ends with the last
         update.
         """
 
-    def in_flight(self, place: Place, work: FlushInterval) -> int:
+    def in_flight(self, place: Place, interval: FlushInterval) -> int:
         """A promised bound on forwards whose backward has not run; every driver asserts it."""
 
 
@@ -38,16 +38,16 @@ class Read:
     """What a pass reads, decided by a weight policy.
 
     version: updates that the weights have seen
-    ahead: further updates to predict, from the newest version only
-    graph: decided at the forward pass, how its backward pass is made:
+    predict_steps: further updates to predict, from the newest version only
+    backward_mode: decided at the forward pass, how its backward pass is made:
         keep       the forward's own graph and weights, held and counted; its backward is not asked
         recompute  the stage again, at the weights that the backward reads; random state replayed, statistics untouched
         swap       kept activations, the backward's weights for the input gradient
     """
 
     version: int
-    ahead: int = 0
-    graph: str = "keep"
+    predict_steps: int = 0
+    backward_mode: str = "keep"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class StageVersions:
 
     Attributes:
         updates: Updates this stage has made.
-        due: The update that this op's gradient enters.
+        update: The update that this op's gradient enters.
         read_by: Reads of the open forward passes, by microbatch.
         drained_at: Updates made when nothing was last in flight.
         stages: Of the pipeline.
@@ -65,7 +65,7 @@ class StageVersions:
     """
 
     updates: int
-    due: int
+    update: int
     read_by: Mapping[int, Read]
     drained_at: int
     stages: int
@@ -85,15 +85,15 @@ class WeightPolicy(Protocol):
     predicts: bool = False
     smoothed: bool = False
 
-    def check(self, stages: int, update_every: int | None) -> None:
-        """Raises InvalidRequest for a pipeline that its versions cannot serve. update_every: None for a flush."""
+    def check(self, stages: int, update_interval: int | None) -> None:
+        """Raises InvalidRequest for a pipeline that its versions cannot serve. update_interval: None for a flush."""
         return
 
     @abstractmethod
-    def read(self, op: Op, clock: StageVersions) -> Read: ...
+    def read(self, op: Op, versions: StageVersions) -> Read: ...
 
     @abstractmethod
-    def needed(self, clock: StageVersions) -> frozenset[int]:
+    def needed(self, versions: StageVersions) -> frozenset[int]:
         """The versions older than the newest that a later pass may read: the backward passes of open forwards, and
         forward passes to come. All others are freed. The newest version stays whether it is named or not. The ledger
         takes any iterable of whole numbers, and refuses anything else."""
@@ -116,7 +116,7 @@ class UpdateRule(Protocol):
     def step(self, state: Any, grad: Tensor) -> None: ...
 
     def drift(self, state: Any) -> Tensor:
-        """The change per update, so that predicted = w + ahead * drift. Pure: live weights are never written."""
+        """The change per update, so that predicted = w + steps * drift. Pure: live weights are never written."""
 
 
 class MaskMethod(Protocol):

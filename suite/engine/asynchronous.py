@@ -23,7 +23,7 @@ def check(
     rule: UpdateRule,
     memory: LayoutOf,
     grid: Grid,
-    update_every: int | None,
+    update_interval: int | None,
     *,
     tied: bool,
     clip: float | None,
@@ -31,10 +31,10 @@ def check(
     scaler: Dynamic | None,
 ) -> None:
     """Raises InvalidRequest for what this policy, rule and layout of states cannot train together."""
-    policy.check(grid.inter, update_every)
+    policy.check(grid.inter, update_interval)
     if policy.predicts:
         _check_prediction(policy, rule, memory, half)
-    if update_every is None:
+    if update_interval is None:
         return
     if tied:
         what = "a tied weight in an asynchronous pipeline"
@@ -64,16 +64,16 @@ def _check_prediction(policy: WeightPolicy, rule: UpdateRule, memory: LayoutOf, 
         raise Unsupported(what, rule="a prediction would fetch them before every pass", legal="memory=resident")
 
 
-def check_flush(update_every: int | None, what: str) -> None:
+def check_flush(update_interval: int | None, what: str) -> None:
     """Raises Unsupported for what only a pipeline that drains after every batch has."""
-    if update_every is not None:
+    if update_interval is not None:
         rule = "an asynchronous pipeline does not drain between batches"
-        raise Unsupported(f"{what} with update_every={update_every}", rule=rule, legal="train(batches)")
+        raise Unsupported(f"{what} with update_interval={update_interval}", rule=rule, legal="train(batches)")
 
 
-def check_stream(microbatches: int, stages: int, update_every: int | None, drained: bool) -> None:
+def check_stream(microbatches: int, stages: int, update_interval: int | None, drained: bool) -> None:
     """Raises InvalidRequest for a stream that does not fill the pipeline, and after an interrupted stream."""
-    if update_every is None:
+    if update_interval is None:
         return
     if not drained:
         raise InvalidRequest(

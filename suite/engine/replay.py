@@ -123,16 +123,20 @@ class Lean(WeightPolicy):
 
     policy: WeightPolicy
 
-    def read(self, op: Op, clock: StageVersions) -> Read:
-        read = self.policy.read(op, clock)
-        if op.kind is not Kind.FORWARD or read.graph != "recompute":
+    def read(self, op: Op, versions: StageVersions) -> Read:
+        read = self.policy.read(op, versions)
+        if op.kind is not Kind.FORWARD or read.backward_mode != "recompute":
             return read
-        then = replace(clock, updates=clock.due, read_by={**clock.read_by, op.index: read})
+        then = replace(versions, updates=versions.update, read_by={**versions.read_by, op.index: read})
         later = self.policy.read(op._replace(kind=Kind.BACKWARD), then)
-        return replace(read, graph="keep") if (later.version, later.ahead) == (read.version, read.ahead) else read
+        return (
+            replace(read, backward_mode="keep")
+            if (later.version, later.predict_steps) == (read.version, read.predict_steps)
+            else read
+        )
 
-    def needed(self, clock: StageVersions) -> frozenset[int]:
-        return self.policy.needed(clock)
+    def needed(self, versions: StageVersions) -> frozenset[int]:
+        return self.policy.needed(versions)
 
 
 def _sequence(batches: Iterable[Batch]) -> Sequence[Batch]:

@@ -172,7 +172,7 @@ class Stage:
     ) -> Value:
         """The output of microbatch `index`, in the modes that the modules have; on the last stage the loss times
         `scale`."""
-        if read.graph == "recompute":
+        if read.backward_mode == "recompute":
             value = inputs
             with torch.no_grad():
                 for number in range(len(self.segments)):

@@ -39,7 +39,7 @@ class Running:
 
     def __init__(self, engine: Engine, stream: BatchStream, *, step: bool = True) -> None:
         self.engine, self.stream, self.steps = engine, stream, step
-        self.work = FlushInterval(engine.microbatches, stream.microbatches, engine.update_every, engine.updates)
+        self.interval = FlushInterval(engine.microbatches, stream.microbatches, engine.update_every, engine.updates)
         self.scale = engine.scale
         self.losses: dict[int, list[torch.Tensor]] = {}  # by batch, on the last stage
         self.done = 0  # backward passes
@@ -50,15 +50,15 @@ class Running:
 
     def ops(self) -> Iterator[float | None]:
         """Runs every op; yields the losses of batches as they become known, and None where the rank waits."""
-        engine, work = self.engine, self.work
+        engine, interval = self.engine, self.interval
         check_attached(engine.state)  # before a pass adds to gradients that are another engine's
-        order = order_of(engine, work)
-        program = fixed(order, work) if order else engine.schedule.program(engine.place, work)
+        order = order_of(engine, interval)
+        program = fixed(order, interval) if order else engine.schedule.program(engine.place, interval)
         engine.trace, engine.drained, engine.ended = Trace(), False, []
-        engine.store.begin(work)
+        engine.store.begin(interval)
         engine.copies.follow_modes()
         trace = engine.trace if engine.traced else None
-        ops = _driving(engine, program, self.execute, engine.schedule.in_flight(engine.place, work), trace)
+        ops = _driving(engine, program, self.execute, engine.schedule.in_flight(engine.place, interval), trace)
         while True:
             try:
                 op = next(ops)
@@ -84,19 +84,19 @@ class Running:
 
     def _finish(self) -> None:
         """Nothing is in flight any more: the work counts."""
-        engine, work = self.engine, self.work
+        engine, interval = self.engine, self.interval
         engine.drained = True
         engine.agreement.calls.end()
         engine.copies.write_buffers()
         if self.steps:
-            engine.microbatches += work.microbatches
-            engine.updates += work.updates
+            engine.microbatches += interval.microbatches
+            engine.updates += interval.updates
             if engine.pruning is not None:
-                engine.pruning.look(engine, since=work.update)
+                engine.pruning.look(engine, since=interval.update)
 
     def execute(self, op: Op, value: Value) -> Generator[None, None, Value]:
         """Result of `op` with the weights that the policy selects; what to send."""
-        engine, work, place = self.engine, self.work, self.engine.place
+        engine, interval, place = self.engine, self.interval, self.engine.place
         read = engine.store.run(op)
         if op.kind is Kind.UPDATE:
             engine.agreement.settle()
@@ -115,7 +115,7 @@ class Running:
                 self.stream.inputs(op.index) if place.first else value,
                 targets=self.stream.targets(op.index) if place.last else (),
                 sample=op.index * place.replicas + place.replica,
-                scale=self.scale / (work.share(op.index) * place.replicas),
+                scale=self.scale / (interval.group_size(op.index) * place.replicas),
                 read=read,
             )
         if place.last:
@@ -125,7 +125,7 @@ class Running:
 
     def _of_batch(self, index: int, loss: torch.Tensor) -> torch.Tensor:
         """A microbatch's part of its batch's mean, where an update is not made of one batch."""
-        share, batch_count = self.work.share(index), self.stream.counts[self.stream.batch_of(index)]
+        share, batch_count = self.interval.group_size(index), self.stream.counts[self.stream.batch_of(index)]
         return loss if share == batch_count else loss * (share / batch_count)
 
     # -- losses of a stream ------------------------------------------------------------------------------------------
@@ -256,13 +256,17 @@ def _driving(
     )
 
 
-def order_of(engine: Engine, work: FlushInterval) -> tuple[Op, ...]:
+def order_of(engine: Engine, interval: FlushInterval) -> tuple[Op, ...]:
     """This stage's checked order of the ops of `work`, counted from 0; nothing where it may choose."""
     free, every = engine.transport.any_order, engine.update_every
     if isinstance(engine.schedule, Recorded):  # it has run
         return ()
     # where ranks choose, the law is looked at once, on as much of a stream as fills and drains a pipeline
-    count = work.microbatches if every is None or not free else min(work.microbatches, 4 * engine.grid.inter + every)
+    count = (
+        interval.microbatches
+        if every is None or not free
+        else min(interval.microbatches, 4 * engine.grid.inter + every)
+    )
     if count not in engine.legal:
         checked = check(engine.schedule, engine.grid.inter, FlushInterval(0, count, every, 0))
         engine.legal[count] = checked.order(engine.place.stage)

@@ -59,9 +59,9 @@ class WeightVersions:
         self.state, self.rule = state, rule
         self._forget()
 
-    def begin(self, work: FlushInterval) -> None:
+    def begin(self, interval: FlushInterval) -> None:
         """Nothing is in flight: a new account starts."""
-        self.ledger = Ledger(self.policy, work, self.stages)
+        self.ledger = Ledger(self.policy, interval, self.stages)
         self.reads, self.passes, self.foreseen = {}, [], None
 
     def live(self) -> tuple[int, ...]:
@@ -90,9 +90,9 @@ class WeightVersions:
             return None
         if read is None:
             return None
-        if read.ahead < 0:
-            what = f"{op} reads version {read.version}+{read.ahead}"
-            raise Unsupported(what, rule="predictions look ahead", legal="ahead=0")
+        if read.predict_steps < 0:
+            what = f"{op} reads version {read.version}+{read.predict_steps}"
+            raise Unsupported(what, rule="a policy predicts later weights only", legal="predict_steps=0")
         if op.kind is Kind.FORWARD:
             self.reads[op.index] = read
         return read
@@ -113,7 +113,7 @@ class WeightVersions:
         if not forward:
             del self.reads[op.index]
         weights = self._weights(read)
-        swaps = forward and read.graph == "swap"
+        swaps = forward and read.backward_mode == "swap"
         if weights is None and not swaps:
             yield
             return
@@ -135,12 +135,12 @@ class WeightVersions:
     def _weights(self, read: Read) -> Weights | None:
         """The tensors of a version; None where they are the layers' own."""
         assert self.ledger is not None
-        key = read.version, read.ahead
+        key = read.version, read.predict_steps
         if key in self.aside:
             return self.aside[key]
-        if not read.ahead:
+        if not read.predict_steps:
             return None
-        if read.graph == "keep":
+        if read.backward_mode == "keep":
             self.aside[key] = self._predict(key, self._room())
             return self.aside[key]
         if self.buffer is None:

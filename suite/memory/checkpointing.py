@@ -34,7 +34,7 @@ def chosen(checkpoints: int | str | None, stages: Sequence[int]) -> int | None:
     auto on stages that differ."""
     if checkpoints is None:
         return None
-    spacing = interval(sum(stages), len(stages)) if checkpoints == "auto" else checkpoints
+    spacing = checkpoint_interval(sum(stages), len(stages)) if checkpoints == "auto" else checkpoints
     whole = isinstance(spacing, int) and not isinstance(spacing, bool) and spacing > 0
     if not whole or any(stage_layers % int(spacing) for stage_layers in stages):
         legal = [str(n) for n in range(1, max(stages) + 1) if not any(stage_layers % n for stage_layers in stages)]
@@ -47,7 +47,7 @@ def chosen(checkpoints: int | str | None, stages: Sequence[int]) -> int | None:
     return int(spacing)
 
 
-def interval(layers: int, stages: int) -> int:
+def checkpoint_interval(layers: int, stages: int) -> int:
     """AxoNN's rule (V-A): of the factors of a stage's layers the one closest to sqrt(layers).
 
     Of two equally close the one with fewer activations. Raises InvalidRequest unless every stage has the same layers.

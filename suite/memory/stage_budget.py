@@ -40,7 +40,7 @@ def stage_budget(
     held: StageMemory,
     schedule: Schedule,
     place: Place,
-    work: FlushInterval,
+    interval: FlushInterval,
     *,
     extra_versions: int,
     reducing: int,
@@ -53,7 +53,7 @@ def stage_budget(
         layout: model states of the rank.
         held: bytes of one microbatch.
         schedule, work: the order of passes, and the microbatches from drain to drain, which decide how many
-            microbatches are in flight. A `work` without `update_every` drains before its update.
+            microbatches are in flight. A `work` without `update_interval` drains before its update.
         extra_versions: copies of the weights that passes read, in addition to the newest.
         reducing: bytes that a reduction of gradients allocates for itself.
         beside: whether an optimizer step runs during a reduction.
@@ -63,10 +63,10 @@ def stage_budget(
     Returns:
         The budget, in bytes on the device.
     """
-    in_flight = schedule.in_flight(place, work)
+    in_flight = schedule.in_flight(place, interval)
     # a microbatch that is open on the stage before is open here too, or its message waits here, or its gradient is on
     # the way back
-    before = 0 if place.first else schedule.in_flight(replace(place, stage=place.stage - 1), work)
+    before = 0 if place.first else schedule.in_flight(replace(place, stage=place.stage - 1), interval)
     staying = layout.bytes(life="bucket") + layout.bytes(life="step") if scratch_stays else 0
     return Budget(
         layout=layout,
@@ -77,5 +77,5 @@ def stage_budget(
         extra_versions=extra_versions * layout.read.bytes,
         reducing=reducing,
         beside=beside,
-        drains=work.update_every is None,
+        drains=interval.update_interval is None,
     )

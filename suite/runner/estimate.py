@@ -37,11 +37,13 @@ def budgets(config: RunConfig) -> list[Budget]:
     )
     schedule, layout = config.schedule.build(), config.memory.layout.build()
     microbatch, every = config.batch.microbatch, config.update_interval
-    work = full(config.microbatches, every, grid.inter)
+    interval = full(config.microbatches, every, grid.inter)
     policy = config.weights.build()
     rule, predicts = config.optimizer, policy.predicts
     moments = states_of(rule.target, rule.arguments, predicts=predicts)
-    versions = asked(policy, schedule, grid.inter, work)  # also whether a stage runs again, by the policy's own reads
+    versions = asked(
+        policy, schedule, grid.inter, interval
+    )  # also whether a stage runs again, by the policy's own reads
     split = divide(shape, grid.inter, config.split)
     apart = chosen(config.activation_checkpointing, blocks(shape, split))
 
@@ -55,7 +57,7 @@ def budgets(config: RunConfig) -> list[Budget]:
             held(shapes, split, stage, microbatch, apart=apart, again=versions[stage].again),
             schedule,
             grid.place(grid.rank(data=0, inter=stage)),
-            work,
+            interval,
             extra_versions=versions[stage].beside,
             reducing=min(chunk, reduced) * width if exchanged else 0,
             beside=chunk < reduced,

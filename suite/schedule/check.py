@@ -58,8 +58,8 @@ class Timeline:
 class _Stage:
     """One stage's program and the laws its ops must keep. bound: forwards in flight at most; None for an evaluation."""
 
-    def __init__(self, program: Program, place: Place, work: FlushInterval, bound: int | None) -> None:
-        self.program, self.place, self.work, self.bound = program, place, work, bound
+    def __init__(self, program: Program, place: Place, interval: FlushInterval, bound: int | None) -> None:
+        self.program, self.place, self.interval, self.bound = program, place, interval, bound
         self.ran: set[Op] = set()
         self.accepted: tuple[Op, ...] = ()
         self.busy = self.ended = False
@@ -69,7 +69,7 @@ class _Stage:
 
     def fault(self, op: Op) -> str | None:
         """The law that running `op` now would break."""
-        work = self.work
+        interval = self.interval
         if op.stage != self.place.stage:
             return f"{op} belongs to stage {op.stage}, not {self.place.stage}"
         if (op.kind is Kind.EVALUATE) is not (self.bound is None):
@@ -79,13 +79,17 @@ class _Stage:
         if op in self.ran:
             return f"{op} runs twice"
         if op.kind is Kind.UPDATE:
-            if op.index != work.update + self.updates:
-                return f"{op} is out of turn: the next update is {work.update + self.updates}"
-            start = work.first + self.updates * work.group
-            missing = [i for i in range(start, min(start + work.group, work.end)) if i not in self.gaps]
+            if op.index != interval.update + self.updates:
+                return f"{op} is out of turn: the next update is {interval.update + self.updates}"
+            start = interval.first + self.updates * interval.microbatches_per_update
+            missing = [
+                i
+                for i in range(start, min(start + interval.microbatches_per_update, interval.end))
+                if i not in self.gaps
+            ]
             return f"{op} comes before the backward of microbatch {missing[0]}" if missing else None
-        if not work.first <= op.index < work.end:
-            return f"{op} is outside the work, microbatches {work.first} to {work.end - 1}"
+        if not interval.first <= op.index < interval.end:
+            return f"{op} is outside the work, microbatches {interval.first} to {interval.end - 1}"
         if op.kind is Kind.BACKWARD and op.index not in self.open:
             return f"{op} comes before its forward"
         if op.kind is Kind.FORWARD and self.bound is not None and len(self.open) >= self.bound:
@@ -105,13 +109,13 @@ class _Stage:
     def missing(self) -> str | None:
         """Ops that a finished schedule left undone."""
         if self.bound is None:
-            undone = self.work.microbatches - len(self.ran)
+            undone = self.interval.microbatches - len(self.ran)
             return f"{undone} microbatches are not evaluated" if undone else None
-        unclosed = [i for i in range(self.work.first, self.work.end) if i not in self.gaps]
+        unclosed = [i for i in range(self.interval.first, self.interval.end) if i not in self.gaps]
         if unclosed:
             return f"the backward of microbatch {unclosed[0]} never runs"
-        if self.updates != self.work.updates:
-            return f"{self.updates} updates of {self.work.updates} run"
+        if self.updates != self.interval.updates:
+            return f"{self.updates} updates of {self.interval.updates} run"
         return None
 
 
@@ -127,22 +131,24 @@ def check_size(microbatches: int, stages: int, most: int = MOST) -> None:
 
 
 def check(
-    schedule: Schedule, stages: int, work: FlushInterval, *, cost: Callable[[Op], float] = ticks, replica: int = 0
+    schedule: Schedule, stages: int, interval: FlushInterval, *, cost: Callable[[Op], float] = ticks, replica: int = 0
 ) -> Timeline:
     """Run `schedule` on `stages` stages. Raises IllegalSchedule, with the grid so far, for the first broken law:
     each op once, a backward after its forward, updates in turn and complete, no deadlock, the promised in-flight kept.
     Raises InvalidRequest for an order that would be checked for longer than anybody waits.
     """
-    check_size(work.microbatches, stages)
+    check_size(interval.microbatches, stages)
     places = [Place(stage, stages, replica, replica + 1) for stage in range(stages)]
-    parts = [_Stage(schedule.program(p, work), p, work, schedule.in_flight(p, work)) for p in places]
+    parts = [_Stage(schedule.program(p, interval), p, interval, schedule.in_flight(p, interval)) for p in places]
     return _drive(parts, stages, cost)
 
 
-def check_evaluation(program: Callable[[Place, FlushInterval], Program], stages: int, work: FlushInterval) -> Timeline:
+def check_evaluation(
+    program: Callable[[Place, FlushInterval], Program], stages: int, interval: FlushInterval
+) -> Timeline:
     """The same for a program of evaluation ops."""
     places = [Place(stage, stages) for stage in range(stages)]
-    return _drive([_Stage(program(p, work), p, work, None) for p in places], stages, ticks)
+    return _drive([_Stage(program(p, interval), p, interval, None) for p in places], stages, ticks)
 
 
 def _drive(parts: list[_Stage], stages: int, cost: Callable[[Op], float]) -> Timeline:

@@ -37,15 +37,15 @@ class MessageDriven:
         if self.prefer not in ("backward", "forward"):
             raise InvalidRequest(f"prefer={self.prefer!r}", rule="backward or forward", legal="backward")
 
-    def program(self, place: Place, work: FlushInterval) -> Program:
-        forward = backward = work.first
-        alive = self.in_flight(place, work)
-        while backward < work.end:
+    def program(self, place: Place, interval: FlushInterval) -> Program:
+        forward = backward = interval.first
+        alive = self.in_flight(place, interval)
+        while backward < interval.end:
             accepted = []
             if backward < forward:
                 accepted.append(Op(place.stage, Kind.BACKWARD, backward))
             # the last stage turns a forward into its backward at once (lines 15-17)
-            if forward < work.end and forward - backward < alive:
+            if forward < interval.end and forward - backward < alive:
                 accepted.append(Op(place.stage, Kind.FORWARD, forward))
             if self.prefer == "forward":
                 accepted.reverse()
@@ -54,9 +54,9 @@ class MessageDriven:
                 forward += 1
                 continue
             backward += 1
-            if work.closes(ran.index):
-                yield (Op(place.stage, Kind.UPDATE, work.due(ran.index)),)
+            if interval.completes_update(ran.index):
+                yield (Op(place.stage, Kind.UPDATE, interval.update_of(ran.index)),)
 
-    def in_flight(self, place: Place, work: FlushInterval) -> int:
+    def in_flight(self, place: Place, interval: FlushInterval) -> int:
         limit = 1 if place.last else self.pipeline_limit or place.stages
-        return min(limit, self.cap or limit, work.microbatches)
+        return min(limit, self.cap or limit, interval.microbatches)

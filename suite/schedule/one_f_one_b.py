@@ -1,8 +1,8 @@
-"""1F1B schedule (PipeDream-flush, or an update every k microbatches), and the order of an evaluation.
+"""1F1B pipeline schedule.
 
-After a warm-up of S - 1 - stage forwards each stage alternates one forward and one backward, so that at most S - stage
-activations are alive. With `update_every` the same order never drains: PipeDream, SpecTrain and PipeOptim update after
-every backward (PipeOptim Figure 1(d)), 2BW after every m.
+After a warm-up of S - 1 - stage forward passes, each stage alternates one forward and one backward pass. At most
+S - stage microbatches have activations in memory. With `update_interval` the same order runs without draining:
+PipeDream, SpecTrain and PipeOptim update after every backward pass (PipeOptim Figure 1(d)), 2BW after every m.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from suite.core.op import FlushInterval, Kind, Op, Place, Program
 class OneFOneB:
     """One forward, one backward; the updates are the work's."""
 
-    def program(self, place: Place, work: FlushInterval) -> Program:
+    def program(self, place: Place, interval: FlushInterval) -> Program:
         warm_up = place.stages - 1 - place.stage
-        for index in range(work.first, work.end + warm_up):
-            if index < work.end:
+        for index in range(interval.first, interval.end + warm_up):
+            if index < interval.end:
                 yield (Op(place.stage, Kind.FORWARD, index),)
             done = index - warm_up
-            if done >= work.first:
+            if done >= interval.first:
                 yield (Op(place.stage, Kind.BACKWARD, done),)
-                if work.closes(done):
-                    yield (Op(place.stage, Kind.UPDATE, work.due(done)),)
+                if interval.completes_update(done):
+                    yield (Op(place.stage, Kind.UPDATE, interval.update_of(done)),)
 
-    def in_flight(self, place: Place, work: FlushInterval) -> int:
-        return min(place.stages - place.stage, work.microbatches)
+    def in_flight(self, place: Place, interval: FlushInterval) -> int:
+        return min(place.stages - place.stage, interval.microbatches)
 
 
-def evaluation(place: Place, work: FlushInterval) -> Program:
+def evaluation(place: Place, interval: FlushInterval) -> Program:
     """Forward passes only: one order serves every schedule."""
-    for index in range(work.first, work.end):
+    for index in range(interval.first, interval.end):
         yield (Op(place.stage, Kind.EVALUATE, index),)

@@ -154,7 +154,7 @@ class SimulationPlan:
         return self.batch // (self.microbatch * self.grid.data)
 
     @property
-    def work(self) -> FlushInterval:
+    def interval(self) -> FlushInterval:
         return FlushInterval(0, self.microbatches, None, 0)
 
     @cached_property
@@ -192,7 +192,7 @@ class SimulationPlan:
         layout = self.system.layout(entries=self.entries(stage), moments=MOMENTS, dtype="float32")
         return zero_1(self.grid.data)(layout) if self.system.zero_stage else layout
 
-    def interval(self, stage: int) -> float:
+    def checkpoint_interval(self, stage: int) -> float:
         """Blocks between two activation checkpoints on `stage`: AxoNN's rule, or each, or none."""
         blocks = max(1, round(self.stages[stage].blocks))
         if self.system.activation_checkpointing == "interval":
@@ -209,7 +209,7 @@ class SimulationPlan:
         """Bytes of one microbatch on `stage`, by the closed form of half-precision kernels: checkpoints or all that
         blocks save, and the segment that is computed again."""
         model_part, kernels, size = self.stages[stage], self.kernels, self.microbatch
-        apart, layout = self.interval(stage), self.layout(stage)
+        apart, layout = self.checkpoint_interval(stage), self.layout(stage)
         # log-probabilities stay until the microbatch's backward pass begins, and are gone when its blocks run again
         stays, head = (kernels.probabilities, kernels.logits - kernels.probabilities) if model_part.head else (0.0, 0.0)
         if self.recomputes:
@@ -232,7 +232,7 @@ class SimulationPlan:
             self.held(stage),
             self.system.schedule,
             self.grid.place(self.grid.rank(data=0, inter=stage)),
-            self.work,
+            self.interval,
             extra_versions=0,  # a plan drains, and its passes read the newest weights
             reducing=0,  # a ring reduces in place
             beside=False,

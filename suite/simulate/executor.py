@@ -98,14 +98,14 @@ class Simulated:
         passes = self.passes(plan)
         if passes > DRIVEN:
             raise InvalidRequest(
-                f"{plan.work.microbatches} microbatches on {ranks} ranks",
+                f"{plan.interval.microbatches} microbatches on {ranks} ranks",
                 rule=f"a simulation drives {passes} passes, at most {DRIVEN}",
                 legal=f"{max(1, DRIVEN // (2 * ranks))} microbatches",
             )
 
     def passes(self, plan: SimulationPlan | LayerPlan) -> int:
         """Forward and backward passes that a simulation drives."""
-        return 2 * plan.work.microbatches * plan.grid.inter * (1 if self.symmetric else plan.grid.data)
+        return 2 * plan.interval.microbatches * plan.grid.inter * (1 if self.symmetric else plan.grid.data)
 
     def system(self, config: RunConfig) -> Modelled:
         """The config's system as it is simulated. The sparsity of a pruned one is the config's own: without a ticket
@@ -133,7 +133,7 @@ class Simulated:
             config.memory.layout.build(),
             states_of(config.optimizer.target, config.optimizer.arguments, predicts=policy.predicts),
             policy=policy,
-            update_every=config.update_interval,
+            update_interval=config.update_interval,
             half=config.precision.half,
             split=config.split,
         )
@@ -175,7 +175,7 @@ class Simulated:
             error.memory = by_kind(plan)
             raise
         driven = plan.grid.inter * (1 if self.symmetric else plan.grid.data)
-        traced = 2 * plan.work.microbatches * driven <= TRACED
+        traced = 2 * plan.interval.microbatches * driven <= TRACED
         where = self.machine, self.stack
         if isinstance(plan, LayerPlan):
             found_batch = layer_model.run(plan, *where, symmetric=self.symmetric, traced=traced)
@@ -228,8 +228,8 @@ class Simulated:
     def rates(self, plan: LayerPlan, found: Simulation) -> dict[str, Metric]:
         """Samples per second of a full pipeline, and of a stream with its filling and draining too."""
         rates = {"samples_per_second": Metric("sample/s", "higher", (plan.batch / plan.seconds(found),))}
-        if plan.update_every is not None:
-            samples = plan.work.microbatches * plan.microbatch * plan.grid.data
+        if plan.update_interval is not None:
+            samples = plan.interval.microbatches * plan.microbatch * plan.grid.data
             meaning = f"of {samples} samples from drain to drain"
             rates["samples_per_second_drained"] = Metric("sample/s", "higher", (samples / found.makespan,), meaning)
         return rates

@@ -59,7 +59,7 @@ class LayerPlan:
     layout: Callable[..., Layout]
     moments: tuple[str, ...]
     policy: WeightPolicy = field(default_factory=Latest)
-    update_every: int | None = None
+    update_interval: int | None = None
     half: str | None = None
     split: str | Split = "pipedream"
     rates: Rates | None = None
@@ -85,11 +85,11 @@ class LayerPlan:
         return self.batch // (self.microbatch * self.grid.data)
 
     @cached_property
-    def work(self) -> FlushInterval:
+    def interval(self) -> FlushInterval:
         """From drain to drain: a batch, or a stream long enough to be full for a while."""
-        if self.update_every is None:
+        if self.update_interval is None:
             return FlushInterval(0, self.microbatches, None, 0)
-        return FlushInterval(0, self.update_every * UPDATES * self.grid.inter, self.update_every, 0)
+        return FlushInterval(0, self.update_interval * UPDATES * self.grid.inter, self.update_interval, 0)
 
     @cached_property
     def shapes(self) -> tuple[LayerShape, ...]:
@@ -104,8 +104,8 @@ class LayerPlan:
     @cached_property
     def asks(self) -> tuple[PolicyOverheads, ...]:
         """Of each stage's policy."""
-        work = full(self.microbatches, self.update_every, self.grid.inter)
-        return asked(self.policy, self.system.schedule, self.grid.inter, work)
+        interval = full(self.microbatches, self.update_interval, self.grid.inter)
+        return asked(self.policy, self.system.schedule, self.grid.inter, interval)
 
     @property
     def deepest(self) -> int:
@@ -131,7 +131,7 @@ class LayerPlan:
             self.held(stage),
             self.system.schedule,
             self.grid.place(self.grid.rank(data=0, inter=stage)),
-            self.work,
+            self.interval,
             extra_versions=self.asks[stage].beside,
             reducing=0,  # a ring reduces in place; the engine's pairwise exchange is not what is modelled
             beside=False,
@@ -150,9 +150,9 @@ class LayerPlan:
 
     def seconds(self, found: Simulation) -> float:
         """Of one batch in a full pipeline: of a flush its whole work, of a stream as many periods as it has updates."""
-        if self.update_every is None:
+        if self.update_interval is None:
             return found.makespan
-        return found.period * self.microbatches / self.update_every
+        return found.period * self.microbatches / self.update_interval
 
 
 class LayerCost:
@@ -256,4 +256,4 @@ def run(plan: LayerPlan, machine: Machine, stack: Stack, *, symmetric: bool = Tr
         apart=system.sync_before_update,
     )
     cost = LayerCost(plan, machine, stack)
-    return simulate(system.schedule, plan.grid, plan.work, cost, wires, symmetric=symmetric, traced=traced)
+    return simulate(system.schedule, plan.grid, plan.interval, cost, wires, symmetric=symmetric, traced=traced)

@@ -33,42 +33,48 @@ class PolicyOverheads:
     again: bool
 
 
-def asked(policy: WeightPolicy, schedule: Schedule, stages: int, work: FlushInterval) -> tuple[PolicyOverheads, ...]:
+def asked(
+    policy: WeightPolicy, schedule: Schedule, stages: int, interval: FlushInterval
+) -> tuple[PolicyOverheads, ...]:
     """By stage, of `work` from drain to drain. Raises InvalidRequest for a policy that such a pipeline cannot serve."""
-    policy.check(stages, work.update_every)
-    if work.update_every is None:  # in a flush no microbatch is unlike those before it
-        work = FlushInterval(work.first, min(work.microbatches, 2 * stages), None, work.update)
-    order = check(schedule, stages, work)
-    return tuple(_followed(policy, order.order(stage), work, stages) for stage in range(stages))
+    policy.check(stages, interval.update_interval)
+    if interval.update_interval is None:  # in a flush no microbatch is unlike those before it
+        interval = FlushInterval(interval.first, min(interval.microbatches, 2 * stages), None, interval.update)
+    order = check(schedule, stages, interval)
+    return tuple(_followed(policy, order.order(stage), interval, stages) for stage in range(stages))
 
 
-def full(microbatches: int, update_every: int | None, stages: int) -> FlushInterval:
+def full(microbatches: int, update_interval: int | None, stages: int) -> FlushInterval:
     """A work that is long enough to count in: a flush as it is; a stream of at least three times the stages, and of as
     many updates."""
-    if update_every is None:
+    if update_interval is None:
         return FlushInterval(0, microbatches, None, 0)
-    return FlushInterval(0, update_every * 3 * max(2, stages), update_every, 0)
+    return FlushInterval(0, update_interval * 3 * max(2, stages), update_interval, 0)
 
 
-def _followed(policy: WeightPolicy, order: Sequence[Op], work: FlushInterval, stages: int) -> PolicyOverheads:
-    ledger = Ledger(policy, work, stages)
+def _followed(policy: WeightPolicy, order: Sequence[Op], interval: FlushInterval, stages: int) -> PolicyOverheads:
+    ledger = Ledger(policy, interval, stages)
     predicted = {Kind.FORWARD: 0, Kind.BACKWARD: 0}
     counted = {Kind.FORWARD: 0, Kind.BACKWARD: 0}
     updates = copies = 0
     again = False
     # of a stream the middle third: before it the pipeline fills, behind it it drains
-    window = range(work.updates // 3, 2 * work.updates // 3) if work.update_every else range(work.updates + 1)
+    window = (
+        range(interval.updates // 3, 2 * interval.updates // 3)
+        if interval.update_interval
+        else range(interval.updates + 1)
+    )
     for op in order:
         read = ledger.run(op)
-        again = again or (read is not None and op.kind is Kind.BACKWARD and read.graph == "recompute")
-        if ledger.updates - work.update not in window:
+        again = again or (read is not None and op.kind is Kind.BACKWARD and read.backward_mode == "recompute")
+        if ledger.updates - interval.update not in window:
             continue
         if op.kind is Kind.UPDATE:
             updates += 1
             copies += (ledger.updates - 1, 0) in ledger.alive
         elif op.kind in counted:
             counted[op.kind] += 1
-            predicted[op.kind] += read is not None and read.ahead > 0
+            predicted[op.kind] += read is not None and read.predict_steps > 0
     return PolicyOverheads(
         predicted[Kind.FORWARD] / max(1, counted[Kind.FORWARD]),
         predicted[Kind.BACKWARD] / max(1, counted[Kind.BACKWARD]),

@@ -52,7 +52,7 @@ def run(
         apart=system.sync_before_update,
     )
     cost = Roofline(plan, machine, stack)
-    return simulate(plan.system.schedule, plan.grid, plan.work, cost, network, symmetric=symmetric, traced=traced)
+    return simulate(plan.system.schedule, plan.grid, plan.interval, cost, network, symmetric=symmetric, traced=traced)
 
 
 def check_memory(plan: SimulationPlan | LayerPlan, machine: Machine) -> None:
@@ -114,7 +114,7 @@ def estimate(plan: SimulationPlan, machine: Machine, stack: Stack) -> float:
     if plan.system.blocking_sends:  # an end of the pipeline sends one way
         busy = [t + forward * (stage < last) + backward * (stage > 0) for stage, t in enumerate(both)]
     around = sum(both) + last * (forward + backward)
-    in_flight = plan.system.schedule.in_flight(plan.grid.place(0), plan.work)
+    in_flight = plan.system.schedule.in_flight(plan.grid.place(0), plan.interval)
     # where around is longer than the slowest stage takes for all in flight, the next of them waits for the first's end
     rounds, rest = divmod(plan.microbatches - 1, in_flight)
     steady = max((plan.microbatches - 1) * max(busy), rounds * around + rest * max(busy))

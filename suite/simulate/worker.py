@@ -99,7 +99,7 @@ class Simulator:
         self,
         schedule: Schedule,
         grid: Grid,
-        work: FlushInterval,
+        interval: FlushInterval,
         cost: CostModel,
         network: NetworkModel,
         *,
@@ -119,7 +119,7 @@ class Simulator:
         self.result.steps = [[] for _ in stages]
         self.trace = self.result.trace if traced else None
         self.ranks = [
-            [self._rank(schedule, grid.rank(data=replica, inter=stage), work) for stage in stages]
+            [self._rank(schedule, grid.rank(data=replica, inter=stage), interval) for stage in stages]
             for replica in range(self.replicas)
         ]
         for pipeline in self.ranks:
@@ -151,10 +151,10 @@ class Simulator:
 
     # -- passes ------------------------------------------------------------------------------------------------------
 
-    def _rank(self, schedule: Schedule, number: int, work: FlushInterval) -> _Rank:
+    def _rank(self, schedule: Schedule, number: int, interval: FlushInterval) -> _Rank:
         place = self.grid.place(number)
-        program = schedule.program(place, work)
-        return _Rank(number, place.stage, place.replica, program, schedule.in_flight(place, work))
+        program = schedule.program(place, interval)
+        return _Rank(number, place.stage, place.replica, program, schedule.in_flight(place, interval))
 
     def _start(self, rank: _Rank) -> None:
         """The first op of those accepted that is ready; without one the rank stays idle."""
@@ -320,7 +320,7 @@ class _Update:
 def simulate(
     schedule: Schedule,
     grid: Grid,
-    work: FlushInterval,
+    interval: FlushInterval,
     cost: CostModel,
     network: NetworkModel,
     *,
@@ -333,4 +333,4 @@ def simulate(
     Raises IllegalSchedule where a program deadlocks or breaks its promise, InvalidRequest for a cost that the model
     lacks.
     """
-    return Simulator(schedule, grid, work, cost, network, symmetric=symmetric, traced=traced, slower=slower).run()
+    return Simulator(schedule, grid, interval, cost, network, symmetric=symmetric, traced=traced, slower=slower).run()

@@ -29,31 +29,33 @@ class LedgerEntry(NamedTuple):
     @property
     def staleness(self) -> int:
         """Updates that what was read lacks, of those its gradient will meet; negative beyond them."""
-        return self.due - self.read.version - self.read.ahead
+        return self.due - self.read.version - self.read.predict_steps
 
 
 class Ledger:
     """Follows one stage's ops. `alive`: the weight copies held now, (version, ahead) each; `peak`: their most."""
 
-    def __init__(self, policy: WeightPolicy, work: FlushInterval, stages: int) -> None:
+    def __init__(self, policy: WeightPolicy, interval: FlushInterval, stages: int) -> None:
         check_protocol("policy", policy, WeightPolicy, "suite.weights.Latest()")
-        self.policy, self.work, self.stages = policy, work, stages
-        self.updates = self.drained_at = work.update
+        self.policy, self.interval, self.stages = policy, interval, stages
+        self.updates = self.drained_at = interval.update
         self.open: dict[int, Read] = {}
         self.stored: set[int] = {self.updates}
-        self.next = work.first  # the first microbatch whose forward pass has not run
+        self.next = interval.first  # the first microbatch whose forward pass has not run
         self.early: set[int] = set()  # microbatches behind it whose forward pass has
         self.entries: list[LedgerEntry] = []
         self.peak = 1
 
-    def clock(self, op: Op) -> StageVersions:
-        due = self.work.due(op.index) if op.kind in (Kind.FORWARD, Kind.BACKWARD) else op.index
-        forward_due = self.work.due(self.next) if self.next < self.work.end else None
+    def stage_versions(self, op: Op) -> StageVersions:
+        due = self.interval.update_of(op.index) if op.kind in (Kind.FORWARD, Kind.BACKWARD) else op.index
+        forward_due = self.interval.update_of(self.next) if self.next < self.interval.end else None
         return StageVersions(self.updates, due, MappingProxyType(self.open), self.drained_at, self.stages, forward_due)
 
     @property
     def alive(self) -> set[tuple[int, int]]:
-        versions_alive = {(read.version, read.ahead) for read in self.open.values() if read.graph == "keep"}
+        versions_alive = {
+            (read.version, read.predict_steps) for read in self.open.values() if read.backward_mode == "keep"
+        }
         return versions_alive | {(version, 0) for version in self.stored}
 
     def run(self, op: Op) -> Read | None:
@@ -63,20 +65,20 @@ class Ledger:
         newest."""
         read = None
         if op.kind is Kind.FORWARD:
-            read = self.open[op.index] = self.policy.read(op, self.clock(op))
+            read = self.open[op.index] = self.policy.read(op, self.stage_versions(op))
             self._begun(op.index)
         elif op.kind is Kind.BACKWARD:
-            if self.open[op.index].graph != "keep":
-                read = self.policy.read(op, self.clock(op))
+            if self.open[op.index].backward_mode != "keep":
+                read = self.policy.read(op, self.stage_versions(op))
         elif op.kind is Kind.UPDATE:
             self.updates += 1
             self.stored.add(self.updates)
             self._free(op)  # a step is in place where no pass will read the version before it
         if read is not None:
             self._check(op, read)
-            self.entries.append(LedgerEntry(op, read, self.updates, self.work.due(op.index)))
+            self.entries.append(LedgerEntry(op, read, self.updates, self.interval.update_of(op.index)))
         if read is not None or op.kind is Kind.UPDATE:  # nothing else adds a copy
-            copies = self.alive | ({(read.version, read.ahead)} if read else set())
+            copies = self.alive | ({(read.version, read.predict_steps)} if read else set())
             self.peak = max(self.peak, len(copies))
         if op.kind is Kind.BACKWARD:
             del self.open[op.index]
@@ -91,15 +93,15 @@ class Ledger:
             self.next += 1
 
     def _check(self, op: Op, read: Read) -> None:
-        if read.version not in self.stored or (read.ahead and read.version != self.updates):
+        if read.version not in self.stored or (read.predict_steps and read.version != self.updates):
             raise InvalidRequest(
-                f"{op} reads version {read.version}+{read.ahead}, and {sorted(self.stored)} are there",
+                f"{op} reads version {read.version}+{read.predict_steps}, and {sorted(self.stored)} are there",
                 rule="a version that the policy has kept, predicted from the newest only",
-                legal=f"{self.updates}+{read.ahead}",
+                legal=f"{self.updates}+{read.predict_steps}",
             )
 
     def _free(self, op: Op) -> None:
-        if self.updates == self.work.update + self.work.updates:
+        if self.updates == self.interval.update + self.interval.updates:
             self.drained_at = self.updates  # a last stage is empty between any two passes; the pipeline drains once
         if len(self.stored) == 1:
             return  # the newest stays
@@ -107,7 +109,7 @@ class Ledger:
 
     def _needed(self, op: Op) -> frozenset[int]:
         """The versions that the policy keeps. Raises InvalidRequest unless they are whole numbers."""
-        returned = self.policy.needed(self.clock(op))
+        returned = self.policy.needed(self.stage_versions(op))
         versions = tuple(returned) if isinstance(returned, Iterable) and not isinstance(returned, str | bytes) else None
         if versions is None or not all(isinstance(v, Integral) and not isinstance(v, bool) for v in versions):
             raise InvalidRequest(

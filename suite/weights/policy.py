@@ -25,35 +25,35 @@ def known(kind: str, name: str, names: Iterable[str]) -> None:
         raise UnknownName(kind, name, names)
 
 
-def check_streams(name: str, update_every: int | None) -> None:
+def check_streams(name: str, update_interval: int | None) -> None:
     """Raises InvalidRequest for a flush, after which no version but the newest has a reader."""
-    if update_every is None:
+    if update_interval is None:
         raise InvalidRequest(
-            "update_every",
+            "update_interval",
             None,
-            what=f"{name} with a flush (update_every=None)",
+            what=f"{name} with a flush (update_interval=None)",
             rule="its versions bridge updates that a pipeline makes without draining",
-            legal="update_every=1, or weights=Latest()",
+            legal="update_interval=1, or weights=Latest()",
         )
 
 
-def check_each(name: str, update_every: int | None, *, legal: str) -> None:
+def check_each(name: str, update_interval: int | None, *, legal: str) -> None:
     """Raises InvalidRequest unless every mini-batch is followed by an update, as a count made of stages alone takes
     it."""
-    check_streams(name, update_every)
-    if update_every != 1:
+    check_streams(name, update_interval)
+    if update_interval != 1:
         raise InvalidRequest(
-            "update_every",
-            update_every,
-            what=f"{name} with update_every={update_every}",
+            "update_interval",
+            update_interval,
+            what=f"{name} with update_interval={update_interval}",
             rule="its count of updates ahead is of one update per mini-batch",
             legal=legal,
         )
 
 
-def read_again(clock: StageVersions) -> frozenset[int]:
+def read_again(versions: StageVersions) -> frozenset[int]:
     """The versions that open forwards have read and whose graphs do not hold them."""
-    return frozenset(read.version for read in clock.read_by.values() if read.graph != "keep")
+    return frozenset(read.version for read in versions.read_by.values() if read.backward_mode != "keep")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ class Latest(WeightPolicy):
     def __post_init__(self) -> None:
         known("backward graph", self.graph, GRAPHS)
 
-    def read(self, op: Op, clock: StageVersions) -> Read:
-        return Read(version=clock.updates, ahead=0, graph=self.graph)
+    def read(self, op: Op, versions: StageVersions) -> Read:
+        return Read(version=versions.updates, predict_steps=0, backward_mode=self.graph)
 
-    def needed(self, clock: StageVersions) -> frozenset[int]:
+    def needed(self, versions: StageVersions) -> frozenset[int]:
         return frozenset()
 
 
@@ -92,20 +92,20 @@ class Predict(WeightPolicy):
         known("count of updates ahead", self.s, COUNTS)
         known("backward graph", self.graph, GRAPHS)
 
-    def check(self, stages: int, update_every: int | None) -> None:
+    def check(self, stages: int, update_interval: int | None) -> None:
         """Raises InvalidRequest for a flush, and where `s` counts one update per mini-batch and there are fewer."""
         if self.s == "inflight":
-            check_streams("a prediction", update_every)
+            check_streams("a prediction", update_interval)
         else:
-            check_each(f"a prediction with s={self.s}", update_every, legal='update_every=1, or s="inflight"')
+            check_each(f"a prediction with s={self.s}", update_interval, legal='update_interval=1, or s="inflight"')
 
-    def read(self, op: Op, clock: StageVersions) -> Read:
-        return Read(clock.updates, self._ahead(op, clock) if op.kind is Kind.FORWARD else 0, self.graph)
+    def read(self, op: Op, versions: StageVersions) -> Read:
+        return Read(versions.updates, self._ahead(op, versions) if op.kind is Kind.FORWARD else 0, self.graph)
 
-    def _ahead(self, op: Op, clock: StageVersions) -> int:
+    def _ahead(self, op: Op, versions: StageVersions) -> int:
         if self.s == "inflight":
-            return clock.due - clock.updates
-        return clock.stages - op.stage - (self.s == "paper")
+            return versions.update - versions.updates
+        return versions.stages - op.stage - (self.s == "paper")
 
-    def needed(self, clock: StageVersions) -> frozenset[int]:
+    def needed(self, versions: StageVersions) -> frozenset[int]:
         return frozenset()

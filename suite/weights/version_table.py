@@ -16,9 +16,9 @@ from suite.weights.ledger import Ledger, LedgerEntry
 PASSES = (Kind.FORWARD, Kind.BACKWARD)
 
 
-def follow(policy: WeightPolicy, orders: Sequence[Sequence[Op]], work: FlushInterval) -> list[Ledger]:
+def follow(policy: WeightPolicy, orders: Sequence[Sequence[Op]], interval: FlushInterval) -> list[Ledger]:
     """The ledger of each stage after the whole work, whose ops ran there in the order given."""
-    ledgers = [Ledger(policy, work, len(orders)) for _ in orders]
+    ledgers = [Ledger(policy, interval, len(orders)) for _ in orders]
     for ledger, order in zip(ledgers, orders, strict=True):
         for op in order:
             ledger.run(op)
@@ -29,7 +29,7 @@ def entries(ledger: Ledger, kind: Kind, *, steady: bool = True) -> list[LedgerEn
     """Versions read by the passes of `kind`, in order. steady: only mini-batches that met a full pipeline and, where
     an update sums several mini-batches, a previous update.
     """
-    first = ledger.work.first + (max(ledger.stages, ledger.work.group) if steady else 0)
+    first = ledger.interval.first + (max(ledger.stages, ledger.interval.microbatches_per_update) if steady else 0)
     return [entry for entry in ledger.entries if entry.op.kind is kind and entry.op.index >= first]
 
 
@@ -46,4 +46,4 @@ def staleness(ledger: Ledger, kind: Kind) -> float:
 
 def ahead(ledger: Ledger, kind: Kind) -> float:
     """Updates that a steady pass predicts ahead."""
-    return one([entry.read.ahead for entry in entries(ledger, kind) or entries(ledger, Kind.FORWARD)])
+    return one([entry.read.predict_steps for entry in entries(ledger, kind) or entries(ledger, Kind.FORWARD)])

@@ -55,9 +55,9 @@ def order(trace: Sequence[Span], rank: int) -> list[Op]:
     return [op._replace(index=op.index - first[op.kind is Kind.UPDATE]) for op in ops]
 
 
-def accepted(schedule: Schedule, ops: Sequence[Op], place: Place, work: FlushInterval) -> bool:
+def accepted(schedule: Schedule, ops: Sequence[Op], place: Place, interval: FlushInterval) -> bool:
     """Whether a program takes these ops in this order, and is done with the last."""
-    program = schedule.program(place, work)
+    program = schedule.program(place, interval)
     step = next(program)
     for number, op in enumerate(ops):
         if op not in step:
@@ -70,22 +70,22 @@ def accepted(schedule: Schedule, ops: Sequence[Op], place: Place, work: FlushInt
 
 
 def same_order(
-    schedule: Schedule, trace: Sequence[Span], simulated: Sequence[Span], grid: Grid, work: FlushInterval
+    schedule: Schedule, trace: Sequence[Span], simulated: Sequence[Span], grid: Grid, interval: FlushInterval
 ) -> None:
     """Every rank ran the simulation's ops: in its static order where it has one, otherwise in an order that the
     program accepts.
     """
     for rank in range(grid.size):
         ran, told, place = order(trace, rank), order(simulated, rank), grid.place(rank)
-        assert accepted(schedule, ran, place, work), f"rank {rank} ran {' '.join(map(str, ran))}"
+        assert accepted(schedule, ran, place, interval), f"rank {rank} ran {' '.join(map(str, ran))}"
         assert sorted(ran) == sorted(told)
-        if all(len(step) == 1 for step in steps(schedule, place, work)):
+        if all(len(step) == 1 for step in steps(schedule, place, interval)):
             assert ran == told
 
 
-def steps(schedule: Schedule, place: Place, work: FlushInterval) -> list[tuple[Op, ...]]:
+def steps(schedule: Schedule, place: Place, interval: FlushInterval) -> list[tuple[Op, ...]]:
     """Accepted ops of a program, step by step, where the first op always runs."""
-    program = schedule.program(place, work)
+    program = schedule.program(place, interval)
     found = [next(program)]
     while True:
         try:
@@ -113,7 +113,7 @@ class Batch(NamedTuple):
 
     config: RunConfig
     schedule: Schedule
-    work: FlushInterval
+    interval: FlushInterval
     trace: Trace
     simulation: Simulation
 
@@ -125,12 +125,12 @@ def real_batches(folder: Path) -> dict[str, list[Batch]]:
     ranks = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
     found: dict[str, list[Batch]] = {}
     for number, (system, config) in enumerate(zip(SYSTEMS, configs, strict=True)):
-        schedule, work = config.schedule.build(), FlushInterval(0, 6, None, 0)
+        schedule, interval = config.schedule.build(), FlushInterval(0, 6, None, 0)
         for batch in range(BATCHES):
             trace = Trace(Span.from_row(row) for rank in ranks for row in rank[number][batch])
             messages = network(fmean(hops(trace, TWO)))
-            told = simulate(schedule, TWO, work, Profiled.of(trace, TWO), messages, traced=True)
-            found.setdefault(system, []).append(Batch(config, schedule, work, trace, told))
+            told = simulate(schedule, TWO, interval, Profiled.of(trace, TWO), messages, traced=True)
+            found.setdefault(system, []).append(Batch(config, schedule, interval, trace, told))
     return found
 
 
@@ -143,7 +143,7 @@ def test_a_real_run_is_simulated_from_its_own_op_times(tmp_path: Path) -> None:
         found = real_batches(tmp_path)
         for batches in found.values():
             for batch in batches:
-                same_order(batch.schedule, batch.trace, batch.simulation.trace, TWO, batch.work)
+                same_order(batch.schedule, batch.trace, batch.simulation.trace, TWO, batch.interval)
                 check_bytes(batch)
         return {
             system: median(batch.simulation.makespan / batch.trace.makespan for batch in batches) - 1
@@ -161,7 +161,7 @@ def check_bytes(batch: Batch) -> None:
     assert message == 2 * 96 * 128 * 4
     for stage, kind in ((0, Kind.FORWARD), (1, Kind.BACKWARD)):
         sent = [s.bytes for s in batch.trace if s.op and s.category != WAIT and s.op.stage == stage and s.bytes]
-        assert sent == [message] * batch.work.microbatches, kind
+        assert sent == [message] * batch.interval.microbatches, kind
         assert batch.simulation.sent[stage] == sum(sent)
 
 
@@ -216,12 +216,12 @@ def test_emulated_stages_and_replicas_keep_the_simulators_time(tmp_path: Path) -
         config = RunConfig.model_validate(entry.record.config)
         plan = EmulationPlan.of(config)
         told = simulate(
-            *(plan.schedule, plan.grid, plan.work, plan.cost, network(5.0e-4)),
+            *(plan.schedule, plan.grid, plan.interval, plan.cost, network(5.0e-4)),
             symmetric=False,
             slower=plan.slower,
             traced=True,
         )
-        same_order(plan.schedule, entry.trace.spans, told.trace, plan.grid, plan.work)
+        same_order(plan.schedule, entry.trace.spans, told.trace, plan.grid, plan.interval)
         reduced = [(span.rank, span.bytes) for span in entry.trace.spans if span.category == REDUCE]
         assert sorted(reduced) == ([(rank, 4_000_000) for rank in range(4)] if plan.grid.data == 2 else [])
         link = Link(5.0e-4, bandwidth=1.0e12)

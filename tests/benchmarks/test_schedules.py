@@ -35,9 +35,9 @@ def test_checking_a_schedule(benchmark: Any, schedule: Schedule) -> None:
 
 def generated(schedule: Schedule) -> list[list[Op]]:
     """Every stage's order, from the generator of a static schedule."""
-    work, orders = FlushInterval(0, MICROBATCHES, None, 0), []
+    interval, orders = FlushInterval(0, MICROBATCHES, None, 0), []
     for stage in range(STAGES):
-        program = schedule.program(Place(stage, STAGES), work)
+        program = schedule.program(Place(stage, STAGES), interval)
         order = []
         (op,) = next(program)
         try:

@@ -69,9 +69,9 @@ def folder(tmp_path: Path, code: str, group: str) -> list[str]:
 @pytest.mark.parametrize(
     ("group", "code"),
     [
-        ("schedule", SCHEDULE.format(method="program(self, place, work)", body=RAISES)),
-        ("schedule", SCHEDULE.format(method="program(self, place, work)", body=f"yield from (); {RAISES}")),
-        ("schedule", SCHEDULE.format(method="in_flight(self, place, work)", body=RAISES)),
+        ("schedule", SCHEDULE.format(method="program(self, place, interval)", body=RAISES)),
+        ("schedule", SCHEDULE.format(method="program(self, place, interval)", body=f"yield from (); {RAISES}")),
+        ("schedule", SCHEDULE.format(method="in_flight(self, place, interval)", body=RAISES)),
         ("schedule", SCHEDULE.format(method="__init__(self)", body=RAISES)),
         ("schedule", f"{RAISES}\n"),
         ("schedule", "def program(:\n"),
@@ -126,7 +126,7 @@ def test_an_illegal_order_is_told_by_its_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    code = SCHEDULE.format(method="in_flight(self, place, work)", body="return 1")
+    code = SCHEDULE.format(method="in_flight(self, place, interval)", body="return 1")
     main(folder(tmp_path, code, "schedule"))
     shown = capsys.readouterr()
     (line,) = [text for text in (shown.out + shown.err).splitlines() if "unsupported" in text]
@@ -139,7 +139,7 @@ def test_a_command_tells_a_users_fault_in_one_line(
     from suite.cli.draw import main as draw
 
     monkeypatch.setattr(sys, "path", list(sys.path))
-    overrides = folder(tmp_path, SCHEDULE.format(method="program(self, place, work)", body=RAISES), "schedule")[:3]
+    overrides = folder(tmp_path, SCHEDULE.format(method="program(self, place, interval)", body=RAISES), "schedule")[:3]
     assert draw(overrides) == Exit.NOTHING
     (line,) = capsys.readouterr().err.splitlines()
     assert "LookupError: my own fault (" in line

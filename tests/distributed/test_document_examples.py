@@ -207,9 +207,9 @@ def test_it_keeps_the_laws_of_every_schedule(folder: Path) -> None:
         for stages in range(1, 7):
             for microbatches in (1, 2, 5, 8, 12):
                 for every in (None, 1, 3):
-                    work = FlushInterval(10, microbatches, every, 4)
-                    promised = tuple(schedule.in_flight(Place(stage, stages), work) for stage in range(stages))
-                    assert check(schedule, stages, work).peak == promised
+                    interval = FlushInterval(10, microbatches, every, 4)
+                    promised = tuple(schedule.in_flight(Place(stage, stages), interval) for stage in range(stages))
+                    assert check(schedule, stages, interval).peak == promised
 
 
 def test_an_order_that_breaks_a_law_is_refused_before_any_rank_starts(folder: Path) -> None:

@@ -237,7 +237,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("SpecTrain with Adam", settings(CASE, SpecTrain(), 1, Adam(0.01)), "SpecTrain with Adam; rule: .*momentum of SGD"),
     ("SpecTrain, plain SGD", settings(CASE, SpecTrain(), 1, SGD(0.1)), "SpecTrain with SGD without momentum"),
     ("SpecTrain with RMSprop", settings(CASE, SpecTrain(), 1, RMSprop(0.1, momentum=0.9)), "SpecTrain with RMSprop"),
-    ("2BW, m too small", settings(CASE, DoubleBuffer(), 1, SGD(0.1)), "2BW on 2 stages with update_every=1"),
+    ("2BW, m too small", settings(CASE, DoubleBuffer(), 1, SGD(0.1)), "2BW on 2 stages with update_interval=1"),
     ("no drift", settings(CASE, Predict(), 1, Sign()), "Predict with Sign, which predicts nothing"),
     ("offload", settings(CASE, Predict(), 1, Adam(0.01), **AWAY), "host memory .*moment.*; rule: .*fetch"),
     ("clip", settings(CASE, Predict(), 1, SGD(0.1), clip=1.0), "clip=1.0 in an asynchronous pipeline"),
@@ -247,7 +247,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "dynamic loss scaling .* in an asynchronous pipeline",
     ),
     ("a flush", settings(CASE, Predict(), None, SGD(0.1)), "s=paper with a flush"),
-    ("s=paper, m=2", settings(CASE, Predict(), 2, SGD(0.1)), "update_every=2"),
+    ("s=paper, m=2", settings(CASE, Predict(), 2, SGD(0.1)), "update_interval=2"),
     ("update_every=0", settings(CASE, Stash(), 0, SGD(0.1)), "update_every=0"),
 ]
 

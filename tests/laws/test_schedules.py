@@ -47,7 +47,7 @@ works = st.builds(
     FlushInterval,
     first=st.integers(0, 100),
     microbatches=st.integers(1, 32),
-    update_every=st.none() | st.integers(1, 34),
+    update_interval=st.none() | st.integers(1, 34),
     update=st.integers(0, 20),
 )
 
@@ -59,24 +59,26 @@ def test_every_size_is_legal(schedule: Schedule) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(schedules, st.integers(1, 8), works, st.integers(0, 2**32))
-def test_any_work_at_any_speed_is_legal(schedule: Schedule, stages: int, work: FlushInterval, seed: int) -> None:
+def test_any_work_at_any_speed_is_legal(schedule: Schedule, stages: int, interval: FlushInterval, seed: int) -> None:
     """Every op takes its own time, so that messages come in any order that real ranks could see."""
     clock = random.Random(seed)
-    assert_legal(check(schedule, stages, work, cost=lambda _: clock.choice((0.0, 0.5, 1.0, 3.7))), schedule, work)
+    assert_legal(
+        check(schedule, stages, interval, cost=lambda _: clock.choice((0.0, 0.5, 1.0, 3.7))), schedule, interval
+    )
 
 
 @pytest.mark.parametrize("schedule", [GPipe(), OneFOneB()], ids=str)
 def test_static_promises_are_tight(schedule: Schedule) -> None:
     for stages in STAGES:
-        work = FlushInterval(first=5, microbatches=12, update_every=None, update=2)
-        promised = tuple(schedule.in_flight(Place(stage, stages), work) for stage in range(stages))
-        assert check(schedule, stages, work).peak == promised
+        interval = FlushInterval(first=5, microbatches=12, update_interval=None, update=2)
+        promised = tuple(schedule.in_flight(Place(stage, stages), interval) for stage in range(stages))
+        assert check(schedule, stages, interval).peak == promised
 
 
 def test_a_cap_bounds_activations_on_every_stage() -> None:
-    work = FlushInterval(first=0, microbatches=16, update_every=None, update=0)
-    assert check(MessageDriven(pipeline_limit=6), 4, work).peak == (6, 6, 4, 1)
-    assert check(MessageDriven(pipeline_limit=6, cap=2), 4, work).peak == (2, 2, 2, 1)
+    interval = FlushInterval(first=0, microbatches=16, update_interval=None, update=0)
+    assert check(MessageDriven(pipeline_limit=6), 4, interval).peak == (6, 6, 4, 1)
+    assert check(MessageDriven(pipeline_limit=6, cap=2), 4, interval).peak == (2, 2, 2, 1)
 
 
 @pytest.mark.parametrize("prefer", ["backward", "forward"])
@@ -158,18 +160,18 @@ def test_bubble_of_message_driven_at_non_integer_costs(stages: int, microbatches
 def test_message_driven_misses_the_closed_form_where_its_limit_starves_it() -> None:
     """Where a backward is no whole number of forwards, a limit of the stages costs time; two more microbatches win it
     back (AxoNN IV-A sets the limit to the stages and says nothing of it)."""
-    work, cost = FlushInterval(0, 16, None, 0), costs(0.375, 0.625)
+    interval, cost = FlushInterval(0, 16, None, 0), costs(0.375, 0.625)
     closed = (16 + 5 - 1) * 1.0
-    assert check(MessageDriven(pipeline_limit=5), 5, work, cost=cost).makespan > closed
-    assert check(MessageDriven(pipeline_limit=7), 5, work, cost=cost).makespan == closed
+    assert check(MessageDriven(pipeline_limit=5), 5, interval, cost=cost).makespan > closed
+    assert check(MessageDriven(pipeline_limit=7), 5, interval, cost=cost).makespan == closed
 
 
 def test_preferring_forward_is_never_quicker_at_unit_cost_and_sometimes_slower() -> None:
     ratios = []
     for stages in STAGES:
         for microbatches in (1, 4, 8, 16):
-            work = FlushInterval(0, microbatches, None, 0)
-            slow, quick = (check(MessageDriven(prefer=p), stages, work).makespan for p in ("forward", "backward"))
+            interval = FlushInterval(0, microbatches, None, 0)
+            slow, quick = (check(MessageDriven(prefer=p), stages, interval).makespan for p in ("forward", "backward"))
             ratios.append(slow / quick)
     assert min(ratios) == 1.0
     assert 1.0 < max(ratios) <= 1.16
@@ -185,11 +187,11 @@ class Script:
     stages: Mapping[int, Sequence[str]]
     promise: int = 9
 
-    def program(self, place: Place, work: FlushInterval) -> Program:
+    def program(self, place: Place, interval: FlushInterval) -> Program:
         for text in self.stages.get(place.stage, ()):
             yield tuple(Op.parse(part) for part in text.split("|") if part)
 
-    def in_flight(self, place: Place, work: FlushInterval) -> int:
+    def in_flight(self, place: Place, interval: FlushInterval) -> int:
         return self.promise
 
 
@@ -239,14 +241,14 @@ def test_the_error_shows_the_grid_up_to_the_fault() -> None:
 
 
 def test_an_evaluation_that_trains_or_stops_is_named() -> None:
-    def stops(place: Place, work: FlushInterval) -> Program:
-        yield (Op(place.stage, Kind.EVALUATE, work.first),)
+    def stops(place: Place, interval: FlushInterval) -> Program:
+        yield (Op(place.stage, Kind.EVALUATE, interval.first),)
 
-    work = FlushInterval(0, 3, None, 0)
+    interval = FlushInterval(0, 3, None, 0)
     with pytest.raises(IllegalSchedule, match="2 microbatches are not evaluated"):
-        check_evaluation(stops, 1, work)
+        check_evaluation(stops, 1, interval)
     with pytest.raises(IllegalSchedule, match="0F0 runs in an evaluation"):
-        check_evaluation(OneFOneB().program, 1, work)
+        check_evaluation(OneFOneB().program, 1, interval)
 
 
 @pytest.mark.parametrize("arguments", [{"pipeline_limit": 0}, {"cap": -1}, {"prefer": "sideways"}])

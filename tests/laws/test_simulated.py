@@ -101,9 +101,9 @@ def test_the_makespan_at_unit_cost_is_the_closed_form(schedule: Schedule, forwar
 
 def test_preferring_forward_misses_the_closed_form() -> None:
     """The simulated order is the authors' order, where it is requested, as in the checker."""
-    work = FlushInterval(0, 16, None, 0)
-    found = simulate(MessageDriven(prefer="forward"), Grid(inter=8), work, Fixed(1.0, 1.0), FREE)
-    assert found.makespan == check(MessageDriven(prefer="forward"), 8, work, cost=ticks).makespan
+    interval = FlushInterval(0, 16, None, 0)
+    found = simulate(MessageDriven(prefer="forward"), Grid(inter=8), interval, Fixed(1.0, 1.0), FREE)
+    assert found.makespan == check(MessageDriven(prefer="forward"), 8, interval, cost=ticks).makespan
     assert (16 + 8 - 1) * 2.0 < found.makespan <= 1.16 * (16 + 8 - 1) * 2.0
 
 
@@ -145,9 +145,9 @@ def test_with_free_messages_a_simulation_is_the_checkers_run(
     schedule: Schedule, stages: int, microbatches: int, seed: int
 ) -> None:
     """Order, makespan and activations, to the last bit, whatever op takes whatever time."""
-    cost, work, grid = Drawn(seed), FlushInterval(0, microbatches, None, 0), Grid(inter=stages)
-    found = simulate(schedule, grid, work, cost, FREE, traced=True)
-    timeline = check(schedule, stages, work, cost=lambda op: 0.0 if op.kind is Kind.UPDATE else cost.compute(op))
+    cost, interval, grid = Drawn(seed), FlushInterval(0, microbatches, None, 0), Grid(inter=stages)
+    found = simulate(schedule, grid, interval, cost, FREE, traced=True)
+    timeline = check(schedule, stages, interval, cost=lambda op: 0.0 if op.kind is Kind.UPDATE else cost.compute(op))
     assert found.makespan == timeline.makespan
     assert tuple(found.peak) == timeline.peak
     for stage in range(stages):
@@ -176,15 +176,15 @@ def test_on_any_network_every_program_gets_what_it_accepts(
     """Every op once, each after what it needs, in an order that the program takes; in-flight as promised; a static
     order is the checker's."""
     every = None if every == 4 or schedule not in STATIC else every
-    work, grid = FlushInterval(3, microbatches, every, 2), Grid(inter=stages)
+    interval, grid = FlushInterval(3, microbatches, every, 2), Grid(inter=stages)
     network = NetworkModel(lambda first, second: Link(latency, bandwidth), blocking=blocking)
-    found = simulate(schedule, grid, work, Drawn(seed, sizes=(0, 1, 7)), network, traced=True)
+    found = simulate(schedule, grid, interval, Drawn(seed, sizes=(0, 1, 7)), network, traced=True)
     for stage in range(stages):
         place, order = Place(stage, stages), ran(found, grid, stage)
-        follow(schedule.program(place, work), order)
-        assert found.peak[stage] <= schedule.in_flight(place, work)
+        follow(schedule.program(place, interval), order)
+        assert found.peak[stage] <= schedule.in_flight(place, interval)
         if schedule in STATIC:
-            assert order == check(schedule, stages, work).order(stage)
+            assert order == check(schedule, stages, interval).order(stage)
     ends = {span.op: span.end for span in found.trace if span.category not in (WAIT, REDUCE)}
     starts = {span.op: span.start for span in found.trace if span.category not in (WAIT, REDUCE)}
     for op in starts:
@@ -208,7 +208,7 @@ def test_every_systems_promised_in_flight_is_kept(name: str) -> None:
     for inter, microbatches in ((1, 5), (2, 8), (4, 3), (4, 24)):
         plan = SimulationPlan(TINY, simulated(name), Grid(inter=inter), microbatches, 1)
         found = run(plan, machine(), stack(delay=0.01))
-        promised = [plan.system.schedule.in_flight(plan.grid.place(stage), plan.work) for stage in range(inter)]
+        promised = [plan.system.schedule.in_flight(plan.grid.place(stage), plan.interval) for stage in range(inter)]
         assert all(0 < peak <= most for peak, most in zip(found.peak, promised, strict=True))
         assert found.peak[0] == promised[0], "the promise is tight where microbatches enter"
 
@@ -238,11 +238,11 @@ def test_one_replica_stands_for_all(
     seed: int,
 ) -> None:
     """Where a node holds whole replicas, so that all have the same links: rings, chunks and waiting included."""
-    grid, work = Grid(data=data, inter=inter), FlushInterval(0, microbatches, None, 0)
+    grid, interval = Grid(data=data, inter=inter), FlushInterval(0, microbatches, None, 0)
     on = machine(devices_per_node=inter * nodes, within=Link(0.1, 30.0))
     network = NetworkModel.of(on, stack(delay=0.2, collective=0.3, hop=0.05, adapters=2), grid.size, **flags)
     cost = Drawn(seed, sizes=(0, 3, 9), chunks=chunks)
-    one, every = (simulate(schedule, grid, work, cost, network, symmetric=s) for s in (True, False))
+    one, every = (simulate(schedule, grid, interval, cost, network, symmetric=s) for s in (True, False))
     for name in ("drained", "reduced", "finished"):
         assert getattr(every, name) == pytest.approx(getattr(one, name), rel=1e-9)
     assert (every.peak, every.sent) == (one.peak, one.sent)
@@ -274,13 +274,13 @@ def test_ranks_that_differ_each_keep_their_own_time(
     schedule: Schedule, inter: int, data: int, microbatches: int, seed: int
 ) -> None:
     """Stragglers and jitter: every pipeline is the checker's at its own speed, and an update waits for the last."""
-    grid, work, clock = Grid(data=data, inter=inter), FlushInterval(0, microbatches, None, 0), random.Random(seed)
+    grid, interval, clock = Grid(data=data, inter=inter), FlushInterval(0, microbatches, None, 0), random.Random(seed)
     cost, factors = Drawn(seed), {rank: clock.choice((1.0, 1.5, 4.0)) for rank in range(grid.size)}
 
     def slower(rank: int, op: Op) -> float:
         return factors[rank]
 
-    found = simulate(schedule, grid, work, cost, FREE, symmetric=False, slower=slower)
+    found = simulate(schedule, grid, interval, cost, FREE, symmetric=False, slower=slower)
     alone = []
     for replica in range(data):
 
@@ -288,7 +288,7 @@ def test_ranks_that_differ_each_keep_their_own_time(
             factor = factors[grid.rank(data=replica, inter=op.stage)]
             return 0.0 if op.kind is Kind.UPDATE else cost.compute(op) * factor
 
-        alone.append(check(schedule, inter, work, cost=own))
+        alone.append(check(schedule, inter, interval, cost=own))
     assert found.makespan == max(timeline.makespan for timeline in alone)
     for stage in range(inter):
         last = max(slot.end for timeline in alone for slot in timeline.slots if slot.op.stage == stage)
@@ -376,8 +376,8 @@ def test_payload_bytes_counted_are_those_modelled(
     schedule: Schedule, stages: int, microbatches: int, seed: int
 ) -> None:
     """Law 6: of every op that feeds a neighbour, and of no other; in the trace and in the sums."""
-    cost, work = Drawn(seed, sizes=(3, 64, 1000)), FlushInterval(0, microbatches, None, 0)
-    found = simulate(schedule, Grid(inter=stages), work, cost, FREE, traced=True)
+    cost, interval = Drawn(seed, sizes=(3, 64, 1000)), FlushInterval(0, microbatches, None, 0)
+    found = simulate(schedule, Grid(inter=stages), interval, cost, FREE, traced=True)
     for stage in range(stages):
         ops = [Op(stage, kind, i) for kind in (Kind.FORWARD, Kind.BACKWARD) for i in range(microbatches)]
         assert found.sent[stage] == sum(cost.message(op) for op in ops if feeds(op, stages) is not None)
@@ -405,12 +405,12 @@ class Broken:
     spoil: Callable[[list[Op]], list[Op]]
     promise: int = 9
 
-    def program(self, place: Place, work: FlushInterval) -> Program:
-        order = list(check(OneFOneB(), place.stages, work).order(place.stage))
+    def program(self, place: Place, interval: FlushInterval) -> Program:
+        order = list(check(OneFOneB(), place.stages, interval).order(place.stage))
         for op in self.spoil(order) if place.stage == 1 else order:
             yield (op,)
 
-    def in_flight(self, place: Place, work: FlushInterval) -> int:
+    def in_flight(self, place: Place, interval: FlushInterval) -> int:
         return self.promise
 
 

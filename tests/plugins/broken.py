@@ -16,28 +16,28 @@ from suite.weights import Latest
 class _Order:
     """GPipe's, for its children to spoil."""
 
-    def program(self, place: Place, work: FlushInterval) -> Program:
+    def program(self, place: Place, interval: FlushInterval) -> Program:
         for kind in (Kind.FORWARD, Kind.BACKWARD):
-            for index in self.indices(place, work, kind):
+            for index in self.indices(place, interval, kind):
                 yield (Op(place.stage, kind, index),)
-        yield (Op(place.stage, Kind.UPDATE, work.update),)
+        yield (Op(place.stage, Kind.UPDATE, interval.update),)
 
-    def indices(self, place: Place, work: FlushInterval, kind: Kind) -> list[int]:
-        return list(range(work.first, work.end))
+    def indices(self, place: Place, interval: FlushInterval, kind: Kind) -> list[int]:
+        return list(range(interval.first, interval.end))
 
-    def in_flight(self, place: Place, work: FlushInterval) -> int:
-        return work.microbatches
+    def in_flight(self, place: Place, interval: FlushInterval) -> int:
+        return interval.microbatches
 
 
 @dataclass(frozen=True)
 class Deadlock(_Order):
     """Of longer batches the first stage wants a gradient before the last stage, which waits for all, has begun."""
 
-    def program(self, place: Place, work: FlushInterval) -> Program:
-        early = place.stage == 0 and place.stages > 1 and work.microbatches > 2
-        order = list(super().program(place, work))
+    def program(self, place: Place, interval: FlushInterval) -> Program:
+        early = place.stage == 0 and place.stages > 1 and interval.microbatches > 2
+        order = list(super().program(place, interval))
         if early:
-            order[1], order[work.microbatches] = order[work.microbatches], order[1]
+            order[1], order[interval.microbatches] = order[interval.microbatches], order[1]
         for op in order:  # noqa: UP028 - a list takes no answer
             yield op
 
@@ -46,16 +46,16 @@ class Deadlock(_Order):
 class TooMany(_Order):
     """Promises less than it holds, from four microbatches on."""
 
-    def in_flight(self, place: Place, work: FlushInterval) -> int:
-        return min(3, work.microbatches)
+    def in_flight(self, place: Place, interval: FlushInterval) -> int:
+        return min(3, interval.microbatches)
 
 
 @dataclass(frozen=True)
 class Dropped(_Order):
     """The last backward of a longer batch never runs."""
 
-    def indices(self, place: Place, work: FlushInterval, kind: Kind) -> list[int]:
-        found = super().indices(place, work, kind)
+    def indices(self, place: Place, interval: FlushInterval, kind: Kind) -> list[int]:
+        found = super().indices(place, interval, kind)
         return found[:-1] if kind is Kind.BACKWARD and len(found) > 4 else found
 
 
@@ -65,10 +65,10 @@ class Stale(WeightPolicy):
 
     graph: str = "keep"
 
-    def read(self, op: Op, clock: StageVersions) -> Read:
-        return Read(max(0, clock.updates - 1), 0, "recompute")
+    def read(self, op: Op, versions: StageVersions) -> Read:
+        return Read(max(0, versions.updates - 1), 0, "recompute")
 
-    def needed(self, clock: StageVersions) -> frozenset[int]:
+    def needed(self, versions: StageVersions) -> frozenset[int]:
         return frozenset()
 
 

@@ -18,11 +18,11 @@ Passes = tuple[tuple[Op, Read | None], ...]
 
 
 def follow(
-    policy: WeightPolicy, stages: int, work: FlushInterval, *, schedule: Schedule | None = None, exact: bool = False
+    policy: WeightPolicy, stages: int, interval: FlushInterval, *, schedule: Schedule | None = None, exact: bool = False
 ) -> list[Ledger]:
     """A ledger per stage after the whole work. exact: `compare` holds after every op."""
-    timeline = check(schedule or OneFOneB(), stages, work)
-    ledgers = [Ledger(policy, work, stages) for _ in range(stages)]
+    timeline = check(schedule or OneFOneB(), stages, interval)
+    ledgers = [Ledger(policy, interval, stages) for _ in range(stages)]
     for stage, ledger in enumerate(ledgers):
         order = timeline.order(stage)
         if exact:
@@ -45,7 +45,7 @@ def compare(ledger: Ledger, order: Iterable[Op]) -> Passes:
     for (op, read), (stored, alive, newest, opened) in zip(reversed(passes), reversed(held), strict=True):
         wanted = {newest} | {version for version in later if version <= newest}
         assert stored == wanted, f"{ledger.policy}: {sorted(stored)} after {op}, and {sorted(wanted)} are read"
-        kept = {(one.version, one.ahead) for one in opened.values() if one.graph == "keep"}
+        kept = {(one.version, one.predict_steps) for one in opened.values() if one.backward_mode == "keep"}
         assert alive == kept | {(version, 0) for version in wanted}
         if read is not None:
             later.add(read.version)
@@ -56,8 +56,8 @@ def entries(ledger: Ledger, kind: Kind) -> list[LedgerEntry]:
     return [entry for entry in ledger.entries if entry.op.kind is kind]
 
 
-def epochs(microbatches: int, update_every: int) -> Iterator[FlushInterval]:
+def epochs(microbatches: int, update_interval: int) -> Iterator[FlushInterval]:
     """Two works, the second counted on from the first."""
-    first = FlushInterval(0, microbatches, update_every, 0)
+    first = FlushInterval(0, microbatches, update_interval, 0)
     yield first
-    yield FlushInterval(first.end, microbatches, update_every, first.updates)
+    yield FlushInterval(first.end, microbatches, update_interval, first.updates)

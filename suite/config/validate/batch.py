@@ -101,4 +101,4 @@ def stages_have_whole_checkpoints(config: RunConfig) -> None:
 
 def schedule_obeys_order_laws(config: RunConfig) -> None:
     """The schedule runs each op once and in a legal order. Raises IllegalSchedule (suite.schedule.check)."""
-    check_schedule(config.schedule.build(), config.grid.inter, config.work())
+    check_schedule(config.schedule.build(), config.grid.inter, config.flush_interval())

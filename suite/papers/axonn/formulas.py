@@ -85,7 +85,7 @@ def best_interval(question: Question, papers: Papers) -> tuple[Cases, str]:
 
 
 def interval(question: Question, papers: Papers) -> tuple[Cases, str]:
-    values = [checkpointing.interval(int(point["N"]), int(point["G_inter"])) for point in question.points]
+    values = [checkpointing.checkpoint_interval(int(point["N"]), int(point["G_inter"])) for point in question.points]
     return [values], "all factors of a stage's layers, tried one by one"
 
 

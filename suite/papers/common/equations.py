@@ -26,9 +26,9 @@ FREE = NetworkModel(lambda first, second: Link(0.0, 1e30))
 
 def batch(gpus: int, inter: int, samples: int) -> Simulation:
     """`samples` microbatches of one on `gpus` devices in message-driven pipelines of `inter`."""
-    work = FlushInterval(0, samples // (gpus // inter), None, 0)
+    interval = FlushInterval(0, samples // (gpus // inter), None, 0)
     return simulate(
-        MessageDriven(), Grid(data=gpus // inter, inter=inter), work, Fixed(1.0, 2.0, BYTES), FREE, traced=True
+        MessageDriven(), Grid(data=gpus // inter, inter=inter), interval, Fixed(1.0, 2.0, BYTES), FREE, traced=True
     )
 
 

@@ -29,18 +29,18 @@ DEPTH = 4  # stages of every published run
 EPOCH = 50_000 // 128  # mini-batches of the paper's shortest epoch between two drains: CIFAR-100 in 128 images
 
 
-def ordered(stages: int, microbatches: int, update_every: int = 1) -> Timeline:
+def ordered(stages: int, microbatches: int, update_interval: int = 1) -> Timeline:
     """An epoch of 1F1B without a flush, passes of 1 and 2 units."""
-    return check(OneFOneB(), stages, FlushInterval(0, microbatches, update_every, 0))
+    return check(OneFOneB(), stages, FlushInterval(0, microbatches, update_interval, 0))
 
 
 def ledgers(
-    policy: WeightPolicy, stages: int, update_every: int | None = 1, schedule: Schedule | None = None
+    policy: WeightPolicy, stages: int, update_interval: int | None = 1, schedule: Schedule | None = None
 ) -> list[Ledger]:
     """Of each stage after an epoch that is long enough to be full for as many updates as there are stages."""
-    work = FlushInterval(0, (2 * stages + 4) * (update_every or 1), update_every, 0)
-    timeline = check(schedule or OneFOneB(), stages, work)
-    return follow(policy, [timeline.order(stage) for stage in range(stages)], work)
+    interval = FlushInterval(0, (2 * stages + 4) * (update_interval or 1), update_interval, 0)
+    timeline = check(schedule or OneFOneB(), stages, interval)
+    return follow(policy, [timeline.order(stage) for stage in range(stages)], interval)
 
 
 def table(system: str, stages: int = DEPTH) -> list[Ledger]:
@@ -64,7 +64,7 @@ def pairs(ledger: Ledger, *, steady: bool = True) -> list[tuple[Read, Read]]:
 
 def predictions(ledger: Ledger) -> float:
     """Passes of a steady mini-batch that read predicted weights; one whose graph is kept counts once."""
-    count = sum(entry.read.ahead > 0 for kind in PASSES for entry in entries(ledger, kind))
+    count = sum(entry.read.predict_steps > 0 for kind in PASSES for entry in entries(ledger, kind))
     return count / len(entries(ledger, Kind.FORWARD))
 
 
@@ -241,13 +241,13 @@ def backward_fresh(question: Question, source: Any) -> tuple[Cases, str]:
     (serial,) = ledgers(Latest("recompute"), 1)
     stages = table("pipeoptim", int(question.setting["pipeline_stages"]))
     read = [reads(ledger, 4, Kind.BACKWARD) for ledger in (serial, *stages)]
-    values = [each.version + each.ahead + 1 for each in read]
+    values = [each.version + each.predict_steps + 1 for each in read]
     return [values], "what the backward pass of mini-batch 5 reads, updates ahead included, from ledgers; from 1"
 
 
 def last_stage(question: Question, source: Any, *, depths: Sequence[int]) -> tuple[Cases, str]:
     ledgers = [table("pipeoptim", depth)[-1] for depth in depths]
-    counts = [[sum(entry.read.ahead > 0 for entry in ledger.entries)] for ledger in ledgers]
+    counts = [[sum(entry.read.predict_steps > 0 for entry in ledger.entries)] for ledger in ledgers]
     return counts, "passes of an epoch that read predicted weights, a case per depth"
 
 
@@ -260,7 +260,7 @@ def predictions_made(question: Question, source: Any, *, system: str) -> tuple[C
 
 def stashing(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
     version_pairs = [pair for ledger in table(system) for pair in pairs(ledger, steady=False)]
-    cases = [[first.version, first.version + first.ahead, second.version] for first, second in version_pairs]
+    cases = [[first.version, first.version + first.predict_steps, second.version] for first, second in version_pairs]
     return distinct(cases), "versions read by both passes of every mini-batch on every stage, from ledgers"
 
 
@@ -271,7 +271,9 @@ def consistent(question: Question, source: Any, *, system: str) -> tuple[Cases, 
 
 def aimed(question: Question, source: Any) -> tuple[Cases, str]:
     version_pairs = [pair for ledger in table("pipeoptim") for pair in pairs(ledger)]
-    cases = [[first.version + first.ahead, second.version + second.ahead] for first, second in version_pairs]
+    cases = [
+        [first.version + first.predict_steps, second.version + second.predict_steps] for first, second in version_pairs
+    ]
     return distinct(
         cases
     ), "of every steady mini-batch on every stage, from ledgers; while the pipeline fills s is too large"

@@ -93,7 +93,7 @@ def plan(lab: Lab, model: str, system: str, batch: int, graph: str = "recompute"
         resident,
         MOMENTS.get(model, ADAM),
         policy=policy(system, graph),
-        update_every=configured.every,
+        update_interval=configured.every,
         split="pipedream" if own else tuple(range(start, stop) for start, stop in pairwise(cuts)),
     )
 

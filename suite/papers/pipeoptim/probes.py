@@ -116,11 +116,11 @@ class Reads(WeightPolicy):
     policy: WeightPolicy
     predicts = True
 
-    def read(self, op: Op, clock: StageVersions) -> Read:
-        return self.policy.read(op, clock)
+    def read(self, op: Op, versions: StageVersions) -> Read:
+        return self.policy.read(op, versions)
 
-    def needed(self, clock: StageVersions) -> frozenset[int]:
-        return self.policy.needed(clock)
+    def needed(self, versions: StageVersions) -> frozenset[int]:
+        return self.policy.needed(versions)
 
 
 class _Watch:
@@ -176,7 +176,11 @@ class WatchedTraining:
     def ahead(self) -> list[dict[int, int]]:
         """Updates that each forward pass predicted, by stage."""
         return [
-            {op.index: read.ahead for op, read in watch.engine.passes if op.kind is Kind.FORWARD and read is not None}
+            {
+                op.index: read.predict_steps
+                for op, read in watch.engine.passes
+                if op.kind is Kind.FORWARD and read is not None
+            }
             for watch in self.stages
         ]
 

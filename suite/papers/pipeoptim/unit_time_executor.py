@@ -66,8 +66,8 @@ class UnitTimeExecutor:
         schedule = config.schedule.build()
         cost = Fixed(self.forward / stages / pieces, self.backward / stages / pieces)
         if every is not None:
-            work = FlushInterval(0, self.batches * pieces, every, 0)
-            return simulate(schedule, Grid(inter=stages), work, cost, FREE, traced=True).trace
+            interval = FlushInterval(0, self.batches * pieces, every, 0)
+            return simulate(schedule, Grid(inter=stages), interval, cost, FREE, traced=True).trace
         one = simulate(schedule, Grid(inter=stages), FlushInterval(0, pieces, None, 0), cost, FREE, traced=True)
         trace = Trace()
         for batch in range(self.batches):  # the first stage ends a batch, and begins the next one

@@ -45,8 +45,8 @@ def indexed(found: Layout) -> int:
 
 def run(stages: int, microbatches: int, cost: Fixed = UNITS, order: Schedule | None = None) -> Simulation:
     """One batch in `order`; without one in the message-driven order."""
-    work = FlushInterval(0, microbatches, None, 0)
-    return simulate(order or MessageDriven(), Grid(inter=stages), work, cost, FREE, traced=True)
+    interval = FlushInterval(0, microbatches, None, 0)
+    return simulate(order or MessageDriven(), Grid(inter=stages), interval, cost, FREE, traced=True)
 
 
 def bubbles(stages: int, microbatches: int, cost: Fixed = UNITS, order: Schedule | None = None) -> list[float]:
@@ -195,7 +195,7 @@ def per_gpu(question: Question, lab: Lab) -> tuple[Cases, str]:
             lab.shapes["gpt3_xl"], lab.systems["axonn"], Grid(inter=3, data=replicas), batch=batch, microbatch=size
         )
         simulated = simulate(
-            MessageDriven(), Grid(inter=3), plan.work, Fixed(FORWARD, BACKWARD, BYTES), FREE, traced=True
+            MessageDriven(), Grid(inter=3), plan.interval, Fixed(FORWARD, BACKWARD, BYTES), FREE, traced=True
         )
         values.append(sum(span.category == PASSES[0] and span.rank == 0 for span in simulated.trace))
     return [values], "forward passes counted on a first stage of one replica"

@@ -34,27 +34,29 @@ class Checked:
         """Raises Unsupported for a system whose order is not known, InvalidRequest for an impossible batch or
         stream.
         """
-        grid, work = config.grid, work_of(config)
+        grid, interval = config.grid, work_of(config)
         schedule_of(config)
         system_streams(config)
-        check_size(work.microbatches, grid.inter, SHORT)
+        check_size(interval.microbatches, grid.inter, SHORT)
         policy = config.weights.build()
-        policy.check(grid.inter, work.update_every)
+        policy.check(grid.inter, interval.update_interval)
 
     def run(self, config: RunConfig) -> ExecutorResult:
         """Raises IllegalSchedule for an order that breaks a law."""
-        stages, work = config.grid.inter, work_of(config)
-        timeline = check(config.schedule.build(), stages, work, cost=self.cost)
+        stages, interval = config.grid.inter, work_of(config)
+        timeline = check(config.schedule.build(), stages, interval, cost=self.cost)
         busy = sum(slot.end - slot.start for slot in timeline.slots)
         metrics = {
-            "makespan": Metric("tick", "lower", (timeline.makespan,), f"{work.microbatches} microbatches per replica"),
+            "makespan": Metric(
+                "tick", "lower", (timeline.makespan,), f"{interval.microbatches} microbatches per replica"
+            ),
             "idle": Metric("percent", "lower", (100 * (1 - busy / (stages * timeline.makespan)),), "of all stages"),
             "in_flight": Metric("microbatch", "lower", (float(max(timeline.peak)),), "alive on a stage at most"),
         }
         series = {"in_flight": list(timeline.peak)}
         notes = [f"microbatches alive per stage at most {_told(timeline.peak)}"]
-        if work.update_every is not None:
-            gaps, copies = self.versions(config, timeline, work, metrics)
+        if interval.update_interval is not None:
+            gaps, copies = self.versions(config, timeline, interval, metrics)
             series |= {"version_gap": gaps, "weight_copies": copies}
             notes.append(f"updates between the passes of a microbatch, per stage at most {_told(gaps)}")
             notes.append(f"copies of the weights per stage at most {_told(copies)}")
@@ -69,13 +71,13 @@ class Checked:
         return self.ticks[op.kind]
 
     def versions(
-        self, config: RunConfig, timeline: Timeline, work: FlushInterval, metrics: dict[str, Metric]
+        self, config: RunConfig, timeline: Timeline, interval: FlushInterval, metrics: dict[str, Metric]
     ) -> tuple[list[int], list[int]]:
         """Updates between a forward and its backward pass, and copies of the weights, by stage; adds their metrics."""
         gaps = [max(stage) for stage in timeline.gaps]
         orders = [timeline.order(stage) for stage in range(timeline.stages)]
-        ledgers = follow(config.weights.build(), orders, work)
-        ahead = max(entry.read.ahead for one in ledgers for kind in PASSES for entry in entries(one, kind))
+        ledgers = follow(config.weights.build(), orders, interval)
+        ahead = max(entry.read.predict_steps for one in ledgers for kind in PASSES for entry in entries(one, kind))
         copies = [ledger.peak for ledger in ledgers]
         metrics["version_gap"] = Metric("update", "lower", (float(max(gaps)),), "between the passes of a microbatch")
         metrics["predicted_ahead"] = Metric("update", "", (float(ahead),), "at most, once the pipeline is full")

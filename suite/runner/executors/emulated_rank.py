@@ -78,7 +78,7 @@ class Emulated:
         self.plan = EmulationPlan.of(config, static=not self.transport.any_order)
         self.buffers: dict[int, Tensor] = {}
         self.microbatches = self.updates = 0  # that have been
-        self.running = self.plan.work
+        self.running = self.plan.interval
         self.trace = Trace()
         self.free: float | None = None  # when the device has done the op before
         self.asleep = False  # one batch without sleeps: MPI connects two ranks at their first message, in no sample
@@ -105,12 +105,12 @@ class Emulated:
         return [], ends
 
     def _train(self, microbatches: int) -> None:
-        work = self._next(microbatches)
-        self._run(work)
-        self.microbatches, self.updates = work.end, self.updates + work.updates
+        interval = self._next(microbatches)
+        self._run(interval)
+        self.microbatches, self.updates = interval.end, self.updates + interval.updates
 
     def _next(self, microbatches: int) -> FlushInterval:
-        return FlushInterval(self.microbatches, microbatches, self.plan.work.update_every, self.updates)
+        return FlushInterval(self.microbatches, microbatches, self.plan.interval.update_interval, self.updates)
 
     def evaluate(self, batches: Sequence[Value]) -> None:
         """Nothing: there are no weights."""
@@ -127,19 +127,19 @@ class Emulated:
 
     # -- how ---------------------------------------------------------------------------------------------------------
 
-    def _run(self, work: FlushInterval) -> None:
+    def _run(self, interval: FlushInterval) -> None:
         plan = self.plan
         schedule = plan.schedule
-        if isinstance(schedule, Static) and work.microbatches != plan.work.microbatches:
-            schedule = ordered(schedule.schedule, plan.grid.inter, work)
-        self.trace, self.free, self.running = Trace(), None, work
+        if isinstance(schedule, Static) and interval.microbatches != plan.interval.microbatches:
+            schedule = ordered(schedule.schedule, plan.grid.inter, interval)
+        self.trace, self.free, self.running = Trace(), None, interval
         drive(
-            schedule.program(self.place, work),
+            schedule.program(self.place, interval),
             self._execute,
             self.transport,
             rank=self.rank,
             stages=plan.grid.inter,
-            bound=schedule.in_flight(self.place, work),
+            bound=schedule.in_flight(self.place, interval),
             trace=self.trace,
         )
         if plan.grid.size > 1:
@@ -242,13 +242,13 @@ def predict(config: RunConfig, link: Link) -> Prediction:
     simulated = simulate(
         plan.schedule,
         plan.grid,
-        plan.work,
+        plan.interval,
         plan.cost,
         NetworkModel.of(machine, stack, plan.grid.size),
         symmetric=plan.slower.nothing,
         slower=None if plan.slower.nothing else plan.slower,
     )
-    every = plan.work.update_every
+    every = plan.interval.update_interval
     seconds = simulated.makespan if every is None else simulated.period * plan.each / every
     return Prediction(seconds, sum(simulated.sent) * plan.grid.data)
 

@@ -28,11 +28,11 @@ class Static:
     schedule: Schedule
     orders: Sequence[Sequence[Op]]
 
-    def program(self, place: Place, work: FlushInterval) -> Program:
-        return fixed(self.orders[place.stage], work)
+    def program(self, place: Place, interval: FlushInterval) -> Program:
+        return fixed(self.orders[place.stage], interval)
 
-    def in_flight(self, place: Place, work: FlushInterval) -> int:
-        return self.schedule.in_flight(place, work)
+    def in_flight(self, place: Place, interval: FlushInterval) -> int:
+        return self.schedule.in_flight(place, interval)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class EmulationPlan:
     """
 
     grid: Grid
-    work: FlushInterval
+    interval: FlushInterval
     schedule: Schedule
     cost: CostModel
     slower: Perturbation
@@ -76,7 +76,7 @@ class EmulationPlan:
 
     @property
     def streams(self) -> bool:
-        return self.work.update_every is not None
+        return self.interval.update_interval is not None
 
     @classmethod
     def of(cls, config: RunConfig, *, static: bool = False) -> EmulationPlan:
@@ -84,19 +84,19 @@ class EmulationPlan:
         grid, executor = config.grid.build(), settings_of(config)
         each, every = config.microbatches, config.update_interval
         turn = config.measure.discard_first + config.measure.batches
-        work = FlushInterval(0, each if every is None else each * turn, every, 0)
+        interval = FlushInterval(0, each if every is None else each * turn, every, 0)
         schedule, cost = config.schedule.build(), executor.cost.build()
         jitter = executor.jitter or Jitter()
         slower = Perturbation(config.seed, jitter.kind, jitter.spread, executor.stragglers or {})
         slower.check(grid)
         if every is not None:
-            asks = asked(config.weights.build(), schedule, grid.inter, work)
+            asks = asked(config.weights.build(), schedule, grid.inter, interval)
             cost = Asking(cost, asks, executor.prediction, executor.copying)
 
         def seconds(op: Op) -> float:
             return 0.0 if op.kind is Kind.UPDATE else _checked(f"{op}, seconds:", cost.compute(op))
 
-        timeline = check_schedule(schedule, grid.inter, work, cost=seconds)
+        timeline = check_schedule(schedule, grid.inter, interval, cost=seconds)
         orders = [timeline.order(stage) for stage in range(grid.inter)]
         for stage, order in enumerate(orders):
             for op in order:
@@ -105,7 +105,7 @@ class EmulationPlan:
             for chunk in cost.update(stage):
                 _checked(f"a step of stage {stage}, seconds:", chunk.step)
                 _checked(f"a reduction of stage {stage}, bytes:", chunk.reduce, whole=True)
-        return cls(grid, work, Static(schedule, orders) if static else schedule, cost, slower, each)
+        return cls(grid, interval, Static(schedule, orders) if static else schedule, cost, slower, each)
 
 
 def settings_of(config: RunConfig) -> EmulatedExecutor:
@@ -116,9 +116,9 @@ def settings_of(config: RunConfig) -> EmulatedExecutor:
     raise InvalidRequest(f"executor.kind={executor.kind}", rule="ranks are emulated", legal="executor=emulated")
 
 
-def ordered(schedule: Schedule, stages: int, work: FlushInterval) -> Static:
+def ordered(schedule: Schedule, stages: int, interval: FlushInterval) -> Static:
     """The order that the checker finds with ticks for times."""
-    timeline = check_schedule(schedule, stages, work)
+    timeline = check_schedule(schedule, stages, interval)
     return Static(schedule, [timeline.order(stage) for stage in range(stages)])
 
 

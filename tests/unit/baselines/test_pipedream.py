@@ -14,14 +14,14 @@ from tests.support.ledgers import DEPTHS, entries, epochs, follow
 @pytest.mark.parametrize("stages", DEPTHS)
 def test_a_stash_holds_a_version_per_stage_to_come(stages: int) -> None:
     """Both passes agree, and are as stale as there are stages to come; what an epoch left is gone in the next."""
-    for work in epochs(2 * stages + 3, 1):
-        for stage, ledger in enumerate(follow(Stash(), stages, work, exact=True)):
+    for interval in epochs(2 * stages + 3, 1):
+        for stage, ledger in enumerate(follow(Stash(), stages, interval, exact=True)):
             forwards, backwards = entries(ledger, Kind.FORWARD), entries(ledger, Kind.BACKWARD)
             assert [entry.read for entry in forwards] == [entry.read for entry in backwards]
-            filled = [entry.op.index - work.first for entry in forwards]
+            filled = [entry.op.index - interval.first for entry in forwards]
             assert [entry.staleness for entry in forwards] == [min(stages - 1 - stage, n) for n in filled]
             assert ledger.peak == stages - stage
-            assert ledger.alive == {(work.update + work.updates, 0)}
+            assert ledger.alive == {(interval.update + interval.updates, 0)}
 
 
 @pytest.mark.parametrize("stages", DEPTHS)
@@ -29,14 +29,14 @@ def test_a_stash_holds_a_version_per_stage_to_come(stages: int) -> None:
 def test_a_double_buffer_is_one_update_behind_on_every_stage(stages: int, more: int) -> None:
     """W(k+1) = W(k) - lr * g(W(k-1)), with two versions, from the second update after a drain; a short last group."""
     every = stages + more
-    for work in epochs(3 * every + every // 2, every):
-        for ledger in follow(DoubleBuffer(), stages, work, exact=True):
-            assert len(entries(ledger, Kind.FORWARD)) == len(entries(ledger, Kind.BACKWARD)) == work.microbatches
+    for interval in epochs(3 * every + every // 2, every):
+        for ledger in follow(DoubleBuffer(), stages, interval, exact=True):
+            assert len(entries(ledger, Kind.FORWARD)) == len(entries(ledger, Kind.BACKWARD)) == interval.microbatches
             for entry in ledger.entries:
-                assert entry.read.version == (entry.due if entry.due == work.update else entry.due - 1)
-                assert entry.read.ahead == 0
+                assert entry.read.version == (entry.due if entry.due == interval.update else entry.due - 1)
+                assert entry.read.predict_steps == 0
             assert ledger.peak == 2
-            assert ledger.alive == {(work.update + work.updates, 0)}
+            assert ledger.alive == {(interval.update + interval.updates, 0)}
 
 
 def test_one_stage_with_a_double_buffer_keeps_its_delay() -> None:
@@ -80,7 +80,7 @@ def test_a_kept_graph_reads_the_same_versions(policy: type[Stash | DoubleBuffer]
 
 
 def test_updates_that_two_versions_cannot_serve_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"2BW on 4 stages with update_every=3; .*; legal: update_every=4"):
+    with pytest.raises(InvalidRequest, match=r"2BW on 4 stages with update_interval=3; .*; legal: update_interval=4"):
         DoubleBuffer().check(4, 3)
     for stages, every in ((4, 4), (4, 9), (1, 1)):
         DoubleBuffer().check(stages, every)

@@ -13,30 +13,30 @@ from tests.support.ledgers import DEPTHS, entries, epochs, follow
 def test_it_looks_as_far_ahead_as_its_authors_code_on_four_stages() -> None:
     ledgers = follow(SpecTrain(), 4, FlushInterval(0, 12, 1, 0), exact=True)
     for kind, expected in ((Kind.FORWARD, [3, 2, 2, 1]), (Kind.BACKWARD, [0, 0, 1, 1])):
-        found = [{entry.read.ahead for entry in entries(ledger, kind)} for ledger in ledgers]
+        found = [{entry.read.predict_steps for entry in entries(ledger, kind)} for ledger in ledgers]
         assert found == [{ahead} for ahead in expected]
     assert [ledger.peak for ledger in ledgers] == [2, 2, 2, 2]
 
 
 @pytest.mark.parametrize("stages", DEPTHS)
 def test_both_passes_of_a_steady_mini_batch_aim_at_one_version(stages: int) -> None:
-    for work in epochs(2 * stages + 3, 1):
-        for stage, ledger in enumerate(follow(SpecTrain(), stages, work, exact=True)):
+    for interval in epochs(2 * stages + 3, 1):
+        for stage, ledger in enumerate(follow(SpecTrain(), stages, interval, exact=True)):
             forwards, backwards = entries(ledger, Kind.FORWARD), entries(ledger, Kind.BACKWARD)
             for one, other in list(zip(forwards, backwards, strict=True))[stages - 1 - stage :]:
-                assert one.read.version + one.read.ahead == other.read.version + other.read.ahead
+                assert one.read.version + one.read.predict_steps == other.read.version + other.read.predict_steps
                 assert one.staleness == other.staleness == -(stage // 2)
 
 
 def test_one_stage_trains_serially() -> None:
     (ledger,) = follow(SpecTrain(), 1, FlushInterval(0, 5, 1, 0))
-    assert {(entry.read.ahead, entry.staleness) for entry in ledger.entries} == {(0, 0)}
+    assert {(entry.read.predict_steps, entry.staleness) for entry in ledger.entries} == {(0, 0)}
     assert ledger.peak == 1
 
 
 def test_what_its_count_does_not_hold_for_is_refused() -> None:
     SpecTrain().check(4, 1)
-    with pytest.raises(InvalidRequest, match=r"SpecTrain with update_every=4; .*legal: update_every=1"):
+    with pytest.raises(InvalidRequest, match=r"SpecTrain with update_interval=4; .*legal: update_interval=1"):
         SpecTrain().check(4, 4)
     with pytest.raises(InvalidRequest, match="SpecTrain with a flush"):
         SpecTrain().check(4, None)

@@ -134,11 +134,11 @@ def test_no_choice_of_ours_is_refused_by_ranks() -> None:
 
 MINE = """
 class Lazy:  # says nothing of what its methods take, and is a schedule
-    def program(self, place, work): yield
-    def in_flight(self, place, work): return 1
+    def program(self, place, interval): yield
+    def in_flight(self, place, interval): return 1
 
 class Half:
-    def program(self, place, work): yield
+    def program(self, place, interval): yield
 
 def made():
     return Lazy()

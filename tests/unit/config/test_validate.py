@@ -165,23 +165,23 @@ from suite.core.op import Kind, Op
 
 
 class WithoutUpdate:
-    def program(self, place, work):
-        for index in range(work.first, work.end):
+    def program(self, place, interval):
+        for index in range(interval.first, interval.end):
             yield (Op(place.stage, Kind.FORWARD, index),)
             yield (Op(place.stage, Kind.BACKWARD, index),)
 
-    def in_flight(self, place, work):
+    def in_flight(self, place, interval):
         return 1
 
 
 class BackwardFirst(WithoutUpdate):
-    def program(self, place, work):
-        yield (Op(place.stage, Kind.BACKWARD, work.first),)
+    def program(self, place, interval):
+        yield (Op(place.stage, Kind.BACKWARD, interval.first),)
 
 
 class Greedy(WithoutUpdate):
-    def program(self, place, work):
-        for index in range(work.first, work.end):
+    def program(self, place, interval):
+        for index in range(interval.first, interval.end):
             yield (Op(place.stage, Kind.FORWARD, index),)
 
 

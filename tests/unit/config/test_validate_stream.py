@@ -120,7 +120,7 @@ def test_a_warm_up_fills_the_pipeline() -> None:
 
 
 def test_the_checked_work_is_a_batch_or_as_much_of_a_stream_as_can_differ() -> None:
-    assert altered(base("system=gpipe"), batch__microbatch=2).work() == FlushInterval(0, 4, None, 0)
+    assert altered(base("system=gpipe"), batch__microbatch=2).flush_interval() == FlushInterval(0, 4, None, 0)
     deep = altered(base(PIPEOPTIM), grid__inter=4)
-    assert altered(deep, measure__discard_first=1, measure__batches=8).work() == FlushInterval(0, 9, 1, 0)
-    assert altered(deep, measure__batches=10_000).work() == FlushInterval(0, 17, 1, 0)
+    assert altered(deep, measure__discard_first=1, measure__batches=8).flush_interval() == FlushInterval(0, 9, 1, 0)
+    assert altered(deep, measure__batches=10_000).flush_interval() == FlushInterval(0, 17, 1, 0)

@@ -61,39 +61,39 @@ def test_place_knows_its_ends() -> None:
 
 
 def test_a_flush_is_one_group() -> None:
-    work = FlushInterval(first=8, microbatches=5, update_every=None, update=3)
-    assert (work.end, work.group, work.updates) == (13, 5, 1)
-    assert [work.due(i) for i in range(8, 13)] == [3] * 5
-    assert [work.share(i) for i in range(8, 13)] == [5] * 5
-    assert [work.closes(i) for i in range(8, 13)] == [False, False, False, False, True]
+    interval = FlushInterval(first=8, microbatches=5, update_interval=None, update=3)
+    assert (interval.end, interval.microbatches_per_update, interval.updates) == (13, 5, 1)
+    assert [interval.update_of(i) for i in range(8, 13)] == [3] * 5
+    assert [interval.group_size(i) for i in range(8, 13)] == [5] * 5
+    assert [interval.completes_update(i) for i in range(8, 13)] == [False, False, False, False, True]
 
 
 def test_a_short_last_group_updates_too() -> None:
     """Eight microbatches from number 10, three to an update: groups 10-12, 13-15 and the short 16-17."""
-    work = FlushInterval(first=10, microbatches=8, update_every=3, update=4)
+    interval = FlushInterval(first=10, microbatches=8, update_interval=3, update=4)
     indices = range(10, 18)
-    assert (work.end, work.group, work.updates) == (18, 3, 3)
-    assert [work.due(i) for i in indices] == [4, 4, 4, 5, 5, 5, 6, 6]
-    assert [work.share(i) for i in indices] == [3, 3, 3, 3, 3, 3, 2, 2]
-    assert [work.closes(i) for i in indices] == [False, False, True, False, False, True, False, True]
+    assert (interval.end, interval.microbatches_per_update, interval.updates) == (18, 3, 3)
+    assert [interval.update_of(i) for i in indices] == [4, 4, 4, 5, 5, 5, 6, 6]
+    assert [interval.group_size(i) for i in indices] == [3, 3, 3, 3, 3, 3, 2, 2]
+    assert [interval.completes_update(i) for i in indices] == [False, False, True, False, False, True, False, True]
 
 
 def test_a_group_larger_than_the_work_is_short() -> None:
-    work = FlushInterval(first=0, microbatches=2, update_every=5, update=0)
-    assert (work.updates, work.share(0), work.share(1)) == (1, 2, 2)
-    assert [work.closes(i) for i in (0, 1)] == [False, True]
+    interval = FlushInterval(first=0, microbatches=2, update_interval=5, update=0)
+    assert (interval.updates, interval.group_size(0), interval.group_size(1)) == (1, 2, 2)
+    assert [interval.completes_update(i) for i in (0, 1)] == [False, True]
 
 
 @given(st.integers(0, 50), st.integers(1, 40), st.none() | st.integers(1, 50), st.integers(0, 9))
 def test_groups_partition_the_work(first: int, microbatches: int, every: int | None, update: int) -> None:
-    work = FlushInterval(first, microbatches, every, update)
+    interval = FlushInterval(first, microbatches, every, update)
     groups: dict[int, list[int]] = {}
-    for index in range(work.first, work.end):
-        groups.setdefault(work.due(index), []).append(index)
-    assert sorted(groups) == list(range(update, update + work.updates))
+    for index in range(interval.first, interval.end):
+        groups.setdefault(interval.update_of(index), []).append(index)
+    assert sorted(groups) == list(range(update, update + interval.updates))
     for members in groups.values():
-        assert {work.share(index) for index in members} == {len(members)}
-        assert [index for index in members if work.closes(index)] == members[-1:]
+        assert {interval.group_size(index) for index in members} == {len(members)}
+        assert [index for index in members if interval.completes_update(index)] == members[-1:]
 
 
 @pytest.mark.parametrize(("microbatches", "every"), [(0, None), (-1, 2), (4, 0), (4, -3)])

@@ -325,7 +325,6 @@ STREAMED: list[tuple[dict[str, Any], str, str]] = [
     ({"tied": [(0, "bias", 1, "bias")], "layers": [nn.Linear(8, 4), nn.Linear(4, 4)]}, "tied=()", "model.shape.tied"),
     ({"half": "float16", "scaler": Dynamic()}, 'half="bfloat16"', "precision=bf16"),
     ({"weights": Predict(), "memory": partial(offloaded, bucket=4), "bucket": 4}, "memory=resident", "memory=dense"),
-    ({"weights": Predict(), "update_every": None}, "update_every=1", "update_interval=1"),
     ({"weights": Predict(), "update_every": 2}, 's="inflight"', "weights.s="),
 ]
 

@@ -332,10 +332,10 @@ def test_a_batch_that_was_broken_off_is_neither_saved_nor_loaded_into(tmp_path: 
 class Stashing(WeightPolicy):
     """A policy that will read the first version for ever."""
 
-    def read(self, op: Any, clock: Any) -> Read:
-        return Read(clock.updates)
+    def read(self, op: Any, versions: Any) -> Read:
+        return Read(versions.updates)
 
-    def needed(self, clock: Any) -> frozenset[int]:
+    def needed(self, versions: Any) -> frozenset[int]:
         return frozenset({0})
 
 

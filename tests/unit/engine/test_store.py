@@ -26,11 +26,11 @@ class Policy(WeightPolicy):
     def __init__(self, decide: Callable[[Op, StageVersions], Read]) -> None:
         self.decide = decide
 
-    def read(self, op: Op, clock: StageVersions) -> Read:
-        return self.decide(op, clock)
+    def read(self, op: Op, versions: StageVersions) -> Read:
+        return self.decide(op, versions)
 
-    def needed(self, clock: StageVersions) -> frozenset[int]:
-        return frozenset(range(clock.updates))
+    def needed(self, versions: StageVersions) -> frozenset[int]:
+        return frozenset(range(versions.updates))
 
 
 def store_of(policy: object, updates: int = 0) -> WeightVersions:
@@ -49,7 +49,7 @@ def test_the_newest_version_is_read() -> None:
 
 def test_recomputation_asks_for_the_backward_too() -> None:
     store = store_of(Latest("recompute"))
-    assert store.run(F0) == store.run(B0) == Read(0, graph="recompute")
+    assert store.run(F0) == store.run(B0) == Read(0, backward_mode="recompute")
 
 
 def test_a_later_work_counts_on() -> None:
@@ -58,21 +58,21 @@ def test_a_later_work_counts_on() -> None:
 
 
 def test_a_prediction_looks_ahead_of_the_newest_version_only() -> None:
-    store = store_of(Policy(lambda op, clock: Read(0, ahead=1) if clock.updates else Read(0)))
+    store = store_of(Policy(lambda op, versions: Read(0, predict_steps=1) if versions.updates else Read(0)))
     for op in (F0, B0, U0):
         store.run(op)
     with pytest.raises(InvalidRequest, match=r"0F1 reads version 0\+1.*newest"):
         store.run(F1)
     with pytest.raises(InvalidRequest, match=r"0F0 reads version 0\+-1"):
-        store_of(Policy(lambda op, clock: Read(0, ahead=-1))).run(F0)
+        store_of(Policy(lambda op, versions: Read(0, predict_steps=-1))).run(F0)
 
 
 def test_a_version_that_the_policy_let_go_is_missed_by_name() -> None:
     class Forgetful(Policy):
-        def needed(self, clock: StageVersions) -> frozenset[int]:
+        def needed(self, versions: StageVersions) -> frozenset[int]:
             return frozenset()
 
-    store = store_of(Forgetful(lambda op, clock: Read(0, graph="recompute")))
+    store = store_of(Forgetful(lambda op, versions: Read(0, backward_mode="recompute")))
     store.run(F0)
     store.run(U0)
     with pytest.raises(InvalidRequest, match=r"0B0 reads version 0\+0, and \[1\] are there"):
@@ -86,7 +86,9 @@ def test_a_backward_by_swap_finds_the_weights_of_its_own_moment() -> None:
     stage = Stage([first, nn.Tanh(), last], first_layer=0, seed=0)
     rule = SGD(0.5)
     state = ModelState(list(stage.layers.parameters()), rule.states, resident)
-    store = WeightVersions(Policy(lambda op, clock: Read(clock.updates, 2 * (op.kind is Kind.FORWARD), "swap")), 2)
+    store = WeightVersions(
+        Policy(lambda op, versions: Read(versions.updates, 2 * (op.kind is Kind.FORWARD), "swap")), 2
+    )
     store.hold(state, rule)
     store.begin(FlushInterval(0, 4, 1, 0))
     generator = torch.Generator().manual_seed(0)

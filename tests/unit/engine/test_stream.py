@@ -27,15 +27,15 @@ def engine(**more: Any) -> Engine:
 class Reversed:
     """All forward passes, the last microbatch first, then all backward passes."""
 
-    def program(self, place: Any, work: Any) -> Any:
-        for index in reversed(range(work.first, work.end)):
+    def program(self, place: Any, interval: Any) -> Any:
+        for index in reversed(range(interval.first, interval.end)):
             yield (Op(place.stage, Kind.FORWARD, index),)
-        for index in range(work.first, work.end):
+        for index in range(interval.first, interval.end):
             yield (Op(place.stage, Kind.BACKWARD, index),)
-        yield (Op(place.stage, Kind.UPDATE, work.due(work.end - 1)),)
+        yield (Op(place.stage, Kind.UPDATE, interval.update_of(interval.end - 1)),)
 
-    def in_flight(self, place: Any, work: Any) -> int:
-        return int(work.microbatches)
+    def in_flight(self, place: Any, interval: Any) -> int:
+        return int(interval.microbatches)
 
 
 def test_forward_passes_may_run_in_any_order() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval
-from suite.memory.checkpointing import activations, chosen, interval
+from suite.memory.checkpointing import activations, checkpoint_interval, chosen
 from suite.schedule import MessageDriven
 from suite.schedule.check import check
 
@@ -45,7 +45,7 @@ def test_activations_are_what_the_first_stage_of_the_pipeline_holds(stages: int,
     ],
 )
 def test_the_rule_takes_the_factor_closest_to_the_root(layers: int, stages: int, chosen: int) -> None:
-    assert interval(layers, stages) == chosen
+    assert checkpoint_interval(layers, stages) == chosen
     assert (layers // stages) % chosen == 0
 
 
@@ -54,7 +54,7 @@ def test_the_rule_takes_the_factor_closest_to_the_root(layers: int, stages: int,
 )
 def test_unequal_stages_are_refused(layers: int, stages: int, legal: str) -> None:
     with pytest.raises(InvalidRequest, match=f"{layers} layers on {stages} stages.*legal: {legal}"):
-        interval(layers, stages)
+        checkpoint_interval(layers, stages)
 
 
 @pytest.mark.parametrize(

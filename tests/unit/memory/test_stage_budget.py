@@ -24,7 +24,7 @@ NOTHING_MORE: dict[str, Any] = {"extra_versions": 0, "reducing": 0, "beside": Fa
 
 def budget(stage: int = 0, stages: int = 4, **changes: Any) -> Budget:
     """Of 1F1B on four stages, where stage s has 4 - s microbatches in flight."""
-    usual: dict[str, Any] = {"layout": LAYOUT, "held": HELD, "schedule": OneFOneB(), "work": FLUSH, **NOTHING_MORE}
+    usual: dict[str, Any] = {"layout": LAYOUT, "held": HELD, "schedule": OneFOneB(), "interval": FLUSH, **NOTHING_MORE}
     return stage_budget(place=Place(stage, stages), **{**usual, **changes})
 
 
@@ -43,8 +43,8 @@ def test_message_waits_for_each_microbatch_open_on_the_stage_before() -> None:
 
 def test_few_microbatches_bound_what_is_in_flight_and_what_waits() -> None:
     two = FlushInterval(0, 2, None, 0)
-    assert [budget(stage, work=two).in_flight for stage in range(4)] == [2, 2, 2, 1]
-    assert [budget(stage, work=two).waiting for stage in range(4)] == [0, 0, 0, 8]
+    assert [budget(stage, interval=two).in_flight for stage in range(4)] == [2, 2, 2, 1]
+    assert [budget(stage, interval=two).waiting for stage in range(4)] == [0, 0, 0, 8]
 
 
 @pytest.mark.parametrize(("half", "width"), [(None, 4), ("float16", 2)])
@@ -59,11 +59,11 @@ def test_extra_versions_are_copies_of_the_weights_that_passes_read(half: str | N
 def test_stream_meets_its_update_with_microbatches_in_flight() -> None:
     """Two of three are open in a step on a bucket of 1000 entries, of which 10 exist: 16 bytes each."""
     layout = offloaded(10, ("moment_1", "moment_2"), bucket=1000)
-    assert budget(work=FLUSH).drains
-    assert not budget(work=STREAM).drains
+    assert budget(interval=FLUSH).drains
+    assert not budget(interval=STREAM).drains
     small = MicrobatchMemory(kept=5, working=1, entering=8)
     assert budget(1, layout=layout, held=small).peak == 4 * 10 + 16 * 10
-    assert budget(1, layout=layout, held=small, work=STREAM).peak == 4 * 10 + 2 * 5 + 8 + 16 * 10
+    assert budget(1, layout=layout, held=small, interval=STREAM).peak == 4 * 10 + 2 * 5 + 8 + 16 * 10
 
 
 @pytest.mark.parametrize(("beside", "scratch"), [(False, 160), (True, 160 + 70)])

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.core.errors import InvalidRequest
-from suite.memory.checkpointing import activations, interval
+from suite.memory.checkpointing import activations, checkpoint_interval
 from suite.papers.axonn.closed_forms import best_interval, message_bytes, ring_bytes
 from suite.workload import Transformer
 
@@ -33,8 +33,8 @@ def test_one_layer_has_no_interval() -> None:
 
 
 def test_the_rule_is_not_the_formulas_best_where_a_stage_is_short() -> None:
-    assert abs(interval(96, 48) - best_interval(96, 48)) > 7
-    assert activations(96, 48, interval(96, 48)) > 2 * activations(96, 48, Fraction(best_interval(96, 48)))
+    assert abs(checkpoint_interval(96, 48) - best_interval(96, 48)) > 7
+    assert activations(96, 48, checkpoint_interval(96, 48)) > 2 * activations(96, 48, Fraction(best_interval(96, 48)))
 
 
 def test_message_bytes_by_hand() -> None:

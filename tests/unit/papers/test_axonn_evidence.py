@@ -212,8 +212,8 @@ def test_the_first_rank_holds_as_many_as_there_are_stages() -> None:
 def test_a_rank_that_holds_fewer_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     bound = MessageDriven.in_flight
 
-    def fewer(self: MessageDriven, place: Any, work: FlushInterval) -> int:
-        return max(1, bound(self, place, work) - 1)
+    def fewer(self: MessageDriven, place: Any, interval: FlushInterval) -> int:
+        return max(1, bound(self, place, interval) - 1)
 
     monkeypatch.setattr(MessageDriven, "in_flight", fewer)
     assert probes.pipeline_limit(asked({"G_inter": 4, "microbatches": 12}), None)[0] == [[3]]

@@ -58,8 +58,8 @@ def test_all_systems_run_on_the_same_cuts_with_their_own_policy() -> None:
         assert {plan(lab(), model, system, 64).ranges for system in ("gpipe", *ASYNCHRONOUS)} == {
             plan(lab(), model, "gpipe", 8).ranges
         }
-    assert (resnet.batch, resnet.microbatches, resnet.update_every) == (256, 4, None)
-    assert [plan(lab(), "gnmt_8", s, 64).update_every for s in ASYNCHRONOUS] == [1, 4, 1, 1]
+    assert (resnet.batch, resnet.microbatches, resnet.update_interval) == (256, 4, None)
+    assert [plan(lab(), "gnmt_8", s, 64).update_interval for s in ASYNCHRONOUS] == [1, 4, 1, 1]
     assert all(one.again for system in ("gpipe", *ASYNCHRONOUS) for one in plan(lab(), "gnmt_8", system, 64).asks)
 
 

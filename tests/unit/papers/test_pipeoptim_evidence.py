@@ -66,7 +66,7 @@ def predict_twice_as_far(patch: pytest.MonkeyPatch) -> None:
 
 
 def read_newest(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Stash, "read", lambda self, op, clock: Read(clock.updates, 0, self.graph))
+    patch.setattr(Stash, "read", lambda self, op, versions: Read(versions.updates, 0, self.graph))
     ranks.known.cache_clear()
 
 
@@ -163,8 +163,8 @@ def test_only_the_forward_pass_is_predicted(monkeypatch: pytest.MonkeyPatch) -> 
         assert ours(asked, IN_FOUR) == [[5] * 5]
     assert ours(ranks.last_stage, depths=[3, 4]) == [[0], [0]]
 
-    def both(self: Predict, op: Op, clock: StageVersions) -> Read:
-        return Read(clock.updates, clock.stages - op.stage, self.graph)
+    def both(self: Predict, op: Op, versions: StageVersions) -> Read:
+        return Read(versions.updates, versions.stages - op.stage, self.graph)
 
     monkeypatch.setattr(Predict, "read", both)
     ranks.known.cache_clear()

@@ -186,7 +186,7 @@ def test_bubble_is_asked_of_both_orders(monkeypatch: pytest.MonkeyPatch) -> None
     known = ours(name, Evidence.DERIVED).values
     assert known == pytest.approx((6, 3, 7, 6, 3.125, 7))
     with monkeypatch.context() as changed:
-        changed.setattr(MessageDriven, "in_flight", lambda self, place, work: 1)
+        changed.setattr(MessageDriven, "in_flight", lambda self, place, interval: 1)
         slower = ours(name, Evidence.DERIVED).values
     assert slower[:3] == known[:3]
     assert all(one > other for one, other in zip(slower[3:], known[3:], strict=True))
@@ -196,12 +196,12 @@ def test_bubble_is_asked_of_both_orders(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(one > other for one, other in zip(slower[:3], known[:3], strict=True))
 
 
-def _no_warm_up(self: OneFOneB, place: Place, work: FlushInterval) -> Iterator[tuple[Op, ...]]:
-    for index in range(work.first, work.end):
+def _no_warm_up(self: OneFOneB, place: Place, interval: FlushInterval) -> Iterator[tuple[Op, ...]]:
+    for index in range(interval.first, interval.end):
         yield (Op(place.stage, Kind.FORWARD, index),)
         yield (Op(place.stage, Kind.BACKWARD, index),)
-        if work.closes(index):
-            yield (Op(place.stage, Kind.UPDATE, work.due(index)),)
+        if interval.completes_update(index):
+            yield (Op(place.stage, Kind.UPDATE, interval.update_of(index)),)
 
 
 def test_bubbles_and_passes_are_counted_in_both_orders() -> None:

@@ -187,16 +187,16 @@ def test_any_cost_model_will_do(base: RunConfig) -> None:
 def test_a_static_order_is_emulated_and_predicted_as_such(base: RunConfig) -> None:
     config = altered(base, grid__inter=3)
     plan, static = EmulationPlan.of(config), EmulationPlan.of(config, static=True)
-    work = FlushInterval(4, 4, None, 1)
+    interval = FlushInterval(4, 4, None, 1)
     order = check_schedule(plan.schedule, 3, FlushInterval(0, 4, None, 0)).order(1)
-    program = static.schedule.program(Place(1, 3), work)
+    program = static.schedule.program(Place(1, 3), interval)
     step = next(program)
     for op in order:
         counted = op._replace(index=1 if op.kind is Kind.UPDATE else op.index + 4)
         assert step == (counted,)
         step = next(program, ())
     assert step == ()
-    assert static.schedule.in_flight(Place(1, 3), work) == plan.schedule.in_flight(Place(1, 3), work)
+    assert static.schedule.in_flight(Place(1, 3), interval) == plan.schedule.in_flight(Place(1, 3), interval)
     either = {predict(altered(config, comm__order=order), Link(**NETWORK)).seconds for order in ("any", "static")}
     assert len(either) == 1  # even ops: the checker's order is the one that messages make
 

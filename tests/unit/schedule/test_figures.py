@@ -31,8 +31,8 @@ FIGURES: dict[str, tuple[Schedule, int, FlushInterval]] = {
 
 
 def timeline(name: str) -> Timeline:
-    schedule, stages, work = FIGURES[name]
-    return check(schedule, stages, work)
+    schedule, stages, interval = FIGURES[name]
+    return check(schedule, stages, interval)
 
 
 @pytest.mark.parametrize("name", FIGURES)

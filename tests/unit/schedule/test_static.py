@@ -46,7 +46,7 @@ def test_ranks_run_the_order_that_the_checker_found(schedule: Schedule, monkeypa
         return ran
 
     ran = threads.run(3, rank_main)
-    for batch, work in enumerate((FlushInterval(0, 6, None, 0), FlushInterval(6, 3, None, 1))):
-        order = check(schedule, 3, work)
+    for batch, interval in enumerate((FlushInterval(0, 6, None, 0), FlushInterval(6, 3, None, 1))):
+        order = check(schedule, 3, interval)
         for stage in range(3):
             assert ran[stage][batch] == [op for op in order.order(stage) if op.kind is not Kind.UPDATE]

@@ -123,8 +123,8 @@ def test_the_costs_of_a_simulated_trace_give_that_simulation_again(replica: int)
     """Law 6 on the virtual clock: no op's time is lost on the way, whatever number its first microbatch has."""
     given = Fixed([1.0, 2.0, 0.5], [2.0, 3.5, 1.25], message_bytes=30, step=0.25)
     network = NetworkModel(lambda first, second: machine(between=machine().within).link(first, second))
-    grid, work = Grid(data=2, inter=3), FlushInterval(12, 5, None, 3)
-    found = simulate(OneFOneB(), grid, work, given, network, symmetric=False, traced=True)
+    grid, interval = Grid(data=2, inter=3), FlushInterval(12, 5, None, 3)
+    found = simulate(OneFOneB(), grid, interval, given, network, symmetric=False, traced=True)
     again = simulate(
         OneFOneB(), grid, FlushInterval(0, 5, None, 0), Profiled.of(found.trace, grid, replica), network, traced=True
     )

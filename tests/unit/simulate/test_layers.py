@@ -74,7 +74,7 @@ def plan(name: str, shape: Any = None, *, inter: int = 2, moments: int = 1, **ch
         "layout": resident,
         "moments": states,
         "policy": policy,
-        "update_every": every,
+        "update_interval": every,
     }
     return LayerPlan(**{**usual, **changes})
 
@@ -165,8 +165,8 @@ def test_what_cannot_be_is_refused() -> None:
         InvalidRequest, match=r"a batch of 7 on 1 replicas with microbatches of 2; .* legal: a batch of 6"
     ):
         plan("gpipe", batch=7)
-    with pytest.raises(InvalidRequest, match="update_every=1"):
-        _ = plan("pipedream_2bw", update_every=1).asks
+    with pytest.raises(InvalidRequest, match="update_interval=1"):
+        _ = plan("pipedream_2bw", update_interval=1).asks
 
 
 # -- the executor ----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval
 from suite.memory import offloaded, pruned, sparse
-from suite.memory.checkpointing import interval
+from suite.memory.checkpointing import checkpoint_interval
 from suite.schedule import OneFOneB
 from suite.simulate.block_model import Modelled, SimulationPlan, StageBlocks
 from suite.workload import Transformer
@@ -127,14 +127,21 @@ def test_the_interval_is_axonns_rule(layers: int) -> None:
     model = Transformer(layers=layers, hidden=8, heads=2, sequence=4, vocabulary=16)
     for inter in (n for n in range(1, layers + 1) if layers % n == 0):
         found = plan(inter, shape=model, batch=1)
-        assert {found.interval(stage) for stage in range(inter)} == {interval(layers, inter)}
+        assert {found.checkpoint_interval(stage) for stage in range(inter)} == {checkpoint_interval(layers, inter)}
 
 
 def test_the_interval_of_unequal_stages_and_of_other_systems() -> None:
     model = Transformer(layers=10, hidden=8, heads=2, sequence=4, vocabulary=16)
-    assert [plan(3, shape=model).interval(stage) for stage in range(3)] == [4, 3, 3]  # 4, 3, 3 blocks; root 3.16
-    assert [plan(4, shape=model, split="share").interval(stage) for stage in (0, 3)] == [2, 2]  # 2.5 blocks
-    assert [plan(2, system=system(activation_checkpointing=c)).interval(0) for c in ("layer", "none")] == [1, 2]
+    assert [plan(3, shape=model).checkpoint_interval(stage) for stage in range(3)] == [
+        4,
+        3,
+        3,
+    ]  # 4, 3, 3 blocks; root 3.16
+    assert [plan(4, shape=model, split="share").checkpoint_interval(stage) for stage in (0, 3)] == [2, 2]  # 2.5 blocks
+    assert [plan(2, system=system(activation_checkpointing=c)).checkpoint_interval(0) for c in ("layer", "none")] == [
+        1,
+        2,
+    ]
     assert [plan(2, system=system(activation_checkpointing=c)).recomputes for c in ("interval", "layer", "none")] == [
         1,
         1,
@@ -223,7 +230,7 @@ def test_in_flight_is_the_schedules_promise(schedule: Any) -> None:
     found = plan(4, system=system(schedule=schedule))
     promised = [schedule.in_flight(found.grid.place(stage), FlushInterval(0, 8, None, 0)) for stage in range(4)]
     assert [found.budget(stage).in_flight for stage in range(4)] == promised
-    assert found.work == FlushInterval(0, 8, None, 0)
+    assert found.interval == FlushInterval(0, 8, None, 0)
 
 
 @pytest.mark.parametrize("name", systems())

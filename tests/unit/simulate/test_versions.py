@@ -50,7 +50,7 @@ def test_a_flush_asks_for_nothing_but_recomputation(graph: str) -> None:
 
 
 def test_a_policy_refuses_a_pipeline_that_it_cannot_serve() -> None:
-    with pytest.raises(InvalidRequest, match="update_every=2"):
+    with pytest.raises(InvalidRequest, match="update_interval=2"):
         asked(DoubleBuffer(), OneFOneB(), STAGES, full(1, 2, STAGES))
     with pytest.raises(InvalidRequest, match="with a flush"):
         asked(Predict(), OneFOneB(), STAGES, full(4, None, STAGES))

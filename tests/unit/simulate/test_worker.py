@@ -160,14 +160,14 @@ def test_without_replicas_nothing_is_reduced() -> None:
 
 def test_each_stage_updates_when_it_has_drained_or_when_all_have() -> None:
     """Stage 1 drains at 3, stage 0 at 4. Of one node's two rings each has half of its adapter."""
-    cost, grid, work = Chunked([Chunk(20, 0.25)]), Grid(data=2, inter=2), FlushInterval(0, 1, None, 0)
+    cost, grid, interval = Chunked([Chunk(20, 0.25)]), Grid(data=2, inter=2), FlushInterval(0, 1, None, 0)
     on = machine(devices_per_node=2)
-    own = simulate(OneFOneB(), grid, work, cost, NetworkModel.of(on, stack(), 4))
+    own = simulate(OneFOneB(), grid, interval, cost, NetworkModel.of(on, stack(), 4))
     # stage 1's ring has sent 10 of its 20 bytes at 4 s; then both have 5 bytes/s, and from 6 s stage 0's is alone
     assert own.drained == [4.0, 3.0]
     assert own.reduced == pytest.approx([7.0, 6.0])
     assert own.finished == pytest.approx([7.25, 6.25])
-    apart = simulate(OneFOneB(), grid, work, cost, NetworkModel.of(on, stack(), 4, apart=True))
+    apart = simulate(OneFOneB(), grid, interval, cost, NetworkModel.of(on, stack(), 4, apart=True))
     assert apart.drained == [4.0, 4.0]
     assert apart.reduced == pytest.approx([8.0, 8.0])
 
@@ -265,11 +265,11 @@ class Script:
     stages: Sequence[Sequence[str]]
     promise: int = 9
 
-    def program(self, place: Place, work: FlushInterval) -> Program:
+    def program(self, place: Place, interval: FlushInterval) -> Program:
         for text in self.stages[place.stage]:
             yield tuple(map(Op.parse, text.split("|")))
 
-    def in_flight(self, place: Place, work: FlushInterval) -> int:
+    def in_flight(self, place: Place, interval: FlushInterval) -> int:
         return self.promise
 
 
@@ -284,7 +284,7 @@ def test_a_deadlock_names_who_waits_for_what() -> None:
 
 def test_replicas_that_do_not_all_update_are_a_deadlock() -> None:
     class Lazy(Script):
-        def program(self, place: Place, work: FlushInterval) -> Program:
+        def program(self, place: Place, interval: FlushInterval) -> Program:
             yield (Op.parse("0F0"),)
             yield (Op.parse("0B0"),)
             if place.replica == 0:

@@ -25,8 +25,8 @@ FLUSH = (GPipe(), OneFOneB(), MessageDriven(), MessageDriven(prefer="forward"))
 @pytest.mark.parametrize("graph", ["keep", "recompute", "swap"])
 @pytest.mark.parametrize("schedule", FLUSH, ids=str)
 def test_the_newest_version_is_the_only_one_in_a_flush(schedule: Schedule, graph: str) -> None:
-    work = FlushInterval(first=4, microbatches=6, update_every=None, update=2)
-    for ledger in follow(Latest(graph), 4, work, schedule=schedule):
+    interval = FlushInterval(first=4, microbatches=6, update_interval=None, update=2)
+    for ledger in follow(Latest(graph), 4, interval, schedule=schedule):
         assert ledger.peak == 1
         assert ledger.alive == {(3, 0)}
         assert ledger.updates == ledger.drained_at == 3
@@ -74,7 +74,7 @@ def test_an_exact_prediction_is_never_stale_and_costs_one_copy() -> None:
     assert [ledger.peak for ledger in ledgers] == [2, 2, 2, 1]
     for stage, ledger in enumerate(ledgers):
         assert {entry.staleness for entry in ledger.entries} == {0}
-        assert max(entry.read.ahead for entry in ledger.entries) == 3 - stage
+        assert max(entry.read.predict_steps for entry in ledger.entries) == 3 - stage
 
 
 def test_the_newest_version_is_stale_without_a_flush() -> None:
@@ -102,10 +102,10 @@ class Wrong(WeightPolicy):
     def __init__(self, version: int, ahead: int) -> None:
         self.told = Read(version, ahead)
 
-    def read(self, op: Op, clock: StageVersions) -> Read:
+    def read(self, op: Op, versions: StageVersions) -> Read:
         return self.told
 
-    def needed(self, clock: StageVersions) -> frozenset[int]:
+    def needed(self, versions: StageVersions) -> frozenset[int]:
         return frozenset()
 
 
@@ -132,10 +132,10 @@ class Keeping(WeightPolicy):
     def __init__(self, kept: Any) -> None:
         self.kept = kept
 
-    def read(self, op: Op, clock: StageVersions) -> Read:
-        return Read(clock.updates, 0, "recompute")
+    def read(self, op: Op, versions: StageVersions) -> Read:
+        return Read(versions.updates, 0, "recompute")
 
-    def needed(self, clock: StageVersions) -> Any:
+    def needed(self, versions: StageVersions) -> Any:
         return self.kept
 
 
@@ -158,12 +158,12 @@ def test_a_policy_that_keeps_no_versions_is_refused(kept: Any) -> None:
 
 def test_a_policy_without_its_methods_is_refused() -> None:
     class Old:
-        def read(self, op: Op, clock: StageVersions) -> Read:
-            return Read(clock.updates)
+        def read(self, op: Op, versions: StageVersions) -> Read:
+            return Read(versions.updates)
 
     class Unfinished(WeightPolicy):
-        def read(self, op: Op, clock: StageVersions) -> Read:
-            return Read(clock.updates)
+        def read(self, op: Op, versions: StageVersions) -> Read:
+            return Read(versions.updates)
 
     with pytest.raises(TypeError, match="abstract"):
         Unfinished()  # type: ignore[abstract]

@@ -33,20 +33,20 @@ def policies(stages: int, every: int | None) -> Iterator[WeightPolicy]:
             yield DoubleBuffer(graph)
 
 
-def orders(schedule: Schedule, stages: int, work: FlushInterval) -> list[Sequence[Op]]:
-    timeline = check(schedule, stages, work)
+def orders(schedule: Schedule, stages: int, interval: FlushInterval) -> list[Sequence[Op]]:
+    timeline = check(schedule, stages, interval)
     return [timeline.order(stage) for stage in range(stages)]
 
 
 def compare_all(schedule: Schedule, stages: int, microbatches: Iterable[int]) -> None:
     for count in microbatches:
         for every in {1, 2, 3, stages, stages + 1, None}:
-            for work in epochs(count, every):
-                for order in orders(schedule, stages, work):
+            for interval in epochs(count, every):
+                for order in orders(schedule, stages, interval):
                     for policy in policies(stages, every):
-                        passes = compare(Ledger(policy, work, stages), order)
-                        compare(Ledger(Versions(passes), work, stages), order)
-                        compare(Ledger(Lean(policy), work, stages), order)
+                        passes = compare(Ledger(policy, interval, stages), order)
+                        compare(Ledger(Versions(passes), interval, stages), order)
+                        compare(Ledger(Lean(policy), interval, stages), order)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda one: type(one).__name__)
@@ -63,15 +63,15 @@ def test_exactly_the_versions_with_a_reader_are_held_at_every_size(schedule: Sch
     compare_all(schedule, stages, range(1, 13))
 
 
-def shuffled(work: FlushInterval, rng: random.Random) -> list[Op]:
+def shuffled(interval: FlushInterval, rng: random.Random) -> list[Op]:
     """An order that no schedule has: forward passes overtake one another, at most one update ahead of their own."""
-    order, ready, opened, updates = [], list(range(work.first, work.end)), [], work.update
-    left = {work.update + number: 0 for number in range(work.updates)}
+    order, ready, opened, updates = [], list(range(interval.first, interval.end)), [], interval.update
+    left = {interval.update + number: 0 for number in range(interval.updates)}
     for index in ready:
-        left[work.due(index)] += 1
-    while updates < work.update + work.updates:
-        forwards = [index for index in ready if work.due(index) <= updates + 1]
-        backwards = [index for index in opened if work.due(index) == updates]
+        left[interval.update_of(index)] += 1
+    while updates < interval.update + interval.updates:
+        forwards = [index for index in ready if interval.update_of(index) <= updates + 1]
+        backwards = [index for index in opened if interval.update_of(index) == updates]
         kind, index = rng.choice([(Kind.FORWARD, i) for i in forwards] + [(Kind.BACKWARD, i) for i in backwards])
         order.append(Op(0, kind, index))
         if kind is Kind.FORWARD:
@@ -90,11 +90,11 @@ def test_exactly_the_versions_with_a_reader_are_held_in_any_order() -> None:
     rng = random.Random(0)
     for _ in range(150):
         every = rng.randint(1, 5)
-        for work in epochs(rng.randint(1, 12), every):
-            order = shuffled(work, rng)
+        for interval in epochs(rng.randint(1, 12), every):
+            order = shuffled(interval, rng)
             for policy in (Stash(), Stash("keep"), DoubleBuffer(), DoubleBuffer("keep"), Latest("swap")):
-                passes = compare(Ledger(policy, work, 1), order)
-                assert compare(Ledger(Versions(passes), work, 1), order) == passes
+                passes = compare(Ledger(policy, interval, 1), order)
+                assert compare(Ledger(Versions(passes), interval, 1), order) == passes
 
 
 @pytest.mark.parametrize(

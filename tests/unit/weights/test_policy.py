@@ -14,19 +14,19 @@ from tests.support.ledgers import DEPTHS, entries, epochs, follow
 @pytest.mark.parametrize("stages", DEPTHS)
 def test_the_count_in_flight_is_never_wrong(stages: int, every: int) -> None:
     """While the pipeline fills, when it is full, as it drains, and all again in a second epoch; a short last group."""
-    for work in epochs(2 * stages + 3, every):
-        for ledger in follow(Predict("inflight"), stages, work, exact=True):
+    for interval in epochs(2 * stages + 3, every):
+        for ledger in follow(Predict("inflight"), stages, interval, exact=True):
             assert {entry.staleness for entry in ledger.entries} == {0}
-            assert {entry.read.ahead for entry in entries(ledger, Kind.BACKWARD)} == {0}
+            assert {entry.read.predict_steps for entry in entries(ledger, Kind.BACKWARD)} == {0}
 
 
 @pytest.mark.parametrize("stages", DEPTHS)
 def test_the_papers_count_is_right_in_a_full_pipeline_and_too_large_while_it_fills(stages: int) -> None:
-    for work in epochs(2 * stages + 3, 1):
-        for stage, ledger in enumerate(follow(Predict(), stages, work, exact=True)):
+    for interval in epochs(2 * stages + 3, 1):
+        for stage, ledger in enumerate(follow(Predict(), stages, interval, exact=True)):
             forwards, between = entries(ledger, Kind.FORWARD), stages - 1 - stage
-            assert {entry.read.ahead for entry in forwards} == {between}
-            missed = [entry.op.index - work.first - between for entry in forwards]
+            assert {entry.read.predict_steps for entry in forwards} == {between}
+            missed = [entry.op.index - interval.first - between for entry in forwards]
             assert [entry.staleness for entry in forwards] == [min(0, short) for short in missed]
             assert {entry.staleness for entry in entries(ledger, Kind.BACKWARD)} == {0}
             assert ledger.peak == (2 if between else 1)
@@ -35,7 +35,7 @@ def test_the_papers_count_is_right_in_a_full_pipeline_and_too_large_while_it_fil
 @pytest.mark.parametrize("stages", DEPTHS)
 def test_the_authors_count_is_one_too_many_everywhere(stages: int) -> None:
     for stage, ledger in enumerate(follow(Predict("authors"), stages, FlushInterval(0, 2 * stages + 3, 1, 0))):
-        assert {entry.read.ahead for entry in entries(ledger, Kind.FORWARD)} == {stages - stage}
+        assert {entry.read.predict_steps for entry in entries(ledger, Kind.FORWARD)} == {stages - stage}
         assert [entry.staleness for entry in entries(ledger, Kind.FORWARD)][stages:] == [-1] * (stages + 3)
         assert {entry.staleness for entry in entries(ledger, Kind.BACKWARD)} == {0}
         assert ledger.peak == 2
@@ -47,27 +47,29 @@ def test_only_a_graph_that_is_kept_holds_what_was_predicted(graph: str) -> None:
     ledgers = follow(Predict("inflight", graph), 4, FlushInterval(0, 12, 1, 0))
     assert [ledger.peak for ledger in ledgers] == ([5, 4, 3, 1] if graph == "keep" else [2, 2, 2, 1])
     for ledger in ledgers:
-        assert {entry.read.graph for entry in ledger.entries} == {graph}
+        assert {entry.read.backward_mode for entry in ledger.entries} == {graph}
         assert len(entries(ledger, Kind.BACKWARD)) == (0 if graph == "keep" else 12)
 
 
 @pytest.mark.parametrize("policy", [Predict(), Predict("inflight"), Latest("recompute")], ids=str)
 def test_one_stage_trains_serially(policy: Predict | Latest) -> None:
     (ledger,) = follow(policy, 1, FlushInterval(3, 6, 1, 3))
-    assert [(entry.read.version, entry.read.ahead) for entry in ledger.entries] == [(n // 2 + 3, 0) for n in range(12)]
+    assert [(entry.read.version, entry.read.predict_steps) for entry in ledger.entries] == [
+        (n // 2 + 3, 0) for n in range(12)
+    ]
     assert ledger.peak == 1
 
 
 def test_what_has_no_count_is_refused() -> None:
     for s in ("paper", "authors", "inflight"):
         with pytest.raises(
-            InvalidRequest, match=r"with a flush \(update_every=None\); rule: .*; legal: update_every=1"
+            InvalidRequest, match=r"with a flush \(update_interval=None\); rule: .*; legal: update_interval=1"
         ):
             Predict(s).check(4, None)
         Predict(s).check(4, 1)
     for s in ("paper", "authors"):
         with pytest.raises(
-            InvalidRequest, match=rf"s={s} with update_every=2; .*legal: update_every=1, or s=.inflight"
+            InvalidRequest, match=rf"s={s} with update_interval=2; .*legal: update_interval=1, or s=.inflight"
         ):
             Predict(s).check(4, 2)
     Predict("inflight").check(4, 7)
