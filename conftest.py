@@ -1,13 +1,13 @@
-"""Decides what pytest's own flags here mean (--benchmark, --no-skip), that a run ends with what it left out, and which
-tests run beside others or only when asked for.
+"""Test selection, order of tests, and the list of skipped tests.
 
-    pytest                            # the tests; benchmarks are skipped
-    pytest --benchmark                # the benchmarks alone; ends with the file of their numbers
-    pytest -m exhaustive              # the cells of large products that are skipped otherwise
-    pytest --no-skip=chromium,mpiexec # a test that is skipped because one of these is missing fails
+    pytest                            # run the tests and skip the benchmarks
+    pytest --benchmark                # run the benchmarks only, and print the name of the file of their numbers
+    pytest -m exhaustive              # run the cells of large products that a plain run skips
+    pytest --no-skip=chromium,mpiexec # fail a test that is skipped because one of these tools is missing
     pytest -n 2 --dist loadfile --no-loadscope-reorder   # make test: the order of RANKS, LONG and TIMED
 
-A test that wants a tool skips with a reason that starts with the tool's name and a colon (tests/support/tools.py).
+A test that requires a missing tool skips with a reason that starts with the tool's name and a colon
+(tests/support/tools.py).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-TOOLS = ("chromium", "mpiexec", "slurm", "deepspeed")  # what --no-skip may name
-# first and in one worker: they start ranks, and the processes that stand by for the next program are a worker's own
+TOOLS = ("chromium", "mpiexec", "slurm", "deepspeed")  # legal values of --no-skip
+# first, in one worker: these tests start ranks, and persistent ranks belong to one worker
 RANKS = ("tests/laws/test_memory.py", "tests/distributed/", "tests/slurm/")
-# next, the longest first: a file that took a minute would end long after the others if it began last
+# next, the longest first: a file of a minute that began last would delay the end of the run
 LONG = (
     "tests/laws/test_mutations.py",
     "tests/laws/test_blind.py",
@@ -31,30 +31,30 @@ LONG = (
     "tests/laws/",
     "tests/unit/papers/",
 )
-# last, in this order and in one worker: they time what they start
+# last, in this order and in one worker: these tests measure times
 TIMED = (
     "tests/unit/test_doctor.py",
-    "tests/unit/runner/test_emulate.py",  # its ranks are threads, whose sleeps it times
+    "tests/unit/runner/test_emulate.py",  # measures the sleeps of ranks that are threads
     "tests/agreement/test_traffic.py",
     "tests/agreement/test_peers.py",
     "tests/agreement/test_clock.py",
 )
-_EXHAUSTIVE = "exhaustive"  # the marker of what a covering choice leaves out (tests/support/pairwise.py)
-_BENCHMARK = "Skipping benchmark"  # how pytest-benchmark begins its reason
-_STORAGE = "file://./.benchmarks"  # where pytest-benchmark saves unless told otherwise
+_EXHAUSTIVE = "exhaustive"  # marker of the cells that a pairwise selection leaves out (tests/support/pairwise.py)
+_BENCHMARK = "Skipping benchmark"  # start of the reason that pytest-benchmark gives
+_STORAGE = "file://./.benchmarks"  # default storage of pytest-benchmark
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("suite")
-    with suppress(ValueError):  # the plugin may grow a flag of this name: then it is the plugin's
+    with suppress(ValueError):  # a later pytest-benchmark may define a flag of this name
         group.addoption(
-            "--benchmark", dest="run_benchmarks", action="store_true", default=False, help="run the benchmarks alone"
+            "--benchmark", dest="run_benchmarks", action="store_true", default=False, help="run the benchmarks only"
         )
     group.addoption(
         "--no-skip",
         default="",
         metavar="TOOLS",
-        help=f"a test that is skipped for want of one of these fails (any of {','.join(TOOLS)})",
+        help=f"fail a test that is skipped because one of these is missing (any of {','.join(TOOLS)})",
     )
 
 
@@ -68,17 +68,17 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     option.benchmark_only, option.benchmark_skip = True, False
     option.benchmark_save = option.benchmark_save or _commit()
-    option.benchmark_save_data = True  # the samples, not their statistics alone
+    option.benchmark_save_data = True  # store the samples as well as their statistics
     if option.benchmark_storage == _STORAGE:
         option.benchmark_storage = f"file://{config.rootpath / 'reports' / 'benchmarks'}"
 
 
 def _commit() -> str:
-    """Names a file of numbers: the commit, and whether the tree differs from it."""
+    """Name of a benchmark file: the commit hash, with `-dirty` if the tree differs from the commit."""
     from suite.runner.provenance import commit
 
-    found = commit()
-    return f"{found['hash']}{'-dirty' if found['dirty'] else ''}" if found else "no-commit"
+    head = commit()
+    return f"{head['hash']}{'-dirty' if head['dirty'] else ''}" if head else "no-commit"
 
 
 def _never_skipped(config: pytest.Config) -> Sequence[str]:
@@ -87,41 +87,41 @@ def _never_skipped(config: pytest.Config) -> Sequence[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --benchmark the tests are not chosen at all: hundreds of skips would bury the numbers. Without it what takes
-    longest comes first, and what is timed last."""
+    """With --benchmark, deselect the tests, because hundreds of skips would hide the numbers.
+
+    Without it, put the longest tests first and the timed tests last.
+    """
     if not getattr(config.option, "run_benchmarks", False):
-        items.sort(key=lambda item: _place(item.nodeid))
+        items.sort(key=lambda item: _position(item.nodeid))
         return
-    chosen: dict[bool, list[pytest.Item]] = {True: [], False: []}
-    for item in items:
-        chosen["benchmark" in getattr(item, "fixturenames", ())].append(item)
-    items[:] = chosen[True]
-    config.hook.pytest_deselected(items=chosen[False])
+    benchmarks = [item for item in items if "benchmark" in getattr(item, "fixturenames", ())]
+    config.hook.pytest_deselected(items=[item for item in items if item not in benchmarks])
+    items[:] = benchmarks
 
 
-def _place(nodeid: str) -> tuple[int, int]:
-    """Where a test stands: among RANKS, among LONG, behind these, or among TIMED."""
-    for group, starts in ((0, RANKS), (1, LONG), (3, TIMED)):
-        for place, start in enumerate(starts):
-            if nodeid.startswith(start):
+def _position(nodeid: str) -> tuple[int, int]:
+    """Sort key of a test: RANKS, then LONG, then all other tests, then TIMED."""
+    for group, prefixes in ((0, RANKS), (1, LONG), (3, TIMED)):
+        for place, prefix in enumerate(prefixes):
+            if nodeid.startswith(prefix):
                 return group, place
     return 2, 0
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """A worker has a file at a time, or all tests that start ranks, or all that time what they start."""
+    """Give a worker one file at a time, or all tests that start ranks, or all timed tests."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            together = {0: "ranks", 3: "timed"}.get(_place(nodeid)[0])
-            return together or super()._split_scope(nodeid)
+            scope = {0: "ranks", 3: "timed"}.get(_position(nodeid)[0])
+            return scope or super()._split_scope(nodeid)
 
     return Scheduling(config, log)
 
 
-@pytest.hookimpl(tryfirst=True)  # no fixture is set up for a test that is left out
+@pytest.hookimpl(tryfirst=True)  # before any fixture of the test is set up
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker(_EXHAUSTIVE) and _EXHAUSTIVE not in item.config.getoption("markexpr"):
         pytest.skip(f"{_EXHAUSTIVE}: pytest -m {_EXHAUSTIVE} runs them")
@@ -131,18 +131,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """Why a report is skipped."""
-    why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    return why.removeprefix("Skipped: ")
+    """Reason of a skipped report."""
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return reason.removeprefix("Skipped: ")
 
 
 def _forbid(report: pytest.TestReport | pytest.CollectReport, config: pytest.Config) -> None:
-    """A skip for want of a tool that must be here is a failure."""
-    why = _reason(report) if report.outcome == "skipped" else ""
+    """Fail a test that is skipped because a tool of --no-skip is missing."""
+    reason = _reason(report) if report.outcome == "skipped" else ""
     for tool in _never_skipped(config):
-        if why.startswith(f"{tool}: "):
+        if reason.startswith(f"{tool}: "):
             report.outcome = "failed"
-            report.longrepr = f"skipped, which --no-skip={tool} forbids: {why}"
+            report.longrepr = f"skipped, which --no-skip={tool} forbids: {reason}"
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -156,46 +156,46 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """A module that skips as a whole does so while it is collected."""
+    """Apply --no-skip to a module that skips as a whole during collection."""
     report = yield
     _forbid(report, collector.config)
     return report
 
 
-# -- the last lines -------------------------------------------------------------------------------------------------
+# -- last lines of a run ---------------------------------------------------------------------------------------------
 
 
-def left_out(reports: Sequence[pytest.TestReport | pytest.CollectReport]) -> list[str]:
-    """One line per reason, the most frequent first; all benchmarks are one."""
+def skip_summary(reports: Sequence[pytest.TestReport | pytest.CollectReport]) -> list[str]:
+    """One line per reason, the most frequent first; all benchmarks share one line."""
     reasons = Counter(
-        "benchmarks: pytest --benchmark runs them" if why.startswith(_BENCHMARK) else " ".join(why.split())
-        for why in map(_reason, reports)
+        "benchmarks: pytest --benchmark runs them" if reason.startswith(_BENCHMARK) else " ".join(reason.split())
+        for reason in map(_reason, reports)
     )
     if not reasons:
         return ["skipped: none"]
-    return ["skipped:", *(f"{count:6}  {why}" for why, count in reasons.most_common())]
+    return ["skipped:", *(f"{count:6}  {reason}" for reason, count in reasons.most_common())]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, object]:
-    """Behind everything that others print: what was skipped and why; after benchmarks, where the numbers are."""
-    before = _saved(session.config)
-    result = yield
+    """Print the skipped tests and their reasons as the last lines, and the file of the benchmarks' numbers."""
+    saved_before = _saved(session.config)
+    outcome = yield
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None:
-        lines = left_out(terminal.stats.get("skipped", []))
-        made = sorted(_saved(session.config) - before)
+        lines = skip_summary(terminal.stats.get("skipped", []))
+        saved = sorted(_saved(session.config) - saved_before)
         if getattr(session.config.option, "run_benchmarks", False):
-            here = session.config.invocation_params.dir
-            names = [str(path.relative_to(here) if path.is_relative_to(here) else path) for path in made]
+            folder = session.config.invocation_params.dir
+            names = [str(path.relative_to(folder) if path.is_relative_to(folder) else path) for path in saved]
             lines.append(f"benchmarks: {', '.join(names) or 'nothing was saved'}")
         for line in lines:
             terminal.write_line(line)
-    return result
+    return outcome
 
 
 def _saved(config: pytest.Config) -> set[Path]:
-    """The files in pytest-benchmark's storage."""
+    """Files in the storage of pytest-benchmark."""
     session = getattr(config, "_benchmarksession", None)
     folder = getattr(getattr(session, "storage", None), "path", None)
     return set(folder.rglob("*.json")) if folder is not None else set()

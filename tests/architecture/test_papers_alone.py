@@ -1,7 +1,7 @@
-"""Checks that no public function or class of a machine room serves suite/papers alone.
+"""No public function or class outside suite/papers serves suite/papers only.
 
-A claim is answered by code that ordinary runs use, or by code in suite/papers. A function that only answers call is
-evidence in the wrong room: a mutation of it would break nothing that a run does.
+A claim rests on code that ordinary runs use, or on code in suite/papers. A function that only answers of claims call
+belongs to suite/papers: a mutation of it would break no ordinary run.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPERS = "suite.papers"
-NO_ROOM = (PAPERS, "suite.report", "suite.cli")  # and the commands: modules in suite itself
+EXEMPT = (PAPERS, "suite.report", "suite.cli")
 DOTTED = re.compile(r"(?:suite|baselines)(?:\.\w+)+")
-ALLOWED = {  # what serves suite/papers alone, and why it stands elsewhere
+ALLOWED = {  # definitions that serve suite/papers only, with the reason for their place
     "suite.core.blind.Hidden": "part of blind mode; its user, suite.papers.common.claims, imports suite.core alone",
 }
 
-Name = tuple[str, str]  # module, and a name at its top
+Name = tuple[str, str]  # module, and a top-level name in it
 
 
 @dataclass
 class Module:
-    """Top-level definitions of a module, its imports by name, and the references of each definition. uses: by the
-    name of a function or class; "" for the module's other statements
+    """Top-level definitions of a module, its imports by name, and the references of each definition.
+
+    Attributes:
+        uses: References by the name of the function or class that holds them; "" for the other statements.
     """
 
     name: str
@@ -62,8 +64,10 @@ class Module:
 
 
 def references(node: ast.AST, hidden: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The names, and dotted names in full, that a statement refers to; of strings those that are a path of a module.
-    Names bound in a function differ from names of its module."""
+    """Names and dotted names that a statement refers to, and strings that are the path of a module.
+
+    A name bound in a function is not a reference to the module's name.
+    """
     if isinstance(node, ast.Import | ast.ImportFrom):
         return
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -79,7 +83,7 @@ def references(node: ast.AST, hidden: frozenset[str] = frozenset()) -> Iterator[
 
 
 def dotted(node: ast.AST) -> str:
-    """A name, or attributes of a name, as text; empty for anything else."""
+    """Text of a name or of attributes of a name; empty for any other expression."""
     if isinstance(node, ast.Name):
         return node.id
     inner = dotted(node.value) if isinstance(node, ast.Attribute) else ""
@@ -94,11 +98,11 @@ def bound(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> Iter
             yield node.id
 
 
-class House:
-    """Which definition uses which, over all modules and configuration files."""
+class Usage:
+    """Users of each definition, over all modules and configuration files."""
 
     def __init__(self, sources: Mapping[str, str], configured: Iterable[str] = ()) -> None:
-        """sources: text by the path of a module; configured: dotted names in configuration files."""
+        """Read `sources` (text by path) and `configured`, the dotted names in configuration files."""
         read = [self._module(path, text) for path, text in sources.items()]
         self.modules = {module.name: module for module in read}
         self.users: dict[Name, set[Name]] = defaultdict(set)
@@ -125,7 +129,7 @@ class House:
         return self.find(text)
 
     def find(self, dotted: str) -> Name | None:
-        """The definition at or above a dotted name: of a method its class."""
+        """Definition at or above a dotted name; a method belongs to its class."""
         parts = dotted.split(".")
         for end in range(len(parts) - 1, 0, -1):
             module = self.modules.get(".".join(parts[:end]))
@@ -133,12 +137,12 @@ class House:
                 name = parts[end]
                 if name in module.defined:
                     return module.name, name
-                again = module.imported.get(name)
-                return self.find(".".join((again, *parts[end + 1 :]))) if again and again != dotted else None
+                source = module.imported.get(name)
+                return self.find(".".join((source, *parts[end + 1 :]))) if source and source != dotted else None
         return None
 
     def used(self, name: Name, seen: frozenset[Name] = frozenset()) -> bool:
-        """Whether another module outside suite/papers uses a definition, or its own module in one that is used."""
+        """Whether a module outside suite/papers uses a definition, directly or through another definition."""
         if name in seen:
             return False
         return any(
@@ -147,13 +151,13 @@ class House:
             if not inside(module, PAPERS)
         )
 
-    def for_papers_alone(self) -> list[str]:
-        """The public definitions of machine rooms that suite/papers uses, and no other module does."""
-        asked = [name for name, users in self.users.items() if any(inside(module, PAPERS) for module, _ in users)]
+    def only_for_papers(self) -> list[str]:
+        """Public definitions outside suite/papers that no other package uses."""
+        candidates = [name for name, users in self.users.items() if any(inside(module, PAPERS) for module, _ in users)]
         return sorted(
             f"{module}.{name}"
-            for module, name in asked
-            if is_room(module) and not name.startswith("_") and not self.used((module, name))
+            for module, name in candidates
+            if is_machine_package(module) and not name.startswith("_") and not self.used((module, name))
         )
 
 
@@ -161,26 +165,29 @@ def inside(module: str, *packages: str) -> bool:
     return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
-def is_room(module: str) -> bool:
-    return module.count(".") > 1 and inside(module, "suite") and not inside(module, *NO_ROOM)
+def is_machine_package(module: str) -> bool:
+    return module.count(".") > 1 and inside(module, "suite") and not inside(module, *EXEMPT)
 
 
 @pytest.fixture(scope="module")
-def house() -> House:
+def usage() -> Usage:
     paths = [path for folder in ("suite", "baselines") for path in sorted((ROOT / folder).rglob("*.py"))]
     conf = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "conf").rglob("*.yaml")))
     sources = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
-    return House(sources, DOTTED.findall(conf))
+    return Usage(sources, DOTTED.findall(conf))
 
 
-def test_machine_rooms_hold_nothing_for_papers_alone(house: House) -> None:
-    assert house.for_papers_alone() == sorted(ALLOWED)
+def test_no_definition_serves_papers_only(usage: Usage) -> None:
+    assert usage.only_for_papers() == sorted(ALLOWED)
 
 
-def test_papers_use_the_machine_rooms(house: House) -> None:
-    """The rule above holds of many names, not of none."""
-    used = [name for name in house.users if is_room(name[0]) and any(inside(m, PAPERS) for m, _ in house.users[name])]
-    assert len(used) > 100
+def test_papers_use_many_definitions_of_other_packages(usage: Usage) -> None:
+    shared = [
+        name
+        for name in usage.users
+        if is_machine_package(name[0]) and any(inside(m, PAPERS) for m, _ in usage.users[name])
+    ]
+    assert len(shared) > 100
 
 
 ROOM = "def f(): ...\n"
@@ -204,8 +211,8 @@ ANSWER = {"suite/papers/a/formulas.py": "from suite.gnn.room import f\ndef answe
     ],
     ids=["unused", "used by nothing used", "a parameter's name", "itself", "exported", "by module", "in full"],
 )
-def test_a_definition_for_papers_alone_is_found(sources: dict[str, str]) -> None:
-    assert House(sources).for_papers_alone() == ["suite.gnn.room.f"]
+def test_definition_for_papers_only_is_found(sources: dict[str, str]) -> None:
+    assert Usage(sources).only_for_papers() == ["suite.gnn.room.f"]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +238,7 @@ def test_a_definition_for_papers_alone_is_found(sources: dict[str, str]) -> None
         ({"suite/gnn/room.py": f"{ROOM}ALL = [f]\n"}, []),
         ({}, ["suite.gnn.room.f"]),
     ],
-    ids=["beside it", "a baseline", "a command", "by a string", "through another", "at import", "configured"],
+    ids=["neighbour", "a baseline", "a command", "by a string", "through another", "at import", "configured"],
 )
-def test_a_definition_that_others_use_is_not(more: dict[str, str], configured: list[str]) -> None:
-    assert House({"suite/gnn/room.py": ROOM, **ANSWER, **more}, configured).for_papers_alone() == []
+def test_definition_with_other_users_is_accepted(more: dict[str, str], configured: list[str]) -> None:
+    assert Usage({"suite/gnn/room.py": ROOM, **ANSWER, **more}, configured).only_for_papers() == []

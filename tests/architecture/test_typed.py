@@ -1,7 +1,4 @@
-"""Checks that code outside suite/config takes typed configurations and does not probe objects for members by name.
-
-The limits of probes are their present numbers: they may only fall.
-"""
+"""Code outside suite/config takes typed configurations and does not probe objects for members by name."""
 
 from __future__ import annotations
 
@@ -15,14 +12,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [path for folder in ("suite", "baselines") for path in sorted((ROOT / folder).rglob("*.py"))]
 CONFIG = ("suite/config/", "suite/core/record.py")
-BORDERS = {  # modules that read data of no known shape, and check it or give it a type
+BORDERS = {  # modules that read data of unknown shape and validate it
     "suite/papers/common/claims.py": "rows of the claims' YAML files, checked field by field",
-    "suite/data/graphs/safe_pickle.py": "pickled graphs, of which nothing is executed",
+    "suite/data/graphs/safe_pickle.py": "pickled graphs, read without executing code",
     "suite/regression/nightly/settings.py": "conf/nightly.yaml and the command line, checked key by key",
 }
 MAPPINGS = ("dict", "Dict", "Mapping", "MutableMapping", "OrderedDict", "defaultdict", "DefaultDict")
 VALUES = ("Any", "object")
-LIMITS = {"hasattr": 0, "getattr": 10}  # in all of suite and baselines
+LIMITS = {"hasattr": 0, "getattr": 10}  # calls in suite and baselines together
 
 
 def name_of(path: Path) -> str:
@@ -45,7 +42,7 @@ def is_config(node: ast.expr) -> bool:
 
 
 def subscripts(tree: ast.AST) -> list[int]:
-    """The lines that look up a key of a configuration by a literal."""
+    """Lines that look up a key of a configuration by a literal."""
     return [
         node.lineno
         for node in ast.walk(tree)
@@ -54,14 +51,14 @@ def subscripts(tree: ast.AST) -> list[int]:
 
 
 def probes(tree: ast.AST) -> Counter[str]:
-    """How often a tree probes an object for a member."""
-    found: Counter[str] = Counter()
+    """Number of probes for a member by function name."""
+    counts: Counter[str] = Counter()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             literal = len(node.args) > 1 and isinstance(node.args[1], ast.Constant)
             if node.func.id == "hasattr" or (node.func.id == "getattr" and literal):
-                found[node.func.id] += 1
-    return found
+                counts[node.func.id] += 1
+    return counts
 
 
 def last_name(node: ast.AST) -> str:
@@ -73,7 +70,7 @@ def is_mapping(node: ast.AST) -> bool:
 
 
 def untyped(annotation: ast.AST) -> Iterator[str]:
-    """The mappings in an annotation whose values have no type: in unions, in other types and in quotes, too."""
+    """Mappings without a value type in an annotation, also in unions, in nested types and in quotes."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         yield from untyped(ast.parse(annotation.value, mode="eval").body)
     elif isinstance(annotation, ast.Subscript):
@@ -92,7 +89,7 @@ def untyped(annotation: ast.AST) -> Iterator[str]:
 
 
 def types_in(node: ast.AST) -> Iterator[ast.expr]:
-    """The types that a node gives to a parameter or a variable, to the name of a type, or as the base of a class."""
+    """Annotations, type aliases and base classes in a node."""
     if isinstance(node, ast.arg) and node.annotation is not None:
         yield node.annotation
     elif isinstance(node, ast.AnnAssign):
@@ -111,7 +108,7 @@ def untyped_in(tree: ast.AST) -> list[str]:
 
 
 def decorated(tree: ast.AST) -> set[str]:
-    """The classes of a tree that are runtime-checkable protocols."""
+    """Names of the runtime-checkable protocols of a tree."""
     return {
         node.name
         for node in ast.walk(tree)
@@ -121,7 +118,7 @@ def decorated(tree: ast.AST) -> set[str]:
 
 
 def instance_checks(tree: ast.AST, names: set[str]) -> list[int]:
-    """The lines that call isinstance or issubclass with one of these classes."""
+    """Lines that call isinstance or issubclass with one of these classes."""
     lines = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
@@ -131,34 +128,32 @@ def instance_checks(tree: ast.AST, names: set[str]) -> list[int]:
     return lines
 
 
-def test_no_key_of_a_config_is_looked_up_outside_the_config_package() -> None:
-    found = {name_of(path): lines for path in FILES if outside(path) if (lines := subscripts(parsed(path)))}
-    assert found == {}
+def test_no_config_key_is_looked_up_outside_suite_config() -> None:
+    lookups = {name_of(path): lines for path in FILES if outside(path) if (lines := subscripts(parsed(path)))}
+    assert lookups == {}
 
 
 def test_members_are_not_probed_by_name() -> None:
-    found: Counter[str] = Counter()
-    for path in FILES:
-        found += probes(parsed(path))
-    assert {name: count for name, count in found.items() if count > LIMITS[name]} == {}
+    counts = sum((probes(parsed(path)) for path in FILES), Counter[str]())
+    assert {name: count for name, count in counts.items() if count > LIMITS[name]} == {}
 
 
 def test_mappings_have_types_outside_the_borders() -> None:
-    found = {
+    mappings = {
         name_of(path): texts
         for path in FILES
         if outside(path) and name_of(path) not in BORDERS
         if (texts := untyped_in(parsed(path)))
     }
-    assert found == {}
+    assert mappings == {}
 
 
 @pytest.mark.parametrize("name", BORDERS)
-def test_a_border_still_reads_untyped_data(name: str) -> None:
+def test_every_border_still_reads_untyped_data(name: str) -> None:
     assert untyped_in(parsed(ROOT / name))
 
 
-def test_each_kind_of_probe_is_found() -> None:
+def test_every_kind_of_probe_is_found() -> None:
     tree = ast.parse('def f(a): return hasattr(a, "b"), getattr(a, "c", 1), a.config["d"]')
     assert probes(tree) == Counter(hasattr=1, getattr=1)
     assert subscripts(tree) == [1]
@@ -181,7 +176,7 @@ def test_each_kind_of_probe_is_found() -> None:
         "a: Callable[[Mapping], int]",
     ],
 )
-def test_an_untyped_mapping_is_found(code: str) -> None:
+def test_untyped_mapping_is_found(code: str) -> None:
     assert untyped_in(ast.parse(code))
 
 
@@ -195,23 +190,23 @@ def test_an_untyped_mapping_is_found(code: str) -> None:
         "a: Mapping[str, list[Any]]",
     ],
 )
-def test_a_typed_mapping_is_not(code: str) -> None:
+def test_typed_mapping_is_accepted(code: str) -> None:
     assert untyped_in(ast.parse(code)) == []
 
 
-def test_no_object_is_compared_with_a_runtime_checkable_protocol() -> None:
+def test_no_isinstance_check_against_a_protocol() -> None:
     trees = {path: parsed(path) for path in FILES}
     names = set().union(*map(decorated, trees.values()))
-    found = {
+    checks = {
         path.relative_to(ROOT).as_posix(): lines
         for path, tree in trees.items()
         if outside(path)
         if (lines := instance_checks(tree, names))
     }
-    assert found == {}
+    assert checks == {}
 
 
-def test_a_check_against_a_protocol_is_found() -> None:
+def test_isinstance_check_against_a_protocol_is_found() -> None:
     protocol = "@typing.runtime_checkable\nclass Streams(Protocol): ...\n"
     tree = ast.parse(f"{protocol}isinstance(a, Streams)\nisinstance(a, int | b.Streams)\nisinstance(a, int)")
     assert decorated(tree) == {"Streams"}

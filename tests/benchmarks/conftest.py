@@ -11,8 +11,8 @@ from tests.support.samples import REQUIRED
 
 
 @pytest.fixture(autouse=True)
-def _tells_its_circumstances(benchmark: Any) -> Iterator[None]:
+def _extra_info_is_complete(benchmark: Any) -> Iterator[None]:
     yield
     missing = [name for name in REQUIRED if name not in benchmark.extra_info]
     if benchmark.stats is not None and missing:
-        pytest.fail(f"extra_info lacks {', '.join(missing)}: tests/support/samples.py tells them")
+        pytest.fail(f"extra_info lacks {', '.join(missing)}; tests/support/samples.py records them")

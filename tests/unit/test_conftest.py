@@ -1,7 +1,6 @@
-"""pytest's own flags here: benchmarks run with --benchmark alone and leave whole samples; skips are listed last, and
-for want of a tool that must be here they are failures.
+"""Flags of the root conftest.py: benchmarks, skipped tests and required tools, and the order of tests.
 
-Each test runs pytest in a project of its own that has this one's conftest.py and settings.
+Each test runs pytest in a temporary project with the conftest.py and the settings of this repository.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def make_project(folder: Path) -> Path:
 
 
 def run_in(folder: Path, *arguments: str) -> tuple[int, list[str]]:
-    """pytest's exit status and its lines, those to standard error first."""
+    """Exit status and output lines of pytest; standard error comes first."""
     line = [sys.executable, "-m", "pytest", *arguments]
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     done = subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=120)
@@ -84,7 +83,7 @@ def benchmarked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, li
     return folder, *run_in(folder, "--benchmark")
 
 
-def test_plain_pytest_skips_benchmarks_and_ends_with_one_line_for_all(project: Path, run: Pytest) -> None:
+def test_plain_pytest_skips_benchmarks_in_one_line(project: Path, run: Pytest) -> None:
     code, lines = run()
     assert code == 0, lines
     assert "1 passed, 2 skipped" in lines[-3]
@@ -105,7 +104,7 @@ def test_cell(a, b): print("ran", a, b)
 """
 
 
-def test_what_a_covering_choice_leaves_out_runs_where_the_marker_is_named(project: Path, run: Pytest) -> None:
+def test_marker_exhaustive_runs_the_cells_that_are_left_out(project: Path, run: Pytest) -> None:
     (project / "checks/test_plain.py").write_text(EXHAUSTIVE)
     code, lines = run("-s", "checks/test_plain.py")
     assert code == 0, lines
@@ -117,25 +116,25 @@ def test_what_a_covering_choice_leaves_out_runs_where_the_marker_is_named(projec
     assert lines[-1] == "skipped: none"
 
 
-def test_the_flag_runs_benchmarks_alone_and_ends_with_the_file(benchmarked: tuple[Path, int, list[str]]) -> None:
+def test_benchmark_flag_runs_benchmarks_only_and_names_the_file(benchmarked: tuple[Path, int, list[str]]) -> None:
     project, code, lines = benchmarked
     assert code == 0, lines
     assert "2 passed, 1 deselected" in lines[-3]
     file = saved(project / "reports" / "benchmarks")[0]
     assert lines[-2:] == ["skipped: none", f"benchmarks: {file.relative_to(project)}"]
     content = json.loads(file.read_text())
-    taken, played = content["benchmarks"]
-    assert [taken["name"], played["name"]] == ["test_a_sum", "test_ranks"]
-    assert {"peer", "libraries", "threads", "binding", "timing", "ranks"} <= taken["extra_info"].keys()
-    assert taken["extra_info"]["libraries"]["torch"]
-    assert taken["extra_info"]["settings"] == "none"
-    assert "mpiexec" in played["extra_info"]["libraries"]
-    assert (played["extra_info"]["threads"], played["extra_info"]["binding"]) == (1, "none")
-    assert played["extra_info"]["backend"] == "gloo"
+    timed, replayed = content["benchmarks"]
+    assert [timed["name"], replayed["name"]] == ["test_a_sum", "test_ranks"]
+    assert {"peer", "libraries", "threads", "binding", "timing", "ranks"} <= timed["extra_info"].keys()
+    assert timed["extra_info"]["libraries"]["torch"]
+    assert timed["extra_info"]["settings"] == "none"
+    assert "mpiexec" in replayed["extra_info"]["libraries"]
+    assert (replayed["extra_info"]["threads"], replayed["extra_info"]["binding"]) == (1, "none")
+    assert replayed["extra_info"]["backend"] == "gloo"
 
 
-def test_the_file_holds_the_samples_of_the_ranks_to_the_last_bit(benchmarked: tuple[Path, int, list[str]]) -> None:
-    """Not the time that it took to hand them over."""
+def test_benchmark_file_holds_the_samples_of_the_ranks_exactly(benchmarked: tuple[Path, int, list[str]]) -> None:
+    """The time of the transfer to the parent is not part of a sample."""
     _, benchmark = json.loads(saved(benchmarked[0])[0].read_text())["benchmarks"]
     assert benchmark["stats"]["data"] == SAMPLES
     assert (benchmark["stats"]["min"], benchmark["stats"]["max"]) == (2e-7, 5.5)
@@ -144,14 +143,14 @@ def test_the_file_holds_the_samples_of_the_ranks_to_the_last_bit(benchmarked: tu
     assert benchmark["options"]["timer"] == "time_taken_by_the_ranks"
 
 
-def test_the_file_is_named_after_the_commit(benchmarked: tuple[Path, int, list[str]]) -> None:
+def test_benchmark_file_is_named_after_the_commit(benchmarked: tuple[Path, int, list[str]]) -> None:
     done = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     name = saved(benchmarked[0])[0].stem
     assert name.removesuffix("-dirty") == f"0001_{done.stdout.strip() or 'no-commit'}"
 
 
-def test_the_plugins_own_flags_still_do_what_they_say(benchmarked: tuple[Path, int, list[str]]) -> None:
-    """Compare with the previous run, with a unique name and place."""
+def test_flags_of_pytest_benchmark_still_work(benchmarked: tuple[Path, int, list[str]]) -> None:
+    """A comparison with the previous run, a name and a storage."""
     project = benchmarked[0]
     code, lines = run_in(project, "--benchmark", "-k", "ranks", "--benchmark-compare", "--benchmark-save=mine")
     assert code == 0, lines
@@ -162,15 +161,15 @@ def test_the_plugins_own_flags_still_do_what_they_say(benchmarked: tuple[Path, i
     assert lines[-1] == f"benchmarks: {other.relative_to(project)}"
 
 
-def test_a_benchmark_that_hides_its_circumstances_or_uses_another_clock_fails(project: Path, run: Pytest) -> None:
+def test_benchmark_without_settings_or_with_another_clock_fails(project: Path, run: Pytest) -> None:
     hides = "def test_hides(benchmark): benchmark(sum, [1, 2])\n"
     (project / "checks/benchmarks/test_speed.py").write_text(BENCHMARKS.replace("@measured_elsewhere", "") + hides)
     code, lines = run("--benchmark")
     assert code == 1
-    said = "\n".join(lines)
-    assert "extra_info lacks peer, libraries, threads, binding, timing" in said
-    assert "the test is not marked measured_elsewhere" in said
-    assert "2 passed, 1 failed" in said or "1 failed, 2 passed" in said
+    output = "\n".join(lines)
+    assert "extra_info lacks peer, libraries, threads, binding, timing" in output
+    assert "the test is not marked measured_elsewhere" in output
+    assert "2 passed, 1 failed" in output or "1 failed, 2 passed" in output
 
 
 # -- skips ----------------------------------------------------------------------------------------------------------
@@ -208,12 +207,12 @@ def skipping(project: Path) -> Path:
     return project
 
 
-def test_a_run_ends_with_what_it_skipped_and_why(skipping: Path, run: Pytest) -> None:
+def test_run_ends_with_skipped_tests_and_reasons(skipping: Path, run: Pytest) -> None:
     code, lines = run()
     assert code == 0, lines
-    at = lines.index("skipped:")
-    assert "1 passed, 7 skipped, 1 xfailed" in lines[at - 1]
-    assert lines[at + 1 :] == [
+    start = lines.index("skipped:")
+    assert "1 passed, 7 skipped, 1 xfailed" in lines[start - 1]
+    assert lines[start + 1 :] == [
         "     2  benchmarks: pytest --benchmark runs them",
         "     2  deepspeed: not installed; make install brings it",
         "     1  chromium: no Chromium on the PATH; .ci/run installs it",
@@ -226,17 +225,17 @@ def test_a_run_ends_with_what_it_skipped_and_why(skipping: Path, run: Pytest) ->
     ("tools", "failed"),
     [("mpiexec", 1), ("chromium,mpiexec,deepspeed", 4)],
 )
-def test_a_tool_that_must_be_here_is_not_skipped(skipping: Path, run: Pytest, tools: str, failed: int) -> None:
+def test_missing_required_tool_fails_the_test(skipping: Path, run: Pytest, tools: str, failed: int) -> None:
     code, lines = run(f"--no-skip={tools}", "checks/test_skips.py")
     assert code == 1, lines
-    said = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
-    assert len(said) == failed, lines
+    failures = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+    assert len(failures) == failed, lines
     assert sum("which --no-skip=" in line for line in lines) >= failed
-    assert "     1  another reason" in lines, "a skip of another kind is still one"
+    assert "     1  another reason" in lines, "a skip for another reason stays a skip"
     assert any("1 xfailed" in line for line in lines)
 
 
-def test_a_module_that_skips_as_a_whole_is_no_exception(project: Path, run: Pytest) -> None:
+def test_no_skip_applies_to_a_module_that_skips_as_a_whole(project: Path, run: Pytest) -> None:
     module = "import pytest\npytest.skip('chromium: gone', allow_module_level=True)\n"
     (project / "checks/test_module.py").write_text(module)
     code, lines = run("--no-skip=chromium", "checks/test_module.py")
@@ -244,23 +243,23 @@ def test_a_module_that_skips_as_a_whole_is_no_exception(project: Path, run: Pyte
     assert any("--no-skip=chromium forbids: chromium: gone" in line for line in lines)
 
 
-def test_an_unknown_tool_is_refused_with_those_that_are_known(run: Pytest) -> None:
+def test_unknown_tool_is_refused_with_the_known_ones(run: Pytest) -> None:
     code, lines = run("--no-skip=chromum")
     assert code == pytest.ExitCode.USAGE_ERROR
     assert "ERROR: --no-skip=chromum: any of chromium,mpiexec,slurm,deepspeed" in lines
 
 
-def test_a_tool_that_is_here_has_a_path() -> None:
+def test_installed_tool_has_a_path() -> None:
     assert Path(needs("mpiexec")).exists()
     assert Path(needs("deepspeed")).exists()
 
 
-# -- the commands that use them -------------------------------------------------------------------------------------
+# -- continuous integration ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def ci(tmp_path: Path) -> Callable[[str], tuple[int, str]]:
-    """Runs .ci/run where `make` and `apt-get` only say how they were called and `id -u` gives what one asks for."""
+    """Runner of .ci/run with stand-ins: `make` and `apt-get` print their command line, `id -u` prints the user."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("bash", "dirname", "env"):
@@ -289,7 +288,7 @@ CI = ["make test STRICT=yes", "make test STRICT=yes TESTS=-m exhaustive tests"]
 CI += ["make soak SEED=7 KILLS=12 CONFIGS=400 REAL=6"]
 
 
-def test_ci_runs_the_readmes_command_with_every_skip_for_want_of_a_tool_forbidden(ci: Callable[..., object]) -> None:
+def test_ci_runs_make_test_and_forbids_skips_of_tools(ci: Callable[..., object]) -> None:
     assert ci("1000", "google-chrome", *SLURM) == (0, "\n".join(CI) + "\n")
     plan = subprocess.run(
         ["make", "--dry-run", "test", "STRICT=yes", "INSTALL=no", "PYTHON=python3"],
@@ -302,42 +301,43 @@ def test_ci_runs_the_readmes_command_with_every_skip_for_want_of_a_tool_forbidde
     assert "--no-loadscope-reorder --no-skip=chromium,mpiexec,slurm,deepspeed tests" in plan
 
 
-def test_ci_installs_a_browser_where_it_may_and_says_so_where_it_may_not(ci: Callable[..., tuple[int, str]]) -> None:
-    code, said = ci("1000", "apt-get", *SLURM)
-    assert (code, "chromium is missing" in said, "make" in said) == (1, True, False)
-    code, said = ci("0", "apt-get", *SLURM)
+def test_ci_installs_a_browser_as_root_only(ci: Callable[..., tuple[int, str]]) -> None:
+    code, output = ci("1000", "apt-get", *SLURM)
+    assert (code, "chromium is missing" in output, "make" in output) == (1, True, False)
+    code, output = ci("0", "apt-get", *SLURM)
     assert code == 0
     install = "apt-get install -y --no-install-recommends"
-    assert said.splitlines() == ["apt-get update", f"{install} chromium", *CI]
+    assert output.splitlines() == ["apt-get update", f"{install} chromium", *CI]
 
 
-def test_ci_installs_a_scheduler_where_it_may(ci: Callable[..., tuple[int, str]]) -> None:
-    code, said = ci("0", "apt-get", "chromium", *SLURM[1:])
+def test_ci_installs_a_scheduler_as_root(ci: Callable[..., tuple[int, str]]) -> None:
+    code, output = ci("0", "apt-get", "chromium", *SLURM[1:])
     assert code == 0
     install = "apt-get install -y --no-install-recommends"
-    assert said.splitlines() == ["apt-get update", f"{install} munge slurmctld slurmd slurm-client", *CI]
+    assert output.splitlines() == ["apt-get update", f"{install} munge slurmctld slurmd slurm-client", *CI]
 
 
-def test_ci_without_apt_fails_and_says_why(ci: Callable[..., tuple[int, str]]) -> None:
-    code, said = ci("0", *SLURM)
-    assert (code, "chromium is missing" in said, "make" in said) == (1, True, False)
+def test_ci_without_apt_fails_with_a_reason(ci: Callable[..., tuple[int, str]]) -> None:
+    code, output = ci("0", *SLURM)
+    assert (code, "chromium is missing" in output, "make" in output) == (1, True, False)
 
 
 # -- workers --------------------------------------------------------------------------------------------------------
 
 
-def test_ranks_come_first_in_one_worker_and_timed_tests_last_in_one() -> None:
+def test_rank_tests_run_first_and_timed_tests_last() -> None:
     spec = importlib.util.spec_from_file_location("root_conftest", ROOT / "conftest.py")
     assert spec is not None
     assert spec.loader is not None
     conftest = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(conftest)
-    shared = conftest.pytest_xdist_make_scheduler(SimpleNamespace(getvalue=lambda _: ["popen", "popen"]), None)
+    scheduler = conftest.pytest_xdist_make_scheduler(SimpleNamespace(getvalue=lambda _: ["popen", "popen"]), None)
     files = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
     assert [start for start in (*conftest.RANKS, *conftest.LONG, *conftest.TIMED) if not (ROOT / start).exists()] == []
-    starts = re.compile(r"^from (ranks|standing) import .*(run_ranks|standing)", re.M)
+    starts = re.compile(r"^from tests\.support\.(ranks|persistent_ranks) import .*run_(ranks|persistent)", re.M)
     starting = {name for name, text in files.items() if starts.search(text) and "/benchmarks/" not in name}
-    scope = {name: shared._split_scope(f"{name}::test_x[a-b]") for name in files}
+    assert len(starting) > 10
+    scope = {name: scheduler._split_scope(f"{name}::test_x[a-b]") for name in files}
     ranks, timed = ({name for name in files if scope[name] == together} for together in ("ranks", "timed"))
     assert starting <= ranks | timed
     assert "tests/distributed/test_kill.py" in ranks
@@ -348,4 +348,4 @@ def test_ranks_come_first_in_one_worker_and_timed_tests_last_in_one() -> None:
     assert set(order[: len(ranks)]) == ranks
     assert order[len(ranks)] == conftest.LONG[0], "a file that takes a minute begins early"
     assert set(order[-len(timed) :]) == timed
-    assert "agreement" in order[-1], "what is timed runs when all else is done"
+    assert "agreement" in order[-1], "timed tests run after all others"
