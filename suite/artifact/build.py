@@ -40,7 +40,7 @@ def make(reports: Path, doctor: Sequence[str] = ()) -> Path:
         folder = Path(scratch) / "reports"
         files = _reports(stored, folder, names)
         store = read_store(folder)
-    judged = reproduce_commands.filled(judge.judge(claims.load(), store), claims.settings())
+    judged = reproduce_commands.with_commands(judge.judge(claims.load(), store), claims.settings())
     claim_rows = rows(judged, store)
     source, source_state = _source()
     totals = [f"{len(claim_rows)} claims; {sum(row.ours == 'no record' for row in claim_rows)} have no record here."]

@@ -35,19 +35,19 @@ def _sensitivity(names: Sequence[str]) -> int:
     for paper in names:
         if paper not in claims.PAPERS:
             raise UnknownName("paper", paper, claims.PAPERS)
-    for path, row in sensitivity.remake(names or claims.PAPERS):
+    for path, row in sensitivity.rewrite_all(names or claims.PAPERS):
         print(f"{path}: {len(row)} claims, {sum(bool(one.turns) for one in row)} turn", flush=True)
     return Exit.OK
 
 
 def _answer(names: Sequence[str]) -> int:
     from suite.core.claim import Verdict
-    from suite.papers.common.verdicts_now import judged
+    from suite.papers.common.verdicts_now import judge_claims
     from suite.report.claim_text import ours, published
 
     if not names:
         raise InvalidRequest("no claim is named", rule="at least one id", legal="samo.eq2.samo_bytes")
-    for name, verdict in judged(names).items():
+    for name, verdict in judge_claims(names).items():
         print(f"{name} ({verdict.claim.paper}, {verdict.claim.where})\n  the paper: {verdict.claim.asserts}")
         for one in (verdict, *verdict.others):
             basis = f"{one.evidence}, {one.scope}{f' ({one.stand_in})' if one.stand_in else ''}" if one.evidence else ""
@@ -63,14 +63,14 @@ def _mutate(options: argparse.Namespace) -> int:
     if options.unturned:
         return _unturned()
     mutations_by_id = mutations.load()
-    chosen = mutations.select(options.names, mutations_by_id)
+    chosen = mutations.select_mutations(options.names, mutations_by_id)
     if options.among:
-        among = mutations.answers(options.among)
-        return _find(mutations.run(chosen, lambda _: among), options.among)
+        among = mutations.answers_matching(options.among)
+        return _find(mutations.run_mutations(chosen, lambda _: among), options.among)
     selection = mutations.first_of_families(chosen) if options.first else {each.id: each.turns for each in chosen}
     some = [each for each in chosen if selection[each.id]]
     same = 0
-    for one in mutations.run(some, lambda each: selection[each.id]):
+    for one in mutations.run_mutations(some, lambda each: selection[each.id]):
         same += not one.turns
         print(f"{one}{'' if one.turns else '  SAME'}", flush=True)
     print(f"{len(some)} mutations, {same} verdicts that do not turn")
@@ -87,7 +87,7 @@ def _find(found: Iterable[MutationResult], among: str) -> int:
             turned.append(one)
         if one.turns or one.after == mutations.FAILED:
             print(f"{one}  {one.seconds:.2f} s", flush=True)
-    for path in mutations.write(turned, among):
+    for path in mutations.write_turned_answers(turned, among):
         print(path)
     return Exit.OK
 
@@ -96,7 +96,7 @@ def _unturned() -> int:
     """Lists the answers by a function that no mutation turns, by paper and function, the largest family first."""
     from suite.papers.common import mutations
 
-    for (paper, function), names in mutations.unturned():
+    for (paper, function), names in mutations.answers_without_mutation():
         print(f"{paper:<10} {len(names):3} {function}\n" + "\n".join(f"    {name} ({kind})" for name, kind in names))
     return Exit.OK
 
@@ -121,7 +121,7 @@ def _where(name: str) -> int:
 
 def _fit() -> int:
     from suite.papers.common import claims
-    from suite.papers.common.calibrate import constants
+    from suite.papers.common.calibrate import fitted_constants
     from suite.papers.pipeoptim import figures as pipeoptim
     from suite.papers.samo.ablations import VARIANTS, anchors, refitted
     from suite.papers.sparse_gnn import calibrate as sparse_gnn_fitted
@@ -133,7 +133,7 @@ def _fit() -> int:
     fitted["gnn"] = sparse_gnn_fitted.fitted(graphs, printed)
     stacks = {**labs[0].stacks, **graphs.stacks}
     for paper, stack in fitted.items():
-        for name, value in constants(stack).items():
+        for name, value in fitted_constants(stack).items():
             print(f"{paper:<9} {name:<10} {value}   in conf/stack: {getattr(stacks[paper], name)}")
     return Exit.OK
 

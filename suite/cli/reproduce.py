@@ -143,12 +143,12 @@ def check_all_blind(store: Store) -> None:
 
 def _fill(base: RunConfig, commands: Sequence[list[str]]) -> None:
     """Add what the papers print to the records, now that they are written."""
-    from suite.papers.common.fill import fill
+    from suite.papers.common.fill import fill_printed_values
     from suite.runner.runs import expand
 
     for arguments in commands:
         try:
-            fill(expand(arguments), Store(Path(base.reports)))
+            fill_printed_values(expand(arguments), Store(Path(base.reports)))
         except SuiteError as error:
             print(f"  not filled in: {error}")
 

@@ -227,7 +227,7 @@ def test_what_nothing_has_run_shows_its_command() -> None:
     data = rows()["pipeoptim.table4.sgdm.alexnet.gpipe"]
     none = Judged(data, Verdict.NOT_RUN, "no record")
     ran = replace(none, record="records/a.json")  # which the record says, or nothing does
-    found = reproduce_commands.filled([none, ran, replace(none, claim=cpu)], claims.settings())
+    found = reproduce_commands.with_commands([none, ran, replace(none, claim=cpu)], claims.settings())
     assert [item.command for item in found] == [command("table4.sgdm.alexnet.gpipe"), "", ""]
 
 

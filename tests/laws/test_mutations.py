@@ -96,7 +96,7 @@ def test_every_claim_of_every_mutation_turns() -> None:
 
 
 def test_mutations_change_functions_and_turn_answers_by_functions() -> None:
-    by_function = {one for members in mutations.families().values() for one in members}
+    by_function = {one for members in mutations.answer_families().values() for one in members}
     for each in KNOWN:
         assert each.code(), each.id
         assert set(each.turns) <= by_function, each.id
@@ -118,12 +118,12 @@ def test_short_run_asks_each_turned_family_once() -> None:
     """Families that are answered slowly alone are left to the exhaustive run."""
     asked = [one for some in mutations.first_of_families(KNOWN).values() for one in some]
     turns = {one for each in KNOWN for one in each.turns if one not in each.slowly}
-    families = [[one for one in members if one in turns] for members in mutations.families().values()]
+    families = [[one for one in members if one in turns] for members in mutations.answer_families().values()]
     assert sorted(sum(one in asked for one in members) for members in families if members) == [1] * len(asked)
 
 
 def test_families_without_a_quick_answer_are_listed() -> None:
-    family_of = {one: function for (_, function), some in mutations.families().items() for one in some}
+    family_of = {one: function for (_, function), some in mutations.answer_families().items() for one in some}
     quick = {family_of[one] for each in KNOWN for one in each.turns if one not in each.slowly}
     slow = {family_of[one] for each in KNOWN for one in each.turns} - quick
     assert {name.removeprefix("suite.papers.") for name in slow} == set(chain(*SLOW_FAMILIES.values()))
@@ -212,7 +212,7 @@ def test_answers_that_fail_do_not_turn(tmp_path: Path) -> None:
         MutationResult("a", "samo.same", Evidence.DERIVED, "differs", "differs", 0.0),
         MutationResult("a", "samo.broken", Evidence.DERIVED, "reproduced", FAILED, 0.0),
     ]
-    assert mutations.write([one for one in made if one.turns], "samo.*", tmp_path) == [file]
+    assert mutations.write_turned_answers([one for one in made if one.turns], "samo.*", tmp_path) == [file]
     assert file.read_text().startswith("# head\n- ")
     (found,) = mutations.load(tmp_path)
     assert [name for name, _ in found.turns] == ["axonn.x", "samo.quick", "samo.slow"]
@@ -221,4 +221,4 @@ def test_answers_that_fail_do_not_turn(tmp_path: Path) -> None:
 
 def test_unknown_mutation_is_refused_with_the_nearest() -> None:
     with pytest.raises(UnknownName, match=f"did you mean '{KNOWN[0].id}'"):
-        mutations.select([f"{KNOWN[0].id}x"], KNOWN)
+        mutations.select_mutations([f"{KNOWN[0].id}x"], KNOWN)

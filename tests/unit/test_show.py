@@ -11,7 +11,7 @@ from suite.cli.show import find, lines, main
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.papers.common import claims
-from suite.papers.common.answer import of_figure
+from suite.papers.common.answer import answers_of_figure
 from suite.papers.common.formula_executor import FIGURE
 
 SIMULATED = ("executor=simulated", "machine=perlmutter", "system=megatron_lm", "model=gpt3_xl", "grid.inter=2")
@@ -101,7 +101,7 @@ def test_line_of_a_run_is_what_it_is_about(folder: Path) -> None:
     )
     for word in ("makespan 45 ticks", "percent idle", "4 microbatches in flight", "copies of the weights", "analytic"):
         assert word in told["pipeoptim"]
-    formulas = [claim for claim, _ in of_figure(claims.load(), FIGURE) if claim.paper == "axonn"]
+    formulas = [claim for claim, _ in answers_of_figure(claims.load(), FIGURE) if claim.paper == "axonn"]
     assert told["axonn formulas"].endswith(f" {len(formulas)} claims answered, analytic")
 
 

@@ -9,8 +9,8 @@ from suite.core.claim import Claim
 from suite.core.errors import InvalidRequest
 from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.common.cluster_runs import STUDY_BATCH, STUDY_GPUS, Lab
-from suite.papers.common.null_model import BubbleAlone, filled
-from suite.papers.common.panel import NONE, Panel, end, number
+from suite.papers.common.null_model import BubbleAlone, pipeline_utilization
+from suite.papers.common.panel import NONE, Panel, published_bound, published_number
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.network.network import ring_volume
 from suite.simulate.search import divisors
@@ -32,9 +32,9 @@ def _depth(lab: Lab, inter: int) -> float:
 def fig5_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
     ours = [_depth(lab, inter) for inter in DEPTHS]
     printed = {24: "axonn.fig6.pipeline_time.before", 6: "axonn.fig6.pipeline_time.after"}
-    paper = [number(claims, printed[inter]) if inter in printed else NONE for inter in DEPTHS]
+    paper = [published_number(claims, printed[inter]) if inter in printed else NONE for inter in DEPTHS]
     plans = [lab.study("before", inter=inter).plan for inter in DEPTHS]
-    constant = paper[0] * filled(plans[0])
+    constant = paper[0] * pipeline_utilization(plans[0])
     return [
         Panel(
             "Figure 5 of AxoNN: inter-layer phase over G_inter",
@@ -42,7 +42,7 @@ def fig5_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             [str(inter) for inter in DEPTHS],
             {"axonn": ours},
             {"axonn": paper},
-            {"axonn": [constant / filled(plan) for plan in plans]},
+            {"axonn": [constant / pipeline_utilization(plan) for plan in plans]},
             [("axonn", 2)],
             axis="G_inter, stages",
             quantity="time of the phase",
@@ -67,15 +67,15 @@ def fig6_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
     studies = {when: lab.study(when) for when in ("before", "after")}
     names = ("axonn.fig6.pipeline_time", "axonn.fig6.data_parallel_time")
     before = studies["before"].plan
-    scale = filled(before) * number(claims, "axonn.fig6.pipeline_time.before")
+    scale = pipeline_utilization(before) * published_number(claims, "axonn.fig6.pipeline_time.before")
     return [
         Panel(
             "Figure 6 of AxoNN: phases of a batch",
             "s",
             phases,
             {when: [batch.pipeline, batch.reduction] for when, batch in studies.items()},
-            {when: [number(claims, f"{name}.{when}") for name in names] for when in studies},
-            {when: [scale / filled(batch.plan), NONE] for when, batch in studies.items()},
+            {when: [published_number(claims, f"{name}.{when}") for name in names] for when in studies},
+            {when: [scale / pipeline_utilization(batch.plan), NONE] for when, batch in studies.items()},
             [("before", 0), ("after", 1)],
             axis="phase",
             quantity="time of the phase",
@@ -85,7 +85,7 @@ def fig6_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             "percent",
             ("batch",),
             {"axonn": [improvement(lab)]},
-            {"axonn": [end(claims, "axonn.fig6.batch_time_improvement")]},
+            {"axonn": [published_bound(claims, "axonn.fig6.batch_time_improvement")]},
             axis="phase",
             quantity="time saved",
         ),
@@ -99,7 +99,7 @@ def pipeline_time(question: Question, lab: Lab, *, when: str, anchor: float) -> 
     optimisation.
     """
     first, study = lab.study("before").plan, lab.study(when)
-    null = anchor * filled(first) / filled(study.plan)
+    null = anchor * pipeline_utilization(first) / pipeline_utilization(study.plan)
     return [[study.pipeline]], "until every stage has drained", [[null]]
 
 
@@ -145,7 +145,7 @@ def memory_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             "gigabyte",
             terms,
             {"axonn": [gigabytes(lab, when) for when in terms]},
-            {"axonn": [number(claims, f"axonn.sec5b.total_memory_{when}") for when in terms]},
+            {"axonn": [published_number(claims, f"axonn.sec5b.total_memory_{when}") for when in terms]},
             axis="memory optimization",
             quantity="memory",
             evidence="derived",

@@ -14,21 +14,28 @@ from suite.papers.axonn import closed_forms
 from suite.papers.axonn.closed_forms import message_bytes, ring_bytes
 from suite.papers.common import closed_forms as shared_forms
 from suite.papers.common.answer import Cases, Number, Papers, Question
-from suite.papers.common.model_states import ENTRIES, GIGABYTE, held, mixed, offloaded, parameters
-from suite.papers.common.plans import scaling
+from suite.papers.common.model_states import (
+    ENTRIES,
+    GIGABYTE,
+    mixed_precision_states,
+    offloaded_states,
+    parameter_count,
+    stage_parameters,
+)
+from suite.papers.common.plans import scaling_plan
 from suite.workload import Transformer, flops
 
 
 def reduced_bytes(question: Question, papers: Papers) -> tuple[Cases, str]:
-    layout = mixed(ENTRIES)
+    layout = mixed_precision_states(ENTRIES)
     sent, full = layout["half_gradient"], layout["gradient"]
     share = Fraction(sent.bytes, full.bytes)
     return [[Fraction(sent.bytes, ENTRIES)]], f"{sent.name} in {sent.dtype}, {share} of the {full.dtype} gradient"
 
 
 def states_per_gpu(question: Question, papers: Papers) -> tuple[Cases, str]:
-    count, stages = parameters(str(question.setting["model"]), papers), int(question.setting["g_inter"])
-    size = mixed(ceil(count / stages)).bytes()
+    count, stages = parameter_count(str(question.setting["model"]), papers), int(question.setting["g_inter"])
+    size = mixed_precision_states(ceil(count / stages)).bytes()
     note = f"mixed precision and Adam of {si(count)} / {stages} parameters; {size / 2**30:.1f} in units of 2^30 bytes"
     return [[size / GIGABYTE]], note
 
@@ -41,10 +48,13 @@ def states_over_memory(question: Question, papers: Papers) -> tuple[Cases, str]:
 
 def offload_saving(question: Question, papers: Papers) -> tuple[Cases, str]:
     reference = papers.setting("axonn.sec5b.model_state_per_gpu")
-    entries = ceil(parameters(str(reference["model"]), papers) / int(reference["g_inter"]))
+    entries = ceil(parameter_count(str(reference["model"]), papers) / int(reference["g_inter"]))
     studies = ("section V studies", "weak scaling")
     buckets = [*(int(papers.training("axonn", study)["bucket_size"]) for study in studies), 1]
-    cases = [[Fraction(mixed(entries).bytes(), offloaded(bucket)(entries).bytes())] for bucket in buckets]
+    cases = [
+        [Fraction(mixed_precision_states(entries).bytes(), offloaded_states(bucket)(entries).bytes())]
+        for bucket in buckets
+    ]
     buckets_text = ", ".join(si(bucket) for bucket in buckets)
     return cases, f"layouts before and after offload, {si(entries)} parameters a GPU, buckets of {buckets_text}"
 
@@ -52,9 +62,9 @@ def offload_saving(question: Question, papers: Papers) -> tuple[Cases, str]:
 def gradient_growth(question: Question, papers: Papers) -> tuple[Cases, str]:
     shape, setting = papers.shape(str(question.setting["model"])), question.setting
     gpus, before, after = (int(setting[name]) for name in ("gpus", "g_inter_before", "g_inter_after"))
-    width = Fraction(mixed(ENTRIES)["half_gradient"].bytes, ENTRIES)
+    width = Fraction(mixed_precision_states(ENTRIES)["half_gradient"].bytes, ENTRIES)
     old, new = (width * Fraction(shape.parameters, stages) for stages in (before, after))
-    inside = Fraction(held(shape, after, 1), held(shape, before, 1))
+    inside = Fraction(stage_parameters(shape, after, 1), stage_parameters(shape, before, 1))
     sent = ring_bytes(new, gpus // after) / ring_bytes(old, gpus // before)
     return [[new / old], [inside]], f"float16 gradient, on average and on an inner GPU; bytes sent in a ring: {sent}"
 
@@ -111,7 +121,7 @@ def message_size(question: Question, papers: Papers) -> tuple[Cases, str]:
     sizes = [message_bytes(papers.shape(str(study["model"])), int(study["microbatch_size"]))]
     for term in question.terms[1:]:
         model = f"transformer_{term}"
-        sizes.append(message_bytes(papers.shape(model), scaling("axonn", "axonn", model).get("microbatch", 1)))
+        sizes.append(message_bytes(papers.shape(model), scaling_plan("axonn", "axonn", model).get("microbatch", 1)))
     return [
         [size / 1e6 for size in sizes]
     ], "a block's output in float16, for one microbatch as Section V and Table II say"

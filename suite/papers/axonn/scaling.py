@@ -14,8 +14,8 @@ from suite.papers.common import null_model
 from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.common.closed_forms import training_time
 from suite.papers.common.cluster_runs import AXONN_COUNTS, STRONG, STUDY_GPUS, WEAK_BATCH, Lab
-from suite.papers.common.null_model import filled
-from suite.papers.common.panel import NONE, Panel, end, ends_of, number
+from suite.papers.common.null_model import pipeline_utilization
+from suite.papers.common.panel import NONE, Panel, published_bound, published_number, published_range
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.search import plans
 from suite.workload import Transformer
@@ -39,11 +39,11 @@ def fig9_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
     weak = [lab.weak_plan(model, "axonn") for model in MODELS]
     ends = claims["axonn.abstract.percent_of_peak"].value if "axonn.abstract.percent_of_peak" in claims else ""
     low, high = ends if isinstance(ends, tuple) else (NONE, NONE)
-    constant = high / filled(weak[0])
+    constant = high / pipeline_utilization(weak[0])
     names = [_short(model) for model in MODELS]
     saved = {"over deepspeed_3d": [days_saved(lab, model) for model in MODELS]}
-    printed = {"over deepspeed_3d": [end(claims, f"axonn.fig9.days_saved.{name}") for name in names]}
-    peaks = {system: ends_of(claims, f"axonn.fig9.percent_of_peak.{system}") for system in SYSTEMS}
+    printed = {"over deepspeed_3d": [published_bound(claims, f"axonn.fig9.days_saved.{name}") for name in names]}
+    peaks = {system: published_range(claims, f"axonn.fig9.percent_of_peak.{system}") for system in SYSTEMS}
     return [
         Panel(
             "Figure 9 of AxoNN: days to train on 300 billion tokens, weak scaling",
@@ -67,7 +67,11 @@ def fig9_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             "ratio",
             list(SPLIT),
             {"batch time": [lab.weak(MODELS[-1], s).seconds / lab.weak(MODELS[-1], "axonn").seconds for s in SPLIT]},
-            {"batch time": [number(claims, f"axonn.fig9.speedup_{s}.100b") for s in ("deepspeed", "megatron")]},
+            {
+                "batch time": [
+                    published_number(claims, f"axonn.fig9.speedup_{s}.100b") for s in ("deepspeed", "megatron")
+                ]
+            },
             axis="system",
             quantity="batch time over AxoNN's",
         ),
@@ -77,7 +81,7 @@ def fig9_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             names,
             percent,
             {"axonn": [high, NONE, NONE, low]},
-            {"axonn": [constant * filled(plan) for plan in weak]},
+            {"axonn": [constant * pipeline_utilization(plan) for plan in weak]},
             [("axonn", 0)],
             axis="network, parameters",
             quantity="share of peak",
@@ -100,7 +104,7 @@ def fig9_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
 
 def _null_percent(lab: Lab, plan: SimulationPlan, system: str, highest: float) -> float:
     """Percent of peak of any plan of a system."""
-    return null_model.percent_below(plan, [lab.weak_plan(model, system) for model in MODELS], highest)
+    return null_model.percent_of_peak(plan, [lab.weak_plan(model, system) for model in MODELS], highest)
 
 
 def _null_percents(lab: Lab, system: str, highest: float) -> list[float]:
@@ -111,7 +115,7 @@ def _null_percents(lab: Lab, system: str, highest: float) -> list[float]:
 def _null_seconds(lab: Lab, model: str, system: str, highest: float) -> float:
     """Seconds of a batch of a weak run."""
     plan = lab.weak_plan(model, system)
-    return null_model.seconds(plan, _null_percent(lab, plan, system, highest))
+    return null_model.batch_seconds(plan, _null_percent(lab, plan, system, highest))
 
 
 def _null_days_saved(lab: Lab, model: str, highest: Sequence[float]) -> float:
@@ -210,7 +214,7 @@ def table2_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             tuned_plan = lab.tuned(model, system).plan
             for name in names:
                 ours[name].append(float(_count(tuned_plan, name)))
-                paper[name].append(number(claims, f"axonn.table2.{_short(model)}.{system}.{name}"))
+                paper[name].append(published_number(claims, f"axonn.table2.{_short(model)}.{system}.{name}"))
         panels.append(
             Panel(
                 f"Table II of AxoNN: best plan of {system}",
@@ -292,7 +296,7 @@ def trillion(
 
 def fig11_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
     scaling_runs = {system: [lab.strong(system, *count) for count in STRONG] for system in SYSTEMS}
-    constants = {s: scaling_runs[s][0].percent_of_peak / filled(scaling_runs[s][0].plan) for s in SYSTEMS}
+    constants = {s: scaling_runs[s][0].percent_of_peak / pipeline_utilization(scaling_runs[s][0].plan) for s in SYSTEMS}
     return [
         Panel(
             "Figure 11 of AxoNN: percent of peak, strong scaling (the batch grows)",
@@ -300,7 +304,10 @@ def fig11_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             [str(gpus) for gpus, _ in STRONG],
             {system: [batch.percent_of_peak for batch in batches] for system, batches in scaling_runs.items()},
             {},
-            {s: [constants[s] * filled(batch.plan) for batch in batches] for s, batches in scaling_runs.items()},
+            {
+                s: [constants[s] * pipeline_utilization(batch.plan) for batch in batches]
+                for s, batches in scaling_runs.items()
+            },
             axis="GPUs",
             quantity="share of peak",
         ),
@@ -317,7 +324,7 @@ def fig11_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             "percent",
             list(SPLIT),
             {"axonn": [100 * (1 - scaling_runs["axonn"][-1].seconds / scaling_runs[s][-1].seconds) for s in SPLIT]},
-            {"axonn": [number(claims, f"axonn.fig11.gain_over_{s}") for s in ("deepspeed", "megatron")]},
+            {"axonn": [published_number(claims, f"axonn.fig11.gain_over_{s}") for s in ("deepspeed", "megatron")]},
             axis="over system",
             quantity="time saved",
         ),

@@ -143,7 +143,7 @@ class Papers:
         raise InvalidRequest(f"no row of {group} with {wanted}", rule="a published setting")
 
 
-def ends_of_setting(question: Question, name: str) -> tuple[str, str]:
+def range_of_setting(question: Question, name: str) -> tuple[str, str]:
     """Ends of a setting's range: ('0.8', '0.9') of 0.8..0.9. Raises InvalidRequest for a value that is no range."""
     text = str(question.setting[name])
     low, dots, high = text.partition("..")
@@ -152,7 +152,7 @@ def ends_of_setting(question: Question, name: str) -> tuple[str, str]:
     return low, high
 
 
-def distinct(cases: Cases) -> Cases:
+def distinct_cases(cases: Cases) -> Cases:
     """Each case once: rows that agree need not be told one by one."""
     return list(dict.fromkeys(tuple(case) for case in cases))
 
@@ -170,7 +170,7 @@ def answer(claim: Claim, row: AnswerRow, source: Any) -> Answer:
         UnknownName: no function has the name that the row gives
     """
     answering = source.without(claim.id) if isinstance(source, Papers) else source
-    with trace.recorded() as reads:
+    with trace.record_reads() as reads:
         cases, note, *null = function_of(row)(Question.of(claim), answering, **row.arguments, **row.anchors)
     values = tuple(float(value) for case in cases for value in case)
     nulls = tuple(float(value) for cases in null for case in cases for value in case)
@@ -180,7 +180,7 @@ def answer(claim: Claim, row: AnswerRow, source: Any) -> Answer:
     return Answer(claim.unit, values, note, row.evidence, tuple(sorted(reads)), tuple(dict.fromkeys(fitted)), nulls)
 
 
-def of_figure(published: Iterable[Claim], figure: str) -> list[tuple[Claim, AnswerRow]]:
+def answers_of_figure(published: Iterable[Claim], figure: str) -> list[tuple[Claim, AnswerRow]]:
     """The claims that have an answer computed with `figure`, in their order, each with that answer."""
     return [(claim, row) for claim in published for row in claim.answers if row.figure == figure]
 

@@ -24,7 +24,7 @@ ROUNDS = 4  # products and delay move each other a little
 SHARED = ("launch", "delay", "lane", "network", "host", "hop", "collective", "within", "traffic")
 
 
-def axonn(lab: Lab, published: Mapping[str, float]) -> Stack:
+def fit_axonn(lab: Lab, published: Mapping[str, float]) -> Stack:
     """The axonn stack with its constants fitted; `published`: the numbers by claim."""
     stack = lab.stacks["axonn"]
 
@@ -59,7 +59,7 @@ def axonn(lab: Lab, published: Mapping[str, float]) -> Stack:
     return _fit(stack, "host", 0.05, 1.0, reduction_over_step)
 
 
-def samo(lab: Lab, published: Mapping[str, float]) -> Stack:
+def fit_samo(lab: Lab, published: Mapping[str, float]) -> Stack:
     """The samo stack: what the axonn stack says of messages and network, and the 256-GPU row's own constants."""
     shared = {name: getattr(lab.stacks["axonn"], name) for name in SHARED}
     stack = replace(lab.stacks["samo"], **shared)
@@ -76,7 +76,7 @@ def samo(lab: Lab, published: Mapping[str, float]) -> Stack:
     def slower(share: float) -> float:
         return percent(replace(stack, relative={"deepspeed_3d": share}), "deepspeed_3d")
 
-    share = root("relative.deepspeed_3d", slower, 0.3, 1.5)
+    share = find_root("relative.deepspeed_3d", slower, 0.3, 1.5)
     return replace(stack, relative={"deepspeed_3d": share})
 
 
@@ -84,10 +84,10 @@ def _fit(stack: Stack, name: str, low: float, high: float, wrong: Callable[[Stac
     def on(value: float) -> Stack:
         return replace(stack, **{name: value})  # type: ignore[arg-type]  # `name` names a number
 
-    return on(root(name, lambda value: wrong(on(value)), low, high))
+    return on(find_root(name, lambda value: wrong(on(value)), low, high))
 
 
-def root(name: str, wrong: Callable[[float], float], low: float, high: float) -> float:
+def find_root(name: str, wrong: Callable[[float], float], low: float, high: float) -> float:
     """Where `wrong` is zero between the two. Raises InvalidRequest where it has one sign at both."""
     ends = wrong(low), wrong(high)
     if ends[0] * ends[1] > 0:
@@ -97,6 +97,6 @@ def root(name: str, wrong: Callable[[float], float], low: float, high: float) ->
     return float(brentq(wrong, low, high, xtol=1e-15, rtol=1e-4))
 
 
-def constants(stack: Stack) -> dict[str, float]:
+def fitted_constants(stack: Stack) -> dict[str, float]:
     """The constants that `fitted` names, with their values in conf/stack."""
     return {name: getattr(stack, name) for name in stack.fitted}

@@ -87,7 +87,7 @@ def load(folder: Path | None = None) -> tuple[Claim, ...]:
     return _hidden(folder or FOLDER) if blind.active() else _load(folder or FOLDER)
 
 
-def hidden(claim: Claim) -> Claim:
+def hide_outcome(claim: Claim) -> Claim:
     """The claim without its outcome: value, tolerance, expression and every text that may state it. A published setting
     keeps its value, as it is an input."""
     value: Any = claim.value if claim.role is Role.SETTING else blind.Hidden(claim.id)
@@ -105,14 +105,16 @@ def _without_anchors(row: AnswerRow) -> AnswerRow:
 
 @cache
 def _hidden(folder: Path) -> tuple[Claim, ...]:
-    return tuple(map(hidden, _load(folder)))
+    return tuple(map(hide_outcome, _load(folder)))
 
 
 @cache
 def _load(folder: Path) -> tuple[Claim, ...]:
     turned = _turned(folder)
     claims = [
-        _with_mutations(claim(row, paper), turned) for paper in PAPERS for row in _rows(folder / paper / "claims.yaml")
+        _with_mutations(parse_claim(row, paper), turned)
+        for paper in PAPERS
+        for row in _rows(folder / paper / "claims.yaml")
     ]
     seen: set[str] = set()
     for one_claim in claims:
@@ -206,7 +208,7 @@ def settings(folder: Path = FOLDER) -> Settings:
     return {str(group): tuple(_scalars(row, f"row of {group}") for row in rows) for group, rows in data.items()}
 
 
-def claim(row: Mapping[str, Any], paper: str) -> Claim:
+def parse_claim(row: Mapping[str, Any], paper: str) -> Claim:
     """The claim that `row` of a file of `paper` states. Raises InvalidRequest, naming the row, for whatever breaks a
     rule."""
     name = str(row.get("id"))

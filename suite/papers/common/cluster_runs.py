@@ -18,7 +18,7 @@ from suite.core.trace import INSIDE, REDUCE, WAIT
 from suite.memory import offloaded
 from suite.papers.common import claims, trace
 from suite.papers.common.closed_forms import equation_3, training_time
-from suite.papers.common.plans import Placing, chosen_by, scaling, study
+from suite.papers.common.plans import Placing, chosen_by, scaling_plan, study_plan
 from suite.simulate.block_model import Modelled, SimulationPlan
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.network.machine import Machine
@@ -102,7 +102,7 @@ class Lab:
 
     @cached_property
     def _traced(self) -> Mapping[str, Stack]:
-        return {name: trace.traced(stack) for name, stack in self.stacks.items()}
+        return {name: trace.trace_stack(stack) for name, stack in self.stacks.items()}
 
     def stack(self, paper: str) -> Stack:
         """The constants of a paper's software; reading one is noted."""
@@ -117,7 +117,9 @@ class Lab:
         """
         kind, owner, *rest = name.split(".")
         if kind == "stack":
-            changed = replace(self, stacks={**self.stacks, owner: trace.at(self.stacks[owner], rest[0], value)})
+            changed = replace(
+                self, stacks={**self.stacks, owner: trace.with_constant(self.stacks[owner], rest[0], value)}
+            )
         else:
             changed = replace(self, changes={**self.changes, name: value})
         for memory in ("_known", "_tuned", "others"):
@@ -163,7 +165,7 @@ class Lab:
         """Strong scaling: the batch of SAMO's Table I."""
         name, batch = f"plan.samo.{system}.{model}.", SAMO_COUNTS[model][0]
         changed = {key.removeprefix(name): value for key, value in self.changes.items() if key.startswith(name)}
-        entry: Any = {**scaling("samo", system, model), **changed}
+        entry: Any = {**scaling_plan("samo", system, model), **changed}
         return self._own_best("samo", model, self._plan(entry, self.shapes[model], system, gpus, batch))
 
     def samo(self, model: str, system: str, gpus: int, *, traced: bool = False) -> ClusterBatch:
@@ -178,7 +180,7 @@ class Lab:
 
     def weak_plan(self, model: str, system: str) -> SimulationPlan:
         """Weak scaling: Table II's plan."""
-        entry = scaling("axonn", system, model)
+        entry = scaling_plan("axonn", system, model)
         plan = self._plan(entry, self.shapes[model], system, AXONN_COUNTS[model], WEAK_BATCH)
         return self._own_best("axonn", model, plan)
 
@@ -187,7 +189,7 @@ class Lab:
 
     def strong(self, system: str, gpus: int, batch: int) -> ClusterBatch:
         """Strong scaling of the 12B model: Table II's plan, G_data grows (VII-C)."""
-        entry = scaling("axonn", system, "transformer_12b")
+        entry = scaling_plan("axonn", system, "transformer_12b")
         plan = self._plan(entry, self.shapes["transformer_12b"], system, gpus, batch)
         return self.batch(self._own_best("axonn", "transformer_12b", plan), "axonn")
 
@@ -208,7 +210,7 @@ class Lab:
         """Section V: 12B on 48 GPUs, `before` and `after` the memory optimisation, phases timed one by one.
 
         changes: of the modelled system, for example buckets_per_reduction=1"""
-        entry = study(when)
+        entry = study_plan(when)
         system = replace(
             self.system(entry["system"]),
             **{"sync_before_update": True, "bucket_numel": 0, "buckets_per_reduction": 0, **changes},

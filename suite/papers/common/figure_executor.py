@@ -13,7 +13,7 @@ from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
 from suite.papers.axonn import panels as axonn
 from suite.papers.common import claims
-from suite.papers.common.answer import metrics_of, of_figure
+from suite.papers.common.answer import answers_of_figure, metrics_of
 from suite.papers.common.cluster_runs import Lab
 from suite.papers.common.model_shapes import ModelGroup, transformers
 from suite.papers.common.panel import Panel, Panels
@@ -56,17 +56,17 @@ class FigureExecutor:
         models: Mapping[str, ModelGroup],
     ) -> None:
         self.figure = figure
-        self.lab = shared(_LABS, Lab, machine, stacks, systems, transformers(models))
+        self.lab = shared_lab(_LABS, Lab, machine, stacks, systems, transformers(models))
 
     def check(self, config: RunConfig) -> None:
-        find(self.figure, _PAPERS)
+        find_figure(self.figure, _PAPERS)
 
     def run(self, config: RunConfig) -> ExecutorResult:
-        paper, _ = find(self.figure)
+        paper, _ = find_figure(self.figure)
         stack = self.lab.stacks.get(paper)
         plans = published_plans().get(paper, {}).get("scaling", {})
         reasons = [f"{name}: {reason}" for name, reason in stack.reasons.items()] if stack else []
-        return computed(
+        return figure_result(
             self.figure,
             self.lab,
             Source.SIMULATED,
@@ -76,43 +76,43 @@ class FigureExecutor:
 
     def printed(self) -> ExecutorResult:
         """The part of its record that shows the paper."""
-        return printed(self.figure, self.lab)
+        return printed_result(self.figure, self.lab)
 
 
-def shared(known: dict[str, LabType], kind: Callable[..., LabType], *parts: Any) -> LabType:
+def shared_lab(known: dict[str, LabType], kind: Callable[..., LabType], *parts: Any) -> LabType:
     """Sources for the answers of a figure, made of these parts. Figures of one experiment share their runs and
     graphs: equal parts give the same object of `known`, as long as this process lives."""
     return known.setdefault(repr(parts), kind(*parts))
 
 
-def printed(figure: str, lab: Any) -> ExecutorResult:
+def printed_result(figure: str, lab: Any) -> ExecutorResult:
     """The part of a figure's record that shows the paper: answers from printed numbers, null models with a printed
     anchor, and curves printed or given by the null model. A record that was made in blind mode lacks them.
     """
-    _, draw = find(figure)
+    _, draw = find_figure(figure)
     published = {claim.id: claim for claim in claims.load()}
-    rows = of_figure(published.values(), figure)
+    rows = answers_of_figure(published.values(), figure)
     chosen_rows = [(claim, row) for claim, row in rows if row.evidence is Evidence.PRINTED or row.anchors]
-    curves = series([replace(panel, ours={}) for panel in draw(lab, published)])
+    curves = panel_series([replace(panel, ours={}) for panel in draw(lab, published)])
     return ExecutorResult(Source.ANALYTIC, metrics=metrics_of(chosen_rows, lab), series=curves)
 
 
-def computed(
+def figure_result(
     figure: str, lab: Any, source: Source, *, notes: Sequence[str], calibrated_on: Sequence[str]
 ) -> ExecutorResult:
     """The part of a record that holds a figure: its answers and panels. `lab`: what its answers are asked with."""
-    _, draw = find(figure)
+    _, draw = find_figure(figure)
     published = {claim.id: claim for claim in claims.load()}
     return ExecutorResult(
         source,
-        metrics=metrics(figure, published, lab),
-        series=series(draw(lab, published)),
+        metrics=figure_metrics(figure, published, lab),
+        series=panel_series(draw(lab, published)),
         notes=tuple(notes),
         calibrated_on=tuple(calibrated_on),
     )
 
 
-def find(figure: str, papers: Sequence[str] = tuple(_FIGURES)) -> tuple[str, Panels]:
+def find_figure(figure: str, papers: Sequence[str] = tuple(_FIGURES)) -> tuple[str, Panels]:
     """The paper of a figure, and the function that draws its panels.
 
     Raises:
@@ -124,12 +124,12 @@ def find(figure: str, papers: Sequence[str] = tuple(_FIGURES)) -> tuple[str, Pan
     return figures[figure]
 
 
-def metrics(figure: str, published: Mapping[str, Claim], lab: Any) -> dict[str, Metric]:
+def figure_metrics(figure: str, published: Mapping[str, Claim], lab: Any) -> dict[str, Metric]:
     """Our values of the figure's claims, in the order of the claims; `lab`: what its answers are asked with."""
-    return metrics_of(of_figure(published.values(), figure), lab)
+    return metrics_of(answers_of_figure(published.values(), figure), lab)
 
 
-def series(panels: Sequence[Panel]) -> dict[str, list[float]]:
+def panel_series(panels: Sequence[Panel]) -> dict[str, list[float]]:
     """The panels as a record's series: 'title|unit|axis: x1,x2,...|curve|system|quantity=Q;scale=S;evidence=E'."""
     curves: dict[str, list[float]] = {}
     for panel in panels:

@@ -20,7 +20,7 @@ from suite.runner.runs import Run
 from suite.runner.store import Store
 
 
-def fill(runs: Iterable[Run], store: Store) -> None:
+def fill_printed_values(runs: Iterable[Run], store: Store) -> None:
     """Add the printed values to the records of these runs that were made in blind mode."""
     for run in runs:
         record = None if run.refusal else store.find(provenance.key(run))
@@ -30,10 +30,10 @@ def fill(runs: Iterable[Run], store: Store) -> None:
         executor = registry.stand_in(kind) if kind.starts_ranks else registry.without_ranks(kind)
         if isinstance(executor, FormulaExecutor | FigureExecutor | GraphFigureExecutor | Products):
             filled = executor.printed()
-            store.write(completed(record, dict(filled.metrics), dict(filled.series)))
+            store.write(complete_record(record, dict(filled.metrics), dict(filled.series)))
 
 
-def completed(record: Record, metrics: dict[str, Metric], series: dict[str, list[float]]) -> Record:
+def complete_record(record: Record, metrics: dict[str, Metric], series: dict[str, list[float]]) -> Record:
     """The record with these metrics where it has none of the name, with the null model's values of those that it has,
     and with these curves, which are none of ours."""
     answered_metrics = {

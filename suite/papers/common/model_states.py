@@ -27,21 +27,21 @@ ENTRIES = 1_000_000  # where only bytes per parameter matter: every published sp
 GIGABYTE = 10**9
 
 
-def mixed(entries: int, optimizer: str = "adam") -> Layout:
+def mixed_precision_states(entries: int, optimizer: str = "adam") -> Layout:
     return mixed_precision(dense(entries, MOMENTS[optimizer]))
 
 
-def pruned(sparsity: object, optimizer: str = "adam") -> LayoutOf:
+def pruned_states(sparsity: object, optimizer: str = "adam") -> LayoutOf:
     """The layouts of networks without the share `sparsity` of their parameters."""
     density = 1 - Fraction(str(sparsity))  # as printed: 0.9 is nine tenths
-    return lambda entries: samo(round(density * entries))(mixed(entries, optimizer))
+    return lambda entries: samo(round(density * entries))(mixed_precision_states(entries, optimizer))
 
 
-def offloaded(bucket: int) -> LayoutOf:
-    return lambda entries: offload("master", "moments", bucket=bucket)(mixed(entries))
+def offloaded_states(bucket: int) -> LayoutOf:
+    return lambda entries: offload("master", "moments", bucket=bucket)(mixed_precision_states(entries))
 
 
-def parameters(model: str, papers: Papers) -> int:
+def parameter_count(model: str, papers: Papers) -> int:
     """Counted from the network's shape."""
     if model in CONVNETS:
         return convnet.parameters(CONVNETS[model]())
@@ -59,21 +59,21 @@ def fewest_stages(count: int, *, gpus: int, layout: LayoutOf, memory: float) -> 
     )
 
 
-def held(shape: Transformer, stages: int, stage: int) -> int:
+def stage_parameters(shape: Transformer, stages: int, stage: int) -> int:
     """Parameters of one stage of an even split, its copies of tied ones included."""
     layers = shape.shapes()
     return sum(layers[i].parameters + layers[i].tied for i in divide(shape, stages, "even")[stage])
 
 
-def saved(sparsity: object) -> Fraction:
+def percent_saved(sparsity: object) -> Fraction:
     """Percent of mixed precision's bytes that SAMO saves."""
-    before, after = mixed(ENTRIES).bytes(), pruned(sparsity)(ENTRIES).bytes()
+    before, after = mixed_precision_states(ENTRIES).bytes(), pruned_states(sparsity)(ENTRIES).bytes()
     return Fraction(100 * (before - after), before)
 
 
 def bytes_per_parameter(question: Question, papers: Papers, *, state: str) -> tuple[Cases, str]:
     optimizer = str(question.setting["optimizer"])
-    layout = mixed(ENTRIES, optimizer)
+    layout = mixed_precision_states(ENTRIES, optimizer)
     names = (STATES[state],) if state in STATES else MOMENTS[optimizer]
     states = [layout[name] for name in names]
     states_text = " and ".join(f"{one.name} in {one.dtype}" for one in states)

@@ -30,7 +30,7 @@ import yaml
 from suite.core.claim import AnswerRow, Evidence
 from suite.core.errors import Fault, InvalidRequest, UnknownName
 from suite.core.resources import ROOT
-from suite.papers.common import claims
+from suite.papers.common import claims, verdicts_now
 from suite.papers.common.claims import FOLDER, MUTATIONS, PAPERS, Answered, answers_by_evidence, turned_answers
 
 _KEYS = {"id", "file", "was", "becomes", "says", "turns"}
@@ -121,7 +121,7 @@ def load(folder: Path = FOLDER) -> tuple[Mutation, ...]:
     return tuple(mutations)
 
 
-def select(names: Iterable[str], known: Sequence[Mutation]) -> list[Mutation]:
+def select_mutations(names: Iterable[str], known: Sequence[Mutation]) -> list[Mutation]:
     """The mutations of these ids, all where there are none. Raises UnknownName."""
     by_id = {each.id: each for each in known}
     for name in names:
@@ -130,7 +130,9 @@ def select(names: Iterable[str], known: Sequence[Mutation]) -> list[Mutation]:
     return [by_id[name] for name in names] or list(known)
 
 
-def run(mutations: Sequence[Mutation], asked: Callable[[Mutation], Sequence[Answered]]) -> Iterator[MutationResult]:
+def run_mutations(
+    mutations: Sequence[Mutation], asked: Callable[[Mutation], Sequence[Answered]]
+) -> Iterator[MutationResult]:
     """The verdict on each answer before and after. `asked`: the answers that a mutation is tried on.
 
     Raises Fault where a child ends without verdicts, or where the unchanged code fails.
@@ -147,7 +149,7 @@ def run(mutations: Sequence[Mutation], asked: Callable[[Mutation], Sequence[Answ
             yield MutationResult(each.id, *one, before[one][0], *after[one])
 
 
-def answers(pattern: str) -> tuple[Answered, ...]:
+def answers_matching(pattern: str) -> tuple[Answered, ...]:
     """The answers by a function to the claims whose ids fit a pattern with *. Raises UnknownName where none does."""
     claims_by_id = {claim.id: claim for claim in claims.load()}
     if not (matches := [claim for name, claim in claims_by_id.items() if fnmatchcase(name, pattern)]):
@@ -160,7 +162,7 @@ def _can_turn(row: AnswerRow) -> bool:
     return bool(row.function) and row.evidence is not Evidence.PRINTED and not row.restates
 
 
-def families() -> dict[tuple[str, str], list[Answered]]:
+def answer_families() -> dict[tuple[str, str], list[Answered]]:
     """The answers that can turn, by paper and by the function that gives them."""
     members: dict[tuple[str, str], list[Answered]] = {}
     for claim in claims.load():
@@ -169,16 +171,18 @@ def families() -> dict[tuple[str, str], list[Answered]]:
     return members
 
 
-def unturned() -> list[tuple[tuple[str, str], list[Answered]]]:
+def answers_without_mutation() -> list[tuple[tuple[str, str], list[Answered]]]:
     """The answers that no mutation turns, by family, the largest family first."""
     turned = {(c.id, row.evidence) for c in claims.load() for row in c.answers if row.turned_by}
-    unturned_members = {family: [one for one in members if one not in turned] for family, members in families().items()}
+    unturned_members = {
+        family: [one for one in members if one not in turned] for family, members in answer_families().items()
+    }
     return sorted(((key, some) for key, some in unturned_members.items() if some), key=lambda each: -len(each[1]))
 
 
 def first_of_families(mutations: Sequence[Mutation]) -> dict[str, tuple[Answered, ...]]:
     """For each mutation the answers to try in a short run: one of each family, each family once, no slow one."""
-    family_of = {one: family for family, members in families().items() for one in members}
+    family_of = {one: family for family, members in answer_families().items() for one in members}
     seen: set[tuple[str, str]] = set()
     firsts = {}
     for each in mutations:
@@ -189,7 +193,7 @@ def first_of_families(mutations: Sequence[Mutation]) -> dict[str, tuple[Answered
     return firsts
 
 
-def write(found: Iterable[MutationResult], among: str, folder: Path = FOLDER) -> list[Path]:
+def write_turned_answers(found: Iterable[MutationResult], among: str, folder: Path = FOLDER) -> list[Path]:
     """Writes to the papers' files which answers turn, the quickest first; those that do not fit `among` stay."""
     turned: dict[str, list[MutationResult]] = {}
     for one in found:
@@ -280,11 +284,10 @@ def _put(mutation: Mutation, functions: Functions) -> None:
 def _prepare(asked: set[Answered], mutations: Sequence[Mutation]) -> Functions:
     """Imports whatever the children need and composes their configs once; answers nothing. The functions of the mutated
     modules: a child that looked for them would copy the memory of every object."""
-    verdicts_now = importlib.import_module("suite.papers.common.verdicts_now")
     functions: dict[str, list[FunctionType]] = {each.module: [] for each in mutations}
     for module in functions:
         importlib.import_module(module)
-    verdicts_now.prepare(asked)
+    verdicts_now.compose_sources(asked)
     for each in gc.get_objects():
         if type(each) is FunctionType and each.__module__ in functions:
             functions[each.__module__].append(each)
@@ -320,9 +323,8 @@ def _answer(mutation: Mutation | None, asked: Sequence[Answered], functions: Fun
         if mutation is not None:
             signal.alarm(LONGEST)
             _put(mutation, functions)
-        verdicts_now = importlib.import_module("suite.papers.common.verdicts_now")
         with os.fdopen(writing, "w", encoding="utf-8", buffering=1) as stream:
-            for one, verdict, seconds in verdicts_now.each(asked, FAILED):
+            for one, verdict, seconds in verdicts_now.verdict_of_each(asked, FAILED):
                 stream.write(json.dumps((*one, verdict, seconds)) + "\n")
         status = 0
     except BaseException as error:  # nothing leaves a child but by its end

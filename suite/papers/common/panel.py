@@ -44,19 +44,19 @@ class Panel:
 Panels = Callable[[Any, Mapping[str, Claim]], Sequence[Panel]]
 
 
-def number(claims: Mapping[str, Claim], name: str) -> float:
+def published_number(claims: Mapping[str, Claim], name: str) -> float:
     """The number that claim `name` publishes; nan where it publishes none, and in blind mode."""
     value = claims[name].value if name in claims else NONE
     return value if isinstance(value, float) else NONE
 
 
-def ends_of(claims: Mapping[str, Claim], name: str) -> tuple[float, float]:
+def published_range(claims: Mapping[str, Claim], name: str) -> tuple[float, float]:
     """The two ends of the range that claim `name` publishes; nan where it publishes none."""
     value = claims[name].value if name in claims else NONE
     return value if isinstance(value, tuple) else (NONE, NONE)
 
 
-def end(claims: Mapping[str, Claim], name: str) -> float:
+def published_bound(claims: Mapping[str, Claim], name: str) -> float:
     """The number that claim `name` publishes, or the finite end of its open range; nan where it publishes neither."""
-    low, high = ends_of(claims, name)
-    return next((value for value in (number(claims, name), low, high) if math.isfinite(value)), NONE)
+    low, high = published_range(claims, name)
+    return next((value for value in (published_number(claims, name), low, high) if math.isfinite(value)), NONE)

@@ -48,7 +48,7 @@ def paper_words(paper: str, where: Path) -> tuple[str, ...]:
         raise InvalidRequest(f"{VARIABLE}={where}: {path.name} cannot be read: {error}") from error
 
 
-def places(text: Sequence[str], passage: Passage) -> list[int]:
+def passage_positions(text: Sequence[str], passage: Passage) -> list[int]:
     """Indices of the words at which the passage begins."""
     return _windows(tuple(text), passage.words).get(passage.sha256, [])
 
@@ -71,7 +71,7 @@ def passage_lines(claim: Claim, where: Path, around: int = 12) -> Iterator[str]:
     if claim.passage is None:
         raise InvalidRequest(f"claim {claim.id} names no passage", rule="a claim with a fingerprint")
     text = paper_words(claim.paper, where)
-    lines = places(text, claim.passage)
+    lines = passage_positions(text, claim.passage)
     if not lines:
         rule = "the text that its fingerprint was taken from"
         raise InvalidRequest(f"the passage of {claim.id} is not in {claim.paper}.txt", rule=rule)

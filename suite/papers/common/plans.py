@@ -56,7 +56,7 @@ def published_plans() -> Mapping[str, Any]:
     return {paper: yaml.safe_load(file.read_text(encoding="utf-8")) for paper, file in files.items()}
 
 
-def scaling(paper: str, system: str, model: str) -> Placing:
+def scaling_plan(paper: str, system: str, model: str) -> Placing:
     """The plan of a scaling run. Raises UnknownName for a system or a model without one."""
     table = published_plans()[paper]["scaling"]
     if system not in table:
@@ -74,7 +74,7 @@ def chosen_by(paper: str, run: str) -> tuple[str, ...]:
     return tuple(group.get("chosen", ()))
 
 
-def ranges(paper: str) -> dict[str, tuple[Scalar, ...]]:
+def open_choices(paper: str) -> dict[str, tuple[Scalar, ...]]:
     """Alternative values of settings that the paper does not print, by the name under which answers read them.
     `reason` in the file says why these.
     """
@@ -82,14 +82,14 @@ def ranges(paper: str) -> dict[str, tuple[Scalar, ...]]:
     return {name: tuple(values) for group in groups for name, values in group["values"].items()}
 
 
-def study(when: str) -> Placing:
+def study_plan(when: str) -> Placing:
     """The plan of AxoNN's Section V, `before` or `after` the memory optimisation."""
     trace.read(f"plan.axonn.study.{when}")
     placing: Placing = published_plans()["axonn"]["study"][when]
     return placing
 
 
-def stream() -> PipeOptimRun:
+def pipeoptim_run() -> PipeOptimRun:
     """The plan of PipeOptim's runs."""
     trace.read("plan.pipeoptim.stream")
     run: PipeOptimRun = published_plans()["pipeoptim"]["scaling"]

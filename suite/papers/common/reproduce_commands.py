@@ -77,7 +77,7 @@ def commands(claims: Sequence[Claim], settings: Settings) -> dict[str, str]:
     return {claim.id: command(claim, published) for claim in claims if claim.paper == PAPER and claim.reach in REACHES}
 
 
-def filled(judged: Iterable[Judged], settings: Settings) -> list[Judged]:
+def with_commands(judged: Iterable[Judged], settings: Settings) -> list[Judged]:
     """The judged claims, with a command for each claim without a run."""
     judged_claims = list(judged)
     commands_by_claim = commands([claim.claim for claim in judged_claims], settings)

@@ -26,7 +26,7 @@ from suite.core.errors import InvalidRequest
 from suite.core.record import Metric
 from suite.papers.common import claims, plans, trace
 from suite.papers.common.answer import metrics_of
-from suite.papers.common.verdicts_now import judged_metrics, source_of
+from suite.papers.common.verdicts_now import judge_metrics, source_of
 from suite.simulate.cost.efficiency import Stack
 
 Pairs = Sequence[tuple[Claim, AnswerRow]]
@@ -44,7 +44,7 @@ class Variation:
     value: Scalar
 
 
-def variations(stack: Stack) -> Iterator[Variation]:
+def constant_variations(stack: Stack) -> Iterator[Variation]:
     """Every constant with a range at its other values. Raises InvalidRequest for a constant that was fitted or
     chosen without a range.
     """
@@ -56,13 +56,13 @@ def variations(stack: Stack) -> Iterator[Variation]:
                 yield Variation(f"stack.{stack.name}.{constant}", value)
 
 
-def choices(paper: str) -> Iterator[Variation]:
+def choice_variations(paper: str) -> Iterator[Variation]:
     """Every choice that the paper leaves open at its other values."""
-    for name, values in plans.ranges(paper).items():
+    for name, values in plans.open_choices(paper).items():
         yield from (Variation(name, value) for value in values)
 
 
-def modelled(paper: str) -> list[tuple[Claim, AnswerRow]]:
+def modelled_answers(paper: str) -> list[tuple[Claim, AnswerRow]]:
     """The simulated and emulated answers of a paper's claims."""
     every = (claim for claim in claims.load() if claim.paper == paper)
     return [(claim, row) for claim in every for row in claim.answers if row.evidence in MODELLED and row.function]
@@ -70,10 +70,10 @@ def modelled(paper: str) -> list[tuple[Claim, AnswerRow]]:
 
 def sensitivities(paper: str) -> list[Sensitivity]:
     """Of every simulated or emulated claim of a paper, in the order of the claims."""
-    return of(paper, modelled(paper))
+    return sensitivities_of(paper, modelled_answers(paper))
 
 
-def of(paper: str, pairs: Pairs) -> list[Sensitivity]:
+def sensitivities_of(paper: str, pairs: Pairs) -> list[Sensitivity]:
     """Of these claims of a paper. Figures that share their runs are varied together."""
     sources: dict[int, tuple[Any, list[tuple[Claim, AnswerRow]]]] = {}
     for claim, row in pairs:
@@ -90,8 +90,11 @@ def _of_source(paper: str, source: Any, pairs: Pairs) -> list[Sensitivity]:
     turns: dict[str, list[Turn]] = {name: [] for name in usual}
     varied = dict.fromkeys(usual, 0)
     stacks = sorted({name.split(".")[1] for metric in usual.values() for name in metric.reads if name[:6] == "stack."})
-    for variation in (*(each for name in stacks for each in variations(source.stacks[name])), *choices(paper)):
-        reading = [(claim, row) for claim, row in pairs if trace.covered(variation.name, usual[claim.id].reads)]
+    for variation in (
+        *(each for name in stacks for each in constant_variations(source.stacks[name])),
+        *choice_variations(paper),
+    ):
+        reading = [(claim, row) for claim, row in pairs if trace.is_covered(variation.name, usual[claim.id].reads)]
         if not reading:
             continue
         changed = _answered(reading, source.varied(variation.name, variation.value))
@@ -117,7 +120,7 @@ def _answered(pairs: Pairs, source: Any) -> dict[str, Metric]:
 
 
 def _verdicts(metrics: dict[str, Metric]) -> dict[str, str]:
-    return {name: one.verdict.value for name, one in judged_metrics(metrics).items()}
+    return {name: one.verdict.value for name, one in judge_metrics(metrics).items()}
 
 
 def _ends(values: Iterable[float]) -> tuple[float, float]:
@@ -125,7 +128,7 @@ def _ends(values: Iterable[float]) -> tuple[float, float]:
     return min(finite), max(finite)
 
 
-def remake(
+def rewrite_all(
     papers: Sequence[str], folder: Path = claims.FOLDER, jobs: int | None = None
 ) -> Iterator[tuple[Path, list[Sensitivity]]]:
     """Vary the claims of each paper and write its file as soon as it is known, so that no other paper can lose it.
@@ -137,10 +140,10 @@ def remake(
 
 def _remade(paper: str, folder: Path) -> tuple[Path, list[Sensitivity]]:
     by_claim = sensitivities(paper)
-    return write(paper, by_claim, folder), by_claim
+    return write_sensitivities(paper, by_claim, folder), by_claim
 
 
-def write(paper: str, found: Sequence[Sensitivity], folder: Path = claims.FOLDER) -> Path:
+def write_sensitivities(paper: str, found: Sequence[Sensitivity], folder: Path = claims.FOLDER) -> Path:
     """Write the file of a paper."""
     rows = [
         {

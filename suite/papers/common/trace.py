@@ -28,13 +28,13 @@ def read(name: str) -> None:
         reads.add(name)
 
 
-def covered(name: str, reads: Iterable[str]) -> bool:
+def is_covered(name: str, reads: Iterable[str]) -> bool:
     """Whether `name` is among `reads`, or a part of one of them: a plan or a graph is read as a whole."""
     return any(name == each or name.startswith(f"{each}.") for each in reads)
 
 
 @contextmanager
-def recorded() -> Iterator[set[str]]:
+def record_reads() -> Iterator[set[str]]:
     """The names that are read within; those that are read within an inner one count for both."""
     outer, reads = _reads.get(), set[str]()
     token = _reads.set(reads)
@@ -55,13 +55,13 @@ class TracedCache(Generic[Key, Value]):
     def without(self, name: str) -> TracedCache[Key, Value]:
         """A copy that lacks the values that were computed with `name`."""
         cache: TracedCache[Key, Value] = TracedCache()
-        cache._known = {key: entry for key, entry in self._known.items() if not covered(name, entry[1])}
+        cache._known = {key: entry for key, entry in self._known.items() if not is_covered(name, entry[1])}
         return cache
 
     def get(self, key: Key, compute: Callable[[], Value]) -> Value:
         """The value of `key`, computed where it is not known yet."""
         if key not in self._known:
-            with recorded() as reads:
+            with record_reads() as reads:
                 value = compute()
             self._known[key] = value, frozenset(reads)
         value, names = self._known[key]
@@ -101,7 +101,7 @@ class _TracedShares(Mapping[str, float]):
         return len(self._shares)
 
 
-def at(stack: Stack, constant: str, value: float | str) -> Stack:
+def with_constant(stack: Stack, constant: str, value: float | str) -> Stack:
     """The stack with another value of a constant; shares by name are multiplied by it, and counts stay whole.
 
     Raises InvalidRequest for a value outside the constant's bounds."""
@@ -112,7 +112,7 @@ def at(stack: Stack, constant: str, value: float | str) -> Stack:
     return replace(stack, **{constant: replacement})
 
 
-def traced(stack: Stack) -> Stack:
+def trace_stack(stack: Stack) -> Stack:
     """The same constants, noted as they are read."""
     constants = {each.name: getattr(stack, each.name) for each in fields(stack)}
     token = _reads.set(None)  # its own checks read every constant

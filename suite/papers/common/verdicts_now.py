@@ -31,7 +31,7 @@ from suite.runner.executors.registry import without_ranks
 EXPERIMENTS = conf_folder() / "experiment"
 
 
-def judged(names: Sequence[str]) -> dict[str, Judged]:
+def judge_claims(names: Sequence[str]) -> dict[str, Judged]:
     """These claims with our values of now, by id. `names`: ids, or patterns of ids with *.
 
     Raises:
@@ -40,11 +40,11 @@ def judged(names: Sequence[str]) -> dict[str, Judged]:
     """
     claims_by_id = {claim.id: claim for claim in claims.load()}
     claim_ids = [claim.id for name in names for claim in _named(name, claims_by_id)]
-    verdicts = judged_with(claim_ids)
+    verdicts = judge_with_records(claim_ids)
     return {name: verdicts[name] for name in claim_ids}
 
 
-def judged_with(names: Sequence[str], records: Sequence[StoredRecord] = ()) -> dict[str, Judged]:
+def judge_with_records(names: Sequence[str], records: Sequence[StoredRecord] = ()) -> dict[str, Judged]:
     """Every claim, by id, with these claims' current values and the values of `records`.
 
     Raises:
@@ -66,14 +66,14 @@ def _controls(names: Iterable[str], known: Mapping[str, Claim]) -> list[str]:
     return [name for name in controls if name not in names and any(row.function for row in known[name].answers)]
 
 
-def prepare(asked: Iterable[Answered]) -> None:
+def compose_sources(asked: Iterable[Answered]) -> None:
     """Composes what the functions of these answers are asked with; answers nothing."""
     claims_by_id = {claim.id: claim for claim in claims.load()}
     for name, kind in asked:
         source_of(claims_by_id[name].paper, _answer_row(claims_by_id[name], kind).figure)
 
 
-def each(asked: Iterable[Answered], failed: str) -> Iterator[tuple[Answered, str, float]]:
+def verdict_of_each(asked: Iterable[Answered], failed: str) -> Iterator[tuple[Answered, str, float]]:
     """The verdict on each answer by itself, whether a mutation turns it or not, and the CPU seconds that it took.
 
     failed: stands for the verdict where the function raises
@@ -107,7 +107,7 @@ def _answer_row(claim: Claim, kind: Evidence) -> AnswerRow:
     raise InvalidRequest(f"no function gives the {kind} answer of {claim.id}", rule="an answer with a function")
 
 
-def judged_metrics(metrics: Mapping[str, Metric]) -> dict[str, Judged]:
+def judge_metrics(metrics: Mapping[str, Metric]) -> dict[str, Judged]:
     """The verdicts on claims, by id, with these values."""
     claims_by_id = {claim.id: claim for claim in claims.load()}
     verdicts = judge.judge(claims_by_id.values(), ReportStore(Path("none"), (_entry("varied", metrics),)))

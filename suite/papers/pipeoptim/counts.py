@@ -13,7 +13,7 @@ from suite.core.claim import Claim
 from suite.core.expression import evaluate
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Read, Schedule, WeightPolicy
-from suite.papers.common.answer import Cases, Question, distinct
+from suite.papers.common.answer import Cases, Question, distinct_cases
 from suite.papers.common.cluster_runs import Lab
 from suite.papers.common.panel import NONE, Panel
 from suite.papers.pipeoptim import systems
@@ -160,7 +160,7 @@ def schedule(question: Question, source: Any, *, system: str) -> tuple[Cases, st
             places = {op: place for place, op in enumerate(passes)}
             cases += [[place, places[op]] for place, op in enumerate(by_definition(stages, stage, length))]
     note = "1F1B in words beside the order of the configured schedule, updates apart; 4, 2 and 8 stages"
-    return distinct(cases), note
+    return distinct_cases(cases), note
 
 
 def between_5th(question: Question, source: Any) -> tuple[Cases, str]:
@@ -261,12 +261,12 @@ def predictions_made(question: Question, source: Any, *, system: str) -> tuple[C
 def stashing(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
     version_pairs = [pair for ledger in table(system) for pair in pairs(ledger, steady=False)]
     cases = [[first.version, first.version + first.predict_steps, second.version] for first, second in version_pairs]
-    return distinct(cases), "versions read by both passes of every mini-batch on every stage, from ledgers"
+    return distinct_cases(cases), "versions read by both passes of every mini-batch on every stage, from ledgers"
 
 
 def consistent(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
     cases = [[first.version, second.version] for each in table(system) for first, second in pairs(each)]
-    return distinct(cases), "versions read by both passes of every steady mini-batch on every stage, from ledgers"
+    return distinct_cases(cases), "versions read by both passes of every steady mini-batch on every stage, from ledgers"
 
 
 def aimed(question: Question, source: Any) -> tuple[Cases, str]:
@@ -274,7 +274,7 @@ def aimed(question: Question, source: Any) -> tuple[Cases, str]:
     cases = [
         [first.version + first.predict_steps, second.version + second.predict_steps] for first, second in version_pairs
     ]
-    return distinct(
+    return distinct_cases(
         cases
     ), "of every steady mini-batch on every stage, from ledgers; while the pipeline fills s is too large"
 

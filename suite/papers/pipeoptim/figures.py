@@ -18,11 +18,11 @@ from suite.core.grid import Grid
 from suite.core.protocols import WeightPolicy
 from suite.memory import resident
 from suite.papers.common.answer import Cases, Question, WithNull
-from suite.papers.common.calibrate import root
+from suite.papers.common.calibrate import find_root
 from suite.papers.common.cluster_runs import Lab
 from suite.papers.common.model_states import ADAM
-from suite.papers.common.panel import NONE, Panel, number
-from suite.papers.common.plans import stream
+from suite.papers.common.panel import NONE, Panel, published_number
+from suite.papers.common.plans import pipeoptim_run
 from suite.papers.common.reproduce_commands import TIMED
 from suite.papers.pipeoptim import systems
 from suite.simulate.block_model import Modelled
@@ -33,7 +33,7 @@ from suite.workload import InceptionV3, Network, ResNet, flops
 from suite.workload.recurrent import GNMT
 
 Claims = Mapping[str, Claim]
-PLANS = stream()
+PLANS = pipeoptim_run()
 SYSTEMS = ("gpipe", *systems.ASYNCHRONOUS)
 MODELS = ("resnet_101", "gnmt_8", "gnmt_16")  # of the throughput figures
 EPOCH = 100_000  # training images of Tiny-ImageNet
@@ -151,7 +151,7 @@ def throughput_panels(lab: Lab, claims: Claims, name: str, of: Any) -> Sequence[
     statistics = ("average", "maximum") if name == "fig5" else ("average",)
     whole = {"average": sum(gains) / len(gains), "maximum": max(gains)}
     points = [*MODELS, *statistics]
-    printed = [number(claims, f"pipeoptim.{name}.gain_over_gpipe.{point}") for point in points]
+    printed = [published_number(claims, f"pipeoptim.{name}.gain_over_gpipe.{point}") for point in points]
     figure = f"Figure {name.removeprefix('fig')} of PipeOptim"
     calibrated = [("pipeoptim", MODELS.index("gnmt_16"))] if name == "fig6" else []
     null = {"pipeoptim": [NULL] * len(points)}
@@ -232,10 +232,14 @@ def _over_models(gains: Sequence[float], statistic: str, model: str = "") -> Wit
 
 def table6_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
     panels = []
-    anchor = number(claims, FITTED["products"])
+    anchor = published_number(claims, FITTED["products"])
     for model in TIMED:
         times = {"epoch": [epoch(lab, model, system) for system in systems.ASYNCHRONOUS]}
-        printed = {"epoch": [number(claims, f"pipeoptim.table6.{model}.{s}.epoch_time") for s in systems.ASYNCHRONOUS]}
+        printed = {
+            "epoch": [
+                published_number(claims, f"pipeoptim.table6.{model}.{s}.epoch_time") for s in systems.ASYNCHRONOUS
+            ]
+        }
         null = {"epoch": [_null_epoch(model, anchor)] * len(systems.ASYNCHRONOUS)}
         panels.append(
             Panel(
@@ -283,7 +287,7 @@ def fitted(lab: Lab, published: Mapping[str, float]) -> Stack:
 
     for _ in range(3):  # the step takes a little of an epoch
         target = published[FITTED["products"]]
-        fitted = root(
+        fitted = find_root(
             "products",
             lambda v: epoch(on(changing("products", v)), TIMED[0], "pipedream") - target,  # noqa: B023
             0.1,
@@ -291,7 +295,7 @@ def fitted(lab: Lab, published: Mapping[str, float]) -> Stack:
         )
         stack = changing("products", fitted)
         target = published[FITTED["kernels"]]
-        fitted = root(
+        fitted = find_root(
             "kernels",
             lambda v: epoch(on(changing("kernels", {"InceptionV3": v})), TIMED[1], "pipedream") - target,  # noqa: B023
             0.3,
@@ -299,7 +303,7 @@ def fitted(lab: Lab, published: Mapping[str, float]) -> Stack:
         )
         stack = changing("kernels", {"InceptionV3": fitted})
         target = published[FITTED["states"]]
-        fitted = root(
+        fitted = find_root(
             "states",
             lambda v: gain(on(changing("states", v)), "gnmt_16", filling) - target,  # noqa: B023
             0.01,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from suite.core.claim import Claim
 from suite.papers.common.answer import Cases, Question
 from suite.papers.common.cluster_runs import Lab
-from suite.papers.common.panel import Panel, number
+from suite.papers.common.panel import Panel, published_number
 from suite.papers.pipeoptim.figures import MODELS, SYSTEMS, compared, plan
 
 MOST = 1 << 14  # samples
@@ -41,7 +41,7 @@ def table5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
         ours = {
             graph: [float(largest(lab, model, system, graph)) for system in systems] for graph in ("recompute", "keep")
         }
-        printed = {"recompute": [number(claims, f"pipeoptim.table5.{model}.{system}") for system in systems]}
+        printed = {"recompute": [published_number(claims, f"pipeoptim.table5.{model}.{system}") for system in systems]}
         panels.append(
             Panel(
                 f"Table V of PipeOptim: largest batch per GPU, {model}",

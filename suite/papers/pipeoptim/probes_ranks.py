@@ -22,7 +22,7 @@ from suite.core.op import Kind, Op
 from suite.core.trace import CATEGORY, Span
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
-from suite.papers.common.answer import Cases, Question, distinct
+from suite.papers.common.answer import Cases, Question, distinct_cases
 from suite.papers.pipeoptim import systems
 from suite.papers.pipeoptim.counts import by_definition
 from suite.papers.pipeoptim.probes import one_thread
@@ -224,7 +224,7 @@ def schedule(question: Question, source: Any, *, system: str) -> tuple[Cases, st
         for rank in known(systems.configured(system, stages), stages, count):
             places = {each: place for place, each in enumerate(rank.order)}
             cases += [[place, places[each]] for place, each in enumerate(by_definition(stages, rank.stage, count))]
-    return distinct(cases), "1F1B in words beside the passes of each rank's trace; 4, 2 and 8 stages"
+    return distinct_cases(cases), "1F1B in words beside the passes of each rank's trace; 4, 2 and 8 stages"
 
 
 def naive(question: Question, source: Any) -> tuple[Cases, str]:
@@ -337,7 +337,7 @@ def double_stale(question: Question, source: Any, *, system: str) -> tuple[Cases
 def consistent(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
     ranks, every = system_ran(system), systems.configured(system, DEPTH).every
     cases = [[rank.version(kind, index) for kind in PASSES] for rank in ranks for index in steady(ranks, every)]
-    return distinct(cases), "versions whose tensors both passes computed with; -1: none that ever was"
+    return distinct_cases(cases), "versions whose tensors both passes computed with; -1: none that ever was"
 
 
 def stashing(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
@@ -347,7 +347,7 @@ def stashing(question: Question, source: Any, *, system: str) -> tuple[Cases, st
         for index in sorted({index for _, index in rank.read}):
             first, second = (rank.version(kind, index) for kind in PASSES)
             cases.append([first, first + bool(rank.predicted.get((Kind.FORWARD, index))), second])
-    return distinct(cases), "by the tensors that both passes of every mini-batch computed with"
+    return distinct_cases(cases), "by the tensors that both passes of every mini-batch computed with"
 
 
 def backward_fresh(question: Question, source: Any) -> tuple[Cases, str]:

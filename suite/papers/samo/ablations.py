@@ -16,7 +16,7 @@ from suite.core.claim import Claim
 from suite.core.errors import HiddenOutcome, InvalidRequest
 from suite.papers.common import calibrate
 from suite.papers.common.cluster_runs import Lab
-from suite.papers.common.panel import NONE, Panel, number
+from suite.papers.common.panel import NONE, Panel, published_number
 from suite.papers.samo import figures as samo
 from suite.simulate.block_model import Modelled
 from suite.simulate.cost.efficiency import Stack
@@ -66,8 +66,8 @@ def refitted(lab: Lab, variant: Variant, published: Mapping[str, float]) -> Lab:
     axonn = _changed(lab.stacks["axonn"], variant.both)
     changed_stack = _changed(_changed(lab.stacks["samo"], variant.both), variant.samo)
     changed = Lab(lab.machine, {"axonn": axonn, "samo": changed_stack}, systems, lab.shapes)
-    fitted = Lab(lab.machine, {**changed.stacks, "axonn": calibrate.axonn(changed, published)}, systems, lab.shapes)
-    return Lab(lab.machine, {**fitted.stacks, "samo": calibrate.samo(fitted, published)}, systems, lab.shapes)
+    fitted = Lab(lab.machine, {**changed.stacks, "axonn": calibrate.fit_axonn(changed, published)}, systems, lab.shapes)
+    return Lab(lab.machine, {**fitted.stacks, "samo": calibrate.fit_samo(fitted, published)}, systems, lab.shapes)
 
 
 def _changed(value: T, change: Callable[[T], T] | None) -> T:
@@ -111,7 +111,7 @@ def anchors(claims: Claims) -> dict[str, float]:
     """
     if hides := [claim.id for claim in claims.values() if isinstance(claim.value, Hidden)]:
         raise HiddenOutcome(hides[0])
-    values = {name: number(claims, name) for name in claims}
+    values = {name: published_number(claims, name) for name in claims}
     for name, claim in claims.items():
         if isinstance(claim.value, tuple):
             values[name] = claim.value[1]

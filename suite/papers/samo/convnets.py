@@ -15,7 +15,7 @@ from suite.core.errors import InvalidRequest
 from suite.memory import Layout, zero_1
 from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.common.cluster_runs import Lab
-from suite.papers.common.panel import Panel, ends_of
+from suite.papers.common.panel import Panel, published_range
 from suite.simulate.cost.roofline import HALF, STEPPED
 from suite.simulate.kernel import Kernel
 from suite.simulate.network.network import Fabric, Ring, ring_volume
@@ -103,7 +103,7 @@ def fig5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
                 "percent",
                 ("least", "largest"),
                 {"axonn_samo": [min(gains), max(gains)]},
-                {"axonn_samo": ends_of(claims, f"samo.fig5.speedup.{model}")},
+                {"axonn_samo": published_range(claims, f"samo.fig5.speedup.{model}")},
                 axis="of all GPU counts",
                 quantity="time saved",
             )

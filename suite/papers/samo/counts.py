@@ -15,9 +15,9 @@ from suite.core.op import FlushInterval, Kind, feeds
 from suite.core.protocols import Schedule
 from suite.core.trace import CATEGORY
 from suite.memory import Layout, compressed, mixed
-from suite.papers.common.answer import Cases, Question, distinct
+from suite.papers.common.answer import Cases, Question, distinct_cases
 from suite.papers.common.cluster_runs import Lab
-from suite.papers.common.equations import BYTES, FREE, idle
+from suite.papers.common.equations import BYTES, FREE, idle_time
 from suite.papers.common.model_states import ADAM, CONVNETS, GPTS
 from suite.papers.common.panel import Panel
 from suite.schedule import MessageDriven, OneFOneB
@@ -165,7 +165,7 @@ def even_bubble(question: Question, lab: Lab) -> tuple[Cases, str]:
     """Two cases: 1F1B, whose bubble the paper cites, and AxoNN's own order, of which it speaks."""
     orders: dict[str, Schedule] = {"1F1B": OneFOneB(), "message-driven": MessageDriven()}
     cases = [
-        [idle(point["t_f"], point["t_b"], int(point["G_inter"]), order) for point in question.points]
+        [idle_time(point["t_f"], point["t_b"], int(point["G_inter"]), order) for point in question.points]
         for order in orders.values()
     ]
     return cases, f"makespan less a stage's passes: {', then '.join(orders)}"
@@ -180,7 +180,7 @@ def bubble_gains(question: Question, lab: Lab) -> tuple[Cases, str]:
     sizes = sorted({m for n in counts for m in (n, n - 1, n // 2)})
     cases = []
     for order in (OneFOneB(), MessageDriven()):
-        units = {n: idle(n * FORWARD, n * BACKWARD, n, order) for n in sizes}
+        units = {n: idle_time(n * FORWARD, n * BACKWARD, n, order) for n in sizes}
         bubble = {n: Fraction(units_idle) / n for n, units_idle in units.items()}
         cases += [[bubble[n] - bubble[n - 1] for n in counts], [bubble[n] - bubble[n // 2] for n in counts]]
     return cases, "1F1B: by one GPU fewer, by half of them; then message-driven"
@@ -246,13 +246,15 @@ def shared_index(question: Question, lab: Lab) -> tuple[Cases, str]:
 def forward(question: Question, lab: Lab) -> tuple[Cases, str]:
     from suite.papers.samo import probes as shown
 
-    return distinct(shown.outputs()), f"{shown.HALF} outputs of a small network after five batches"
+    return distinct_cases(shown.outputs()), f"{shown.HALF} outputs of a small network after five batches"
 
 
 def optimizer(question: Question, lab: Lab) -> tuple[Cases, str]:
     from suite.papers.samo import probes as shown
 
-    return distinct(shown.updated()), f"weights of a small network after five steps of Adam, full and {shown.HALF}"
+    return distinct_cases(
+        shown.updated()
+    ), f"weights of a small network after five steps of Adam, full and {shown.HALF}"
 
 
 def layerwise(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -265,7 +267,7 @@ def layerwise(question: Question, lab: Lab) -> tuple[Cases, str]:
 def inverse(question: Question, lab: Lab) -> tuple[Cases, str]:
     from suite.papers.samo import probes as shown
 
-    return distinct(shown.expanded()), "entries of tensors of one, two and four dimensions"
+    return distinct_cases(shown.expanded()), "entries of tensors of one, two and four dimensions"
 
 
 def same_flops(question: Question, lab: Lab) -> tuple[Cases, str]:

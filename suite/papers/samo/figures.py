@@ -8,9 +8,9 @@ from suite.core.claim import Claim
 from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.common.cluster_runs import SAMO_COUNTS, Lab, Phases
 from suite.papers.common.null_model import BubbleAlone
-from suite.papers.common.null_model import percents as null_percents
-from suite.papers.common.null_model import saved as null_saved
-from suite.papers.common.panel import NONE, Panel, ends_of, number
+from suite.papers.common.null_model import percents_of_peak as null_percents
+from suite.papers.common.null_model import percents_saved as null_saved
+from suite.papers.common.panel import NONE, Panel, published_number, published_range
 
 Claims = Mapping[str, Claim]
 MODELS = tuple(SAMO_COUNTS)
@@ -47,7 +47,7 @@ def fig6_7_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
         )
         ends = claims.get(f"samo.fig6_7.speedup_over_axonn.{model}")
         low = ends.value[0] if ends and isinstance(ends.value, tuple) else NONE
-        high = number(claims, f"samo.sec6b.max_speedup.{model}")
+        high = published_number(claims, f"samo.sec6b.max_speedup.{model}")
         panels.append(
             Panel(
                 f"{figure} of SAMO: time saved over AxoNN, {model}",
@@ -68,7 +68,7 @@ def fig6_7_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
                 "percent",
                 ("least", "largest"),
                 {"axonn_samo": [min(savings_by_count), max(savings_by_count)]},
-                {"axonn_samo": ends_of(claims, f"samo.fig6_7.speedup_over_deepspeed.{model}")},
+                {"axonn_samo": published_range(claims, f"samo.fig6_7.speedup_over_deepspeed.{model}")},
                 axis="of all GPU counts",
                 quantity="time saved",
             )
@@ -144,7 +144,7 @@ def percent(lab: Lab, system: str, gpus: int) -> float:
 def table2_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
     gpus = counts("gpt3_13b")
     ours = {system: [percent(lab, system, count) for count in gpus] for system in SYSTEMS}
-    paper = {s: [number(claims, f"samo.table2.{s}.gpus_{count}") for count in gpus] for s in SYSTEMS}
+    paper = {s: [published_number(claims, f"samo.table2.{s}.gpus_{count}") for count in gpus] for s in SYSTEMS}
     plans = {s: [lab.samo_plan("gpt3_13b", _ours(s), count) for count in gpus] for s in SYSTEMS}
     return [
         Panel(
@@ -220,7 +220,7 @@ def fig8_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             "percent",
             [str(gpus) for gpus in PROFILED],
             {name: [savings_by_gpus[gpus][name] for gpus in PROFILED] for name in names},
-            {name: [number(claims, f"samo.fig8.{name}.gpus_{gpus}") for gpus in PROFILED] for name in names},
+            {name: [published_number(claims, f"samo.fig8.{name}.gpus_{gpus}") for gpus in PROFILED] for name in names},
             axis="GPUs",
             quantity="time saved",
         )
@@ -295,7 +295,7 @@ def memory_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             "gigabyte",
             list(systems),
             {"2.7B": [gigabytes(lab, system) for system in systems]},
-            {"2.7B": [number(claims, f"samo.sec1.memory_{when}") for when in systems.values()]},
+            {"2.7B": [published_number(claims, f"samo.sec1.memory_{when}") for when in systems.values()]},
             axis="system",
             quantity="memory",
             evidence="derived",

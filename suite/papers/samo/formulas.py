@@ -10,7 +10,7 @@ from functools import partial
 from suite.core.units import si
 from suite.core.values import Exact
 from suite.memory import dense, samo
-from suite.papers.common.answer import Cases, Papers, Question, distinct, ends_of_setting
+from suite.papers.common.answer import Cases, Papers, Question, distinct_cases, range_of_setting
 from suite.papers.common.finite_difference import slope
 from suite.papers.common.model_states import (
     CONVNETS,
@@ -19,10 +19,10 @@ from suite.papers.common.model_states import (
     GPTS,
     MOMENTS,
     fewest_stages,
-    mixed,
-    parameters,
-    pruned,
-    saved,
+    mixed_precision_states,
+    parameter_count,
+    percent_saved,
+    pruned_states,
 )
 from suite.papers.samo import closed_forms
 from suite.papers.samo.closed_forms import bubble, messages, weighted
@@ -31,7 +31,7 @@ from suite.workload import flops
 
 def index_width(question: Question, papers: Papers, *, model: str) -> tuple[Cases, str]:
     """Bits of a layout's index; those that number the entries of a model's largest layer where these are more."""
-    index = pruned("0.9")(ENTRIES)["index"]
+    index = pruned_states("0.9")(ENTRIES)["index"]
     shape = papers.shape(model)
     largest = max(layer.parameters for layer in shape.shapes())
     whole = (shape.parameters - 1).bit_length()
@@ -42,24 +42,26 @@ def index_width(question: Question, papers: Papers, *, model: str) -> tuple[Case
 
 def overhead(question: Question, papers: Papers) -> tuple[Cases, str]:
     moments = MOMENTS[str(question.setting["optimizer"])]
-    single, both = dense(ENTRIES, moments).bytes(life="always"), mixed(ENTRIES).bytes()
+    single, both = dense(ENTRIES, moments).bytes(life="always"), mixed_precision_states(ENTRIES).bytes()
     note = f"{both // ENTRIES} against {single // ENTRIES} bytes per parameter, from the two layouts"
     return [[Fraction(100 * (both - single), single)]], note
 
 
 def compressible(question: Question, papers: Papers) -> tuple[Cases, str]:
-    layout = mixed(ENTRIES)
+    layout = mixed_precision_states(ENTRIES)
     rest = layout.bytes() - layout["half"].bytes
     return [[Fraction(100 * rest, layout.bytes())]], "all states but half, of all states of the layout"
 
 
 def gpt3_states(question: Question, papers: Papers) -> tuple[Cases, str]:
-    count = parameters(str(question.setting["model"]), papers)
-    return [[mixed(count).bytes() / GIGABYTE]], f"mixed precision and Adam of the {si(count)} parameters of its shape"
+    count = parameter_count(str(question.setting["model"]), papers)
+    return [
+        [mixed_precision_states(count).bytes() / GIGABYTE]
+    ], f"mixed precision and Adam of the {si(count)} parameters of its shape"
 
 
 def break_even(question: Question, papers: Papers) -> tuple[Cases, str]:
-    whole = mixed(ENTRIES)
+    whole = mixed_precision_states(ENTRIES)
     break_even_entries = bisect_right(range(ENTRIES + 1), whole.bytes(), key=lambda kept: samo(kept)(whole).bytes()) - 1
     return [
         [1 - Fraction(break_even_entries, ENTRIES)]
@@ -68,12 +70,14 @@ def break_even(question: Question, papers: Papers) -> tuple[Cases, str]:
 
 def saving_ends(question: Question, papers: Papers) -> tuple[Cases, str]:
     """Percent saved at the sparsities that the setting goes from and to."""
-    sparsities = ends_of_setting(question, "sparsity")
-    return [[saved(share) for share in sparsities]], f"layouts with and without SAMO at {' and '.join(sparsities)}"
+    sparsities = range_of_setting(question, "sparsity")
+    return [
+        [percent_saved(share) for share in sparsities]
+    ], f"layouts with and without SAMO at {' and '.join(sparsities)}"
 
 
 def saving_line(question: Question, papers: Papers) -> tuple[Cases, str]:
-    return [[saved(point["p"]) for point in question.points]], "layouts with and without SAMO at the points"
+    return [[percent_saved(point["p"]) for point in question.points]], "layouts with and without SAMO at the points"
 
 
 def fewer_stages(question: Question, papers: Papers) -> tuple[Cases, str]:
@@ -83,9 +87,10 @@ def fewer_stages(question: Question, papers: Papers) -> tuple[Cases, str]:
     cases: list[list[int]] = []
     notes = []
     for model in GPTS:
-        gpus, count = int(papers.ends(f"samo.table1.gpus.{model}")[0]), parameters(model, papers)
+        gpus, count = int(papers.ends(f"samo.table1.gpus.{model}")[0]), parameter_count(model, papers)
         old, new = (
-            fewest_stages(count, gpus=gpus, layout=layout, memory=memory) for layout in (mixed, pruned(sparsity))
+            fewest_stages(count, gpus=gpus, layout=layout, memory=memory)
+            for layout in (mixed_precision_states, pruned_states(sparsity))
         )
         cases.append([new, old])
         notes.append(f"{model} {old} to {new}")
@@ -98,16 +103,16 @@ def whole_copies(question: Question, papers: Papers) -> tuple[Cases, str]:
     cases: list[list[int]] = []
     notes = []
     for model in str(question.setting["models"]).split(", "):
-        gpus, count = int(papers.ends(f"samo.table1.gpus.{model}")[0]), parameters(model, papers)
-        for layout in (lambda entries: mixed(entries, "sgdm"), pruned(sparsity, "sgdm")):
+        gpus, count = int(papers.ends(f"samo.table1.gpus.{model}")[0]), parameter_count(model, papers)
+        for layout in (lambda entries: mixed_precision_states(entries, "sgdm"), pruned_states(sparsity, "sgdm")):
             cases.append([fewest_stages(count, gpus=gpus, layout=layout, memory=memory)])
-        notes.append(f"{model} {si(mixed(count, 'sgdm').bytes(), 'B')}")
+        notes.append(f"{model} {si(mixed_precision_states(count, 'sgdm').bytes(), 'B')}")
     return cases, f"fewest GPUs whose {memory} GB hold the states, with and without SAMO: {', '.join(notes)}"
 
 
 def gradient_sizes(question: Question, papers: Papers) -> tuple[Cases, str]:
-    counts = [parameters(model, papers) for model in question.terms]
-    sizes = [mixed(count, "sgdm")["half_gradient"].bytes for count in counts]
+    counts = [parameter_count(model, papers) for model in question.terms]
+    sizes = [mixed_precision_states(count, "sgdm")["half_gradient"].bytes for count in counts]
     return [sizes], f"float16 gradient of {' and '.join(map(si, counts))} parameters"
 
 
@@ -174,7 +179,7 @@ def gpus(question: Question, papers: Papers) -> tuple[Cases, str]:
     model = str(question.setting["model"])
     batch = Fraction(papers.value(f"samo.table1.batch_size.{model}"))
     shares = [per_gpu(other, papers) for other in _others(model)]
-    cases = distinct([[batch / share for share in pair] for pair in shares])
+    cases = distinct_cases([[batch / share for share in pair] for pair in shares])
     note = _agreement(cases, len(shares))
     return cases, f"the row's batch over the batch per GPU of the other rows: {note}"
 
@@ -184,7 +189,7 @@ def batch_size(question: Question, papers: Papers) -> tuple[Cases, str]:
     model = str(question.setting["model"])
     ends = papers.ends(f"samo.table1.gpus.{model}")
     others = _others(model)
-    cases = distinct(
+    cases = distinct_cases(
         [[Fraction(end) * share] for other in others for end, share in zip(ends, per_gpu(other, papers), strict=True)]
     )
     note = f"the row's GPUs times the other rows' batch per GPU: {_agreement(cases, len(others))}"
@@ -196,7 +201,7 @@ def batch_size(question: Question, papers: Papers) -> tuple[Cases, str]:
 
 def batch_per_gpu(question: Question, papers: Papers) -> tuple[Cases, str]:
     """Values of the table's rows at the largest number of GPUs, which is the minimum, and at the smallest."""
-    cases = distinct([per_gpu(model, papers)[::-1] for model in TABLE_1])
+    cases = distinct_cases([per_gpu(model, papers)[::-1] for model in TABLE_1])
     note = _agreement(cases, len(TABLE_1))
     return cases, f"the table's own batch sizes over its most and fewest GPUs: {note}"
 

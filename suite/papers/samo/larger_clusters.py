@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from suite.core.claim import Claim
 from suite.papers.common.cluster_runs import Lab, Phases
-from suite.papers.common.panel import NONE, Panel, number
+from suite.papers.common.panel import NONE, Panel, published_number
 from suite.papers.samo.figures import DENSE, SYSTEMS
 
 MODEL = "gpt3_13b"
@@ -37,7 +37,8 @@ def scaling_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
     names = [str(gpus) for gpus in GPUS]
     percent = {s: [lab.samo(MODEL, ours(s), gpus).percent_of_peak for gpus in GPUS] for s in SYSTEMS}
     paper = {
-        s: [number(claims, f"samo.table2.{s}.gpus_{gpus}") if gpus < 4096 else NONE for gpus in GPUS] for s in SYSTEMS
+        s: [published_number(claims, f"samo.table2.{s}.gpus_{gpus}") if gpus < 4096 else NONE for gpus in GPUS]
+        for s in SYSTEMS
     }
     title = "Percent of peak of 13B to 4096 GPUs"
     panels = [Panel(title, "percent", names, percent, paper, axis="GPUs", quantity="share of peak")]

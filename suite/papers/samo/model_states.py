@@ -15,10 +15,10 @@ from suite.core.claim import Claim
 from suite.core.errors import DoesNotFit
 from suite.core.grid import Grid
 from suite.memory import Layout, compressed, offload, offloaded, resident
-from suite.papers.common.answer import Question, ends_of_setting
+from suite.papers.common.answer import Question, range_of_setting
 from suite.papers.common.cluster_runs import SAMO_COUNTS, Lab
 from suite.papers.common.model_states import ADAM, MOMENTUM, LayoutOf
-from suite.papers.common.panel import NONE, Panel, number
+from suite.papers.common.panel import NONE, Panel, published_number
 from suite.simulate.block_model import Modelled, SimulationPlan
 from suite.simulate.search import MICROBATCHES, best, divisors, plans
 
@@ -78,10 +78,10 @@ def least_sparsity(moments: Sequence[str], half: str | None) -> float:
 
 
 def fig2_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
-    even, ends = number(claims, "samo.fig2.break_even"), claims.get("samo.fig2.saving_range")
+    even, ends = published_number(claims, "samo.fig2.break_even"), claims.get("samo.fig2.saving_range")
     printed = {f"{even:g}": 0.0}
     if ends and isinstance(ends.value, tuple):
-        sparsities = ends_of_setting(Question.of(ends), "sparsity")
+        sparsities = range_of_setting(Question.of(ends), "sparsity")
         printed |= {f"{float(share):g}": end for share, end in zip(sparsities, ends.value, strict=True)}
     points = [f"{share:g}" for share in SHARES]
     ours = {name: [saved(share, *precision) for share in SHARES] for name, precision in PRECISIONS.items()}

@@ -20,7 +20,7 @@ from suite.core.units import si
 from suite.engine.engine import Engine
 from suite.engine.memory_tracker import LiveBytes
 from suite.engine.prune import Pruning
-from suite.papers.common.answer import Cases, Question, ends_of_setting
+from suite.papers.common.answer import Cases, Question, range_of_setting
 from suite.papers.common.probes import tensors_of
 from suite.papers.samo.probes import HALF, engine
 from suite.pruning.random import RandomMask
@@ -147,7 +147,7 @@ def break_even(question: Question, source: Any) -> tuple[Cases, str]:
 
 def saving_ends(question: Question, source: Any) -> tuple[Cases, str]:
     """Percent saved at the sparsities that the setting goes from and to."""
-    sparsities = ends_of_setting(question, "sparsity")
+    sparsities = range_of_setting(question, "sparsity")
     note = f"bytes of ranks with and without SAMO at {' and '.join(sparsities)}"
     return [[saved(ENTRIES, share) for share in sparsities]], note
 

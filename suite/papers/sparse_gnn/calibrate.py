@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from suite.papers.common.calibrate import root
+from suite.papers.common.calibrate import find_root
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.figures import AWARE, CAGNET, ratio
 from suite.simulate.cost.efficiency import Stack
@@ -25,4 +25,4 @@ def fitted(lab: GraphLab, published: Mapping[str, float]) -> Stack:
     def wrong(network: float) -> float:
         return ratio(lab.on(replace(lab.stack, network=network)), "amazon", 16, AWARE, CAGNET) - 1
 
-    return replace(lab.stack, network=root("network", wrong, 0.02, 1.0))
+    return replace(lab.stack, network=find_root("network", wrong, 0.02, 1.0))

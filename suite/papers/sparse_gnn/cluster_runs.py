@@ -105,7 +105,7 @@ class GraphLab:
     @cached_property
     def stack(self) -> Stack:
         """The constants of the paper's software; reading one is noted."""
-        return trace.traced(self.stacks["gnn"])
+        return trace.trace_stack(self.stacks["gnn"])
 
     def fitted_to(self, name: str) -> tuple[str, ...]:
         """The claims that a name that an answer reads was fitted to: a constant, or a stand-in's own parameters."""
@@ -232,7 +232,7 @@ class GraphLab:
         """
         kind, owner, key = name.split(".")
         if kind == "stack":
-            changed = replace(self, stacks={**self.stacks, owner: trace.at(self.stacks[owner], key, value)})
+            changed = replace(self, stacks={**self.stacks, owner: trace.with_constant(self.stacks[owner], key, value)})
         elif kind == "partitioner":
             partitioner = replace(self.partitioners[owner], **{key: value})  # type: ignore[type-var]
             changed = replace(self, partitioners={**self.partitioners, owner: partitioner})

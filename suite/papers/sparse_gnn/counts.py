@@ -12,7 +12,7 @@ from suite.core.claim import Claim
 from suite.gnn.partition.protocol import Quality
 from suite.gnn.plan import Placement, Volumes
 from suite.papers.common.answer import Cases, Question
-from suite.papers.common.panel import Panel, number
+from suite.papers.common.panel import Panel, published_number
 from suite.papers.sparse_gnn.cluster_runs import RANDOM, Dataset, GraphLab
 from suite.papers.sparse_gnn.figures import fitting
 
@@ -51,7 +51,8 @@ def table2_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
     names = [str(p) for p in PROCESSES]
     ours = {p: sent(lab, p) for p in PROCESSES}
     printed = {
-        what: [number(claims, f"sparse_gnn.table2.{what}.p_{p}") for p in PROCESSES] for what in ours[PROCESSES[0]]
+        what: [published_number(claims, f"sparse_gnn.table2.{what}.p_{p}") for p in PROCESSES]
+        for what in ours[PROCESSES[0]]
     }
     every = [(what, i) for what in ("average", "maximum") for i in range(len(PROCESSES))]
     sizes = {what: [ours[p][what] for p in PROCESSES] for what in ("average", "maximum")}

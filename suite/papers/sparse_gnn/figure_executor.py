@@ -13,7 +13,7 @@ from suite.core.protocols import ExecutorResult, Missing
 from suite.core.record import Source
 from suite.core.values import shown
 from suite.gnn.partition import Partitioner
-from suite.papers.common.figure_executor import computed, find, printed, shared
+from suite.papers.common.figure_executor import figure_result, find_figure, printed_result, shared_lab
 from suite.papers.sparse_gnn.cluster_runs import TUNED, GraphLab, SizedSource
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.network.machine import Machine
@@ -56,16 +56,16 @@ class GraphFigureExecutor:
             drawn: SizedSource = stand_in["source"]
             sources_of[dataset] = drawn
         home = Path(folder) if folder else None
-        self.lab = shared(_LABS, GraphLab, machine, stacks, sources_of, partitioners, home, exchanges or {})
+        self.lab = shared_lab(_LABS, GraphLab, machine, stacks, sources_of, partitioners, home, exchanges or {})
 
     def check(self, config: RunConfig) -> None:
-        find(self.figure, ["sparse_gnn"])
+        find_figure(self.figure, ["sparse_gnn"])
 
     def run(self, config: RunConfig) -> ExecutorResult:
         stack, notes = self.lab.stack, self.told()
         fitted = () if self.counted else stack.calibrated_on
         tuned = (name for graph in self.lab.graphs for name in TUNED.get(graph, ()))
-        return computed(
+        return figure_result(
             self.figure,
             self.lab,
             Source.ANALYTIC if self.counted else Source.SIMULATED,
@@ -75,7 +75,7 @@ class GraphFigureExecutor:
 
     def printed(self) -> ExecutorResult:
         """The part of its record that shows the paper."""
-        return printed(self.figure, self.lab)
+        return printed_result(self.figure, self.lab)
 
     def told(self) -> list[str]:
         """The stand-ins, and missing parts of a partitioner."""

@@ -53,7 +53,7 @@ def _write(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     store = read_store(folder)
     settings = claims.settings()
-    judged = reproduce_commands.filled(judge.judge(claims.load(), store), settings)
+    judged = reproduce_commands.with_commands(judge.judge(claims.load(), store), settings)
     judged = claims.with_sensitivity(judged, claims.sensitivities())
     page_layout = layout(store, judged)
     table = records.tabled(page_layout.rows, store)

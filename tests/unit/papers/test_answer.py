@@ -25,13 +25,13 @@ from suite.papers.common.answer import (
     Papers,
     Question,
     answer,
-    distinct,
-    ends_of_setting,
+    answers_of_figure,
+    distinct_cases,
     function_of,
     metrics_of,
-    of_figure,
+    range_of_setting,
 )
-from suite.papers.common.figure_executor import find
+from suite.papers.common.figure_executor import find_figure
 from suite.workload import Transformer
 
 SHAPE = Transformer(1, 4, 2, sequence=3, vocabulary=5)
@@ -49,10 +49,10 @@ PAPERS = Papers(
 
 
 def test_a_setting_goes_from_and_to() -> None:
-    assert ends_of_setting(Question({"sparsity": "0.8..0.9"}), "sparsity") == ("0.8", "0.9")
+    assert range_of_setting(Question({"sparsity": "0.8..0.9"}), "sparsity") == ("0.8", "0.9")
     for value in ("0.8", "0.8..", "..0.9", 0.8):
         with pytest.raises(InvalidRequest, match=r"the setting sparsity is .*legal: 0\.8\.\.0\.9"):
-            ends_of_setting(Question({"sparsity": value}), "sparsity")
+            range_of_setting(Question({"sparsity": value}), "sparsity")
 
 
 def test_a_question_holds_no_answer() -> None:
@@ -143,9 +143,9 @@ def test_answer_tells_what_it_read_and_what_fed_that() -> None:
 def test_what_is_remembered_counts_as_read_again() -> None:
     """A second answer that shares a simulated run reads the constants of that run too."""
     known: trace.TracedCache[str, float] = trace.TracedCache()
-    with trace.recorded() as whole:
+    with trace.record_reads() as whole:
         for _ in range(2):
-            with trace.recorded() as reads:
+            with trace.record_reads() as reads:
                 assert known.get("run", lambda: Constants().stacked("y")) == 2.0
             assert reads == {"y"}
     assert whole == {"y"}
@@ -181,9 +181,9 @@ def test_a_claim_of_several_answers_is_asked_by_figure() -> None:
     first, second = AnswerRow(Evidence.DERIVED, figure="f"), AnswerRow(Evidence.SIMULATED, figure="g")
     run = AnswerRow(Evidence.MEASURED, experiment="e", labels=("x",), metric="m")
     both, one = claim("a", 1.0, answers=(run, first, second)), claim("b", 1.0, answers=(second,))
-    assert of_figure([both, one], "f") == [(both, first)]
-    assert of_figure([both, one], "g") == [(both, second), (one, second)]
-    assert of_figure([both, one], "h") == []
+    assert answers_of_figure([both, one], "f") == [(both, first)]
+    assert answers_of_figure([both, one], "g") == [(both, second), (one, second)]
+    assert answers_of_figure([both, one], "h") == []
 
 
 ROWS = [(found, row) for found in claims.load() for row in found.answers if row.function]
@@ -210,8 +210,8 @@ def test_every_row_names_a_function_that_takes_its_arguments() -> None:
 
 def test_figures_of_rows_are_drawn_or_computed() -> None:
     for figure in {row.figure for _, row in ROWS} - {"formulas"}:
-        paper, _ = find(figure)
-        assert all(found.paper == paper for found, _ in of_figure(claims.load(), figure))
+        paper, _ = find_figure(figure)
+        assert all(found.paper == paper for found, _ in answers_of_figure(claims.load(), figure))
 
 
 def test_the_formulas_hold_no_run_and_no_model() -> None:
@@ -221,7 +221,7 @@ def test_the_formulas_hold_no_run_and_no_model() -> None:
 
 
 def test_equal_cases_are_told_once() -> None:
-    assert distinct([[1, 2], (1, 2), [2, 1], [1.0, 2.0]]) == [(1, 2), (2, 1)]
+    assert distinct_cases([[1, 2], (1, 2), [2, 1], [1.0, 2.0]]) == [(1, 2), (2, 1)]
 
 
 def test_command_answers_a_claim_and_judges_it(capsys: pytest.CaptureFixture[str]) -> None:

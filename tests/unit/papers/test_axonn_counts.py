@@ -8,11 +8,11 @@ import pytest
 
 from suite.papers.axonn import counts as small
 from suite.papers.common import claims
-from suite.papers.common.answer import answer, of_figure
+from suite.papers.common.answer import answer, answers_of_figure
 from suite.schedule import MessageDriven, OneFOneB
 
 CLAIMS = {claim.id: claim for claim in claims.load()}
-ROWS = {claim.id: row for claim, row in of_figure(claims.load(), "axonn_small")}
+ROWS = {claim.id: row for claim, row in answers_of_figure(claims.load(), "axonn_small")}
 
 
 @cache
@@ -59,5 +59,5 @@ def test_division_before_the_sum_keeps_every_entry() -> None:
 def test_every_claim_that_a_cpu_can_answer_has_an_answer() -> None:
     """Without the lemmas, which are counted separately, and the loss curves, which are measured."""
     wanted = {claim.id for claim in CLAIMS.values() if claim.paper == "axonn" and claim.reach == "cpu"}
-    lemmas = {claim.id for claim, _ in of_figure(claims.load(), "axonn_lemmas")}
+    lemmas = {claim.id for claim, _ in answers_of_figure(claims.load(), "axonn_lemmas")}
     assert wanted - lemmas - {"axonn.fig10.loss_curves"} <= set(ROWS)

@@ -22,10 +22,10 @@ from suite.papers.axonn import scaling as axonn_scaling
 from suite.papers.common import claims
 from suite.papers.common import cluster_runs as lab_module
 from suite.papers.common import equations as counted
-from suite.papers.common.answer import Answer, answer, of_figure
+from suite.papers.common.answer import Answer, answer, answers_of_figure
 from suite.papers.common.cluster_runs import AXONN_COUNTS, ClusterBatch, Lab, Phases, printed_peak
-from suite.papers.common.figure_executor import find, metrics, series
-from suite.papers.common.null_model import filled, percents, saved
+from suite.papers.common.figure_executor import figure_metrics, find_figure, panel_series
+from suite.papers.common.null_model import percents_of_peak, percents_saved, pipeline_utilization
 from suite.papers.common.panel import Panel
 from suite.papers.common.plans import published_plans
 from suite.papers.pipeoptim import panels as pipeoptim_panels
@@ -63,7 +63,7 @@ def printed() -> dict[str, float]:
 
 def test_every_cluster_claim_is_answered_or_left_out_by_name() -> None:
     asked = {c.id for c in published().values() if c.reach == "cluster" and c.paper in ("axonn", "samo")}
-    answered = {claim.id for name in OWN for claim, _ in of_figure(claims.load(), name)}
+    answered = {claim.id for name in OWN for claim, _ in answers_of_figure(claims.load(), name)}
     assert asked - answered == LEFT_OUT
     assert not answered & LEFT_OUT
     assert answered <= set(published())
@@ -75,7 +75,9 @@ OTHER_ORDERS = {"samo.eq7.bubble": (6, 3.125, 7)}
 
 @pytest.mark.parametrize("name", ["axonn_lemmas", "samo_equations"])
 def test_what_is_counted_is_what_the_formula_says(name: str) -> None:
-    found = {claim: ours for claim, ours in metrics(name, published(), lab()).items() if published()[claim].expression}
+    found = {
+        claim: ours for claim, ours in figure_metrics(name, published(), lab()).items() if published()[claim].expression
+    }
     assert found
     for claim, ours in found.items():
         row = published()[claim]
@@ -87,10 +89,10 @@ def test_what_is_counted_is_what_the_formula_says(name: str) -> None:
 
 def test_a_count_is_no_formula() -> None:
     """AxoNN's order idles longer than the formula where a backward is no whole number of forwards."""
-    assert counted.idle(1.5, 2.5, 4, OneFOneB()) == pytest.approx(3.0)
-    assert counted.idle(1.5, 2.5, 4, MessageDriven()) == pytest.approx(3.125)
-    assert counted.messages(counted.batch(12, 3, 24)) == 24
-    assert counted.forwards(counted.batch(12, 3, 24)) == 6
+    assert counted.idle_time(1.5, 2.5, 4, OneFOneB()) == pytest.approx(3.0)
+    assert counted.idle_time(1.5, 2.5, 4, MessageDriven()) == pytest.approx(3.125)
+    assert counted.count_messages(counted.simulate_batch(12, 3, 24)) == 24
+    assert counted.count_forwards(counted.simulate_batch(12, 3, 24)) == 6
 
 
 @pytest.fixture
@@ -118,8 +120,8 @@ LONG = ("axonn_small", "pipeoptim_small")  # their probes train for 20 and 7 s
     ],
 )
 def test_answers_are_in_the_claims_unit_and_fill_its_cases(name: str) -> None:
-    found = metrics(name, published(), lab())
-    rows = {claim.id: row.evidence for claim, row in of_figure(claims.load(), name)}
+    found = figure_metrics(name, published(), lab())
+    rows = {claim.id: row.evidence for claim, row in answers_of_figure(claims.load(), name)}
     assert {claim: ours.evidence for claim, ours in found.items()} == rows
     for claim, ours in found.items():
         row = published()[claim]
@@ -131,7 +133,7 @@ def test_answers_are_in_the_claims_unit_and_fill_its_cases(name: str) -> None:
 
 def test_a_figure_that_is_not_there_is_told_the_nearest() -> None:
     with pytest.raises(UnknownName, match="did you mean 'samo_table2'"):
-        find("samo_table_2")
+        find_figure("samo_table_2")
 
 
 def test_every_constant_reproduces_the_cell_it_was_fitted_to() -> None:
@@ -170,7 +172,7 @@ def test_the_first_answer_reads_no_other_papers_constants() -> None:
 
 
 def test_what_is_counted_is_fed_by_nothing() -> None:
-    names = [claim.id for claim, _ in of_figure(claims.load(), "axonn_lemmas")]
+    names = [claim.id for claim, _ in answers_of_figure(claims.load(), "axonn_lemmas")]
     assert names
     assert [name for name in names if asked(name, "axonn_lemmas", lab()).fed_by] == []
 
@@ -233,7 +235,9 @@ def test_whether_the_null_model_is_beaten(system: str, beaten: bool) -> None:
     """By the worst cell of a column. Sputnik's is no nearer than bubble alone: its mechanism explains nothing yet."""
     plans = [lab().samo_plan("gpt3_13b", samo._ours(system), gpus) for gpus in samo.counts("gpt3_13b")]
     cells = [printed()[f"samo.table2.{system}.gpus_{gpus}"] for gpus in samo.counts("gpt3_13b")]
-    null = max(abs(100 * (ours / cell - 1)) for ours, cell in zip(percents(plans, cells[0]), cells, strict=True))
+    null = max(
+        abs(100 * (ours / cell - 1)) for ours, cell in zip(percents_of_peak(plans, cells[0]), cells, strict=True)
+    )
     assert (max(abs(error(system, gpus)) for gpus in (512, 1024, 2048)) < null) is beaten
 
 
@@ -293,11 +297,11 @@ def plan(microbatches: int, stages: int) -> SimulationPlan:
 
 
 def test_the_null_model_is_the_share_without_bubble() -> None:
-    assert filled(plan(3, 2)) == 3 / 4
-    assert filled(plan(5, 1)) == 1
-    assert percents([plan(3, 2), plan(1, 2)], 60.0) == pytest.approx([60.0, 40.0])
+    assert pipeline_utilization(plan(3, 2)) == 3 / 4
+    assert pipeline_utilization(plan(5, 1)) == 1
+    assert percents_of_peak([plan(3, 2), plan(1, 2)], 60.0) == pytest.approx([60.0, 40.0])
     # ours on one stage, theirs on two: 1 against 3/4, then 1 against 1/2
-    assert saved([plan(3, 1), plan(1, 1)], [plan(3, 2), plan(1, 2)], 20.0) == pytest.approx(
+    assert percents_saved([plan(3, 1), plan(1, 1)], [plan(3, 2), plan(1, 2)], 20.0) == pytest.approx(
         [20.0, 100 * (1 - 0.8 * 2 / 3)]
     )
 
@@ -336,11 +340,11 @@ def test_a_panel_is_kept_as_series() -> None:
         "T", "s", ["a", "b"], {"x": [1, 2]}, {"x": [1.5, math.nan]}, {"x": [1, 1]}, [("x", 0)], quantity="batch time"
     )
     facts = "quantity=batch time;scale=;evidence=simulated"
-    found = series([panel])
+    found = panel_series([panel])
     assert list(found) == [f"T|s|a,b|{curve}|x|{facts}" for curve in ("ours", "paper", "null", "calibrated")]
     assert found[f"T|s|a,b|calibrated|x|{facts}"] == [0.0]
     named = replace(panel, paper={}, null={}, calibrated=[], axis="GPUs", scale="log-log", evidence="derived")
-    assert list(series([named])) == ["T|s|GPUs: a,b|ours|x|quantity=batch time;scale=log-log;evidence=derived"]
+    assert list(panel_series([named])) == ["T|s|GPUs: a,b|ours|x|quantity=batch time;scale=log-log;evidence=derived"]
 
 
 def test_the_executor_names_what_its_constants_were_fitted_to() -> None:

@@ -19,12 +19,12 @@ from suite.config.plugins import build
 from suite.core.claim import Check, Claim
 from suite.core.record import Metric
 from suite.papers.common import claims
-from suite.papers.common.answer import Answer, Papers, answer, of_figure
-from suite.papers.common.formula_executor import FIGURE, metrics
+from suite.papers.common.answer import Answer, Papers, answer, answers_of_figure
+from suite.papers.common.formula_executor import FIGURE, formula_metrics
 from suite.report import claim_text
 
 ALL = {claim.id: claim for claim in claims.load()}
-ROWS = {claim.id: row for claim, row in of_figure(ALL.values(), FIGURE)}
+ROWS = {claim.id: row for claim, row in answers_of_figure(ALL.values(), FIGURE)}
 ASKED = {name: ALL[name] for name in ROWS}
 SETTINGS = claims.settings()
 
@@ -54,7 +54,7 @@ def test_every_analytic_claim_of_axonn_and_samo_has_an_answer() -> None:
 
 @pytest.mark.parametrize("paper", claims.PAPERS)
 def test_the_formulas_of_a_paper_answer_its_claims_alone(paper: str) -> None:
-    found = metrics(paper, tuple(ALL.values()), SETTINGS, shapes())
+    found = formula_metrics(paper, tuple(ALL.values()), SETTINGS, shapes())
     assert list(found) == [name for name, claim in ASKED.items() if claim.paper == paper]
 
 
@@ -235,7 +235,7 @@ def test_formula_answers_follow_their_points(name: str) -> None:
 
 def test_metrics_are_the_answers_under_the_claims_names() -> None:
     name = "samo.fig2.break_even"
-    found = metrics("samo", tuple(ALL.values()), SETTINGS, shapes())
+    found = formula_metrics("samo", tuple(ALL.values()), SETTINGS, shapes())
     assert found[name] == Metric("fraction", "", (0.25,), ours(name).note, "derived")
     printed = found["samo.table1.batch_per_gpu"]
     assert (printed.evidence, printed.fed_by) == ("printed", ())

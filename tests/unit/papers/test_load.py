@@ -55,7 +55,7 @@ def answers(*rows: Any, **changes: Any) -> dict[str, Any]:
 
 
 def read(**changes: Any) -> Claim:
-    return claims.claim({key: value for key, value in (ROW | changes).items() if value is not ...}, "axonn")
+    return claims.parse_claim({key: value for key, value in (ROW | changes).items() if value is not ...}, "axonn")
 
 
 # The files

@@ -66,15 +66,15 @@ def plan(microbatches: int, stages: int) -> SimulationPlan:
 
 def test_percent_below_the_highest() -> None:
     """Half full, where the fullest of the runs is at 3/4 and has 60 percent."""
-    assert null_model.percent_below(plan(1, 2), [plan(1, 3), plan(3, 2)], 60.0) == pytest.approx(40.0)
+    assert null_model.percent_of_peak(plan(1, 2), [plan(1, 3), plan(3, 2)], 60.0) == pytest.approx(40.0)
     with pytest.raises(InvalidRequest, match="rule: at least 1"):
-        null_model.percent_below(plan(1, 2), [], 60.0)
+        null_model.percent_of_peak(plan(1, 2), [], 60.0)
 
 
 def test_seconds_at_a_percent_of_peak() -> None:
     one = plan(4, 2)
     count = equation_3(one.shape, 4, 1.0)
-    assert null_model.seconds(one, 50.0) == pytest.approx(count / (0.5 * 2 * 125e12))
+    assert null_model.batch_seconds(one, 50.0) == pytest.approx(count / (0.5 * 2 * 125e12))
 
 
 def test_bubble_alone() -> None:

@@ -12,7 +12,14 @@ from suite.cli.claims import main
 from suite.core.claim import Passage
 from suite.core.errors import InvalidRequest
 from suite.papers.common import claims, passages
-from suite.papers.common.passages import fingerprint, numbers_nearby, paper_words, passage_lines, places, words
+from suite.papers.common.passages import (
+    fingerprint,
+    numbers_nearby,
+    paper_words,
+    passage_lines,
+    passage_positions,
+    words,
+)
 
 ALL = claims.load()
 DIFFERENCES = {"paper_differs", "check_differs", "tautology", "data"}
@@ -36,10 +43,10 @@ def test_words_ignore_case_white_space_and_ligatures() -> None:
 
 def test_passage_is_found_where_it_begins() -> None:
     text = words(TEXT)
-    assert places(text, fingerprint("the second one spans five")) == [7]
-    assert places(text, fingerprint("the")) == [0, 7, 14]
-    assert places(text, fingerprint("the second two")) == []
-    assert places(text, Passage(40, "0" * 64)) == []
+    assert passage_positions(text, fingerprint("the second one spans five")) == [7]
+    assert passage_positions(text, fingerprint("the")) == [0, 7, 14]
+    assert passage_positions(text, fingerprint("the second two")) == []
+    assert passage_positions(text, Passage(40, "0" * 64)) == []
 
 
 def test_printed_numbers_stand_near_the_passage() -> None:
@@ -88,7 +95,7 @@ def test_every_passage_stands_in_its_paper_with_its_numbers(paper: str, texts: P
     lost, numberless = [], []
     for claim in (each for each in ALL if each.paper == paper):
         assert claim.passage is not None
-        found = places(text, claim.passage)
+        found = passage_positions(text, claim.passage)
         if not found:
             lost.append(claim.id)
         elif not any(numbers_nearby(text, at, claim.passage, claim.printed) for at in found):

@@ -8,8 +8,8 @@ import pytest
 
 from suite.core.errors import UnknownName
 from suite.papers.common import claims
-from suite.papers.common.answer import answer, of_figure
-from suite.papers.common.figure_executor import find, metrics, series
+from suite.papers.common.answer import answer, answers_of_figure
+from suite.papers.common.figure_executor import figure_metrics, find_figure, panel_series
 from suite.papers.pipeoptim import figures as pipeoptim
 from suite.papers.pipeoptim import memory_account as pipeoptim_memory
 from suite.papers.pipeoptim.figures import MODELS, NETWORKS, PLANS, epoch, filling, gain, plan, same
@@ -27,7 +27,7 @@ lab = partial(lab_of, "pipeoptim_clusters")
 
 def test_every_cluster_claim_is_answered() -> None:
     asked = {claim.id for claim in published().values() if claim.reach == "cluster" and claim.paper == "pipeoptim"}
-    answered = {claim.id for figure in FIGURES for claim, _ in of_figure(claims.load(), figure)}
+    answered = {claim.id for figure in FIGURES for claim, _ in answers_of_figure(claims.load(), figure)}
     table_5 = {claim.id for claim in published().values() if "pipeoptim Table V" in claim.displays}
     assert asked >= NOT_DEFINED
     assert answered == (asked - NOT_DEFINED) | table_5
@@ -71,7 +71,7 @@ def test_our_own_partition_is_the_authors(model: str) -> None:
 
 def test_more_equal_stages_gain_more() -> None:
     """On the suite's own cuts ResNet-101's stages are nearly equal, and its gain is near the null model's."""
-    drawn = series(find("pipeoptim_fig6")[1](lab(), published()))
+    drawn = panel_series(find_figure("pipeoptim_fig6")[1](lab(), published()))
     ours = {}
     for key, values in drawn.items():
         title, *_, system = [part for part in key.split("|") if "=" not in part]
@@ -121,7 +121,9 @@ def test_the_largest_batch_is_the_last_that_fits() -> None:
         made = plan(lab(), "resnet_101", "pipeoptim", batch, "keep")
         assert (made.peak <= lab().machine.memory) is fits
     asked, row = next(
-        each for each in of_figure(claims.load(), "pipeoptim_table5") if each[0].id == f"{TABLE_5}.resnet_101.pipeoptim"
+        each
+        for each in answers_of_figure(claims.load(), "pipeoptim_table5")
+        if each[0].id == f"{TABLE_5}.resnet_101.pipeoptim"
     )
     found = answer(asked, row, lab())
     assert found.values == (313,), "activations computed again, as the paper says of every system"
@@ -130,7 +132,7 @@ def test_the_largest_batch_is_the_last_that_fits() -> None:
 
 def test_pipedream_holds_most_weights() -> None:
     asked = published()[f"{TABLE_5}.pipedream_most_weight_memory"]
-    values = metrics("pipeoptim_table5", {asked.id: asked}, lab())[asked.id].values
+    values = figure_metrics("pipeoptim_table5", {asked.id: asked}, lab())[asked.id].values
     assert asked.terms == ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim", "gpipe")
     first = sum(layer.parameters for layer in NETWORKS["gnmt_8"].shapes()[:3])
     assert values[:5] == (16.0 * first, 8.0 * first, 8.0 * first, 8.0 * first, 4.0 * first)
@@ -138,16 +140,16 @@ def test_pipedream_holds_most_weights() -> None:
 
 
 def test_pictures_have_the_paper_and_the_null_model_beside_ours() -> None:
-    drawn = series(find("pipeoptim_fig6")[1](lab(), published()))
+    drawn = panel_series(find_figure("pipeoptim_fig6")[1](lab(), published()))
     gains = "Figure 6 of PipeOptim: PipeOptim's gain over GPipe|percent|network: resnet_101,gnmt_8,gnmt_16,average"
     facts = "pipeoptim|quantity=gain in throughput;scale=;evidence=simulated"
     assert drawn[f"{gains}|paper|{facts}"] == [35.3, 50.5, 47.3, 44.37]
     assert drawn[f"{gains}|null|{facts}"] == [75.0] * 4
     assert drawn[f"{gains}|calibrated|{facts}"] == [2.0]
-    same = series(find("pipeoptim_fig5")[1](lab(), published()))
+    same = panel_series(find_figure("pipeoptim_fig5")[1](lab(), published()))
     [printed] = [values for name, values in same.items() if "gain over GPipe" in name and "|paper|" in name]
     assert printed[-2:] == [35.0, 43.0]
-    times = series(find("pipeoptim_table6")[1](lab(), published()))
+    times = panel_series(find_figure("pipeoptim_table6")[1](lab(), published()))
     epochs = "Table VI of PipeOptim: an epoch of inception_v3|s|system: pipedream,pipedream_2bw,spectrain,pipeoptim"
     facts = "epoch|quantity=epoch time;scale=;evidence=simulated"
     assert times[f"{epochs}|null|{facts}"] == pytest.approx([672.0] * 4, abs=1.0)

@@ -12,8 +12,8 @@ from baselines.gpipe import GPipe
 from suite.config.compose import resolve
 from suite.core.op import Kind
 from suite.papers.common import claims
-from suite.papers.common.answer import answer, of_figure
-from suite.papers.common.figure_executor import FigureExecutor, find
+from suite.papers.common.answer import answer, answers_of_figure
+from suite.papers.common.figure_executor import FigureExecutor, find_figure
 from suite.papers.pipeoptim import counts as small_pipeoptim
 from suite.papers.pipeoptim import systems
 from suite.schedule import OneFOneB
@@ -21,7 +21,7 @@ from suite.weights import Latest, Predict
 from suite.workload.recurrent import GNMT
 
 CLAIMS = {claim.id: claim for claim in claims.load()}
-ROWS = {claim.id: row for claim, row in of_figure(claims.load(), "pipeoptim_small")}
+ROWS = {claim.id: row for claim, row in answers_of_figure(claims.load(), "pipeoptim_small")}
 COUNTED = {
     claim.id: row
     for claim in CLAIMS.values()
@@ -153,7 +153,7 @@ def test_predictions_of_a_mini_batch_by_stage() -> None:
 
 
 def test_the_figure_shows_what_the_ledgers_hold_beside_table_2() -> None:
-    held, late, _, ahead = find("pipeoptim_small")[1](executor().lab, CLAIMS)
+    held, late, _, ahead = find_figure("pipeoptim_small")[1](executor().lab, CLAIMS)
     assert held.ours == held.paper
     assert held.ours["pipedream"] == [4, 3, 2, 1]
     assert late.ours["pipedream, backward"] == [3, 2, 1, 0]
@@ -164,7 +164,7 @@ def test_the_figure_shows_what_the_ledgers_hold_beside_table_2() -> None:
 
 def test_the_figures_bytes_are_copies_of_a_split_networks_weights() -> None:
     """The stash holds what four, three, two and one copies of the stages take; the network's own size is known."""
-    sizes = find("pipeoptim_small")[1](executor().lab, CLAIMS)[2].ours
+    sizes = find_figure("pipeoptim_small")[1](executor().lab, CLAIMS)[2].ours
     once = [whole / copies for whole, copies in zip(sizes["pipedream"], (4, 3, 2, 1), strict=True)]
     assert sum(once) == pytest.approx(4 * GNMT().parameters / 2**20)
     assert sizes["pipeoptim"] == pytest.approx([2 * once[0], 2 * once[1], 2 * once[2], once[3]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from suite.papers.common.figure_executor import find
+from suite.papers.common.figure_executor import find_figure
 from suite.papers.pipeoptim import predictions as weights
 from suite.weights import Predict
 from tests.unit.papers.test_pipeoptim_counts import CLAIMS, ROWS, configure, executor, ours
@@ -48,7 +48,7 @@ def test_the_distance_figure_has_a_curve_per_stage_that_predicts(monkeypatch: py
     monkeypatch.setattr(weights, "OPTIMIZERS", ("adam",))
     monkeypatch.setattr(weights, "SEEDS", (0,))
     monkeypatch.setattr(weights, "SIZES", (4, 56))
-    by_stage, distances, sizes = find("pipeoptim_distance")[1](executor().lab, CLAIMS)
+    by_stage, distances, sizes = find_figure("pipeoptim_distance")[1](executor().lab, CLAIMS)
     assert by_stage.x == distances.x == ["0", "8"]
     assert list(by_stage.ours) == ["stage 0", "stage 1", "stage 2"]
     assert all(value > 0 for values in by_stage.ours.values() for value in values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suite.core.errors import InvalidRequest
-from suite.papers.common.figure_executor import find, metrics, series
+from suite.papers.common.figure_executor import figure_metrics, find_figure, panel_series
 from suite.papers.samo.convnets import GPUS, NETWORKS, layout, parts, saved
 from tests.support.published_runs import lab, published
 
@@ -51,7 +51,7 @@ def test_other_counts_are_refused() -> None:
 
 def test_what_ours_come_to() -> None:
     """Wide-ResNet's published 7 to 12 percent are met at neither end, VGG's 18 to 44 at the largest alone."""
-    ours = metrics("samo_fig5", published(), lab())
+    ours = figure_metrics("samo_fig5", published(), lab())
     assert ours["samo.fig5.speedup.vgg_19"].values == pytest.approx((37.1, 43.7), abs=0.1)
     assert ours["samo.fig5.speedup.wideresnet_101"].values == pytest.approx((25.0, 29.3), abs=0.1)
     assert len(ours) == 5
@@ -69,7 +69,7 @@ def test_time_of_computing_by_hand() -> None:
     """45.506 Gflop against 39.264 three times an image, and a launch three times for each of 35 and 19 layers:
     Wide-ResNet has 33 blocks, a stem and a head. More than the published 1.5, as launches weigh."""
     name = "samo.sec6b.compute_ratio"
-    found = metrics("samo_fig5", published(), lab())[name].values
+    found = figure_metrics("samo_fig5", published(), lab())[name].values
 
     def passes(images: int, flop: float, layers: int) -> float:
         return images * 3 * flop / (0.7326 * 125e12) + 3 * layers * 5e-4
@@ -80,7 +80,7 @@ def test_time_of_computing_by_hand() -> None:
 
 
 def test_pictures_hold_what_is_printed() -> None:
-    drawn = series(find("samo_fig5")[1](lab(), published()))
+    drawn = panel_series(find_figure("samo_fig5")[1](lab(), published()))
     facts = "axonn_samo|quantity=time saved;scale=;evidence=simulated"
     ends = "Figure 5 of SAMO: least and largest time saved over AxoNN, vgg_19|percent|of all GPU counts: least,largest"
     assert drawn[f"{ends}|paper|{facts}"] == [18.0, 44.0]

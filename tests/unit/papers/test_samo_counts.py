@@ -9,13 +9,13 @@ import pytest
 
 from suite.memory import mixed
 from suite.papers.common import claims
-from suite.papers.common.answer import answer, of_figure
+from suite.papers.common.answer import answer, answers_of_figure
 from suite.papers.samo import counts as small_samo
 from suite.workload import Transformer
 
 CLAIMS = {claim.id: claim for claim in claims.load()}
-ROWS = {claim.id: row for claim, row in of_figure(claims.load(), "samo_small")}
-EQUATIONS = {claim.id: row for claim, row in of_figure(claims.load(), "samo_equations")}
+ROWS = {claim.id: row for claim, row in answers_of_figure(claims.load(), "samo_small")}
+EQUATIONS = {claim.id: row for claim, row in answers_of_figure(claims.load(), "samo_equations")}
 
 
 @cache

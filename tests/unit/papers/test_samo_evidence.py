@@ -19,7 +19,7 @@ from suite.engine.states.state import ModelState
 from suite.memory import layout
 from suite.papers.common import claims
 from suite.papers.common.answer import Answer, Papers, Question, answer
-from suite.papers.common.claims import FOLDER, claim
+from suite.papers.common.claims import FOLDER, parse_claim
 from suite.papers.samo import counts, figures, formulas
 from suite.papers.samo import probes_messages as sent
 from suite.papers.samo import probes_states as bytes_of
@@ -29,7 +29,7 @@ from tests.support.published_runs import lab
 
 CLAIMS: dict[str, Claim] = {}
 for row in claims._rows(FOLDER / "samo" / "claims.yaml"):
-    found = claim(row, "samo")
+    found = parse_claim(row, "samo")
     CLAIMS[found.id] = found
 PROBES = (bytes_of.__name__, sent.__name__)
 ASKED = [

@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 
 from suite.papers.common.cluster_runs import SAMO_COUNTS
-from suite.papers.common.figure_executor import find
+from suite.papers.common.figure_executor import find_figure
 from suite.papers.common.panel import Panel
 from suite.papers.common.plans import published_plans
 from suite.papers.samo import model_states as samo_states
@@ -23,7 +23,7 @@ BUCKET = Fraction(1, 300)  # of the entries
 
 @cache
 def panels(name: str) -> dict[str, Panel]:
-    return {panel.title: panel for panel in find(name)[1](lab(), published())}
+    return {panel.title: panel for panel in find_figure(name)[1](lab(), published())}
 
 
 def density(share: float) -> Fraction:
@@ -60,7 +60,7 @@ def test_the_papers_points_are_on_the_curve_that_it_draws() -> None:
 
 
 def test_without_its_claims_a_picture_has_ours_alone() -> None:
-    saved, least = find("samo_fig2")[1](lab(), {})
+    saved, least = find_figure("samo_fig2")[1](lab(), {})
     assert all(map(math.isnan, [*saved.paper[PUBLISHED], *least.paper[SAMO]]))
 
 

@@ -17,7 +17,7 @@ from suite.core.claim import Evidence, Judged, Scalar, Sensitivity, Turn, Verdic
 from suite.core.errors import InvalidRequest
 from suite.papers.common import claims, plans, sensitivity, trace
 from suite.papers.common.cluster_runs import SAMO_COUNTS
-from suite.papers.common.sensitivity import Variation, choices, modelled, variations
+from suite.papers.common.sensitivity import Variation, choice_variations, constant_variations, modelled_answers
 from suite.papers.common.verdicts_now import source_of
 from suite.report import claim_text
 from suite.simulate.cost.efficiency import Stack
@@ -50,7 +50,7 @@ def source(paper: str) -> Any:
 
 
 def test_variations_are_the_other_values_of_constants_with_a_range() -> None:
-    found = [(each.name, each.value) for each in variations(STACK)]
+    found = [(each.name, each.value) for each in constant_variations(STACK)]
     assert found == [
         ("stack.mine.products", 0.25),
         ("stack.mine.products", 1.0),
@@ -62,21 +62,23 @@ def test_variations_are_the_other_values_of_constants_with_a_range() -> None:
 
 
 def test_shares_by_name_are_multiplied_and_counts_stay_whole() -> None:
-    assert trace.at(STACK, "relative", 1.5).relative == {"a": 0.75, "b": 1.5}
-    assert type(trace.at(STACK, "adapters", 1.0).adapters) is int
-    assert trace.at(STACK, "products", 0.25).products == 0.25
+    assert trace.with_constant(STACK, "relative", 1.5).relative == {"a": 0.75, "b": 1.5}
+    assert type(trace.with_constant(STACK, "adapters", 1.0).adapters) is int
+    assert trace.with_constant(STACK, "products", 0.25).products == 0.25
 
 
 def test_fitted_constant_without_a_range_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="no range of network"):
-        list(variations(Stack("mine", 0.5, fitted={"network": ("x",)})))
+        list(constant_variations(Stack("mine", 0.5, fitted={"network": ("x",)})))
 
 
 @pytest.mark.parametrize("paper", claims.PAPERS)
 def test_every_constant_of_a_paper_has_a_range_around_its_value(paper: str) -> None:
     stack = source(paper).stacks["gnn" if paper == "sparse_gnn" else paper]
-    for each in variations(stack):
-        trace.at(stack, each.name.split(".")[-1], each.value)  # a value outside the constant's bounds is refused
+    for each in constant_variations(stack):
+        trace.with_constant(
+            stack, each.name.split(".")[-1], each.value
+        )  # a value outside the constant's bounds is refused
     for constant in (*stack.fitted, *stack.chosen, *stack.ranges):
         low, high = min(stack.ranges[constant]), max(stack.ranges[constant])
         value = getattr(stack, constant)
@@ -89,7 +91,7 @@ def test_every_choice_has_other_values_and_a_reason(paper: str) -> None:
     assert all(len(group["reason"].split()) >= 5 for group in groups)
     names = [name for group in groups for name in group["values"]]
     assert len(set(names)) == len(names)
-    for each in choices(paper):
+    for each in choice_variations(paper):
         assert each.value != usual(paper, each.name), each
         source(paper).varied(each.name, each.value)
 
@@ -101,14 +103,14 @@ def usual(paper: str, name: str) -> Scalar | None:
         found: Scalar = getattr(source(paper).graphs[owner], rest[0])
         return found
     if len(rest) == 3:
-        table: Mapping[str, Scalar] = plans.scaling(owner, rest[0], rest[1])
+        table: Mapping[str, Scalar] = plans.scaling_plan(owner, rest[0], rest[1])
         return table.get(rest[2], 1)
     return 0 if rest == ["seed"] else None
 
 
 def test_neighbouring_plans_of_samo_divide_and_fit_everywhere() -> None:
     checked = 0
-    for each in choices("samo"):
+    for each in choice_variations("samo"):
         *_, system, model, _ = each.name.split(".")
         if model in SAMO_COUNTS:
             lab = source("samo").varied(each.name, each.value)
@@ -123,10 +125,10 @@ def test_neighbouring_plans_of_samo_divide_and_fit_everywhere() -> None:
 
 def test_part_of_what_was_read_is_covered() -> None:
     reads = {"graph.protein", "stack.gnn.pairs"}
-    assert trace.covered("graph.protein.bridges", reads)
-    assert trace.covered("stack.gnn.pairs", reads)
-    assert not trace.covered("graph.protein_like.bridges", reads)
-    assert not trace.covered("stack.gnn", reads)
+    assert trace.is_covered("graph.protein.bridges", reads)
+    assert trace.is_covered("stack.gnn.pairs", reads)
+    assert not trace.is_covered("graph.protein_like.bridges", reads)
+    assert not trace.is_covered("stack.gnn", reads)
 
 
 def test_memory_keeps_what_was_computed_without_the_name() -> None:
@@ -184,14 +186,14 @@ def test_form_of_the_exchange_is_one_of_the_cases_alone() -> None:
 
 
 def test_answer_that_is_refused_at_a_value_turns_to_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs = [each for each in modelled("samo") if each[0].id == CHEAP["samo"][0]]
+    pairs = [each for each in modelled_answers("samo") if each[0].id == CHEAP["samo"][0]]
     lab = source("samo")
 
     def varied(self: Any, name: str, value: Scalar) -> Any:
         return replace(self, systems={})
 
     monkeypatch.setattr(type(lab), "varied", varied)
-    (found,) = sensitivity.of("samo", pairs)
+    (found,) = sensitivity.sensitivities_of("samo", pairs)
     assert found.turns
     assert {turn.verdict for turn in found.turns} == {Verdict.NOT_RUN}
 
@@ -206,7 +208,7 @@ def test_file_is_read_as_it_was_written(tmp_path: Path) -> None:
         Sensitivity("samo.y", "not matched by the model", (0.0, 0.0)),
     ]
     (tmp_path / "samo").mkdir()
-    sensitivity.write("samo", found, tmp_path)
+    sensitivity.write_sensitivities("samo", found, tmp_path)
     assert list(claims.sensitivities(tmp_path).values()) == found
     (tmp_path / "samo/sensitivity.yaml").write_text("- {id: samo.x, verdict: differs}")
     with pytest.raises(InvalidRequest, match="samo/sensitivity"):
@@ -222,7 +224,7 @@ def test_papers_are_varied_in_processes_and_each_writes_its_file(
     monkeypatch.setattr(sensitivity, "sensitivities", named)
     for paper in claims.PAPERS:
         (tmp_path / paper).mkdir()
-    made = [one for _, found in sensitivity.remake(claims.PAPERS, tmp_path, jobs=2) for one in found]
+    made = [one for _, found in sensitivity.rewrite_all(claims.PAPERS, tmp_path, jobs=2) for one in found]
     assert claims.sensitivities(tmp_path) == {one.claim: one for one in made}
     assert [one.claim for one in made] == [f"{paper}.x" for paper in claims.PAPERS]
     assert str(os.getpid()) not in {one.verdict for one in made}
@@ -232,9 +234,9 @@ def test_papers_are_varied_in_processes_and_each_writes_its_file(
 def test_every_simulated_claim_is_in_its_file(paper: str) -> None:
     """Where this fails: suite claims sensitivity."""
     held = {name: one for name, one in claims.sensitivities().items() if name.startswith(f"{paper}.")}
-    assert set(held) == {claim.id for claim, _ in modelled(paper)}
+    assert set(held) == {claim.id for claim, _ in modelled_answers(paper)}
     stacks = source(paper).stacks.values()
-    known = {*(each for stack in stacks for each in variations(stack)), *choices(paper)}
+    known = {*(each for stack in stacks for each in constant_variations(stack)), *choice_variations(paper)}
     for name, one in held.items():
         assert 0 <= one.varied <= len(known), name
         assert {Variation(turn.constant, turn.at) for turn in one.turns} <= known, name
@@ -249,8 +251,8 @@ def turning(found: Mapping[str, Sensitivity], names: tuple[str, ...]) -> dict[st
 @pytest.mark.parametrize("paper", CHEAP)
 def test_recorded_turns_are_those_of_now(paper: str) -> None:
     """Where this fails: suite claims sensitivity."""
-    pairs = [each for each in modelled(paper) if each[0].id in CHEAP[paper]]
-    found = {one.claim: one for one in sensitivity.of(paper, pairs)}
+    pairs = [each for each in modelled_answers(paper) if each[0].id in CHEAP[paper]]
+    found = {one.claim: one for one in sensitivity.sensitivities_of(paper, pairs)}
     assert turning(found, CHEAP[paper]) == turning(claims.sensitivities(), CHEAP[paper])
     assert any(one.turns for one in found.values())
 
@@ -260,7 +262,7 @@ def test_recorded_turns_are_those_of_now(paper: str) -> None:
 def test_recorded_file_is_what_the_command_makes_now(paper: str, tmp_path: Path) -> None:
     """The other two papers take minutes each."""
     (tmp_path / paper).mkdir()
-    sensitivity.write(paper, sensitivity.sensitivities(paper), tmp_path)
+    sensitivity.write_sensitivities(paper, sensitivity.sensitivities(paper), tmp_path)
     made, held = claims.sensitivities(tmp_path), claims.sensitivities()
     names = tuple(made)
     assert turning(made, names) == turning(held, names)

@@ -19,8 +19,8 @@ from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.simple import Random
 from suite.gnn.plan import Placement
 from suite.papers.common import claims
-from suite.papers.common.answer import answer, of_figure
-from suite.papers.common.figure_executor import find
+from suite.papers.common.answer import answer, answers_of_figure
+from suite.papers.common.figure_executor import find_figure
 from suite.papers.sparse_gnn import calibrate as sparse_gnn_fitted
 from suite.papers.sparse_gnn import counts as sparse_gnn_counted
 from suite.papers.sparse_gnn import figures as sparse_gnn
@@ -83,7 +83,7 @@ def lab() -> GraphLab:
 @cache
 def rows() -> dict[str, AnswerRow]:
     """Of each claim the answer that these figures compute, the derived one of two."""
-    found = [each for figure in FIGURES_OF for each in of_figure(claims.load(), figure)]
+    found = [each for figure in FIGURES_OF for each in answers_of_figure(claims.load(), figure)]
     return {claim.id: row for claim, row in sorted(found, key=lambda each: each[1].evidence is Evidence.DERIVED)}
 
 
@@ -266,7 +266,7 @@ def test_every_answer_and_panel_of_the_cluster_figures_has_values() -> None:
         if claim.reach == "cluster" and name in rows():
             assert all(np.isfinite(value) for case in ours(name.removeprefix("sparse_gnn.")) for value in case), name
     for figure in FIGURES_OF:
-        for panel in find(figure)[1](lab(), published()):
+        for panel in find_figure(figure)[1](lab(), published()):
             for curves in (panel.ours, panel.paper, panel.null):
                 assert all(len(curve) == len(panel.x) for curve in curves.values()), panel.title
 
@@ -299,7 +299,7 @@ def test_a_record_says_what_stood_for_what_and_what_was_tuned() -> None:
     assert found.source is Source.ANALYTIC
     assert set(TUNED["amazon"]) <= set(found.calibrated_on)
     assert not set(stack().calibrated_on) & set(found.calibrated_on)
-    assert set(found.metrics) == {claim.id for claim, _ in of_figure(claims.load(), "gnn_table2")}
+    assert set(found.metrics) == {claim.id for claim, _ in answers_of_figure(claims.load(), "gnn_table2")}
     assert any("amazon_like of 8192 vertices" in note for note in found.notes)
     every = {name for names in TUNED.values() for name in names}
     assert every == {name for name in published() if ".table2." in name} | {

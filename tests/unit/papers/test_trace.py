@@ -13,8 +13,8 @@ STACK = Stack("mine", 0.5, adapters=2, fitted={"products": ("a.x",)}, chosen={"p
 
 
 def test_constant_is_noted_when_it_is_read() -> None:
-    stack = trace.traced(STACK)
-    with trace.recorded() as reads:
+    stack = trace.trace_stack(STACK)
+    with trace.record_reads() as reads:
         assert stack.products == 0.5
         assert stack.adapters == 2
         assert stack.name == "mine"
@@ -24,33 +24,33 @@ def test_constant_is_noted_when_it_is_read() -> None:
 
 
 def test_traced_stack_stays_traced_when_a_constant_is_replaced() -> None:
-    changed = replace(trace.traced(STACK), network=0.25)
-    with trace.recorded() as reads:
+    changed = replace(trace.trace_stack(STACK), network=0.25)
+    with trace.record_reads() as reads:
         assert changed.network == 0.25
     assert reads == {"stack.mine.network"}
 
 
 def test_remembered_value_is_read_with_all_that_it_read() -> None:
     memory: trace.TracedCache[str, float] = trace.TracedCache()
-    stack, calls = trace.traced(STACK), []
+    stack, calls = trace.trace_stack(STACK), []
 
     def compute() -> float:
         calls.append(1)
         trace.read("plan.axonn")
         return stack.products
 
-    with trace.recorded() as first:
+    with trace.record_reads() as first:
         assert memory.get("a", compute) == 0.5
-    with trace.recorded() as second:
+    with trace.record_reads() as second:
         assert memory.get("a", compute) == 0.5
     assert first == second == {"stack.mine.products", "plan.axonn"}
     assert len(calls) == 1
 
 
 def test_inner_reads_count_for_the_outer_answer() -> None:
-    with trace.recorded() as outer:
+    with trace.record_reads() as outer:
         trace.read("a")
-        with trace.recorded() as inner:
+        with trace.record_reads() as inner:
             trace.read("b")
         assert inner == {"b"}
     assert outer == {"a", "b"}
@@ -59,9 +59,9 @@ def test_inner_reads_count_for_the_outer_answer() -> None:
 
 
 def test_failed_answer_leaves_no_recording_behind() -> None:
-    with pytest.raises(ValueError, match="broken"), trace.recorded():
+    with pytest.raises(ValueError, match="broken"), trace.record_reads():
         raise ValueError("broken")
-    with trace.recorded() as reads:
+    with trace.record_reads() as reads:
         trace.read("a")
     assert reads == {"a"}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from suite.core.claim import Evidence, Judged, Verdict
-from suite.papers.common.verdicts_now import judged_with
+from suite.papers.common.verdicts_now import judge_with_records
 from suite.report.load import read_store
 from tests.support.published_runs import published
 
@@ -71,7 +71,7 @@ def check(name: str) -> None:
     """The row equals the judge's verdict, with the control of the claim."""
     claim, row = published()[name], ROWS[name]
     answered = [name] if any(each.function for each in claim.answers) else []
-    found: Judged = judged_with(answered, read_store(ROOT / "reports").entries)[name]
+    found: Judged = judge_with_records(answered, read_store(ROOT / "reports").entries)[name]
     evidence = found.evidence.value if found.evidence else ""
     assert (evidence, found.scope, found.verdict) == (row.evidence, row.scope, row.verdict), found.why
 

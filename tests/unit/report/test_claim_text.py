@@ -80,7 +80,7 @@ def test_claim_without_a_record_says_what_would_run_it(answers: tuple[AnswerRow,
 def test_archive_and_json_give_the_same_commands(tmp_path: Path) -> None:
     """Of every published claim, with no record."""
     store = ReportStore(tmp_path, ())
-    found = reproduce_commands.filled(judge.judge(claims.load(), store), claims.settings())
+    found = reproduce_commands.with_commands(judge.judge(claims.load(), store), claims.settings())
     written = json.loads(claim_text.write_json(tmp_path, found).read_text(encoding="utf-8"))
     wanted = [entry["command"] or "none: no run here answers it" for entry in written]
     assert [row.command for row in rows(found, store)] == wanted

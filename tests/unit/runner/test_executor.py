@@ -22,7 +22,7 @@ from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import FORWARD, Span, Trace
 from suite.papers.common import claims
-from suite.papers.common.answer import of_figure
+from suite.papers.common.answer import answers_of_figure
 from suite.papers.common.formula_executor import FIGURE
 from suite.report.judge import judge
 from suite.report.load import read_store
@@ -148,7 +148,7 @@ def test_a_paper_is_asked_for_and_must_have_formulas(tmp_path: Path) -> None:
 
 def test_the_formulas_answer_their_claims_and_each_gets_a_verdict(tmp_path: Path) -> None:
     records = run(["experiment=formulas", f"reports={tmp_path}"], Progress(1.0, io.StringIO()))
-    asked = of_figure(claims.load(), FIGURE)
+    asked = answers_of_figure(claims.load(), FIGURE)
     papers = list(dict.fromkeys(claim.paper for claim, _ in asked))
     assert [(record.label, record.system, record.outcome) for record in records] == [
         (f"{paper} formulas", paper, Outcome.OK) for paper in papers
@@ -188,7 +188,7 @@ def test_a_formula_agrees_with_what_is_printed_or_reproduces_it(tmp_path: Path) 
     run(["experiment=formulas", f"reports={tmp_path}"], Progress(1.0, io.StringIO()))
     asked = [
         (claim, row)
-        for claim, row in of_figure(claims.load(), FIGURE)
+        for claim, row in answers_of_figure(claims.load(), FIGURE)
         if claim.reach == "analytic" and claim.paper in ("axonn", "samo")
     ]
     assert len(asked) > 50
