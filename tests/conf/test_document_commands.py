@@ -35,7 +35,7 @@ def commands() -> list[str]:
 
 
 SECONDS = (  # no ranks
-    "suite run executor=check system=pipeoptim grid.inter=4",
+    "suite check system=pipeoptim grid.inter=4",
     "suite draw system=axonn grid.inter=3 draw.microbatches=5",
     "suite draw system=pipeoptim grid.inter=4",
     "suite draw system=sparsity_aware_metis graph=protein_like grid.data=4",
@@ -114,7 +114,7 @@ ELSEWHERE = {  # run by another test, or not run for the reason given
     "suite run launch.python_path=[mine] model=gpt_mine system=axonn grid.inter=2": OWN_FOLDER,
     "suite run launch.python_path=[mine] executor=simulated machine=lab system=axonn model=gpt3_xl grid.inter=4"
     " grid.data=4 batch.size=64": OWN_FOLDER,
-    "suite run launch.python_path=[mine] experiment=waves_beside": OWN_FOLDER,
+    "suite run launch.python_path=[mine] experiment=waves_and_gpipe": OWN_FOLDER,
     "suite run launch.python_path=[mine] executor=simulated machine=summit system=waves model=gpt3_xl"
     " grid.inter=4 batch.size=64": OWN_FOLDER,
     "make benchmark": "minutes; tests/benchmarks holds the benchmarks",

@@ -35,7 +35,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "system/waves.yaml": waves,
         "model/gpt_mine.yaml": example("name: gpt_mine", "yaml"),
         "machine/lab.yaml": example("_target_: suite.simulate.network.machine.Machine", "yaml"),
-        "experiment/waves_beside.yaml": example("# @package _global_\nexperiment:", "yaml"),
+        "experiment/waves_and_gpipe.yaml": example("# @package _global_\nexperiment:", "yaml"),
     }
     for name, text in files.items():
         path = tmp_path / name
@@ -49,7 +49,7 @@ WAVES = ["system=waves", "grid.inter=2"]
 MODEL = ["model=gpt_mine", "system=axonn", "grid.inter=2"]
 MACHINE = ["executor=simulated", "machine=lab", "system=axonn", "grid.data=4", *SIZE]
 SIMULATED = ["executor=simulated", "machine=summit", "system=waves", *SIZE]
-EXPERIMENT = ["experiment=waves_beside"]
+EXPERIMENT = ["experiment=waves_and_gpipe"]
 
 
 def run_of(mine: str, *overrides: str) -> Run:
