@@ -182,7 +182,7 @@ def planned(runs: Sequence[Run]) -> DryRun:
         check_access(Path(reports), "reports")
     for run in runs:
         store, key = Store(Path(run.outline.reports)), provenance.key(run)
-        standing = store.standing(run.settings, key, run.outline.rerun)
+        standing = store.reusable(run.settings, key, run.outline.rerun)
         if standing:
             recorded, what = recorded + 1, f"has a record ({standing.outcome})"
         elif refusal := run.refusal or _unwritable(run):
@@ -309,14 +309,14 @@ def leave_records(overrides: Sequence[str], outcome: Outcome, reason: str) -> No
     """Write a record with the reason for every run of a command line that has none."""
     for run in expand(overrides):
         store, key = Store(Path(run.outline.reports)), provenance.key(run)
-        if store.find(key) is None and store.standing(run.settings, key, run.outline.rerun) is None:
-            store.write(in_process.lost(run, key, outcome, reason))
+        if store.find(key) is None and store.reusable(run.settings, key, run.outline.rerun) is None:
+            store.write(in_process.unfinished_record(run, key, outcome, reason))
 
 
 def scheduled(commands: Sequence[Sequence[str]], dry: bool = False) -> list[int]:
     """Gives the command lines to the scheduler that their config names, and waits for them; their exit statuses."""
-    from suite.runner.slurm.submit import submitted
+    from suite.runner.slurm.submit import submit_sweep
 
     if commands:
         (check_access if dry else check_folder)(Path(str(given("reports", commands[0], "reports"))), "reports")
-    return [job.status for job in submitted(commands, dry_run=dry, say=lambda text: print(text, flush=True))]
+    return [job.status for job in submit_sweep(commands, dry_run=dry, report=lambda text: print(text, flush=True))]

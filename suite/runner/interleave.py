@@ -27,8 +27,8 @@ from suite.runner.locking import hold_locks, host_lock
 from suite.runner.progress import Progress
 from suite.runner.run import Session
 from suite.runner.runs import Run
-from suite.runner.slurm.job_records import announced
-from suite.runner.slurm.job_state import why_ended
+from suite.runner.slurm.job_records import announce_runs
+from suite.runner.slurm.job_state import termination_reason
 from suite.runner.store import Store
 
 
@@ -47,8 +47,8 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
         tidy(store.folder / part)
     runs = [_with_checkpoints(run) for run in runs]
     todo = _Todo(runs, store, progress)
-    announced(runs, [todo.keys[id(run)] for run in runs])
-    for run in [run for run in todo.runs if store.standing(run.settings, todo.keys[id(run)], rerun) is None]:
+    announce_runs(runs, [todo.keys[id(run)] for run in runs])
+    for run in [run for run in todo.runs if store.reusable(run.settings, todo.keys[id(run)], rerun) is None]:
         if run.refusal is None and run.outline.executor.starts_ranks:
             todo.ranked.append(run)
             continue
@@ -57,9 +57,13 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
                 progress.show(f"{title} · {run.label}")
                 key = todo.keys[id(run)]
                 try:
-                    todo.keep(in_process.refused(run, key) if run.refusal else in_process.carried(run, key, store))
+                    todo.keep(
+                        in_process.refused_record(run, key)
+                        if run.refusal
+                        else in_process.run_in_process(run, key, store)
+                    )
                 except (KeyboardInterrupt, SystemExit) as ending:
-                    todo.cancel(in_process.lost(run, key, *_why(ending)))
+                    todo.cancel(in_process.unfinished_record(run, key, *_why(ending)))
                     raise
     with todo.alone(todo.ranked) as ranked:
         progress.advance(expected * (1 - len(ranked) / len(runs)))
@@ -90,7 +94,7 @@ class _Todo:
         """A run that another process has made since this one began is never repeated."""
         key = self.keys[id(run)]
         rerun = run.outline.rerun if self.store.stamp(key) == self.before[key] else "stale"
-        return self.store.standing(run.settings, key, rerun)
+        return self.store.reusable(run.settings, key, rerun)
 
     def keep(self, record: Record) -> None:
         self.store.write(record)
@@ -110,7 +114,7 @@ class _Todo:
         for run in self.runs:
             key = self.keys[id(run)]
             rerun = "keep" if run.outline.rerun == "keep" else "stale"
-            record = self.made.get(key) or self.store.find(key) or self.store.standing(run.settings, key, rerun)
+            record = self.made.get(key) or self.store.find(key) or self.store.reusable(run.settings, key, rerun)
             written += [record] if record is not None else []
         return written
 
@@ -128,7 +132,7 @@ def _with_checkpoints(run: Run) -> Run:
 
 def _why(ending: BaseException) -> tuple[Outcome, str]:
     """Outcome and reason of a run that a signal or a scheduler ends."""
-    return why_ended() or (Outcome.CANCELLED, str(ending) or "interrupted")
+    return termination_reason() or (Outcome.CANCELLED, str(ending) or "interrupted")
 
 
 def _sessions(ranked: Sequence[Run], todo: _Todo, scratch: Path, turns_of: str) -> Iterator[Session]:
@@ -138,11 +142,11 @@ def _sessions(ranked: Sequence[Run], todo: _Todo, scratch: Path, turns_of: str) 
         try:
             yield Session(run, key, scratch, turns_of)
         except SuiteError as error:
-            todo.keep(in_process.refused(replace(run, refusal=error), key))
+            todo.keep(in_process.refused_record(replace(run, refusal=error), key))
         except OSError:  # no room, no port: nothing can be made here
             raise
         except Exception as error:
-            todo.keep(in_process.lost(run, key, Outcome.FAILED, whole(error)))
+            todo.keep(in_process.unfinished_record(run, key, Outcome.FAILED, whole(error)))
 
 
 def _in_turns(ranked: Sequence[Run], todo: _Todo, share: float) -> None:

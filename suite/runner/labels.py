@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from suite.config.compose import key_of
 from suite.core.errors import InvalidRequest
 from suite.runner.keys_read import BOOKKEEPING, below
-from suite.runner.store import decisive
+from suite.runner.store import deciding_keys
 
 if TYPE_CHECKING:
     from suite.runner.runs import Run
@@ -66,7 +66,7 @@ def distinct(runs: Sequence[Run]) -> list[Run]:
         alike[run.label].append(run)
     relabelled = []
     for run in runs:
-        others = [other for other in alike[run.label] if decisive(other.settings) != decisive(run.settings)]
+        others = [other for other in alike[run.label] if deciding_keys(other.settings) != deciding_keys(run.settings)]
         relabelled.append(_told_apart(run, others) if others else run)
     return relabelled
 

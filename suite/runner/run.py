@@ -177,7 +177,7 @@ class Session:
         try:
             return self._record(store)
         except Exception as error:
-            return in_process.lost(self.run, self.key, Outcome.FAILED, whole(error))
+            return in_process.unfinished_record(self.run, self.key, Outcome.FAILED, whole(error))
 
     def _record(self, store: Store) -> Record:
         cores: int = provenance.machine()["cores"]
@@ -211,7 +211,7 @@ class Session:
             metrics |= batch_metrics.held(self.memory, self.extra.get("host", {}))
         foretold = self.prepared.memory if self.prepared else _predicted(self.config)
         memory = {"predicted": foretold} if computes else {}
-        loads = in_process.loads(self.load)
+        loads = in_process.load_averages(self.load)
         if self.memory:
             memory["measured"] = self.memory
         return Record(
@@ -228,7 +228,7 @@ class Session:
             series={**self._series(), **self.left.series},
             trace=store.write_trace(self.key, self.run.grid, self.trace) if self.trace else None,
             notes=self._notes(),
-            provenance=in_process.provenance_of(
+            provenance=in_process.run_provenance(
                 self.run,
                 self.started,
                 self.seconds,

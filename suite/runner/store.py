@@ -45,7 +45,7 @@ _ASKED_OF_A_SCHEDULER = (
 _NOT_MADE = (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY, Outcome.CANCELLED)
 
 
-def decisive(config: Mapping[str, Json]) -> dict[str, Json]:
+def deciding_keys(config: Mapping[str, Json]) -> dict[str, Json]:
     """The part of a config that determines its numbers. A key at its default is left out, so that a new key with a
     default is not another configuration.
     """
@@ -63,18 +63,18 @@ def decisive(config: Mapping[str, Json]) -> dict[str, Json]:
 
 def key_of(config: Mapping[str, Json], circumstances: Circumstances | Mapping[str, Json]) -> str:
     """20 hexadecimal digits over the config and the circumstances (machine, versions, source)."""
-    text = json.dumps([decisive(config), dict(circumstances)], sort_keys=True, default=str)
+    text = json.dumps([deciding_keys(config), dict(circumstances)], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 def _text(config: Mapping[str, Json]) -> str:
-    return json.dumps(decisive(config), sort_keys=True, default=str)
+    return json.dumps(deciding_keys(config), sort_keys=True, default=str)
 
 
 class Store:
     """The records of one reports folder."""
 
-    twins: dict[str, Record] | None = None
+    _newest: dict[str, Record] | None = None
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -98,7 +98,7 @@ class Store:
             return None
         return status.st_mtime_ns, status.st_ino
 
-    def standing(self, config: Mapping[str, Json], key: str, rerun: str) -> Record | None:
+    def reusable(self, config: Mapping[str, Json], key: str, rerun: str) -> Record | None:
         """The earlier record that makes a run of `config` superfluous; None if the run is to be made.
 
         rerun: RunConfig.rerun. A stale record has another key; with keep, the newest record of this configuration
@@ -108,20 +108,20 @@ class Store:
             return None
         record = self.find(key)
         if record is None and rerun == "keep":
-            record = self._twins().get(_text(config))
+            record = self._newest_by_config().get(_text(config))
         if record is None or record.outcome in _NOT_MADE:
             return None
         again = {"failed": record.outcome is not Outcome.OK, "timeout": record.outcome is Outcome.TIMEOUT}
         return None if again.get(rerun, False) else record
 
-    def _twins(self) -> dict[str, Record]:
+    def _newest_by_config(self) -> dict[str, Record]:
         """Every record by what decides its numbers in its config, the newest last; read once."""
-        if self.twins is None:
+        if self._newest is None:
             paths = (self.folder / "records").glob("*.json")
             twins = [record for record in map(self.find, (path.stem for path in paths)) if record is not None]
             twins.sort(key=lambda record: (str(record.provenance.get("started", "")), record.key))
-            self.twins = {_text(record.config): record for record in twins}
-        return self.twins
+            self._newest = {_text(record.config): record for record in twins}
+        return self._newest
 
     def write(self, record: Record) -> Path:
         return write_atomically(self.path(record.key), record.to_json().encode(), inside=self.folder)

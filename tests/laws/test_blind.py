@@ -28,7 +28,7 @@ from suite.papers.common import claims, figure_executor
 from suite.papers.common.answer import Papers, answer
 from suite.papers.sparse_gnn import figure_executor as graph_figures
 from suite.runner import provenance
-from suite.runner.executors.in_process import carried
+from suite.runner.executors.in_process import run_in_process
 from suite.runner.executors.registry import without_ranks
 from suite.runner.launch.launch_command import environment
 from suite.runner.runs import expand
@@ -271,7 +271,7 @@ def test_the_record_says_which_outcome_was_read(tmp_path: Path) -> None:
     """Variants of the machine are fitted to printed numbers."""
     [run] = expand(["experiment=variants", f"reports={tmp_path}"])
     with blind.hiding():
-        record = carried(run, "key", Store(tmp_path))
+        record = run_in_process(run, "key", Store(tmp_path))
     assert record.outcome is Outcome.UNSUPPORTED
     assert "the printed outcome of claim axonn." in record.reason
     assert record.provenance[blind.MARK] == blind.OPEN
@@ -364,6 +364,6 @@ def test_a_folder_with_records_made_in_sight_is_refused(tmp_path: Path) -> None:
     [run] = expand([*RUNS[0], f"reports={tmp_path}"])
     store = Store(tmp_path)
     key = provenance.key(run)
-    store.write(carried(run, key, store))
+    store.write(run_in_process(run, key, store))
     with pytest.raises(InvalidRequest, match=r"--blind with reports=.*made without --blind"):
         reproduce.check_all_blind(store)

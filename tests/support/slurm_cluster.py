@@ -1,10 +1,10 @@
-"""Slurm cluster on this machine alone: munged, slurmctld and slurmd.
+"""Slurm cluster on this machine: munged, slurmctld and slurmd.
 
-    with cluster() as one: ...                   # one node, on the loopback interface
-    with cluster(two_hosts()) as two: ...        # two nodes, each in a network of its own, joined by one wire
+    with cluster() as one_node: ...                            # one node, on the loopback interface
+    with two_hosts() as hosts, cluster(hosts) as nodes: ...    # two nodes in network namespaces, joined by one wire
 
-Debian's packages munge, slurmctld, slurmd and slurm-client are enough; no systemd, no cgroups, no accounts. Everything
-lies in a folder of its own and ends with the test.
+Debian's packages munge, slurmctld, slurmd and slurm-client suffice, without systemd, cgroups or accounting. All files
+lie in a temporary folder, and all daemons end with the test.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ KillWait={kill_wait}
 
 @dataclass(frozen=True)
 class Host:
-    """A node: its name, its address, and the network namespace in which it is (None: the machine's own)."""
+    """A node: its name, its address, and its network namespace (None for that of the machine)."""
 
     name: str
     address: str
     space: str | None = None
 
     def inside(self, *command: str) -> list[str]:
-        """Runs a command on this node."""
+        """The command line that runs `command` on this node."""
         if self.space is None:
             return list(command)
         into = ["nsenter", f"--net=/run/netns/{self.space}", "unshare", "--uts", "sh", "-c"]
@@ -74,18 +74,17 @@ class Host:
 
 
 class Cluster:
-    """Some nodes that are up."""
+    """A running Slurm cluster."""
 
     def __init__(self, folder: Path, hosts: Sequence[Host]) -> None:
         self.folder, self.hosts, self.conf = folder, list(hosts), folder / "slurm.conf"
-        self.started: list[psutil.Process] = []
 
     @property
     def environment(self) -> dict[str, str]:
         return {**os.environ, "SLURM_CONF": str(self.conf)}
 
     def run(self, *command: str, host: int = 0) -> str:
-        """Output of a command on a node. Raises AssertionError where it fails."""
+        """Output of a command on a node. Raises AssertionError if the command fails."""
         line = self.hosts[host].inside(*command)
         done = subprocess.run(line, env=self.environment, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -113,7 +112,7 @@ class Cluster:
         self.until(lambda: self.run("sinfo", "-h", "-N", "-o", "%t").split() == ["idle"] * len(self.hosts), 20)
 
     def until(self, reached: Callable[[], bool], seconds: float) -> None:
-        """Waits. Raises AssertionError with the output of the daemons."""
+        """Wait for a condition. Raises AssertionError with the logs of the daemons when it does not hold in time."""
         end = time.monotonic() + seconds
         while not reached():
             logs = "\n".join(file.read_text(errors="replace")[-1500:] for file in (self.folder / "log").iterdir())
@@ -121,7 +120,7 @@ class Cluster:
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """Ends the jobs, then the daemons, by their own process numbers."""
+        """End the jobs, then the daemons by their process ids."""
         with suppress(AssertionError, subprocess.TimeoutExpired):
             self.run("scancel", "--user=root")
             self.until(lambda: not self.run("squeue", "-h"), KILL_WAIT + 10)
@@ -138,47 +137,49 @@ class Cluster:
 
 
 def _free_ports(count: int) -> list[int]:
-    with_ports = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in with_ports]
-    for server in with_ports:
+    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in servers]
+    for server in servers:
         server.close()
     return ports
 
 
 @contextmanager
 def cluster(hosts: Sequence[Host] = ()) -> Iterator[Cluster]:
-    """Nodes that are up inside, one on the loopback interface where none are named; skips where Slurm is missing."""
+    """A cluster of `hosts`, or of one node on the loopback interface. Skips the test if Slurm is not installed."""
     needs("slurm")
     if os.getuid() != 0:
         pytest.skip("slurm: needs root, as slurmd starts jobs")
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
-    found = Cluster(folder, hosts or [Host(socket.gethostname(), "127.0.0.1")])
+    nodes = Cluster(folder, hosts or [Host(socket.gethostname(), "127.0.0.1")])
     try:
-        found.start()
-        yield found
+        nodes.start()
+        yield nodes
     finally:
-        found.stop()
+        nodes.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def two_hosts() -> Iterator[list[Host]]:
-    """Two hosts of their own names, in network namespaces that one wire joins; skips where none can be made."""
+    """Two hosts in network namespaces that one wire joins. Skips the test where namespaces are not allowed."""
     tag = secrets.token_hex(3)
     spaces = [f"suite-{tag}-{side}" for side in "ab"]
     hosts = [Host(f"host-{space[-8:]}", f"10.213.7.{number}", space) for number, space in enumerate(spaces, 1)]
     ends = [f"w{tag}{side}" for side in "ab"]
-    made = [["ip", "netns", "add", space] for space in spaces]
-    made.append(["ip", "link", "add", ends[0], "netns", spaces[0], "type", "veth", "peer", ends[1], "netns", spaces[1]])
+    commands = [["ip", "netns", "add", space] for space in spaces]
+    commands.append(
+        ["ip", "link", "add", ends[0], "netns", spaces[0], "type", "veth", "peer", ends[1], "netns", spaces[1]]
+    )
     for host, end, space in zip(hosts, ends, spaces, strict=True):
-        made.append(["ip", "-n", space, "addr", "add", f"{host.address}/24", "dev", end])
-        made += [["ip", "-n", space, "link", "set", name, "up"] for name in (end, "lo")]
+        commands.append(["ip", "-n", space, "addr", "add", f"{host.address}/24", "dev", end])
+        commands += [["ip", "-n", space, "link", "set", name, "up"] for name in (end, "lo")]
     try:
-        for line in made:
+        for command in commands:
             try:
-                subprocess.run(line, check=True, capture_output=True, timeout=20)
+                subprocess.run(command, check=True, capture_output=True, timeout=20)
             except (OSError, subprocess.SubprocessError) as error:
-                pytest.skip(f"namespaces: {' '.join(line)}: {error}")
+                pytest.skip(f"namespaces: {' '.join(command)}: {error}")
         yield hosts
     finally:
         for space in spaces:

@@ -39,7 +39,7 @@ class Worked(BaseException):
 @pytest.mark.parametrize(
     ("module", "arguments", "work"),
     [
-        ("suite.cli.run", [*CHECKED, "reports={}"], "suite.runner.executors.in_process.carried"),
+        ("suite.cli.run", [*CHECKED, "reports={}"], "suite.runner.executors.in_process.run_in_process"),
         ("suite.cli.sweep", [*CHECKED, "seed=1,2", "reports={}"], "suite.cli.hydra_sweep.isolated"),
         ("suite.cli.reproduce", ["scale=smoke", "reports={}"], "suite.runner.interleave.measure"),
         ("suite.cli.tune", ["machine=summit", "reports={}"], "suite.runner.tune.candidates"),

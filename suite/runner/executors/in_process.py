@@ -19,7 +19,7 @@ from suite.runner.runs import Run
 from suite.runner.store import Store
 
 
-def refused(run: Run, key: str) -> Record:
+def refused_record(run: Run, key: str) -> Record:
     """The record of a run that was refused before any rank started."""
     assert run.refusal is not None
     claim = run.outline.executor.claim  # its row says why it has no answer
@@ -29,10 +29,12 @@ def refused(run: Run, key: str) -> Record:
         Fault: Outcome.FAILED,
     }
     outcome = next((outcome for kind, outcome in kinds.items() if isinstance(run.refusal, kind)), Outcome.UNSUPPORTED)
-    return lost(run, key, outcome, str(run.refusal), {claim: Metric("", "", ())} if claim else {})
+    return unfinished_record(run, key, outcome, str(run.refusal), {claim: Metric("", "", ())} if claim else {})
 
 
-def lost(run: Run, key: str, outcome: Outcome, reason: str, metrics: Mapping[str, Metric] | None = None) -> Record:
+def unfinished_record(
+    run: Run, key: str, outcome: Outcome, reason: str, metrics: Mapping[str, Metric] | None = None
+) -> Record:
     """The record of a run of which nothing else is left. metrics: without values, where a claim wants to know why."""
     return Record(
         key=key,
@@ -44,11 +46,11 @@ def lost(run: Run, key: str, outcome: Outcome, reason: str, metrics: Mapping[str
         source=Source.ANALYTIC,
         config=run.settings,
         metrics=dict(metrics or {}),
-        provenance=provenance_of(run, time.time(), 0.0),
+        provenance=run_provenance(run, time.time(), 0.0),
     )
 
 
-def carried(run: Run, key: str, store: Store) -> Record:
+def run_in_process(run: Run, key: str, store: Store) -> Record:
     """The record of a run that needs no ranks, as its executor leaves it; what goes wrong in it is a reason."""
     begin, now, before = time.monotonic(), time.time(), load.averages()
     reason, outcome = "", Outcome.FAILED
@@ -65,9 +67,9 @@ def carried(run: Run, key: str, store: Store) -> Record:
         answer, reason = ExecutorResult(Source.ANALYTIC), whole(error)
     try:
         ended, seconds = outcome if reason else Outcome.OK, (now, time.monotonic() - begin)
-        return _left(run, key, store, answer, ended, reason, seconds, loads(before))
+        return _left(run, key, store, answer, ended, reason, seconds, load_averages(before))
     except Exception as error:  # an executor of the user's left what no record can hold
-        return lost(run, key, Outcome.FAILED, whole(error))
+        return unfinished_record(run, key, Outcome.FAILED, whole(error))
 
 
 def _left(
@@ -86,7 +88,7 @@ def _left(
         taken: When it began, and seconds.
         averages: Of the machine's load.
     """
-    origin = provenance_of(run, *taken, load=averages)
+    origin = run_provenance(run, *taken, load=averages)
     if found.calibrated_on:
         origin["calibrated_on"] = list(found.calibrated_on)
     return Record(
@@ -107,12 +109,12 @@ def _left(
     )
 
 
-def loads(start: Mapping[str, float]) -> dict[str, Json]:
+def load_averages(start: Mapping[str, float]) -> dict[str, Json]:
     """The load averages at the start and at the end, which is now, and the cores that carry the load."""
     return {"start": dict(start), "end": load.averages(), "cores": provenance.machine()["cores"]}
 
 
-def provenance_of(run: Run, started: float, seconds: float, **extra: Any) -> dict[str, Any]:
+def run_provenance(run: Run, started: float, seconds: float, **extra: Any) -> dict[str, Any]:
     return {
         **provenance.circumstances(run.outline),
         "commit": provenance.commit(),

@@ -1,1 +1,1 @@
-"""Sweeps as arrays of Slurm jobs, with a record for every run."""
+"""Slurm job arrays for sweeps, with a record for every run."""

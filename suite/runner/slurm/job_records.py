@@ -1,7 +1,8 @@
 """Records for Slurm jobs that end without writing their own.
 
-The machine of a node is part of a record's name, and the submitting process runs on another node: only the job knows
-the names."""
+The machine is part of a record's key, and the submitting process runs on another node than the job. Each job therefore
+announces the keys of its runs in a file before it starts them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from suite.core.record import Outcome, Record
 from suite.runner import provenance
 from suite.runner.executors import in_process
 from suite.runner.runs import Run
-from suite.runner.store import Store, decisive, key_of
+from suite.runner.store import Store, deciding_keys, key_of
 
 Stamps = dict[Path, tuple[int, int]]
 
@@ -29,8 +30,10 @@ class AnnouncedRun(TypedDict):
     """A run that a job has announced.
 
     Attributes:
+        label: Label of the run.
+        key: Key of its record.
         config: Hash of its configuration.
-        key: The name of its record.
+        circumstances: Machine, library versions and source digests on the job's node.
     """
 
     label: str
@@ -39,122 +42,139 @@ class AnnouncedRun(TypedDict):
     circumstances: provenance.Circumstances
 
 
-def announced(runs: Sequence[Run], keys: Sequence[str], told: Mapping[str, str] | None = None) -> None:
-    """Inside a job of a sweep: writes down which runs it is going to make, and how their records will be named. Nothing
-    elsewhere."""
-    told = os.environ if told is None else told
-    name = told.get("SLURM_JOB_NAME", "")
-    if not runs or not name.startswith("suite-") or "SLURM_ARRAY_TASK_ID" not in told:
+def announce_runs(runs: Sequence[Run], keys: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    """Inside a job of a sweep, write the runs that follow and the keys of their records. Elsewhere do nothing."""
+    environment = os.environ if environment is None else environment
+    job_name = environment.get("SLURM_JOB_NAME", "")
+    if not runs or not job_name.startswith("suite-") or "SLURM_ARRAY_TASK_ID" not in environment:
         return
     entries: list[AnnouncedRun] = [
-        {"label": run.label, "key": key, "config": _digest(run), "circumstances": provenance.circumstances(run.outline)}
+        {
+            "label": run.label,
+            "key": key,
+            "config": _config_hash(run),
+            "circumstances": provenance.circumstances(run.outline),
+        }
         for run, key in zip(runs, keys, strict=True)
     ]
-    job = f"{told['SLURM_ARRAY_JOB_ID']}_{told['SLURM_ARRAY_TASK_ID']}"
-    path = _announcements(Path(runs[0].outline.reports)) / f"{job}.json"
-    write_atomically(path, json.dumps({"name": name, "runs": entries}, indent=1, default=str).encode())
+    job_id = f"{environment['SLURM_ARRAY_JOB_ID']}_{environment['SLURM_ARRAY_TASK_ID']}"
+    path = _announcements(Path(runs[0].outline.reports)) / f"{job_id}.json"
+    write_atomically(path, json.dumps({"name": job_name, "runs": entries}, indent=1, default=str).encode())
 
 
-def begun(runs: Sequence[Run], job: str, name: str) -> list[AnnouncedRun]:
-    """The runs that a job has announced; empty before it has begun. name: of its sweep, as job numbers are reused."""
-    announcement = _read(_announcements(Path(runs[0].outline.reports)) / f"{job}.json") if runs else {}
-    return list(announcement.get("runs", ())) if announcement.get("name") == name else []
+def announced_runs(runs: Sequence[Run], job_id: str, job_name: str) -> list[AnnouncedRun]:
+    """Runs that a job has announced; empty before the job starts. Slurm reuses job ids, so the name must match too."""
+    announcement = _read(_announcements(Path(runs[0].outline.reports)) / f"{job_id}.json") if runs else {}
+    return list(announcement.get("runs", ())) if announcement.get("name") == job_name else []
 
 
-def stamps(reports: Path) -> Stamps:
-    """Of the records that are there, by file. Clocks are not compared: clocks of nodes differ."""
+def record_stamps(reports: Path) -> Stamps:
+    """Stamp of each record file in a reports folder. Stamps are compared for equality, as clocks of nodes differ."""
     store = Store(reports)
     return {path: stamp for path in (reports / "records").glob("*.json") if (stamp := store.stamp(path.stem))}
 
 
-def leave(
+def complete_records(
     runs: Sequence[Run],
-    job: str,
-    name: str,
-    ended: tuple[Outcome, str],
+    job_id: str,
+    job_name: str,
+    ending: tuple[Outcome, str],
     *,
-    before: Stamps | None = None,
-    say: Callable[[str], None] | None = None,
+    stamps: Stamps | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> list[Record]:
-    """The records that a job has made of its runs. Those that it left no record of get one now: by the name that the
-    job has announced, or, of one that has never begun, by the name that they would have here.
+    """Return the record of each run of an ended job, and write the missing ones.
 
-    before: what was there when the job was submitted, which is not its work: it counts where it stands, so that the job
-    had not to make it again.
+    A missing record gets the key that the job announced, or the key of this machine if the job never started.
+
+    Args:
+        runs: Runs of the job.
+        job_id: Slurm's number of the job.
+        job_name: Slurm's name of the job.
+        ending: Outcome and reason for missing records.
+        stamps: Record files that existed at submission. Such a record counts only where it makes the run superfluous.
+        report: Receives a line where an earlier good record stays in place of a missing one.
     """
-    entries = {entry["config"]: entry for entry in begun(runs, job, name)}
+    entries = {entry["config"]: entry for entry in announced_runs(runs, job_id, job_name)}
     records = []
     for run in runs:
-        entry = entries.get(_digest(run))
+        entry = entries.get(_config_hash(run))
         key = entry["key"] if entry else provenance.key(run)
         store = Store(Path(run.outline.reports))
         record = store.find(key)
-        if record is not None and store.stamp(key) == (before or {}).get(store.path(key)):
+        if record is not None and store.stamp(key) == (stamps or {}).get(store.path(key)):
             record = None
         if record is None:
-            record = store.standing(run.settings, key, run.outline.rerun)
+            record = store.reusable(run.settings, key, run.outline.rerun)
         if record is None:
-            early = "" if entry else ", before it had begun"
-            record = in_process.lost(run, key, ended[0], f"job {job}{early}: {ended[1]}")
+            early = "" if entry else ", before it started"
+            record = in_process.unfinished_record(run, key, ending[0], f"job {job_id}{early}: {ending[1]}")
             if entry:
                 record = replace(record, provenance={**record.provenance, **entry["circumstances"]})
-            _write(store, record, say)
+            _write_unless_ok(store, record, report)
         records.append(record)
     return records
 
 
-def refused(runs: Sequence[Run], error: SuiteError | None, say: Callable[[str], None]) -> list[Record]:
-    """The records of runs of which no job is made. error: why, for those that have no refusal of their own."""
+def write_refusals(runs: Sequence[Run], error: SuiteError | None, report: Callable[[str], None]) -> list[Record]:
+    """Return the record of each run for which no job exists, and write the missing ones.
+
+    `error` is the reason for runs that have no refusal of their own.
+    """
     records = []
     for run in runs:
         store, key = Store(Path(run.outline.reports)), provenance.key(run)
-        record = store.standing(run.settings, key, run.outline.rerun)
+        record = store.reusable(run.settings, key, run.outline.rerun)
         if record is None:
-            record = in_process.refused(replace(run, refusal=run.refusal or error), key)
-            _write(store, record, say)
+            record = in_process.refused_record(replace(run, refusal=run.refusal or error), key)
+            _write_unless_ok(store, record, report)
         records.append(record)
     return records
 
 
-def _write(store: Store, record: Record, say: Callable[[str], None] | None) -> None:
-    """A run that was not made takes no earlier one's good record away."""
+def _write_unless_ok(store: Store, record: Record, report: Callable[[str], None] | None) -> None:
+    """Write a record of a run that did not happen, unless an earlier record with outcome `ok` exists."""
     earlier = store.find(record.key)
     if earlier is None or earlier.outcome is not Outcome.OK:
         store.write(record)
-    elif say is not None:
-        why = f"{record.outcome}, {headline(record.reason)}"
-        say(f"slurm: {record.label}: {why}; the record of an earlier run is still there")
+    elif report is not None:
+        reason = f"{record.outcome}, {headline(record.reason)}"
+        report(f"slurm: {record.label}: {reason}; the record of an earlier run stays")
 
 
-def standing(runs: Sequence[Run]) -> list[Record]:
-    """The records of a job's runs, where every one has one that stands, made here or by an earlier job of this code on
-    a node of the cluster; empty where one is missing."""
+def reusable_records(runs: Sequence[Run]) -> list[Record]:
+    """Records that make a job superfluous, one per run; empty where a run has none.
+
+    A record counts if it was made on this machine, or by an earlier job of the same code on a node of the cluster.
+    """
     if not runs:
         return []
     reports = Path(runs[0].outline.reports)
     store, files = Store(reports), _announcements(reports).glob("*.json")
-    earlier = [entry for path in files for entry in _read(path).get("runs", ())]
-    standing_records = []
+    announced = [entry for path in files for entry in _read(path).get("runs", ())]
+    records = []
     for run in runs:
         here = provenance.circumstances(run.outline)
-        alike = [entry["key"] for entry in earlier if entry["config"] == _digest(run) and _alike(entry, here)]
-        keys = [key_of(run.settings, here), *alike]
-        records = (store.standing(run.settings, key, run.outline.rerun) for key in keys)
-        record = next((record for record in records if record is not None), None)
+        config_hash = _config_hash(run)
+        node_keys = [entry["key"] for entry in announced if entry["config"] == config_hash and _same_code(entry, here)]
+        candidates = (
+            store.reusable(run.settings, key, run.outline.rerun) for key in [key_of(run.settings, here), *node_keys]
+        )
+        record = next((record for record in candidates if record is not None), None)
         if record is None:
             return []
-        standing_records.append(record)
-    return standing_records
+        records.append(record)
+    return records
 
 
-def _alike(entry: AnnouncedRun, here: provenance.Circumstances) -> bool:
-    """Whether a job's circumstances were these, but for the machine: a node is not where one submits from."""
-    theirs = {name: value for name, value in entry["circumstances"].items() if name != "machine"}
-    return bool(theirs == json.loads(json.dumps({n: v for n, v in here.items() if n != "machine"}, default=str)))
+def _same_code(entry: AnnouncedRun, here: provenance.Circumstances) -> bool:
+    """Whether a job ran under the circumstances `here`, apart from the machine."""
+    there = {name: value for name, value in entry["circumstances"].items() if name != "machine"}
+    return bool(there == json.loads(json.dumps({n: v for n, v in here.items() if n != "machine"}, default=str)))
 
 
-def _digest(run: Run) -> str:
-    text = json.dumps(decisive(run.settings), sort_keys=True, default=str)
+def _config_hash(run: Run) -> str:
+    text = json.dumps(deciding_keys(run.settings), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 

@@ -1,9 +1,9 @@
-"""Submit a sweep to Slurm.
+"""Submit a sweep to Slurm and leave a record for every run.
 
-Every run of every job has a record in the end. Jobs of one shape (nodes, tasks, cores, GPUs) are one array; each is
-`suite run` on its batch node, whose ranks srun starts. A job first announces the runs that it is going to make. So
-the waiting process can write missing records, for a job that was cancelled, ran out of time or memory, or lost its
-node."""
+Jobs with the same resource request form one array. Each job is `suite run` on its batch node, and srun starts its
+ranks. A job announces its runs before it starts them, so the waiting process can write the records of a job that was
+cancelled, exceeded a limit or lost its node.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from suite.config.validate.launch import nodes_have_places
 from suite.core.errors import InvalidRequest, MissingDependency, SuiteError
@@ -31,191 +30,211 @@ from suite.core.resources import ROOT
 from suite.runner.launch.launch_command import spread
 from suite.runner.launch.signals import ending_ranks
 from suite.runner.runs import Run, expand
-from suite.runner.slurm.arrays import Array, ArrayJob, arranged, exit_file
-from suite.runner.slurm.job_records import begun, leave, refused, stamps, standing
-from suite.runner.slurm.job_state import UNKNOWN, JobState, Task, ask, meaning, why_ended
-from suite.runner.slurm.wait import waited
+from suite.runner.slurm.arrays import ArrayJob, JobArray, ResourceRequest, group_into_arrays, status_file
+from suite.runner.slurm.job_records import (
+    announced_runs,
+    complete_records,
+    record_stamps,
+    reusable_records,
+    write_refusals,
+)
+from suite.runner.slurm.job_state import UNKNOWN, JobState, Task, outcome_of, query_slurm, termination_reason
+from suite.runner.slurm.wait import wait_for_jobs
 
-_LEAVE = 90.0  # seconds for cancelled jobs to end, of which Slurm itself grants 30
-_TAKEN = 3.0  # seconds for which Slurm does not know a job that was cancelled here: then it is out of the queue
+_CANCEL_LIMIT = 90.0  # seconds for cancelled jobs to end; Slurm itself grants them 30
+_CANCELLED_GONE_AFTER = 3.0  # seconds without a trace of a cancelled job after which it has left the queue
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedJob:
-    """One job: its overrides, its number (empty where none was needed), Slurm's word, and its exit status."""
+    """A job that has ended.
+
+    Attributes:
+        command: Overrides of its command line.
+        job_id: Slurm's number of the job; empty if none was submitted.
+        state: Last state that Slurm reported, or why nothing was submitted.
+        status: Exit status of its command.
+    """
 
     command: tuple[str, ...]
-    job: str
+    job_id: str
     state: str
     status: int
 
 
-def submitted(
-    commands: Sequence[Sequence[str]], *, dry_run: bool = False, say: Callable[[str], None]
+def submit_sweep(
+    commands: Sequence[Sequence[str]], *, dry_run: bool = False, report: Callable[[str], None]
 ) -> list[FinishedJob]:
-    """Gives each command line to Slurm as a job, waits until all have ended, and leaves a record for every run.
+    """Submit each command line to Slurm as a job, wait until all have ended, and leave a record for every run.
 
-    A job whose runs all have records that stand is not submitted, nor is one that cannot run, whose records say why.
-    dry_run, as launch.dry_run for one job: says the scripts and the commands, submits nothing and leaves nothing.
-    Interrupted, it cancels its own jobs first. Raises MissingDependency.
+    A job is not submitted if records make all its runs superfluous, or if none of its runs can run. On an interrupt,
+    the jobs of the sweep are cancelled first.
+
+    Args:
+        commands: Overrides of each command line.
+        dry_run: Report the scripts and commands, and submit and write nothing. `launch.dry_run` does so for one job.
+        report: Receives lines about the sweep's progress.
+
+    Raises:
+        MissingDependency: A program of Slurm is not on this machine.
     """
-    ended: dict[int, FinishedJob] = {}
+    finished: dict[int, FinishedJob] = {}
     jobs: dict[int, ArrayJob] = {}
     for number, command in enumerate(commands):
-        job_id = _job(command, dry_run, say)
-        if isinstance(job_id, FinishedJob):
-            ended[number] = job_id
+        job = _plan_job(command, dry_run, report)
+        if isinstance(job, FinishedJob):
+            finished[number] = job
         else:
-            check(job_id.dry)
-            jobs[number] = job_id
-    if recorded_count := sum(one.state == "has records" for one in ended.values()):
-        say(f"slurm: {recorded_count} of {len(commands)} jobs have all their records")
-    arrays = arranged(jobs, f"sweep-{secrets.token_hex(6)}")
-    for part, array in arrays:
-        if array.jobs[0].dry:
-            say(array.told())
-            ended |= {number: FinishedJob(jobs[number].command, "", "dry run", Exit.OK) for number in part}
-    real = [(part, array) for part, array in arrays if not array.jobs[0].dry]
-    if real:
+            if not job.dry_run:
+                check_programs()
+            jobs[number] = job
+    if recorded_count := sum(job.state == "has records" for job in finished.values()):
+        report(f"slurm: {recorded_count} of {len(commands)} jobs have all their records")
+    arrays = group_into_arrays(jobs, f"sweep-{secrets.token_hex(6)}")
+    for numbers, array in arrays:
+        if array.jobs[0].dry_run:
+            report(array.preview())
+            finished |= {number: FinishedJob(jobs[number].command, "", "dry run", Exit.OK) for number in numbers}
+    submitted = [(numbers, array) for numbers, array in arrays if not array.jobs[0].dry_run]
+    if submitted:
         with ending_ranks():
-            made_arrays = _made([array for _, array in real], say)
-        ended |= dict(zip((number for part, _ in real for number in part), made_arrays, strict=True))
-    return [ended[number] for number in range(len(commands))]
+            results = _run_arrays([array for _, array in submitted], report)
+        finished |= dict(zip((number for numbers, _ in submitted for number in numbers), results, strict=True))
+    return [finished[number] for number in range(len(commands))]
 
 
-def check(dry_run: bool = False) -> None:
-    """Raises MissingDependency for a missing package or program; a script can be written anywhere."""
-    try:
-        import submitit  # noqa: F401
-    except ImportError as error:
-        raise MissingDependency("submitit", "make install, or pip install submitit") from error
-    for program in () if dry_run else ("sbatch", "scontrol", "scancel"):
+def check_programs() -> None:
+    """Raises MissingDependency if a program of Slurm is not on this machine."""
+    for program in ("sbatch", "scontrol", "scancel"):
         if shutil.which(program) is None:
             raise MissingDependency(program, "submit from a node of a Slurm cluster, or launch=local")
 
 
-def _job(command: Sequence[str], dry_run: bool, say: Callable[[str], None]) -> ArrayJob | FinishedJob:
-    """The jobs of a command line, or their outcome where nothing is to be submitted."""
+def _plan_job(command: Sequence[str], dry_run: bool, report: Callable[[str], None]) -> ArrayJob | FinishedJob:
+    """The job of a command line, or its result if there is nothing to submit."""
     try:
         runs = tuple(expand(command))
-    except SuiteError as error:  # the others go on
-        say(f"refused: {error}")
+    except SuiteError as error:  # the other command lines continue
+        report(f"refused: {error}")
         return FinishedJob(tuple(command), "", "refused", Exit.NOTHING)
-    dry = dry_run or bool(runs[0].config.launch.dry_run)
-    if not dry and (records := standing(runs)):
-        return FinishedJob(tuple(command), "", "has records", _code(runs, records))
+    dry_run = dry_run or bool(runs[0].config.launch.dry_run)
+    if not dry_run and (records := reusable_records(runs)):
+        return FinishedJob(tuple(command), "", "has records", _exit_code(runs, records))
     refusal: SuiteError | None = None
     try:
-        options = _options(runs)
-        if any(map(_possible, runs)):
-            return ArrayJob(tuple(command), runs, options, dry)
+        request = _resource_request(runs)
+        if any(map(_may_run_on_node, runs)):
+            return ArrayJob(tuple(command), runs, request, dry_run)
     except SuiteError as error:
         refusal = error
     for run in runs:
-        say(f"refused: {run.label}: {headline(str(run.refusal or refusal))}")
-    status = Exit.NOTHING if dry else _code(runs, refused(runs, refusal, say))
+        report(f"refused: {run.label}: {headline(str(run.refusal or refusal))}")
+    status = Exit.NOTHING if dry_run else _exit_code(runs, write_refusals(runs, refusal, report))
     return FinishedJob(tuple(command), "", "refused", status)
 
 
-def _possible(run: Run) -> bool:
-    """Whether a node may make it: one may have what is missing here."""
+def _may_run_on_node(run: Run) -> bool:
+    """Whether a node may be able to run it: a dependency that is missing here may be installed there."""
     return run.refusal is None or isinstance(run.refusal, MissingDependency)
 
 
-def _options(runs: Sequence[Run]) -> dict[str, Any]:
-    """The sbatch request of a job with these runs: room for the run with the most ranks."""
+def _resource_request(runs: Sequence[Run]) -> ResourceRequest:
+    """Resources of a job with these runs: enough for the run with the most ranks."""
     launch = runs[0].config.launch
-    ranked = [run for run in runs if run.outline.executor.starts_ranks and _possible(run)]
-    ranks = max((run.ranks for run in ranked), default=1)
+    ranks = max((run.ranks for run in runs if run.outline.executor.starts_ranks and _may_run_on_node(run)), default=1)
     nodes_have_places(launch, ranks)
     nodes, per_node = spread(ranks, launch)
-    gpus, extra, root = launch.gpus_per_node, launch.extra or {}, shlex.quote(str(ROOT))
-    return {
+    gpus = per_node if launch.gpus_per_node is None and launch.device == "cuda" else launch.gpus_per_node
+    options = {
         "nodes": nodes,
         "ntasks_per_node": per_node,
         "cpus_per_task": launch.cpus_per_task or launch.threads,
-        "gpus_per_node": per_node if gpus is None and launch.device == "cuda" else gpus,
+        "gpus_per_node": gpus,
         "time": launch.time,
         "partition": launch.partition,
         "account": launch.account,
         "qos": launch.qos,
         "constraint": launch.constraint,
-        "array_parallelism": launch.array_parallelism,
-        "setup": [*map(str, launch.setup), f"export PYTHONPATH={root}${{PYTHONPATH:+:$PYTHONPATH}}"],
-        "additional_parameters": {str(name): value for name, value in extra.items()},
+        **(launch.extra or {}),
     }
+    python_path = f"export PYTHONPATH={shlex.quote(str(ROOT))}${{PYTHONPATH:+:$PYTHONPATH}}"
+    return ResourceRequest(options, (*map(str, launch.setup), python_path), launch.array_parallelism)
 
 
-def _made(arrays: Sequence[Array], say: Callable[[str], None]) -> list[FinishedJob]:
-    """Submits, waits, and leaves the records that jobs could not."""
+def _run_arrays(arrays: Sequence[JobArray], report: Callable[[str], None]) -> list[FinishedJob]:
+    """Submit the arrays, wait for their jobs, and write the records that jobs could not write."""
     try:
         for array in arrays:
             try:
                 array.submit()
-            except InvalidRequest as error:  # the others go on
-                say(f"refused: an array of {len(array.jobs)}: {error}")
+            except InvalidRequest as error:  # the other arrays continue
+                report(f"refused: an array of {len(array.jobs)}: {error}")
             else:
-                say(f"slurm: job {array.job}, an array of {len(array.jobs)}, in {array.list.parent}")
-        last = waited(arrays, say)
+                report(f"slurm: job {array.job_id}, an array of {len(array.jobs)}, in {array.folder}")
+        last_states = wait_for_jobs(arrays, report)
     except BaseException:
-        if numbers := [array.job for array in arrays if array.job]:
-            ask("scancel", *numbers)
-            say(f"slurm: cancelled {', '.join(numbers)}")
+        if job_ids := [array.job_id for array in arrays if array.job_id]:
+            query_slurm("scancel", *job_ids)
+            report(f"slurm: cancelled {', '.join(job_ids)}")
             with suppress(KeyboardInterrupt):
-                _closed(arrays, waited(arrays, say, limit=_LEAVE, gone=_TAKEN), say)
+                last_states = wait_for_jobs(arrays, report, limit=_CANCEL_LIMIT, gone_after=_CANCELLED_GONE_AFTER)
+                _finish(arrays, last_states, report)
         raise
-    return _closed(arrays, last, say)
+    return _finish(arrays, last_states, report)
 
 
-def _closed(arrays: Sequence[Array], last: Mapping[Task, JobState], say: Callable[[str], None]) -> list[FinishedJob]:
-    """Outcome of the jobs; each of their runs has a record now."""
-    ended = []
+def _finish(
+    arrays: Sequence[JobArray], last_states: Mapping[Task, JobState], report: Callable[[str], None]
+) -> list[FinishedJob]:
+    """Write missing records; the result of every job."""
+    finished = []
     for array in arrays:
         for task, job in enumerate(array.jobs):
-            if array.refusal is not None:
-                status: int = _code(job.runs, refused(job.runs, array.refusal, say))
-                ended.append(FinishedJob(job.command, "", "refused", status))
+            if array.rejection is not None:
+                status = int(_exit_code(job.runs, write_refusals(job.runs, array.rejection, report)))
+                finished.append(FinishedJob(job.command, "", "refused", status))
                 continue
-            name, state, task_status = f"{array.job}_{task}", last.get((array.job, task), UNKNOWN), array.status(task)
-            if not state.over and task_status is not None:  # Slurm has forgotten it
-                state = JobState("COMPLETED" if task_status in tuple(Exit) else "FAILED", status=task_status)
-            if not state.over and task_status is None and not begun(job.runs, name, array.name):
-                state = JobState("CANCELLED", "taken from the queue")  # Slurm forgets at once a task that had not begun
-            records = leave(job.runs, name, array.name, meaning(state), before=array.before, say=say)
-            status = (
-                task_status if task_status in tuple(Exit) else _code(job.runs, records, well=state.name == "COMPLETED")
+            job_id, own_status = f"{array.job_id}_{task}", array.exit_status(task)
+            state = last_states.get((array.job_id, task), UNKNOWN)
+            if not state.ended and own_status is not None:  # Slurm no longer reports the job
+                state = JobState("COMPLETED" if own_status in tuple(Exit) else "FAILED", status=own_status)
+            elif not state.ended and not announced_runs(job.runs, job_id, array.name):
+                state = JobState("CANCELLED", "taken from the queue")  # Slurm drops such a task at once
+            records = complete_records(
+                job.runs, job_id, array.name, outcome_of(state), stamps=array.stamps, report=report
             )
-            ended.append(FinishedJob(job.command, name, state.name, int(status)))
-    return ended
+            status = _exit_code(job.runs, records, completed=state.name == "COMPLETED")
+            if own_status in tuple(Exit):
+                status = own_status
+            finished.append(FinishedJob(job.command, job_id, state.name, int(status)))
+    return finished
 
 
-def _code(runs: Sequence[Run], records: Sequence[Record], well: bool = True) -> Exit:
-    """The exit status of a job that has not said its own. well: whether it has ended as jobs should."""
+def _exit_code(runs: Sequence[Run], records: Sequence[Record], completed: bool = True) -> Exit:
+    """Exit status of a job that wrote none. `completed` is False if the job ended abnormally after its last record."""
     status = exit_code(records, runs[0].outline.on_error)
-    return Exit.SOME_FAILED if status is Exit.OK and not well else status
+    return Exit.SOME_FAILED if status is Exit.OK and not completed else status
 
 
-# -- a job on its node ----------------------------------------------------------------------------------------------
+def run_array_task(command_file: Path) -> int:
+    """On a node: run the command line of this job and write its exit status.
 
-
-def job(listed: Path) -> int:
-    """Runs the command line of this job of an array, and leaves its exit status. Slurm sends its signals to every
-    process of a job: the command ends its ranks, and this one stays to say why."""
+    Slurm signals every process of a job. The command ends its ranks, and this process stays to record the reason.
+    """
     task = int(os.environ["SLURM_ARRAY_TASK_ID"])
-    line = json.loads(listed.read_text())[task]
-    command, before = line["command"], stamps(Path(line["reports"]))
-    ended = []
+    entry = json.loads(command_file.read_text())[task]
+    command, stamps = entry["command"], record_stamps(Path(entry["reports"]))
+    signals: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: ended.append(number))
+        signal.signal(number, lambda number, _: signals.append(number))
     process = subprocess.Popen([sys.executable, "-m", "suite", "run", *command])
     status = process.wait()
-    write_atomically(exit_file(listed, task), json.dumps({"status": status}).encode())
-    if ended and (reason := why_ended()) is not None:
-        runs = expand(command)
-        name = os.environ["SLURM_JOB_NAME"]
-        leave(runs, f"{os.environ['SLURM_ARRAY_JOB_ID']}_{task}", name, reason, before=before)
+    write_atomically(status_file(command_file, task), json.dumps({"status": status}).encode())
+    if signals and (ending := termination_reason()) is not None:
+        job_id = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{task}"
+        complete_records(expand(command), job_id, os.environ["SLURM_JOB_NAME"], ending, stamps=stamps)
     return status if status >= 0 else 128 - status
 
 
 if __name__ == "__main__":
-    raise SystemExit(job(Path(sys.argv[1])))
+    raise SystemExit(run_array_task(Path(sys.argv[1])))

@@ -14,7 +14,7 @@ from suite.config.defaults import completed, defaults, without_defaults
 from suite.config.refusals import every_key
 from suite.config.run import RunConfig
 from suite.runner.runs import expand
-from suite.runner.store import decisive
+from suite.runner.store import deciding_keys
 
 FORM = CONF / "launch" / "site_template.yaml"  # lists the keys that a site fills in
 
@@ -63,9 +63,9 @@ def test_an_absent_key_and_its_default_are_one_configuration() -> None:
     older = {name: value for name, value in settings.items() if name != "comm"} | {
         "launch": {name: value for name, value in settings["launch"].items() if name != "extra"}
     }
-    assert decisive(older) == decisive({**older, "comm": {}}) == decisive(settings)
-    assert decisive({**settings, "seed": 1}) != decisive(settings)
-    assert decisive({**settings, "measure": {**settings["measure"], "discard_first": True}}) != decisive(
+    assert deciding_keys(older) == deciding_keys({**older, "comm": {}}) == deciding_keys(settings)
+    assert deciding_keys({**settings, "seed": 1}) != deciding_keys(settings)
+    assert deciding_keys({**settings, "measure": {**settings["measure"], "discard_first": True}}) != deciding_keys(
         settings
     )  # 1 is not true
 

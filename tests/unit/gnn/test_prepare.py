@@ -17,7 +17,7 @@ from suite.gnn import partition_data
 from suite.gnn.plan import Placement
 from suite.gnn.rank_shard import RankShard, holdings, plans
 from suite.gnn.settings import graph_settings
-from suite.runner.executors.in_process import carried
+from suite.runner.executors.in_process import run_in_process
 from suite.runner.ranks.rank import GraphRank, kind_of
 from suite.runner.runs import Run, freeze
 from suite.runner.store import Store
@@ -168,7 +168,7 @@ def test_a_seed_is_a_whole_number_for_volumes_too(seed: str) -> None:
 def test_what_volumes_refuse_is_no_failure(tmp_path: Path) -> None:
     overrides = ["executor=volumes", "partitioner=external", f"partitioner.file={tmp_path / 'none.part'}"]
     run = run_of(*overrides, "grid.data=2", f"reports={tmp_path}")
-    record = carried(run, "key", Store(tmp_path))
+    record = run_in_process(run, "key", Store(tmp_path))
     assert record.outcome in (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY)
     assert "none.part" in record.reason
     assert "Traceback" not in record.reason

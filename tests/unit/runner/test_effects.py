@@ -32,7 +32,7 @@ from suite.runner.interleave import measure
 from suite.runner.keys_read import BOOKKEEPING, DECLARED, MICROBENCHMARKS, PLUGINS, SYSTEMS, below, reads
 from suite.runner.progress import Progress
 from suite.runner.runs import expand, freeze
-from suite.runner.store import decisive
+from suite.runner.store import deciding_keys
 from suite.runner.unread_keys import Effects, leaves
 
 STREAM = ("update_interval=1", "model.shape.tied=false", "batch.microbatch=4")
@@ -518,7 +518,7 @@ def test_a_key_of_the_command_line_is_for_the_runs_that_read_it() -> None:
     usual = expand([pair])[0]
     alone, pipeline = expand([pair, "optimizer.buckets_per_reduction=2"])
     assert (alone.label, alone.refusal) == ("pytorch 1x1", None)
-    assert decisive({**alone.settings, "experiment": {}}) == decisive({**usual.settings, "experiment": {}})
+    assert deciding_keys({**alone.settings, "experiment": {}}) == deciding_keys({**usual.settings, "experiment": {}})
     assert (pipeline.label, pipeline.config.optimizer.buckets_per_reduction) == (
         "axonn 1x1 optimizer.buckets_per_reduction=2",
         2,
@@ -529,7 +529,7 @@ def test_a_key_of_the_command_line_is_for_the_runs_that_read_it() -> None:
 def test_a_refused_key_has_a_record_of_its_own() -> None:
     """Its config is that of the run without the key, whose record has to stand."""
     usual, refused = expand([])[0], expand(["machine=h200"])[0]
-    assert decisive(usual.settings) != decisive(refused.settings)
+    assert deciding_keys(usual.settings) != deciding_keys(refused.settings)
 
 
 @pytest.mark.exhaustive

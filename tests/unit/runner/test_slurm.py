@@ -1,11 +1,13 @@
-"""Slurm's states of ended jobs, and the outcomes of a sweep's runs."""
+"""Slurm job states, sbatch scripts, and records for jobs that wrote none."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,69 +17,106 @@ from suite.core.record import Outcome
 from suite.runner.provenance import circumstances
 from suite.runner.runs import expand
 from suite.runner.slurm import job_records, job_state, submit
-from suite.runner.slurm.job_state import JobState, meaning, of_sacct, of_scontrol, why_ended
+from suite.runner.slurm.job_state import JobState, outcome_of, parse_sacct, parse_scontrol, termination_reason
 from suite.runner.store import Store, key_of
 
-SACCT = """\
-12_0|COMPLETED|0:0
-12_1|CANCELLED by 1000|0:0
-12_2|TIMEOUT|0:0
-12_3|OUT_OF_MEMORY|0:125
-12_4|NODE_FAIL|1:0
-12_5|PREEMPTED|0:0
-12_6|FAILED|0:9
-12_7|FAILED|2:0
-12_8|RUNNING|0:0
-12_[9-10,12]|PENDING|0:0
-13|DEADLINE|0:0
-"""
 SCONTROL = """\
 JobId=15 ArrayJobId=12 ArrayTaskId=2-4%2 JobName=suite-x UserId=root(0) JobState=PENDING Reason=Resources ExitCode=0:0
 JobId=14 ArrayJobId=12 ArrayTaskId=1 JobName=suite-x JobState=COMPLETING Reason=None ExitCode=0:15
 JobId=13 ArrayJobId=12 ArrayTaskId=0 JobName=suite-x JobState=FAILED Reason=NonZeroExitCode ExitCode=137:0
 """
+ON_A_NODE = {"SLURM_JOB_NAME": "suite-abc-0", "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "1"}
 
 
-def test_what_sacct_says() -> None:
-    found = of_sacct(SACCT)
-    assert found["12", 1] == JobState("CANCELLED", "by 1000")
-    assert found["12", 3] == JobState("OUT_OF_MEMORY", "", 125)
-    assert found["12", 6] == JobState("FAILED", "", 9)
-    assert [task for (job, task), state in found.items() if state.name == "PENDING"] == [9, 10, 12]
-    assert {task for (job, task), state in found.items() if job == "12" and state.over} == set(range(8))
-    assert found["13", 0].over
+def old_job(array: int, task: int | str, state: str, status: int = 0, signal: int = 0) -> dict[str, Any]:
+    """A job as sacct of Slurm 22.05 writes it. A string is the list of array indices that still wait."""
+    waiting = isinstance(task, str)
+    return {
+        "job_id": 13,
+        "array": {"job_id": array, "task_id": None if waiting else task, "task": task if waiting else None},
+        "state": {"current": state, "reason": "None"},
+        "exit_code": {"return_code": status, **({"signal": {"signal_id": signal, "name": "?"}} if signal else {})},
+    }
 
 
-def test_what_scontrol_says() -> None:
-    found = of_scontrol(SCONTROL)
-    assert [found["12", task].name for task in range(5)] == ["FAILED", "COMPLETING", "PENDING", "PENDING", "PENDING"]
-    assert not any(found["12", task].over for task in range(1, 5))
-    assert found["12", 0].signal == 9, "a shell writes 128 and the signal"
-    assert of_scontrol("slurm_load_jobs error: Invalid job id specified") == {}
+def new_job(array: int, task: int | str, state: str, status: int = 0, signal: int = 0) -> dict[str, Any]:
+    """The same job as sacct of Slurm 24.05 writes it."""
+
+    def number(value: int | None) -> dict[str, Any]:
+        return {"set": value is not None, "infinite": False, "number": value or 0}
+
+    waiting = isinstance(task, str)
+    return {
+        "job_id": 13,
+        "array": {
+            "job_id": array,
+            "task_id": number(None if isinstance(task, str) else task),
+            "task": task if waiting else "",
+        },
+        "state": {"current": [state], "reason": "None"},
+        "exit_code": {
+            "status": ["?"],
+            "return_code": number(status),
+            "signal": {"id": number(signal or None), "name": "?"},
+        },
+    }
+
+
+@pytest.mark.parametrize("job", [old_job, new_job])
+def test_sacct_states_are_read_in_both_json_forms(job: Callable[..., dict[str, Any]]) -> None:
+    jobs = [
+        job(12, 0, "COMPLETED"),
+        job(12, 1, "CANCELLED"),
+        job(12, 2, "OUT_OF_MEMORY", signal=125),
+        job(12, 3, "FAILED", signal=9),
+        job(12, 4, "FAILED", status=2),
+        job(12, 5, "RUNNING"),
+        job(12, "9-10,12", "PENDING"),
+        job(0, 0, "DEADLINE"),
+    ]
+    states = parse_sacct(json.dumps({"jobs": jobs}))
+    assert states["12", 2] == JobState("OUT_OF_MEMORY", "None", signal=125)
+    assert states["12", 3] == JobState("FAILED", "None", signal=9)
+    assert states["12", 4] == JobState("FAILED", "None", status=2)
+    assert [task for (_, task), state in states.items() if state.name == "PENDING"] == [9, 10, 12]
+    assert {task for (job_id, task), state in states.items() if job_id == "12" and state.ended} == set(range(5))
+    assert states["13", 0].ended
+
+
+@pytest.mark.parametrize("text", ["", "Slurm accounting storage is disabled", "[]", "{}"])
+def test_sacct_without_accounts_reports_no_state(text: str) -> None:
+    assert parse_sacct(text) == {}
+
+
+def test_scontrol_states_cover_every_index_of_an_array() -> None:
+    states = parse_scontrol(SCONTROL)
+    assert [states["12", task].name for task in range(5)] == ["FAILED", "COMPLETING", "PENDING", "PENDING", "PENDING"]
+    assert not any(states["12", task].ended for task in range(1, 5))
+    assert states["12", 0].signal == 9, "a shell exits with 128 + signal"
+    assert parse_scontrol("slurm_load_jobs error: Invalid job id specified") == {}
 
 
 @pytest.mark.parametrize(
-    ("state", "outcome", "says"),
+    ("state", "outcome", "excerpt"),
     [
-        (JobState("COMPLETED"), Outcome.FAILED, "left no record"),
-        (JobState("CANCELLED", "by 1000"), Outcome.CANCELLED, "cancelled (by 1000); Slurm says CANCELLED"),
-        (JobState("REVOKED"), Outcome.CANCELLED, "another cluster"),
-        (JobState("PREEMPTED"), Outcome.CANCELLED, "higher priority"),
-        (JobState("TIMEOUT", "TimeLimit"), Outcome.TIMEOUT, "past its time limit; Slurm says TIMEOUT"),
-        (JobState("DEADLINE"), Outcome.TIMEOUT, "deadline"),
-        (JobState("OUT_OF_MEMORY", "", 125), Outcome.OOM, "more memory"),
-        (JobState("NODE_FAIL"), Outcome.LOST_RANK, "a node of the job failed"),
-        (JobState("BOOT_FAIL"), Outcome.LOST_RANK, "did not boot"),
-        (JobState("LAUNCH_FAILED"), Outcome.FAILED, "could not launch"),
-        (JobState("FAILED", "NonZeroExitCode", 0, 77), Outcome.FAILED, "exit status 77; Slurm says FAILED"),
-        (JobState("FAILED", "", 9), Outcome.LOST_RANK, "ended by signal 9"),
-        (JobState("UNKNOWN"), Outcome.LOST_RANK, "knows nothing"),
+        (JobState("COMPLETED"), Outcome.FAILED, ""),
+        (JobState("CANCELLED", "by 1000"), Outcome.CANCELLED, "(by 1000); Slurm state: CANCELLED"),
+        (JobState("REVOKED"), Outcome.CANCELLED, ""),
+        (JobState("PREEMPTED"), Outcome.CANCELLED, ""),
+        (JobState("TIMEOUT", "TimeLimit"), Outcome.TIMEOUT, "time limit; Slurm state: TIMEOUT"),
+        (JobState("DEADLINE"), Outcome.TIMEOUT, ""),
+        (JobState("OUT_OF_MEMORY", "", 125), Outcome.OOM, ""),
+        (JobState("NODE_FAIL"), Outcome.LOST_RANK, ""),
+        (JobState("BOOT_FAIL"), Outcome.LOST_RANK, ""),
+        (JobState("LAUNCH_FAILED"), Outcome.FAILED, ""),
+        (JobState("FAILED", "NonZeroExitCode", 0, 77), Outcome.FAILED, "exit status 77; Slurm state: FAILED"),
+        (JobState("FAILED", "", 9), Outcome.LOST_RANK, "signal 9"),
+        (JobState("UNKNOWN"), Outcome.LOST_RANK, ""),
     ],
 )
-def test_what_an_end_means(state: JobState, outcome: Outcome, says: str) -> None:
-    found, reason = meaning(state)
-    assert found is outcome
-    assert says in reason
+def test_job_state_decides_the_outcome_of_missing_records(state: JobState, outcome: Outcome, excerpt: str) -> None:
+    assert outcome_of(state)[0] is outcome
+    assert excerpt in outcome_of(state)[1]
 
 
 @pytest.mark.parametrize(
@@ -86,108 +125,110 @@ def test_what_an_end_means(state: JobState, outcome: Outcome, says: str) -> None
         ("JobId=7 JobState=CANCELLED Reason=None", None, Outcome.CANCELLED),
         ("JobId=7 JobState=TIMEOUT Reason=TimeLimit", None, Outcome.TIMEOUT),
         ("JobId=7 JobState=PREEMPTED Reason=None", None, Outcome.CANCELLED),
-        # a cancel moves the end of a job to now
-        ("JobState=COMPLETING StartTime=BEGUN EndTime=NOW TimeLimit=00:10:00", None, Outcome.CANCELLED),
-        ("JobState=COMPLETING StartTime=BEGUN EndTime=NOW TimeLimit=00:01:00", None, Outcome.TIMEOUT),
-        ("JobState=COMPLETING StartTime=BEGUN EndTime=NOW TimeLimit=1-00:00:00", None, Outcome.CANCELLED),
-        ("JobState=COMPLETING StartTime=BEGUN EndTime=NOW TimeLimit=UNLIMITED", None, Outcome.CANCELLED),
+        # a cancel moves EndTime to the present
+        ("JobState=COMPLETING StartTime=BEGIN EndTime=NOW TimeLimit=00:10:00", None, Outcome.CANCELLED),
+        ("JobState=COMPLETING StartTime=BEGIN EndTime=NOW TimeLimit=00:01:00", None, Outcome.TIMEOUT),
+        ("JobState=COMPLETING StartTime=BEGIN EndTime=NOW TimeLimit=1-00:00:00", None, Outcome.CANCELLED),
+        ("JobState=COMPLETING StartTime=BEGIN EndTime=NOW TimeLimit=UNLIMITED", None, Outcome.CANCELLED),
         ("JobState=COMPLETING StartTime=Unknown EndTime=NOW TimeLimit=00:01:00", None, Outcome.CANCELLED),
-        ("", -1, Outcome.TIMEOUT),  # Slurm does not answer: the job's own end tells
+        ("", -1, Outcome.TIMEOUT),  # no answer from Slurm: the environment holds the end time
         ("", 600, Outcome.CANCELLED),
         ("", None, Outcome.CANCELLED),
     ],
 )
-def test_a_cancel_and_a_time_limit_are_told_apart(
+def test_sigterm_of_a_cancel_differs_from_a_time_limit(
     monkeypatch: pytest.MonkeyPatch, answer: str, end: int | None, outcome: Outcome
 ) -> None:
-    for word, seconds in (("BEGUN", -61), ("NOW", 0)):
+    for word, seconds in (("BEGIN", -61), ("NOW", 0)):
         answer = answer.replace(word, datetime.fromtimestamp(time.time() + seconds).isoformat(timespec="seconds"))
-    monkeypatch.setattr(job_state, "ask", lambda *command: answer)
-    told = {"SLURM_JOB_ID": "7"} | ({} if end is None else {"SLURM_JOB_END_TIME": str(int(time.time() + end))})
-    found = why_ended(told)
-    assert found is not None
-    assert found[0] is outcome
-    assert why_ended({}) is None, "no job"
+    monkeypatch.setattr(job_state, "query_slurm", lambda *command: answer)
+    environment = {"SLURM_JOB_ID": "7"} | ({} if end is None else {"SLURM_JOB_END_TIME": str(int(time.time() + end))})
+    ending = termination_reason(environment)
+    assert ending is not None
+    assert ending[0] is outcome
+    assert termination_reason({}) is None, "outside of a job"
 
 
-def sweep(tmp_path: Path, *more: str) -> list[str]:
-    return ["launch=slurm", "executor=check", f"reports={tmp_path / 'reports'}", *more]
+def sweep(tmp_path: Path, *overrides: str) -> list[str]:
+    return ["launch=slurm", "executor=check", f"reports={tmp_path / 'reports'}", *overrides]
 
 
-def test_a_dry_run_says_the_scripts_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: None)  # no Slurm here
-    said: list[str] = []
-    asked = ["launch.partition=gpu", "launch.time=90", "launch.setup=[module load cuda]", "launch.extra={mem: 8G}"]
+def test_dry_run_prints_scripts_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)  # a machine without Slurm
+    lines: list[str] = []
+    launch = ["launch.partition=gpu", "launch.time=90", "launch.setup=[module load cuda]"]
+    launch.append("launch.extra={mem: 8G, exclusive: true, mail_type: null}")
     jobs = [
-        sweep(tmp_path, *asked),
-        sweep(tmp_path, *asked, "tag=b"),
-        sweep(tmp_path, "launch.nodes=2", "executor=real"),
+        sweep(tmp_path, *launch),
+        sweep(tmp_path, *launch, "tag=b"),
+        sweep(tmp_path, "launch.nodes=2", "executor=real", "grid.inter=4"),
     ]
-    jobs[2].append("grid.inter=4")
-    ended = submit.submitted(jobs, dry_run=True, say=said.append)
-    assert [job.status for job in ended] == [Exit.OK] * 3, said
-    assert len(said) == 2, "jobs of one shape are one array"
-    for line in ("--array=0-1%2", "--partition=gpu", "--time=90", "--mem=8G", "--nodes=1", "--ntasks-per-node=1"):
-        assert f"#SBATCH {line}\n" in said[0]
-    assert "module load cuda\n" in said[0]
-    assert "#SBATCH --nodes=2\n" in said[1]
-    assert "#SBATCH --ntasks-per-node=2\n" in said[1]
-    assert "--signal" not in said[0], "an early signal would end the ranks"
-    assert "tag=b launch.submit=false" in said[0]
+    finished = submit.submit_sweep(jobs, dry_run=True, report=lines.append)
+    assert [job.status for job in finished] == [Exit.OK] * 3, lines
+    assert len(lines) == 2, "jobs with one resource request form one array"
+    for option in (
+        *("--array=0-1%2", "--partition=gpu", "--time=90", "--mem=8G", "--exclusive", "--nodes=1"),
+        "--ntasks-per-node=1",
+    ):
+        assert f"#SBATCH {option}\n" in lines[0]
+    assert "#SBATCH --mail" not in lines[0]
+    assert "module load cuda\n" in lines[0]
+    assert "#SBATCH --nodes=2\n" in lines[1]
+    assert "#SBATCH --ntasks-per-node=2\n" in lines[1]
+    assert "tag=b launch.submit=false" in lines[0]
     assert not (tmp_path / "reports").exists()
-    with pytest.raises(MissingDependency, match="sbatch is not on this machine"):
-        submit.submitted(jobs, say=said.append)
+    with pytest.raises(MissingDependency, match="sbatch"):
+        submit.submit_sweep(jobs, report=lines.append)
 
 
-def test_ranks_that_have_no_place_are_refused(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_ranks_without_a_place_are_refused(tmp_path: Path) -> None:
+    lines: list[str] = []
     jobs = [["launch=slurm", "grid.inter=4", "launch.nodes=1", "launch.tasks_per_node=2"]]
-    (job,) = submit.submitted(jobs, dry_run=True, say=said.append)
+    (job,) = submit.submit_sweep(jobs, dry_run=True, report=lines.append)
     assert job.status == Exit.NOTHING
-    assert "4 ranks on launch.nodes=1" in said[0]
-    with pytest.raises(InvalidRequest, match="extra"):
-        submit._options(expand([*sweep(tmp_path)[:1], "launch.extra=[mem]"]))
+    assert "4 ranks on launch.nodes=1" in lines[0]
+    with pytest.raises(InvalidRequest) as refusal:
+        submit._resource_request(expand([*sweep(tmp_path)[:1], "launch.extra=[mem]"]))
+    assert refusal.value.key == "launch.extra"
 
 
-def test_a_job_that_began_gets_its_records_by_the_names_it_has_said(tmp_path: Path) -> None:
+def test_started_job_gets_records_by_its_announced_keys(tmp_path: Path) -> None:
     runs = expand(sweep(tmp_path))
     store = Store(tmp_path / "reports")
-    key = "0" * 20  # a node is another machine: only the job knows its name
-    told = {"SLURM_JOB_NAME": "suite-abc-0", "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "1"}
-    job_records.announced(runs, [key], {})
-    assert not (tmp_path / "reports").exists(), "no job, no word"
-    job_records.announced(runs, [key], told)
-    (record,) = job_records.leave(runs, "5_1", "suite-abc-0", (Outcome.TIMEOUT, "too long"))
+    key = "0" * 20  # the key on a node, which is another machine
+    job_records.announce_runs(runs, [key], {})
+    assert not (tmp_path / "reports").exists(), "an announcement outside of a job"
+    job_records.announce_runs(runs, [key], ON_A_NODE)
+    (record,) = job_records.complete_records(runs, "5_1", "suite-abc-0", (Outcome.TIMEOUT, "too long"))
     assert (record.key, record.outcome, record.reason) == (key, Outcome.TIMEOUT, "job 5_1: too long")
     assert store.find(key) == record
-    assert job_records.leave(runs, "5_1", "suite-abc-0", (Outcome.FAILED, "again")) == [record], "it was written over"
+    again = job_records.complete_records(runs, "5_1", "suite-abc-0", (Outcome.FAILED, "again"))
+    assert again == [record], "an existing record was overwritten"
 
 
 @pytest.mark.parametrize("name", ["suite-abc-1", "suite-other-0"])
-def test_a_job_that_never_began_gets_its_records_by_the_names_of_here(tmp_path: Path, name: str) -> None:
+def test_job_that_never_started_gets_keys_of_this_machine(tmp_path: Path, name: str) -> None:
     runs = expand(sweep(tmp_path))
-    told = {"SLURM_JOB_NAME": "suite-abc-0", "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "1"}
-    job_records.announced(runs, ["0" * 20], told)  # an earlier job of that number
-    (record,) = job_records.leave(runs, "5_1", name, (Outcome.CANCELLED, "cancelled"))
+    job_records.announce_runs(runs, ["0" * 20], ON_A_NODE)  # an earlier job with the same number
+    (record,) = job_records.complete_records(runs, "5_1", name, (Outcome.CANCELLED, "cancelled"))
     assert record.key == key_of(runs[0].settings, circumstances(runs[0].outline))
-    assert "before it had begun" in record.reason
+    assert "before it started" in record.reason
 
 
-def test_what_a_node_has_measured_is_not_submitted_again(tmp_path: Path) -> None:
+def test_runs_recorded_on_a_node_are_not_submitted_again(tmp_path: Path) -> None:
     runs = expand(sweep(tmp_path))
     key = "0" * 20
-    told = {"SLURM_JOB_NAME": "suite-abc-0", "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "1"}
-    assert job_records.standing(runs) == []
-    job_records.announced(runs, [key], told)
-    job_records.leave(runs, "5_1", "suite-abc-0", (Outcome.FAILED, "no"))
-    assert [record.key for record in job_records.standing(runs)] == [key]
-    assert job_records.standing(expand(sweep(tmp_path, "rerun=failed"))) == []
-    assert job_records.standing(expand(sweep(tmp_path, "seed=1"))) == [], "another config"
+    assert job_records.reusable_records(runs) == []
+    job_records.announce_runs(runs, [key], ON_A_NODE)
+    job_records.complete_records(runs, "5_1", "suite-abc-0", (Outcome.FAILED, "no"))
+    assert [record.key for record in job_records.reusable_records(runs)] == [key]
+    assert job_records.reusable_records(expand(sweep(tmp_path, "rerun=failed"))) == []
+    assert job_records.reusable_records(expand(sweep(tmp_path, "seed=1"))) == [], "another configuration"
     path = tmp_path / "reports" / "slurm" / "jobs" / "5_1.json"
     content = json.loads(path.read_text())
     content["runs"][0]["circumstances"]["machine"] = {"cores": 4096}
     path.write_text(json.dumps(content))
-    assert job_records.standing(runs), "a node is another machine than where one submits from"
+    assert job_records.reusable_records(runs), "the machine of a node may differ from the submitting one"
     content["runs"][0]["circumstances"]["source"] = "another"
     path.write_text(json.dumps(content))
-    assert job_records.standing(runs) == [], "other code"
+    assert job_records.reusable_records(runs) == [], "other code"

@@ -226,9 +226,9 @@ STANDS = {  # which outcomes save a run, by what is asked for again
 @pytest.mark.parametrize(("rerun", "outcome"), [(rerun, outcome) for rerun in RERUN for outcome in Outcome])
 def test_which_earlier_records_stand(rerun: str, outcome: Outcome, tmp_path: Path) -> None:
     store, key = Store(tmp_path), "b" * 20
-    assert store.standing(CONFIG, key, rerun) is None
+    assert store.reusable(CONFIG, key, rerun) is None
     store.write(record_of(key, outcome))
-    found = Store(tmp_path).standing(CONFIG, key, rerun)
+    found = Store(tmp_path).reusable(CONFIG, key, rerun)
     assert (found is not None) is (outcome in STANDS[rerun])
 
 
@@ -248,9 +248,9 @@ def test_only_keep_takes_a_record_over_changed_circumstances(tmp_path: Path) -> 
     for number, when in enumerate(("2026-01-02", "2026-01-03", "2026-01-01")):
         store.write(replace(record_of(f"{number:020}"), config=changed("rerun", "all"), provenance={"started": when}))
     for rerun in RERUN:
-        found = store.standing(CONFIG, "e" * 20, rerun)
+        found = store.reusable(CONFIG, "e" * 20, rerun)
         assert (found.key if found else None) == (f"{1:020}" if rerun == "keep" else None)
-    assert store.standing(changed("seed", 1), "e" * 20, "keep") is None
+    assert store.reusable(changed("seed", 1), "e" * 20, "keep") is None
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_a_damaged_file_is_no_record(content: bytes, tmp_path: Path) -> None:
     store, key = Store(tmp_path), "c" * 20
     write_atomically(store.path(key), content)
     assert store.find(key) is None
-    assert not any(store.standing(CONFIG, key, rerun) for rerun in RERUN)
+    assert not any(store.reusable(CONFIG, key, rerun) for rerun in RERUN)
     store.write(record_of(key))
     assert store.find(key) == record_of(key)
 
