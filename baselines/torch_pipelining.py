@@ -67,8 +67,8 @@ class TorchPipelining(System):
         replicas = [grid.rank(data=replica, inter=0) for replica in range(grid.data)]
         # every rank makes all groups, in one order
         pipelines = [dist.new_group(list(range(first, first + grid.inter))) for first in replicas]
-        self.column = [dist.new_group(list(grid.column(rank))) for rank in range(grid.inter)][place.stage]
-        self.ends = [dist.new_group(list(grid.ends(first))) for first in replicas][place.replica]
+        self.column = [dist.new_group(list(grid.data_parallel_group(rank))) for rank in range(grid.inter)][place.stage]
+        self.ends = [dist.new_group(list(grid.embedding_group(first))) for first in replicas][place.replica]
 
         layers = {number: plan.layer(number).to(world.device) for number in plan.split[place.stage]}
         join(layers, plan.ties)
@@ -80,7 +80,7 @@ class TorchPipelining(System):
             self.trained,
             fused=settings.fused or None,
             uncounted=() if place.first else self.tied,
-            whole=lambda own: world.total(own, lambda: None) / grid.data,
+            whole=lambda own: world.all_reduce_scalar(own, "sum", lambda: None) / grid.data,
         )
         self.ddp = settings.data_parallel == "ddp" and grid.data > 1
         if self.ddp:
@@ -138,7 +138,7 @@ class TorchPipelining(System):
         keywords = {"target": targets.to(self.world.device), "losses": losses} if self.place.last else {}
         step(*arguments, **keywords, return_outputs=False)
         mean_loss = float(torch.stack(losses).detach().double().mean()) / self.plan.grid.data if losses else 0.0
-        return self.world.total(mean_loss / self.factor, lambda: None)
+        return self.world.all_reduce_scalar(mean_loss / self.factor, "sum", lambda: None)
 
     @property
     def factor(self) -> float:
@@ -164,7 +164,7 @@ class TorchPipelining(System):
             for number, name in ((first, first_name), (last, last_name)):
                 if number in layers:
                     weight = layers[number].get_parameter(name)
-                    dist.broadcast(weight.data, self.plan.grid.ends(self.world.rank)[0], group=self.ends)
+                    dist.broadcast(weight.data, self.plan.grid.embedding_group(self.world.rank)[0], group=self.ends)
                     tied.append(weight)
         return tied
 

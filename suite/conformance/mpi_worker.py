@@ -40,7 +40,7 @@ def check_ranks(ranks: int, jobs: Mapping[str, RunConfig]) -> str:
         assert "broken" not in answer, f"rank {rank} of {ranks}: {answer['broken']}"
     assert done.returncode == 0, f"{ranks} ranks ended with {done.returncode}: {(done.stdout + done.stderr)[-500:]}"
     counts = [f"{sum(answer[law] for answer in said.values())} tensors ({law})" for law in jobs]
-    return f"on {ranks} ranks over {said[0]['carrier']}: {', '.join(counts)}, bit for bit"
+    return f"on {ranks} ranks over {said[0]['backend']}: {', '.join(counts)}, bit for bit"
 
 
 def _answer(job: Path, rank: int) -> Path:
@@ -71,7 +71,7 @@ def main(job: Path) -> None:
         world = here(
             transport=comm.transport, order=comm.order, inline=comm.eager_bytes, pair_exchange=comm.pair_exchange
         )
-    report: dict[str, int | str] = {"carrier": world.carrier}
+    report: dict[str, int | str] = {"backend": world.backend}
     try:
         case = case_of(config, system_class.makers(config, config.model.shape.build()))
         report["gradients"] = check_system(system_class, config, case, world)

@@ -48,13 +48,13 @@ class Grid:
         stage = self.place(rank).stage + step
         return rank + step * self.tensor if 0 <= stage < self.inter else None
 
-    def column(self, rank: int) -> tuple[int, ...]:
+    def data_parallel_group(self, rank: int) -> tuple[int, ...]:
         """The ranks that hold copies of this rank's stage: they all-reduce gradients (AxoNN Algorithm 1, line 13)."""
         return tuple(
             self.rank(data=d, inter=self.place(rank).stage, tensor=rank % self.tensor) for d in range(self.data)
         )
 
-    def ends(self, rank: int) -> tuple[int, ...]:
+    def embedding_group(self, rank: int) -> tuple[int, ...]:
         """The first and the last rank of this rank's pipeline: they share tied weights."""
         replica, tensor = self.place(rank).replica, rank % self.tensor
         return tuple(

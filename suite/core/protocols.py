@@ -155,7 +155,7 @@ class MaskMethod(Protocol):
 
 
 class Transport(Protocol):
-    """Lanes between neighbouring stages: one-way, first in first out.
+    """Channels between neighbouring stages: one-way, first in first out.
 
     A class that inherits from this one has the defaults below.
 
@@ -171,9 +171,9 @@ class Transport(Protocol):
 
     def send(self, op: Op, value: Value) -> None:
         """Ship the output of `op` to the neighbour that needs it. Does not block in training (in_flight bounds what
-        waits); in an evaluation it waits while `capacity` values of the lane are unreceived."""
+        waits); in an evaluation it waits while `capacity` values of the channel are unreceived."""
 
-    def arrived(self, wish: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
+    def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
         """Of the neighbours' ops in `wish` that are here, the first; waits `timeout` s (None: for ever, 0: polls)."""
 
     def progress(self) -> None:
@@ -201,9 +201,16 @@ class Group(Protocol):
     def broadcast(self, tensor: Tensor, root: int) -> Handle: ...
 
     def all_to_all(
-        self, received: Tensor, given: Tensor, *, incoming: Sequence[int], outgoing: Sequence[int]
+        self, recv_buffer: Tensor, send_buffer: Tensor, *, recv_counts: Sequence[int], send_counts: Sequence[int]
     ) -> Handle:
-        """Rows of `given` go to the members in rank order, outgoing[m] to each; incoming[m] come into `received`."""
+        """Exchange rows with every member of the group.
+
+        Args:
+            recv_buffer: Receives the rows of all members, in rank order.
+            send_buffer: Rows to send, in the rank order of their receivers.
+            recv_counts: Number of rows received from each member.
+            send_counts: Number of rows sent to each member.
+        """
 
     def pairwise(self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]) -> Handle:
         """Messages to ranks and from ranks, by their numbers in the world, all at once; empty ones are none."""
@@ -216,23 +223,23 @@ class World(Protocol):
     size: int
     device: Any  # where this rank computes
     staged: bool  # device tensors are copied through host memory on the way
-    carrier: str  # what moves values between stages: threads, mpi, gloo, nccl
+    backend: str  # what moves values between stages: threads, mpi, gloo, nccl
     order: str  # any, or static: every stage runs its ops in the checker's order
 
     def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
-        """Lanes to the ranks of the stage before and the stage after."""
+        """Channels to the ranks of the stage before and the stage after."""
 
     def group(self, ranks: Sequence[int]) -> Group:
         """Collective over the world: every rank requests the same groups in the same order."""
 
-    def total(self, number: float, progress: Callable[[], None]) -> float:
-        """The sum of one number per rank, the same on every rank."""
+    def all_reduce_scalar(self, value: float, op: str, progress: Callable[[], None]) -> float:
+        """The sum or maximum (`op`: "sum" or "max") of one number per rank, none of them NaN; equal on every rank.
 
-    def largest(self, number: float, progress: Callable[[], None]) -> float:
-        """The maximum of one number per rank, none of them NaN; equal on every rank."""
+        `progress` is called while this rank waits.
+        """
 
     def buffer(self, size: int) -> Tensor:
-        """`size` bytes on the host that its lanes and groups take, whatever is in them."""
+        """`size` bytes on the host that its channels and groups take, whatever is in them."""
 
     def close(self) -> None: ...
 

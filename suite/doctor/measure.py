@@ -66,9 +66,9 @@ if comm.rank == 0:
     facts = dict(rate=rate, copied=copied, latency=small, bandwidth=size / max(large - small, 1e-9))
     print(json.dumps(facts), flush=True)  # these stand, should the rest be late
 world = here(transport="mpi")
-carriers = links(world, ["mpi", "gloo"])
+backends = links(world, ["mpi", "gloo"])
 if comm.rank == 0:
-    print(json.dumps(dict(carriers=carriers)), flush=True)
+    print(json.dumps(dict(backends=backends)), flush=True)
 world.close()
 """
 
@@ -87,7 +87,7 @@ class MachineMeasurement(TypedDict):
     copied: float
     latency: float
     bandwidth: float
-    carriers: NotRequired[dict[str, dict[str, MeasuredLink]]]
+    backends: NotRequired[dict[str, dict[str, MeasuredLink]]]
 
 
 class Description(TypedDict):
@@ -101,7 +101,7 @@ class Description(TypedDict):
     between: MeasuredLink
     adapters: int
     host: MeasuredLink
-    carriers: dict[str, dict[str, MeasuredLink]]
+    backends: dict[str, dict[str, MeasuredLink]]
     foreign_cores: float
     source: str
 
@@ -116,7 +116,7 @@ def measure(folder: Path) -> str:
 
     measurement, foreign = _quietest()
     here, path = machine(), folder / FILE
-    timed = sum(map(len, measurement.get("carriers", {}).values())) or "no"
+    timed = sum(map(len, measurement.get("backends", {}).values())) or "no"
     said = (
         f"{si(measurement['rate'], 'flop/s')} a core, messages in {si(measurement['latency'], 's')} and at "
         f"{si(measurement['bandwidth'], 'B/s')}, {timed} messages and all-reduces timed"
@@ -166,7 +166,7 @@ def _once() -> MachineMeasurement:
         "copied": facts["copied"],
         "latency": facts["latency"],
         "bandwidth": facts["bandwidth"],
-        "carriers": facts.get("carriers", {}),
+        "backends": facts.get("backends", {}),
     }
 
 
@@ -186,7 +186,7 @@ def _disturbed_less(path: Path, new: Description) -> bool:
 
 def described(found: MachineMeasurement, here: MachineFacts, foreign: float = 0.0) -> Description:
     """The measured numbers as suite.simulate.network.machine.measured reads them: one node, a device per core. `found`
-    may hold `carriers`: by kind of operation, each one of suite.microbench.communication with its latency and
+    may hold `backends`: by kind of operation, each one of suite.microbench.communication with its latency and
     bandwidth.
     foreign: cores that other programs used meanwhile."""
     link: MeasuredLink = {"latency": found["latency"], "bandwidth": found["bandwidth"]}
@@ -200,7 +200,7 @@ def described(found: MachineMeasurement, here: MachineFacts, foreign: float = 0.
         "between": link,
         "adapters": 1,
         "host": {"latency": 0.0, "bandwidth": found["copied"]},
-        "carriers": found.get("carriers", {}),
+        "backends": found.get("backends", {}),
         "foreign_cores": round(foreign, 3),
         "source": f"make doctor on {here['processor']}: two ranks at once, one thread each",
     }

@@ -26,7 +26,7 @@ class Together:
         self.replica = engine.place.replica
 
     def largest(self, number: int) -> int:
-        return number if self.size == 1 else int(self.world.largest(float(number), self.progress))
+        return number if self.size == 1 else int(self.world.all_reduce_scalar(float(number), "max", self.progress))
 
     @contextmanager
     def step(self, what: str) -> Iterator[None]:
@@ -46,15 +46,14 @@ class Together:
     def total(self, number: float) -> float:
         """The sum of a number per stage; replicas have the same."""
         local = number if self.replica == 0 else 0.0
-        return number if self.size == 1 else self.world.total(local, self.progress)
+        return number if self.size == 1 else self.world.all_reduce_scalar(local, "sum", self.progress)
 
     def alike(self, own: bytes | None) -> bool:
         """Whether all ranks that give something give the same; every rank calls it."""
         if self.size == 1:
             return True
         code = 0 if own is None else 1 + int.from_bytes(hashlib.blake2b(own, digest_size=_BYTES).digest(), "big")
-        most = self.world.largest(float(code), self.progress)
-        least = 2.0 ** (8 * _BYTES + 1) - self.world.largest(
-            2.0 ** (8 * _BYTES + 1) - code if own is not None else 0.0, self.progress
-        )
+        most = self.world.all_reduce_scalar(float(code), "max", self.progress)
+        negated = 2.0 ** (8 * _BYTES + 1) - code if own is not None else 0.0
+        least = 2.0 ** (8 * _BYTES + 1) - self.world.all_reduce_scalar(negated, "max", self.progress)
         return most in (0.0, least)

@@ -127,8 +127,10 @@ class Engine:
         self.rank, self.seed = self.world.rank, seed
         self.place = place = self.grid.place(self.rank)
         self.split = split or evenly(len(layers), self.grid.inter)
-        self.columns = [self.world.group(self.grid.column(rank)) for rank in range(self.grid.inter)]
-        ends = [self.world.group(self.grid.ends(self.grid.rank(data=d, inter=0))) for d in range(self.grid.data)]
+        self.columns = [self.world.group(self.grid.data_parallel_group(rank)) for rank in range(self.grid.inter)]
+        ends = [
+            self.world.group(self.grid.embedding_group(self.grid.rank(data=d, inter=0))) for d in range(self.grid.data)
+        ]
         self.transport = self.world.transport(
             self.grid.neighbour(self.rank, -1), self.grid.neighbour(self.rank, +1), self.grid.inter
         )
@@ -296,7 +298,7 @@ class Engine:
 
     def source(self, batches: Iterable[Batch], *, single: bool = False) -> BatchSource:
         """The user's batches, to be read by the engine."""
-        return BatchSource(batches, exclusive=self.world.carrier == "threads" and self.grid.size > 1, single=single)
+        return BatchSource(batches, exclusive=self.world.backend == "threads" and self.grid.size > 1, single=single)
 
     # -- how --------------------------------------------------------------------------------------------------------
 

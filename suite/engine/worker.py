@@ -87,15 +87,15 @@ def _ready(
     accepted: tuple[Op, ...], transport: Transport, stages: int, patience: Callable[[], float | None]
 ) -> tuple[Op, Value] | None:
     """The first op of `accepted` that needs nothing or whose message is here; waits only when there is none."""
-    wish: dict[Op, Op] = {}
+    waiting_for: dict[Op, Op] = {}
     free = None
     for op in accepted:
         need = needs(op, stages)
         if need is None:
             free = op  # later ops are never requested
             break
-        wish[need] = op
-    arrival = transport.arrived(tuple(wish), patience() if free is None else 0) if wish else None
+        waiting_for[need] = op
+    arrival = transport.recv_any(tuple(waiting_for), patience() if free is None else 0) if waiting_for else None
     if arrival is not None:
-        return wish[arrival[0]], arrival[1]
+        return waiting_for[arrival[0]], arrival[1]
     return None if free is None else (free, ())

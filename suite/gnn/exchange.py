@@ -210,7 +210,7 @@ class Aware(Exchange):
     def _fused(self, x: torch.Tensor, given: torch.Tensor, halo: torch.Tensor) -> torch.Tensor | None:
         z = None
         with self.watch.span(EXCHANGE, _bytes(given)):
-            handle = self.group.all_to_all(halo, given, incoming=self.received, outgoing=self.sent)
+            handle = self.group.all_to_all(halo, given, recv_counts=self.received, send_counts=self.sent)
             if not self.overlap:
                 handle.wait()
         z = self.add(z, self.local, x)

@@ -28,7 +28,7 @@ from suite.simulate.network.exchange import LINKS
 from suite.simulate.network.machine import Machine, measured
 
 HERE = Stack("as measured", products=1.0)  # what was measured is what is reached
-CARRIER = "suite over gloo"  # what carries an exchange between processes on CPUs
+BACKEND = "suite over gloo"  # what carries an exchange between processes on CPUs
 
 
 class VolumeExecutor:
@@ -115,13 +115,13 @@ class VolumeExecutor:
             machine = measured(name="local", file=self.local or "")
         except InvalidRequest as error:
             return None, str(error)
-        carriers = machine.carriers.get("point_to_point", {})
-        if CARRIER in carriers:
-            machine = replace(machine, within=carriers[CARRIER], between=carriers[CARRIER])
+        backends = machine.backends.get("point_to_point", {})
+        if BACKEND in backends:
+            machine = replace(machine, within=backends[BACKEND], between=backends[BACKEND])
         # all processes are on this machine, however many it has cores for
         machine = replace(machine, devices_per_node=max(machine.devices_per_node, one.volumes.placement.processes))
         seconds = one.seconds(machine, HERE, LINKS).seconds
-        origin = f"a core a process, links as {CARRIER} between two ranks; broadcasts as a chain of them"
+        origin = f"a core a process, links as {BACKEND} between two ranks; broadcasts as a chain of them"
         return Metric("s", "lower", (seconds,), origin), ""
 
 

@@ -24,7 +24,7 @@ from suite.core.protocols import Group, Transport, World
 
 LIBRARIES = {"mpi": "MPI", "gloo": "gloo", "nccl": "NCCL", "threads": "threads"}
 LATE = 50e-6  # seconds that the first rank waits after everybody is ready: the second is in its receive by then
-_TAG = 3  # of messages on a world's own communicator, whose lanes have their own
+_TAG = 3  # of messages on a world's own communicator, whose channels have their own
 _POISON = -1  # no part of any value
 
 Tensor = torch.Tensor
@@ -58,9 +58,9 @@ class TimedOperation:
     """
 
     def __init__(
-        self, world: World, name: str, carrier: str, turn: Turn, *, ours: bool = False, dtype: str = "float32"
+        self, world: World, name: str, backend: str, turn: Turn, *, ours: bool = False, dtype: str = "float32"
     ) -> None:
-        self.world, self.name, self.carrier, self.turn = world, name, carrier, turn
+        self.world, self.name, self.backend, self.turn = world, name, backend, turn
         self.ours, self.type = ours, getattr(torch, dtype)
         self.size = self.number = -1
         self.progress: Callable[[], None] = _nothing
@@ -140,88 +140,88 @@ class AllReduce(TimedOperation):
 
 
 class SecondBackend(TorchWorld):
-    """The lanes of gloo or NCCL in a process whose default process group another world has made. Collective."""
+    """The channels of gloo or NCCL in a process whose default process group another world has made. Collective."""
 
-    def __init__(self, world: Any, carrier: str) -> None:
+    def __init__(self, world: Any, backend: str) -> None:
         self.rank, self.size, self.device, self.inline = world.rank, world.size, world.device, world.inline
-        self.carrier, self.order = carrier, "static" if carrier == "nccl" else "any"
-        self.staged = self.device.type == "cuda" and carrier == "gloo"
-        self.lanes = dist.new_group(list(range(self.size)), backend="gloo", timeout=PATIENCE)
+        self.backend, self.order = backend, "static" if backend == "nccl" else "any"
+        self.staged = self.device.type == "cuda" and backend == "gloo"
+        self.channels = dist.new_group(list(range(self.size)), backend="gloo", timeout=PATIENCE)
         self.made = 0
 
 
-def round_trips(world: World, carriers: Sequence[str]) -> list[TimedOperation]:
-    """By each carrier: its library's own calls, then our lanes. Collective: all ranks name the same carriers, which
+def round_trips(world: World, backends: Sequence[str]) -> list[TimedOperation]:
+    """By each backend: its library's own calls, then our channels. Collective: all ranks name the same backends, which
     their world must have."""
     operations: list[TimedOperation] = []
     calls = {"mpi": _mpi_trip, "gloo": _torch_trip, "nccl": _torch_trip}
     verbs = {"mpi": "Isend/Irecv", "gloo": "send/recv", "nccl": "send/recv"}
     before, after = {0: (None, 1), 1: (0, None)}.get(world.rank, (None, None))
-    for carrier in carriers:
-        library = LIBRARIES[carrier]
-        if carrier in calls:
-            turn = calls[carrier](world)
-            turn = _staged(turn) if copied(world, carrier) else turn
-            operations.append(RoundTrip(world, f"{library} {verbs[carrier]}", carrier, turn))
-        timed_world = world if carrier == world.carrier else SecondBackend(world, carrier)
-        lanes = timed_world.transport(before, after, 2)
-        turn = _over(lanes, world.rank, by_reference=carrier == "threads")
-        operation = RoundTrip(world, f"suite over {library}", carrier, turn, ours=True)
-        operation.progress, operation.close = lanes.progress, lanes.close
+    for backend in backends:
+        library = LIBRARIES[backend]
+        if backend in calls:
+            turn = calls[backend](world)
+            turn = _staged(turn) if copied(world, backend) else turn
+            operations.append(RoundTrip(world, f"{library} {verbs[backend]}", backend, turn))
+        timed_world = world if backend == world.backend else SecondBackend(world, backend)
+        channels = timed_world.transport(before, after, 2)
+        turn = _over(channels, world.rank, by_reference=backend == "threads")
+        operation = RoundTrip(world, f"suite over {library}", backend, turn, ours=True)
+        operation.progress, operation.close = channels.progress, channels.close
         operations.append(operation)
     return operations
 
 
-def all_reduces(world: World, carriers: Sequence[str]) -> list[TimedOperation]:
-    """By each carrier: its library's own calls, then our groups, where the suite sums by it. Half precision is never
+def all_reduces(world: World, backends: Sequence[str]) -> list[TimedOperation]:
+    """By each backend: its library's own calls, then our groups, where the suite sums by it. Half precision is never
     added by MPI: where it is exchanged over MPI, we add it."""
     operations: list[TimedOperation] = []
-    for carrier in carriers:
-        library = LIBRARIES[carrier]
-        if carrier == "mpi":
+    for backend in backends:
+        library = LIBRARIES[backend]
+        if backend == "mpi":
             turn = _mpi_sum(world)
             operations.append(
-                AllReduce(world, "MPI Allreduce", carrier, _staged(turn) if copied(world, carrier) else turn)
+                AllReduce(world, "MPI Allreduce", backend, _staged(turn) if copied(world, backend) else turn)
             )
-        elif carrier in LIBRARIES and carrier != "threads":
-            turn = _staged(_torch_sum) if copied(world, carrier) else _torch_sum
+        elif backend in LIBRARIES and backend != "threads":
+            turn = _staged(_torch_sum) if copied(world, backend) else _torch_sum
             types = ("float32", "bfloat16")
             names = (f"{library} all_reduce", f"{library} all_reduce bfloat16")
             operations += [
-                AllReduce(world, name, carrier, turn, dtype=dtype) for name, dtype in zip(names, types, strict=True)
+                AllReduce(world, name, backend, turn, dtype=dtype) for name, dtype in zip(names, types, strict=True)
             ]
-        group = _group(world, carrier)
+        group = _group(world, backend)
         if group is not None:
             pair = isinstance(group, PairGroup)
             name, turn = f"suite {'exchange ' if pair else ''}over {library}", _by(group)
-            operations.append(AllReduce(world, name, carrier, turn, ours=True))
+            operations.append(AllReduce(world, name, backend, turn, ours=True))
             if not any(
                 each.ours and each.type == torch.bfloat16 for each in operations
             ):  # the first: the suite sums by it
-                operations.append(AllReduce(world, f"{name} bfloat16", carrier, turn, ours=True, dtype="bfloat16"))
+                operations.append(AllReduce(world, f"{name} bfloat16", backend, turn, ours=True, dtype="bfloat16"))
     return operations
 
 
-def copied(world: World, carrier: str) -> bool:
+def copied(world: World, backend: str) -> bool:
     """Whether device memory is copied through the host's on its way."""
-    if world.device.type == "cpu" or carrier == "nccl":
+    if world.device.type == "cpu" or backend == "nccl":
         return False
-    return carrier != "mpi" or not cuda_aware()
+    return backend != "mpi" or not cuda_aware()
 
 
-def _group(world: Any, carrier: str) -> Group | None:
-    """All ranks, as the suite sums over them by this carrier; None where it has another for that."""
+def _group(world: Any, backend: str) -> Group | None:
+    """All ranks, as the suite sums over them by this backend; None where it has another for that."""
     everyone = range(world.size)
-    if carrier == "threads":
+    if backend == "threads":
         return world.group(everyone)  # type: ignore[no-any-return]
-    if carrier == "mpi":
+    if backend == "mpi":
         group = world.group(everyone)
         return group if isinstance(group, PairGroup) else None
-    backend = "nccl" if world.device.type == "cuda" else "gloo"
-    return world.collectives.group(everyone) if carrier == backend else None
+    collective_backend = "nccl" if world.device.type == "cuda" else "gloo"
+    return world.collectives.group(everyone) if backend == collective_backend else None
 
 
-def _over(lanes: Transport, rank: int, *, by_reference: bool) -> Turn:
+def _over(channels: Transport, rank: int, *, by_reference: bool) -> Turn:
     """Rank 0 sends the output of a forward and waits for the backward's; rank 1 answers as the engine's worker does.
     by_reference: what is sent is written to again before the other has looked at it, and so a copy is sent."""
     count = -1
@@ -231,12 +231,12 @@ def _over(lanes: Transport, rank: int, *, by_reference: bool) -> Turn:
         count += 1
         forward, backward = Op(0, Kind.FORWARD, count), Op(1, Kind.BACKWARD, count)
         if rank == 0:
-            lanes.send(forward, (value.clone() if by_reference else value,))
-        arrival = lanes.arrived((backward if rank == 0 else forward,), None)
+            channels.send(forward, (value.clone() if by_reference else value,))
+        arrival = channels.recv_any((backward if rank == 0 else forward,), None)
         if arrival is None:
-            raise RankError(f"a lane of rank {rank} that waits for ever came back with nothing")
+            raise RankError(f"a channel of rank {rank} that waits for ever came back with nothing")
         if rank == 1:
-            lanes.send(backward, arrival[1])
+            channels.send(backward, arrival[1])
         return arrival[1][0]  # type: ignore[no-any-return]
 
     return turn

@@ -126,7 +126,7 @@ def _update(plan: SimulationPlan, cost: Roofline, machine: Machine, stack: Stack
     stage = min(1, plan.grid.inter - 1)
     chunks = cost.update(stage)
     sent, step = sum(chunk.reduce for chunk in chunks), sum(chunk.step for chunk in chunks)
-    ring = Ring.of(plan.grid.column(0), machine, plan.grid.tensor)
+    ring = Ring.of(plan.grid.data_parallel_group(0), machine, plan.grid.tensor)
     if plan.grid.data == 1:
         return step
     beside = min(machine.devices_per_node, plan.grid.inter * plan.grid.tensor) if len(ring.nodes) else 1

@@ -249,7 +249,7 @@ class Simulator:
     # -- updates -----------------------------------------------------------------------------------------------------
 
     def _column(self, stage: int) -> Ring | None:
-        ranks = self.grid.column(self.grid.rank(data=0, inter=stage))
+        ranks = self.grid.data_parallel_group(self.grid.rank(data=0, inter=stage))
         return self.network.ring(ranks, self.grid.tensor) if self.network.ring and len(ranks) > 1 else None
 
     def _meet(self, rank: _Rank, op: Op) -> None:

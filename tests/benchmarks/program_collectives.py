@@ -41,7 +41,7 @@ def main(sizes: list[int], rounds: list[int]) -> None:
         for round_ in range(-WARM_UP, count):
             for name, add in sums.items():  # A B C, A B C: drift falls on all alike
                 tensor.fill_(world.rank + 1 + round_)
-                world.total(0.0, lambda: None)  # both are here: late arrival is not timed
+                world.all_reduce_scalar(0.0, "sum", lambda: None)  # both are here: late arrival is not timed
                 begin = perf_counter()
                 add(tensor)
                 end = perf_counter()

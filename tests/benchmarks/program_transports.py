@@ -28,8 +28,8 @@ class GlooLanes(TorchWorld):
 
     def __init__(self, start: Start) -> None:
         self.rank, self.size, self.device = start.rank, start.size, torch.device("cpu")
-        self.carrier, self.order, self.inline = "gloo", "any", 16 * 1024
-        self.lanes, self.made = dist.new_group([0, 1], backend="gloo"), 0
+        self.backend, self.order, self.inline = "gloo", "any", 16 * 1024
+        self.channels, self.made = dist.new_group([0, 1], backend="gloo"), 0
 
 
 def over(transport: Transport, rank: int) -> Turn:
@@ -39,7 +39,7 @@ def over(transport: Transport, rank: int) -> Turn:
         forward, backward = Op(0, Kind.FORWARD, number), Op(1, Kind.BACKWARD, number)
         if rank == 0:
             transport.send(forward, (value,))
-        arrival = transport.arrived((backward if rank == 0 else forward,), None)
+        arrival = transport.recv_any((backward if rank == 0 else forward,), None)
         assert arrival is not None
         if rank == 1:
             transport.send(backward, arrival[1])
@@ -83,7 +83,7 @@ def main(sizes: list[int], rounds: list[int]) -> None:
     world = here(transport="mpi")
     rank, other = world.rank, 1 - world.rank
     neighbours = (None, other) if rank == 0 else (other, None)
-    lanes = {
+    channels = {
         "suite over MPI": world.transport(*neighbours, 2),
         "suite over gloo": GlooLanes(started()).transport(*neighbours, 2),
     }
@@ -91,22 +91,22 @@ def main(sizes: list[int], rounds: list[int]) -> None:
     number = 0
     for size, count in zip(sizes, rounds, strict=True):
         value, space = torch.zeros(size // 4), torch.empty(size // 4)
-        turns = {name: over(lane, rank) for name, lane in lanes.items()}
+        turns = {name: over(channel, rank) for name, channel in channels.items()}
         turns |= {"torch send/recv": over_torch(rank, space), "mpi4py Send/Recv": over_mpi4py(rank, space)}
         for round_ in range(-WARM_UP, count):
             for name, turn in turns.items():  # A B C D, A B C D: drift falls on all alike
                 number += 1
                 value.fill_(number)
                 space.zero_()
-                world.total(0.0, lambda: None)  # both are here: late arrival is not timed
+                world.all_reduce_scalar(0.0, "sum", lambda: None)  # both are here: late arrival is not timed
                 begin = perf_counter()
                 back = turn(number, value)
                 end = perf_counter()
                 assert float(back[0]) == float(back[-1]) == number, f"{name}: {back[0]} and {back[-1]} for {number}"
                 if round_ >= 0:
                     took.setdefault(name, {}).setdefault(size, []).append((end - begin) / 2)
-    for lane in lanes.values():
-        lane.close()
+    for channel in channels.values():
+        channel.close()
     if rank == 0:
         print(json.dumps(took))
     world.close()

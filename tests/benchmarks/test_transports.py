@@ -12,8 +12,8 @@ from suite.core.op import Kind, Op
 from tests.support.samples import measured_elsewhere, play, tell, timed
 
 ROUNDS = {8 << 10: 200, 256 << 10: 100, 4 << 20: 30}  # samples per bytes of a message
-HALF = "half of a round trip, by rank 0's perf_counter; all carriers take turns, message by message"
-CARRIERS: dict[str, dict[str, Any]] = {
+HALF = "half of a round trip, by rank 0's perf_counter; all backends take turns, message by message"
+BACKENDS: dict[str, dict[str, Any]] = {
     "suite over MPI": {"peer": False, "backend": "mpi", "settings": "comm.eager_bytes=16384; a new tensor per value"},
     "suite over gloo": {"peer": False, "backend": "gloo", "settings": "comm.eager_bytes=16384; a new tensor per value"},
     "torch send/recv": {"peer": True, "backend": "gloo", "settings": "dist.send, dist.recv into memory that is there"},
@@ -23,19 +23,19 @@ CARRIERS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def took() -> dict[str, dict[str, list[float]]]:
-    """Seconds of every message, by carrier and bytes."""
+    """Seconds of every message, by backend and bytes."""
     return timed("program_transports.py", ROUNDS)
 
 
 @measured_elsewhere
-@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("size", ROUNDS)
-def test_a_message(benchmark: Any, took: dict[str, dict[str, list[float]]], size: int, carrier: str) -> None:
+def test_a_message(benchmark: Any, took: dict[str, dict[str, list[float]]], size: int, backend: str) -> None:
     benchmark.group = f"a message of {size} bytes"
-    samples = took[carrier][str(size)]
+    samples = took[backend][str(size)]
     assert len(samples) == ROUNDS[size]
     play(benchmark, samples)
-    tell(benchmark, ranks=2, timing=HALF, bytes=size, interface="lo", **CARRIERS[carrier])
+    tell(benchmark, ranks=2, timing=HALF, bytes=size, interface="lo", **BACKENDS[backend])
 
 
 def test_a_header(benchmark: Any) -> None:

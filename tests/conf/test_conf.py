@@ -398,7 +398,7 @@ def check_runs(experiment: str, runs: list[Any], plan: dict[str, Any]) -> None:
     labels = [run.label for run in runs]
     assert len(set(labels)) == len(labels)
     for run in runs:
-        if "nccl" in run.settings["executor"].get("carriers", ()):  # a row that says why it is not here
+        if "nccl" in run.settings["executor"].get("backends", ()):  # a row that says why it is not here
             assert isinstance(run.refusal, Unsupported)
             assert "launch.device=cuda" in str(run.refusal)
         elif run.config.executor.name == "emulated" and run.config.system.name in PEERS:

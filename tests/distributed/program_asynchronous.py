@@ -36,7 +36,7 @@ SYSTEMS: list[tuple[Any, Any]] = [
 
 
 def world_of(transport: str) -> World:
-    """`ordered` has NCCL's lanes and static order, on gloo."""
+    """`ordered` has NCCL's channels and static order, on gloo."""
     return (
         TorchWorld(started(), transport="nccl", inline=16384) if transport == "ordered" else here(transport=transport)
     )

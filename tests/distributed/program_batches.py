@@ -1,8 +1,8 @@
 """Program of each rank for test_batches.py: batches drawn by a user's code, and batches that differ between ranks.
 
-Argument: the transport; `ordered` has NCCL's lanes and static order, on gloo. Prints one line of JSON per rank: batches
-and losses by mode and in plain PyTorch, the numbers drawn afterwards, and the error of every case in which the last
-rank has other batches.
+Argument: the transport; `ordered` has NCCL's channels and static order, on gloo. Prints one line of JSON per rank:
+batches and losses by mode and in plain PyTorch, the numbers drawn afterwards, and the error of every case in which the
+last rank has other batches.
 """
 
 from __future__ import annotations

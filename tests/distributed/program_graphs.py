@@ -76,7 +76,7 @@ def check(world: World, placement: Placement, exchange: str) -> None:
     assert counted[0] == trainer.sent == wanted, (counted, trainer.sent, wanted, placement, exchange)
     trainer.epoch()
     _, ours = trainer.memory()
-    paired = placement.replication == 2 and world.carrier == "mpi"
+    paired = placement.replication == 2 and world.backend == "mpi"
     foretold = predicted(
         own, trainer.shape, form=exchange.replace("overlapped", "fused"), width=8, moments=1, paired=paired
     )

@@ -19,7 +19,7 @@ torch.set_num_threads(1)
 
 
 def world_of(transport: str, order: str, inline: int) -> World:
-    """`ordered` is the transport of NCCL on gloo: the same lanes and the same order, on a CPU."""
+    """`ordered` is the transport of NCCL on gloo: the same channels and the same order, on a CPU."""
     if transport == "ordered":
         return TorchWorld(started(), transport="nccl", inline=inline)
     return here(transport=transport, order=order, inline=inline)
@@ -41,7 +41,7 @@ def compare(transport: str, order: str, inline: int, *, every_case: bool) -> Non
             for schedule in schedules:
                 tolerance = 0.0 if grid.data <= 2 else (1e-12 if "64" in case.name else 1e-5)
                 compared += check_gradients(case, grid, schedule, world, tolerance=tolerance)
-    if world.carrier == "mpi":
+    if world.backend == "mpi":
         compared += staged(world, grids[0])
     world.close()
     if world.rank == 0:

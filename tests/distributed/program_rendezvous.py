@@ -27,7 +27,7 @@ def main() -> None:
         engine = engine_of(case, grid, MessageDriven(), world)
         for number in range(3):
             engine.train_batch(case.batch(number, 2, grid.data))
-        engine.evaluate([case.batch(9, 12, grid.data)])  # more values than a lane may hold
+        engine.evaluate([case.batch(9, 12, grid.data)])  # more values than a channel may hold
         engine.close()
     if world.rank == 0:
         print("no deadlock")

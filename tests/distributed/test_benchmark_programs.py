@@ -1,6 +1,6 @@
 """The programs of the benchmarks' ranks work, with few rounds: plain pytest skips the benchmarks themselves.
 
-The programs check every value that comes back; here every carrier and group must have had its turn, for every size.
+The programs check every value that comes back; here every backend and group must have had its turn, for every size.
 """
 
 from __future__ import annotations

@@ -61,10 +61,10 @@ def test_the_doctor_measures_messages_and_sums_of_this_machine(tmp_path: Path, m
     monkeypatch.setattr("suite.doctor.measure.TRIES", 1)  # which disturb each measurement as much
     said = measure(tmp_path)
     here = measured(name="local", file=str(tmp_path / FILE))
-    assert set(here.carriers) == {"point_to_point", "all_reduce"}
-    assert set(here.carriers["point_to_point"]) <= set(TRIPS)
-    assert set(here.carriers["all_reduce"]) <= set(SUMS)
-    links = [link for ways in here.carriers.values() for link in ways.values()]
+    assert set(here.backends) == {"point_to_point", "all_reduce"}
+    assert set(here.backends["point_to_point"]) <= set(TRIPS)
+    assert set(here.backends["all_reduce"]) <= set(SUMS)
+    links = [link for ways in here.backends.values() for link in ways.values()]
     assert f"{len(links)} messages and all-reduces timed" in said
     assert len(links) >= len(TRIPS), "a loaded machine's times may not grow, but not everybody's"
     for link in links:
@@ -72,13 +72,13 @@ def test_the_doctor_measures_messages_and_sums_of_this_machine(tmp_path: Path, m
         assert 1e6 < link.bandwidth < 1e12
 
 
-@pytest.mark.parametrize("carriers", [{}, {"all_reduce": {"gloo": {"latency": 1e-4, "bandwidth": 1e9}}}])
-def test_a_machine_that_was_late_with_its_carriers_is_one_all_the_same(tmp_path: Path, carriers: dict) -> None:  # type: ignore[type-arg]
+@pytest.mark.parametrize("backends", [{}, {"all_reduce": {"gloo": {"latency": 1e-4, "bandwidth": 1e9}}}])
+def test_a_machine_that_was_late_with_its_backends_is_one_all_the_same(tmp_path: Path, backends: dict) -> None:  # type: ignore[type-arg]
     found = {"rate": 1e11, "copied": 1e10, "latency": 1e-6, "bandwidth": 1e10}
     here = {"cores": 2, "memory_bytes": 8_000_000_000, "processor": "a processor"}
-    told = described(found | ({"carriers": carriers} if carriers else {}), here)
+    told = described(found | ({"backends": backends} if backends else {}), here)
     (tmp_path / FILE).write_text(json.dumps(told))
     machine = measured(name="local", file=str(tmp_path / FILE))
-    expected = {op: {way: Link(**link) for way, link in ways.items()} for op, ways in carriers.items()}
-    assert machine.carriers == expected
+    expected = {op: {way: Link(**link) for way, link in ways.items()} for op, ways in backends.items()}
+    assert machine.backends == expected
     assert machine.within == Link(1e-6, 1e10)

@@ -1,4 +1,4 @@
-"""Law 2 over every transport, under every launcher: MPI with one-message and two-message values, gloo, NCCL's lanes."""
+"""Law 2 over every transport and launcher: MPI with one and two messages per value, gloo, NCCL's channels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 LAWS = HERE / "program_laws.py"
 
 # transport, order, largest value in one message and cases of a world, and what it is; ranks of one mpiexec make all of
-# its own. Every case under every launcher and on four ranks stands behind the marker: lanes carry bytes, and of two
+# its own. Every case under every launcher and on four ranks stands behind the marker: channels carry bytes, and of two
 # cases one has ties, the other tuples of several types and statistics
 WORLDS = {
     "mpiexec": [

@@ -1,4 +1,4 @@
-"""Laws 2 and 4 for recurrent networks: tuples with integers in the lanes, lent weights, and bytes of plain kernels."""
+"""Laws 2 and 4 for recurrent networks: tuples with integers in messages, lent weights, bytes of plain kernels."""
 
 from __future__ import annotations
 

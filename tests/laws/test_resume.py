@@ -260,7 +260,7 @@ def test_evaluations_and_checkpoints_in_between_change_nothing(grid: Grid, tmp_p
             assert other.evaluated == engine.evaluated
             assert other.evaluate([batch_of(case, 9)]) == scores[-1]
         kept = kept_by(engine, losses)
-        for one in (engine, *others):  # lanes of threads are their world's: a rank ahead sends already
+        for one in (engine, *others):  # channels of threads are their world's: a rank ahead sends already
             one.close()
         return kept
 

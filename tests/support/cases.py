@@ -17,7 +17,7 @@ __all__ = ["Case", "Layers", "all_cases", "gpt_case", "odd_case", "text"]
 
 
 class WithMask(nn.Module):
-    """Passes a float and an integer on: values in lanes are tuples of several dtypes."""
+    """Passes a float and an integer on: values in channels are tuples of several dtypes."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()

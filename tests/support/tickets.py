@@ -49,7 +49,7 @@ def drawn(
 
     def one(world: LoopbackWorld) -> Any:
         def total(number: float) -> float:
-            return world.total(number, lambda: None)
+            return world.all_reduce_scalar(number, "sum", lambda: None)
 
         own = evenly(len(layers), stages)[world.rank]
         view = part(layers, own, total=total, stage=world.rank, stages=stages, **told)

@@ -24,7 +24,7 @@ from suite.comm.rendezvous.rank_rendezvous import Meeting, of_a_step, stay_on_ho
 from suite.core.errors import InvalidRequest, PeerEnded
 from suite.core.protocols import Group, Handle, Transport
 
-PATIENCE = timedelta(days=30)  # a lane may be silent for as long as a rank sleeps between its turns
+PATIENCE = timedelta(days=30)  # a channel may be silent for as long as a rank sleeps between its turns
 
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
 
@@ -97,13 +97,20 @@ class TorchGroup:
         return _Work(dist.broadcast(tensor, root, group=self.group, async_op=True))
 
     def all_to_all(
-        self, received: torch.Tensor, given: torch.Tensor, *, incoming: Sequence[int], outgoing: Sequence[int]
+        self,
+        recv_buffer: torch.Tensor,
+        send_buffer: torch.Tensor,
+        *,
+        recv_counts: Sequence[int],
+        send_counts: Sequence[int],
     ) -> Handle:
         if self.group is None:
-            received.copy_(given)
+            recv_buffer.copy_(send_buffer)
             return Done()
         return _Work(
-            dist.all_to_all_single(received, given, list(incoming), list(outgoing), group=self.group, async_op=True)
+            dist.all_to_all_single(
+                recv_buffer, send_buffer, list(recv_counts), list(send_counts), group=self.group, async_op=True
+            )
         )
 
     def pairwise(
@@ -177,18 +184,18 @@ class TorchWorld:
     ) -> None:
         check_inline(inline)
         self.rank, self.size, self.device = start.rank, start.size, torch.device(device)
-        self.carrier, self.order, self.inline = transport, "static" if transport == "nccl" else order, inline
+        self.backend, self.order, self.inline = transport, "static" if transport == "nccl" else order, inline
         self.staged = self.device.type == "cuda" and transport == "gloo"
         self.listener, store, local = _met(start, meeting)
         self.collectives = ProcessGroups(self.rank, self.size, store=store, local=local, device=self.device)
         self.departures = self.collectives.departures
         self.everyone = self.collectives.group(range(self.size))
-        self.lanes = dist.new_group(list(range(self.size)), backend="gloo", timeout=PATIENCE)
+        self.channels = dist.new_group(list(range(self.size)), backend="gloo", timeout=PATIENCE)
         self.made = 0
 
     def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
-        lanes = NcclTransport if self.carrier == "nccl" else GlooTransport
-        return lanes(self, before, after, stages)
+        channels = NcclTransport if self.backend == "nccl" else GlooTransport
+        return channels(self, before, after, stages)
 
     def tags(self) -> tuple[int, int]:
         """Tags of one more transport: two engines in one process do not hear each other."""
@@ -198,7 +205,7 @@ class TorchWorld:
     def directed(self, after: int | None) -> dict[tuple[int, int], Any]:
         """One group per pair of neighbours and direction. Collective: every rank names the one after it, or None."""
         counts: list[int | None] = [None] * self.size
-        dist.all_gather_object(counts, after, group=self.lanes)
+        dist.all_gather_object(counts, after, group=self.channels)
         pairs = [(rank, other) for rank, other in enumerate(counts) if other is not None]
         both = [pair for a, b in pairs for pair in ((a, b), (b, a))]
         return {pair: dist.new_group(sorted(pair), timeout=PATIENCE) for pair in both}
@@ -209,19 +216,13 @@ class TorchWorld:
     def buffer(self, size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8)
 
-    def total(self, number: float, progress: Callable[[], None]) -> float:
-        return self._together(number, "sum", progress)
-
-    def largest(self, number: float, progress: Callable[[], None]) -> float:
-        return self._together(number, "max", progress)
-
-    def _together(self, number: float, op: str, progress: Callable[[], None]) -> float:
-        total = torch.tensor([number], dtype=torch.float64)
-        until(self.everyone.all_reduce(total, op).done, progress)
-        return float(total)
+    def all_reduce_scalar(self, value: float, op: str, progress: Callable[[], None]) -> float:
+        reduced = torch.tensor([value], dtype=torch.float64)
+        until(self.everyone.all_reduce(reduced, op).done, progress)
+        return float(reduced)
 
     def close(self) -> None:
-        dist.barrier(group=self.lanes)
+        dist.barrier(group=self.channels)
         self.collectives.close()
 
 

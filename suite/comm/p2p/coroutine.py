@@ -61,7 +61,7 @@ class Desk:
 
 
 class CoroutineTransport(Transport):
-    """Lanes as dictionaries: a value is handed over by reference, detached. Nothing waits here."""
+    """Channels as dictionaries: a value is handed over by reference, detached. Nothing waits here."""
 
     any_order = turns = True
 
@@ -74,9 +74,9 @@ class CoroutineTransport(Transport):
         if rank is not None:
             self.desk.inbox[rank][op] = tuple(tensor.detach() for tensor in value)
 
-    def arrived(self, wish: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
+    def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
         inbox = self.desk.inbox[self.rank]
-        for op in wish:
+        for op in ops:
             if op in inbox:
                 return op, inbox.pop(op)
         return None
@@ -140,7 +140,7 @@ class CoroutineWorld:
     """One rank's view of its desk. before: its world until turns begin"""
 
     staged = False
-    carrier, order = "memory", "any"
+    backend, order = "memory", "any"
 
     def __init__(self, desk: Desk, before: threads.LoopbackWorld) -> None:
         self.desk, self.before, self.rank, self.size = desk, before, before.rank, before.size
@@ -157,16 +157,12 @@ class CoroutineWorld:
     def buffer(self, size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8)
 
-    def total(self, number: float, progress: Callable[[], None]) -> float:
+    def all_reduce_scalar(self, value: float, op: str, progress: Callable[[], None]) -> float:
         self._check()
-        return self.before.total(number, progress)
-
-    def largest(self, number: float, progress: Callable[[], None]) -> float:
-        self._check()
-        return self.before.largest(number, progress)
+        return self.before.all_reduce_scalar(value, op, progress)
 
     def together(self, number: float, op: str) -> Generator[None, None, float]:
-        """total or largest, for a rank that stops meanwhile."""
+        """Generator form of `all_reduce_scalar`: the rank yields until the result is there."""
         total = torch.tensor([number], dtype=torch.float64)
         handle = self.group(range(self.size)).all_reduce(total, op)
         while not handle.done():

@@ -1,7 +1,7 @@
-"""Lanes over gloo: one receiving thread per neighbour, and one mailbox per rank.
+"""Channels over gloo: one receiving thread per neighbour, and one mailbox per rank.
 
 gloo has no wait for the first of several messages, and its test for one is false until somebody waits. So a thread
-waits on every lane, and the rank itself waits on the mailbox. Because the other side always receives, a send is soon
+waits on every channel, and the rank itself waits on the mailbox. Because the other side always receives, a send is soon
 done, and nothing has to be moved in between. Messages have MPI's format: a header with the values inside or after it.
 A receiving thread must end before the interpreter does: a thread that wakes up in C++ later aborts the process."""
 
@@ -29,12 +29,12 @@ from suite.core.protocols import Transport, Value
 if TYPE_CHECKING:
     from suite.comm.collective.process_group import TorchWorld
 
-_UNDER_WAY = 2  # values being sent per lane before the oldest is waited for
+_UNDER_WAY = 2  # values being sent per channel before the oldest is waited for
 _UNUSED = 0  # a tag that no transport uses
 
 
 class GlooTransport(Transport):
-    """Lanes to the stage before and the stage after, on host memory; values on a device are copied on the way."""
+    """Channels to the stage before and the stage after, on host memory; values on a device are copied on the way."""
 
     def __init__(self, world: TorchWorld, before: int | None, after: int | None, stages: int) -> None:
         self.any_order = world.order == "any"
@@ -48,7 +48,7 @@ class GlooTransport(Transport):
         self.gone: set[int] = set()  # neighbours that have closed
         self.closed = False
         self.listeners = [
-            threading.Thread(target=self._listen, args=(rank,), name=f"lane from rank {rank}", daemon=True)
+            threading.Thread(target=self._listen, args=(rank,), name=f"channel from rank {rank}", daemon=True)
             for rank in neighbours
         ]
         for listener in self.listeners:
@@ -62,7 +62,7 @@ class GlooTransport(Transport):
             buffer = torch.empty(self.world.inline, dtype=torch.uint8)
             view, host = memoryview(buffer.numpy().data), torch.device("cpu")
             while True:
-                self.world.lanes.recv([buffer], source, self.head).wait()
+                self.world.channels.recv([buffer], source, self.head).wait()
                 op, value, follow = unpack(buffer, view, host)
                 if op == CLOSING:
                     with self.changed:
@@ -70,7 +70,7 @@ class GlooTransport(Transport):
                         self.changed.notify_all()
                     return
                 for tensor in follow:
-                    self.world.lanes.recv([tensor], source, self.body).wait()
+                    self.world.channels.recv([tensor], source, self.body).wait()
                 with self.changed:
                     if op.kind is Kind.EVALUATE:  # an unreceived message blocks the sender
                         self.changed.wait_for(lambda: self.closed or self._held() < CAPACITY)
@@ -98,45 +98,45 @@ class GlooTransport(Transport):
         """Starts to send; what is under way to that rank."""
         buffer = torch.empty(self.world.inline, dtype=torch.uint8)
         size, follow = pack(op, value, buffer)
-        lanes, sending = self.world.lanes, self.sending[rank]
-        works = [lanes.send([buffer[:size]], rank, self.head)]
-        works += [lanes.send([tensor], rank, self.body) for tensor in follow]
+        channels, sending = self.world.channels, self.sending[rank]
+        works = [channels.send([buffer[:size]], rank, self.head)]
+        works += [channels.send([tensor], rank, self.body) for tensor in follow]
         sending.append((works, (buffer, value)))
         return sending
 
-    def arrived(self, wish: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
+    def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
         with self.changed:
             if timeout != 0:
-                self._wait(wish, timeout)
-            for op in wish:
+                self._wait(ops, timeout)
+            for op in ops:
                 if op in self.mailbox:
                     value = self.mailbox.pop(op)
                     self.changed.notify_all()
                     return op, tuple(tensor.to(self.world.device) for tensor in value)
-            if timeout != 0 and self._deserted(wish):
-                raise closed_early(self.world.rank, wish)
+            if timeout != 0 and self._deserted(ops):
+                raise closed_early(self.world.rank, ops)
         self.progress()
         return None
 
-    def _wait(self, wish: Sequence[Op], timeout: float | None) -> None:
-        """Until one of `wish` is here or cannot come any more, or `timeout` seconds have passed."""
+    def _wait(self, ops: Sequence[Op], timeout: float | None) -> None:
+        """Until one of `ops` is here or cannot come any more, or `timeout` seconds have passed."""
         come, end = self.mailbox.keys(), math.inf if timeout is None else time.monotonic() + timeout
         while not self.changed.wait_for(
-            lambda: self.failure is not None or not come.isdisjoint(wish) or self._deserted(wish),
+            lambda: self.failure is not None or not come.isdisjoint(ops) or self._deserted(ops),
             min(LOOK, end - time.monotonic()),
         ):
             if time.monotonic() >= end:
                 return
             look_around()
 
-    def _deserted(self, wish: Sequence[Op]) -> bool:
-        return deserted(wish, self.gone, before=self.before, after=self.after)
+    def _deserted(self, ops: Sequence[Op]) -> bool:
+        return deserted(ops, self.gone, before=self.before, after=self.after)
 
     def progress(self) -> None:
         """The threads move messages; what went wrong there is raised here."""
         if self.failure is not None:
             look_around()
-            raise PeerEnded(f"a lane of rank {self.world.rank} broke: {self.failure}") from self.failure
+            raise PeerEnded(f"a channel of rank {self.world.rank} broke: {self.failure}") from self.failure
 
     def close(self, timeout: float | None = None) -> None:
         """Every neighbour closes too: its closing message ends the thread that listens to it. After `timeout` seconds
@@ -165,14 +165,14 @@ class GlooTransport(Transport):
 
     def _at_exit(self) -> None:
         """A rank that ends with an exception waits for no other rank. Threads that no neighbour ends are ended by
-        cutting the lanes, which the neighbour hears as a closed connection.
+        cutting the channels, which the neighbour hears as a closed connection.
         """
         if not raised():
             with suppress(RuntimeError, RankError):  # RuntimeError: a neighbour is gone, or late
                 self.close(LEAVE)
         self._stop_holding()
         if any(listener.is_alive() for listener in self.listeners):
-            cut(self.world.lanes, next(iter(self.sending)))
+            cut(self.world.channels, next(iter(self.sending)))
         for listener in self.listeners:
             listener.join(LEAVE)
 

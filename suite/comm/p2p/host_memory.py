@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from suite.comm.p2p.message import INLINE, PLAIN, check_inline
-from suite.comm.p2p.mpi import MpiTransport, allocate, communicator, memory, total
+from suite.comm.p2p.mpi import MpiTransport, all_reduce_scalar, allocate, communicator, memory
 from suite.comm.p2p.polling import until
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Group, Handle, Transport
@@ -23,7 +23,7 @@ class Host:
 
 
 class HostBuffer:
-    """`size` bytes that look to a lane like a tensor of bytes."""
+    """`size` bytes that look to a channel like a tensor of bytes."""
 
     __slots__ = ("held", "nbytes", "shape")
     dtype, device = PLAIN, Host
@@ -108,7 +108,7 @@ class RingGroup:
 class PlainWorld:
     """The ranks that mpiexec started, without torch. pair_exchange: a ring of two is one."""
 
-    carrier, staged = "mpi", False
+    backend, staged = "mpi", False
     device = landing = Host
 
     def __init__(
@@ -128,11 +128,8 @@ class PlainWorld:
         ring = RingGroup(self.rings, key, len(self.known))
         return self.known.setdefault(key, ring)  # type: ignore[arg-type]  # reduces and broadcasts alone
 
-    def total(self, number: float, progress: Callable[[], None]) -> float:
-        return total(self.comm, number, progress)
-
-    def largest(self, number: float, progress: Callable[[], None]) -> float:
-        return total(self.comm, number, progress, largest=True)
+    def all_reduce_scalar(self, value: float, op: str, progress: Callable[[], None]) -> float:
+        return all_reduce_scalar(self.comm, value, op, progress)
 
     def buffer(self, size: int) -> HostBuffer:
         return HostBuffer(size)

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 ALIGN = 64
 INLINE = 16 * 1024  # bytes: the cheapest correct size, a second message costs nothing beyond it
-CAPACITY = 8  # values of an evaluation that may be unreceived in a lane
+CAPACITY = 8  # values of an evaluation that may be unreceived in a channel
 _FIXED = struct.Struct("<qBBHI")  # index, kind, inline, number of tensors, stage
 _DTYPES = (
     *("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"),
     *("complex64", "complex128"),
 )
-CLOSING = Op(0, Kind.UPDATE, 0)  # an op that no lane carries: the last message of a transport
+CLOSING = Op(0, Kind.UPDATE, 0)  # an op that no channel carries: the last message of a transport
 PLAIN = "bytes"  # the type of plain memory
 _PLAIN = len(_DTYPES)  # its code
 _KINDS = tuple(Kind)
@@ -34,7 +34,7 @@ _KINDS = tuple(Kind)
 
 @cache
 def dtypes() -> tuple[torch.dtype, ...]:
-    """The types of tensors that lanes carry; a type's place is its code."""
+    """The types of tensors that channels carry; a type's place is its code."""
     import torch
 
     return tuple(getattr(torch, name) for name in _DTYPES)
@@ -70,7 +70,7 @@ def encode(op: Op, value: Value, inline: bool) -> bytes:
         code = _PLAIN if tensor.dtype is PLAIN else _codes().get(tensor.dtype)
         if code is None:
             raise InvalidRequest(
-                f"a tensor of {tensor.dtype} in a lane", rule=f"one of {', '.join(map(str, dtypes()))}"
+                f"a tensor of {tensor.dtype} in a channel", rule=f"one of {', '.join(map(str, dtypes()))}"
             )
         parts.append(struct.pack(f"<BB{tensor.dim()}q", code, tensor.dim(), *tensor.shape))
     return b"".join(parts)

@@ -1,9 +1,9 @@
 """Point-to-point transport over MPI.
 
-One receive of constant size is posted per lane. A value whose header and tensors fit in `inline` bytes is one message;
-of a larger one the header goes first and every tensor follows from where it lies into a tensor of exact size, so that
-neither side keeps state about shapes and nothing large is copied. Bytes only: nothing is pickled, every dtype passes.
-Lanes carry torch's tensors or plain memory alike, and torch is loaded where tensors are made
+One receive of constant size is posted per channel. A value whose header and tensors fit in `inline` bytes is one
+message; of a larger one the header goes first and every tensor follows from where it lies into a tensor of exact size,
+so that neither side keeps state about shapes and nothing large is copied. Bytes only: nothing is pickled, every dtype
+passes. Channels carry torch's tensors or plain memory alike, and torch is loaded where tensors are made
 (suite/comm/p2p/host_memory.py).
 """
 
@@ -46,11 +46,12 @@ def communicator() -> Any:
     return MPI.COMM_WORLD.Dup()
 
 
-def total(comm: Any, number: float, progress: Callable[[], None], *, largest: bool = False) -> float:
-    """By MPI: a loss is wanted after every batch, and gloo takes a millisecond where MPI takes 20 us."""
-    part, summed = array("d", [number]), array("d", [0.0])
-    until(comm.Iallreduce([part, MPI.DOUBLE], [summed, MPI.DOUBLE], MPI.MAX if largest else MPI.SUM).Test, progress)
-    return summed[0]
+def all_reduce_scalar(comm: Any, value: float, op: str, progress: Callable[[], None]) -> float:
+    """The sum or maximum of one number per rank, over MPI: it takes 20 us, where gloo takes a millisecond."""
+    local, reduced = array("d", [value]), array("d", [0.0])
+    mpi_op = {"sum": MPI.SUM, "max": MPI.MAX}[op]
+    until(comm.Iallreduce([local, MPI.DOUBLE], [reduced, MPI.DOUBLE], mpi_op).Test, progress)
+    return reduced[0]
 
 
 def _bytes(tensor: Tensor) -> Any:
@@ -76,7 +77,7 @@ class _Incoming(NamedTuple):
 
 
 class _Inbound:
-    """The lane from one neighbour: a posted receive, and values whose tensors are still coming."""
+    """The channel from one neighbour: a posted receive, and values whose tensors are still coming."""
 
     def __init__(self, comm: Any, source: int, inline: int, device: Any, new_buffer: NewBuffer = tensor_buffer) -> None:
         self.comm, self.source, self.inline, self.device = comm, source, inline, device
@@ -110,7 +111,7 @@ class _Inbound:
             mailbox[op] = value
 
     def _held(self, mailbox: dict[Op, Value]) -> int:
-        """Values of an evaluation that are here and unused: with CAPACITY of them the lane takes no more."""
+        """Values of an evaluation that are here and unused: with CAPACITY of them the channel takes no more."""
         return len(self.coming) + sum(op.kind is Kind.EVALUATE for op in mailbox)
 
     def close(self) -> None:
@@ -121,7 +122,7 @@ class _Inbound:
 
 
 class _Outbound:
-    """The lane to one neighbour: what is still being sent, kept alive until MPI has let go of it."""
+    """The channel to one neighbour: what is still being sent, kept alive until MPI has let go of it."""
 
     def __init__(self, comm: Any, target: int, inline: int, new_buffer: NewBuffer = tensor_buffer) -> None:
         self.comm, self.target, self.inline, self.new_buffer = comm, target, inline, new_buffer
@@ -143,7 +144,7 @@ class _Outbound:
 
 
 class MpiTransport(Transport):
-    """Lanes to the stage before and the stage after."""
+    """Channels to the stage before and the stage after."""
 
     def __init__(self, world: MpiWorld | PlainWorld, before: int | None, after: int | None, stages: int) -> None:
         self.any_order = world.order == "any"
@@ -159,31 +160,31 @@ class MpiTransport(Transport):
         rank = receiver(op, self.stages, before=self.before, after=self.after)
         if rank is None:
             return
-        lane = self.to[rank]
+        channel = self.to[rank]
         value = tuple(tensor.detach().contiguous() for tensor in value)
         if self.world.staged:
             value = tuple(tensor.cpu() for tensor in value)
         elif self.world.device.type == "cuda":
             _finish_kernels()  # MPI does not know of streams
         if op.kind is Kind.EVALUATE:
-            until(lambda: len(lane.sending) < CAPACITY, self.progress)
-        lane.send(op, value)
+            until(lambda: len(channel.sending) < CAPACITY, self.progress)
+        channel.send(op, value)
 
-    def arrived(self, wish: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
+    def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
         self.progress()
         if timeout != 0:
-            until(lambda: any(op in self.mailbox for op in wish) or self._deserted(wish), self.progress, timeout)
-        for op in wish:
+            until(lambda: any(op in self.mailbox for op in ops) or self._deserted(ops), self.progress, timeout)
+        for op in ops:
             if op in self.mailbox:
                 value = self.mailbox.pop(op)
                 return op, tuple(tensor.to(self.world.device) for tensor in value) if self.world.staged else value
-        if timeout != 0 and self._deserted(wish):
-            raise closed_early(self.world.rank, wish)
+        if timeout != 0 and self._deserted(ops):
+            raise closed_early(self.world.rank, ops)
         return None
 
-    def _deserted(self, wish: Sequence[Op]) -> bool:
-        closed = {lane.source for lane in self.come if lane.ended and not lane.coming}
-        return deserted(wish, closed, before=self.before, after=self.after)
+    def _deserted(self, ops: Sequence[Op]) -> bool:
+        closed = {channel.source for channel in self.come if channel.ended and not channel.coming}
+        return deserted(ops, closed, before=self.before, after=self.after)
 
     def progress(self) -> None:
         for inbound in self.come:
@@ -194,9 +195,9 @@ class MpiTransport(Transport):
     def close(self, timeout: float | None = None) -> None:
         """Every neighbour closes too. After `timeout` seconds without them receives are withdrawn all the same."""
         atexit.unregister(self._at_exit)
-        for lane in self.to.values():
-            lane.send(CLOSING, ())
-        closed = until(lambda: not any(lane.sending for lane in self.to.values()), self.progress, timeout)
+        for channel in self.to.values():
+            channel.send(CLOSING, ())
+        closed = until(lambda: not any(channel.sending for channel in self.to.values()), self.progress, timeout)
         if closed:
             barrier = self.comm.Ibarrier()  # a neighbour may still need a posted receive, so none is cancelled
             closed = until(barrier.Test, self.progress, timeout)
@@ -252,7 +253,7 @@ class PairGroup:
 class MpiWorld:
     """The ranks that mpiexec started. MPI carries point-to-point messages, gloo or NCCL the collectives."""
 
-    carrier = "mpi"
+    backend = "mpi"
 
     def __init__(
         self, *, inline: int = INLINE, pair_exchange: bool = True, order: str = "any", device: str = "cpu"
@@ -285,11 +286,8 @@ class MpiWorld:
             self.known[key] = group
         return self.known[key]
 
-    def total(self, number: float, progress: Callable[[], None]) -> float:
-        return total(self.comm, number, progress)
-
-    def largest(self, number: float, progress: Callable[[], None]) -> float:
-        return total(self.comm, number, progress, largest=True)
+    def all_reduce_scalar(self, value: float, op: str, progress: Callable[[], None]) -> float:
+        return all_reduce_scalar(self.comm, value, op, progress)
 
     def buffer(self, size: int) -> Tensor:
         return tensor_buffer(size)

@@ -2,9 +2,9 @@
 direction.
 
 NCCL has no tags and cannot wait for the first of several messages, and a send may hold its stream until the receive is
-posted. In a static order every receive is posted when its op is next, and the lanes of a pair of ranks do not hold one
-another up, as each has its own communicator and stream. Shapes travel ahead in a header over gloo, so that a receive is
-posted with its exact size. On gloo alone the same lanes run on a CPU, which is how they are tested.
+posted. In a static order every receive is posted when its op is next, and the channels of a pair of ranks do not hold
+one another up, as each has its own communicator and stream. Shapes travel ahead in a header over gloo, so that a
+receive is posted with its exact size. On gloo alone the same channels run on a CPU, which is how they are tested.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 
 class NcclTransport(Transport):
-    """Lanes to the stage before and the stage after, for programs in a static order."""
+    """Channels to the stage before and the stage after, for programs in a static order."""
 
     any_order = False
     polls = False  # a wait has no time limit
 
     def __init__(self, world: TorchWorld, before: int | None, after: int | None, stages: int) -> None:
         self.world, self.before, self.after, self.stages = world, before, after, stages
-        lanes = world.directed(after)
-        self.lanes = {pair: group for pair, group in lanes.items() if world.rank in pair}
-        self.sending: dict[tuple[int, int], deque[tuple[list[Any], Any]]] = {pair: deque() for pair in self.lanes}
+        channels = world.directed(after)
+        self.channels = {pair: group for pair, group in channels.items() if world.rank in pair}
+        self.sending: dict[tuple[int, int], deque[tuple[list[Any], Any]]] = {pair: deque() for pair in self.channels}
 
     def send(self, op: Op, value: Value) -> None:
         rank = receiver(op, self.stages, before=self.before, after=self.after)
         if rank is None:
             return
-        lane = (self.world.rank, rank)
-        group, sending = self.lanes[lane], self.sending[lane]
+        channel = (self.world.rank, rank)
+        group, sending = self.channels[channel], self.sending[channel]
         value = tuple(tensor.detach().contiguous() for tensor in value)
         head = torch.frombuffer(bytearray(encode(op, value, inline=False)), dtype=torch.uint8)
         if head.numel() > self.world.inline:
@@ -52,17 +52,17 @@ class NcclTransport(Transport):
         sending.append((works, (head, value)))
         while sending and all(work.is_completed() for work in sending[0][0]):  # gloo never says so: kept until the end
             sending.popleft()
-        while op.kind is Kind.EVALUATE and len(sending) > CAPACITY:  # all lanes point one way: no deadlock
+        while op.kind is Kind.EVALUATE and len(sending) > CAPACITY:  # all channels point one way: no deadlock
             _wait(sending)
 
-    def arrived(self, wish: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
+    def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
         """Receives the one op that is next. There is nothing to choose, and no poll: timeout=0 finds nothing."""
-        if len(wish) != 1 or timeout is not None:
-            raise RankError(f"a static order waits for one op, not {', '.join(map(str, wish)) or 'none'}")
-        (op,) = wish
+        if len(ops) != 1 or timeout is not None:
+            raise RankError(f"a static order waits for one op, not {', '.join(map(str, ops)) or 'none'}")
+        (op,) = ops
         source = sender(op, before=self.before, after=self.after)
         assert source is not None, f"{op} has no neighbour on this rank"
-        group = self.lanes[source, self.world.rank]
+        group = self.channels[source, self.world.rank]
         head = torch.empty(self.world.inline, dtype=torch.uint8)
         dist.recv(head, source, group=group)
         came, _, described, _ = decode(memoryview(head.numpy().data))

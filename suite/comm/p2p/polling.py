@@ -94,6 +94,6 @@ def ended(handle: Handle, transport: Transport) -> Generator[None, None, None]:
 def together(world: World, number: float, transport: Transport, op: str = "sum") -> Generator[None, None, float]:
     """The sum (or max) of one number per rank, the same on every rank. Yields as `ended` does."""
     if not transport.turns:
-        return (world.total if op == "sum" else world.largest)(number, transport.progress)
+        return world.all_reduce_scalar(number, op, transport.progress)
     reduced: float = yield from world.together(number, op)  # type: ignore[attr-defined]
     return reduced

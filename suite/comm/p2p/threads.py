@@ -103,7 +103,7 @@ def run(size: int, rank_main: Callable[[LoopbackWorld], Any], *, deadline: float
 
 
 class LoopbackTransport(Transport):
-    """Lanes as dictionaries: a value is handed over by reference, detached."""
+    """Channels as dictionaries: a value is handed over by reference, detached."""
 
     any_order = True
 
@@ -122,12 +122,12 @@ class LoopbackTransport(Transport):
             inbox[op] = value
             self.hub.changed.notify_all()
 
-    def arrived(self, wish: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
+    def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
         inbox = self.hub.inbox[self.rank]
         with self.hub.changed:
             if timeout != 0:
-                self.hub.wait(self.rank, lambda: any(op in inbox for op in wish), timeout)
-            for op in wish:
+                self.hub.wait(self.rank, lambda: any(op in inbox for op in ops), timeout)
+            for op in ops:
                 if op in inbox:
                     value = inbox.pop(op)
                     self.hub.changed.notify_all()
@@ -222,10 +222,15 @@ class LoopbackGroup:
         return self._meet(tensor, lambda parts: parts[self.ranks.index(root)].clone())
 
     def all_to_all(
-        self, received: torch.Tensor, given: torch.Tensor, *, incoming: Sequence[int], outgoing: Sequence[int]
+        self,
+        recv_buffer: torch.Tensor,
+        send_buffer: torch.Tensor,
+        *,
+        recv_counts: Sequence[int],
+        send_counts: Sequence[int],
     ) -> Handle:
         others = [rank for rank in self.ranks if rank != self.rank]
-        parts, rooms = given.split(list(outgoing)), received.split(list(incoming))
+        parts, rooms = send_buffer.split(list(send_counts)), recv_buffer.split(list(recv_counts))
         at = self.ranks.index
         rooms[at(self.rank)].copy_(parts[at(self.rank)])
         return self.pairwise([(rank, parts[at(rank)]) for rank in others], [(rank, rooms[at(rank)]) for rank in others])
@@ -250,7 +255,7 @@ class LoopbackWorld:
     """One thread's view of its hub."""
 
     staged = False
-    carrier, order = "threads", "any"
+    backend, order = "threads", "any"
 
     def __init__(self, hub: Hub, rank: int, *, device: str = "cpu") -> None:
         self.hub, self.rank, self.size = hub, rank, hub.size
@@ -267,16 +272,10 @@ class LoopbackWorld:
     def buffer(self, size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8)
 
-    def total(self, number: float, progress: Callable[[], None]) -> float:
-        return self._together(number, "sum")
-
-    def largest(self, number: float, progress: Callable[[], None]) -> float:
-        return self._together(number, "max")
-
-    def _together(self, number: float, op: str) -> float:
-        total = torch.tensor([number], dtype=torch.float64)
-        self.group(range(self.size)).all_reduce(total, op).wait()
-        return float(total)
+    def all_reduce_scalar(self, value: float, op: str, progress: Callable[[], None]) -> float:
+        reduced = torch.tensor([value], dtype=torch.float64)
+        self.group(range(self.size)).all_reduce(reduced, op).wait()
+        return float(reduced)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -97,7 +97,7 @@ class Departures:
         self.engines += 1
         calls = Calls(f"engine {self.engines}")
         self.open.append(calls)
-        if self.ends:  # the last function that is registered is the first that runs: before lanes wait for others
+        if self.ends:  # the last function that is registered is the first that runs: before channels wait for others
             atexit.unregister(self._at_exit)
             atexit.register(self._at_exit)
         return calls

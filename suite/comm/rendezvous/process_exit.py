@@ -1,6 +1,6 @@
 """End of a process that has ranks next to it: whether it failed, and how long it waits for the others.
 
-Both serve the functions that lanes and process groups register with `atexit`.
+Both serve the functions that channels and process groups register with `atexit`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ def raised() -> bool:
     return getattr(sys, "last_value", None) is not None
 
 
-def deserted(wish: Sequence[Op], closed: Collection[int], *, before: int | None, after: int | None) -> bool:
-    """Whether every neighbour that could send one of these ops has closed its lanes."""
-    return bool(closed and wish) and all(sender(op, before=before, after=after) in closed for op in wish)
+def deserted(ops: Sequence[Op], closed: Collection[int], *, before: int | None, after: int | None) -> bool:
+    """Whether every neighbour that could send one of these ops has closed its channels."""
+    return bool(closed and ops) and all(sender(op, before=before, after=after) in closed for op in ops)
 
 
-def closed_early(rank: int, wish: Sequence[Op]) -> RankError:
+def closed_early(rank: int, ops: Sequence[Op]) -> RankError:
     """The error of a rank that waits for values which will never be sent. Raises the error of
     comm.rendezvous.departures where the closed rank has made fewer calls.
     """
     look_around()
-    ops = ", ".join(map(str, wish))
-    return RankError(f"rank {rank} waits for {ops} of a rank that has closed its lanes: all ranks train on each batch")
+    op_list = ", ".join(map(str, ops))
+    return RankError(
+        f"rank {rank} waits for {op_list} of a rank that has closed its channels: all ranks train on each batch"
+    )

@@ -76,7 +76,7 @@ def copied(layout: Layout, order: Order) -> ModelStateSpec | None:
 
 
 def check_buckets(layout: Layout, order: Order, bucket: int | None, device: torch.device) -> Shuttle | None:
-    """The carrier of states between host and device, None where all are on the device. Raises InvalidRequest where a
+    """The offloader of states to the host, None where all are on the device. Raises InvalidRequest where a
     layout does not fetch, or expand, what a step takes at a time.
     """
     bucket = min(bucket or order.entries, order.entries)

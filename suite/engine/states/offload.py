@@ -46,23 +46,23 @@ class Shuttle:
             )
             for state in self.fetched
         }
-        lanes = Streams(self.device, self.sets)
+        streams = Streams(self.device, self.sets)
         try:
-            coming = self._fetch(buffers, kept, pieces, 0, lanes)
+            coming = self._fetch(buffers, kept, pieces, 0, streams)
             for number, at in enumerate(pieces):
                 here = coming
                 if self.sets > 1 and number + 1 < len(pieces):
-                    coming = self._fetch(buffers, kept, pieces, number + 1, lanes)
-                lanes.arrived(number)
+                    coming = self._fetch(buffers, kept, pieces, number + 1, streams)
+                streams.arrived(number)
                 yield at, here
-                lanes.stepped(number)
-                with lanes.leaving(number):
+                streams.stepped(number)
+                with streams.leaving(number):
                     for name, state in kept.items():
                         state[at].copy_(here[name], non_blocking=True)
                 if self.sets == 1 and number + 1 < len(pieces):
-                    coming = self._fetch(buffers, kept, pieces, number + 1, lanes)
+                    coming = self._fetch(buffers, kept, pieces, number + 1, streams)
         finally:
-            lanes.close()  # buffers must not go while copies are under way
+            streams.close()  # buffers must not go while copies are under way
 
     def _fetch(
         self,
@@ -70,12 +70,12 @@ class Shuttle:
         kept: Mapping[str, torch.Tensor],
         pieces: Sequence[slice],
         number: int,
-        lanes: Streams,
+        streams: Streams,
     ) -> dict[str, torch.Tensor]:
         at = pieces[number]
         start, size = (number % self.sets) * self.bucket, at.stop - at.start
         here = {name: buffer[start : start + size] for name, buffer in buffers.items()}
-        with lanes.coming(number):
+        with streams.coming(number):
             for name, state in kept.items():
                 here[name].copy_(state[at], non_blocking=True)
         return here

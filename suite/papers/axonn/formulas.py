@@ -74,7 +74,7 @@ def group_growth(question: Question, papers: Papers) -> tuple[Cases, str]:
     stages = papers.setting("axonn.sec5b.allreduce_data_growth")
     before, after = (
         (
-            len(Grid(data=replicas, inter=gpus // replicas).column(0)),
+            len(Grid(data=replicas, inter=gpus // replicas).data_parallel_group(0)),
             gpus // int(stages[f"g_inter_{when}"]),
         )
         for when in ("before", "after")

@@ -109,8 +109,8 @@ class CountingTransport(Transport):
         self.bytes += sum(tensor.nbytes for tensor in value) if feeds(op, self.stages) else 0
         self.transport.send(op, value)
 
-    def arrived(self, wish: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
-        arrival = self.transport.arrived(wish, timeout)
+    def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
+        arrival = self.transport.recv_any(ops, timeout)
         self.bytes += sum(tensor.nbytes for tensor in arrival[1]) if arrival else 0
         return arrival
 

@@ -46,15 +46,15 @@ def batch(grid: Grid, samples: int, microbatch: int) -> list[Counts]:
         counts = Counts(one.place.stage)
         transport: Any = one.transport
         stage: Any = one.stage
-        send, arrived, forward = transport.send, transport.arrived, stage.forward
+        send, recv_any, forward = transport.send, transport.recv_any, stage.forward
 
         def sending(op: Op, value: Any) -> None:
             taker = receiver(op, grid.inter, before=transport.before, after=transport.after)
             counts.sent += op.kind in PASSES and taker is not None
             send(op, value)
 
-        def receiving(wish: Sequence[Op], timeout: float | None) -> Any:
-            arrival = arrived(wish, timeout)
+        def receiving(ops: Sequence[Op], timeout: float | None) -> Any:
+            arrival = recv_any(ops, timeout)
             counts.received += arrival is not None and arrival[0].kind in PASSES
             return arrival
 
@@ -62,7 +62,7 @@ def batch(grid: Grid, samples: int, microbatch: int) -> list[Counts]:
             counts.forwards += 1
             return forward(*args, **more)
 
-        transport.send, transport.arrived, stage.forward = sending, receiving, passing
+        transport.send, transport.recv_any, stage.forward = sending, receiving, passing
         one.train_batch((torch.ones(samples, WIDTH), torch.ones(samples, WIDTH)))
         return counts
 

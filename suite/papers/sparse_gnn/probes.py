@@ -50,9 +50,9 @@ class Counting:
         self.sent += others * tensor.numel() * tensor.element_size()
         return self.group.broadcast(tensor, root)
 
-    def all_to_all(self, received: Any, given: Any, **counts: Any) -> Any:
-        self.sent += given.numel() * given.element_size()
-        return self.group.all_to_all(received, given, **counts)
+    def all_to_all(self, recv_buffer: Any, send_buffer: Any, **counts: Any) -> Any:
+        self.sent += send_buffer.numel() * send_buffer.element_size()
+        return self.group.all_to_all(recv_buffer, send_buffer, **counts)
 
     def pairwise(self, sends: Any, receives: Any) -> Any:
         self.sent += sum(tensor.numel() * tensor.element_size() for _, tensor in sends)

@@ -74,14 +74,16 @@ class Watching:
         handle = self.group.broadcast(tensor, root)
         return handle if root == self.own else After(handle, lambda: self.wire.arrived(root, tensor))
 
-    def all_to_all(self, received: Any, given: Any, *, incoming: Sequence[int], outgoing: Sequence[int]) -> Any:
-        for rank, part in zip(self.ranks, given.split(list(outgoing)), strict=True):
+    def all_to_all(
+        self, recv_buffer: Any, send_buffer: Any, *, recv_counts: Sequence[int], send_counts: Sequence[int]
+    ) -> Any:
+        for rank, part in zip(self.ranks, send_buffer.split(list(send_counts)), strict=True):
             if len(part):
                 self.wire.out(rank, part)
-        handle = self.group.all_to_all(received, given, incoming=incoming, outgoing=outgoing)
+        handle = self.group.all_to_all(recv_buffer, send_buffer, recv_counts=recv_counts, send_counts=send_counts)
 
         def look() -> None:
-            for rank, part in zip(self.ranks, received.split(list(incoming)), strict=True):
+            for rank, part in zip(self.ranks, recv_buffer.split(list(recv_counts)), strict=True):
                 if len(part):
                     self.wire.arrived(rank, part)
 

@@ -72,7 +72,7 @@ class Emulated:
                 f"a grid of {grid.size} ranks ({grid}) in a world of {world.size}", rule="one rank per place"
             )
         self.world, self.rank, self.place = world, world.rank, grid.place(world.rank)
-        columns = [world.group(grid.column(rank)) for rank in range(grid.inter)]
+        columns = [world.group(grid.data_parallel_group(rank)) for rank in range(grid.inter)]
         self.column = columns[self.place.stage]
         self.transport = world.transport(grid.neighbour(self.rank, -1), grid.neighbour(self.rank, +1), grid.inter)
         self.plan = EmulationPlan.of(config, static=not self.transport.any_order)
@@ -143,7 +143,7 @@ class Emulated:
             trace=self.trace,
         )
         if plan.grid.size > 1:
-            self.world.total(0.0, self.transport.progress)
+            self.world.all_reduce_scalar(0.0, "sum", self.transport.progress)
 
     def _execute(self, op: Op, value: Value) -> Value:
         """Every work costs what the first one does: it repeats its ops."""

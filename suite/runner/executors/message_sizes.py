@@ -25,7 +25,7 @@ from suite.runner.ranks.sampling import Sampling
 from suite.stats.spread import middle_half
 
 OPERATIONS = ("point_to_point", "all_reduce")
-CARRIERS = ("mpi", "gloo", "nccl")
+BACKENDS = ("mpi", "gloo", "nccl")
 LINK_SIZES, LINK_ROUNDS = tuple(2**power for power in (3, 10, 14, 18, 20, 22)), 10  # of the machine's own model
 MOST_RANKS = 64  # up to here every type adds the values without rounding
 LEAST_ROUNDS = 2
@@ -67,23 +67,24 @@ def sweep(world: World, operations: Sequence[Any], sizes: Sequence[int], rounds:
         for number in range(-1, rounds_of(size, rounds, traffic)):
             for each in Random(f"{size} {number}").sample(operations, len(operations)):
                 each.ready(size, number)
-                world.total(0.0, each.progress)  # all ranks are here: late arrival is not timed
+                world.all_reduce_scalar(0.0, "sum", each.progress)  # all ranks are here: late arrival is not timed
                 seconds = each.go()
-                world.total(0.0, each.progress)  # and their messages move until the last has its value
+                # messages keep moving until the last rank has its value
+                world.all_reduce_scalar(0.0, "sum", each.progress)
                 each.check()
                 if number >= 0:  # the first finds new memory
                     samples[each.name][-1].append(seconds)
     return samples
 
 
-def links(world: World, carriers: Sequence[str]) -> dict[str, dict[str, dict[str, float]]]:
+def links(world: World, backends: Sequence[str]) -> dict[str, dict[str, dict[str, float]]]:
     """By kind of operation and name, the latency (s) and bandwidth (bytes/s) of the line through the least time of each
     size: a machine's, not its load's. Known on rank 0 alone. Collective."""
     from suite.microbench import communication
 
     fits: dict[str, dict[str, dict[str, float]]] = {}
     for operation, make in (("point_to_point", communication.round_trips), ("all_reduce", communication.all_reduces)):
-        several = make(world, carriers)
+        several = make(world, backends)
         swept = sweep(world, several, LINK_SIZES, LINK_ROUNDS, max(LINK_SIZES))
         lines = {name: fit(LINK_SIZES, [min(each) for each in seconds]) for name, seconds in swept.items()}
         fits[operation] = {
@@ -100,11 +101,11 @@ class Curve(TypedDict):
     """Samples of one operation.
 
     Attributes:
-        carrier: Its backend.
+        backend: Backend of the operation.
         ours: Whether by the suite's layer, else by its library.
     """
 
-    carrier: str
+    backend: str
     ours: bool
 
 
@@ -141,7 +142,7 @@ class Messages:
 
     Attributes:
         operation: point_to_point, one way between the first two ranks, or all_reduce over all of them.
-        carriers: Backends.
+        backends: Backends that are timed: mpi, gloo, nccl.
         sizes: bytes, rising.
         rounds: Samples of a curve at each size and turn.
         traffic: Most bytes of these samples.
@@ -149,7 +150,7 @@ class Messages:
     """
 
     operation: str = "point_to_point"
-    carriers: Sequence[str] = ("mpi", "gloo")
+    backends: Sequence[str] = ("mpi", "gloo")
     sizes: Sequence[int] = LINK_SIZES
     rounds: int = 6
     traffic: int = 2**21
@@ -162,13 +163,13 @@ class Messages:
         for name, value in (("rounds", self.rounds), ("traffic", self.traffic)):
             if value < 1:
                 raise InvalidRequest(f"{name}={value}", rule="a whole number, at least 1", legal=f"{name}=20")
-        if not self.carriers:
-            raise InvalidRequest(f"carriers={self.carriers}", rule="a list of carriers", legal="carriers=[gloo]")
-        for carrier in self.carriers:
-            if carrier not in CARRIERS:
-                raise UnknownName("carriers", carrier, CARRIERS)
-        if len(set(self.carriers)) < len(self.carriers):
-            raise InvalidRequest(f"carriers={list(self.carriers)}", rule="each once", legal="carriers=[gloo]")
+        if not self.backends:
+            raise InvalidRequest(f"backends={self.backends}", rule="a list of backends", legal="backends=[gloo]")
+        for backend in self.backends:
+            if backend not in BACKENDS:
+                raise UnknownName("backends", backend, BACKENDS)
+        if len(set(self.backends)) < len(self.backends):
+            raise InvalidRequest(f"backends={list(self.backends)}", rule="each once", legal="backends=[gloo]")
 
     def probe(self, config: RunConfig) -> Ready | Missing:
         return Ready()
@@ -180,15 +181,15 @@ class Messages:
     def check(self, config: RunConfig) -> None:
         """Raises InvalidRequest for a run that cannot make the study. Loads no torch."""
         executor, ranks = config.executor.name or config.executor.kind, config.grid.build().size
-        for carrier in self.carriers:
-            _check_carrier(carrier, config.launch)
+        for backend in self.backends:
+            _check_backend(backend, config.launch)
         if not 2 <= ranks <= MOST_RANKS:
             rule = f"2 to {MOST_RANKS} ranks: messages need two, and more would round the sums that are checked"
             raise InvalidRequest(f"{ranks} ranks under executor={executor}", rule=rule, legal="grid.data=2")
         if config.comm.transport != "auto":
             raise InvalidRequest(
                 f"comm.transport={config.comm.transport} under executor={executor}",
-                rule="executor.carriers says what carries messages",
+                rule="executor.backends says what carries messages",
                 legal="comm.transport=auto",
             )
 
@@ -213,8 +214,8 @@ class MessageSampler(Sampling):
         self.world, self.plan = world, plan
         message = plan.operation == "point_to_point"
         make = communication.round_trips if message else communication.all_reduces
-        self.operations = make(world, plan.carriers)
-        self.staged = any(communication.copied(world, carrier) for carrier in plan.carriers)
+        self.operations = make(world, plan.backends)
+        self.staged = any(communication.copied(world, backend) for backend in plan.backends)
         self.swept: list[Samples] = []
 
     def train_batch(self, batch: Value | None = None) -> None:
@@ -225,7 +226,7 @@ class MessageSampler(Sampling):
     def samples(self) -> MessageFacts:
         """Of every sweep since this was last asked; the curves, in order, by what carries them and whose they are."""
         swept, self.swept = self.swept, []
-        curves: dict[str, Curve] = {each.name: {"carrier": each.carrier, "ours": each.ours} for each in self.operations}
+        curves: dict[str, Curve] = {each.name: {"backend": each.backend, "ours": each.ours} for each in self.operations}
         return {"sweeps": swept, "curves": curves, "staged": self.staged}
 
     def close(self) -> None:
@@ -233,14 +234,14 @@ class MessageSampler(Sampling):
             each.close()
 
 
-def _check_carrier(carrier: str, launch: Launch) -> None:
-    if carrier == "nccl" and launch.device == "cpu":
+def _check_backend(backend: str, launch: Launch) -> None:
+    if backend == "nccl" and launch.device == "cpu":
         raise Unsupported(
-            "executor.carriers with nccl on a CPU", rule="NCCL moves CUDA memory", legal="launch.device=cuda"
+            "executor.backends with nccl on a CPU", rule="NCCL moves CUDA memory", legal="launch.device=cuda"
         )
-    if carrier == "mpi" and (launcher := launcher_of(launch.launcher, launch.mpi)) in WITHOUT_MPI:
+    if backend == "mpi" and (launcher := launcher_of(launch.launcher, launch.mpi)) in WITHOUT_MPI:
         raise Unsupported(
-            f"executor.carriers with mpi under {launcher}",
+            f"executor.backends with mpi under {launcher}",
             rule="MPI starts its own ranks",
             legal="launch.launcher=mpiexec",
         )
@@ -315,13 +316,13 @@ def _series(head: str, curves: Mapping[str, Sequence[float]]) -> dict[str, list[
 
 
 def _overheads(curves: Mapping[str, Curve], medians: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """Of each of our curves over the library's by the same carrier and of the same type."""
+    """Of each of our curves over the library's by the same backend and of the same type."""
     medians_by_name = {}
     for name, curve in curves.items():
         overheads = [
             other
             for other, theirs in curves.items()
-            if theirs["carrier"] == curve["carrier"]
+            if theirs["backend"] == curve["backend"]
             and not theirs["ours"]
             and other.endswith("bfloat16") == name.endswith("bfloat16")
         ]
@@ -337,12 +338,12 @@ def _answers(
     staged: bool,
     sizes: Sequence[int],
 ) -> dict[str, Metric]:
-    """The claim that the config names: its terms are carriers by their library's own calls, a case per size. None where
-    a carrier is missing, or reaches device memory only through the host's: the paper's do not."""
+    """The claim that the config names: its terms are backends by their library's own calls, a case per size. None where
+    a backend is missing, or reaches device memory only through the host's: the paper's do not."""
     if not asked or staged:
         return {}
     calls = {
-        curve["carrier"]: name
+        curve["backend"]: name
         for name, curve in curves.items()
         if not curve["ours"] and not name.endswith("bfloat16")  # the types that both have
     }

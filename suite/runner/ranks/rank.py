@@ -144,7 +144,7 @@ class RankProcess:
 
     def _messages(self) -> dict[str, Any]:
         """How they travel."""
-        return {"staged": bool(self.world.staged), "carrier": self.world.carrier, "order": self.world.order}
+        return {"staged": bool(self.world.staged), "carrier": self.world.backend, "order": self.world.order}
 
     def train(self, batches: int) -> dict[str, Any]:
         """Seconds, loss (where there is one) and update of each batch, and the spans of the last."""

@@ -54,8 +54,8 @@ class Machine:
         adapters: How many a node has; they are shared by its devices.
         host: Link between a device and its node's memory.
         source: Where the figures are from.
-        carriers: Of a machine that was measured, by operation (point_to_point, all_reduce) and way of carrying it out,
-            the link that gives its seconds on two ranks: `carriers["all_reduce"]["suite over gloo"].seconds(bytes)`.
+        backends: Of a machine that was measured, by operation (point_to_point, all_reduce) and way of carrying it out,
+            the link that gives its seconds on two ranks: `backends["all_reduce"]["suite over gloo"].seconds(bytes)`.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Machine:
     adapters: int
     host: Link
     source: str = ""
-    carriers: Mapping[str, Mapping[str, Link]] = field(default_factory=dict)
+    backends: Mapping[str, Mapping[str, Link]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         positive(
@@ -112,12 +112,12 @@ def measured(*, name: str, file: str) -> Machine:
     try:
         content = json.loads(Path(file).read_text(encoding="utf-8"))
         links = {key: Link(**content[key]) for key in ("within", "between", "host")}
-        carriers = {
+        backends = {
             operation: {way: Link(**link) for way, link in ways.items()}
-            for operation, ways in content.get("carriers", {}).items()
+            for operation, ways in content.get("backends", {}).items()
         }
         content.pop("foreign_cores", None)  # of the measurement, not of the machine
-        return Machine(**{**content, **links, "carriers": carriers, "name": name})
+        return Machine(**{**content, **links, "backends": backends, "name": name})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidRequest(
             f"machine={name} is not measured here ({error})",

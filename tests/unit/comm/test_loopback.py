@@ -30,16 +30,16 @@ def pair() -> tuple[Hub, LoopbackTransport, LoopbackTransport]:
     return hub, LoopbackTransport(hub, 0, None, 1, 2), LoopbackTransport(hub, 1, 0, None, 2)
 
 
-# -- lanes ----------------------------------------------------------------------------------------------------
+# -- channels ----------------------------------------------------------------------------------------------------
 
 
 def test_of_what_is_here_the_first_wish_comes() -> None:
     _, first, last = pair()
     for index in range(3):
         first.send(Op(0, Kind.FORWARD, index), value(index))
-    assert last.arrived([op("0F9"), op("0F2"), op("0F0")], None) == (op("0F2"), value(2))
-    assert last.arrived([op("0F0"), op("0F2")], 0) == (op("0F0"), value(0))
-    assert last.arrived([op("0F1")], 0) == (op("0F1"), value(1))
+    assert last.recv_any([op("0F9"), op("0F2"), op("0F0")], None) == (op("0F2"), value(2))
+    assert last.recv_any([op("0F0"), op("0F2")], 0) == (op("0F0"), value(0))
+    assert last.recv_any([op("0F1")], 0) == (op("0F1"), value(1))
     last.close()
 
 
@@ -47,11 +47,11 @@ def test_values_go_both_ways_and_stay_typed() -> None:
     _, first, last = pair()
     sent = (torch.ones(2, 3, requires_grad=True), torch.tensor(7), torch.empty(0))
     first.send(op("0F0"), sent)
-    got = last.arrived([op("0F0")], 0)
+    got = last.recv_any([op("0F0")], 0)
     assert got is not None
     assert [(t.dtype, t.shape, t.requires_grad) for t in got[1]] == [(t.dtype, t.shape, False) for t in sent]
     last.send(op("1B0"), value(4))
-    assert first.arrived([op("1B0")], None) == (op("1B0"), value(4))
+    assert first.recv_any([op("1B0")], None) == (op("1B0"), value(4))
 
 
 def test_a_middle_stage_sends_forwards_on_and_gradients_back() -> None:
@@ -74,12 +74,12 @@ def test_what_nobody_needs_is_not_sent() -> None:
 def test_a_timeout_of_0_polls_and_another_waits_that_long() -> None:
     _, first, last = pair()
     start = time.perf_counter()
-    assert last.arrived([op("0F0")], 0) is None
-    assert last.arrived([op("0F0")], 0.05) is None
+    assert last.recv_any([op("0F0")], 0) is None
+    assert last.recv_any([op("0F0")], 0.05) is None
     assert time.perf_counter() - start >= 0.05
     timer = threading.Timer(0.02, first.send, (op("0F0"), value(1)))
     timer.start()
-    assert last.arrived([op("0F0")], None) == (op("0F0"), value(1))
+    assert last.recv_any([op("0F0")], None) == (op("0F0"), value(1))
     timer.join()
 
 
@@ -90,30 +90,30 @@ def test_training_does_not_block_and_an_evaluation_does_at_its_capacity() -> Non
 
     def rank(world: LoopbackWorld) -> int:
         before, after = ((None, 1), (0, None))[world.rank]
-        lane: Transport = world.transport(before, after, 2)
+        channel: Transport = world.transport(before, after, 2)
         if world.rank == 0:
             for index in range(3 * CAPACITY):
-                lane.send(Op(0, Kind.FORWARD, index), value(index))
+                channel.send(Op(0, Kind.FORWARD, index), value(index))
             for index in range(count):
                 if index == CAPACITY:
                     full.set()
-                lane.send(Op(0, Kind.EVALUATE, index), value(index))
+                channel.send(Op(0, Kind.EVALUATE, index), value(index))
                 sent.append(index)
             return len(sent)
         assert full.wait(10)
         time.sleep(0.05)
         most = len(sent)
         assert most == CAPACITY
-        assert lane.arrived([op("0E0")], None) is not None
+        assert channel.recv_any([op("0E0")], None) is not None
         deadline = time.perf_counter() + 10
         while len(sent) == most and time.perf_counter() < deadline:
             time.sleep(0.001)
         assert len(sent) == most + 1  # one has been taken, one has come
         for index in range(1, count):
-            assert lane.arrived([Op(0, Kind.EVALUATE, index)], None) is not None
+            assert channel.recv_any([Op(0, Kind.EVALUATE, index)], None) is not None
         for index in range(3 * CAPACITY):
-            assert lane.arrived([Op(0, Kind.FORWARD, index)], 0) is not None
-        lane.close()
+            assert channel.recv_any([Op(0, Kind.FORWARD, index)], 0) is not None
+        channel.close()
         return most
 
     assert run(2, rank) == [count, CAPACITY]
@@ -132,7 +132,7 @@ def test_values_unreceived_at_the_end_are_an_error() -> None:
 
 
 def waits_for_a_value(world: LoopbackWorld) -> None:
-    world.transport(0, None, 3).arrived([op("0F0")], None)
+    world.transport(0, None, 3).recv_any([op("0F0")], None)
 
 
 def waits_for_a_reduction(world: LoopbackWorld) -> None:
@@ -140,15 +140,15 @@ def waits_for_a_reduction(world: LoopbackWorld) -> None:
 
 
 def waits_for_room(world: LoopbackWorld) -> None:
-    lane = world.transport(None, 2, 3)
+    channel = world.transport(None, 2, 3)
     for index in range(CAPACITY + 1):
-        lane.send(Op(0, Kind.EVALUATE, index), value(1))
+        channel.send(Op(0, Kind.EVALUATE, index), value(1))
 
 
 def polls(world: LoopbackWorld) -> None:
-    lane = world.transport(None, None, 1)
+    channel = world.transport(None, None, 1)
     while True:
-        lane.progress()
+        channel.progress()
         time.sleep(1e-4)
 
 
@@ -191,9 +191,9 @@ def test_a_value_that_is_here_is_still_given_out_after_a_failure() -> None:
     hub, first, last = pair()
     first.send(op("0F0"), value(1))
     hub.fail(ValueError())
-    assert last.arrived([op("0F0")], None) == (op("0F0"), value(1))
+    assert last.recv_any([op("0F0")], None) == (op("0F0"), value(1))
     with pytest.raises(RankError):
-        last.arrived([op("0F1")], None)
+        last.recv_any([op("0F1")], None)
 
 
 # -- groups ---------------------------------------------------------------------------------------------------
@@ -235,7 +235,10 @@ def test_a_total_is_the_same_number_on_every_rank_beside_other_collectives() -> 
         group = world.group(range(3))
         tensor = torch.ones(1)
         handle = group.all_reduce(tensor)
-        told = [world.total(parts[world.rank], lambda: None), world.total(0.5, lambda: None)]
+        told = [
+            world.all_reduce_scalar(parts[world.rank], "sum", lambda: None),
+            world.all_reduce_scalar(0.5, "sum", lambda: None),
+        ]
         handle.wait()
         return [*told, float(tensor)]
 

@@ -1,6 +1,6 @@
 """Round trip of a value over an MPI channel: header, dtypes, shapes, bytes.
 
-The lane of these tests leads from one rank to itself; tests/distributed has several ranks.
+The channel of these tests leads from one rank to itself; tests/distributed has several ranks.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def test_many_tensors_and_many_dimensions() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint64, torch.float8_e4m3fn], ids=str)
 def test_a_dtype_that_lanes_do_not_know_is_refused(dtype: torch.dtype) -> None:
-    with pytest.raises(InvalidRequest, match=rf"a tensor of {dtype} in a lane; rule: one of torch\.float32, "):
+    with pytest.raises(InvalidRequest, match=rf"a tensor of {dtype} in a channel; rule: one of torch\.float32, "):
         encode(Op(0, Kind.FORWARD, 0), (torch.empty(2, dtype=dtype),), True)
 
 
-class Lane:
-    """Both ends of a lane of this process to itself."""
+class Channel:
+    """Both ends of a channel of this process to itself."""
 
     def __init__(self, inline: int) -> None:
         self.comm = MPI.COMM_SELF.Dup()
@@ -84,8 +84,8 @@ class Lane:
 
 
 @pytest.fixture(scope="module")
-def lane() -> Iterator[Lane]:
-    made = Lane(4 * ALIGN)
+def channel() -> Iterator[Channel]:
+    made = Channel(4 * ALIGN)
     yield made
     made.close()
 
@@ -93,58 +93,58 @@ def lane() -> Iterator[Lane]:
 @settings(max_examples=150, deadline=None)
 @given(OPS, VALUES)
 def test_values_arrive_bit_for_bit_in_one_message_or_in_several(
-    lane: Lane, op: Op, value: tuple[torch.Tensor, ...]
+    channel: Channel, op: Op, value: tuple[torch.Tensor, ...]
 ) -> None:
     """256 bytes inline: about half of these values are too large for one message."""
-    arrived = lane.through(op, value)
+    arrived = channel.through(op, value)
     assert [(t.dtype, t.shape) for t in arrived] == [(t.dtype, t.shape) for t in value]
     assert [bits(t) for t in arrived] == [bits(t) for t in value]
 
 
-def test_both_ways_are_taken_and_large_payload_is_not_copied(lane: Lane) -> None:
+def test_both_ways_are_taken_and_large_payload_is_not_copied(channel: Channel) -> None:
     op, small, large = Op(1, Kind.BACKWARD, 5), torch.arange(8.0), torch.arange(1000.0)
-    lane.outbound.send(op, (small,))
-    assert len(lane.outbound.sending[-1][0]) == 1
-    lane.outbound.send(op._replace(index=6), (small, large, torch.empty(0, 3)))
-    requests, (_, value) = lane.outbound.sending[-1]
+    channel.outbound.send(op, (small,))
+    assert len(channel.outbound.sending[-1][0]) == 1
+    channel.outbound.send(op._replace(index=6), (small, large, torch.empty(0, 3)))
+    requests, (_, value) = channel.outbound.sending[-1]
     assert len(requests) == 3  # the header and two tensors; an empty one is all in its header
     assert value[1] is large
-    until(lambda: len(lane.mailbox) == 2 and not lane.outbound.sending, lane.progress, timeout=20)
-    assert torch.equal(lane.mailbox.pop(op)[0], small)
-    arrived = lane.mailbox.pop(op._replace(index=6))
+    until(lambda: len(channel.mailbox) == 2 and not channel.outbound.sending, channel.progress, timeout=20)
+    assert torch.equal(channel.mailbox.pop(op)[0], small)
+    arrived = channel.mailbox.pop(op._replace(index=6))
     assert torch.equal(arrived[1], large)
     assert arrived[2].shape == (0, 3)
 
 
-def test_values_stay_first_in_first_out(lane: Lane) -> None:
+def test_values_stay_first_in_first_out(channel: Channel) -> None:
     sizes = [3, 500, 0, 70, 2, 900]
     for index, size in enumerate(sizes):
-        lane.outbound.send(Op(1, Kind.FORWARD, index), (torch.full((size,), float(index)),))
-    until(lambda: len(lane.mailbox) == len(sizes), lane.progress, timeout=20)
-    assert [op.index for op in lane.mailbox] == list(range(len(sizes)))
-    for op, (tensor,) in lane.mailbox.items():
+        channel.outbound.send(Op(1, Kind.FORWARD, index), (torch.full((size,), float(index)),))
+    until(lambda: len(channel.mailbox) == len(sizes), channel.progress, timeout=20)
+    assert [op.index for op in channel.mailbox] == list(range(len(sizes)))
+    for op, (tensor,) in channel.mailbox.items():
         assert tensor.tolist() == [float(op.index)] * sizes[op.index]
-    lane.mailbox.clear()
+    channel.mailbox.clear()
 
 
-def test_an_evaluation_is_sent_when_it_is_received(lane: Lane) -> None:
-    lane.progress()
+def test_an_evaluation_is_sent_when_it_is_received(channel: Channel) -> None:
+    channel.progress()
     op = Op(0, Kind.EVALUATE, 0)
-    assert lane.through(op, (torch.ones(3),))[0].tolist() == [1.0, 1.0, 1.0]
-    assert not lane.outbound.sending
+    assert channel.through(op, (torch.ones(3),))[0].tolist() == [1.0, 1.0, 1.0]
+    assert not channel.outbound.sending
 
 
 @pytest.mark.parametrize("count", [15, 40])
-def test_a_header_that_is_too_large_is_refused(lane: Lane, count: int) -> None:
+def test_a_header_that_is_too_large_is_refused(channel: Channel, count: int) -> None:
     value = tuple(torch.ones(1, 1) for _ in range(count))
     size = 16 + count * (2 + 2 * 8)
     assert size > 256
     with pytest.raises(
         InvalidRequest, match=f"a header of {size} bytes; rule: at most inline=256 bytes; legal: inline="
     ):
-        lane.outbound.send(Op(0, Kind.FORWARD, 0), value)
-    assert not lane.outbound.sending
-    assert lane.through(Op(0, Kind.FORWARD, 1), (torch.ones(2),))[0].tolist() == [1.0, 1.0]
+        channel.outbound.send(Op(0, Kind.FORWARD, 0), value)
+    assert not channel.outbound.sending
+    assert channel.through(Op(0, Kind.FORWARD, 1), (torch.ones(2),))[0].tolist() == [1.0, 1.0]
 
 
 def test_a_message_that_is_too_small_to_be_one_is_refused() -> None:
@@ -153,7 +153,7 @@ def test_a_message_that_is_too_small_to_be_one_is_refused() -> None:
 
 
 def test_the_last_message_of_a_neighbour_leaves_no_receive_posted() -> None:
-    closing = Lane(4 * ALIGN)
+    closing = Channel(4 * ALIGN)
     closing.outbound.send(CLOSING, ())
     assert until(lambda: closing.inbound.ended and not closing.outbound.sending, closing.progress, timeout=20)
     assert closing.inbound.posted is None

@@ -28,8 +28,8 @@ def test_neighbouring_stages_have_neighbouring_ranks() -> None:
         Place(1, 3, 1, 2),
         Place(2, 3, 1, 2),
     ]
-    assert grid.column(4) == (1, 4)
-    assert grid.ends(4) == (3, 5)
+    assert grid.data_parallel_group(4) == (1, 4)
+    assert grid.embedding_group(4) == (3, 5)
 
 
 def test_tensor_ranks_are_fastest() -> None:
@@ -38,8 +38,8 @@ def test_tensor_ranks_are_fastest() -> None:
     assert [grid.place(rank).stage for rank in range(8)] == [0, 0, 1, 1, 0, 0, 1, 1]
     assert grid.rank(data=1, inter=0, tensor=1) == 5
     assert (grid.neighbour(5, 1), grid.neighbour(5, -1)) == (7, None)
-    assert grid.column(5) == (1, 5)
-    assert grid.ends(5) == (5, 7)
+    assert grid.data_parallel_group(5) == (1, 5)
+    assert grid.embedding_group(5) == (5, 7)
 
 
 @given(grids)
@@ -66,11 +66,11 @@ def test_neighbours_columns_and_ends(grid: Grid, data: st.DataObject) -> None:
         assert grid.place(other) == Place(place.stage + step, grid.inter, place.replica, grid.data)
         assert other % grid.tensor == tensor
         assert grid.neighbour(other, -step) == rank
-    column = grid.column(rank)
+    column = grid.data_parallel_group(rank)
     assert rank in column
     assert [grid.place(r).replica for r in column] == list(range(grid.data))
     assert {(grid.place(r).stage, r % grid.tensor) for r in column} == {(place.stage, tensor)}
-    ends = grid.ends(rank)
+    ends = grid.embedding_group(rank)
     assert [grid.place(r).stage for r in ends] == ([0] if grid.inter == 1 else [0, grid.inter - 1])
     assert {(grid.place(r).replica, r % grid.tensor) for r in ends} == {(place.replica, tensor)}
 

@@ -526,17 +526,17 @@ def test_every_type_of_tensor_has_a_digest(tensor: torch.Tensor) -> None:
 
 
 def test_a_broken_lane_is_explained_by_what_ranks_had_agreed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over gloo a rank that has raised closes its lanes before others look at the reduction."""
+    """Over gloo a rank that has raised closes its channels before others look at the reduction."""
 
     def use(engine: Engine, rank: int) -> None:
-        arrived = engine.transport.arrived
+        recv_any = engine.transport.recv_any
 
-        def broken(wish: Any, timeout: float | None) -> Any:
+        def broken(ops: Any, timeout: float | None) -> Any:
             if timeout and engine.agreement.pending is not None and engine.agreement.pending.handle.done():
-                raise RankError("a lane broke")
-            return arrived(wish, timeout)
+                raise RankError("a channel broke")
+            return recv_any(ops, timeout)
 
-        monkeypatch.setattr(engine.transport, "arrived", broken, raising=True)
+        monkeypatch.setattr(engine.transport, "recv_any", broken, raising=True)
         list(engine.train(iter([batch(n) for n in range(4 - 2 * rank)])))
 
     found = errors(Grid(inter=2), use)

@@ -449,9 +449,9 @@ def test_what_one_rank_cannot_write_no_rank_goes_on_from(tmp_path: Path, monkeyp
         broken = True
         with pytest.raises((OSError, RankError)) as caught:
             engine.save(tmp_path)
-        world.total(0.0, lambda: None)
+        world.all_reduce_scalar(0.0, "sum", lambda: None)
         left = sorted(path.name for path in tmp_path.iterdir())
-        world.total(0.0, lambda: None)
+        world.all_reduce_scalar(0.0, "sum", lambda: None)
         broken = False
         engine.save(tmp_path)
         return [*left, str(caught.value), engine.load(tmp_path).path.name]

@@ -333,7 +333,7 @@ def test_replicas_start_from_replica_0_whatever_each_has_made(grid: Grid) -> Non
         layers = made(world.rank)
         own = copy.deepcopy(layers)
         engine = Engine(layers, loss=F.mse_loss, optimizer=SGD(0.1), microbatch=1, grid=grid, world=world)
-        root = made(grid.column(world.rank)[0])
+        root = made(grid.data_parallel_group(world.rank)[0])
         for number, layer in zip(engine.split[engine.place.stage], engine.stage.layers, strict=True):
             for name, tensor in layer.state_dict().items():
                 assert torch.equal(tensor, root[number].state_dict()[name])

@@ -34,11 +34,11 @@ class Scripted:
     def send(self, op: Op, value: tuple[torch.Tensor, ...]) -> None:
         self.sent.append((str(op), len(value)))
 
-    def arrived(self, wish: Sequence[Op], timeout: float | None) -> tuple[Op, tuple[torch.Tensor, ...]] | None:
-        self.asked.append((tuple(map(str, wish)), timeout))
-        if timeout is None and not any(op in self.here for op in wish):
+    def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, tuple[torch.Tensor, ...]] | None:
+        self.asked.append((tuple(map(str, ops)), timeout))
+        if timeout is None and not any(op in self.here for op in ops):
             self.here.append(self.later.pop(0))
-        for op in wish:
+        for op in ops:
             if op in self.here:
                 self.here.remove(op)
                 return op, (torch.full((2,), float(op.index)),)

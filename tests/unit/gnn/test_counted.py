@@ -118,7 +118,7 @@ def test_this_machine_is_modelled_where_it_is_measured(tmp_path: Path) -> None:
     }
     (tmp_path / "machine.json").write_text(json.dumps(here))
     slow = value(carried(*asked, reports=tmp_path), "epoch_time_here")
-    here["carriers"] = {"point_to_point": {"suite over gloo": {"latency": 1e-6, "bandwidth": 1e10}}}
+    here["backends"] = {"point_to_point": {"suite over gloo": {"latency": 1e-6, "bandwidth": 1e10}}}
     (tmp_path / "machine.json").write_text(json.dumps(here))
     quick = value(carried(*asked, reports=tmp_path), "epoch_time_here")
     # six exchanges of three messages each, and three sums of weights over a ring of four: latencies alone

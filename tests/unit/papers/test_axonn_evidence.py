@@ -248,7 +248,7 @@ def test_division_before_the_sum_keeps_every_entry() -> None:
 
 
 def test_an_engine_that_does_not_divide_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FlushInterval, "share", lambda self, index: 1)
+    monkeypatch.setattr(FlushInterval, "group_size", lambda self, index: 1)
     assert probes.loss_predivision(asked(), None, microbatches=[8], replicas=[1])[0] == [[1000, 0]]
 
 

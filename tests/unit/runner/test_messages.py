@@ -70,11 +70,11 @@ def test_every_other_list_is_taken() -> None:
         ({"executor__sizes": []}, InvalidRequest, "executor.sizes=[]"),
         ({"executor__rounds": 0}, InvalidRequest, "executor.rounds=0"),
         ({"executor__traffic": 1.5}, InvalidRequest, "executor.traffic=1.5"),
-        ({"executor__carriers": []}, InvalidRequest, "a list of carriers"),
-        ({"executor__carriers": "mpi"}, InvalidRequest, "carriers is a list"),
-        ({"executor__carriers": ["gloo", "gloo"]}, InvalidRequest, "each once"),
-        ({"executor__carriers": ["pigeons"]}, UnknownName, "gloo, mpi, nccl"),
-        ({"executor__carriers": ["mpi", "nccl"]}, Unsupported, "legal: launch.device=cuda"),
+        ({"executor__backends": []}, InvalidRequest, "a list of backends"),
+        ({"executor__backends": "mpi"}, InvalidRequest, "backends is a list"),
+        ({"executor__backends": ["gloo", "gloo"]}, InvalidRequest, "each once"),
+        ({"executor__backends": ["pigeons"]}, UnknownName, "gloo, mpi, nccl"),
+        ({"executor__backends": ["mpi", "nccl"]}, Unsupported, "legal: launch.device=cuda"),
         ({"launch__launcher": "torchrun"}, Unsupported, "legal: launch.launcher=mpiexec"),
         ({"grid__data": 1}, InvalidRequest, "1 ranks under executor=messages"),
         ({"grid__data": 65}, InvalidRequest, "65 ranks under executor=messages"),
@@ -95,8 +95,8 @@ def test_a_study_that_cannot_be_made_is_refused(
 
 def test_nccl_is_taken_where_there_is_a_device(base: RunConfig) -> None:
     for config in (
-        altered(base, launch__device="cuda", executor__carriers=["mpi", "gloo", "nccl"]),
-        altered(base, launch__launcher="torchrun", executor__carriers=["gloo"]),
+        altered(base, launch__device="cuda", executor__backends=["mpi", "gloo", "nccl"]),
+        altered(base, launch__launcher="torchrun", executor__backends=["gloo"]),
         base,
     ):
         study(config).check(config)
@@ -146,7 +146,7 @@ def test_a_first_rank_that_starts_late_is_not_what_is_timed(monkeypatch: Patch) 
 
 
 class Broken(LoopbackWorld):
-    """A world whose lanes or groups do what they must not."""
+    """A world whose channels or groups do what they must not."""
 
     def __init__(self, own: LoopbackWorld, fault: str) -> None:
         super().__init__(own.hub, own.rank)
@@ -173,8 +173,8 @@ class BrokenLanes(LoopbackTransport):
         mended = self.fault == "mended" and self.rank == 1
         super().send(op, tuple(tensor - 1 for tensor in value) if mended else value)
 
-    def arrived(self, wish: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
-        come = super().arrived(wish, timeout)
+    def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
+        come = super().recv_any(ops, timeout)
         assert come is not None
         op, (value,) = come
         before, self.last = self.last, (value.clone(),)

@@ -35,12 +35,12 @@ def base() -> dict[str, Any]:
 
 
 CURVES = {
-    "MPI Allreduce": {"carrier": "mpi", "ours": False},
-    "suite exchange over MPI": {"carrier": "mpi", "ours": True},
-    "suite exchange over MPI bfloat16": {"carrier": "mpi", "ours": True},
-    "gloo all_reduce": {"carrier": "gloo", "ours": False},
-    "gloo all_reduce bfloat16": {"carrier": "gloo", "ours": False},
-    "suite over gloo bfloat16": {"carrier": "gloo", "ours": True},
+    "MPI Allreduce": {"backend": "mpi", "ours": False},
+    "suite exchange over MPI": {"backend": "mpi", "ours": True},
+    "suite exchange over MPI bfloat16": {"backend": "mpi", "ours": True},
+    "gloo all_reduce": {"backend": "gloo", "ours": False},
+    "gloo all_reduce bfloat16": {"backend": "gloo", "ours": False},
+    "suite over gloo bfloat16": {"backend": "gloo", "ours": True},
 }
 
 
@@ -98,14 +98,14 @@ def test_raw_samples_lines_and_panels_stand_in_the_record(base: dict[str, Any]) 
 
 def test_one_size_has_no_line_and_one_sample_no_spread(base: dict[str, Any]) -> None:
     config = altered(base, executor__sizes=[64])
-    found = left_of(config, {"a": {"carrier": "mpi", "ours": False}}, False, [({"a": [[1e-6]]}, {"a": [[0.0]]})])
+    found = left_of(config, {"a": {"backend": "mpi", "ours": False}}, False, [({"a": [[1e-6]]}, {"a": [[0.0]]})])
     assert set(found.metrics) == {"a, 64 B"}
     assert not [note for note in found.notes if "latency" in note]
 
 
 def test_more_ranks_than_cores_and_copies_are_said(base: dict[str, Any]) -> None:
     config = altered(base, grid__data=64)
-    curves = {"a": {"carrier": "mpi", "ours": False}}
+    curves = {"a": {"backend": "mpi", "ours": False}}
     found = left_of(config, curves, True, [({"a": [[1e-6]] * 4},) * 64])
     assert any(note.startswith("oversubscribed: 64 ranks on ") for note in found.notes)
     assert any(note.startswith("staged: ") for note in found.notes)
@@ -122,9 +122,9 @@ CLAIM = {
     **{"least": 64, "most": 2000},
 }
 BOTH = {
-    "NCCL all_reduce": {"carrier": "nccl", "ours": False},
-    "NCCL all_reduce bfloat16": {"carrier": "nccl", "ours": False},
-    "MPI Allreduce": {"carrier": "mpi", "ours": False},
+    "NCCL all_reduce": {"backend": "nccl", "ours": False},
+    "NCCL all_reduce bfloat16": {"backend": "nccl", "ours": False},
+    "MPI Allreduce": {"backend": "mpi", "ours": False},
 }
 
 
@@ -188,7 +188,7 @@ def test_a_claim_that_is_refused_here_says_by_which_run(tmp_path: Path, monkeypa
     (run,) = [
         run
         for run in expand(["experiment=axonn_fig4", f"reports={tmp_path}"])
-        if run.config.executor.build().carriers == ["mpi", "nccl"]
+        if run.config.executor.build().backends == ["mpi", "nccl"]
     ]
     (record,) = measure([run], Progress(1.0))
     assert (record.outcome, record.label) == (Outcome.UNSUPPORTED, "mpi and nccl 1x2")

@@ -49,14 +49,14 @@ def test_the_machine_here_is_known_once_it_is_measured(tmp_path: Path) -> None:
     file.write_text(json.dumps(told))
     found = measured(name="local", file=str(file))
     assert (found.name, found.memory, found.within) == ("local", 8e9, Link(1e-6, 1e9))
-    assert found.carriers == {}, "measured by a doctor of before"
+    assert found.backends == {}, "measured by a doctor of before"
     ways = {"all_reduce": {"gloo all_reduce": {"latency": 1e-4, "bandwidth": 2e9}}}
-    file.write_text(json.dumps({**told, "carriers": ways}))
-    summed = measured(name="local", file=str(file)).carriers["all_reduce"]["gloo all_reduce"]
+    file.write_text(json.dumps({**told, "backends": ways}))
+    summed = measured(name="local", file=str(file)).backends["all_reduce"]["gloo all_reduce"]
     assert summed.seconds(2e9) == pytest.approx(1.0001)
     bad = ({"all_reduce": {"gloo": {"latency": 1}}}, {"all_reduce": [1]}, 5)
     damages = ({"within": {"latency": 0}}, {"between": None}, {"wheels": 4}, {"memory": -1})
-    for damage in (*damages, *({"carriers": each} for each in bad)):
+    for damage in (*damages, *({"backends": each} for each in bad)):
         file.write_text(json.dumps({**told, **damage}))
         with pytest.raises(InvalidRequest, match="legal: "):
             measured(name="local", file=str(file))
