@@ -1,33 +1,33 @@
-"""Published claims of the papers, and the code that answers them: one package per paper, and common/.
+"""Published claims of the four papers and the functions that answer them.
 
-Code that only claims need is in this package; code that ordinary runs use as well is in the other packages
-(tests/architecture/test_papers_alone.py). Files of a paper's folder:
+There is one package per paper; `common/` is shared. A test (tests/architecture/test_papers_alone.py) keeps code that
+only claims need in these packages, and code that ordinary runs also use in the others. The folder of a paper contains:
 
-README.md          sections of the paper, where each is implemented, and where its claims are answered
-claims.yaml        published values: what is asserted, where, and which function or experiment gives our value
-plans.yaml         settings of the published runs, and ranges of what the paper leaves open
-mutations.yaml     breaks of the code that verdicts rest on, and the claims whose verdicts they turn
-sensitivity.yaml   simulated verdicts over the ranges of plans.yaml and conf/stack; made by a command
-review.yaml        what each check decides, read from the code alone
-closed_forms.py    the paper's closed forms, as functions of numbers
+README.md          sections of the paper, with the implementation and the answers of each
+claims.yaml        published values: the assertion, its place, and the function or experiment that gives our value
+plans.yaml         settings of the published runs, and ranges for settings that the paper does not print
+mutations.yaml     code mutations, and the claims whose verdicts each of them must change
+sensitivity.yaml   simulated verdicts over the ranges of plans.yaml and conf/stack (generated)
+review.yaml        review of the check of each claim, based on the code alone
+closed_forms.py    closed forms of the paper as functions of numbers
 formulas.py        answers from formulas, layouts and shapes
-counts.py          answers counted from schedules, ledgers and partitions
-probes*.py         answers from small runs of the real engine
-figures.py         answers and panels of cluster runs, simulated
-panels.py          the function that draws each figure or table
+counts.py          answers counted on schedules, version tables and partitions
+probes*.py         answers from small runs of the engine
+figures.py         answers and panels from simulated cluster runs
+panels.py          the panel function of each figure or table
 printed*.py        answers from printed numbers alone
-*_executor.py      an executor that one figure needs
+*_executor.py      executor for a single figure
 
-A paper's other modules are parts of these that grew too large (scaling.py, grids.py, convnets.py), or what they share
-(cluster_runs.py, systems.py, model_states.py). common/ holds what several papers share:
+The other modules of a paper split one of these files (scaling.py, grids.py, convnets.py) or are shared by several
+(cluster_runs.py, systems.py, model_states.py). The folder `common/` contains:
 
 settings.yaml      published settings: systems, models, machines, data sets, training
-decisions.yaml     where papers contradict themselves or each other, and what was decided
-claims.py, plans.py, passages.py      readers of the rows, of the plans and of the papers' texts
-answer.py, trace.py, printed.py       calls of answer functions, what they read, and answers from printed numbers
-figure_executor.py, formula_executor.py, panel.py     records of figures and of formulas
-cluster_runs.py, model_shapes.py, model_states.py     simulated cluster runs, shapes and model states
-closed_forms.py, equations.py, finite_difference.py, probes.py     forms, lemmas, slopes and counting tools
-null_model.py, calibrate.py, sensitivity.py, mutations.py, verdicts_now.py     checks of verdicts
-fill.py, reproduce_commands.py        blind mode's second half, and commands for claims that need data or a GPU
+decisions.yaml     contradictions within and between the papers, with the reading adopted for each
+claims.py, plans.py, passages.py      readers for claims, plans and the texts of the papers
+answer.py, trace.py, printed.py       calls of answer functions, record of their inputs, answers from printed numbers
+figure_executor.py, formula_executor.py, panel.py     records of figures and formulas
+cluster_runs.py, model_shapes.py, model_states.py     simulated cluster runs, shapes, model states
+closed_forms.py, equations.py, finite_difference.py, probes.py     closed forms, lemmas, derivatives, counters
+null_model.py, calibrate.py, sensitivity.py, mutations.py, verdicts_now.py     null models and checks of verdicts
+fill.py, reproduce_commands.py        printed values for blind records; commands for claims that need data or a GPU
 """

@@ -1,7 +1,7 @@
-"""Law 11: every mutation changes the verdicts that it names.
+"""Law 11: every mutation changes the verdicts that it lists.
 
-Each mutation breaks code that ordinary runs use; a verdict that stays would rest on nothing. `make test` asks one quick
-claim of each family of answers, the exhaustive run all of them.
+Each mutation breaks code that ordinary runs use. A verdict that does not change would depend on no code. `make test`
+tries one fast answer of each family, the exhaustive run tries all answers.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ LINE = re.compile(
     r"(?P<mutation>\S+) +(?P<claim>\S+) +(?P<evidence>\w+): (?P<before>.+) -> (?P<after>.+?)(?P<same>  SAME)?"
 )
 Named = tuple[str, str, str]
-BUDGET = (
-    180.0  # CPU seconds of the short run: 60 on a quick core, 105 on one without AVX-512, more where caches are shared
-)
-# families each of whose turned answers takes more than a second of a core, by the reason: the exhaustive run asks them
+# CPU seconds of the short run: it takes 60 on a fast core and 105 on one without AVX-512, more with shared caches
+BUDGET = 180.0
+# families without a fast answer, by the reason; only the exhaustive run tries them
 SLOW_FAMILIES = {
     "it trains models": (
         *("axonn.probes.constant_in_flight", "axonn.probes.lemma_1", "axonn.probes.lemma_2"),
@@ -64,101 +63,99 @@ SLOW_FAMILIES = {
 }
 
 
-def turned(*more: str) -> dict[Named, bool]:
-    """By mutation, claim and evidence, whether the verdict turns; a process of its own forks for each mutation."""
-    line = [sys.executable, "-m", "suite", "claims", "mutate", *more]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}  # threads that wait for a core that others have spend another
-    done = subprocess.run(line, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=1500)
-    assert done.returncode in (0, 1), done.stderr
-    found = [LINE.fullmatch(each) for each in done.stdout.splitlines()[:-1]]
-    assert all(found), done.stdout
-    return {(each["mutation"], each["claim"], each["evidence"]): not each["same"] for each in found if each}
+def verdict_changes(*options: str) -> dict[Named, bool]:
+    """Run `suite claims mutate`. Returns whether each verdict changes, by mutation, claim and evidence."""
+    line = [sys.executable, "-m", "suite", "claims", "mutate", *options]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}  # spinning threads would add CPU time on a loaded machine
+    process = subprocess.run(line, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=1500)
+    assert process.returncode in (0, 1), process.stderr
+    matches = [LINE.fullmatch(row) for row in process.stdout.splitlines()[:-1]]
+    assert all(matches), process.stdout
+    return {(match["mutation"], match["claim"], match["evidence"]): not match["same"] for match in matches if match}
 
 
-def named(mutation: Mutation, answers: tuple[claims.Answered, ...]) -> set[Named]:
-    return {(mutation.id, claim, kind.value) for claim, kind in answers}
+def assert_all_change(changes: dict[Named, bool], tried: dict[str, tuple[claims.Answered, ...]]) -> None:
+    """Fail unless exactly the tried answers were judged, and all of their verdicts changed."""
+    expected = {(name, claim, kind.value) for name, answers in tried.items() for claim, kind in answers}
+    assert set(changes) == expected
+    assert [name for name, changed in changes.items() if not changed] == []
 
 
-def test_one_claim_of_every_family_turns_within_the_budget() -> None:
+def test_one_verdict_per_family_changes_within_the_budget() -> None:
     before = getrusage(RUSAGE_CHILDREN)
-    found, asked = turned("--first"), mutations.first_of_families(KNOWN)
+    changes = verdict_changes("--first")
     after = getrusage(RUSAGE_CHILDREN)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < BUDGET
-    assert set(found) == set[Named]().union(*(named(each, asked[each.id]) for each in KNOWN))
-    assert [names for names, turns in found.items() if not turns] == []
+    assert_all_change(changes, mutations.first_of_families(KNOWN))
 
 
 @pytest.mark.exhaustive
-def test_every_claim_of_every_mutation_turns() -> None:
-    found = turned()
-    assert set(found) == set[Named]().union(*(named(each, each.turns) for each in KNOWN))
-    assert [names for names, turns in found.items() if not turns] == []
+def test_every_listed_verdict_changes() -> None:
+    assert_all_change(verdict_changes(), {mutation.id: mutation.turns for mutation in KNOWN})
 
 
-def test_mutations_change_functions_and_turn_answers_by_functions() -> None:
-    by_function = {one for members in mutations.answer_families().values() for one in members}
-    for each in KNOWN:
-        assert each.code(), each.id
-        assert set(each.turns) <= by_function, each.id
-        assert len(set(each.turns)) == len(each.turns), each.id
+def test_mutations_change_functions_and_list_answers_by_functions() -> None:
+    by_function = {answered for members in mutations.answer_families().values() for answered in members}
+    for mutation in KNOWN:
+        assert mutation.code(), mutation.id
+        assert set(mutation.turns) <= by_function, mutation.id
+        assert len(set(mutation.turns)) == len(mutation.turns), mutation.id
 
 
-def test_what_a_mutation_breaks_is_used_outside_the_papers() -> None:
-    """Code that only answers call is evidence, and no code of an ordinary run."""
+def test_mutated_modules_are_used_outside_the_papers() -> None:
+    """Code that only answers call is not code of an ordinary run."""
     files = [file for room in ("suite", "baselines") for file in (ROOT / room).rglob("*.py")]
     trees = [ast.parse(file.read_text("utf-8")) for file in files if "papers" not in file.relative_to(ROOT).parts]
     nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.Import)]
-    used = {f"{getattr(node, 'module', '')}.{each.name}".removeprefix(".") for node in nodes for each in node.names}
+    used = {f"{getattr(node, 'module', '')}.{alias.name}".removeprefix(".") for node in nodes for alias in node.names}
     used |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
     configured = "".join(file.read_text("utf-8") for file in (ROOT / "conf").rglob("*.yaml"))
-    assert [each.id for each in KNOWN if each.module not in used and f"{each.module}." not in configured] == []
+    assert [row.id for row in KNOWN if row.module not in used and f"{row.module}." not in configured] == []
 
 
-def test_short_run_asks_each_turned_family_once() -> None:
-    """Families that are answered slowly alone are left to the exhaustive run."""
-    asked = [one for some in mutations.first_of_families(KNOWN).values() for one in some]
-    turns = {one for each in KNOWN for one in each.turns if one not in each.slowly}
-    families = [[one for one in members if one in turns] for members in mutations.answer_families().values()]
-    assert sorted(sum(one in asked for one in members) for members in families if members) == [1] * len(asked)
+def test_short_run_tries_one_fast_answer_per_family() -> None:
+    tried = [answered for answers in mutations.first_of_families(KNOWN).values() for answered in answers]
+    fast = {answered for mutation in KNOWN for answered in mutation.turns if answered not in mutation.slowly}
+    families = [fast.intersection(members) for members in mutations.answer_families().values()]
+    assert [sum(answered in tried for answered in members) for members in families if members] == [1] * len(tried)
 
 
-def test_families_without_a_quick_answer_are_listed() -> None:
-    family_of = {one: function for (_, function), some in mutations.answer_families().items() for one in some}
-    quick = {family_of[one] for each in KNOWN for one in each.turns if one not in each.slowly}
-    slow = {family_of[one] for each in KNOWN for one in each.turns} - quick
+def test_families_without_a_fast_answer_are_listed() -> None:
+    family_of = {a: function for (_, function), members in mutations.answer_families().items() for a in members}
+    fast = {family_of[a] for mutation in KNOWN for a in mutation.turns if a not in mutation.slowly}
+    slow = {family_of[a] for mutation in KNOWN for a in mutation.turns} - fast
     assert {name.removeprefix("suite.papers.") for name in slow} == set(chain(*SLOW_FAMILIES.values()))
 
 
-def test_answers_know_the_mutations_that_turn_them() -> None:
+def test_answers_hold_the_ids_of_their_mutations() -> None:
     rows = {(claim.id, row.evidence): row for claim in claims.load() for row in claim.answers}
-    for one, row in rows.items():
-        assert list(row.turned_by) == [each.id for each in KNOWN if one in each.turns]
+    for answered, row in rows.items():
+        assert list(row.turned_by) == [mutation.id for mutation in KNOWN if answered in mutation.turns]
 
 
 MUTATION = Mutation("x", "suite/core/op.py", (), (), "A name changes.", (("samo.eq2.samo_bytes", Evidence.DERIVED),))
 
 
-def changed(was: str, becomes: str) -> Mutation:
+def mutation_of(was: str, becomes: str) -> Mutation:
     return replace(MUTATION, was=(was,), becomes=(becomes,))
 
 
-def test_passage_stands_once() -> None:
-    with pytest.raises(InvalidRequest, match="stands 2 times"):
-        changed("class Op", "class Up").changed("class Op; class Op")
-    with pytest.raises(InvalidRequest, match="stands 0 times"):
-        changed("class Op", "class Up").changed("nothing")
+@pytest.mark.parametrize("text", ["class Op; class Op", "nothing"])
+def test_passage_must_occur_once(text: str) -> None:
+    with pytest.raises(InvalidRequest) as error:
+        mutation_of("class Op", "class Up").changed(text)
+    assert error.value.rule == "each passage occurs once"
 
 
-def test_change_outside_of_functions_is_no_mutation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_change_outside_functions_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mutations, "ROOT", tmp_path)
     (tmp_path / "suite/core").mkdir(parents=True)
     (tmp_path / MUTATION.file).write_text("A = 1\nclass B:\n    c = 2\ndef f(d=3):\n    return lambda: 4\n")
-    for was in "123":
-        with pytest.raises(InvalidRequest, match="when it is imported"):
-            changed(was, "9").code()
-    with pytest.raises(InvalidRequest, match="when it is imported"):
-        changed("4", "4").code()  # changes nothing
-    assert len(changed("4", "9").code()) == 2  # of the function and of the one that it makes
+    for was, becomes in [*((digit, "9") for digit in "123"), ("4", "4")]:  # the last changes nothing
+        with pytest.raises(InvalidRequest) as error:
+            mutation_of(was, becomes).code()
+        assert error.value.rule.startswith("a change inside functions")
+    assert len(mutation_of("4", "9").code()) == 2  # the function and its lambda
 
 
 @pytest.mark.parametrize(
@@ -166,16 +163,16 @@ def test_change_outside_of_functions_is_no_mutation(tmp_path: Path, monkeypatch:
     [
         ({"file": "suite/papers/samo/counts.py"}, "a file outside"),
         ({"file": "conf/stack/samo.yaml"}, "a file outside"),
-        ({"says": ""}, "texts, and as many passages"),
-        ({"was": ["x", "z"]}, "texts, and as many passages"),
+        ({"says": ""}, "non-empty texts, and as many passages"),
+        ({"was": ["x", "z"]}, "non-empty texts, and as many passages"),
         ({"more": "x"}, "the keys"),
         ({"turns": []}, "claims by evidence"),
-        ({"turns": {}}, "turns nothing"),
+        ({"turns": {}}, "an answer"),
         ({"slowly": ["b"]}, "claims by evidence"),
-        ({"turns": {"guessed": ["b"]}}, "evidence that mutation a turns"),
+        ({"turns": {"guessed": ["b"]}}, "one of derived, emulated, measured"),
     ],
 )
-def test_rows_that_are_no_mutation_are_refused(tmp_path: Path, change: dict[str, object], rule: str) -> None:
+def test_invalid_rows_are_refused(tmp_path: Path, change: dict[str, object], rule: str) -> None:
     row = {
         "id": "a",
         "file": "suite/core/op.py",
@@ -189,36 +186,37 @@ def test_rows_that_are_no_mutation_are_refused(tmp_path: Path, change: dict[str,
         (tmp_path / paper / claims.MUTATIONS).write_text("[]")
     file = tmp_path / "samo" / claims.MUTATIONS
     file.write_text(yaml.safe_dump([row]))
-    assert [each.turns for each in mutations.load(tmp_path)] == [(("b", Evidence.DERIVED),)]
-    file.write_text(yaml.safe_dump([row, row]))
-    with pytest.raises(InvalidRequest, match="each id once"):
-        mutations.load(tmp_path)
-    file.write_text(yaml.safe_dump([{**row, **change}]))
-    with pytest.raises((InvalidRequest, UnknownName), match=rule):
-        mutations.load(tmp_path)
+    assert [mutation.turns for mutation in mutations.load(tmp_path)] == [(("b", Evidence.DERIVED),)]
+    for rows, expected in (([row, row], "one mutation per id"), ([{**row, **change}], rule)):
+        file.write_text(yaml.safe_dump(rows))
+        with pytest.raises(InvalidRequest) as error:
+            mutations.load(tmp_path)
+        assert error.value.rule.startswith(expected)
 
 
-def test_answers_that_fail_do_not_turn(tmp_path: Path) -> None:
-    """Turned verdicts are written, the fastest first, and all other entries stay."""
+def test_changed_verdicts_are_written_fastest_first(tmp_path: Path) -> None:
+    """A failed answer does not count as changed, and entries of other claims stay."""
     for paper in claims.PAPERS:
         (tmp_path / paper).mkdir()
         (tmp_path / paper / claims.MUTATIONS).write_text("# head\n[]\n")
     file = tmp_path / "samo" / claims.MUTATIONS
     row = {"id": "a", "file": "suite/core/op.py", "was": "x", "becomes": "y", "says": "it breaks"}
     file.write_text("# head\n" + yaml.safe_dump([{**row, "turns": {"derived": ["axonn.x", "samo.gone"]}}]))
-    made = [
+    results = [
         MutationResult("a", "samo.slow", Evidence.DERIVED, "reproduced", "differs", 2.0),
         MutationResult("a", "samo.quick", Evidence.DERIVED, "reproduced", "differs", 0.5),
         MutationResult("a", "samo.same", Evidence.DERIVED, "differs", "differs", 0.0),
         MutationResult("a", "samo.broken", Evidence.DERIVED, "reproduced", FAILED, 0.0),
     ]
-    assert mutations.write_turned_answers([one for one in made if one.turns], "samo.*", tmp_path) == [file]
+    changed = [result for result in results if result.turns]
+    assert mutations.write_turned_answers(changed, "samo.*", tmp_path) == [file]
     assert file.read_text().startswith("# head\n- ")
-    (found,) = mutations.load(tmp_path)
-    assert [name for name, _ in found.turns] == ["axonn.x", "samo.quick", "samo.slow"]
-    assert found.slowly == (("samo.slow", Evidence.DERIVED),)
+    (mutation,) = mutations.load(tmp_path)
+    assert [name for name, _ in mutation.turns] == ["axonn.x", "samo.quick", "samo.slow"]
+    assert mutation.slowly == (("samo.slow", Evidence.DERIVED),)
 
 
-def test_unknown_mutation_is_refused_with_the_nearest() -> None:
-    with pytest.raises(UnknownName, match=f"did you mean '{KNOWN[0].id}'"):
+def test_unknown_mutation_gets_the_nearest_id() -> None:
+    with pytest.raises(UnknownName) as error:
         mutations.select_mutations([f"{KNOWN[0].id}x"], KNOWN)
+    assert error.value.legal == f"did you mean '{KNOWN[0].id}'?"

@@ -150,19 +150,19 @@ def _both(point: Mapping[str, int]) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def lemma_1(question: Question, source: Any) -> tuple[Cases, str]:
-    pairs = [_both(point) for point in question.whole_points()]
+    pairs = [_both(point) for point in question.integer_points()]
     values = [sent / base for (_, sent), (_, base) in pairs]
     return [values], "bytes that a rank inside sends and receives by its transport, over those at g_base"
 
 
 def lemma_2(question: Question, source: Any) -> tuple[Cases, str]:
     each = 3 * 2 * WIDTH**2  # flops of a layer for a sample: a product forward, two backward
-    values = [work(p["gpus"], p["g_inter"], p["layers"], p["samples"])[0] / each for p in question.whole_points()]
+    values = [work(p["gpus"], p["g_inter"], p["layers"], p["samples"])[0] / each for p in question.integer_points()]
     return [values], "flops that torch dispatches on a rank inside, over those of a layer and sample"
 
 
 def theorem_3(question: Question, source: Any) -> tuple[Cases, str]:
-    pairs = [_both(point) for point in question.whole_points()]
+    pairs = [_both(point) for point in question.integer_points()]
     values = [(flops / sent) / (base / least) for (flops, sent), (base, least) in pairs]
     return [values], "flops over bytes of messages of a rank inside, both counted, over that at g_base"
 
@@ -210,7 +210,7 @@ def open_at_once(ops: Sequence[Op]) -> int:
 
 
 def pipeline_limit(question: Question, source: Any) -> tuple[Cases, str]:
-    values = [open_at_once(first_stage(p["G_inter"], p["microbatches"])) for p in question.whole_points()]
+    values = [open_at_once(first_stage(p["G_inter"], p["microbatches"])) for p in question.integer_points()]
     return [values], "most microbatches in flight on the first rank, from the passes that it ran; the others are slower"
 
 

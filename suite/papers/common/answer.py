@@ -1,7 +1,8 @@
-"""Answers to published claims: functions that compute our values, and the data that they may read.
+"""Answers to published claims: calls of answer functions, and the data that these may read.
 
-An answer may read the value of another claim (Table II's G_inter), but never its own: the claim it sees lacks the
-value, and no argument states it (tests/laws/test_blind.py). Printed numbers that set a null model are anchors."""
+An answer may read the value of another claim, for example G_inter from Table II, but never of its own claim. It
+receives the claim without its value, and no argument contains the value (tests/laws/test_blind.py). Printed numbers
+that set the constant of a null model are passed as anchors."""
 
 from __future__ import annotations
 
@@ -21,18 +22,19 @@ from suite.core.record import Metric
 from suite.papers.common import trace
 from suite.workload import Transformer
 
-Number = Any  # float, int or Fraction: a fraction reaches the record as the nearest float
+Number = Any  # float, int or Fraction; a record stores the nearest float
 Cases = Sequence[Sequence[Number]]
-WithNull = tuple[Cases, str, Cases]  # an answer, and the null model's values for it
+WithNull = tuple[Cases, str, Cases]  # our values by case, a note on their derivation, the null model's values
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A claim without its answer.
+    """A claim without its published value, as an answer function receives it.
 
     Attributes:
-        points: Symbol values of a formula.
-        terms: Meaning of the values of one case.
+        setting: Published setting of the claim.
+        points: Values of the symbols of a formula, one mapping per point.
+        terms: Names of the values of one case.
     """
 
     setting: Mapping[str, Scalar]
@@ -43,17 +45,23 @@ class Question:
     def of(cls, claim: Claim) -> Question:
         return cls(claim.setting, claim.points, claim.terms)
 
-    def whole_points(self) -> list[dict[str, int]]:
-        """The points of a formula whose symbols count something."""
+    def integer_points(self) -> list[dict[str, int]]:
+        """Points of a formula whose symbols are all counts."""
         return [{name: int(value) for name, value in point.items()} for point in self.points]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """values: the cases one after the other; note: in one line, how they were derived
+    """Our values of one claim.
 
-    reads: names of constants, plans, graphs and other claims; fed_by: the claims that these were fitted to or chosen by
-    null: what the null model gives in place of each value; empty where there is none
+    Attributes:
+        unit: Unit of the values.
+        values: Values of all cases, one case after the other.
+        note: One line on how the values were derived.
+        evidence: How the values came about.
+        reads: Names of the constants, plans, graphs and other claims that were read.
+        fed_by: Ids of the claims to which these inputs were fitted or by which they were chosen.
+        null: Null model's value for each of `values`; empty without a null model.
     """
 
     unit: str
@@ -67,11 +75,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Papers:
-    """The papers' data apart from the claim in question, and the shapes of their models.
+    """Data of the papers without the claim being answered.
 
     Attributes:
-        settings: The published settings by group, of which machines and training are read.
-        shapes: GPTs by name.
+        claims: Claims by id.
+        settings: Published settings by group.
+        shapes: GPT shapes by name.
     """
 
     claims: Mapping[str, Claim]
@@ -79,14 +88,15 @@ class Papers:
     shapes: Mapping[str, Transformer]
 
     def without(self, claim: str) -> Papers:
-        return replace(self, claims={name: outcome for name, outcome in self.claims.items() if name != claim})
+        """Copy without the claim of this id."""
+        return replace(self, claims={name: other for name, other in self.claims.items() if name != claim})
 
     def fitted_to(self, name: str) -> tuple[str, ...]:
-        """Nothing that the papers print was fitted here."""
+        """No claims: printed data is not fitted."""
         return ()
 
     def value(self, claim: str) -> float:
-        """The number that another claim publishes."""
+        """Published number of another claim."""
         trace.read(f"claim.{claim}")
         outcome = self._outcome(claim)
         if not isinstance(outcome, float):
@@ -94,11 +104,11 @@ class Papers:
         return outcome
 
     def exact(self, claim: str) -> Fraction:
-        """The number that another claim publishes, as its decimals have it: 5.01 is 501 hundredths."""
+        """Published number of another claim as an exact decimal fraction: 5.01 is 501/100."""
         return Fraction(repr(self.value(claim)))
 
     def ends(self, claim: str) -> tuple[float, float]:
-        """The range that another claim publishes."""
+        """Published range of another claim."""
         trace.read(f"claim.{claim}")
         outcome = self._outcome(claim)
         if not isinstance(outcome, tuple):
@@ -106,12 +116,12 @@ class Papers:
         return outcome
 
     def printed(self, claim: str) -> tuple[str, ...]:
-        """The numbers that stand in the passage of another claim, as the text writes them."""
+        """Printed numbers in the passage of another claim, as written in the text."""
         trace.read(f"claim.{claim}")
         return self._claim(claim).printed
 
     def setting(self, claim: str) -> Mapping[str, Scalar]:
-        """The setting of another claim."""
+        """Published setting of another claim."""
         return self._claim(claim).setting
 
     def machine(self, name: str) -> Mapping[str, Scalar]:
@@ -136,15 +146,15 @@ class Papers:
             raise UnknownName("other claim", name, self.claims)
         return self.claims[name]
 
-    def _row(self, group: str, **wanted: str) -> Mapping[str, Scalar]:
+    def _row(self, group: str, **columns: str) -> Mapping[str, Scalar]:
         for row in self.settings.get(group, ()):
-            if wanted.items() <= row.items():
+            if columns.items() <= row.items():
                 return row
-        raise InvalidRequest(f"no row of {group} with {wanted}", rule="a published setting")
+        raise InvalidRequest(f"no row of {group} has {columns}", rule="a published setting")
 
 
 def range_of_setting(question: Question, name: str) -> tuple[str, str]:
-    """Ends of a setting's range: ('0.8', '0.9') of 0.8..0.9. Raises InvalidRequest for a value that is no range."""
+    """Ends of a range in a setting: ('0.8', '0.9') for 0.8..0.9. Raises InvalidRequest if the value is no range."""
     text = str(question.setting[name])
     low, dots, high = text.partition("..")
     if not (low and dots and high):
@@ -153,21 +163,21 @@ def range_of_setting(question: Question, name: str) -> tuple[str, str]:
 
 
 def distinct_cases(cases: Cases) -> Cases:
-    """Each case once: rows that agree need not be told one by one."""
+    """Cases without repetition."""
     return list(dict.fromkeys(tuple(case) for case in cases))
 
 
 def answer(claim: Claim, row: AnswerRow, source: Any) -> Answer:
-    """Our value of a claim, by the function that its row names.
+    """Compute our values of a claim by the function of an answer row.
 
     Args:
-        claim: its published value and expression stay hidden from the function
-        row: one of its answers, by a function
-        source: what the function reads besides the question: simulated runs, graphs, or the papers' other claims
+        claim: The claim. Its value and expression are hidden from the function.
+        row: An answer of the claim with a function.
+        source: Data for the function: simulated runs, graphs, or the other claims.
 
     Raises:
-        InvalidRequest: the source lacks what the function needs
-        UnknownName: no function has the name that the row gives
+        InvalidRequest: The source lacks data that the function needs.
+        UnknownName: The function does not exist.
     """
     answering = source.without(claim.id) if isinstance(source, Papers) else source
     with trace.record_reads() as reads:
@@ -181,14 +191,17 @@ def answer(claim: Claim, row: AnswerRow, source: Any) -> Answer:
 
 
 def answers_of_figure(published: Iterable[Claim], figure: str) -> list[tuple[Claim, AnswerRow]]:
-    """The claims that have an answer computed with `figure`, in their order, each with that answer."""
+    """Answers computed with `figure`, each with its claim, in the order of the claims."""
     return [(claim, row) for claim in published for row in claim.answers if row.figure == figure]
 
 
 def function_of(answer: AnswerRow) -> Callable[..., tuple[Cases, str] | WithNull]:
-    """The function that a row names, imported with its module. Raises UnknownName where there is none.
+    """Import the function of an answer row.
 
-    It returns our values case by case, a note on how they were derived, and the null model's values if it has them.
+    The function returns our values by case, a note on their derivation and, if it has a null model, its values.
+
+    Raises:
+        UnknownName: The module has no such function.
     """
     module, _, name = answer.function.rpartition(".")
     functions = vars(import_module(module))
@@ -198,16 +211,15 @@ def function_of(answer: AnswerRow) -> Callable[..., tuple[Cases, str] | WithNull
     return function
 
 
-def metrics_of(asked: Iterable[tuple[Claim, AnswerRow]], source: Any) -> dict[str, Metric]:
-    """Our values by claim, as a record keeps them, each with the seconds that its function took: what several answers
-    share (a simulated batch, ranks that ran) counts for the first of them.
+def metrics_of(answers: Iterable[tuple[Claim, AnswerRow]], source: Any) -> dict[str, Metric]:
+    """Our values by claim as metrics of a record, each with the seconds that its function took.
 
-    In blind mode answers from printed numbers are left out: they are filled in when the records are written
-    (suite.papers.common.fill)."""
+    The time of a computation that several answers share counts for the first of them. Blind mode omits answers from
+    printed numbers; suite.papers.common.fill adds them to the written records."""
     hides = blind.active()
     return {
         claim.id: _metric(claim, row, source)
-        for claim, row in asked
+        for claim, row in answers
         if not (hides and row.evidence is Evidence.PRINTED)
     }
 

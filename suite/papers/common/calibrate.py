@@ -1,10 +1,13 @@
-"""Calibrated constants of AxoNN's and SAMO's efficiency: each solves one equation, ours = one published number.
+"""Calibration of AxoNN's and SAMO's efficiency constants.
 
-    axonn   products, delay, network, host: one number each of the AxoNN paper
-    samo    products, compress, sparse, relative.deepspeed_3d: the 256-GPU row of Table II; the rest is of axonn
+Each constant is the root of one equation: simulated value = one published number.
 
-The results stand in conf/stack; a test keeps both equal. No other published value is read here. The pipeline's time
-jumps by up to 2 percent where the delay changes which pass a message finds first, so `delay` is a root to 1 percent.
+    axonn   products, delay, network, host: one number each from the AxoNN paper
+    samo    products, compress, sparse, relative.deepspeed_3d: the 256-GPU row of Table II; the other constants are
+            those of axonn
+
+The results are written in conf/stack, and a test compares both. No other published value is read here. The simulated
+pipeline time jumps by up to 2 % where a longer delay changes the order of passes, so `delay` is a root within 1 %.
 
     suite claims fit
 """
@@ -20,47 +23,38 @@ from suite.core.errors import InvalidRequest
 from suite.papers.common.cluster_runs import Lab
 from suite.simulate.cost.efficiency import Stack
 
-ROUNDS = 4  # products and delay move each other a little
+ROUNDS = 4  # the fits of products and delay depend on each other slightly
 SHARED = ("launch", "delay", "lane", "network", "host", "hop", "collective", "within", "traffic")
 
 
 def fit_axonn(lab: Lab, published: Mapping[str, float]) -> Stack:
-    """The axonn stack with its constants fitted; `published`: the numbers by claim."""
+    """The axonn stack with fitted constants. `published` maps claim ids to published numbers."""
     stack = lab.stacks["axonn"]
-
-    def on(changed: Stack) -> Lab:
-        return Lab(lab.machine, {**lab.stacks, "axonn": changed}, lab.systems, lab.shapes)
-
-    weak = published["axonn.abstract.percent_of_peak"]
-    for _ in range(ROUNDS):
-        stack = _fit(
-            stack, "products", 0.3, 1.0, lambda s: on(s).weak("transformer_12b", "axonn").percent_of_peak - weak
-        )
-        stack = _fit(
-            stack,
-            "delay",
-            0.0,
-            0.02,
-            lambda s: on(s).study("before").pipeline - published["axonn.fig6.pipeline_time.before"],
-        )
-        stack = _fit(
-            stack,
-            "network",
-            0.2,
-            1.0,
-            lambda s: on(s).study("after").reduction - published["axonn.fig6.data_parallel_time.after"],
-        )
+    peak = published["axonn.abstract.percent_of_peak"]
+    pipeline = published["axonn.fig6.pipeline_time.before"]
+    reduction = published["axonn.fig6.data_parallel_time.after"]
     ratio = published["axonn.sec5c.allreduce_over_optimizer"]
 
+    def lab_with(changed: Stack) -> Lab:
+        return Lab(lab.machine, {**lab.stacks, "axonn": changed}, lab.systems, lab.shapes)
+
     def reduction_over_step(s: Stack) -> float:
-        study = on(s).study("after")
+        study = lab_with(s).study("after")
         return study.reduction / study.step - ratio
 
+    fits: list[tuple[str, float, float, Callable[[Stack], float]]] = [
+        ("products", 0.3, 1.0, lambda s: lab_with(s).weak("transformer_12b", "axonn").percent_of_peak - peak),
+        ("delay", 0.0, 0.02, lambda s: lab_with(s).study("before").pipeline - pipeline),
+        ("network", 0.2, 1.0, lambda s: lab_with(s).study("after").reduction - reduction),
+    ]
+    for _ in range(ROUNDS):
+        for name, low, high, error in fits:
+            stack = _fit(stack, name, low, high, error)
     return _fit(stack, "host", 0.05, 1.0, reduction_over_step)
 
 
 def fit_samo(lab: Lab, published: Mapping[str, float]) -> Stack:
-    """The samo stack: what the axonn stack says of messages and network, and the 256-GPU row's own constants."""
+    """The samo stack: message and network constants of axonn, other constants fitted to the 256-GPU row."""
     shared = {name: getattr(lab.stacks["axonn"], name) for name in SHARED}
     stack = replace(lab.stacks["samo"], **shared)
 
@@ -73,30 +67,30 @@ def fit_samo(lab: Lab, published: Mapping[str, float]) -> Stack:
     stack = _fit(stack, "compress", 0.0, 1e-10, lambda s: percent(s, "axonn_samo"))
     stack = _fit(stack, "sparse", 0.02, 1.0, lambda s: percent(s, "sputnik"))
 
-    def slower(share: float) -> float:
+    def deepspeed_error(share: float) -> float:
         return percent(replace(stack, relative={"deepspeed_3d": share}), "deepspeed_3d")
 
-    share = find_root("relative.deepspeed_3d", slower, 0.3, 1.5)
+    share = find_root("relative.deepspeed_3d", deepspeed_error, 0.3, 1.5)
     return replace(stack, relative={"deepspeed_3d": share})
 
 
-def _fit(stack: Stack, name: str, low: float, high: float, wrong: Callable[[Stack], float]) -> Stack:
-    def on(value: float) -> Stack:
-        return replace(stack, **{name: value})  # type: ignore[arg-type]  # `name` names a number
+def _fit(stack: Stack, name: str, low: float, high: float, error: Callable[[Stack], float]) -> Stack:
+    def stack_with(value: float) -> Stack:
+        return replace(stack, **{name: value})  # type: ignore[arg-type]  # a numeric constant
 
-    return on(find_root(name, lambda value: wrong(on(value)), low, high))
+    return stack_with(find_root(name, lambda value: error(stack_with(value)), low, high))
 
 
-def find_root(name: str, wrong: Callable[[float], float], low: float, high: float) -> float:
-    """Where `wrong` is zero between the two. Raises InvalidRequest where it has one sign at both."""
-    ends = wrong(low), wrong(high)
+def find_root(name: str, error: Callable[[float], float], low: float, high: float) -> float:
+    """Root of `error` between `low` and `high`. Raises InvalidRequest if both ends have the same sign."""
+    ends = error(low), error(high)
     if ends[0] * ends[1] > 0:
         raise InvalidRequest(
-            f"no {name} from {low:g} to {high:g} gives the printed value: off by {ends[0]:g} to {ends[1]:g}"
+            f"no {name} from {low:g} to {high:g} gives the printed value: the error is {ends[0]:g} to {ends[1]:g}"
         )
-    return float(brentq(wrong, low, high, xtol=1e-15, rtol=1e-4))
+    return float(brentq(error, low, high, xtol=1e-15, rtol=1e-4))
 
 
 def fitted_constants(stack: Stack) -> dict[str, float]:
-    """The constants that `fitted` names, with their values in conf/stack."""
+    """Fitted constants of a stack with their values in conf/stack."""
     return {name: getattr(stack, name) for name in stack.fitted}

@@ -1,6 +1,6 @@
-"""Claims of the papers: published values, read from each paper's claims.yaml and checked field by field.
+"""Reader and validator for the claims of each paper (claims.yaml).
 
-A file with a row that breaks a rule is refused as a whole, by the name of the row. Needs no torch.
+One invalid row makes the whole file invalid, and the error contains the id of the row. Needs no torch.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.expression import evaluate
 
 try:
-    from yaml import CSafeLoader as Loader  # ten times as fast
+    from yaml import CSafeLoader as Loader  # ten times faster
 except ImportError:  # PyYAML was built without libyaml
     from yaml import SafeLoader as Loader
 
 FOLDER = Path(__file__).parents[1]
 PAPERS = ("axonn", "samo", "pipeoptim", "sparse_gnn")
 KINDS = ("number", "ratio", "range", "ordering", "equality", "formula")
-LEAST_POINTS = 3  # a formula that is wrong by a factor, an offset or a power differs at one of three points
+LEAST_POINTS = 3  # three points expose a formula that is wrong by a factor, an offset or a power
 SENSITIVITY = "sensitivity.yaml"
 MUTATIONS = "mutations.yaml"
-REACHES = ("analytic", "cpu", "data", "gpu", "cluster")  # what the published run needs
+REACHES = ("analytic", "cpu", "data", "gpu", "cluster")  # resources that the published run needs
 _FIELDS = tuple(f.name for f in fields(Claim) if f.name != "paper")
 _REQUIRED = (*("id", "where", "asserts", "role", "passage", "quantity", "value", "unit", "kind", "reach", "check"),)
 _TEXT = (
@@ -65,40 +65,46 @@ _TEXT = (
     "expression",
 )
 _ORDERS = (Check.RISES, Check.FALLS, Check.NEVER_FALLS, Check.LEAST, Check.GREATEST)
-_ANSWERS = (  # the keys of an answer, besides those that every answer may have
+_ANSWER_FORMS = (  # legal sets of keys of an answer, without the optional keys below
     {"figure", "function"},
     {"experiment", "series", "labels"},
     {"experiment", "metric", "labels"},
-    {"experiment"},  # whose executor leaves the value under the claim's id
+    {"experiment"},  # the executor writes the value under the id of the claim
 )
-_OF_A_FUNCTION = {"arguments", "anchors"}
-_OF_EVERY_ANSWER = {"evidence", "stand_in", "identity", "restates"}
-_DECISION = ("id", "weight", "paper", "where", "finding", "decision")  # and the ids of the claims it bears on
+_FUNCTION_KEYS = {"arguments", "anchors"}
+_COMMON_KEYS = {"evidence", "stand_in", "identity", "restates"}
+_DECISION = ("id", "weight", "paper", "where", "finding", "decision")  # text fields; `claims` is a list of ids
 
 _Word = TypeVar("_Word", bound=StrEnum)
-Answered = tuple[str, Evidence]  # an answer: the claim's id, and its evidence
+Answered = tuple[str, Evidence]  # an answer, identified by the id of its claim and its evidence
 
 
 def load(folder: Path | None = None) -> tuple[Claim, ...]:
-    """Every claim of the four papers, in the order of the files; in blind mode without what the papers print.
+    """All claims of the four papers in the order of the files. Blind mode hides their outcomes.
 
-    folder: with a folder per paper; None: this package's. Raises InvalidRequest for a row that breaks a rule.
+    Args:
+        folder: Parent of the papers' folders; by default this package.
+
+    Raises:
+        InvalidRequest: A row breaks a rule.
     """
     return _hidden(folder or FOLDER) if blind.active() else _load(folder or FOLDER)
 
 
 def hide_outcome(claim: Claim) -> Claim:
-    """The claim without its outcome: value, tolerance, expression and every text that may state it. A published setting
-    keeps its value, as it is an input."""
+    """Copy of a claim without its outcome: value, tolerance, expression, and every text that may contain it.
+
+    A published setting keeps its value because it is an input."""
     value: Any = claim.value if claim.role is Role.SETTING else blind.Hidden(claim.id)
     bare = replace(claim, value=value, tolerance=None, neutral=None, printed=(), asserts="", hedge="", limits="")
     return replace(bare, note="", because="", expression="", answers=tuple(map(_without_anchors, claim.answers)))
 
 
 def _without_anchors(row: AnswerRow) -> AnswerRow:
-    """The answer with nan for each printed number of its null model, so that it has none."""
+    """Copy of an answer with nan for each anchor, which disables its null model."""
     hidden = {
-        name: (math.nan,) * len(each) if isinstance(each, tuple) else math.nan for name, each in row.anchors.items()
+        name: (math.nan,) * len(anchor) if isinstance(anchor, tuple) else math.nan
+        for name, anchor in row.anchors.items()
     }
     return replace(row, anchors=hidden)
 
@@ -117,39 +123,44 @@ def _load(folder: Path) -> tuple[Claim, ...]:
         for row in _rows(folder / paper / "claims.yaml")
     ]
     seen: set[str] = set()
-    for one_claim in claims:
-        if one_claim.id in seen:
-            raise InvalidRequest(f"two claims are named {one_claim.id}", rule="one row an id")
-        seen.add(one_claim.id)
+    for loaded in claims:
+        if loaded.id in seen:
+            raise InvalidRequest(f"two claims have the id {loaded.id}", rule="one row per id")
+        seen.add(loaded.id)
     return tuple(claims)
 
 
 def turned_answers(row: Mapping[str, Any]) -> tuple[Answered, ...]:
-    """The answers whose verdicts a mutation turns, the quick ones first. Raises InvalidRequest where `turns` and
-    `slowly` have another form."""
+    """Answers whose verdicts a mutation changes, the fast ones first.
+
+    Raises:
+        InvalidRequest: `turns` or `slowly` is malformed, or both are empty.
+    """
     answers = (*answers_by_evidence(row, "turns"), *answers_by_evidence(row, "slowly"))
     if not answers:
-        raise InvalidRequest(f"mutation {row.get('id')} turns nothing", rule="an answer", legal="{derived: [ID]}")
+        raise InvalidRequest(f"mutation {row.get('id')} changes no verdict", rule="an answer", legal="{derived: [ID]}")
     return answers
 
 
 def answers_by_evidence(row: Mapping[str, Any], key: str) -> tuple[Answered, ...]:
-    """The answers that a mutation lists under `turns` or `slowly`. Raises InvalidRequest for another form."""
+    """Answers of a mutation under `turns` or `slowly`. Raises InvalidRequest if the entry is malformed."""
     name, turns = row.get("id"), row.get(key, {})
     if not isinstance(turns, dict):
-        raise InvalidRequest(f"mutation {name} turns {turns!r}", rule="claims by evidence", legal="{derived: [ID]}")
-    kinds = {_word(Evidence, kind, f"evidence that mutation {name} turns"): ids for kind, ids in turns.items()}
+        raise InvalidRequest(
+            f"{key} of mutation {name} is {turns!r}", rule="claims by evidence", legal="{derived: [ID]}"
+        )
+    kinds = {_word(Evidence, kind, f"evidence in {key} of mutation {name}"): ids for kind, ids in turns.items()}
     return tuple((id_, kind) for kind, ids in kinds.items() for id_ in _terms(ids, f"claims of mutation {name}"))
 
 
 def _turned(folder: Path) -> dict[Answered, tuple[str, ...]]:
-    """The mutations that turn each answer, as the papers' files list them."""
+    """Ids of the mutations that change the verdict of each answer, from the papers' files."""
     answers: dict[Answered, tuple[str, ...]] = {}
     for paper in PAPERS:
         path = folder / paper / MUTATIONS
         for row in _rows(path) if path.is_file() else ():
-            for one in turned_answers(row):
-                answers[one] = (*answers.get(one, ()), str(row["id"]))
+            for answered in turned_answers(row):
+                answers[answered] = (*answers.get(answered, ()), str(row["id"]))
     return answers
 
 
@@ -159,9 +170,7 @@ def _with_mutations(claim: Claim, turned: Mapping[Answered, tuple[str, ...]]) ->
 
 
 def decisions(folder: Path = FOLDER) -> tuple[Decision, ...]:
-    """Contradictions of the papers with themselves or each other, and the decisions on them. Raises InvalidRequest
-    for a broken row.
-    """
+    """Contradictions within and between the papers, with our decisions. Raises InvalidRequest for an invalid row."""
     decision_list = []
     for row in _rows(folder / "common" / "decisions.yaml"):
         bare = {key: value for key, value in row.items() if key != "claims"}
@@ -174,14 +183,18 @@ def decisions(folder: Path = FOLDER) -> tuple[Decision, ...]:
 
 
 def sensitivities(folder: Path = FOLDER) -> dict[str, Sensitivity]:
-    """How simulated claims depend on constants, by claim: as `suite claims sensitivity` has written it."""
+    """Sensitivity of simulated claims by id, as written by `suite claims sensitivity`.
+
+    Raises:
+        InvalidRequest: A row lacks a key or has a value of another type.
+    """
     by_claim = {}
     for paper in PAPERS:
         path = folder / paper / SENSITIVITY
         for row in _rows(path) if path.is_file() else ():
             try:
                 low, high = map(float, row["values"])
-                turns = tuple(Turn(str(one["constant"]), one["at"], str(one["verdict"])) for one in row["turns"])
+                turns = tuple(Turn(str(turn["constant"]), turn["at"], str(turn["verdict"])) for turn in row["turns"])
                 by_claim[row["id"]] = Sensitivity(row["id"], row["verdict"], (low, high), turns, int(row["varied"]))
             except (KeyError, TypeError, ValueError) as error:
                 raise InvalidRequest(
@@ -190,27 +203,26 @@ def sensitivities(folder: Path = FOLDER) -> dict[str, Sensitivity]:
     return by_claim
 
 
-def with_sensitivity(judged: Iterable[Judged], found: Mapping[str, Sensitivity]) -> list[Judged]:
-    """The same with the sensitivity of each simulated or emulated value, headline or not."""
+def with_sensitivity(judged: Iterable[Judged], by_claim: Mapping[str, Sensitivity]) -> list[Judged]:
+    """Copies of judged claims with the sensitivity of each simulated or emulated value, headline or not."""
 
-    def marked(one: Judged) -> Judged:
-        sensitivity = found.get(one.claim.id) if one.evidence in MODELLED else None
-        return replace(one, sensitivity=sensitivity, others=tuple(map(marked, one.others)))
+    def annotate(claim: Judged) -> Judged:
+        sensitivity = by_claim.get(claim.claim.id) if claim.evidence in MODELLED else None
+        return replace(claim, sensitivity=sensitivity, others=tuple(map(annotate, claim.others)))
 
-    return [marked(one) for one in judged]
+    return [annotate(claim) for claim in judged]
 
 
 def settings(folder: Path = FOLDER) -> Settings:
-    """The published settings by group: systems, models, machines, software, datasets, training, formulas."""
+    """Published settings by group: systems, models, machines, software, datasets, training, formulas."""
     data = _read(folder / "common" / "settings.yaml")
     if not isinstance(data, dict) or not all(isinstance(rows, list) for rows in data.values()):
-        raise InvalidRequest(f"{folder / 'settings.yaml'} is no mapping of lists", rule="groups of rows")
+        raise InvalidRequest(f"{folder / 'settings.yaml'} is not a mapping of lists", rule="groups of rows")
     return {str(group): tuple(_scalars(row, f"row of {group}") for row in rows) for group, rows in data.items()}
 
 
 def parse_claim(row: Mapping[str, Any], paper: str) -> Claim:
-    """The claim that `row` of a file of `paper` states. Raises InvalidRequest, naming the row, for whatever breaks a
-    rule."""
+    """Claim from a row of claims.yaml. Raises InvalidRequest with the id of the row if it breaks a rule."""
     name = str(row.get("id"))
     for key in row:
         if key not in _FIELDS:
@@ -231,7 +243,7 @@ def parse_claim(row: Mapping[str, Any], paper: str) -> Claim:
         **{
             **{key: value for key, value in row.items() if value is not None},
             "paper": paper,
-            "system": row.get("system") or "",  # null: about no one system
+            "system": row.get("system") or "",  # null: the claim is about no single system
             "check": _word(Check, row["check"], f"check of claim {name}"),
             "cases": _word(Cases, row.get("cases", Cases.ALL), f"cases of claim {name}"),
             "role": _word(Role, row["role"], f"role of claim {name}"),
@@ -251,7 +263,7 @@ def parse_claim(row: Mapping[str, Any], paper: str) -> Claim:
 
 
 def _check_reasons(claim: Claim) -> None:
-    """A departure from the defaults says why."""
+    """Raise InvalidRequest if the claim departs from a default without a reason."""
     if claim.tolerance is not None and not 0 <= claim.tolerance <= 1:
         raise InvalidRequest(
             f"tolerance of claim {claim.id} is {claim.tolerance}", rule="relative, 0 to 1", legal="0.08"
@@ -260,17 +272,17 @@ def _check_reasons(claim: Claim) -> None:
         return
     if claim.tolerance is not None:
         raise InvalidRequest(
-            f"claim {claim.id} has the tolerance {claim.tolerance}", rule="a tolerance says why in because"
+            f"claim {claim.id} has the tolerance {claim.tolerance}", rule="a tolerance has its reason in `because`"
         )
     if claim.cases is not Cases.ALL and not claim.hedge:
         raise InvalidRequest(
-            f"claim {claim.id} has to hold in {claim.cases} cases",
-            rule="fewer than all for a hedge, or say why in because",
+            f"claim {claim.id} must hold in {claim.cases} cases",
+            rule="fewer than all only with a hedge, or with a reason in `because`",
         )
 
 
 def _check_shape(claim: Claim) -> None:
-    """The check has what it needs, and nothing that it would not read."""
+    """Raise InvalidRequest if the claim lacks a field that its check needs, or has one that it ignores."""
     name, check, terms = claim.id, claim.check, claim.terms
     if check is Check.NUMBER and (not isinstance(claim.value, float) or len(terms) > 1):
         raise InvalidRequest(
@@ -282,15 +294,17 @@ def _check_shape(claim: Claim) -> None:
         if not isinstance(claim.value, tuple) or not all(map(math.isfinite, claim.value)):
             raise InvalidRequest(f"claim {name} is {claim.value!r}", rule="check ends: a finite pair", legal="[10, 47]")
         if len(terms) != 2:
-            raise InvalidRequest(f"claim {name} has the terms {list(terms)}", rule="check ends: a term per end")
+            raise InvalidRequest(f"claim {name} has the terms {list(terms)}", rule="check ends: one term per end")
     if check not in (Check.RANGE, Check.ENDS) and isinstance(claim.value, tuple):
-        raise InvalidRequest(f"claim {name} is {claim.value} with check {check}", rule="check range or ends of a pair")
+        raise InvalidRequest(f"claim {name} is {claim.value} with check {check}", rule="a pair has check range or ends")
     if check in (*_ORDERS, Check.EQUAL) and len(terms) < 2:
         raise InvalidRequest(f"claim {name} has the terms {list(terms)}", rule=f"check {check}: at least 2 terms")
     if len(set(terms)) < len(terms):
         raise InvalidRequest(f"claim {name} has the terms {list(terms)}", rule="each term once")
     if claim.tolerance is not None and check in (*_ORDERS, Check.RANGE):
-        raise InvalidRequest(f"claim {name} has the tolerance {claim.tolerance}", rule=f"check {check} is not widened")
+        raise InvalidRequest(
+            f"claim {name} has the tolerance {claim.tolerance}", rule=f"check {check} has no tolerance"
+        )
     if claim.neutral is not None and check not in (Check.NUMBER, Check.RANGE):
         raise InvalidRequest(
             f"claim {name} has the neutral point {claim.neutral}", rule="for the checks number and range"
@@ -308,35 +322,37 @@ def _check_shape(claim: Claim) -> None:
             raise InvalidRequest(f"claim {name}: {error}") from error
         if terms and len(terms) != len(claim.points):
             raise InvalidRequest(
-                f"claim {name} has {len(terms)} terms, {len(claim.points)} points", rule="a term per point"
+                f"claim {name} has {len(terms)} terms and {len(claim.points)} points", rule="one term per point"
             )
     elif claim.expression or claim.points:
-        raise InvalidRequest(f"claim {name} has an expression or points", rule="for the check formula alone")
+        raise InvalidRequest(f"claim {name} has an expression or points", rule="only with check formula")
 
 
 def _answers(rows: Any, claim: Claim) -> tuple[AnswerRow, ...]:
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise InvalidRequest(f"answers of claim {claim.id} are {rows!r}", rule="a list of mappings")
     answers = tuple(_answer(row, claim) for row in rows)
-    if len({each.evidence for each in answers}) < len(answers):
-        raise InvalidRequest(f"claim {claim.id} has two answers with the same evidence", rule="one of each kind")
-    figures = [each.figure for each in answers if each.figure]
+    if len({answer.evidence for answer in answers}) < len(answers):
+        raise InvalidRequest(f"claim {claim.id} has two answers with the same evidence", rule="one per evidence")
+    figures = [answer.figure for answer in answers if answer.figure]
     if len(set(figures)) < len(figures):
-        what = f"claim {claim.id} has two answers in one figure"
-        raise InvalidRequest(what, rule="one answer per figure, as a record keeps one value per claim")
+        raise InvalidRequest(
+            f"claim {claim.id} has two answers in one figure",
+            rule="one answer per figure, because a record has one value per claim",
+        )
     return answers
 
 
 def _answer(row: Mapping[str, Any], claim: Claim) -> AnswerRow:
     what = f"answer of claim {claim.id}"
     labels, arguments, identity = row.get("labels", []), row.get("arguments", {}), row.get("identity", False)
-    texts = {key: each for key, each in row.items() if key not in ("labels", "identity", *_OF_A_FUNCTION)}
-    optional = _OF_EVERY_ANSWER | (_OF_A_FUNCTION if "function" in row else set())
-    shaped = set(row) - optional in _ANSWERS and all(isinstance(each, str) and each for each in texts.values())
+    texts = {key: text for key, text in row.items() if key not in ("labels", "identity", *_FUNCTION_KEYS)}
+    optional = _COMMON_KEYS | (_FUNCTION_KEYS if "function" in row else set())
+    shaped = set(row) - optional in _ANSWER_FORMS and all(isinstance(text, str) and text for text in texts.values())
     if not shaped or not isinstance(labels, list) or type(identity) is not bool:
         raise InvalidRequest(
             f"{what} is {dict(row)}",
-            rule="evidence, and figure and function, or experiment with labels and series or metric",
+            rule="evidence with figure and function, or evidence with experiment, labels and series or metric",
             legal="{evidence: derived, figure: samo_small, function: suite.papers.samo.counts.bubble}",
         )
     if "function" in row and not row["function"].startswith("suite.papers."):
@@ -344,12 +360,11 @@ def _answer(row: Mapping[str, Any], claim: Claim) -> AnswerRow:
     if not isinstance(arguments, dict) or not all(isinstance(key, str) for key in arguments):
         raise InvalidRequest(f"arguments of the {what} are {arguments!r}", rule="a mapping", legal="{when: before}")
     if "labels" in row and len(labels) != max(1, len(claim.terms)):
-        raise InvalidRequest(f"{what} has the labels {labels}", rule="a label per term", legal="[axonn 2x1]")
-    evidence = _word(Evidence, row.get("evidence"), f"evidence of the {what}")
-    rest = {key: each for key, each in texts.items() if key != "evidence"}
+        raise InvalidRequest(f"{what} has the labels {labels}", rule="one label per term", legal="[axonn 2x1]")
+    evidence = _word(Evidence, texts.pop("evidence", None), f"evidence of the {what}")
     return AnswerRow(
         evidence,
-        **rest,
+        **texts,
         arguments=arguments,
         anchors=_anchors(row, what),
         labels=tuple(map(str, labels)),
@@ -358,15 +373,15 @@ def _answer(row: Mapping[str, Any], claim: Claim) -> AnswerRow:
 
 
 def _anchors(row: Mapping[str, Any], what: str) -> dict[str, float | tuple[float, ...]]:
-    """Printed numbers, alone or in a list, by name."""
+    """Anchors of an answer by name: each a printed number or a list of them."""
     anchors = row.get("anchors", {})
     named_anchors: dict[str, Any] = anchors if isinstance(anchors, dict) else {"": None}
     lists: dict[str, list[Any]] = {
-        name: each if isinstance(each, list) else [each] for name, each in named_anchors.items()
+        name: anchor if isinstance(anchor, list) else [anchor] for name, anchor in named_anchors.items()
     }
     if not all(type(number) in (int, float) for numbers in lists.values() for number in numbers):
         raise InvalidRequest(f"anchors of the {what} are {anchors!r}", rule="numbers by name", legal="{first: 18.9}")
-    return {name: tuple(lists[name]) if isinstance(each, list) else each for name, each in named_anchors.items()}
+    return {name: tuple(anchor) if isinstance(anchor, list) else anchor for name, anchor in named_anchors.items()}
 
 
 def _passage(row: Mapping[str, Any], name: str) -> Passage:
@@ -387,7 +402,7 @@ def _is_sha256(value: Any) -> bool:
 def _scalars(row: Any, what: str) -> Mapping[str, Scalar]:
     if not isinstance(row, dict) or not all(isinstance(value, str | int | float) for value in row.values()):
         raise InvalidRequest(
-            f"{what} is {row!r}", rule="a mapping to texts and numbers", legal="{model: gpt3_xl, gpus: 64}"
+            f"{what} is {row!r}", rule="a mapping with texts and numbers as values", legal="{model: gpt3_xl, gpus: 64}"
         )
     return {str(key): value for key, value in row.items()}
 
@@ -450,5 +465,5 @@ def _read(path: Path) -> Any:
 def _rows(path: Path) -> Sequence[dict[str, Any]]:
     rows = _read(path)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InvalidRequest(f"{path.parent.name}/{path.name} is no list of mappings", rule="a row per claim")
+        raise InvalidRequest(f"{path.parent.name}/{path.name} is not a list of mappings", rule="one row per claim")
     return rows

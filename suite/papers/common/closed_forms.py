@@ -1,4 +1,4 @@
-"""Closed forms that several papers use: flops and training time of a GPT (AxoNN Equations 2 and 3)."""
+"""Closed forms shared by several papers: flops and training time of a GPT (AxoNN Equations 2 and 3)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from suite.workload import Transformer
 
 
 def equation_3(shape: Transformer, batch: int, seconds: float) -> float:
-    """AxoNN Equation 3: flop/s with activation recomputation, for `batch` sequences in `seconds`."""
+    """Flop/s of `batch` sequences in `seconds`, including activation recomputation (AxoNN Equation 3)."""
     b, s, layers, h, v = batch, shape.sequence, shape.layers, shape.hidden, shape.vocabulary
     return 96 * b * s * layers * h**2 / seconds * (1 + s / (6 * h) + v / (16 * layers * h))
 
 
 def training_time(batch: int, sequence: int, seconds: float, tokens: float = 3e11) -> float:
-    """AxoNN Equation 2: expected seconds to train on `tokens` tokens at `seconds` per batch."""
+    """Seconds to train on `tokens` tokens at `seconds` per batch (AxoNN Equation 2)."""
     return tokens * seconds / (batch * sequence)

@@ -1,7 +1,7 @@
-"""Simulation of published cluster runs from plan, efficiency and batch.
+"""Simulation of the published cluster runs.
 
-Each run is simulated once. Plans stand in plans.yaml; machine, stacks and systems come from the config. Nothing here
-reads a published value but batch sizes and GPU counts, which are settings.
+Plans come from plans.yaml; machine, efficiency constants and systems come from the config. Each run is simulated once.
+The only published values read here are settings: batch sizes and GPU counts.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from suite.simulate.search import SearchResult, best, plans, run
 from suite.simulate.worker import Simulation
 from suite.workload import Transformer
 
-SAMO_COUNTS = {  # SAMO Table I: batch, and the GPU counts of the strong scaling
+SAMO_COUNTS = {  # batch size, and GPU counts of the strong scaling (SAMO Table I)
     "gpt3_xl": (512, (64, 128, 256, 512)),
     "gpt3_2_7b": (512, (64, 128, 256, 512)),
     "gpt3_6_7b": (1024, (128, 256, 512, 1024)),
     "gpt3_13b": (2048, (256, 512, 1024, 2048)),
 }
 AXONN_COUNTS = {"transformer_12b": 48, "transformer_24b": 96, "transformer_50b": 192, "transformer_100b": 384}
-WEAK_BATCH = 16384  # AxoNN VI-C
-STRONG = ((48, 4096), (96, 8192), (192, 16384), (384, 32768))  # AxoNN VI-C: GPUs and batch of the strong scaling
+WEAK_BATCH = 16384  # batch size of the weak scaling (AxoNN VI-C)
+STRONG = ((48, 4096), (96, 8192), (192, 16384), (384, 32768))  # GPUs and batch size of the strong scaling (AxoNN VI-C)
 STUDY_GPUS, STUDY_BATCH = 48, 2048  # AxoNN V
-OWN = {"axonn": "axonn", "samo": "axonn_samo"}  # each paper's own system; the others are its rivals
+OWN = {"axonn": "axonn", "samo": "axonn_samo"}  # the system that each paper proposes
 
 
 @cache
 def printed_peak() -> float:
-    """flop/s of a GPU of Summit in half precision, as both papers print it."""
+    """Half-precision flop/s of a GPU of Summit, as both papers print it."""
     (machine,) = (row for row in claims.settings()["machines"] if row["id"] == "summit")
     return 1e12 * float(machine["peak_half_tflop_per_second"])
 
@@ -51,8 +51,12 @@ class ClusterBatch:
     """One simulated batch.
 
     Attributes:
-        seconds: Of the whole.
-        pipeline, reduction, step: The phases of its first stage.
+        plan: Plan of the run.
+        seconds: Batch time.
+        pipeline: Seconds of the first stage's pipeline phase.
+        reduction: Seconds of the first stage's data-parallel reduction.
+        step: Seconds of the first stage's optimizer step after the reduction.
+        simulation: Simulation with its trace, if traced.
     """
 
     plan: SimulationPlan
@@ -64,22 +68,27 @@ class ClusterBatch:
 
     @property
     def percent_of_peak(self) -> float:
-        """By Narayanan's count, recomputation included (AxoNN Equation 3, SAMO V-C), of the printed peak of a GPU."""
+        """Percent of the printed peak, with recomputation counted as flops (AxoNN Equation 3, SAMO V-C)."""
         count = equation_3(self.plan.shape, self.plan.batch, self.seconds)
         return 100 * count / (self.plan.grid.size * printed_peak())
 
     @property
     def days(self) -> float:
-        """To train on 300 billion tokens (AxoNN Equation 2)."""
+        """Days to train on 300 billion tokens (AxoNN Equation 2)."""
         return training_time(self.plan.batch, self.plan.shape.sequence, self.seconds) / 86400
 
 
 @dataclass(frozen=True, eq=False)
 class Lab:
-    """Where the published runs are simulated: `machine`, the papers' `stacks`, `systems` and model `shapes` by name.
+    """Simulated cluster on which the published runs are repeated.
 
-    changes: values that differ from those of plans.yaml, by the name under which answers read them: 2 for
-        plan.samo.axonn_samo.gpt3_xl.inter"""
+    Attributes:
+        machine: Modelled machine.
+        stacks: Efficiency constants by paper.
+        systems: Modelled systems by name.
+        shapes: GPT shapes by name.
+        changes: Values that replace those of plans.yaml, by traced name: {"plan.samo.axonn_samo.gpt3_xl.inter": 2}.
+    """
 
     machine: Machine
     stacks: Mapping[str, Stack]
@@ -88,7 +97,7 @@ class Lab:
     changes: Mapping[str, Scalar] = field(default_factory=dict)
 
     @cached_property
-    def _known(self) -> trace.TracedCache[tuple[SimulationPlan, str, bool], ClusterBatch]:
+    def _batches(self) -> trace.TracedCache[tuple[SimulationPlan, str, bool], ClusterBatch]:
         return trace.TracedCache()
 
     @cached_property
@@ -96,8 +105,8 @@ class Lab:
         return trace.TracedCache()
 
     @cached_property
-    def others(self) -> trace.TracedCache[tuple[Any, ...], Any]:
-        """Values that the papers' figures compute once."""
+    def figure_cache(self) -> trace.TracedCache[tuple[Any, ...], Any]:
+        """Further values that a figure computes once."""
         return trace.TracedCache()
 
     @cached_property
@@ -105,15 +114,15 @@ class Lab:
         return {name: trace.trace_stack(stack) for name, stack in self.stacks.items()}
 
     def stack(self, paper: str) -> Stack:
-        """The constants of a paper's software; reading one is noted."""
+        """Efficiency constants of a paper's software. Each read is traced."""
         return self._traced[paper]
 
     def varied(self, name: str, value: Scalar) -> Lab:
-        """The lab with another value of a constant or of a plan; what does not read it is not simulated again.
+        """Copy with another value of a constant or a plan. Cached values that do not depend on it are kept.
 
         Args:
-            name: stack.samo.adapters, plan.samo.axonn_samo.gpt3_xl.inter.
-            value: Of shares by name a factor.
+            name: Traced name, for example stack.samo.adapters or plan.samo.axonn_samo.gpt3_xl.inter.
+            value: New value, or a factor if the constant is a mapping of shares.
         """
         kind, owner, *rest = name.split(".")
         if kind == "stack":
@@ -122,24 +131,29 @@ class Lab:
             )
         else:
             changed = replace(self, changes={**self.changes, name: value})
-        for memory in ("_known", "_tuned", "others"):
-            changed.__dict__[memory] = getattr(self, memory).without(name)
+        for attribute in ("_batches", "_tuned", "figure_cache"):
+            changed.__dict__[attribute] = getattr(self, attribute).without(name)
         return changed
 
-    def chosen(self, name: str, usual: Scalar) -> Scalar:
-        """A value that no paper prints: `usual`, unless it is varied. `name`: plan.pipeoptim.sentence"""
+    def choice(self, name: str, default: Scalar) -> Scalar:
+        """Value of a choice that no paper prints: `default` unless it is varied.
+
+        Args:
+            name: Traced name, for example plan.pipeoptim.sentence.
+            default: Value without variation.
+        """
         trace.read(name)
-        return self.changes.get(name, usual)
+        return self.changes.get(name, default)
 
     def fitted_to(self, name: str) -> tuple[str, ...]:
-        """The claims that a name that an answer reads was fitted to or chosen by."""
+        """Ids of the claims to which a traced constant or plan was fitted or by which it was chosen."""
         kind, owner, *rest = name.split(".")
         if kind == "stack":
             return trace.fitted_to(self.stacks[owner], rest[0])
         return chosen_by(owner, rest[0]) if kind == "plan" else ()
 
     def batch(self, plan: SimulationPlan, paper: str, *, traced: bool = False) -> ClusterBatch:
-        """`plan` on the paper's stack."""
+        """Simulate one batch of `plan` with the constants of `paper`."""
 
         def simulated() -> ClusterBatch:
             simulation = run(plan, self.machine, self.stack(paper), traced=traced)
@@ -152,7 +166,7 @@ class Lab:
                 simulation,
             )
 
-        return self._known.get((plan, paper, traced), simulated)
+        return self._batches.get((plan, paper, traced), simulated)
 
     def system(self, name: str) -> Modelled:
         if name not in self.systems:
@@ -162,7 +176,7 @@ class Lab:
     # -- SAMO --------------------------------------------------------------------------------------------------------
 
     def samo_plan(self, model: str, system: str, gpus: int) -> SimulationPlan:
-        """Strong scaling: the batch of SAMO's Table I."""
+        """Plan of SAMO's strong scaling, with the batch size of Table I."""
         name, batch = f"plan.samo.{system}.{model}.", SAMO_COUNTS[model][0]
         changed = {key.removeprefix(name): value for key, value in self.changes.items() if key.startswith(name)}
         entry: Any = {**scaling_plan("samo", system, model), **changed}
@@ -172,14 +186,14 @@ class Lab:
         return self.batch(self.samo_plan(model, system, gpus), "samo", traced=traced)
 
     def saved(self, model: str, gpus: int, *, over: str) -> float:
-        """Percent of the batch time of `over` that AxoNN+SAMO saves (X1)."""
+        """Percent of the batch time of system `over` that AxoNN+SAMO saves (X1)."""
         ours, theirs = self.samo(model, "axonn_samo", gpus).seconds, self.samo(model, over, gpus).seconds
         return 100 * (1 - ours / theirs)
 
     # -- AxoNN -------------------------------------------------------------------------------------------------------
 
     def weak_plan(self, model: str, system: str) -> SimulationPlan:
-        """Weak scaling: Table II's plan."""
+        """Plan of AxoNN's weak scaling (Table II)."""
         entry = scaling_plan("axonn", system, model)
         plan = self._plan(entry, self.shapes[model], system, AXONN_COUNTS[model], WEAK_BATCH)
         return self._own_best("axonn", model, plan)
@@ -188,7 +202,7 @@ class Lab:
         return self.batch(self.weak_plan(model, system), "axonn")
 
     def strong(self, system: str, gpus: int, batch: int) -> ClusterBatch:
-        """Strong scaling of the 12B model: Table II's plan, G_data grows (VII-C)."""
+        """One batch of the 12B model in AxoNN's strong scaling: G_data grows, Table II gives the rest (VII-C)."""
         entry = scaling_plan("axonn", system, "transformer_12b")
         plan = self._plan(entry, self.shapes["transformer_12b"], system, gpus, batch)
         return self.batch(self._own_best("axonn", "transformer_12b", plan), "axonn")
@@ -196,8 +210,11 @@ class Lab:
     def tuned(
         self, model: str, system: str, *, gpus: int | None = None, batch: int = WEAK_BATCH, paper: str = "axonn"
     ) -> SearchResult:
-        """The best plan that the search finds, as the authors tuned theirs for Table II. Raises DoesNotFit where no
-        plan fits."""
+        """Fastest plan that the search finds, as the authors tuned their plans for Table II.
+
+        Raises:
+            DoesNotFit: No plan fits.
+        """
         count = gpus or AXONN_COUNTS[model]
 
         def searched() -> SearchResult:
@@ -207,9 +224,14 @@ class Lab:
         return self._tuned.get((paper, model, system, count, batch), searched)
 
     def study(self, when: str, *, batch: int = STUDY_BATCH, inter: int | None = None, **changes: Any) -> ClusterBatch:
-        """Section V: 12B on 48 GPUs, `before` and `after` the memory optimisation, phases timed one by one.
+        """One batch of 12B on 48 GPUs with separate phases (AxoNN V).
 
-        changes: of the modelled system, for example buckets_per_reduction=1"""
+        Args:
+            when: "before" or "after" the memory optimization.
+            batch: Sequences per batch.
+            inter: G_inter, by default the printed value.
+            changes: Fields of the modelled system, for example buckets_per_reduction=1.
+        """
         entry = study_plan(when)
         system = replace(
             self.system(entry["system"]),
@@ -223,9 +245,9 @@ class Lab:
         return self.batch(plan, "axonn")
 
     def _own_best(self, paper: str, model: str, plan: SimulationPlan) -> SimulationPlan:
-        """`plan`, unless its system is to run on the best plan that the search finds and that fits."""
-        chosen, system = self.chosen(f"plan.{paper}.own_best", "none"), plan.system.name
-        if chosen == "none" or (chosen == "rivals" and system == OWN[paper]):
+        """`plan`, or the fastest plan that fits if plan.PAPER.own_best is varied to include the system."""
+        choice, system = self.choice(f"plan.{paper}.own_best", "none"), plan.system.name
+        if choice == "none" or (choice == "rivals" and system == OWN[paper]):
             return plan
         try:
             return self.tuned(model, system, gpus=plan.grid.size, batch=plan.batch, paper=paper).plan
@@ -237,7 +259,9 @@ class Lab:
     ) -> SimulationPlan:
         inter, tensor = entry["inter"], entry.get("tensor", 1)
         if gpus % (inter * tensor):
-            raise InvalidRequest(f"{gpus} GPUs on {inter} x {tensor}", rule="G_inter G_intra divides the GPUs")
+            raise InvalidRequest(
+                f"{gpus} GPUs do not divide into {inter} x {tensor}", rule="G_inter G_intra divides the GPUs"
+            )
         modelled = self.system(system) if isinstance(system, str) else system
         grid = Grid(data=gpus // (inter * tensor), inter=inter, tensor=tensor)
         return SimulationPlan(shape, modelled, grid, batch, entry.get("microbatch", 1), entry.get("split", "even"))
@@ -245,11 +269,11 @@ class Lab:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """One batch as SAMO's Figure 8 divides it, seconds of the first stage.
+    """Phases of one batch in seconds of the first stage, divided as in SAMO's Figure 8.
 
-    The authors' profiler counts the first wait of the first stage as bubble and every other wait as point-to-point
-    time, which therefore includes the pass of a slower neighbour. Categories here follow the authors, not
-    core.trace."""
+    The first wait of the first stage counts as bubble and every other wait as point-to-point time, our reading of the
+    authors' profiler. Point-to-point time therefore includes passes of a slower neighbour. The categories differ from
+    those of core.trace."""
 
     point_to_point: float
     bubble: float
@@ -263,5 +287,5 @@ class Phases:
         waits = [span.seconds for span in spans if span.category == WAIT]
         bubble = waits[0] if waits else 0.0
         collective = sum(span.seconds for span in spans if span.category == REDUCE)
-        rest = sum(span.seconds for span in spans if span.category not in (WAIT, REDUCE, *INSIDE))
-        return cls(sum(waits) - bubble, bubble, collective, rest, batch.seconds)
+        compute = sum(span.seconds for span in spans if span.category not in (WAIT, REDUCE, *INSIDE))
+        return cls(sum(waits) - bubble, bubble, collective, compute, batch.seconds)

@@ -1,7 +1,7 @@
-"""The papers' lemmas and equations, compared with counted messages, passes and idle time.
+"""Test of the papers' lemmas and equations by counted messages, passes and idle time.
 
-The papers prove the formulas. Here the schedules that ranks run are driven, and the messages and ops of an inner
-stage are counted from its spans. No machine, stack or constant has a part in it."""
+The papers derive these formulas. Here a unit-cost simulation runs the schedules that ranks run, and the messages and
+ops of an inner stage are counted from its trace. The counts depend on no machine and no fitted constant."""
 
 from __future__ import annotations
 
@@ -19,36 +19,35 @@ from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
 from suite.simulate.worker import NetworkModel, Simulation, simulate
 
-INSIDE = 1  # a stage with both neighbours, of three stages or more
-BYTES = 1024  # of a message: its size is the same at every depth (AxoNN Lemma V.1)
+INSIDE = 1  # inner stage: it has both neighbours if there are three or more stages
+BYTES = 1024  # size of a message, the same at every depth (AxoNN Lemma V.1)
 FREE = NetworkModel(lambda first, second: Link(0.0, 1e30))
 
 
 def simulate_batch(gpus: int, inter: int, samples: int) -> Simulation:
-    """`samples` microbatches of one on `gpus` devices in message-driven pipelines of `inter`."""
+    """Simulate one batch of `samples` microbatches of size 1 on `gpus` GPUs in pipelines of `inter` stages."""
     interval = FlushInterval(0, samples // (gpus // inter), None, 0)
     return simulate(
         MessageDriven(), Grid(data=gpus // inter, inter=inter), interval, Fixed(1.0, 2.0, BYTES), FREE, traced=True
     )
 
 
-def count_messages(found: Simulation) -> int:
-    """That the stage inside sends and receives."""
-    passes = [span.op for span in found.trace if span.op is not None and span.bytes]
+def count_messages(simulation: Simulation) -> int:
+    """Messages that the inner stage sends and receives."""
+    passes = [span.op for span in simulation.trace if span.op is not None and span.bytes]
     sent = sum(op.stage == INSIDE for op in passes)
-    received = sum((fed := feeds(op, found.stages)) is not None and fed.stage == INSIDE for op in passes)
+    received = sum((fed := feeds(op, simulation.stages)) is not None and fed.stage == INSIDE for op in passes)
     return sent + received
 
 
-def count_forwards(found: Simulation) -> int:
-    """Samples that the stage inside computes."""
-    return sum(
-        s.op is not None and s.op.kind is Kind.FORWARD and s.op.stage == INSIDE and s.bytes > 0 for s in found.trace
-    )
+def count_forwards(simulation: Simulation) -> int:
+    """Forward passes of the inner stage, one per sample."""
+    ops = [span.op for span in simulation.trace if span.op is not None and span.bytes > 0]
+    return sum(op.kind is Kind.FORWARD and op.stage == INSIDE for op in ops)
 
 
 def communicated_bytes(gpus: int, inter: int) -> int:
-    """Bytes of the stage inside for two samples a GPU."""
+    """Bytes that the inner stage sends and receives with two samples per GPU."""
     return BYTES * count_messages(simulate_batch(gpus, inter, 2 * gpus))
 
 
@@ -61,7 +60,10 @@ def lemmas_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
             "Per GPU over G_inter, relative to the first: 48 GPUs, one batch",
             "ratio",
             [str(inter) for inter in depths],
-            {"communication": [one / sent[0] for one in sent], "computation": [one / computed[0] for one in computed]},
+            {
+                "communication": [size / sent[0] for size in sent],
+                "computation": [count / computed[0] for count in computed],
+            },
             axis="G_inter, stages",
             quantity="relative to the first",
             evidence="derived",
@@ -70,18 +72,18 @@ def lemmas_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
 
 
 def lemma_1(question: Question, lab: Lab) -> tuple[Cases, str]:
-    points = question.whole_points()
+    points = question.integer_points()
     values = [communicated_bytes(p["gpus"], p["g_inter"]) / communicated_bytes(p["gpus"], p["g_base"]) for p in points]
-    return [values], "bytes counted on a stage inside, over those at g_base"
+    return [values], "bytes of messages of an inner stage, relative to g_base stages"
 
 
 def lemma_2(question: Question, lab: Lab) -> tuple[Cases, str]:
-    points = question.whole_points()
+    points = question.integer_points()
     values = [
         p["layers"] * count_forwards(simulate_batch(p["gpus"], p["g_inter"], p["samples"])) / p["g_inter"]
         for p in points
     ]
-    return [values], "forward passes counted on a stage inside, times its layers"
+    return [values], "forward passes of an inner stage, times its layers"
 
 
 def theorem_3(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -89,13 +91,13 @@ def theorem_3(question: Question, lab: Lab) -> tuple[Cases, str]:
         simulated = simulate_batch(gpus, inter, 2 * gpus)
         return count_forwards(simulated) / inter / count_messages(simulated)
 
-    points = question.whole_points()
+    points = question.integer_points()
     values = [ratio(p["gpus"], p["g_inter"]) / ratio(p["gpus"], p["g_base"]) for p in points]
-    return [values], "computation over communication, both counted, over that at g_base"
+    return [values], "forward passes over messages of an inner stage, relative to g_base stages"
 
 
 def idle_time(forward: float, backward: float, stages: int, schedule: Schedule) -> float:
-    """Seconds that a stage does not compute, of a model that takes `forward` and `backward` as a whole."""
+    """Idle seconds of a stage if the whole model takes `forward` and `backward` seconds per microbatch."""
     passes = forward / stages, backward / stages
     simulated = simulate(schedule, Grid(inter=stages), FlushInterval(0, 2 * stages, None, 0), Fixed(*passes), FREE)
     return simulated.makespan - 2 * stages * sum(passes)
@@ -134,4 +136,4 @@ def send_time(question: Question, lab: Lab) -> tuple[Cases, str]:
     for point in question.points:
         gpus, stages = int(point["G"]), int(point["G_inter"])
         values.append(float(count_messages(simulate_batch(gpus, stages, int(point["B"] / point["mbs"])))))
-    return [values], "messages counted on a stage inside, each of the same time"
+    return [values], "messages of an inner stage, each taking the same time"

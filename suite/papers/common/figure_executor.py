@@ -1,4 +1,4 @@
-"""Executor of one published figure: an answer per claim, and the paper's points next to ours."""
+"""Executor for one published figure: an answer to each claim, and panels with printed and simulated points."""
 
 from __future__ import annotations
 
@@ -34,16 +34,18 @@ _FIGURES = {
     "pipeoptim": pipeoptim.FIGURES,
     "sparse_gnn": sparse_gnn.FIGURES,
 }
-_PAPERS = ("axonn", "samo", "pipeoptim")  # whose figures ask for a Lab; those of sparse_gnn ask for a GraphLab
+_PAPERS = ("axonn", "samo", "pipeoptim")  # papers whose figures take a Lab; sparse_gnn takes a GraphLab
 
 
 class FigureExecutor:
-    """One figure of a paper, simulated.
+    """Simulates one figure of a paper.
 
-    Attributes:
-        models: Shapes as configs of a model, by name.
-        stacks: By paper.
-        systems: Those that are modelled, by name.
+    Args:
+        figure: Name of the figure.
+        machine: Modelled machine.
+        stacks: Efficiency constants by paper.
+        systems: Modelled systems by name.
+        models: Model configs by name, from which answers take shapes.
     """
 
     def __init__(
@@ -75,32 +77,44 @@ class FigureExecutor:
         )
 
     def printed(self) -> ExecutorResult:
-        """The part of its record that shows the paper."""
+        """Printed values of the figure, which a blind record lacks."""
         return printed_result(self.figure, self.lab)
 
 
 def shared_lab(known: dict[str, LabType], kind: Callable[..., LabType], *parts: Any) -> LabType:
-    """Sources for the answers of a figure, made of these parts. Figures of one experiment share their runs and
-    graphs: equal parts give the same object of `known`, as long as this process lives."""
+    """Instance of `kind` built from `parts`; equal parts give the same instance within the process.
+
+    The figures of one experiment thus share simulated runs and graphs.
+    """
     return known.setdefault(repr(parts), kind(*parts))
 
 
 def printed_result(figure: str, lab: Any) -> ExecutorResult:
-    """The part of a figure's record that shows the paper: answers from printed numbers, null models with a printed
-    anchor, and curves printed or given by the null model. A record that was made in blind mode lacks them.
+    """Printed values of a figure, which a blind record lacks.
+
+    These are answers from printed numbers, answers whose null model has a printed anchor, and the curves of the paper
+    and of the null model.
     """
     _, draw = find_figure(figure)
     published = {claim.id: claim for claim in claims.load()}
     rows = answers_of_figure(published.values(), figure)
-    chosen_rows = [(claim, row) for claim, row in rows if row.evidence is Evidence.PRINTED or row.anchors]
+    printed_rows = [(claim, row) for claim, row in rows if row.evidence is Evidence.PRINTED or row.anchors]
     curves = panel_series([replace(panel, ours={}) for panel in draw(lab, published)])
-    return ExecutorResult(Source.ANALYTIC, metrics=metrics_of(chosen_rows, lab), series=curves)
+    return ExecutorResult(Source.ANALYTIC, metrics=metrics_of(printed_rows, lab), series=curves)
 
 
 def figure_result(
     figure: str, lab: Any, source: Source, *, notes: Sequence[str], calibrated_on: Sequence[str]
 ) -> ExecutorResult:
-    """The part of a record that holds a figure: its answers and panels. `lab`: what its answers are asked with."""
+    """Answers and panels of a figure.
+
+    Args:
+        figure: Name of the figure.
+        lab: Source of simulated runs or graphs for the answers.
+        source: Source of the record.
+        notes: Notes of the record.
+        calibrated_on: Ids of the claims to which constants were fitted.
+    """
     _, draw = find_figure(figure)
     published = {claim.id: claim for claim in claims.load()}
     return ExecutorResult(
@@ -113,11 +127,7 @@ def figure_result(
 
 
 def find_figure(figure: str, papers: Sequence[str] = tuple(_FIGURES)) -> tuple[str, Panels]:
-    """The paper of a figure, and the function that draws its panels.
-
-    Raises:
-        UnknownName: no paper of `papers` has the figure.
-    """
+    """Paper and panel function of a figure. Raises UnknownName if none of `papers` has the figure."""
     figures = {name: (paper, draw) for paper in papers for name, draw in _FIGURES[paper].items()}
     if figure not in figures:
         raise UnknownName("simulated figure", figure, figures)
@@ -125,19 +135,19 @@ def find_figure(figure: str, papers: Sequence[str] = tuple(_FIGURES)) -> tuple[s
 
 
 def figure_metrics(figure: str, published: Mapping[str, Claim], lab: Any) -> dict[str, Metric]:
-    """Our values of the figure's claims, in the order of the claims; `lab`: what its answers are asked with."""
+    """Our values of a figure's claims, in the order of the claims. `lab` is the source of the answers."""
     return metrics_of(answers_of_figure(published.values(), figure), lab)
 
 
 def panel_series(panels: Sequence[Panel]) -> dict[str, list[float]]:
-    """The panels as a record's series: 'title|unit|axis: x1,x2,...|curve|system|quantity=Q;scale=S;evidence=E'."""
+    """Panels as series of a record, named 'title|unit|axis: x1,x2,...|curve|system|quantity=Q;scale=S;evidence=E'."""
     curves: dict[str, list[float]] = {}
     for panel in panels:
         head = f"{panel.title}|{panel.unit}|{f'{panel.axis}: ' if panel.axis else ''}{','.join(panel.x)}"
-        facts = f"quantity={panel.quantity};scale={panel.scale};evidence={panel.evidence}"
+        attributes = f"quantity={panel.quantity};scale={panel.scale};evidence={panel.evidence}"
         for curve, lines in ((OURS, panel.ours), (PAPER, panel.paper), (NULL, panel.null)):
             for system, values in lines.items():
-                curves[f"{head}|{curve}|{system}|{facts}"] = [float(value) for value in values]
+                curves[f"{head}|{curve}|{system}|{attributes}"] = [float(value) for value in values]
         for system, index in panel.calibrated:
-            curves.setdefault(f"{head}|calibrated|{system}|{facts}", []).append(float(index))
+            curves.setdefault(f"{head}|calibrated|{system}|{attributes}", []).append(float(index))
     return curves

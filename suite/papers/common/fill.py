@@ -1,7 +1,7 @@
-"""Fill what a paper prints into records that were made in blind mode (suite.core.blind).
+"""Add printed values to records written in blind mode (suite.core.blind).
 
-Answers that compare printed numbers, values of null models, and the paper's curves are added after the records are
-written, also for figures with values measured by ranks. No value that a record already holds is changed."""
+The added values are answers from printed numbers, null models and the paper's curves, also for figures measured by
+ranks. No value of the record changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from suite.runner.store import Store
 
 
 def fill_printed_values(runs: Iterable[Run], store: Store) -> None:
-    """Add the printed values to the records of these runs that were made in blind mode."""
+    """Add the printed values to the blind records of these runs."""
     for run in runs:
         record = None if run.refusal else store.find(provenance.key(run))
         if record is None or record.outcome is not Outcome.OK or record.provenance.get(blind.MARK) != blind.OPEN:
@@ -34,15 +34,20 @@ def fill_printed_values(runs: Iterable[Run], store: Store) -> None:
 
 
 def complete_record(record: Record, metrics: dict[str, Metric], series: dict[str, list[float]]) -> Record:
-    """The record with these metrics where it has none of the name, with the null model's values of those that it has,
-    and with these curves, which are none of ours."""
-    answered_metrics = {
-        name: replace(each, null=metrics[name].null) if name in metrics else each
-        for name, each in record.metrics.items()
+    """Copy of the record with printed values.
+
+    Args:
+        record: A blind record.
+        metrics: Metrics to add. A metric that the record already has takes only its null model from here.
+        series: Curves of the paper and of the null model.
+    """
+    own_metrics = {
+        name: replace(metric, null=metrics[name].null) if name in metrics else metric
+        for name, metric in record.metrics.items()
     }
     return replace(
         record,
-        metrics={**metrics, **answered_metrics},
+        metrics={**metrics, **own_metrics},
         series={**record.series, **series},
         provenance={**record.provenance, blind.MARK: blind.FILLED},
     )

@@ -1,7 +1,7 @@
-"""Slopes and minima of the papers' formulas, by finite differences in fractions.
+"""Derivatives and minima of the papers' formulas by finite differences in exact fractions.
 
-A derivative that is typed next to its function proves nothing about it. In fractions a central difference over a tiny
-step has no rounding: its error is the cube term of the function, of relative size step**2.
+A derivative written next to its function would prove nothing about the function. A central difference in fractions has
+no rounding error. Its truncation error comes from the cubic term and is of relative size STEP**2.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ Function = Callable[[Fraction], Fraction]
 STEP = Fraction(1, 10**12)
 
 
-def slope(function: Function, at: Exact) -> Fraction:
-    """The derivative of `function` at `at`, to a relative error of about (STEP / at)**2."""
-    where = Fraction(at)
-    return (function(where + STEP) - function(where - STEP)) / (2 * STEP)
+def slope(function: Function, point: Exact) -> Fraction:
+    """Derivative of `function` at `point`, with a relative error of about (STEP / point)**2."""
+    x = Fraction(point)
+    return (function(x + STEP) - function(x - STEP)) / (2 * STEP)
 
 
 def minimum(function: Function, low: Exact, high: Exact) -> Fraction:
-    """Where a function with one valley between `low` and `high` is least, by halving to where its slope turns.
+    """Minimum of a function with one valley between `low` and `high`, by bisection of its derivative.
 
-    Raises InvalidRequest where it falls or rises all the way: then an end is least, and no valley lies between.
+    Raises:
+        InvalidRequest: The function does not fall at `low` and rise at `high`.
     """
-    lower, right = Fraction(low), Fraction(high)
-    if not slope(function, lower) < 0 < slope(function, right):
+    lower, upper = Fraction(low), Fraction(high)
+    if not slope(function, lower) < 0 < slope(function, upper):
         raise InvalidRequest(
             f"no valley between {low} and {high}", rule="falls at the low end and rises at the high end"
         )
-    while right - lower > STEP**2:
-        middle = (lower + right) / 2
+    while upper - lower > STEP**2:
+        middle = (lower + upper) / 2
         if slope(function, middle) < 0:
             lower = middle
         else:
-            right = middle
-    return (lower + right) / 2
+            upper = middle
+    return (lower + upper) / 2

@@ -1,4 +1,4 @@
-"""Executor of the formulas of one paper: every answer that needs no run."""
+"""Executor for the formulas of one paper: all answers that need no run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from suite.papers.common.answer import Papers, answers_of_figure, metrics_of
 from suite.papers.common.model_shapes import ModelGroup, transformers
 from suite.workload import Transformer
 
-FIGURE = "formulas"  # of the rows that a formula answers
+FIGURE = "formulas"  # `figure` of answers by a formula in claims.yaml
 
 
 class FormulaExecutor:
-    """The answers of `paper`. models: the shapes that answers may ask for, as configs of a model, by name."""
+    """Computes the formula answers of `paper`.
+
+    Args:
+        paper: Name of the paper.
+        models: Model configs by name, from which answers take shapes.
+    """
 
     def __init__(
         self,
@@ -40,19 +45,28 @@ class FormulaExecutor:
         )
 
     def printed(self) -> ExecutorResult:
-        """The part of its record that shows the paper: answers from printed numbers."""
-        published = claims.load()
-        papers = Papers({claim.id: claim for claim in published}, claims.settings(), self.shapes)
-        chosen_rows = [(claim, row) for claim, row in answers_of_figure(published, FIGURE) if claim.paper == self.paper]
-        metrics = metrics_of([(claim, row) for claim, row in chosen_rows if row.evidence is Evidence.PRINTED], papers)
+        """Answers from printed numbers, which a blind record lacks."""
+        metrics = formula_metrics(self.paper, claims.load(), claims.settings(), self.shapes, only=Evidence.PRINTED)
         return ExecutorResult(Source.ANALYTIC, metrics=metrics)
 
 
 def formula_metrics(
-    paper: str, published: Sequence[Claim], settings: Settings, shapes: Mapping[str, Transformer]
+    paper: str,
+    published: Sequence[Claim],
+    settings: Settings,
+    shapes: Mapping[str, Transformer],
+    *,
+    only: Evidence | None = None,
 ) -> dict[str, Metric]:
-    """Our values of the claims of `paper` that a formula answers, in the order of the claims."""
+    """Our values of the claims of `paper` with a formula answer, in the order of the claims.
+
+    Args:
+        paper: Name of the paper.
+        published: Claims of all papers.
+        settings: Published settings by group.
+        shapes: GPT shapes by name.
+        only: Restricts the answers to one kind of evidence.
+    """
     papers = Papers({claim.id: claim for claim in published}, settings, shapes)
-    return metrics_of(
-        [(claim, row) for claim, row in answers_of_figure(published, FIGURE) if claim.paper == paper], papers
-    )
+    answers = [(claim, row) for claim, row in answers_of_figure(published, FIGURE) if claim.paper == paper]
+    return metrics_of([(claim, row) for claim, row in answers if only in (None, row.evidence)], papers)

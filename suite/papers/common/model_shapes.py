@@ -11,13 +11,13 @@ from suite.workload import Transformer
 
 
 class ModelGroup(TypedDict, total=False):
-    """A model's group of keys. shape: the built shape of its network, of whatever class the user names"""
+    """Config group of a model."""
 
-    shape: Any
+    shape: Any  # an instance of the class named by the user, already built
 
 
 def transformers(models: Mapping[str, ModelGroup]) -> dict[str, Transformer]:
-    """The shapes of configs of models, built, by their names. Raises InvalidRequest for a model that is no GPT."""
+    """GPT shapes of model configs by name. Raises InvalidRequest for a model that is not a GPT."""
     shapes = {}
     for model, config in models.items():
         shape = config.get("shape")

@@ -1,7 +1,7 @@
-"""Model states of whole networks: layouts, parameters, and bytes per GPU.
+"""Model states of published networks: layouts, parameter counts, bytes per GPU.
 
-Bytes come from layouts (suite.memory), parameters from shapes. A GPU holds `parameters / G_inter` of them, as the AxoNN
-and SAMO papers count; the larger share of the stage that holds the embedding stands in the notes of the answers.
+Bytes come from layouts (suite.memory), parameter counts from shapes. Each GPU holds `parameters / G_inter` parameters,
+as the AxoNN and SAMO papers count them. The notes of the answers give the larger share of the embedding's stage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOMENTS = {"adam": ADAM, "sgdm": MOMENTUM}
 STATES = {"theta16": "half", "grad16": "half_gradient", "theta32": "master", "grad32": "gradient"}
 CONVNETS = {"wideresnet_101": WideResNet, "vgg_19": VGG}
 GPTS = ("gpt3_xl", "gpt3_2_7b", "gpt3_6_7b", "gpt3_13b")
-ENTRIES = 1_000_000  # where only bytes per parameter matter: every published sparsity keeps a whole number of these
+ENTRIES = 1_000_000  # network size for bytes per parameter; every published sparsity keeps a whole number of entries
 GIGABYTE = 10**9
 
 
@@ -32,7 +32,7 @@ def mixed_precision_states(entries: int, optimizer: str = "adam") -> Layout:
 
 
 def pruned_states(sparsity: object, optimizer: str = "adam") -> LayoutOf:
-    """The layouts of networks without the share `sparsity` of their parameters."""
+    """SAMO's layout of networks pruned to `sparsity` (share of pruned parameters)."""
     density = 1 - Fraction(str(sparsity))  # as printed: 0.9 is nine tenths
     return lambda entries: samo(round(density * entries))(mixed_precision_states(entries, optimizer))
 
@@ -42,15 +42,24 @@ def offloaded_states(bucket: int) -> LayoutOf:
 
 
 def parameter_count(model: str, papers: Papers) -> int:
-    """Counted from the network's shape."""
+    """Number of parameters, counted layer by layer from the shape."""
     if model in CONVNETS:
         return convnet.parameters(CONVNETS[model]())
     return papers.shape(model).parameters
 
 
 def fewest_stages(count: int, *, gpus: int, layout: LayoutOf, memory: float) -> int:
-    """The smallest G_inter that divides `gpus` and whose GPUs, with `count / G_inter` parameters each, hold the states
-    in `memory` gigabytes."""
+    """Smallest divisor G_inter of `gpus` for which the states of `count / G_inter` parameters fit a GPU.
+
+    Args:
+        count: Parameters of the network.
+        gpus: GPUs of the run.
+        layout: Layout of the model states.
+        memory: Memory of a GPU in gigabytes (1e9 bytes).
+
+    Raises:
+        InvalidRequest: The states do not fit even on `gpus` stages.
+    """
     for stages in range(1, gpus + 1):
         if gpus % stages == 0 and layout(ceil(count / stages)).bytes() <= memory * GIGABYTE:
             return stages
@@ -60,13 +69,13 @@ def fewest_stages(count: int, *, gpus: int, layout: LayoutOf, memory: float) -> 
 
 
 def stage_parameters(shape: Transformer, stages: int, stage: int) -> int:
-    """Parameters of one stage of an even split, its copies of tied ones included."""
+    """Parameters of one stage of an even split, including its copies of tied parameters."""
     layers = shape.shapes()
     return sum(layers[i].parameters + layers[i].tied for i in divide(shape, stages, "even")[stage])
 
 
 def percent_saved(sparsity: object) -> Fraction:
-    """Percent of mixed precision's bytes that SAMO saves."""
+    """Percent of the bytes of dense mixed-precision states that SAMO saves."""
     before, after = mixed_precision_states(ENTRIES).bytes(), pruned_states(sparsity)(ENTRIES).bytes()
     return Fraction(100 * (before - after), before)
 

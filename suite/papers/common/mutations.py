@@ -1,9 +1,10 @@
-"""Mutations: small breaks of the code that a verdict rests on, after which it must be another.
+"""Mutation tests of verdicts.
 
-Each row of a paper's mutations.yaml changes one passage inside functions that ordinary runs use, outside suite/papers
-and conf, and names the answers whose verdicts turn, by evidence. A changed constant, setting or default is no mutation
-and is refused. An answer that no mutation turns is `consistent` at most (suite.report.verdict_rules). A forked child
-puts the changed code into the functions and answers the claims again; the files themselves are never touched.
+Each row of mutations.yaml breaks code on which verdicts depend, and lists the answers whose verdicts must change. The
+changed passage is inside functions that ordinary runs use, outside suite/papers and conf. A changed constant, setting
+or default is not a mutation and is refused. The best verdict of an answer without a mutation is `consistent`
+(suite.report.verdict_rules). A forked child process replaces the code of the functions and answers the claims again.
+The source files stay unchanged.
 
     suite claims mutate [ID ...]
 """
@@ -35,10 +36,10 @@ from suite.papers.common.claims import FOLDER, MUTATIONS, PAPERS, Answered, answ
 
 _KEYS = {"id", "file", "was", "becomes", "says", "turns"}
 _FORBIDDEN = ("suite/papers/", "conf/")
-FAILED = "failed"  # what stands for a verdict where the changed code raises or hangs: no turn
-SLOW = 1.0  # CPU seconds of an answer that a short run leaves out
+FAILED = "failed"  # replaces the verdict if the changed code raises or hangs; does not count as a changed verdict
+SLOW = 1.0  # CPU seconds above which a short run skips an answer
 Functions = Mapping[str, list[FunctionType]]  # by module
-LONGEST = 600  # seconds that a child may take: broken code can wait for ever
+LONGEST = 600  # time limit of a child process in seconds, because broken code can hang
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,13 @@ class Mutation:
     """One change of code.
 
     Attributes:
-        file: Relative to the repository.
-        was: passages, each of which stands in it once.
-        becomes: The new code of each.
-        says: The effect of the change.
-        turns: The claims, with the evidence of the answer, whose verdicts must be others.
-        slowly: The claims of `turns` whose answer takes more than a second of a core.
+        id: Name of the mutation.
+        file: Path relative to the repository.
+        was: Passages of code, each of which occurs once in the file.
+        becomes: New code of each passage.
+        says: Effect of the change.
+        turns: Answers whose verdicts must change.
+        slowly: Answers of `turns` that take more than SLOW seconds of CPU time.
     """
 
     id: str
@@ -67,43 +69,44 @@ class Mutation:
         return self.file.removesuffix("/__init__.py").removesuffix(".py").replace("/", ".")
 
     def changed(self, text: str) -> str:
-        """The file's text with the change. Raises InvalidRequest where a passage does not stand in it once."""
+        """Text of the file with the change. Raises InvalidRequest unless each passage occurs exactly once."""
         for was, becomes in zip(self.was, self.becomes, strict=True):
             if (count := text.count(was)) != 1:
                 raise InvalidRequest(
-                    f"a passage of mutation {self.id} stands {count} times in {self.file}: {was}",
-                    rule="a passage that stands once",
+                    f"a passage of mutation {self.id} occurs {count} times in {self.file}: {was}",
+                    rule="each passage occurs once",
                 )
             text = text.replace(was, becomes)
         return text
 
     def code(self) -> dict[CodeType, CodeType]:
-        """The new code of each function that the change touches.
+        """New code of each changed function, by its old code.
 
-        Raises InvalidRequest where code outside of functions changes as well.
+        Raises:
+            InvalidRequest: Code outside of functions changes too, or no code changes.
         """
         path = ROOT / self.file
         text = path.read_text(encoding="utf-8")
         before, after = (compile(each, str(path), "exec", dont_inherit=True) for each in (text, self.changed(text)))
         codes: dict[CodeType, CodeType] = {}
-        if not _pair(before, after, codes) or not codes:
+        if not _match_functions(before, after, codes) or not codes:
             raise InvalidRequest(
-                f"mutation {self.id} changes what {self.file} does when it is imported",
-                rule="a change inside functions: a changed constant or default is no mutation",
+                f"mutation {self.id} changes code of {self.file} that runs at import",
+                rule="a change inside functions; a changed constant or default is not a mutation",
             )
         return codes
 
 
 @dataclass(frozen=True, slots=True)
 class MutationResult:
-    """The verdicts on one answer before and after a mutation. seconds: CPU time of the second answer"""
+    """Verdicts on one answer before and after a mutation."""
 
     mutation: str
     claim: str
     evidence: Evidence
     before: str
     after: str
-    seconds: float
+    seconds: float  # CPU time of the answer after the mutation
 
     @property
     def turns(self) -> bool:
@@ -114,16 +117,16 @@ class MutationResult:
 
 
 def load(folder: Path = FOLDER) -> tuple[Mutation, ...]:
-    """Every mutation of the papers. Raises InvalidRequest for a row that breaks a rule."""
+    """All mutations of the papers. Raises InvalidRequest if a row breaks a rule."""
     mutations = [_mutation(row, paper) for paper in PAPERS for row in _rows(folder / paper / MUTATIONS)]
-    if len({each.id for each in mutations}) < len(mutations):
-        raise InvalidRequest("two mutations have the same id", rule="each id once")
+    if len({mutation.id for mutation in mutations}) < len(mutations):
+        raise InvalidRequest("two mutations have the same id", rule="one mutation per id")
     return tuple(mutations)
 
 
 def select_mutations(names: Iterable[str], known: Sequence[Mutation]) -> list[Mutation]:
-    """The mutations of these ids, all where there are none. Raises UnknownName."""
-    by_id = {each.id: each for each in known}
+    """Mutations with the given ids, or all without ids. Raises UnknownName for an unknown id."""
+    by_id = {mutation.id: mutation for mutation in known}
     for name in names:
         if name not in by_id:
             raise UnknownName("mutation", name, by_id)
@@ -131,26 +134,31 @@ def select_mutations(names: Iterable[str], known: Sequence[Mutation]) -> list[Mu
 
 
 def run_mutations(
-    mutations: Sequence[Mutation], asked: Callable[[Mutation], Sequence[Answered]]
+    mutations: Sequence[Mutation], answers_for: Callable[[Mutation], Sequence[Answered]]
 ) -> Iterator[MutationResult]:
-    """The verdict on each answer before and after. `asked`: the answers that a mutation is tried on.
+    """Yield the verdicts on each selected answer before and after each mutation.
 
-    Raises Fault where a child ends without verdicts, or where the unchanged code fails.
+    Args:
+        mutations: Mutations to apply, one at a time.
+        answers_for: Returns the answers to judge under a mutation.
+
+    Raises:
+        Fault: A child process ends without verdicts, or an answer fails without a mutation.
     """
-    wanted_answers = {each.id: list(asked(each)) for each in mutations}
-    everything = list(dict.fromkeys(one for some in wanted_answers.values() for one in some))
-    functions = _prepare(set(everything), mutations)
-    before = _in_child(None, everything, functions)
+    answers = {mutation.id: list(answers_for(mutation)) for mutation in mutations}
+    all_answers = list(dict.fromkeys(answered for group in answers.values() for answered in group))
+    functions = _prepare(set(all_answers), mutations)
+    before = _in_child(None, all_answers, functions)
     if failed := [f"{name} ({kind})" for (name, kind), (verdict, _) in before.items() if verdict == FAILED]:
         raise Fault(f"the unchanged code does not answer {', '.join(failed)}")
-    for each in mutations:
-        after = _in_child(each, wanted_answers[each.id], functions)
-        for one in wanted_answers[each.id]:
-            yield MutationResult(each.id, *one, before[one][0], *after[one])
+    for mutation in mutations:
+        after = _in_child(mutation, answers[mutation.id], functions)
+        for answered in answers[mutation.id]:
+            yield MutationResult(mutation.id, *answered, before[answered][0], *after[answered])
 
 
 def answers_matching(pattern: str) -> tuple[Answered, ...]:
-    """The answers by a function to the claims whose ids fit a pattern with *. Raises UnknownName where none does."""
+    """Answers by a function to claims whose ids match a pattern with *. Raises UnknownName if none matches."""
     claims_by_id = {claim.id: claim for claim in claims.load()}
     if not (matches := [claim for name, claim in claims_by_id.items() if fnmatchcase(name, pattern)]):
         raise UnknownName("claim", pattern, claims_by_id)
@@ -158,12 +166,12 @@ def answers_matching(pattern: str) -> tuple[Answered, ...]:
 
 
 def _can_turn(row: AnswerRow) -> bool:
-    """Whether a function of ours gives a value that could be another: numbers of a paper and restatements cannot."""
+    """Whether a mutation could change the verdict: not for printed numbers and restatements."""
     return bool(row.function) and row.evidence is not Evidence.PRINTED and not row.restates
 
 
 def answer_families() -> dict[tuple[str, str], list[Answered]]:
-    """The answers that can turn, by paper and by the function that gives them."""
+    """Answers whose verdict a mutation could change, by paper and function."""
     members: dict[tuple[str, str], list[Answered]] = {}
     for claim in claims.load():
         for row in filter(_can_turn, claim.answers):
@@ -172,32 +180,39 @@ def answer_families() -> dict[tuple[str, str], list[Answered]]:
 
 
 def answers_without_mutation() -> list[tuple[tuple[str, str], list[Answered]]]:
-    """The answers that no mutation turns, by family, the largest family first."""
+    """Answers without a mutation that changes their verdict, by family, the largest family first."""
     turned = {(c.id, row.evidence) for c in claims.load() for row in c.answers if row.turned_by}
-    unturned_members = {
-        family: [one for one in members if one not in turned] for family, members in answer_families().items()
-    }
-    return sorted(((key, some) for key, some in unturned_members.items() if some), key=lambda each: -len(each[1]))
+    members = {family: [a for a in answers if a not in turned] for family, answers in answer_families().items()}
+    return sorted(((family, answers) for family, answers in members.items() if answers), key=lambda row: -len(row[1]))
 
 
 def first_of_families(mutations: Sequence[Mutation]) -> dict[str, tuple[Answered, ...]]:
-    """For each mutation the answers to try in a short run: one of each family, each family once, no slow one."""
-    family_of = {one: family for family, members in answer_families().items() for one in members}
+    """Answers for a short run by mutation: one fast answer of each family, each family under one mutation."""
+    family_of = {answered: family for family, members in answer_families().items() for answered in members}
     seen: set[tuple[str, str]] = set()
     firsts = {}
-    for each in mutations:
-        quick = [one for one in each.turns if one not in each.slowly and family_of[one] not in seen]
-        chosen = {family_of[one]: one for one in reversed(quick)}
-        seen |= chosen.keys()
-        firsts[each.id] = tuple(chosen.values())
+    for mutation in mutations:
+        fast = [a for a in mutation.turns if a not in mutation.slowly and family_of[a] not in seen]
+        first_by_family = {family_of[answered]: answered for answered in reversed(fast)}
+        seen |= first_by_family.keys()
+        firsts[mutation.id] = tuple(first_by_family.values())
     return firsts
 
 
-def write_turned_answers(found: Iterable[MutationResult], among: str, folder: Path = FOLDER) -> list[Path]:
-    """Writes to the papers' files which answers turn, the quickest first; those that do not fit `among` stay."""
+def write_turned_answers(results: Iterable[MutationResult], among: str, folder: Path = FOLDER) -> list[Path]:
+    """Write the answers with changed verdicts to the papers' files, the fastest first.
+
+    Args:
+        results: Results whose verdict changed.
+        among: Pattern of claim ids. Entries of other claims stay as they are.
+        folder: Parent of the papers' folders.
+
+    Returns:
+        The files that changed.
+    """
     turned: dict[str, list[MutationResult]] = {}
-    for one in found:
-        turned.setdefault(one.mutation, []).append(one)
+    for result in results:
+        turned.setdefault(result.mutation, []).append(result)
     changed = []
     for paper in PAPERS:
         file = folder / paper / MUTATIONS
@@ -205,9 +220,11 @@ def write_turned_answers(found: Iterable[MutationResult], among: str, folder: Pa
         for row in (row for row in rows if row["id"] in turned):
             new = sorted(turned[str(row["id"])], key=attrgetter("seconds"))
             for key, slow in (("turns", False), ("slowly", True)):
-                entries = [one for one in answers_by_evidence(row, key) if not fnmatchcase(one[0], among)]
-                entries += [(one.claim, one.evidence) for one in new if (one.seconds > SLOW) is slow]
-                by_kind = {kind.value: [name for name, each in entries if each is kind] for kind in Evidence}
+                entries = [
+                    answered for answered in answers_by_evidence(row, key) if not fnmatchcase(answered[0], among)
+                ]
+                entries += [(result.claim, result.evidence) for result in new if (result.seconds > SLOW) is slow]
+                by_kind = {kind.value: [name for name, evidence in entries if evidence is kind] for kind in Evidence}
                 row[key] = {kind: names for kind, names in by_kind.items() if names}
             if not row["slowly"]:
                 del row["slowly"]
@@ -228,51 +245,51 @@ def _mutation(row: Any, paper: str) -> Mutation:
         raise InvalidRequest(f"mutation {row} of {paper}", rule=f"the keys {', '.join(sorted(_KEYS))}")
     texts = [row[key] for key in ("id", "file", "says")]
     passages = [row[key] if isinstance(row[key], list) else [row[key]] for key in ("was", "becomes")]
-    both = [each for one in (texts, *passages) for each in one]
-    if not all(isinstance(each, str) and each for each in both) or len(passages[0]) != len(passages[1]):
+    all_texts = [text for texts_of_key in (texts, *passages) for text in texts_of_key]
+    if not all(isinstance(text, str) and text for text in all_texts) or len(passages[0]) != len(passages[1]):
         what = f"mutation {row['id']} of {paper}"
-        raise InvalidRequest(what, rule="texts, and as many passages in becomes as in was")
+        raise InvalidRequest(what, rule="non-empty texts, and as many passages in becomes as in was")
     if str(row["file"]).startswith(_FORBIDDEN):
         raise InvalidRequest(
             f"mutation {row['id']} changes {row['file']}", rule=f"a file outside {' and '.join(_FORBIDDEN)}"
         )
     name, file, says = map(str, texts)
-    was, becomes = (tuple(map(str, one)) for one in passages)
+    was, becomes = (tuple(map(str, texts_of_key)) for texts_of_key in passages)
     return Mutation(name, file, was, becomes, says, turned_answers(row), answers_by_evidence(row, "slowly"))
 
 
 # -- changed code ----------------------------------------------------------------------------------------------------
 
 
-def _pair(before: CodeType, after: CodeType, found: dict[CodeType, CodeType]) -> bool:
-    """Notes which function's code replaces which. False where code that runs at import differs."""
+def _match_functions(before: CodeType, after: CodeType, new_code: dict[CodeType, CodeType]) -> bool:
+    """Add the new code of each changed function to `new_code`. Returns False if code that runs at import differs."""
     inner, changed = _inner(before), _inner(after)
     alike = len(inner) == len(changed) and all(a.co_name == b.co_name for a, b in zip(inner, changed, strict=True))
-    if before.co_flags & CO_OPTIMIZED:  # of a function, not of a class or a module
+    if before.co_flags & CO_OPTIMIZED:  # set for functions, not for classes and modules
         if before != after:
-            found[before] = after
+            new_code[before] = after
     elif not alike or _statements(before) != _statements(after):
         return False
     pairs = zip(inner, changed, strict=True) if alike else ()
-    return all(_pair(one, other, found) for one, other in pairs)
+    return all(_match_functions(old, new, new_code) for old, new in pairs)
 
 
 def _inner(code: CodeType) -> list[CodeType]:
-    return [each for each in code.co_consts if isinstance(each, CodeType)]
+    return [constant for constant in code.co_consts if isinstance(constant, CodeType)]
 
 
 def _statements(code: CodeType) -> tuple[object, ...]:
-    """The code itself, without the code of the functions in it."""
-    rest = [(type(each), each) for each in code.co_consts if not isinstance(each, CodeType)]
-    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, rest
+    """Statements of a code object without the code of its inner functions."""
+    constants = [(type(value), value) for value in code.co_consts if not isinstance(value, CodeType)]
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
 
 
-def _put(mutation: Mutation, functions: Functions) -> None:
-    """Gives these functions the changed code. Raises InvalidRequest where none has the old one."""
-    replaced, unchanged = mutation.code(), True
-    for each in functions[mutation.module]:
-        if each.__code__ in replaced:
-            each.__code__ = replaced[each.__code__]
+def _apply(mutation: Mutation, functions: Functions) -> None:
+    """Replace the code of the mutated functions. Raises InvalidRequest if the module has none of them."""
+    new_code, unchanged = mutation.code(), True
+    for function in functions[mutation.module]:
+        if function.__code__ in new_code:
+            function.__code__ = new_code[function.__code__]
             unchanged = False
     if unchanged:
         raise InvalidRequest(f"mutation {mutation.id} changes no function of {mutation.module}", rule="a function")
@@ -281,53 +298,54 @@ def _put(mutation: Mutation, functions: Functions) -> None:
 # -- children --------------------------------------------------------------------------------------------------------
 
 
-def _prepare(asked: set[Answered], mutations: Sequence[Mutation]) -> Functions:
-    """Imports whatever the children need and composes their configs once; answers nothing. The functions of the mutated
-    modules: a child that looked for them would copy the memory of every object."""
-    functions: dict[str, list[FunctionType]] = {each.module: [] for each in mutations}
+def _prepare(answers: set[Answered], mutations: Sequence[Mutation]) -> Functions:
+    """Import modules and compose configs once for all child processes, and return the functions of mutated modules.
+
+    A child process that searched for the functions itself would copy the memory of every object."""
+    functions: dict[str, list[FunctionType]] = {mutation.module: [] for mutation in mutations}
     for module in functions:
         importlib.import_module(module)
-    verdicts_now.compose_sources(asked)
-    for each in gc.get_objects():
-        if type(each) is FunctionType and each.__module__ in functions:
-            functions[each.__module__].append(each)
+    verdicts_now.compose_sources(answers)
+    for candidate in gc.get_objects():
+        if type(candidate) is FunctionType and candidate.__module__ in functions:
+            functions[candidate.__module__].append(candidate)
     return functions
 
 
 def _in_child(
-    mutation: Mutation | None, asked: Sequence[Answered], functions: Functions
+    mutation: Mutation | None, answers: Sequence[Answered], functions: Functions
 ) -> dict[Answered, tuple[str, float]]:
-    """The verdicts of a child with the change, if there is one, and the CPU seconds that each answer took."""
+    """Verdict and CPU seconds of each answer, computed in a child process under a mutation, if any."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         os.close(reading)
-        _answer(mutation, asked, functions, writing)
+        _answer(mutation, answers, functions, writing)
     os.close(writing)
     with os.fdopen(reading, encoding="utf-8") as stream:
         text = stream.read()
     _, status = os.waitpid(child, 0)
     if os.WIFEXITED(status) and os.WEXITSTATUS(status):
-        raise Fault(f"mutation {mutation.id if mutation else 'none'} could not be tried")
-    outcomes = dict.fromkeys(asked, (FAILED, 0.0))  # of those that a child does not reach
+        raise Fault(f"mutation {mutation.id if mutation else 'none'} could not be applied")
+    outcomes = dict.fromkeys(answers, (FAILED, 0.0))  # default for answers that the child does not reach
     for line in text.splitlines():
         name, kind, verdict, seconds = json.loads(line)
         outcomes[name, Evidence(kind)] = verdict, seconds
     return outcomes
 
 
-def _answer(mutation: Mutation | None, asked: Sequence[Answered], functions: Functions, writing: int) -> None:
-    """In the child: answers and ends the process."""
+def _answer(mutation: Mutation | None, answers: Sequence[Answered], functions: Functions, writing: int) -> None:
+    """Write verdicts to the pipe and end the child process."""
     status = 1
     try:
         if mutation is not None:
             signal.alarm(LONGEST)
-            _put(mutation, functions)
+            _apply(mutation, functions)
         with os.fdopen(writing, "w", encoding="utf-8", buffering=1) as stream:
-            for one, verdict, seconds in verdicts_now.verdict_of_each(asked, FAILED):
-                stream.write(json.dumps((*one, verdict, seconds)) + "\n")
+            for answered, verdict, seconds in verdicts_now.verdict_of_each(answers, FAILED):
+                stream.write(json.dumps((*answered, verdict, seconds)) + "\n")
         status = 0
-    except BaseException as error:  # nothing leaves a child but by its end
+    except BaseException as error:  # the child must never return into the parent's code
         sys.stderr.write(f"{mutation.id if mutation else 'none'}: {type(error).__name__}: {error}\n")
     finally:
         os._exit(status)

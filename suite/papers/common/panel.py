@@ -1,4 +1,4 @@
-"""Panels of simulated and counted figures: the paper's points next to ours."""
+"""Panels of reproduced figures: printed points next to ours."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from typing import Any
 
 from suite.core.claim import Claim
 
-NONE = float("nan")  # a point that has no value: the paper prints few
+NONE = float("nan")  # missing point; the papers print few numbers of a curve
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One picture: curves over the same points.
+    """One plot: several curves over the same points.
 
     Attributes:
-        x: The points' names.
-        ours: By system, the values.
-        paper, null: The same of the paper's printed values and of the null model, nan where there is none.
-        calibrated: Points that a constant was fitted to, as (system, index); axis: what the points count.
-        quantity: Quantity of the values, as the y axis names it.
-        title: Of a panel of a published figure or table it begins with its name, "Figure 8 of SAMO: ...".
-        scale: "log" or "log-log" where the paper's figure has that scale; empty: as the values ask for.
-        evidence: How our values came about, "simulated" or "derived".
+        title: Begins with the published figure or table, as in "Figure 8 of SAMO: ...".
+        unit: Unit of the values.
+        x: Names of the points.
+        ours: Our values by system.
+        paper: Printed values by system, nan for a point without one.
+        null: Values of the null model by system, nan for a point without one.
+        calibrated: Points to which a constant was fitted, as (system, index).
+        axis: Label of the x axis.
+        quantity: Label of the y axis.
+        scale: "log" or "log-log" as in the paper's figure; empty for automatic scaling.
+        evidence: Evidence of our values, "simulated" or "derived".
     """
 
     title: str
@@ -40,23 +43,23 @@ class Panel:
     evidence: str = field(default="simulated", kw_only=True)
 
 
-# draws a figure: its panels, from the simulated or counted runs and the claims by id
+# panel function of a figure: takes the lab and the claims by id
 Panels = Callable[[Any, Mapping[str, Claim]], Sequence[Panel]]
 
 
 def published_number(claims: Mapping[str, Claim], name: str) -> float:
-    """The number that claim `name` publishes; nan where it publishes none, and in blind mode."""
+    """Published number of claim `name`; nan if it publishes no number, and in blind mode."""
     value = claims[name].value if name in claims else NONE
     return value if isinstance(value, float) else NONE
 
 
 def published_range(claims: Mapping[str, Claim], name: str) -> tuple[float, float]:
-    """The two ends of the range that claim `name` publishes; nan where it publishes none."""
+    """Both ends of the published range of claim `name`; nan if it publishes no range."""
     value = claims[name].value if name in claims else NONE
     return value if isinstance(value, tuple) else (NONE, NONE)
 
 
 def published_bound(claims: Mapping[str, Claim], name: str) -> float:
-    """The number that claim `name` publishes, or the finite end of its open range; nan where it publishes neither."""
+    """Published number of claim `name`, or the finite end of its open range; nan if it publishes neither."""
     low, high = published_range(claims, name)
     return next((value for value in (published_number(claims, name), low, high) if math.isfinite(value)), NONE)

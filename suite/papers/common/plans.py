@@ -1,4 +1,4 @@
-"""Plans of the published cluster runs, read from each paper's plans.yaml."""
+"""Plans of the published cluster runs, from the plans.yaml of each paper."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ from suite.papers.common.claims import PAPERS
 
 
 class Placing(TypedDict, total=False):
-    """How a run was laid out.
+    """Plan of a run.
 
     Attributes:
-        inter, tensor: G_inter and G_intra.
-        bucket: Parameters per step on the host.
+        system: Name of the system.
+        inter: G_inter, pipeline stages.
+        tensor: G_intra, tensor-parallel GPUs per stage.
+        microbatch: Samples per microbatch.
+        split: Split of the layers over stages, "even" or "share".
+        bucket: Parameters per bucket of the offloaded optimizer step.
     """
 
     system: str
@@ -32,12 +36,14 @@ class Placing(TypedDict, total=False):
 
 
 class PipeOptimRun(TypedDict):
-    """PipeOptim's runs.
+    """Settings of PipeOptim's runs.
 
     Attributes:
-        microbatches: Of GPipe's mini-batch.
-        sentence: Tokens of a sentence on either side.
-        cuts: Layers that begin a stage, by model.
+        stages: Pipeline stages.
+        microbatches: Microbatches in a mini-batch of GPipe.
+        sentence: Tokens of a sentence in either language.
+        classes: Classes of the image data set.
+        cuts: First layer of each stage but the first, by model.
         batches: Samples per GPU by model and system.
     """
 
@@ -51,13 +57,13 @@ class PipeOptimRun(TypedDict):
 
 @cache
 def published_plans() -> Mapping[str, Any]:
-    """The plans by paper."""
+    """Plans by paper."""
     files = {paper: Path(__file__).parents[1] / paper / "plans.yaml" for paper in PAPERS}
     return {paper: yaml.safe_load(file.read_text(encoding="utf-8")) for paper, file in files.items()}
 
 
 def scaling_plan(paper: str, system: str, model: str) -> Placing:
-    """The plan of a scaling run. Raises UnknownName for a system or a model without one."""
+    """Plan of a scaling run. Raises UnknownName for a system or a model without a plan."""
     table = published_plans()[paper]["scaling"]
     if system not in table:
         raise UnknownName(f"system with a plan of {paper}", system, table)
@@ -69,28 +75,29 @@ def scaling_plan(paper: str, system: str, model: str) -> Placing:
 
 
 def chosen_by(paper: str, run: str) -> tuple[str, ...]:
-    """The claims by which the plans of a paper were chosen. run: 'study', or the system of a scaling run."""
+    """Ids of the claims by which plans were chosen. `run` is "study" or the system of a scaling run."""
     group = published_plans()[paper].get("study" if run == "study" else "scaling", {})
     return tuple(group.get("chosen", ()))
 
 
 def open_choices(paper: str) -> dict[str, tuple[Scalar, ...]]:
-    """Alternative values of settings that the paper does not print, by the name under which answers read them.
-    `reason` in the file says why these.
+    """Alternative values of settings that the paper does not print, by traced name.
+
+    The file gives a `reason` for each group.
     """
     groups = published_plans()[paper].get("ranges", ())
     return {name: tuple(values) for group in groups for name, values in group["values"].items()}
 
 
 def study_plan(when: str) -> Placing:
-    """The plan of AxoNN's Section V, `before` or `after` the memory optimisation."""
+    """Plan of AxoNN's Section V, "before" or "after" the memory optimization."""
     trace.read(f"plan.axonn.study.{when}")
     placing: Placing = published_plans()["axonn"]["study"][when]
     return placing
 
 
 def pipeoptim_run() -> PipeOptimRun:
-    """The plan of PipeOptim's runs."""
+    """Settings of PipeOptim's runs."""
     trace.read("plan.pipeoptim.stream")
     run: PipeOptimRun = published_plans()["pipeoptim"]["scaling"]
     return run

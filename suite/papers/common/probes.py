@@ -1,8 +1,8 @@
-"""Counting tools for small runs of the real engine: flops of a batch, bytes of reductions, tensors of an object."""
+"""Counters for small runs of the engine: flops of a batch, reduced bytes, reachable tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from suite.core.protocols import Group, Handle
 
 
 class Flops(TorchDispatchMode):
-    """Flops of every product that torch dispatches, by torch's own formulas."""
+    """Dispatch mode that sums the flops of matrix products by torch's own formulas."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -22,7 +22,7 @@ class Flops(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """As LiveBytes has it: nothing is compiled here, and torch's compiler stays out of the process."""
+        """False, as in LiveBytes: nothing is compiled, and torch's compiler is not imported."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -33,7 +33,7 @@ class Flops(TorchDispatchMode):
 
 
 class ReducedBytes:
-    """A group that counts the bytes that are reduced on it."""
+    """Group that counts the bytes passed to its all-reduces."""
 
     def __init__(self, group: Group) -> None:
         self.group, self.ranks, self.bytes = group, group.ranks, 0
@@ -47,12 +47,12 @@ class ReducedBytes:
 
 
 def tensors_of(item: Any, *, gradients: bool = False, seen: set[int] | None = None) -> Iterator[torch.Tensor]:
-    """Every tensor that can be reached from `item` without leaving the suite's own objects, each once.
+    """Yield every tensor reachable from `item` once, through containers and objects of the suite only.
 
     Args:
-        item: a tensor, a list, tuple or dictionary, or an object of the suite
-        gradients: whether the gradient of a tensor follows it
-        seen: ids of objects that are left out; grows with those that were reached
+        item: Tensor, list, tuple, dictionary or object of the suite.
+        gradients: Yield the gradient of a tensor after it.
+        seen: Ids of objects to skip. The ids of all visited objects are added.
     """
     seen = set() if seen is None else seen
     if id(item) in seen:
@@ -63,13 +63,12 @@ def tensors_of(item: Any, *, gradients: bool = False, seen: set[int] | None = No
         if gradients and item.grad is not None:
             yield item.grad
         return
-    attributes_of_item = attributes(item) if type(item).__module__.startswith("suite.") else {}
-    parts = (
-        item.values()
-        if isinstance(item, dict)
-        else item
-        if isinstance(item, list | tuple)
-        else attributes_of_item.values()
-    )
-    for part in parts:
-        yield from tensors_of(part, gradients=gradients, seen=seen)
+    members: Iterable[Any] = ()
+    if isinstance(item, dict):
+        members = item.values()
+    elif isinstance(item, list | tuple):
+        members = item
+    elif type(item).__module__.startswith("suite."):
+        members = attributes(item).values()
+    for member in members:
+        yield from tensors_of(member, gradients=gradients, seen=seen)

@@ -1,8 +1,8 @@
-"""Command lines that measure claims which need a published data set or a GPU.
+"""Commands that measure PipeOptim's claims on published data sets or a GPU.
 
-They are put together by rule from the claim's fields, what its answers read, and the published settings next to this
-file. No claim's id is parsed. FOLDER holds a folder for each data set. PipeOptim's claims have such commands; the other
-papers' runs come from their experiments.
+A command is composed from the fields of the claim, the inputs of its answers, and the published settings. No id of a
+claim is parsed. FOLDER is a folder with one subfolder per data set. The other papers' claims are measured by their
+experiments.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from suite.core.claim import AnswerRow, Claim, Judged, Scalar, Settings
 
 PAPER, REACHES = "pipeoptim", ("data", "gpu")
 SYSTEMS = ("gpipe", "pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
-STAGES, SEEDS = 4, "0,1,2,3,4"  # means over seeds (P4)
+STAGES, SEEDS = 4, "0,1,2,3,4"  # accuracies are means over seeds (P4)
 NAMES = {"imdb": "imdb", "cifar_100": "cifar_100", "tiny_imagenet": "tiny_imagenet", "wmt16_en_de": "wmt16"}
-NETWORKS = {"vgg_16": "vgg_16_cifar", "googlenet": "googlenet_cifar"}  # in their authors' form for small images
+NETWORKS = {"vgg_16": "vgg_16_cifar", "googlenet": "googlenet_cifar"}  # variants for small images
 RULES = {"sgdm": "sgd"}
-PAIRS = 4_500_000  # of WMT16 in the usual preparation; the paper prints eight times as many (P10)
-DECAY = {"adamw": 5e-4}  # of the public code; the paper prints SGD's alone
+PAIRS = 4_500_000  # sentence pairs of WMT16 in the usual preparation; the paper prints eight times as many (P10)
+DECAY = {"adamw": 5e-4}  # weight decay of the public code; the paper prints only that of SGD
 DECAYS = re.compile(r"divide by 10 at epochs? (\d+)(?: and (\d+))?")
-TIMED = ("resnet_101", "inception_v3")  # the networks of Section V-D and Table VI
-LARGEST, AT_LARGEST = f"{PAPER} Table V", f"{PAPER} Table VI"  # the largest batches, and trainings with these
-MOST_BATCH = 256  # where the search for the largest batch of a GPU of 16 GB ends
+TIMED = ("resnet_101", "inception_v3")  # networks of Section V-D and Table VI
+LARGEST, AT_LARGEST = f"{PAPER} Table V", f"{PAPER} Table VI"  # the largest batches; trainings with these batches
+MOST_BATCH = 256  # upper end of the search for the largest batch on a GPU of 16 GB
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedTraining:
-    """One published training: a network of the settings under one optimizer (sgdm, adamw or adam)."""
+    """One published training: a network with one optimizer (sgdm, adamw or adam)."""
 
     network: str
     data: str
@@ -47,12 +47,12 @@ class PublishedTraining:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """PipeOptim's printed settings of its training runs.
+    """Published settings of PipeOptim's training runs.
 
     Attributes:
-        tasks: Its trainings.
-        largest: The largest batch by network and system (Table V).
-        at_largest: Ids of the claims that Table VI prints, for which every system trains with its largest batch.
+        tasks: The trainings.
+        largest: Largest batch by network and system (Table V).
+        at_largest: Ids of the claims of Table VI, in which every system trains with its largest batch.
     """
 
     tasks: tuple[PublishedTraining, ...]
@@ -72,13 +72,13 @@ class Published:
 
 
 def commands(claims: Sequence[Claim], settings: Settings) -> dict[str, str]:
-    """The command of each claim that needs data or a GPU, by id."""
+    """Command of each claim that needs data or a GPU, by id."""
     published = Published.of(claims, settings)
     return {claim.id: command(claim, published) for claim in claims if claim.paper == PAPER and claim.reach in REACHES}
 
 
 def with_commands(judged: Iterable[Judged], settings: Settings) -> list[Judged]:
-    """The judged claims, with a command for each claim without a run."""
+    """Copies of the judged claims, with a command for each claim without a run."""
     judged_claims = list(judged)
     commands_by_claim = commands([claim.claim for claim in judged_claims], settings)
     return [
@@ -103,7 +103,7 @@ def tasks(settings: Settings) -> list[PublishedTraining]:
                     optimizer=optimizer,
                     batch=int(row["batch_size"]),
                     epochs=int(row.get("epochs", group.get("epochs", 1))),
-                    rate=float(group.get("learning_rate", adam)),  # of the LSTM's AdamW none is printed (P13)
+                    rate=float(group.get("learning_rate", adam)),  # not printed for the LSTM with AdamW (P13)
                     schedule=str(group.get("schedule", "polynomial")),
                     decay=float(group.get("weight_decay", DECAY.get(optimizer, 0.0))),
                     samples=sizes[data][0],
@@ -118,7 +118,7 @@ def _of_lstm(row: Mapping[str, Scalar]) -> bool:
 
 
 def _sizes(row: Mapping[str, Scalar]) -> tuple[int, int]:
-    """Samples of an epoch and of the validation."""
+    """Training samples per epoch, and validation samples."""
     if "train_per_class" in row:
         classes, test_images = int(row["classes"]), int(row.get("test_per_class", row.get("validation_per_class", 0)))
         return classes * int(row["train_per_class"]), classes * test_images
@@ -128,7 +128,7 @@ def _sizes(row: Mapping[str, Scalar]) -> tuple[int, int]:
 
 
 def command(claim: Claim, published: Published) -> str:
-    """The command line of one claim; parts that a sweep cannot hold are joined by `&&`."""
+    """Command line of one claim. Runs that one sweep cannot express are joined by `&&`."""
     if claim.quantity.startswith("dataset_"):
         name = NAMES[str(claim.setting["dataset"])]
         return shlex.join(["suite", "dataset-info", name, f"FOLDER/{name}"])
@@ -159,7 +159,7 @@ def _joined(parts: Iterable[str]) -> str:
 
 
 def systems_of(claim: Claim) -> list[str]:
-    """The systems that a claim names, in its words; all of them where it names none, or 'another'."""
+    """Systems mentioned in a claim, or all systems if it mentions none or "another"."""
     words = " ".join((claim.system or "", claim.versus or "", *claim.terms))
     mentioned = set(re.findall(r"[a-z]\w*", words))
     systems = [name for name in SYSTEMS if name in mentioned]
@@ -167,29 +167,29 @@ def systems_of(claim: Claim) -> list[str]:
 
 
 def _at_largest(claim: Claim, published: Published) -> bool:
-    """Whether every system trains with its largest batch: Table VI prints the claim, or a cell that it is made of."""
+    """Whether every system trains with its largest batch: the claim, or a cell that it reads, is in Table VI."""
     read = {name for row in claim.answers for name in _texts(row)}
     return AT_LARGEST in claim.displays or not published.at_largest.isdisjoint(read)
 
 
 def _texts(row: AnswerRow) -> Iterator[str]:
-    """The texts among an answer's arguments, which may stand in lists of lists."""
+    """Texts among the arguments of an answer, including nested lists."""
     pending: list[object] = list(row.arguments.values())
     while pending:
-        each = pending.pop()
-        if isinstance(each, str):
-            yield each
-        elif isinstance(each, list | tuple):
-            pending += each
+        argument = pending.pop()
+        if isinstance(argument, str):
+            yield argument
+        elif isinstance(argument, list | tuple):
+            pending += argument
 
 
 def _largest(task: PublishedTraining, system: str, largest: Mapping[tuple[str, str], int]) -> int:
-    """Table V's batch; of Inception-V3, which is not printed, ResNet-101's (P13)."""
+    """Largest batch from Table V. Inception-V3's is not printed; ResNet-101's is used (P13)."""
     return largest.get((task.network, system), largest.get(("resnet_101", system), task.batch))
 
 
 def _of(claim: Claim, published: Published) -> list[PublishedTraining]:
-    """The trainings that fit what a claim sets: a network, several, a data set, an optimizer, or nothing of these."""
+    """Trainings that match the networks, data set and optimizer in the setting of a claim."""
     settings_of_claim = claim.setting
     names = re.findall(r"\w+", str(settings_of_claim.get("models", settings_of_claim.get("model", ""))))
     if LARGEST in claim.displays and not names:
@@ -213,7 +213,7 @@ def _base(task: PublishedTraining, systems: Sequence[str]) -> list[str]:
 
 
 def _training(task: PublishedTraining, systems: Sequence[str], two: bool) -> str:
-    """A whole training from five seeds; GPipe has one microbatch, which is system=naive (P9)."""
+    """Full training with five seeds. GPipe with one microbatch is system=naive (P9)."""
     batches = math.ceil(task.samples / task.batch)
     updates = math.ceil(batches / STAGES) if two else batches
     names = ["naive" if name == "gpipe" else name for name in systems]
@@ -224,7 +224,7 @@ def _training(task: PublishedTraining, systems: Sequence[str], two: bool) -> str
 
 
 def _rate(task: PublishedTraining, updates: int) -> str:
-    """The learning rate over a training of so many updates an epoch."""
+    """Learning-rate schedule of a training with `updates` updates per epoch."""
     if match := DECAYS.search(task.schedule):
         steps = ",".join(str(int(epoch) * updates) for epoch in match.groups() if epoch)
         return f"{{_target_:suite.engine.optim.lr_schedule.Steps,lr:{task.rate:g},milestones:[{steps}],factor:0.1}}"
@@ -234,13 +234,13 @@ def _rate(task: PublishedTraining, updates: int) -> str:
 
 
 def _short(task: PublishedTraining, systems: Sequence[str]) -> str:
-    """A few batches, for their times."""
+    """A few timed batches."""
     words = [*_base(task, systems), f"batch.size={task.batch}", "measure.rounds=5", "measure.batches=20"]
     return shlex.join([*words, "measure.eval_batches=0"])
 
 
 def _memory(task: PublishedTraining, systems: Sequence[str]) -> str:
-    """Batch after batch, of which those that do not fit say so: GPipe's is a microbatch of four (P9)."""
+    """Sweep over batch sizes up to the largest that fits. GPipe divides its mini-batch into four microbatches (P9)."""
     parts = []
     streams = [name for name in systems if name != "gpipe" and (name != "spectrain" or task.optimizer == "sgdm")]
     if "gpipe" in systems:

@@ -1,7 +1,7 @@
-"""Data that an answer reads while it is computed: constants of efficiency, plans, graphs and other claims.
+"""Record of the inputs of an answer: efficiency constants, plans, graphs, other claims.
 
-A value that reads a constant fitted to its own claim, or to another cell of the same table, is weaker evidence than
-one that does not. While the answer runs, its reads are recorded here as dotted names: `stack.samo.adapters`,
+A value is weaker evidence if it depends on a constant fitted to its own claim or to a cell of the same table. The
+inputs are recorded as dotted names while the answer runs: `stack.samo.adapters`,
 `plan.axonn.deepspeed_3d.transformer_12b`, `graph.amazon`, `claim.axonn.table2.12b.axonn.g_inter`."""
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from suite.simulate.cost.efficiency import Stack
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 _reads: ContextVar[set[str] | None] = ContextVar("reads", default=None)
-_WORDS = frozenset({"name", "fitted", "chosen", "reasons", "ranges"})
-_CONSTANTS = frozenset(each.name for each in fields(Stack)) - _WORDS
+_DESCRIPTIONS = frozenset({"name", "fitted", "chosen", "reasons", "ranges"})
+_CONSTANTS = frozenset(field.name for field in fields(Stack)) - _DESCRIPTIONS
 
 
 def read(name: str) -> None:
-    """Note that the answer that is being computed reads `name`."""
+    """Record `name` as an input of the answer being computed."""
     reads = _reads.get()
     if reads is not None:
         reads.add(name)
 
 
 def is_covered(name: str, reads: Iterable[str]) -> bool:
-    """Whether `name` is among `reads`, or a part of one of them: a plan or a graph is read as a whole."""
-    return any(name == each or name.startswith(f"{each}.") for each in reads)
+    """Whether `name` or a prefix of it is among `reads`. A plan or a graph is recorded as a whole."""
+    return any(name == prefix or name.startswith(f"{prefix}.") for prefix in reads)
 
 
 @contextmanager
 def record_reads() -> Iterator[set[str]]:
-    """The names that are read within; those that are read within an inner one count for both."""
+    """Set of names read in the context. Reads in a nested context count for both."""
     outer, reads = _reads.get(), set[str]()
     token = _reads.set(reads)
     try:
@@ -47,31 +47,31 @@ def record_reads() -> Iterator[set[str]]:
 
 
 class TracedCache(Generic[Key, Value]):
-    """A cache that stores each value with the reads of its computation; a cache hit counts as the same reads."""
+    """Cache of values with the reads of their computation. A cache hit records the same reads again."""
 
     def __init__(self) -> None:
-        self._known: dict[Key, tuple[Value, frozenset[str]]] = {}
+        self._entries: dict[Key, tuple[Value, frozenset[str]]] = {}
 
     def without(self, name: str) -> TracedCache[Key, Value]:
-        """A copy that lacks the values that were computed with `name`."""
+        """Copy without the values that depend on `name`."""
         cache: TracedCache[Key, Value] = TracedCache()
-        cache._known = {key: entry for key, entry in self._known.items() if not is_covered(name, entry[1])}
+        cache._entries = {key: entry for key, entry in self._entries.items() if not is_covered(name, entry[1])}
         return cache
 
     def get(self, key: Key, compute: Callable[[], Value]) -> Value:
-        """The value of `key`, computed where it is not known yet."""
-        if key not in self._known:
+        """Value of `key`, computed by `compute` on the first call."""
+        if key not in self._entries:
             with record_reads() as reads:
                 value = compute()
-            self._known[key] = value, frozenset(reads)
-        value, names = self._known[key]
+            self._entries[key] = value, frozenset(reads)
+        value, names = self._entries[key]
         for name in names:
             read(name)
         return value
 
 
 class TracedStack(Stack):
-    """A stack whose constants are noted as they are read; of shares by name, only those that there are."""
+    """Stack that records each constant read. A mapping of shares is recorded when one of its entries is read."""
 
     __slots__ = ()
 
@@ -102,20 +102,24 @@ class _TracedShares(Mapping[str, float]):
 
 
 def with_constant(stack: Stack, constant: str, value: float | str) -> Stack:
-    """The stack with another value of a constant; shares by name are multiplied by it, and counts stay whole.
+    """Copy of the stack with another value of a constant.
 
-    Raises InvalidRequest for a value outside the constant's bounds."""
-    now, changed = getattr(stack, constant), float(value)
-    replacement: Any = int(changed) if isinstance(now, int) else changed
-    if isinstance(now, Mapping):
-        replacement = {name: share * changed for name, share in now.items()}
+    A mapping of shares is multiplied by `value`, and an integer constant stays an integer.
+
+    Raises:
+        InvalidRequest: The value is outside the bounds of the constant.
+    """
+    current, changed = getattr(stack, constant), float(value)
+    replacement: Any = int(changed) if isinstance(current, int) else changed
+    if isinstance(current, Mapping):
+        replacement = {name: share * changed for name, share in current.items()}
     return replace(stack, **{constant: replacement})
 
 
 def trace_stack(stack: Stack) -> Stack:
-    """The same constants, noted as they are read."""
-    constants = {each.name: getattr(stack, each.name) for each in fields(stack)}
-    token = _reads.set(None)  # its own checks read every constant
+    """Traced copy of a stack."""
+    constants = {field.name: getattr(stack, field.name) for field in fields(stack)}
+    token = _reads.set(None)  # validation in the constructor reads every constant
     try:
         return TracedStack(**constants)
     finally:
@@ -123,5 +127,5 @@ def trace_stack(stack: Stack) -> Stack:
 
 
 def fitted_to(stack: Stack, constant: str) -> tuple[str, ...]:
-    """The claims that a constant of a stack was fitted to or chosen by."""
+    """Ids of the claims to which a constant was fitted or by which it was chosen."""
     return (*stack.fitted.get(constant, ()), *stack.chosen.get(constant, ()))

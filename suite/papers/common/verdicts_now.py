@@ -1,6 +1,6 @@
-"""Verdicts on a few claims, answered in this process without a record.
+"""Verdicts on selected claims, computed in this process without records.
 
-Used where the same claims are answered again and again: after a mutation, and with other constants.
+Mutation tests and sensitivities use it to answer the same claims many times.
 """
 
 from __future__ import annotations
@@ -32,11 +32,17 @@ EXPERIMENTS = conf_folder() / "experiment"
 
 
 def judge_claims(names: Sequence[str]) -> dict[str, Judged]:
-    """These claims with our values of now, by id. `names`: ids, or patterns of ids with *.
+    """Judge claims with newly computed values.
+
+    Args:
+        names: Ids of claims, or patterns of ids with *.
+
+    Returns:
+        The judged claims by id.
 
     Raises:
-        UnknownName: no claim has the id
-        InvalidRequest: no function answers the claim
+        UnknownName: No claim matches.
+        InvalidRequest: No function answers the claim.
     """
     claims_by_id = {claim.id: claim for claim in claims.load()}
     claim_ids = [claim.id for name in names for claim in _named(name, claims_by_id)]
@@ -45,11 +51,18 @@ def judge_claims(names: Sequence[str]) -> dict[str, Judged]:
 
 
 def judge_with_records(names: Sequence[str], records: Sequence[StoredRecord] = ()) -> dict[str, Judged]:
-    """Every claim, by id, with these claims' current values and the values of `records`.
+    """Judge all claims with newly computed values of `names` and the values of `records`.
+
+    Args:
+        names: Ids of claims, or patterns of ids with *.
+        records: Stored records.
+
+    Returns:
+        All claims by id.
 
     Raises:
-        UnknownName: no claim has the id
-        InvalidRequest: no function answers the claim
+        UnknownName: No claim matches.
+        InvalidRequest: No function answers the claim.
     """
     claims_by_id = {claim.id: claim for claim in claims.load()}
     chosen = [claim for name in names for claim in _named(name, claims_by_id)]
@@ -57,50 +70,54 @@ def judge_with_records(names: Sequence[str], records: Sequence[StoredRecord] = (
         raise InvalidRequest(f"no function answers {', '.join(unanswered)}", rule="a claim with a function")
     chosen += [claims_by_id[name] for name in _controls([claim.id for claim in chosen], claims_by_id)]
     verdicts = judge.judge(claims_by_id.values(), ReportStore(Path("none"), (*records, *_entries(chosen))))
-    return {one.claim.id: one for one in verdicts}
+    return {judged.claim.id: judged for judged in verdicts}
 
 
 def _controls(names: Iterable[str], known: Mapping[str, Claim]) -> list[str]:
-    """The controls of these claims that a function answers: a contradiction requires a control that holds."""
+    """Control claims of these claims that a function answers; a contradiction requires a control that holds."""
     controls = dict.fromkeys(known[name].control for name in names if known[name].control)
     return [name for name in controls if name not in names and any(row.function for row in known[name].answers)]
 
 
-def compose_sources(asked: Iterable[Answered]) -> None:
-    """Composes what the functions of these answers are asked with; answers nothing."""
+def compose_sources(answers: Iterable[Answered]) -> None:
+    """Compose the sources of these answers in advance, without computing any answer."""
     claims_by_id = {claim.id: claim for claim in claims.load()}
-    for name, kind in asked:
+    for name, kind in answers:
         source_of(claims_by_id[name].paper, _answer_row(claims_by_id[name], kind).figure)
 
 
-def verdict_of_each(asked: Iterable[Answered], failed: str) -> Iterator[tuple[Answered, str, float]]:
-    """The verdict on each answer by itself, whether a mutation turns it or not, and the CPU seconds that it took.
+def verdict_of_each(answers: Iterable[Answered], failed: str) -> Iterator[tuple[Answered, str, float]]:
+    """Yield the verdict on each answer by itself and the CPU seconds of the answer.
 
-    failed: stands for the verdict where the function raises
+    The verdict ignores whether a mutation is registered for the answer.
+
+    Args:
+        answers: Answers to compute.
+        failed: Text in place of the verdict if the function raises.
     """
     bare = {claim.id: replace(claim, answers=()) for claim in claims.load()}
     claims_by_id = {claim.id: claim for claim in claims.load()}
-    for name, kind in asked:
+    for name, kind in answers:
         claim, row = claims_by_id[name], _answer_row(claims_by_id[name], kind)
         start = _cpu_seconds()
         try:
             entry = _entry("now", metrics_of([(claim, row)], source_of(claim.paper, row.figure)))
-        except Exception:  # whatever broken code raises
+        except Exception:  # mutated code may raise anything
             verdict = failed
         else:
             alone = {**bare, name: replace(claim, answers=(row,))}
             verdicts = judge.judge(alone.values(), ReportStore(Path("none"), (entry,)), hold=False)
-            verdict = next(one.verdict.value for one in verdicts if one.claim.id == name)
+            verdict = next(judged.verdict.value for judged in verdicts if judged.claim.id == name)
         yield (name, kind), verdict, _cpu_seconds() - start
 
 
 def _cpu_seconds() -> float:
-    """CPU time of this process and of its children that have ended: a shared machine changes it little."""
+    """CPU time of this process and its finished children; less affected by other load than wall-clock time."""
     return sum(os.times()[:4])
 
 
 def _answer_row(claim: Claim, kind: Evidence) -> AnswerRow:
-    """The answer of this evidence. Raises InvalidRequest where no function gives it."""
+    """Answer of a claim by a function with this evidence. Raises InvalidRequest if there is none."""
     for row in claim.answers:
         if row.evidence is kind and row.function:
             return row
@@ -108,14 +125,14 @@ def _answer_row(claim: Claim, kind: Evidence) -> AnswerRow:
 
 
 def judge_metrics(metrics: Mapping[str, Metric]) -> dict[str, Judged]:
-    """The verdicts on claims, by id, with these values."""
+    """Judge the claims of these metrics. Returns the judged claims by id."""
     claims_by_id = {claim.id: claim for claim in claims.load()}
     verdicts = judge.judge(claims_by_id.values(), ReportStore(Path("none"), (_entry("varied", metrics),)))
-    return {one.claim.id: one for one in verdicts if one.claim.id in metrics}
+    return {judged.claim.id: judged for judged in verdicts if judged.claim.id in metrics}
 
 
 def _named(name: str, known: Mapping[str, Claim]) -> list[Claim]:
-    """The claim of an id; of a pattern, those that a function answers."""
+    """The claim with this id, or the claims that match this pattern and are answered by a function."""
     if name in known:
         return [known[name]]
     matches = [claim for claim in known.values() if fnmatchcase(claim.id, name)]
@@ -124,20 +141,18 @@ def _named(name: str, known: Mapping[str, Claim]) -> list[Claim]:
     return [claim for claim in matches if any(row.function for row in claim.answers)]
 
 
-def _entries(asked: Sequence[Claim]) -> list[StoredRecord]:
-    """A record per figure, and per kind of evidence where a claim has several answers in one figure."""
-    groups: dict[tuple[str, str], list[Any]] = {}
-    for claim in asked:
+def _entries(chosen: Sequence[Claim]) -> list[StoredRecord]:
+    """One record per answer, ordered by figure."""
+    groups: dict[tuple[str, str], list[tuple[Claim, AnswerRow]]] = {}
+    for claim in chosen:
         for row in claim.answers:
             if row.function:
                 groups.setdefault((claim.paper, row.figure), []).append((claim, row))
-    stored = []
-    for (paper, figure), pairs in groups.items():
-        source = source_of(paper, figure)
-        for claim, row in pairs:
-            metrics = metrics_of([(claim, row)], source)
-            stored.append(_entry(f"{figure} {claim.id} {row.evidence}", metrics))
-    return stored
+    return [
+        _entry(f"{figure} {claim.id} {row.evidence}", metrics_of([(claim, row)], source_of(paper, figure)))
+        for (paper, figure), pairs in groups.items()
+        for claim, row in pairs
+    ]
 
 
 def _entry(label: str, metrics: Mapping[str, Metric]) -> StoredRecord:
@@ -147,7 +162,7 @@ def _entry(label: str, metrics: Mapping[str, Metric]) -> StoredRecord:
 
 @cache
 def source_of(paper: str, figure: str) -> Any:
-    """Sources for the answers of a figure: simulated runs, graphs, or the papers' printed values."""
+    """Source for the answers of a figure: simulated runs, graphs, or printed values."""
     overrides = ["executor=analytic", f"executor.paper={paper}"] if figure == FIGURE else _run_of(figure)
     executor: Any = without_ranks(resolve(overrides).executor)
     if isinstance(executor, FormulaExecutor):
@@ -156,7 +171,7 @@ def source_of(paper: str, figure: str) -> Any:
 
 
 def _run_of(figure: str) -> list[str]:
-    """The overrides of an experiment's run that computes a figure. Raises InvalidRequest where none does."""
+    """Config overrides of an experiment's run that computes a figure. Raises InvalidRequest if there is none."""
     override = f"executor.figure={figure}"
     for path in sorted(EXPERIMENTS.glob("*.yaml")):
         text = path.read_text(encoding="utf-8")

@@ -57,7 +57,7 @@ def network(lab: Lab, model: str) -> Network:
     """The network as it was trained; no paper prints how long a sentence is."""
     shape = NETWORKS[model]
     if isinstance(shape, GNMT):
-        return replace(shape, sequence=int(lab.chosen("plan.pipeoptim.sentence", PLANS["sentence"])))
+        return replace(shape, sequence=int(lab.choice("plan.pipeoptim.sentence", PLANS["sentence"])))
     return shape
 
 
@@ -82,7 +82,7 @@ def plan(lab: Lab, model: str, system: str, batch: int, graph: str = "recompute"
     PipeDream's rule finds on the suite's profile, instead of those of the public code."""
     stages, flush, shape = PLANS["stages"], system == "gpipe", network(lab, model)
     cuts = (0, *PLANS["cuts"][model], len(shape.shapes()))
-    own = own or lab.chosen("plan.pipeoptim.cuts", "public code") == "profile"
+    own = own or lab.choice("plan.pipeoptim.cuts", "public code") == "profile"
     configured = systems.configured(system, stages)
     return LayerPlan(
         shape,
@@ -105,7 +105,7 @@ def rate(lab: Lab, model: str, system: str, batch: int, own: bool = False) -> fl
         run_plan = plan(lab, model, system, batch, own=own)
         return run_plan.batch / run_plan.seconds(run(run_plan, lab.machine, lab.stack("pipeoptim")))
 
-    images_per_second: float = lab.others.get(("pipeoptim", model, system, batch, own), simulated)
+    images_per_second: float = lab.figure_cache.get(("pipeoptim", model, system, batch, own), simulated)
     return images_per_second
 
 
@@ -113,7 +113,7 @@ def largest(lab: Lab, model: str, system: str) -> int:
     """Table V's batch per GPU; of Inception-V3, which is not printed, ResNet-101's."""
     if model in PLANS["batches"]:
         return PLANS["batches"][model][system]
-    return round(PLANS["batches"]["resnet_101"][system] * float(lab.chosen(f"plan.pipeoptim.{model}", 1.0)))
+    return round(PLANS["batches"]["resnet_101"][system] * float(lab.choice(f"plan.pipeoptim.{model}", 1.0)))
 
 
 def same(lab: Lab, model: str, system: str) -> float:

@@ -92,8 +92,8 @@ def small_panels(lab: GraphLab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
 
 
 def products(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    products_by_point = [GCN(p["L"]).products(300, 24) for p in question.whole_points()]
-    lean = [len(GCN(p["L"]).products(300, 24, epoch="lean")) for p in question.whole_points()]
+    products_by_point = [GCN(p["L"]).products(300, 24) for p in question.integer_points()]
+    lean = [len(GCN(p["L"]).products(300, 24, epoch="lean")) for p in question.integer_points()]
     note = f"as Section 2.1 prints an epoch (G4); model.epoch=lean keeps the first layer's product: {lean}"
     return [[len(each) for each in products_by_point]], note
 
@@ -101,7 +101,7 @@ def products(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 def memory(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     """Entries of all processes' matrices, and of what each layer makes of H."""
     values = []
-    for p in question.whole_points():
+    for p in question.integer_points():
         partition = even(p["n"], 4, 1)
         volumes = Volumes(partition.needed, partition.rows, _dealt(p["nnz"], 4), partition.placement)
         widths = GCN(p["L"], p["f"]).widths(p["f"], p["f"])[1:]
@@ -134,7 +134,7 @@ def _calls(p: Mapping[str, float]) -> int:
 
 def oblivious(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = []
-    for p in question.whole_points():
+    for p in question.integer_points():
         matrix = csr_array(random_array((p["n"], p["n"]), density=4 / p["n"], rng=np.random.default_rng(0)))
         values.append(volumes(matrix, Block().parts(matrix, p["P"], 0), p["P"]).oblivious().total)
     return [values], "block rows as equal as they can be, uneven ones too"
@@ -173,13 +173,13 @@ def backward(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 
 
 def weight_gradient(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    values = [GCN(1, p["f"]).parameters(p["f"], p["f"]) for p in question.whole_points()]
+    values = [GCN(1, p["f"]).parameters(p["f"], p["f"]) for p in question.integer_points()]
     return [values], "weights of one layer, held by all"
 
 
 def grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = []
-    for p in question.whole_points():
+    for p in question.integer_points():
         placement = Placement.of(p["P"], p["c"])
         rows_per_process = np.bincount([placement.place(rank)[0] for rank in range(placement.processes)])
         values.append(int(np.count_nonzero(rows_per_process == p["c"])))
@@ -188,7 +188,7 @@ def grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 
 def stages(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = []
-    for p in question.whole_points():
+    for p in question.integer_points():
         placement = Placement.of(p["P"], p["c"])
         each = {len(placement.stages(rank)) for rank in range(placement.processes)}
         values.append(each.pop() if len(each) == 1 else float("nan"))
@@ -226,14 +226,14 @@ def all_products_on_a_grid(question: Question, lab: GraphLab) -> tuple[Cases, st
 
 def summed(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = []
-    for p in question.whole_points():
+    for p in question.integer_points():
         placement = Placement.of(p["P"], p["c"])
         values.append(int(even(p["n"], placement.parts, 1, placement).summed.max()) * p["f"])
     return [values], "what the largest block row has"
 
 
 def partitions(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    return [[Placement.of(p["P"], p["c"]).parts for p in question.whole_points()]], "block rows of the grid"
+    return [[Placement.of(p["P"], p["c"]).parts for p in question.integer_points()]], "block rows of the grid"
 
 
 def amplified(question: Question, lab: GraphLab) -> tuple[Cases, str]:
@@ -241,7 +241,7 @@ def amplified(question: Question, lab: GraphLab) -> tuple[Cases, str]:
         more, less = (bound_1d(even(4000, 4, cut), width, alpha=0.0, beta=1.0) for cut in (101, 100))
         return more - less
 
-    return [[extra(p["f"]) / extra(1) for p in question.whole_points()]], "one more row in every pair's cut"
+    return [[extra(p["f"]) / extra(1) for p in question.integer_points()]], "one more row in every pair's cut"
 
 
 def volume_bound(question: Question, lab: GraphLab) -> tuple[Cases, str]:

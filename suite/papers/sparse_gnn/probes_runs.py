@@ -66,7 +66,7 @@ def weight_gradient(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     from suite.comm.p2p.threads import run
 
     values = []
-    for p in question.whole_points():
+    for p in question.integer_points():
         graph = Planted(vertices=192, blocks=8, classes=4, features=p["f"]).load(0)
 
         def main(world: Any, graph: Any = graph, width: int = p["f"]) -> int:
@@ -86,7 +86,7 @@ def held(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     from suite.comm.p2p.threads import run
 
     values = []
-    for p in question.whole_points():
+    for p in question.integer_points():
         graph = Planted(vertices=p["n"], blocks=8, classes=4, features=p["f"]).load(0)
         entries = operator(graph).nnz
         if entries != p["nnz"]:
@@ -245,7 +245,7 @@ def once(question: Question, lab: GraphLab, *, epochs: int = 5) -> tuple[Cases, 
 
 def partitions(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = []
-    for p in question.whole_points():
+    for p in question.integer_points():
         with TemporaryDirectory() as folder:
             _, prepared_shards = prepared(p["P"], p["c"], Path(folder), vertices=512)
         values.append(prepared_shards[0] if len(prepared_shards) == 1 else np.nan)

@@ -40,7 +40,7 @@ def _aware(lab: GraphLab) -> str:
 def oblivious(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     """Distinct rows that ranks get of others: whole block rows, if as many as there are."""
     values = []
-    for p in question.whole_points():
+    for p in question.integer_points():
         matrix = csr_array(random_array((p["n"], p["n"]), density=4 / p["n"], rng=np.random.default_rng(0)))
         wires, _ = multiplied(
             ExchangePlan.of(matrix, Block().parts(matrix, p["P"], 0), Placement(p["P"])), _cagnet(lab)
@@ -124,7 +124,7 @@ def summed(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     cases = []
     for form in FORMS:
         values = []
-        for p in question.whole_points():
+        for p in question.integer_points():
             placement = Placement.of(p["P"], p["c"])
             matrix = csr_array(random_array((p["n"], p["n"]), density=4 / p["n"], rng=np.random.default_rng(0)))
             plan = ExchangePlan.of(matrix, Block().parts(matrix, placement.parts, 0), placement)
@@ -142,7 +142,7 @@ def stages(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     """Broadcasts that a rank takes part in, and block rows that it has rows of, its own where it multiplies them."""
     broadcasts: list[float] = []
     senders: list[float] = []
-    for p in question.whole_points():
+    for p in question.integer_points():
         placement = Placement.of(p["P"], p["c"])
         full = csr_array(np.ones((placement.parts, placement.parts)))
         plan = ExchangePlan.of(full, np.arange(placement.parts), placement)
@@ -160,7 +160,7 @@ def stages(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 def grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     """Groups of c ranks that add up one product and end with the same rows of it, no two groups with the same."""
     values = []
-    for p in question.whole_points():
+    for p in question.integer_points():
         placement = Placement.of(p["P"], p["c"])
         matrix = csr_array(random_array((4 * p["P"],) * 2, density=0.1, rng=np.random.default_rng(0)))
         plan = ExchangePlan.of(matrix, Block().parts(matrix, placement.parts, 0), placement)
