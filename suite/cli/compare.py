@@ -3,9 +3,9 @@
     suite compare reports.old reports --metric batch_time
     suite compare 2026-11-21 2026-11-22 --json changes.json
 
-A and B are reports folders, folders of those (several records of one run tell times apart, one does not), folders of
-records, single records or names of nights. Ends with 0 where nothing got worse,
-4 where something did, 5 where nothing could be compared or decided, 2 where there is nothing to compare.
+A and B are reports folders, folders of reports folders, folders of records, single records or names of nightly runs.
+Times can only be compared with several records per run. Exit status: 0 if nothing is worse, 4 after a regression, 5 if
+nothing could be compared or decided, 2 if there is nothing to compare.
 """
 
 from __future__ import annotations
@@ -19,59 +19,60 @@ from suite.core.errors import InvalidRequest
 from suite.core.files import check_file, write_atomically
 
 if TYPE_CHECKING:
-    from suite.regression.compare import metrics
+    from suite.regression.decide import ChangeRule
 
-NIGHTS = "reports/nightly"  # as suite.regression.nightly's reports=
+NIGHTLY_FOLDER = "reports/nightly"  # default of `suite nightly reports=`
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    from suite.regression.compare import metrics
-    from suite.stats import inference
+    from suite.regression.decide import THRESHOLD
+    from suite.stats.inference import LEVEL
 
-    parser.add_argument("a", metavar="A", help="a reports folder, a folder of records, a record or a night")
+    parser.add_argument("a", metavar="A", help="a reports folder, a folder of records, a record or a nightly run")
     parser.add_argument("b", metavar="B", help="the same, newer")
     parser.add_argument("--metric", action="append", default=[], metavar="NAME", help="only this one; may be repeated")
     parser.add_argument(
-        "--threshold", type=float, default=metrics.THRESHOLD, help="smallest relative change that matters (%(default)s)"
+        "--threshold", type=float, default=THRESHOLD, help="smallest relative change that matters (%(default)s)"
     )
     parser.add_argument(
-        "--level", type=float, default=inference.LEVEL, help="chance of any false alarm, after Holm (%(default)s)"
+        "--level", type=float, default=LEVEL, help="familywise probability of a false alarm (%(default)s)"
     )
-    parser.add_argument("--raw", action="store_true", help="times as they are, not by the nights' reference workload")
-    parser.add_argument("--all", action="store_true", help="also what is undecided or unchanged")
+    parser.add_argument("--raw", action="store_true", help="do not scale times by the reference workload")
+    parser.add_argument("--all", action="store_true", help="list inconclusive and unchanged metrics too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the comparison there too")
 
 
 def compare(arguments: Arguments) -> int:
-    from suite.regression.compare import changes, format, record_sets
+    from suite.regression import comparison, format, record_sets
 
-    options, nights = arguments.options, Path(arguments.value("reports", NIGHTS))
+    options, folder = arguments.options, Path(arguments.value("reports", NIGHTLY_FOLDER))
     if options.json:
         check_file(options.json, "--json")
     rule = _rule(options)
-    comparison = changes.compare(record_sets.read(options.a, nights), record_sets.read(options.b, nights), rule)
+    a, b = (record_sets.read(name, folder) for name in (options.a, options.b))
+    result = comparison.compare(a, b, rule)
     if options.json:
-        write_atomically(options.json, format.as_json(comparison).encode())
-    print(format.text(comparison, everything=options.all))
-    return int(comparison.exit)
+        write_atomically(options.json, format.as_json(result).encode())
+    print(format.text(result, everything=options.all))
+    return int(result.exit)
 
 
-def _rule(options: argparse.Namespace) -> metrics.ChangeRule:
-    from suite.regression.compare import metrics
+def _rule(options: argparse.Namespace) -> ChangeRule:
+    from suite.regression.decide import ChangeRule
 
     for name, most in (("threshold", 10.0), ("level", 0.5)):
         value = getattr(options, name)
         if not 0 < value <= most:
             raise InvalidRequest(f"--{name} {value}", rule=f"above 0, at most {most:g}", legal=f"--{name} 0.01")
-    return metrics.ChangeRule(options.threshold, options.level, tuple(options.metric), False if options.raw else None)
+    return ChangeRule(options.threshold, options.level, tuple(options.metric), False if options.raw else None)
 
 
 COMMAND = Command(
     "compare",
-    "Print what the records of B do worse or better than those of A.",
+    "Compare two sets of records and list regressions.",
     compare,
     "reports.old reports --metric batch_time",
-    keys={"reports": f"FOLDER   where nights lie (default: {NIGHTS})"},
+    keys={"reports": f"FOLDER   of nightly runs (default: {NIGHTLY_FOLDER})"},
     options=options,
 )
 main = COMMAND.main

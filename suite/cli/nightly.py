@@ -2,12 +2,12 @@
 
     suite nightly                       # as conf/nightly.yaml says
     suite nightly repeats=20 baseline=2026-11-01
-    suite nightly accept=2026-11-22     # what that night changed is meant: later ones compare with it
-    suite nightly index=yes             # the pages of all nights again
+    suite nightly accept=2026-11-22     # its changes are intended: later runs are compared with it
+    suite nightly index=yes             # write the pages of all nightly runs again
 
-Ends with 0 after a good night or the first one, 4 after a regression (named, with its commits), 1 where runs failed
-that did not before, 2 where nothing ran, 5 where not all of the last good night was comparable, which makes this one
-the next ones' baseline, or where a suspicion could neither be confirmed nor ruled out, which does not; 130 by Ctrl-C.
+Exit status: 0 if the run passed or is the first one; 4 after a regression; 1 after failures that the baseline does not
+have; 2 if nothing ran; 5 if the baseline was reset because not all of it was comparable, or if a candidate regression
+is inconclusive; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -28,53 +28,54 @@ KEYS = {
     "once": "[LINE,..]   command lines that run once",
     "metrics": "[NAME,..]   metrics that are judged",
     "threshold": "X       smallest relative change that matters",
-    "level": "X           chance of any false alarm",
-    "pairs": "N           rounds of old and new code for a suspicion",
-    "alone": "X           smallest change that counts without such rounds",
-    "baseline": "NIGHT    a night or a folder to compare with as well",
-    "keep": "N            nights whose repeats are kept",
+    "level": "X           familywise probability of a false alarm",
+    "min_rounds": "N      rounds of old and new code per candidate regression",
+    "unpaired_threshold": "X   smallest change that counts without such rounds",
+    "baseline": "RUN      nightly run or folder to compare with in addition",
+    "keep": "N            nightly runs whose records are kept",
     "deadline": "SECONDS  limit of one command line",
-    "reports": "FOLDER    where nights lie (default: reports/nightly)",
-    "accept": "NIGHT      what that night changed is meant: later ones compare with it",
-    "index": "yes         only write the pages of all nights again",
+    "reports": "FOLDER    of nightly runs (default: reports/nightly)",
+    "accept": "RUN        its changes are intended: later runs are compared with it",
+    "index": "yes         only write the pages of all nightly runs again",
 }
 
 
 def nightly(arguments: Arguments) -> int:
+    from suite.config.nightly import read
     from suite.core.resources import ROOT
-    from suite.regression.nightly import page, run, settings
+    from suite.regression.nightly import page, run
 
     options = [word for word in arguments.words if word.partition("=")[0] in ("accept", "index")]
-    chosen = settings.read([word for word in arguments.words if word not in options])
-    check_folder(chosen.folder, "reports")
+    settings = read([word for word in arguments.words if word not in options])
+    check_folder(settings.folder, "reports")
     if accepted := arguments.value("accept", ""):
-        print(run.accept(chosen, accepted))
+        print(run.accept(settings, accepted))
         return int(Exit.OK)
     if options:
-        print(page.write_index(chosen.folder))
+        print(page.write_index(settings.folder))
         return int(Exit.OK)
-    outcome = run.run(chosen, ROOT, lambda text: print(text, file=sys.stderr, flush=True))
-    told(outcome)
-    return int(outcome.exit)
+    result = run.run(settings, ROOT, lambda text: print(text, file=sys.stderr, flush=True))
+    print_result(result)
+    return int(result.exit)
 
 
-def told(found: run.NightlyResult) -> None:
-    """Regressions last but one, so that they are what a mail of the output ends with; then the page."""
-    line = found.line
+def print_result(result: run.NightlyResult) -> None:
+    """Print the result. Regressions and the page are last, as a mail may show the end only."""
+    line = result.line
     for text in line["notes"]:
         print(f"note: {text}")
     if line["status"] == "first":
-        print("the first night: there is none to compare with")
+        print("the first nightly run: there is no baseline")
     compared = f", compared with {line['base']}" if line["base"] else ""
-    print(f"night {found.name} at {line['commit'] or 'no commit'}: {line['status']}{compared}")
+    print(f"nightly run {result.name} at {line['commit'] or 'no commit'}: {line['status']}{compared}")
     for text in line["regressions"]:
         print(f"REGRESSION {text}")
-    print(found.page)
+    print(result.page)
 
 
 COMMAND = Command(
     "nightly",
-    "Run the command lines of conf/nightly.yaml repeatedly, and compare them with the last good night.",
+    "Repeat the commands of conf/nightly.yaml and compare them with the accepted baseline.",
     nightly,
     "repeats=20 baseline=2026-11-01",
     keys=KEYS,

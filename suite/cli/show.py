@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 from suite.cli import Arguments, Command
@@ -24,6 +24,7 @@ from suite.core.values import Json, typed
 from suite.core.words import count
 from suite.report.load import check_records
 from suite.runner.result_line import result
+from suite.stats.spread import quartiles
 
 PREFIXED = ("s", "B", "flop", "flop/s", "B/s")  # units that are printed with a decimal prefix
 RANKS = 16  # ranks of a table of memory, at most
@@ -102,7 +103,7 @@ def lines(record: Record) -> Iterator[str]:
         if value := record.provenance.get(name):
             yield f"  {name:<11} {', '.join(map(str, value)) if isinstance(value, list) else value}"
     yield from _part("config, where it differs from the defaults", changes(record.config))
-    yield from _part("metrics: median, middle half and number of samples", map(metric_line, *_items(record.metrics)))
+    yield from _part("metrics: median, quartiles and number of samples", map(metric_line, *_items(record.metrics)))
     for side, kinds in record.memory.items():
         yield from _part(f"memory, {side}, on each rank or stage", memory_lines(kinds))
     yield from _part("series: first, last and number of values", series_lines(record.series))
@@ -137,7 +138,7 @@ def metric_line(name: str, metric: Metric) -> str:
     values = [value for value in metric.values if math.isfinite(value)]
     text = amount(median(values), metric.unit) if values else "no samples"
     if len(values) > 1:
-        low, _, high = quantiles(values, n=4, method="inclusive")
+        low, _, high = quartiles(values)
         text += f", {amount(low, metric.unit)} to {amount(high, metric.unit)}, {len(values)} samples"
     return f"{name:<28} {text}{f' ({metric.note})' if metric.note else ''}"
 

@@ -18,7 +18,7 @@ class Exit(IntEnum):
     SOME_FAILED = 1  # some runs did not go well: each left a record with its outcome
     NOTHING = 2  # nothing was measured: the request was refused, or no run went well
     STOPPED = 3  # on_error=stop: a run failed, and those after it were not made
-    REGRESSION = 4  # a metric got worse (suite.regression.compare, suite.regression.nightly)
+    REGRESSION = 4  # a metric got worse (suite.regression)
     NOT_COMPARABLE = 5  # nothing could be compared, or everything that could be is undecided for want of samples
     FAULT = 70  # a fault of the suite itself, whose traceback is printed; as in sysexits.h
 

@@ -120,7 +120,7 @@ def _judged(ours: _Ours, limit: float) -> tuple[Judgement, str]:
         return Judgement.NOT_COMPARABLE, ours.why
     if ours.few:
         return Judgement.UNDECIDED, ours.few
-    met = inference.within(ours.low, ours.high, limit) if ours.noisy else ours.value <= limit
+    met = inference.is_at_most(ours.low, ours.high, limit) if ours.noisy else ours.value <= limit
     if met is None:
         return Judgement.UNDECIDED, f"its interval, {ours.low:.3g} to {ours.high:.3g}, spans {limit:.3g}"
     return (Judgement.MET if met else Judgement.NOT_MET), ""
@@ -136,7 +136,7 @@ def _repeats(record: Record, metric: str) -> list[float]:
     """The metric's medians per round; one number where it is exact: what is simulated, computed or counted."""
     if not _clocked(record, metric):
         return [derive.samples(record, metric).median]
-    rounds = inference.rounds(record, record.metrics[metric].values)
+    rounds = inference.samples_by_round(record, record.metrics[metric].values)
     finite = [[x for x in some if math.isfinite(x)] for some in rounds]
     finite_groups = [some for some in finite if some]
     size = -(-len(finite_groups) // MOST_REPEATS) or 1
@@ -150,10 +150,12 @@ def _noise(ours: _Ours, runs: Sequence[tuple[Record, str]], statistic: Callable[
     clocks = [len(repeat_values) for repeat_values, run in zip(repeats, runs, strict=True) if _clocked(*run)]
     if not clocks or not all(repeats):
         return ours
-    if min(clocks) < inference.FEWEST:
+    if min(clocks) < inference.MIN_REPEATS:
         count = "1 round decides" if min(clocks) == 1 else f"{min(clocks)} rounds decide"
-        return replace(ours, noisy=True, few=f"{count} nothing; rule: {inference.FEWEST} at least (measure.rounds)")
-    low, high = inference.interval(repeats, statistic)
+        return replace(
+            ours, noisy=True, few=f"{count} nothing; rule: {inference.MIN_REPEATS} at least (measure.rounds)"
+        )
+    low, high = inference.bootstrap_interval(repeats, statistic)
     return replace(ours, noisy=True, low=min(low, ours.value), high=max(high, ours.value))
 
 

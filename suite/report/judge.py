@@ -203,7 +203,7 @@ def _repeats(runs: Sequence[StoredRecord], name: str) -> tuple[float, ...]:
     record = runs[0].record
     if name not in record.metrics or record.metrics[name].unit != "s":
         return ()
-    rounds = inference.rounds(record, record.metrics[name].values)
+    rounds = inference.samples_by_round(record, record.metrics[name].values)
     finite = [[value for value in some if math.isfinite(value)] for some in rounds]
     return tuple(inference.medians([some for some in finite if some]))
 

@@ -189,7 +189,7 @@ def _separated(claim: Claim, samples: Sequence[Sequence[float]], holds: bool) ->
     for index in range(1, len(samples)):
         first, second = samples[index - 1 if claim.check in _NEIGHBOURS else 0], samples[index]
         rises = claim.check in (Check.RISES, Check.NEVER_FALLS, Check.LEAST)
-        tests.append(rank_test.compared(second, first) if rises else rank_test.compared(first, second))
+        tests.append(rank_test.rank_test(second, first) if rises else rank_test.rank_test(first, second))
     repeats_text = f"{len(samples[0])} repeats each"
     if reversed_pairs := sum(test.decision is rank_test.RankTestOutcome.WORSE for test in tests):
         return False, f"{repeats_text}, {reversed_pairs} of the pairs apart in the other direction (rank test)"

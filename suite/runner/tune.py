@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 
 import yaml
 
@@ -36,6 +36,7 @@ from suite.runner.system_schedule import schedule_of
 from suite.simulate import search
 from suite.simulate.block_model import Modelled, SimulationPlan
 from suite.simulate.executor import Simulated
+from suite.stats.spread import quartiles
 from suite.workload import Transformer
 
 CHOSEN = ("grid", "batch.microbatch", "experiment")  # what the command line leaves to the tuner
@@ -220,14 +221,6 @@ def samples(record: Record) -> tuple[float, ...]:
     """Seconds per batch; none of a run that did not end well."""
     metric = record.metrics.get("batch_time")
     return tuple(metric.values) if metric and record.outcome is Outcome.OK else ()
-
-
-def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """The reported spread, and the threshold of a difference: the interval of half of all samples."""
-    if len(values) < 2:
-        return values[0], values[0], values[0]
-    low, middle, high = quantiles(values, n=4, method="inclusive")
-    return low, middle, high
 
 
 def choose(measured: Sequence[Sequence[float]]) -> Choice | None:

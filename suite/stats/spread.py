@@ -1,4 +1,4 @@
-"""Spread of the samples of one measurement. Loads the standard library only, so that ranks may import it."""
+"""Quartiles of the samples of one measurement. Imports the standard library only, so that ranks can use it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ from collections.abc import Sequence
 from statistics import quantiles
 
 
-def middle_half(values: Sequence[float]) -> float:
-    """The distance between the quartiles in percent of the median; nan of fewer than two values."""
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """Lower quartile, median and upper quartile, interpolated linearly. Raises ValueError without samples."""
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    low, median, high = quantiles(values, n=4, method="inclusive")
+    return low, median, high
+
+
+def relative_iqr(values: Sequence[float]) -> float:
+    """Interquartile range in percent of the median; nan for fewer than two samples."""
     if len(values) < 2:
         return math.nan
-    low, middle, high = quantiles(values, n=4, method="inclusive")
-    return 100 * (high - low) / middle
+    low, median, high = quartiles(values)
+    return 100 * (high - low) / median

@@ -228,7 +228,7 @@ def test_command_line_loads_the_standard_library_only() -> None:
         "suite.report",
         "suite.simulate",
         "suite.data.text",
-        "suite.regression.compare.changes",
+        "suite.regression.comparison",
         "suite.regression.nightly.run",
     ],
 )

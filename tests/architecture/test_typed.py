@@ -15,7 +15,6 @@ CONFIG = ("suite/config/", "suite/core/record.py")
 BORDERS = {  # modules that read data of unknown shape and validate it
     "suite/papers/common/claims.py": "rows of the claims' YAML files, checked field by field",
     "suite/data/graphs/safe_pickle.py": "pickled graphs, read without executing code",
-    "suite/regression/nightly/settings.py": "conf/nightly.yaml and the command line, checked key by key",
 }
 MAPPINGS = ("dict", "Dict", "Mapping", "MutableMapping", "OrderedDict", "defaultdict", "DefaultDict")
 VALUES = ("Any", "object")

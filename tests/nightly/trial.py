@@ -1,11 +1,11 @@
-"""Trial of nightly runs: planted slowdowns must be found, unchanged code must not be blamed.
+"""Trial of nightly runs: planted slowdowns are detected, and unchanged code is no regression.
 
     python tests/nightly/trial.py planted FOLDER ops:0.10 ops:0.05 update:0.10 messages:0.10
-    python tests/nightly/trial.py unchanged FOLDER --nights 20
+    python tests/nightly/trial.py unchanged FOLDER --runs 20
 
-Works in a clone of the committed code in FOLDER, by real ranks and `suite nightly`; every night has a commit
-of its own. A planted slowdown is a busy wait of that share of an op's time: after every op, after updates alone, or
-before each message. Prints a line per night and the counts; ends with 1 where a night of unchanged code was blamed.
+The trial works in a clone of the committed code in FOLDER, with real ranks and `suite nightly`; every nightly run
+has its own commit. A planted slowdown is a busy wait for a share of an op's time: after every op, after updates only, or before
+each message. The exit status is 1 if a nightly run of unchanged code is a regression.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def git(folder: Path, *arguments: str) -> str:
     ).stdout.strip()
 
 
-def planted(text: str, place: str, share: float) -> str:
-    """The worker's source with the slowdown in it."""
+def plant(text: str, place: str, share: float) -> str:
+    """Source of the worker with the slowdown."""
     wait = _WAIT.format(pad=" " * 8, share=share)
     inner = _WAIT.format(pad=" " * 12, share=share)
     after = next(line for line in text.splitlines(keepends=True) if "yield from execute(op, value)" in line)
@@ -51,9 +51,9 @@ def planted(text: str, place: str, share: float) -> str:
     raise SystemExit(f"{place}: ops, update or messages")
 
 
-def night(folder: Path, arguments: list[str]) -> dict[str, object]:
+def run_nightly(folder: Path, arguments: list[str]) -> dict[str, object]:
     begin = time.monotonic()
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "suite", "nightly", *arguments],
         cwd=folder,
         capture_output=True,
@@ -62,15 +62,15 @@ def night(folder: Path, arguments: list[str]) -> dict[str, object]:
     )
     lines = (folder / "reports" / "nightly" / "history.jsonl").read_text().splitlines()
     line: dict[str, object] = json.loads(lines[-1])
-    print(f"{line['night']} {line['status']:<11} rc {done.returncode} {time.monotonic() - begin:.0f} s", flush=True)
+    print(f"{line['night']} {line['status']:<11} rc {process.returncode} {time.monotonic() - begin:.0f} s", flush=True)
     for text in (*line["regressions"], *line["notes"]):  # type: ignore[misc]
         print(f"    {text}", flush=True)
-    if done.returncode not in (0, 1, 4, 5):
-        print(done.stdout[-2000:], done.stderr[-2000:])
+    if process.returncode not in (0, 1, 4, 5):
+        print(process.stdout[-2000:], process.stderr[-2000:])
     return line
 
 
-def cloned(folder: Path) -> Path:
+def clone(folder: Path) -> Path:
     tree = folder / "tree"
     if not tree.exists():
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(tree)], check=True)
@@ -79,32 +79,36 @@ def cloned(folder: Path) -> Path:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("planted", "unchanged"))
+    parser.add_argument("trial", choices=("planted", "unchanged"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("places", nargs="*", default=["ops:0.10"])
-    parser.add_argument("--nights", type=int, default=20)
+    parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the nights")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="setting of the nightly runs")
     options = parser.parse_args()
-    tree = cloned(options.folder)
-    told = ["once=[]", f"repeated=['{COMMAND.format(ranks=options.ranks)}']", *options.set]
+    tree = clone(options.folder)
+    settings = ["once=[]", f"repeated=['{COMMAND.format(ranks=options.ranks)}']", *options.set]
     source = (tree / WORKER).read_text()
-    if options.what == "unchanged":
+    if options.trial == "unchanged":
         lines = []
-        for number in range(options.nights):
-            (tree / WORKER).write_text(f"{source}# night {number}\n")
-            git(tree, "commit", "--quiet", "-am", f"night {number}")
-            lines.append(night(tree, told))
-        blamed = [line for line in lines if line["status"] == "regression"]
-        suspected = [line for line in lines if line["notes"]]
-        print(f"{len(lines)} nights of unchanged code: {len(blamed)} blamed, {len(suspected)} suspected and cleared")
-        return 1 if blamed else 0
-    night(tree, told)
+        for number in range(options.runs):
+            (tree / WORKER).write_text(f"{source}# run {number}\n")
+            git(tree, "commit", "--quiet", "-am", f"run {number}")
+            lines.append(run_nightly(tree, settings))
+        regressions = [line for line in lines if line["status"] == "regression"]
+        noted = [line for line in lines if line["notes"]]
+        print(f"{len(lines)} nightly runs of unchanged code: {len(regressions)} regressions, {len(noted)} with notes")
+        return 1 if regressions else 0
+    run_nightly(tree, settings)
     for place in options.places:
         name, _, share = place.partition(":")
-        (tree / WORKER).write_text(planted(source, name, float(share)))
+        (tree / WORKER).write_text(plant(source, name, float(share)))
         git(tree, "commit", "--quiet", "-am", place)
-        print(f"{place}:", "found" if night(tree, told)["status"] == "regression" else "not found", flush=True)
+        print(
+            f"{place}:",
+            "detected" if run_nightly(tree, settings)["status"] == "regression" else "not detected",
+            flush=True,
+        )
         (tree / WORKER).write_text(source)
         git(tree, "commit", "--quiet", "-am", "as before")
     return 0

@@ -1,4 +1,4 @@
-"""Synthetic repeats of nightly runs, on machines with noise."""
+"""Synthetic repeats of nightly runs on noisy machines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from suite.core.record import Metric, Outcome, Record, Source
-from suite.regression.compare.record_sets import RecordSet, Sample
+from suite.regression.record_sets import RecordSet, Sample
 from suite.runner.store import Store, key_of
 
 CONFIG: dict[str, Any] = {
@@ -26,7 +26,7 @@ LOSS = [3.0, 2.5, 2.25]
 
 
 def record(times: Sequence[float] = (0.1,) * 8, *, label: str = "axonn 2x1", **changes: Any) -> Record:
-    """A run that went well. changes: of fields; `config` and `provenance` are laid over the usual ones."""
+    """A successful run. changes: fields to replace; `config` and `provenance` are merged with the default ones."""
     config = copy.deepcopy(CONFIG) | changes.pop("config", {})
     provenance = {
         "machine": dict(MACHINE),
@@ -54,30 +54,37 @@ def record(times: Sequence[float] = (0.1,) * 8, *, label: str = "axonn 2x1", **c
 
 
 def samples(records: Sequence[Record], name: str = "A", reference: Sequence[float] = ()) -> RecordSet:
-    """A set of repeats; reference: seconds of the reference workload with each, if it was timed."""
-    told = [{"products/1": seconds} for seconds in reference] or [{} for _ in records]
-    found = [Sample(r, f"{name}/{n}.json", "", told[n]) for n, r in enumerate(records)]
-    return RecordSet(name, tuple(found))
+    """A set of repeats. reference: seconds of the reference workload around each."""
+    timings = [{"products/1": seconds} for seconds in reference] or [{} for _ in records]
+    return RecordSet(name, tuple(Sample(r, f"{name}/{n}.json", "", timings[n]) for n, r in enumerate(records)))
 
 
-def stored(folder: Path, one: Record) -> Path:
-    return Store(folder).write(one)
+def store(folder: Path, stored_record: Record) -> Path:
+    """Write a record below a reports folder."""
+    return Store(folder).write(stored_record)
 
 
-class Shaky:
-    """Batch times on a machine that drifts, has bursts and heavy tails, and may lose its cores for minutes."""
+class NoisyMachine:
+    """Batch times of a machine with drift, bursts and heavy tails, which other processes may occupy for minutes.
 
-    def __init__(self, seed: int, *, steps: float = 0.03, busy: bool = False) -> None:
+    Args:
+        seed: Seed of the noise.
+        drift: Relative change of speed between two runs.
+        busy: Whether other processes take cores away.
+    """
+
+    def __init__(self, seed: int, *, drift: float = 0.03, busy: bool = False) -> None:
         self.random = np.random.default_rng(seed)
-        self.steps, self.busy, self.speed = steps, busy, 1.0
+        self.drift, self.busy, self.slowdown = drift, busy, 1.0
 
     def run(self, base: float, batches: int = 18) -> list[float]:
+        """Seconds of each batch of a run whose batches take `base` seconds without noise."""
         random = self.random
         if not self.busy:
-            self.speed *= float(np.exp(random.normal(0, self.steps)))
+            self.slowdown *= float(np.exp(random.normal(0, self.drift)))
         elif random.random() < 0.3:
-            self.speed = float(random.choice([1, 2, 4], p=[0.35, 0.4, 0.25]))
-        times = base * self.speed * np.exp(np.clip(0.02 * random.standard_t(2, batches), -0.5, 3))
+            self.slowdown = float(random.choice([1, 2, 4], p=[0.35, 0.4, 0.25]))
+        times = base * self.slowdown * np.exp(np.clip(0.02 * random.standard_t(2, batches), -0.5, 3))
         if random.random() < 0.3:
             begin = int(random.integers(0, batches))
             times[begin : begin + batches // 3] *= 1.8

@@ -46,7 +46,7 @@ class Worked(BaseException):
         ("suite.cli.profile_split", ["model=vgg_narrow", "data=digits", "reports={}"], "suite.engine.profile.measure"),
         ("suite.cli.nightly", ["reports={}"], "suite.regression.nightly.run.run"),
         ("suite.cli.export_mask", ["checkpoint", "{}"], "suite.engine.checkpoint.restore.ticket"),
-        ("suite.cli.compare", ["a", "b", "--json", "{}"], "suite.regression.compare.record_sets.read"),
+        ("suite.cli.compare", ["a", "b", "--json", "{}"], "suite.regression.record_sets.read"),
         (
             "suite.cli.draw",
             ["system=sparsity_aware", "grid.data=2", "draw.plan={}/p"],

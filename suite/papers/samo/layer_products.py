@@ -20,7 +20,7 @@ from suite.core.protocols import ExecutorResult, Missing, Ready, Value, World
 from suite.core.record import Metric, Source
 from suite.papers.common.claims import load
 from suite.runner.ranks.sampling import Sampling
-from suite.stats.spread import middle_half
+from suite.stats.spread import relative_iqr
 
 PRODUCTS = ("forward", "input gradient", "weight gradient")
 DENSE, CSR, SPUTNIK, ALONE = "dense", "torch CSR", "Sputnik-style", "Sputnik-style kernels alone"
@@ -192,7 +192,7 @@ def left(plan: Products, told: ProductFacts, turns: Sequence[Sweep]) -> Executor
     for product in PRODUCTS:
         medians = {name: list(map(median, seen[product, name])) for name in names}
         series |= _panel(f"{TITLE}: {product}|s|{axis}", medians)
-    spread = {name: list(map(middle_half, samples)) for name, samples in whole.items()}
+    spread = {name: list(map(relative_iqr, samples)) for name, samples in whole.items()}
     series |= _panel(f"{TITLE}: middle half of the samples over the median|percent|{axis}", spread)
     return ExecutorResult(Source.MEASURED, metrics=metrics, series=series, notes=_notes(plan, told))
 

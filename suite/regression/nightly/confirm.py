@@ -1,8 +1,8 @@
-"""Interleaved confirmation of a candidate regression: old and new code run in alternating rounds.
+"""Interleaved confirmation of candidate regressions: old and new code run in alternating rounds.
 
-A night is compared with a night before, and machines drift by more from night to night than code does. In turns
-(old new, new old, ...) the drift falls on both. Turns stop early where they can no longer show a change of the size
-that matters, and go to their end before anything is called a regression.
+A nightly run is compared with an earlier one, and machines drift more between nights than code does. In interleaved
+rounds (old new, new old, ...) the drift affects both. The rounds stop early once they exclude a change that matters;
+before anything is called a regression, they run to their planned end.
 """
 
 from __future__ import annotations
@@ -10,208 +10,233 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from suite.config.nightly import NightlySettings
 from suite.core.record import Outcome
-from suite.regression.compare import format, matching
-from suite.regression.compare import rounds as turning
-from suite.regression.compare.metrics import Change
-from suite.regression.compare.record_sets import Sample, gathered
-from suite.regression.compare.rounds import RoundsResult
+from suite.regression import decide, format
+from suite.regression.decide import ChangeRule, ChangeVerdict
+from suite.regression.matching import match_runs
+from suite.regression.metrics import Change
 from suite.regression.nightly import repeat
-from suite.regression.nightly.settings import NightlySettings
-from suite.stats import inference
+from suite.regression.record_sets import Sample, files_of_repeats, load
+from suite.stats.inference import holm
+from suite.stats.interleaved import LOOKS, MIN_ROUNDS, InterleavedResult, interleaved_test, planned_rounds, rules_out
 
-_GIT_LIMIT = 120  # seconds
+_GIT_DEADLINE = 120  # seconds
+_MAX_FAILED_ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect:
-    """A change that a night's comparison shows, and the command line that its run came from."""
+class Candidate:
+    """A candidate regression: a change between nightly runs.
+
+    Attributes:
+        change: The change.
+        command: Command line of its run.
+        baseline: Name of the nightly run or folder that it is compared with.
+    """
 
     change: Change
     command: str
-    against: str  # the night, or folder, that it is compared with
+    baseline: str
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """Outcome of a candidate regression.
+    """Verdict on a candidate. rounds: None if old code could not run next to new code."""
 
-    Attributes:
-        turns: None where old code could not run next to new.
-        open: inconclusive, so that this run is no baseline for others.
-    """
-
-    suspect: Suspect
-    confirmed: bool
+    candidate: Candidate
+    verdict: ChangeVerdict
     why: str
-    turns: RoundsResult | None = None
-    open: bool = False
+    rounds: InterleavedResult | None = None
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the candidate is a regression."""
+        return self.verdict is ChangeVerdict.WORSE
 
 
-Pairing = tuple[Sequence[float], Sequence[float]]  # the samples of old and new code in one turn
+RoundSamples = tuple[Sequence[float], Sequence[float]]  # samples of old and new code in one round
+Measurement = tuple[Candidate, InterleavedResult | str]  # the result, or why old code cannot run
 
 
 class CannotRun(Exception):
-    """The reason why old code cannot run next to new."""
+    """Old code cannot run next to new code."""
 
 
 @contextmanager
-def checked_out(tree: Path, commit: str) -> Iterator[Path]:
-    """The code of a commit in a temporary folder. Raises CannotRun where git has no such thing."""
-    folder = Path(tempfile.mkdtemp(prefix="suite-night-"))
+def checkout(tree: Path, commit: str) -> Iterator[Path]:
+    """The code of a commit in a temporary folder. Raises CannotRun if git does not have the commit."""
+    folder = Path(tempfile.mkdtemp(prefix="suite-nightly-"))
     try:
         try:
             _git(tree, "worktree", "prune")
             _git(tree, "worktree", "add", "--detach", "--force", str(folder / "old"), commit.rstrip("+"))
         except (OSError, subprocess.SubprocessError) as error:
-            said = (error.stderr if isinstance(error, subprocess.CalledProcessError) else "") or str(error)
-            raise CannotRun(f"git has no {commit}: {' '.join(said.split())[-200:]}") from error
+            output = (error.stderr if isinstance(error, subprocess.CalledProcessError) else "") or str(error)
+            raise CannotRun(f"git has no {commit}: {' '.join(output.split())[-200:]}") from error
         yield folder / "old"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        with suppress(OSError, subprocess.SubprocessError):  # no repository: nothing was registered
+        with suppress(OSError, subprocess.SubprocessError):  # without a repository, no worktree is registered
             _git(tree, "worktree", "prune")
 
 
 def _git(tree: Path, *arguments: str) -> None:
-    subprocess.run(["git", "-C", str(tree), *arguments], capture_output=True, text=True, check=True, timeout=_GIT_LIMIT)
+    command = ["git", "-C", str(tree), *arguments]
+    subprocess.run(command, capture_output=True, text=True, check=True, timeout=_GIT_DEADLINE)
 
 
-def confirm(
+def rule_of(settings: NightlySettings, scale: bool | None = None) -> ChangeRule:
+    """Criteria of a change in a nightly run."""
+    return ChangeRule(settings.threshold, settings.level, scale=scale)
+
+
+def measure(
     tree: Path,
     commit: str,
-    suspects: Sequence[Suspect],
+    candidates: Sequence[Candidate],
     folder: Path,
     settings: NightlySettings,
     *,
     family: int,
-    say: Callable[[str], None],
-) -> list[Confirmation]:
-    """Each suspect's finding. family: how many are tested in this night, which Holm's level is over."""
+    report: Callable[[str], None],
+) -> list[Measurement]:
+    """Run interleaved rounds of the code of a commit and of the present code for each command with a candidate.
+
+    Args:
+        tree: Folder of the present code.
+        commit: Commit of the old code; empty if unknown.
+        candidates: Candidate regressions against that commit.
+        folder: Folder of the records of the rounds.
+        settings: Level, threshold and number of rounds.
+        family: Number of candidates of the whole nightly run, for Holm's adjustment.
+        report: Receives lines of progress.
+    """
     if not commit:
-        return [alone(suspect, settings, "the night before tells no commit") for suspect in suspects]
-    confirmations: dict[int, Confirmation] = {}
+        return [(candidate, "the baseline has no commit") for candidate in candidates]
+    results: dict[Candidate, InterleavedResult | str] = {}
     try:
-        with checked_out(tree, commit) as old:
-            for command in dict.fromkeys(suspect.command for suspect in suspects):
-                mine = [suspect for suspect in suspects if suspect.command == command]
-                place = folder / str(len(list(folder.glob("*"))))
+        with checkout(tree, commit) as old_tree:
+            for number, command in enumerate(dict.fromkeys(candidate.command for candidate in candidates)):
+                selected = [candidate for candidate in candidates if candidate.command == command]
+                rounds = _Rounds(old_tree, tree, command, folder / str(number), settings, family, report)
                 try:
-                    ratios = _turns(old, tree, command, mine, place, settings, family, say)
+                    results |= rounds.run(selected)
                 except CannotRun as error:
-                    confirmations |= {id(suspect): alone(suspect, settings, str(error)) for suspect in mine}
-                    continue
-                confirmations |= {id(s): Confirmation(s, False, "", _turned(s, ratios[id(s)])) for s in mine}
+                    results |= dict.fromkeys(selected, str(error))
     except CannotRun as error:
-        return [alone(suspect, settings, str(error)) for suspect in suspects]
-    return [confirmations[id(suspect)] for suspect in suspects]
+        results |= dict.fromkeys(candidates, str(error))
+    return [(candidate, results[candidate]) for candidate in candidates]
 
 
-def decide(findings: Sequence[Confirmation], settings: NightlySettings) -> list[Confirmation]:
-    """With Holm's level over all that went in turns."""
-    turned = [finding for finding in findings if finding.turns is not None]
-    adjusted = inference.holm([finding.turns.p for finding in turned if finding.turns])
-    levels = {id(finding): p for finding, p in zip(turned, adjusted, strict=True)}
-    return [_decided(f, levels[id(f)], settings) if f.turns is not None else f for f in findings]
+def confirm(measurements: Sequence[Measurement], settings: NightlySettings) -> list[Confirmation]:
+    """Decide each candidate, with Holm's adjustment over all candidates that ran in interleaved rounds."""
+    adjusted = iter(holm([result.p for _, result in measurements if isinstance(result, InterleavedResult)]))
+    return [
+        decide_unpaired(candidate, result, settings)
+        if isinstance(result, str)
+        else _decide_rounds(candidate, result, decide.rounds_p(next(adjusted)), settings)
+        for candidate, result in measurements
+    ]
 
 
-def _decided(finding: Confirmation, p: float, settings: NightlySettings) -> Confirmation:
-    pairing, better = finding.turns, finding.suspect.change.better
-    assert pairing is not None
-    p = min(1.0, turning.LOOKS * p)
-    sure = p < settings.level and pairing.sure(better)
-    confirmed = sure and pairing.worse(better) >= 1 + settings.threshold
-    open_ = not confirmed and not turning.cleared(pairing, settings.threshold)
-    of = " by the quickest quarter" if pairing.quiet else ""
-    interval_text = (
-        f"{format.percent(pairing.ratio)} ({format.percent(pairing.low)} to {format.percent(pairing.high)}){of}"
-    )
-    why = f"old and new code in {pairing.turns} turns: {interval_text}, p {p:.2g}"
-    if not confirmed:
-        small = f", less than the {100 * settings.threshold:g} % that matter" if sure else ""
-        why = f"{'undecided' if open_ else 'ruled out'}, {why}{small}"
-    return Confirmation(finding.suspect, confirmed, why, pairing, open_ and not sure)
+def _decide_rounds(
+    candidate: Candidate, result: InterleavedResult, p: float, settings: NightlySettings
+) -> Confirmation:
+    better = candidate.change.better
+    verdict = decide.decide_rounds(result, p, better, rule_of(settings))
+    interval = f"{format.percent(result.ratio)} ({format.percent(result.low)} to {format.percent(result.high)})"
+    view = " in the fastest quarter" if result.quiet else ""
+    why = f"old and new code in {result.rounds} rounds: {interval}{view}, p {p:.2g}"
+    if verdict is not ChangeVerdict.WORSE:
+        small = p < settings.level and result.is_worse(better)
+        prefix = "ruled out" if verdict is ChangeVerdict.SAME else "inconclusive"
+        why = f"{prefix}, {why}{f', less than the {100 * settings.threshold:g} % that matter' if small else ''}"
+    return Confirmation(candidate, verdict, why, result)
 
 
-def alone(suspect: Suspect, settings: NightlySettings, reason: str) -> Confirmation:
-    """The night's own comparison decides, with room for what machines drift by: as timed and scaled alike."""
-    change = suspect.change
-    ratios = [change.ratio, change.other] if change.other is not None else [change.ratio]
-    beyond = min(ratio if change.better == "lower" else 1 / ratio for ratio in ratios) >= 1 + settings.alone
-    certain = change.effect is not None and abs(change.effect.delta) >= inference.LARGE
-    reason_text = f"two nights alone decide, at {100 * settings.alone:g} %: {reason}"
-    return Confirmation(suspect, beyond and certain, reason_text if beyond else f"not confirmed, {reason_text}")
+def decide_unpaired(candidate: Candidate, reason: str, settings: NightlySettings) -> Confirmation:
+    """Decide by the two nightly runs alone, with a threshold above the drift of machines."""
+    change = candidate.change
+    assert change.effect is not None
+    ratios = [effect.ratio for effect in (change.effect, change.alternative) if effect is not None]
+    threshold = settings.unpaired_threshold
+    verdict = decide.exceeds_unpaired_threshold(change.effect, ratios, change.better, threshold)
+    why = f"unpaired threshold of {100 * threshold:g} %, as old code did not run: {reason}"
+    return Confirmation(candidate, verdict, why if verdict is ChangeVerdict.WORSE else f"not confirmed, {why}")
 
 
-def _turns(
-    old: Path,
-    new: Path,
-    command: str,
-    suspects: Sequence[Suspect],
-    folder: Path,
-    settings: NightlySettings,
-    family: int,
-    say: Callable[[str], None],
-) -> dict[int, list[Pairing]]:
-    """Samples of old and new code by suspect, one pairing per turn."""
-    planned = turning.planned(family, settings.level, settings.pairs)
-    pairings: dict[int, list[Pairing]] = {id(suspect): [] for suspect in suspects}
-    failed = 0
-    for turn in range(turning.LOOKS * planned):
-        say(f"turn {turn + 1} of {planned} of old and new code, or twice as many · {command}")
-        order = [("old", old), ("new", new)]
-        for name, tree in order if turn % 2 == 0 else order[::-1]:
-            repeat.make(tree, command, folder / name / f"{turn:02d}", settings.deadline)
-        sides = [_samples(folder / name / f"{turn:02d}") for name in ("old", "new")]
-        values = {id(s): _values(s.change, *sides) for s in suspects}
-        if not all(values.values()):
-            failed += 1
-            if failed > 2:
-                raise CannotRun("old or new code left no such number in three turns")
-            continue
-        for key, value in values.items():
-            assert value is not None
-            pairings[key].append(value)
-        if turn + 1 >= turning.FEWEST and _settled(suspects, pairings, turn + 1 == planned, family, settings):
-            break
-    return pairings
+@dataclass(frozen=True, slots=True)
+class _Rounds:
+    """Interleaved rounds of one command line with old and new code."""
+
+    old_tree: Path
+    new_tree: Path
+    command: str
+    folder: Path
+    settings: NightlySettings
+    family: int
+    report: Callable[[str], None]
+
+    def run(self, candidates: Sequence[Candidate]) -> dict[Candidate, InterleavedResult | str]:
+        """Results by candidate. Raises CannotRun if old or new code repeatedly leaves no such metric."""
+        planned = planned_rounds(self.family, self.settings.level, self.settings.min_rounds)
+        samples: dict[Candidate, list[RoundSamples]] = {candidate: [] for candidate in candidates}
+        results: dict[Candidate, InterleavedResult | str] = {}
+        failed = 0
+        for number in range(LOOKS * planned):
+            self.report(f"round {number + 1} of {planned}, or of twice as many, of old and new code · {self.command}")
+            old, new = self._run_round(number)
+            values = {candidate: samples_of_round(candidate.change, old, new) for candidate in candidates}
+            if not all(values.values()):
+                failed += 1
+                if failed > _MAX_FAILED_ROUNDS:
+                    raise CannotRun("old or new code left no such metric in three rounds")
+                continue
+            for candidate, pair in values.items():
+                assert pair is not None
+                samples[candidate].append(pair)
+            if number + 1 >= MIN_ROUNDS:
+                results = {candidate: _test(candidate, pairs) for candidate, pairs in samples.items()}
+                if self._may_stop(results, look=number + 1 == planned):
+                    break
+        return results
+
+    def _run_round(self, number: int) -> list[tuple[Sample, ...]]:
+        folders = {name: self.folder / name / f"{number:02d}" for name in ("old", "new")}
+        order = [("old", self.old_tree), ("new", self.new_tree)]
+        for name, tree in order if number % 2 == 0 else order[::-1]:
+            repeat.run_command(tree, self.command, folders[name], self.settings.deadline)
+        return [load(name, files_of_repeats([folder])).samples for name, folder in folders.items()]
+
+    def _may_stop(self, results: Mapping[Candidate, InterleavedResult | str], *, look: bool) -> bool:
+        """Whether every candidate is ruled out or, at a look, confirmed whatever the other candidates show."""
+        for result in results.values():
+            assert isinstance(result, InterleavedResult)
+            certain = look and decide.rounds_p(self.family * result.p) < self.settings.level
+            if not (certain or rules_out(result, self.settings.threshold)):
+                return False
+        return True
 
 
-def _settled(
-    suspects: Sequence[Suspect], found: dict[int, list[Pairing]], look: bool, family: int, settings: NightlySettings
-) -> bool:
-    """Whether every suspicion is ruled out, or, where it may be looked at, confirmed whatever the others show."""
-    for suspect in suspects:
-        so_far = _turned(suspect, found[id(suspect)])
-        sure = look and turning.LOOKS * family * so_far.p < settings.level
-        if not (sure or turning.cleared(so_far, settings.threshold)):
-            return False
-    return True
+def _test(candidate: Candidate, pairs: Sequence[RoundSamples]) -> InterleavedResult:
+    old, new = zip(*pairs, strict=True)
+    return interleaved_test(old, new, candidate.change.better)
 
 
-def _samples(folder: Path) -> tuple[Sample, ...]:
-    return gathered(str(folder), ((file, "", {}) for file in sorted(folder.glob("records/*.json")))).found
-
-
-def _values(change: Change, old: Sequence[Sample], new: Sequence[Sample]) -> Pairing | None:
-    """None where either has no such number. Raises CannotRun where the two may not be compared."""
-    metric = change.metric
-    for one in matching.pair(old, new).pairs:
-        if one.config == change.config:
-            if one.differs:
-                raise CannotRun(f"not comparable: {'; '.join(map(str, one.differs))}")
-            records = (one.a[0].record, one.b[0].record)
-            if all(record.outcome is Outcome.OK and metric in record.metrics for record in records):
-                a, b = (record.metrics[metric].values for record in records)
+def samples_of_round(change: Change, old: Sequence[Sample], new: Sequence[Sample]) -> RoundSamples | None:
+    """Samples of old and new code; None if a side does not have the metric. Raises CannotRun if not comparable."""
+    for pair in match_runs(old, new).pairs:
+        if pair.config == change.config:
+            if pair.differences:
+                raise CannotRun(f"not comparable: {'; '.join(map(str, pair.differences))}")
+            records = (pair.a[0].record, pair.b[0].record)
+            if all(record.outcome is Outcome.OK and change.metric in record.metrics for record in records):
+                a, b = (record.metrics[change.metric].values for record in records)
                 return (a, b) if a and b and min(*a, *b) > 0 else None
     return None
-
-
-def _turned(suspect: Suspect, values: Sequence[Pairing]) -> RoundsResult:
-    old, new = zip(*values, strict=True)
-    return turning.turned(old, new, suspect.change.better)

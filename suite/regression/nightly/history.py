@@ -1,7 +1,6 @@
-"""History of nightly runs: one line of JSON each, which is kept when the records are deleted.
+"""History of nightly runs: one line of JSON each, which remains when the records are deleted.
 
-Lines are only added, under the lock of the night that adds them. A torn or damaged line costs that line: the next one
-starts on a line of its own.
+Lines are appended under the lock of the nightly run that adds them. A damaged line affects no other line.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from types import UnionType
 from typing import Any, NotRequired, TypedDict
@@ -20,13 +20,31 @@ from suite.core.errors import InvalidRequest
 from suite.runner.provenance import MachineFacts
 
 FILE = "history.jsonl"
-STATE = "night.json"  # what a night writes when it begins
+STATE = "night.json"  # written when a nightly run begins
 SCHEMA = 1
-GOOD = ("good", "first", "new baseline")  # what later nights may be compared with
+
+
+class NightlyStatus(StrEnum):
+    """Result of a nightly run."""
+
+    FIRST = "first"
+    PASSED = "passed"
+    REGRESSION = "regression"
+    INCONCLUSIVE = "inconclusive"
+    BASELINE_RESET = "baseline reset"
+    FAILED = "failed"
+
+
+BASELINES = (NightlyStatus.PASSED, NightlyStatus.FIRST, NightlyStatus.BASELINE_RESET)
+_FORMER = {
+    "good": NightlyStatus.PASSED,
+    "undecided": NightlyStatus.INCONCLUSIVE,
+    "new baseline": NightlyStatus.BASELINE_RESET,
+}  # as older histories have them
 
 
 class Quartiles(TypedDict):
-    """A metric of a run over the repeats of a night: the middle and both quartiles of `n` repeats, in `unit`."""
+    """Median and quartiles of a metric over the `n` repeats of a nightly run, in `unit`."""
 
     unit: str
     better: str
@@ -37,7 +55,7 @@ class Quartiles(TypedDict):
 
 
 class RunLine(TypedDict):
-    """A run of a night. config: hash of its configuration"""
+    """One run of a nightly run. config: hash of its configuration."""
 
     experiment: str
     label: str
@@ -51,9 +69,12 @@ class HistoryLine(TypedDict):
     """A line of the history.
 
     Attributes:
+        night: Name of the nightly run.
         started, ended: ISO 8601.
-        base: The night before that it was compared with.
+        status: A NightlyStatus.
+        base: Accepted baseline that it was compared with.
         reference: Seconds of the reference workload by part.
+        metrics: Judged timing metrics.
         accepted: Whether it was accepted as a baseline later.
     """
 
@@ -76,48 +97,48 @@ class HistoryLine(TypedDict):
 
 
 class Acceptance(TypedDict):
-    """A line that accepts a night as a baseline."""
+    """A line that accepts a nightly run as a baseline."""
 
     accepted: str
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """One night at a time in a folder. Raises InvalidRequest where another holds it; the lock goes with its process."""
+def lock(folder: Path) -> Iterator[None]:
+    """Exclusive lock of a folder of nightly runs. Raises InvalidRequest if another process holds it."""
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".night.lock", blocking=False)
+    file_lock = FileLock(folder / ".night.lock", blocking=False)
     try:
-        lock.acquire()
+        file_lock.acquire()
     except Timeout as error:
         raise InvalidRequest(
-            f"another night is running in {folder}", rule="one at a time", legal="wait, or reports=ANOTHER"
+            f"another nightly run is running in {folder}", rule="one at a time", legal="wait, or reports=ANOTHER"
         ) from error
     try:
         yield
     finally:
-        lock.release()
+        file_lock.release()
 
 
 def append(folder: Path, line: HistoryLine | Acceptance) -> None:
-    """In one write, behind the end of a line, and on the disk before this returns."""
+    """Append a line in one write, after the end of an incomplete line, and flush it to the disk."""
     data = json.dumps({"schema": SCHEMA, **line}, allow_nan=False).encode() + b"\n"
     handle = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         size = os.fstat(handle).st_size
-        torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-        os.write(handle, b"\n" + data if torn else data)
+        incomplete = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+        os.write(handle, b"\n" + data if incomplete else data)
         os.fsync(handle)
     finally:
         os.close(handle)
 
 
 def read(folder: Path) -> tuple[list[HistoryLine], int]:
-    """The nightly runs in order, each once, with later acceptance; and the number of damaged lines."""
+    """Nightly runs in order, each once, with later acceptance; and the number of damaged lines."""
     try:
         lines = (folder / FILE).read_bytes().split(b"\n")
     except OSError:
         return [], 0
-    nights: dict[str, HistoryLine] = {}
+    runs: dict[str, HistoryLine] = {}
     damaged = 0
     for line in filter(None, (line.strip() for line in lines)):
         try:
@@ -125,19 +146,19 @@ def read(folder: Path) -> tuple[list[HistoryLine], int]:
             if data["schema"] != SCHEMA:
                 raise ValueError(data["schema"])
             if "accepted" in data:
-                nights[str(data["accepted"])]["accepted"] = True
+                runs[str(data["accepted"])]["accepted"] = True
             else:
-                nights[str(data["night"])] = _checked(data)
+                runs[str(data["night"])] = _validated(data)
         except (ValueError, KeyError, TypeError):
             damaged += 1
-    return list(nights.values()), damaged
+    return list(runs.values()), damaged
 
 
-def _checked(data: Any) -> HistoryLine:
-    """A line whose parts have the shapes that pages rely on. Raises ValueError for another."""
-    shapes: dict[str, type | UnionType] = {"night": str, "status": str, "runs": list, "regressions": list}
-    shapes |= {"reference": dict, "notes": list, "commit": str, "started": str, "base": str | None}
-    for name, kind in shapes.items():
+def _validated(data: Any) -> HistoryLine:
+    """A line with the types that pages rely on. Raises ValueError for another type."""
+    types: dict[str, type | UnionType] = {"night": str, "status": str, "runs": list, "regressions": list}
+    types |= {"reference": dict, "notes": list, "commit": str, "started": str, "base": str | None}
+    for name, kind in types.items():
         if not isinstance(data.get(name), kind):
             raise ValueError(name)
     for run in data["runs"]:
@@ -150,24 +171,26 @@ def _checked(data: Any) -> HistoryLine:
                 raise ValueError("a metric's unit")
     if not all(isinstance(value, int | float) and value > 0 for value in data["reference"].values()):
         raise ValueError("reference")
+    data["status"] = _FORMER.get(data["status"], data["status"])
     line: HistoryLine = data
     return line
 
 
-def good(night: HistoryLine) -> bool:
-    return night["status"] in GOOD or bool(night.get("accepted"))
+def is_baseline(line: HistoryLine) -> bool:
+    """Whether later nightly runs may be compared with this one."""
+    return line["status"] in BASELINES or bool(line.get("accepted"))
 
 
-def last_good(folder: Path, nights: Sequence[HistoryLine], before: str | None = None) -> HistoryLine | None:
-    """The newest that may be compared with and whose records are still there."""
-    for night in reversed(nights):
-        if night["night"] != before and good(night) and (folder / night["night"] / "repeats").is_dir():
-            return night
+def accepted_baseline(folder: Path, lines: Sequence[HistoryLine]) -> HistoryLine | None:
+    """The newest nightly run that is a baseline and whose records exist."""
+    for line in reversed(lines):
+        if is_baseline(line) and (folder / line["night"] / "repeats").is_dir():
+            return line
     return None
 
 
-def incomplete(folder: Path, nights: Sequence[HistoryLine]) -> list[str]:
-    """Nights that began and were not finished, in order."""
-    night_names = {night["night"] for night in nights}
-    folders = {state.parent.name: state.stat().st_mtime for state in folder.glob(f"*/{STATE}")}
-    return [name for name, _ in sorted(folders.items(), key=lambda item: item[1]) if name not in night_names]
+def incomplete_runs(folder: Path, lines: Sequence[HistoryLine]) -> list[str]:
+    """Names of nightly runs that began and did not finish, oldest first."""
+    names = {line["night"] for line in lines}
+    started = {state.parent.name: state.stat().st_mtime for state in folder.glob(f"*/{STATE}")}
+    return [name for name in sorted(started, key=lambda name: started[name]) if name not in names]

@@ -1,6 +1,6 @@
 """Pages of nightly runs: one per run with its comparison, and an index with trends.
 
-Offline pages in the style of the report: no script, nothing from a network, every text escaped.
+The pages work offline, in the style of the report: no script, nothing from a network, every text escaped.
 """
 
 from __future__ import annotations
@@ -15,83 +15,64 @@ from markupsafe import Markup
 
 from suite.core.resources import PACKAGE
 from suite.core.units import seconds, si
-from suite.regression.compare import format
-from suite.regression.compare.metrics import Change
+from suite.regression import format
+from suite.regression.decide import ChangeVerdict
 from suite.regression.nightly import history
-from suite.regression.nightly.judge import Against, NightlyJudgement
-from suite.regression.nightly.trends import slowness, trends
+from suite.regression.nightly.candidates import BaselineComparison, NightlyJudgement
+from suite.regression.nightly.history import HistoryLine, NightlyStatus
+from suite.regression.nightly.trends import draw_trends, slowdowns
 from suite.report.files import write
 from suite.report.plots.svg import SHEET
-from suite.stats.inference import ChangeVerdict
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _STYLE = PACKAGE / "report" / "templates" / "style.css"
-_SHOWN = 10  # nights above the trends; the others stand below
-_MOST_ROWS = 400  # of a night's table: what got worse or better stands first
-TONES = {
-    "good": "good",
-    "first": "good",
-    "new baseline": "trend",
-    "undecided": "trend",
-    "regression": "bad",
-    "failed": "bad",
+_RECENT = 10  # runs above the trends; the others stand below
+_MAX_ROWS = 400  # of the table of a run; regressions and improvements stand first
+STATUS_TONES: dict[str, str] = {
+    NightlyStatus.PASSED: "good",
+    NightlyStatus.FIRST: "good",
+    NightlyStatus.BASELINE_RESET: "trend",
+    NightlyStatus.INCONCLUSIVE: "trend",
+    NightlyStatus.REGRESSION: "bad",
+    NightlyStatus.FAILED: "bad",
 }
+_VERDICT_TONES = {ChangeVerdict.WORSE: "bad", ChangeVerdict.BETTER: "good", ChangeVerdict.CHANGED: "trend"}
 
 
-def environment() -> Environment:
-    return Environment(
+def _render(template: str, **values: Any) -> str:
+    environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-
-
-def _render(template: str, **values: Any) -> str:
     style = Markup(f"{_STYLE.read_text(encoding='utf-8')}\n{SHEET}")
-    return environment().get_template(template).render(style=style, tones=TONES, **values)
+    return environment.get_template(template).render(style=style, tones=STATUS_TONES, **values)
 
 
-def write_night(place: Path, line: history.HistoryLine, judged: NightlyJudgement) -> Path:
-    """`place`/night.html."""
-    findings = [
+def write_run(place: Path, line: HistoryLine, judgement: NightlyJudgement) -> Path:
+    """Write `place`/night.html, the page of one nightly run."""
+    candidates = [
         {
-            "name": str(finding.suspect.change.name),
-            "metric": finding.suspect.change.metric,
-            "against": finding.suspect.against,
-            "timed": format.percent(_raw(finding.suspect.change)),
-            "scaled": format.percent(scaled) if (scaled := _scaled(finding.suspect.change)) is not None else "",
-            "turns": finding.why,
-            "confirmed": finding.confirmed,
+            "name": str((change := row.candidate.change).name),
+            "metric": change.metric,
+            "baseline": row.candidate.baseline,
+            "measured": format.percent(change.raw_ratio),
+            "scaled": format.percent(scaled) if (scaled := change.scaled_ratio) is not None else "",
+            "verdict": row.why,
+            "confirmed": row.confirmed,
         }
-        for finding in judged.findings
+        for row in judgement.confirmations
     ]
     reference = [(part.partition("/")[0], si(value, "s")) for part, value in line["reference"].items()]
-    content = _render(
-        "night.html.j2", line=line, findings=findings, sides=[_side(one) for one in judged.against], reference=reference
-    )
+    comparisons = [_comparison_rows(row) for row in judgement.baselines]
+    content = _render("night.html.j2", line=line, candidates=candidates, comparisons=comparisons, reference=reference)
     return write(place, "night.html", content)
 
 
-def _raw(change: Change) -> float:
-    return change.other if change.scaled and change.other is not None else change.ratio
-
-
-def _scaled(change: Change) -> float | None:
-    return change.ratio if change.scaled else change.other
-
-
-def _side(one: Against) -> dict[str, Any]:
-    order = (
-        ChangeVerdict.WORSE,
-        ChangeVerdict.BETTER,
-        ChangeVerdict.CHANGED,
-        ChangeVerdict.UNDECIDED,
-        ChangeVerdict.SAME,
-    )
-    changes = [change for verdict in order for change in one.shown.of(verdict)]
-    tones = {ChangeVerdict.WORSE: "bad", ChangeVerdict.BETTER: "good", ChangeVerdict.CHANGED: "trend"}
+def _comparison_rows(baseline: BaselineComparison) -> dict[str, Any]:
+    comparison = baseline.comparison
     rows = [
         {
             "cells": [
@@ -99,69 +80,66 @@ def _side(one: Against) -> dict[str, Any]:
                 change.metric,
                 format.quantity(change.a, change.unit),
                 format.quantity(change.b, change.unit),
-                format.percent(_raw(change)) if change.effect else format.percent(change.ratio),
-                format.percent(scaled) if (scaled := _scaled(change)) is not None else "",
+                format.percent(change.raw_ratio),
+                format.percent(scaled) if (scaled := change.scaled_ratio) is not None else "",
                 format.interval(change) or "exact",
-                f"{change.effect.delta:+.2f}" if change.effect else "",
+                format.delta(change),
             ],
-            "word": format.word(change),
-            "tone": tones.get(change.verdict, "faint"),
-            "why": change.why if change.why != "exact" else "",
+            "word": format.verdict_word(change),
+            "tone": _VERDICT_TONES.get(change.verdict, "faint"),
+            "why": format.reason(change),
         }
-        for change in changes[:_MOST_ROWS]
+        for change in comparison.sorted_changes[:_MAX_ROWS]
     ]
     return {
-        "name": one.name,
-        "range": format.commit_range(one.shown.commits),
-        "summary": format.summary(one.shown),
+        "name": baseline.name,
+        "range": format.commit_range(comparison.commits),
+        "summary": format.summary(comparison),
         "rows": rows,
-        "left": len(changes) - len(rows),
-        "ended": list(format.ended(one.shown)),
-        "apart": [
-            (str(name), [str(config_difference) for config_difference in differs]) for name, differs in one.shown.apart
-        ],
-        "only": [("before", list(map(str, one.shown.only_a))), ("tonight", list(map(str, one.shown.only_b)))],
-        "notes": one.shown.notes,
+        "more": len(comparison.changes) - len(rows),
+        "outcomes": list(format.outcome_lines(comparison)),
+        "not_comparable": [(str(name), list(map(str, keys))) for name, keys in comparison.not_comparable],
+        "only": [("before", list(map(str, comparison.only_a))), ("now", list(map(str, comparison.only_b)))],
+        "notes": comparison.notes,
     }
 
 
 def write_index(folder: Path) -> Path:
-    """`folder`/index.html, from the history alone: records may be gone."""
-    nights, damaged = history.read(folder)
-    slow = slowness(nights)
+    """Write `folder`/index.html from the history alone, as records may have been deleted."""
+    lines, damaged = history.read(folder)
     rows = [
         {
-            "line": night,
-            "link": _link(folder, night["night"]),
-            "records": _link(folder, night["night"], "index.html"),
-            "slow": "" if math.isnan(factor) else f"{100 * (factor - 1):+.1f} %",
-            "accepted": bool(night.get("accepted")),
-            "took": _took(night),
+            "line": line,
+            "link": _link(folder, line["night"]),
+            "records": _link(folder, line["night"], "index.html"),
+            "slowdown": "" if math.isnan(slowdown) else f"{100 * (slowdown - 1):+.1f} %",
+            "accepted": bool(line.get("accepted")),
+            "duration": _duration(line),
         }
-        for night, factor in zip(nights, slow, strict=True)
+        for line, slowdown in zip(lines, slowdowns(lines), strict=True)
     ]
-    drawn, skipped = trends(nights)
+    trends, more = draw_trends(lines)
     content = _render(
         "nights.html.j2",
         rows=rows[::-1],
-        incomplete=history.incomplete(folder, nights),
+        incomplete=history.incomplete_runs(folder, lines),
         damaged=damaged,
-        trends=drawn,
-        left=skipped,
-        shown=_SHOWN,
+        trends=trends,
+        more=more,
+        recent=_RECENT,
     )
     return write(folder, "index.html", content)
 
 
 def _link(folder: Path, name: str, file: str = "night.html") -> str:
-    """Relative; empty where the page is not there, or the name of a line is no name of a folder."""
-    inside = Path(name).name == name and name not in ("", ".", "..")
-    return f"{name}/{file}" if inside and (folder / name / file).is_file() else ""
+    """Relative link; empty if the page does not exist or the name in the history is no folder name."""
+    is_name = Path(name).name == name and name not in ("", ".", "..")
+    return f"{name}/{file}" if is_name and (folder / name / file).is_file() else ""
 
 
-def _took(night: history.HistoryLine) -> str:
+def _duration(line: HistoryLine) -> str:
     try:
-        begin, end = (datetime.fromisoformat(text) for text in (night["started"], night["ended"]))
+        begin, end = (datetime.fromisoformat(text) for text in (line["started"], line["ended"]))
         return seconds((end - begin).total_seconds())
     except (KeyError, TypeError, ValueError):
         return ""

@@ -1,8 +1,8 @@
-"""Reference workload that no commit changes, timed with every repeat.
+"""Reference workload that no commit changes, timed around every repeat.
 
-It separates a slow machine from slow code. Two processes at once, as ranks are, each do what training is made of:
-products of matrices, copies of memory, plain Python, and round trips between the two. It calls nothing of the suite,
-and none of its sizes may change without a new VERSION, which nights tell and are not scaled across.
+It separates a slow machine from slow code. Two processes run at once, as ranks do, each with the parts of training:
+matrix products, memory copies, plain Python, and round trips between the two. The workload calls no code of the suite.
+A change of its sizes needs a new VERSION: times of different versions are never scaled by each other.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ _PRODUCTS, _SIZE = 24, 256
 _COPIES, _BYTES = 6, 16 << 20
 _STEPS = 150_000
 _TRIPS = 1500
-_LIMIT = 120  # seconds: a machine that takes longer is stuck
+_DEADLINE = 120  # seconds: a machine that takes longer is stuck
 
 
-def measured(tree: Path, python: str = sys.executable) -> dict[str, float]:
-    """Seconds by part, in processes of their own; empty where it failed, and then nothing is scaled."""
-    environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+def measure(tree: Path, python: str = sys.executable) -> dict[str, float]:
+    """Seconds by part, measured in separate processes; empty if the workload failed, and then nothing is scaled."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [python, "-m", "suite.regression.nightly.reference_workload"],
             cwd=tree,
-            env={**environment, "MKL_NUM_THREADS": "1"},
+            env={**os.environ, **threads, "PYTHONPATH": str(tree)},
             capture_output=True,
             text=True,
-            timeout=_LIMIT,
+            timeout=_DEADLINE,
             check=True,
         )
-        return {f"{part}/{VERSION}": float(value) for part, value in json.loads(done.stdout).items()}
+        return {f"{part}/{VERSION}": float(seconds) for part, seconds in json.loads(process.stdout).items()}
     except (OSError, subprocess.SubprocessError, ValueError, AttributeError, TypeError):
         return {}
 
 
-def timed(pipe: Connection, *, first: bool) -> dict[str, float]:
-    """One side's medians over the rounds. Both sides go through the parts together."""
+def time_parts(pipe: Connection, *, first: bool) -> dict[str, float]:
+    """Median seconds of each part, in one of the two processes. Both execute the parts in the same order."""
     import numpy as np
 
     generator = np.random.default_rng(0)
     a, b = (generator.standard_normal((_SIZE, _SIZE), dtype=np.float32) for _ in range(2))
-    c = np.empty_like(a)
-    there, back = np.zeros(_BYTES, np.uint8), np.ones(_BYTES, np.uint8)
+    product = np.empty_like(a)
+    target, source = np.zeros(_BYTES, np.uint8), np.ones(_BYTES, np.uint8)
 
     def products() -> None:
         for _ in range(_PRODUCTS):
-            np.matmul(a, b, out=c)
+            np.matmul(a, b, out=product)
 
     def copies() -> None:
         for _ in range(_COPIES):
-            np.copyto(there, back)
+            np.copyto(target, source)
 
     def steps() -> None:
         counts: dict[int, int] = {}
@@ -78,31 +78,31 @@ def timed(pipe: Connection, *, first: bool) -> dict[str, float]:
                 pipe.send_bytes(b"x")
 
     parts: Mapping[str, Callable[[], None]] = {"products": products, "copies": copies, "steps": steps, "trips": trips}
-    took: dict[str, list[float]] = {name: [] for name in parts}
+    seconds: dict[str, list[float]] = {name: [] for name in parts}
     for part in parts.values():
-        part()  # pages and caches
+        part()  # touches pages and fills caches
     for _ in range(_ROUNDS):
         for name, part in parts.items():
             begin = perf_counter()
             part()
-            took[name].append(perf_counter() - begin)
-    return {name: median(times) for name, times in took.items()}
+            seconds[name].append(perf_counter() - begin)
+    return {name: median(samples) for name, samples in seconds.items()}
 
 
-def _partner(pipe: Any) -> None:
-    pipe.send(timed(pipe, first=False))
+def _run_partner(pipe: Any) -> None:
+    pipe.send(time_parts(pipe, first=False))
 
 
 def main() -> None:
-    """Writes the slower side's seconds: a batch waits for its slowest rank."""
+    """Print the seconds of the slower process as JSON: a batch waits for its slowest rank."""
     context = get_context("spawn")
-    ours, theirs = context.Pipe()
-    partner = context.Process(target=_partner, args=(theirs,), daemon=True)
+    pipe, partner_pipe = context.Pipe()
+    partner = context.Process(target=_run_partner, args=(partner_pipe,), daemon=True)
     partner.start()
-    mine = timed(ours, first=True)
-    other = ours.recv()
+    seconds = time_parts(pipe, first=True)
+    partner_seconds = pipe.recv()
     partner.join(10)
-    sys.stdout.write(json.dumps({name: max(seconds, other[name]) for name, seconds in mine.items()}))
+    sys.stdout.write(json.dumps({name: max(value, partner_seconds[name]) for name, value in seconds.items()}))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""Make one repeat: each command line in a separate process, with the reference workload in between.
+"""Repeats of command lines, each in a separate process, with the reference workload in between.
 
-Every repeat writes into a folder of its own, so that the same command makes a new record under the same name, and
-nothing that decides a number has to change for it. A repeat that was not finished is thrown away and made again: its
-reference has to be of the same minute.
+Every repeat writes into its own folder, so that one command makes several records of one name. An unfinished repeat is
+discarded and made again, because its reference workload must be of the same minute.
 """
 
 from __future__ import annotations
@@ -19,51 +18,61 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from suite.config import nightly
 from suite.core.exit_codes import Exit
 from suite.core.files import write_atomically
-from suite.regression.compare.record_sets import DONE
-from suite.regression.nightly import reference_workload, settings
+from suite.regression.nightly import reference_workload
+from suite.regression.record_sets import DONE
 from suite.runner.launch.signals import die_with_parent
 
-_GRACE = 30  # seconds: a command ends its ranks first
+_GRACE = 30  # seconds in which a command ends its ranks
+_TAIL = 2000  # characters of the output that are kept in memory
+_OUTPUT = "output.txt"
 _SHARED = ("PYTHONPATH", "PYTHONSAFEPATH")
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """How one command line ended. status: of the process, negative where a signal ended it, None at the deadline; what
-    Python itself ends with where a module cannot be imported is 1 as well, so the records are counted."""
+class CommandResult:
+    """End of one command line.
+
+    Attributes:
+        command: Its overrides.
+        status: Exit status; negative if a signal ended it, None at the deadline.
+        seconds: Duration.
+        output: End of its output.
+        records: Number of records. Python exits with 1 too if a module cannot be imported, so records are counted.
+    """
 
     command: str
     status: int | None
     seconds: float
-    said: str
+    output: str
     records: int
 
     @property
-    def trouble(self) -> str:
-        """Empty where it left its records, whatever their outcomes."""
+    def problem(self) -> str:
+        """Why the command failed; empty if it left records, whatever their outcomes."""
         if self.records and self.status in (Exit.OK, Exit.SOME_FAILED, Exit.NOTHING):
             return ""
-        how = "was not done at its deadline" if self.status is None else f"ended with {self.status}"
-        how += "" if self.records else " and left no record"
-        last = self.said.strip().splitlines()
-        return f"suite run {self.command} {how}{': ' + last[-1] if last else ''}"
+        end = "was not done at its deadline" if self.status is None else f"ended with {self.status}"
+        end += "" if self.records else " and left no record"
+        lines = self.output.strip().splitlines()
+        return f"suite run {self.command} {end}{': ' + lines[-1] if lines else ''}"
 
 
-def make(tree: Path, command: str, folder: Path, deadline: float) -> Made:
-    """Runs `suite run` of the code in `tree`. Its output is stored with its records."""
+def run_command(tree: Path, command: str, folder: Path, deadline: float) -> CommandResult:
+    """Run `suite run` with the code in `tree`. Its output is stored next to its records in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    arguments = [sys.executable, "-m", "suite", "run", *settings.split(command), f"reports={folder.resolve()}"]
+    arguments = [sys.executable, "-m", "suite", "run", *nightly.split(command), f"reports={folder.resolve()}"]
     environment = {name: value for name, value in os.environ.items() if name not in _SHARED}
     begin = time.monotonic()
-    with (folder / "said.txt").open("w") as said:
-        child = subprocess.Popen(
+    with (folder / _OUTPUT).open("w") as output:
+        process = subprocess.Popen(
             arguments,
             cwd=tree,
             env={**environment, "PYTHONPATH": str(tree)},
             stdin=subprocess.DEVNULL,
-            stdout=said,
+            stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has no threads
@@ -71,57 +80,75 @@ def make(tree: Path, command: str, folder: Path, deadline: float) -> Made:
         status: int | None = None
         try:
             with suppress(subprocess.TimeoutExpired):
-                status = child.wait(deadline)
+                status = process.wait(deadline)
         finally:
-            _end(child)
-    text = (folder / "said.txt").read_text(errors="replace")
-    return Made(command, status, time.monotonic() - begin, text[-2000:], _records(folder))
+            _end(process)
+    return CommandResult(command, status, time.monotonic() - begin, _tail(folder), _count_records(folder))
 
 
-def _records(folder: Path) -> int:
+def _tail(folder: Path) -> str:
+    return (folder / _OUTPUT).read_text(errors="replace")[-_TAIL:]
+
+
+def _count_records(folder: Path) -> int:
     return len(list(folder.glob("records/*.json")))
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Told first, so that it ends its ranks; killed with its group where it does not."""
-    if child.poll() is None:
-        child.terminate()
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Terminate a process, which then ends its ranks; kill its group after the grace time."""
+    if process.poll() is None:
+        process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            child.wait(_GRACE)
+            process.wait(_GRACE)
     with suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
-def finished(folder: Path) -> bool:
+def is_finished(folder: Path) -> bool:
+    """Whether the repeat in a folder is complete."""
     return (folder / DONE).is_file()
 
 
-def repeats(tree: Path, plan: Sequence[tuple[str, Path]], deadline: float, say: Callable[[str], None]) -> list[Made]:
-    """Make the unfinished repeats of `plan` (a command and its folder), alternating with the reference workload."""
-    runs: list[Made] = []
+def make_repeats(
+    tree: Path, plan: Sequence[tuple[str, Path]], deadline: float, report: Callable[[str], None]
+) -> list[CommandResult]:
+    """Make the unfinished repeats of a plan, alternating with the reference workload.
+
+    Args:
+        tree: Folder of the code.
+        plan: Command and folder of each repeat.
+        deadline: Seconds for each command.
+        report: Receives a line of progress.
+    """
+    results: list[CommandResult] = []
     before: dict[str, float] = {}
     for number, (command, folder) in enumerate(plan, 1):
-        if finished(folder):
-            runs.append(_told(command, folder))
+        if is_finished(folder):
+            results.append(_load_result(command, folder))
             before = {}
             continue
         shutil.rmtree(folder, ignore_errors=True)
-        say(f"{number} of {len(plan)} · {command}")
-        before = before or reference_workload.measured(tree)
-        one = make(tree, command, folder, deadline)
-        after = reference_workload.measured(tree)
-        done = {"command": command, "status": one.status, "seconds": one.seconds, "before": before, "after": after}
+        report(f"{number} of {len(plan)} · {command}")
+        before = before or reference_workload.measure(tree)
+        result = run_command(tree, command, folder, deadline)
+        after = reference_workload.measure(tree)
+        done = {
+            "command": command,
+            "status": result.status,
+            "seconds": result.seconds,
+            "before": before,
+            "after": after,
+        }
         write_atomically(folder / DONE, json.dumps(done).encode())
-        runs.append(one)
+        results.append(result)
         before = after
-    return runs
+    return results
 
 
-def _told(command: str, folder: Path) -> Made:
+def _load_result(command: str, folder: Path) -> CommandResult:
     try:
-        data = json.loads((folder / DONE).read_text())
-        said = (folder / "said.txt").read_text(errors="replace")
-        return Made(command, data["status"], float(data["seconds"]), said[-2000:], _records(folder))
+        done = json.loads((folder / DONE).read_text())
+        return CommandResult(command, done["status"], float(done["seconds"]), _tail(folder), _count_records(folder))
     except (OSError, ValueError, KeyError, TypeError):
-        return Made(command, None, 0.0, "", 0)
+        return CommandResult(command, None, 0.0, "", 0)

@@ -1,4 +1,4 @@
-"""Results of a nightly run: one record per run for the page, and numbers for the history."""
+"""Results of a nightly run: one record per run for the page, and quartiles for the history."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from suite.core.record import Metric, Outcome, Record
-from suite.regression.compare.matching import config_key
-from suite.regression.compare.record_sets import RecordSet, Sample
+from suite.regression.matching import config_key
 from suite.regression.nightly.history import Quartiles, RunLine
+from suite.regression.record_sets import RecordSet, Sample
 from suite.runner.store import Store
+from suite.stats.inference import medians
+from suite.stats.spread import quartiles
 
-_MOST = 40  # metrics of a run that the history keeps: experiments without batches are claims, which pages show
+_MAX_METRICS = 40  # per run in the history: experiments without batches answer claims, which pages show
 
 
-def write_merged(folder: Path, samples: RecordSet) -> int:
-    """Fills `folder`/records with one record per run that holds the samples of all repeats; how many."""
-    runs: dict[str, list[Sample]] = defaultdict(list)
-    for sample in samples.found:
-        runs[sample.record.key].append(sample)
+def write_merged(folder: Path, record_set: RecordSet) -> int:
+    """Write one record per run into `folder`/records, with the samples of all repeats. Returns their number."""
+    samples_by_key: dict[str, list[Sample]] = defaultdict(list)
+    for sample in record_set.samples:
+        samples_by_key[sample.record.key].append(sample)
     store = Store(folder)
-    for group in runs.values():
-        record = merged([sample.record for sample in group])
+    for samples in samples_by_key.values():
+        record = merge([sample.record for sample in samples])
         if record.trace is not None:
-            base = Path(group[_worst([s.record for s in group])].file).parents[1]
-            record = replace(record, trace=_trace(base, record.trace, folder))
+            repeat_folder = Path(samples[_worst([s.record for s in samples])].file).parents[1]
+            record = replace(record, trace=_copy_trace(repeat_folder, record.trace, folder))
         store.write(record)
-    return len(runs)
+    return len(samples_by_key)
 
 
-def _trace(base: Path, name: str, folder: Path) -> str | None:
-    """The repeat's own trace, copied; a path that leaves its folder is none."""
-    source = (base / name).resolve()
-    if not (source.is_relative_to(base.resolve()) and source.is_file()):
+def _copy_trace(repeat_folder: Path, name: str, folder: Path) -> str | None:
+    """Copy the trace of a repeat; None for a path that leaves the repeat's folder."""
+    source = (repeat_folder / name).resolve()
+    if not (source.is_relative_to(repeat_folder.resolve()) and source.is_file()):
         return None
     target = folder / "traces" / source.name
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -46,30 +46,28 @@ def _trace(base: Path, name: str, folder: Path) -> str | None:
     return f"traces/{source.name}"
 
 
-def merged(records: Sequence[Record]) -> Record:
-    """The first that went worst, with the samples of all: a failure among repeats is what a page has to show."""
+def merge(records: Sequence[Record]) -> Record:
+    """The first failed record, or else the first record, with the samples of all: a page shows any failure."""
     record = records[_worst(records)]
-    names = dict.fromkeys(name for other in records for name in other.metrics)
     metrics = {}
-    for name in names:
-        kinds = [other.metrics[name] for other in records if name in other.metrics]
-        same = all(kind.values == kinds[0].values for kind in kinds)
-        values = kinds[0].values if same else tuple(value for kind in kinds for value in kind.values)
-        metrics[name] = Metric(kinds[0].unit, kinds[0].better, values, kinds[0].note)
-    provenance = {**record.provenance, "repeats": len(records)}
-    return replace(record, metrics=metrics, provenance=provenance)
+    for name in dict.fromkeys(name for other in records for name in other.metrics):
+        repeats = [other.metrics[name] for other in records if name in other.metrics]
+        equal = all(metric.values == repeats[0].values for metric in repeats)
+        values = repeats[0].values if equal else tuple(value for metric in repeats for value in metric.values)
+        metrics[name] = Metric(repeats[0].unit, repeats[0].better, values, repeats[0].note)
+    return replace(record, metrics=metrics, provenance={**record.provenance, "repeats": len(records)})
 
 
 def _worst(records: Sequence[Record]) -> int:
     return next((n for n, record in enumerate(records) if record.outcome is not Outcome.OK), 0)
 
 
-def runs(samples: RecordSet) -> list[RunLine]:
-    """By run: its outcome, and of each metric with a direction the middle and quartiles of its repeats."""
-    groups: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
-    for sample in samples.found:
+def run_lines(record_set: RecordSet) -> list[RunLine]:
+    """Outcome of each run, and the quartiles of each metric with a better direction over its repeats."""
+    records_by_run: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
+    for sample in record_set.samples:
         record = sample.record
-        groups[record.experiment, record.label, config_key(record)].append(record)
+        records_by_run[record.experiment, record.label, config_key(record)].append(record)
     return [
         {
             "experiment": experiment,
@@ -77,36 +75,35 @@ def runs(samples: RecordSet) -> list[RunLine]:
             "config": config,
             "outcome": records[_worst(records)].outcome.value,
             "source": records[0].source.value,
-            "metrics": dict(list(_metrics(records).items())[:_MOST]),
+            "metrics": dict(list(_metric_quartiles(records).items())[:_MAX_METRICS]),
         }
-        for (experiment, label, config), records in groups.items()
+        for (experiment, label, config), records in records_by_run.items()
     ]
 
 
-def _metrics(records: Sequence[Record]) -> dict[str, Quartiles]:
-    quartiles: dict[str, Quartiles] = {}
-    kinds = {name: kind for record in reversed(records) for name, kind in record.metrics.items()}
+def _metric_quartiles(records: Sequence[Record]) -> dict[str, Quartiles]:
+    by_metric: dict[str, Quartiles] = {}
     for name in dict.fromkeys(name for record in records for name in record.metrics):
-        kind = kinds[name]
-        values = [[v for v in r.metrics[name].values if math.isfinite(v)] for r in records if name in r.metrics]
-        middles = [float(np.median(side)) for side in values if side]
-        if kind.unit and kind.better and middles:
-            low, middle, high = (float(value) for value in np.quantile(middles, [0.25, 0.5, 0.75]))
-            quartiles[name] = {
-                "unit": kind.unit,
-                "better": kind.better,
-                "n": len(middles),
-                "median": middle,
+        repeats = [record.metrics[name] for record in records if name in record.metrics]
+        values = [[value for value in metric.values if math.isfinite(value)] for metric in repeats]
+        centres = medians([samples for samples in values if samples])
+        if repeats[0].unit and repeats[0].better and centres:
+            low, median, high = quartiles(centres)
+            by_metric[name] = {
+                "unit": repeats[0].unit,
+                "better": repeats[0].better,
+                "n": len(centres),
+                "median": median,
                 "low": low,
                 "high": high,
             }
-    return quartiles
+    return by_metric
 
 
-def reference(samples: RecordSet) -> dict[str, float]:
-    """Seconds of the reference workload in the middle of the night, by part."""
-    values_by_metric: dict[str, list[float]] = defaultdict(list)
-    for sample in samples.found:
-        for part, seconds in sample.reference.items():
-            values_by_metric[part].append(seconds)
-    return {part: float(np.median(values)) for part, values in values_by_metric.items()}
+def reference_seconds(record_set: RecordSet) -> dict[str, float]:
+    """Median seconds of the reference workload over the repeats, by part."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for sample in record_set.samples:
+        for part, value in sample.reference.items():
+            seconds[part].append(value)
+    return dict(zip(seconds, medians(list(seconds.values())), strict=True))

@@ -1,7 +1,8 @@
 """A nightly run: repeats, comparison, confirmation, history and pages.
 
-An interrupted run is resumed. A nightly run is incomplete until its line is in the history: it is shown as
-incomplete, is no baseline, and the same command on the same code resumes it."""
+A nightly run is incomplete until its line is in the history. An incomplete run is no baseline, and the same command
+with the same code resumes it.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +13,31 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
+from suite.config import nightly
+from suite.config.nightly import NightlySettings
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.files import write_atomically
 from suite.core.reasons import headline
 from suite.core.record import CANNOT, Outcome, Record, Source
-from suite.regression.compare import record_sets
-from suite.regression.compare.matching import config_key
-from suite.regression.compare.record_sets import RecordSet
+from suite.regression import record_sets
+from suite.regression.matching import config_key
 from suite.regression.nightly import history, page, results
-from suite.regression.nightly.judge import NightlyJudgement, beside, judge
-from suite.regression.nightly.repeat import Made, repeats
-from suite.regression.nightly.settings import NightlySettings, ResumeKey, usual
+from suite.regression.nightly.candidates import NightlyJudgement, compare_with_baseline, judge
+from suite.regression.nightly.history import HistoryLine, NightlyStatus
+from suite.regression.nightly.repeat import CommandResult, make_repeats
+from suite.regression.record_sets import RecordSet
 from suite.runner import provenance
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 class NightlyState(TypedDict):
-    """The file that a night writes when it begins. started: ISO 8601"""
+    """File that a nightly run writes when it begins. started: ISO 8601."""
 
-    plan: ResumeKey
+    plan: dict[str, Any]
     commit: provenance.Commit
     source: str
     name: str
@@ -43,60 +46,58 @@ class NightlyState(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class NightlyResult:
-    """Result of the nightly run. line: as the history has it."""
+    """Result of a nightly run, with its line of the history and its index page."""
 
     name: str
-    line: history.HistoryLine
-    judged: NightlyJudgement
+    line: HistoryLine
+    judgement: NightlyJudgement
     exit: Exit
     page: Path
 
 
-def run(settings: NightlySettings, tree: Path, say: Say) -> NightlyResult:
-    """Raises InvalidRequest where another night is running, or the baseline is not there."""
+def run(settings: NightlySettings, tree: Path, report: Report) -> NightlyResult:
+    """Make or resume a nightly run. Raises InvalidRequest if another one is running or there is no such baseline."""
     folder = settings.folder
-    with history.held(folder):
-        nights, _ = history.read(folder)
-        baseline = record_sets.read(settings.baseline, folder) if settings.baseline else None
-        state = begun(settings, nights)
+    with history.lock(folder):
+        lines, _ = history.read(folder)
+        extra_baseline = record_sets.read(settings.baseline, folder) if settings.baseline else None
+        state = begin(settings, lines)
         name, place = state["name"], folder / state["name"]
         page.write_index(folder)
-        say(f"night {name} in {place}")
+        report(f"nightly run {name} in {place}")
         planned, first = plan(settings, place), len(settings.commands)
-        runs = repeats(tree, planned[:first], settings.deadline, say)
-        missing = unknown(settings, _samples(name, place), nights)  # before the night is spent
-        runs += repeats(tree, planned[first:], settings.deadline, say)
+        commands = make_repeats(tree, planned[:first], settings.deadline, report)
+        missing = missing_metrics(settings, _samples(name, place), lines)  # before the hours of the other repeats
+        commands += make_repeats(tree, planned[first:], settings.deadline, report)
         samples = _samples(name, place)
-        last = history.last_good(folder, nights)
-        judged = _judged(settings, tree, samples, last, baseline, say)
-        line, status = _line(settings, state, samples, runs, judged, last, missing)
-        _leave(place, samples, judged, line, say)
+        baseline = history.accepted_baseline(folder, lines)
+        judgement = _judge(settings, tree, samples, baseline, extra_baseline, report)
+        line, status = _line(settings, state, samples, commands, judgement, baseline, missing)
+        _write_pages(place, samples, judgement, line, report)
         history.append(folder, line)
-        _forget(settings, history.read(folder)[0])
-        return NightlyResult(name, line, judged, status, page.write_index(folder))
+        _remove_old(settings, history.read(folder)[0])
+        return NightlyResult(name, line, judgement, status, page.write_index(folder))
 
 
-def begun(settings: NightlySettings, nights: list[history.HistoryLine]) -> NightlyState:
-    """The state of the night that was ended last, where code and plan are still the same; else of a new one."""
-    plain = {"plan": settings.plan(), "commit": provenance.commit(), "source": provenance.source()}
-    begin = json.loads(json.dumps(plain))
-    open_ones = history.incomplete(settings.folder, nights)
-    if open_ones:
+def begin(settings: NightlySettings, lines: list[HistoryLine]) -> NightlyState:
+    """State of the last incomplete run if code and plan are unchanged, else of a new run."""
+    current = {"plan": settings.resume_key(), "commit": provenance.commit(), "source": provenance.source()}
+    incomplete = history.incomplete_runs(settings.folder, lines)
+    if incomplete:
         try:
-            content = json.loads((settings.folder / open_ones[-1] / history.STATE).read_text())
-            if {key: content[key] for key in begin} == begin:
-                begun_state: NightlyState = content
-                return begun_state
-        except (OSError, ValueError, KeyError, TypeError):
+            stored: NightlyState = json.loads((settings.folder / incomplete[-1] / history.STATE).read_text())
+            if {key: value for key, value in stored.items() if key in current} == current:
+                return stored
+        except (OSError, ValueError, AttributeError):
             pass
     today = time.strftime("%Y-%m-%d")
-    used_names = {folder.name for folder in settings.folder.glob("*")} | {night["night"] for night in nights}
-    names = (today if number == 1 else f"{today}-{number}" for number in range(1, len(used_names) + 2))
-    name = next(name for name in names if name not in used_names)
+    used = {folder.name for folder in settings.folder.glob("*")} | {line["night"] for line in lines}
+    names = (today if number == 1 else f"{today}-{number}" for number in range(1, len(used) + 2))
+    name = next(name for name in names if name not in used)
     state: NightlyState = {
-        "plan": begin["plan"],
-        "commit": begin["commit"],
-        "source": begin["source"],
+        "plan": settings.resume_key(),
+        "commit": provenance.commit(),
+        "source": provenance.source(),
         "name": name,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -105,59 +106,56 @@ def begun(settings: NightlySettings, nights: list[history.HistoryLine]) -> Night
 
 
 def plan(settings: NightlySettings, place: Path) -> list[tuple[str, Path]]:
-    """Commands and folders in the order of the night; the number of a command line names its folder."""
+    """Commands in order, each with its folder `repeats/REPEAT/COMMAND`."""
     planned = []
     for number in range(settings.repeats):
-        chosen = settings.commands if number == 0 else settings.repeated
-        planned += [(command, place / "repeats" / f"{number:02d}" / str(n)) for n, command in enumerate(chosen)]
+        commands = settings.commands if number == 0 else settings.repeated
+        planned += [(command, place / "repeats" / f"{number:02d}" / str(n)) for n, command in enumerate(commands)]
     return planned
 
 
 def _samples(name: str, place: Path) -> RecordSet:
-    return record_sets.gathered(
-        name, record_sets.of_repeats(sorted(d.parent for d in place.glob(f"repeats/*/*/{record_sets.DONE}")))
-    )
+    return record_sets.load(name, record_sets.files_of_repeats(record_sets.finished_repeats(place)))
 
 
-def unknown(settings: NightlySettings, samples: RecordSet, nights: list[history.HistoryLine]) -> list[str]:
-    """Metrics to judge by that no run has, each in a sentence: the house's usual ones may be of other commands.
+def missing_metrics(settings: NightlySettings, samples: RecordSet, lines: list[HistoryLine]) -> list[str]:
+    """A sentence per default metric that no run has, as other commands may have it.
 
-    Raises InvalidRequest for any other, and where no name is left. A run that failed may have had it.
+    Raises InvalidRequest for any other metric that no run has, and if no judged metric remains. A failed run may have
+    had any metric.
     """
-    records = [sample.record for sample in samples.found]
-    metric_names = {name for record in records for name in record.metrics}
-    before = {name for night in nights for run in night["runs"] for name in run["metrics"]}
-    missing = [name for name in settings.metrics if name not in metric_names | before]
-    if not metric_names or any(map(_failed, records)):
+    records = [sample.record for sample in samples.samples]
+    names = {name for record in records for name in record.metrics}
+    earlier = {name for line in lines for run in line["runs"] for name in run["metrics"]}
+    missing = [name for name in settings.metrics if name not in names | earlier]
+    if not names or any(map(_has_failed, records)):
         return []
-    wrong = [name for name in missing if name not in usual().metrics]
+    wrong = [name for name in missing if name not in nightly.read([]).metrics]
     if wrong or (missing and len(missing) == len(settings.metrics)):
-        problem, legal = (
-            ", ".join(wrong or missing),
-            f"metrics=[{'batch_time' if 'batch_time' in metric_names else min(metric_names)}]",
-        )
         raise InvalidRequest(
-            f"metrics: no run has {problem}", rule=f"of {', '.join(sorted(metric_names))}", legal=legal
+            f"metrics: no run has {', '.join(wrong or missing)}",
+            rule=f"of {', '.join(sorted(names))}",
+            legal=f"metrics=[{'batch_time' if 'batch_time' in names else min(names)}]",
         )
     return [f"no run has a metric {name}, so none is judged by it" for name in missing]
 
 
-def _judged(
+def _judge(
     settings: NightlySettings,
     tree: Path,
     samples: RecordSet,
-    last: history.HistoryLine | None,
-    named: RecordSet | None,
-    say: Say,
+    accepted: HistoryLine | None,
+    extra: RecordSet | None,
+    report: Report,
 ) -> NightlyJudgement:
-    bases = [record_sets.read(str(settings.folder / last["night"]))] if last else []
-    if named is not None and not (last and (settings.baseline or "").rstrip("/").endswith(last["night"])):
-        bases.append(named)
-    bases = [RecordSet(Path(base.name).name or base.name, base.found, base.aside) for base in bases]
-    against = [beside(samples, base, settings) for base in bases if base.found] if samples.found else []
-    turns = settings.folder / samples.name / "turns"
-    shutil.rmtree(turns, ignore_errors=True)
-    return judge(against, tree, turns, settings, _commit(), say)
+    baselines = [record_sets.read(str(settings.folder / accepted["night"]))] if accepted else []
+    if extra is not None and not (accepted and (settings.baseline or "").rstrip("/").endswith(accepted["night"])):
+        baselines.append(extra)
+    baselines = [RecordSet(Path(b.name).name or b.name, b.samples, b.skipped) for b in baselines if b.samples]
+    compared = [compare_with_baseline(samples, b, settings) for b in baselines] if samples.samples else []
+    rounds = settings.folder / samples.name / "rounds"
+    shutil.rmtree(rounds, ignore_errors=True)
+    return judge(compared, tree, rounds, settings, _commit(), report)
 
 
 def _commit() -> str:
@@ -169,120 +167,121 @@ def _line(
     settings: NightlySettings,
     state: NightlyState,
     samples: RecordSet,
-    made: list[Made],
-    judged: NightlyJudgement,
-    last: history.HistoryLine | None,
+    commands: list[CommandResult],
+    judgement: NightlyJudgement,
+    baseline: HistoryLine | None,
     missing: list[str],
-) -> tuple[history.HistoryLine, Exit]:
-    trouble = list(dict.fromkeys(one.trouble for one in made if one.trouble))
-    outcomes = [sample.record.outcome for sample in samples.found]
-    failed = failures(samples, judged)
-    lost = judged.against[0].lost if last and judged.against else ()
-    if judged.regressions:
-        status, exit_status = "regression", Exit.REGRESSION
-    elif not any(outcome is Outcome.OK for outcome in outcomes):
-        status, exit_status = "failed", Exit.NOTHING
-    elif trouble or failed or judged.doubts:
-        status, exit_status = "failed", Exit.SOME_FAILED
-    elif judged.open:
-        status, exit_status = "undecided", Exit.NOT_COMPARABLE
-    elif last is None:
-        status, exit_status = "first", Exit.OK
-    elif not judged.comparable or lost:
-        status, exit_status = "new baseline", Exit.NOT_COMPARABLE
+) -> tuple[HistoryLine, Exit]:
+    problems = list(dict.fromkeys(result.problem for result in commands if result.problem))
+    failed = new_failures(samples, judgement)
+    lost = judgement.baselines[0].lost if baseline and judgement.baselines else []
+    if judgement.regressions:
+        status, exit_status = NightlyStatus.REGRESSION, Exit.REGRESSION
+    elif not any(sample.record.outcome is Outcome.OK for sample in samples.samples):
+        status, exit_status = NightlyStatus.FAILED, Exit.NOTHING
+    elif problems or failed or judgement.inconclusive_failures:
+        status, exit_status = NightlyStatus.FAILED, Exit.SOME_FAILED
+    elif judgement.inconclusive:
+        status, exit_status = NightlyStatus.INCONCLUSIVE, Exit.NOT_COMPARABLE
+    elif baseline is None:
+        status, exit_status = NightlyStatus.FIRST, Exit.OK
+    elif not judgement.comparable or lost:
+        status, exit_status = NightlyStatus.BASELINE_RESET, Exit.NOT_COMPARABLE
     else:
-        status, exit_status = "good", Exit.OK
-    line: history.HistoryLine = {
+        status, exit_status = NightlyStatus.PASSED, Exit.OK
+    rejected = [
+        f"{row.candidate.change.name} · {row.candidate.change.metric}: {row.why}"
+        for row in judgement.confirmations
+        if not row.confirmed
+    ]
+    line: HistoryLine = {
         "night": state["name"],
         "started": state["started"],
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-        "status": status,
+        "status": status.value,
         "exit": int(exit_status),
         "commit": _commit(),
         "source": state["source"],
         "machine": provenance.machine(),
-        "base": last["night"] if last else None,
-        "reference": results.reference(samples),
-        "runs": results.runs(samples),
-        "regressions": list(judged.regressions),
-        "notes": [*trouble, *failed, *judged.doubts, *lost, *_cleared(judged), *missing],
+        "base": baseline["night"] if baseline else None,
+        "reference": results.reference_seconds(samples),
+        "runs": results.run_lines(samples),
+        "regressions": list(judgement.regressions),
+        "notes": [*problems, *failed, *judgement.inconclusive_failures, *lost, *rejected, *missing],
         "threshold": settings.threshold,
         "metrics": list(settings.metrics),
     }
     return line, exit_status
 
 
-def failures(samples: RecordSet, judged: NightlyJudgement) -> list[str]:
-    """Runs that failed hard and that no night before has, each in a sentence; of others the comparison tells."""
-    failed_before = frozenset[str]().union(*(one.known for one in judged.against))
-    hard = [sample.record for sample in samples.found if config_key(sample.record) not in failed_before]
-    failures_by_run = {
-        f"{one.experiment} · {one.label}: {one.outcome}: {headline(one.reason)}" for one in hard if _failed(one)
-    }
-    return [f"{text} (accept={samples.name} says that it is meant)" for text in sorted(failures_by_run)]
+def new_failures(samples: RecordSet, judgement: NightlyJudgement) -> list[str]:
+    """A sentence per failed run that no baseline has; the comparison lists the others."""
+    compared = {config for row in judgement.baselines for config in row.comparison.compared}
+    records = [s.record for s in samples.samples if config_key(s.record) not in compared and _has_failed(s.record)]
+    failures = {f"{r.experiment} · {r.label}: {r.outcome}: {headline(r.reason)}" for r in records}
+    return [f"{text} (accept={samples.name} declares it intended)" for text in sorted(failures)]
 
 
-def _failed(record: Record) -> bool:
-    """A simulated run that would not fit into memory has told what it was asked."""
+def _has_failed(record: Record) -> bool:
+    """Whether a run failed. A simulated run that does not fit into memory has a valid result."""
     if record.outcome is Outcome.OOM:
         return record.source in (Source.MEASURED, Source.EMULATED)
     return record.outcome not in (Outcome.OK, *CANNOT)
 
 
-def _cleared(judged: NightlyJudgement) -> list[str]:
-    return [
-        f"{finding.suspect.change.name} · {finding.suspect.change.metric}: {finding.why}"
-        for finding in judged.findings
-        if not finding.confirmed
-    ]
-
-
-def _leave(place: Path, samples: RecordSet, judged: NightlyJudgement, line: history.HistoryLine, say: Say) -> None:
-    """The night's pages: its own, and the usual one of its records."""
+def _write_pages(
+    place: Path, samples: RecordSet, judgement: NightlyJudgement, line: HistoryLine, report: Report
+) -> None:
+    """Write the page of the nightly run, and the usual page of its records."""
     from suite.report import write_report
 
-    say("writing the pages")
+    report("writing the pages")
     results.write_merged(place, samples)
-    findings = [asdict(finding) for finding in judged.findings]
-    comparisons = [asdict(one.shown) for one in judged.against]
-    content = json.dumps({"line": line, "findings": findings, "comparisons": comparisons}, default=str, indent=1)
-    write_atomically(place / "comparison.json", content.encode())
-    page.write_night(place, line, judged)
+    content = {
+        "line": line,
+        "confirmations": [asdict(row) for row in judgement.confirmations],
+        "comparisons": [asdict(row.comparison) for row in judgement.baselines],
+    }
+    write_atomically(place / "comparison.json", json.dumps(content, default=str, indent=1).encode())
+    page.write_run(place, line, judgement)
     write_report(place)
 
 
-def _forget(settings: NightlySettings, nights: list[history.HistoryLine]) -> None:
-    """Removes the folders of nights beyond `keep`: never the last good one's, or the baseline's. Of nights that were
-    killed, those that began before the newest `keep`, or are more than that."""
+def _remove_old(settings: NightlySettings, lines: list[HistoryLine]) -> None:
+    """Remove the folders of all but the newest `keep` runs, the accepted baseline and `baseline`.
+
+    Of incomplete runs, those that began before the newest `keep` runs are removed, and those beyond `keep`.
+    """
     folder = settings.folder
-    last = history.last_good(folder, nights)
-    stays = {night["night"] for night in nights[-settings.keep :]} | ({last["night"]} if last else set())
-    stays |= {Path(settings.baseline).name} if settings.baseline else set()
-    killed = history.incomplete(folder, nights)
-    states = [folder / night["night"] / history.STATE for night in nights[-settings.keep :]]
+    accepted = history.accepted_baseline(folder, lines)
+    newest = [line["night"] for line in lines[-settings.keep :]]
+    keep = {*newest, *([accepted["night"]] if accepted else [])}
+    keep |= {Path(settings.baseline).name} if settings.baseline else set()
+    incomplete = history.incomplete_runs(folder, lines)
+    states = [folder / name / history.STATE for name in newest]
     times = [state.stat().st_mtime for state in states if state.is_file()]
-    full = len(nights) >= settings.keep and times
-    old = [name for name in killed if full and (folder / name / history.STATE).stat().st_mtime < min(times)]
-    for name in [*(night["night"] for night in nights), *old, *killed[: -settings.keep]]:
-        if name not in stays and Path(name).name == name and (folder / name / history.STATE).is_file():
+    full = len(lines) >= settings.keep and times
+    old = [name for name in incomplete if full and (folder / name / history.STATE).stat().st_mtime < min(times)]
+    for name in [*(line["night"] for line in lines), *old, *incomplete[: -settings.keep]]:
+        if name not in keep and Path(name).name == name and (folder / name / history.STATE).is_file():
             shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def accept(settings: NightlySettings, name: str) -> Path:
-    """From now on the night is as good as any: what it changed is meant. Raises InvalidRequest for a missing nightly
-    run.
+    """Accept a nightly run as a baseline, because its changes are intended. Returns the index page.
+
+    Raises InvalidRequest if there is no such nightly run.
     """
-    _there(settings, name)
-    with history.held(settings.folder):
-        _there(settings, name)
+    _check_exists(settings, name)
+    with history.lock(settings.folder):
         history.append(settings.folder, {"accepted": name})
         return page.write_index(settings.folder)
 
 
-def _there(settings: NightlySettings, name: str) -> None:
-    nights, _ = history.read(settings.folder)
-    if name not in [night["night"] for night in nights]:
-        legal = f"accept={nights[-1]['night']}" if nights else "make nightly, first"
+def _check_exists(settings: NightlySettings, name: str) -> None:
+    lines, _ = history.read(settings.folder)
+    if name not in [line["night"] for line in lines]:
+        legal = f"accept={lines[-1]['night']}" if lines else "make nightly, first"
         raise InvalidRequest(
-            f"accept={name}: no such night in {settings.folder}", rule="one of its nights", legal=legal
+            f"accept={name}: no such nightly run in {settings.folder}", rule="one of its nightly runs", legal=legal
         )

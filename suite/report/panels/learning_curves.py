@@ -292,7 +292,7 @@ def _tests(asked: Study, found: Sequence[StudyTask]) -> Table:
         score = task.lead(asked.scores)
         for rival in (system for system in task.systems if system != ours and ours in task.systems):
             for word, of in (("best", task.best), ("final", task.final)):
-                test = rank_test.compared(of(ours, score), of(rival, score))
+                test = rank_test.rank_test(of(ours, score), of(rival, score))
                 rows.append(
                     (
                         Cell(task.title),

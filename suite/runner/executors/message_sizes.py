@@ -22,7 +22,7 @@ from suite.core.record import Metric, Source
 from suite.microbench.alpha_beta import fit
 from suite.runner import provenance
 from suite.runner.ranks.sampling import Sampling
-from suite.stats.spread import middle_half
+from suite.stats.spread import relative_iqr
 
 OPERATIONS = ("point_to_point", "all_reduce")
 BACKENDS = ("mpi", "gloo", "nccl")
@@ -288,7 +288,7 @@ def left(
         for size, values in zip(sizes, seen, strict=True):
             metrics[f"{name}, {size} B"] = Metric("s", "lower", tuple(values))
         medians[name] = [median(values) for values in seen]
-        spread[name] = [middle_half(values) for values in seen]
+        spread[name] = [relative_iqr(values) for values in seen]
         if len(sizes) > 1:
             lines[name] = [fit(sizes, [median(values) for values in turn[name]]) for turn in turns]
             metrics[f"latency, {name}"] = Metric("s", "lower", tuple(line.latency for line in lines[name]))

@@ -14,9 +14,9 @@ import pytest
 from suite.cli.command import CONF
 from suite.cli.main import MODULES, command, main
 from suite.config.compose import composed
+from suite.config.nightly import NightlySettings
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.exit_codes import Exit
-from suite.regression.nightly import settings
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = {  # modules that the suite starts itself with a file or nothing, never a person
@@ -177,7 +177,7 @@ def test_keys_of_a_help_are_keys_of_the_config(name: str) -> None:
 
 
 def test_the_help_of_the_night_names_all_its_settings() -> None:
-    assert command("nightly").keys.keys() == {*settings.NightlySettings.__slots__, "accept", "index"}
+    assert command("nightly").keys.keys() == {*NightlySettings.model_fields, "accept", "index"}
 
 
 def test_overrides_flags_and_values_stand_in_any_order() -> None:

@@ -1,4 +1,4 @@
-"""Spread of samples."""
+"""Quartiles of samples."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import math
 
 import pytest
 
-from suite.stats.spread import middle_half
+from suite.stats.spread import quartiles, relative_iqr
 
 
-def test_middle_half_by_hand() -> None:
-    """Quartiles of 1 to 5 are 2 and 4, the median is 3."""
-    assert middle_half([5.0, 1.0, 3.0, 2.0, 4.0]) == pytest.approx(200 / 3)
-    assert middle_half([2.0, 2.0]) == 0
+def test_quartiles_are_interpolated() -> None:
+    assert quartiles([5.0, 1.0, 3.0, 2.0, 4.0]) == (2, 3, 4)
+    assert quartiles([7.0]) == (7, 7, 7)
 
 
-def test_one_value_has_no_spread() -> None:
-    assert math.isnan(middle_half([1.0]))
+def test_relative_iqr_needs_two_samples() -> None:
+    assert relative_iqr([5.0, 1.0, 3.0, 2.0, 4.0]) == pytest.approx(200 / 3)
+    assert relative_iqr([2.0, 2.0]) == 0
+    assert math.isnan(relative_iqr([1.0]))

@@ -1,77 +1,56 @@
-"""Rounds of old and new code that confirm a regression."""
+"""Interleaved confirmation of candidate regressions."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
-import pytest
-
-from suite.regression.compare.matching import Name, config_key
-from suite.regression.compare.metrics import Change
-from suite.regression.compare.rounds import RoundsResult
-from suite.regression.nightly import confirm, settings
-from suite.regression.nightly.confirm import Confirmation, Suspect
-from suite.stats.inference import ChangeVerdict, Effect
+from suite.config import nightly
+from suite.regression.decide import ChangeVerdict
+from suite.regression.matching import RunName, config_key
+from suite.regression.metrics import Change
+from suite.regression.nightly import confirm
+from suite.regression.nightly.confirm import Candidate, Confirmation
+from suite.stats.inference import Effect
+from suite.stats.interleaved import InterleavedResult
 from tests.support.nights import record, samples
 
-SETTINGS = settings.read([])  # a threshold of 5 %, a level of 0.005
-CHANGE = Change(Name("single", "axonn 2x1"), "batch_time", "s", "lower", 1.0, 1.1, ChangeVerdict.WORSE)
-TURNED = RoundsResult(ratio=1.1, low=1.05, high=1.2, p=0.001, turns=12, quiet=False, most=1.2)
+SETTINGS = nightly.read([])  # threshold 5 %, level 0.005
+EFFECT = Effect(1.5, 1.48, 1.52, 1.0, 1e-5, 1e-5, (10, 10))
+CHANGE = Change(RunName("single", "axonn 2x1"), "batch_time", "s", "lower", 1.0, 1.5, ChangeVerdict.WORSE)
+CANDIDATE = Candidate(dataclasses.replace(CHANGE, effect=EFFECT), "system=axonn", "2026-11-01")
+RESULT = InterleavedResult(ratio=1.1, low=1.05, high=1.2, p=0.001, rounds=12, quiet=False, max_worsening=1.2)
 
 
-def findings(*changes: dict[str, Any]) -> list[Confirmation]:
-    suspect = Suspect(CHANGE, "system=axonn", "2026-11-01")
-    return [Confirmation(suspect, False, "", dataclasses.replace(TURNED, **change)) for change in changes]
+def confirmations(*changes: dict[str, Any]) -> list[Confirmation]:
+    return confirm.confirm([(CANDIDATE, dataclasses.replace(RESULT, **change)) for change in changes], SETTINGS)
 
 
-@pytest.mark.parametrize(
-    ("change", "confirmed", "open_", "told"),
-    [
-        ({}, True, False, "old and new code in 12 turns: +10.0 % (+5.0 % to +20.0 %), p 0.002"),
-        ({"p": 0.004}, False, True, "undecided"),  # twice looked at: 0.008
-        ({"low": 0.99}, False, True, "undecided"),
-        ({"ratio": 1.04, "low": 1.02}, False, False, "less than the 5 % that matter"),
-        ({"ratio": 1.0, "low": 0.98, "p": 0.5, "most": 1.03}, False, False, "ruled out"),
-        ({"ratio": 1.0, "low": 0.8, "p": 0.5, "most": 1.3}, False, True, "undecided"),
-    ],
-)
-def test_a_regression_is_sure_and_of_practical_size(
-    change: dict[str, Any], confirmed: bool, open_: bool, told: str
-) -> None:
-    [found] = confirm.decide(findings(change), SETTINGS)
-    assert (found.confirmed, found.open) == (confirmed, open_)
-    assert told in found.why
+def test_reason_holds_ratio_interval_and_p() -> None:
+    [confirmation] = confirmations({})
+    assert confirmation.confirmed
+    assert confirmation.why == "old and new code in 12 rounds: +10.0 % (+5.0 % to +20.0 %), p 0.002"
+    [small] = confirmations({"ratio": 1.04, "low": 1.02})
+    assert small.verdict is ChangeVerdict.SAME
+    assert small.why.startswith("ruled out, ")
+    assert small.why.endswith("less than the 5 % that matter")
 
 
-def test_the_level_is_over_all_that_took_turns() -> None:
-    assert [one.confirmed for one in confirm.decide(findings({"p": 0.002}), SETTINGS)] == [True]
-    assert [one.confirmed for one in confirm.decide(findings({"p": 0.002}, {"p": 0.5}), SETTINGS)] == [False, False]
+def test_level_is_over_all_candidates_and_looks() -> None:
+    assert [row.confirmed for row in confirmations({"p": 0.004})] == [False]  # 0.008 after two looks
+    assert [row.confirmed for row in confirmations({"p": 0.002})] == [True]
+    assert [row.confirmed for row in confirmations({"p": 0.002}, {"p": 0.5})] == [False, False]
 
 
-@pytest.mark.parametrize(
-    ("ratio", "other", "delta", "confirmed"),
-    [
-        (1.5, None, 1.0, True),
-        (1.5, 1.1, 1.0, False),
-        (1.1, 1.5, 1.0, False),
-        (1.3, None, 1.0, False),
-        (1.5, 1.5, 0.1, False),
-    ],
-)
-def test_two_nights_alone_want_both_ways_and_room(
-    ratio: float, other: float | None, delta: float, confirmed: bool
-) -> None:
-    effect = Effect(ratio, ratio * 0.99, ratio * 1.01, delta, 1e-5, 1e-5, (10, 10))
-    change = dataclasses.replace(CHANGE, effect=effect, other=other)
-    found = confirm.alone(Suspect(change, "system=axonn", "2026-11-01"), SETTINGS, "no git")
-    assert found.confirmed is confirmed
-    assert "two nights alone decide, at 35 %: no git" in found.why
+def test_unpaired_threshold_applies_without_old_code() -> None:
+    [confirmation] = confirm.confirm([(CANDIDATE, "no git")], SETTINGS)
+    assert confirmation.confirmed
+    assert confirmation.why == "unpaired threshold of 35 %, as old code did not run: no git"
 
 
-def test_turns_take_the_run_that_is_suspected_and_not_one_of_its_label() -> None:
+def test_rounds_use_the_candidates_config_not_its_label() -> None:
     runs = [record([seed + 1.0], config={"seed": seed}) for seed in range(2)]
-    found = samples(runs).found
+    both = samples(runs).samples
     for seed in range(2):
         change = dataclasses.replace(CHANGE, config=config_key(runs[seed]))
-        assert confirm._values(change, found, found) == ((seed + 1.0,), (seed + 1.0,))
+        assert confirm.samples_of_round(change, both, both) == ((seed + 1.0,), (seed + 1.0,))

@@ -1,4 +1,4 @@
-"""The memory of nights outlives damage, and says which night may be compared with."""
+"""History of nightly runs: damaged lines, baselines, incomplete runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from suite.core.errors import InvalidRequest
 from suite.regression.nightly import history
 
 
-def line(name: str, status: str = "good", **changes: Any) -> dict[str, Any]:
+def line(name: str, status: str = "passed", **changes: Any) -> dict[str, Any]:
     run = {"experiment": "single", "label": "axonn 2x1", "config": "c", "outcome": "ok"}
     metric = {"unit": "s", "better": "lower", "n": 10, "median": 0.1, "low": 0.09, "high": 0.11}
     return {
@@ -32,21 +32,21 @@ def line(name: str, status: str = "good", **changes: Any) -> dict[str, Any]:
     }
 
 
-def test_lines_come_back_in_order(tmp_path: Path) -> None:
+def test_lines_are_read_in_order(tmp_path: Path) -> None:
     for name in ("b", "a"):
         history.append(tmp_path, line(name))
-    nights, damaged = history.read(tmp_path)
-    assert ([night["night"] for night in nights], damaged) == (["b", "a"], 0)
+    lines, damaged = history.read(tmp_path)
+    assert ([run["night"] for run in lines], damaged) == (["b", "a"], 0)
     assert history.read(tmp_path / "none") == ([], 0)
 
 
-def test_a_torn_line_costs_itself_and_the_next_starts_anew(tmp_path: Path) -> None:
+def test_incomplete_line_affects_no_other(tmp_path: Path) -> None:
     history.append(tmp_path, line("a"))
     with (tmp_path / history.FILE).open("ab") as file:
         file.write(json.dumps({"schema": 1, **line("b")}).encode()[:100])
     history.append(tmp_path, line("c"))
-    nights, damaged = history.read(tmp_path)
-    assert ([night["night"] for night in nights], damaged) == (["a", "c"], 1)
+    lines, damaged = history.read(tmp_path)
+    assert ([run["night"] for run in lines], damaged) == (["a", "c"], 1)
 
 
 @pytest.mark.parametrize(
@@ -63,42 +63,42 @@ def test_a_torn_line_costs_itself_and_the_next_starts_anew(tmp_path: Path) -> No
         json.dumps({"schema": 1, **line("x", reference={"products/1": -1})}),
     ],
 )
-def test_a_damaged_line_is_counted_and_left_out(tmp_path: Path, text: str) -> None:
+def test_damaged_line_is_counted_and_skipped(tmp_path: Path, text: str) -> None:
     (tmp_path / history.FILE).write_text(text + "\n", encoding="latin-1")
     history.append(tmp_path, line("a"))
-    nights, damaged = history.read(tmp_path)
-    assert ([night["night"] for night in nights], damaged) == (["a"], 1)
+    lines, damaged = history.read(tmp_path)
+    assert ([run["night"] for run in lines], damaged) == (["a"], 1)
 
 
-def test_only_good_nights_whose_records_are_there_are_compared_with(tmp_path: Path) -> None:
-    for name, status in (("1", "first"), ("2", "good"), ("3", "good"), ("4", "undecided"), ("5", "regression")):
+def test_baseline_passed_and_has_records(tmp_path: Path) -> None:
+    for name, status in (("1", "first"), ("2", "passed"), ("3", "good"), ("4", "inconclusive"), ("5", "regression")):
         history.append(tmp_path, line(name, status))
         if name != "3":
             (tmp_path / name / "repeats").mkdir(parents=True)
 
     def last() -> str:
-        found = history.last_good(tmp_path, history.read(tmp_path)[0])
-        return str(found["night"]) if found else ""
+        baseline = history.accepted_baseline(tmp_path, history.read(tmp_path)[0])
+        return str(baseline["night"]) if baseline else ""
 
     assert last() == "2"
     history.append(tmp_path, {"accepted": "5"})
     assert last() == "5"
 
 
-def test_a_night_without_a_line_is_incomplete(tmp_path: Path) -> None:
+def test_run_without_a_line_is_incomplete(tmp_path: Path) -> None:
     for name in ("1", "2"):
         (tmp_path / name).mkdir()
         (tmp_path / name / history.STATE).write_text("{}")
     history.append(tmp_path, line("1"))
-    assert history.incomplete(tmp_path, history.read(tmp_path)[0]) == ["2"]
+    assert history.incomplete_runs(tmp_path, history.read(tmp_path)[0]) == ["2"]
 
 
-def test_one_night_at_a_time(tmp_path: Path) -> None:
+def test_lock_is_exclusive(tmp_path: Path) -> None:
     with (
-        history.held(tmp_path),
-        pytest.raises(InvalidRequest, match="another night is running"),
-        history.held(tmp_path),
+        history.lock(tmp_path),
+        pytest.raises(InvalidRequest, match="another nightly run is running"),
+        history.lock(tmp_path),
     ):
         pass
-    with history.held(tmp_path):
+    with history.lock(tmp_path):
         pass

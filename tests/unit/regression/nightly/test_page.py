@@ -17,13 +17,13 @@ from suite.regression.nightly import history, page, trends
 METRIC = {"unit": "s", "better": "lower", "n": 10}
 
 
-def season(folder: Path, nights: int, runs: int) -> None:
-    """Lines as nights write them; a third of the runs have a slower machine one week."""
+def write_history(folder: Path, nights: int, runs: int) -> None:
+    """Write a history in which the machine is slower for a week and the last run is a regression."""
     random = np.random.default_rng(0)
     lines = []
     for number in range(nights):
         slow = 1.3 if 20 <= number < 27 else 1.0
-        found = []
+        run_lines: list[dict[str, Any]] = []
         for run in range(runs):
             value = (
                 0.01 * (run + 1) * slow * float(np.exp(random.normal(0, 0.01))) * (1.1 if number == nights - 1 else 1)
@@ -31,17 +31,17 @@ def season(folder: Path, nights: int, runs: int) -> None:
             numbers = {"median": value, "low": value * 0.99, "high": value * 1.02}
             metrics = {name: {**METRIC, **numbers} for name in ("batch_time", "update_time", "pipeline_time")}
             names = {"experiment": "overhead_bound", "label": f"system{run} 2x1", "config": "c", "outcome": "ok"}
-            found.append({**names, "metrics": metrics})
+            run_lines.append({**names, "metrics": metrics})
         line: dict[str, Any] = {
             "schema": history.SCHEMA,
             "night": f"2026-{1 + number // 28:02d}-{1 + number % 28:02d}",
             "started": "2026-01-01T01:00:00+00:00",
             "ended": "2026-01-01T01:12:00+00:00",
-            "status": "regression" if number == nights - 1 else "good",
+            "status": "regression" if number == nights - 1 else "passed",
             "commit": f"{number:012x}",
             "base": None,
             "reference": {"products/1": 0.01 * slow, "copies/1": 0.02 * slow},
-            "runs": found,
+            "runs": run_lines,
             "regressions": ["overhead · system0 2x1 · batch_time is slower"] if number == nights - 1 else [],
             "notes": [],
             "threshold": 0.05,
@@ -51,35 +51,34 @@ def season(folder: Path, nights: int, runs: int) -> None:
     (folder / history.FILE).write_text("\n".join(lines) + "\n")
 
 
-def test_sixty_nights_are_an_index_in_seconds(tmp_path: Path) -> None:
-    """83 runs a night are 4,980 records in all: as many pictures are drawn as a page carries, and the rest is told."""
-    season(tmp_path, 60, 83)
+def test_index_of_sixty_runs_is_written_in_seconds(tmp_path: Path) -> None:
+    write_history(tmp_path, 60, 83)
     begin = time.process_time()
     path = page.write_index(tmp_path)
     assert time.process_time() - begin < 15
     text = path.read_text()
     assert path.stat().st_size < 2_000_000
-    assert text.count("<svg") == trends.MOST
-    assert f"{83 - trends.MOST} more trends are in history.jsonl" in text
-    assert text.count("<tr>") == 60 + 2  # and two heads
+    assert text.count("<svg") == trends.MAX_PLOTS
+    assert f"{83 - trends.MAX_PLOTS} more trends are in history.jsonl" in text
+    assert text.count("<tr>") == 60 + 2  # and two header rows
 
 
-def test_the_index_shows_the_machine_and_the_regression(tmp_path: Path) -> None:
-    season(tmp_path, 30, 1)
+def test_index_shows_slow_machine_and_regression(tmp_path: Path) -> None:
+    write_history(tmp_path, 30, 1)
     text = page.write_index(tmp_path).read_text()
     assert "+30.0 %" in text  # the week of the slow machine
     assert re.search(r'<td class="bad">regression</td>', text)
     assert "batch_time: " in text
-    assert "% from the last good night before" in text
+    assert "% from the accepted baseline before" in text
 
 
-def test_pages_ask_nobody_for_anything_and_escape_what_they_show(tmp_path: Path) -> None:
-    season(tmp_path, 2, 1)
-    evil = "<script>alert(1)</script>"
+def test_pages_load_nothing_and_escape_text(tmp_path: Path) -> None:
+    write_history(tmp_path, 2, 1)
+    hostile = "<script>alert(1)</script>"
     lines = [json.loads(line) for line in (tmp_path / history.FILE).read_text().splitlines()]
     for line in lines:
-        line.update(commit=evil, regressions=[evil], notes=[evil])
-        line["runs"][0]["label"] = evil
+        line.update(commit=hostile, regressions=[hostile], notes=[hostile])
+        line["runs"][0]["label"] = hostile
     lines[0]["night"] = "../outside"
     folder = tmp_path / "nights"
     for place in (tmp_path / "outside", folder):
@@ -93,18 +92,18 @@ def test_pages_ask_nobody_for_anything_and_escape_what_they_show(tmp_path: Path)
     assert "default-src 'none'" in text
 
 
-def test_no_nights_are_a_page_too(tmp_path: Path) -> None:
+def test_index_without_runs_shows_the_command(tmp_path: Path) -> None:
     assert "make nightly" in page.write_index(tmp_path).read_text()
 
 
-def test_slowness_is_of_the_parts_that_were_timed() -> None:
+def test_slowdown_averages_the_timed_parts() -> None:
     nights = [
         {"reference": {"a": 1.0}},
         {"reference": {"a": 2.0, "b": 3.0}},
         {"reference": {"a": 1.0}},
         {"reference": {}},
     ]
-    found = trends.slowness(nights)
-    assert found[0] == found[2] == 1.0
-    assert found[1] == pytest.approx(2**0.5)
-    assert math.isnan(found[3])
+    slowdowns = trends.slowdowns(nights)
+    assert slowdowns[0] == slowdowns[2] == 1.0
+    assert slowdowns[1] == pytest.approx(2**0.5)
+    assert math.isnan(slowdowns[3])

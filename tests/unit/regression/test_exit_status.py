@@ -1,4 +1,4 @@
-"""A script can tell an interrupted or failed command from its result."""
+"""Interrupts and faults of commands have exit statuses that no result has."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from suite.core.exit_codes import Exit
 from suite.runner.launch import signals
 
 
-@pytest.mark.filterwarnings("ignore:.*found in sys.modules")  # what it is to be run twice
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules")
 @pytest.mark.parametrize(
     ("name", "called", "arguments"),
     [
-        ("compare", "suite.regression.compare.record_sets.read", ["a", "b"]),
-        ("nightly", "suite.regression.nightly.settings.read", []),
+        ("compare", "suite.regression.record_sets.read", ["a", "b"]),
+        ("nightly", "suite.config.nightly.read", []),
         ("artifact", "suite.artifact.build.make", ["--no-doctor"]),
     ],
 )
 @pytest.mark.parametrize(
-    ("error", "status", "told"),
+    ("error", "status", "message"),
     [(KeyboardInterrupt(), 130, "interrupted"), (ZeroDivisionError("why"), Exit.FAULT, "ZeroDivisionError: why")],
 )
-def test_an_interrupt_and_a_fault_have_a_status_of_their_own(
+def test_interrupt_and_fault_have_distinct_statuses(
     name: str,
     called: str,
     arguments: list[str],
     error: BaseException,
     status: int,
-    told: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -36,6 +36,6 @@ def test_an_interrupt_and_a_fault_have_a_status_of_their_own(
         raise error
 
     monkeypatch.setattr(called, ends)
-    monkeypatch.setattr(signals, "is_users", lambda _: False)  # it is this file that raises
+    monkeypatch.setattr(signals, "is_users", lambda _: False)  # the error is raised in this file
     assert main([name, *arguments]) == status
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err

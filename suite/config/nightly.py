@@ -1,0 +1,111 @@
+"""Settings of nightly runs, from conf/nightly.yaml and the command line."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+
+from suite.config.base import Count, Name, Settings, broken, name_like
+from suite.config.refusals import refusal
+from suite.core.errors import InvalidRequest
+from suite.core.resources import conf_folder
+
+FILE = conf_folder() / "nightly.yaml"
+
+
+def split(command: str) -> list[str]:
+    """Overrides of a command line. Raises ValueError for unbalanced quotes."""
+    return shlex.split(command)
+
+
+def _commands(commands: list[str]) -> list[str]:
+    for command in commands:
+        try:
+            overrides = split(command)
+        except ValueError as error:
+            raise broken("overrides quoted as in a shell") from error
+        if any(override.partition("=")[0] == "reports" or override.startswith("-") for override in overrides):
+            raise broken("overrides alone, without reports, which nightly runs set")
+    return commands
+
+
+def _date_as_text(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, date) else value  # YAML reads the name of a nightly run as a date
+
+
+Relative = Annotated[float, Field(ge=0.001, le=10.0, examples=[0.05])]
+Commands = Annotated[list[Name], BeforeValidator(lambda value: value or []), AfterValidator(_commands)]
+
+
+class NightlySettings(Settings):
+    """Commands of a nightly run, and criteria of a regression."""
+
+    reports: Annotated[Name, name_like("reports/nightly")]
+    """Folder with a folder per nightly run, history.jsonl and index.html."""
+    repeated: Annotated[Commands, Field(examples=[["system=pytorch"]])]
+    """Command lines of `suite run`; every repeat makes all of them, one after the other."""
+    once: Annotated[Commands, Field(examples=[["system=pytorch"]])]
+    """Command lines whose values do not depend on timing; they run once."""
+    repeats: Annotated[int, Field(ge=1, le=1000, examples=[10])]
+    """Repeats of each repeated command line."""
+    metrics: Annotated[list[Name], Field(examples=[["batch_time"]])]
+    """Timing metrics that are judged; counted metrics are always judged."""
+    threshold: Relative
+    """Smallest relative change that matters."""
+    level: Annotated[float, Field(ge=1e-9, le=0.5, examples=[0.005])]
+    """Probability of a false alarm in one nightly run, over all its metrics."""
+    min_rounds: Annotated[int, Field(ge=4, le=40, examples=[12])]
+    """Rounds of old and new code that confirm a candidate regression; doubled if inconclusive."""
+    unpaired_threshold: Annotated[Relative, Field(examples=[0.35])]
+    """Smallest relative change that counts if old code cannot run next to new code."""
+    baseline: Annotated[Name | None, BeforeValidator(_date_as_text), name_like(None)] = None
+    """Nightly run or folder of records to compare with in addition to the accepted baseline; null: none."""
+    keep: Annotated[Count, Field(examples=[60])]
+    """Nightly runs whose records are kept."""
+    deadline: Annotated[float, Field(ge=1, le=864_000, examples=[900])]
+    """Seconds for one command line."""
+
+    @property
+    def folder(self) -> Path:
+        """Folder of nightly runs."""
+        return Path(self.reports)
+
+    @property
+    def commands(self) -> list[str]:
+        """Command lines of the first repeat."""
+        return [*self.repeated, *self.once]
+
+    def resume_key(self) -> dict[str, Any]:
+        """Settings that must be equal for an interrupted nightly run to be resumed."""
+        return {"repeated": self.repeated, "once": self.once, "repeats": self.repeats}
+
+
+def read(overrides: Sequence[str], file: Path = FILE) -> NightlySettings:
+    """The settings of `file` with overrides `KEY=VALUE`. Raises InvalidRequest for a key or value that is not legal."""
+    try:
+        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidRequest(f"{file}: {' '.join(str(error).split())}", rule="a YAML mapping") from error
+    if not isinstance(data, dict):
+        raise InvalidRequest(f"{file} holds {type(data).__name__}", rule="a YAML mapping")
+    for override in overrides:
+        key, sign, value = override.partition("=")
+        if not sign:
+            raise InvalidRequest(f"{override!r}", rule="KEY=VALUE", legal="repeats=10")
+        try:
+            data[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise InvalidRequest(f"{override!r}", rule="VALUE is YAML", legal="repeated='[system=pytorch]'") from error
+    try:
+        settings = NightlySettings.model_validate(data)
+    except ValidationError as error:
+        raise refusal(error, NightlySettings) from error
+    if not settings.commands:
+        raise InvalidRequest("0 command lines", rule="repeated or once names one", legal="repeated='[system=pytorch]'")
+    return settings

@@ -1,0 +1,427 @@
+"""Nightly runs, with synthetic command results in place of processes; and one with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from suite.cli import nightly as command
+from suite.config import nightly
+from suite.config.nightly import NightlySettings
+from suite.core.errors import InvalidRequest
+from suite.core.exit_codes import Exit
+from suite.core.record import Metric, Outcome, Source
+from suite.regression.nightly import confirm, history, page, reference_workload, repeat, run
+from suite.regression.nightly.run import NightlyResult
+from tests.support.nights import NoisyMachine, record, store
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+class FakeRuns:
+    """Command results of old and new code on a noisy machine.
+
+    Attributes:
+        made: Number of commands that ran.
+        base: Seconds of a batch of old code.
+        slower: Factor of new code.
+        slow_command: The only command that is slower; empty for all.
+        changes: Fields of the records of new code.
+        changes_by_command: Fields of the records of both codes, by command line.
+        status: Exit status of every command.
+        before_command: Called before each command.
+        old_runs: Whether git has the old code.
+    """
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.made = folder, 0
+        self.base, self.slower = 0.05, 1.0
+        self.machine = NoisyMachine(0)
+        self.changes: dict[str, Any] = {}
+        self.changes_by_command: dict[str, dict[str, Any]] = {}
+        self.slow_command = ""
+        self.status: int | None = 0
+        self.before_command: Callable[[], None] = lambda: None
+        self.old_runs = True
+        monkeypatch.setattr(repeat, "run_command", self.run_command)
+        monkeypatch.setattr(reference_workload, "measure", lambda tree: {"products/1": 0.01 * self.machine.slowdown})
+        monkeypatch.setattr(confirm, "checkout", self.checkout)
+        monkeypatch.setattr("suite.report.write_report", lambda place: None)
+
+    @contextmanager
+    def checkout(self, tree: Path, commit: str) -> Iterator[Path]:
+        if not self.old_runs:
+            raise confirm.CannotRun("git has none")
+        yield self.folder / "old"
+
+    def run_command(self, tree: Path, command: str, folder: Path, deadline: float) -> repeat.CommandResult:
+        self.made += 1
+        folder.mkdir(parents=True, exist_ok=True)
+        self.before_command()
+        old = tree.name == "old"
+        slower = 1.0 if old or self.slow_command not in ("", command) else self.slower
+        times = self.machine.run(self.base * slower, 8)
+        (folder / "output.txt").write_text(command)
+        store(folder, record(times, **self.changes_by_command.get(command, {}), **({} if old else self.changes)))
+        return repeat.CommandResult(command, self.status, 1.0, "last line", 1)
+
+    def settings(self, **changes: Any) -> NightlySettings:
+        overrides = {"repeated": "[system=axonn]", "once": "[]", "reports": self.folder / "nights", **changes}
+        return nightly.read([f"{key}={value}" for key, value in overrides.items()])
+
+    def run(self, **changes: Any) -> NightlyResult:
+        return run.run(self.settings(**changes), self.folder / "new", lambda text: None)
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRuns:
+    return FakeRuns(tmp_path, monkeypatch)
+
+
+def test_first_run_has_no_baseline(fake: FakeRuns) -> None:
+    result = fake.run()
+    assert (result.line["status"], result.exit) == ("first", Exit.OK)
+    assert fake.made == 10
+
+
+def test_unchanged_code_passes(fake: FakeRuns) -> None:
+    fake.run()
+    assert {fake.run().line["status"] for _ in range(4)} <= {"passed", "inconclusive"}
+    names = [one["night"] for one in history.read(fake.folder / "nights")[0]]
+    assert [name.split("-", 3)[3:] for name in names] == [[], *[[str(n)] for n in range(2, 6)]]
+
+
+def test_regression_is_named_with_size_and_commits(fake: FakeRuns, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.run()
+    fake.slower = 1.1
+    result = fake.run()
+    [sentence] = result.line["regressions"]
+    assert (result.line["status"], result.exit) == ("regression", Exit.REGRESSION)
+    assert sentence.startswith("single · axonn 2x1 · batch_time is slower: old and new code in 12 rounds: +")
+    assert f"in {'a' * 12}.." in sentence
+    command.print_result(result)
+    assert f"REGRESSION {sentence}" in capsys.readouterr().out
+    assert sentence in (fake.folder / "nights" / "index.html").read_text()
+    assert fake.run().line["base"] == history.read(fake.folder / "nights")[0][0]["night"]  # not the regression
+
+
+def test_slower_machine_is_ruled_out(fake: FakeRuns) -> None:
+    fake.run()
+    fake.base *= 1.3  # both codes: the machine is slower
+    result = fake.run()
+    assert result.line["status"] == "passed"
+    assert any("ruled out, old and new code in" in text for text in result.line["notes"])
+
+
+def test_inconclusive_run_is_no_baseline(fake: FakeRuns) -> None:
+    first = fake.run().name
+    fake.machine, fake.slower = NoisyMachine(3, drift=0.7), 1.1
+    result = fake.run()
+    assert (result.line["status"], result.exit) == ("inconclusive", Exit.NOT_COMPARABLE)
+    assert "inconclusive, old and new code in 24 rounds" in result.line["notes"][0]
+    fake.machine = NoisyMachine(1)
+    result = fake.run()
+    assert (result.line["status"], result.line["base"]) == ("regression", first)
+
+
+def test_unpaired_threshold_decides_without_old_code(fake: FakeRuns) -> None:
+    fake.old_runs = False
+    fake.machine = NoisyMachine(0, drift=0.002)
+    fake.run()
+    fake.slower = 1.25
+    result = fake.run()
+    assert result.line["regressions"] == []
+    assert any(
+        "unpaired threshold of 35 %, as old code did not run: git has none" in text for text in result.line["notes"]
+    )
+    fake.slower = 1.7
+    assert "unpaired threshold of 35 %" in fake.run().line["regressions"][0]
+
+
+def test_exact_metric_needs_no_rounds(fake: FakeRuns) -> None:
+    fake.run()
+    fake.changes = {"metrics": {"peak_memory": Metric("B", "lower", (8192.0,))}}
+    result = fake.run()
+    assert result.exit is Exit.REGRESSION
+    assert fake.made == 20
+    assert "peak_memory is worse: +100.0 %" in result.line["regressions"][0]
+
+
+def test_changed_config_resets_the_baseline(fake: FakeRuns, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.run()
+    fake.changes = {"config": {"seed": 3}}
+    result = fake.run()
+    assert (result.line["status"], result.exit) == ("baseline reset", Exit.NOT_COMPARABLE)
+    command.print_result(result)
+    assert "not comparable: single · axonn 2x1: seed 0 -> 3" in capsys.readouterr().out
+    assert fake.run().line["status"] == "passed"
+
+
+def test_failures_are_reported(fake: FakeRuns) -> None:
+    fake.run()
+    fake.changes = {"outcome": Outcome.FAILED, "reason": "it broke"}
+    result = fake.run()
+    assert result.exit is Exit.REGRESSION
+    assert "ok -> failed: it broke" in result.line["regressions"][0]
+    fake.changes, fake.status = {}, -9
+    assert (result := fake.run()).exit is Exit.SOME_FAILED
+    assert "ended with -9: last line" in result.line["notes"][0]
+
+
+OOM = {"outcome": Outcome.OOM, "reason": "too large", "source": Source.SIMULATED, "label": "large", "metrics": {}}
+
+
+def test_unchanged_failure_is_no_regression(fake: FakeRuns) -> None:
+    """A simulation that runs out of memory has a valid result, and an unchanged failure is no regression."""
+    fake.changes_by_command["system=large"] = OOM
+    assert [fake.run(once="[system=large]").line["status"] for _ in range(2)] == ["first", "passed"]
+    fake.changes_by_command["system=large"] = {**OOM, "outcome": Outcome.UNSUPPORTED}
+    assert fake.run(once="[system=large]").line["status"] == "passed"
+
+
+@pytest.mark.parametrize("kind", [Outcome.FAILED, Outcome.LOST_RANK, Outcome.TIMEOUT, Outcome.DIVERGED])
+def test_failure_without_baseline_must_be_accepted(fake: FakeRuns, kind: Outcome) -> None:
+    fake.changes_by_command["system=large"] = {**OOM, "outcome": kind}
+    result = fake.run(once="[system=large]", repeats=2)
+    assert (result.line["status"], result.exit) == ("failed", Exit.SOME_FAILED)
+    assert result.line["notes"][0] == f"single · large: {kind}: too large (accept={result.name} declares it intended)"
+    run.accept(fake.settings(), result.name)
+    assert fake.run(once="[system=large]", repeats=2).line["status"] in ("passed", "inconclusive")
+
+
+def test_measured_out_of_memory_is_a_failure(fake: FakeRuns) -> None:
+    fake.changes_by_command["system=large"] = {**OOM, "source": Source.MEASURED}
+    assert fake.run(once="[system=large]", repeats=2).line["status"] == "failed"
+
+
+def test_lost_run_resets_the_baseline(fake: FakeRuns) -> None:
+    fake.changes_by_command["system=other"] = {"label": "other"}
+    first = fake.run(once="[system=other]").name
+    fake.changes_by_command["system=other"] = {"label": "other", "config": {"seed": 3}}
+    result = fake.run(once="[system=other]")
+    assert (result.line["status"], result.exit) == ("baseline reset", Exit.NOT_COMPARABLE)
+    assert "not comparable: single · other: seed 0 -> 3" in result.line["notes"]
+    second, result = result.name, fake.run()
+    assert (result.line["status"], result.exit) == ("baseline reset", Exit.NOT_COMPARABLE)
+    assert f"only in {second}: single · other" in result.line["notes"]
+    assert first != second
+
+
+def test_lost_metric_resets_the_baseline(fake: FakeRuns) -> None:
+    fake.run(repeats=2)
+    fake.changes = {"series": {}}
+    result = fake.run(repeats=2)
+    assert (result.line["status"], result.exit) == ("baseline reset", Exit.NOT_COMPARABLE)
+    assert "single · axonn 2x1 · loss is only in A" in result.line["notes"]
+
+
+def test_missing_metric_is_refused_after_the_first_repeat(fake: FakeRuns) -> None:
+    with pytest.raises(InvalidRequest, match=r"no run has nope; rule: of batch_time, peak_memory; legal: metrics=\[b"):
+        fake.run(metrics="[batch_time, nope]")
+    with pytest.raises(InvalidRequest, match="no run has replay_time"):
+        fake.run(metrics="[replay_time]")
+    assert fake.made == 1
+    result = fake.run()
+    assert result.line["notes"][-1] == "no run has a metric replay_time, so none is judged by it"
+    assert fake.made == 10  # the interrupted run is resumed
+
+
+def test_commands_of_one_label_are_separate_candidates(fake: FakeRuns) -> None:
+    """Rounds run the command that became slower, although both have the same label."""
+    fake.changes_by_command["system=axonn seed=1"] = {"config": {"seed": 1}}
+    settings = {"repeated": "[system=axonn, system=axonn seed=1]"}
+    fake.run(**settings)
+    for fake.slow_command in ("system=axonn", "system=axonn seed=1"):
+        fake.slower = 1.3
+        result = fake.run(**settings)
+        assert [f.candidate.command for f in result.judgement.confirmations if f.confirmed] == [fake.slow_command]
+    fake.slow_command = ""
+    assert len([f for f in fake.run(**settings).judgement.confirmations if f.confirmed]) == 2
+
+
+def test_failed_first_repeat_hides_no_metric_from_history(fake: FakeRuns) -> None:
+    def breaks() -> None:
+        fake.changes = {"metrics": {}, "outcome": Outcome.FAILED} if fake.made == 1 else {}
+
+    fake.before_command = breaks
+    assert "batch_time" in fake.run(repeats=3).line["runs"][0]["metrics"]
+
+
+def test_accepting_an_unknown_run_makes_no_folder(fake: FakeRuns) -> None:
+    with pytest.raises(InvalidRequest, match="accept=x: no such nightly run"):
+        run.accept(fake.settings(), "x")
+    assert not (fake.folder / "nights").exists()
+
+
+@pytest.mark.parametrize(("killed", "remaining"), [("early late", "late"), ("early later latest last", "latest last")])
+def test_old_incomplete_runs_are_removed(fake: FakeRuns, killed: str, remaining: str) -> None:
+    folder = fake.folder / "nights"
+    for number, name in enumerate(killed.split()):
+        (folder / name).mkdir(parents=True)
+        (folder / name / history.STATE).write_text("{}")
+        os.utime(folder / name / history.STATE, (10**9 * (1 + number),) * 2)  # in 2001, 2033, 2065, ...
+    for _ in range(2):
+        fake.run(keep=2, repeats=2)
+    assert [name for name in killed.split() if (folder / name).is_dir()] == remaining.split()
+
+
+def test_interrupted_run_is_resumed(fake: FakeRuns) -> None:
+    def stop() -> None:
+        if fake.made == 4:
+            raise SystemExit(143)
+
+    fake.before_command = stop
+    with pytest.raises(SystemExit):
+        fake.run()
+    folder = fake.folder / "nights"
+    assert len(history.incomplete_runs(folder, [])) == 1
+    assert "incomplete" in page.write_index(folder).read_text()
+    fake.before_command = lambda: None
+    result = fake.run()
+    assert fake.made == 4 + 7  # three repeats were complete
+    assert len(result.line["runs"]) == 1
+    assert result.line["runs"][0]["metrics"]["batch_time"]["n"] == 10
+    assert history.incomplete_runs(folder, history.read(folder)[0]) == []
+
+
+def test_another_plan_resumes_nothing(fake: FakeRuns) -> None:
+    def stop() -> None:
+        raise SystemExit(143)
+
+    fake.before_command = stop
+    with pytest.raises(SystemExit):
+        fake.run()
+    fake.before_command = lambda: None
+    assert fake.run(repeats=3).name.endswith("-2")
+
+
+def test_records_of_newest_runs_are_kept(fake: FakeRuns) -> None:
+    names = [fake.run(keep=2, repeats=2).name for _ in range(4)]
+    remaining = [name for name in names if (fake.folder / "nights" / name).is_dir()]
+    assert remaining[-2:] == names[-2:]
+    assert len(remaining) <= 3  # and the accepted baseline
+    assert len(history.read(fake.folder / "nights")[0]) == 4
+
+
+def test_named_baseline_is_compared_in_addition(fake: FakeRuns) -> None:
+    """A change that was accepted step by step shows against a fixed baseline."""
+    first = fake.run().name
+    fake.slower = 1.1
+    run.accept(fake.settings(), name := fake.run().name)
+    result = fake.run(baseline=first)
+    assert result.exit is Exit.REGRESSION
+    assert result.line["base"] == name
+    assert {finding.candidate.baseline for finding in result.judgement.confirmations if finding.confirmed} == {first}
+
+
+def test_accepted_run_is_the_baseline(fake: FakeRuns) -> None:
+    fake.run()
+    fake.slower = 1.2
+    name = fake.run().name
+    run.accept(fake.settings(), name)
+    assert history.read(fake.folder / "nights")[0][-1]["accepted"]
+    fake.base, fake.slower = 0.06, 1.0
+    assert fake.run().line["base"] == name
+
+
+def test_merged_records_hold_samples_of_all_repeats(fake: FakeRuns) -> None:
+    result = fake.run(repeats=3)
+    [path] = (fake.folder / "nights" / result.name / "records").glob("*.json")
+    data = json.loads(path.read_text())
+    assert len(data["metrics"]["batch_time"]["values"]) == 24
+    assert len(data["metrics"]["peak_memory"]["values"]) == 1
+    assert data["provenance"]["repeats"] == 3
+
+
+# Real processes
+
+
+def test_old_code_is_checked_out_and_removed(tmp_path: Path) -> None:
+    if not shutil.which("git"):
+        pytest.skip("no git")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@localhost"]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    for text in ("old", "new"):
+        (tmp_path / "code.py").write_text(text)
+        subprocess.run([*git, "add", "code.py"], check=True)
+        subprocess.run([*git, "commit", "--quiet", "-m", text], check=True)
+    first = subprocess.run([*git, "rev-parse", "HEAD~1"], check=True, capture_output=True, text=True).stdout.strip()
+    with confirm.checkout(tmp_path, f"{first[:12]}+") as old:
+        assert (old / "code.py").read_text() == "old"
+    assert not old.exists()
+    with pytest.raises(confirm.CannotRun, match="git has no 000000"), confirm.checkout(tmp_path, "0" * 12):
+        pass
+
+
+def test_reference_workload_runs_in_two_processes() -> None:
+    seconds_by_part = reference_workload.measure(ROOT)
+    assert set(seconds_by_part) == {
+        f"{part}/{reference_workload.VERSION}" for part in ("products", "copies", "steps", "trips")
+    }
+    assert all(0 < seconds < 5 for seconds in seconds_by_part.values())
+    assert reference_workload.measure(ROOT, python="no-such-python") == {}
+
+
+def test_command_at_deadline_ends_with_its_children(tmp_path: Path) -> None:
+    (tmp_path / "suite").mkdir()
+    (tmp_path / "suite" / "__init__.py").touch()
+    (tmp_path / "suite" / "__main__.py").write_text(
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    result = repeat.run_command(tmp_path, "system=axonn", tmp_path / "out", 4.0)
+    assert result.status is None
+    child = int(result.output)
+    assert result.problem == f"suite run system=axonn was not done at its deadline and left no record: {child}"
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("status", "records", "has_problem"),
+    [
+        (0, 1, False),
+        (1, 3, False),
+        (2, 1, False),
+        (0, 0, True),
+        (1, 0, True),
+        (2, 0, True),
+        (3, 1, True),
+        (-9, 1, True),
+        (None, 1, True),
+    ],
+)
+def test_command_without_records_has_a_problem(status: int | None, records: int, has_problem: bool) -> None:
+    assert bool(repeat.CommandResult("system=axonn", status, 1.0, "", records).problem) is has_problem
+
+
+@pytest.mark.exhaustive
+def test_two_nightly_runs_with_real_processes(tmp_path: Path) -> None:
+    """The commands are simulations, which are short; every process is real."""
+    command = [
+        *(sys.executable, "-m", "suite", "nightly", f"reports={tmp_path / 'nights'}", "repeats=1", "once=[]"),
+        "repeated=['system=axonn executor=simulated grid.inter=2']",
+    ]
+    for status in ("first", "passed"):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert f": {status}" in done.stdout
+    nights, _ = history.read(tmp_path / "nights")
+    folder = tmp_path / "nights" / nights[-1]["night"]
+    assert {"night.html", "index.html", "comparison.json", "records", "repeats"} <= {p.name for p in folder.iterdir()}
+    assert "no change" in (folder / "night.html").read_text()

@@ -1,0 +1,323 @@
+"""Comparison of two sets of records: result, exit status and text."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite.cli.compare import main
+from suite.core.errors import InvalidRequest
+from suite.core.exit_codes import Exit
+from suite.core.record import Metric, Outcome, Record, Source
+from suite.regression import format, record_sets
+from suite.regression.comparison import Comparison, compare
+from suite.regression.decide import ChangeRule, ChangeVerdict
+from suite.regression.metrics import Change
+from tests.support.nights import LOSS, record, samples, store
+
+
+def repeats(factor: float = 1.0, count: int = 8, **changes: Any) -> list[Record]:
+    """Records whose times differ by a thousandth."""
+    return [record([factor * (0.1 + 0.0001 * n)] * 4, **changes) for n in range(count)]
+
+
+def compare_records(
+    a: list[Record], b: list[Record], rule: ChangeRule | None = None, reference: Sequence[Sequence[float]] = ((), ())
+) -> Comparison:
+    return compare(samples(a, "A", reference[0]), samples(b, "B", reference[1]), rule)
+
+
+def only(comparison: Comparison, metric: str) -> Change:
+    [change] = [change for change in comparison.changes if change.metric == metric]
+    return change
+
+
+def test_regression_has_size_interval_and_commits() -> None:
+    comparison = compare_records(repeats(), repeats(1.1, provenance={"commit": {"hash": "b" * 40, "dirty": False}}))
+    change = only(comparison, "batch_time")
+    assert (change.verdict, comparison.exit) == (ChangeVerdict.WORSE, Exit.REGRESSION)
+    assert change.effect is not None
+    assert 1.05 < change.effect.low < change.ratio < change.effect.high < 1.15
+    text = format.text(comparison)
+    assert "slower" in text
+    assert "+10.0 %" in text
+    assert f"REGRESSION in {'a' * 12}..{'b' * 12}" in text
+    assert {c.verdict for c in comparison.changes if c.metric != "batch_time"} == {ChangeVerdict.SAME}
+
+
+def test_faster_run_is_no_regression() -> None:
+    comparison = compare_records(repeats(1.1), repeats())
+    assert (only(comparison, "batch_time").verdict, comparison.exit) == (ChangeVerdict.BETTER, Exit.OK)
+
+
+@pytest.mark.parametrize(
+    ("b", "expected"), [(4096.0, ChangeVerdict.SAME), (4097.0, ChangeVerdict.WORSE), (4095.0, ChangeVerdict.BETTER)]
+)
+def test_counted_metric_has_no_noise(b: float, expected: ChangeVerdict) -> None:
+    other = record(metrics={"peak_memory": Metric("B", "lower", (b,))})
+    assert only(compare_records([record()], [other]), "peak_memory").verdict is expected
+
+
+def test_counted_metric_that_varies_is_tested_statistically() -> None:
+    bytes_of = [[record(metrics={"peak_memory": Metric("B", "lower", (4096.0 + n,))}) for n in range(8)] for _ in "ab"]
+    assert only(compare_records(*bytes_of), "peak_memory").effect is not None
+
+
+def test_simulated_times_are_exact() -> None:
+    a, b = (record([value], source=Source.SIMULATED) for value in (1.0, 1.0001))
+    change = only(compare_records([a], [b]), "batch_time")
+    assert (change.verdict, change.effect) == (ChangeVerdict.WORSE, None)
+
+
+ROUNDS = {"config": {"measure": {"rounds": 6, "batches": 2}}}
+
+
+def six_rounds(factor: float) -> Record:
+    return record([factor * (1 + 0.001 * n) for n in range(12)], **ROUNDS)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.2, 0.5])
+def test_single_records_are_inconclusive(factor: float) -> None:
+    """Rounds of one call share its drift, so their rank test says nothing about the code."""
+    comparison = compare_records([six_rounds(1.0)], [six_rounds(factor)], ChangeRule(metrics=("batch_time",)))
+    change = only(comparison, "batch_time")
+    assert change.effect is not None
+    assert (change.effect.repeats, change.verdict) == ((6, 6), ChangeVerdict.INCONCLUSIVE)
+    assert comparison.exit is Exit.NOT_COMPARABLE
+    apart = int(factor != 1)
+    assert f"inconclusive: 1, {apart} of them more than 5 % apart: one record on a side" in format.text(comparison)
+
+
+def test_rounds_are_not_compared_with_records() -> None:
+    change = only(compare_records([six_rounds(1.0)], [six_rounds(1.2)] * 8), "batch_time")
+    assert change.effect is not None
+    assert (change.effect.repeats, change.verdict) == ((1, 8), ChangeVerdict.INCONCLUSIVE)
+
+
+def test_folder_of_reports_folders_is_a_set(tmp_path: Path) -> None:
+    for side, factor in (("a", 1.0), ("b", 1.2)):
+        for number in range(8):
+            store(tmp_path / side / str(number), record([factor * (0.1 + 0.0001 * number)] * 4))
+    assert len(record_sets.read(str(tmp_path / "a")).samples) == 8
+    assert main([str(tmp_path / "a"), str(tmp_path / "b")]) == Exit.REGRESSION
+
+
+def test_failed_first_repeat_hides_no_metric() -> None:
+    broken = record(outcome=Outcome.FAILED, reason="why", metrics={}, series={})
+    for sides in (([broken, *repeats()], repeats(1.2)), (repeats(), [broken, *repeats(1.2)])):
+        comparison = compare_records(*sides)
+        assert only(comparison, "batch_time").verdict is ChangeVerdict.WORSE
+        assert only(comparison, "peak_memory").verdict is ChangeVerdict.SAME
+
+
+NAN = math.nan
+Fields = dict[str, Any]
+
+
+def clock(*values: float) -> Fields:
+    return {"metrics": {"time_tie": Metric("s", "lower", values)}}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "message"),
+    [
+        (clock(0.1), {"metrics": {}}, "time_tie is only in A"),
+        ({"metrics": {}}, clock(0.1), "time_tie is only in B"),
+        (clock(0.1), clock(0.0), "time_tie is not compared: there is no ratio to a repeat whose median is 0"),
+        (clock(0.1, 0.2), clock(NAN, 0.2), "time_tie has 0 values in A and 1 in B that are no finite numbers"),
+        (clock(NAN), clock(0.1), "time_tie has no finite number in A"),
+        ({}, {"series": {}}, "loss is only in A"),
+        ({}, {"series": {"loss": LOSS[:2]}}, "loss has 3 batches in A, 2 in B"),
+        ({"series": {"loss": [3.0, NAN, 2.0]}}, {}, "loss is not compared: not all of A is finite"),
+    ],
+)
+def test_skipped_metric_is_listed_with_reason(a: Fields, b: Fields, message: str) -> None:
+    comparison = compare_records([record(**a)], [record(**b)])
+    assert f"single · axonn 2x1 · {message}" in format.text(comparison)
+    assert comparison.exit is not Exit.REGRESSION
+    lost = {"time_tie is only in A", "loss is only in A", "loss has 3 batches in A, 2 in B"}
+    assert bool(comparison.lost) is (message in lost)
+
+
+def test_metric_that_is_always_zero_is_not_listed() -> None:
+    comparison = compare_records([record(**clock(0.0, 0.0))], [record(**clock(0.0, 0.0))])
+    assert "time_tie" not in format.text(comparison, everything=True)
+
+
+def test_time_that_is_zero_in_one_batch_is_judged() -> None:
+    a = [record([0.0, 0.1, 0.1, 0.1]), *repeats()]
+    assert only(compare_records(a, repeats(1.3)), "batch_time").verdict is ChangeVerdict.WORSE
+
+
+def test_metric_that_becomes_nan_is_worse() -> None:
+    comparison = compare_records([record(**clock(0.1, 0.2))], [record(**clock(NAN, NAN))])
+    change = only(comparison, "time_tie")
+    assert (change.verdict, comparison.exit) == (ChangeVerdict.WORSE, Exit.REGRESSION)
+    assert "to no number" in format.text(comparison)
+    assert "none of 2 values in B is a finite number" in format.sentence(change)
+    assert json.loads(format.as_json(comparison))["changes"][0]["b"] is None
+
+
+@pytest.mark.parametrize(
+    ("good", "odd", "expected"),
+    [(0, 1, ChangeVerdict.WORSE), (8, 1, ChangeVerdict.INCONCLUSIVE), (8, 2, ChangeVerdict.WORSE)],
+)
+def test_loss_that_becomes_nan_is_worse(good: int, odd: int, expected: ChangeVerdict) -> None:
+    b = [record()] * good + [record(series={"loss": [3.0, NAN, NAN]})] * odd
+    change = only(compare_records([record()], b), "loss")
+    assert change.verdict is expected
+    assert f"from batch 1 on no finite number, in {odd} of {good + odd} repeats of B" in change.why
+
+
+def test_failed_run_has_no_lost_metrics() -> None:
+    comparison = compare_records([record()], [record(outcome=Outcome.FAILED, metrics={}, series={}, reason="why")])
+    assert (comparison.lost, comparison.notes) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("b", "expected"),
+    [
+        (LOSS, ChangeVerdict.SAME),
+        ([3.0, 2.5, 2.25 * (1 + 1e-7)], ChangeVerdict.SAME),
+        ([3.0, 2.6, 2.35], ChangeVerdict.WORSE),
+        ([3.0, 2.4, 2.15], ChangeVerdict.CHANGED),
+    ],
+)
+def test_losses_of_one_seed_are_compared_by_batch(b: list[float], expected: ChangeVerdict) -> None:
+    change = only(compare_records([record()], [record(series={"loss": b})]), "loss")
+    assert change.verdict is expected
+    assert "from batch 1 on" in change.why or expected is ChangeVerdict.SAME
+
+
+def test_cancelled_run_is_not_comparable() -> None:
+    cancelled = record(outcome=Outcome.CANCELLED, metrics={}, series={}, reason="why")
+    assert compare_records([record()], [cancelled]).exit is Exit.NOT_COMPARABLE
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "verdict", "status"),
+    [
+        (["ok"], ["failed"], ChangeVerdict.WORSE, Exit.REGRESSION),
+        (["ok"] * 9, ["ok"] * 8 + ["failed"], ChangeVerdict.INCONCLUSIVE, Exit.OK),
+        (["ok"] * 9, ["ok"] * 7 + ["failed"] * 2, ChangeVerdict.WORSE, Exit.REGRESSION),
+        (["ok"], ["cancelled"], ChangeVerdict.INCONCLUSIVE, Exit.OK),
+        (["failed"], ["ok"], ChangeVerdict.BETTER, Exit.OK),
+        (["ok", "failed"], ["failed"], ChangeVerdict.WORSE, Exit.REGRESSION),
+        (["ok", "failed"], ["cancelled"], ChangeVerdict.CHANGED, Exit.OK),
+        (["failed"], ["timeout"], ChangeVerdict.CHANGED, Exit.OK),
+    ],
+)
+def test_outcomes_are_compared(a: list[str], b: list[str], verdict: ChangeVerdict, status: Exit) -> None:
+    ours, theirs = ([record(outcome=Outcome(kind), reason="why") for kind in side] for side in (a, b))
+    comparison = compare_records(ours, theirs)
+    [outcome] = comparison.outcomes
+    assert (outcome.verdict, comparison.exit) == (verdict, status)
+    assert "single · axonn 2x1" in "\n".join(format.outcome_lines(comparison))
+
+
+def test_not_comparable_runs_name_the_differing_key() -> None:
+    comparison = compare_records([record()], [record(config={"seed": 7})])
+    assert comparison.exit is Exit.NOT_COMPARABLE
+    assert "not comparable: single · axonn 2x1: seed 0 -> 7" in format.text(comparison)
+
+
+def test_metrics_can_be_selected() -> None:
+    comparison = compare_records(repeats(), repeats(1.1), ChangeRule(metrics=("peak_memory",)))
+    assert [change.metric for change in comparison.changes] == ["peak_memory"]
+    with pytest.raises(InvalidRequest, match=r"no run has a metric speed; rule: one of batch_time, loss"):
+        compare_records(repeats(), repeats(), ChangeRule(metrics=("speed",)))
+
+
+def test_reference_workload_separates_slow_machine_from_slow_code() -> None:
+    """Runs and reference both take up to 1.6 times as long."""
+    slow = [1 + 0.1 * (n % 4) for n in range(8)]
+    a = [record([0.1 * f] * 4) for f in slow]
+    b = [record([0.1 * f * 1.3] * 4) for f in slow]
+    comparison = compare_records(a, b, reference=(slow, [1.3 * f for f in slow]))
+    change = only(comparison, "batch_time")
+    assert change.scaled
+    assert change.verdict is ChangeVerdict.SAME
+    assert change.ratio == pytest.approx(1.0)
+    assert change.raw_ratio == pytest.approx(1.3)
+    assert not only(compare_records(a, b, ChangeRule(scale=False), (slow, slow)), "batch_time").scaled
+
+
+def test_uncorrelated_reference_is_not_used() -> None:
+    comparison = compare_records(repeats(), repeats(), reference=([1, 3, 2, 5, 1, 4, 2, 3], [2, 1, 4, 1, 3, 2, 5, 1]))
+    assert not only(comparison, "batch_time").scaled
+
+
+def test_zero_medians_have_no_ratio() -> None:
+    empty = [record(metrics={"time_tie": Metric("s", "lower", (0.0, value))}) for value in (0.0, 1.0, math.nan)]
+    assert compare_records(empty, empty).select(ChangeVerdict.WORSE, ChangeVerdict.BETTER) == ()
+
+
+# Record sets and the command line
+
+
+def test_folders_files_and_nightly_runs_are_sets(tmp_path: Path) -> None:
+    path = store(tmp_path / "reports", record())
+    for name in (tmp_path / "reports", tmp_path / "reports" / "records", path):
+        assert len(record_sets.read(str(name)).samples) == 1
+    night = tmp_path / "nights" / "2026-11-22"
+    for number in range(3):
+        folder = night / "repeats" / f"{number:02d}" / "0"
+        store(folder, record())
+        if number < 2:  # the third is incomplete
+            timings = {"before": {"products/1": 1.0}, "after": {"products/1": 4.0}}
+            (folder / record_sets.DONE).write_text(json.dumps(timings))
+    record_set = record_sets.read("2026-11-22", tmp_path / "nights")
+    assert [sample.reference for sample in record_set.samples] == [{"products/1": 2.0}] * 2
+    with pytest.raises(InvalidRequest, match=r"legal: .*2026-11-22"):
+        record_sets.read("2026-11-23", tmp_path / "nights")
+
+
+def test_damaged_file_is_skipped(tmp_path: Path) -> None:
+    store(tmp_path, record())
+    (tmp_path / "records" / "x.json").write_text("{")
+    (tmp_path / "records" / "y.json").write_bytes(b"\xff")
+    record_set = record_sets.read(str(tmp_path))
+    assert (len(record_set.samples), len(record_set.skipped)) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"experiment": "x"}, "config.experiment is str; rule: a mapping"),
+        ({"launch": None}, "config.launch is NoneType"),
+        ({"launch": ["x"]}, "config.launch is list"),
+        ({"deep": functools.reduce(lambda inner, _: {"x": inner}, range(200), {})}, "config is nested deeper than 40"),
+    ],
+)
+def test_record_with_malformed_config_is_skipped(
+    config: Fields, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store(tmp_path, record())
+    data = json.loads(record().to_json()) | {"config": config}
+    (tmp_path / "records" / "x.json").write_text(json.dumps(data))
+    assert main([str(tmp_path), str(tmp_path)]) == Exit.OK
+    assert f"x.json is set aside: {message}" in capsys.readouterr().out
+
+
+def test_command_line_statuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, factor in (("a", 1.0), ("b", 1.2)):
+        for number, one in enumerate(repeats(factor)):
+            store(tmp_path / name / str(number), one)
+    a, b, none = str(tmp_path / "a"), str(tmp_path / "b"), str(tmp_path / "none")
+    assert main([a, b, "--json", str(tmp_path / "c.json")]) == Exit.REGRESSION
+    data = json.loads((tmp_path / "c.json").read_text())
+    assert data["exit"] == Exit.REGRESSION
+    assert main([a, b, "--metric", "peak_memory"]) == Exit.OK
+    assert main([a, b, "--threshold", "0.5"]) == Exit.OK
+    assert main([a, b, "--all"]) == Exit.REGRESSION
+    assert "no change" in capsys.readouterr().out
+    (tmp_path / "none").mkdir()
+    for arguments in ([a, none], [a, str(tmp_path / "nowhere")], [a, b, "--level", "2"]):
+        assert main(arguments) == Exit.NOTHING
+        assert capsys.readouterr().err.startswith("refused: ")
