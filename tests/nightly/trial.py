@@ -4,8 +4,8 @@
     python tests/nightly/trial.py unchanged FOLDER --runs 20
 
 The trial works in a clone of the committed code in FOLDER, with real ranks and `suite nightly`; every nightly run
-has its own commit. A planted slowdown is a busy wait for a share of an op's time: after every op, after updates only, or before
-each message. The exit status is 1 if a nightly run of unchanged code is a regression.
+has its own commit. A planted slowdown is a busy wait for a share of an op's time: after every op, after updates only,
+or before each message. The exit status is 1 if a nightly run of unchanged code is a regression.
 """
 
 from __future__ import annotations
