@@ -2,5 +2,5 @@
 
 Both use one path: records are matched (`matching`), samples are paired by metric and their effect is estimated
 (`metrics`, `suite.stats`), and `decide` gives the verdict. It loads no torch, so that records can be compared on
-another machine than the one that measured them.
+any machine.
 """

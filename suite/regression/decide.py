@@ -1,8 +1,8 @@
 """Verdicts on changes: every rule that calls a difference a change stands here.
 
 A comparison of two sets of records decides by repeats (`decide_repeats`). A nightly run uses the same effects to find
-candidate regressions (`is_candidate`, `may_hide_regression`) and decides these by interleaved rounds of old and new
-code (`decide_rounds`), or by a larger, unpaired threshold if old code cannot run (`exceeds_unpaired_threshold`).
+candidate regressions (`is_candidate`, `may_hide_regression`). It decides them by interleaved rounds of old and new code
+(`decide_rounds`), or by a larger, unpaired threshold if old code cannot run (`exceeds_unpaired_threshold`).
 """
 
 from __future__ import annotations

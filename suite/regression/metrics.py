@@ -44,7 +44,7 @@ class Change:
         verdict: Whether B changed.
         why: Reason of the verdict.
         effect: Effect over repeats; None for an exact metric.
-        scaled: Whether the effect is that of times scaled by the reference workload.
+        scaled: Whether the effect is computed from times scaled by the reference workload.
         alternative: Effect with the other choice of scaling; None without a reference workload.
         quiet_ratio: Ratio of the fastest quarter of the repeats.
         config: Hash of the config, which distinguishes runs of one label.
@@ -234,7 +234,7 @@ def _residual_deviation(sides: tuple[Repeats, Repeats]) -> float:
 
 
 def _estimate(test: RepeatPair, rule: ChangeRule) -> tuple[Effect, bool, Effect | None]:
-    """The effect, whether it is that of scaled samples, and the effect with the other choice of scaling."""
+    """The effect, whether it uses scaled samples, and the effect with the other choice of scaling."""
     raw = inference.estimate_effect(*test.raw, level=rule.level)
     if test.scaled is None:
         return raw, False, None

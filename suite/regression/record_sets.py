@@ -20,7 +20,7 @@ NIGHTLY_FOLDER = Path("reports/nightly")
 DONE = "done.json"  # marks a complete repeat, and holds the speed of the machine
 MAX_DEPTH = 40  # nesting of a config, and of provenance
 
-Candidate = tuple[Path, str, dict[str, float]]  # file, machine, and seconds of the reference workload
+RecordFile = tuple[Path, str, dict[str, float]]  # file, machine, and seconds of the reference workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def read(name: str, nightly_folder: Path = NIGHTLY_FOLDER) -> RecordSet:
     return load(name, _files(path))
 
 
-def load(name: str, files: Iterable[Candidate]) -> RecordSet:
+def load(name: str, files: Iterable[RecordFile]) -> RecordSet:
     """The set of the records in `files`."""
     samples, skipped = [], []
     for path, machine, reference in files:
@@ -81,7 +81,7 @@ def load(name: str, files: Iterable[Candidate]) -> RecordSet:
     return RecordSet(name, tuple(samples), tuple(skipped))
 
 
-def _files(path: Path) -> Iterable[Candidate]:
+def _files(path: Path) -> Iterable[RecordFile]:
     if path.is_file():
         yield path, "", {}
     elif (path / "repeats").is_dir():
@@ -100,7 +100,7 @@ def finished_repeats(folder: Path) -> list[Path]:
     return [done.parent for done in sorted(folder.glob(f"repeats/*/*/{DONE}"))]
 
 
-def files_of_repeats(folders: Sequence[Path]) -> Iterable[Candidate]:
+def files_of_repeats(folders: Sequence[Path]) -> Iterable[RecordFile]:
     """Files of the records of repeats."""
     for folder in folders:
         reference = reference_seconds(folder)

@@ -28,7 +28,7 @@ class Effect:
     """Difference of B from A over repeats.
 
     Attributes:
-        ratio: Median over the repeats of B divided by that of A.
+        ratio: Median over the repeats of B divided by the median of A.
         low: Lower end of the bootstrap interval of the ratio.
         high: Upper end of that interval.
         delta: Cliff's delta; 1 if every sample of B is above every sample of A.

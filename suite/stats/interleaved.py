@@ -33,7 +33,7 @@ class InterleavedResult:
         high: Upper end of that interval.
         p: One-sided p-value that new is worse, adjusted for both tests.
         rounds: Number of rounds.
-        quiet: Whether the ratio is that of the quiet test.
+        quiet: Whether the ratio comes from the quiet test.
         max_worsening: Largest upper end of both intervals, as a ratio above 1 if new may be worse.
     """
 

@@ -1,4 +1,4 @@
-"""Candidate regressions of a nightly run, and its judgement.
+"""CandidateRegression regressions of a nightly run, and its judgement.
 
 The comparison with a baseline only yields candidates, by weak criteria: times as measured and times scaled by the
 reference workload can each show what the other hides. Interleaved rounds of old and new code decide the candidates
@@ -19,7 +19,7 @@ from suite.regression.decide import ChangeVerdict, is_candidate, may_hide_regres
 from suite.regression.matching import config_key
 from suite.regression.metrics import Change
 from suite.regression.nightly import confirm
-from suite.regression.nightly.confirm import Candidate, Confirmation, rule_of
+from suite.regression.nightly.confirm import CandidateRegression, Confirmation, rule_of
 from suite.regression.record_sets import RecordSet
 
 
@@ -31,13 +31,13 @@ class BaselineComparison:
         name: Name of the baseline.
         commit: Its commit.
         comparison: The comparison, as the page shows it.
-        candidates: Candidate regressions.
+        candidates: CandidateRegression regressions.
     """
 
     name: str
     commit: str
     comparison: Comparison
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[CandidateRegression, ...]
 
     @property
     def exact_regressions(self) -> list[Change]:
@@ -92,13 +92,13 @@ def compare_with_baseline(nightly: RecordSet, baseline: RecordSet, settings: Nig
     rule = rule_of(settings)
     comparison = compare(baseline, nightly, rule)
     commands = {config_key(s.record): command_of(Path(s.file), settings) for s in reversed(nightly.samples)}
-    candidates: dict[tuple[str, str], Candidate] = {}
+    candidates: dict[tuple[str, str], CandidateRegression] = {}
     judged = [change for change in comparison.changes if change.metric in settings.metrics]
     by_scaling = [view for scaled in (True, False) for change in judged for view in _with_scaling(change, scaled)]
     suspects = [c for c in by_scaling if c.effect and is_candidate(c.effect, c.quiet_ratio, c.better, rule)]
     suspects += [c for c in judged if c.effect and may_hide_regression(c.effect, c.better, settings.unpaired_threshold)]
     for change in suspects:
-        candidate = Candidate(change, commands[change.config], baseline.name)
+        candidate = CandidateRegression(change, commands[change.config], baseline.name)
         candidates.setdefault((change.config, change.metric), candidate)
     return BaselineComparison(baseline.name, commit_of(baseline.samples), comparison, tuple(candidates.values()))
 

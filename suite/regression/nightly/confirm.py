@@ -31,7 +31,7 @@ _MAX_FAILED_ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class CandidateRegression:
     """A candidate regression: a change between nightly runs.
 
     Attributes:
@@ -49,7 +49,7 @@ class Candidate:
 class Confirmation:
     """Verdict on a candidate. rounds: None if old code could not run next to new code."""
 
-    candidate: Candidate
+    candidate: CandidateRegression
     verdict: ChangeVerdict
     why: str
     rounds: InterleavedResult | None = None
@@ -61,7 +61,7 @@ class Confirmation:
 
 
 RoundSamples = tuple[Sequence[float], Sequence[float]]  # samples of old and new code in one round
-Measurement = tuple[Candidate, InterleavedResult | str]  # the result, or why old code cannot run
+Measurement = tuple[CandidateRegression, InterleavedResult | str]  # the result, or why old code cannot run
 
 
 class CannotRun(Exception):
@@ -99,7 +99,7 @@ def rule_of(settings: NightlySettings, scale: bool | None = None) -> ChangeRule:
 def measure(
     tree: Path,
     commit: str,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[CandidateRegression],
     folder: Path,
     settings: NightlySettings,
     *,
@@ -111,7 +111,7 @@ def measure(
     Args:
         tree: Folder of the present code.
         commit: Commit of the old code; empty if unknown.
-        candidates: Candidate regressions against that commit.
+        candidates: CandidateRegression regressions against that commit.
         folder: Folder of the records of the rounds.
         settings: Level, threshold and number of rounds.
         family: Number of candidates of the whole nightly run, for Holm's adjustment.
@@ -119,7 +119,7 @@ def measure(
     """
     if not commit:
         return [(candidate, "the baseline has no commit") for candidate in candidates]
-    results: dict[Candidate, InterleavedResult | str] = {}
+    results: dict[CandidateRegression, InterleavedResult | str] = {}
     try:
         with checkout(tree, commit) as old_tree:
             for number, command in enumerate(dict.fromkeys(candidate.command for candidate in candidates)):
@@ -146,7 +146,7 @@ def confirm(measurements: Sequence[Measurement], settings: NightlySettings) -> l
 
 
 def _decide_rounds(
-    candidate: Candidate, result: InterleavedResult, p: float, settings: NightlySettings
+    candidate: CandidateRegression, result: InterleavedResult, p: float, settings: NightlySettings
 ) -> Confirmation:
     better = candidate.change.better
     verdict = decide.decide_rounds(result, p, better, rule_of(settings))
@@ -160,7 +160,7 @@ def _decide_rounds(
     return Confirmation(candidate, verdict, why, result)
 
 
-def decide_unpaired(candidate: Candidate, reason: str, settings: NightlySettings) -> Confirmation:
+def decide_unpaired(candidate: CandidateRegression, reason: str, settings: NightlySettings) -> Confirmation:
     """Decide by the two nightly runs alone, with a threshold above the drift of machines."""
     change = candidate.change
     assert change.effect is not None
@@ -183,11 +183,11 @@ class _Rounds:
     family: int
     report: Callable[[str], None]
 
-    def run(self, candidates: Sequence[Candidate]) -> dict[Candidate, InterleavedResult | str]:
+    def run(self, candidates: Sequence[CandidateRegression]) -> dict[CandidateRegression, InterleavedResult | str]:
         """Results by candidate. Raises CannotRun if old or new code repeatedly leaves no such metric."""
         planned = planned_rounds(self.family, self.settings.level, self.settings.min_rounds)
-        samples: dict[Candidate, list[RoundSamples]] = {candidate: [] for candidate in candidates}
-        results: dict[Candidate, InterleavedResult | str] = {}
+        samples: dict[CandidateRegression, list[RoundSamples]] = {candidate: [] for candidate in candidates}
+        results: dict[CandidateRegression, InterleavedResult | str] = {}
         failed = 0
         for number in range(LOOKS * planned):
             self.report(f"round {number + 1} of {planned}, or of twice as many, of old and new code · {self.command}")
@@ -214,7 +214,7 @@ class _Rounds:
             repeat.run_command(tree, self.command, folders[name], self.settings.deadline)
         return [load(name, files_of_repeats([folder])).samples for name, folder in folders.items()]
 
-    def _may_stop(self, results: Mapping[Candidate, InterleavedResult | str], *, look: bool) -> bool:
+    def _may_stop(self, results: Mapping[CandidateRegression, InterleavedResult | str], *, look: bool) -> bool:
         """Whether every candidate is ruled out or, at a look, confirmed whatever the other candidates show."""
         for result in results.values():
             assert isinstance(result, InterleavedResult)
@@ -224,7 +224,7 @@ class _Rounds:
         return True
 
 
-def _test(candidate: Candidate, pairs: Sequence[RoundSamples]) -> InterleavedResult:
+def _test(candidate: CandidateRegression, pairs: Sequence[RoundSamples]) -> InterleavedResult:
     old, new = zip(*pairs, strict=True)
     return interleaved_test(old, new, candidate.change.better)
 

@@ -46,8 +46,7 @@ class _Point:
 
 
 def draw_trends(lines: Sequence[HistoryLine]) -> tuple[list[Trend], int]:
-    """Plots of the judged metrics, those of the newest nightly run first; and the number of metrics beyond the
-    limit."""
+    """Plots of the judged metrics, newest nightly run first; and the number of metrics beyond the limit."""
     slowdown = slowdowns(lines)
     points_by_metric: dict[tuple[str, str, str, str], list[_Point]] = defaultdict(list)
     for number, line in enumerate(lines):

@@ -84,7 +84,7 @@ def six_rounds(factor: float) -> Record:
 
 @pytest.mark.parametrize("factor", [1.0, 1.2, 0.5])
 def test_single_records_are_inconclusive(factor: float) -> None:
-    """Rounds of one call share its drift, so their rank test says nothing about the code."""
+    """Rounds of one call share its drift, so their rank test is no evidence about the code."""
     comparison = compare_records([six_rounds(1.0)], [six_rounds(factor)], ChangeRule(metrics=("batch_time",)))
     change = only(comparison, "batch_time")
     assert change.effect is not None

@@ -10,7 +10,7 @@ from suite.regression.decide import ChangeVerdict
 from suite.regression.matching import RunName, config_key
 from suite.regression.metrics import Change
 from suite.regression.nightly import confirm
-from suite.regression.nightly.confirm import Candidate, Confirmation
+from suite.regression.nightly.confirm import CandidateRegression, Confirmation
 from suite.stats.inference import Effect
 from suite.stats.interleaved import InterleavedResult
 from tests.support.nights import record, samples
@@ -18,7 +18,7 @@ from tests.support.nights import record, samples
 SETTINGS = nightly.read([])  # threshold 5 %, level 0.005
 EFFECT = Effect(1.5, 1.48, 1.52, 1.0, 1e-5, 1e-5, (10, 10))
 CHANGE = Change(RunName("single", "axonn 2x1"), "batch_time", "s", "lower", 1.0, 1.5, ChangeVerdict.WORSE)
-CANDIDATE = Candidate(dataclasses.replace(CHANGE, effect=EFFECT), "system=axonn", "2026-11-01")
+CANDIDATE = CandidateRegression(dataclasses.replace(CHANGE, effect=EFFECT), "system=axonn", "2026-11-01")
 RESULT = InterleavedResult(ratio=1.1, low=1.05, high=1.2, p=0.001, rounds=12, quiet=False, max_worsening=1.2)
 
 
