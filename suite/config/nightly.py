@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
@@ -41,6 +41,14 @@ def _date_as_text(value: Any) -> Any:
 
 Relative = Annotated[float, Field(ge=0.001, le=10.0, examples=[0.05])]
 Commands = Annotated[list[Name], BeforeValidator(lambda value: value or []), AfterValidator(_commands)]
+
+
+class ResumeKey(TypedDict):
+    """Settings that must be equal for an interrupted nightly run to be resumed."""
+
+    repeated: list[str]
+    once: list[str]
+    repeats: int
 
 
 class NightlySettings(Settings):
@@ -81,8 +89,8 @@ class NightlySettings(Settings):
         """Command lines of the first repeat."""
         return [*self.repeated, *self.once]
 
-    def resume_key(self) -> dict[str, Any]:
-        """Settings that must be equal for an interrupted nightly run to be resumed."""
+    def resume_key(self) -> ResumeKey:
+        """Settings that decide whether an interrupted nightly run is resumed."""
         return {"repeated": self.repeated, "once": self.once, "repeats": self.repeats}
 
 

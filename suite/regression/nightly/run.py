@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from suite.config import nightly
-from suite.config.nightly import NightlySettings
+from suite.config.nightly import NightlySettings, ResumeKey
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.files import write_atomically
@@ -37,7 +37,7 @@ Report = Callable[[str], None]
 class NightlyState(TypedDict):
     """File that a nightly run writes when it begins. started: ISO 8601."""
 
-    plan: dict[str, Any]
+    plan: ResumeKey
     commit: provenance.Commit
     source: str
     name: str
