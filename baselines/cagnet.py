@@ -1,8 +1,8 @@
-"""CAGNET's sparsity-oblivious exchange (Tripathy et al., SC 2020): whole block rows of X are broadcast, stage by stage.
+"""CAGNET's sparsity-oblivious exchange (Tripathy et al., SC 2020): whole block rows of X are broadcast in stages.
 
-Block row after block row, its holder broadcasts all its rows to the column of the grid, and every process multiplies
-its block over all of the part's columns with them. 1D, and 1.5D over a P/c x c grid. The volume does not depend on
-where the graph has edges, so a partition changes only the balance."""
+In stage q the holder of block row q broadcasts all its rows to its grid column, and every process multiplies its block
+(i, q) by them. It serves 1D and 1.5D, a P/c x c grid. The volume does not depend on the edges of the graph, so a
+partition changes only the load balance."""
 
 from __future__ import annotations
 
@@ -12,49 +12,48 @@ import torch
 
 from suite.core.trace import EXCHANGE
 from suite.gnn.exchange import Exchange
-from suite.gnn.plan import check_form
+from suite.gnn.plan import validate_form
 
 
 class Oblivious(Exchange):
-    """Broadcast stages on the same parts, even or uneven, as any other exchange."""
+    """Broadcasts every block row, on the same parts, even or uneven, as any other exchange."""
 
     oblivious = True
 
-    def options(self, *, form: str = "staged", overlap: bool = False) -> None:
-        placement = self.placement
-        check_form(
+    def configure(self, *, form: str = "staged", overlap: bool = False) -> None:
+        validate_form(
             form,
             oblivious=True,
             overlap=overlap,
-            assignment=placement.assignment,
-            replication=placement.replication,
+            assignment=self.placement.assignment,
+            replication=self.placement.replication,
         )
-        self.stages = self.placement.stages(self.share.rank)
-        self.blocks = {q: self.matrix(self.share.whole(q)) for q in self.stages}
-        self.room: dict[tuple[int, int], torch.Tensor] = {}
+        self.stages = self.placement.stages(self.block.rank)
+        self.blocks = {q: self.matrix(self.block.full_width(q)) for q in self.stages}
+        self.recv_buffers: dict[tuple[int, int], torch.Tensor] = {}  # by rows and columns
 
     @property
     def matrices(self) -> Iterable[torch.Tensor | None]:
         return self.blocks.values()
 
     @property
-    def kept(self) -> Iterable[torch.Tensor]:
-        return self.room.values()
+    def buffers(self) -> Iterable[torch.Tensor]:
+        return self.recv_buffers.values()
 
     def multiply(self, x: torch.Tensor) -> torch.Tensor:
         z, width, members = None, x.shape[1], len(self.group.ranks)
         for q in self.stages:
-            part = x if q == self.share.row else self._rows_of(q, width)
-            size = part.numel() * part.element_size() * (members - 1) if q == self.share.row else 0
-            if members > 1 and part.numel():
-                with self.watch.span(EXCHANGE, size):
-                    self.group.broadcast(part, self.group.ranks[q]).wait()
-            z = self.add(z, self.blocks[q], part)
-        return self.zeros(z, width)
+            rows = x if q == self.block.row else self._recv_buffer(q, width)
+            size = rows.nbytes * (members - 1) if q == self.block.row else 0
+            if members > 1 and rows.numel():
+                with self.recorder.span(EXCHANGE, size):
+                    self.group.broadcast(rows, self.group.ranks[q]).wait()
+            z = self.accumulate(z, self.blocks[q], rows)
+        return self.or_zeros(z, width)
 
-    def _rows_of(self, q: int, width: int) -> torch.Tensor:
-        """Room for a part's rows; parts of one size take turns in it."""
-        size = int(self.share.sizes[q])
-        if (size, width) not in self.room:
-            self.room[size, width] = self.rows(size, width)
-        return self.room[size, width]
+    def _recv_buffer(self, q: int, width: int) -> torch.Tensor:
+        """Receive buffer for the rows of part q, shared by parts of equal size."""
+        size = int(self.block.sizes[q])
+        if (size, width) not in self.recv_buffers:
+            self.recv_buffers[size, width] = self.empty_rows(size, width)
+        return self.recv_buffers[size, width]

@@ -126,7 +126,7 @@ def graph(config: RunConfig, drawing: Drawing, given: Sequence[str] = ()) -> str
     from suite.gnn.draw import chart as chart_of
     from suite.gnn.draw import tables
     from suite.gnn.plan import ExchangePlan
-    from suite.gnn.rank_shard import plans
+    from suite.gnn.rank_shard import build_plans
 
     groups = {"graph": drawing.graph, "partitioner": drawing.partitioner, "exchange": drawing.exchange}
     config = config.model_copy(update=groups)
@@ -144,10 +144,10 @@ def graph(config: RunConfig, drawing: Drawing, given: Sequence[str] = ()) -> str
     else:
         if file is not None:
             check_file(file, "draw.plan")
-        partition_data.check(config)
+        partition_data.validate_run(config)
         _, matrix = partition_data.graph_of(config)
         place = partition_data.placement_of(config)
-        plan, _ = plans(matrix, partition_data.partition_of(config, place.parts).parts, place)
+        plan, _ = build_plans(matrix, partition_data.partition_of(config, place.parts).parts, place)
         if file is not None:
             plan.save(file)
     return f"{origin}{chart_of(plan, drawing.draw.width)}\n\n{tables(plan)}"

@@ -64,7 +64,7 @@ OF_RANKS = {  # whose modules load torch
     "optimizer": PlugInPlace(UpdateRule, besides=OWN_KEYS),
     "pruning.ticket": _MODELS["pruning.ticket"],
     "system": PlugInPlace(System, names=("world", "config")),
-    "exchange": PlugInPlace(ExchangeMethod, names=("share", "world", "watch", "dtype")),
+    "exchange": PlugInPlace(ExchangeMethod, names=("block", "world", "recorder", "dtype")),
 }
 PLACES = {  # whose modules load no torch
     **{key: place for key, place in _MODELS.items() if key not in (*OF_RANKS, *OF_DATA)},

@@ -38,8 +38,7 @@ class GraphSource(Protocol):
 
 
 class PartitionMethod(Protocol):
-    """How vertices are shared out (suite.gnn.partition.protocol). A class that inherits from this one has defaults of
-    `name` and `notes`."""
+    """Partitioner of vertices (suite.gnn.partition.protocol). A subclass inherits defaults of `name` and `notes`."""
 
     @property
     def name(self) -> str:
@@ -116,7 +115,7 @@ class Executor(Protocol):
 
 
 class ExchangeMethod(Protocol):
-    """How rows travel for a product with a whole graph (suite.gnn.exchange)."""
+    """Row exchange of a distributed sparse product (suite.gnn.exchange)."""
 
     def __call__(self, x: Any) -> Any: ...
 

@@ -1,8 +1,11 @@
-"""Full-graph training on many processes: partition of the vertices and exchange of rows.
+"""Full-graph GNN training on many processes: vertex partitioning and exchange of boundary rows.
 
-plan.py        what one sparse product needs from whom, counted before any process starts (numpy, scipy)
-share.py       what one process holds of a plan
-partition/     which process holds which vertex
-exchange.py    sends the rows (torch)
-train.py       a graph convolution network on an exchange (torch)
+plan.py           rows that one sparse product moves, counted before any process starts (numpy, scipy)
+local_block.py    one process's part of a plan; rank_shard.py adds the data of its vertices
+partition/        partitioners, which assign vertices to processes
+partition_data.py preparation of a run: graph, partition, plan and one shard per rank
+exchange.py       messages of a distributed sparse product (torch)
+train.py          graph convolution network on an exchange (torch)
+memory.py         predicted bytes per process
+volume_executor.py  volumes, memory and modelled times without ranks
 """

@@ -7,12 +7,12 @@ import numpy as np
 from suite.gnn.plan import ExchangePlan
 from suite.schedule.draw import columns
 
-SHADES = ".:-=+*#%@"  # share of a cell's columns that are needed, the first none and the last all
-MOST = 16  # parts that a table tells one by one
+SHADES = ".:-=+*#%@"  # from no needed column in a cell to all of them
+MAX_LISTED = 16  # parts, or processes, that a table lists one by one
 
 
 def chart(plan: ExchangePlan, width: int = 64) -> str:
-    """A line per block row of A^T: its columns, `width` cells over all parts, shaded by how many have an entry."""
+    """One line per block row of A^T: its columns in about `width` cells, shaded by the share of nonzero columns."""
     k, offsets = plan.placement.parts, plan.offsets
     # at least one cell per part
     cells = [max(1, round(width * (offsets[q + 1] - offsets[q]) / max(1, plan.vertices))) for q in range(k)]
@@ -25,12 +25,12 @@ def chart(plan: ExchangePlan, width: int = 64) -> str:
             needed = np.zeros(size)
             needed[plan.needs(i, q)] = 1
             parts.append("".join(_shade(piece) for piece in np.array_split(needed, cell)))
-        lines.append(f"{_name(plan, i):<6} {'|'.join(parts)}")
+        lines.append(f"{_ranks_of(plan, i):<6} {'|'.join(parts)}")
     return "\n".join(lines)
 
 
-def _name(plan: ExchangePlan, row: int) -> str:
-    """The processes of a block row."""
+def _ranks_of(plan: ExchangePlan, row: int) -> str:
+    """The ranks that hold a block row, as P0 or P0-1."""
     ranks = plan.placement.row(row)
     return f"P{ranks[0]}" if len(ranks) == 1 else f"P{ranks[0]}-{ranks[-1]}"
 
@@ -45,29 +45,32 @@ def _shade(piece: np.ndarray) -> str:
 
 
 def tables(plan: ExchangePlan) -> str:
-    """Rows that each block row needs of each other, and what every process sends, receives and multiplies."""
+    """Rows that each block row needs from each other, and the rows, entries and stages of every process."""
     volumes, placement = plan.volumes, plan.placement
     k = placement.parts
-    whole = volumes.oblivious()
-    table_rows = [
+    sections = [
         f"{plan.vertices} vertices, {plan.matrix.nnz} entries, {k} parts x {placement.replication}: "
-        f"{volumes.total} rows travel, {whole.total} by an exchange that does not look"
+        f"{volumes.total} rows sent, {volumes.oblivious().total} by the sparsity-oblivious exchange"
     ]
-    if k <= MOST:
-        owner = placement.columns
-        of = placement.replication > 1
+    if k <= MAX_LISTED:
+        replicated = placement.replication > 1
         rows = [["needs rows of", *(f"part {q}" for q in range(k))]]
         for i in range(k):
-            cells = [f"{volumes.needed[i, q]}" + (f" by column {owner[i, q]}" if of else "") for q in range(k)]
+            cells = [
+                f"{volumes.needed[i, q]}" + (f" by column {placement.columns[i, q]}" if replicated else "")
+                for q in range(k)
+            ]
             rows.append([f"part {i}", *("own" if i == q else cells[q] for q in range(k))])
-        table_rows.append(columns(rows))
-    if placement.processes <= MOST:
+        sections.append(columns(rows))
+    if placement.processes <= MAX_LISTED:
         rows = [["process", "vertices", "entries", "sends", "receives", "stages"]]
         for rank in range(placement.processes):
-            row, _ = placement.place(rank)
+            row, _ = placement.coordinates(rank)
             numbers = (volumes.rows[row], volumes.entries[rank], volumes.send[rank], volumes.receive[rank])
             rows.append([f"P{rank}", *map(str, numbers), " ".join(map(str, placement.stages(rank)))])
-        table_rows.append(columns(rows))
+        sections.append(columns(rows))
     send = volumes.send
-    table_rows.append(f"sends at most {send.max()} rows, {send.mean():.1f} on average: {volumes.imbalance:.1f} % more")
-    return "\n\n".join(table_rows)
+    sections.append(
+        f"busiest sender {send.max()} rows, mean {send.mean():.1f} rows, imbalance {volumes.imbalance:.1f} %"
+    )
+    return "\n\n".join(sections)

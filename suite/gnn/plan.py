@@ -1,9 +1,9 @@
 """Exchange plan: the rows of X that each process needs for a sparse product A X.
 
-Vertices are numbered so that those of a part follow one another, and a part's rows of A and X lie with the processes of
-its block row. A plan is made once, for the pattern of A never changes in training; it can be saved and looked into, and
-every volume follows from it. Sent and received are the rows that a block's nonzero columns name (the indices of the
-paper's Algorithms 1 and 2 are swapped in print: rows go to i from q by the columns of block (i, q)).
+Vertices are renumbered part by part, and the processes of a block row hold that part's rows of A and X. The pattern of
+A never changes in training, so one plan serves all epochs; every communication volume follows from it. Process i
+receives from q the rows that the nonzero columns of block (i, q) name. The paper's Algorithms 1 and 2 print these two
+indices swapped.
 """
 
 from __future__ import annotations
@@ -21,36 +21,42 @@ from scipy.sparse import csr_array
 from suite.core.errors import DamagedRecord, InvalidRequest, UnknownName, Unsupported
 from suite.core.files import write_atomically
 
-Rows = Any  # int64 array
+IntArray = Any  # numpy array of int64
 ASSIGNMENTS = ("paper", "interleaved")
 FORMS = ("fused", "staged")
-FORMAT = 1  # of a saved plan
+FORMAT = 1  # version of the file format of a plan
 
 
-def check_form(form: str, *, oblivious: bool, overlap: bool, assignment: str = "paper", replication: int = 1) -> None:
+def validate_form(
+    form: str, *, oblivious: bool, overlap: bool, assignment: str = "paper", replication: int = 1
+) -> None:
     """Raises UnknownName for an unknown form of an exchange, Unsupported for an impossible combination."""
     if form not in FORMS:
         raise UnknownName("exchange.form", str(form), FORMS)
     if oblivious and (overlap or form != "staged"):
         what = f"exchange.form={form}, exchange.overlap={overlap} of the oblivious exchange"
-        raise Unsupported(what, rule="it broadcasts in stages", legal="exchange.form=staged exchange.overlap=false")
+        rule = "CAGNET broadcasts in stages"
+        raise Unsupported(what, rule=rule, legal="exchange.form=staged exchange.overlap=false")
     if oblivious and assignment != "paper" and replication > 1:
         what = f"exchange.assignment={assignment} of the oblivious exchange"
         rule = "a broadcast goes to a whole column of the grid"
         raise Unsupported(what, rule=rule, legal="exchange.assignment=paper")
     if overlap and form != "fused":
         what = f"exchange.overlap with exchange.form={form}"
-        raise Unsupported(what, rule="one exchange, to run beside", legal="exchange.form=fused")
+        rule = "only a single all-to-all overlaps with the local product"
+        raise Unsupported(what, rule=rule, legal="exchange.form=fused")
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A grid of `parts` x `replication` processes (Section 4.2); with replication 1 the 1D algorithm.
+    """A grid of `parts` x `replication` processes (Section 4.2). Replication 1 is the 1D algorithm.
 
-    Process (i, j) has the rank i * replication + j and holds block row i. Which column of the grid multiplies a block
-    (i, q), `assignment` says. paper: runs of parts // replication block columns, the rest with the last column;
-    interleaved: (q + i) mod replication, which spreads the sends of a part over all processes that hold it, where the
-    paper's has one of them send everything
+    Process (i, j) has rank i * replication + j and holds block row i.
+
+    Attributes:
+        assignment: Grid column that multiplies block (i, q). "paper": contiguous runs of parts // replication block
+            columns, the remainder on the last grid column; one replica then sends all rows of its part.
+            "interleaved": (q + i) mod replication, which spreads the sends of a part over its replicas.
     """
 
     parts: int
@@ -67,7 +73,7 @@ class Placement:
 
     @classmethod
     def of(cls, processes: int, replication: int = 1, assignment: str = "paper") -> Placement:
-        """Raises InvalidRequest where `replication` does not divide `processes`."""
+        """The P/c x c grid of `processes`. Raises InvalidRequest where `replication` does not divide it."""
         placement = cls(processes, replication, assignment)
         if processes % replication:
             legal = max(c for c in range(1, replication) if processes % c == 0)
@@ -85,21 +91,21 @@ class Placement:
     def rank(self, row: int, column: int) -> int:
         return row * self.replication + column
 
-    def place(self, rank: int) -> tuple[int, int]:
-        """Block row and column of a rank."""
+    def coordinates(self, rank: int) -> tuple[int, int]:
+        """Block row and grid column of a rank."""
         return rank // self.replication, rank % self.replication
 
     def column(self, column: int) -> tuple[int, ...]:
-        """The ranks that exchange rows with one another, by block row."""
+        """The ranks of a grid column, which exchange rows, by block row."""
         return tuple(self.rank(row, column) for row in range(self.parts))
 
     def row(self, row: int) -> tuple[int, ...]:
-        """The ranks that hold block row `row`, and add their products up."""
+        """The ranks that hold block row `row` and sum their products."""
         return tuple(self.rank(row, column) for column in range(self.replication))
 
     @cached_property
-    def columns(self) -> Rows:
-        """(parts, parts): [i, q] is the column that multiplies block (i, q)."""
+    def columns(self) -> IntArray:
+        """(parts, parts): [i, q] is the grid column that multiplies block (i, q)."""
         i, q = np.indices((self.parts, self.parts))
         if self.assignment == "interleaved":
             return (q + i) % self.replication
@@ -107,96 +113,102 @@ class Placement:
         return np.minimum(q // run, self.replication - 1)
 
     def stages(self, rank: int) -> list[int]:
-        """The block rows whose rows of X this rank multiplies, in order (Algorithm 2's q)."""
-        row, column = self.place(rank)
+        """The block rows of X that this rank multiplies, ascending (q in Algorithm 2)."""
+        row, column = self.coordinates(rank)
         return [int(q) for q in np.flatnonzero(self.columns[row] == column)]
 
 
 @dataclass(frozen=True, eq=False)
 class Volumes:
-    """Rows that one product moves between block rows.
+    """Communication volume and work of one sparse product, in rows and matrix entries.
 
     Attributes:
         needed: (k, k), [i, q] distinct rows of part q that part i needs, zero on the diagonal.
         rows: (k,) vertices of each part.
         nonzeros: (k, k) entries of each block.
-        placement: Who sends and multiplies what.
+        placement: Process grid.
     """
 
-    needed: Rows
-    rows: Rows
-    nonzeros: Rows
+    needed: IntArray
+    rows: IntArray
+    nonzeros: IntArray
     placement: Placement
 
     @property
     def total(self) -> int:
+        """Rows sent by all processes."""
         return int(self.needed.sum())
 
     @property
-    def pair(self) -> int:
-        """The most rows that one part needs of another: cut_P(G), in rows (Section 4.1; G3)."""
+    def max_pair(self) -> int:
+        """Most rows that one part needs from one other: cut_P(G) in rows (Section 4.1; G3)."""
         return int(self.needed.max(initial=0))
 
     @property
-    def send(self) -> Rows:
+    def send(self) -> IntArray:
         """(P,) rows that each process sends."""
         return self._by_process(self.needed, axis=0)
 
     @property
-    def receive(self) -> Rows:
+    def receive(self) -> IntArray:
         """(P,) rows that each process receives."""
         return self._by_process(self.needed, axis=1)
 
     @property
-    def entries(self) -> Rows:
-        """(P,) entries of the matrix that each process multiplies."""
+    def entries(self) -> IntArray:
+        """(P,) matrix entries that each process multiplies."""
         return self._by_process(self.nonzeros, axis=1)
 
     @property
     def imbalance(self) -> float:
-        """Percent by which the busiest sender exceeds the mean (Table 2); 0 where nothing is sent."""
+        """Percent by which the busiest sender exceeds the mean (Table 2); 0 if no rows are sent."""
         send = self.send
         return float(100 * (send.max() / send.mean() - 1)) if send.sum() else 0.0
 
     @property
-    def summed(self) -> Rows:
-        """(P,) rows that each process brings to the sum over its block row; none without replication."""
-        alone = self.placement.replication == 1
-        return np.zeros_like(self.rows) if alone else np.repeat(self.rows, self.placement.replication)
+    def all_reduce_rows(self) -> IntArray:
+        """(P,) rows of each process's input to the all-reduce over its grid row; zero without replication."""
+        if self.placement.replication == 1:
+            return np.zeros_like(self.rows)
+        return np.repeat(self.rows, self.placement.replication)
 
     def oblivious(self) -> Volumes:
-        """The same product with every block row sent whole to all that multiply it."""
+        """Volumes of the sparsity-oblivious exchange, which sends all rows of every part."""
         needed = np.broadcast_to(self.rows, self.needed.shape).copy()
         np.fill_diagonal(needed, 0)
         return Volumes(needed, self.rows, self.nonzeros, self.placement)
 
-    def on(self, placement: Placement) -> Volumes:
-        """The same parts on another grid."""
+    def on_grid(self, placement: Placement) -> Volumes:
+        """The same parts on another grid. Raises InvalidRequest for another number of block rows."""
         if placement.parts != self.placement.parts:
             raise InvalidRequest(
-                f"volumes of {self.placement.parts} parts on {placement.parts} block rows", rule="as many"
+                f"volumes of {self.placement.parts} parts on {placement.parts} block rows",
+                rule="one block row per part",
             )
         return Volumes(self.needed, self.rows, self.nonzeros, placement)
 
-    def _by_process(self, blocks: Rows, *, axis: int) -> Rows:
+    def _by_process(self, blocks: IntArray, *, axis: int) -> IntArray:
         columns = self.placement.columns
         own_blocks = [np.where(columns == j, blocks, 0).sum(axis=axis) for j in range(self.placement.replication)]
         return np.stack(own_blocks, axis=1).reshape(-1)
 
 
-def _reach(matrix: csr_array, parts: Rows, k: int) -> csr_array:
-    """(k, n): entries of part i's rows in each column. Its pattern is what part i needs, own columns included."""
+def _entries_by_part(matrix: csr_array, parts: IntArray, k: int) -> csr_array:
+    """(k, n): [i, v] entries of part i's rows in column v. Part i reads the rows of X in its nonzero columns."""
     n = matrix.shape[0]
     members = csr_array((np.ones(n, np.int64), (parts, np.arange(n))), shape=(k, n))
     ones = csr_array((np.ones(matrix.nnz, np.int64), matrix.indices, matrix.indptr), shape=matrix.shape)
-    reachable = csr_array(members @ ones)
-    reachable.sort_indices()
-    return reachable
+    entries = csr_array(members @ ones)
+    entries.sort_indices()
+    return entries
 
 
-def check_parts(parts: Rows, n: int, k: int) -> Rows:
-    """`parts` as int64. Raises InvalidRequest for a wrong length, for ids that are no whole numbers, or out of
-    range."""
+def validate_parts(parts: IntArray, n: int, k: int) -> IntArray:
+    """The partition vector as int64.
+
+    Raises:
+        InvalidRequest: The vector has another length than n, is not integer, or holds an id outside 0 to k - 1.
+    """
     assignment = np.asarray(parts)
     if assignment.shape != (n,):
         raise InvalidRequest(
@@ -207,21 +219,20 @@ def check_parts(parts: Rows, n: int, k: int) -> Rows:
     bad = np.flatnonzero((assignment < 0) | (assignment >= k))
     if len(bad):
         raise InvalidRequest(
-            f"vertex {bad[0]} is in part {assignment[bad[0]]}, and {len(bad) - 1} more are out of range",
+            f"vertex {bad[0]} is in part {assignment[bad[0]]}; {len(bad) - 1} more are out of range",
             rule=f"part ids from 0 to {k - 1}",
         )
     return assignment.astype(np.int64)
 
 
-def volumes(matrix: csr_array, parts: Rows, k: int, placement: Placement | None = None) -> Volumes:
-    """Of the product matrix @ X, with the rows of both where `parts` (n,) says; 1D without a placement."""
-    parts = check_parts(parts, matrix.shape[0], k)
-    reach = _reach(matrix, parts, k)
-    whose = parts[reach.indices]
-    row = np.repeat(np.arange(k), np.diff(reach.indptr))
-    place = row * k + whose
-    nonzeros = np.bincount(place, weights=reach.data, minlength=k * k).astype(np.int64).reshape(k, k)
-    needed = np.bincount(place, minlength=k * k).reshape(k, k)
+def count_volumes(matrix: csr_array, parts: IntArray, k: int, placement: Placement | None = None) -> Volumes:
+    """Volumes of the product matrix @ X with vertex v in part parts[v], on `placement` or, without one, in 1D."""
+    parts = validate_parts(parts, matrix.shape[0], k)
+    by_part = _entries_by_part(matrix, parts, k)
+    row = np.repeat(np.arange(k), np.diff(by_part.indptr))
+    block = row * k + parts[by_part.indices]
+    nonzeros = np.bincount(block, weights=by_part.data, minlength=k * k).astype(np.int64).reshape(k, k)
+    needed = np.bincount(block, minlength=k * k).reshape(k, k)
     np.fill_diagonal(needed, 0)
     return Volumes(needed, np.bincount(parts, minlength=k), nonzeros, placement or Placement(k))
 
@@ -232,22 +243,22 @@ class ExchangePlan:
 
     Attributes:
         matrix: (n, n) with rows and columns in the order of the parts.
-        offsets: (k + 1,) part i has the rows offsets[i] up to offsets[i + 1].
-        order: (n,) row number `new` is vertex order[new] of the graph.
+        offsets: (k + 1,) part i has rows offsets[i] to offsets[i + 1] - 1.
+        order: (n,) vertex of the input graph in each row.
     """
 
     matrix: csr_array
-    offsets: Rows
-    order: Rows
+    offsets: IntArray
+    order: IntArray
     placement: Placement
 
     @classmethod
-    def of(cls, matrix: csr_array, parts: Rows, placement: Placement) -> ExchangePlan:
-        """Raises InvalidRequest for a matrix that is not square, and for a vector that does not fit."""
+    def build(cls, matrix: csr_array, parts: IntArray, placement: Placement) -> ExchangePlan:
+        """Raises InvalidRequest for a matrix that is not square or an invalid partition vector."""
         n = matrix.shape[0]
         if matrix.shape != (n, n):
             raise InvalidRequest(f"a matrix of shape {matrix.shape}", rule="square: one row and column per vertex")
-        parts = check_parts(parts, n, placement.parts)
+        parts = validate_parts(parts, n, placement.parts)
         order = np.argsort(parts, kind="stable")
         offsets = np.concatenate([[0], np.cumsum(np.bincount(parts, minlength=placement.parts))])
         permuted = csr_array(matrix)[order][:, order]
@@ -259,28 +270,28 @@ class ExchangePlan:
         return int(self.matrix.shape[0])
 
     @cached_property
-    def parts(self) -> Rows:
-        """(n,) the part of each row of the ordered matrix."""
+    def parts(self) -> IntArray:
+        """(n,) part of each row of the reordered matrix."""
         return np.repeat(np.arange(self.placement.parts), np.diff(self.offsets))
 
     @cached_property
-    def reach(self) -> csr_array:
-        return _reach(self.matrix, self.parts, self.placement.parts)
+    def entries_by_part(self) -> csr_array:
+        return _entries_by_part(self.matrix, self.parts, self.placement.parts)
 
-    def needs(self, i: int, q: int) -> Rows:
-        """Rows of part q that part i needs, counted from the part's first: NnzCols(i, q), ascending. Of its own part
-        too: rows that are there."""
-        columns = self.reach.indices[self.reach.indptr[i] : self.reach.indptr[i + 1]]
+    def needs(self, i: int, q: int) -> IntArray:
+        """Rows of part q that part i reads, numbered within part q, ascending: NnzCols(i, q). q may equal i."""
+        by_part = self.entries_by_part
+        columns = by_part.indices[by_part.indptr[i] : by_part.indptr[i + 1]]
         start, stop = np.searchsorted(columns, (self.offsets[q], self.offsets[q + 1]))
-        columns_of_q: Rows = (columns[start:stop] - self.offsets[q]).astype(np.int64)
+        columns_of_q: IntArray = (columns[start:stop] - self.offsets[q]).astype(np.int64)
         return columns_of_q
 
     @cached_property
     def volumes(self) -> Volumes:
-        return volumes(self.matrix, self.parts, self.placement.parts, self.placement)
+        return count_volumes(self.matrix, self.parts, self.placement.parts, self.placement)
 
     def save(self, path: Path) -> None:
-        """One npz file of exactly this name; nothing in it is code."""
+        """Write one npz file of plain arrays under exactly this name."""
         packed = io.BytesIO()
         np.savez(
             packed,
@@ -297,12 +308,12 @@ class ExchangePlan:
 
     @classmethod
     def load(cls, path: Path) -> ExchangePlan:
-        """Raises DamagedRecord for a file that holds no plan."""
+        """Raises DamagedRecord for a file that holds no plan of this format."""
         try:
             with np.load(path, allow_pickle=False) as archive:
                 if int(archive["format"]) != FORMAT:
                     raise DamagedRecord(
-                        f"{path.name}: a plan of format {int(archive['format'])}, this suite reads {FORMAT}"
+                        f"{path.name} holds a plan of format {int(archive['format'])}; this suite reads format {FORMAT}"
                     )
                 offsets, order = archive["offsets"], archive["order"]
                 placement = Placement(
@@ -312,5 +323,5 @@ class ExchangePlan:
                     (archive["data"], archive["indices"], archive["indptr"]), shape=(len(order), len(order))
                 )
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-            raise DamagedRecord(f"{path.name} is no plan: {error}") from error
+            raise DamagedRecord(f"{path.name} holds no exchange plan: {error}") from error
         return cls(matrix, offsets, order, placement)

@@ -1,6 +1,6 @@
-"""Shard of one process: its blocks of the two products, and the data of its vertices.
+"""Shard of one process: its blocks of the two sparse products, and the data of its vertices.
 
-The planning process writes it once, and each process reads its own: no process sees the whole graph."""
+The parent process writes one file per rank, and each rank reads its own, so no rank holds the whole graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from suite.core.errors import DamagedRecord, InvalidRequest
-from suite.gnn.local_block import Share
+from suite.gnn.local_block import LocalBlock
 from suite.gnn.plan import ExchangePlan, Placement
 
 Array = NDArray[Any]
@@ -24,13 +24,21 @@ MASKS = ("train", "validation", "test")
 
 @dataclass(frozen=True, eq=False)
 class RankShard:
-    """forward, backward: shares of A^T X and A X, one object where A is symmetric
-    features: (n_i, f); labels: (n_i,); masks: by name (n_i,) bool; counts: by name, over all vertices
-    vertices: (n_i,) their numbers in the graph as it was given; classes: of the labels
+    """Data of one rank.
+
+    Attributes:
+        forward: Block of the product A^T X.
+        backward: Block of the product A X; the same object where A is symmetric.
+        features: (n_i, f).
+        labels: (n_i,).
+        masks: By name, (n_i,) bool.
+        counts: By name of a mask, vertices of the whole graph in it.
+        vertices: (n_i,) numbers of the vertices in the input graph.
+        classes: Number of distinct labels.
     """
 
-    forward: Share
-    backward: Share
+    forward: LocalBlock
+    backward: LocalBlock
     features: Array
     labels: Array
     masks: dict[str, Array]
@@ -39,11 +47,11 @@ class RankShard:
     classes: int
 
     def save(self, path: Path) -> None:
-        """One npz file; nothing in it is code."""
-        back = {} if self.backward is self.forward else self.backward.arrays("backward")
+        """Write one npz file of plain arrays."""
+        backward = {} if self.backward is self.forward else self.backward.to_arrays("backward")
         arrays: dict[str, Array] = dict(
-            **self.forward.arrays("forward"),
-            **back,
+            **self.forward.to_arrays("forward"),
+            **backward,
             features=self.features,
             labels=self.labels,
             vertices=self.vertices,
@@ -51,18 +59,18 @@ class RankShard:
             **{f"mask.{name}": mask for name, mask in self.masks.items()},
             **{f"count.{name}": np.asarray(count, np.int64) for name, count in self.counts.items()},
         )
-        np.savez(path, **arrays)  # type: ignore[arg-type]  # of its keyword allow_pickle, which no name here is
+        np.savez(path, **arrays)  # type: ignore[arg-type]  # mypy takes the names for the keyword allow_pickle
 
     @classmethod
     def load(cls, path: Path) -> RankShard:
-        """Raises DamagedRecord for a file that holds none."""
+        """Raises DamagedRecord for a file that holds no shard."""
         try:
             with np.load(path, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
-            forward = Share.read(arrays, "forward")
+            forward = LocalBlock.from_arrays(arrays, "forward")
             return cls(
                 forward,
-                Share.read(arrays, "backward") if "backward.data" in arrays else forward,
+                LocalBlock.from_arrays(arrays, "backward") if "backward.data" in arrays else forward,
                 arrays["features"],
                 arrays["labels"],
                 {name: arrays[f"mask.{name}"] for name in MASKS},
@@ -71,29 +79,29 @@ class RankShard:
                 int(arrays["classes"]),
             )
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-            raise DamagedRecord(f"{path.name} is nothing that a process holds: {error}") from error
+            raise DamagedRecord(f"{path.name} holds no rank's shard: {error}") from error
 
 
-def plans(operator: csr_array, parts: Array, placement: Placement) -> tuple[ExchangePlan, ExchangePlan]:
-    """Of the forward product A^T X and of the backward product A X; the same plan where A is symmetric."""
-    backward = ExchangePlan.of(operator, parts, placement)
-    if symmetric(operator):
+def build_plans(operator: csr_array, parts: Array, placement: Placement) -> tuple[ExchangePlan, ExchangePlan]:
+    """Plans of the forward product A^T X and of the backward product A X; one object where A is symmetric."""
+    backward = ExchangePlan.build(operator, parts, placement)
+    if is_symmetric(operator):
         return backward, backward
-    return ExchangePlan.of(transposed(operator), parts, placement), backward
+    return ExchangePlan.build(sorted_transpose(operator), parts, placement), backward
 
 
-def transposed(matrix: csr_array) -> csr_array:
-    """Sorted, as plans want it."""
+def sorted_transpose(matrix: csr_array) -> csr_array:
+    """The transpose in CSR form with sorted indices, which plans require."""
     transpose = csr_array(matrix.T.tocsr())
     transpose.sort_indices()
     return transpose
 
 
-def symmetric(matrix: csr_array) -> bool:
+def is_symmetric(matrix: csr_array) -> bool:
     return bool((matrix != matrix.T).nnz == 0)
 
 
-def holdings(
+def build_shards(
     forward: ExchangePlan,
     backward: ExchangePlan,
     *,
@@ -103,25 +111,27 @@ def holdings(
     classes: int,
     dtype: str = "float32",
 ) -> Iterator[RankShard]:
-    """Shards of all processes, in rank order, one at a time. Raises InvalidRequest where there is nothing to learn
-    from.
+    """Yield the shards of all ranks in rank order.
+
+    Raises:
+        InvalidRequest: No vertex is in the training mask, or a vertex in a mask has no legal label.
     """
     counts = {name: int(masks[name].sum()) for name in MASKS}
     if not counts["train"]:
-        raise InvalidRequest("no vertex to train on", rule="at least one in the training mask")
+        raise InvalidRequest("no vertex in the training mask", rule="at least one")
     labelled = masks["train"] | masks["validation"] | masks["test"]
     if len(bad := np.flatnonzero(labelled & ((labels < 0) | (labels >= classes)))):
         raise InvalidRequest(
-            f"vertex {bad[0]} is asked for and has the label {labels[bad[0]]}, as have {len(bad) - 1} more",
+            f"vertex {bad[0]} is in a mask and has the label {labels[bad[0]]}; {len(bad) - 1} more are out of range",
             rule=f"labels from 0 to {classes - 1}",
         )
     for rank in range(forward.placement.processes):
-        row, _ = forward.placement.place(rank)
+        row, _ = forward.placement.coordinates(rank)
         vertices = forward.order[forward.offsets[row] : forward.offsets[row + 1]]
-        share = Share.of(forward, rank)
+        block = LocalBlock.from_plan(forward, rank)
         yield RankShard(
-            share,
-            share if backward is forward else Share.of(backward, rank),
+            block,
+            block if backward is forward else LocalBlock.from_plan(backward, rank),
             np.ascontiguousarray(features[vertices], dtype=dtype),
             np.ascontiguousarray(labels[vertices], dtype=np.int64),
             {name: masks[name][vertices] for name in MASKS},

@@ -1,4 +1,4 @@
-"""Keys that only whole-graph runs have."""
+"""Config groups that only full-graph runs have."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Group = TypeVar("Group", GraphConfig, PartitionerConfig, ExchangeConfig)
 
 
 def graph_settings(config: RunConfig) -> GraphConfig:
-    return _given("graph", config.graph)
+    return _require("graph", config.graph)
 
 
 def partitioner_settings(config: RunConfig) -> PartitionerConfig:
-    return _given("partitioner", config.partitioner)
+    return _require("partitioner", config.partitioner)
 
 
 def exchange_settings(config: RunConfig) -> ExchangeConfig:
-    return _given("exchange", config.exchange)
+    return _require("exchange", config.exchange)
 
 
-def _given(name: str, group: Group | None) -> Group:
-    """A run has these groups where its executor reads them. Raises InvalidRequest where it does not."""
+def _require(name: str, group: Group | None) -> Group:
+    """The group. Raises InvalidRequest where the run's executor reads no graph, so that the group is None."""
     if group is None:
         raise InvalidRequest(
             f"a run without {name}", rule="its executor trains a whole graph", legal="executor=full_graph"
@@ -35,13 +35,13 @@ def _given(name: str, group: Group | None) -> Group:
 
 
 def shape_of(model: Model) -> GCN:
-    """Raises Unsupported for a network whose layers are no graph convolutions."""
+    """The network's shape. Raises Unsupported unless its layers are graph convolutions."""
     shape = model.shape.build()
     if not isinstance(shape, GCN):
         raise Unsupported(f"model={model.name} on a whole graph", rule="graph convolutions", legal="model=gcn")
     return shape
 
 
-def ways(model: Model) -> tuple[str, str]:
-    """model.order and model.epoch: order of a layer's products, and products of an epoch (suite.workload.gcn.how)."""
+def product_order(model: Model) -> tuple[str, str]:
+    """model.order and model.epoch: order and number of an epoch's products (suite.workload.gcn.how)."""
     return model.order, model.epoch

@@ -1,8 +1,8 @@
 """Full-graph training: an epoch is one batch, and every process holds all weights.
 
-The loss is a mean over the training vertices of the whole graph, of which each process adds its own part, so gradients
-are sums over block rows: reduced over the column of the grid alone, as the ranks of a row hold the same vertices and
-would count them c times.
+The loss is the mean over the training vertices of the whole graph, and each process contributes its own vertices.
+Weight gradients are therefore summed over a grid column only: the ranks of a grid row hold the same vertices, and a
+sum over all ranks would count each vertex c times.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from suite.engine.memory_tracker import LiveBytes
 from suite.engine.optim.optimizer import states_of
 from suite.engine.states.flat_layout import LayoutOf
 from suite.engine.states.state import ModelState
-from suite.gnn.exchange import Exchange, Watch
+from suite.gnn.exchange import Exchange, SpanRecorder
 from suite.gnn.rank_shard import RankShard
-from suite.gnn.settings import exchange_settings, graph_settings, shape_of, ways
+from suite.gnn.settings import exchange_settings, graph_settings, product_order, shape_of
 from suite.memory import resident
 from suite.models.gcn import layers
 from suite.workload.gcn import GCN
@@ -36,18 +36,26 @@ MakeExchange = Callable[..., Exchange]
 
 
 class Trainer:
-    """One process's part of the training of a graph convolution network (Section 2.1).
+    """Training of a graph convolution network on one process (Section 2.1).
 
-    Attributes:
-        holding: Its arguments.
-        exchange: Makes its products, exchange(share, world, watch=, dtype=).
-        order, epoch: See workload.gcn.how.
-        seed: Selects initial weights.
+    Args:
+        shard: This rank's part of the graph.
+        world: All ranks.
+        exchange: Factory of distributed products, called as exchange(block, world, recorder=, dtype=).
+        optimizer: Update rule of the weights.
+        shape: Layers and width of the network.
+        order, epoch: See suite.workload.gcn.how.
+        dtype: Name of the value type.
+        seed: Seed of the initial weights, equal on all ranks.
+        memory: Layout of the model states.
+
+    Raises:
+        InvalidRequest: The shard belongs to another rank.
     """
 
     def __init__(
         self,
-        holding: RankShard,
+        shard: RankShard,
         world: World,
         *,
         exchange: MakeExchange,
@@ -59,21 +67,21 @@ class Trainer:
         seed: int = 0,
         memory: LayoutOf = resident,
     ) -> None:
-        if holding.forward.rank != world.rank:
+        if shard.forward.rank != world.rank:
             raise InvalidRequest(
-                f"rank {world.rank} was given what rank {holding.forward.rank} holds", rule="each its own"
+                f"rank {world.rank} loaded the shard of rank {shard.forward.rank}",
+                rule="each rank loads its own file, rank-R.npz",
             )
-        self.holding, self.world, self.rule, self.shape = holding, world, optimizer, shape or GCN()
-        kind = getattr(torch, dtype)
-        self.watch = Watch(world)
-        self.forward = exchange(holding.forward, world, watch=self.watch, dtype=kind)
-        same = holding.backward is holding.forward
-        self.backward = self.forward if same else exchange(holding.backward, world, watch=self.watch, dtype=kind)
-        device = world.device
-        self.features = torch.from_numpy(holding.features).to(device, kind)
-        self.labels = torch.from_numpy(holding.labels).to(device)
-        self.asked = {name: torch.from_numpy(mask.nonzero()[0]).to(device) for name, mask in holding.masks.items()}
-        self.products = 0  # sparse products so far, of either direction
+        self.shard, self.world, self.rule, self.shape = shard, world, optimizer, shape or GCN()
+        torch_dtype, device = getattr(torch, dtype), world.device
+        self.recorder = SpanRecorder(world)
+        make_exchange = partial(exchange, world=world, recorder=self.recorder, dtype=torch_dtype)
+        self.forward = make_exchange(shard.forward)
+        self.backward = self.forward if shard.backward is shard.forward else make_exchange(shard.backward)
+        self.features = torch.from_numpy(shard.features).to(device, torch_dtype)
+        self.labels = torch.from_numpy(shard.labels).to(device)
+        self.mask_indices = {name: torch.from_numpy(mask.nonzero()[0]).to(device) for name, mask in shard.masks.items()}
+        self.products = 0  # sparse products so far, forward and backward
 
         def counted(product: Exchange) -> Callable[[torch.Tensor], torch.Tensor]:
             def multiply(x: torch.Tensor) -> torch.Tensor:
@@ -82,23 +90,23 @@ class Trainer:
 
             return multiply
 
-        widths = self.shape.widths(self.features.shape[1], holding.classes)
+        widths = self.shape.widths(self.features.shape[1], shard.classes)
         self.layers = layers(
             widths,
             order=order,
             epoch=epoch,
             product=counted(self.forward),
             back=counted(self.backward),
-            watch=self.watch,
+            watch=self.recorder,
             seed=seed,
-        ).to(device, kind)
+        ).to(device, torch_dtype)
         self.state = ModelState(self.layers.parameters(), states_of(optimizer, predicts=False), memory)
         self.epochs = 0
 
     # -- an epoch -----------------------------------------------------------------------------------------------------
 
     def outputs(self) -> torch.Tensor:
-        """Z of the last layer, (n_i, classes)."""
+        """Logits of this rank's vertices, (n_i, classes)."""
         h = self.features
         for at, layer in enumerate(self.layers):
             h = layer(h)
@@ -107,24 +115,27 @@ class Trainer:
         return h
 
     def epoch(self) -> float:
-        """One update by the gradient of the whole graph; the mean loss over its training vertices before it, known on
-        every rank. Raises Diverged where it is no number."""
-        self.watch.trace = Trace()
+        """Update the weights once by the gradient of the whole graph.
+
+        Returns the mean loss over the training vertices before the update, equal on every rank. Raises Diverged if it
+        is not finite.
+        """
+        self.recorder.trace = Trace()
         loss = self.gradients()
-        begin = self.watch.now()
+        begin = self.recorder.now()
         self.state.step(self.rule)
         self.state.finish(True)
-        self.watch.add(STEP, begin)
+        self.recorder.add(STEP, begin)
         self.epochs += 1
         return loss
 
     def gradients(self) -> float:
-        """The loss, and in `state.gradient` the gradient of all weights, equal on all ranks."""
+        """Compute the gradient of all weights into `state.gradient` and return the loss; both equal on all ranks."""
         own_loss = self._loss(self.outputs(), "train")
         own_loss.backward()
         loss = own_loss.detach().double().reshape(1)
-        self.forward.meet()
-        with self.watch.span(REDUCE):
+        self.forward.wait_for_all()
+        with self.recorder.span(REDUCE):
             self.forward.group.all_reduce(self.state.gradient).wait()
             self.forward.group.all_reduce(loss).wait()
         if not bool(torch.isfinite(loss)):
@@ -132,47 +143,48 @@ class Trainer:
         return float(loss)
 
     def _loss(self, z: torch.Tensor, mask: str) -> torch.Tensor:
-        """This process's part of the mean negative log likelihood over the graph's vertices in a mask."""
-        at, count = self.asked[mask], self.holding.counts[mask]
-        with self.watch.span(GEMM):
-            return F.cross_entropy(z[at], self.labels[at], reduction="sum") / max(1, count)
+        """This process's summand of the mean cross entropy over the vertices of a mask."""
+        indices, count = self.mask_indices[mask], self.shard.counts[mask]
+        with self.recorder.span(GEMM):
+            return F.cross_entropy(z[indices], self.labels[indices], reduction="sum") / max(1, count)
 
     @torch.no_grad()
     def score(self, mask: str = "validation") -> dict[str, float]:
-        """Mean loss over a mask's vertices, and the percent of them whose largest output is their label."""
-        on, self.watch.on = self.watch.on, False
+        """Mean loss, and top-1 accuracy in percent, over the vertices of a mask."""
+        enabled, self.recorder.enabled = self.recorder.enabled, False
         try:
-            z, at = self.outputs(), self.asked[mask]
-            right = (z[at].argmax(1) == self.labels[at]).sum().double().reshape(1)
-            totals = torch.cat([self._loss(z, mask).double().reshape(1), 100 * right])
+            z, indices = self.outputs(), self.mask_indices[mask]
+            correct = (z[indices].argmax(1) == self.labels[indices]).sum().double().reshape(1)
+            totals = torch.cat([self._loss(z, mask).double().reshape(1), 100 * correct])
             self.forward.group.all_reduce(totals).wait()
         finally:
-            self.watch.on = on
-        loss, hundredfold = totals.tolist()
-        return {"loss": loss, "top_1": hundredfold / max(1, self.holding.counts[mask])}
+            self.recorder.enabled = enabled
+        loss, correct_percent = totals.tolist()
+        return {"loss": loss, "top_1": correct_percent / max(1, self.shard.counts[mask])}
 
     # -- content of a record ------------------------------------------------------------------------------------------
 
     @property
     def sent(self) -> int:
-        """Bytes of rows of X that this process has sent to others so far."""
-        return self.watch.sent
+        """Bytes of rows of X that this process has sent so far."""
+        return self.recorder.bytes_sent
 
     def memory(self) -> tuple[float, dict[str, int]]:
-        """Trains one epoch: its loss, and this process's peak bytes by kind, counted at allocation."""
+        """Train one epoch; return its loss and this process's peak bytes by kind, counted at allocation."""
         allocated = self.state.allocated()
-        allocated["graph"] = sum({id(one): one.bytes for one in (self.forward, self.backward)}.values())
+        exchanges = {id(exchange): exchange for exchange in (self.forward, self.backward)}.values()
+        allocated["graph"] = sum(exchange.matrix_bytes for exchange in exchanges)
         convolutions: Iterable[Any] = self.layers
         saved_inputs = [layer.kept[1] for layer in convolutions if layer.kept is not None]
-        allocated["features"] = sum(tensor.numel() * tensor.element_size() for tensor in (self.features, *saved_inputs))
+        allocated["features"] = sum(tensor.nbytes for tensor in (self.features, *saved_inputs))
         with LiveBytes() as live:
             loss = self.epoch()
-        allocated["rows"] = sum({id(one): one.held for one in (self.forward, self.backward)}.values())
+        allocated["rows"] = sum(exchange.buffer_bytes for exchange in exchanges)
         return loss, {**allocated, "activations": live.peak}
 
 
 class GraphSystem(System):
-    """Every system that trains a whole graph: an exchange on parts. A rank reads what its parent made."""
+    """System that trains a whole graph by an exchange. Each rank reads the shard that the parent process wrote."""
 
     @classmethod
     def probe(cls, config: RunConfig) -> Ready | Missing:
@@ -181,8 +193,9 @@ class GraphSystem(System):
     def __init__(self, world: World, config: RunConfig) -> None:
         model, exchange, folder = config.model, exchange_settings(config), graph_settings(config).holdings
         if folder is None:
-            raise InvalidRequest("graph.holdings=null", rule="the folder of the ranks' parts, which their parent sets")
-        order, epoch = ways(model)
+            rule = "the folder of the ranks' shards, which the parent process sets"
+            raise InvalidRequest("graph.holdings=null", rule=rule)
+        order, epoch = product_order(model)
         self.trainer = Trainer(
             RankShard.load(Path(folder) / f"rank-{world.rank}.npz"),
             world,
@@ -199,21 +212,21 @@ class GraphSystem(System):
         )
 
     def train_batch(self, batch: Value) -> float:
-        """An epoch; the graph is the batch."""
+        """Train one epoch; the graph is the batch."""
         return self.trainer.epoch()
 
     def evaluate(self, batches: Sequence[Value]) -> float:
         return self.trainer.score()["loss"]
 
     def score(self, batches: Sequence[Value]) -> dict[str, float]:
-        """Over the validation vertices of the whole graph; nothing where there are none."""
-        return self.trainer.score() if self.trainer.holding.counts["validation"] else {}
+        """Loss and accuracy over the validation vertices of the whole graph; empty if there are none."""
+        return self.trainer.score() if self.trainer.shard.counts["validation"] else {}
 
     def observe(self) -> Trace:
-        return self.trainer.watch.trace
+        return self.trainer.recorder.trace
 
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
         return self.trainer.memory()
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Nothing to release."""

@@ -18,8 +18,8 @@ import torch
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.config.compose import resolve
 from suite.gnn import partition_data
-from suite.gnn.exchange import Aware, Watch
-from suite.gnn.local_block import Share
+from suite.gnn.exchange import Aware, SpanRecorder
+from suite.gnn.local_block import LocalBlock
 from suite.gnn.plan import ExchangePlan, Placement
 from tests.support.samples import measured_elsewhere, play, tell
 
@@ -49,14 +49,14 @@ def times(graph: str, width: int, parts: int) -> dict[str, list[float]]:
     config = resolve([*asked, "partitioner=metis", "reports=."])
     _, matrix = partition_data.graph_of(config)
     chosen = partition_data.partitioner_of(config).parts(matrix, parts, 0)
-    share = Share.of(ExchangePlan.of(matrix, chosen, Placement(parts)), 0)
+    block = LocalBlock.from_plan(ExchangePlan.build(matrix, chosen, Placement(parts)), 0)
     world = _Alone(0, parts)
-    ours = Aware(share, world, watch=Watch(world), dtype=torch.float32)
-    whole = share.matrix.astype(np.float32)
+    ours = Aware(block, world, recorder=SpanRecorder(world), dtype=torch.float32)
+    whole = block.matrix.astype(np.float32)
     x = np.random.default_rng(0).standard_normal((whole.shape[1], width), np.float32)
-    own, halo = torch.from_numpy(x[: share.rows]), torch.from_numpy(x[share.rows :])
+    own, halo = torch.from_numpy(x[: block.rows]), torch.from_numpy(x[block.rows :])
     calls = {
-        "compact columns": lambda: ours.add(ours.add(None, ours.local, own), ours.halo[-1], halo),
+        "compact columns": lambda: ours.accumulate(ours.accumulate(None, ours.local, own), ours.halo_blocks[-1], halo),
         "scipy": lambda: whole @ x,
     }
     assert np.abs(calls["compact columns"]().numpy() - calls["scipy"]()).max() < 1e-3

@@ -1,7 +1,6 @@
-"""Program of each rank for test_graphs.py: an epoch of a directed graph on every grid of this world, over real
-messages.
+"""Rank program of test_graphs.py: an epoch of a directed graph on every grid of this world, over real messages.
 
-Bytes are counted where torch.distributed is called, so that what the exchange says of itself is not asked.
+Bytes are counted at the calls of torch.distributed, independently of the exchange's own count.
 """
 
 from __future__ import annotations
@@ -15,86 +14,76 @@ import torch.distributed as dist
 from suite.comm import here
 from suite.core.protocols import World
 from suite.engine.optim.optimizer import SGD
-from suite.gnn.memory import predicted
+from suite.gnn.memory import predict_memory
 from suite.gnn.plan import Placement
-from suite.gnn.rank_shard import plans
+from suite.gnn.rank_shard import build_plans
 from suite.gnn.train import Trainer
 from suite.workload.gcn import GCN
-from tests.support.graphs import EXCHANGES, dense, held, problem, uneven
+from tests.support.graphs import EXCHANGES, dense, problem, shards_of, uneven
 
 torch.set_num_threads(1)
-counted = [0]
+counted = [0]  # bytes that left this rank
 
 
-def bytes_of(tensors: Any, own: int = 0) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors) - own
-
-
-def count() -> None:
-    """Rows that leave this rank through torch.distributed from now on."""
+def count_sent_bytes() -> None:
+    """Patch torch.distributed to add the bytes that leave this rank to `counted`."""
     all_to_all, broadcast, batch = dist.all_to_all_single, dist.broadcast, dist.batch_isend_irecv
 
-    def counting_all_to_all(output: Any, given: Any, *rest: Any, **options: Any) -> Any:
-        counted[0] += bytes_of([given])
-        return all_to_all(output, given, *rest, **options)
+    def counting_all_to_all(output: Any, outgoing: Any, *rest: Any, **options: Any) -> Any:
+        counted[0] += outgoing.nbytes
+        return all_to_all(output, outgoing, *rest, **options)
 
     def counting_broadcast(tensor: Any, root: int, **options: Any) -> Any:
         if root == dist.get_rank():
-            counted[0] += bytes_of([tensor]) * (dist.get_world_size(options["group"]) - 1)
+            counted[0] += tensor.nbytes * (dist.get_world_size(options["group"]) - 1)
         return broadcast(tensor, root, **options)
 
     def counting_batch(ops: list[Any]) -> Any:
-        counted[0] += bytes_of([op.tensor for op in ops if op.op is dist.isend])
+        counted[0] += sum(op.tensor.nbytes for op in ops if op.op is dist.isend)
         return batch(ops)
 
-    dist.all_to_all_single, dist.broadcast, dist.batch_isend_irecv = (
-        counting_all_to_all,
-        counting_broadcast,
-        counting_batch,
-    )
+    dist.all_to_all_single, dist.broadcast = counting_all_to_all, counting_broadcast
+    dist.batch_isend_irecv = counting_batch
 
 
-def check(world: World, placement: Placement, exchange: str) -> None:
-    given = problem(seed=world.size, features=40)
+def check_epoch(world: World, placement: Placement, exchange: str) -> None:
+    graph = problem(seed=world.size, features=40)
     parts = uneven(37, placement.parts)
-    own = held(given, placement, parts)[world.rank]
-    trainer = Trainer(own, world, exchange=EXCHANGES[exchange], optimizer=SGD(lr=0.5), shape=GCN(3, 4), dtype="float64")
+    shard, shape = shards_of(graph, placement, parts)[world.rank], GCN(3, 4)
+    trainer = Trainer(shard, world, exchange=EXCHANGES[exchange], optimizer=SGD(lr=0.5), shape=shape, dtype="float64")
     counted[0] = 0
     loss = trainer.gradients()
     weights = [layer.weight.detach().numpy() for layer in trainer.layers]
-    found = [trainer.state.whole(trainer.state.gradient, layer.weight).numpy() for layer in trainer.layers]
-    true, gradients, _, _ = dense(given, weights)
-    assert abs(loss - true) < 1e-12
-    for ours, theirs in zip(found, gradients, strict=True):
-        assert np.abs(ours - theirs).max() < 1e-12, (placement, exchange)
-    forward, backward = plans(given.operator, parts, placement)
-    rows = [
-        int((plan.volumes.oblivious() if exchange == "oblivious" else plan.volumes).send[world.rank])
-        for plan in (forward, backward)
-    ]
-    wanted = sum(8 * one.width * rows[one.backward] for one in trainer.shape.products(40, 3))
-    assert counted[0] == trainer.sent == wanted, (counted, trainer.sent, wanted, placement, exchange)
+    gradients = [trainer.state.whole(trainer.state.gradient, layer.weight).numpy() for layer in trainer.layers]
+    dense_loss, dense_gradients, _, _ = dense(graph, weights)
+    assert abs(loss - dense_loss) < 1e-12
+    for ours, reference in zip(gradients, dense_gradients, strict=True):
+        assert np.abs(ours - reference).max() < 1e-12, (placement, exchange)
+    volumes = [plan.volumes for plan in build_plans(graph.operator, parts, placement)]
+    rows = [int((each.oblivious() if exchange == "oblivious" else each).send[world.rank]) for each in volumes]
+    planned = sum(8 * product.width * rows[product.backward] for product in shape.products(40, 3))
+    assert counted[0] == trainer.sent == planned, (counted, trainer.sent, planned, placement, exchange)
     trainer.epoch()
-    _, ours = trainer.memory()
+    _, allocated = trainer.memory()
     paired = placement.replication == 2 and world.backend == "mpi"
-    foretold = predicted(
-        own, trainer.shape, form=exchange.replace("overlapped", "fused"), width=8, moments=1, paired=paired
-    )
-    assert {**ours, "activations": 0} == {**foretold, "activations": 0}, (ours, foretold)
-    few = 512  # bytes of numbers that no size counts: losses, counts
-    if placement.replication > 1:  # gloo's own thread lets go of a sum a little after it is done
-        few += own.forward.rows * 4 * 8
-    assert abs(ours["activations"] - foretold["activations"]) <= few, (ours, foretold, placement, exchange)
+    form = exchange.replace("overlapped", "fused")
+    predicted = predict_memory(shard, shape, form=form, width=8, moments=1, paired=paired)
+    assert {**allocated, "activations": 0} == {**predicted, "activations": 0}, (allocated, predicted)
+    tolerance = 512  # bytes: scalars such as losses and counts
+    if placement.replication > 1:  # gloo's thread frees the buffer of a sum a little after the sum is done
+        tolerance += shard.forward.rows * 4 * 8
+    difference = abs(allocated["activations"] - predicted["activations"])
+    assert difference <= tolerance, (allocated, predicted, placement, exchange)
 
 
 def main() -> None:
     world = here()
-    count()
+    count_sent_bytes()
     checked = 0
     for replication in range(1, world.size + 1):
         if world.size % replication == 0:
             for exchange in EXCHANGES:
-                check(world, Placement.of(world.size, replication), exchange)
+                check_epoch(world, Placement.of(world.size, replication), exchange)
                 checked += 1
     world.close()
     if world.rank == 0:

@@ -1,4 +1,4 @@
-"""Distributed epochs over MPI and gloo: equal to the dense epoch, and with the bytes of the plan."""
+"""Distributed epochs over MPI and gloo equal the dense epoch and send the bytes of the plan."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ def test_every_grid_and_exchange_over_real_messages(ranks: int, launcher: str) -
 
 
 @pytest.mark.ranks
-def test_a_run_from_the_command_line_leaves_what_it_promised(tmp_path: Path) -> None:
-    """Bytes counted are the plan's, bytes held are those predicted, and the validation is a percent."""
+def test_measured_run_matches_planned_bytes_and_predicted_memory(tmp_path: Path) -> None:
     overrides = ["system=sparsity_aware", "partitioner=metis", "grid.data=2", "graph.source.vertices=2048"]
     runs = expand([*overrides, "measure.rounds=2", f"reports={tmp_path}"])
     (record,) = measure(runs, Progress(1.0, io.StringIO()))
@@ -36,11 +35,11 @@ def test_a_run_from_the_command_line_leaves_what_it_promised(tmp_path: Path) -> 
     assert planned > 0
     assert set(record.metrics["exchanged_bytes"].values) == {planned}
     for rank in (0, 1):
-        ours, foretold = (
+        measured, predicted = (
             sum(kind[rank] for kind in record.memory[side].values()) for side in ("measured", "predicted")
         )
-        assert ours == pytest.approx(foretold, rel=0.05)
-    assert record.metrics["top_1"].values[0] > 50  # eight labels that can be learnt
+        assert measured == pytest.approx(predicted, rel=0.05)
+    assert record.metrics["top_1"].values[0] > 50  # percent, of eight learnable labels
     assert record.series["loss"][-1] < record.series["loss"][0]
     assert {"time_gather", "time_exchange", "time_product", "time_gemm", "time_reduce"} < record.metrics.keys()
     assert record.provenance["data"]["vertices"] == 2048

@@ -1,8 +1,7 @@
 """Law 2 for full graphs: a distributed epoch is the dense one, for every grid, exchange, order and partition.
 
-The oracle multiplies whole dense matrices in float64 by the printed equations and shares no code with the
-implementation. The graphs are directed and weighted, so that a matrix in the place of its transpose shows; parts are
-uneven or empty."""
+The reference multiplies dense matrices in float64 by the printed equations and shares no code with the
+implementation. Graphs are directed and weighted, so that a swapped transpose shows; parts are uneven or empty."""
 
 from __future__ import annotations
 
@@ -10,155 +9,157 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from suite.config.compose import groups, resolve
 from suite.conformance.graphs import check_losses, losses
 from suite.engine.optim.optimizer import Adam
 from suite.gnn.plan import ASSIGNMENTS, Placement
-from suite.gnn.rank_shard import plans
-from tests.support.graphs import EXCHANGES, dense, problem, trainers, uneven
+from suite.gnn.rank_shard import build_plans
+from tests.support.graphs import EXCHANGES, dense, on_trainers, problem, uneven
 
 GRIDS = [(1, 1), (2, 1), (4, 1), (6, 1), (8, 1), (2, 2), (4, 2), (6, 2), (8, 2), (6, 3), (8, 4)]
-WAYS = [(order, epoch) for order in ("paper", "auto") for epoch in ("paper", "lean")]
+ORDERS = [(order, epoch) for order in ("paper", "auto") for epoch in ("paper", "lean")]
 
 
-def close(ours: np.ndarray, theirs: np.ndarray) -> bool:
-    return bool(np.abs(ours - theirs).max(initial=0) <= 1e-12 * max(1.0, np.abs(theirs).max(initial=0)))
+def grid_name(grid: tuple[int, int]) -> str:
+    return "p{}c{}".format(*grid)
 
 
-def check(
+def close(ours: np.ndarray, reference: np.ndarray) -> bool:
+    return bool(np.abs(ours - reference).max(initial=0) <= 1e-12 * max(1.0, np.abs(reference).max(initial=0)))
+
+
+def check_epoch(
     grid: tuple[int, int], exchange: str, assignment: str = "paper", order: str = "paper", epoch: str = "paper"
 ) -> None:
-    processes, replication = grid
-    placement = Placement.of(processes, replication, assignment)
-    given = problem(seed=processes)
-    parts = uneven(37, placement.parts)
+    placement = Placement.of(*grid, assignment)
+    graph = problem(seed=grid[0])
 
-    def then(trainer, own):  # type: ignore[no-untyped-def]
+    def gradients(trainer, shard):  # type: ignore[no-untyped-def]
         trainer.features.requires_grad_(epoch == "paper")
-        loss = trainer.gradients()
+        loss, state = trainer.gradients(), trainer.state
         weights = [layer.weight.detach().numpy().copy() for layer in trainer.layers]
-        found = [trainer.state.whole(trainer.state.gradient, layer.weight).numpy().copy() for layer in trainer.layers]
-        outer = trainer.features.grad.numpy().copy() if epoch == "paper" else None
-        return loss, weights, found, outer, trainer.outputs().detach().numpy(), own.vertices
+        of_weights = [state.whole(state.gradient, layer.weight).numpy().copy() for layer in trainer.layers]
+        of_features = trainer.features.grad.numpy().copy() if epoch == "paper" else None
+        return loss, weights, of_weights, of_features, trainer.outputs().detach().numpy(), shard.vertices
 
-    results = trainers(given, placement, parts, then, exchange=exchange, order=order, epoch=epoch)
-    loss, gradients, outputs, outer = dense(given, results[0][1])
-    for ours, _, found, inner, z, vertices in results:
-        assert ours == pytest.approx(loss, rel=1e-12)
-        assert all(map(close, found, gradients))
-        assert close(z, outputs[-1][vertices])
-        if inner is not None:
-            assert close(inner, outer[vertices])
+    results = on_trainers(
+        graph, placement, uneven(37, placement.parts), gradients, exchange=exchange, order=order, epoch=epoch
+    )
+    dense_loss, dense_gradients, dense_outputs, dense_features = dense(graph, results[0][1])
+    for loss, _, of_weights, of_features, outputs, vertices in results:
+        assert loss == pytest.approx(dense_loss, rel=1e-12)
+        assert all(map(close, of_weights, dense_gradients))
+        assert close(outputs, dense_outputs[-1][vertices])
+        if of_features is not None:
+            assert close(of_features, dense_features[vertices])
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)
-@pytest.mark.parametrize("grid", GRIDS, ids=lambda grid: "p{}c{}".format(*grid))
-def test_an_epoch_is_the_dense_one(grid: tuple[int, int], exchange: str) -> None:
-    check(grid, exchange)
+@pytest.mark.parametrize("grid", GRIDS, ids=grid_name)
+def test_epoch_equals_dense_epoch(grid: tuple[int, int], exchange: str) -> None:
+    check_epoch(grid, exchange)
 
 
 @pytest.mark.parametrize("exchange", ["fused", "staged"])
-@pytest.mark.parametrize("grid", [grid for grid in GRIDS if grid[1] > 1], ids=lambda grid: "p{}c{}".format(*grid))
-def test_interleaved_blocks_give_the_same(grid: tuple[int, int], exchange: str) -> None:
-    check(grid, exchange, "interleaved")
+@pytest.mark.parametrize("grid", [grid for grid in GRIDS if grid[1] > 1], ids=grid_name)
+def test_interleaved_assignment_equals_dense_epoch(grid: tuple[int, int], exchange: str) -> None:
+    check_epoch(grid, exchange, "interleaved")
 
 
-@pytest.mark.parametrize(("order", "epoch"), WAYS[1:])
+@pytest.mark.parametrize(("order", "epoch"), ORDERS[1:])
 @pytest.mark.parametrize("grid", [(4, 1), (6, 2)], ids=["1D", "1.5D"])
-def test_every_order_and_epoch_is_the_dense_one(grid: tuple[int, int], order: str, epoch: str) -> None:
-    check(grid, "fused", order=order, epoch=epoch)
+def test_every_product_order_equals_dense_epoch(grid: tuple[int, int], order: str, epoch: str) -> None:
+    check_epoch(grid, "fused", order=order, epoch=epoch)
 
 
-def test_losses_agree_whoever_holds_what() -> None:
-    """Ten epochs of Adam: grids, exchanges, orders and partitions change roundings alone (Section 6.2)."""
-    given = problem(60, seed=3, features=6)
+def test_losses_agree_across_grids_exchanges_orders_and_partitions() -> None:
+    """Ten epochs of Adam differ by rounding only (Section 6.2)."""
+    graph = problem(60, seed=3, features=6)
 
-    def then(trainer, own):  # type: ignore[no-untyped-def]
+    def train(trainer, _):  # type: ignore[no-untyped-def]
         return [*(trainer.epoch() for _ in range(10)), trainer.score()["loss"], trainer.score()["top_1"]]
 
-    def curve(grid: tuple[int, int], seed: int, exchange: str, assignment: str = "paper", **ways: str) -> list[float]:
+    def curve(grid: tuple[int, int], seed: int, exchange: str, assignment: str = "paper", **order: str) -> list[float]:
         placement = Placement.of(*grid, assignment)
         parts = uneven(60, placement.parts, seed)
-        curves = trainers(given, placement, parts, then, exchange=exchange, optimizer=Adam(lr=0.05), **ways)
-        assert all(one == curves[0] for one in curves)
+        curves = on_trainers(graph, placement, parts, train, exchange=exchange, optimizer=Adam(lr=0.05), **order)
+        assert all(rank_curve == curves[0] for rank_curve in curves)
         return curves[0]
 
     alone = curve((1, 1), 0, "fused")
     assert alone[9] < 0.9 * alone[0]
-    for at, (grid, exchange) in enumerate(
-        [((4, 1), "oblivious"), ((4, 2), "staged"), ((6, 3), "fused"), ((3, 1), "overlapped")]
-    ):
-        for order, epoch in WAYS:
-            assert curve(grid, at, exchange, ASSIGNMENTS[0], order=order, epoch=epoch) == pytest.approx(alone, rel=1e-9)
+    runs = [((4, 1), "oblivious"), ((4, 2), "staged"), ((6, 3), "fused"), ((3, 1), "overlapped")]
+    for seed, (grid, exchange) in enumerate(runs):
+        for order, epoch in ORDERS:
+            ours = curve(grid, seed, exchange, ASSIGNMENTS[0], order=order, epoch=epoch)
+            assert ours == pytest.approx(alone, rel=1e-9)
     assert curve((8, 2), 5, "fused", "interleaved") == pytest.approx(alone, rel=1e-9)
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)
-@pytest.mark.parametrize("grid", [(1, 1), (5, 1), (8, 2), (6, 3)], ids=lambda grid: "p{}c{}".format(*grid))
+@pytest.mark.parametrize("grid", [(1, 1), (5, 1), (8, 2), (6, 3)], ids=grid_name)
 @pytest.mark.parametrize("symmetric", [True, False], ids=["symmetric", "directed"])
-def test_bytes_handed_over_are_the_plans(grid: tuple[int, int], exchange: str, symmetric: bool) -> None:
-    """Counted where tensors are handed to messages, by the group itself; and never more than the oblivious exchange."""
+def test_bytes_sent_equal_plan_and_never_exceed_oblivious(
+    grid: tuple[int, int], exchange: str, symmetric: bool
+) -> None:
     placement = Placement.of(*grid)
-    given = problem(50, seed=8, symmetric=symmetric, features=6)
+    graph, parts = problem(50, seed=8, symmetric=symmetric, features=6), uneven(50, placement.parts)
 
-    def then(trainer, own):  # type: ignore[no-untyped-def]
+    def bytes_sent(trainer, _):  # type: ignore[no-untyped-def]
         trainer.epoch()
         first = trainer.sent
         trainer.epoch()
-        volumes = [trainer.shape.products(6, 3), own.forward.sent.sum(), own.backward.sent.sum()]
-        return first, trainer.sent - first, trainer.products, volumes, [s.bytes for s in trainer.watch.trace]
+        spans = sum(span.bytes for span in trainer.recorder.trace)
+        return first, trainer.sent - first, spans, trainer.products, trainer.shape.products(6, 3)
 
-    results = trainers(given, placement, uneven(50, placement.parts), then, exchange=exchange)
-    forward, backward = plans(given.operator, uneven(50, placement.parts), placement)
-    for rank, (first, second, products, (calls, *_), spans) in enumerate(results):
-        whole = [plan.volumes.oblivious() if exchange == "oblivious" else plan.volumes for plan in (forward, backward)]
-        rows = [int(one.send[rank]) for one in whole]
-        wanted = sum(8 * call.width * rows[call.backward] for call in calls)
-        assert first == second == sum(spans) == wanted
+    results = on_trainers(graph, placement, parts, bytes_sent, exchange=exchange)
+    volumes = [plan.volumes for plan in build_plans(graph.operator, parts, placement)]
+    for rank, (first, second, spans, products, calls) in enumerate(results):
+        rows = [int((each.oblivious() if exchange == "oblivious" else each).send[rank]) for each in volumes]
+        assert first == second == spans == sum(8 * call.width * rows[call.backward] for call in calls)
         assert products == 2 * len(calls) == 12
-        assert all(plan.volumes.send[rank] <= plan.volumes.oblivious().send[rank] for plan in (forward, backward))
+        assert all(each.send[rank] <= each.oblivious().send[rank] for each in volumes)
 
 
-def test_gradients_of_replicas_are_not_counted_twice() -> None:
+def test_gradients_are_summed_once_per_block_row() -> None:
     """The published 1.5D code sums weight gradients over all processes, which makes them c times too large."""
-    given = problem(seed=2)
+    graph = problem(seed=2)
     norms = [
-        trainers(
-            given,
+        on_trainers(
+            graph,
             Placement.of(*grid),
             uneven(37, grid[0] // grid[1]),
-            lambda t, _: (t.gradients(), t.state.gradient.norm().item()),
+            lambda trainer, _: (trainer.gradients(), trainer.state.gradient.norm().item()),
         )[0][1]
         for grid in ((2, 1), (4, 2), (6, 3))
     ]
     assert norms[1:] == pytest.approx(norms[:1] * 2, rel=1e-12)
 
 
-def test_a_part_of_lone_vertices_and_a_world_of_more_parts_than_vertices() -> None:
-    given = problem(6, seed=4, density=0.2)
-    lone = np.flatnonzero((given.operator.sum(axis=0) + given.operator.sum(axis=1)) == 0)
-    parts = np.zeros(6, int)
-    parts[lone] = 1
-    for placement, chosen in ((Placement(2), parts), (Placement(8), np.arange(6))):
-        losses = trainers(given, placement, chosen, lambda trainer, _: [trainer.epoch() for _ in range(3)])
-        alone = trainers(given, Placement(1), np.zeros(6, int), lambda trainer, _: [trainer.epoch() for _ in range(3)])
-        assert losses[-1] == pytest.approx(alone[0], rel=1e-12)
-    assert torch.get_default_dtype() == torch.float32
+def test_part_of_isolated_vertices_and_more_parts_than_vertices() -> None:
+    graph = problem(6, seed=4, density=0.2)
+    isolated = (graph.operator.sum(axis=0) + graph.operator.sum(axis=1)) == 0
+
+    def train(trainer, _):  # type: ignore[no-untyped-def]
+        return [trainer.epoch() for _ in range(3)]
+
+    (alone,) = on_trainers(graph, Placement(1), np.zeros(6, int), train)
+    for placement, parts in ((Placement(2), isolated.astype(int)), (Placement(8), np.arange(6))):
+        assert on_trainers(graph, placement, parts, train)[-1] == pytest.approx(alone, rel=1e-12)
 
 
 # -- every system of conf/system -------------------------------------------------------------------------------------
 
 
 def systems() -> list[str]:
-    """Those that train a whole graph: a new YAML is tested by being there."""
+    """Systems that train whole graphs; a new YAML file is tested without further registration."""
     return [name for name in groups()["system"] if resolve([f"system={name}"]).system.graphs]
 
 
 @pytest.mark.parametrize("grid", [(2, 1), (4, 2)], ids=["2", "4x2"])
-def test_every_system_trains_as_one_process_does(grid: tuple[int, int], tmp_path: Path) -> None:
-    """The losses of five epochs on its own partition, and its bytes, are what they should be."""
+def test_every_system_matches_losses_of_one_process(grid: tuple[int, int], tmp_path: Path) -> None:
+    """Losses of five epochs on the system's own partition, and its bytes."""
     alone = losses(["system=cagnet"], 1, 1, tmp_path)
     assert len(systems()) >= 4
     for name in systems():

@@ -1,4 +1,4 @@
-"""Graphs, partitions and the dense oracle for the laws of full-graph training."""
+"""Graphs, partitions and a dense reference for the laws of full-graph training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from suite.comm.p2p.threads import LoopbackWorld, run
 from suite.engine.optim.optimizer import SGD
 from suite.gnn.exchange import Aware
 from suite.gnn.plan import Placement
-from suite.gnn.rank_shard import RankShard, holdings, plans
+from suite.gnn.rank_shard import RankShard, build_plans, build_shards
 from suite.gnn.train import Trainer
 from suite.workload.gcn import GCN
 
@@ -29,7 +29,7 @@ EXCHANGES = {
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A weighted graph with features (n, f), labels (n,) and a training mask (n,)."""
+    """A weighted graph with features (n, f), labels (n,) and masks (n,)."""
 
     operator: csr_array
     features: np.ndarray
@@ -41,22 +41,22 @@ class Problem:
 def problem(
     n: int = 37, *, seed: int = 0, symmetric: bool = False, density: float = 0.12, features: int = 5
 ) -> Problem:
-    """A random directed graph, some vertices without edges."""
+    """A random graph, an eighth of whose vertices have no edges."""
     rng = np.random.default_rng(seed)
     matrix = csr_array(random_array((n, n), density=density, rng=rng, format="csr"))
     matrix = csr_array(matrix + matrix.T) if symmetric else matrix
-    lone = np.ones(n)
-    lone[rng.choice(n, n // 8, replace=False)] = 0
-    matrix = csr_array(matrix.multiply(lone[:, None]).multiply(lone[None, :]).tocsr())
+    linked = np.ones(n)
+    linked[rng.choice(n, n // 8, replace=False)] = 0
+    matrix = csr_array(matrix.multiply(linked[:, None]).multiply(linked[None, :]).tocsr())
     matrix.eliminate_zeros()
-    where = rng.integers(0, 4, n)
-    where[0] = 0
-    masks = {name: where == at for at, name in enumerate(("train", "validation", "test"))}
+    mask = rng.integers(0, 4, n)
+    mask[0] = 0
+    masks = {name: mask == number for number, name in enumerate(("train", "validation", "test"))}
     return Problem(matrix, rng.standard_normal((n, features)), rng.integers(0, 3, n), masks, 3)
 
 
 def uneven(n: int, k: int, seed: int = 1) -> np.ndarray:
-    """Parts of very different sizes, the last one empty where there are more than two."""
+    """Parts of very different sizes; the last one is empty if there are more than two."""
     rng = np.random.default_rng(seed)
     weights = np.arange(k, 0, -1.0)
     if k > 2:
@@ -64,58 +64,59 @@ def uneven(n: int, k: int, seed: int = 1) -> np.ndarray:
     return rng.choice(k, n, p=weights / weights.sum())
 
 
-def held(given: Problem, placement: Placement, parts: np.ndarray) -> list[RankShard]:
-    forward, backward = plans(given.operator, parts, placement)
+def shards_of(graph: Problem, placement: Placement, parts: np.ndarray) -> list[RankShard]:
+    """The shards of all ranks, in float64."""
+    forward, backward = build_plans(graph.operator, parts, placement)
     return list(
-        holdings(
+        build_shards(
             forward,
             backward,
-            features=given.features,
-            labels=given.labels,
-            masks=given.masks,
-            classes=given.classes,
+            features=graph.features,
+            labels=graph.labels,
+            masks=graph.masks,
+            classes=graph.classes,
             dtype="float64",
         )
     )
 
 
-def trainers(
-    given: Problem, placement: Placement, parts: np.ndarray, then: Any, *, exchange: str = "fused", **options: Any
+def on_trainers(
+    graph: Problem, placement: Placement, parts: np.ndarray, function: Any, *, exchange: str = "fused", **options: Any
 ) -> list[Any]:
-    """then(trainer, holding) of every rank, on threads."""
-    everyone = held(given, placement, parts)
+    """function(trainer, shard) of every rank, on threads."""
+    shards = shards_of(graph, placement, parts)
 
     def main(world: LoopbackWorld) -> Any:
-        own = everyone[world.rank]
+        shard = shards[world.rank]
         settings = {"shape": GCN(3, 4), "optimizer": SGD(lr=0.5), "dtype": "float64", **options}
-        return then(Trainer(own, world, exchange=EXCHANGES[exchange], **settings), own)
+        return function(Trainer(shard, world, exchange=EXCHANGES[exchange], **settings), shard)
 
     return run(placement.processes, main, deadline=60)
 
 
 def dense(
-    given: Problem, weights: Sequence[np.ndarray]
+    graph: Problem, weights: Sequence[np.ndarray]
 ) -> tuple[float, list[np.ndarray], list[np.ndarray], np.ndarray]:
-    """Loss, dW of each layer, Z of each layer and dH^0, by Section 2.1 on whole dense matrices."""
-    a, h = given.operator.toarray(), given.features
+    """Loss, dW of each layer, Z of each layer and dH^0, by the equations of Section 2.1 on dense matrices."""
+    a, h = graph.operator.toarray(), graph.features
     inputs, outputs = [], []
     for weight in weights:
         inputs.append(h)
         outputs.append(a.T @ h @ weight)
         h = np.maximum(outputs[-1], 0)
-    z, rows = outputs[-1], np.flatnonzero(given.masks["train"])
+    z, rows = outputs[-1], np.flatnonzero(graph.masks["train"])
     shifted = z - z.max(axis=1, keepdims=True)
-    logarithms = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    chances = np.exp(logarithms)
-    loss = -logarithms[rows, given.labels[rows]].mean()
+    log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    softmax = np.exp(log_softmax)
+    loss = -log_softmax[rows, graph.labels[rows]].mean()
     g = np.zeros_like(z)
-    g[rows] = chances[rows]
-    g[rows, given.labels[rows]] -= 1
+    g[rows] = softmax[rows]
+    g[rows, graph.labels[rows]] -= 1
     g /= len(rows)
     gradients: list[np.ndarray] = []
-    for at in reversed(range(len(weights))):
-        gradients.insert(0, inputs[at].T @ (a @ g))
-        g = (a @ g) @ weights[at].T
-        if at:
-            g = g * (outputs[at - 1] > 0)
+    for layer in reversed(range(len(weights))):
+        gradients.insert(0, inputs[layer].T @ (a @ g))
+        g = (a @ g) @ weights[layer].T
+        if layer:
+            g = g * (outputs[layer - 1] > 0)
     return float(loss), gradients, outputs, g

@@ -1,7 +1,7 @@
-"""GVB-style partitioner: minimise the total volume and the maximum volume of a part.
+"""GVB-style partitioner: minimise the maximum send volume of a part and the total volume.
 
-The paper partitions with Graph-VB for the total and the maximum send volume (Section 5). This has the same two goals
-and none of its code: partitions by METIS from several seeds, refined in cycles (levels.py) under a cap on entries.
+The paper uses Graph-VB for these two goals (Section 5). This partitioner shares the goals and none of the code: METIS
+partitions from several seeds are refined in cycles (refine.py) under a cap on matrix entries per part.
 """
 
 from __future__ import annotations
@@ -19,46 +19,60 @@ from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.protocols import Missing, Ready
 from suite.gnn.partition.kahip import kaffpa
 from suite.gnn.partition.metis import kway
-from suite.gnn.partition.pattern import Rows, check, connected, directed, entries
+from suite.gnn.partition.pattern import (
+    IntArray,
+    directed_pattern,
+    entries_per_row,
+    partition_linked,
+    validate_input,
+)
 from suite.gnn.partition.protocol import Partitioner
-from suite.gnn.plan import volumes
+from suite.gnn.plan import count_volumes
 
 if TYPE_CHECKING:
     from suite.gnn.partition.refine import Level
 
-# What a row of a busy sender costs more than another, cycle by cycle: a start that is too strict about the busiest
-# leaves a larger total, and one that is never strict a busier one.
+# Additional price of a row of a busy sender, cycle by cycle. A high price at the start leaves a larger total volume; a
+# price that stays low leaves a busier sender.
 PENALTIES = (2, 8, 32)
-CYCLES = 6  # of the best start, in all
-STRIDE = 1000  # between the seeds of starts, which use one for each level of each cycle
-GAIN = 0.005  # share of the most rows sent by a part; two cycles that gain less are the last
+CYCLES = 6  # total for the best start
+STRIDE = 1000  # between the seeds of starts; a start uses one seed for each level of each cycle
+GAIN = 0.005  # share of the maximum send volume; refinement ends after two cycles that gain less
 
 
 class ScoredPartition(NamedTuple):
-    """(n,) parts, and what decides between them: entries of the fullest, most rows sent by one, and rows by all."""
+    """A partition with its objectives.
 
-    heaviest: int
-    most: int
+    Attributes:
+        max_entries: Matrix entries of the fullest part.
+        max_send: Rows sent by the busiest part.
+        total: Rows sent by all parts.
+        parts: (n,) part of each vertex.
+    """
+
+    max_entries: int
+    max_send: int
     total: int
-    parts: Rows
+    parts: IntArray
 
 
 @dataclass(frozen=True)
 class Gvb(Partitioner):
-    """GVB-style: small total and maximum send volume of matrix @ X, exact for directed matrices too.
+    """GVB-style partitioner for the product matrix @ X; volumes are exact for directed matrices too.
 
-    The result keeps the cap if a start did. The most that a part sends, and then the total, are no larger than of any
-    METIS start, or of any that kept the cap. The total is at most the median of METIS' wherever that and the cap allow
-    it.
+    The partition respects the cap on entries if a METIS start does. Its maximum send volume, then its total volume, is
+    no larger than that of any METIS start (of those within the cap, if there are any). The total is at most the median
+    of the METIS starts wherever the maximum and the cap allow it.
 
     Attributes:
-        starts: METIS partitions, of the seeds seed, seed + 1.
-        kahip: Additional starts by KaHIP. None by default: after refinement they are no better than METIS' (a tenth
-            more or less on community graphs of 2^15 vertices into 4 to 64 parts), and not every machine has it.
-        imbalance: Share by which the entries of a part may exceed the mean. Where every start exceeds it, and relieving
-            it would cost more rows, no part grows beyond the fullest of its start. The paper calls Graph-VB's
+        starts: Number of METIS partitions to start from, with seeds seed, seed + 1, ...
+        kahip: Number of additional KaHIP starts. 0 by default: after refinement they are no better than METIS starts
+            (within a tenth on community graphs of 2^15 vertices in 4 to 64 parts), and KaHIP is an optional package.
+        imbalance: Share by which the entries of a part may exceed the mean. If every start exceeds it and a repair
+            would cost more rows, no part grows beyond the fullest part of its start. The paper calls Graph-VB's
             constraint rather loose (Section 7.1.1).
-        effort: Steps of refinement per entry, level and cycle: work and not time, so that a seed gives the same parts.
+        effort: Refinement steps per entry, level and cycle. Work, not time, is bounded, so a seed is reproducible.
+        ufactor: Imbalance of the METIS starts, in thousandths.
     """
 
     starts: int = 3
@@ -67,7 +81,7 @@ class Gvb(Partitioner):
     effort: int = 32
     ufactor: int = 30
     name: str = "gvb"
-    objective = "most rows sent by a part, then the total volume"
+    objective = "maximum send volume of a part, then the total volume"
     seedable = True
     packages = ("pymetis", "numba", "kahip")
 
@@ -89,22 +103,22 @@ class Gvb(Partitioner):
 
     def notes(self) -> tuple[str, ...]:
         missing = self.kahip and not find_spec("kahip")
-        return (f"gvb without its {self.kahip} starts by KaHIP, which is not installed",) if missing else ()
+        return (f"gvb ran without its {self.kahip} KaHIP starts, as kahip is not installed",) if missing else ()
 
-    def parts(self, matrix: csr_array, k: int, seed: int) -> Rows:
+    def parts(self, matrix: csr_array, k: int, seed: int) -> IntArray:
         """(n,) int32. Raises MissingDependency without pymetis or numba."""
-        check(matrix, k, seed)
-        weight = entries(matrix)
+        validate_input(matrix, k, seed)
+        weight = entries_per_row(matrix)
         cap = int((1 + self.imbalance) * weight.sum() / k)
 
-        def solve(pattern: csr_array, linked: Rows) -> Rows:
-            reads = directed(matrix)
+        def solve(pattern: csr_array, linked: IntArray) -> IntArray:
+            reads = directed_pattern(matrix)
             reads = reads if len(linked) == len(weight) else csr_array(reads[linked][:, linked])
             return self._solve(pattern, reads, weight[linked], k, cap, seed)
 
-        return connected(matrix, k, solve, room=self.imbalance)
+        return partition_linked(matrix, k, solve, imbalance=self.imbalance)
 
-    def _solve(self, pattern: csr_array, reads: csr_array, weight: Rows, k: int, cap: int, seed: int) -> Rows:
+    def _solve(self, pattern: csr_array, reads: csr_array, weight: IntArray, k: int, cap: int, seed: int) -> IntArray:
         try:
             from suite.gnn.partition.refine import Level
         except ImportError as error:
@@ -113,21 +127,21 @@ class Gvb(Partitioner):
         makers = [partial(kway, pattern, k, seed + number, ufactor=self.ufactor) for number in range(self.starts)]
         if self.kahip and find_spec("kahip"):
             makers += [partial(kaffpa, pattern, k, seed + number) for number in range(self.kahip)]
-        starts = [_found(reads, weight, make().astype(np.int32), k) for make in makers]
-        search = _Search(finest, k, cap, int(np.median([start.total for start in starts[: self.starts]])), self.effort)
-        tried = [search.improve(start, PENALTIES[:2], seed + STRIDE * at) for at, start in enumerate(starts)]
-        best = search.exhaust(min(tried, key=search.rank), seed + STRIDE * len(starts))
-        own_starts = starts[: self.starts]
-        first = min([start for start in own_starts if start.heaviest <= cap] or own_starts, key=_moved)
-        if _moved(best) > _moved(first):  # the total, or a cap that METIS exceeds, was had at the maximum's expense
-            fallback = replace(search, cap=max(cap, first.heaviest), ceiling=first.total)
+        starts = [_score(reads, weight, make().astype(np.int32), k) for make in makers]
+        metis_starts = starts[: self.starts]
+        search = _Search(finest, k, cap, int(np.median([start.total for start in metis_starts])), self.effort)
+        refined = [search.improve(start, PENALTIES[:2], seed + STRIDE * at) for at, start in enumerate(starts)]
+        best = search.exhaust(min(refined, key=search.rank), seed + STRIDE * len(starts))
+        first = min([start for start in metis_starts if start.max_entries <= cap] or metis_starts, key=_volumes)
+        if _volumes(best) > _volumes(first):  # the ceiling on the total, or the cap, cost a higher maximum
+            fallback = replace(search, cap=max(cap, first.max_entries), ceiling=first.total)
             best = fallback.exhaust(first, seed + STRIDE * len(starts))
         return best.parts
 
 
 @dataclass(frozen=True)
 class _Search:
-    """Criteria between partitions of one matrix. ceiling: rows in all that a partition should not exceed."""
+    """Refinement of partitions of one matrix. `ceiling` is the total volume that a partition should not exceed."""
 
     finest: Level
     k: int
@@ -135,37 +149,43 @@ class _Search:
     ceiling: int
     effort: int
 
-    def rank(self, found: ScoredPartition) -> tuple[bool, int, int, int]:
-        return found.heaviest > self.cap, max(0, found.total - self.ceiling), found.most, found.total
+    def rank(self, scored: ScoredPartition) -> tuple[bool, int, int, int]:
+        """Sort key: within the cap, within the ceiling, maximum send volume, total volume."""
+        return (
+            scored.max_entries > self.cap,
+            max(0, scored.total - self.ceiling),
+            scored.max_send,
+            scored.total,
+        )
 
-    def improve(self, found: ScoredPartition, penalties: Sequence[int], seed: int) -> ScoredPartition:
-        """Cycles in turn. Parts above the cap are relieved, at a loss if need be."""
+    def improve(self, scored: ScoredPartition, penalties: Sequence[int], seed: int) -> ScoredPartition:
+        """One refinement cycle per penalty. Parts above the cap lose vertices, even where that costs rows."""
         from suite.gnn.partition.refine import MoveRule, cycle
 
         rule = MoveRule(self.cap, self.ceiling, self.effort)
-        parts, send = found.parts, np.zeros(self.k, np.int64)
+        parts, send = scored.parts, np.zeros(self.k, np.int64)
         for number, penalty in enumerate(penalties):
             parts, send = cycle(self.finest, parts, self.k, rule, penalty=penalty, seed=10 * (seed + number))
         load = np.bincount(parts, weights=self.finest.weight, minlength=self.k)
         return ScoredPartition(int(load.max()), int(send.max()), int(send.sum()), parts)
 
-    def exhaust(self, found: ScoredPartition, seed: int) -> ScoredPartition:
-        """Cycles until two have hardly gained, or their number is up."""
+    def exhaust(self, scored: ScoredPartition, seed: int) -> ScoredPartition:
+        """Refinement cycles until two in a row gain less than GAIN, or CYCLES is reached."""
         idle = 0
         for number in range(2, CYCLES):
-            better = self.improve(found, [PENALTIES[2 - number % 2]], seed + number)
-            idle = idle + 1 if better.most > (1 - GAIN) * found.most else 0
-            found = better
+            improved = self.improve(scored, [PENALTIES[2 - number % 2]], seed + number)
+            idle = idle + 1 if improved.max_send > (1 - GAIN) * scored.max_send else 0
+            scored = improved
             if idle == 2:
                 break
-        return found
+        return scored
 
 
-def _moved(found: ScoredPartition) -> tuple[int, int]:
-    return found.most, found.total
+def _volumes(scored: ScoredPartition) -> tuple[int, int]:
+    return scored.max_send, scored.total
 
 
-def _found(reads: csr_array, weight: Rows, parts: Rows, k: int) -> ScoredPartition:
-    send = volumes(reads, parts, k).send
+def _score(reads: csr_array, weight: IntArray, parts: IntArray, k: int) -> ScoredPartition:
+    send = count_volumes(reads, parts, k).send
     load = np.bincount(parts, weights=weight, minlength=k)
     return ScoredPartition(int(load.max()), int(send.max()), int(send.sum()), parts)

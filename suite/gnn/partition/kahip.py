@@ -1,7 +1,7 @@
-"""KaHIP partitioner: fewest cut edges, with the presets for social networks.
+"""KaHIP partitioner: minimise the edge cut, with the presets for social networks.
 
-Source: Sanders, Schulz: Think locally, act globally: highly balanced graph partitioning, SEA 2013; KaHIP's user guide
-for what its presets trade.
+Sources: Sanders, Schulz: Think locally, act globally: highly balanced graph partitioning, SEA 2013; KaHIP's user guide
+for its presets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
 from suite.core.protocols import Missing, Ready
-from suite.gnn.partition.pattern import Rows, check, connected
+from suite.gnn.partition.pattern import IntArray, partition_linked, validate_input
 from suite.gnn.partition.protocol import Partitioner
 
 MODES = {"fastsocial": 3, "ecosocial": 4, "strongsocial": 5, "fast": 0, "eco": 1, "strong": 2}
@@ -22,12 +22,12 @@ MODES = {"fastsocial": 3, "ecosocial": 4, "strongsocial": 5, "fast": 0, "eco": 1
 
 @dataclass(frozen=True)
 class Kahip(Partitioner):
-    """KaFFPa, one call. A vertex weighs its degree + 1, as for METIS.
+    """One call of KaFFPa. A vertex weighs its degree + 1, as for METIS.
 
     Attributes:
-        mode: Fastsocial is as quick as METIS on graphs with communities and up to a hundred times slower on those
-            without (an R-MAT of 2^16 vertices into 64 parts takes a minute); ecosocial takes three times as long for a
-            smaller cut.
+        mode: Preset. fastsocial is as fast as METIS on graphs with communities and up to a hundred times slower on
+            graphs without (an R-MAT graph of 2^16 vertices in 64 parts takes a minute); ecosocial takes three times as
+            long for a smaller cut.
         imbalance: Share by which the heaviest part may exceed the mean.
     """
 
@@ -47,18 +47,18 @@ class Kahip(Partitioner):
     def probe(self) -> Ready | Missing:
         return Ready() if find_spec("kahip") else Missing("kahip is not installed: pip install '.[gnn]'")
 
-    def parts(self, matrix: csr_array, k: int, seed: int) -> Rows:
-        """(n,) int32; of a directed matrix, edges either way are edges."""
-        check(matrix, k, seed)
+    def parts(self, matrix: csr_array, k: int, seed: int) -> IntArray:
+        """(n,) int32. A directed matrix is partitioned as the undirected graph of A + A^T."""
+        validate_input(matrix, k, seed)
 
-        def solve(pattern: csr_array, linked: Rows) -> Rows:
+        def solve(pattern: csr_array, linked: IntArray) -> IntArray:
             return kaffpa(pattern, k, seed, mode=self.mode, imbalance=self.imbalance)
 
-        return connected(matrix, k, solve, room=self.imbalance)
+        return partition_linked(matrix, k, solve, imbalance=self.imbalance)
 
 
-def kaffpa(pattern: csr_array, k: int, seed: int, *, mode: str = "fastsocial", imbalance: float = 0.03) -> Rows:
-    """(n,) part ids of an undirected pattern without loops. Raises MissingDependency without kahip."""
+def kaffpa(pattern: csr_array, k: int, seed: int, *, mode: str = "fastsocial", imbalance: float = 0.03) -> IntArray:
+    """(n,) part ids of an undirected pattern without self loops. Raises MissingDependency without kahip."""
     try:
         import kahip
     except ImportError as error:

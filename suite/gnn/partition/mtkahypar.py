@@ -1,8 +1,8 @@
-"""Mt-KaHyPar partitioner: least total volume.
+"""Mt-KaHyPar partitioner: minimise the total communication volume.
 
-The rows that a product moves are a sum over nets: net v holds v and all that read row v, and costs the parts that it
-touches less one. That is the connectivity metric (km1) of the column-net hypergraph (Catalyurek, Aykanat, IEEE TPDS
-10, 1999), which it makes small: the reference for a partitioner that looks at the sum alone, and slow. Source:
+The rows that a product moves are a sum over nets: net v holds vertex v and all vertices that read row v, and costs the
+number of parts it touches less one. This is the connectivity metric (km1) of the column-net hypergraph (Catalyurek,
+Aykanat, IEEE TPDS 10, 1999). The partitioner is slow and serves as the reference for the total volume alone. Source:
 Gottesbueren, Heuer, Sanders, Schlag: Scalable shared-memory hypergraph partitioning, ALENEX 2021.
 """
 
@@ -16,19 +16,20 @@ from scipy.sparse import csr_array
 
 from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
 from suite.core.protocols import Missing, Ready
-from suite.gnn.partition.pattern import Rows, check, connected, directed
+from suite.gnn.partition.pattern import IntArray, directed_pattern, partition_linked, validate_input
 from suite.gnn.partition.protocol import Partitioner
 
-PRESETS = ("deterministic", "deterministic_quality")  # others find other parts each time that they are asked
+PRESETS = ("deterministic", "deterministic_quality")  # other presets give other parts in every call
 
 
 @dataclass(frozen=True)
 class MtKahypar(Partitioner):
-    """Km1 of nets v + N(v), exact for directed matrices. A vertex weighs its degree + 1, as for METIS.
+    """Minimises km1 of the nets v + N(v), exact for directed matrices. A vertex weighs its degree + 1, as for METIS.
 
     Attributes:
-        preset: deterministic, or deterministic_quality, which takes longer; neither takes notice of a seed.
+        preset: deterministic, or deterministic_quality, which takes longer. Neither depends on the seed.
         imbalance: Share by which the heaviest part may exceed the mean.
+        threads: Threads of Mt-KaHyPar.
     """
 
     preset: str = "deterministic"
@@ -48,19 +49,19 @@ class MtKahypar(Partitioner):
     def probe(self) -> Ready | Missing:
         return Ready() if find_spec("mtkahypar") else Missing("mtkahypar is not installed: pip install '.[gnn]'")
 
-    def parts(self, matrix: csr_array, k: int, seed: int) -> Rows:
+    def parts(self, matrix: csr_array, k: int, seed: int) -> IntArray:
         """(n,) int32. Raises MissingDependency without mtkahypar."""
-        check(matrix, k, seed)
+        validate_input(matrix, k, seed)
 
-        def solve(pattern: csr_array, linked: Rows) -> Rows:
-            reads = csr_array(directed(matrix)[linked][:, linked].T)
+        def solve(pattern: csr_array, linked: IntArray) -> IntArray:
+            readers = csr_array(directed_pattern(matrix)[linked][:, linked].T)
             weight = np.diff(pattern.indptr) + 1
-            return self.km1(nets(reads), weight, k, seed)[0]
+            return self.km1(nets(readers), weight, k, seed)[0]
 
-        return connected(matrix, k, solve, room=self.imbalance)
+        return partition_linked(matrix, k, solve, imbalance=self.imbalance)
 
-    def km1(self, nets: list[list[int]], weight: Rows, k: int, seed: int) -> tuple[Rows, int]:
-        """(n,) part ids, and what Mt-KaHyPar says that they cost."""
+    def km1(self, nets: list[list[int]], weight: IntArray, k: int, seed: int) -> tuple[IntArray, int]:
+        """(n,) part ids, and their km1 as Mt-KaHyPar counts it."""
         try:
             import mtkahypar
         except ImportError as error:
@@ -76,6 +77,6 @@ class MtKahypar(Partitioner):
 
 
 def nets(readers: csr_array) -> list[list[int]]:
-    """Of each vertex that another reads: itself and its readers, row v of the matrix turned."""
+    """One net per vertex that others read: the vertex and its readers. `readers` is the transposed pattern."""
     pointer, pins = readers.indptr.tolist(), readers.indices.tolist()
     return [[v, *pins[pointer[v] : pointer[v + 1]]] for v in range(readers.shape[0]) if pointer[v] < pointer[v + 1]]

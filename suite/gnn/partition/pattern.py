@@ -1,8 +1,8 @@
-"""Input of a partitioner: the symmetric pattern of a matrix, without loops and isolated vertices.
+"""Input of a partitioner: the symmetric pattern of a matrix, without self loops and isolated vertices.
 
-A loop never makes a row travel, and a vertex without an edge to another can lie anywhere: a partitioner would only
-balance weights with it, and puts many times the mean number of such vertices into one part of an R-MAT graph. They are
-taken out first and even out the numbers of vertices afterwards.
+A self loop moves no row, and an isolated vertex may be in any part. A partitioner would use isolated vertices only to
+balance weights, and puts many times their mean number into one part of an R-MAT graph. They are removed first and
+assigned last, so that they even out the numbers of vertices.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from scipy.sparse import csr_array
 
 from suite.core.errors import InvalidRequest
 
-Rows = Any  # integer array
+IntArray = Any  # numpy array of integers
 
 
-def check(matrix: csr_array, k: int, seed: int = 0) -> None:
-    """Raises InvalidRequest for a matrix that is not square, for fewer than one part, and for a negative seed."""
+def validate_input(matrix: csr_array, k: int, seed: int = 0) -> None:
+    """Raises InvalidRequest for a matrix that is not square, fewer than one part, or a negative seed."""
     rows, columns = matrix.shape
     if rows != columns:
         raise InvalidRequest(f"a matrix of shape {matrix.shape}", rule="square: one row and column per vertex")
@@ -28,8 +28,8 @@ def check(matrix: csr_array, k: int, seed: int = 0) -> None:
             raise InvalidRequest(f"{name}={value}", rule=f"a whole number, at least {least}", legal=f"{name}={least}")
 
 
-def directed(matrix: csr_array) -> csr_array:
-    """The stored entries off the diagonal, each once, as int8 ones with int32 indices in order."""
+def directed_pattern(matrix: csr_array) -> csr_array:
+    """The pattern of the off-diagonal entries: int8 ones with sorted int32 indices, duplicates merged."""
     n = matrix.shape[0]
     rows = np.repeat(np.arange(n), np.diff(matrix.indptr))
     off = rows != matrix.indices
@@ -42,29 +42,33 @@ def directed(matrix: csr_array) -> csr_array:
     return pattern
 
 
-def undirected(matrix: csr_array) -> csr_array:
-    """pattern(A + A^T) of what `directed` gives: an edge either way is an edge."""
-    one = directed(matrix)
-    both = csr_array(one + one.T)
-    both.sort_indices()
-    both.data[:] = 1
-    return both
+def undirected_pattern(matrix: csr_array) -> csr_array:
+    """The off-diagonal pattern of A + A^T, in the form of `directed_pattern`."""
+    pattern = directed_pattern(matrix)
+    symmetric = csr_array(pattern + pattern.T)
+    symmetric.sort_indices()
+    symmetric.data[:] = 1
+    return symmetric
 
 
-def entries(matrix: csr_array) -> Rows:
-    """(n,) stored entries of each row, those on the diagonal too: the work of its part."""
+def entries_per_row(matrix: csr_array) -> IntArray:
+    """(n,) stored entries of each row, diagonal included: the work of a vertex."""
     return np.diff(matrix.indptr).astype(np.int64)
 
 
-def connected(matrix: csr_array, k: int, solve: Callable[[csr_array, Rows], Rows], *, room: float = 0.0) -> Rows:
-    """(n,) int32 parts: what `solve` says of the vertices with edges, and the others spread.
+def partition_linked(
+    matrix: csr_array, k: int, solve: Callable[[csr_array, IntArray], IntArray], *, imbalance: float = 0.0
+) -> IntArray:
+    """(n,) int32 parts: `solve` partitions the vertices with edges, `assign_isolated` distributes the others.
 
     Args:
-        solve: From the undirected pattern among them, (m, m), and their numbers, (m,) ascending, to (m,) part ids; not
-            asked where there is nothing to decide (one part, or no more vertices than parts).
-        room: Share by which a part may exceed the mean of entries.
+        matrix: (n, n) adjacency.
+        k: Number of parts.
+        solve: Maps the undirected pattern (m, m) of the m vertices with edges, and their ascending numbers (m,), to
+            part ids (m,). Not called for one part, nor for no more vertices than parts.
+        imbalance: Share by which the entries of a part may exceed the mean.
     """
-    pattern = undirected(matrix)
+    pattern = undirected_pattern(matrix)
     n = pattern.shape[0]
     linked = np.flatnonzero(np.diff(pattern.indptr))
     parts = np.full(n, -1, np.int32)
@@ -74,33 +78,40 @@ def connected(matrix: csr_array, k: int, solve: Callable[[csr_array, Rows], Rows
         parts[linked] = np.arange(len(linked))
     else:
         parts[linked] = solve(csr_array(pattern[linked][:, linked]) if len(linked) < n else pattern, linked)
-    return spread(parts, entries(matrix), k, room=room)
+    return assign_isolated(parts, entries_per_row(matrix), k, imbalance=imbalance)
 
 
-def spread(parts: Rows, weight: Rows, k: int, *, room: float) -> Rows:
-    """`parts` with every -1 replaced: the parts with the fewest vertices are filled up to one level.
+def assign_isolated(parts: IntArray, weight: IntArray, k: int, *, imbalance: float) -> IntArray:
+    """Replace every -1 in `parts` so that the smallest parts are filled up to one level.
 
-    weight: (n,) entries of each vertex. Vertices that weigh something, by a loop, come first, and a part takes none
-    beyond the entries of the fullest part, or `room` above the mean, unless all parts are at that limit
+    Vertices with entries (self loops) are assigned first. No part takes them beyond the entries of the fullest part or
+    beyond `imbalance` above the mean, whichever is larger, unless all parts are at that limit.
+
+    Args:
+        parts: (n,) part ids; -1 where a vertex has none yet.
+        weight: (n,) entries of each vertex.
+        k: Number of parts.
+        imbalance: Share by which the entries of a part may exceed the mean.
     """
     parts = parts.copy()
     load = np.bincount(parts[parts >= 0], weights=weight[parts >= 0], minlength=k).astype(np.int64)
-    limit = max(int(load.max(initial=0)), int((1 + room) * weight.sum() / k))
-    for lonely in (np.flatnonzero((parts < 0) & (weight > 0)), np.flatnonzero((parts < 0) & (weight == 0))):
-        number = len(lonely)
+    limit = max(int(load.max(initial=0)), int((1 + imbalance) * weight.sum() / k))
+    for isolated in (np.flatnonzero((parts < 0) & (weight > 0)), np.flatnonzero((parts < 0) & (weight == 0))):
+        number = len(isolated)
         if number:
             count = np.bincount(parts[parts >= 0], minlength=k)
-            space = np.maximum(limit - load, 0) // max(int(weight[lonely].max()), 1) if weight[lonely[0]] else number
-            shares = _level(count, np.broadcast_to(space, k), number)
-            shares += _level(count + shares, np.full(k, number), number - int(shares.sum()))
-            parts[lonely] = np.repeat(np.arange(k, dtype=np.int32), shares)
+            largest = int(weight[isolated].max())
+            space = np.maximum(limit - load, 0) // largest if largest else number
+            shares = _fill_evenly(count, np.broadcast_to(space, k), number)
+            shares += _fill_evenly(count + shares, np.full(k, number), number - int(shares.sum()))
+            parts[isolated] = np.repeat(np.arange(k, dtype=np.int32), shares)
     return parts
 
 
-def _level(count: Rows, space: Rows, number: int) -> Rows:
-    """(k,) how many of `number` each part takes, at most `space`, so that the smallest of count + given is greatest."""
+def _fill_evenly(count: IntArray, space: IntArray, number: int) -> IntArray:
+    """(k,) shares of `number`, each at most `space`, that maximise the minimum of count + share."""
     low, high = int(count.min()), int(count.max()) + number
-    while low < high:  # the highest level that needs no more than `number`
+    while low < high:  # bisect for the highest level that takes no more than `number`
         middle = (low + high + 1) // 2
         if int(np.minimum(np.maximum(middle - count, 0), space).sum()) <= number:
             low = middle

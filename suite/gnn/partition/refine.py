@@ -1,10 +1,9 @@
-"""Refine a partition: move large clusters first, then small ones, then single vertices.
+"""Multilevel refinement of a partition: move large clusters first, then small ones, then single vertices.
 
-A vertex that moves alone leaves its neighbours behind, which costs more than it saves nearly everywhere in a partition
-that METIS has made; a cluster of the right size takes them along. So a cycle clusters the vertices of each part,
-contracts the clusters, does so again, and moves what is left from the coarsest level to the finest. Nothing is given up
-on the way: volumes of a contracted level are exact, not estimates. Clusters never cross parts, so that the next cycle
-starts from the parts of the one before, and finds other clusters in them.
+A single vertex that moves leaves its neighbours behind, which in a METIS partition nearly always costs more than it
+saves. A cluster takes its neighbours along. A cycle therefore clusters the vertices of each part, contracts the
+clusters, repeats this, and refines from the coarsest level to the finest. Volumes of a contracted level are exact.
+Clusters never cross parts, so the next cycle starts from the refined parts and finds other clusters in them.
 
 Cycles on a partition: Walshaw: Multilevel refinement for combinatorial optimisation problems, Annals of OR 131 (2004);
 Sanders, Schulz: Engineering multilevel graph partitioning algorithms, ESA 2011. Gains of a bounded volume: Acer,
@@ -21,71 +20,71 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from suite.gnn.partition import refine_numba
-from suite.gnn.partition.pattern import Rows
+from suite.gnn.partition.pattern import IntArray
 
-REFINE: Any = refine_numba.refine  # a compiled function, whose arguments numba checks
-SHARES = (64, 16, 4)  # a cluster weighs at most this fraction of a mean part, level by level
-SWEEPS = 2  # of label propagation: two more find no better parts in the end
-SHRINK = 0.8  # a coarser level with more of the pins than this has no clusters to speak of
-ROUNDS = 12  # over the vertices of a level: most levels are done after 4 to 8
+REFINE: Any = refine_numba.refine  # typed Any: numba checks its arguments
+CLUSTERS_PER_PART = (64, 16, 4)  # a cluster weighs at most 1/64 of a mean part, then 1/16, then 1/4
+SWEEPS = 2  # of label propagation; four find no better parts
+SHRINK = 0.8  # a coarser level must have at most this share of the pins
+ROUNDS = 12  # limit of sweeps per level; most levels converge in 4 to 8
 
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """m vertices, or clusters of them, and the nets that join them; see kernel.py.
+    """Hypergraph of m vertices, or clusters of vertices, and N nets; see refine_numba.py.
 
     Attributes:
-        pins: (m, N) pattern, [x, j] where x reads net j and does not own it.
-        owner: (N,) int32 ascending.
-        rows: (N,) int64 rows of X in a net.
-        weight: (m,) int64 entries of the matrix.
+        pins: (m, N) pattern: vertex x reads net j and does not own it.
+        owner: (N,) int32, ascending: vertex that owns each net.
+        rows: (N,) int64: rows of X in each net.
+        weight: (m,) int64: matrix entries of each vertex.
     """
 
     pins: csr_array
-    owner: Rows
-    rows: Rows
-    weight: Rows
+    owner: IntArray
+    rows: IntArray
+    weight: IntArray
 
     @classmethod
-    def finest(cls, pattern: csr_array, weight: Rows) -> Level:
-        """Of a matrix without loops: row x reads the rows of X that its columns name."""
+    def finest(cls, pattern: csr_array, weight: IntArray) -> Level:
+        """Level of a matrix pattern without diagonal: vertex x reads the rows of X in its nonzero columns."""
         n = pattern.shape[0]
         return cls(pattern, np.arange(n, dtype=np.int32), np.ones(n, np.int64), weight)
 
     @cached_property
-    def owned(self) -> Rows:
-        """(m + 1,) nets of vertex x are owned[x] up to owned[x + 1]."""
+    def owned(self) -> IntArray:
+        """(m + 1,): vertex x owns nets owned[x] to owned[x + 1] - 1."""
         return _pointer(np.bincount(self.owner, minlength=len(self.weight)))
 
     @cached_property
-    def by_vertex(self) -> tuple[Rows, Rows]:
+    def by_vertex(self) -> tuple[IntArray, IntArray]:
         return self.pins.indptr.astype(np.int64), self.pins.indices.astype(np.int32)
 
     @cached_property
-    def by_net(self) -> tuple[Rows, Rows]:
-        turned = csr_array(self.pins.T)
-        return turned.indptr.astype(np.int64), turned.indices.astype(np.int32)
+    def by_net(self) -> tuple[IntArray, IntArray]:
+        transposed = csr_array(self.pins.T)
+        return transposed.indptr.astype(np.int64), transposed.indices.astype(np.int32)
 
     @cached_property
-    def graph(self) -> tuple[Rows, Rows, Rows]:
-        """indptr, indices and strengths of an undirected graph: the rows that one end reads of the other."""
+    def graph(self) -> tuple[IntArray, IntArray, IntArray]:
+        """indptr, indices and weights of an undirected graph; an edge weighs the rows its ends read from each other."""
         m = len(self.weight)
         reads = csr_array((self.rows[self.pins.indices], self.owner[self.pins.indices], self.pins.indptr), shape=(m, m))
         both = csr_array(reads + reads.T)
         return both.indptr.astype(np.int64), both.indices.astype(np.int32), both.data.astype(np.int64)
 
-    def clusters(self, parts: Rows, limit: int, seed: int) -> Rows:
-        """(m,) cluster ids from 0, of vertices of one part that weigh `limit` at most together."""
+    def clusters(self, parts: IntArray, limit: int, seed: int) -> IntArray:
+        """(m,) cluster ids from 0. A cluster lies in one part and weighs at most `limit`."""
         m = len(self.weight)
         label = np.arange(m, dtype=np.int32)
         scratch = self.weight.copy(), np.zeros(m, np.int64), np.empty(m, np.int32), label.copy()
-        refine_numba.cluster(*self.graph, self.weight, parts, label, *scratch, limit, SWEEPS, _state(seed))
-        there = np.zeros(m, np.bool_)
-        there[label] = True
-        return (np.cumsum(there, dtype=np.int32) - 1)[label]
+        refine_numba.cluster(*self.graph, self.weight, parts, label, *scratch, limit, SWEEPS, _random_state(seed))
+        in_use = np.zeros(m, np.bool_)
+        in_use[label] = True
+        return (np.cumsum(in_use, dtype=np.int32) - 1)[label]
 
-    def contracted(self, cluster: Rows) -> Level:
-        """Clusters as vertices. A net whose pins all moved in with its owner is gone for good."""
+    def contracted(self, cluster: IntArray) -> Level:
+        """The level whose vertices are the clusters. Nets whose pins all lie in the owner's cluster are dropped."""
         m, count = len(self.weight), int(cluster.max()) + 1
         members = csr_array(
             (np.ones(m, np.int32), np.argsort(cluster, kind="stable"), _pointer(np.bincount(cluster))), shape=(count, m)
@@ -110,8 +109,8 @@ class Level:
         weight = np.bincount(cluster, weights=self.weight, minlength=count).astype(np.int64)
         return Level(coarse, owner[nets], self.rows[nets], weight)
 
-    def refined(self, parts: Rows, k: int, rule: MoveRule, *, penalty: int, seed: int) -> tuple[Rows, Rows]:
-        """(m,) parts no worse than `parts` by the rule, and the (k,) rows that each part sends."""
+    def refined(self, parts: IntArray, k: int, rule: MoveRule, *, penalty: int, seed: int) -> tuple[IntArray, IntArray]:
+        """(m,) parts, no worse than `parts` by the rule, and the (k,) rows that each part sends."""
         m, slots = len(self.weight), _pointer(np.minimum(np.diff(self.by_net[0]), k))
         counts = np.zeros(slots[-1], np.int32), np.zeros(slots[-1], np.int32), np.zeros(len(self.owner), np.int64)
         by_part = (np.zeros(k, np.int64) for _ in range(5))
@@ -119,19 +118,20 @@ class Level:
         REFINE(
             *(self.owned, self.owner, self.rows, *self.by_vertex, *self.by_net, slots, *counts),
             *(self.weight, parts.astype(np.int32), *by_part, np.arange(m, dtype=np.int32), np.ones(m, np.uint8)),
-            *(best, send, rule.cap, rule.ceiling, penalty, ROUNDS, rule.effort * (self.pins.nnz + m), _state(seed)),
+            *(best, send, rule.cap, rule.ceiling, penalty, ROUNDS, rule.effort * (self.pins.nnz + m)),
+            _random_state(seed),
         )
         return best, send
 
 
 @dataclass(frozen=True)
 class MoveRule:
-    """Limits of a move.
+    """Limits of the refinement.
 
     Attributes:
-        cap: Entries of a part; a part with more is relieved.
-        ceiling: Total rows sent; parts that send more are kept only for want of others.
-        effort: Steps of work per pin and level, a bound that is the same on every machine.
+        cap: Matrix entries of a part; a part with more loses vertices.
+        ceiling: Total rows sent; a partition above it is accepted only if none below is known.
+        effort: Steps of work per pin and level, a bound that does not depend on the machine.
     """
 
     cap: int
@@ -139,34 +139,38 @@ class MoveRule:
     effort: int
 
 
-def cycle(finest: Level, parts: Rows, k: int, rule: MoveRule, *, penalty: int, seed: int) -> tuple[Rows, Rows]:
-    """(m,) parts no worse than `parts`, and the rows that each sends. penalty: the additional price of a row whose
-    part sends nearly the maximum
+def cycle(
+    finest: Level, parts: IntArray, k: int, rule: MoveRule, *, penalty: int, seed: int
+) -> tuple[IntArray, IntArray]:
+    """One refinement cycle: (m,) parts, no worse than `parts`, and the (k,) rows that each sends.
+
+    `penalty` is the additional price of a row of a part whose send volume is near the maximum.
     """
     levels, clusters, assignments = [finest], [], [parts]
     mean = int(finest.weight.sum()) // k
-    for number, share in enumerate(SHARES):
-        cluster = levels[-1].clusters(assignments[-1], max(1, mean // share), seed + number)
+    for number, per_part in enumerate(CLUSTERS_PER_PART):
+        cluster = levels[-1].clusters(assignments[-1], max(1, mean // per_part), seed + number)
         coarser = levels[-1].contracted(cluster)
         if coarser.pins.nnz > SHRINK * levels[-1].pins.nnz:
             break
-        above = np.empty(len(coarser.weight), np.int32)
-        above[cluster] = assignments[-1]
+        coarse_assignment = np.empty(len(coarser.weight), np.int32)
+        coarse_assignment[cluster] = assignments[-1]
         levels.append(coarser)
         clusters.append(cluster)
-        assignments.append(above)
+        assignments.append(coarse_assignment)
     assignment = assignments[-1]
     for depth in reversed(range(len(levels))):
-        assignment, send = levels[depth].refined(assignment, k, rule, penalty=penalty, seed=seed + len(SHARES) + depth)
+        level_seed = seed + len(CLUSTERS_PER_PART) + depth
+        assignment, send = levels[depth].refined(assignment, k, rule, penalty=penalty, seed=level_seed)
         if depth:
             assignment = assignment[clusters[depth - 1]]
     return assignment, send
 
 
-def _pointer(counts: Rows) -> Rows:
+def _pointer(counts: IntArray) -> IntArray:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
-def _state(seed: int) -> int:
-    """A state of xorshift for each seed, not 0 and with bits everywhere (Fibonacci hashing)."""
+def _random_state(seed: int) -> int:
+    """Nonzero state of xorshift for a seed, by Fibonacci hashing."""
     return (seed * 0x9E3779B97F4A7C15 + 0x2545F4914F6CDD1D) % 2**62 | 1

@@ -1,20 +1,20 @@
 """Compiled loops of the refinement: clustering within parts, and moves between parts.
 
-Both work on m vertices, or clusters of vertices, and N nets. A net is a row of X, or several with the same fate: its
-owner holds it, its pins are the other vertices that read it, and it costs its owner's part one row for each other part
-that has a pin. All numbers are whole, so that a seed gives the same parts on every machine.
+Both work on m vertices, or clusters of vertices, and N nets. A net is a row of X, or several rows with the same owner
+and readers. Its owner stores it, and its pins are the other vertices that read it. A net costs its owner's part one
+row for each other part that has a pin. All arithmetic is on integers, so a seed gives equal parts on every machine.
 
-The pins of a net are counted by part in slots: a net with at least k pins has a slot for each part, in order; another
-has as many slots as pins, and fills them from the first. In the arguments of all functions
+The pins of a net are counted per part in slots. A net with at least k pins has one slot per part, in order. A net with
+fewer pins has one slot per pin and uses the first `used` of them. Arguments shared by all functions:
 
-owned, owner, rows    (m + 1), (N), (N): vertex x owns the nets from owned[x] up to owned[x + 1]; rows of X in a net
-ptr, nets             (m + 1), (pins): the nets of which vertex x is a pin
-slots                 (N + 1): the slots of net j are slots[j] up to slots[j + 1]
-where, pins, used     (slots), (slots), (N): the part and number of pins of a slot, and how many slots a net has in use
-part, weight          (m): of each vertex
-send, load            (k): rows that a part sends, and weight in it
+owned, owner, rows    (m + 1), (N), (N): vertex x owns nets owned[x] to owned[x + 1] - 1; rows of X in each net
+ptr, nets             (m + 1), (pins): nets of which vertex x is a pin, in CSR form
+slots                 (N + 1): net j has slots slots[j] to slots[j + 1] - 1
+where, pins, used     (slots), (slots), (N): part and pin count of each slot; slots in use of each net
+part, weight          (m): part and weight of each vertex
+send, load            (k): rows sent by each part, and its weight
 
-Arrays are passed one by one and without slices: tuples of them double the time to compile and to run.
+Arrays are passed one by one and without slices, as tuples of arrays double the time to compile and to run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LONG, SHORT, FLAGS = int64[::1], int32[::1], uint8[::1]
 
 @njit(cache=True)
 def _shuffle(order: Array, state: int) -> int:
-    """By xorshift (Marsaglia 2003), from a state that is not 0; the state after."""
+    """Shuffle `order` in place by xorshift (Marsaglia 2003) from a nonzero state; return the new state."""
     for i in range(len(order) - 1, 0, -1):
         state ^= (state << 13) & 0x7FFFFFFFFFFFFFFF
         state ^= state >> 7
@@ -45,10 +45,10 @@ def cluster(
     label: Array, size: Array, score: Array, seen: Array, order: Array,
     limit: int, sweeps: int, state: int,
 ) -> None:  # fmt: skip
-    """Label propagation among vertices of one part, in place; no cluster grows heavier than `limit`.
+    """Label propagation among vertices of one part, in place. No cluster grows heavier than `limit`.
 
-    ptr, near, strength: an undirected graph. Begins with every vertex alone: label and order 0 .. m - 1, size the
-    weights, score zeros
+    `ptr`, `near` and `strength` are an undirected graph in CSR form. Every vertex starts as its own cluster: `label`
+    and `order` are 0 to m - 1, `size` holds the weights, `score` is zero.
     """
     for _ in range(sweeps):
         state = _shuffle(order, state)
@@ -75,13 +75,13 @@ def cluster(
                 size[best] += weight[x]
                 label[x] = best
                 moved += 1
-        if moved * 50 < len(weight):  # fewer than two of a hundred: the rest is not worth a sweep
+        if moved * 50 < len(weight):  # fewer than 2 percent of the vertices moved
             break
 
 
 @njit(cache=True)
 def _slot(j: int, q: int, k: int, slots: Array, where: Array, pins: Array, used: Array) -> int:
-    """The slot that counts the pins of net j in part q; -1 if it has none there."""
+    """The slot that counts the pins of net j in part q, or -1 if there are none."""
     start = slots[j]
     if slots[j + 1] - start == k:
         return start + q if pins[start + q] > 0 else -1
@@ -93,7 +93,7 @@ def _slot(j: int, q: int, k: int, slots: Array, where: Array, pins: Array, used:
 
 @njit(cache=True)
 def _enter(j: int, q: int, k: int, slots: Array, where: Array, pins: Array, used: Array) -> bool:
-    """One more pin of net j in part q; whether it is the first."""
+    """Add a pin of net j in part q; return whether it is the first."""
     i = _slot(j, q, k, slots, where, pins, used)
     if i >= 0:
         pins[i] += 1
@@ -107,7 +107,7 @@ def _enter(j: int, q: int, k: int, slots: Array, where: Array, pins: Array, used
 
 @njit(cache=True)
 def _leave(j: int, q: int, k: int, slots: Array, where: Array, pins: Array, used: Array) -> bool:
-    """One pin less of net j in part q; whether it was the last."""
+    """Remove a pin of net j in part q; return whether it was the last."""
     i = _slot(j, q, k, slots, where, pins, used)
     pins[i] -= 1
     if pins[i] > 0:
@@ -126,7 +126,7 @@ def _fill(
     part: Array, send: Array, owner: Array, rows: Array, ptr: Array, nets: Array, slots: Array, where: Array,
     pins: Array, used: Array,
 ) -> None:  # fmt: skip
-    """All pins enter; `send` from zeros."""
+    """Count all pins, and the rows that each part sends, into zeroed arrays."""
     for x in range(len(part)):
         for p in range(ptr[x], ptr[x + 1]):
             j = nets[p]
@@ -139,7 +139,7 @@ def _move(
     x: int, b: int, part: Array, send: Array, owned: Array, owner: Array, rows: Array, ptr: Array, nets: Array,
     slots: Array, where: Array, pins: Array, used: Array,
 ) -> None:  # fmt: skip
-    """Vertex x goes to part b; `send` follows exactly."""
+    """Move vertex x to part b and update the pin counts and `send`."""
     a, k = part[x], len(send)
     for j in range(owned[x], owned[x + 1]):
         send[a] -= rows[j] * (used[j] - (_slot(j, a, k, slots, where, pins, used) >= 0))
@@ -156,7 +156,10 @@ def _move(
 
 @njit(cache=True)
 def _price(send: Array, slope: Array, threshold: int, penalty: int) -> int:
-    """What all sends cost, and in `slope` what one more row of each part does: more above the threshold."""
+    """Total price of all sends. Writes the marginal price of a row of each part to `slope`.
+
+    A row of a part that sends more than `threshold` costs 1 + penalty, any other row costs 1.
+    """
     total = 0
     for q in range(len(send)):
         total += send[q] + penalty * max(0, send[q] - threshold)
@@ -175,15 +178,15 @@ def _weigh(
     x: int, heavy: bool, part: Array, slope: Array, gain: Array, own: Array, owned: Array, owner: Array, rows: Array,
     ptr: Array, nets: Array, slots: Array, where: Array, pins: Array, used: Array,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """What vertex x costs by where it lies, at the slopes: a move from a to b changes the cost by base - gain[b] +
-    slope[b] * (every - own[b]) - slope[a] * (every - own[a]).
+    """Prices of moving vertex x. A move from part a to part b changes the total price, at the given slopes, by
+    base - gain[b] + slope[b] * (every - own[b]) - slope[a] * (every - own[a]).
 
-    Gives base, every, and how many slots it looked at: 0 for a vertex that is read in its part alone and reads nothing
-    of others, which has nothing to gain; of one in a heavy part the move is wanted anyway
+    Writes `gain` and `own` and returns base, every and the number of slots visited. The number is 0 for a vertex
+    whose readers and reads all lie in its own part: it has no move to gain by. In a heavy part every vertex is priced.
     """
     a, k = part[x], len(slope)
     base, every, work, linked = 0, 0, k, heavy
-    for j in range(owned[x], owned[x + 1]):  # its own rows, sent to all parts that read them
+    for j in range(owned[x], owned[x + 1]):  # own rows, sent to every part that reads them
         every += rows[j] * used[j]
         stop = slots[j + 1] if slots[j + 1] - slots[j] == k else slots[j] + used[j]
         work += stop - slots[j]
@@ -199,7 +202,7 @@ def _weigh(
         if not linked:
             own[a] = 0
             return 0, 0, 0
-    for p in range(ptr[x], ptr[x + 1]):  # the rows that it reads, sent to its part perhaps for it alone
+    for p in range(ptr[x], ptr[x + 1]):  # rows that x reads; its part may need some of them only for x
         j = nets[p]
         c = part[owner[j]]
         price = rows[j] * slope[c]
@@ -224,13 +227,15 @@ def _weigh(
 def _choose(
     a: int, base: int, every: int, slope: Array, gain: Array, own: Array, load: Array, room: int
 ) -> tuple[int, int]:  # fmt: skip
-    """Of the parts with at most `room` in them, the one to which a vertex of part a goes at the least change of the
-    cost, or -1, and that change. Gains are zeros afterwards."""
-    here = slope[a] * (every - own[a])
+    """The cheapest target part with load at most `room` for a vertex of part a, or -1, and the change of the price.
+
+    Resets `gain` and `own` to zero. Ties go to the part with the smaller load.
+    """
+    price_now = slope[a] * (every - own[a])
     to, least = -1, 0
     for b in range(len(slope)):
         if b != a and load[b] <= room:
-            change = base - gain[b] + slope[b] * (every - own[b]) - here
+            change = base - gain[b] + slope[b] * (every - own[b]) - price_now
             if to < 0 or change < least or (change == least and load[b] < load[to]):
                 to, least = b, change
         gain[b] = 0
@@ -240,8 +245,7 @@ def _choose(
 
 @njit(cache=True)
 def _state(send: Array, load: Array, cap: int, ceiling: int) -> tuple[int, int, int, int]:
-    """What is to be small, first things first: entries above the cap, rows above the ceiling, the most rows that a part
-    sends, and the rows of all."""
+    """Objectives in order: entries above the cap, rows above the ceiling, rows of the busiest part, total rows."""
     most = total = over = 0
     for q in range(len(send)):
         total += send[q]
@@ -263,13 +267,13 @@ def refine(
     send: Array, load: Array, slope: Array, gain: Array, own: Array, order: Array, news: Array,
     best: Array, best_send: Array, cap: int, ceiling: int, penalty: int, rounds: int, budget: int, random: int,
 ) -> None:  # fmt: skip
-    """Moves vertices between parts, and leaves in `best` the parts that were best by `_state`, in `best_send` their
-    sends.
+    """Move vertices between parts. Writes the best parts by `_state` to `best` and their sends to `best_send`.
 
-    net_ptr, readers: the pins of each net. Counts and what is by part begin as zeros, order 0 .. m - 1, news ones
+    `net_ptr` and `readers` list the pins of each net in CSR form. Counts and per-part arrays start at zero, `order`
+    at 0 to m - 1, and `news` at one.
 
-    A sweep prices the rows of parts near the maximum higher, and moves a vertex where the exact price of all falls. The
-    first sweep and those after one without much news visit all vertices, the others those next to a move.
+    Each sweep prices rows of parts near the maximum higher and accepts a move if the exact total price falls. The first
+    sweep, and a sweep after one with few moves, visits all vertices; other sweeps visit only neighbours of moves.
     """
     m, k = len(weight), len(send)
     for x in range(m):
@@ -299,15 +303,15 @@ def refine(
             news[x] = 0
             a = part[x]
             heavy = load[a] > cap
-            base, every, looked = _weigh(
+            base, every, visited = _weigh(
                 x, heavy, part, slope, gain, own, owned, owner, rows, ptr, nets, slots, where, pins, used
             )
-            if looked == 0:
+            if visited == 0:
                 continue
-            work += looked
+            work += visited
             to, least = _choose(a, base, every, slope, gain, own, load, cap - weight[x])
             lighter = to >= 0 and load[to] + weight[x] < load[a]
-            relieves = heavy and least <= sweep * sweep * weight[x]  # at a loss too, the smaller ones first
+            relieves = heavy and least <= sweep * sweep * weight[x]  # accept a loss that grows sweep by sweep
             if to < 0 or not (relieves or least < 0 or (least == 0 and lighter)):
                 continue
             _move(x, to, part, send, owned, owner, rows, ptr, nets, slots, where, pins, used)

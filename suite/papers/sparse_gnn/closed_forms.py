@@ -16,13 +16,13 @@ from suite.simulate.network.network import ring_volume
 def bound_1d(volumes: Volumes, width: int, *, alpha: float, beta: float) -> float:
     """Section 4.1: P - 1 messages, each as long as the longest; alpha seconds a message, beta seconds a word."""
     others = volumes.placement.processes - 1
-    return alpha * others + others * volumes.pair * width * beta
+    return alpha * others + others * volumes.max_pair * width * beta
 
 
 def bound_1_5d(volumes: Volumes, width: int, *, alpha: float, beta: float) -> float:
     """Section 4.2, without the all-reduce (G2): s = P / c^2 stages of the longest message, s log s latencies."""
     stages = len(volumes.placement.stages(0))
-    return alpha * stages * math.log(stages) + stages * volumes.pair * width * beta
+    return alpha * stages * math.log(stages) + stages * volumes.max_pair * width * beta
 
 
 def bound_sum(volumes: Volumes, width: int, *, beta: float) -> float:

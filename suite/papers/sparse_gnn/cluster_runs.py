@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 from suite.core.claim import Scalar
 from suite.core.errors import UnknownName
 from suite.gnn.partition import Partition, Partitioner, partition
-from suite.gnn.plan import Placement, Volumes, volumes
+from suite.gnn.plan import Placement, Volumes, count_volumes
 from suite.papers.common import claims, trace
 from suite.papers.sparse_gnn.expected_volume import by_chance, scaled
 from suite.simulate.cost.efficiency import Stack
@@ -173,7 +173,7 @@ class GraphLab:
         """Of one product on the stand-in itself, 1D."""
 
         def counted() -> Volumes:
-            return volumes(self.matrix(graph), self.partition(graph, partitioner, k).parts, k)
+            return count_volumes(self.matrix(graph), self.partition(graph, partitioner, k).parts, k)
 
         return self._counted.get((graph, partitioner, k), counted)
 
@@ -187,7 +187,7 @@ class GraphLab:
             counts = {"vertices": size.vertices, "entries": size.entries}
             if partitioner == RANDOM:
                 return by_chance(np.diff(self.matrix(graph).indptr), placement, **counts)
-            return scaled(self.counted(graph, partitioner, placement.parts), **counts).on(placement)
+            return scaled(self.counted(graph, partitioner, placement.parts), **counts).on_grid(placement)
 
         return self._scaled.get((graph, partitioner, processes, c), found)
 

@@ -139,7 +139,9 @@ def volumes_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
             ),
         ]
         grids = {
-            f"{assignment}, c = {c}": [lab.counted(graph, "gvb", p // c).on(Placement.of(p, c, assignment)) for p in at]
+            f"{assignment}, c = {c}": [
+                lab.counted(graph, "gvb", p // c).on_grid(Placement.of(p, c, assignment)) for p in at
+            ]
             for c in (1, 2, 4)
             for assignment in ("paper", "interleaved")[: 1 if c == 1 else 2]
         }
@@ -170,7 +172,7 @@ def bandwidth(question: Question, lab: GraphLab, *, graph: str, partitioner: str
     for point in question.points:
         processes, c = int(point["P"]), int(point["c"])
         stages = [len(Placement.of(processes, each).stages(0)) for each in (c, 1)]
-        pair = [lab.counted(graph, partitioner, processes // each).pair for each in (c, 1)]
+        pair = [lab.counted(graph, partitioner, processes // each).max_pair for each in (c, 1)]
         values.append(stages[0] * pair[0] / (stages[1] * pair[1]))
         cuts.append(f"{pair[1]} rows at {processes} parts, {pair[0]} at {processes // c}")
     return [values], f"{partitioner} on {graph}; largest cut of a pair {', '.join(cuts)}"

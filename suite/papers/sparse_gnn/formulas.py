@@ -17,9 +17,9 @@ from scipy.sparse import csr_array, random_array
 from suite.core.claim import Claim
 from suite.data.graphs import operator
 from suite.data.graphs.generate import RMAT, Planted
-from suite.gnn.local_block import Share
+from suite.gnn.local_block import LocalBlock
 from suite.gnn.partition.simple import Block, Random
-from suite.gnn.plan import ExchangePlan, Placement, Volumes, volumes
+from suite.gnn.plan import ExchangePlan, Placement, Volumes, count_volumes
 from suite.papers.common.answer import Cases, Question
 from suite.papers.common.panel import Panel
 from suite.papers.sparse_gnn.closed_forms import bound_1_5d, bound_1d, bound_sum
@@ -136,20 +136,20 @@ def oblivious(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = []
     for p in question.integer_points():
         matrix = csr_array(random_array((p["n"], p["n"]), density=4 / p["n"], rng=np.random.default_rng(0)))
-        values.append(volumes(matrix, Block().parts(matrix, p["P"], 0), p["P"]).oblivious().total)
+        values.append(count_volumes(matrix, Block().parts(matrix, p["P"], 0), p["P"]).oblivious().total)
     return [values], "block rows as equal as they can be, uneven ones too"
 
 
 def aware(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     cases = []
     for matrix in small_graphs():
-        plan = ExchangePlan.of(matrix, Random().parts(matrix, 5, 0), Placement(5))
-        shares = [Share.of(plan, rank) for rank in range(5)]
+        plan = ExchangePlan.build(matrix, Random().parts(matrix, 5, 0), Placement(5))
+        blocks = [LocalBlock.from_plan(plan, rank) for rank in range(5)]
         for i in range(5):
             for q in range(5):
                 rows_of, columns = (slice(plan.offsets[at], plan.offsets[at + 1]) for at in (i, q))
                 nonzero = np.count_nonzero(plan.matrix[rows_of].toarray()[:, columns].any(axis=0))
-                cases += [[nonzero, int(shares[q].sent[i])]] if i != q else []
+                cases += [[nonzero, int(blocks[q].send_counts[i])]] if i != q else []
     return cases, "R-MAT, a planted partition and a directed matrix in a random order, five processes"
 
 
@@ -158,7 +158,7 @@ def never_more(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     for matrix in small_graphs():
         for partitioner in (Block(), Random()):
             for k in (2, 3, 8, 64):
-                counted = volumes(matrix, partitioner.parts(matrix, k, 0), k)
+                counted = count_volumes(matrix, partitioner.parts(matrix, k, 0), k)
                 cases.append([4 * counted.total, 4 * counted.oblivious().total])
     return cases, "of width 1; three matrices, two orders, 2 to 64 processes"
 
@@ -167,7 +167,7 @@ def backward(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     cases = []
     for matrix in small_graphs():
         parts = Random().parts(matrix, 6, 0)
-        ahead, back = (volumes(csr_array(each), parts, 6).needed for each in (matrix.T.tocsr(), matrix))
+        ahead, back = (count_volumes(csr_array(each), parts, 6).needed for each in (matrix.T.tocsr(), matrix))
         cases += [[4 * a, 4 * b] for a, b in zip(ahead.ravel(), back.ravel(), strict=True)]
     return cases, "columns of A^T and of A: R-MAT, a planted partition, and a directed matrix"
 
@@ -181,7 +181,7 @@ def grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = []
     for p in question.integer_points():
         placement = Placement.of(p["P"], p["c"])
-        rows_per_process = np.bincount([placement.place(rank)[0] for rank in range(placement.processes)])
+        rows_per_process = np.bincount([placement.coordinates(rank)[0] for rank in range(placement.processes)])
         values.append(int(np.count_nonzero(rows_per_process == p["c"])))
     return [values], "block rows that exactly c processes hold"
 
@@ -228,7 +228,7 @@ def summed(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = []
     for p in question.integer_points():
         placement = Placement.of(p["P"], p["c"])
-        values.append(int(even(p["n"], placement.parts, 1, placement).summed.max()) * p["f"])
+        values.append(int(even(p["n"], placement.parts, 1, placement).all_reduce_rows.max()) * p["f"])
     return [values], "what the largest block row has"
 
 

@@ -18,11 +18,11 @@ from suite.config.results import mismatch
 from suite.core.errors import InvalidRequest
 from suite.data.graphs import operator
 from suite.data.graphs.generate import Planted
-from suite.gnn.local_block import Share
+from suite.gnn.local_block import LocalBlock
 from suite.gnn.partition import partition
 from suite.gnn.partition.simple import Random
 from suite.gnn.plan import ExchangePlan, Placement
-from suite.gnn.rank_shard import holdings, plans
+from suite.gnn.rank_shard import build_plans, build_shards
 from suite.papers.common.answer import Cases, Question
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.workload.gcn import GCN
@@ -91,9 +91,9 @@ def trained(exchange: str, processes: int, replication: int, form: str = "") -> 
     assert graph.labels is not None
     matrix, placement = operator(graph), Placement.of(processes, replication)
     parts = partition(Random(), matrix, placement.parts, seed=0, folder=None).parts
-    forward, backward = plans(matrix, parts, placement)
+    forward, backward = build_plans(matrix, parts, placement)
     masks = {"train": graph.train, "validation": graph.validation, "test": graph.test}
-    data = partial(holdings, features=graph.features, labels=graph.labels, classes=graph.classes)
+    data = partial(build_shards, features=graph.features, labels=graph.labels, classes=graph.classes)
     everyone = list(data(forward, backward, masks=masks, dtype="float64"))
     shape = GCN()
 
@@ -121,7 +121,7 @@ def trained(exchange: str, processes: int, replication: int, form: str = "") -> 
     outcomes = run(processes, main, deadline=120)
     moved = forward.volumes.oblivious() if kind.oblivious else forward.volumes
     width = sum(one.width for one in shape.products(graph.features.shape[1], graph.classes))
-    sums = width * int(moved.summed.sum())  # over replicas, of what each process brings
+    sums = width * int(moved.all_reduce_rows.sum())  # over replicas, of what each process brings
     reduced = processes * (shape.parameters(graph.features.shape[1], graph.classes) + 1) if placement.parts > 1 else 0
     extra = sum(sent for _, sent in outcomes) - EPOCHS * VALUE * (width * moved.total + sums + reduced)
     return ProbeTraining(tuple(outcomes[0][0]), extra)
@@ -157,7 +157,7 @@ def replicated_once(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     rng = np.random.default_rng(0)
     matrix = operator(GRAPH.load(0))
     x = rng.standard_normal((matrix.shape[0], 3))
-    plan = ExchangePlan.of(matrix, Random().parts(matrix, 4, 0), Placement.of(4, 1))
+    plan = ExchangePlan.build(matrix, Random().parts(matrix, 4, 0), Placement.of(4, 1))
     ours, sent = on_grid(plan, x[plan.order])
     theirs, theirs_sent = in_one_dimension(plan.matrix, plan.offsets, x[plan.order])
     pairs = zip(theirs.ravel(), ours.ravel(), strict=True)
@@ -169,11 +169,11 @@ def on_grid(plan: ExchangePlan, x: Any) -> tuple[Any, list[int]]:
     z = np.zeros((plan.vertices, x.shape[1]))
     sent = []
     for rank in range(plan.placement.processes):
-        share = Share.of(plan, rank)
-        own_rows = slice(plan.offsets[share.row], plan.offsets[share.row + 1])
+        block = LocalBlock.from_plan(plan, rank)
+        own_rows = slice(plan.offsets[block.row], plan.offsets[block.row + 1])
         for q in plan.placement.stages(rank):
-            z[own_rows] += share.whole(q) @ x[plan.offsets[q] : plan.offsets[q + 1]]
-        sent.append(int(share.sent.sum()) * x.shape[1] * VALUE)
+            z[own_rows] += block.full_width(q) @ x[plan.offsets[q] : plan.offsets[q + 1]]
+        sent.append(int(block.send_counts.sum()) * x.shape[1] * VALUE)
     return z, sent
 
 

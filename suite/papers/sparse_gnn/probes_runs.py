@@ -24,7 +24,7 @@ from suite.data.graphs.generate import Planted
 from suite.gnn.partition import Partitioner
 from suite.gnn.partition.simple import Random
 from suite.gnn.plan import Placement
-from suite.gnn.rank_shard import holdings, plans
+from suite.gnn.rank_shard import build_plans, build_shards
 from suite.papers.common.answer import Cases, Question
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.probes_watch import DEADLINE, watched
@@ -52,10 +52,12 @@ def _trainer(lab: GraphLab, graph: Any, world: Any, shape: GCN, classes: int, dt
     from suite.gnn.train import Trainer
 
     matrix = operator(graph)
-    forward, back = plans(matrix, Random().parts(matrix, world.size, 0), Placement(world.size))
+    forward, back = build_plans(matrix, Random().parts(matrix, world.size, 0), Placement(world.size))
     masks = {"train": graph.train, "validation": graph.validation, "test": graph.test}
     arguments = list(
-        holdings(forward, back, features=graph.features, labels=graph.labels, masks=masks, classes=classes, dtype=dtype)
+        build_shards(
+            forward, back, features=graph.features, labels=graph.labels, masks=masks, classes=classes, dtype=dtype
+        )
     )
     kind = locate(lab.exchanges["sparsity_aware"])
     return Trainer(arguments[world.rank], world, exchange=kind, optimizer=Adam(0.01), shape=shape, dtype=dtype)
@@ -127,7 +129,7 @@ def phases(
                 trainer.epoch()
                 whole = perf_counter() - begin
                 spans = {PRODUCT: 0.0, GEMM: 0.0}
-                for span in trainer.watch.trace:
+                for span in trainer.recorder.trace:
                     if span.category in spans:
                         spans[span.category] += span.end - span.start
                 phase_times.append((spans[PRODUCT], spans[GEMM], whole - sum(spans.values())))
@@ -154,9 +156,11 @@ def to_converge(
     config = resolve(["executor=full_graph", "system=sparsity_aware", "partitioner=random", *graph_options])
     graph: Any = build(graph_settings(config).source.data()).load(config.seed)
     matrix = operator(graph)
-    forward, back = plans(matrix, partitioner_of(config).parts(matrix, 1, 0), Placement(1))
+    forward, back = build_plans(matrix, partitioner_of(config).parts(matrix, 1, 0), Placement(1))
     masks = {"train": graph.train, "validation": graph.validation, "test": graph.test}
-    (shard,) = holdings(forward, back, features=graph.features, labels=graph.labels, masks=masks, classes=graph.classes)
+    (shard,) = build_shards(
+        forward, back, features=graph.features, labels=graph.labels, masks=masks, classes=graph.classes
+    )
 
     def main(world: Any) -> list[float]:
         trainer = Trainer(

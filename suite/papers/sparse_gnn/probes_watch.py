@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from suite.config.locate import locate
-from suite.gnn.local_block import Share
+from suite.gnn.local_block import LocalBlock
 from suite.gnn.plan import ExchangePlan
 
 DEADLINE = 120.0  # seconds
@@ -118,17 +118,17 @@ def multiplied(plan: ExchangePlan, exchange: str, width: int = 1, form: str = "s
     import torch
 
     from suite.comm.p2p.threads import run
-    from suite.gnn.exchange import Watch
+    from suite.gnn.exchange import SpanRecorder
 
     kind = locate(exchange)
     rng = np.random.default_rng(0)
     x = rng.standard_normal((plan.vertices, width))
     x[:, 0] = np.arange(plan.vertices)
-    shares = [Share.of(plan, rank) for rank in range(plan.placement.processes)]
+    shares = [LocalBlock.from_plan(plan, rank) for rank in range(plan.placement.processes)]
 
     def main(world: Any) -> tuple[Wire, Any]:
         wire, share = watched(world), shares[world.rank]
-        product = kind(share, world, watch=Watch(world), dtype=torch.float64, form=form)
+        product = kind(share, world, recorder=SpanRecorder(world), dtype=torch.float64, form=form)
         own_rows = x[plan.offsets[share.row] : plan.offsets[share.row + 1]]
         return wire, product(torch.from_numpy(own_rows.copy())).numpy()
 

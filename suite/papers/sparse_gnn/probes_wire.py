@@ -16,7 +16,7 @@ from suite.data.graphs import operator
 from suite.data.graphs.generate import Planted
 from suite.gnn.partition.simple import Block, Random
 from suite.gnn.plan import ExchangePlan, Placement
-from suite.gnn.rank_shard import transposed
+from suite.gnn.rank_shard import sorted_transpose
 from suite.papers.common.answer import Cases, Question
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.formulas import small_graphs
@@ -43,7 +43,7 @@ def oblivious(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     for p in question.integer_points():
         matrix = csr_array(random_array((p["n"], p["n"]), density=4 / p["n"], rng=np.random.default_rng(0)))
         wires, _ = multiplied(
-            ExchangePlan.of(matrix, Block().parts(matrix, p["P"], 0), Placement(p["P"])), _cagnet(lab)
+            ExchangePlan.build(matrix, Block().parts(matrix, p["P"], 0), Placement(p["P"])), _cagnet(lab)
         )
         values.append(sum(len(set(rows)) for wire in wires for rows in wire.came.values()))
     return [values], "rows that arrive at threads in CAGNET's exchange, each told by its number"
@@ -53,7 +53,7 @@ def aware(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     """A pair of processes is two cases: how many rows arrive, and how many of those are the ones named."""
     cases = []
     for matrix in small_graphs():
-        plan = ExchangePlan.of(matrix, Random().parts(matrix, 5, 0), Placement(5))
+        plan = ExchangePlan.build(matrix, Random().parts(matrix, 5, 0), Placement(5))
         for form in FORMS:
             wires, _ = multiplied(plan, _aware(lab), form=form)
             for i in range(5):
@@ -79,7 +79,7 @@ def less(
         for partitioner in (Block(), Random()):
             for processes, c in grids:
                 placement = Placement.of(processes, c)
-                plan = ExchangePlan.of(matrix, partitioner.parts(matrix, placement.parts, 0), placement)
+                plan = ExchangePlan.build(matrix, partitioner.parts(matrix, placement.parts, 0), placement)
                 both = [multiplied(plan, lab.exchanges[term])[0] for term in question.terms]
                 cases.append([sum(wire.bytes for wire in wires) for wires in both])
     ties = sum(a == b for a, b in cases)
@@ -92,8 +92,8 @@ def backward(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     for matrix in small_graphs():
         parts = Random().parts(matrix, 6, 0)
         ahead, back = (
-            multiplied(ExchangePlan.of(one, parts, Placement(6)), _aware(lab))[0]
-            for one in (transposed(matrix), matrix)
+            multiplied(ExchangePlan.build(one, parts, Placement(6)), _aware(lab))[0]
+            for one in (sorted_transpose(matrix), matrix)
         )
         pairs = [(q, i) for q in range(6) for i in range(6) if i != q]
         cases += [[8 * wires[q].rows.get(i, 0) for wires in (ahead, back)] for q, i in pairs]
@@ -104,7 +104,7 @@ def backward(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 def c1_is_1d(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     """1D by Algorithm 1 on the columns of a whole matrix, 1.5D by the exchange on a grid with c = 1."""
     matrix = operator(Planted(vertices=128, blocks=8, classes=4, features=12).load(0))
-    plan = ExchangePlan.of(matrix, Random().parts(matrix, 4, 0), Placement.of(4, 1))
+    plan = ExchangePlan.build(matrix, Random().parts(matrix, 4, 0), Placement.of(4, 1))
     wires, z = multiplied(plan, _aware(lab), width=3)
     x = np.random.default_rng(0).standard_normal((plan.vertices, 3))
     x[:, 0] = np.arange(plan.vertices)
@@ -127,9 +127,9 @@ def summed(question: Question, lab: GraphLab) -> tuple[Cases, str]:
         for p in question.integer_points():
             placement = Placement.of(p["P"], p["c"])
             matrix = csr_array(random_array((p["n"], p["n"]), density=4 / p["n"], rng=np.random.default_rng(0)))
-            plan = ExchangePlan.of(matrix, Block().parts(matrix, placement.parts, 0), placement)
+            plan = ExchangePlan.build(matrix, Block().parts(matrix, placement.parts, 0), placement)
             wires, _ = multiplied(plan, _aware(lab), p["f"], form)
-            rows = [placement.row(placement.place(rank)[0]) for rank in range(placement.processes)]
+            rows = [placement.row(placement.coordinates(rank)[0]) for rank in range(placement.processes)]
             alike = {
                 words if ranks == rows[at] else -1 for at, wire in enumerate(wires) for ranks, words, _ in wire.sums
             }
@@ -145,10 +145,12 @@ def stages(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     for p in question.integer_points():
         placement = Placement.of(p["P"], p["c"])
         full = csr_array(np.ones((placement.parts, placement.parts)))
-        plan = ExchangePlan.of(full, np.arange(placement.parts), placement)
+        plan = ExchangePlan.build(full, np.arange(placement.parts), placement)
         for exchange, moved in ((_cagnet(lab), broadcasts), (_aware(lab), senders)):
             wires, _ = multiplied(plan, exchange)
-            own_stages = [placement.place(rank)[0] in placement.stages(rank) for rank in range(placement.processes)]
+            own_stages = [
+                placement.coordinates(rank)[0] in placement.stages(rank) for rank in range(placement.processes)
+            ]
             each = {
                 wire.broadcasts if moved is broadcasts else len(wire.came) + mine
                 for wire, mine in zip(wires, own_stages, strict=True)
@@ -163,7 +165,7 @@ def grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     for p in question.integer_points():
         placement = Placement.of(p["P"], p["c"])
         matrix = csr_array(random_array((4 * p["P"],) * 2, density=0.1, rng=np.random.default_rng(0)))
-        plan = ExchangePlan.of(matrix, Block().parts(matrix, placement.parts, 0), placement)
+        plan = ExchangePlan.build(matrix, Block().parts(matrix, placement.parts, 0), placement)
         wires, z = multiplied(plan, _aware(lab))
         groups = {ranks for wire in wires for ranks, _, _ in wire.sums}
         alike = {ranks: {z[rank].tobytes() for rank in ranks} for ranks in groups if len(ranks) == p["c"]}
@@ -177,7 +179,7 @@ def grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 @cache
 def _sent(lab: GraphLab, exchange: str, graph: str, partitioner: str, k: int) -> tuple[int, ...]:
     matrix = lab.matrix(graph)
-    plan = ExchangePlan.of(matrix, lab.partition(graph, partitioner, k).parts, Placement(k))
+    plan = ExchangePlan.build(matrix, lab.partition(graph, partitioner, k).parts, Placement(k))
     return tuple(sum(wire.rows.values()) for wire in multiplied(plan, exchange)[0])
 
 

@@ -1,72 +1,75 @@
-"""Predicted bytes of a process equal the allocated bytes.
+"""Predicted bytes of a process equal its allocated bytes.
 
-On threads what messages copy is counted too: over real messages see tests/distributed/test_graphs.py.
+On threads, copies made by messages are counted too; for real messages see tests/distributed/test_graphs.py.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
 from suite.engine.optim.optimizer import Adam
-from suite.gnn.memory import predicted
+from suite.gnn.local_block import LocalBlock
+from suite.gnn.memory import predict_memory
 from suite.gnn.plan import Placement
-from suite.gnn.rank_shard import RankShard
+from suite.gnn.rank_shard import RankShard, build_plans, build_shards
 from suite.workload.gcn import GCN
-from tests.support.graphs import held, problem, trainers, uneven
+from tests.support.graphs import on_trainers, problem, shards_of, uneven
 
 
 @pytest.mark.parametrize("exchange", ["fused", "oblivious"])
 @pytest.mark.parametrize(
-    "ways", [("paper", "paper"), ("auto", "paper"), ("auto", "lean"), ("paper", "lean")], ids="-".join
+    ("order", "epoch"), [("paper", "paper"), ("auto", "paper"), ("auto", "lean"), ("paper", "lean")]
 )
-def test_predicted_bytes_are_those_allocated(exchange: str, ways: tuple[str, str]) -> None:
-    """Law 4 for full graphs, on a directed graph of features much wider than what follows."""
-    placement, shape = Placement(1), GCN(3, 16)
-    given = problem(1600, density=0.004, features=60, seed=5)
-    parts = np.zeros(1600, int)
-    options = {"order": ways[0], "epoch": ways[1]}
+def test_predicted_bytes_equal_allocated_bytes(exchange: str, order: str, epoch: str) -> None:
+    """Law 4 for full graphs, on a directed graph whose features are much wider than its layers."""
+    graph, shape = problem(1600, density=0.004, features=60, seed=5), GCN(3, 16)
+    options = {"order": order, "epoch": epoch}
 
-    def then(trainer, own):  # type: ignore[no-untyped-def]
+    def both(trainer, shard):  # type: ignore[no-untyped-def]
         trainer.epoch()
-        return trainer.memory()[1], predicted(own, shape, form=exchange, width=8, **options)
+        return trainer.memory()[1], predict_memory(shard, shape, form=exchange, width=8, **options)
 
-    for ours, foretold in trainers(
-        given, placement, parts, then, exchange=exchange, optimizer=Adam(lr=0.01), shape=shape, **options
-    )[:1]:
-        assert ours == {**foretold, "activations": pytest.approx(foretold["activations"], abs=64)}
-
-
-def ring(n: int) -> csr_array:
-    at = np.arange(n)
-    return csr_array((np.ones(2 * n), (np.tile(at, 2), np.concatenate([(at + 1) % n, (at - 1) % n]))), shape=(n, n))
+    ((allocated, predicted),) = on_trainers(
+        graph,
+        Placement(1),
+        np.zeros(1600, int),
+        both,
+        exchange=exchange,
+        optimizer=Adam(lr=0.01),
+        shape=shape,
+        **options,
+    )
+    assert allocated == {**predicted, "activations": pytest.approx(predicted["activations"], abs=64)}
 
 
 @pytest.mark.parametrize("processes", [4, 16, 64])
-def test_memory_grows_with_own_rows_and_halo(processes: int) -> None:
-    """Of a ring every part needs two rows: what a process holds is its own 64 vertices', however many there are."""
+def test_memory_depends_on_own_rows_and_halo_only(processes: int) -> None:
+    """A ring with 64 vertices per part: every part needs two rows of others, whatever the number of processes."""
     n = 64 * processes
-    at = np.arange(n)
-    from suite.gnn.rank_shard import holdings, plans
-
-    masks = {name: at % 3 == number for number, name in enumerate(("train", "validation", "test"))}
-    forward, backward = plans(ring(n), at // 64, Placement(processes))
-    made = holdings(forward, backward, features=np.ones((n, 8)), labels=at % 2, masks=masks, classes=2)
-    totals = [sum(predicted(own, GCN(), form="fused", width=4).values()) for own in made]
+    v = np.arange(n)
+    ring = csr_array((np.ones(2 * n), (np.tile(v, 2), np.concatenate([(v + 1) % n, (v - 1) % n]))), shape=(n, n))
+    masks = {name: v % 3 == number for number, name in enumerate(("train", "validation", "test"))}
+    plans = build_plans(ring, v // 64, Placement(processes))
+    shards = build_shards(*plans, features=np.ones((n, 8)), labels=v % 2, masks=masks, classes=2)
+    totals = [sum(predict_memory(shard, GCN(), form="fused", width=4).values()) for shard in shards]
     assert max(totals) - min(totals) <= 64 * 8
     assert totals[0] == pytest.approx(29_100, rel=0.02)
 
 
-def test_what_a_process_holds_comes_back_from_its_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    own = held(problem(), Placement.of(6, 2, "interleaved"), uneven(37, 3))[3]
-    own.save(tmp_path / "rank.npz")
-    again = RankShard.load(tmp_path / "rank.npz")
-    for ours, theirs in ((own.forward, again.forward), (own.backward, again.backward)):
-        assert (ours.matrix != theirs.matrix).nnz == 0
-        assert all(
-            (getattr(ours, name) == getattr(theirs, name)).all() for name in ("sizes", "gathered", "sent", "ids")
-        )
-        assert (ours.rank, ours.placement) == (theirs.rank, theirs.placement)
-    assert (own.features == again.features).all()
-    assert own.counts == again.counts
+def test_shard_round_trips_through_its_file(tmp_path: Path) -> None:
+    shard = shards_of(problem(), Placement.of(6, 2, "interleaved"), uneven(37, 3))[3]
+    shard.save(tmp_path / "rank.npz")
+    loaded = RankShard.load(tmp_path / "rank.npz")
+
+    def same(saved: LocalBlock, read: LocalBlock) -> bool:
+        ours, theirs = saved.to_arrays("block"), read.to_arrays("block")
+        return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+    assert same(shard.forward, loaded.forward)
+    assert same(shard.backward, loaded.backward)
+    assert (shard.features == loaded.features).all()
+    assert shard.counts == loaded.counts

@@ -16,7 +16,7 @@ from suite.core.errors import InvalidRequest
 from suite.data.graphs.generate import AmazonLike, RedditLike
 from suite.gnn import partition_data, train
 from suite.gnn.exchange import Aware, Exchange
-from suite.gnn.local_block import Share
+from suite.gnn.local_block import LocalBlock
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.simple import Random
 from suite.gnn.plan import ExchangePlan, Placement
@@ -40,7 +40,7 @@ SMALL = csr_array(np.array([[1, 0, 1, 0], [0, 1, 1, 0], [1, 1, 1, 0], [0, 1, 0, 
 
 
 def small(c: int = 1, parts: int = 2) -> ExchangePlan:
-    return ExchangePlan.of(SMALL, np.array([0, 0, 1, 1]), Placement(parts, c))
+    return ExchangePlan.build(SMALL, np.array([0, 0, 1, 1]), Placement(parts, c))
 
 
 def asked(points: Any = (), terms: tuple[str, ...] = ()) -> Question:
@@ -96,15 +96,15 @@ def test_an_oblivious_product_sends_whole_block_rows(monkeypatch: pytest.MonkeyP
     assert values("oblivious", question) == [[30, 7]]
 
     def shorter(self: Any) -> list[int]:
-        return [q for q in Placement.stages(self.placement, self.share.rank) if q]
+        return [q for q in Placement.stages(self.placement, self.block.rank) if q]
 
-    plain = Oblivious.options
+    plain = Oblivious.configure
 
-    def options(self: Any, **given: Any) -> None:
+    def configure(self: Any, **given: Any) -> None:
         plain(self, **given)
         self.stages = shorter(self)
 
-    monkeypatch.setattr(Oblivious, "options", options)
+    monkeypatch.setattr(Oblivious, "configure", configure)
     assert values("oblivious", question)[0][1] == 3  # of two parts, only what the second sends
 
 
@@ -136,7 +136,7 @@ def test_only_a_directed_graph_sends_other_rows_backward(monkeypatch: pytest.Mon
     assert all(ahead == back for ahead, back in found[:60])
     assert any(ahead != back for ahead, back in found[60:])
     assert [sum(column) for column in zip(*found[60:], strict=True)] == [8 * 619, 8 * 638]
-    monkeypatch.setattr(wire, "transposed", lambda matrix: matrix)
+    monkeypatch.setattr(wire, "sorted_transpose", lambda matrix: matrix)
     assert all(ahead == back for ahead, back in values("backward", asked()))
 
 
@@ -159,7 +159,7 @@ def test_the_sum_over_a_row_has_its_words(monkeypatch: pytest.MonkeyPatch) -> No
     question = asked([{"n": 24, "P": 8, "c": 2, "f": 5}, {"n": 36, "P": 18, "c": 3, "f": 1}])
     assert values("summed", question) == [[30, 6], [30, 6]]  # 24 / 4 * 5, 36 / 6
     monkeypatch.setattr(
-        Exchange, "__call__", lambda self, x: self.multiply(x) if self.share.rank else self.multiply(x.clone())
+        Exchange, "__call__", lambda self, x: self.multiply(x) if self.block.rank else self.multiply(x.clone())
     )
     assert np.isnan(values("summed", question)).all()  # nobody sums
 
@@ -319,7 +319,7 @@ def test_printed_rows_read_other_claims_alone() -> None:
 
 
 def test_shares_of_parts_without_needs_send_nothing() -> None:
-    plan = ExchangePlan.of(csr_array(np.eye(4)), np.array([0, 0, 1, 1]), Placement(2))
-    assert [int(Share.of(plan, rank).sent.sum()) for rank in range(2)] == [0, 0]
+    plan = ExchangePlan.build(csr_array(np.eye(4)), np.array([0, 0, 1, 1]), Placement(2))
+    assert [int(LocalBlock.from_plan(plan, rank).send_counts.sum()) for rank in range(2)] == [0, 0]
     wires, _ = probes_watch.multiplied(plan, AWARE, form="fused")
     assert [one.bytes for one in wires] == [0, 0]

@@ -8,7 +8,7 @@ import pytest
 from suite.core.errors import InvalidRequest
 from suite.data.graphs.generate import RMAT, Planted
 from suite.gnn.partition.simple import Random
-from suite.gnn.plan import Placement, Volumes, volumes
+from suite.gnn.plan import Placement, Volumes, count_volumes
 from suite.papers.sparse_gnn.expected_volume import by_chance, scaled
 
 
@@ -18,7 +18,7 @@ def test_counted_volumes_of_random_orders_are_those_to_be_expected(source: RMAT 
     matrix = source.load(3).adjacency
     n = matrix.shape[0]
     said = by_chance(np.diff(matrix.indptr), Placement(k), vertices=n, entries=matrix.nnz)
-    counted = [volumes(matrix, Random().parts(matrix, k, seed), k) for seed in range(3)]
+    counted = [count_volumes(matrix, Random().parts(matrix, k, seed), k) for seed in range(3)]
     assert np.mean([found.total for found in counted]) == pytest.approx(said.total, rel=0.01)
     assert said.rows.sum() == n
     assert said.nonzeros.sum() == pytest.approx(matrix.nnz, rel=0.01)

@@ -85,7 +85,7 @@ def test_replicas_do_not_share_a_blocks_entries() -> None:
     """One replica multiplies the diagonal blocks: the others wait."""
     diagonal = Volumes(np.zeros((4, 4), int), np.full(4, 50), np.diag(np.full(4, 160)), Placement(4))
     times = [
-        FullGraph(diagonal.on(Placement(4, c)), SHAPE, FEATURES, CLASSES, "fused").product(WHERE, REACHED, 10)
+        FullGraph(diagonal.on_grid(Placement(4, c)), SHAPE, FEATURES, CLASSES, "fused").product(WHERE, REACHED, 10)
         for c in (1, 2, 4)
     ]
     assert times[0] == times[1] == times[2]

@@ -1,0 +1,131 @@
+"""Volume executor: rows, bytes and seconds follow from the plan."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from suite.config.compose import composed
+from suite.config.run import RunConfig
+from suite.core.errors import DoesNotFit, InvalidRequest
+from suite.core.protocols import ExecutorResult
+from suite.core.record import Source
+from suite.data.graphs import Graph, operator
+from suite.gnn import partition_data
+from suite.gnn.plan import Placement, count_volumes
+from suite.gnn.volume_executor import VolumeExecutor
+from suite.runner.runs import freeze
+
+SMALL = ["graph=planted", "graph.source.vertices=512", "graph.source.blocks=16"]
+
+
+def config(*overrides: str, reports: Path) -> RunConfig:
+    run = freeze(composed(["executor=volumes", *SMALL, *overrides, f"reports={reports}"]), "")
+    assert run.refusal is None, run.refusal
+    return run.config
+
+
+def run_volumes(*overrides: str, reports: Path) -> ExecutorResult:
+    run_config = config(*overrides, reports=reports)
+    return run_config.executor.build().run(run_config)
+
+
+def metric(executed: ExecutorResult, name: str) -> float:
+    return executed.metrics[name].values[0]
+
+
+@pytest.mark.parametrize(("processes", "c"), [(4, 1), (8, 2), (1, 1)])
+def test_metrics_equal_volumes_of_plan(processes: int, c: int, tmp_path: Path) -> None:
+    overrides = ["system=sparsity_aware", f"grid.data={processes}", f"exchange.replication={c}"]
+    executed = run_volumes(*overrides, reports=tmp_path)
+    run_config = config(*overrides, reports=tmp_path)
+    _, matrix = partition_data.graph_of(run_config)
+    k = processes // c
+    parts = partition_data.partition_of(run_config, k).parts
+    volumes = count_volumes(matrix, parts, k, Placement(k, c))
+    assert metric(executed, "rows_sent") == volumes.total
+    assert metric(executed, "max_send") == volumes.send.max()
+    assert metric(executed, "mean_send") == pytest.approx(volumes.send.mean())
+    assert metric(executed, "max_receive") == metric(executed, "halo_rows") == volumes.receive.max()
+    assert metric(executed, "max_pair") == volumes.max_pair
+    # 32 features, 16 hidden, 8 classes: 32 + 16 + 16 columns forward, 8 + 16 + 16 backward
+    assert metric(executed, "planned_bytes") == 4 * 104 * volumes.total
+    assert metric(executed, "local_rows") == -(-512 // k)
+    assert metric(executed, "row_sums") == (4 * 104 * (512 // k) if c > 1 else 0)
+    phases = sum(metric(executed, f"epoch_{p}") for p in ("exchange", "sums", "weights", "products", "dense"))
+    assert metric(executed, "epoch_time") == pytest.approx(phases)
+    assert executed.source is Source.ANALYTIC
+
+
+def test_oblivious_system_sends_all_rows(tmp_path: Path) -> None:
+    executed = run_volumes("system=cagnet", "grid.data=4", reports=tmp_path)
+    assert metric(executed, "rows_sent") == 512 * 3
+    assert metric(executed, "halo_rows") == 128  # the rows of one part at a time
+
+
+def test_memory_per_process_is_constant_at_constant_part_size(tmp_path: Path) -> None:
+    """Four times the vertices on four times the processes."""
+    overrides = ["system=sparsity_aware_metis", "graph.source.outside=0.1"]
+    few = run_volumes(*overrides, "grid.data=4", reports=tmp_path)
+    larger = ["grid.data=16", "graph.source.vertices=2048", "graph.source.blocks=64"]
+    many = run_volumes(*overrides, *larger, reports=tmp_path)
+    assert metric(many, "memory_per_process") == pytest.approx(metric(few, "memory_per_process"), rel=0.15)
+    kinds = few.memory["predicted"]
+    assert metric(few, "memory_per_process") == max(sum(rank) for rank in zip(*kinds.values(), strict=True))
+
+
+def test_epochs_to_repay_is_partition_time_over_saved_time(tmp_path: Path) -> None:
+    options = ["grid.data=8", "graph.source.outside=0.1", "graph.source.features=2048"]
+    metis = run_volumes("system=sparsity_aware_metis", *options, reports=tmp_path)
+    random = run_volumes("system=sparsity_aware", *options, reports=tmp_path)
+    saved = metric(random, "epoch_time") - metric(metis, "epoch_time")
+    assert saved > 0
+    assert metric(metis, "epochs_to_repay") == pytest.approx(metric(metis, "partition_time") / saved)
+    assert "epochs_to_repay" not in random.metrics
+
+
+def test_directed_graph_has_forward_and_backward_volumes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    graph = Graph.of("d", rng.integers(0, 60, 300), rng.integers(0, 60, 300) // 2, 60)
+    graph = replace(graph, features=np.ones((60, 5), np.float32), labels=np.zeros(60, np.int64), classes=2)
+    run_config = config("system=sparsity_aware", "grid.data=3", reports=tmp_path)
+    executor = run_config.executor.build()
+    assert isinstance(executor, VolumeExecutor)
+    matrix, parts = operator(graph), np.arange(60) % 3
+    training = executor.full_graph(run_config, graph, matrix, parts)
+    assert (training.volumes.needed == count_volumes(matrix.T.tocsr(), parts, 3).needed).all()
+    assert training.back is not None
+    assert (training.back.needed == count_volumes(matrix, parts, 3).needed).all()
+
+
+def test_local_epoch_time_requires_measured_links(tmp_path: Path) -> None:
+    overrides = ["system=sparsity_aware", "grid.data=4"]
+    assert "epoch_time_here" not in run_volumes(*overrides, reports=tmp_path).metrics
+    link = {"latency": 1e-3, "bandwidth": 1e9}
+    machine: dict[str, Any] = {
+        "devices_per_node": 2,
+        "memory": 1e9,
+        "peak": {"float32": 1e11},
+        "memory_bandwidth": 1e10,
+        "adapters": 1,
+        **dict.fromkeys(("within", "between", "host"), link),
+    }
+    (tmp_path / "machine.json").write_text(json.dumps(machine))
+    slow = metric(run_volumes(*overrides, reports=tmp_path), "epoch_time_here")
+    machine["backends"] = {"point_to_point": {"suite over gloo": {"latency": 1e-6, "bandwidth": 1e10}}}
+    (tmp_path / "machine.json").write_text(json.dumps(machine))
+    fast = metric(run_volumes(*overrides, reports=tmp_path), "epoch_time_here")
+    # latencies of six exchanges of three messages, and of three all-reduces of weights over a ring of four
+    assert slow - fast == pytest.approx((6 * 3 + 3 * 6) * 1e-3, rel=0.1)
+
+
+def test_too_small_device_or_wrong_system_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DoesNotFit):
+        run_volumes("system=sparsity_aware", "grid.data=4", "executor.machine.memory=1.0e+4", reports=tmp_path)
+    run = freeze(composed(["executor=volumes", "system=axonn", f"reports={tmp_path}"]), "")
+    assert isinstance(run.refusal, InvalidRequest)
