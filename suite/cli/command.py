@@ -15,7 +15,7 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.exit_codes import Exit
 from suite.core.resources import conf_folder
 from suite.core.words import is_word, shell_line, value_of
-from suite.runner.launch.signals import answered
+from suite.runner.launch.signals import run_command
 
 CONF = conf_folder()
 REPORTS = "reports"  # the default of RunConfig.reports, which takes seconds to import
@@ -95,7 +95,7 @@ class Command:
         it.
         """
         words = sys.argv[1:] if arguments is None else list(arguments)
-        return answered(self._main, words, resumes=self.resumes)
+        return run_command(self._main, words, resumes=self.resumes)
 
     def _main(self, arguments: Sequence[str]) -> int:
         if any(argument in _HELP for argument in arguments):

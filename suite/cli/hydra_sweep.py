@@ -241,7 +241,7 @@ def _status(folder: Path, fault: str, dry: bool) -> int:
     if waiting := [job["overrides"] for job in jobs if job["status"] is None]:
         codes += scheduled(waiting, dry)
     if fault:
-        print(f"the launcher broke off: {fault}\nthe same command goes on with what is missing", file=sys.stderr)
+        print(f"the launcher broke off: {fault}\nrun the same command again to continue", file=sys.stderr)
         codes.append(Exit.SOME_FAILED)
     if dry:
         plans = [DryRun(**job["plan"]) for job in jobs if job["plan"]]

@@ -159,10 +159,10 @@ class Microbenchmark(Protocol):
 
     def on_rank(self, world: World, config: RunConfig) -> Sampler: ...
 
-    def left(self, config: RunConfig, told: Any, sweeps: Sequence[Any]) -> ExecutorResult:
+    def summarize(self, config: RunConfig, facts: Any, sweeps: Sequence[Any]) -> ExecutorResult:
         """Content of a record.
 
         Args:
-            told: samples() of rank 0.
+            facts: samples() of rank 0.
             sweeps: One for each timed batch, each by rank.
         """

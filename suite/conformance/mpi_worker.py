@@ -17,7 +17,7 @@ from suite.comm.rendezvous.mpiexec_flags import find_mpiexec
 from suite.config.locate import locate, search
 from suite.config.run import RunConfig
 from suite.core.keys import in_config_keys
-from suite.runner.launch.launch_command import environment, placing
+from suite.runner.launch.launch_command import binding_options, rank_environment
 from suite.runner.launch.signals import run_program
 
 DEADLINE = 120.0  # seconds
@@ -29,10 +29,10 @@ def check_ranks(ranks: int, jobs: Mapping[str, RunConfig]) -> str:
     with tempfile.TemporaryDirectory() as folder:
         job = Path(folder) / "job.json"
         job.write_text(json.dumps({law: config.plain() for law, config in jobs.items()}))
-        line = [str(find_mpiexec(launch.mpiexec)), "-n", str(ranks), *placing(launch.mpiexec)]
+        line = [str(find_mpiexec(launch.mpiexec)), "-n", str(ranks), *binding_options(launch.mpiexec)]
         line += [sys.executable, "-m", "mpi4py", "-m", "suite.conformance.mpi_worker", str(job)]
         try:
-            done = run_program(line, seconds=DEADLINE, env=environment(launch.threads, launch.python_path))
+            done = run_program(line, seconds=DEADLINE, env=rank_environment(launch.threads, launch.python_path))
         except subprocess.TimeoutExpired as late:
             raise AssertionError(f"{ranks} ranks were not done in {DEADLINE:g} s: they wait for one another") from late
         said = {rank: _said(job, rank) for rank in range(ranks)}

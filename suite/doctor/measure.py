@@ -151,13 +151,13 @@ def _quietest() -> tuple[MachineMeasurement, float]:
 def _once() -> MachineMeasurement:
     """The numbers of one measurement. Raises CheckFailed."""
     from suite.comm.rendezvous.mpiexec_flags import find_mpiexec
-    from suite.runner.launch.launch_command import environment, placing
+    from suite.runner.launch.launch_command import binding_options, rank_environment
 
     mpiexec = find_mpiexec(None)
     if mpiexec is None:
         raise CheckFailed("there is no mpiexec to start two ranks", INSTALL)
-    line = [mpiexec, "-n", "2", *placing(None), sys.executable, "-m", "mpi4py", "-c", _PROGRAM]
-    said = attempt(line, environment=environment(threads=1))
+    line = [mpiexec, "-n", "2", *binding_options(None), sys.executable, "-m", "mpi4py", "-c", _PROGRAM]
+    said = attempt(line, environment=rank_environment(threads=1))
     facts = said.facts
     if not {"rate", "copied", "latency", "bandwidth"} <= set(facts):
         raise CheckFailed(said.why or "two ranks said nothing", "make doctor again, when the machine is idle", UNKNOWN)

@@ -210,12 +210,12 @@ if comm.size == 2:
 def mpi_ranks() -> Said:
     """Report of two ranks under mpiexec: library, size, and whether a large message moves while its sender sleeps."""
     from suite.comm.rendezvous.mpiexec_flags import find_mpiexec
-    from suite.runner.launch.launch_command import environment, placing
+    from suite.runner.launch.launch_command import binding_options, rank_environment
 
     mpiexec = find_mpiexec(None)
     if mpiexec is None:
         raise CheckFailed(
             "there is none beside this Python and none on the PATH", f"{INSTALL}, or load your cluster's MPI"
         )
-    line = [mpiexec, "-n", "2", *placing(None), sys.executable, "-m", "mpi4py", "-c", _MPI]
-    return attempt(line, environment=environment(threads=1))
+    line = [mpiexec, "-n", "2", *binding_options(None), sys.executable, "-m", "mpi4py", "-c", _MPI]
+    return attempt(line, environment=rank_environment(threads=1))

@@ -1,8 +1,8 @@
-"""Metrics of a batch: seconds of pipeline passes and update (AxoNN's Figures 5, 6 and 8), bytes of model states (SAMO's
-Figure 2).
+"""Metrics of a batch: seconds of pipeline and update (AxoNN Figs. 5, 6, 8), bytes of model states (SAMO Fig. 2).
 
-Ranks begin their updates one after the other, and those that were first wait for the others. The update time is
-therefore measured on the rank that starts its update last."""
+Ranks begin their updates one after the other, and early ranks wait for late ones. The update time is therefore measured
+on the rank that starts its update last.
+"""
 
 from __future__ import annotations
 
@@ -12,46 +12,47 @@ from suite.core.grid import Grid
 from suite.core.record import Metric
 from suite.core.trace import EXCHANGE, INSIDE, REDUCE, STEP, TIE, Span, breakdown
 
-Update = tuple[float, float]  # when it began, on the clock that ranks of a host share, and how long it took
-_UPDATE = (REDUCE, TIE, STEP)
-STATES = ("weights", "masters", "gradients", "moments", "indices")  # the kinds of memory that are model states
+Update = tuple[float, float]  # begin on the clock that ranks of a host share, and duration, in seconds
+_UPDATE_CATEGORIES = (REDUCE, TIE, STEP)
+STATES = ("weights", "masters", "gradients", "moments", "indices")  # kinds of memory that are model states
 
 
-def update(trace: Iterable[Span]) -> Update | None:
-    """The update of one batch on one rank; None where no span tells of it."""
-    spans = [span for span in trace if span.category in _UPDATE]
+def update_interval(trace: Iterable[Span]) -> Update | None:
+    """Begin and duration of the update of one batch on one rank; None without a span of it."""
+    spans = [span for span in trace if span.category in _UPDATE_CATEGORIES]
     if not spans:
         return None
     begin = min(span.start for span in spans)
     return begin, max(span.end for span in spans) - begin
 
 
-def parts(trace: Iterable[Span]) -> dict[str, float]:
-    """Seconds of one batch on one rank that went into parts of passes and steps, by category."""
-    seconds_by_part: dict[str, float] = {}
+def inner_seconds(trace: Iterable[Span]) -> dict[str, float]:
+    """Seconds of one batch on one rank by category of spans that lie inside passes and steps."""
+    seconds: dict[str, float] = {}
     for span in trace:
         if span.category in INSIDE:
-            seconds_by_part[span.category] = seconds_by_part.get(span.category, 0.0) + span.seconds
-    return seconds_by_part
+            seconds[span.category] = seconds.get(span.category, 0.0) + span.seconds
+    return seconds
 
 
-def held(memory: Mapping[str, Sequence[int]], host: Mapping[str, int]) -> dict[str, Metric]:
-    """Bytes of the rank that holds most, from its bytes by kind at the peak: the total, the permanent model states,
-    and the states in host memory, where there are any.
+def memory_metrics(memory: Mapping[str, Sequence[int]], host: Mapping[str, int]) -> dict[str, Metric]:
+    """Bytes of the fullest rank: peak, model states, and states in host memory if there are any.
+
+    Args:
+        memory: Bytes of each rank at its peak, by kind.
+        host: Bytes in host memory on the fullest rank, by kind.
     """
     states = [memory[kind] for kind in STATES if kind in memory]
     metrics = {
         "peak_memory": Metric("B", "lower", (float(max(map(sum, zip(*memory.values(), strict=True)))),)),
         "model_states": Metric("B", "lower", (float(max(map(sum, zip(*states, strict=True)), default=0)),)),
     }
-    away = {"host_states": Metric("B", "lower", (float(sum(host.values())),))} if any(host.values()) else {}
-    return metrics | away
+    host_states = {"host_states": Metric("B", "lower", (float(sum(host.values())),))} if any(host.values()) else {}
+    return metrics | host_states
 
 
-def scored(series: Mapping[str, Sequence[float]]) -> dict[str, Metric]:
-    """The last and the best value of each validation score. The best one is informative where the end of training is
-    free.
-    """
+def score_metrics(series: Mapping[str, Sequence[float]]) -> dict[str, Metric]:
+    """The last and the best value of each validation score. The best one serves where training may end at any time."""
     metrics: dict[str, Metric] = {}
     for name, values in series.items():
         unit = "BLEU" if name == "bleu" else "percent"
@@ -60,8 +61,8 @@ def scored(series: Mapping[str, Sequence[float]]) -> dict[str, Metric]:
     return metrics
 
 
-def inner(batches: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, Metric]:
-    """Of what every rank spent on parts of a batch the most, per batch: compress_time, expand_time."""
+def inner_time_metrics(batches: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, Metric]:
+    """Seconds of inner spans per batch, each on its slowest rank: compress_time, expand_time."""
     names = sorted({name for ranks in batches for rank in ranks for name in rank})
     return {
         f"{name}_time": Metric("s", "lower", tuple(max(rank.get(name, 0.0) for rank in ranks) for ranks in batches))
@@ -69,32 +70,42 @@ def inner(batches: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, Metric]
     }
 
 
-def told_apart(turns: Sequence[Sequence[Span]], grid: Grid) -> dict[str, Metric]:
-    """Seconds of a batch by category (core.trace.breakdown), mean over the ranks: time_forward, time_bubble, ... They
-    sum to the batch's makespan, as SAMO's Figure 8 has them. `turns`: the spans of each turn's last batch; what a turn
-    has no spans of took nothing. Of a system that keeps no spans there is nothing to tell."""
-    parts_by_turn = [breakdown(spans, grid) for spans in turns if spans]
-    names = sorted({name for one in parts_by_turn for name in one})
-    return {f"time_{name}": Metric("s", "lower", tuple(one.get(name, 0.0) for one in parts_by_turn)) for name in names}
+def breakdown_metrics(rounds: Sequence[Sequence[Span]], grid: Grid) -> dict[str, Metric]:
+    """Seconds of a batch by category, mean over the ranks: time_forward, time_bubble, and so on (SAMO Fig. 8).
+
+    They sum to the makespan of the batch (`suite.core.trace.breakdown`). A system without spans has no such metrics.
+
+    Args:
+        rounds: Spans of the last batch of each round. A category without spans in a round took 0 s.
+        grid: Grid of the ranks.
+    """
+    breakdowns = [breakdown(spans, grid) for spans in rounds if spans]
+    names = sorted({name for seconds in breakdowns for name in seconds})
+    return {
+        f"time_{name}": Metric("s", "lower", tuple(seconds.get(name, 0.0) for seconds in breakdowns)) for name in names
+    }
 
 
-def exchanged(turns: Sequence[Sequence[Span]]) -> dict[str, Metric]:
-    """Bytes of rows that all ranks handed to others in each turn's last epoch, where they exchange any."""
-    bytes_by_turn = [sum(span.bytes for span in spans if span.category == EXCHANGE) for spans in turns]
-    exchanges = any(span.category == EXCHANGE for spans in turns for span in spans)
-    return {"exchanged_bytes": Metric("B", "lower", tuple(map(float, bytes_by_turn)))} if exchanges else {}
+def exchange_metrics(rounds: Sequence[Sequence[Span]]) -> dict[str, Metric]:
+    """Bytes of feature rows that all ranks sent in the last epoch of each round, if the system exchanges any."""
+    sizes = [sum(span.bytes for span in spans if span.category == EXCHANGE) for spans in rounds]
+    exchanges = any(span.category == EXCHANGE for spans in rounds for span in spans)
+    return {"exchanged_bytes": Metric("B", "lower", tuple(map(float, sizes)))} if exchanges else {}
 
 
-def metrics(batches: Sequence[tuple[float, Sequence[Update | None]]]) -> dict[str, Metric]:
-    """Seconds of pipeline and update per batch, from its seconds and every rank's update; nothing where one is not
-    known. Batches of a system that keeps no spans are left out."""
+def phase_metrics(batches: Sequence[tuple[float, Sequence[Update | None]]]) -> dict[str, Metric]:
+    """Seconds of pipeline and update per batch.
+
+    Args:
+        batches: Seconds of each batch, and the update of each rank. Batches without spans on a rank are left out.
+    """
     pipelines, updates = [], []
     for seconds, ranks in batches:
         present = [rank for rank in ranks if rank is not None]
         if len(present) == len(ranks):
-            _, took = max(present)
-            updates.append(took)
-            pipelines.append(seconds - took)
+            _, update_seconds = max(present)
+            updates.append(update_seconds)
+            pipelines.append(seconds - update_seconds)
     if not updates:
         return {}
     return {

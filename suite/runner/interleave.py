@@ -1,15 +1,16 @@
 """Measure systems in interleaved rounds A B A B, with one record per run.
 
-A turn is a few batches of one system while the others' ranks are stopped, so that slow drift of a shared machine falls
-on all alike. Runs with a record are not repeated unless `rerun` asks for it. A run that another command is making is
-awaited. A failure of one system does not stop the others."""
+In a round, one system trains a few batches while the ranks of the others are suspended, so slow drift of a shared
+machine affects all systems alike. Runs with a record are not repeated unless `rerun` selects them. A run in progress in
+another command is awaited. The failure of one system does not stop the others.
+"""
 
 from __future__ import annotations
 
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from suite.runner.launch import rendezvous
 from suite.runner.launch.processes import RunFailed
 from suite.runner.locking import hold_locks, host_lock
 from suite.runner.progress import Progress
-from suite.runner.run import Session
+from suite.runner.run import ActiveRun
 from suite.runner.runs import Run
 from suite.runner.slurm.job_records import announce_runs
 from suite.runner.slurm.job_state import termination_reason
@@ -33,94 +34,100 @@ from suite.runner.store import Store
 
 
 def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
-    """Makes the runs of one experiment that no earlier record saves; the records of all of them, in order.
+    """Execute the runs of one experiment that have no reusable record.
 
-    Another command that makes some of them at the same time is waited for. With on_error=stop what follows a run that
-    did not go well is not made, and has no record.
+    Runs that another command executes at the same time are awaited. With on_error=stop, no run after an unsuccessful
+    one is executed or has a record.
+
+    Returns:
+        The records of all runs in order.
     """
     if not runs:
         return []
     outline = runs[0].outline
     store, rerun = Store(check_folder(Path(outline.reports), "reports")), outline.rerun
     title, expected = outline.experiment.name, float(outline.experiment.expected_seconds)
-    for part in ("records", "traces"):
-        tidy(store.folder / part)
-    runs = [_with_checkpoints(run) for run in runs]
-    todo = _Todo(runs, store, progress)
-    announce_runs(runs, [todo.keys[id(run)] for run in runs])
-    for run in [run for run in todo.runs if store.reusable(run.settings, todo.keys[id(run)], rerun) is None]:
+    for folder in ("records", "traces"):
+        tidy(store.folder / folder)
+    runs = [_check_checkpoint_folder(run) for run in runs]
+    pending = _PendingRuns(runs, store, progress)
+    announce_runs(runs, [pending.keys[id(run)] for run in runs])
+    ranked: list[Run] = []
+    for run in [run for run in runs if store.reusable(run.settings, pending.keys[id(run)], rerun) is None]:
         if run.refusal is None and run.outline.executor.starts_ranks:
-            todo.ranked.append(run)
+            ranked.append(run)
             continue
-        with todo.alone([run]) as remaining:
-            if remaining and not todo.stopped:
+        with pending.lock([run]) as unfinished:
+            if unfinished and not pending.stopped:
                 progress.show(f"{title} · {run.label}")
-                key = todo.keys[id(run)]
+                key = pending.keys[id(run)]
                 try:
-                    todo.keep(
-                        in_process.refused_record(run, key)
-                        if run.refusal
-                        else in_process.run_in_process(run, key, store)
-                    )
+                    execute = in_process.run_in_process
+                    pending.write(in_process.refused_record(run, key) if run.refusal else execute(run, key, store))
                 except (KeyboardInterrupt, SystemExit) as ending:
-                    todo.cancel(in_process.unfinished_record(run, key, *_why(ending)))
+                    pending.write_unless_ok(in_process.unfinished_record(run, key, *_ending_reason(ending)))
                     raise
-    with todo.alone(todo.ranked) as ranked:
-        progress.advance(expected * (1 - len(ranked) / len(runs)))
-        timed = hold_locks(store.folder / "locks", [host_lock()], progress.show)
-        with timed if ranked and runs[0].config.launch.exclusive else nullcontext():
-            _in_turns(ranked, todo, expected / len(runs))
-    return todo.records()
+    with pending.lock(ranked) as unfinished:
+        progress.advance(expected * (1 - len(unfinished) / len(runs)))
+        exclusive = hold_locks(store.folder / "locks", [host_lock()], progress.show)
+        with exclusive if unfinished and runs[0].config.launch.exclusive else nullcontext():
+            _interleave(unfinished, pending, expected / len(runs))
+    return pending.records()
 
 
-class _Todo:
-    """Open runs of an experiment, their lock, and their records."""
+class _PendingRuns:
+    """Runs of an experiment with their keys, locks and records.
+
+    Attributes:
+        keys: Key of the record of each run, by the id of the run.
+        written: Records that this process has written, by key.
+        stopped: Whether on_error=stop has ended the experiment.
+    """
 
     def __init__(self, runs: Sequence[Run], store: Store, progress: Progress) -> None:
         self.runs, self.store, self.progress = runs, store, progress
         self.keys = {id(run): provenance.key(run) for run in runs}
-        self.before = {key: store.stamp(key) for key in self.keys.values()}
-        self.ranked: list[Run] = []  # those that start ranks
-        self.made: dict[str, Record] = {}
+        self.stamps = {key: store.stamp(key) for key in self.keys.values()}
+        self.written: dict[str, Record] = {}
         self.stopped = False
 
     @contextmanager
-    def alone(self, runs: Sequence[Run]) -> Iterator[list[Run]]:
-        """The open runs among `runs`, locked by this process; runs locked by another process are complete by now."""
+    def lock(self, runs: Sequence[Run]) -> Iterator[list[Run]]:
+        """Lock `runs`. Yields those that are unfinished; other processes have finished the others by now."""
         with hold_locks(self.store.folder / "locks", [self.keys[id(run)] for run in runs], self.progress.show):
-            yield [run for run in runs if self._standing(run) is None]
+            yield [run for run in runs if not self._is_finished(run)]
 
-    def _standing(self, run: Run) -> Record | None:
-        """A run that another process has made since this one began is never repeated."""
+    def _is_finished(self, run: Run) -> bool:
+        """Whether a record makes the run superfluous. A record written since the start of this command always does."""
         key = self.keys[id(run)]
-        rerun = run.outline.rerun if self.store.stamp(key) == self.before[key] else "stale"
-        return self.store.reusable(run.settings, key, rerun)
+        rerun = run.outline.rerun if self.store.stamp(key) == self.stamps[key] else "stale"
+        return self.store.reusable(run.settings, key, rerun) is not None
 
-    def keep(self, record: Record) -> None:
+    def write(self, record: Record) -> None:
         self.store.write(record)
-        self.made[record.key] = record
+        self.written[record.key] = record
         stops = self.runs[0].outline.on_error == "stop"
         self.stopped = self.stopped or (stops and record.outcome not in (Outcome.OK, *CANNOT))
 
-    def cancel(self, record: Record) -> None:
-        """Writes the record of a run that was ended from outside, unless an earlier one went well."""
+    def write_unless_ok(self, record: Record) -> None:
+        """Write the record of an interrupted run, unless an earlier record has the outcome `ok`."""
         earlier = self.store.find(record.key)
         if earlier is None or earlier.outcome is not Outcome.OK:
-            self.keep(record)
+            self.write(record)
 
     def records(self) -> list[Record]:
-        """Of every run that has one, in order."""
-        written = []
+        """Records of all runs that have one, in order."""
+        records = []
         for run in self.runs:
             key = self.keys[id(run)]
             rerun = "keep" if run.outline.rerun == "keep" else "stale"
-            record = self.made.get(key) or self.store.find(key) or self.store.reusable(run.settings, key, rerun)
-            written += [record] if record is not None else []
-        return written
+            record = self.written.get(key) or self.store.find(key) or self.store.reusable(run.settings, key, rerun)
+            records += [record] if record is not None else []
+        return records
 
 
-def _with_checkpoints(run: Run) -> Run:
-    """The run, refused where its folder of checkpoints cannot be written."""
+def _check_checkpoint_folder(run: Run) -> Run:
+    """The run, with a refusal if its checkpoint folder cannot be written."""
     if run.refusal is not None or (folder := run.config.checkpoint.folder) is None:
         return run
     try:
@@ -130,71 +137,76 @@ def _with_checkpoints(run: Run) -> Run:
     return run
 
 
-def _why(ending: BaseException) -> tuple[Outcome, str]:
+def _ending_reason(ending: BaseException) -> tuple[Outcome, str]:
     """Outcome and reason of a run that a signal or a scheduler ends."""
     return termination_reason() or (Outcome.CANCELLED, str(ending) or "interrupted")
 
 
-def _sessions(ranked: Sequence[Run], todo: _Todo, scratch: Path, turns_of: str) -> Iterator[Session]:
-    """A session for each run. A run that cannot be made leaves its record, and the others continue."""
-    for run in ranked:
-        key = todo.keys[id(run)]
+def _activate(runs: Sequence[Run], pending: _PendingRuns, scratch: Path, group_id: str) -> Iterator[ActiveRun]:
+    """Activate each run. A run that cannot be activated leaves its record, and the others continue."""
+    for run in runs:
+        key = pending.keys[id(run)]
         try:
-            yield Session(run, key, scratch, turns_of)
+            yield ActiveRun(run, key, scratch, group_id)
         except SuiteError as error:
-            todo.keep(in_process.refused_record(replace(run, refusal=error), key))
-        except OSError:  # no room, no port: nothing can be made here
+            pending.write(in_process.refused_record(replace(run, refusal=error), key))
+        except OSError:  # no disk space or no port, which concerns all runs
             raise
         except Exception as error:
-            todo.keep(in_process.unfinished_record(run, key, Outcome.FAILED, whole(error)))
+            pending.write(in_process.unfinished_record(run, key, Outcome.FAILED, whole(error)))
 
 
-def _in_turns(ranked: Sequence[Run], todo: _Todo, share: float) -> None:
-    """Runs that start ranks, all up at once. share: seconds that one is expected to take."""
-    store, progress = todo.store, todo.progress
-    title = ranked[0].outline.experiment.name if ranked else ""
-    within = rendezvous.scratch(ranked[0].config) if ranked else None
-    scratch = Path(tempfile.mkdtemp(prefix="suite-", dir=within))
-    turns_of = secrets.token_hex(8)  # names those that take turns with one another
-    sessions: list[Session] = []
+def _interleave(runs: Sequence[Run], pending: _PendingRuns, expected: float) -> None:
+    """Execute runs that start ranks, with the ranks of all runs up at the same time.
 
-    def step(session: Session, what: str, stage: Any, *arguments: Any) -> None:
-        if todo.stopped:
+    Args:
+        runs: The runs.
+        pending: Keys and records of the experiment's runs.
+        expected: Expected seconds of one run.
+    """
+    store, progress = pending.store, pending.progress
+    title = runs[0].outline.experiment.name if runs else ""
+    folder = rendezvous.shared_scratch(runs[0].config) if runs else None
+    scratch = Path(tempfile.mkdtemp(prefix="suite-", dir=folder))
+    active: list[ActiveRun] = []
+
+    def take_step(run: ActiveRun, phase: str, step: Callable[..., None], *arguments: Any) -> None:
+        if pending.stopped:
             return
-        progress.show(f"{title} · {what} {session.run.label}")
-        if session.guarded(stage, *arguments):
-            todo.keep(session.record(store))
+        progress.show(f"{title} · {phase} {run.run.label}")
+        if run.attempt(step, *arguments):
+            pending.write(run.record(store))
 
     try:
-        sessions += _sessions(ranked, todo, scratch, turns_of)
-        for stage in (Session.start, Session.built, Session.warm_up):
-            for session in sessions:
-                step(session, "starting", stage, session)
-                progress.advance(0.4 * share / 3)
-        turns = max((session.plan.rounds for session in sessions), default=0)
-        for turn in range(turns):
-            for session in sessions:
-                if turn < session.plan.rounds:
-                    plan = session.plan
-                    step(session, f"turn {turn + 1} of {turns} ·", session.train, plan.batches, plan.discard_first)
-                progress.advance(0.5 * share / turns)
-        for session in sessions:
-            if session.trouble is None and not todo.stopped:
-                progress.show(f"{title} · finishing {session.run.label}")
-                session.guarded(session.finish)
-                todo.keep(session.record(store))
-            progress.advance(0.1 * share)
-    except (KeyboardInterrupt, SystemExit) as ending:  # what runs have got is kept
-        trouble = RunFailed(*_why(ending))
-        for session in sessions:
-            if session.key not in todo.made:
-                session.trouble = trouble
-                todo.cancel(session.record(store))
+        active += _activate(runs, pending, scratch, secrets.token_hex(8))
+        for step in (ActiveRun.start, ActiveRun.wait_until_built, ActiveRun.warm_up):
+            for run in active:
+                take_step(run, "starting", step, run)
+                progress.advance(0.4 * expected / 3)
+        rounds = max((run.plan.rounds for run in active), default=0)
+        for number in range(rounds):
+            for run in active:
+                if number < run.plan.rounds:
+                    phase = f"round {number + 1} of {rounds} ·"
+                    take_step(run, phase, run.train, run.plan.batches, run.plan.discard_first)
+                progress.advance(0.5 * expected / rounds)
+        for run in active:
+            if run.failure is None and not pending.stopped:
+                progress.show(f"{title} · finishing {run.run.label}")
+                run.attempt(run.finish)
+                pending.write(run.record(store))
+            progress.advance(0.1 * expected)
+    except (KeyboardInterrupt, SystemExit) as ending:  # the samples so far are kept
+        failure = RunFailed(*_ending_reason(ending))
+        for run in active:
+            if run.key not in pending.written:
+                run.failure = failure
+                pending.write_unless_ok(run.record(store))
         raise
     finally:
-        for session in sessions:
-            session.ranks.end()  # all at once: a launcher takes its time
-        for session in sessions:
-            if session.stop():
-                todo.keep(session.record(store))
+        for run in active:
+            run.ranks.terminate()  # all at once, as a launcher takes some time
+        for run in active:
+            if run.stop():
+                pending.write(run.record(store))
         shutil.rmtree(scratch, ignore_errors=True)

@@ -27,7 +27,7 @@ from suite.data.graphs.synthetic_attributes import SyntheticGraph
 from suite.memory.optimizer_states import states_of
 from suite.runner import estimate
 from suite.runner.executors import registry
-from suite.runner.launch.launch_command import spread
+from suite.runner.launch.launch_command import place_ranks
 from suite.workload.throughput_unit import counted_in
 
 # bytes that a rank holds for itself alone before it trains, measured: with torch loaded, and without
@@ -65,7 +65,7 @@ def check(config: RunConfig) -> None:
     limits = needs(config) if executor.starts_ranks else []
     limit = machine_limit()
     size = len(limits)
-    per_node = spread(size, launch)[1] if limits and launch.launcher == "srun" else max(1, size)
+    per_node = place_ranks(size, launch)[1] if limits and launch.launcher == "srun" else max(1, size)
     nodes = [limits[first : first + per_node] for first in range(0, size, per_node)] or [[]]
     fullest = max(nodes, key=lambda node: sum(need.host for need in node))
     total = graphs + sum(need.host for need in fullest)

@@ -34,7 +34,7 @@ from suite.memory import Layout
 from suite.runner.executors import registry
 from suite.runner.override_files import read_files
 from suite.runner.ranks.rank import KINDS as RANKS
-from suite.runner.ranks.rank import kind_of
+from suite.runner.ranks.rank import rank_class
 from suite.runner.runs import expand, freeze
 from suite.schedule.check import check
 from suite.workload import Transformer
@@ -275,7 +275,7 @@ def test_every_executor_builds_and_names_its_sources(choice: str) -> None:
         assert callable(made.run)
         assert callable(made.check)
     else:
-        assert kind_of(executor).__init__
+        assert rank_class(executor).__init__
         assert (registry.stand_in(executor) is None) == executor.trains
     assert executor.sources or executor.kind in ("real", "replay")
     for folder in executor.sources:

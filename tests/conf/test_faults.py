@@ -154,5 +154,5 @@ def test_a_fault_of_the_suite_ends_with_its_traceback(
     from suite.runner.launch import signals
 
     monkeypatch.setattr(signals, "is_users", lambda error: False)
-    assert signals.answered(lambda arguments: 1 // len(arguments), []) == Exit.FAULT
+    assert signals.run_command(lambda arguments: 1 // len(arguments), []) == Exit.FAULT
     assert "ZeroDivisionError" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from suite.core.members import lacking
 from suite.core.op import FlushInterval, Place
 from suite.core.protocols import Schedule
 from suite.core.record import Outcome, Record
-from suite.runner.launch.launch_command import environment
+from suite.runner.launch.launch_command import rank_environment
 from suite.schedule.check import check
 from tests.support.ranks import ROOT
 from tests.support.tools import needs
@@ -68,7 +68,7 @@ def test_two_ranks_have_the_losses_of_one_process(
     (command,) = [line for line in LAUNCHES if line.startswith(launcher)]
     needs("mpiexec")
     (tmp_path / "train.py").write_text(example())
-    env = environment(1, [str(ROOT)])
+    env = rank_environment(1, [str(ROOT)])
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
     for _ in range(times):
         line = shlex.split(command)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.runner.launch.launch_command import environment
+from suite.runner.launch.launch_command import rank_environment
 from tests.support.ranks import ROOT
 from tests.support.tools import needs
 
@@ -43,7 +43,7 @@ def test_example_prints_its_result(path: Path, tmp_path: Path) -> None:
     if path.stem == "train_two_stages":
         needs("mpiexec")
         line = ["mpiexec", "-n", "2", sys.executable, "-m", "mpi4py", str(path)]
-    env = environment(1, [str(ROOT)])
+    env = rank_environment(1, [str(ROOT)])
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
     done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=180)
     assert done.returncode == 0, done.stderr

@@ -155,7 +155,7 @@ def test_one_rank_alone_fails_the_same_way(tmp_path: Path) -> None:
 
 
 def test_refusals_are_records_and_start_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("suite.runner.launch.processes.Ranks.start", lambda *_: pytest.fail("a rank was started"))
+    monkeypatch.setattr("suite.runner.launch.processes.RankGroup.start", lambda *_: pytest.fail("a rank was started"))
     for more in (["batch.size=7"], ["grid.inter=9"], ["grid.inter=200"], ["grid.tensor=2"]):
         (record,) = run([*SHORT, f"reports={tmp_path}", "batch.microbatch=2", *more])
         assert record.outcome is Outcome.UNSUPPORTED
@@ -188,7 +188,7 @@ def test_the_same_command_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (first,) = run(command)
     assert first.outcome is Outcome.OK, "a damaged record is measured anew"
     assert Record.read(path) == first
-    monkeypatch.setattr("suite.runner.launch.processes.Ranks.start", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr("suite.runner.launch.processes.RankGroup.start", lambda *_: pytest.fail("measured again"))
     (again,) = run(command)
     assert again == first
     monkeypatch.undo()

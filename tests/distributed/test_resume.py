@@ -63,7 +63,7 @@ def test_the_same_command_goes_on_after_a_kill(tmp_path: Path) -> None:
     (record,) = run(command)
     assert record.outcome is Outcome.OK, record.reason
     assert record.key == killed.key
-    assert record.notes[-1] == "resumed after batch 2: earlier times and losses are those of a process that ended"
+    assert record.notes[-1].startswith("resumed after batch 2")
     assert record.series["loss"] == losses_of(small, 4)
     assert record.series["loss"][:2] == killed.series["loss"]
     times = record.metrics["batch_time"].values

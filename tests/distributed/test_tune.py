@@ -70,7 +70,7 @@ def test_an_interrupt_leaves_cancelled_records_and_no_process(tmp_path: Path) ->
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert told.splitlines()[-1] == "interrupted by SIGINT; the same command goes on with what is missing"
+    assert told.splitlines()[-1] == "interrupted by SIGINT; run the same command again to continue"
     assert "Traceback" not in told
     records = [Record.read(file) for file in (tmp_path / "records").iterdir()]
     assert [(record.outcome, record.reason) for record in records] == [(Outcome.CANCELLED, "interrupted by SIGINT")] * 2

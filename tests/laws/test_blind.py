@@ -30,7 +30,7 @@ from suite.papers.sparse_gnn import figure_executor as graph_figures
 from suite.runner import provenance
 from suite.runner.executors.in_process import run_in_process
 from suite.runner.executors.registry import without_ranks
-from suite.runner.launch.launch_command import environment
+from suite.runner.launch.launch_command import rank_environment
 from suite.runner.runs import expand
 from suite.runner.store import Store
 
@@ -282,10 +282,10 @@ def test_child_processes_are_blind() -> None:
     code = code.replace("c in claims.load()", "c in claims.load() if c.role != 'setting'")
     with blind.hiding():
         done = subprocess.run(
-            [sys.executable, "-c", code], env=environment(threads=1), capture_output=True, text=True, check=True
+            [sys.executable, "-c", code], env=rank_environment(threads=1), capture_output=True, text=True, check=True
         )
     assert done.stdout.strip() == "False"
-    assert blind.VARIABLE not in environment(threads=1)
+    assert blind.VARIABLE not in rank_environment(threads=1)
 
 
 # -- the command -----------------------------------------------------------------------------------------------------

@@ -31,15 +31,15 @@ class Ranks:
     """Some ranks of one mpiexec, and the folder over which they are asked."""
 
     def __init__(self, size: int) -> None:
-        from suite.runner.launch.launch_command import environment, placing
+        from suite.runner.launch.launch_command import binding_options, rank_environment
         from tests.support.ranks import ROOT
         from tests.support.tools import needs
 
         self.size, self.asked = size, 0
         self.folder = Path(tempfile.mkdtemp(prefix="persistent-ranks-"))
         self.log = self.folder / "log"
-        env = environment(1, [str(ROOT)])
-        line = [needs("mpiexec"), "-n", str(size), *placing(None), sys.executable, "-m", "mpi4py", __file__]
+        env = rank_environment(1, [str(ROOT)])
+        line = [needs("mpiexec"), "-n", str(size), *binding_options(None), sys.executable, "-m", "mpi4py", __file__]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [*line, str(self.folder), str(os.getpid())],

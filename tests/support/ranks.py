@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from suite.runner.launch.launch_command import environment, placing
+from suite.runner.launch.launch_command import binding_options, rank_environment
 from tests.support.tools import needs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,12 +23,12 @@ def run_ranks(
     """Standard output of `program` under mpiexec or torchrun; an AssertionError with everything it said if it fails or
     is late."""
     paths = [str(ROOT)]
-    env = environment(1, paths) | (extra or {})
+    env = rank_environment(1, paths) | (extra or {})
     if launcher == "torchrun":
         line = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         line += [str(program), *arguments]
     else:
-        line = [needs("mpiexec"), "-n", str(ranks), *placing(None)]
+        line = [needs("mpiexec"), "-n", str(ranks), *binding_options(None)]
         line += [sys.executable, "-m", "mpi4py", str(program), *arguments]
     try:
         done = subprocess.run(line, capture_output=True, text=True, env=env, timeout=deadline, check=False)

@@ -90,7 +90,7 @@ def test_checkpoints_that_cannot_be_written_refuse_the_run(
     def starts(*_: object) -> None:
         raise Worked
 
-    monkeypatch.setattr("suite.runner.interleave.Session.__init__", starts)
+    monkeypatch.setattr("suite.runner.interleave.ActiveRun.__init__", starts)
     for folder in (blocked, blocked.parent, Path("/proc/x")):
         (record,) = run([*SHORT, f"reports={tmp_path}", f"checkpoint.folder={folder}"])
         assert record.outcome is Outcome.UNSUPPORTED

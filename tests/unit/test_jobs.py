@@ -202,7 +202,7 @@ def test_a_signal_to_the_command_alone_ends_its_jobs_too(tmp_path: Path, number:
     process.send_signal(number)
     _, told = process.communicate(timeout=15)
     assert process.returncode == 128 + number
-    assert told.splitlines()[-1] == f"interrupted by {number.name}; the same command goes on with what is missing"
+    assert told.splitlines()[-1] == f"interrupted by {number.name}; run the same command again to continue"
     assert "Traceback" not in told
     assert outcomes(tmp_path) == Counter({("sleeps", Outcome.CANCELLED): 1})
     assert not [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(one.info["cmdline"] or [])]

@@ -110,9 +110,9 @@ class Products:
         """The one rank."""
         return ProductSampler(world, self, config.seed)
 
-    def left(self, config: RunConfig, told: ProductFacts, sweeps: Sequence[Sequence[Sweep]]) -> ExecutorResult:
+    def summarize(self, config: RunConfig, facts: ProductFacts, sweeps: Sequence[Sequence[Sweep]]) -> ExecutorResult:
         """The part of a record that comes from `sweeps` (one per round, of the one rank)."""
-        return left(self, told, [ranks[0] for ranks in sweeps])
+        return left(self, facts, [ranks[0] for ranks in sweeps])
 
     def printed(self) -> ExecutorResult:
         """The part of its record that shows the paper: the printed ratios. A record that was made in blind mode

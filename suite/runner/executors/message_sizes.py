@@ -197,12 +197,12 @@ class Messages:
         """One rank's part."""
         return MessageSampler(world, self)
 
-    def left(self, config: RunConfig, told: MessageFacts, sweeps: Sequence[Sequence[Samples]]) -> ExecutorResult:
-        """The part of a record that comes from `sweeps` (one per round, each by rank) and from `told`, further
-        reports of the ranks.
+    def summarize(self, config: RunConfig, facts: MessageFacts, sweeps: Sequence[Sequence[Samples]]) -> ExecutorResult:
+        """The part of a record that comes from `sweeps` (one per timed batch, each by rank) and from the `facts` of
+        rank 0.
         """
         ranks, threads = config.grid.build().size, config.launch.threads
-        return left(self, ranks, threads, told["curves"], told["staged"], sweeps)
+        return left(self, ranks, threads, facts["curves"], facts["staged"], sweeps)
 
 
 class MessageSampler(Sampling):

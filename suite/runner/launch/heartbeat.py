@@ -1,8 +1,8 @@
 """Heartbeat monitor for ranks.
 
-A rank that is stuck in a lock or in a kernel call still says every few seconds that it lives, from a thread of its own,
-and at which batch it is. One whose process is stopped, or that holds the interpreter for ever, says nothing: its run
-ends long before the deadline of a long turn.
+Each rank sends a heartbeat with the number of its current batch from a thread of its own, even while it waits in a lock
+or a system call. A rank whose process is stopped, or that never releases the interpreter lock, sends none: its run
+ends long before the deadline of a round.
 """
 
 from __future__ import annotations
@@ -10,49 +10,52 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-_NAMED = 8  # ranks that a reason names one by one
+_MAX_DESCRIBED = 8  # ranks that a description lists one by one
 
 
-class Heard:
-    """When each rank was heard last, and at which batch it was."""
+class HeartbeatMonitor:
+    """Time of the last message of each rank, and the batch that the rank was training."""
 
     def __init__(self) -> None:
         self.last: dict[int, float] = {}
-        self.at: dict[int, int | None] = {}
+        self.batches: dict[int, int] = {}
         self.began = time.monotonic()
 
-    def begin(self) -> None:
-        """Start waiting for these ranks: silence before this moment does not count."""
+    def restart(self) -> None:
+        """Start to wait for the ranks: silence before this moment does not count."""
         self.began = time.monotonic()
 
-    def hear(self, rank: int, at: int | None) -> None:
+    def record(self, rank: int, batch: int | None) -> None:
+        """Record a message of a rank that is training `batch`."""
         self.last[rank] = time.monotonic()
-        if at is not None:
-            self.at[rank] = at
+        if batch is not None:
+            self.batches[rank] = batch
 
-    def silent(self, ranks: Collection[int], silence: float | None) -> list[int]:
-        """The ranks without a message for `silence` seconds; None is for ever."""
-        if silence is None:
+    def silent_ranks(self, ranks: Collection[int], timeout: float | None) -> list[int]:
+        """The ranks without a message for `timeout` seconds; none for a timeout of None."""
+        if timeout is None:
             return []
         now = time.monotonic()
-        return [rank for rank in ranks if now - max(self.began, self.last.get(rank, 0.0)) >= silence]
+        return [rank for rank in ranks if now - max(self.began, self.last.get(rank, 0.0)) >= timeout]
 
-    def next(self, ranks: Collection[int], silence: float | None) -> float:
-        """Seconds until one of `ranks` will have been silent for too long."""
-        if silence is None or not ranks:
+    def seconds_until_timeout(self, ranks: Collection[int], timeout: float | None) -> float:
+        """Seconds until the first of `ranks` reaches the timeout, if no message arrives."""
+        if timeout is None or not ranks:
             return float("inf")
         first = min(max(self.began, self.last.get(rank, 0.0)) for rank in ranks)
-        return max(0.0, first + silence - time.monotonic())
+        return max(0.0, first + timeout - time.monotonic())
 
-    def told(self, ranks: Collection[int]) -> str:
-        """When each of some ranks was heard last, in one line."""
+    def describe(self, ranks: Collection[int]) -> str:
+        """The time since the last message of each rank, in one line."""
         now = time.monotonic()
-        words = []
-        for rank in list(ranks)[:_NAMED]:
-            at = f" at batch {self.at[rank]}" if rank in self.at else ""
+        parts = []
+        for rank in list(ranks)[:_MAX_DESCRIBED]:
+            batch = f" at batch {self.batches[rank]}" if rank in self.batches else ""
             last = self.last.get(rank)
-            words.append(
-                f"rank {rank} was heard {now - last:.1f} s ago{at}" if last else f"rank {rank} was never heard"
+            parts.append(
+                f"last heartbeat of rank {rank} {now - last:.1f} s ago{batch}"
+                if last
+                else f"no heartbeat of rank {rank}"
             )
-        more = len(ranks) - _NAMED
-        return "; ".join([*words, *([f"{more} more"] if more > 0 else [])])
+        more = len(ranks) - _MAX_DESCRIBED
+        return "; ".join([*parts, *([f"{more} more"] if more > 0 else [])])

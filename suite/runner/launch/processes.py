@@ -1,10 +1,11 @@
 """Start, supervise and end the processes of ranks.
 
-Every rank connects to its parent over one socket: commands go down it, answers come up it, and its end of file is how
-either side learns of the other's death. Ranks of several systems stay up together, so that systems take turns without
-restarts. Ranks outside their round are stopped: each of gloo's threads wakes a hundred times a second, and fifty of
-them take 4 % of two cores from the computing ranks. Signals reach the ranks of this host; ranks of other hosts
-receive commands over their socket, and end with it."""
+Each rank connects to its parent over one socket. Commands go to the rank and answers return; an end of file tells each
+side that the other has ended. Ranks of several systems stay up at the same time, so rounds need no restarts. Ranks
+outside their round are stopped with SIGSTOP: each thread of gloo wakes a hundred times a second, and fifty of them take
+4 % of two cores from the computing ranks. Signals reach the ranks of this host; ranks of other hosts receive commands
+over their socket and end with it.
+"""
 
 from __future__ import annotations
 
@@ -27,80 +28,92 @@ import psutil
 from suite.config.run import RunConfig
 from suite.core.errors import MissingDependency
 from suite.core.record import Outcome
-from suite.runner.launch.heartbeat import Heard
-from suite.runner.launch.launch_command import command, environment, meets
-from suite.runner.launch.rendezvous import LOOPBACK, reached, said_by, together
+from suite.runner.launch.heartbeat import HeartbeatMonitor
+from suite.runner.launch.launch_command import launch_command, parent_sends_rendezvous, rank_environment
+from suite.runner.launch.rendezvous import LOOPBACK, is_same_host, parent_addresses, read_hello
 from suite.runner.launch.signals import LINUX, die_with_parent
-from suite.runner.ranks.messages import RankReply
+from suite.runner.ranks.messages import Endpoint, RankReply
 
-_LAST_WORDS = 1.5  # seconds to wait for the rank that others miss, after they have said that they miss it
-_STACKS = 0.5, 3.0  # seconds for a rank of this host to write its stack, and for one of another to send it
+_CAUSE_TIMEOUT = 1.5  # seconds to wait for the failure that caused the failures of other ranks
+_STACK_TIMEOUT = 0.5, 3.0  # seconds for a rank of this host to write its stack, and for another to send it
 
 
 class RunFailed(Exception):
-    """A run cannot go on: its outcome and the reason for the record."""
+    """A run cannot continue: its outcome and reason for the record."""
 
     def __init__(self, outcome: Outcome, reason: str) -> None:
         super().__init__(reason)
         self.outcome, self.reason = outcome, reason
 
 
-class Ranks:
-    """The processes of one run."""
+class RankGroup:
+    """The processes of one run.
+
+    Attributes:
+        pids: Process ids of the ranks on this host.
+        hosts: Host name of each rank.
+        closing_failure: Failures of dismissed ranks while they closed, one per line.
+    """
 
     def __init__(self, config: RunConfig, size: int, folder: Path) -> None:
         self.size, self.launch = size, config.launch
         folder.mkdir(parents=True, exist_ok=True)
         self.log_path, self.job = folder / "ranks.log", folder / "job.json"
-        bound, hosts = reached(self.launch)
-        self.listener = socket.create_server((bound, 0), backlog=size + 8)
+        address, hosts = parent_addresses(self.launch)
+        self.listener = socket.create_server((address, 0), backlog=size + 8)
         self.token = secrets.token_hex(16)
-        control = {"hosts": hosts, "port": self.listener.getsockname()[1], "token": self.token}
-        control |= {"beat": self.launch.heartbeat_interval, "meets": meets(self.launch)}
+        endpoint: Endpoint = {
+            "hosts": hosts,
+            "port": self.listener.getsockname()[1],
+            "token": self.token,
+            "heartbeat_interval": self.launch.heartbeat_interval,
+            "sends_rendezvous": parent_sends_rendezvous(self.launch),
+        }
         with open(os.open(self.job, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump({"control": control, "config": config.plain()}, file)
+            json.dump({"endpoint": endpoint, "config": config.plain()}, file)
         self.log = open(self.log_path, "wb")  # noqa: SIM115 - closed in stop()
         self.sockets: dict[int, socket.socket] = {}
-        self.pids: dict[int, int] = {}  # of ranks on this host
+        self.pids: dict[int, int] = {}
         self.hosts: dict[int, str] = {}
-        self.port = 0  # where rank 0 waits for the others
-        self.heard = Heard()
-        self.stacks: dict[int, str] = {}  # of ranks on other hosts
+        self.rendezvous_port = 0  # on which rank 0 waits for the others
+        self.heartbeats = HeartbeatMonitor()
+        self.stacks: dict[int, str] = {}  # received from ranks on other hosts
         self.unread: dict[int, bytes] = {}
         self.process: subprocess.Popen[bytes] | None = None
         self.launcher: psutil.Process | None = None
         self.members: list[psutil.Process] = []
-        self.family: list[psutil.Process] | None = None  # whom `stop` waits for
-        self.ended = 0.0  # when they were told: grace counts from then, so that many systems take no longer than one
+        self.process_tree: list[psutil.Process] | None = None  # processes that `stop` waits for
+        self.terminated_at = 0.0  # the grace period begins here, so that many systems end in the time of one
         self.dismissed = self.stopped = False
-        self.parting = ""  # what went wrong while dismissed ranks closed
+        self.closing_failure = ""
         self.selector = selectors.DefaultSelector()
 
     def start(self, deadline: float) -> None:
-        """Starts the ranks and waits until all have connected. Raises RunFailed."""
+        """Start the ranks and wait at most `deadline` seconds until all have connected. Raises RunFailed."""
         try:
-            line = command(self.size, self.launch, self.job)
+            command = launch_command(self.size, self.launch, self.job)
         except MissingDependency as error:
             raise RunFailed(Outcome.MISSING_DEPENDENCY, str(error)) from error
-        # torchrun grants stopped ranks half a minute before it kills them; without it they die at once
-        last = signal.SIGKILL if self.launch.launcher == "torchrun" else signal.SIGTERM
+        # torchrun grants stopped ranks half a minute before it kills them; without torchrun they end at once
+        parent_death_signal = signal.SIGKILL if self.launch.launcher == "torchrun" else signal.SIGTERM
         self.process = subprocess.Popen(
-            line,
+            command,
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=subprocess.STDOUT,
-            env=environment(self.launch.threads, self.launch.python_path),
+            env=rank_environment(self.launch.threads, self.launch.python_path),
             start_new_session=True,
-            preexec_fn=partial(die_with_parent, last),  # noqa: PLW1509 - a parent of ranks has no other threads
+            # safe: a parent of ranks has no other threads
+            preexec_fn=partial(die_with_parent, parent_death_signal),  # noqa: PLW1509
         )
         self.launcher = psutil.Process(self.process.pid)
         end = time.monotonic() + deadline
         self.listener.settimeout(0.1)
         while len(self.sockets) < self.size:
             with suppress(TimeoutError):
-                self._welcome(self.listener.accept()[0])
-            for rank, answer in self._read(0):
-                raise self._trouble(rank, answer)  # nothing is asked yet: whatever is heard is bad news
+                self._accept(self.listener.accept()[0])
+            for rank, reply in self._read(0):
+                raise self._failure(rank, reply)  # no command is open, so any reply is a failure
             if (code := self.process.poll()) is not None:
                 outcome = Outcome.LOST_RANK if code < 0 else Outcome.FAILED
                 raise RunFailed(outcome, f"the launcher ended with {code}\n{self.log_tail()}")
@@ -109,65 +122,69 @@ class Ranks:
                     Outcome.TIMEOUT,
                     f"{len(self.sockets)} of {self.size} ranks connected in {deadline:g} s\n{self.log_tail()}",
                 )
-        if meets(self.launch):
-            self._introduce()
+        if parent_sends_rendezvous(self.launch):
+            self._send_rendezvous()
 
-    def _introduce(self) -> None:
-        """Send every rank a working address of rank 0: rank 0's own address as seen from here or, where rank 0 is on
-        this host, the address by which the rank itself has connected.
+    def _send_rendezvous(self) -> None:
+        """Send every rank an address of rank 0 that it can reach.
+
+        This is the address of rank 0 as seen from here. If rank 0 runs on this host, it is the address by which the
+        rank itself has connected.
         """
-        first, here = self.sockets[0], 0 in self.pids
+        rank_zero, rank_zero_is_here = self.sockets[0], 0 in self.pids
         local = len(set(self.hosts.values())) == 1
         for peer in self.sockets.values():
-            host = LOOPBACK if local else peer.getsockname()[0] if here else first.getpeername()[0]
-            line = json.dumps({"do": "meet", "host": host, "port": self.port, "local": local})
-            with suppress(OSError):  # its end of file says more, when it is asked
+            remote = peer.getsockname()[0] if rank_zero_is_here else rank_zero.getpeername()[0]
+            host = LOOPBACK if local else remote
+            line = json.dumps({"do": "meet", "host": host, "port": self.rendezvous_port, "local": local})
+            with suppress(OSError):  # the next request reports the end of the rank
                 peer.sendall(line.encode() + b"\n")
 
-    def _welcome(self, peer: socket.socket) -> None:
-        """Take a rank in by its first line; anyone without the token is turned away."""
-        hello = said_by(peer, self.token)
+    def _accept(self, peer: socket.socket) -> None:
+        """Register the rank of a new connection; close the connection if it lacks the token."""
+        hello = read_hello(peer, self.token)
         if hello is None or not 0 <= hello.rank < self.size or hello.rank in self.sockets:
             peer.close()
             return
         rank = hello.rank
         self.sockets[rank], self.hosts[rank], self.unread[rank] = peer, hello.host, hello.rest
-        self.port = hello.port if rank == 0 else self.port
-        if together(peer, hello.host):
+        self.rendezvous_port = hello.port if rank == 0 else self.rendezvous_port
+        if is_same_host(peer, hello.host):
             self.pids[rank] = hello.pid
             with suppress(psutil.Error):
                 self.members.append(psutil.Process(hello.pid))
         self.selector.register(peer, selectors.EVENT_READ, rank)
 
-    def ask(self, deadline: float, **message: Any) -> list[RankReply]:
-        """Sends `message` to every rank; their answers, by rank. Raises RunFailed."""
+    def request(self, deadline: float, **message: Any) -> list[RankReply]:
+        """Send `message` to every rank and return the answers in rank order. Raises RunFailed."""
         self._signal(signal.SIGCONT)
         line = json.dumps(message).encode() + b"\n"
         for peer in self.sockets.values():
-            with suppress(OSError):  # its end of file says more, below
+            with suppress(OSError):  # the loop below reports the end of the rank
                 peer.sendall(line)
         answers: dict[int, RankReply] = {}
-        end, silence = time.monotonic() + deadline, self.launch.heartbeat_timeout
-        self.heard.begin()
+        end, timeout = time.monotonic() + deadline, self.launch.heartbeat_timeout
+        self.heartbeats.restart()
         while len(answers) < self.size:
             remaining = end - time.monotonic()
             missing = [rank for rank in range(self.size) if rank not in answers]
             if remaining <= 0:
-                raise self._late(f"did not finish {message['do']!r} within {deadline:g} s", missing)
-            if silent := self.heard.silent(missing, silence):
-                raise self._late(f"gave no sign of life for {silence:g} s in {message['do']!r}", silent)
-            for rank, answer in self._read(min(remaining, self.heard.next(missing, silence))):
-                if answer is None or answer["event"] == "failed":
-                    raise self._trouble(rank, answer)
-                answers[rank] = answer
+                raise self._timeout(f"did not finish {message['do']!r} within {deadline:g} s", missing)
+            if silent := self.heartbeats.silent_ranks(missing, timeout):
+                raise self._timeout(f"sent no heartbeat for {timeout:g} s in {message['do']!r}", silent)
+            wait = min(remaining, self.heartbeats.seconds_until_timeout(missing, timeout))
+            for rank, reply in self._read(wait):
+                if reply is None or reply["event"] == "failed":
+                    raise self._failure(rank, reply)
+                answers[rank] = reply
         return [answers[rank] for rank in range(self.size)]
 
     def _read(self, timeout: float) -> list[tuple[int, RankReply | None]]:
-        """Output of the ranks; None for a rank that has closed its socket."""
-        heard: list[tuple[int, RankReply | None]] = []
+        """Replies of the ranks, with None for a rank that has closed its socket."""
+        replies: list[tuple[int, RankReply | None]] = []
         if any(b"\n" in rest for rest in self.unread.values()):
             timeout = 0.0
-        gone = []
+        closed = []
         for key, _ in self.selector.select(timeout):
             rank, peer = key.data, self.sockets[key.data]
             try:
@@ -177,73 +194,81 @@ class Ranks:
             self.unread[rank] += data
             if not data:
                 self.selector.unregister(peer)
-                gone.append(rank)
+                closed.append(rank)
         for rank, rest in self.unread.items():
             *lines, self.unread[rank] = rest.split(b"\n")
-            heard.extend((rank, said) for line in lines if self._own_words(rank, said := json.loads(line)))
-        return heard + [(rank, None) for rank in gone]  # a rank's own words come before its end
+            messages: list[RankReply] = [json.loads(line) for line in lines]
+            replies.extend((rank, message) for message in messages if self._is_reply(rank, message))
+        return replies + [(rank, None) for rank in closed]  # the last messages of a rank come before its end
 
-    def _own_words(self, rank: int, said: RankReply) -> bool:
-        """Whether the rank itself says it, and not its listening thread."""
-        self.heard.hear(rank, said.get("at"))
-        if said["event"] == "stack":
-            self.stacks[rank] = str(said["text"])
-        return said["event"] not in ("beat", "stack")
+    def _is_reply(self, rank: int, message: RankReply) -> bool:
+        """Whether the rank itself sent a message. Those of its listening thread are recorded here."""
+        self.heartbeats.record(rank, message.get("batch"))
+        if message["event"] == "stack":
+            self.stacks[rank] = str(message["text"])
+        return message["event"] not in ("beat", "stack")
 
-    def _trouble(self, rank: int, answer: RankReply | None) -> RunFailed:
-        """Why a run cannot go on. A rank's own reason counts first; then a rank that is gone without one; last what a
-        rank raised because another one was gone (it says so), which may be heard before the other's end."""
-        said: dict[int, RankReply] = {}
-        silent: list[int] = []
-        events = [(rank, answer)]
-        end = time.monotonic() + _LAST_WORDS
+    def _failure(self, rank: int, reply: RankReply | None) -> RunFailed:
+        """The reason why a run cannot continue, given the first reply that reports it.
+
+        A failure of a rank's own counts first, then a rank that ended without a message. A failure that follows from
+        another rank's end counts last; it may arrive before that end is noticed.
+        """
+        failures: dict[int, RankReply] = {}
+        ended: list[int] = []
+        events = [(rank, reply)]
+        end = time.monotonic() + _CAUSE_TIMEOUT
         while True:
-            for who, what in [*events, *self._read(0)]:
-                if what is None:
-                    silent += [who] if who not in said else []
-                elif what["event"] == "failed":
-                    said[who] = what
-            primary = next((who for who, what in said.items() if not what["secondary"]), None)
-            if primary is not None or silent or time.monotonic() > end:
+            for sender, message in [*events, *self._read(0)]:
+                if message is None:
+                    ended += [sender] if sender not in failures else []
+                elif message["event"] == "failed":
+                    failures[sender] = message
+            primary = next((sender for sender, message in failures.items() if not message["secondary"]), None)
+            if primary is not None or ended or time.monotonic() > end:
                 break
             time.sleep(0.02)
             events = []
-        if primary is None and silent:
+        if primary is None and ended:
             return RunFailed(
                 Outcome.LOST_RANK,
-                f"rank {silent[0]} ended without a word "
+                f"rank {ended[0]} ended without a message "
                 f"(a signal, or the kernel's out-of-memory killer)\n{self.log_tail()}",
             )
-        who = next(iter(said)) if primary is None else primary
-        return RunFailed(Outcome(said[who]["outcome"]), f"rank {who}: {said[who]['reason']}")
+        sender = next(iter(failures)) if primary is None else primary
+        return RunFailed(Outcome(failures[sender]["outcome"]), f"rank {sender}: {failures[sender]['reason']}")
 
-    def _late(self, what: str, ranks: Sequence[int]) -> RunFailed:
-        """Request the stacks of these ranks: ranks of this host write them to the log, others send them."""
-        when = self.heard.told(ranks)
-        away = [rank for rank in ranks if rank not in self.pids]
+    def _timeout(self, reason: str, ranks: Sequence[int]) -> RunFailed:
+        """The failure of ranks that exceeded a limit, with their stacks.
+
+        Ranks of this host write their stacks to the log; ranks of other hosts send them.
+        """
+        heartbeats = self.heartbeats.describe(ranks)
+        remote = [rank for rank in ranks if rank not in self.pids]
         for rank in ranks:
             with suppress(OSError):
                 if rank in self.pids:
                     os.kill(self.pids[rank], signal.SIGUSR1)
                 else:
                     self.sockets[rank].sendall(b'{"do": "stack"}\n')
-        end = time.monotonic() + (_STACKS[1] if away else _STACKS[0])
-        while (remaining := end - time.monotonic()) > 0 and not (away and self.stacks.keys() >= set(away)):
-            if away:
+        end = time.monotonic() + (_STACK_TIMEOUT[1] if remote else _STACK_TIMEOUT[0])
+        while (remaining := end - time.monotonic()) > 0 and not (remote and self.stacks.keys() >= set(remote)):
+            if remote:
                 self._read(remaining)
             else:
                 time.sleep(remaining)
-        stacks_text = [f"rank {rank} on {self.hosts[rank]}:\n{self.stacks.get(rank, 'no answer')}" for rank in away]
+        stacks = [f"rank {rank} on {self.hosts[rank]}:\n{self.stacks.get(rank, 'no answer')}" for rank in remote]
         names = ", ".join(map(str, ranks))
-        return RunFailed(Outcome.TIMEOUT, "\n".join([f"rank {names} {what}", when, *stacks_text, self.log_tail(60)]))
+        return RunFailed(Outcome.TIMEOUT, "\n".join([f"rank {names} {reason}", heartbeats, *stacks, self.log_tail(60)]))
 
     def log_tail(self, lines: int = 25) -> str:
+        """The last lines of the ranks' output."""
         self.log.flush()
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
 
-    def sleep(self) -> None:
-        """Stops every thread of the ranks until they are asked, dismissed or ended."""
-        if LINUX:  # elsewhere nothing would end a stopped process whose parent is gone
+    def suspend(self) -> None:
+        """Stop every thread of the ranks until the next request, dismissal or end."""
+        if LINUX:  # elsewhere a stopped process would outlive its parent
             self._signal(signal.SIGSTOP)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -252,19 +277,19 @@ class Ranks:
                 member.send_signal(number)
 
     def dismiss(self) -> None:
-        """Tells the ranks that they are done; they close together and end. `stop` waits for it."""
+        """Request that the ranks close together and end. `stop` waits for them."""
         self.dismissed = True
         self._signal(signal.SIGCONT)
         for peer in self.sockets.values():
             with suppress(OSError):
                 peer.sendall(b'{"do": "stop"}\n')
 
-    def end(self) -> None:
-        """Terminates ranks that were not dismissed, without waiting: `stop` does."""
-        if self.family is not None:
+    def terminate(self) -> None:
+        """Terminate ranks that were not dismissed, without waiting for their end."""
+        if self.process_tree is not None:
             return
-        self.ended = time.monotonic()
-        self.family = self._family()  # now: the children of a process that is gone are not found any more
+        self.terminated_at = time.monotonic()
+        self.process_tree = self._collect_processes()  # now, as the children of an ended process are not found later
         if self.process is not None and not self.dismissed:
             for peer in self.sockets.values():
                 peer.close()
@@ -272,14 +297,14 @@ class Ranks:
             self._signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """Ends the ranks; what does not end is killed. Leaves no process. Once is enough."""
+        """End the ranks, kill those that remain after the grace period, and release all resources."""
         if self.stopped:
             return
         self.stopped = True
-        self.end()
+        self.terminate()
         if self.process is not None:
-            remaining = self.ended + self.launch.grace - time.monotonic()
-            _, alive = psutil.wait_procs(self.family or [], timeout=max(0.0, remaining))
+            remaining = self.terminated_at + self.launch.grace - time.monotonic()
+            _, alive = psutil.wait_procs(self.process_tree or [], timeout=max(0.0, remaining))
             for member in alive:
                 with suppress(psutil.Error):
                     member.kill()
@@ -287,7 +312,7 @@ class Ranks:
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(self.launch.grace)
             if self.dismissed:
-                self.parting = self._parting(len(alive))
+                self.closing_failure = self._collect_closing_failures(killed=len(alive))
         for peer in self.sockets.values():
             peer.close()
         self.selector.close()
@@ -295,20 +320,21 @@ class Ranks:
         self.log.close()
         self.job.unlink(missing_ok=True)
 
-    def _parting(self, killed: int) -> str:
-        heard = []
+    def _collect_closing_failures(self, killed: int) -> str:
+        replies = []
         while more := self._read(0):
-            heard += more
-        said = [f"rank {rank}: {what['reason']}" for rank, what in heard if what and what["event"] == "failed"]
+            replies += more
+        failures = [
+            f"rank {rank}: {reply['reason']}" for rank, reply in replies if reply and reply["event"] == "failed"
+        ]
         late = [f"{killed} processes did not end within {self.launch.grace:g} s"] if killed else []
-        return "\n".join([*said, *late])
+        return "\n".join([*failures, *late])
 
-    def _family(self) -> list[psutil.Process]:
-        """The launcher, its children, and every rank that has said its process number (a number that was given to
-        another process since is not taken for it)."""
-        family: dict[int, psutil.Process] = {}
+    def _collect_processes(self) -> list[psutil.Process]:
+        """The launcher, the ranks of this host, and their children. A reused process id is not followed."""
+        processes: dict[int, psutil.Process] = {}
         for process in [*([self.launcher] if self.launcher else []), *self.members]:
             with suppress(psutil.Error):
                 for member in (process, *(process.children(recursive=True) if process.is_running() else ())):
-                    family[member.pid] = member
-        return list(family.values())
+                    processes[member.pid] = member
+        return list(processes.values())

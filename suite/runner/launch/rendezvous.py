@@ -1,7 +1,8 @@
 """Address of the parent for its ranks, on one host or several.
 
-A rank receives every address of its parent, tries one after the other, and accepts only a parent with the run's
-token: the same address may exist on another host."""
+A rank receives every address of its parent and tries them in order. It accepts only a parent that proves knowledge of
+the run's token, because the same address may exist on another host.
+"""
 
 from __future__ import annotations
 
@@ -23,52 +24,56 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, RankError
 
 LOOPBACK = "127.0.0.1"
-_TRY, _PATIENCE = 3.0, 60.0  # seconds for one address, and for a parent with a single address
-_HELLO, _LINE = 5.0, 4096  # seconds and bytes for a rank's first line
+_TIMEOUT, _ONLY_ADDRESS_TIMEOUT = 3.0, 60.0  # seconds for one of several addresses, and for a single one
+_HELLO_TIMEOUT, _MAX_HELLO = 5.0, 4096  # seconds and bytes for a rank's first line
 AUTO = "auto"
 
 
-def on_one_host(launch: Launch, told: Mapping[str, str] | None = None) -> bool:
-    """Whether every rank is on this host for certain."""
-    told = os.environ if told is None else told
-    if launch.launcher == "srun":  # from a shell of salloc, or without one, the ranks are elsewhere
-        return "SLURM_JOB_ID" in told and told.get("SLURM_JOB_NODELIST") == told.get("SLURMD_NODENAME")
-    return launch.launcher != "mpiexec" or told.get("SLURM_JOB_NUM_NODES", "1") == "1"
+def all_ranks_on_this_host(launch: Launch, environment: Mapping[str, str] | None = None) -> bool:
+    """Whether every rank is certain to run on this host."""
+    environment = os.environ if environment is None else environment
+    if launch.launcher == "srun":  # from a shell of salloc, or without one, the ranks run elsewhere
+        nodes, this_node = environment.get("SLURM_JOB_NODELIST"), environment.get("SLURMD_NODENAME")
+        return "SLURM_JOB_ID" in environment and nodes == this_node
+    return launch.launcher != "mpiexec" or environment.get("SLURM_JOB_NUM_NODES", "1") == "1"
 
 
-def reached(launch: Launch) -> tuple[str, list[str]]:
-    """The address that a parent listens at, and those at which its ranks may reach it, the likeliest first. Raises
-    InvalidRequest for a launch.host that this host does not have."""
+def parent_addresses(launch: Launch) -> tuple[str, list[str]]:
+    """The address on which the parent listens, and the addresses to try for its ranks, the likeliest first.
+
+    Raises InvalidRequest for a launch.host that this host does not have.
+    """
     host = launch.host or AUTO
     if host != AUTO:
-        addresses = _of_interface(host) or _resolved(host)
+        addresses = _interface_addresses(host) or _resolve(host)
         if not addresses:
             raise InvalidRequest(
-                f"launch.host={host}", rule="an address, a name or an interface of this host", legal=AUTO
+                "launch.host", host, rule="an address, a name or an interface of this host", legal=AUTO
             )
         return addresses[0], [addresses[0]]
-    if on_one_host(launch):
+    if all_ranks_on_this_host(launch):
         return LOOPBACK, [LOOPBACK]
-    by_name = [address for address in _resolved(socket.gethostname()) if not address.startswith("127.")]
-    rest = [address for name in psutil.net_if_addrs() for address in _of_interface(name)]
-    return "", [*dict.fromkeys([*by_name, *(a for a in rest if not a.startswith("127.")), LOOPBACK])]
+    by_name = _resolve(socket.gethostname())
+    by_interface = [address for name in psutil.net_if_addrs() for address in _interface_addresses(name)]
+    external = [address for address in (*by_name, *by_interface) if not address.startswith("127.")]
+    return "", [*dict.fromkeys([*external, LOOPBACK])]
 
 
-def scratch(config: RunConfig) -> Path | None:
-    """Where what ranks read must lie: in a folder that all hosts see; None for anywhere on this one."""
-    if on_one_host(config.launch):
+def shared_scratch(config: RunConfig) -> Path | None:
+    """Folder for files that ranks on other hosts read; None if all ranks run on this host."""
+    if all_ranks_on_this_host(config.launch):
         return None
     folder = Path(config.reports).absolute() / "scratch"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def _of_interface(name: str) -> list[str]:
+def _interface_addresses(name: str) -> list[str]:
     entries = psutil.net_if_addrs().get(name, [])
     return [entry.address for entry in entries if entry.family is socket.AF_INET]
 
 
-def _resolved(name: str) -> list[str]:
+def _resolve(name: str) -> list[str]:
     try:
         return list(dict.fromkeys(str(entry[4][0]) for entry in socket.getaddrinfo(name, None, socket.AF_INET)))
     except OSError:
@@ -80,27 +85,27 @@ def greeting(token: str) -> bytes:
     return hashlib.sha256(token.encode()).hexdigest().encode() + b"\n"
 
 
-def connected(hosts: Sequence[str], port: int, token: str) -> socket.socket:
-    """A connection to the parent with this token, at the first of `hosts` where it is. Raises RankError."""
+def connect_to_parent(hosts: Sequence[str], port: int, token: str) -> socket.socket:
+    """Connect to the parent that knows `token`, at the first of `hosts` that answers. Raises RankError."""
     expected = greeting(token)
-    patience = _PATIENCE if len(hosts) == 1 else _TRY
+    timeout = _ONLY_ADDRESS_TIMEOUT if len(hosts) == 1 else _TIMEOUT
     failures = []
     for host in hosts:
         try:
-            peer = socket.create_connection((host, port), timeout=patience)
+            peer = socket.create_connection((host, port), timeout=timeout)
         except OSError as error:
             failures.append(f"{host}: {error}")
             continue
         with suppress(OSError):
-            heard = b""
-            while len(heard) < len(expected) and (more := peer.recv(len(expected) - len(heard))):
-                heard += more
-            if secrets.compare_digest(heard, expected):
+            received = b""
+            while len(received) < len(expected) and (more := peer.recv(len(expected) - len(received))):
+                received += more
+            if secrets.compare_digest(received, expected):
                 peer.settimeout(None)
                 return peer
-        failures.append(f"{host}: somebody else is there")
+        failures.append(f"{host}: another program listens there")
         peer.close()
-    raise RankError(f"no way to the parent on port {port}: {'; '.join(failures)}")
+    raise RankError(f"no connection to the parent on port {port}: {'; '.join(failures)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +113,11 @@ class Hello:
     """First message of a rank.
 
     Attributes:
-        port: Where rank 0 waits for the others, 0 for none.
-        rest: What it has said since.
+        rank: Number of the rank.
+        pid: Process id of the rank.
+        host: Host name of the rank.
+        port: Port on which rank 0 waits for the other ranks; 0 for none.
+        rest: Bytes received after the message.
     """
 
     rank: int
@@ -119,28 +127,28 @@ class Hello:
     rest: bytes
 
 
-def said_by(peer: socket.socket, token: str) -> Hello | None:
-    """The first line of a new connection, read with a short time limit; None without the token."""
-    data, end = b"", time.monotonic() + _HELLO
+def read_hello(peer: socket.socket, token: str) -> Hello | None:
+    """Read the first line of a new connection within a few seconds. None if it lacks the token."""
+    data, end = b"", time.monotonic() + _HELLO_TIMEOUT
     with suppress(OSError):
         peer.sendall(greeting(token))
-        while b"\n" not in data and len(data) < _LINE and (remaining := end - time.monotonic()) > 0:
+        while b"\n" not in data and len(data) < _MAX_HELLO and (remaining := end - time.monotonic()) > 0:
             peer.settimeout(remaining)
-            if not (more := peer.recv(_LINE)):
+            if not (more := peer.recv(_MAX_HELLO)):
                 break
             data += more
     line, _, rest = data.partition(b"\n")
     try:
-        said = json.loads(line)
-        hello = Hello(int(said["rank"]), int(said["pid"]), str(said["host"]), int(said["port"]), rest)
-        is_ours = secrets.compare_digest(str(said["token"]).encode(), token.encode())
+        fields = json.loads(line)
+        hello = Hello(int(fields["rank"]), int(fields["pid"]), str(fields["host"]), int(fields["port"]), rest)
+        has_token = secrets.compare_digest(str(fields["token"]).encode(), token.encode())
         peer.settimeout(None)
     except (ValueError, TypeError, KeyError, OSError):
         return None
-    return hello if is_ours else None
+    return hello if has_token else None
 
 
-def together(peer: socket.socket, host: str) -> bool:
-    """Whether the rank at the other end, which says that it is on `host`, is on this one: it can be signalled."""
-    there, here = peer.getpeername()[0], peer.getsockname()[0]
-    return host == socket.gethostname() and there == here
+def is_same_host(peer: socket.socket, host: str) -> bool:
+    """Whether a peer that reports the name `host` runs on this host, so that it can be signalled."""
+    peer_address, own_address = peer.getpeername()[0], peer.getsockname()[0]
+    return host == socket.gethostname() and peer_address == own_address

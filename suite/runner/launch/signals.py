@@ -1,7 +1,4 @@
-"""Signals: an interrupted parent ends its ranks and keeps finished records.
-
-Child processes end when their parent dies.
-"""
+"""Signals: an interrupted command ends its ranks and keeps finished records; child processes end with their parent."""
 
 from __future__ import annotations
 
@@ -22,15 +19,15 @@ from suite.core.exit_codes import Exit
 from suite.core.reasons import headline, is_users, whole
 
 LINUX = sys.platform == "linux"
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # signals that ask a command to end
-TRACEBACK = "SUITE_TRACEBACK"  # 1: every command prints the whole traceback of what ends it
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+TRACEBACK = "SUITE_TRACEBACK"  # environment variable; 1: every command prints the traceback of the error that ends it
 _GRACE = 5.0  # seconds that an interrupted program may take to end
 _PR_SET_PDEATHSIG = 1
 _state = {"handled": False}  # whether the handlers of this module are installed
 
 
 class Interrupted(SystemExit):
-    """A signal ends this command: it unwinds, ends its ranks, and exits with 128 + its number, as in a shell."""
+    """A signal ends this command, which exits with 128 + the number of the signal, as in a shell."""
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
@@ -41,19 +38,20 @@ class Interrupted(SystemExit):
 
 
 def die_with_parent(number: signal.Signals = signal.SIGTERM) -> None:
-    """In a child: be sent `number` when the parent is gone, however it went. Linux only."""
+    """In a child process, request the signal `number` for the moment when the parent ends. Linux only."""
     if LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 @contextmanager
 def ending_ranks() -> Iterator[None]:
-    """Inside, Ctrl-C, SIGTERM and SIGHUP raise Interrupted (main thread only).
+    """Context in which SIGINT, SIGTERM and SIGHUP raise Interrupted. Has an effect in the main thread only.
 
-    After the first signal further ones are ignored, so that nothing interrupts the clean-up of the ending process. A
-    signal that was ignored before stays ignored (`nohup`, a shell's background)."""
+    The first signal disables further ones, so that the clean-up is not interrupted. A signal that was ignored before
+    stays ignored (`nohup`, or the background of a shell).
+    """
 
-    def leave(number: int, frame: FrameType | None) -> None:
+    def raise_interrupted(number: int, frame: FrameType | None) -> None:
         for other in before:
             signal.signal(other, signal.SIG_IGN)
         before.clear()
@@ -63,9 +61,9 @@ def ending_ranks() -> Iterator[None]:
         yield
         return
     before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {}
-    for number in ENDING:
+    for number in ENDING_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            before[number] = signal.signal(number, leave)
+            before[number] = signal.signal(number, raise_interrupted)
     _state["handled"] = True
     try:
         yield
@@ -75,32 +73,37 @@ def ending_ranks() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _print_asked() -> None:
+def _print_traceback() -> None:
     if os.environ.get(TRACEBACK) == "1":
         traceback.print_exc()
 
 
-def answered(command: Callable[[Sequence[str]], int], arguments: Sequence[str], *, resumes: bool = True) -> int:
-    """The exit status of a command, whatever ends it: a refusal, an error of the disk, an error in the user's own code
-    and a signal are one line each. With SUITE_TRACEBACK=1 the traceback of an error comes before its line.
+def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str], *, resumes: bool = True) -> int:
+    """Run a command and return its exit status.
 
-    resumes: whether the same command continues where it was ended; the line says so.
+    A refusal, a file system error, an error in the user's code and a signal are reported in one line each. With
+    SUITE_TRACEBACK=1 the traceback of an error comes before its line.
+
+    Args:
+        command: Function of the command.
+        arguments: Its arguments.
+        resumes: Whether the same command continues where it was interrupted; the line then says so.
     """
-    again = "; the same command goes on with what is missing" if resumes else ""
+    again = "; run the same command again to continue" if resumes else ""
     try:
         with ending_ranks():
             return command(arguments)
     except SuiteError as error:
-        _print_asked()
+        _print_traceback()
         sys.stderr.write(f"refused: {error}\n")
         return Exit.NOTHING
-    except OSError as error:  # a full disk, a folder that may not be written: every record that is there is whole
-        _print_asked()
+    except OSError as error:  # a full disk, or a read-only folder; records are written atomically
+        _print_traceback()
         sys.stderr.write(f"stopped: {error}{again}\n")
         return Exit.NOTHING
     except Exception as error:
         if is_users(error):
-            _print_asked()
+            _print_traceback()
             sys.stderr.write(f"failed: {headline(whole(error))}; {TRACEBACK}=1 shows the whole traceback\n")
             return Exit.NOTHING
         traceback.print_exc()
@@ -108,7 +111,7 @@ def answered(command: Callable[[Sequence[str]], int], arguments: Sequence[str], 
     except Interrupted as interrupted:
         sys.stderr.write(f"\n{interrupted}{again}\n" if sys.stderr.isatty() else f"{interrupted}{again}\n")
         return int(interrupted.code or Exit.FAULT)
-    except KeyboardInterrupt:  # outside of the main thread, or raised by a library
+    except KeyboardInterrupt:  # in another thread, or raised by a library
         sys.stderr.write(f"interrupted{again}\n")
         return 128 + signal.SIGINT
 
@@ -116,8 +119,10 @@ def answered(command: Callable[[Sequence[str]], int], arguments: Sequence[str], 
 def run_program(
     line: Sequence[str], *, seconds: float, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """As subprocess.run with captured text, but it leaves no process behind when it is cut short, by a signal or by
-    the limit of `seconds`: the program is told to end, and killed with its children where it does not."""
+    """Like subprocess.run with captured text, but a signal or the limit of `seconds` leaves no process behind.
+
+    The program receives SIGTERM first, and is killed with its children if it does not end.
+    """
     process = subprocess.Popen(
         line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True
     )
@@ -130,7 +135,7 @@ def run_program(
 
 
 def end_program(process: subprocess.Popen[Any], grace: float = _GRACE) -> None:
-    """Tell a program to end; after `grace` seconds kill it and all that it started."""
+    """Terminate a program; after `grace` seconds kill it and all its children."""
     import psutil
 
     family: list[psutil.Process] = []

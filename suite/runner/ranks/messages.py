@@ -1,4 +1,4 @@
-"""Messages between a rank and its parent: JSON lines over the control socket."""
+"""Messages between a rank and its parent: JSON lines over one socket."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from typing import Any, TypedDict
 from suite.core.values import Json
 
 
-class Told(TypedDict, total=False):
-    """Facts that a rank reports for the record; a system of the user's may add others.
+class RankFacts(TypedDict, total=False):
+    """Facts that a rank reports for the record. A user's system may add others.
 
     Attributes:
-        host: Bytes of states on the host, by kind.
-        skipped: Batches that overflowed.
-        sweeps, curves: Of a stand-in.
+        data: Provenance of the data.
+        staged: Whether messages are staged through host memory.
+        carrier: Library that carries the messages.
+        order: Message order, `static` or `dynamic`.
+        overlap: Overlap of optimizer steps and reductions, or the reason why there is none.
+        host: Bytes of states in host memory by kind.
+        skipped: Number of batches skipped for overflow.
+        resumed: Notes about a resumed run.
+        notes: Notes of the system.
+        sweeps: Samples of a microbenchmark, one per timed batch.
+        curves: Names of the curves of a microbenchmark.
     """
 
     data: Json
@@ -31,22 +39,28 @@ class Told(TypedDict, total=False):
 
 
 class RankReply(TypedDict, total=False):
-    """An answer or a sign of life of a rank.
+    """An answer or a heartbeat of a rank.
 
     Attributes:
-        event: done, failed, beat or stack.
-        at: The batch that is trained.
+        event: `done`, `failed`, `beat` or `stack`.
+        batch: Number of the batch that is being trained.
         text: Stacks of all threads.
-        outcome, reason, secondary: Of a failure, and whether another rank's end caused it.
+        outcome: Outcome of a failure.
+        reason: Reason of a failure.
+        secondary: Whether the end of another rank caused the failure.
+        facts: Facts for the record.
+        gemm: Rate of matrix products in flop/s.
         durations: Seconds of each batch.
-        updates, parts: Their phases.
-        spans: Rows of the trace of the last batch.
-        gemm: flop/s of matrix products.
+        losses: Loss of each batch.
+        updates: Begin and duration of each batch's update.
+        parts: Seconds of each batch by category of inner spans.
+        spans: Rows of the last batch's trace.
         memory: Bytes by kind.
+        scores: Validation scores by name.
     """
 
     event: str
-    at: int | None
+    batch: int | None
     text: str
     outcome: str
     reason: str
@@ -55,7 +69,7 @@ class RankReply(TypedDict, total=False):
     staged: bool
     carrier: str
     order: str
-    told: Told
+    facts: RankFacts
     gemm: float
     durations: list[float]
     losses: list[float | None]
@@ -67,7 +81,7 @@ class RankReply(TypedDict, total=False):
 
 
 class RankCommand(TypedDict, total=False):
-    """A command to a rank: `do` and its arguments, or with do=meet the address at which the ranks meet."""
+    """A command to a rank: `do` and its arguments. `do=meet` carries the rendezvous address of the ranks."""
 
     do: str
     batches: int
@@ -80,12 +94,15 @@ class Endpoint(TypedDict):
     """The parent's socket.
 
     Attributes:
-        beat: Seconds between signs of life.
-        meets: Whether it tells the ranks where they meet.
+        hosts: Addresses to try.
+        port: Port of the socket.
+        token: Secret of the run.
+        heartbeat_interval: Seconds between heartbeats.
+        sends_rendezvous: Whether the parent sends the rendezvous address of the ranks.
     """
 
     hosts: list[str]
     port: int
     token: str
-    beat: float
-    meets: bool
+    heartbeat_interval: float
+    sends_rendezvous: bool

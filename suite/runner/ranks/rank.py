@@ -1,7 +1,7 @@
 """Process of one rank: connect to the parent, build the system, execute commands, end with the parent.
 
-Started as `python -m mpi4py -m suite.runner.ranks.rank JOB.json`. Loads torch only after it has said hello, and not
-at all where an executor names what stands in the system's place and computes nothing.
+Started as `python -m mpi4py -m suite.runner.ranks.rank JOB.json`. The process connects before it loads torch, and never
+loads torch for an executor whose stand-in computes nothing.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from suite.core.record import Outcome
 from suite.data.batches import Lazy, drawn
 from suite.runner import batch_metrics
 from suite.runner.launch.signals import die_with_parent
-from suite.runner.ranks.rank_channel import Control
-from suite.runner.ranks.resume import Resuming
+from suite.runner.ranks.rank_channel import ParentChannel
+from suite.runner.ranks.resume import BatchHistory
 
-# messages of connections whose other rank is gone
-_SECONDARY = ("Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe")
+# messages of connections whose peer rank has ended
+_PEER_ENDED = ("Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe")
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc", "Cannot allocate memory")
 
 
-def outcome_of(error: BaseException) -> Outcome:
-    """The outcome that an exception of a rank stands for."""
+def outcome_of_error(error: BaseException) -> Outcome:
+    """The outcome of a run in which a rank raised `error`."""
     if isinstance(error, MemoryError) or any(text in str(error) for text in _OUT_OF_MEMORY):
         return Outcome.OOM
     if isinstance(error, InvalidRequest):
@@ -54,13 +54,13 @@ def outcome_of(error: BaseException) -> Outcome:
     return Outcome.FAILED
 
 
-def follows_another(error: BaseException) -> bool:
-    """Whether a rank raised because another one had ended: the reason of the run stands with that one."""
-    return isinstance(error, PeerEnded) or any(text in str(error) for text in _SECONDARY)
+def follows_from_peer(error: BaseException) -> bool:
+    """Whether a rank raised `error` because another rank had ended. The reason of the run is then the other's."""
+    return isinstance(error, PeerEnded) or any(text in str(error) for text in _PEER_ENDED)
 
 
-def able(probed: Any, config: RunConfig) -> Any:
-    """Requirements of this rank's own system. Raises MissingDependency where it cannot."""
+def require_ready(probed: Any, config: RunConfig) -> Any:
+    """Return `probed` if its own probe finds all requirements. Raises MissingDependency."""
     answer = probed.probe(config)
     if isinstance(answer, Missing):
         raise MissingDependency(config.system.name, answer.reason)
@@ -68,19 +68,19 @@ def able(probed: Any, config: RunConfig) -> Any:
 
 
 def limit_memory(limit: int | None) -> None:
-    """Of this process: `limit` bytes of address space, none for None."""
+    """Limit the address space of this process to `limit` bytes; None sets no limit."""
     if limit:
         resource.setrlimit(resource.RLIMIT_AS, (int(limit), int(limit)))
 
 
-Met = Callable[[], Meeting | None]  # waits until the ranks know their rendezvous address
+Rendezvous = Callable[[], Meeting | None]  # waits for the rendezvous address of the ranks
 
 
-def by_launcher() -> None:
-    """Ranks meet as their launcher lets them."""
+def launcher_rendezvous() -> None:
+    """No address: the launcher provides it."""
 
 
-def _world(config: RunConfig, met: Met, *, device: str = "cpu", tensors: bool = True) -> World:
+def _world(config: RunConfig, rendezvous: Rendezvous, *, device: str = "cpu", tensors: bool = True) -> World:
     comm = config.comm
     return here(
         device=device,
@@ -89,132 +89,149 @@ def _world(config: RunConfig, met: Met, *, device: str = "cpu", tensors: bool = 
         tensors=tensors,
         inline=comm.eager_bytes,
         pair_exchange=comm.pair_exchange,
-        meeting=met(),
+        meeting=rendezvous(),
     )
 
 
 class RankProcess:
-    """The commands a parent may give. Batches are counted over the whole run, evaluation apart."""
+    """Commands of a rank that trains a model.
 
-    resuming: Resuming | None = None  # of a system that trains
-    control: Control | None = None  # hears which batch is trained
+    Attributes:
+        history: Batches trained so far, of a system with checkpoints.
+        channel: Channel to the parent, whose heartbeats carry the batch number.
+        trained: Number of batches trained in the run, without evaluation.
+    """
 
-    def __init__(self, config: RunConfig, met: Met = by_launcher) -> None:
+    history: BatchHistory | None = None
+    channel: ParentChannel | None = None
+
+    def __init__(self, config: RunConfig, rendezvous: Rendezvous = launcher_rendezvous) -> None:
+        self._set_up(config, rendezvous)
+        self.history = BatchHistory(config, self.system)
+
+    def _set_up(self, config: RunConfig, rendezvous: Rendezvous) -> None:
+        """Set up the process, its data, its device, its world and its system, in this order."""
         from suite.engine.process_setup import device_of, gemm_rate, prepare
 
         prepare(config.launch.threads)
         limit_memory(config.launch.memory_limit)
         self.config, self.gemm_rate = config, gemm_rate
         check_parts(config.plain(), OF_RANKS)
-        system = able(locate(config.system.target), config)
-        self.data, self.shape = config.data.source.build(), config.model.shape.build()
+        system = require_ready(locate(config.system.target), config)
+        self._build_data()
         self.device = device_of(config.launch.device, started().local_rank)
-        self.world = _world(config, met, device=self.device)
-        self.system = self._system(system)
-        self.resuming = Resuming(config, self.system)
-        self.seen = 0
+        self.world = _world(config, rendezvous, device=self.device)
+        self.trained = 0
+        self.system = self._build_system(system)
 
-    def _system(self, system: Any) -> Any:
+    def _build_data(self) -> None:
+        self.data, self.shape = self.config.data.source.build(), self.config.model.shape.build()
+
+    def _build_system(self, system: Any) -> Any:
         return system(world=self.world, config=self.config)
 
     def _batch(self, number: int) -> Any:
         size, seed = self.config.batch.size, self.config.seed
         return self.data.batch(number, size=size, seed=seed, shape=self.shape)
 
-    def _next(self, count: int) -> Sequence[Any]:
-        self.seen += count
-        return drawn(self._batch, range(self.seen - count, self.seen))
+    def _next_batches(self, count: int) -> Sequence[Any]:
+        self.trained += count
+        return drawn(self._batch, range(self.trained - count, self.trained))
 
     def built(self) -> dict[str, Any]:
-        """Answered as soon as the system stands. Objects of the built system are excluded from garbage collection."""
+        """Answer once the system is built, and exclude its objects from garbage collection."""
         gc.collect()
         gc.freeze()
         return {}
 
     def prepare(self) -> dict[str, Any]:
-        """All ranks at once: the rate of matrix products while every rank computes, as in a batch."""
+        """Measure the rate of matrix products (flop/s) while all ranks compute, as in a batch."""
         half = self.config.precision.half
+        notes = {"resumed": list(self.history.notes)} if self.history and self.history.notes else {}
         return {
             "gemm": self.gemm_rate(dtype=half or self.config.model.dtype, device=self.device),
-            **self._messages(),
-            # every rank reads the same data; one of them takes its hash
+            **self._message_facts(),
+            # every rank reads the same data, so the hash of one rank is enough
             "data": self.data.provenance() if self.world.rank == 0 else None,
-            "told": {"resumed": list(self.resuming.notes)} if self.resuming and self.resuming.notes else {},
+            "facts": notes,
         }
 
-    def _messages(self) -> dict[str, Any]:
-        """How they travel."""
+    def _message_facts(self) -> dict[str, Any]:
         return {"staged": bool(self.world.staged), "carrier": self.world.backend, "order": self.world.order}
 
     def train(self, batches: int) -> dict[str, Any]:
-        """Seconds, loss (where there is one) and update of each batch, and the spans of the last."""
+        """Train batches; the seconds, loss (if any) and update of each, and the spans of the last."""
         durations: list[float] = []
         losses: list[float | None] = []
         traces: list[Any] = []
-        if self.resuming:
-            for seconds, loss in self.resuming.earlier(self.seen, batches):
+        if self.history:
+            for seconds, loss in self.history.earlier(self.trained, batches):
                 durations.append(seconds)
                 losses.append(loss)
                 traces.append(())
-            self.seen += len(durations)
-        ready = self._next(batches - len(durations))
-        if ready and self.system.streams:
-            took, outcome = self._stream(ready)
-            durations, losses = [*durations, *took], [*losses, *outcome]
-            traces += [()] * len(ready)
-            ready = []
-        last = perf_counter()
-        for number, batch in enumerate(ready, self.seen - len(ready)):
-            if isinstance(ready, Lazy):  # drawing is no part of a batch
-                last = perf_counter()
-            if self.control:
-                self.control.at = number
+            self.trained += len(durations)
+        pending = self._next_batches(batches - len(durations))
+        if pending and self.system.streams:
+            stream_seconds, stream_losses = self._train_stream(pending)
+            durations, losses = [*durations, *stream_seconds], [*losses, *stream_losses]
+            traces += [()] * len(pending)
+            pending = []
+        begin = perf_counter()
+        for number, batch in enumerate(pending, self.trained - len(pending)):
+            if isinstance(pending, Lazy):  # the time to draw a batch does not count
+                begin = perf_counter()
+            if self.channel:
+                self.channel.batch = number
             if (loss := self.system.train_batch(batch)) is not None:
                 losses.append(loss)
             end = perf_counter()
-            durations.append(end - last)
+            durations.append(end - begin)
             traces.append(self.system.observe())
-            last = self.resuming.trained(durations[-1], loss) if self.resuming else end
+            begin = self.history.add(durations[-1], loss) if self.history else end
         return {
             "durations": durations,
             "losses": losses,
-            "updates": [batch_metrics.update(trace) for trace in traces],
-            "parts": [batch_metrics.parts(trace) for trace in traces],
+            "updates": [batch_metrics.update_interval(trace) for trace in traces],
+            "parts": [batch_metrics.inner_seconds(trace) for trace in traces],
             "spans": [span.row() for span in self.system.observe()],
         }
 
-    def _stream(self, ready: Sequence[Any]) -> tuple[list[float], list[float]]:
-        """Seconds and loss of each batch of a stream, which drains at its end. A batch takes from the end of the one
-        before to its own: the first also fills the pipeline."""
+    def _train_stream(self, batches: Sequence[Any]) -> tuple[list[float], list[float]]:
+        """Train a stream of batches, which drains at its end; the seconds and loss of each.
+
+        A batch lasts from the end of the previous batch to its own end, so the first includes filling the pipeline.
+        """
         begin = perf_counter()
-        losses, ends = self.system.stream(ready)
-        seconds = [end - before for before, end in zip([begin, *ends], ends, strict=False)]
-        if self.resuming:
-            self.resuming.streamed(seconds, losses)
+        losses, ends = self.system.stream(batches)
+        seconds = [end - previous for previous, end in zip([begin, *ends], ends, strict=False)]
+        if self.history:
+            self.history.add_stream(seconds, losses)
         return seconds, losses
 
     def memory(self) -> dict[str, Any]:
-        loss, counts = self.system.memory(self._next(1)[0])
-        return {"losses": [loss] if counts or loss is not None else [], "memory": counts, "told": self.system.told()}
+        """Train one more batch and count its bytes by kind."""
+        loss, counts = self.system.memory(self._next_batches(1)[0])
+        return {"losses": [loss] if counts or loss is not None else [], "memory": counts, "facts": self.system.told()}
 
     def evaluate(self, batches: int) -> dict[str, Any]:
-        if self.resuming and self.seen in self.resuming.scores:  # by these weights, in a process before this one
-            return {"scores": self.resuming.scores[self.seen]}
+        """Scores over validation batches, taken from the checkpoint if an earlier process computed them."""
+        if self.history and self.trained in self.history.scores:
+            return {"scores": self.history.scores[self.trained]}
         size = self.config.batch.size
-        chosen = list(islice(self.data.validation_batches(size=size, shape=self.shape), batches))
-        if not chosen:
-            what = f"no validation batch of batch.size={size} in data={self.config.data.name}"
-            raise InvalidRequest(what, rule="at least one whole batch", legal="measure.eval_batches=0")
-        scores = self._scores(chosen)
-        if self.resuming:
-            self.resuming.scores[self.seen] = scores
+        validation = list(islice(self.data.validation_batches(size=size, shape=self.shape), batches))
+        if not validation:
+            subject = f"no validation batch of batch.size={size} in data={self.config.data.name}"
+            raise InvalidRequest(subject, rule="at least one whole batch", legal="measure.eval_batches=0")
+        scores = self._scores(validation)
+        if self.history:
+            self.history.scores[self.trained] = scores
         return {"scores": scores}
 
-    def _scores(self, chosen: list[Any]) -> dict[str, float | None]:
-        """The loss over validation batches, and what else the system and the data can say of them."""
-        scores = dict(self.system.score(chosen))
-        decoded = self.system.decode(chosen)
-        return scores if decoded is None else scores | self.data.score(decoded, chosen)
+    def _scores(self, validation: list[Any]) -> dict[str, float | None]:
+        """The system's scores, and the data's scores of decoded outputs if the system decodes."""
+        scores = dict(self.system.score(validation))
+        decoded = self.system.decode(validation)
+        return scores if decoded is None else scores | self.data.score(decoded, validation)
 
     def close(self) -> None:
         self.system.close()
@@ -224,31 +241,31 @@ class RankProcess:
 class ReplayRank(RankProcess):
     """A rank that runs the ops of all ranks."""
 
-    def _system(self, system: Any) -> Any:
+    def _build_system(self, system: Any) -> Any:
         from suite.runner.executors.registry import replay
 
         return replay()(made=system, world=self.world, config=self.config)
 
 
 class EmulatingRank(RankProcess):
-    """A rank that computes nothing: no torch, no text, no loss, nothing that memory would hold for a model."""
+    """A rank that computes nothing: it loads no torch and no data, and allocates no model."""
 
-    def __init__(self, config: RunConfig, met: Met = by_launcher) -> None:
+    def __init__(self, config: RunConfig, rendezvous: Rendezvous = launcher_rendezvous) -> None:
         from suite.runner.executors.registry import emulated
 
         short_sleeps()
         limit_memory(config.launch.memory_limit)
         self.config = config
-        self.world = _world(config, met, tensors=False)
+        self.world = _world(config, rendezvous, tensors=False)
         self.system = emulated()(world=self.world, config=config)
-        self.seen = 0
+        self.trained = 0
 
-    def _next(self, count: int) -> list[Any]:
-        self.seen += count
+    def _next_batches(self, count: int) -> list[Any]:
+        self.trained += count
         return [()] * count
 
     def prepare(self) -> dict[str, Any]:
-        return {"gemm": 0.0, **self._messages(), "data": None}
+        return {"gemm": 0.0, **self._message_facts(), "data": None}
 
     def memory(self) -> dict[str, Any]:
         return {"losses": [], "memory": {}}
@@ -258,48 +275,41 @@ class EmulatingRank(RankProcess):
 
 
 class SamplingRank(EmulatingRank):
-    """A rank that trains nothing either, but whose tensors are real: what it measures is its messages."""
+    """A rank of a microbenchmark: it trains nothing, and measures messages or products of real tensors."""
 
-    def __init__(self, config: RunConfig, met: Met = by_launcher) -> None:
+    def __init__(self, config: RunConfig, rendezvous: Rendezvous = launcher_rendezvous) -> None:
         from suite.engine.process_setup import device_of, prepare
 
         prepare(config.launch.threads)
         limit_memory(config.launch.memory_limit)
         self.config = config
         assert isinstance(config.executor, MicrobenchmarkExecutor)
-        measurement = able(config.executor.build(), config)
+        measurement = require_ready(config.executor.build(), config)
         device = device_of(config.launch.device, started().local_rank)
-        self.world = _world(config, met, device=device)
+        self.world = _world(config, rendezvous, device=device)
         self.system = measurement.on_rank(self.world, config)
-        self.seen = 0
+        self.trained = 0
 
     def train(self, batches: int) -> dict[str, Any]:
-        return {**super().train(batches), "told": self.system.samples()}
+        return {**super().train(batches), "facts": self.system.samples()}
 
 
 class GraphRank(RankProcess):
-    """A rank that trains a whole graph, of which its parent has given it a part: an epoch is a batch."""
+    """A rank that trains on its part of a whole graph; one epoch counts as a batch."""
 
-    def __init__(self, config: RunConfig, met: Met = by_launcher) -> None:
-        from suite.engine.process_setup import device_of, gemm_rate, prepare
+    def __init__(self, config: RunConfig, rendezvous: Rendezvous = launcher_rendezvous) -> None:
+        self._set_up(config, rendezvous)
 
-        prepare(config.launch.threads)
-        limit_memory(config.launch.memory_limit)
-        self.config, self.gemm_rate = config, gemm_rate
-        check_parts(config.plain(), OF_RANKS)
-        system = able(locate(config.system.target), config)
-        self.device = device_of(config.launch.device, started().local_rank)
-        self.world = _world(config, met, device=self.device)
-        self.system = system(world=self.world, config=config)
-        self.seen = 0
+    def _build_data(self) -> None:
+        """Load nothing: the parent has written this rank's part of the graph."""
 
-    def _next(self, count: int) -> list[Any]:
-        self.seen += count
+    def _next_batches(self, count: int) -> list[Any]:
+        self.trained += count
         return [()] * count
 
     def prepare(self) -> dict[str, Any]:
         rate = self.gemm_rate(dtype=self.config.model.dtype, device=self.device)
-        return {"gemm": rate, **self._messages(), "data": None}
+        return {"gemm": rate, **self._message_facts(), "data": None}
 
     def evaluate(self, batches: int) -> dict[str, Any]:
         return {"scores": self.system.score(())}
@@ -314,46 +324,46 @@ KINDS: Mapping[str, type[RankProcess]] = {  # by executor.kind
 }
 
 
-def kind_of(executor: AnyExecutor) -> type[RankProcess]:
-    """The commands that ranks of an executor obey."""
+def rank_class(executor: AnyExecutor) -> type[RankProcess]:
+    """Class of the ranks that an executor starts."""
     return KINDS[executor.kind]
 
 
-def serve(config: RunConfig, control: Control) -> None:
-    """Makes the rank and carries out the parent's commands until the last."""
+def serve(config: RunConfig, channel: ParentChannel) -> None:
+    """Build the rank and execute the parent's commands until it sends `stop`."""
     search(config.launch.python_path)
-    rank = kind_of(config.executor)(config, control.meeting)
-    rank.control = control
+    rank = rank_class(config.executor)(config, channel.rendezvous)
+    rank.channel = channel
     while True:
-        message = control.commands.get()
+        message = channel.commands.get()
         if message["do"] == "stop":
-            control.stopping = True
+            channel.closing = True
             rank.close()
             return
         answer = getattr(rank, message.pop("do"))(**message)
-        control.answer(event="done", **answer)
+        channel.answer(event="done", **answer)
 
 
 def main(job: Path) -> None:
     content = json.loads(job.read_text())
-    die_with_parent(signal.SIGKILL)  # a rank that is stopped between turns does not see its socket's end
+    die_with_parent(signal.SIGKILL)  # a rank that is stopped between rounds does not see the end of its socket
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     config = RunConfig.model_validate(content["config"])
     if config.launch.launcher == "srun":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of a job is its parent's to tell, and to write down
-    control = Control(content["control"])
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the parent ends the ranks of a job, and records the reason
+    channel = ParentChannel(content["endpoint"])
     try:
         with in_config_keys():
-            serve(config, control)
+            serve(config, channel)
     except BaseException as error:
-        control.stopping = True
+        channel.closing = True
         reason = "".join(traceback.format_exception(error)).strip()
-        if isinstance(error, InvalidRequest | MissingDependency):  # says everything itself
+        if isinstance(error, InvalidRequest | MissingDependency):  # its message is complete
             reason = str(error)
-        elif isinstance(error, SuiteError):  # what it says comes first
+        elif isinstance(error, SuiteError):  # its message comes before the traceback
             reason = f"{error}\n{reason}"
-        secondary = follows_another(error)
-        control.say(event="failed", outcome=outcome_of(error).value, reason=reason, secondary=secondary)
+        outcome, secondary = outcome_of_error(error).value, follows_from_peer(error)
+        channel.send(event="failed", outcome=outcome, reason=reason, secondary=secondary)
         raise
 
 

@@ -1,7 +1,7 @@
-"""Channel between a rank and its parent: one socket, and one thread that listens.
+"""Channel between a rank and its parent: one socket, and one listening thread.
 
-Commands wait for the rank. The listening thread says that the rank lives while it owes an answer, tells where all its
-threads are when asked, and ends the process with the parent, whatever the rank is doing.
+Commands wait in a queue for the rank. The listening thread sends heartbeats while an answer is due, sends the stacks of
+all threads on request, and ends the process with the parent, even if the rank is busy.
 """
 
 from __future__ import annotations
@@ -20,67 +20,74 @@ from typing import Any
 
 from suite.comm.rendezvous.launcher_env import started
 from suite.comm.rendezvous.rank_rendezvous import Meeting, bound
-from suite.runner.launch.rendezvous import connected
+from suite.runner.launch.rendezvous import connect_to_parent
 from suite.runner.ranks.messages import Endpoint, RankCommand
 
-_LEAVE = 5.0  # seconds a rank may take to close after its parent is gone
-_STACK = 20_000  # bytes of a rank's report on its threads
+_CLOSE_TIMEOUT = 5.0  # seconds in which a rank may close after its parent is gone
+_MAX_STACKS = 20_000  # bytes of the stacks that a rank sends
 
 
-class Control:
-    """The rank's end of the socket. meets: whether its parent sends the rendezvous address."""
+class ParentChannel:
+    """A rank's end of the socket to its parent.
 
-    def __init__(self, control: Endpoint) -> None:
-        self.socket = connected(control["hosts"], control["port"], control["token"])
-        self.beat = control["beat"]
+    Attributes:
+        commands: Commands that the rank has not taken yet.
+        batch: Number of the batch that is being trained; heartbeats carry it.
+        closing: Set when the rank closes its system, which the end of the parent must not interrupt at once.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.socket = connect_to_parent(endpoint["hosts"], endpoint["port"], endpoint["token"])
+        self.heartbeat_interval = endpoint["heartbeat_interval"]
         self.commands: queue.Queue[RankCommand] = queue.Queue()
-        self.stopping = False
-        self.received = self.answered = 0  # commands; each is counted by one thread alone
-        self.at: int | None = None  # the batch that is trained
-        self.said = threading.Lock()
+        self.closing = False
+        self.received = self.answered = 0  # number of commands; a single thread changes each
+        self.batch: int | None = None
+        self.send_lock = threading.Lock()
         start = started()
-        self.own = self.socket.getsockname()[0]
-        self.meets = bool(control["meets"]) and start.size > 1
-        self.told: queue.Queue[RankCommand] = queue.Queue()
+        self.address = self.socket.getsockname()[0]
+        self.awaits_rendezvous = bool(endpoint["sends_rendezvous"]) and start.size > 1
+        self.rendezvous_messages: queue.Queue[RankCommand] = queue.Queue()
         self.listener, port = None, 0
-        if self.meets and start.rank == 0:  # on all interfaces, where ranks may be on other hosts
-            self.listener, port = bound(self.own if self.own.startswith("127.") else "0.0.0.0")
+        if self.awaits_rendezvous and start.rank == 0:  # on all interfaces where ranks may run on other hosts
+            self.listener, port = bound(self.address if self.address.startswith("127.") else "0.0.0.0")
         hello = {"rank": start.rank, "pid": os.getpid(), "host": socket.gethostname(), "port": port}
-        self.say(**hello, token=control["token"])
+        self.send(**hello, token=endpoint["token"])
         threading.Thread(target=self._listen, name="control", daemon=True).start()
 
-    def meeting(self) -> Meeting | None:
-        """The rendezvous address, which the parent sends when all ranks are connected. None where something else
-        tells them.
+    def rendezvous(self) -> Meeting | None:
+        """Wait for the rendezvous address, which the parent sends when all ranks have connected.
+
+        None if the launcher provides the address.
         """
-        if not self.meets:
+        if not self.awaits_rendezvous:
             return None
-        address = self.told.get()
-        return Meeting(address["host"], address["port"], address["local"], self.own, self.listener)
+        message = self.rendezvous_messages.get()
+        return Meeting(message["host"], message["port"], message["local"], self.address, self.listener)
 
     def _listen(self) -> None:
         try:
             for message in self._messages():
                 if message["do"] == "meet":
-                    self.told.put(message)
+                    self.rendezvous_messages.put(message)
                 elif message["do"] == "stack":
-                    self.say(event="stack", text=_stacks())
+                    self.send(event="stack", text=_stacks())
                 else:
                     self.received += 1
                     self.commands.put(message)
         except OSError:
             pass
-        if self.stopping:
-            time.sleep(_LEAVE)  # closing needs the other ranks, and they may be gone
+        if self.closing:
+            time.sleep(_CLOSE_TIMEOUT)  # closing needs the other ranks, which may be gone
         os._exit(3)
 
     def _messages(self) -> Iterator[RankCommand]:
-        """Messages of the parent, until it closes the socket. Says that the rank lives while an answer is owed."""
+        """Messages of the parent until it closes the socket. Sends heartbeats while an answer is due."""
         rest = b""
         while True:
-            owed = self.received > self.answered
-            if not select.select([self.socket], [], [], self.beat if owed else None)[0]:
-                self.say(event="beat", at=self.at)
+            answer_due = self.received > self.answered
+            if not select.select([self.socket], [], [], self.heartbeat_interval if answer_due else None)[0]:
+                self.send(event="beat", batch=self.batch)
                 continue
             data = self.socket.recv(1 << 16)
             if not data:
@@ -89,19 +96,19 @@ class Control:
             yield from map(json.loads, lines)
 
     def answer(self, **message: Any) -> None:
-        """To the command that was taken last."""
+        """Answer the command that was taken last."""
         self.answered += 1
-        self.say(**message)
+        self.send(**message)
 
-    def say(self, **message: Any) -> None:
+    def send(self, **message: Any) -> None:
         line = json.dumps(message).encode() + b"\n"
-        with self.said:
+        with self.send_lock:
             self.socket.sendall(line)
 
 
 def _stacks() -> str:
-    """Where every thread of this process is."""
+    """Stacks of all threads of this process."""
     with tempfile.TemporaryFile() as file:
         faulthandler.dump_traceback(file, all_threads=True)
         file.seek(0)
-        return file.read(_STACK).decode(errors="replace")
+        return file.read(_MAX_STACKS).decode(errors="replace")

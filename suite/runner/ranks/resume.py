@@ -1,9 +1,9 @@
 """Resume a long run: checkpoints every few batches, together with the measurements so far.
 
-`checkpoint.folder` holds a folder per run, by the key of its record, so that changed code or settings start from the
-beginning. The same command resumes: the rank reports the losses and times of earlier batches as they were measured,
-and the record notes it. A finished run keeps its last checkpoints under another name: measured again, it trains
-again. Loads no torch."""
+`checkpoint.folder` holds one folder per run, named by the key of its record, so changed code or settings start from the
+beginning. A resumed rank reports the losses and times of earlier batches as they were measured, and the record notes
+it. A finished run renames its folder of checkpoints, so the next measurement trains again. This module loads no torch.
+"""
 
 from __future__ import annotations
 
@@ -15,68 +15,72 @@ from typing import Any
 
 from suite.config.run import RunConfig
 
-Batch = tuple[float, float | None]  # seconds, loss
+TimedLoss = tuple[float, float | None]  # seconds and loss of a batch
 
 
-def placed(config: RunConfig, key: str) -> RunConfig:
-    """The config of a run's ranks, whose checkpoints lie in a folder of its own."""
+def with_run_folder(config: RunConfig, key: str) -> RunConfig:
+    """The configuration of a run's ranks, with the checkpoint folder of this run."""
     if config.checkpoint.folder is None:
         return config
     folder = Path(config.checkpoint.folder).absolute() / key
     return config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"folder": str(folder)})})
 
 
-def finished(config: RunConfig) -> None:
-    """Of a run that is done: the same command finds nothing to go on from. config: as `placed` gives it."""
+def retire_checkpoints(config: RunConfig) -> None:
+    """Rename the checkpoint folder of a finished run, so that the same command does not resume from it.
+
+    `config` comes from `with_run_folder`.
+    """
     if config.checkpoint.folder is None or not (folder := Path(config.checkpoint.folder)).is_dir():
         return
-    done = folder.with_name(f"{folder.name}.finished")
-    shutil.rmtree(done, ignore_errors=True)
-    folder.rename(done)
+    retired = folder.with_name(f"{folder.name}.finished")
+    shutil.rmtree(retired, ignore_errors=True)
+    folder.rename(retired)
 
 
-class Resuming:
-    """Batches that one rank has trained, in this process or an earlier one.
+class BatchHistory:
+    """Batches that a rank has trained, in this process or an earlier one.
 
     Attributes:
-        done: A batch after the other.
-        scores: Of validation, by the number of batches trained before.
+        batches: Seconds and loss of each batch.
+        scores: Validation scores by the number of batches trained before.
         notes: Notes for readers of the record.
     """
 
     def __init__(self, config: RunConfig, system: Any) -> None:
         checkpoint = config.checkpoint
-        self.folder, self.every, self.keep = checkpoint.folder, checkpoint.every, checkpoint.keep
+        self.folder, self.interval, self.keep = checkpoint.folder, checkpoint.every, checkpoint.keep
         self.system = system
-        self.done: list[Batch] = []
+        self.batches: list[TimedLoss] = []
         self.scores: dict[int, dict[str, float | None]] = {}
         self.notes: tuple[str, ...] = ()
         if self.folder is not None and any(Path(self.folder).glob("step-*")):
             loaded = system.load(self.folder)
-            self.done = [(seconds, loss) for seconds, loss in loaded.extra["batches"]]
+            self.batches = [(seconds, loss) for seconds, loss in loaded.extra["batches"]]
             self.scores = dict(loaded.extra["scores"])
-            note = f"resumed after batch {len(self.done)}: earlier times and losses are those of a process that ended"
+            note = f"resumed after batch {len(self.batches)}: an earlier process measured the times and losses before"
             self.notes = (*loaded.notes, note)
 
-    def earlier(self, first: int, count: int) -> list[Batch]:
-        """The batches that were trained before, among `count` batches from number `first`."""
-        return self.done[first : first + count]
+    def earlier(self, first: int, count: int) -> list[TimedLoss]:
+        """The batches already trained among `count` batches from number `first`."""
+        return self.batches[first : first + count]
 
-    def streamed(self, seconds: Sequence[float], losses: Sequence[float | None]) -> None:
-        """The batches of a stream, which has drained; a checkpoint is due where one would have been within it."""
+    def add_stream(self, seconds: Sequence[float], losses: Sequence[float | None]) -> None:
+        """Add the batches of a drained stream, and save a checkpoint if one was due within the stream."""
         if self.folder is not None and seconds:
-            before = len(self.done) // self.every
-            self.done += zip(seconds, losses, strict=True)
-            if len(self.done) // self.every > before:
+            due_before = len(self.batches) // self.interval
+            self.batches += zip(seconds, losses, strict=True)
+            if len(self.batches) // self.interval > due_before:
                 self._save()
 
-    def trained(self, seconds: float, loss: float | None) -> float:
-        """Count one more batch; returns the time when the next one begins, so that writing in between is excluded."""
+    def add(self, seconds: float, loss: float | None) -> float:
+        """Add a batch, and save a checkpoint if one is due. Returns the begin of the next batch, after the save."""
         if self.folder is not None:
-            self.done.append((seconds, loss))
-            if len(self.done) % self.every == 0:
+            self.batches.append((seconds, loss))
+            if len(self.batches) % self.interval == 0:
                 self._save()
         return perf_counter()
 
     def _save(self) -> None:
-        self.system.save(self.folder, keep=self.keep, extra={"batches": self.done, "scores": list(self.scores.items())})
+        extra = {"batches": self.batches, "scores": list(self.scores.items())}
+        self.system.save(self.folder, keep=self.keep, extra=extra)

@@ -1,4 +1,4 @@
-"""Rank of a microbenchmark, which measures and trains nothing."""
+"""Base class for a rank of a microbenchmark, which trains nothing."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from suite.core.trace import Trace
 
 
 class Sampling(Sampler):
-    """No loss, no spans, no model. A study adds `check`, `train_batch` (one sweep), `samples` and `left`."""
+    """A sampler without loss, spans or model.
+
+    A subclass adds `check`, `train_batch` (one sweep), `samples` and `summarize`.
+    """
 
     def evaluate(self, batches: Sequence[Value]) -> None:
-        """Nothing: there is no loss."""
+        """Do nothing: there is no loss."""
 
     def observe(self) -> Trace:
-        """Empty: no op is run."""
+        """An empty trace: no op runs."""
         return Trace()
 
     def memory(self, batch: Value | None = None) -> tuple[None, dict[str, int]]:
-        """Nothing that a model would hold."""
+        """No bytes: there is no model."""
         return None, {}
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Do nothing: no resource is open."""

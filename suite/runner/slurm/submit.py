@@ -27,7 +27,7 @@ from suite.core.files import write_atomically
 from suite.core.reasons import headline
 from suite.core.record import Record
 from suite.core.resources import ROOT
-from suite.runner.launch.launch_command import spread
+from suite.runner.launch.launch_command import place_ranks
 from suite.runner.launch.signals import ending_ranks
 from suite.runner.runs import Run, expand
 from suite.runner.slurm.arrays import ArrayJob, JobArray, ResourceRequest, group_into_arrays, status_file
@@ -143,7 +143,7 @@ def _resource_request(runs: Sequence[Run]) -> ResourceRequest:
     launch = runs[0].config.launch
     ranks = max((run.ranks for run in runs if run.outline.executor.starts_ranks and _may_run_on_node(run)), default=1)
     nodes_have_places(launch, ranks)
-    nodes, per_node = spread(ranks, launch)
+    nodes, per_node = place_ranks(ranks, launch)
     gpus = per_node if launch.gpus_per_node is None and launch.device == "cuda" else launch.gpus_per_node
     options = {
         "nodes": nodes,

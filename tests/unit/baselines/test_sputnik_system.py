@@ -27,7 +27,7 @@ from suite.engine.memory_tracker import LiveBytes
 from suite.models import gpt
 from suite.pruning import mask
 from suite.runner.estimate import counts
-from suite.runner.run import Session
+from suite.runner.run import ActiveRun
 from suite.runner.runs import freeze
 from suite.workload import Transformer
 from tests.support.cases import Case, text
@@ -248,10 +248,10 @@ def test_the_record_is_told_which_kernels_ran_and_which_no_gpu_has_tried() -> No
 
 
 def test_what_a_system_notes_reaches_its_record() -> None:
-    session = object.__new__(Session)
-    session.extra = {"notes": ["of the system"], "resumed": ["of the resuming"]}
-    session.left = ExecutorResult(Source.MEASURED, notes=("of a stand-in",))
-    assert session._notes() == ("of the resuming", "of the system", "of a stand-in")
+    run = object.__new__(ActiveRun)
+    run.facts = {"notes": ["of the system"], "resumed": ["of the resuming"]}
+    run.prepared, run.summary = None, ExecutorResult(Source.MEASURED, notes=("of a stand-in",))
+    assert run._notes() == ("of the resuming", "of the system", "of a stand-in")
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------

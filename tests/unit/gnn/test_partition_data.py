@@ -17,7 +17,7 @@ from suite.gnn.plan import Placement
 from suite.gnn.rank_shard import RankShard, build_plans, build_shards
 from suite.gnn.settings import graph_settings
 from suite.runner.executors.in_process import run_in_process
-from suite.runner.ranks.rank import GraphRank, kind_of
+from suite.runner.ranks.rank import GraphRank, rank_class
 from suite.runner.runs import Run, freeze
 from suite.runner.store import Store
 
@@ -76,7 +76,7 @@ def test_only_graph_runs_have_graph_settings() -> None:
     run = run_of("grid.data=4")
     assert groups < run.settings.keys()
     assert (run.label, run.ranks, run.refusal) == ("sparsity_aware p=4 c=1", 4, None)
-    assert kind_of(run.config.executor) is GraphRank
+    assert rank_class(run.config.executor) is GraphRank
 
 
 def test_shards_cover_graph_and_send_planned_rows(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def _no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     def started(*_: Any, **__: Any) -> None:
         raise AssertionError("a rank was started")
 
-    monkeypatch.setattr(processes.Ranks, "start", started)
+    monkeypatch.setattr(processes.RankGroup, "start", started)
 
 
 def config(folder: Path, value: float, **more: Any) -> dict[str, Any]:

@@ -184,7 +184,7 @@ def test_a_claim_that_is_refused_here_says_by_which_run(tmp_path: Path, monkeypa
     def started(*_: Any, **__: Any) -> None:
         raise AssertionError("a rank was started")
 
-    monkeypatch.setattr(processes.Ranks, "start", started)
+    monkeypatch.setattr(processes.RankGroup, "start", started)
     (run,) = [
         run
         for run in expand(["experiment=axonn_fig4", f"reports={tmp_path}"])

@@ -51,7 +51,7 @@ def _no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     def started(*_: Any, **__: Any) -> None:
         raise AssertionError("a rank was started")
 
-    monkeypatch.setattr(processes.Ranks, "start", started)
+    monkeypatch.setattr(processes.RankGroup, "start", started)
 
 
 def config(folder: Path, *, of: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A signal ends a command in one line with its own exit status, after the clean-up and without a traceback."""
+"""Commands that a signal ends: one line, an exit status of its own, and no process left."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def work(arguments):
     try:
         os.kill(os.getpid(), int(arguments.options.number))
     finally:
-        os.kill(os.getpid(), int(arguments.options.number))  # a second one does not cut this short
+        os.kill(os.getpid(), int(arguments.options.number))  # a second signal does not interrupt the clean-up
         print("cleaned up", flush=True)
     return 0
 
@@ -34,31 +34,37 @@ raise SystemExit(Command("x", "Send a signal to itself.", work, "2", options=opt
 """
 
 
-def ended(number: signal.Signals, ignored: bool = False) -> subprocess.CompletedProcess[str]:
-    def before() -> None:
+def run_program_that_signals_itself(number: signal.Signals, ignored: bool = False) -> subprocess.CompletedProcess[str]:
+    def set_handlers() -> None:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(each, signal.SIG_IGN if ignored else signal.SIG_DFL)
 
-    line = [sys.executable, "-c", PROGRAM, str(int(number))]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=60, check=False, preexec_fn=before)
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(int(number))],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=set_handlers,
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_is_one_line_and_a_status(number: signal.Signals) -> None:
-    done = ended(number)
-    assert done.returncode == 128 + number
-    assert done.stdout == "cleaned up\n"
-    assert done.stderr == f"interrupted by {number.name}; the same command goes on with what is missing\n"
+def test_signal_ends_a_command_after_its_clean_up(number: signal.Signals) -> None:
+    process = run_program_that_signals_itself(number)
+    assert process.returncode == 128 + number
+    assert process.stdout == "cleaned up\n"
+    assert process.stderr == f"interrupted by {number.name}; run the same command again to continue\n"
 
 
-def test_a_signal_that_is_ignored_stays_ignored() -> None:
-    """Under nohup, and in the background of a script."""
-    done = ended(signal.SIGHUP, ignored=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "cleaned up\n", "")
+def test_ignored_signal_stays_ignored() -> None:
+    """Shells ignore signals under nohup and in the background of a script."""
+    process = run_program_that_signals_itself(signal.SIGHUP, ignored=True)
+    assert (process.returncode, process.stdout, process.stderr) == (0, "cleaned up\n", "")
 
 
-def test_a_program_that_is_cut_short_leaves_no_process() -> None:
+def test_program_beyond_its_time_limit_leaves_no_process() -> None:
     child = "import time; time.sleep(601)"
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     begin = time.monotonic()
@@ -69,7 +75,7 @@ def test_a_program_that_is_cut_short_leaves_no_process() -> None:
 
 
 @pytest.mark.parametrize("line", [["doctor"], ["claims", "fit"]], ids=" ".join)
-def test_an_interrupted_command_leaves_no_process_and_no_file(tmp_path: Path, line: list[str]) -> None:
+def test_interrupted_command_leaves_no_process_and_no_file(tmp_path: Path, line: list[str]) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(
@@ -81,16 +87,16 @@ def test_an_interrupted_command_leaves_no_process_and_no_file(tmp_path: Path, li
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         **pipes,
     )
-    time.sleep(0.8)  # while it imports, or has started programs of its own
+    time.sleep(0.8)  # the command imports modules, or has started programs of its own
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert told == "interrupted by SIGINT\n"
-    assert not [one for one in psutil.process_iter() if session(one.pid) == process.pid]
+    assert stderr == "interrupted by SIGINT\n"
+    assert not [other for other in psutil.process_iter() if session_of(other.pid) == process.pid]
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def session(pid: int) -> int:
+def session_of(pid: int) -> int:
     try:
         return os.getsid(pid)
     except OSError:

@@ -1,4 +1,4 @@
-"""Outcome of a rank's exception."""
+"""Outcome of a run in which a rank raises an exception."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from suite.core.errors import Diverged, InvalidRequest, MissingDependency, PeerEnded, RankError, Unsupported
 from suite.core.record import Outcome
-from suite.runner.ranks.rank import follows_another, outcome_of
+from suite.runner.ranks.rank import follows_from_peer, outcome_of_error
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,8 @@ from suite.runner.ranks.rank import follows_another, outcome_of
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_every_error_has_its_outcome(error: BaseException, outcome: Outcome) -> None:
-    assert outcome_of(error) is outcome
+def test_exception_type_decides_the_outcome(error: BaseException, outcome: Outcome) -> None:
+    assert outcome_of_error(error) is outcome
 
 
 @pytest.mark.parametrize(
@@ -36,5 +36,5 @@ def test_every_error_has_its_outcome(error: BaseException, outcome: Outcome) -> 
         (ValueError("wrong"), False),
     ],
 )
-def test_a_rank_that_lost_its_peer_names_no_cause(error: BaseException, follows: bool) -> None:
-    assert follows_another(error) is follows
+def test_lost_connection_follows_from_a_peer(error: BaseException, follows: bool) -> None:
+    assert follows_from_peer(error) is follows

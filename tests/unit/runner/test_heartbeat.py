@@ -1,0 +1,110 @@
+"""Heartbeat monitor of ranks, and the addresses at which ranks reach their parent."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+
+import pytest
+
+from suite.config.compose import resolve
+from suite.config.launch import Launch
+from suite.core.errors import InvalidRequest, RankError
+from suite.runner.launch import heartbeat, rendezvous
+from suite.runner.launch.heartbeat import HeartbeatMonitor
+from suite.runner.runs import freeze
+from tests.support.configs import unchecked
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(heartbeat.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_rank_without_a_message_for_the_timeout_is_silent(clock: list[float]) -> None:
+    monitor = HeartbeatMonitor()
+    clock[0] += 50  # the time between two rounds does not count
+    monitor.restart()
+    assert monitor.seconds_until_timeout([0, 1], 10) == 10
+    clock[0] += 6
+    monitor.record(1, 7)
+    assert monitor.silent_ranks([0, 1], 10) == []
+    assert monitor.seconds_until_timeout([0, 1], 10) == 4
+    clock[0] += 4
+    assert monitor.silent_ranks([0, 1], 10) == [0]
+    assert monitor.silent_ranks([1], 10) == []
+    assert monitor.silent_ranks([0, 1], None) == []
+    assert monitor.seconds_until_timeout([0], None) == float("inf")
+    assert monitor.describe([0, 1]) == "no heartbeat of rank 0; last heartbeat of rank 1 4.0 s ago at batch 7"
+    assert monitor.describe(range(2, 12)).endswith("; 2 more")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("launch.heartbeat_interval", 0), ("launch.heartbeat_interval", "often"), ("launch.heartbeat_timeout", True)],
+)
+def test_heartbeat_times_are_positive_seconds(key: str, value: object) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        freeze(unchecked(resolve([]), {key: value}), "")
+    assert refusal.value.key == key
+    assert "more than 0 seconds" in refusal.value.rule
+
+
+@pytest.mark.parametrize(
+    ("launcher", "environment", "same_host"),
+    [
+        ("mpiexec", {}, True),
+        ("mpiexec", {"SLURM_JOB_NUM_NODES": "2"}, False),  # Open MPI uses all nodes of a job
+        ("torchrun", {"SLURM_JOB_NUM_NODES": "2"}, True),
+        ("srun", {}, False),
+        ("srun", {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "a", "SLURMD_NODENAME": "a"}, True),
+        ("srun", {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "a,b", "SLURMD_NODENAME": "a"}, False),
+        ("srun", {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "a"}, False),  # a shell of salloc, on another host
+    ],
+)
+def test_launcher_and_slurm_job_decide_the_hosts_of_ranks(
+    launcher: str, environment: dict[str, str], same_host: bool
+) -> None:
+    assert rendezvous.all_ranks_on_this_host(Launch(name="local", launcher=launcher), environment) is same_host
+
+
+def test_parent_listens_where_its_ranks_can_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    loopback = ("127.0.0.1", ["127.0.0.1"])
+    assert rendezvous.parent_addresses(Launch(name="local", launcher="torchrun")) == loopback
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    address, hosts = rendezvous.parent_addresses(Launch(name="local", launcher="srun", host="auto"))
+    assert address == "", "every interface"
+    assert hosts[-1] == "127.0.0.1", "the last to try, as it is another host for a remote rank"
+    for host in ("127.0.0.1", "lo"):
+        assert rendezvous.parent_addresses(Launch(name="local", launcher="srun", host=host)) == loopback
+    with pytest.raises(InvalidRequest) as refusal:
+        rendezvous.parent_addresses(Launch(name="local", launcher="srun", host="no-such-host.invalid"))
+    assert refusal.value.key == "launch.host"
+
+
+def test_rank_skips_a_listener_without_the_token() -> None:
+    """The parent's address may belong to another program on the rank's host, which must not learn the token."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        received: list[bytes] = []
+
+        def accept_stranger_then_parent() -> None:
+            for greeting in (b"220 some mail server\n" * 9, rendezvous.greeting("secret")):
+                peer, _ = server.accept()
+                peer.sendall(greeting)
+                with suppress(ConnectionResetError):
+                    received.append(peer.recv(100))
+                peer.close()
+
+        listener = threading.Thread(target=accept_stranger_then_parent)
+        listener.start()
+        connection = rendezvous.connect_to_parent(["127.0.0.1", "127.0.0.1"], port, "secret")
+        connection.sendall(b"hello")
+        connection.close()
+        listener.join()
+    assert b"".join(received) == b"hello"
+    with pytest.raises(RankError):
+        rendezvous.connect_to_parent(["127.0.0.1", "127.0.0.1"], port, "secret")

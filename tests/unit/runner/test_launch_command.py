@@ -1,0 +1,43 @@
+"""Environment of ranks: no variable that a launcher set for the process that starts them."""
+
+from __future__ import annotations
+
+import pytest
+
+from suite.comm.rendezvous.launcher_env import Start, started
+from suite.runner.launch.launch_command import rank_environment
+
+
+@pytest.mark.parametrize(
+    "launcher_variables",
+    [
+        {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
+        {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "PMIX_RANK": "1", "PMIX_NAMESPACE": "x"},
+        {"PMI_RANK": "1", "PMI_SIZE": "2"},
+        {
+            "SLURM_PROCID": "1",
+            "SLURM_LOCALID": "1",
+            "SLURM_STEP_ID": "0",
+            "SLURM_STEPID": "0",
+            "SLURM_STEP_NUM_TASKS": "2",
+        },
+    ],
+)
+def test_variables_of_an_outer_launcher_are_removed(
+    monkeypatch: pytest.MonkeyPatch, launcher_variables: dict[str, str]
+) -> None:
+    for name, value in launcher_variables.items():
+        monkeypatch.setenv(name, value)
+    assert started().size == 2
+    environment = rank_environment(3, ["own"])
+    assert started(environment) == Start("none")
+    assert not launcher_variables.keys() & environment.keys()
+
+
+def test_settings_of_the_user_are_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
+    user = {"OMPI_MCA_btl": "self", "PMIX_MCA_gds": "hash", "PRTE_MCA_x": "y", "RANKING": "1", "OMP_NUM_THREADS": "7"}
+    for name, value in user.items():
+        monkeypatch.setenv(name, value)
+    environment = rank_environment(3, ["own"])
+    assert {name: environment[name] for name in user} == user | {"OMP_NUM_THREADS": "3"}
+    assert "own" in environment["PYTHONPATH"].split(":")
