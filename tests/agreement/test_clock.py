@@ -218,7 +218,7 @@ def test_emulated_stages_and_replicas_keep_the_simulators_time(tmp_path: Path) -
         told = simulate(
             *(plan.schedule, plan.grid, plan.interval, plan.cost, network(5.0e-4)),
             symmetric=False,
-            slower=plan.slower,
+            slower=plan.perturbation,
             traced=True,
         )
         same_order(plan.schedule, entry.trace.spans, told.trace, plan.grid, plan.interval)

@@ -1,7 +1,7 @@
 """Executor `check`: ticks, bubble, passes in flight and weight versions of a schedule.
 
-The `check` executor drives the schedule that the config's system runs, without ranks, tensors or a clock. All replicas
-run the same order, so one of them is driven; models, data and messages have no part in it.
+The `check` executor drives the schedule of the system without ranks, tensors or a clock. All replicas run the same
+order, so it drives a single one. The model, the data and messages do not matter.
 """
 
 from __future__ import annotations
@@ -20,21 +20,19 @@ from suite.schedule.check import SHORT, Timeline, check, check_size
 from suite.simulate.policy_overheads import full
 from suite.weights.version_table import PASSES, entries, follow
 
-SHOWN = 16  # stages in a note, at most
+_MAX_LISTED = 16  # stages in a note
 
 
-class Checked:
-    """ticks: whole ticks of a forward pass, a backward pass and an update."""
+class ScheduleCheck:
+    """Executor that checks a schedule. `ticks` are those of a forward pass, a backward pass and an update."""
 
     def __init__(self, ticks: Ticks) -> None:
-        of = {Kind.FORWARD: ticks.forward, Kind.BACKWARD: ticks.backward, Kind.UPDATE: ticks.update}
-        self.ticks = {kind: float(value) for kind, value in of.items()}
+        costs = {Kind.FORWARD: ticks.forward, Kind.BACKWARD: ticks.backward, Kind.UPDATE: ticks.update}
+        self.ticks = {kind: float(value) for kind, value in costs.items()}
 
     def check(self, config: RunConfig) -> None:
-        """Raises Unsupported for a system whose order is not known, InvalidRequest for an impossible batch or
-        stream.
-        """
-        grid, interval = config.grid, work_of(config)
+        """Raises Unsupported for a system of unknown order, and InvalidRequest for an impossible batch or stream."""
+        grid, interval = config.grid, flush_interval(config)
         schedule_of(config)
         system_streams(config)
         check_size(interval.microbatches, grid.inter, SHORT)
@@ -42,8 +40,8 @@ class Checked:
         policy.check(grid.inter, interval.update_interval)
 
     def run(self, config: RunConfig) -> ExecutorResult:
-        """Raises IllegalSchedule for an order that breaks a law."""
-        stages, interval = config.grid.inter, work_of(config)
+        """Drive the schedule. Raises IllegalSchedule for an order that breaks a law."""
+        stages, interval = config.grid.inter, flush_interval(config)
         timeline = check(config.schedule.build(), stages, interval, cost=self.cost)
         busy = sum(slot.end - slot.start for slot in timeline.slots)
         metrics = {
@@ -54,12 +52,12 @@ class Checked:
             "in_flight": Metric("microbatch", "lower", (float(max(timeline.peak)),), "alive on a stage at most"),
         }
         series = {"in_flight": list(timeline.peak)}
-        notes = [f"microbatches alive per stage at most {_told(timeline.peak)}"]
+        notes = [f"microbatches alive per stage at most {_format_values(timeline.peak)}"]
         if interval.update_interval is not None:
             gaps, copies = self.versions(config, timeline, interval, metrics)
             series |= {"version_gap": gaps, "weight_copies": copies}
-            notes.append(f"updates between the passes of a microbatch, per stage at most {_told(gaps)}")
-            notes.append(f"copies of the weights per stage at most {_told(copies)}")
+            notes.append(f"updates between the passes of a microbatch, per stage at most {_format_values(gaps)}")
+            notes.append(f"copies of the weights per stage at most {_format_values(copies)}")
         return ExecutorResult(
             Source.ANALYTIC,
             metrics=metrics,
@@ -73,11 +71,17 @@ class Checked:
     def versions(
         self, config: RunConfig, timeline: Timeline, interval: FlushInterval, metrics: dict[str, Metric]
     ) -> tuple[list[int], list[int]]:
-        """Updates between a forward and its backward pass, and copies of the weights, by stage; adds their metrics."""
+        """Add the metrics of weight versions.
+
+        Returns:
+            Per stage, the updates between a forward and its backward pass, and the copies of the weights.
+        """
         gaps = [max(stage) for stage in timeline.gaps]
         orders = [timeline.order(stage) for stage in range(timeline.stages)]
         ledgers = follow(config.weights.build(), orders, interval)
-        ahead = max(entry.read.predict_steps for one in ledgers for kind in PASSES for entry in entries(one, kind))
+        ahead = max(
+            entry.read.predict_steps for ledger in ledgers for kind in PASSES for entry in entries(ledger, kind)
+        )
         copies = [ledger.peak for ledger in ledgers]
         metrics["version_gap"] = Metric("update", "lower", (float(max(gaps)),), "between the passes of a microbatch")
         metrics["predicted_ahead"] = Metric("update", "", (float(ahead),), "at most, once the pipeline is full")
@@ -85,14 +89,17 @@ class Checked:
         return gaps, copies
 
 
-def _told(values: Sequence[int]) -> str:
-    """One a stage; of many the first and the last, which the series has whole."""
+def _format_values(values: Sequence[int]) -> str:
+    """The values of all stages, or of the first and the last of many. The series of the record holds all."""
     texts = [str(value) for value in values]
-    return ", ".join(texts if len(texts) <= SHOWN else [*texts[: SHOWN // 2], "...", *texts[-SHOWN // 2 :]])
+    half = _MAX_LISTED // 2
+    return ", ".join(texts if len(texts) <= _MAX_LISTED else [*texts[:half], "...", *texts[-half:]])
 
 
-def work_of(config: RunConfig) -> FlushInterval:
-    """A batch, or a stream that is full for a while. Raises InvalidRequest for a batch that microbatches do not
-    divide."""
+def flush_interval(config: RunConfig) -> FlushInterval:
+    """A batch of a flushing schedule, or a stream long enough to fill the pipeline.
+
+    Raises InvalidRequest for a batch size that is no multiple of the microbatch size.
+    """
     batch_is_whole_microbatches(config)
     return full(config.microbatches, config.update_interval, config.grid.inter)

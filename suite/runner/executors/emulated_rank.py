@@ -1,10 +1,11 @@
 """Rank of an emulated run: ops are timed sleeps, messages are real.
 
-The schedule of a system is driven by the worker that drives real ranks, through the same transports; only what an op
-computes is replaced, by a cost model's seconds. Sleeping ranks do not compete for cores, so sixteen stages run on two.
-The same schedule, costs and perturbations are given to the simulator: how far its prediction is from the clock is what
-an emulation shows (law 6). No torch is loaded where messages travel over MPI. An asynchronous system streams the
-batches of a round, as the engine does. The requests of its weight policy are slept like any other op."""
+The worker of real ranks drives the schedule through the same transports; each computation is replaced by a sleep for
+the seconds of a cost model. Sleeping ranks do not compete for cores, so sixteen stages run on two cores. The simulator
+receives the same schedule, costs and perturbations, so an emulation measures the error of its prediction (law 6).
+Messages over MPI need no torch. An asynchronous system streams the batches of a round, as the engine does, and sleeps
+for the predictions and copies of its weight policy.
+"""
 
 from __future__ import annotations
 
@@ -22,25 +23,25 @@ from suite.core.protocols import Tensor, Value, World
 from suite.core.record import Metric
 from suite.core.trace import BACKWARD, REDUCE, STEP, WAIT, Span, Trace
 from suite.engine.worker import drive
-from suite.runner.executors.emulation_plan import EmulationPlan, Static, ordered, settings_of
+from suite.runner.executors.emulation_plan import EmulationPlan, StaticOrder, emulated_settings, static_order
 
 if TYPE_CHECKING:
     from suite.simulate.network.machine import Link
 
-_HERE = 1.0e-4  # seconds: a wait that is shorter found its message here
-_FREE = 1.0e18  # bytes/s of a link whose latency holds all that a message takes
+_NO_WAIT = 1.0e-4  # seconds: the message had arrived before a wait shorter than this
+_INFINITE_BANDWIDTH = 1.0e18  # bytes/s of a link whose latency is the whole time of a message
 
 
-class Emulated:
-    """One rank's part of an emulated run. A batch is ignored: nothing is read, and there is no loss."""
+class EmulatedRank:
+    """One rank of an emulated run. The content of batches is ignored, and there is no loss."""
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
-        """Raises InvalidRequest for a config that cannot be emulated. Loads no torch."""
+        """Raises InvalidRequest for a run that cannot be emulated. Loads no torch."""
         if not config.system.runs_schedule:
             raise Unsupported(
                 f"system={config.system.name} under executor={config.executor.name}",
-                rule="a system whose ranks run the schedule of the config: that is emulated",
+                rule="the ranks of an emulated system run the schedule of the config",
                 legal="system=axonn",
             )
         if config.launch.device != "cpu":
@@ -53,17 +54,17 @@ class Emulated:
 
     @classmethod
     def bytes_per_rank(cls, config: RunConfig) -> list[int]:
-        """Of each rank's messages: a buffer for each size that it sends or reduces, and one message that has come."""
-        grid, cost = config.grid.build(), settings_of(config).cost.build()
-        column = max(1, grid.data - 1)
-        bytes_by_rank = []
+        """Bytes of messages per rank: a buffer for each size that it sends or reduces, and one received message."""
+        grid, cost = config.grid.build(), emulated_settings(config).cost.build()
+        peers = max(1, grid.data - 1)
+        bytes_by_stage = []
         for stage in range(grid.inter):
             passes = [Op(stage, Kind.FORWARD, 0), Op(stage, Kind.BACKWARD, 0)]
             sent = {cost.message(op) for op in passes if feeds(op, grid.inter) is not None}
-            sums = {chunk.reduce * grid.data // (2 * column) for chunk in cost.update(stage)} if grid.data > 1 else ()
-            come = [cost.message(need) for op in passes if (need := needs(op, grid.inter)) and need.stage != stage]
-            bytes_by_rank.append(int(sum({*sent, *sums}) + max(come, default=0)))
-        return [bytes_by_rank[grid.place(rank).stage] for rank in range(grid.size)]
+            sums = {chunk.reduce * grid.data // (2 * peers) for chunk in cost.update(stage)} if grid.data > 1 else ()
+            received = [cost.message(need) for op in passes if (need := needs(op, grid.inter)) and need.stage != stage]
+            bytes_by_stage.append(int(sum({*sent, *sums}) + max(received, default=0)))
+        return [bytes_by_stage[grid.place(rank).stage] for rank in range(grid.size)]
 
     def __init__(self, world: World, config: RunConfig) -> None:
         grid = config.grid.build()
@@ -72,67 +73,64 @@ class Emulated:
                 f"a grid of {grid.size} ranks ({grid}) in a world of {world.size}", rule="one rank per place"
             )
         self.world, self.rank, self.place = world, world.rank, grid.place(world.rank)
-        columns = [world.group(grid.data_parallel_group(rank)) for rank in range(grid.inter)]
-        self.column = columns[self.place.stage]
+        groups = [world.group(grid.data_parallel_group(rank)) for rank in range(grid.inter)]
+        self.data_parallel_group = groups[self.place.stage]
         self.transport = world.transport(grid.neighbour(self.rank, -1), grid.neighbour(self.rank, +1), grid.inter)
         self.plan = EmulationPlan.of(config, static=not self.transport.any_order)
         self.buffers: dict[int, Tensor] = {}
-        self.microbatches = self.updates = 0  # that have been
-        self.running = self.plan.interval
+        self.microbatches = self.updates = 0  # completed so far
+        self.interval = self.plan.interval
         self.trace = Trace()
-        self.free: float | None = None  # when the device has done the op before
-        self.asleep = False  # one batch without sleeps: MPI connects two ranks at their first message, in no sample
-        self._run(self._next(max(self.plan.each, grid.inter) if self.plan.streams else self.plan.each))
-        self.asleep = True
+        self.device_free_at: float | None = None  # end of the previous op, on the clock of perf_counter
+        # MPI connects two ranks at their first message, so an untimed batch without sleeps comes first
+        self.sleeps = False
+        self._run(self._next_interval(max(self.plan.microbatches, grid.inter if self.streams else 0)))
+        self.sleeps = True
 
     @property
     def streams(self) -> bool:
-        """Whether batches stream through a pipeline that drains when a turn ends (`stream` instead of train_batch)."""
+        """Whether a round is one stream of batches, after which the pipeline drains."""
         return self.plan.streams
 
     def train_batch(self, batch: Value | None = None) -> None:
-        """One batch from drain to drain; it ends on all ranks together, like a batch whose loss is sent to every
-        rank.
-        """
-        self._train(self.plan.each)
+        """Run one batch from drain to drain. It ends on all ranks together, like the exchange of a loss."""
+        self._train(self.plan.microbatches)
 
     def stream(self, batches: Sequence[Value]) -> tuple[list[float], list[float]]:
-        """No losses, and when this rank was done with each batch, on the clock of perf_counter."""
-        each, first = self.plan.each, self.microbatches
-        self._train(each * len(batches))
+        """Run a stream of batches. Returns no losses, and the end of each batch on the clock of perf_counter."""
+        count, first = self.plan.microbatches, self.microbatches
+        self._train(count * len(batches))
         done = {span.op.index: span.end for span in self.trace if span.op is not None and span.category == BACKWARD}
-        ends = [done[first + each * (number + 1) - 1] for number in range(len(batches))]
+        ends = [done[first + count * (number + 1) - 1] for number in range(len(batches))]
         return [], ends
 
     def _train(self, microbatches: int) -> None:
-        interval = self._next(microbatches)
+        interval = self._next_interval(microbatches)
         self._run(interval)
         self.microbatches, self.updates = interval.end, self.updates + interval.updates
 
-    def _next(self, microbatches: int) -> FlushInterval:
+    def _next_interval(self, microbatches: int) -> FlushInterval:
         return FlushInterval(self.microbatches, microbatches, self.plan.interval.update_interval, self.updates)
 
     def evaluate(self, batches: Sequence[Value]) -> None:
-        """Nothing: there are no weights."""
+        """Do nothing: there are no weights."""
 
     def observe(self) -> Trace:
         return self.trace
 
     def memory(self, batch: Value | None = None) -> tuple[None, dict[str, int]]:
-        """Nothing: a sleep holds no activations."""
+        """No bytes: a sleep holds no activations."""
         return None, {}
 
     def close(self) -> None:
         self.transport.close()
 
-    # -- how ---------------------------------------------------------------------------------------------------------
-
     def _run(self, interval: FlushInterval) -> None:
         plan = self.plan
         schedule = plan.schedule
-        if isinstance(schedule, Static) and interval.microbatches != plan.interval.microbatches:
-            schedule = ordered(schedule.schedule, plan.grid.inter, interval)
-        self.trace, self.free, self.running = Trace(), None, interval
+        if isinstance(schedule, StaticOrder) and interval.microbatches != plan.interval.microbatches:
+            schedule = static_order(schedule.schedule, plan.grid.inter, interval)
+        self.trace, self.device_free_at, self.interval = Trace(), None, interval
         drive(
             schedule.program(self.place, interval),
             self._execute,
@@ -146,51 +144,56 @@ class Emulated:
             self.world.all_reduce_scalar(0.0, "sum", self.transport.progress)
 
     def _execute(self, op: Op, value: Value) -> Value:
-        """Every work costs what the first one does: it repeats its ops."""
-        begin = self._begin(op)
+        """Sleep for the op. The cost model sees each interval as the first, because its ops repeat."""
+        begin = self._begin_of(op)
         if op.kind is Kind.UPDATE:
             self._update(op, begin)
             return ()
-        first = op._replace(index=op.index - self.running.first)
+        first = op._replace(index=op.index - self.interval.first)
         size = self.plan.cost.message(first) if feeds(op, self.plan.grid.inter) is not None else 0
-        if self.asleep:
-            self.free = begin + self.plan.cost.compute(first) * self.plan.slower(self.rank, first)
-            pause(self.free, self.transport.progress)
+        if self.sleeps:
+            seconds = self.plan.cost.compute(first) * self.plan.perturbation(self.rank, first)
+            self.device_free_at = begin + seconds
+            pause(self.device_free_at, self.transport.progress)
         return (self._buffer(size),) if size else ()
 
-    def _begin(self, op: Op) -> float:
-        """When the device begins `op`: as soon as it is free where the op did not have to wait for its message.
+    def _begin_of(self, op: Op) -> float:
+        """Time at which the device begins `op`.
 
-        A device works off its queue; what its host does in between, and how late it wakes, is not the device's time."""
+        A device executes a queue of ops. It begins when the previous op ends, unless the op waited for a message. The
+        work of the host in between, and its late wake-up, do not delay the device.
+        """
         now = perf_counter()
         last = self.trace[-1] if self.trace else None
-        waited = last is not None and last.category == WAIT and last.op == op and last.seconds > _HERE
-        return now if self.free is None or waited else self.free
+        waited = last is not None and last.category == WAIT and last.op == op and last.seconds > _NO_WAIT
+        return now if self.device_free_at is None or waited else self.device_free_at
 
     def _update(self, op: Op, begin: float) -> None:
-        """Chunks are reduced one after the other; the step of a reduced chunk overlaps the next reduction. In a
-        stream the device is free for the next pass when the step is over.
+        """Reduce chunks one after the other; the step of a reduced chunk overlaps the next reduction.
+
+        In a stream, the device is free for the next pass when the last step ends.
         """
-        free, start, sent = begin, perf_counter(), 0
+        free_at, start, sent = begin, perf_counter(), 0
+        group = self.data_parallel_group
         for chunk in self.plan.cost.update(self.place.stage):
-            if chunk.reduce and len(self.column.ranks) > 1:
-                until(self.column.all_reduce(self._buffer(self._reduced(chunk.reduce))).done, self.transport.progress)
+            if chunk.reduce and len(group.ranks) > 1:
+                until(group.all_reduce(self._buffer(self._buffer_bytes(chunk.reduce))).done, self.transport.progress)
                 sent += chunk.reduce
-            free = max(free, perf_counter()) + (chunk.step if self.asleep else 0.0)
+            free_at = max(free_at, perf_counter()) + (chunk.step if self.sleeps else 0.0)
         end = perf_counter()
         if sent:
             self.trace.add(self.rank, REDUCE, start, end, op, sent)
-        pause(free, self.transport.progress)
-        self.free = free if self.asleep else self.free
+        pause(free_at, self.transport.progress)
+        self.device_free_at = free_at if self.sleeps else self.device_free_at
         self.trace.add(self.rank, STEP, end, perf_counter(), op)
 
-    def _reduced(self, sent: int) -> int:
-        """Bytes of a buffer of which each rank sends `sent` when a ring sums it."""
-        count = len(self.column.ranks)
+    def _buffer_bytes(self, sent: int) -> int:
+        """Bytes of a buffer for which each rank sends `sent` bytes in a ring all-reduce."""
+        count = len(self.data_parallel_group.ranks)
         return round(sent * count / (2 * (count - 1)))
 
     def _buffer(self, size: int) -> Any:
-        """Buffers with arbitrary content, allocated once."""
+        """A buffer of `size` bytes with arbitrary content, allocated once."""
         if size not in self.buffers:
             self.buffers[size] = self.world.buffer(size)
         return self.buffers[size]
@@ -200,7 +203,7 @@ class Emulated:
 
 
 def hops(trace: Iterable[Span], grid: Grid) -> list[float]:
-    """Seconds from the end of an op to the start of the neighbour's that was waiting for it, one per such wait."""
+    """Seconds from the end of an op to the start of the neighbour's op that waited for it, one per wait."""
     spans = list(trace)
     ends = {(grid.place(s.rank).replica, s.op): s.end for s in spans if s.op is not None and s.category != WAIT}
     hop_times = []
@@ -214,14 +217,19 @@ def hops(trace: Iterable[Span], grid: Grid) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """seconds: of one batch, in a full pipeline; bytes: that ranks send one another in the passes of a work."""
+    """Prediction of the simulator.
+
+    Attributes:
+        seconds: Seconds of one batch in a full pipeline.
+        bytes: Bytes that ranks send to each other in the passes of an interval.
+    """
 
     seconds: float
     bytes: int
 
 
 def predict(config: RunConfig, link: Link) -> Prediction:
-    """The simulator's prediction for the run that `config` emulates, over this link between two ranks."""
+    """The simulator's prediction for an emulated run over `link` between any two ranks."""
     from suite.simulate.cost.efficiency import Stack
     from suite.simulate.network.machine import Machine
     from suite.simulate.worker import NetworkModel, simulate
@@ -230,7 +238,7 @@ def predict(config: RunConfig, link: Link) -> Prediction:
     machine = Machine(
         name="emulated",
         devices_per_node=plan.grid.size,
-        memory=1.0,  # nothing is computed: what has no part in a prediction is 1
+        memory=1.0,  # quantities that the prediction does not depend on are 1
         peak={"float32": 1.0},
         memory_bandwidth=1.0,
         within=link,
@@ -245,24 +253,24 @@ def predict(config: RunConfig, link: Link) -> Prediction:
         plan.interval,
         plan.cost,
         NetworkModel.of(machine, stack, plan.grid.size),
-        symmetric=plan.slower.nothing,
-        slower=None if plan.slower.nothing else plan.slower,
+        symmetric=plan.perturbation.nothing,
+        slower=None if plan.perturbation.nothing else plan.perturbation,
     )
-    every = plan.interval.update_interval
-    seconds = simulated.makespan if every is None else simulated.period * plan.each / every
+    update_interval = plan.interval.update_interval
+    seconds = simulated.makespan if update_interval is None else simulated.period * plan.microbatches / update_interval
     return Prediction(seconds, sum(simulated.sent) * plan.grid.data)
 
 
 def metrics(config: RunConfig, trace: Trace) -> dict[str, Metric]:
     """Metrics in addition to the batch times: the prediction, and the messages in the `trace` of the last batch."""
-    from statistics import fmean  # not on ranks, which are many and start at once
+    from statistics import fmean  # imported here, to keep the start of many ranks short
 
     from suite.simulate.network.machine import Link
 
-    network = settings_of(config).network
+    network = emulated_settings(config).network
     hop_times = hops(trace, config.grid.build())
     if network is None:
-        link = Link(latency=fmean(hop_times) if hop_times else 0.0, bandwidth=_FREE)
+        link = Link(latency=fmean(hop_times) if hop_times else 0.0, bandwidth=_INFINITE_BANDWIDTH)
     else:
         link = Link(latency=network.latency, bandwidth=network.bandwidth)
     prediction = predict(config, link)

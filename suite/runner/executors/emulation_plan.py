@@ -1,6 +1,6 @@
-"""Plan of an emulated run: flush intervals, order, and the seconds and bytes of each op.
+"""Plan of an emulated run: flush interval, order, and the seconds and bytes of each op.
 
-The same plan is given to a rank and to the simulator, so that what differs between them is the clock alone.
+A rank and the simulator execute the same plan, so they differ in the clock alone.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from suite.simulate.policy_overheads import PolicyOverheads, asked
 
 
 @dataclass(frozen=True, slots=True)
-class Static:
-    """A schedule in the order that the checker found, as a transport has it that cannot choose."""
+class StaticOrder:
+    """A schedule in the checker's order, for a transport that cannot receive in any order."""
 
     schedule: Schedule
     orders: Sequence[Sequence[Op]]
@@ -36,26 +36,32 @@ class Static:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking(CostModel):
-    """A cost model that also charges each stage for its weight policy: seconds of a prediction and of a copy of the
-    stage's weights, as often as the policy's ledger counts them in a full pipeline.
+class PolicyCost(CostModel):
+    """A cost model that includes the weight policy of each stage.
+
+    Attributes:
+        cost: Cost model without the policy.
+        overheads: Predictions and copies of each stage in a full pipeline, as the policy's ledger counts them.
+        prediction: Seconds of a weight prediction.
+        copy: Seconds of a copy of a stage's weights.
     """
 
     cost: CostModel
-    asks: Sequence[PolicyOverheads]
+    overheads: Sequence[PolicyOverheads]
     prediction: float
     copy: float
 
     def compute(self, op: Op) -> float:
-        asks = self.asks[op.stage]
-        return self.cost.compute(op) + self.prediction * (asks.backward if op.kind is Kind.BACKWARD else asks.forward)
+        overheads = self.overheads[op.stage]
+        predictions = overheads.backward if op.kind is Kind.BACKWARD else overheads.forward
+        return self.cost.compute(op) + self.prediction * predictions
 
     def message(self, op: Op) -> int:
         return self.cost.message(op)
 
     def update(self, stage: int) -> Sequence[Chunk]:
         *chunks, last = self.cost.update(stage)
-        return (*chunks, Chunk(last.reduce, last.step + self.copy * self.asks[stage].copies))
+        return (*chunks, Chunk(last.reduce, last.step + self.copy * self.overheads[stage].copies))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +69,20 @@ class EmulationPlan:
     """Plan of the emulation, equal for a rank and for the simulator.
 
     Attributes:
-        work: The first batch, or stream of batches.
-        each: Microbatches of a batch and replica.
+        grid: Grid of the ranks.
+        interval: The first batch, or stream of batches.
+        schedule: Order of ops.
+        cost: Seconds and bytes of each op.
+        perturbation: Factors on the seconds of ops, from jitter and stragglers.
+        microbatches: Microbatches per batch and replica.
     """
 
     grid: Grid
     interval: FlushInterval
     schedule: Schedule
     cost: CostModel
-    slower: Perturbation
-    each: int
+    perturbation: Perturbation
+    microbatches: int
 
     @property
     def streams(self) -> bool:
@@ -80,50 +90,51 @@ class EmulationPlan:
 
     @classmethod
     def of(cls, config: RunConfig, *, static: bool = False) -> EmulationPlan:
-        """Raises InvalidRequest for a config that cannot be emulated."""
-        grid, executor = config.grid.build(), settings_of(config)
-        each, every = config.microbatches, config.update_interval
-        turn = config.measure.discard_first + config.measure.batches
-        interval = FlushInterval(0, each if every is None else each * turn, every, 0)
+        """The plan of a run. `static` fixes the order of ops. Raises InvalidRequest if it cannot be emulated."""
+        grid, executor = config.grid.build(), emulated_settings(config)
+        microbatches, update_interval = config.microbatches, config.update_interval
+        batches = 1 if update_interval is None else config.measure.discard_first + config.measure.batches
+        interval = FlushInterval(0, microbatches * batches, update_interval, 0)
         schedule, cost = config.schedule.build(), executor.cost.build()
         jitter = executor.jitter or Jitter()
-        slower = Perturbation(config.seed, jitter.kind, jitter.spread, executor.stragglers or {})
-        slower.check(grid)
-        if every is not None:
-            asks = asked(config.weights.build(), schedule, grid.inter, interval)
-            cost = Asking(cost, asks, executor.prediction, executor.copying)
+        perturbation = Perturbation(config.seed, jitter.kind, jitter.spread, executor.stragglers or {})
+        perturbation.check(grid)
+        if update_interval is not None:
+            overheads = asked(config.weights.build(), schedule, grid.inter, interval)
+            cost = PolicyCost(cost, overheads, executor.prediction, executor.copying)
 
         def seconds(op: Op) -> float:
-            return 0.0 if op.kind is Kind.UPDATE else _checked(f"{op}, seconds:", cost.compute(op))
+            return 0.0 if op.kind is Kind.UPDATE else _check_cost(f"{op}, seconds:", cost.compute(op))
 
         timeline = check_schedule(schedule, grid.inter, interval, cost=seconds)
         orders = [timeline.order(stage) for stage in range(grid.inter)]
         for stage, order in enumerate(orders):
             for op in order:
                 if feeds(op, grid.inter) is not None:
-                    _checked(f"a message of {op}, bytes:", cost.message(op), whole=True)
+                    _check_cost(f"a message of {op}, bytes:", cost.message(op), whole=True)
             for chunk in cost.update(stage):
-                _checked(f"a step of stage {stage}, seconds:", chunk.step)
-                _checked(f"a reduction of stage {stage}, bytes:", chunk.reduce, whole=True)
-        return cls(grid, interval, Static(schedule, orders) if static else schedule, cost, slower, each)
+                _check_cost(f"a step of stage {stage}, seconds:", chunk.step)
+                _check_cost(f"a reduction of stage {stage}, bytes:", chunk.reduce, whole=True)
+        schedule = StaticOrder(schedule, orders) if static else schedule
+        return cls(grid, interval, schedule, cost, perturbation, microbatches)
 
 
-def settings_of(config: RunConfig) -> EmulatedExecutor:
-    """The keys of the executor. Raises InvalidRequest where it does not emulate."""
+def emulated_settings(config: RunConfig) -> EmulatedExecutor:
+    """Settings of the emulated executor. Raises InvalidRequest for another kind of executor."""
     executor = config.executor
     if isinstance(executor, EmulatedExecutor):
         return executor
     raise InvalidRequest(f"executor.kind={executor.kind}", rule="ranks are emulated", legal="executor=emulated")
 
 
-def ordered(schedule: Schedule, stages: int, interval: FlushInterval) -> Static:
-    """The order that the checker finds with ticks for times."""
+def static_order(schedule: Schedule, stages: int, interval: FlushInterval) -> StaticOrder:
+    """The schedule in the order that the checker finds at one tick per pass."""
     timeline = check_schedule(schedule, stages, interval)
-    return Static(schedule, [timeline.order(stage) for stage in range(stages)])
+    return StaticOrder(schedule, [timeline.order(stage) for stage in range(stages)])
 
 
-def _checked(what: str, value: float, *, whole: bool = False) -> float:
+def _check_cost(subject: str, value: float, *, whole: bool = False) -> float:
     if not number(value) or value < 0 or (whole and not isinstance(value, int)):
         rule = f"a {'whole ' if whole else ''}number, finite and not negative"
-        raise InvalidRequest(f"executor.cost: {what} {value}", rule=rule, legal="1024" if whole else "0.01")
+        raise InvalidRequest(f"executor.cost: {subject} {value}", rule=rule, legal="1024" if whole else "0.01")
     return value

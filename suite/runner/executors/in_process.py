@@ -22,7 +22,7 @@ from suite.runner.store import Store
 def refused_record(run: Run, key: str) -> Record:
     """The record of a run that was refused before any rank started."""
     assert run.refusal is not None
-    claim = run.outline.executor.claim  # its row says why it has no answer
+    claim = run.outline.executor.claim  # the page prints the reason in the row of this claim
     kinds = {
         Unsupported: Outcome.UNSUPPORTED,
         MissingDependency: Outcome.MISSING_DEPENDENCY,
@@ -35,7 +35,7 @@ def refused_record(run: Run, key: str) -> Record:
 def unfinished_record(
     run: Run, key: str, outcome: Outcome, reason: str, metrics: Mapping[str, Metric] | None = None
 ) -> Record:
-    """The record of a run of which nothing else is left. metrics: without values, where a claim wants to know why."""
+    """The record of a run that ended without one. `metrics` without values connect the reason to a claim."""
     return Record(
         key=key,
         experiment=run.outline.experiment.name,
@@ -51,7 +51,7 @@ def unfinished_record(
 
 
 def run_in_process(run: Run, key: str, store: Store) -> Record:
-    """The record of a run that needs no ranks, as its executor leaves it; what goes wrong in it is a reason."""
+    """Execute a run without ranks in this process; its record. An error becomes the reason of the record."""
     begin, now, before = time.monotonic(), time.time(), load.averages()
     reason, outcome = "", Outcome.FAILED
     try:
@@ -63,34 +63,40 @@ def run_in_process(run: Run, key: str, store: Store) -> Record:
         missing = isinstance(error, MissingDependency)
         outcome = Outcome.MISSING_DEPENDENCY if missing else Outcome.UNSUPPORTED
         answer, reason = ExecutorResult(Source.ANALYTIC), str(error)
-    except Exception as error:  # must not end the others
+    except Exception as error:  # other runs continue
         answer, reason = ExecutorResult(Source.ANALYTIC), whole(error)
     try:
-        ended, seconds = outcome if reason else Outcome.OK, (now, time.monotonic() - begin)
-        return _left(run, key, store, answer, ended, reason, seconds, load_averages(before))
-    except Exception as error:  # an executor of the user's left what no record can hold
+        outcome, timing = outcome if reason else Outcome.OK, (now, time.monotonic() - begin)
+        return _result_record(run, key, store, answer, outcome, reason, timing, load_averages(before))
+    except Exception as error:  # a user's executor returned values that a record cannot hold
         return unfinished_record(run, key, Outcome.FAILED, whole(error))
 
 
-def _left(
+def _result_record(
     run: Run,
     key: str,
     store: Store,
-    found: ExecutorResult,
+    result: ExecutorResult,
     outcome: Outcome,
     reason: str,
-    taken: tuple[float, float],
+    timing: tuple[float, float],
     averages: Mapping[str, Json],
 ) -> Record:
-    """The record of what an executor left.
+    """The record of an executor's result.
 
     Args:
-        taken: When it began, and seconds.
-        averages: Of the machine's load.
+        run: The run.
+        key: Key of its record.
+        store: Store for the trace.
+        result: Result of the executor.
+        outcome: Outcome of the run.
+        reason: Reason of an outcome other than `ok`.
+        timing: Begin (seconds since 1970) and duration (seconds).
+        averages: Load averages of the machine.
     """
-    origin = run_provenance(run, *taken, load=averages)
-    if found.calibrated_on:
-        origin["calibrated_on"] = list(found.calibrated_on)
+    origin = run_provenance(run, *timing, load=averages)
+    if result.calibrated_on:
+        origin["calibrated_on"] = list(result.calibrated_on)
     return Record(
         key=key,
         experiment=run.outline.experiment.name,
@@ -98,23 +104,24 @@ def _left(
         label=run.label,
         outcome=outcome,
         reason=reason,
-        source=found.source,
+        source=result.source,
         config=run.settings,
-        metrics=dict(found.metrics),
-        memory=dict(found.memory),
-        series=dict(found.series),
-        trace=store.write_trace(key, run.grid, found.trace) if found.trace else None,
-        notes=found.notes,
+        metrics=dict(result.metrics),
+        memory=dict(result.memory),
+        series=dict(result.series),
+        trace=store.write_trace(key, run.grid, result.trace) if result.trace else None,
+        notes=result.notes,
         provenance=origin,
     )
 
 
 def load_averages(start: Mapping[str, float]) -> dict[str, Json]:
-    """The load averages at the start and at the end, which is now, and the cores that carry the load."""
+    """Load averages at the start of a run and now, and the number of cores."""
     return {"start": dict(start), "end": load.averages(), "cores": provenance.machine()["cores"]}
 
 
 def run_provenance(run: Run, started: float, seconds: float, **extra: Any) -> dict[str, Any]:
+    """Provenance of a run that began at `started` (seconds since 1970), with the facts in `extra`."""
     return {
         **provenance.circumstances(run.outline),
         "commit": provenance.commit(),

@@ -1,8 +1,7 @@
 """Classes that implement the kinds of executors.
 
-Each value of `executor.kind` has its classes here and nowhere else. They are named by their paths: some modules need
-torch or scipy, which the process that starts ranks loads only for a run that requires them. The commands that a rank of
-each kind obeys are in suite.runner.ranks.rank.
+Only this module maps a value of `executor.kind` to its classes. It names them by path, because some modules need torch
+or scipy, which the process that starts ranks loads only on demand. suite.runner.ranks.rank has the classes of ranks.
 """
 
 from __future__ import annotations
@@ -23,25 +22,25 @@ from suite.config.locate import locate
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
 
-CHECKED = "suite.runner.executors.check_executor.Checked"
+CHECKED = "suite.runner.executors.check_executor.ScheduleCheck"
 SIMULATED = "suite.simulate.executor.Simulated"
-EMULATED = "suite.runner.executors.emulated_rank.Emulated"
-PREPARATION = "suite.gnn.partition_data.Prepared"  # of full_graph, in the process that starts ranks
-REPLAY = "suite.engine.replay_system.Replayed"  # of replay, in the place of all ranks of a system
+EMULATED = "suite.runner.executors.emulated_rank.EmulatedRank"
+PREPARATION = "suite.gnn.partition_data.Prepared"  # for full_graph, in the process that starts ranks
+REPLAY = "suite.engine.replay_system.Replayed"  # for replay, in place of all ranks of a system
 
 
 class ProbeExecutor(Protocol):
-    """Ranks that train nothing, as the process that starts them sees them."""
+    """Checks of ranks that train nothing, in the process that starts them."""
 
     def check(self, config: RunConfig) -> None:
-        """Raises InvalidRequest for a config that they cannot carry out."""
+        """Raises InvalidRequest for a configuration that the ranks cannot execute."""
 
     def bytes_per_rank(self, config: RunConfig) -> Sequence[int]:
-        """Bytes of each rank, in order."""
+        """Bytes of each rank, in rank order."""
 
 
 def without_ranks(executor: AnyExecutor) -> protocols.Executor:
-    """Executor of a run without ranks. Raises InvalidRequest for an executor that starts some."""
+    """Executor of a run without ranks. Raises InvalidRequest for an executor that starts ranks."""
     match executor:
         case CheckExecutor():
             checked: protocols.Executor = locate(CHECKED)(executor.ticks)
@@ -63,7 +62,7 @@ def without_ranks(executor: AnyExecutor) -> protocols.Executor:
 
 
 def stand_in(executor: AnyExecutor) -> ProbeExecutor | None:
-    """The ranks that an executor starts in the place of a system's; None for one whose ranks train the system."""
+    """Ranks that an executor starts in place of the system's ranks; None if its ranks train the system."""
     match executor:
         case EmulatedExecutor():
             emulating: ProbeExecutor = emulated()
@@ -79,10 +78,10 @@ def emulated() -> Any:
 
 
 def preparation() -> Any:
-    """Class of what full-graph ranks need before they start: `check(config)`, and built with a config and a folder."""
+    """Class that prepares the data of full-graph ranks. It has `check(config)`, and takes a config and a folder."""
     return locate(PREPARATION)
 
 
 def replay() -> Any:
-    """Class of the one process in the place of all ranks: built with their system's class, a world and a config."""
+    """Class that replays all ranks in one process. It takes the class of their system, a world and a config."""
     return locate(REPLAY)

@@ -301,7 +301,7 @@ def test_a_rank_leaves_what_it_swept() -> None:
     assert rank.samples()["sweeps"] == []
     assert not told["cuda"]
     assert UNTRIED in told["notes"]
-    found = plan_of(config).left(config, told, [(swept,) for swept in told["sweeps"]])
+    found = plan_of(config).summarize(config, told, [(swept,) for swept in told["sweeps"]])
     assert all(len(metric.values) == 4 and min(metric.values) > 0 for metric in found.metrics.values())
     assert rank.memory(()) == (None, {})
     rank.close()

@@ -22,7 +22,7 @@ from suite.core.op import FlushInterval, Kind, Op, Place
 from suite.core.protocols import Chunk, CostModel
 from suite.core.trace import BACKWARD, FORWARD, REDUCE, STEP, WAIT, Trace
 from suite.runner.executors import emulated_rank
-from suite.runner.executors.emulated_rank import Emulated, EmulationPlan, hops, metrics, predict
+from suite.runner.executors.emulated_rank import EmulatedRank, EmulationPlan, hops, metrics, predict
 from suite.runner.runs import check, freeze
 from suite.schedule.check import check as check_schedule
 from suite.simulate.network.machine import Link
@@ -32,7 +32,7 @@ NETWORK = {"latency": 0.001, "bandwidth": 1.0e6}
 
 
 Found = TypeVar("Found")
-Ranks = list[tuple[float, Trace, Emulated]]
+Ranks = list[tuple[float, Trace, EmulatedRank]]
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +44,11 @@ def fixed(**costs: Any) -> dict[str, Any]:
     return {"_target_": "suite.simulate.cost.measured.Fixed", "forward": 0.01, "backward": 0.02, **costs}
 
 
-def emulated(config: RunConfig, batches: int = 1, before: Callable[[Emulated], None] = lambda made: None) -> Ranks:
+def emulated(config: RunConfig, batches: int = 1, before: Callable[[EmulatedRank], None] = lambda made: None) -> Ranks:
     """Seconds and spans of the last of `batches`, and the rank itself, by rank."""
 
-    def rank(world: threads.LoopbackWorld) -> tuple[float, Trace, Emulated]:
-        made = Emulated(world, config)
+    def rank(world: threads.LoopbackWorld) -> tuple[float, Trace, EmulatedRank]:
+        made = EmulatedRank(world, config)
         before(made)
         seconds = 0.0
         for _ in range(batches):
@@ -133,7 +133,7 @@ def test_an_op_that_waited_begins_when_its_message_is_here(base: RunConfig) -> N
 def test_stragglers_and_jitter_are_slept(base: RunConfig) -> None:
     jitter = {"kind": "uniform", "spread": 0.9}
     config = altered(base, executor__jitter=jitter, executor__stragglers={"0": 2.0}, seed=5)
-    slower = EmulationPlan.of(config).slower
+    slower = EmulationPlan.of(config).perturbation
     expected = sum(
         seconds * slower(0, Op(0, kind, index))
         for kind, seconds in ((Kind.FORWARD, 0.01), (Kind.BACKWARD, 0.02))
@@ -330,7 +330,7 @@ def test_what_cannot_be_emulated_is_refused_before_a_rank_starts(
 
 def test_a_world_of_another_size_is_refused(base: RunConfig) -> None:
     with pytest.raises(InvalidRequest, match=r"a grid of 3 ranks \(3x1\) in a world of 1"):
-        Emulated(threads.LoopbackWorld(threads.Hub(1), 0), altered(base, grid__inter=3))
+        EmulatedRank(threads.LoopbackWorld(threads.Hub(1), 0), altered(base, grid__inter=3))
 
 
 # -- a system that streams -------------------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ def streamed(config: RunConfig, *lengths: int) -> list[tuple[list[float], Trace]
     """By rank, how long after the one before each batch of the last stream ended, and the spans of that stream."""
 
     def rank(world: threads.LoopbackWorld) -> tuple[list[float], Trace]:
-        made = Emulated(world, config)
+        made = EmulatedRank(world, config)
         assert made.streams
         for length in lengths:
             losses, ends = made.stream([()] * length)
@@ -407,7 +407,7 @@ def test_what_is_asked_costs_no_less_than_nothing(streaming: RunConfig, name: st
 
 def test_a_static_order_is_that_of_each_stream(streaming: RunConfig) -> None:
     def rank(world: threads.LoopbackWorld) -> list[str]:
-        made = Emulated(world, streaming)
+        made = EmulatedRank(world, streaming)
         made.plan = EmulationPlan.of(streaming, static=True)
         made.stream([()] * 3)
         made.close()

@@ -53,7 +53,7 @@ def made(factor: float = 1.0, curves: Mapping[str, Any] = CURVES) -> Any:
 
 def left_of(config: RunConfig, curves: Mapping[str, Any], staged: bool, sweeps: Sequence[Any]) -> ExecutorResult:
     """The part of a record that holds the configured study."""
-    return config.executor.build().left(config, {"curves": curves, "staged": staged}, sweeps)
+    return config.executor.build().summarize(config, {"curves": curves, "staged": staged}, sweeps)
 
 
 def test_one_clock_of_many() -> None:
