@@ -18,28 +18,30 @@ from pathlib import Path, PurePosixPath
 from suite.core.errors import InvalidRequest
 
 MANIFEST = "MANIFEST.sha256"
-MOST_FILES, MOST_BYTES = 100_000, 4 << 30  # of an archive; the suite's own have a thousandth of it
+MAX_FILES, MAX_BYTES = 100_000, 4 << 30  # an archive of the suite has a thousandth of both
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
-_STEP = 1 << 20
+_CHUNK = 1 << 20
 
 
 def pack(files: Mapping[str, bytes], top: str) -> bytes:
-    """A zip of `files` below the folder `top`, in order, at no time, with the SHA-256 of each."""
+    """A zip of `files` below the folder `top`, sorted, with constant times and a manifest of SHA-256 sums."""
     lines = [f"{hashlib.sha256(data).hexdigest()}  {name}" for name, data in sorted(files.items())]
-    whole = {**files, MANIFEST: ("\n".join(lines) + "\n").encode()}
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-        for name, data in sorted(whole.items()):
+    contents = {**files, MANIFEST: ("\n".join(lines) + "\n").encode()}
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        for name, data in sorted(contents.items()):
             entry = zipfile.ZipInfo(f"{top}/{name}", (1980, 1, 1, 0, 0, 0))
             entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
             entry.external_attr = (stat.S_IFREG | 0o644) << 16
             archive.writestr(entry, data)
-    return out.getvalue()
+    return buffer.getvalue()
 
 
 def verify(path: Path) -> int:
-    """How many files of an archive are what its manifest says. Raises InvalidRequest for an incomplete archive, an
-    entry outside its folder, or one larger than any of ours.
+    """Compare every file of an archive with its manifest. Returns the number of files.
+
+    Raises InvalidRequest for a damaged or incomplete archive, an entry outside its folder, and an archive beyond
+    MAX_FILES or MAX_BYTES.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -50,18 +52,18 @@ def verify(path: Path) -> int:
 
 def _verify(archive: zipfile.ZipFile) -> int:
     entries = archive.infolist()
-    if len(entries) > MOST_FILES:
-        raise InvalidRequest(f"{len(entries)} files", rule=f"at most {MOST_FILES}")
-    if (size := sum(entry.file_size for entry in entries)) > MOST_BYTES:
-        raise InvalidRequest(f"{size} bytes unpacked", rule=f"at most {MOST_BYTES}")
+    if len(entries) > MAX_FILES:
+        raise InvalidRequest(f"{len(entries)} files", rule=f"at most {MAX_FILES}")
+    if (size := sum(entry.file_size for entry in entries)) > MAX_BYTES:
+        raise InvalidRequest(f"{size} bytes unpacked", rule=f"at most {MAX_BYTES}")
     entries_by_name: dict[str, zipfile.ZipInfo] = {}
     for entry in entries:
-        name = _inside(entry)
+        name = _name_in_folder(entry)
         if name in entries_by_name:
-            raise InvalidRequest(f"{name} stands in it twice", rule="each name once")
+            raise InvalidRequest(f"the archive has {name} twice", rule="each name once")
         entries_by_name[name] = entry
     if MANIFEST not in entries_by_name:
-        raise InvalidRequest(f"it has no {MANIFEST}", rule="the SHA-256 of every file")
+        raise InvalidRequest(f"the archive has no {MANIFEST}", rule="the SHA-256 of every file")
     text = _read(archive, entries_by_name.pop(MANIFEST)).decode("utf-8")
     digests: dict[str, str] = {}
     for line in text.splitlines():
@@ -69,9 +71,9 @@ def _verify(archive: zipfile.ZipFile) -> int:
         if not match:
             raise InvalidRequest(f"{MANIFEST} has the line {line[:80]!r}", rule="SHA256, two blanks, NAME")
         digests[match[2]] = match[1]
-    if apart := sorted(digests.keys() ^ entries_by_name.keys()):
-        where = "in the manifest alone" if apart[0] in digests else "not in the manifest"
-        raise InvalidRequest(f"{apart[0]} is {where}", rule="the manifest names every file")
+    if unmatched := sorted(digests.keys() ^ entries_by_name.keys()):
+        where = "in the manifest alone" if unmatched[0] in digests else "not in the manifest"
+        raise InvalidRequest(f"{unmatched[0]} is {where}", rule="the manifest names every file")
     for name, entry in entries_by_name.items():
         if (digest := _digest(archive, entry)) != digests[name]:
             raise InvalidRequest(
@@ -80,35 +82,37 @@ def _verify(archive: zipfile.ZipFile) -> int:
     return len(entries_by_name)
 
 
-def _inside(entry: zipfile.ZipInfo) -> str:
-    """The name below the archive's own folder. Raises InvalidRequest for an entry that is no plain file."""
+def _name_in_folder(entry: zipfile.ZipInfo) -> str:
+    """Name of an entry below the top folder. Raises InvalidRequest for an entry that is no plain file."""
     name, path = entry.filename, PurePosixPath(entry.filename)
-    bad = name.startswith("/") or "\\" in name or ".." in path.parts or len(path.parts) < 2 or ":" in path.parts[0]
-    if bad or "\0" in entry.orig_filename:
+    outside = name.startswith("/") or "\\" in name or ".." in path.parts or len(path.parts) < 2 or ":" in path.parts[0]
+    if outside or "\0" in entry.orig_filename:
         raise InvalidRequest(f"{name[:80]!r} leads out of the archive's folder", rule="FOLDER/NAME, without ..")
     kind = stat.S_IFMT(entry.external_attr >> 16)
     if entry.is_dir() or kind not in (0, stat.S_IFREG):
-        raise InvalidRequest(f"{name[:80]!r} is a link, a folder or a device", rule="plain files alone")
+        raise InvalidRequest(f"{name[:80]!r} is a link, a folder or a device", rule="plain files only")
     return str(PurePosixPath(*path.parts[1:]))
 
 
 def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    return b"".join(_pieces(archive, entry))
+    return b"".join(_chunks(archive, entry))
 
 
 def _digest(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> str:
     digest = hashlib.sha256()
-    for piece in _pieces(archive, entry):
-        digest.update(piece)
+    for chunk in _chunks(archive, entry):
+        digest.update(chunk)
     return digest.hexdigest()
 
 
-def _pieces(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[bytes]:
-    """A piece at a time, and never more than the entry says of itself."""
+def _chunks(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[bytes]:
+    """Unpack an entry in chunks, and never more than its declared size."""
     remaining = entry.file_size
     with archive.open(entry) as file:
-        while piece := file.read(_STEP):
-            remaining -= len(piece)
+        while chunk := file.read(_CHUNK):
+            remaining -= len(chunk)
             if remaining < 0:
-                raise InvalidRequest(f"{entry.filename} unpacks to more than it says", rule=f"{entry.file_size} bytes")
-            yield piece
+                raise InvalidRequest(
+                    f"{entry.filename} unpacks to more than its declared size", rule=f"{entry.file_size} bytes"
+                )
+            yield chunk

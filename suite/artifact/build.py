@@ -23,22 +23,27 @@ from suite.report.files import write
 from suite.report.load import ReportStore, StoredRecord, read_store
 from suite.runner import provenance
 
-MADE = ("index.html", "records.csv", "claims.csv", "claims.json")
+PAGE_FILES = ("index.html", "records.csv", "claims.csv", "claims.json")
 
 
 def version() -> str:
-    """The suite's, and the commit's first digits."""
+    """Version of the suite and the first digits of the commit."""
     commit = provenance.commit()
-    number = next((one.version for one in distributions(name="parallel-training-suite")), "0")
+    number = next((package.version for package in distributions(name="parallel-training-suite")), "0")
     return f"{number}-{commit['hash'][:8]}{'-dirty' if commit['dirty'] else ''}" if commit else number
 
 
 def make(reports: Path, doctor: Sequence[str] = ()) -> Path:
-    """reports/ae-bundle-VERSION.zip. doctor: the lines that it has found. Raises OSError, InvalidRequest."""
+    """Write reports/ae-bundle-VERSION.zip. Raises OSError or InvalidRequest.
+
+    Args:
+        reports: Folder of the records.
+        doctor: Lines of `make doctor`.
+    """
     version_name, names, stored = version(), redact.names_here(), read_store(reports)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "reports"
-        files = _reports(stored, folder, names)
+        files = _report_files(stored, folder, names)
         store = read_store(folder)
     judged = reproduce_commands.with_commands(judge.judge(claims.load(), store), claims.settings())
     claim_rows = rows(judged, store)
@@ -61,22 +66,22 @@ def make(reports: Path, doctor: Sequence[str] = ()) -> Path:
     return write(reports, f"ae-bundle-{version_name}.zip", archive.pack(files, f"ae-bundle-{version_name}"))
 
 
-def _reports(given: ReportStore, folder: Path, names: Sequence[str]) -> dict[str, bytes]:
-    """Records and traces as they may leave, and the page made from them in `folder`."""
+def _report_files(stored: ReportStore, folder: Path, names: Sequence[str]) -> dict[str, bytes]:
+    """Redacted records and traces, and the page that is made from them in `folder`."""
     folder.mkdir(parents=True)
     files: dict[str, bytes] = {}
-    for entry in given.entries:
-        for name, data in _kept(entry, names).items():
-            earlier = files.get(f"reports/{name}", b"")  # of a file with a record per line
+    for entry in stored.entries:
+        for name, data in _record_files(entry, names).items():
+            earlier = files.get(f"reports/{name}", b"")  # a file may have a record per line
             write(folder, name, earlier + data)
             files[f"reports/{name}"] = earlier + data
     write_report(folder)
     exported = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.perfetto.json.gz"))
-    return files | {f"reports/{name}": (folder / name).read_bytes() for name in (*MADE, *exported)}
+    return files | {f"reports/{name}": (folder / name).read_bytes() for name in (*PAGE_FILES, *exported)}
 
 
-def _kept(entry: StoredRecord, names: Sequence[str]) -> dict[str, bytes]:
-    """A record by its file, and its trace: what was read of it, so that nothing comes along unseen."""
+def _record_files(entry: StoredRecord, names: Sequence[str]) -> dict[str, bytes]:
+    """Redacted files of a record and its trace, written from parsed data, so that no other content is copied."""
     data = redact.value(json.loads(entry.record.to_json()), names)
     base = f"measured/{entry.machine}" if entry.machine else "."
     files: dict[str, bytes] = {}
@@ -84,12 +89,12 @@ def _kept(entry: StoredRecord, names: Sequence[str]) -> dict[str, bytes]:
     if entry.trace is not None:
         data["trace"] = f"traces/{entry.record.key}.json.gz"
         name = (Path(base) / data["trace"]).as_posix()
-        files[name] = _packed(entry.trace.spans, entry.trace.grid, names)
-    stem, line, _ = entry.file.partition(f"{LINES}#")  # of a file with a record per line
+        files[name] = _pack_trace(entry.trace.spans, entry.trace.grid, names)
+    stem, line, _ = entry.file.partition(f"{LINES}#")  # a file with a record per line
     return {f"{stem}{LINES}": _line(data), **files} if line else {entry.file: _text(data).encode(), **files}
 
 
-def _packed(spans: Trace, grid: Any, names: Sequence[str]) -> bytes:
+def _pack_trace(spans: Trace, grid: Any, names: Sequence[str]) -> bytes:
     content = {
         "grid": {"data": grid.data, "inter": grid.inter, "tensor": grid.tensor},
         "spans": [redact.value(span.row(), names) for span in spans],
@@ -106,27 +111,27 @@ def _line(data: Any) -> bytes:
 
 
 def _packages() -> str:
-    """Names and versions; where they lie is no part of it."""
-    packages = {(one.metadata["Name"] or "", one.version) for one in distributions()}
+    """Names and versions of the installed packages, without their folders."""
+    packages = {(package.metadata["Name"] or "", package.version) for package in distributions()}
     lines = [f"{name}=={number}" for name, number in sorted(packages, key=lambda pair: pair[0].lower()) if name]
     return "\n".join([f"# Python {platform.python_version()}", *lines, ""])
 
 
 def _doctor(lines: Sequence[str], names: Sequence[str]) -> str:
-    return "\n".join([*(redact.text(line, names) for line in lines or ["make doctor was not asked"]), ""])
+    return "\n".join([*(redact.text(line, names) for line in lines or ["make doctor did not run"]), ""])
 
 
 def _source() -> tuple[str, dict[str, bytes]]:
     """Description of the source, and its archive; without a git checkout there is none."""
     commit = provenance.commit()
     if not commit:
-        return "no git checkout, so that no source is in it", {}
-    line = ["git", "-C", str(ROOT), "archive", "--format=tar", "--prefix=source/", commit["hash"]]
+        return "no git checkout, so the archive has no source", {}
+    command = ["git", "-C", str(ROOT), "archive", "--format=tar", "--prefix=source/", commit["hash"]]
     try:
-        data = subprocess.run(line, capture_output=True, check=True, timeout=120).stdout
+        data = subprocess.run(command, capture_output=True, check=True, timeout=120).stdout
     except (OSError, subprocess.SubprocessError) as error:
         return f"commit {commit['hash']}, which git cannot archive ({type(error).__name__})", {}
-    changed = "; files beside it were changed and are not in it" if commit["dirty"] else ""
+    changed = "; uncommitted changes are not included" if commit["dirty"] else ""
     return f"source.tar.gz, commit {commit['hash']}{changed}", {"source.tar.gz": gzip.compress(data, mtime=0)}
 
 

@@ -1,7 +1,8 @@
-"""Claims as lines that an evaluator can follow.
+"""Claims as a table for evaluators.
 
-A line holds what the claim says, the command that gives our value, how long that takes, the place on the page and the
-verdict here. A claim without a record lists its requirements."""
+A row holds the statement of the claim, the command that gives our value, its expected time, the place on the page and
+the verdict. A claim without a record lists its requirements.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +26,15 @@ CONF = conf_folder()
 COLUMNS = ("id", "paper", "where", "says", "command", "expected", "figure", "ours", "verdict", "why")
 PAGE = "reports/index.html"
 _TIMES = (
-    "The time of a run is that of its whole experiment on two quiet cores. The time of an answer is what its function "
-    "took here, rounded up and without the start of the program; work that several answers share counts for the first, "
-    "so that the time of the experiment stands next to it."
+    "The time of a run is the time of its whole experiment on two quiet cores. The time of an answer is the time of "
+    "its function on this machine, rounded up and without the start of the program. Work that several answers share "
+    "counts for the first one, so the time of the experiment is listed too."
 )
 
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """One claim, as text. expected: how long `command` takes"""
+    """One claim, as text. expected: duration of `command`."""
 
     id: str
     paper: str
@@ -48,20 +49,20 @@ class ClaimRow:
 
 
 def expected_seconds() -> dict[str, float]:
-    """Seconds of each experiment on two quiet cores, as its YAML says."""
-    seconds_of = {}
+    """Seconds of each experiment on two quiet cores, from its YAML."""
+    by_experiment = {}
     for path in sorted((CONF / "experiment").glob("*.yaml")):
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
         if "expected_seconds" in content.get("experiment", {}):
-            seconds_of[path.stem] = float(content["experiment"]["expected_seconds"])
-    return seconds_of
+            by_experiment[path.stem] = float(content["experiment"]["expected_seconds"])
+    return by_experiment
 
 
 def rows(judged: Sequence[Judged], store: ReportStore) -> list[ClaimRow]:
-    """In the claims' own order."""
+    """A row per claim, in the order of the claims."""
     times = expected_seconds()
     experiments = {entry.file: entry.record.experiment for entry in store.entries}
-    return [_row(one, experiments, times) for one in judged]
+    return [_row(claim, experiments, times) for claim in judged]
 
 
 def _row(judged: Judged, experiments: Mapping[str, str], times: Mapping[str, float]) -> ClaimRow:
@@ -83,29 +84,30 @@ def _row(judged: Judged, experiments: Mapping[str, str], times: Mapping[str, flo
 
 
 def _expected(answer: float | None, experiment: float | None) -> str:
-    """'3 s; its experiment 2 min 00 s' where a function answers, which took 3 s; else the time of the experiment."""
-    whole = seconds(experiment) if experiment is not None else ""
+    """The time of the function that answers, as in '3 s; its experiment 2 min 00 s', or of the experiment alone."""
+    experiment_time = seconds(experiment) if experiment is not None else ""
     if answer is None:
-        return whole or "unknown"
+        return experiment_time or "unknown"
     duration = seconds(math.ceil(answer))
-    return f"{duration}; its experiment {whole}" if whole else duration
+    return f"{duration}; its experiment {experiment_time}" if experiment_time else duration
 
 
-def as_csv(found: Sequence[ClaimRow]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+def as_csv(claim_rows: Sequence[ClaimRow]) -> str:
+    """The rows as CSV."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows([inert(getattr(row, name)) for name in COLUMNS] for row in found)
-    return out.getvalue()
+    writer.writerows([inert(getattr(row, name)) for name in COLUMNS] for row in claim_rows)
+    return buffer.getvalue()
 
 
-def as_markdown(found: Sequence[ClaimRow], totals: Sequence[str]) -> str:
-    """A table per paper."""
+def as_markdown(claim_rows: Sequence[ClaimRow], totals: Sequence[str]) -> str:
+    """The rows as Markdown, with a table per paper."""
     lines = ["# Claims", "", *totals, "", _TIMES, ""]
-    for paper in dict.fromkeys(row.paper for row in found):
+    for paper in dict.fromkeys(row.paper for row in claim_rows):
         lines += [f"## {paper}", "", "| claim | where | says | command | expected | figure | ours | verdict |"]
         lines += ["|---|---|---|---|---|---|---|---|"]
-        for row in found:
+        for row in claim_rows:
             if row.paper == paper:
                 cells = (row.id, row.where, row.says, f"`{row.command}`", row.expected, f"[row]({row.figure})")
                 lines.append("| " + " | ".join(map(_cell, (*cells, row.ours, row.verdict))) + " |")

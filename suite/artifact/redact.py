@@ -1,7 +1,8 @@
 """Remove paths, users and hosts of this machine from records.
 
-A reason holds a traceback, and a command the folders that were typed. The kept part of a path exists on other
-machines too: below the repository, below Python's own libraries, or else the last name alone."""
+Reasons hold tracebacks, and commands hold folders. A redacted path keeps the part that exists on other machines: the
+part below the repository, the part below Python's libraries, or otherwise the last name.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from typing import Any
 
 from suite.core.resources import ROOT
 
-# an absolute path: not the second half of a relative one, of an address, or of a fraction
+# an absolute path, but not the end of a relative path, an address or a fraction
 _PATH = re.compile(r"(?<![\w.:/\-<~])(?:~[\w.-]*)?/(?:[\w.@+~-]+/)+[\w.@+~-]*|(?<![\w.:/\-<])~[\w.-]*/[\w.@+~/-]*")
 _WINDOWS = re.compile(r"\b[A-Za-z]:\\(?:[^\\\s\"']+\\)*[^\\\s\"']*")
 _LIBRARIES = re.compile(r".*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
@@ -33,30 +34,30 @@ def names_here() -> tuple[str, ...]:
 
 
 def text(value: str, names: Sequence[str] = ()) -> str:
-    """Without absolute paths, and without `names`."""
+    """The text without absolute paths and without `names`."""
     for folder in (str(ROOT), os.path.abspath(os.curdir)):
         if len(folder) > 1:
             value = re.sub(rf"{re.escape(folder)}(?=/)/?", "", value)
             value = re.sub(rf"{re.escape(folder)}(?![\w.-])", ".", value)
-    value = _WINDOWS.sub(lambda found: "PATH/" + found[0].rpartition("\\")[2], value)
-    value = _PATH.sub(_kept, value)
+    value = _WINDOWS.sub(lambda match: "PATH/" + match[0].rpartition("\\")[2], value)
+    value = _PATH.sub(_shortened, value)
     for name in names:
         value = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", "NAME", value)
     return value
 
 
-def _kept(found: re.Match[str]) -> str:
-    path = found[0]
-    inside = _LIBRARIES.match(path)
-    return f"LIBRARIES/{path[inside.end() :]}" if inside else f"PATH/{path.rstrip('/').rpartition('/')[2]}"
+def _shortened(match: re.Match[str]) -> str:
+    path = match[0]
+    library = _LIBRARIES.match(path)
+    return f"LIBRARIES/{path[library.end() :]}" if library else f"PATH/{path.rstrip('/').rpartition('/')[2]}"
 
 
-def value(found: Any, names: Sequence[str] = ()) -> Any:
-    """The same of everything in plain data, names of keys included."""
-    if isinstance(found, str):
-        return text(found, names)
-    if isinstance(found, dict):
-        return {text(str(key), names): value(element, names) for key, element in found.items()}
-    if isinstance(found, list | tuple):
-        return [value(element, names) for element in found]
-    return found
+def value(data: Any, names: Sequence[str] = ()) -> Any:
+    """Plain data with every text redacted, keys included."""
+    if isinstance(data, str):
+        return text(data, names)
+    if isinstance(data, dict):
+        return {text(str(key), names): value(element, names) for key, element in data.items()}
+    if isinstance(data, list | tuple):
+        return [value(element, names) for element in data]
+    return data

@@ -1,9 +1,9 @@
-"""Command line of the archive for artifact evaluators.
+"""Command `suite artifact`: the archive for artifact evaluators.
 
-    suite artifact                   # reports/ae-bundle-VERSION.zip, and its path
-    suite artifact --check FILE      # every file is what the manifest says; nothing is unpacked
+    suite artifact                   # write reports/ae-bundle-VERSION.zip and print its path
+    suite artifact --check FILE      # compare an archive with its manifest, without unpacking it
 
-Ends with 0, or with 2 where there is no archive or it is not whole.
+Exit status: 0, or 2 if there is no archive or it is damaged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def bundle(arguments: Arguments) -> int:
 
     options = arguments.options
     if options.check:
-        print(f"{verify(options.check)} files are what the manifest says")
+        print(f"{verify(options.check)} files match the manifest")
         return Exit.OK
     folder = check_folder(check_records(arguments.reports), "reports")
     print(make(folder, () if options.no_doctor else doctor(folder)))
@@ -31,7 +31,7 @@ def bundle(arguments: Arguments) -> int:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--no-doctor", action="store_true", help="do not ask what works on this machine")
+    parser.add_argument("--no-doctor", action="store_true", help="leave out the report of make doctor")
     parser.add_argument("--check", type=Path, metavar="FILE", help="verify an archive instead")
 
 

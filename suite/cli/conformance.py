@@ -3,7 +3,7 @@
     suite conformance system=waves 'launch.python_path=[mine]'
     suite conformance system=waves 'launch.python_path=[mine]' schedule.wave=4 --laws order,gradients
 
-Ends with 0 where every law that applies is kept, 1 where one is broken, 2 where there is no such system.
+Exit status: 0 if every law that applies is kept, 1 if one is broken, 2 if there is no such system.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 def conformance(arguments: Arguments) -> int:
     from suite.conformance.laws import LAWS, LawVerdict, examine
-    from suite.conformance.system_under_test import Subject
+    from suite.conformance.system_under_test import SystemUnderTest
 
-    chosen = [name for names in arguments.options.laws for name in names.split(",")]
-    for name in chosen:
+    names = [name for names in arguments.options.laws for name in names.split(",")]
+    for name in names:
         if name not in (law_names := tuple(law.name for law in LAWS)):
             raise UnknownName("law", name, law_names)
-    subject = Subject(arguments.words)
-    for line in subject.parts():
+    system = SystemUnderTest(arguments.words)
+    for line in system.description():
         print(line)
-    law_results: list[LawResult] = []
-    for finding in examine(subject, chosen):
-        print(told(finding), flush=True)
-        law_results.append(finding)
-    print(summary(subject.name, law_results))
-    return Exit.SOME_FAILED if any(one.verdict is LawVerdict.BROKEN for one in law_results) else Exit.OK
+    results: list[LawResult] = []
+    for result in examine(system, names):
+        print(result_line(result), flush=True)
+        results.append(result)
+    print(summary(system.name, results))
+    return Exit.SOME_FAILED if any(result.verdict is LawVerdict.BROKEN for result in results) else Exit.OK
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -47,22 +47,23 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def told(finding: LawResult) -> str:
-    """One line per law; details of a broken law follow below it."""
-    law = finding.law
-    head, *rest = finding.said.splitlines() or [""]
+def result_line(result: LawResult) -> str:
+    """One line per law, with details of a broken law below it."""
+    law = result.law
+    head, *rest = result.reason.splitlines() or [""]
     below = "".join(f"\n{'':32}{line}" for line in rest[:12])
-    return f"law {law.number:<4}{law.name:<11}{finding.verdict:<15}{finding.seconds:5.1f} s  {head}{below}"
+    return f"law {law.number:<4}{law.name:<11}{result.verdict:<15}{result.seconds:5.1f} s  {head}{below}"
 
 
-def summary(name: str, found: Sequence[LawResult]) -> str:
+def summary(name: str, results: Sequence[LawResult]) -> str:
+    """Number of laws by verdict, and the total time."""
     from suite.conformance.laws import LawVerdict
 
-    counts = Counter(finding.verdict for finding in found)
-    seconds = sum(finding.seconds for finding in found)
-    names = [finding.law.name for finding in found if finding.verdict is LawVerdict.BROKEN]
+    counts = Counter(result.verdict for result in results)
+    seconds = sum(result.seconds for result in results)
+    names = [result.law.name for result in results if result.verdict is LawVerdict.BROKEN]
     broken = f", {len(names)} broken ({', '.join(names)})" if names else ""
-    idle = counts[LawVerdict.NOT_ASKED]
+    idle = counts[LawVerdict.NOT_APPLICABLE]
     law_counts = (
         f"{count(counts[LawVerdict.KEPT], 'law')} kept{broken}, {idle} {'does' if idle == 1 else 'do'} not apply"
     )

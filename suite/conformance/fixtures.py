@@ -14,13 +14,21 @@ from suite.config.run import RunConfig
 from suite.engine.system import network, tensors
 
 Layers = list[Callable[[], nn.Module]]
-SAMPLES = 1000  # batches of a data source, of which a generator names one
+SAMPLES = 1000  # batches of a data source, among which a generator selects one
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A model as functions that make its layers, its loss, and batches of so many microbatches per replica. One case is
-    itself alone, so that what is right of one is found once."""
+    """A model with its loss and batches. Cases compare by identity, so that expected values are cached per case.
+
+    Attributes:
+        name: Name in messages.
+        layers: Functions that make the layers, in order.
+        loss: Mean loss of outputs and targets.
+        sample: Inputs and targets of a number of samples, selected by a generator.
+        microbatch: Samples per microbatch.
+        ties: Tied weights, as (first layer, name, last layer, name).
+    """
 
     name: str
     layers: Layers
@@ -30,21 +38,22 @@ class Case:
     ties: list[tuple[int, str, int, str]] = field(default_factory=list)
 
     def batch(self, number: int, microbatches: int, replicas: int) -> tuple[Any, Any]:
+        """The batch of a number, with this many microbatches per replica."""
         generator = torch.Generator().manual_seed(1000 + number)
         return self.sample(generator, microbatches * replicas * self.microbatch)
 
 
 def case_of(config: RunConfig, layers: Sequence[Any]) -> Case:
-    """The model of a config, made of a system's layers, on batches of its data."""
-    model, built = config.model, network(config)
+    """The model of a config with the layers of a system, on batches of the config's data."""
+    model, module = config.model, network(config)
     shape, data = model.shape.build(), config.data.source.build()
 
     @cache
-    def drawn(number: int, samples: int) -> Any:
+    def batch(number: int, samples: int) -> Any:
         return tensors(data.batch(number, size=samples, seed=config.seed, shape=shape))
 
     def sample(generator: torch.Generator, samples: int) -> tuple[Any, Any]:
-        inputs, targets = drawn(int(torch.randint(0, SAMPLES, (1,), generator=generator)), samples)
+        inputs, targets = batch(int(torch.randint(0, SAMPLES, (1,), generator=generator)), samples)
         return inputs, targets
 
-    return Case(model.name, list(layers), built.loss, sample, config.batch.microbatch, list(built.ties(shape)))
+    return Case(model.name, list(layers), module.loss, sample, config.batch.microbatch, list(module.ties(shape)))

@@ -24,15 +24,20 @@ BATCHES = (8, 1, 3, 5)  # microbatches per replica: many, one, fewer than stages
 
 
 def gradients_of(engine: Engine) -> list[torch.Tensor]:
-    """What the last update was given, per weight of this stage: the velocity of an SGD at rate 0 without momentum,
-    whose steps move nothing."""
+    """Reduced gradient of each weight of this stage: the velocity of SGD at rate 0 without momentum."""
     return [engine.state.export(parameter)["velocity"].reshape(-1) for parameter in engine.state.parameters]
 
 
 @dataclass(frozen=True)
-class Right:
-    """One batch in one process: its mean loss, and gradients and running statistics by layer; of what is held out the
-    loss, on one replica."""
+class ExpectedBatch:
+    """One batch in one process.
+
+    Attributes:
+        loss: Mean loss.
+        gradients: Gradients by layer.
+        buffers: Running statistics by layer.
+        evaluation: Loss of a validation batch; None with several replicas, which have their own running statistics.
+    """
 
     loss: float
     gradients: list[list[torch.Tensor]]
@@ -40,74 +45,81 @@ class Right:
     evaluation: float | None
 
 
-_one = Lock()  # ranks may be threads: one of them computes, for all and for every schedule
+_lock = Lock()  # ranks may be threads: one of them computes the expected values, for all and for every schedule
 
 
-def right(case: Case, replicas: int, batches: tuple[int, ...] = BATCHES) -> list[Right]:
-    """Of batches with one update each."""
-    with _one:
-        return _right(case, replicas, batches, None, 0.0)
+def expected_batches(case: Case, replicas: int, batches: tuple[int, ...] = BATCHES) -> list[ExpectedBatch]:
+    """Expected values of batches with one update each. batches: microbatches per replica."""
+    with _lock:
+        return _expected(case, replicas, batches, None, 0.0)
 
 
-def right_streams(case: Case, replicas: int, batches: tuple[int, ...], every: int, momentum: float) -> list[Right]:
-    """Of batches whose microbatches stream, with an update after every few: in place of gradients the velocities after
-    the last. Steps move nothing, so that it matters to no gradient which version a pass has read."""
-    with _one:
-        return _right(case, replicas, batches, every, momentum)
+def expected_streams(
+    case: Case, replicas: int, batches: tuple[int, ...], update_interval: int, momentum: float
+) -> list[ExpectedBatch]:
+    """Expected values of batches whose microbatches stream, with an update after every `update_interval`.
+
+    The gradients are the velocities after the last update. Steps at rate 0 change no weight, so the version that a pass
+    reads does not affect them.
+    """
+    with _lock:
+        return _expected(case, replicas, batches, update_interval, momentum)
 
 
 @cache
-def _right(case: Case, replicas: int, batches: tuple[int, ...], every: int | None, momentum: float) -> list[Right]:
-    reference, first, rights = Reference(case, replicas), 0, []
+def _expected(
+    case: Case, replicas: int, batches: tuple[int, ...], update_interval: int | None, momentum: float
+) -> list[ExpectedBatch]:
+    reference, first, expected = Reference(case, replicas), 0, []
     velocity: list[torch.Tensor] | None = None
     for number, microbatches in enumerate(batches):
-        loss, size = 0.0, every or microbatches
-        rows = list(parted(case.batch(number, microbatches, replicas), microbatches))
-        for at in range(0, microbatches, size):
-            some = rows[at : at + size]
-            mean, flat = reference.gradients(_together(some), first)
-            first += len(some)
-            loss += mean * len(some) / microbatches
-            before = velocity if every else None
-            velocity = flat if before is None else [v.mul(momentum).add(g) for v, g in zip(before, flat, strict=True)]
+        loss, size = 0.0, update_interval or microbatches
+        rows = list(split_batch(case.batch(number, microbatches, replicas), microbatches))
+        for start in range(0, microbatches, size):
+            group = rows[start : start + size]
+            mean, gradients = reference.gradients(_concatenate(group), first)
+            first += len(group)
+            loss += mean * len(group) / microbatches
+            before = velocity if update_interval else None
+            velocity = gradients
+            if before is not None:
+                velocity = [v.mul(momentum).add(g) for v, g in zip(before, gradients, strict=True)]
         assert velocity is not None
-        each = iter(velocity)
-        rights.append(
-            Right(
+        remaining = iter(velocity)
+        expected.append(
+            ExpectedBatch(
                 loss,
-                [[next(each) for _ in layer.parameters()] for layer in reference.layers],
+                [[next(remaining) for _ in layer.parameters()] for layer in reference.layers],
                 [[buffer.clone() for buffer in layer.buffers()] for layer in reference.layers],
-                # replicas keep their own running statistics
-                reference.evaluate(_held_out(case, number)) if replicas == 1 else None,
+                reference.evaluate(_validation_batch(case, number)) if replicas == 1 else None,
             )
         )
-    return rights
+    return expected
 
 
-def parted(batch: tuple[Any, Any], parts: int) -> Iterator[tuple[Any, Any]]:
-    """A batch in equal parts, in order."""
+def split_batch(batch: tuple[Any, Any], parts: int) -> Iterator[tuple[Any, Any]]:
+    """Equal parts of a batch, in order."""
     size = as_tuple(batch[0])[0].shape[0] // parts
-    for at in range(parts):
-        rows = slice(at * size, (at + 1) * size)
-        inputs, targets = (
-            part[rows] if isinstance(part, torch.Tensor) else tuple(one[rows] for one in part) for part in batch
-        )
-        yield inputs, targets
+
+    def select(value: Any, rows: slice) -> Any:
+        return value[rows] if isinstance(value, torch.Tensor) else tuple(tensor[rows] for tensor in value)
+
+    for number in range(parts):
+        rows = slice(number * size, (number + 1) * size)
+        yield select(batch[0], rows), select(batch[1], rows)
 
 
-def _together(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
-    """The batch of these parts."""
-
-    def joined(values: Sequence[Any]) -> Any:
+def _concatenate(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
+    def join(values: Sequence[Any]) -> Any:
         if isinstance(values[0], torch.Tensor):
             return torch.cat(list(values))
-        return tuple(joined(one) for one in zip(*values, strict=True))
+        return tuple(join(column) for column in zip(*values, strict=True))
 
-    inputs, targets = (joined([part[side] for part in parts]) for side in (0, 1))
+    inputs, targets = (join([part[side] for part in parts]) for side in (0, 1))
     return inputs, targets
 
 
-def _held_out(case: Case, number: int) -> tuple[Any, Any]:
+def _validation_batch(case: Case, number: int) -> tuple[Any, Any]:
     return case.batch(100 + number, 2, 1)
 
 
@@ -118,83 +130,94 @@ def check_engine(
     world: World,
     *,
     system: Any = None,
-    expected: Sequence[Right] | None = None,
+    expected: Sequence[ExpectedBatch] | None = None,
     batches: tuple[int, ...] = BATCHES,
     tolerance: float = 0.0,
 ) -> int:
-    """Over several batches with evaluation between them: this rank's gradients against the reference (bit for bit at
-    tolerance 0), the loss on every rank, evaluation, running statistics. The number of tensors compared.
+    """Compare this rank's gradients, loss, evaluation and running statistics with the reference.
 
     Args:
-        system: What trains, where that is not the engine itself; of one that streams each batch is a stream of
+        engine: Engine of this rank.
+        case: Model and batches.
+        schedule: Schedule of the engine, whose in-flight bound is checked.
+        world: World of the rank.
+        system: System that trains, if it is not the engine itself. A streaming system trains each batch as a stream of
             microbatches.
-        expected: What is right of these batches, where they are not one update each.
+        expected: Expected values of the batches, if they are not one update each.
+        batches: Microbatches per replica of each batch.
+        tolerance: Largest difference of a gradient; 0 compares bit for bit.
+
+    Returns:
+        Number of compared tensors.
     """
     stage_layers, grid = engine.split[engine.place.stage], engine.grid
     compared = 0
-    wanted_of = right(case, grid.data, batches) if expected is None else expected
-    for number, (microbatches, outputs) in enumerate(zip(batches, wanted_of, strict=True)):
+    expected = expected_batches(case, grid.data, batches) if expected is None else expected
+    for number, (microbatches, batch) in enumerate(zip(batches, expected, strict=True)):
         where = f"{case.name} {grid} {schedule} batch {number} rank {world.rank}"
-        loss = _trained(system or engine, case.batch(number, microbatches, grid.data), microbatches)
-        off = abs(loss - outputs.loss)
-        assert off <= 1e-12 * abs(outputs.loss), f"{where}: loss {loss} for {outputs.loss}"
-        gradients = [gradient for k in stage_layers for gradient in outputs.gradients[k]]
-        for got, want in zip(gradients_of(engine), gradients, strict=True):
-            difference = (got - want.flatten()).abs().max().item() if got.numel() else 0.0
-            assert difference <= tolerance, f"{where}: a gradient is off by {difference}{_scaled(got, want)}"
+        loss = _train(system or engine, case.batch(number, microbatches, grid.data), microbatches)
+        assert abs(loss - batch.loss) <= 1e-12 * abs(batch.loss), f"{where}: loss {loss} for {batch.loss}"
+        gradients = [gradient for k in stage_layers for gradient in batch.gradients[k]]
+        for actual, gradient in zip(gradients_of(engine), gradients, strict=True):
+            difference = (actual - gradient.flatten()).abs().max().item() if actual.numel() else 0.0
+            assert difference <= tolerance, f"{where}: a gradient is off by {difference}{_ratio(actual, gradient)}"
             compared += 1
         if engine.place.replica == 0:
-            buffers = zip(
-                engine.stage.layers.buffers(), (b for k in stage_layers for b in outputs.buffers[k]), strict=True
-            )
-            assert all(torch.equal(a, b) for a, b in buffers), f"{where}: running statistics differ"
-        assert engine.peak <= schedule.in_flight(
-            engine.place, FlushInterval(0, microbatches, engine.update_every, 0)
-        ), where
-        if outputs.evaluation is not None:
-            score = (system or engine).evaluate([_plain(_held_out(case, number), system)])
-            assert abs(score - outputs.evaluation) < 1e-6, f"{where}: evaluation"
+            buffers = [buffer for k in stage_layers for buffer in batch.buffers[k]]
+            pairs = zip(engine.stage.layers.buffers(), buffers, strict=True)
+            assert all(torch.equal(a, b) for a, b in pairs), f"{where}: running statistics differ"
+        interval = FlushInterval(0, microbatches, engine.update_every, 0)
+        assert engine.peak <= schedule.in_flight(engine.place, interval), where
+        if batch.evaluation is not None:
+            score = (system or engine).evaluate([_as_arrays(_validation_batch(case, number), system)])
+            assert abs(score - batch.evaluation) < 1e-6, f"{where}: evaluation"
     engine.close()
     return compared
 
 
-def _trained(system: Any, batch: tuple[Any, Any], microbatches: int) -> float:
-    """The mean loss of a batch; of an asynchronous system it is a stream of its microbatches, in one update."""
+def _train(system: Any, batch: tuple[Any, Any], microbatches: int) -> float:
+    """Train on a batch, as a stream of its microbatches if the system streams. Returns the mean loss."""
     if isinstance(system, Engine):
         return system.train_batch(batch)
     if not system.streams:
-        return float(system.train_batch(_plain(batch, system)))
-    losses, _ = system.stream([_plain(one, system) for one in parted(batch, microbatches)])
+        return float(system.train_batch(_as_arrays(batch, system)))
+    losses, _ = system.stream([_as_arrays(part, system) for part in split_batch(batch, microbatches)])
     return float(sum(losses) / len(losses))
 
 
-def _plain(value: Any, system: Any) -> Any:
-    """A batch as Data gives it to a system: arrays."""
+def _as_arrays(value: Any, system: Any) -> Any:
+    """A batch as numpy arrays, as data sources give it to a system; unchanged for an engine."""
     if system is None:
         return value
-    return value.numpy() if isinstance(value, torch.Tensor) else tuple(_plain(part, system) for part in value)
+    return value.numpy() if isinstance(value, torch.Tensor) else tuple(_as_arrays(part, system) for part in value)
 
 
-def _scaled(got: torch.Tensor, wanted: torch.Tensor) -> str:
-    """By how much, where it is by the same everywhere: what divides a loss twice, or not at all, is seen at once."""
-    flat = wanted.flatten()
+def _ratio(actual: torch.Tensor, expected: torch.Tensor) -> str:
+    """The common factor of a wrong gradient, which shows a loss that is divided twice or not at all."""
+    flat = expected.flatten()
     rows = flat.abs() > 1e-3 * flat.abs().max()
-    ratios = got[rows] / flat[rows]
-    same = ratios.numel() > 1 and float(ratios.std()) < 1e-6 * abs(float(ratios.mean()))
-    return f"; each entry is {float(ratios.mean()):.6g} times what it should be" if same else ""
+    ratios = actual[rows] / flat[rows]
+    constant = ratios.numel() > 1 and float(ratios.std()) < 1e-6 * abs(float(ratios.mean()))
+    return f"; each entry is {float(ratios.mean()):.6g} times the expected one" if constant else ""
 
 
-def check_system(made: Any, config: RunConfig, case: Case, world: World) -> int:
-    """The same of a system on the suite's engine, built as its ranks build it. config: at rate 0, seed as in the
-    reference."""
-    system = made(world=world, config=config)
-    engine, every, data = system.engine, config.update_interval, config.grid.data
-    tolerance = 0.0 if data <= 2 else 1e-12
-    if every is None:
+def check_system(system_class: Any, config: RunConfig, case: Case, world: World) -> int:
+    """Law 2 of a system on the suite's engine, which this rank builds. Returns the number of compared tensors.
+
+    Args:
+        system_class: Class of the system.
+        config: Its config, with learning rate 0 and the seed of the reference.
+        case: Model and batches.
+        world: World of the rank.
+    """
+    system = system_class(world=world, config=config)
+    engine, interval, replicas = system.engine, config.update_interval, config.grid.data
+    tolerance = 0.0 if replicas <= 2 else 1e-12
+    if interval is None:
         return check_engine(engine, case, engine.schedule, world, system=system, tolerance=tolerance)
-    full = max(2 * engine.grid.inter, every)
-    batches = (full + 1, full)  # the first ends with a short group, where a group is more than one
-    expected = right_streams(case, data, batches, every, float(config.optimizer.arguments["momentum"]))
+    full = max(2 * engine.grid.inter, interval)
+    batches = (full + 1, full)  # the first ends with a short group if the interval is longer than 1
+    expected = expected_streams(case, replicas, batches, interval, float(config.optimizer.arguments["momentum"]))
     return check_engine(
         *(engine, case, engine.schedule, world),
         system=system,

@@ -19,12 +19,13 @@ SMALL = ("graph=rmat", "graph.source.vertices=256", "graph.source.features=6", "
 EPOCHS = 5
 
 
-def losses(overrides: Sequence[str], processes: int, replication: int, folder: Path) -> list[float]:
-    """Of some epochs and a validation, in float64, on threads. Raises AssertionError where ranks receive different
-    losses, or send other bytes than planned.
+def train_losses(overrides: Sequence[str], processes: int, replication: int, folder: Path) -> list[float]:
+    """Losses of the epochs and of a validation, in float64, on threads.
+
+    Raises AssertionError if ranks receive different losses or send other bytes than planned.
     """
-    grid_overrides = [f"grid.data={processes}", f"exchange.replication={replication}", "model.dtype=float64"]
-    config = resolve([*SMALL, *overrides, *grid_overrides, f"reports={folder}"])
+    grid = [f"grid.data={processes}", f"exchange.replication={replication}", "model.dtype=float64"]
+    config = resolve([*SMALL, *overrides, *grid, f"reports={folder}"])
     holdings = folder / f"{config.system.name}-{processes}-{replication}"
     prepared = partition_data.Prepared(config, holdings)
     config = config.changed({"graph.holdings": str(holdings)})
@@ -34,20 +35,23 @@ def losses(overrides: Sequence[str], processes: int, replication: int, folder: P
         losses = [system.train_batch(()) for _ in range(EPOCHS)]
         return [*losses, system.evaluate(())], system.trainer.sent
 
-    rank_losses: list[Any] = run(processes, rank, deadline=60)
-    shape = prepared.metrics
+    results: list[Any] = run(processes, rank, deadline=60)
+    metrics = prepared.metrics
     # forward products of the evaluation: as wide as features and hidden layers
     widths = graph_settings(config).source.arguments["features"] + 2 * 16
-    evaluated = int(shape["rows_sent"].values[0]) * 8 * widths
-    sent, planned = sum(one for _, one in rank_losses), EPOCHS * shape["planned_bytes"].values[0] + evaluated
-    assert sent == planned, f"{processes} processes handed over {sent} bytes, planned were {planned:.0f}"
-    assert all(curve == rank_losses[0][0] for curve, _ in rank_losses), "ranks are told different losses"
-    return list(rank_losses[0][0])
+    evaluated = int(metrics["rows_sent"].values[0]) * 8 * widths
+    sent = sum(rank_bytes for _, rank_bytes in results)
+    planned = EPOCHS * metrics["planned_bytes"].values[0] + evaluated
+    assert sent == planned, f"{processes} processes sent {sent} bytes, planned were {planned:.0f}"
+    assert all(losses == results[0][0] for losses, _ in results), "ranks receive different losses"
+    return list(results[0][0])
 
 
-def check_losses(overrides: Sequence[str], processes: int, replication: int, alone: Sequence[float], at: Path) -> None:
-    """Losses of a system against one process, up to rounding."""
-    found_losses = losses(overrides, processes, replication, at)
-    for epoch, (ours, right) in enumerate(zip(found_losses, alone, strict=True)):
-        said = f"epoch {epoch} on {processes} processes has loss {ours!r}, on one {right!r}"
-        assert abs(ours - right) <= 1e-9 * abs(right), said
+def check_losses(
+    overrides: Sequence[str], processes: int, replication: int, expected: Sequence[float], folder: Path
+) -> None:
+    """Compare the losses of a system on several processes with those of one process, up to rounding."""
+    losses = train_losses(overrides, processes, replication, folder)
+    for epoch, (loss, expected_loss) in enumerate(zip(losses, expected, strict=True)):
+        message = f"epoch {epoch} on {processes} processes has loss {loss!r}, on one {expected_loss!r}"
+        assert abs(loss - expected_loss) <= 1e-9 * abs(expected_loss), message

@@ -1,7 +1,4 @@
-"""List of the laws, in the order in which they are checked.
-
-A law that others depend on comes first.
-"""
+"""Laws in the order in which they are checked: a law that others depend on comes first."""
 
 from __future__ import annotations
 
@@ -20,265 +17,276 @@ from suite.config.run import RunConfig
 from suite.conformance import graphs, mpi_worker, orders, outcomes
 from suite.conformance.fixtures import Case, case_of
 from suite.conformance.gradients import check_system
-from suite.conformance.memory import check_counted, counted
+from suite.conformance.memory import check_memory, count_memory
 from suite.conformance.replays import check_replayed
 from suite.conformance.resuming import check_resumed
-from suite.conformance.system_under_test import Subject
+from suite.conformance.system_under_test import SystemUnderTest
 from suite.core.errors import Fault, InvalidRequest, SuiteError
 from suite.core.grid import Grid
 from suite.core.keys import in_config_keys
 from suite.core.reasons import headline, is_users, whole
 
-PATIENCE = 60.0  # seconds for what threads do together: a law takes a few
-EPOCHS = (6, 4)  # batches from drain to drain: the second begins with state
+DEADLINE = 60.0  # seconds for one grid of threads; a law takes a few
+EPOCHS = (6, 4)  # batches from drain to drain: the second epoch begins with optimizer states
 
 
 class LawVerdict(StrEnum):
+    """Whether a system keeps a law."""
+
     KEPT = "kept"
     BROKEN = "BROKEN"
-    NOT_ASKED = "does not apply"
+    NOT_APPLICABLE = "does not apply"
 
 
 class DoesNotApply(Exception):
-    """A law that this system has nothing to do with; the message says why."""
+    """A law does not apply to this system; the message holds the reason."""
 
 
 @dataclass(frozen=True)
 class Law:
-    """number: in the order of design and tests/laws; check: what was kept. It raises AssertionError or any other error
-    where the law is broken, DoesNotApply where it is not asked. first: whether nothing after it is asked where it is
-    broken."""
+    """A law.
+
+    Attributes:
+        number: Number in the order of design and tests/laws.
+        name: Name on the command line.
+        check: Returns a text on the checked cases. Raises DoesNotApply, or any other error if the law is broken.
+        first: Whether later laws are skipped if this one is broken.
+    """
 
     number: str
     name: str
-    check: Callable[[Subject], str]
+    check: Callable[[SystemUnderTest], str]
     first: bool = False
 
 
 @dataclass(frozen=True)
 class LawResult:
+    """Verdict on a law, with its reason and duration."""
+
     law: Law
     verdict: LawVerdict
-    said: str
+    reason: str
     seconds: float
 
 
-def examine(subject: Subject, chosen: Sequence[str] = ()) -> Iterator[LawResult]:
-    """Each law in turn, as it is found out. chosen: names of those that are asked, all where there are none. A
-    refusal by name breaks no law.
+def examine(system: SystemUnderTest, names: Sequence[str] = ()) -> Iterator[LawResult]:
+    """Check the laws of these names, by default all, and yield each result.
+
+    A configuration that the system refuses by name breaks no law except "composes".
     """
     broken = ""
     for law in LAWS:
-        if chosen and law.name not in chosen:
+        if names and law.name not in names:
             continue
         begin = time.monotonic()
-        verdict, said = LawVerdict.NOT_ASKED, f"because {broken} is broken"
+        verdict, reason = LawVerdict.NOT_APPLICABLE, f"because {broken} is broken"
         if not broken:
             try:
                 with in_config_keys():
-                    verdict, said = LawVerdict.KEPT, law.check(subject)
-            except DoesNotApply as reason:
-                said = f"because {reason}"
-            except InvalidRequest as error:  # by name, before anything runs
-                said = f"because it refuses: {error}"
+                    verdict, reason = LawVerdict.KEPT, law.check(system)
+            except DoesNotApply as error:
+                reason = f"because {error}"
+            except InvalidRequest as error:  # before anything runs
+                reason = f"because it refuses: {error}"
                 if law.name == "composes":
-                    verdict, said, broken = LawVerdict.BROKEN, reason_of(error), '"composes"'
-            except Exception as error:  # whatever a new system raises is its own fault
-                verdict, said = LawVerdict.BROKEN, reason_of(error)
+                    verdict, reason, broken = LawVerdict.BROKEN, reason_of(error), '"composes"'
+            except Exception as error:  # a new system may raise anything
+                verdict, reason = LawVerdict.BROKEN, reason_of(error)
                 broken = f'"{law.name}"' if law.first else ""
-        yield LawResult(law, verdict, said, time.monotonic() - begin)
+        yield LawResult(law, verdict, reason, time.monotonic() - begin)
 
 
 def reason_of(error: BaseException) -> str:
-    """The error's message; for an unexpected error its type, and its place in the user's file."""
-    said = str(error).strip()
+    """The error's message; for an unexpected error also its type, and its place in the user's file."""
+    text = str(error).strip()
     if isinstance(error, Fault):
-        return headline(said)
+        return headline(text)
     if is_users(error) and not isinstance(error, SuiteError | AssertionError):
         return headline(whole(error))
-    meant = isinstance(error, AssertionError) and said
-    return said if meant else f"{type(error).__name__}: {said or 'no reason given'}"
+    intended = isinstance(error, AssertionError) and text
+    return text if intended else f"{type(error).__name__}: {text or 'no reason given'}"
 
 
-# -- on whom ---------------------------------------------------------------------------------------------------------
-
-
-def _of_stages(subject: Subject) -> None:
-    if subject.graphs:
-        raise DoesNotApply("it trains a whole graph: no stages, no microbatches")
-    if not subject.ours:
-        raise DoesNotApply("its engine is its own: the suite does not see its order and its tensors")
-
-
-def _case(subject: Subject, config: RunConfig) -> Case:
-    """Made once per size of microbatch, so that what is right of it is found once."""
-    groups = [group.plain() for group in (config.model, config.batch, config.pruning)]
-    key = json.dumps([*groups, config.seed], sort_keys=True)
-    if key not in subject._made:
-        subject._made[key] = case_of(config, subject.made.makers(config, config.model.shape.build()))
-    case: Case = subject._made[key]
-    return case
-
-
-def _epochs(config: RunConfig) -> list[list[Any]]:
+def epochs_of(config: RunConfig) -> list[list[Any]]:
+    """Batches of two epochs of the config's data."""
     data, shape = config.data.source.build(), config.model.shape.build()
     batches = iter(range(sum(EPOCHS)))
     return [
-        [data.batch(next(batches), size=config.batch.size, seed=config.seed, shape=shape) for _ in range(n)]
-        for n in EPOCHS
+        [data.batch(next(batches), size=config.batch.size, seed=config.seed, shape=shape) for _ in range(count)]
+        for count in EPOCHS
     ]
+
+
+def _require_engine(system: SystemUnderTest) -> None:
+    if system.trains_graphs:
+        raise DoesNotApply("it trains a whole graph: no stages, no microbatches")
+    if not system.on_engine:
+        raise DoesNotApply("its engine is its own: its order and its tensors are not visible to the suite")
+
+
+def _case(system: SystemUnderTest, config: RunConfig) -> Case:
+    """The model of a config, made once per microbatch size."""
+    groups = [group.plain() for group in (config.model, config.batch, config.pruning)]
+    key = json.dumps([*groups, config.seed], sort_keys=True)
+    if key not in system.cases:
+        system.cases[key] = case_of(config, system.system_class.makers(config, config.model.shape.build()))
+    return system.cases[key]
+
+
+def _on_threads(grid: Grid, check: Callable[[Any], int]) -> int:
+    """Run a check on every rank of a grid of threads. Returns the number of compared tensors."""
+    try:
+        return sum(threads.run(grid.size, check, deadline=DEADLINE))
+    except Exception as error:
+        raise AssertionError(f"{grid}: {reason_of(error)}") from error
 
 
 def _grids(*sizes: tuple[int, int]) -> list[tuple[Grid, str, str]]:
     return [(Grid(inter=i, data=d), f"grid.inter={i}", f"grid.data={d}") for i, d in sizes]
 
 
-# -- the laws --------------------------------------------------------------------------------------------------------
+def _several_microbatches(system: SystemUnderTest) -> tuple[str, ...]:
+    """Several microbatches per batch of a flush; an asynchronous system has its own rule for their number."""
+    return ("batch.microbatch=1",) if system.update_interval is None else ()
 
 
-def _order(subject: Subject) -> str:
-    if subject.graphs or not subject.orders:
-        _of_stages(subject)
-    sizes = orders.check_every_size(subject.schedule, subject.every, serves=subject.serves)
+def _unpruned(system: SystemUnderTest) -> tuple[str, ...]:
+    return () if system.base.system.sparse else ("pruning=none",)
+
+
+# Checks of the laws
+
+
+def _check_order(system: SystemUnderTest) -> str:
+    if system.trains_graphs or not system.runs_config_schedule:
+        _require_engine(system)
+    sizes = orders.check_every_size(system.schedule, system.update_interval, supports_size=system.supports_size)
     return f"at {sizes} sizes: stages 1 to 8, microbatches 1 to 32, at equal speeds and at any"
 
 
-def _versions(subject: Subject) -> str:
-    _of_stages(subject)
-    sizes = orders.check_versions(subject.policy, subject.schedule, subject.every)
-    return f"every pass reads what is kept, at {sizes} sizes"
+def _check_versions(system: SystemUnderTest) -> str:
+    _require_engine(system)
+    sizes = orders.check_versions(system.policy, system.schedule, system.update_interval)
+    return f"every pass reads a stored version, at {sizes} sizes"
 
 
-def _gradients(subject: Subject) -> str:
-    _of_stages(subject)
+def _check_gradients(system: SystemUnderTest) -> str:
+    _require_engine(system)
     compared = 0
-    unpruned = () if subject.base.system.sparse else ("pruning=none",)
     for grid, *places in _grids((1, 1), (2, 1), (2, 2)):
-        config = subject.still(*unpruned, *places)
-        case = _case(subject, config)
+        config = system.zero_rate_config(*_unpruned(system), *places)
+        case = _case(system, config)
 
-        def rank(world: Any, config: RunConfig = config, case: Case = case) -> int:
-            return check_system(subject.made, config, case, world)
+        def check(world: Any, config: RunConfig = config, case: Case = case) -> int:
+            return check_system(system.system_class, config, case, world)
 
-        try:
-            compared += sum(threads.run(grid.size, rank, deadline=PATIENCE))
-        except Exception as error:
-            raise AssertionError(f"{grid}: {reason_of(error)}") from error
-    return f"{compared} gradients on 3 grids of threads are those of one process, bit for bit"
+        compared += _on_threads(grid, check)
+    return f"{compared} gradients on 3 grids of threads equal one process, bit for bit"
 
 
-def _replay(subject: Subject) -> str:
-    _of_stages(subject)
+def _check_replay(system: SystemUnderTest) -> str:
+    _require_engine(system)
     compared = 0
     for grid, *places in _grids((4, 1), (2, 2)):
-        config = subject.config("batch.size=4", *_few(subject), *places)
-        epochs = _epochs(config)
+        config = system.config("batch.size=4", *_several_microbatches(system), *places)
+        epochs = epochs_of(config)
 
-        def rank(world: Any, config: RunConfig = config, epochs: Any = epochs) -> int:
-            return check_replayed(subject.made, config, epochs, world)
+        def check(world: Any, config: RunConfig = config, epochs: Any = epochs) -> int:
+            return check_replayed(system.system_class, config, epochs, world)
 
-        try:
-            compared += sum(threads.run(grid.size, rank, deadline=PATIENCE))
-        except Exception as error:
-            raise AssertionError(f"{grid}: {reason_of(error)}") from error
-    return f"{compared} weights on 2 grids of threads are those of the replay, bit for bit"
+        compared += _on_threads(grid, check)
+    return f"{compared} weights on 2 grids of threads equal the replay, bit for bit"
 
 
-def _few(subject: Subject) -> tuple[str, ...]:
-    """Of a flush several microbatches per batch; an asynchronous system has its own rule for them."""
-    return ("batch.microbatch=1",) if subject.every is None else ()
-
-
-def _bytes(subject: Subject) -> str:
-    _of_stages(subject)
-    if not subject.base.system.has_memory_model:
+def _check_bytes(system: SystemUnderTest) -> str:
+    _require_engine(system)
+    if not system.base.system.has_memory_model:
         raise DoesNotApply("system.has_memory_model is not true: its bytes are not predicted")
-    config = subject.whole("batch.size=8", "grid.inter=1", "grid.data=1")
-    off = check_counted(config, [counted(threads.LoopbackWorld(threads.Hub(1), 0), config, subject.made)], "alone")
-    return f"states to the byte; the peak of one rank was predicted within {off:.1%}"
+    config = system.full_size_config("batch.size=8", "grid.inter=1", "grid.data=1")
+    counts = count_memory(threads.LoopbackWorld(threads.Hub(1), 0), config, system.system_class)
+    return f"states to the byte; the peak of one rank is predicted within {check_memory(config, [counts], 'alone'):.1%}"
 
 
-def _closed_form(subject: Subject) -> str:
-    _of_stages(subject)
-    formula = subject.base.system.bubble
+def _check_closed_form(system: SystemUnderTest) -> str:
+    _require_engine(system)
+    formula = system.base.system.bubble
     if formula is None:
         raise DoesNotApply("it claims none: system.bubble, a formula in stages and microbatches")
-    return f"{formula} at {orders.check_claimed_bubble(subject.schedule, str(formula))} sizes"
+    return f"{formula} at {orders.check_claimed_bubble(system.schedule, str(formula))} sizes"
 
 
-def _clocks(subject: Subject) -> str:
-    _of_stages(subject)
-    sizes = orders.check_clocks(subject.schedule, subject.every)
+def _check_clocks(system: SystemUnderTest) -> str:
+    _require_engine(system)
+    sizes = orders.check_clocks(system.schedule, system.update_interval)
     return f"the simulator takes as long as the checker's ticks, at {sizes} sizes"
 
 
-def _resume(subject: Subject) -> str:
-    _of_stages(subject)
-    if not subject.base.system.can_resume:
+def _check_resume(system: SystemUnderTest) -> str:
+    _require_engine(system)
+    if not system.base.system.can_resume:
         raise DoesNotApply("system.supports_checkpoints is not true: it has no checkpoints")
-    config = subject.config("batch.size=4", *_few(subject), "grid.inter=2")
-    batches = [batch for epoch in _epochs(config) for batch in epoch][:4]
+    config = system.config("batch.size=4", *_several_microbatches(system), "grid.inter=2")
+    batches = [batch for epoch in epochs_of(config) for batch in epoch][:4]
     with tempfile.TemporaryDirectory() as folder:
 
-        def rank(world: Any) -> int:
-            return check_resumed(subject.made, config, batches, Path(folder), world, where=subject.name)
+        def check(world: Any) -> int:
+            return check_resumed(system.system_class, config, batches, Path(folder), world, where=system.name)
 
-        tensors = sum(threads.run(2, rank, deadline=PATIENCE))
-    return f"{tensors} tensors of two stages are those of a run that was not interrupted"
+        tensors = sum(threads.run(2, check, deadline=DEADLINE))
+    return f"{tensors} tensors of two stages equal an uninterrupted run"
 
 
-def _mpi(subject: Subject) -> str:
-    _of_stages(subject)
-    if find_mpiexec(subject.base.launch.mpiexec) is None:
-        raise DoesNotApply("mpiexec is not here")
-    unpruned = () if subject.base.system.sparse else ("pruning=none",)
+def _check_mpi(system: SystemUnderTest) -> str:
+    _require_engine(system)
+    if find_mpiexec(system.base.launch.mpiexec) is None:
+        raise DoesNotApply("there is no mpiexec")
     jobs = {
-        "gradients": subject.still(*unpruned, "grid.inter=2"),
-        "replay": subject.config("batch.size=4", *_few(subject), "grid.inter=2"),
+        "gradients": system.zero_rate_config(*_unpruned(system), "grid.inter=2"),
+        "replay": system.config("batch.size=4", *_several_microbatches(system), "grid.inter=2"),
     }
     return mpi_worker.check_ranks(2, jobs)
 
 
-def _graph(subject: Subject) -> str:
-    if not subject.graphs:
+def _check_graph(system: SystemUnderTest) -> str:
+    if not system.trains_graphs:
         raise DoesNotApply("it trains no whole graph")
-    overrides = list(subject.overrides)
+    overrides = list(system.overrides)
     with tempfile.TemporaryDirectory() as folder:
-        alone = graphs.losses(overrides, 1, 1, Path(folder))
+        expected = graphs.train_losses(overrides, 1, 1, Path(folder))
         for processes, replication in ((2, 1), (4, 2)):
-            graphs.check_losses(overrides, processes, replication, alone, Path(folder))
-    return "losses on 2 processes, and on 4 in pairs, are those of one; bytes are the plan's"
+            graphs.check_losses(overrides, processes, replication, expected, Path(folder))
+    return "losses on 2 processes, and on 4 in pairs, equal one process; bytes equal the plan"
 
 
-def _losses(subject: Subject) -> str:
-    if subject.graphs or subject.ours:
-        raise DoesNotApply("its gradients are compared, which says more")
-    overrides = subject.asked("batch.size=8", "batch.microbatch=1", "grid.inter=2")
+def _check_losses(system: SystemUnderTest) -> str:
+    if system.trains_graphs or system.on_engine:
+        raise DoesNotApply("its gradients are compared, which is a stronger check")
+    overrides = system.small_overrides("batch.size=8", "batch.microbatch=1", "grid.inter=2")
     plain = [o for o in overrides if not o.startswith(("system", "grid.", "+system"))] + ["system=pytorch"]
     with tempfile.TemporaryDirectory() as folder:
-        _, off = outcomes.check_losses(overrides, plain, Path(folder))
-    return f"two ranks have the losses of plain PyTorch within {max(off, 1e-9):.0e}"
+        _, difference = outcomes.check_losses(overrides, plain, Path(folder))
+    return f"two ranks have the losses of plain PyTorch within {max(difference, 1e-9):.0e}"
 
 
-def _killed(subject: Subject) -> str:
-    ranks = "grid.data=2" if subject.graphs else "grid.inter=2"
+def _check_killed(system: SystemUnderTest) -> str:
+    ranks = "grid.data=2" if system.trains_graphs else "grid.inter=2"
     with tempfile.TemporaryDirectory() as folder:
-        said = outcomes.check_killed(subject.asked(ranks), Path(folder))
-    return f"its record says: {said}; no process is left"
+        reason = outcomes.check_killed(system.small_overrides(ranks), Path(folder))
+    return f"its record holds: {reason}; no process is left"
 
 
 LAWS = (
-    Law("9", "composes", Subject.composes, first=True),
-    Law("1", "order", _order, first=True),
-    Law("1", "versions", _versions, first=True),
-    Law("2", "gradients", _gradients),
-    Law("2", "graph", _graph),
-    Law("2", "losses", _losses),
-    Law("3", "replay", _replay),
-    Law("4", "bytes", _bytes),
-    Law("5", "bubble", _closed_form),
-    Law("6", "clocks", _clocks),
-    Law("8", "resume", _resume),
-    Law("2,3", "mpi", _mpi),
-    Law("-", "killed", _killed),
+    Law("9", "composes", SystemUnderTest.check_composes, first=True),
+    Law("1", "order", _check_order, first=True),
+    Law("1", "versions", _check_versions, first=True),
+    Law("2", "gradients", _check_gradients),
+    Law("2", "graph", _check_graph),
+    Law("2", "losses", _check_losses),
+    Law("3", "replay", _check_replay),
+    Law("4", "bytes", _check_bytes),
+    Law("5", "bubble", _check_closed_form),
+    Law("6", "clocks", _check_clocks),
+    Law("8", "resume", _check_resume),
+    Law("2,3", "mpi", _check_mpi),
+    Law("-", "killed", _check_killed),
 )

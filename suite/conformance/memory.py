@@ -1,6 +1,6 @@
 """Law 4: layout bytes equal allocated bytes, and the predicted peak is within 5 % of the counted peak.
 
-Threads and MPI ranks are held to the same prediction.
+Threads and MPI ranks are compared with the same prediction.
 """
 
 from __future__ import annotations
@@ -14,25 +14,31 @@ from suite.core.protocols import World
 from suite.engine.system import EngineSystem
 from suite.runner.estimate import budgets
 
-WITHIN = 0.05
+TOLERANCE = 0.05  # relative
 
 
 class MemoryCounts(TypedDict):
-    """A rank's bytes by kind at the peak and as allocated, and the most passes in flight."""
+    """Memory of one rank.
 
-    held: Mapping[str, int]
+    Attributes:
+        peak: Bytes at the peak, by kind.
+        allocated: Bytes of model states, by kind.
+        in_flight: Largest number of passes in flight.
+    """
+
+    peak: Mapping[str, int]
     allocated: Mapping[str, int]
     in_flight: int
 
 
-def counted(world: World, config: RunConfig, made: Any = EngineSystem) -> MemoryCounts:
-    """Bytes by kind that the second batch held at most, bytes of states, and the most passes in flight."""
+def count_memory(world: World, config: RunConfig, system_class: Any = EngineSystem) -> MemoryCounts:
+    """Memory that this rank needs for the second batch."""
     data, shape = config.data.source.build(), config.model.shape.build()
-    system = made(world=world, config=config)
+    system = system_class(world=world, config=config)
     for number in range(2):
-        _, memory = system.memory(data.batch(number, size=config.batch.size, seed=0, shape=shape))
+        _, peak = system.memory(data.batch(number, size=config.batch.size, seed=0, shape=shape))
     counts: MemoryCounts = {
-        "held": memory,
+        "peak": peak,
         "allocated": system.engine.state.allocated(),
         "in_flight": system.engine.peak,
     }
@@ -40,24 +46,28 @@ def counted(world: World, config: RunConfig, made: Any = EngineSystem) -> Memory
     return counts
 
 
-def check_counted(config: RunConfig, found: Sequence[MemoryCounts], what: str) -> float:
-    """Counts of every rank against the prediction; the largest relative error of the ranks with a full pipeline.
+def check_memory(config: RunConfig, ranks: Sequence[MemoryCounts], what: str) -> float:
+    """Compare the counts of every rank with the prediction.
 
-    Short of a core, a message-driven stage holds less than it may, and fewer messages wait for it: then both ends are
-    bounds."""
+    A message-driven stage that waits for a core holds fewer passes than it may, and fewer messages wait for it. Its
+    peak lies between the predictions for both numbers.
+
+    Returns:
+        Largest relative error of the ranks with a full pipeline.
+    """
     largest = 0.0
-    for rank, (budget, got) in enumerate(zip(budgets(config), found, strict=True)):
-        where = f"{what}, rank {rank} of {len(found)}"
+    for rank, (budget, counts) in enumerate(zip(budgets(config), ranks, strict=True)):
+        where = f"{what}, rank {rank} of {len(ranks)}"
         layout = budget.layout.by_kind()
-        assert got["allocated"] == layout, f"{where}: allocated {got['allocated']}, laid out {layout}"
-        counted = sum(got["held"].values())
-        assert got["in_flight"] <= budget.in_flight, f"{where}: {got['in_flight']} in flight of {budget.in_flight}"
-        message = f"{where}: predicted {budget.by_kind()}, counted {got['held']}"
-        if got["in_flight"] < budget.in_flight or budget.waiting:
-            least = replace(budget, in_flight=got["in_flight"], waiting=0).peak
-            assert (1 - WITHIN) * least <= counted <= (1 + WITHIN) * budget.peak, message
+        assert counts["allocated"] == layout, f"{where}: allocated {counts['allocated']}, laid out {layout}"
+        counted, in_flight = sum(counts["peak"].values()), counts["in_flight"]
+        assert in_flight <= budget.in_flight, f"{where}: {in_flight} in flight of {budget.in_flight}"
+        message = f"{where}: predicted {budget.by_kind()}, counted {counts['peak']}"
+        if in_flight < budget.in_flight or budget.waiting:
+            least = replace(budget, in_flight=in_flight, waiting=0).peak
+            assert (1 - TOLERANCE) * least <= counted <= (1 + TOLERANCE) * budget.peak, message
             continue
-        off = budget.peak / counted - 1
-        assert abs(off) <= WITHIN, f"{message}: {off:+.1%}"
-        largest = max(largest, abs(off))
+        error = budget.peak / counted - 1
+        assert abs(error) <= TOLERANCE, f"{message}: {error:+.1%}"
+        largest = max(largest, abs(error))
     return largest

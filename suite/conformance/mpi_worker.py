@@ -1,6 +1,6 @@
 """Laws 2 and 3 over real messages: each rank of one mpiexec checks itself and reports its result.
 
-Started as `python -m mpi4py -m suite.conformance.mpi_worker JOB.json`.
+The program is started as `python -m mpi4py -m suite.conformance.mpi_worker JOB.json`.
 """
 
 from __future__ import annotations
@@ -24,40 +24,46 @@ DEADLINE = 120.0  # seconds
 
 
 def check_ranks(ranks: int, jobs: Mapping[str, RunConfig]) -> str:
-    """Law by law on ranks of mpiexec. Raises AssertionError with the report of the first rank that found a fault."""
+    """Check laws on ranks of mpiexec. Raises AssertionError with the report of the first rank that finds a fault.
+
+    Args:
+        ranks: Number of ranks.
+        jobs: Config of each law.
+    """
     launch = next(iter(jobs.values())).launch
     with tempfile.TemporaryDirectory() as folder:
         job = Path(folder) / "job.json"
         job.write_text(json.dumps({law: config.plain() for law, config in jobs.items()}))
-        line = [str(find_mpiexec(launch.mpiexec)), "-n", str(ranks), *binding_options(launch.mpiexec)]
-        line += [sys.executable, "-m", "mpi4py", "-m", "suite.conformance.mpi_worker", str(job)]
+        command = [str(find_mpiexec(launch.mpiexec)), "-n", str(ranks), *binding_options(launch.mpiexec)]
+        command += [sys.executable, "-m", "mpi4py", "-m", "suite.conformance.mpi_worker", str(job)]
         try:
-            done = run_program(line, seconds=DEADLINE, env=rank_environment(launch.threads, launch.python_path))
-        except subprocess.TimeoutExpired as late:
-            raise AssertionError(f"{ranks} ranks were not done in {DEADLINE:g} s: they wait for one another") from late
-        said = {rank: _said(job, rank) for rank in range(ranks)}
-    for rank, answer in said.items():
-        assert "broken" not in answer, f"rank {rank} of {ranks}: {answer['broken']}"
-    assert done.returncode == 0, f"{ranks} ranks ended with {done.returncode}: {(done.stdout + done.stderr)[-500:]}"
-    counts = [f"{sum(answer[law] for answer in said.values())} tensors ({law})" for law in jobs]
-    return f"on {ranks} ranks over {said[0]['backend']}: {', '.join(counts)}, bit for bit"
+            process = run_program(command, seconds=DEADLINE, env=rank_environment(launch.threads, launch.python_path))
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"{ranks} ranks were not done in {DEADLINE:g} s: they wait for one another") from error
+        reports = [_read_report(job, rank) for rank in range(ranks)]
+    for rank, report in enumerate(reports):
+        assert "broken" not in report, f"rank {rank} of {ranks}: {report['broken']}"
+    output = (process.stdout + process.stderr)[-500:]
+    assert process.returncode == 0, f"{ranks} ranks ended with {process.returncode}: {output}"
+    counts = [f"{sum(report[law] for report in reports)} tensors ({law})" for law in jobs]
+    return f"on {ranks} ranks over {reports[0]['backend']}: {', '.join(counts)}, bit for bit"
 
 
-def _answer(job: Path, rank: int) -> Path:
+def _report_file(job: Path, rank: int) -> Path:
     return job.with_name(f"rank{rank}.json")
 
 
-def _said(job: Path, rank: int) -> dict[str, Any]:
-    path = _answer(job, rank)
+def _read_report(job: Path, rank: int) -> dict[str, Any]:
+    path = _report_file(job, rank)
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
 def main(job: Path) -> None:
-    """Program of each rank."""
+    """Check the jobs on this rank, and write its report next to the job file."""
     from suite.comm import here
     from suite.conformance.fixtures import case_of
     from suite.conformance.gradients import check_system
-    from suite.conformance.laws import _epochs, reason_of
+    from suite.conformance.laws import epochs_of, reason_of
     from suite.conformance.replays import check_replayed
     from suite.engine.process_setup import prepare
 
@@ -75,11 +81,11 @@ def main(job: Path) -> None:
     try:
         case = case_of(config, system_class.makers(config, config.model.shape.build()))
         report["gradients"] = check_system(system_class, config, case, world)
-        report["replay"] = check_replayed(system_class, jobs["replay"], _epochs(jobs["replay"]), world)
+        report["replay"] = check_replayed(system_class, jobs["replay"], epochs_of(jobs["replay"]), world)
     except BaseException as error:
-        _answer(job, world.rank).write_text(json.dumps({"broken": reason_of(error)}))
+        _report_file(job, world.rank).write_text(json.dumps({"broken": reason_of(error)}))
         raise
-    _answer(job, world.rank).write_text(json.dumps(report))
+    _report_file(job, world.rank).write_text(json.dumps(report))
     world.close()
 
 

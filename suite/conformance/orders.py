@@ -20,63 +20,73 @@ from suite.simulate.worker import NetworkModel, simulate
 from suite.weights.version_table import follow
 
 STAGES, MICROBATCHES = range(1, 9), range(1, 33)
-FREE = NetworkModel(lambda first, second: Link(0.0, 1e30))  # messages take no time
-SPEEDS = (0.0, 0.5, 1.0, 3.7)  # seconds of an op: messages come in any order that ranks could see
+FREE_MESSAGES = NetworkModel(lambda first, second: Link(0.0, 1e30))  # messages take no time
+SPEEDS = (0.0, 0.5, 1.0, 3.7)  # seconds of an op, so that messages arrive in any possible order
 
 
 def assert_legal(timeline: Timeline, schedule: Schedule, interval: FlushInterval) -> None:
-    """The law again, written down apart from the checker: over finished orders instead of running programs."""
+    """Law 1, written independently of the checker: over finished orders instead of running programs."""
     ends = {slot.op: slot.end for slot in timeline.slots}
     for slot in timeline.slots:
         need = needs(slot.op, timeline.stages)
         assert need is None or ends[need] <= slot.start, f"{slot.op} started before {need} ended"
     for stage in range(timeline.stages):
         order = timeline.order(stage)
-        at = {op: position for position, op in enumerate(order)}
+        position = {op: number for number, op in enumerate(order)}
         indices = range(interval.first, interval.end)
         expected = {Op(stage, kind, index) for index in indices for kind in (Kind.FORWARD, Kind.BACKWARD)}
         expected |= {Op(stage, Kind.UPDATE, interval.update + number) for number in range(interval.updates)}
-        assert set(order) == expected, f"stage {stage} runs {_some(set(order) ^ expected)} too often, or never"
-        assert len(order) == len(expected), f"stage {stage} runs {len(order)} ops, {len(expected)} are there"
+        assert set(order) == expected, f"stage {stage} runs {_first_ops(set(order) ^ expected)} too often, or never"
+        assert len(order) == len(expected), f"stage {stage} runs {len(order)} ops, {len(expected)} are expected"
         for index in indices:
-            forward, backward = at[Op(stage, Kind.FORWARD, index)], at[Op(stage, Kind.BACKWARD, index)]
-            updated = at[Op(stage, Kind.UPDATE, interval.update_of(index))]
+            forward, backward = position[Op(stage, Kind.FORWARD, index)], position[Op(stage, Kind.BACKWARD, index)]
+            updated = position[Op(stage, Kind.UPDATE, interval.update_of(index))]
             assert forward < backward < updated, f"stage {stage}: microbatch {index} is out of order"
-        alive = peak = 0
+        in_flight = peak = 0
         for op in order:
-            alive += {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(op.kind, 0)
-            peak = max(peak, alive)
+            in_flight += {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(op.kind, 0)
+            peak = max(peak, in_flight)
         promised = schedule.in_flight(Place(stage, timeline.stages), interval)
         assert peak == timeline.peak[stage] <= promised, f"stage {stage}: {peak} in flight, {promised} were promised"
 
 
-def _some(ops: set[Op]) -> str:
+def _first_ops(ops: set[Op]) -> str:
     return ", ".join(map(str, sorted(ops)[:4]))
 
 
-def _sizes(every: int | None) -> Iterator[tuple[int, FlushInterval]]:
-    """The smallest first."""
+def _sizes(update_interval: int | None) -> Iterator[tuple[int, FlushInterval]]:
+    """Every number of stages and microbatches, smallest first."""
     for stages in STAGES:
         for microbatches in MICROBATCHES:
-            yield stages, FlushInterval(0, microbatches, every, 0)
+            yield stages, FlushInterval(0, microbatches, update_interval, 0)
 
 
-def _at(stages: int, interval: FlushInterval) -> str:
+def _size_text(stages: int, interval: FlushInterval) -> str:
     group = "" if interval.update_interval is None else f", an update every {interval.update_interval}"
     return f"{stages} stages, {interval.microbatches} microbatches{group}"
 
 
 def check_every_size(
-    schedule: Schedule, every: int | None, serves: Callable[[int, int], bool] = lambda stages, microbatches: True
+    schedule: Schedule,
+    update_interval: int | None,
+    supports_size: Callable[[int, int], bool] = lambda stages, microbatches: True,
 ) -> int:
-    """Law 1 for stages 1 to 8 and microbatches 1 to 32, at equal speeds and at any. How many sizes kept it.
+    """Law 1 for stages 1 to 8 and microbatches 1 to 32, at equal and at random speeds.
 
-    serves: whether the system has a size, of stages and microbatches
+    Args:
+        schedule: The schedule.
+        update_interval: Microbatches per update; None: a flush.
+        supports_size: Whether the system supports a number of stages and microbatches.
 
-    Raises AssertionError for the smallest size that does not, with the grid up to the fault."""
+    Returns:
+        Number of checked sizes.
+
+    Raises:
+        AssertionError: For the smallest size that breaks the law, with the drawing up to the fault.
+    """
     sizes = 0
-    for stages, interval in _sizes(every):
-        if not serves(stages, interval.microbatches):
+    for stages, interval in _sizes(update_interval):
+        if not supports_size(stages, interval.microbatches):
             continue
         clock = random.Random(stages * 100 + interval.microbatches)
 
@@ -87,47 +97,51 @@ def check_every_size(
             assert_legal(check(schedule, stages, interval), schedule, interval)
             assert_legal(check(schedule, stages, interval, cost=cost), schedule, interval)
         except (AssertionError, SuiteError) as error:
-            raise AssertionError(f"{_at(stages, interval)}: {error}") from error
+            raise AssertionError(f"{_size_text(stages, interval)}: {error}") from error
         sizes += 1
     return sizes
 
 
-def check_versions(policy: WeightPolicy, schedule: Schedule, every: int | None) -> int:
-    """At every size that the policy takes, each pass reads a version that it has kept, predicted from the newest alone.
-    How many sizes."""
+def check_versions(policy: WeightPolicy, schedule: Schedule, update_interval: int | None) -> int:
+    """Each pass reads a stored version, at every size that the policy accepts. Predictions start at the newest version.
+
+    Returns the number of checked sizes.
+    """
     sizes = 0
-    for stages, interval in _sizes(every):
+    for stages, interval in _sizes(update_interval):
         if interval.microbatches > 2 * STAGES[-1]:
-            continue  # longer than any pipeline here is full: nothing new is read
+            continue  # a longer batch reads no other versions, as every pipeline is full
         try:
-            policy.check(stages, every)
+            policy.check(stages, update_interval)
         except SuiteError:
-            continue  # it says itself that it cannot
+            continue  # the policy refuses this size
         timeline = check(schedule, stages, interval)
         try:
             follow(policy, [timeline.order(stage) for stage in range(stages)], interval)
         except (SuiteError, KeyError) as error:
-            raise AssertionError(f"{_at(stages, interval)}: {error}") from error
+            raise AssertionError(f"{_size_text(stages, interval)}: {error}") from error
         sizes += 1
-    assert sizes, f"{policy} takes no size with update_interval={every}"
+    assert sizes, f"{policy} accepts no size with update_interval={update_interval}"
     return sizes
 
 
-# -- times without a clock -------------------------------------------------------------------------------------------
+# Times without a clock
 
 
 def costs(forward: float, backward: float) -> Callable[[Op], float]:
+    """Ticks of each op; an update takes none."""
     return lambda op: {Kind.FORWARD: forward, Kind.BACKWARD: backward}.get(op.kind, 0.0)
 
 
-def close(found: float, expected: float) -> bool:
-    return abs(found - expected) <= 1e-9 * max(1.0, abs(expected))
+def close(value: float, expected: float) -> bool:
+    """Whether two times are equal up to rounding."""
+    return abs(value - expected) <= 1e-9 * max(1.0, abs(expected))
 
 
 def assert_closed_form(
     schedule: Schedule, stages: int, microbatches: int, forward: float, backward: float, *, bubble: float | None = None
 ) -> None:
-    """Every stage idles `bubble` of the time that it computes, (S - 1) / M unless told otherwise."""
+    """Check that every stage idles for `bubble` times its compute time, by default (S - 1) / M."""
     timeline = check(schedule, stages, FlushInterval(0, microbatches, None, 0), cost=costs(forward, backward))
     busy = microbatches * (forward + backward)
     idle = (stages - 1) / microbatches if bubble is None else bubble
@@ -138,26 +152,26 @@ def assert_closed_form(
 
 
 def check_claimed_bubble(schedule: Schedule, formula: str) -> int:
-    """A formula in `stages` and `microbatches`, at every size. How many kept it."""
+    """Check a formula in `stages` and `microbatches` at every size. Returns the number of sizes."""
     sizes = 0
     for stages, interval in _sizes(None):
         idle = evaluate(formula, {"stages": stages, "microbatches": interval.microbatches})
         try:
             assert_closed_form(schedule, stages, interval.microbatches, 1.0, 1.0, bubble=idle)
         except AssertionError as error:
-            raise AssertionError(f"{_at(stages, interval)}: {error}") from error
+            raise AssertionError(f"{_size_text(stages, interval)}: {error}") from error
         sizes += 1
     return sizes
 
 
-def check_clocks(schedule: Schedule, every: int | None) -> int:
-    """The simulator takes as long as the checker where messages are free. How many sizes were compared."""
+def check_clocks(schedule: Schedule, update_interval: int | None) -> int:
+    """Check that simulator and checker agree if messages take no time. Returns the number of sizes."""
     sizes = 0
-    for stages, interval in _sizes(every):
+    for stages, interval in _sizes(update_interval):
         if interval.microbatches not in (1, 2, 3, 5, 8, 13, 32):
             continue
         ticks = check(schedule, stages, interval, cost=costs(1.0, 2.0)).makespan
-        seconds = simulate(schedule, Grid(inter=stages), interval, Fixed(1.0, 2.0), FREE).makespan
-        assert close(seconds, ticks), f"{_at(stages, interval)}: simulated {seconds:.9g}, in ticks {ticks:.9g}"
+        seconds = simulate(schedule, Grid(inter=stages), interval, Fixed(1.0, 2.0), FREE_MESSAGES).makespan
+        assert close(seconds, ticks), f"{_size_text(stages, interval)}: simulated {seconds:.9g}, in ticks {ticks:.9g}"
         sizes += 1
     return sizes

@@ -1,6 +1,7 @@
 """Reference gradients of one process without the engine, summed in the order of the grid.
 
-Microbatches by index within a replica, then replicas by rank, then a tie's input part and its output part.
+The order is: microbatches by index within a replica, then replicas by rank, then the input and output part of a tied
+weight.
 """
 
 from __future__ import annotations
@@ -17,13 +18,18 @@ SEED = 5
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
+    """A tensor as a tuple of one."""
     return (value,) if isinstance(value, torch.Tensor) else tuple(value)
 
 
 class Reference:
-    """Plain modules, each layer called in turn; a tie is two weights with one gradient.
+    """Plain modules, called layer by layer; a tie is two weights with one gradient.
 
-    half: the type that passes compute in; then `masters` are the weights as they were drawn"""
+    Args:
+        case: Model and loss.
+        replicas: Number of data-parallel replicas.
+        half: Type of the passes; `masters` holds the initial weights in full precision.
+    """
 
     def __init__(self, case: Case, replicas: int, half: torch.dtype | None = None) -> None:
         self.case, self.replicas, self.half = case, replicas, half
@@ -39,9 +45,10 @@ class Reference:
             for layer in self.layers:
                 layer.to(half)
 
-    def parameters(self, own: range | None = None) -> list[nn.Parameter]:
-        chosen = self.layers if own is None else [self.layers[number] for number in own]
-        return [parameter for layer in chosen for parameter in layer.parameters()]
+    def parameters(self, stage: range | None = None) -> list[nn.Parameter]:
+        """Weights of the layers of a stage; by default of all layers."""
+        layers = self.layers if stage is None else [self.layers[number] for number in stage]
+        return [parameter for layer in layers for parameter in layer.parameters()]
 
     def _loss(self, rows: slice, batch: tuple[Any, Any], sample: int | None) -> torch.Tensor:
         value = tuple(part[rows].clone() for part in as_tuple(batch[0]))
@@ -57,14 +64,21 @@ class Reference:
         return self.case.loss(*value, *(part[rows] for part in as_tuple(batch[1])))
 
     def gradients(self, batch: tuple[Any, Any], first: int, scale: float = 1.0) -> tuple[float, list[torch.Tensor]]:
-        """The mean loss and the gradients of a batch whose first microbatch is number `first`, both times `scale`.
-        Each replica has its own running statistics: the reference keeps replica 0's."""
+        """Mean loss and gradients of a batch, both multiplied by `scale`.
+
+        Each replica has its own running statistics; the reference keeps the statistics of replica 0.
+
+        Args:
+            batch: Inputs and targets.
+            first: Number of the first microbatch.
+            scale: Loss scale.
+        """
         size = self.case.microbatch
         count = as_tuple(batch[0])[0].shape[0] // (size * self.replicas)
         buffers = [b.clone() for layer in self.layers for b in layer.buffers()]
         saved_buffers = buffers
         total: list[torch.Tensor] | None = None
-        loss_sum = self.largest = 0.0  # the largest entry of any replica's own sum
+        loss_sum = self.largest = 0.0  # largest: the largest entry of any replica's sum
         for replica in range(self.replicas):
             for buffer, before in zip((b for la in self.layers for b in la.buffers()), buffers, strict=True):
                 buffer.copy_(before)
@@ -90,15 +104,16 @@ class Reference:
         assert total is not None
         for buffer, value in zip((b for la in self.layers for b in la.buffers()), saved_buffers, strict=True):
             buffer.copy_(value)
-        at = {id(p): i for i, p in enumerate(self.parameters())}
+        index_of = {id(p): i for i, p in enumerate(self.parameters())}
         for first_layer, first_name, last_layer, last_name in self.case.ties:
-            i = at[id(self.layers[first_layer].get_parameter(first_name))]
-            j = at[id(self.layers[last_layer].get_parameter(last_name))]
+            i = index_of[id(self.layers[first_layer].get_parameter(first_name))]
+            j = index_of[id(self.layers[last_layer].get_parameter(last_name))]
             total[i] = total[j] = total[i] + total[j]
         return loss_sum, total
 
     @torch.no_grad()
     def evaluate(self, batch: tuple[Any, Any]) -> float:
+        """Mean loss of a validation batch."""
         size = self.case.microbatch
         count = as_tuple(batch[0])[0].shape[0] // size
         losses = [float(self._loss(slice(i * size, (i + 1) * size), batch, None)) for i in range(count)]

@@ -11,41 +11,48 @@ from typing import Any
 import torch
 
 from suite.config.run import RunConfig
-from suite.conformance.resuming import losses_of
+from suite.conformance.resuming import train
 from suite.core.protocols import World
 from suite.engine.engine import Engine
 from suite.engine.replay import Replay
 from suite.engine.system import tensors
 
 
-def compare(engine: Engine, replay: Replay, where: str) -> int:
-    """This rank's weights, moments and statistics. How many weights were compared."""
+def compare_with_replay(engine: Engine, replay: Replay, where: str) -> int:
+    """Compare this rank's weights, moments and running statistics. Returns the number of compared weights."""
     twin, compared = replay.engines[engine.rank], 0
     for parameter, replayed in zip(engine.state.parameters, twin.state.parameters, strict=True):
-        mine, other = parameter.detach(), replayed.detach()
-        off = (mine - other).abs().max().item() if mine.numel() else 0.0
-        assert torch.equal(mine, other), f"{where}: a weight of stage {engine.place.stage} is off by {off:g}"
+        difference = (parameter.detach() - replayed.detach()).abs().max().item() if parameter.numel() else 0.0
+        stage = engine.place.stage
+        assert torch.equal(parameter, replayed), f"{where}: a weight of stage {stage} is off by {difference:g}"
         compared += 1
     for name, moment in engine.state.rule.moments.items():
         assert torch.equal(moment, twin.state.rule.moments[name]), f"{where}: {name} differs"
-    for mine, other in zip(engine.stage.layers.buffers(), twin.stage.layers.buffers(), strict=True):
-        assert torch.equal(mine, other), f"{where}: running statistics differ"
+    for buffer, expected in zip(engine.stage.layers.buffers(), twin.stage.layers.buffers(), strict=True):
+        assert torch.equal(buffer, expected), f"{where}: running statistics differ"
     return compared
 
 
-def check_replayed(made: Any, config: RunConfig, epochs: Sequence[Sequence[Any]], world: World) -> int:
-    """Of a system on the suite's engine, built as its ranks build it: losses after every epoch (from drain to drain),
-    and at the end all that this rank holds. How many weights were compared."""
-    system = made(world=world, config=config)
-    replay = Replay(**made.settings(config))
+def check_replayed(system_class: Any, config: RunConfig, epochs: Sequence[Sequence[Any]], world: World) -> int:
+    """Compare a system on the suite's engine with its replay: losses after every epoch, and the final state.
+
+    Args:
+        system_class: Class of the system, which this rank builds.
+        config: Its config.
+        epochs: Batches from one drain to the next.
+        world: World of the rank.
+
+    Returns:
+        Number of compared weights.
+    """
+    system = system_class(world=world, config=config)
+    replay = Replay(**system_class.settings(config))
     where = f"{config.system.name} {system.engine.grid} rank {world.rank}"
     for number, epoch in enumerate(epochs):
-        replayed = losses_of(system, epoch)
-        right = list(replay.train([tensors(batch) for batch in epoch]))
-        at = next((at for at, (a, b) in enumerate(zip(replayed, right, strict=True)) if a != b), None)
-        assert at is None, (
-            f"{where}: epoch {number}, batch {at} has loss {replayed[at or 0]}, replayed {right[at or 0]}"
-        )
-    compared = compare(system.engine, replay, where)
+        losses = train(system, epoch)
+        replayed = list(replay.train([tensors(batch) for batch in epoch]))
+        for batch, (loss, expected) in enumerate(zip(losses, replayed, strict=True)):
+            assert loss == expected, f"{where}: epoch {number}, batch {batch} has loss {loss}, replayed {expected}"
+    compared = compare_with_replay(system.engine, replay, where)
     system.close()
     return compared

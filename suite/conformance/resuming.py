@@ -1,4 +1,4 @@
-"""Law 8: final state of a run, for a bit-for-bit comparison with a resumed run."""
+"""Law 8: a resumed run ends in the state of an uninterrupted run, bit for bit."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from suite.engine.engine import Engine
 
 
 @dataclass
-class Kept:
-    """Losses, tensors by their names in the whole model, and counts of one rank."""
+class RankState:
+    """Losses, tensors by their names in the whole model, and counters of one rank."""
 
     losses: list[float]
     tensors: Mapping[str, torch.Tensor]
     counts: Mapping[str, int | Mapping[str, float] | None]
 
-    def compare(self, other: Kept, where: str, tolerance: float = 0.0) -> None:
-        """The tensors of both, and the counts. At a tolerance of 0 bit for bit."""
+    def compare(self, other: RankState, where: str, tolerance: float = 0.0) -> None:
+        """Raises AssertionError if a tensor or counter differs. tolerance: 0 compares tensors bit for bit."""
         assert self.counts == other.counts, f"{where}: {self.counts} and {other.counts}"
         assert self.tensors.keys() == other.tensors.keys(), where
-        for name, right in self.tensors.items():
-            got = other.tensors[name]
-            same = torch.equal(got, right) if not tolerance else (got - right).abs().max() <= tolerance
-            assert same, f"{where}: {name} differs"
+        for name, tensor in self.tensors.items():
+            actual = other.tensors[name]
+            equal = (actual - tensor).abs().max() <= tolerance if tolerance else torch.equal(actual, tensor)
+            assert equal, f"{where}: {name} differs"
 
 
-def kept_by(engine: Engine, losses: Iterable[float] = ()) -> Kept:
-    """Weights in full and in half precision, moments, buffers, counts."""
+def rank_state(engine: Engine, losses: Iterable[float] = ()) -> RankState:
+    """State of a rank: weights in full and half precision, moments, buffers and counters."""
     tensors: dict[str, torch.Tensor] = {}
     for number, layer in zip(engine.split[engine.place.stage], engine.stage.layers, strict=True):
         for name, parameter in layer.named_parameters():
@@ -50,32 +50,45 @@ def kept_by(engine: Engine, losses: Iterable[float] = ()) -> Kept:
         "microbatches": engine.microbatches * engine.grid.data,
         "scale": engine.scaler.state() if engine.scaler else None,
     }
-    return Kept(list(losses), tensors, counts)
+    return RankState(list(losses), tensors, counts)
 
 
-def losses_of(system: Any, batches: Sequence[Value]) -> list[float]:
-    """Trains on them: one stream where the system streams."""
+def train(system: Any, batches: Sequence[Value]) -> list[float]:
+    """Train on batches, as one stream if the system streams. Returns the losses."""
     if system.streams:
         return list(system.stream(batches)[0])
     return [float(system.train_batch(batch)) for batch in batches]
 
 
 def check_resumed(
-    made: Any, config: RunConfig, batches: Sequence[Value], folder: Path, world: World, *, where: str
+    system_class: Any, config: RunConfig, batches: Sequence[Value], folder: Path, world: World, *, where: str
 ) -> int:
-    """Half of the batches, a checkpoint, and the other half in a system that has loaded it: losses and all that the
-    rank is left with are those of a system that was not interrupted. How many tensors were compared."""
-    whole, first, again = (made(world=world, config=config) for _ in range(3))
+    """Train half of the batches, save, and train the other half in a new system that loads the checkpoint.
+
+    Raises AssertionError if a loss or the final state differs from an uninterrupted system.
+
+    Args:
+        system_class: Class of the system, which this rank builds.
+        config: Its config.
+        batches: Batches of the run.
+        folder: Folder of the checkpoint.
+        world: World of the rank.
+        where: Beginning of messages.
+
+    Returns:
+        Number of compared tensors.
+    """
+    uninterrupted, first, second = (system_class(world=world, config=config) for _ in range(3))
     half = len(batches) // 2
-    right = [loss for some in (batches[:half], batches[half:]) for loss in losses_of(whole, some)]
-    resumed = losses_of(first, batches[:half])
-    assert resumed == right[:half], f"{where}: two runs differ before any checkpoint, {resumed} and {right[:half]}"
+    expected = [loss for part in (batches[:half], batches[half:]) for loss in train(uninterrupted, part)]
+    losses = train(first, batches[:half])
+    assert losses == expected[:half], f"{where}: two runs differ before any checkpoint, {losses} and {expected[:half]}"
     first.save(folder)
-    again.load(folder)
-    resumed = losses_of(again, batches[half:])
-    assert resumed == right[half:], f"{where}: losses {resumed} after resuming, {right[half:]} without"
-    expected_state = kept_by(whole.engine)
-    expected_state.compare(kept_by(again.engine), where)
-    for system in (whole, first, again):
+    second.load(folder)
+    losses = train(second, batches[half:])
+    assert losses == expected[half:], f"{where}: losses {losses} after resuming, {expected[half:]} without"
+    expected_state = rank_state(uninterrupted.engine)
+    expected_state.compare(rank_state(second.engine), where)
+    for system in (uninterrupted, first, second):
         system.close()
     return len(expected_state.tensors)

@@ -1,4 +1,4 @@
-"""Parts of the system under test, and the small configurations on which its laws are checked."""
+"""System under test, and the small configurations on which its laws are checked."""
 
 from __future__ import annotations
 
@@ -23,132 +23,147 @@ from suite.runner.runs import freeze
 # small enough for seconds, deep enough for four stages
 TINY = ("model.shape.layers=2", "model.shape.hidden=16", "model.shape.sequence=6", "model.shape.vocabulary=256")
 TEXT = ("data.source.limit_bytes=400000",)
-STILL = ("optimizer=sgd", "optimizer.lr=0.0", "optimizer.weight_decay=0.0", "seed=5")  # steps move nothing
+ZERO_RATE = ("optimizer=sgd", "optimizer.lr=0.0", "optimizer.weight_decay=0.0", "seed=5")  # steps change no weight
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A system under test. overrides: the command line's."""
+class SystemUnderTest:
+    """A system under test.
+
+    Attributes:
+        overrides: Overrides of the command line.
+        cases: Models by their settings, so that expected values are computed once.
+    """
 
     overrides: Sequence[str]
-    _made: dict[str, Case] = field(default_factory=dict, compare=False)
+    cases: dict[str, Case] = field(default_factory=dict, compare=False)
 
     @cached_property
     def base(self) -> RunConfig:
+        """Config of the overrides alone."""
         return resolve(list(self.overrides))
 
     @property
     def name(self) -> str:
+        """Name of the system."""
         return self.base.system.name
 
     @cached_property
-    def made(self) -> Any:
-        """The class that its ranks build."""
+    def system_class(self) -> Any:
+        """Class that each rank builds."""
         return locate(self.base.system.target)
 
     @property
-    def graphs(self) -> bool:
-        """Whether it trains a whole graph."""
+    def trains_graphs(self) -> bool:
+        """Whether it trains one whole graph."""
         return self.base.system.graphs
 
     @property
-    def ours(self) -> bool:
-        """Whether it stands on the suite's engine, with the parts that its config names."""
-        return isinstance(self.made, type) and issubclass(self.made, EngineSystem)
+    def on_engine(self) -> bool:
+        """Whether it uses the suite's engine with the parts that its config names."""
+        return isinstance(self.system_class, type) and issubclass(self.system_class, EngineSystem)
 
     @property
-    def orders(self) -> bool:
-        """Whether the schedule of its config is the order of its ranks."""
-        return self.ours or self.base.system.runs_schedule or self.base.system.brings_order
+    def runs_config_schedule(self) -> bool:
+        """Whether its ranks run the schedule of its config."""
+        return self.on_engine or self.base.system.runs_schedule or self.base.system.brings_order
 
-    def serves(self, stages: int, microbatches: int) -> bool:
-        """Whether its order has this size."""
+    def supports_size(self, stages: int, microbatches: int) -> bool:
+        """Whether its schedule supports this size."""
         system = self.base.system
         return system.processes in (None, stages) and not (system.requires_full_pipeline and microbatches < stages)
 
     @property
-    def every(self) -> int | None:
+    def update_interval(self) -> int | None:
         """Microbatches per update; None: a flush."""
         return self.base.update_interval
 
     @property
     def schedule(self) -> Schedule:
+        """Its schedule."""
         return self.base.schedule.build()
 
     @property
     def policy(self) -> WeightPolicy:
+        """Its weight policy."""
         return self.base.weights.build()
 
-    def given(self, key: str) -> bool:
+    def _overrides_group(self, key: str) -> bool:
         return any(override.lstrip("+~").partition("=")[0].startswith(key) for override in self.overrides)
 
-    def asked(self, *more: str, shape: Sequence[str] = TINY) -> list[str]:
-        """The overrides of a small run: what stands last holds. The command line's own model stays as it is."""
-        small = () if self.graphs or self.given("model") or self.given("data") else (*shape, *TEXT)
-        tied = () if self.every is None or self.given("model") else ("model.shape.tied=false",)
-        steady = ("optimizer=sgd",) if self.policy.smoothed else ()
+    def small_overrides(self, *more: str, shape: Sequence[str] = TINY) -> list[str]:
+        """Overrides of a small run. A later override of a key replaces earlier ones.
+
+        A model or data set of the command line is not made smaller.
+        """
+        default_model = not (self.trains_graphs or self._overrides_group("model") or self._overrides_group("data"))
+        small = (*shape, *TEXT) if default_model else ()
+        untied = self.update_interval is not None and not self._overrides_group("model")
+        tied = ("model.shape.tied=false",) if untied else ()
+        smoothed = ("optimizer=sgd",) if self.policy.smoothed else ()
         last: dict[str, str] = {}
-        for override in (*small, *tied, *steady, *self.overrides, *more):
+        for override in (*small, *tied, *smoothed, *self.overrides, *more):
             key = override.partition("=")[0]
             last.pop(key, None)
             last[key] = override
         return list(last.values())
 
-    def whole(self, *more: str) -> RunConfig:
-        """The config's own model: in a tiny one, what an allocator rounds shows."""
-        return self.config(*more, shape=())
-
     def config(self, *more: str, shape: Sequence[str] = TINY) -> RunConfig:
-        """Resolved, as ranks get it. Raises InvalidRequest for what cannot run."""
-        run = freeze(composed(self.asked("measure.batches=8", *more, shape=shape)), "")
+        """Resolved config of a small run, as ranks receive it. Raises InvalidRequest if it cannot run."""
+        run = freeze(composed(self.small_overrides("measure.batches=8", *more, shape=shape)), "")
         if run.refusal is not None:
             raise run.refusal
         return run.config
 
-    def still(self, *more: str) -> RunConfig:
-        """The same in float64, with steps that move nothing: the velocity is the reduced gradient."""
+    def full_size_config(self, *more: str) -> RunConfig:
+        """Config with the model in its own size, in which rounding by the allocator is negligible."""
+        return self.config(*more, shape=())
+
+    def zero_rate_config(self, *more: str) -> RunConfig:
+        """Config in float64 at learning rate 0: no step changes a weight, and the velocity is the reduced gradient."""
         momentum = 0.9 if self.policy.smoothed else 0.0
         sized = ("batch.size=4", "batch.microbatch=1", "precision=full", "model.dtype=float64")
-        return self.config(*sized, *STILL, f"optimizer.momentum={momentum}", *more)
+        return self.config(*sized, *ZERO_RATE, f"optimizer.momentum={momentum}", *more)
 
-    def parts(self) -> list[str]:
+    def description(self) -> list[str]:
         """Parts of the system, one line each."""
         config = self.base
         lines = [f"{config.system.name}: {config.system.description or 'a system'}"]
         lines.append(f"class     {config.system.target}")
-        if self.graphs:
+        if self.trains_graphs:
             exchange, partitioner = exchange_settings(config), partitioner_settings(config)
             lines.append(f"exchange  {exchange.target}, partition {partitioner.name}")
-        elif self.ours:
-            kind = "a flush, one update per batch" if self.every is None else f"an update every {self.every}"
-            lines.append(f"schedule  {_told(config.schedule)}; {kind}")
-            lines.append(f"weights   {_told(config.weights)}")
+        elif self.on_engine:
+            interval = self.update_interval
+            kind = "a flush, one update per batch" if interval is None else f"an update every {interval}"
+            lines.append(f"schedule  {_call_text(config.schedule)}; {kind}")
+            lines.append(f"weights   {_call_text(config.weights)}")
             memory, pruning = config.memory.name, config.pruning.name
             lines.append(f"memory    {memory}, precision {config.precision.name}, pruning {pruning}")
         else:
             lines.append("engine    its own: weights and memory of the config are not read")
-            if self.orders:
-                lines.append(f"order     {_told(config.schedule)}")
+            if self.runs_config_schedule:
+                lines.append(f"order     {_call_text(config.schedule)}")
         return lines
 
-    def composes(self) -> str:
-        """Builds each part, and asks whether it can run. Raises InvalidRequest, or AssertionError for a part that is
-        none."""
-        for member in lacking(self.made, System):
+    def check_composes(self) -> str:
+        """Build each part and probe the class. Raises InvalidRequest, or AssertionError for a part without a member."""
+        for member in lacking(self.system_class, System):
             raise AssertionError(f"{self.base.system.target} has no {member}")
-        if self.ours:
-            for part, kind in ((self.schedule, Schedule), (self.policy, WeightPolicy)):
-                assert not (missing := lacking(part, kind)), f"{part!r} is no {kind.__name__}: no {missing}"
+        if self.on_engine:
+            for part, protocol in ((self.schedule, Schedule), (self.policy, WeightPolicy)):
+                missing = lacking(part, protocol)
+                assert not missing, f"{part!r} is no {protocol.__name__}: no {missing}"
         try:
-            config = self.config("grid.data=2" if self.graphs else "grid.inter=2")
+            config = self.config("grid.data=2" if self.trains_graphs else "grid.inter=2")
         except IllegalSchedule:
-            return "builds; its order is asked about below"
-        ready = self.made.probe(config)
-        if isinstance(ready, Missing):
-            raise InvalidRequest(f"it cannot run here: {ready.reason}")
-        return "builds, and takes two ranks"
+            return "builds; law 1 checks its order"
+        probed = self.system_class.probe(config)
+        if isinstance(probed, Missing):
+            raise InvalidRequest(f"it cannot run here: {probed.reason}")
+        return "builds, and accepts two ranks"
 
 
-def _told(part: Plugin[Any]) -> str:
-    values = ", ".join(f"{key}={value}" for key, value in part.arguments.items())
-    return f"{part.target}({values})"
+def _call_text(plugin: Plugin[Any]) -> str:
+    values = ", ".join(f"{key}={value}" for key, value in plugin.arguments.items())
+    return f"{plugin.target}({values})"

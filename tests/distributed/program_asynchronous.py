@@ -13,7 +13,7 @@ from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
 from suite.comm import here, started
 from suite.comm.collective.process_group import TorchWorld
-from suite.conformance.replays import compare
+from suite.conformance.replays import compare_with_replay
 from suite.core.grid import Grid
 from suite.core.protocols import World
 from suite.engine.engine import Engine
@@ -66,7 +66,7 @@ def main(transport: str, every: int) -> None:
                     batches = [case.batch(first + i, 1, grid.data) for i in range(count)]
                     losses, right = list(engine.train(batches)), list(replay.train(batches))
                     assert losses == right, (grid, policy, rule, losses, right)
-                compared += compare(engine, replay, f"{grid} {policy} {rule}")
+                compared += compare_with_replay(engine, replay, f"{grid} {policy} {rule}")
                 engine.close()
     world.close()
     if world.rank == 0:

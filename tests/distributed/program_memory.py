@@ -8,7 +8,7 @@ from pathlib import Path
 
 from suite.comm import here
 from suite.config.run import RunConfig
-from suite.conformance.memory import counted
+from suite.conformance.memory import count_memory
 from suite.engine.process_setup import prepare
 
 
@@ -16,7 +16,7 @@ def main(job: Path) -> None:
     prepare(1)
     world = here()
     before = "torch._dynamo" in sys.modules  # by a program that these ranks ran
-    found = [counted(world, RunConfig.model_validate(data)) for data in json.loads(job.read_text())]
+    found = [count_memory(world, RunConfig.model_validate(data)) for data in json.loads(job.read_text())]
     assert before or "torch._dynamo" not in sys.modules, "counting loads a compiler: seconds per rank"
     job.with_name(f"rank{world.rank}.json").write_text(json.dumps(found))
     world.close()

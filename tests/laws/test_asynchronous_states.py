@@ -32,7 +32,7 @@ from tests.support.cases import Case, gpt_case, odd_case
 from tests.support.masked import Given, random_ticket
 from tests.support.pairwise import cells
 from tests.support.reference import SEED
-from tests.support.resuming import kept_by
+from tests.support.resuming import rank_state
 
 CASE = gpt_case("dropout", "float32", tied=False, dropout=0.2, layers=4)
 TICKET = random_ticket(CASE, 0.8)
@@ -90,14 +90,14 @@ def test_every_form_of_states_equals_its_replay(system: str, form: str) -> None:
     def rank(world: Any) -> Any:
         engine = Engine(CASE.layers, grid=grid, world=world, **told)
         losses = list(engine.train(batches))
-        return kept_by(engine, losses)
+        return rank_state(engine, losses)
 
     replay = Replay(CASE.layers, grid=grid, **told)
     losses = list(replay.train(batches))
     assert len(set(losses)) == len(losses)
     for number, (ours, engine) in enumerate(zip(threads.run(grid.size, rank), replay.engines, strict=True)):
         assert ours.losses == losses
-        ours.compare(kept_by(engine), f"{system} {form} rank {number}")
+        ours.compare(rank_state(engine), f"{system} {form} rank {number}")
 
 
 @pytest.mark.parametrize("rule", [SGD(0.05, momentum=0.9), Adam(0.01), AdamW(0.01, predict_decay=True)], ids=str)
@@ -139,7 +139,7 @@ def test_law_8_a_resumed_stream_is_bit_identical(system: str, tmp_path: Path) ->
         ) -> Any:
             engine = Engine(case.layers, grid=grid, world=world, **told)
             losses = [loss for part in parts for loss in engine.train(part)]
-            return kept_by(engine, losses)
+            return rank_state(engine, losses)
 
         def half(world: Any, case: Case = case, grid: Grid = grid, told: Any = told, part: Any = first) -> None:
             engine = Engine(case.layers, grid=grid, world=world, **told)
@@ -149,7 +149,7 @@ def test_law_8_a_resumed_stream_is_bit_identical(system: str, tmp_path: Path) ->
         def rest(world: Any, case: Case = case, grid: Grid = grid, told: Any = told, part: Any = second) -> Any:
             engine = Engine(case.layers, grid=grid, world=world, **told)
             engine.load(tmp_path / f"{grid}")
-            return kept_by(engine, list(engine.train(part)))
+            return rank_state(engine, list(engine.train(part)))
 
         right = threads.run(grid.size, whole)
         threads.run(grid.size, half)
@@ -362,7 +362,7 @@ def test_every_rank_of_a_replay_has_a_loss_scale_of_its_own() -> None:
 
 @pytest.mark.parametrize("policy", [Predict("inflight"), Latest("recompute"), Stash()], ids=str)
 def test_batch_norm_and_stages_without_weights(policy: Any) -> None:
-    """Kept graphs next to recomputed ones, and a stage without weights."""
+    """RankState graphs next to recomputed ones, and a stage without weights."""
     layers: list[Any] = [
         lambda: nn.Linear(5, 6),
         lambda: nn.BatchNorm1d(6),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from suite.config.compose import groups, resolve
-from suite.conformance.graphs import check_losses, losses
+from suite.conformance.graphs import check_losses, train_losses
 from suite.engine.optim.optimizer import Adam
 from suite.gnn.plan import ASSIGNMENTS, Placement
 from suite.gnn.rank_shard import build_plans
@@ -160,7 +160,7 @@ def systems() -> list[str]:
 @pytest.mark.parametrize("grid", [(2, 1), (4, 2)], ids=["2", "4x2"])
 def test_every_system_matches_losses_of_one_process(grid: tuple[int, int], tmp_path: Path) -> None:
     """Losses of five epochs on the system's own partition, and its bytes."""
-    alone = losses(["system=cagnet"], 1, 1, tmp_path)
+    alone = train_losses(["system=cagnet"], 1, 1, tmp_path)
     assert len(systems()) >= 4
     for name in systems():
         check_losses([f"system={name}"], *grid, alone, tmp_path)

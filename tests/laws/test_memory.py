@@ -13,7 +13,7 @@ import yaml
 from suite.comm.p2p import threads
 from suite.config.compose import CONF, groups, resolve
 from suite.config.run import RunConfig
-from suite.conformance.memory import check_counted, counted
+from suite.conformance.memory import check_memory, count_memory
 from suite.engine.engine import Engine
 from suite.engine.memory_tracker import LiveBytes
 from suite.engine.optim.optimizer import SGD, AdamW
@@ -162,7 +162,7 @@ def test_predicted_and_counted(tmp_path: Path, ranks: int) -> None:
     resolved = [resolve([*([] if "data=digits" in row else SMALL_TEXT), *row]) for row in rows]
     counts = counted_by(ranks, resolved, tmp_path / "job.json")
     for number, (row, config) in enumerate(zip(rows, resolved, strict=True)):
-        check_counted(config, [found[number] for found in counts], f"{' '.join(row)} on {config.grid.build()}")
+        check_memory(config, [found[number] for found in counts], f"{' '.join(row)} on {config.grid.build()}")
 
 
 def counted_by(ranks: int, configs: list[RunConfig], job: Path) -> list[list[dict[str, Any]]]:
@@ -170,7 +170,7 @@ def counted_by(ranks: int, configs: list[RunConfig], job: Path) -> list[list[dic
     none and needs no process.
     """
     if ranks == 1:
-        return [[counted(threads.LoopbackWorld(threads.Hub(1), 0), config) for config in configs]]
+        return [[count_memory(threads.LoopbackWorld(threads.Hub(1), 0), config) for config in configs]]
     job.write_text(json.dumps([config.plain() for config in configs]))
     run_persistent(ranks, PROGRAM, str(job))
     return [json.loads(job.with_name(f"rank{rank}.json").read_text()) for rank in range(ranks)]

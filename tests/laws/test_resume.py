@@ -27,7 +27,7 @@ from suite.pruning.early_bird import EarlyBird
 from tests.support.cases import Case, gpt_case, odd_case
 from tests.support.masked import Given, random_ticket
 from tests.support.pairwise import cells
-from tests.support.resuming import Kept, batch_of, engine_of, kept_by, trained
+from tests.support.resuming import RankState, batch_of, engine_of, rank_state, trained
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
 MOMENTUM = SGD(0.1, momentum=0.9, weight_decay=0.01)
@@ -102,7 +102,7 @@ def test_a_search_for_a_ticket_goes_on(after: int, tmp_path: Path) -> None:
         right.compare(resumed, f"after {after}")
 
 
-def interrupted(case: Case, grid: Grid, folder: Path, *, after: int, batches: int, **more: Any) -> list[Kept]:
+def interrupted(case: Case, grid: Grid, folder: Path, *, after: int, batches: int, **more: Any) -> list[RankState]:
     """Trains, saves, trains on in engines that have loaded: what each rank is left with."""
     if after:
         threads.run(grid.size, lambda world: trained(case, world, grid, range(after), save=folder, **more))
@@ -259,7 +259,7 @@ def test_evaluations_and_checkpoints_in_between_change_nothing(grid: Grid, tmp_p
             other.load(tmp_path)
             assert other.evaluated == engine.evaluated
             assert other.evaluate([batch_of(case, 9)]) == scores[-1]
-        kept = kept_by(engine, losses)
+        kept = rank_state(engine, losses)
         for one in (engine, *others):  # channels of threads are their world's: a rank ahead sends already
             one.close()
         return kept

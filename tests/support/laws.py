@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from suite.conformance.gradients import BATCHES, Right, check_engine, gradients_of, right
+from suite.conformance.gradients import check_engine, gradients_of
 from suite.core.grid import Grid
 from suite.core.protocols import Schedule, WeightPolicy, World
 from suite.engine.engine import Engine
@@ -10,7 +10,7 @@ from suite.engine.optim.optimizer import SGD
 from tests.support.cases import Case
 from tests.support.reference import SEED
 
-__all__ = ["BATCHES", "Right", "check_gradients", "engine_of", "gradients_of", "right"]
+__all__ = ["check_gradients", "engine_of", "gradients_of"]
 
 
 def engine_of(case: Case, grid: Grid, schedule: Schedule, world: World, weights: WeightPolicy | None = None) -> Engine:
@@ -38,6 +38,5 @@ def check_gradients(
     weights: WeightPolicy | None = None,
     tolerance: float = 0.0,
 ) -> int:
-    """This rank's gradients and all else against the reference (bit for bit at tolerance 0). The number of tensors
-    compared."""
+    """Compare an engine of this rank with the reference. Returns the number of compared tensors."""
     return check_engine(engine_of(case, grid, schedule, world, weights), case, schedule, world, tolerance=tolerance)

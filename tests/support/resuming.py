@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from suite.conformance.resuming import Kept, kept_by
+from suite.conformance.resuming import RankState, rank_state
 from suite.core.grid import Grid
 from suite.core.protocols import World
 from suite.engine.engine import Engine
 from tests.support.cases import Case
 from tests.support.reference import SEED
 
-__all__ = ["COUNTS", "Kept", "batch_of", "engine_of", "kept_by", "trained"]
+__all__ = ["COUNTS", "RankState", "batch_of", "engine_of", "rank_state", "trained"]
 
 COUNTS = (3, 1, 2, 1)  # microbatches of the batches, over two replicas twice as many
 
@@ -42,7 +42,7 @@ def trained(
     load: Path | None = None,
     save: Path | None = None,
     **more: Any,
-) -> Kept:
+) -> RankState:
     """A new engine: what it loads, then the batches of these numbers, then what it saves."""
     engine = engine_of(case, world, grid, **more)
     if load is not None:
@@ -50,6 +50,6 @@ def trained(
     losses = [engine.train_batch(batch_of(case, number)) for number in batches]
     if save is not None:
         engine.save(save)
-    kept = kept_by(engine, losses)
+    kept = rank_state(engine, losses)
     engine.close()
     return kept

@@ -1,6 +1,6 @@
-"""Laws name the fault of a broken system, and pass a correct one.
+"""Laws pass correct systems and name the fault of broken ones.
 
-Real ranks are in tests/distributed/test_conformance.py, and the same laws over the suite's own systems in tests/laws.
+tests/distributed/test_conformance.py has real ranks; tests/laws applies the same laws to the suite's own systems.
 """
 
 from __future__ import annotations
@@ -9,28 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from suite.cli.conformance import COMMAND, main, summary, told
+from suite.cli.conformance import COMMAND, main, result_line, summary
 from suite.conformance.laws import LAWS, LawResult, LawVerdict, examine
-from suite.conformance.system_under_test import Subject
+from suite.conformance.system_under_test import SystemUnderTest
 from suite.core.errors import UnknownName
 from suite.core.exit_codes import Exit
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
-OWN = f"launch.python_path=[{PLUGINS}]"
-QUICK = ("composes", "order", "versions", "gradients", "replay", "clocks", "resume")  # what needs no process
+PLUGIN_FOLDER = f"launch.python_path=[{PLUGINS}]"
+QUICK = ("composes", "order", "versions", "gradients", "replay", "clocks", "resume")  # laws without processes
 
 
-def found(overrides: tuple[str, ...], laws: tuple[str, ...] = QUICK) -> dict[str, LawResult]:
-    return {finding.law.name: finding for finding in examine(Subject((*overrides, OWN)), laws)}
+def check_laws(overrides: tuple[str, ...], laws: tuple[str, ...] = QUICK) -> dict[str, LawResult]:
+    return {result.law.name: result for result in examine(SystemUnderTest((*overrides, PLUGIN_FOLDER)), laws)}
 
 
 @pytest.mark.parametrize("system", ["gpipe", "pipeoptim"])
-def test_a_flush_and_an_asynchronous_system_keep_every_law(system: str) -> None:
-    asked = found((f"system={system}",), (*QUICK, "bubble", "graph", "losses"))
-    assert {name for name, one in asked.items() if one.verdict is LawVerdict.KEPT} == set(QUICK), asked
-    assert asked["gradients"].said.endswith("on 3 grids of threads are those of one process, bit for bit")
-    assert asked["order"].said.startswith("at 256 sizes")
-    assert asked["graph"].said == "because it trains no whole graph"
+def test_flushing_and_asynchronous_systems_keep_every_law(system: str) -> None:
+    results = check_laws((f"system={system}",), (*QUICK, "bubble", "graph", "losses"))
+    assert {name for name, result in results.items() if result.verdict is LawVerdict.KEPT} == set(QUICK), results
+    assert results["gradients"].reason.endswith("on 3 grids of threads equal one process, bit for bit")
+    assert results["order"].reason.startswith("at 256 sizes")
+    assert results["graph"].reason == "because it trains no whole graph"
 
 
 @pytest.mark.parametrize(
@@ -74,27 +74,26 @@ def test_a_flush_and_an_asynchronous_system_keep_every_law(system: str) -> None:
     ],
     ids=lambda value: value[1].rpartition(".")[2] if isinstance(value, tuple) else None,
 )
-def test_what_is_broken_is_named_by_the_right_law(overrides: tuple[str, ...], law: str, words: list[str]) -> None:
-    before = QUICK[: QUICK.index(law) + 1]
-    laws = tuple(name for name in before if name in ("composes", "order", "versions", law))
-    asked = found(overrides, laws)
-    assert [name for name, one in asked.items() if one.verdict is LawVerdict.BROKEN] == [law], asked
+def test_broken_system_breaks_the_right_law(overrides: tuple[str, ...], law: str, words: list[str]) -> None:
+    laws = tuple(name for name in QUICK[: QUICK.index(law) + 1] if name in ("composes", "order", "versions", law))
+    results = check_laws(overrides, laws)
+    assert [name for name, result in results.items() if result.verdict is LawVerdict.BROKEN] == [law], results
     for word in words:
-        assert word in asked[law].said
+        assert word in results[law].reason
 
 
-def test_what_needs_a_broken_law_is_not_asked() -> None:
-    asked = found(("system=gpipe", "schedule._target_=broken.TooMany"))
-    assert asked["gradients"].verdict is asked["resume"].verdict is LawVerdict.NOT_ASKED
-    assert asked["gradients"].said == 'because "order" is broken'
+def test_later_laws_are_skipped_after_a_broken_one() -> None:
+    results = check_laws(("system=gpipe", "schedule._target_=broken.TooMany"))
+    assert results["gradients"].verdict is results["resume"].verdict is LawVerdict.NOT_APPLICABLE
+    assert results["gradients"].reason == 'because "order" is broken'
 
 
-def test_a_claimed_bubble_is_checked() -> None:
+def test_claimed_bubble_is_checked() -> None:
     claims = "+system.bubble='(stages - 1) / microbatches'"
-    assert found(("system=gpipe", claims), ("bubble",))["bubble"].verdict is LawVerdict.KEPT
-    wrong = found(("system=gpipe", "+system.bubble='(stages - 1) / stages'"), ("bubble",))["bubble"]
+    assert check_laws(("system=gpipe", claims), ("bubble",))["bubble"].verdict is LawVerdict.KEPT
+    wrong = check_laws(("system=gpipe", "+system.bubble='(stages - 1) / stages'"), ("bubble",))["bubble"]
     assert wrong.verdict is LawVerdict.BROKEN
-    assert wrong.said == "2 stages, 1 microbatches: stage 0 idles 1 of its busy time, 0.5 is claimed"
+    assert wrong.reason == "2 stages, 1 microbatches: stage 0 idles 1 of its busy time, 0.5 is claimed"
 
 
 @pytest.mark.parametrize(
@@ -104,28 +103,28 @@ def test_a_claimed_bubble_is_checked() -> None:
         ("torch_gpipe", {"composes", "order", "losses", "killed"}, "its engine is its own"),
     ],
 )
-def test_other_kinds_are_told_which_laws_apply(system: str, kept: set[str], why: str) -> None:
+def test_inapplicable_laws_have_a_reason(system: str, kept: set[str], why: str) -> None:
     started = {"graph", "losses", "killed", "mpi", "bytes"}
-    asked = found((f"system={system}",), tuple(law.name for law in LAWS if law.name not in started - {"bytes"}))
-    assert {name for name, one in asked.items() if one.verdict is LawVerdict.KEPT} == kept - started
-    assert all(why in one.said for name, one in asked.items() if name not in kept)
+    results = check_laws((f"system={system}",), tuple(law.name for law in LAWS if law.name not in started - {"bytes"}))
+    assert {name for name, result in results.items() if result.verdict is LawVerdict.KEPT} == kept - started
+    assert all(why in result.reason for name, result in results.items() if name not in kept)
 
 
-def test_a_class_that_is_no_system_is_named() -> None:
-    asked = found(("system=gpipe", "system._target_=broken.TooMany"), ("composes", "order"))
-    assert asked["composes"].said == "broken.TooMany has no probe()"
-    assert asked["order"].verdict is LawVerdict.NOT_ASKED
+def test_class_that_is_no_system_is_named() -> None:
+    results = check_laws(("system=gpipe", "system._target_=broken.TooMany"), ("composes", "order"))
+    assert results["composes"].reason == "broken.TooMany has no probe()"
+    assert results["order"].verdict is LawVerdict.NOT_APPLICABLE
 
 
-def test_the_command_says_a_line_per_law_and_ends_with_its_status(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["system=gpipe", OWN, "schedule._target_=broken.TooMany", "--laws", "order,clocks"]
+def test_command_prints_a_line_per_law(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["system=gpipe", PLUGIN_FOLDER, "schedule._target_=broken.TooMany", "--laws", "order,clocks"]
     assert main(arguments) == Exit.SOME_FAILED
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("gpipe: synchronous")
     (order,) = [line for line in lines if line.startswith("law 1")]
     assert "order" in order
     assert "BROKEN" in order
-    assert any(line.strip().startswith("stage 0 |") for line in lines), "the grid up to the fault"
+    assert any(line.strip().startswith("stage 0 |") for line in lines), "the drawing up to the fault"
     assert lines[-1].startswith("gpipe: 0 laws kept, 1 broken (order), 1 does not apply, ")
     assert main(["system=gpipe", "--laws=clocks"]) == Exit.OK
     assert main(["system=nobody"]) == Exit.NOTHING
@@ -133,20 +132,20 @@ def test_the_command_says_a_line_per_law_and_ends_with_its_status(capsys: pytest
 
 
 @pytest.mark.parametrize(("system", "sizes"), [("torch_1f1b", 228), ("pytorch", 32)])
-def test_the_order_that_a_peer_names_is_checked(system: str, sizes: int) -> None:
-    order = found((f"system={system}",), ("order",))["order"]
+def test_order_of_a_peer_is_checked(system: str, sizes: int) -> None:
+    order = check_laws((f"system={system}",), ("order",))["order"]
     assert order.verdict is LawVerdict.KEPT
-    assert order.said.startswith(f"at {sizes} sizes")
+    assert order.reason.startswith(f"at {sizes} sizes")
 
 
-def test_arguments() -> None:
+def test_laws_are_selected_by_name() -> None:
     read = COMMAND.read(["a=1", "--laws", "order,bytes", "b=2"])
     assert (read.words, read.options.laws) == (("a=1", "b=2"), ["order,bytes"])
     with pytest.raises(UnknownName, match="did you mean 'order'"):
         COMMAND.run(COMMAND.read(["--laws=ordr"]))
 
 
-def test_lines() -> None:
-    finding = LawResult(LAWS[0], LawVerdict.BROKEN, "first\nsecond", 1.26)
-    assert told(finding).splitlines() == ["law 9   composes   BROKEN           1.3 s  first", " " * 32 + "second"]
-    assert summary("mine", [finding]) == "mine: 0 laws kept, 1 broken (composes), 0 do not apply, 1 s"
+def test_result_line_and_summary() -> None:
+    result = LawResult(LAWS[0], LawVerdict.BROKEN, "first\nsecond", 1.26)
+    assert result_line(result).splitlines() == ["law 9   composes   BROKEN           1.3 s  first", " " * 32 + "second"]
+    assert summary("mine", [result]) == "mine: 0 laws kept, 1 broken (composes), 0 do not apply, 1 s"

@@ -25,7 +25,7 @@ from suite.engine.optim.lr_schedule import WarmupCosine
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.memory.layout import offloaded
 from tests.support.cases import Case, gpt_case, odd_case
-from tests.support.resuming import Kept, batch_of, engine_of, kept_by, trained
+from tests.support.resuming import RankState, batch_of, engine_of, rank_state, trained
 
 TIED = gpt_case("tied", "float32")
 ODD = odd_case(torch.float32)
@@ -55,10 +55,10 @@ def files_of(path: Path) -> dict[str, dict[str, torch.Tensor]]:
 
 def untouched(engine: Engine, action: Callable[[], Any], says: str, kind: type[Exception] = InvalidRequest) -> None:
     """The action is refused in these words, and nothing of the engine has changed."""
-    before, state = kept_by(engine), torch.get_rng_state()
+    before, state = rank_state(engine), torch.get_rng_state()
     with pytest.raises(kind, match=says):
         action()
-    before.compare(kept_by(engine), says)
+    before.compare(rank_state(engine), says)
     assert torch.equal(torch.get_rng_state(), state)
     assert engine.evaluated == 0
 
@@ -84,10 +84,10 @@ def test_no_stale_full_weight_overwrites_a_loaded_one_at_the_first_step(tmp_path
     """The original loads the half copies alone: its next step writes the masters of before over them."""
     more = {"half": "bfloat16", "optimizer": SGD(WarmupCosine(0.5, total=1), momentum=0.0)}  # the rate ends at 0
     engine = taught(tmp_path, case=TIED, **more)
-    right = kept_by(engine)
+    right = rank_state(engine)
     again = made(TIED, **more)
     again.load(tmp_path)
-    right.compare(kept_by(again), "loaded")
+    right.compare(rank_state(again), "loaded")
     again.train_batch(batch_of(TIED, 1))
     for parameter, before in zip(again.state.parameters, engine.state.parameters, strict=True):
         assert torch.equal(parameter, before)
@@ -117,7 +117,7 @@ def test_moments_on_the_host_are_kept(tmp_path: Path) -> None:
     assert engine.state.layout["moment_1"].home == "host"
     again = made(TIED, **HALF)  # where the states lie is not part of a run
     again.load(tmp_path)
-    kept_by(engine).compare(kept_by(again), "from the host")
+    rank_state(engine).compare(rank_state(again), "from the host")
 
 
 def test_every_stage_and_replica_has_its_part(tmp_path: Path) -> None:
@@ -137,12 +137,12 @@ def test_two_engines_keep_their_own(tmp_path: Path) -> None:
     """The original keeps whatever its one global model is."""
     taught(tmp_path / "one", case=TIED)
     two = taught(tmp_path / "two", 2)
-    before = kept_by(two)
+    before = rank_state(two)
     made(TIED).load(tmp_path / "one")
-    before.compare(kept_by(two), "another engine's load")
+    before.compare(rank_state(two), "another engine's load")
     again = made()
     again.load(tmp_path / "two")
-    before.compare(kept_by(again), "two")
+    before.compare(rank_state(again), "two")
 
 
 # -- what else is kept -----------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def test_frozen_weights_and_buffers_are_kept(half: str | None, tmp_path: Path) -
     first.save(tmp_path)
     again = engine()
     again.load(tmp_path)
-    kept_by(first).compare(kept_by(again), "frozen")
+    rank_state(first).compare(rank_state(again), "frozen")
     assert float(again.stage.layers[1].num_batches_tracked) == 6
     found = files_of(tmp_path / "step-000001")["layer-00000.safetensors"]
     assert {name for name in found if name.endswith("bias")} == {"weight/bias"}
@@ -289,10 +289,10 @@ def test_what_one_stage_refuses_every_rank_refuses(tmp_path: Path) -> None:
 
     def rank(world: Any) -> str:
         engine = engine_of(other, world, Grid(inter=2), optimizer=AdamW(0.01))
-        before = kept_by(engine)
+        before = rank_state(engine)
         with pytest.raises(InvalidRequest) as caught:
             engine.load(tmp_path)
-        before.compare(kept_by(engine), str(world.rank))
+        before.compare(rank_state(engine), str(world.rank))
         return str(caught.value)
 
     said = threads.run(2, rank)
@@ -367,11 +367,11 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_whatever_file_is_damaged_the_one_before_stands(damage: str, tmp_path: Path) -> None:
     engine = made()
-    kept: list[Kept] = []
+    kept: list[RankState] = []
     for number in range(2):
         engine.train_batch(batch_of(ODD, number))
         engine.save(tmp_path)
-        kept.append(kept_by(engine))
+        kept.append(rank_state(engine))
     newest = tmp_path / "step-000002"
     names = sorted(path.name for path in newest.iterdir())
     assert len(names) == 7 + 1 + 1
@@ -385,11 +385,11 @@ def test_whatever_file_is_damaged_the_one_before_stands(damage: str, tmp_path: P
         (note,) = loaded.notes
         assert "step-000002" in note
         assert name in note
-        kept[0].compare(kept_by(again), name)
+        kept[0].compare(rank_state(again), name)
         (newest / name).write_bytes(whole)
     again = made()
     assert again.load(tmp_path).notes == ()
-    kept[1].compare(kept_by(again), "mended")
+    kept[1].compare(rank_state(again), "mended")
 
 
 def test_a_manifest_that_was_changed_is_damaged(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from suite.pruning.early_bird import EarlyBird
 from suite.pruning.magnitude import Magnitude
 from tests.support.cases import gpt_case
 from tests.support.masked import Given, MaskedLoop, dense_states, random_ticket
-from tests.support.resuming import engine_of, kept_by
+from tests.support.resuming import engine_of, rank_state
 
 CASE = gpt_case("tied", "float32")
 TICKET = random_ticket(CASE, 0.8)
@@ -140,10 +140,10 @@ def test_weights_and_moments_go_on_from_where_they_are(half: str | None, memory:
 @pytest.mark.parametrize("memory", [resident, partial(offloaded, bucket=100)], ids=["resident", "offloaded"])
 def test_a_layout_that_keeps_all_is_refused_before_anything_changes(memory: Any) -> None:
     engine = alone(memory=memory, bucket=100, half="bfloat16")
-    before = kept_by(engine)
+    before = rank_state(engine)
     with pytest.raises(InvalidRequest, match=r"in a layout that keeps all.*legal: memory=compressed"):
         engine.prune(TICKET)
-    before.compare(kept_by(engine), "refused")
+    before.compare(rank_state(engine), "refused")
     engine.train_batch(CASE.batch(0, 2, 1))
 
 
@@ -161,10 +161,10 @@ def test_a_ticket_of_another_model() -> None:
         ({key: torch.tensor([1, 2])}, "flat int32"),
         ({(0, "token.weight"): torch.tensor([1], dtype=torch.int32)}, "one end of the tie of layers 0 and 4"),
     ):
-        before = kept_by(engine)
+        before = rank_state(engine)
         with pytest.raises(InvalidRequest, match=says):
             engine.prune(indices)
-        before.compare(kept_by(engine), says)
+        before.compare(rank_state(engine), says)
 
 
 def test_pruned_twice_or_within_a_batch() -> None:
@@ -256,12 +256,12 @@ def test_a_checkpoint_of_a_model_with_other_widths_is_refused(tmp_path: Path) ->
     small, large = one(4), one(8)
     small.prune({(0, "weight"): torch.tensor([1, 5], dtype=torch.int32)})
     small.save(tmp_path)
-    before = kept_by(large)
+    before = rank_state(large)
     with pytest.raises(
         InvalidRequest, match=r"has velocity/weight \['float32', 2\], this engine's \['float32', 8, 4\]"
     ):
         large.load(tmp_path)
-    before.compare(kept_by(large), "refused")
+    before.compare(rank_state(large), "refused")
 
 
 # -- several engines, several ranks ----------------------------------------------------------------------------------
@@ -343,10 +343,10 @@ def test_a_refused_ticket_leaves_the_engine_as_it_was(half: str | None) -> None:
     """A layout that expands less than a step takes: refused before weights or states have changed."""
     engine = alone(memory=partial(compressed, bucket=3), bucket=40, half=half)
     engine.train_batch(CASE.batch(0, 2, 1))
-    before = kept_by(engine)
+    before = rank_state(engine)
     with pytest.raises(InvalidRequest, match="in a layout that expands 3 at a time"):
         engine.prune(TICKET)
-    before.compare(kept_by(engine), "refused")
+    before.compare(rank_state(engine), "refused")
     engine.train_batch(CASE.batch(1, 2, 1))
 
 
@@ -415,10 +415,10 @@ def test_a_search_goes_on_as_it_began(other: Pruning, says: str, tmp_path: Path)
         first.train_batch(CASE.batch(number, 2, 1))
     first.save(tmp_path)
     again = alone(pruning=other)
-    before = kept_by(again)
+    before = rank_state(again)
     with pytest.raises(InvalidRequest, match=says):
         again.load(tmp_path)
-    before.compare(kept_by(again), says)
+    before.compare(rank_state(again), says)
     same = alone(pruning=Pruning(EarlyBird(epoch=1), 0.8))
     same.load(tmp_path)
     assert same.pruning is not None

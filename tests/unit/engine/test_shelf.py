@@ -21,7 +21,7 @@ from suite.comm.p2p import threads
 from suite.engine.checkpoint import storage
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD
-from tests.support.resuming import Kept, kept_by
+from tests.support.resuming import RankState, rank_state
 
 DIED = 9
 
@@ -126,8 +126,8 @@ def before(tmp_path: Path) -> Path:
 def test_a_process_that_dies_at_any_step_leaves_the_last_good_one(before: Path, tmp_path: Path) -> None:
     """The new one takes the place of one after as many updates, and an older one goes: every kind of step."""
     saving = trained(engine_of(), 0, 1, 7)
-    last: Kept = kept_by(trained(engine_of(), 0, 1, 2))
-    new = kept_by(saving)
+    last: RankState = rank_state(trained(engine_of(), 0, 1, 2))
+    new = rank_state(saving)
     outcomes: list[str] = []
     code = DIED
     while code == DIED:
@@ -137,7 +137,7 @@ def test_a_process_that_dies_at_any_step_leaves_the_last_good_one(before: Path, 
         engine = engine_of()
         loaded = engine.load(folder)
         assert loaded.notes == (), f"operation {len(outcomes)}: {loaded.notes}"
-        found = kept_by(engine)
+        found = rank_state(engine)
         is_new = all(torch.equal(found.tensors[name], tensor) for name, tensor in new.tensors.items())
         (new if is_new else last).compare(found, f"operation {len(outcomes)}")
         outcomes.append("new" if is_new else "last")
@@ -146,7 +146,7 @@ def test_a_process_that_dies_at_any_step_leaves_the_last_good_one(before: Path, 
                 storage.fetch(path, name, told)  # what has a name is whole, an old one too
         saving.save(folder, keep=2)  # whatever was left, the next is whole
         assert engine.load(folder).notes == ()
-        new.compare(kept_by(engine), f"after operation {len(outcomes)}")
+        new.compare(rank_state(engine), f"after operation {len(outcomes)}")
         assert sorted(path.name for path in folder.iterdir()) == ["step-000002", "step-000003"]
     assert code == 0, code
     turn = outcomes.index("new")

@@ -1,4 +1,4 @@
-"""Archive: complete, reproducible, without names of this machine, and safe to verify."""
+"""Archive: complete, reproducible, redacted, and safe to verify."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ ROOT = Path(__file__).resolve().parents[3]
 SECRET = "/home/alice_w/experiments"
 
 
-def record(key: str, **more: object) -> Record:
-    found: dict[str, object] = {
+def record(key: str, **changes: object) -> Record:
+    fields: dict[str, object] = {
         "key": key,
         "experiment": "axonn_fig10",
         "system": "axonn",
@@ -51,12 +51,12 @@ def record(key: str, **more: object) -> Record:
             "host": socket.gethostname(),
         },
     }
-    return Record(**{**found, **more})  # type: ignore[arg-type]
+    return Record(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
-    """Of a folder with a good record, one that failed far from home, one of another machine, and rubbish."""
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
+    """The archive of a successful record, a failed one, one of another machine, and a file that is no record."""
     folder = tmp_path_factory.mktemp("reports")
     (folder / "records").mkdir()
     (folder / "traces").mkdir()
@@ -72,26 +72,26 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, byte
     (other / "demo.jsonl").write_text(record("c").to_line())
     span = Span(0, FORWARD, 0.0, 1.0, Op.parse("0F0"))
     content = {"grid": {"data": 1, "inter": 1, "tensor": 1}, "spans": [span.row()]}
-    with gzip.GzipFile(f"{SECRET}/a.json", "wb", fileobj=(folder / "traces" / "a.json.gz").open("wb")) as packed:
-        packed.write(json.dumps(content).encode())
+    with gzip.GzipFile(f"{SECRET}/a.json", "wb", fileobj=(folder / "traces" / "a.json.gz").open("wb")) as trace:
+        trace.write(json.dumps(content).encode())
     path = make(folder, doctor=[f"python             works: {SECRET}/bin/python"])
-    return path, unpacked(path.read_bytes())
+    return path, unpack(path.read_bytes())
 
 
-def unpacked(data: bytes) -> dict[str, bytes]:
-    with zipfile.ZipFile(io.BytesIO(data)) as found:
-        return {name.partition("/")[2]: found.read(name) for name in found.namelist()}
+def unpack(data: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(data)) as packed:
+        return {name.partition("/")[2]: packed.read(name) for name in packed.namelist()}
 
 
-def test_everything_is_in_it(made: tuple[Path, dict[str, bytes]]) -> None:
-    path, files = made
+def test_archive_is_complete(bundle: tuple[Path, dict[str, bytes]]) -> None:
+    path, files = bundle
     assert path.name.startswith("ae-bundle-0.")
-    wanted = ["README.md", "CLAIMS.md", "CLAIMS.csv", "LICENSE", "CITATION.cff", "MANIFEST.sha256", "source.tar.gz"]
-    wanted += [f"environment/{name}" for name in ("packages.txt", "machine.json", "doctor.txt")]
-    wanted += [f"reports/{name}" for name in ("index.html", "records.csv", "claims.csv", "claims.json")]
-    wanted += ["reports/records/a.json", "reports/records/b.json"]
-    wanted += ["reports/measured/elsewhere/demo.jsonl", "reports/traces/a.json.gz"]
-    assert set(wanted) <= files.keys()
+    expected = ["README.md", "CLAIMS.md", "CLAIMS.csv", "LICENSE", "CITATION.cff", "MANIFEST.sha256", "source.tar.gz"]
+    expected += [f"environment/{name}" for name in ("packages.txt", "machine.json", "doctor.txt")]
+    expected += [f"reports/{name}" for name in ("index.html", "records.csv", "claims.csv", "claims.json")]
+    expected += ["reports/records/a.json", "reports/records/b.json"]
+    expected += ["reports/measured/elsewhere/demo.jsonl", "reports/traces/a.json.gz"]
+    assert set(expected) <= files.keys()
     assert "reports/records/rubbish.json" not in files
     assert Grid(**json.loads(gzip.decompress(files["reports/traces/a.json.gz"]))["grid"]) == Grid()
     readme = files["README.md"].decode()
@@ -99,145 +99,141 @@ def test_everything_is_in_it(made: tuple[Path, dict[str, bytes]]) -> None:
         *("T1", "T2", "T3", "T4")
     ]
     assert "3 records" in readme
-    assert "1 files of the reports folder could not be used" in readme
+    assert "1 files of the reports folder could not be read" in readme
     assert "A processor, 2 cores, 8 GB" in readme
     assert b"torch==" in files["environment/packages.txt"]
     assert b"works: PATH/python" in files["environment/doctor.txt"]
 
 
-def test_a_claim_has_command_time_figure_and_verdict(made: tuple[Path, dict[str, bytes]]) -> None:
-    _, files = made
+def test_claim_has_command_time_figure_and_verdict(bundle: tuple[Path, dict[str, bytes]]) -> None:
+    _, files = bundle
     header, *rows = files["CLAIMS.csv"].decode().splitlines()
     assert header == "id,paper,where,says,command,expected,figure,ours,verdict,why"
     assert len(rows) > 500
     assert all("reports/index.html#claim-" in row for row in rows)
     page = files["reports/index.html"].decode()
     first = rows[0].split(",")[0]
-    assert f'id="claim-{first}"' in page, "the link leads to a row of the page"
+    assert f'id="claim-{first}"' in page, "the link points to a row of the page"
     assert any("suite run experiment=" in row for row in rows)
     assert "no record" in rows[0] or "reproduced" in rows[0]
     table = files["CLAIMS.md"].decode()
     assert table.count("| [row](reports/index.html#") == len(rows)
 
 
-def test_nothing_of_this_machine_is_in_it(made: tuple[Path, dict[str, bytes]]) -> None:
-    _, files = made
-    own = {name: data for name, data in files.items() if name != "source.tar.gz"}
-    texts = {name: gzip.decompress(data) if name.endswith(".gz") else data for name, data in own.items()}
+def test_archive_does_not_identify_the_machine(bundle: tuple[Path, dict[str, bytes]]) -> None:
+    _, files = bundle
+    redacted = {name: data for name, data in files.items() if name != "source.tar.gz"}
+    texts = {name: gzip.decompress(data) if name.endswith(".gz") else data for name, data in redacted.items()}
     words = [SECRET, "alice_w", "~bob", str(ROOT), str(Path.home()) + "/", "/tmp/", "/usr/lib/"]
     words += [name for name in (getpass.getuser(), socket.gethostname()) if name in redact.names_here()]
     for name, data in texts.items():
         for word in words:
             assert word.encode() not in data, f"{word} in {name}"
-    assert b"alice" not in own["reports/traces/a.json.gz"], "a gzip names its file too"
-    kept = json.loads(files["reports/records/b.json"])
-    assert kept["reason"].splitlines()[1:] == [
+    assert b"alice" not in redacted["reports/traces/a.json.gz"], "gzip stores a file name"
+    stored = json.loads(files["reports/records/b.json"])
+    assert stored["reason"].splitlines()[1:] == [
         '  File "PATH/x.py", line 3',
         '  File "LIBRARIES/json/x.py", line 1',
         "at PATH/z",
     ]
-    assert kept["config"]["launch"]["python_path"] == ["mine", "PATH/mine"]
+    assert stored["config"]["launch"]["python_path"] == ["mine", "PATH/mine"]
 
 
-def test_the_same_records_make_the_same_bytes(made: tuple[Path, dict[str, bytes]]) -> None:
-    path, _ = made
+def test_same_records_give_the_same_bytes(bundle: tuple[Path, dict[str, bytes]]) -> None:
+    path, _ = bundle
     first = path.read_bytes()
     again = make(path.parent, doctor=[f"python             works: {SECRET}/bin/python"])
-    changed = again != path  # somebody commits meanwhile: source and name are then others
+    changed = again != path  # a commit in between changes the source and the name
     assert changed or again.read_bytes() == first
     assert {info.date_time for info in zipfile.ZipFile(path).infolist()} == {(1980, 1, 1, 0, 0, 0)}
     names = zipfile.ZipFile(path).namelist()
     assert names == sorted(names)
 
 
-def test_records_that_cannot_be_used_leave_an_archive_that_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_archive_without_readable_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "records").mkdir()
     (tmp_path / "records" / "damaged.json").write_text("no record")
     assert main([f"reports={tmp_path}", "--no-doctor"]) == Exit.OK
     (path,) = tmp_path.glob("ae-bundle-*.zip")
     assert capsys.readouterr().out.strip() == str(path)
-    files = unpacked(path.read_bytes())
+    files = unpack(path.read_bytes())
     readme = files["README.md"].decode()
-    assert "no record: nothing has been run here" in readme
+    assert "no record: nothing has run here" in readme
     assert "nothing was measured" in readme
     assert files["CLAIMS.md"].decode().count("no record |") == files["CLAIMS.csv"].count(b"\n") - 1
     assert main(["--check", str(path)]) == Exit.OK
-    assert f"{len(files) - 1} files are what the manifest says" in capsys.readouterr().out
+    assert f"{len(files) - 1} files match the manifest" in capsys.readouterr().out
 
 
-# -- an archive from elsewhere ---------------------------------------------------------------------------------------
+# Received archives
 
 
-def zipped(fill: Callable[[zipfile.ZipFile], None], at: Path) -> Path:
-    with zipfile.ZipFile(at / "given.zip", "w") as made:
-        fill(made)
-    return at / "given.zip"
+def write_zip(fill: Callable[[zipfile.ZipFile], None], folder: Path) -> Path:
+    with zipfile.ZipFile(folder / "received.zip", "w") as packed:
+        fill(packed)
+    return folder / "received.zip"
 
 
 GOOD = archive.pack({"a.txt": b"one", "b/c.txt": b"two"}, "top")
 
 
-def test_a_whole_archive_passes(tmp_path: Path) -> None:
+def test_complete_archive_is_verified(tmp_path: Path) -> None:
     (tmp_path / "good.zip").write_bytes(GOOD)
     assert archive.verify(tmp_path / "good.zip") == 2
     assert archive.pack({"b/c.txt": b"two", "a.txt": b"one"}, "top") == GOOD
 
 
 @pytest.mark.parametrize("name", ["../out", "top/../../out", "/etc/out", "top\\..\\out", "out", "C:/x/out"])
-def test_a_name_that_leads_out_is_refused(name: str, tmp_path: Path) -> None:
+def test_name_outside_the_folder_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="leads out"):
-        archive.verify(zipped(lambda made: made.writestr(zipfile.ZipInfo(name), b"x"), tmp_path))
+        archive.verify(write_zip(lambda packed: packed.writestr(zipfile.ZipInfo(name), b"x"), tmp_path))
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFDIR])
-def test_what_is_no_plain_file_is_refused(kind: int, tmp_path: Path) -> None:
+def test_entry_that_is_no_plain_file_is_refused(kind: int, tmp_path: Path) -> None:
     entry = zipfile.ZipInfo("top/link")
     entry.external_attr = (kind | 0o777) << 16
     with pytest.raises(InvalidRequest, match="a link, a folder or a device"):
-        archive.verify(zipped(lambda made: made.writestr(entry, b"/etc/passwd"), tmp_path))
+        archive.verify(write_zip(lambda packed: packed.writestr(entry, b"/etc/passwd"), tmp_path))
 
 
-def test_sizes_and_numbers_are_bounded_before_anything_is_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_size_and_number_are_bounded_before_unpacking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "good.zip").write_bytes(GOOD)
-    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("it was unpacked"))
-    for name, legal in (("MOST_BYTES", 10), ("MOST_FILES", 2)):
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("the archive was unpacked"))
+    for name, legal in (("MAX_BYTES", 10), ("MAX_FILES", 2)):
         with monkeypatch.context() as patch:
             patch.setattr(archive, name, legal)
             with pytest.raises(InvalidRequest, match=f"at most {legal}"):
                 archive.verify(tmp_path / "good.zip")
 
 
-def test_whatever_differs_from_the_manifest_is_named(tmp_path: Path) -> None:
-    manifest = unpacked(GOOD)[archive.MANIFEST]
+def test_difference_from_the_manifest_is_named(tmp_path: Path) -> None:
+    manifest = unpack(GOOD)[archive.MANIFEST]
 
-    def given(**files: bytes) -> Path:
-        def fill(made: zipfile.ZipFile) -> None:
+    def received(**files: bytes) -> Path:
+        def fill(packed: zipfile.ZipFile) -> None:
             for name, data in files.items():
-                made.writestr(f"top/{name.replace('__', '/')}", data)
+                packed.writestr(f"top/{name.replace('__', '/')}", data)
 
-        return zipped(fill, tmp_path)
+        return write_zip(fill, tmp_path)
 
     cases: list[tuple[dict[str, bytes], str]] = [
         ({"MANIFEST.sha256": manifest, "a.txt": b"one", "b__c.txt": b"TWO"}, "b/c.txt has SHA-256"),
         ({"MANIFEST.sha256": manifest, "a.txt": b"one"}, "b/c.txt is in the manifest alone"),
         ({"MANIFEST.sha256": manifest, "a.txt": b"one", "b__c.txt": b"two", "d": b""}, "d is not in the manifest"),
-        ({"a.txt": b"one"}, "it has no MANIFEST.sha256"),
+        ({"a.txt": b"one"}, "the archive has no MANIFEST.sha256"),
         ({"MANIFEST.sha256": b"nonsense\n", "a.txt": b"one"}, "has the line 'nonsense'"),
     ]
     for files, words in cases:
         with pytest.raises(InvalidRequest, match=words):
-            archive.verify(given(**files))
+            archive.verify(received(**files))
     with pytest.warns(UserWarning, match="Duplicate"):
-        twice = zipped(lambda made: [made.writestr("top/a", b"1"), made.writestr("top/a", b"2")], tmp_path)  # type: ignore[func-returns-value]
-    with pytest.raises(InvalidRequest, match="a stands in it twice"):
+        twice = write_zip(lambda packed: [packed.writestr("top/a", b"1"), packed.writestr("top/a", b"2")], tmp_path)  # type: ignore[func-returns-value]
+    with pytest.raises(InvalidRequest, match="the archive has a twice"):
         archive.verify(twice)
 
 
-def test_a_damaged_archive_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_archive_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "damaged.zip"
     for data in (b"", b"no zip", GOOD[:-30], GOOD[:60] + bytes(20) + GOOD[80:]):
         path.write_bytes(data)
@@ -249,7 +245,7 @@ def test_a_damaged_archive_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"),
+    ("text", "redacted"),
     [
         ("reports=/data/x/reports seed=1", "reports=PATH/reports seed=1"),
         ("mpiexec at /opt/mpi/bin/mpiexec:", "mpiexec at PATH/mpiexec:"),
@@ -257,10 +253,9 @@ def test_a_damaged_archive_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
         ("/x/.venv/lib/python3.11/site-packages/torch/nn/f.py", "LIBRARIES/torch/nn/f.py"),
         (f"{ROOT}/suite/core/op.py", "suite/core/op.py"),
         ("C:\\Users\\carol\\x.py", "PATH/x.py"),
-        ("'/home/carol'", "'PATH/carol'"),
+        ("'/home/carol'", "'PATH/NAME'"),
         ("run by carol on node17.", "run by NAME on NAME."),
     ],
 )
-def test_what_stays_of_a_text(text: str, kept: str) -> None:
-    found = redact.text(text, ("carol", "node17"))
-    assert found == kept.replace("PATH/carol", "PATH/NAME")
+def test_text_is_redacted(text: str, redacted: str) -> None:
+    assert redact.text(text, ("carol", "node17")) == redacted
