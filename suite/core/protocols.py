@@ -33,6 +33,38 @@ class Schedule(Protocol):
         """A promised bound on forwards whose backward has not run; every driver asserts it."""
 
 
+class PlacedSchedule(Schedule, Protocol):
+    """A schedule that places several stages on a rank, or splits the backward pass.
+
+    Every other schedule has one chunk per rank and whole backward passes.
+
+    Attributes:
+        chunks: Stages per rank.
+        fold: Whether every second chunk returns in the opposite direction (`suite.core.op.Place`).
+        split: Whether weight gradients are ops of their own.
+    """
+
+    @property
+    def chunks(self) -> int: ...
+
+    @property
+    def fold(self) -> bool: ...
+
+    @property
+    def split(self) -> bool: ...
+
+
+class TabledSchedule(Schedule, Protocol):
+    """A schedule with a placement of its own, for example one that was read from a file.
+
+    Attributes:
+        homes: Rank of each stage.
+    """
+
+    @property
+    def homes(self) -> tuple[int, ...]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Read:
     """What a pass reads, decided by a weight policy.

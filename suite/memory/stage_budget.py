@@ -66,7 +66,7 @@ def stage_budget(
     in_flight = schedule.in_flight(place, interval)
     # a microbatch that is open on the stage before is open here too, or its message waits here, or its gradient is on
     # the way back
-    before = 0 if place.first else schedule.in_flight(replace(place, stage=place.stage - 1), interval)
+    before = 0 if place.first else schedule.in_flight(replace(place, rank=place.rank - 1), interval)
     staying = layout.bytes(life="bucket") + layout.bytes(life="step") if scratch_stays else 0
     return Budget(
         layout=layout,

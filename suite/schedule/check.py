@@ -1,127 +1,177 @@
-"""Checker: run a schedule without tensors, processes or a wall clock, and prove that it is legal.
+"""Schedule checker: run a schedule in virtual time, without tensors or processes, and prove that it is legal.
 
-Programs advance in virtual ticks: an op starts when its stage is free and its message is there, messages take no time.
-With the default ticks (forward 1, backward 2, update 0) the result is the schedule as the papers draw it; with the op
-times of a measured run it is the makespan which those times allow.
+An op starts when its rank is free and its message has arrived; messages take no time. With the default ticks (forward
+1, backward 2, update 0) the result is the schedule as the papers draw it. With the op times of a measured run it is the
+makespan that these times allow.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isqrt
 
 from suite.core.errors import IllegalSchedule, InvalidRequest
-from suite.core.op import FlushInterval, Kind, Op, Place, Program, needs
+from suite.core.op import COMPLETES_MICROBATCH, FlushInterval, Kind, Op, Place, Program, message_of, needs
 from suite.core.protocols import Schedule
 from suite.schedule.draw import Slot, grid
+from suite.schedule.placement import places
 
-# stages that a check may look at over all ops: about a minute, and about ten seconds; and ops, which it keeps
+# limits on the ops that a check visits, about a minute and about ten seconds, and on the ops that it stores
 MOST, SHORT, OPS = 100_000_000, 20_000_000, 4_000_000
-TICKS = {Kind.FORWARD: 1.0, Kind.BACKWARD: 2.0, Kind.UPDATE: 0.0, Kind.EVALUATE: 1.0}
+TICKS = {
+    Kind.FORWARD: 1.0,
+    Kind.BACKWARD: 2.0,
+    Kind.INPUT: 1.0,
+    Kind.WEIGHT: 1.0,
+    Kind.UPDATE: 0.0,
+    Kind.EVALUATE: 1.0,
+}
 
 
 def ticks(op: Op) -> float:
-    """A backward pass takes twice its forward pass (AxoNN Figure 1, SAMO Figure 3)."""
+    """Default duration: a backward pass takes twice its forward pass (AxoNN Figure 1, SAMO Figure 3)."""
     return TICKS[op.kind]
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A legal run. All lists are indexed by stage.
+    """Legal run of a schedule. Sequences are indexed by pipeline rank.
 
     Attributes:
-        slots: Every op with its start and end.
-        peak: Most forwards open at once.
-        gaps: For each microbatch the updates made between its forward and its backward (the version difference that
-            stashing or prediction has to bridge).
+        places: Place of each pipeline rank.
+        slots: Every op with its start and end, in order of start.
+        peak: Most forward passes at once whose backward pass or weight gradient had not run.
+        gaps: Updates between the forward and the backward pass of each microbatch: the version difference that
+            stashing or prediction has to bridge.
+        fronts: Pairs (forward passes without a backward pass, weight gradients owed) that no other pair exceeds. Their
+            peaks do not coincide, so memory is the maximum over the pairs.
     """
 
-    stages: int
+    places: tuple[Place, ...]
     slots: tuple[Slot, ...]
     peak: tuple[int, ...]
     gaps: tuple[tuple[int, ...], ...]
+    fronts: tuple[tuple[tuple[int, int], ...], ...]
+
+    @property
+    def stages(self) -> int:
+        """Stages of the pipeline."""
+        return self.places[0].stages
 
     @property
     def makespan(self) -> float:
         return max((slot.end for slot in self.slots), default=0.0)
 
-    def order(self, stage: int) -> tuple[Op, ...]:
-        """The ops of one stage as they ran: the static order of a transport that needs one."""
-        return tuple(slot.op for slot in self.slots if slot.op.stage == stage)
+    def slots_of(self, rank: int) -> tuple[Slot, ...]:
+        place = self.places[rank]
+        return tuple(slot for slot in self.slots if place.rank_of(slot.op.stage) == rank)
 
-    def idle(self, stage: int) -> float:
-        return self.makespan - sum(slot.end - slot.start for slot in self.slots if slot.op.stage == stage)
+    def order(self, rank: int) -> tuple[Op, ...]:
+        """Ops of one rank as they ran: the static order of a transport that needs one."""
+        return tuple(slot.op for slot in self.slots_of(rank))
+
+    def idle(self, rank: int) -> float:
+        return self.makespan - sum(slot.end - slot.start for slot in self.slots_of(rank))
+
+    def stage_time(self) -> float:
+        """Longest time from the first start to the last end on one rank (arXiv 2401.10241, Section 4)."""
+        spans = [self.slots_of(place.rank) for place in self.places]
+        passes = [[slot for slot in span if slot.end > slot.start] for span in spans]
+        return max(max(slot.end for slot in span) - min(slot.start for slot in span) for span in passes)
 
 
-class _Stage:
-    """One stage's program and the laws its ops must keep. bound: forwards in flight at most; None for an evaluation."""
+class _RankProgram:
+    """Program of one rank and the laws that its ops must keep."""
 
     def __init__(self, program: Program, place: Place, interval: FlushInterval, bound: int | None) -> None:
+        """Start a rank; `bound` limits the forward passes in flight and is None in an evaluation."""
         self.program, self.place, self.interval, self.bound = program, place, interval, bound
+        self.stages = frozenset(place.held_stages)
         self.ran: set[Op] = set()
         self.accepted: tuple[Op, ...] = ()
         self.busy = self.ended = False
-        self.open: dict[int, int] = {}  # forward -> updates made before it
+        self.open: dict[tuple[int, int], int] = {}  # updates before each forward pass without B or W
+        self.owed: set[tuple[int, int]] = set()  # input gradients without their weight gradients
+        self.gaps: dict[tuple[int, int], int] = {}
+        self.completed: dict[int, int] = {}  # passes of each microbatch that are complete on this rank
         self.updates = self.peak = 0
-        self.gaps: dict[int, int] = {}
+        self.fronts: set[tuple[int, int]] = {(0, 0)}
 
     def fault(self, op: Op) -> str | None:
-        """The law that running `op` now would break."""
-        interval = self.interval
-        if op.stage != self.place.stage:
-            return f"{op} belongs to stage {op.stage}, not {self.place.stage}"
+        """Law that `op` would break now; None if it is legal."""
+        if op.stage not in self.stages:
+            held = " and ".join(map(str, self.place.held_stages))
+            return f"{op} belongs to stage {op.stage}, not {held}"
         if (op.kind is Kind.EVALUATE) is not (self.bound is None):
-            return (
-                f"{op} runs in {'an evaluation' if self.bound is None else 'training'}, which its kind has no place in"
-            )
+            return f"{op} runs in {'an evaluation' if self.bound is None else 'training'}, where its kind is illegal"
         if op in self.ran:
             return f"{op} runs twice"
         if op.kind is Kind.UPDATE:
-            if op.index != interval.update + self.updates:
-                return f"{op} is out of turn: the next update is {interval.update + self.updates}"
-            start = interval.first + self.updates * interval.microbatches_per_update
-            missing = [
-                i
-                for i in range(start, min(start + interval.microbatches_per_update, interval.end))
-                if i not in self.gaps
-            ]
-            return f"{op} comes before the backward of microbatch {missing[0]}" if missing else None
-        if not interval.first <= op.index < interval.end:
-            return f"{op} is outside the work, microbatches {interval.first} to {interval.end - 1}"
-        if op.kind is Kind.BACKWARD and op.index not in self.open:
-            return f"{op} comes before its forward"
+            return self._update_fault(op)
+        if not self.interval.first <= op.index < self.interval.end:
+            return f"{op} is outside the work, microbatches {self.interval.first} to {self.interval.end - 1}"
+        key = op.stage, op.index
+        if op.kind in (Kind.BACKWARD, Kind.INPUT):
+            if key in self.owed or key in self.gaps:
+                return f"{op} follows another backward pass of its microbatch"
+            return f"{op} comes before its forward" if key not in self.open else None
+        if op.kind is Kind.WEIGHT:
+            return f"{op} comes before its input gradient" if key not in self.owed else None
         if op.kind is Kind.FORWARD and self.bound is not None and len(self.open) >= self.bound:
             return f"{op} would be forward number {len(self.open) + 1} in flight, the schedule promised {self.bound}"
         return None
 
+    def _update_fault(self, op: Op) -> str | None:
+        interval = self.interval
+        expected = interval.update + self.updates
+        if op.stage != self.place.stage or op.index != expected:
+            return f"{op} is out of turn: the next update is {expected}"
+        start = interval.first + self.updates * interval.microbatches_per_update
+        for index in range(start, min(start + interval.microbatches_per_update, interval.end)):
+            if self.completed.get(index, 0) < len(self.stages):
+                owes = any(position == index for _, position in self.owed)
+                missing = "weight gradient" if owes else "backward"
+                return f"{op} comes before the {missing} of microbatch {index}"
+        return None
+
     def run(self, op: Op) -> None:
         self.ran.add(op)
-        if op.kind is Kind.FORWARD:
-            self.open[op.index] = self.updates
-            self.peak = max(self.peak, len(self.open))
-        elif op.kind is Kind.BACKWARD:
-            self.gaps[op.index] = self.updates - self.open.pop(op.index)
-        elif op.kind is Kind.UPDATE:
+        key = op.stage, op.index
+        if op.kind is Kind.UPDATE:
             self.updates += 1
+        elif op.kind is Kind.FORWARD:
+            self.open[key] = self.updates
+            self.peak = max(self.peak, len(self.open))
+        elif op.kind is Kind.INPUT:
+            self.owed.add(key)
+        elif op.kind in COMPLETES_MICROBATCH:
+            self.owed.discard(key)
+            self.gaps[key] = self.updates - self.open.pop(key)
+            self.completed[op.index] = self.completed.get(op.index, 0) + 1
+        front = len(self.open) - len(self.owed), len(self.owed)
+        if front not in self.fronts and not any(a >= front[0] and b >= front[1] for a, b in self.fronts):
+            self.fronts = {(a, b) for a, b in self.fronts if not (a <= front[0] and b <= front[1])} | {front}
 
     def missing(self) -> str | None:
-        """Ops that a finished schedule left undone."""
+        """Ops that the finished program left out."""
         if self.bound is None:
-            undone = self.interval.microbatches - len(self.ran)
+            undone = self.interval.microbatches * len(self.stages) - len(self.ran)
             return f"{undone} microbatches are not evaluated" if undone else None
-        unclosed = [i for i in range(self.interval.first, self.interval.end) if i not in self.gaps]
-        if unclosed:
-            return f"the backward of microbatch {unclosed[0]} never runs"
+        for index in range(self.interval.first, self.interval.end):
+            for stage in self.place.held_stages:
+                if (stage, index) in self.owed:
+                    return f"the weight gradient of microbatch {index} never runs"
+                if (stage, index) not in self.gaps:
+                    return f"the backward of microbatch {index} never runs"
         if self.updates != self.interval.updates:
             return f"{self.updates} updates of {self.interval.updates} run"
         return None
 
 
 def check_size(microbatches: int, stages: int, most: int = MOST) -> None:
-    """Raises InvalidRequest for an order whose check would look at stages more than `most` times, or keep more than
-    OPS."""
+    """Raise InvalidRequest for a check that would visit more than `most` ops or store more than OPS."""
     for formula, each, bound in (("stages^2", stages**2, most), ("stages", stages, OPS)):
         if 2 * microbatches * each > bound:
             rule = f"2 * microbatches * {formula} is {2 * microbatches * each}, at most {bound}"
@@ -131,36 +181,63 @@ def check_size(microbatches: int, stages: int, most: int = MOST) -> None:
 
 
 def check(
-    schedule: Schedule, stages: int, interval: FlushInterval, *, cost: Callable[[Op], float] = ticks, replica: int = 0
+    schedule: Schedule, ranks: int, interval: FlushInterval, *, cost: Callable[[Op], float] = ticks, replica: int = 0
 ) -> Timeline:
-    """Run `schedule` on `stages` stages. Raises IllegalSchedule, with the grid so far, for the first broken law:
-    each op once, a backward after its forward, updates in turn and complete, no deadlock, the promised in-flight kept.
-    Raises InvalidRequest for an order that would be checked for longer than anybody waits.
+    """Run `schedule` on `ranks` pipeline ranks and return its timeline.
+
+    Raises:
+        IllegalSchedule: for the first broken law, with the drawing up to that op. Each op runs once, a backward pass
+            after its forward pass, a weight gradient after its input gradient. Updates are in order and complete.
+            There is no deadlock, and the promised number of forward passes in flight is kept.
+        InvalidRequest: for a check that would take longer than about a minute.
     """
-    check_size(interval.microbatches, stages)
-    places = [Place(stage, stages, replica, replica + 1) for stage in range(stages)]
-    parts = [_Stage(schedule.program(p, interval), p, interval, schedule.in_flight(p, interval)) for p in places]
-    return _drive(parts, stages, cost)
+    where = places(schedule, ranks, replica, replica + 1)
+    check_size(interval.microbatches, where[0].stages)
+    parts = [_RankProgram(schedule.program(p, interval), p, interval, schedule.in_flight(p, interval)) for p in where]
+    return _drive(parts, cost)
 
 
 def check_evaluation(
-    program: Callable[[Place, FlushInterval], Program], stages: int, interval: FlushInterval
+    program: Callable[[Place, FlushInterval], Program], where: Sequence[Place], interval: FlushInterval
 ) -> Timeline:
-    """The same for a program of evaluation ops."""
-    places = [Place(stage, stages) for stage in range(stages)]
-    return _drive([_Stage(program(p, interval), p, interval, None) for p in places], stages, ticks)
+    """Check a program of evaluation ops in the same way."""
+    return _drive([_RankProgram(program(p, interval), p, interval, None) for p in where], ticks)
 
 
-def _drive(parts: list[_Stage], stages: int, cost: Callable[[Op], float]) -> Timeline:
+def check_message_order(timeline: Timeline) -> None:
+    """Check that neighbouring stages run their passes of one kind in the same order.
+
+    A transport without a choice receives in the order of the sender, so it needs this law in addition.
+
+    Raises:
+        IllegalSchedule: names the first op that would receive another message than its own.
+    """
+    orders: dict[tuple[int, Kind], list[int]] = {}
+    for slot in timeline.slots:
+        sent = message_of(slot.op)
+        if sent.kind in (Kind.FORWARD, Kind.BACKWARD) and slot.op.kind is not Kind.WEIGHT:
+            orders.setdefault((sent.stage, sent.kind), []).append(sent.index)
+    for (stage, kind), indices in sorted(orders.items()):
+        peer = stage + 1 if kind is Kind.FORWARD else stage - 1
+        for sender, receiver in zip(indices, orders.get((peer, kind), indices), strict=True):
+            if sender != receiver:
+                op, message = Op(peer, kind, receiver), Op(stage, kind, sender)
+                raise IllegalSchedule(f"{op} would receive the message of {message}: stages {stage} and {peer} differ")
+
+
+def _drive(parts: list[_RankProgram], cost: Callable[[Op], float]) -> Timeline:
+    where = tuple(part.place for part in parts)
+    stages, rank_of = where[0].stages, where[0].rank_of
     slots: list[Slot] = []
     done: set[Op] = set()
     running: list[tuple[float, int, Op]] = []
 
     def illegal(why: str, mark: Op | None = None) -> IllegalSchedule:
-        drawing = grid(slots[-200:], stages, mark=mark) if all(float(s.end).is_integer() for s in slots) else ""
+        integral = all(float(slot.end).is_integer() for slot in slots)
+        drawing = grid(slots[-200:], len(where), mark=mark, place=where[0]) if integral else ""
         return IllegalSchedule(f"{why}\n{drawing}".rstrip())
 
-    def advance(part: _Stage, ran: Op | None) -> None:
+    def advance(part: _RankProgram, ran: Op | None) -> None:
         try:
             part.accepted = next(part.program) if ran is None else part.program.send(ran)
         except StopIteration:
@@ -171,12 +248,12 @@ def _drive(parts: list[_Stage], stages: int, cost: Callable[[Op], float]) -> Tim
             if not part.accepted:
                 raise illegal(f"stage {part.place.stage} accepts no op and has not ended")
 
-    def start(part: _Stage, now: float) -> None:
+    def start(part: _RankProgram, now: float) -> None:
         for op in part.accepted:
             need = needs(op, stages)
-            if need is None or need in done or op.stage != part.place.stage:
+            if need is None or need in done or op.stage not in part.stages:
                 if why := part.fault(op):
-                    culprit = op._replace(stage=part.place.stage)
+                    culprit = op if op.stage in part.stages else op._replace(stage=part.place.stage)
                     slots.append(Slot(culprit, now, now + 1))
                     raise illegal(why, culprit)
                 part.run(op)
@@ -203,12 +280,14 @@ def _drive(parts: list[_Stage], stages: int, cost: Callable[[Op], float]) -> Tim
         now = running[0][0]
         while running and running[0][0] == now:
             op = heapq.heappop(running)[2]
-            done.add(op)
-            parts[op.stage].busy = False
-            advance(parts[op.stage], op)
+            done.add(message_of(op))
+            part = parts[rank_of(op.stage)]
+            part.busy = False
+            advance(part, op)
     return Timeline(
-        stages,
+        where,
         tuple(slots),
         tuple(part.peak for part in parts),
-        tuple(tuple(part.gaps[index] for index in sorted(part.gaps)) for part in parts),
+        tuple(tuple(part.gaps[key] for key in sorted(part.gaps)) for part in parts),
+        tuple(tuple(sorted(part.fronts)) for part in parts),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from suite.core.op import Op
+from suite.core.op import Op, Place
 
 
 class Slot(NamedTuple):
@@ -21,34 +21,47 @@ class Slot(NamedTuple):
     end: float
 
 
-def grid(slots: Sequence[Slot], stages: int, *, tick: float = 1.0, mark: Op | None = None) -> str:
-    """The timeline as text; `mark` is set between brackets (the culprit in an error)."""
+def grid(
+    slots: Sequence[Slot], ranks: int, *, tick: float = 1.0, mark: Op | None = None, place: Place | None = None
+) -> str:
+    """Draw the timeline as text.
+
+    Args:
+        tick: Duration of a column.
+        mark: Op to put between brackets: the culprit of an error.
+        place: Place of any rank of a pipeline with several chunks per rank. A chunk's ops carry a prime for each chunk
+            before it on the rank: F3, F3'.
+    """
+    place = place or Place(0, ranks)
     end = max((slot.end for slot in slots), default=0.0)
     columns = round(end / tick)
-    rows = [["."] * columns for _ in range(stages)]
+    rows = [["."] * columns for _ in range(ranks)]
     for op, start, finish in slots:
         cells = range(round(start / tick), round(finish / tick))
         for position in cells:
-            label = f"{op.kind}{op.index}"
+            label = f"{op.kind}{op.index}" + "'" * place.chunk_of(op.stage)
             if op == mark:
                 label = f"[{label}]"
-            rows[op.stage][position] = label if position == cells.start else "="
+            rows[place.rank_of(op.stage)][position] = label if position == cells.start else "="
     width = max((len(cell) for row in rows for cell in row), default=1)
     lines = []
-    for stage, row in enumerate(rows):
+    title = "stage" if place.stages == ranks else "rank"
+    for rank, row in enumerate(rows):
         cells_text = " ".join((cell * width)[:width] if cell == "=" else cell.ljust(width) for cell in row)
-        lines.append(f"stage {stage} | {cells_text}".rstrip())
+        lines.append(f"{title} {rank} | {cells_text}".rstrip())
     return "\n".join(lines)
 
 
-def chart(slots: Sequence[Slot], stages: int, *, tick: float = 1.0) -> str:
-    """The grid with a line below: makespan, and the idle share of each stage."""
+def chart(slots: Sequence[Slot], ranks: int, *, tick: float = 1.0, place: Place | None = None) -> str:
+    """Draw the timeline with a line below: makespan, and idle time per rank."""
+    place = place or Place(0, ranks)
     end = max((slot.end for slot in slots), default=0.0)
-    busy = [0.0] * stages
+    busy = [0.0] * ranks
     for op, start, finish in slots:
-        busy[op.stage] += finish - start
-    idle = ", ".join(f"{end - stage_busy:g}" for stage_busy in busy)
-    return f"{grid(slots, stages, tick=tick)}\nmakespan {end:g}, idle per stage {idle}"
+        busy[place.rank_of(op.stage)] += finish - start
+    idle = ", ".join(f"{end - rank_busy:g}" for rank_busy in busy)
+    title = "stage" if place.stages == ranks else "rank"
+    return f"{grid(slots, ranks, tick=tick, place=place)}\nmakespan {end:g}, idle per {title} {idle}"
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

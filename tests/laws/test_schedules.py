@@ -21,6 +21,7 @@ from suite.core.op import FlushInterval, Kind, Op, Place, Program
 from suite.core.protocols import Schedule
 from suite.schedule import MessageDriven, OneFOneB, evaluation
 from suite.schedule.check import check, check_evaluation
+from suite.schedule.placement import places
 
 SCHEDULES: tuple[Schedule, ...] = (
     GPipe(),
@@ -91,7 +92,8 @@ def test_the_last_stage_turns_at_once(prefer: str) -> None:
 def test_every_stage_evaluates_every_microbatch_once() -> None:
     for stages in STAGES:
         for first, microbatches in ((0, 1), (7, 5)):
-            timeline = check_evaluation(evaluation, stages, FlushInterval(first, microbatches, None, 0))
+            interval = FlushInterval(first, microbatches, None, 0)
+            timeline = check_evaluation(evaluation, places(OneFOneB(), stages), interval)
             for stage in range(stages):
                 wanted = tuple(Op(stage, Kind.EVALUATE, index) for index in range(first, first + microbatches))
                 assert timeline.order(stage) == wanted
@@ -246,9 +248,9 @@ def test_an_evaluation_that_trains_or_stops_is_named() -> None:
 
     interval = FlushInterval(0, 3, None, 0)
     with pytest.raises(IllegalSchedule, match="2 microbatches are not evaluated"):
-        check_evaluation(stops, 1, interval)
+        check_evaluation(stops, places(OneFOneB(), 1), interval)
     with pytest.raises(IllegalSchedule, match="0F0 runs in an evaluation"):
-        check_evaluation(OneFOneB().program, 1, interval)
+        check_evaluation(OneFOneB().program, places(OneFOneB(), 1), interval)
 
 
 @pytest.mark.parametrize("arguments", [{"pipeline_limit": 0}, {"cap": -1}, {"prefer": "sideways"}])

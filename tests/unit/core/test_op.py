@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.core.errors import InvalidRequest
-from suite.core.op import FlushInterval, Kind, Op, Place, feeds, needs
+from suite.core.op import SENDS_GRADIENT, FlushInterval, Kind, Op, Place, feeds, message_of, needs
 
 ops = st.builds(Op, st.integers(0, 4000), st.sampled_from(Kind), st.integers(0, 10**9))
 
@@ -35,6 +35,8 @@ def test_neighbours_in_a_pipeline_of_three() -> None:
     read = Op.parse
     assert [needs(read(t), 3) for t in ("0F5", "1F5", "2F5")] == [None, read("0F5"), read("1F5")]
     assert [needs(read(t), 3) for t in ("0B5", "1B5", "2B5")] == [read("1B5"), read("2B5"), None]
+    assert [needs(read(t), 3) for t in ("0I5", "1I5", "2I5")] == [read("1B5"), read("2B5"), None]
+    assert [needs(read(t), 3) for t in ("0W5", "1W5", "2W5")] == [None, None, None]
     assert [needs(read(t), 3) for t in ("0E5", "1E5", "2E5")] == [None, read("0E5"), read("1E5")]
     assert [needs(read(t), 3) for t in ("0U5", "1U5", "2U5")] == [None, None, None]
 
@@ -45,13 +47,13 @@ def test_needs_and_feeds_are_inverse(stages: int, data: st.DataObject) -> None:
     need, fed = needs(op, stages), feeds(op, stages)
     if need is not None:
         assert 0 <= need.stage < stages
-        assert feeds(need, stages) == op
+        assert feeds(need, stages) == message_of(op)
     if fed is not None:
         assert 0 <= fed.stage < stages
-        assert needs(fed, stages) == op
-    if op.kind is not Kind.UPDATE:
+        assert needs(fed, stages) == message_of(op)
+    if op.kind not in (Kind.UPDATE, Kind.WEIGHT):
         # only the ends of a pipeline have an op that needs nothing or feeds nobody
-        ends = {Kind.BACKWARD: (stages - 1, 0)}.get(op.kind, (0, stages - 1))
+        ends = (stages - 1, 0) if op.kind in SENDS_GRADIENT else (0, stages - 1)
         assert (need is None, fed is None) == (op.stage == ends[0], op.stage == ends[1])
 
 

@@ -1,0 +1,39 @@
+"""Placement of stages on pipeline ranks, as a schedule defines it."""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+from suite.core.errors import InvalidRequest
+from suite.core.members import lacking
+from suite.core.op import Place
+from suite.core.protocols import PlacedSchedule, Schedule, TabledSchedule
+
+
+def is_placed(schedule: Schedule) -> TypeGuard[PlacedSchedule]:
+    """Whether a schedule defines its number of chunks; every other schedule has one unsplit chunk per rank."""
+    return not lacking(schedule, PlacedSchedule)
+
+
+def is_tabled(schedule: Schedule) -> TypeGuard[TabledSchedule]:
+    """Whether a schedule lists the rank of each stage."""
+    return not lacking(schedule, TabledSchedule)
+
+
+def places(schedule: Schedule, ranks: int, replica: int = 0, replicas: int = 1) -> tuple[Place, ...]:
+    """Place of each pipeline rank of one replica.
+
+    Raises InvalidRequest for a schedule of another number of ranks.
+    """
+    chunks, fold, homes = 1, False, None
+    if is_tabled(schedule):
+        homes = schedule.homes
+        if max(homes) + 1 != ranks:
+            raise InvalidRequest(
+                f"grid.inter={ranks} with a schedule of {max(homes) + 1} ranks",
+                rule="the pipeline ranks of the schedule",
+                legal=f"grid.inter={max(homes) + 1}",
+            )
+    elif is_placed(schedule):
+        chunks, fold = schedule.chunks, schedule.fold
+    return tuple(Place(rank, ranks, replica, replicas, chunks, fold, homes) for rank in range(ranks))

@@ -1,0 +1,381 @@
+"""Schedules with several stages per rank or a split backward pass: orders, closed forms, memory and faults."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.distributed.pipelining import _schedule_visualizer
+
+from suite.core.errors import IllegalSchedule, InvalidRequest
+from suite.core.op import COMPLETES_MICROBATCH, FlushInterval, Kind, Op, Place, Program, message_of, needs
+from suite.core.protocols import Schedule
+from suite.schedule import MessageDriven, OneFOneB
+from suite.schedule.check import Timeline, check, check_message_order
+from suite.schedule.controllable_memory import ControllableMemory, bound
+from suite.schedule.dual_pipe_v import DualPipeV
+from suite.schedule.looped_bfs import LoopedBFS
+from suite.schedule.message_driven_split import MessageDrivenSplit, MessageDrivenV
+from suite.schedule.placement import places
+from suite.schedule.staircase import Staircase
+from suite.schedule.zbv import ZBV
+
+RANKS, MICROBATCHES = range(1, 9), range(1, 33)
+Times = tuple[float, float, float]  # of F, I and W of one chunk
+UNIT = (1.0, 1.0, 1.0)
+SPEEDS = (0.0, 0.5, 1.0, 3.7)  # messages arrive in any order that ranks could see
+STATIC: dict[str, Schedule] = {
+    "one_f_one_b": Staircase(),
+    "eager_1f1b": Staircase(lead=2),
+    "zb_h1": Staircase(split=True),
+    "zb_h2": Staircase(split=True, lead=2),
+    "interleaved_1f1b_2": Staircase(2),
+    "interleaved_1f1b_3": Staircase(3),
+    "interleaved_zero_bubble_2": Staircase(2, split=True),
+    "interleaved_zero_bubble_3": Staircase(3, split=True),
+    "looped_bfs": LoopedBFS(2),
+    "zbv": ZBV(),
+    "v_half": ControllableMemory("half"),
+    "v_min": ControllableMemory("min"),
+    "dual_pipe_v": DualPipeV(),
+}
+MESSAGE_DRIVEN: dict[str, Schedule] = {
+    "axonn_zb": MessageDrivenSplit(),
+    "axonn_zb_small": MessageDrivenSplit(cap=3, late=1),
+    "axonn_zbv": MessageDrivenV(),
+}
+SCHEDULES = STATIC | MESSAGE_DRIVEN
+
+
+def flush(microbatches: int) -> FlushInterval:
+    return FlushInterval(0, microbatches, None, 0)
+
+
+def cost(times: Times) -> Callable[[Op], float]:
+    forward, backward, weight = times
+    seconds = {Kind.FORWARD: forward, Kind.INPUT: backward, Kind.WEIGHT: weight, Kind.BACKWARD: backward + weight}
+    return lambda op: seconds.get(op.kind, 0.0)
+
+
+def serves(schedule: Schedule, ranks: int, microbatches: int) -> bool:
+    return not isinstance(schedule, DualPipeV) or microbatches >= 2 * ranks
+
+
+def assert_legal(timeline: Timeline, schedule: Schedule, interval: FlushInterval) -> None:
+    """Check the law on finished orders, independently of the checker."""
+    stages = timeline.stages
+    ends = {message_of(slot.op): slot.end for slot in timeline.slots}
+    for slot in timeline.slots:
+        need = needs(slot.op, stages)
+        assert need is None or ends[need] <= slot.start, f"{slot.op} started before {need} ended"
+    for place in timeline.places:
+        order = timeline.order(place.rank)
+        position = {op: number for number, op in enumerate(order)}
+        assert len(position) == len(order)
+        updates = [Op(place.stage, Kind.UPDATE, interval.update + number) for number in range(interval.updates)]
+        passes = 0
+        for stage in place.held_stages:
+            for index in range(interval.first, interval.end):
+                ops = {kind: position.get(Op(stage, kind, index)) for kind in "FBIW"}
+                run = [number for number in ops.values() if number is not None]
+                assert run == sorted(run)
+                assert "".join(kind for kind, number in ops.items() if number is not None) in ("FB", "FIW")
+                assert run[-1] < position[updates[interval.update_of(index) - interval.update]]
+                passes += len(run)
+        assert len(order) == passes + len(updates)
+        held = peak = 0
+        for op in order:
+            held += (op.kind is Kind.FORWARD) - (op.kind in COMPLETES_MICROBATCH)
+            peak = max(peak, held)
+        assert peak == timeline.peak[place.rank] <= schedule.in_flight(place, interval)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_size_is_legal_at_any_speed(name: str) -> None:
+    schedule = SCHEDULES[name]
+    for ranks in RANKS:
+        for microbatches in MICROBATCHES:
+            if not serves(schedule, ranks, microbatches):
+                continue
+            draw = random.Random(100 * ranks + microbatches).choice
+            for interval in (flush(microbatches), FlushInterval(5, microbatches, 2 * ranks, 3)):
+                last = interval.group_size(interval.end - 1)
+                if serves(schedule, ranks, last):
+                    timeline = check(schedule, ranks, interval, cost=lambda _, draw=draw: draw(SPEEDS))
+                    assert_legal(timeline, schedule, interval)
+                    if name in STATIC:
+                        check_message_order(timeline)
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_static_schedules_keep_their_promise_tightly(name: str) -> None:
+    for ranks in RANKS:
+        interval = flush(3 * ranks)
+        promised = [STATIC[name].in_flight(place, interval) for place in places(STATIC[name], ranks)]
+        assert max(check(STATIC[name], ranks, interval).peak) == max(promised)
+
+
+def test_dual_pipe_v_refuses_fewer_than_two_microbatches_per_rank() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        check(DualPipeV(), 4, flush(7))
+    assert caught.value.rule == "at least 2 microbatches per rank"
+
+
+# -- orders of torch -------------------------------------------------------------------------------------------------
+
+PEERS: list[tuple[str, Callable[[int], Schedule], Sequence[int]]] = [
+    ("Interleaved1F1B", Staircase, (2, 3, 4)),
+    ("LoopedBFS", LoopedBFS, (2, 3)),
+    ("InterleavedZeroBubble", lambda chunks: Staircase(chunks, split=True), (2, 3)),
+    ("ZBVZeroBubble", lambda chunks: ZBV(), (2,)),
+    ("DualPipeV", lambda chunks: DualPipeV(), (2,)),
+]
+
+
+def torch_order(name: str, ranks: int, microbatches: int, chunks: int) -> list[list[str]] | None:
+    """Ops of each rank; None where torch refuses the setting. Overlapped pairs are two ops."""
+    try:
+        rows = _schedule_visualizer.get_schedule_ops(name, ranks, microbatches, chunks)
+    except (ValueError, AssertionError, IndexError, RuntimeError, ZeroDivisionError):
+        return None
+    return [re.findall(r"\d+[FIBW]\d+", ",".join(str(action) for action in row if action is not None)) for row in rows]
+
+
+@pytest.mark.parametrize(("name", "make", "chunk_counts"), PEERS, ids=[name for name, _, _ in PEERS])
+def test_orders_equal_torch(name: str, make: Callable[[int], Schedule], chunk_counts: Sequence[int]) -> None:
+    compared = 0
+    for ranks in RANKS:
+        for microbatches in range(1, 25):
+            for chunks in chunk_counts:
+                expected = torch_order(name, ranks, microbatches, chunks)
+                if expected is None or not serves(make(chunks), ranks, microbatches):
+                    continue
+                timeline = check(make(chunks), ranks, flush(microbatches))
+                orders = [
+                    [str(op) for op in timeline.order(rank) if op.kind is not Kind.UPDATE] for rank in range(ranks)
+                ]
+                assert orders == expected, (ranks, microbatches, chunks)
+                compared += 1
+    assert compared >= 100
+
+
+def test_staircase_of_one_chunk_is_one_f_one_b() -> None:
+    for ranks in RANKS:
+        ours, plain = check(Staircase(), ranks, flush(11)), check(OneFOneB(), ranks, flush(11))
+        assert [ours.order(rank) for rank in range(ranks)] == [plain.order(rank) for rank in range(ranks)]
+
+
+# -- closed forms ----------------------------------------------------------------------------------------------------
+
+TIMES: list[Times] = [UNIT, (2.0, 2.0, 1.0), (1.0, 2.0, 1.0), (3.0, 2.0, 4.0), (0.5, 1.0, 0.75), (0.25, 2.0, 1.5)]
+
+
+def excess(schedule: Schedule, ranks: int, microbatches: int, times: Times) -> float:
+    """Makespan above the time that a rank computes."""
+    timeline = check(schedule, ranks, flush(microbatches), cost=cost(times))
+    chunks = timeline.stages // ranks
+    return timeline.makespan - microbatches * chunks * sum(times)
+
+
+@pytest.mark.parametrize("times", TIMES)
+@pytest.mark.parametrize("chunks", [1, 2, 3])
+def test_bubble_of_unsplit_schedules(chunks: int, times: Times) -> None:
+    for ranks in RANKS:
+        for microbatches in MICROBATCHES:
+            expected = (ranks - 1) * sum(times) + max(0, ranks - microbatches) * (chunks - 1) * sum(times)
+            for schedule in (Staircase(chunks), LoopedBFS(chunks)):
+                assert excess(schedule, ranks, microbatches, times) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("times", TIMES)
+@pytest.mark.parametrize("chunks", [1, 2, 3])
+def test_bubble_of_zb_h1_and_interleaved_zero_bubble(chunks: int, times: Times) -> None:
+    """(p - 1) max(tf, tb, tf + tb - tw) for at least p microbatches.
+
+    arXiv 2401.10241, Section 2.1, gives the last term, which is the largest where tw is at most tf and tb.
+    """
+    forward, backward, weight = times
+    for ranks in RANKS:
+        for microbatches in range(ranks, 33):
+            expected = (ranks - 1) * max(forward, backward, forward + backward - weight)
+            schedule = Staircase(chunks, split=True)
+            assert excess(schedule, ranks, microbatches, times) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("times", TIMES)
+def test_bubble_of_zb_h2(times: Times) -> None:
+    """(p - 1) max(tf, tb - tf, tf + tb - 2 tw) for at least 2 p - 1 microbatches (arXiv 2401.10241, Section 2.2)."""
+    forward, backward, weight = times
+    for ranks in RANKS:
+        for microbatches in range(2 * ranks - 1, 33):
+            expected = (ranks - 1) * max(forward, backward - forward, forward + backward - 2 * weight)
+            assert excess(STATIC["zb_h2"], ranks, microbatches, times) == pytest.approx(expected, abs=1e-9)
+
+
+def test_zbv_has_no_stage_bubble_at_equal_times() -> None:
+    for ranks in range(2, 9):
+        for microbatches in range(1, 33):
+            timeline = check(ZBV(), ranks, flush(microbatches), cost=cost(UNIT))
+            assert timeline.makespan - 6 * microbatches == max(ranks - 1, 2 * (2 * ranks - 1 - microbatches))
+            if microbatches >= 2 * ranks - 1:
+                assert timeline.stage_time() == 6 * microbatches
+
+
+def test_v_half_and_v_min_reach_the_published_stage_time() -> None:
+    """6 p - 1 - 3 k at unit cost (arXiv 2405.15362, Table 1); V-Min takes 2 more where p mod 3 is 2."""
+    for ranks in range(3, 9):
+        for memory in ("half", "min"):
+            timeline = check(ControllableMemory(memory), ranks, flush(4 * ranks), cost=cost(UNIT))
+            extra = 2 if memory == "min" and ranks % 3 == 2 else 0
+            expected = 6 * ranks - 1 - 3 * bound(memory, ranks) + extra
+            assert timeline.stage_time() - 24 * ranks == expected, (memory, ranks)
+            assert max(timeline.peak) == bound(memory, ranks)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "times", "expected"),
+    [
+        (MessageDrivenSplit(cap=8, late=0), UNIT, 9),
+        (MessageDrivenSplit(cap=8, late=1), UNIT, 14),
+        (MessageDrivenSplit(), UNIT, 7),
+        (MessageDrivenSplit(), (2.0, 2.0, 1.0), 14),
+    ],
+)
+def test_message_driven_order_needs_room_to_match_zb_h2(schedule: Schedule, times: Times, expected: float) -> None:
+    assert excess(schedule, 8, 24, times) == expected
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_activations_held_per_rank() -> None:
+    ranks, microbatches = 4, 12
+    held = {name: check(schedule, ranks, flush(microbatches)).peak for name, schedule in STATIC.items()}
+    assert held["one_f_one_b"] == (4, 3, 2, 1)
+    assert held["eager_1f1b"] == (7, 5, 3, 1)
+    assert held["zb_h1"] == (4, 4, 4, 4)
+    assert held["zb_h2"] == (7, 7, 7, 7)
+    assert held["interleaved_1f1b_2"] == (11, 9, 7, 5)
+    assert held["interleaved_zero_bubble_2"] == (8, 8, 8, 8)
+    assert held["looped_bfs"] == (24, 24, 24, 24)
+    assert held["zbv"] == (8, 8, 8, 8)
+    assert max(held["dual_pipe_v"]) == 9
+
+
+def test_fronts_pair_activations_with_owed_weight_gradients() -> None:
+    """ZB-H1 holds at most p - r activations in flight or owes r weight gradients, never all of both."""
+    timeline = check(STATIC["zb_h1"], 4, flush(12))
+    assert (4, 0) in timeline.fronts[0]
+    assert all(sum(pair) <= 4 for pairs in timeline.fronts for pair in pairs)
+    assert max(owed for _, owed in timeline.fronts[3]) == 4
+
+
+# -- faults ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Script:
+    """Schedule of two chunks in a V that runs a fixed text per rank."""
+
+    orders: Mapping[int, str]
+    chunks: int = field(default=2)
+    fold: bool = True
+    split: bool = True
+
+    def program(self, place: Place, interval: FlushInterval) -> Program:
+        for text in self.orders[place.rank].split():
+            yield (Op.parse(text),)
+
+    def in_flight(self, place: Place, interval: FlushInterval) -> int:
+        return 9
+
+
+LAST = "1F0 2F0 2I0 1I0 2W0 1W0 1U0"
+
+
+@pytest.mark.parametrize(
+    ("order", "fault"),
+    [
+        ("0F0 3F0 3W0", "3W0 comes before its input gradient"),
+        ("0F0 3F0 3I0 3I0", "3I0 runs twice"),
+        ("0F0 3F0 3I0 3B0", "3B0 follows another backward pass"),
+        ("0F0 3F0 3B0 3W0", "3W0 comes before its input gradient"),
+        ("0F0 3F0 3I0 3W0 0I0 0U0", "0U0 comes before the weight gradient of microbatch 0"),
+        ("0F0 3F0 3I0 3W0 0U0", "0U0 comes before the backward of microbatch 0"),
+        ("0F0 3F0 3I0 3W0 0I0", "the weight gradient of microbatch 0 never runs"),
+        ("0F0 1F0", "1F0 belongs to stage 1, not 0 and 3"),
+        ("0F0 3F0 3I0 3W0 0I0 0W0 3U0", "3U0 is out of turn"),
+    ],
+)
+def test_broken_splits_are_named(order: str, fault: str) -> None:
+    with pytest.raises(IllegalSchedule, match=re.escape(fault)):
+        check(Script({0: order, 1: LAST}), 2, flush(1))
+
+
+def test_drawing_marks_the_chunk_of_an_op() -> None:
+    with pytest.raises(IllegalSchedule) as caught:
+        check(Script({0: "0F0 3F0 3W0", 1: LAST}), 2, flush(1))
+    assert str(caught.value).splitlines()[1:] == [
+        "rank 0 | F0    .     .     F0'   [W0']",
+        "rank 1 | .     F0    F0'   .     .",
+    ]
+
+
+def test_channels_without_choice_need_one_order() -> None:
+    swapped = {0: "0F0 0F1 0B0 0B1 0U0", 1: "1F1 1F0 1B0 1B1 1U0"}
+    timeline = check(Script(swapped, chunks=1, fold=False), 2, flush(2))
+    with pytest.raises(IllegalSchedule, match="1F1 would receive the message of 0F0"):
+        check_message_order(timeline)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(sorted(STATIC)), st.integers(2, 4), st.integers(4, 9), st.data())
+def test_mutations_that_break_a_law_are_refused(name: str, ranks: int, microbatches: int, data: st.DataObject) -> None:
+    """Dropping or repeating an op is illegal; a swap is refused exactly where a law breaks."""
+    schedule = STATIC[name]
+    if not serves(schedule, ranks, microbatches):
+        return
+    timeline = check(schedule, ranks, flush(microbatches))
+    orders = [[str(op) for op in timeline.order(rank)] for rank in range(ranks)]
+    rank = data.draw(st.integers(0, ranks - 1))
+    position = data.draw(st.integers(0, len(orders[rank]) - 2))
+    if data.draw(st.booleans()):
+        del orders[rank][position]
+    else:
+        orders[rank].insert(position, orders[rank][position])
+    place = places(schedule, ranks)[0]
+    broken = Script(
+        {number: " ".join(order) for number, order in enumerate(orders)}, chunks=place.chunks, fold=place.fold
+    )
+    with pytest.raises(IllegalSchedule):
+        check(broken, ranks, flush(microbatches))
+
+
+# -- places ----------------------------------------------------------------------------------------------------------
+
+
+def test_loop_and_fold_place_every_stage_once() -> None:
+    assert [Place(rank, 3, chunks=2).held_stages for rank in range(3)] == [(0, 3), (1, 4), (2, 5)]
+    assert [Place(rank, 3, chunks=2, fold=True).held_stages for rank in range(3)] == [(0, 5), (1, 4), (2, 3)]
+    assert [Place(rank, 2, homes=(1, 0, 0)).held_stages for rank in range(2)] == [(1, 2), (0,)]
+    for place in (Place(0, 3, chunks=4), Place(0, 3, chunks=3, fold=True), Place(0, 2, homes=(1, 0, 0))):
+        peers = [Place(rank, place.ranks, 0, 1, place.chunks, place.fold, place.homes) for rank in range(place.ranks)]
+        assert sorted(stage for peer in peers for stage in peer.held_stages) == list(range(place.stages))
+        assert all(peer.rank_of(stage) == peer.rank for peer in peers for stage in peer.held_stages)
+        assert [peer.rank for peer in peers if peer.last] == [place.rank_of(place.stages - 1)]
+
+
+def test_schedules_of_one_stage_per_rank_are_placed_as_before() -> None:
+    assert places(MessageDriven(), 3) == tuple(Place(rank, 3) for rank in range(3))
+
+
+@pytest.mark.parametrize("make", [lambda: Staircase(0), lambda: Staircase(lead=3), lambda: LoopedBFS(0)])
+def test_illegal_settings_are_refused(make: Callable[[], Schedule]) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        make()
+    assert caught.value.legal
