@@ -114,15 +114,17 @@ def reproduce(given: Arguments) -> int:
 
 def _made(base: RunConfig, commands: Sequence[list[str]], progress: Progress) -> tuple[list[Record], Exit]:
     """The records of all experiments in order, and whether one was refused."""
-    progress.say(f"{count(commands, 'experiment')} at scale {base.scale.name}, about {seconds(progress.left)}")
+    progress.print_line(
+        f"{count(commands, 'experiment')} at scale {base.scale.name}, about {seconds(progress.remaining)}"
+    )
     records: list[Record] = []
     refused = Exit.OK
     for number, (entry, arguments) in enumerate(zip(base.scale.reproduce, commands, strict=True), 1):
-        progress.say(f"[{number}/{len(commands)}] {entry}")
+        progress.print_line(f"[{number}/{len(commands)}] {entry}")
         try:
             records += run(arguments, progress)
         except SuiteError as error:
-            progress.say(f"  refused: {error}")
+            progress.print_line(f"  refused: {error}")
             refused = Exit.SOME_FAILED
         if exit_code(records, base.on_error) is Exit.STOPPED:
             break

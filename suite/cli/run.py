@@ -23,7 +23,7 @@ from suite.core.units import seconds
 from suite.core.words import count, for_reports
 from suite.runner.launch.signals import ending_ranks
 from suite.runner.progress import Progress
-from suite.runner.result_line import result
+from suite.runner.result_line import format_result
 
 if TYPE_CHECKING:
     from suite.runner.runs import Run
@@ -44,7 +44,7 @@ def made(runs: Sequence[Run], progress: Progress | None = None) -> list[Record]:
     with ending_ranks():
         records = measure(runs, progress)
     for record in records:
-        progress.say(summary(record))
+        progress.print_line(summary(record))
     return records
 
 
@@ -52,7 +52,7 @@ def summary(record: Record) -> str:
     """One line: label, outcome, and the result of the run or the reason of its failure."""
     head = f"  {record.label:<18} {record.outcome.value:<12}"
     if record.outcome is Outcome.OK:
-        return f"{head} {result(record)}"
+        return f"{head} {format_result(record)}"
     return f"{head} {headline(record.reason, nothing='no samples')}"
 
 

@@ -23,7 +23,7 @@ from suite.core.units import si
 from suite.core.values import Json, typed
 from suite.core.words import count
 from suite.report.load import check_records
-from suite.runner.result_line import result
+from suite.runner.result_line import format_result
 from suite.stats.spread import quartiles
 
 PREFIXED = ("s", "B", "flop", "flop/s", "B/s")  # units that are printed with a decimal prefix
@@ -93,7 +93,7 @@ def lines(record: Record) -> Iterator[str]:
     yield record.label
     yield f"  outcome     {record.outcome.value}"
     if record.outcome is Outcome.OK:
-        yield f"  result      {result(record).strip()}"
+        yield f"  result      {format_result(record).strip()}"
     if record.reason:
         yield from _indented("  reason      ", record.reason.splitlines())
     yield f"  evidence    {record.source.value}"

@@ -44,17 +44,17 @@ def here(system: str, overrides: Sequence[str]) -> list[str]:
 
 
 def command(arguments: Arguments) -> int:
-    from suite.runner.tune import again, lines, tune, write
+    from suite.runner.tune import report_lines, run_line, tune, write_plan
 
     codes = []
     system_names, rest = systems(arguments.words)
     overrides = here(system_names[0], rest)
     for system in system_names:
         tuned = tune(system, overrides, Progress(40.0))
-        print("\n".join(lines(tuned)), flush=True)
-        file = write(tuned, overrides)
+        print("\n".join(report_lines(tuned)), flush=True)
+        file = write_plan(tuned, overrides)
         if file is not None:
-            print(f"  {again(file, overrides)}", flush=True)
+            print(f"  {run_line(file, overrides)}", flush=True)
         codes.append(Exit.OK if file else Exit.SOME_FAILED)
     return Exit.NOTHING if all(codes) else max(codes)
 

@@ -23,7 +23,7 @@ _WIDTH = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def budgets(config: RunConfig) -> list[Budget]:
-    """The memory of each rank of a system on the suite's engine, in rank order."""
+    """Predicted memory of each rank of a system on the suite's engine, in rank order."""
     grid = config.grid.build()
     shape = config.network()
     half = config.precision.half
@@ -69,9 +69,12 @@ def budgets(config: RunConfig) -> list[Budget]:
 
 
 def _kept(pruning: PruningConfig, own: Sequence[LayerShape]) -> dict[str, int]:
-    """Of a stage's weights that are pruned the entries, and how many stay: exact where every weight is pruned alike,
-    near where a threshold is one of the whole model, or where every tensor is pruned."""
-    if not pruning.ticket or pruning.searches:  # until masks have settled states are whole
+    """Number of prunable entries of a stage, and number of those that remain.
+
+    The numbers are exact for a sparsity per weight, and approximate for a threshold over the whole model or over all
+    tensors.
+    """
+    if not pruning.ticket or pruning.searches:  # states are dense until the masks are final
         return {}
     alike = [layer.parameters + layer.tied for layer in own] if pruning.scope == "all" else []
     sizes = alike or [size for layer in own for size in layer.prunable]
@@ -80,7 +83,7 @@ def _kept(pruning: PruningConfig, own: Sequence[LayerShape]) -> dict[str, int]:
 
 
 def counts(config: RunConfig) -> dict[str, float]:
-    """Tokens or images, and flops, of one training batch, over all ranks."""
+    """Tokens or images, and flops, of one training batch over all ranks."""
     shape = config.network()
     size = config.batch.size
     word, count = counted_in(shape)
@@ -93,7 +96,9 @@ def counts(config: RunConfig) -> dict[str, float]:
 
 
 def _useful(config: RunConfig, shape: Any) -> float:
-    """Flops of a batch of a GPT whose kernels skip what is pruned: of the blocks' weights the share that stays; the
-    head, and the attention's scores and values, whole."""
+    """Flops of a GPT batch whose kernels skip pruned weights of the blocks.
+
+    The head and the attention scores and values count in full.
+    """
     skipped = config.pruning.sparsity * (shape.layers * shape.block().flops - flops.attention(shape))
     return float(round(config.batch.size * 3 * (flops.forward(shape) - skipped)))

@@ -1,8 +1,8 @@
-"""Labels of runs: the system, its grid, and the given keys that tell one run from another.
+"""Labels of runs: the system, its grid, and the overrides that distinguish one run from another.
 
-A page, an expectation and a comparison find a run of an experiment by its label. So a label holds what was given and is
-read, but for keys that most often are the same for all runs of a command: how long is measured, and how ranks are
-started. Those are added where a sweep varies them, or where two runs of a command would have one label.
+The page, expectations and comparisons find a run of an experiment by its label. A label shows the overrides that the
+run reads, except those that are usually equal for all runs of a command, such as the number of batches or the launcher.
+They are added if a sweep varies them, or if two runs of a command would have the same label.
 """
 
 from __future__ import annotations
@@ -21,64 +21,67 @@ from suite.runner.store import deciding_keys
 if TYPE_CHECKING:
     from suite.runner.runs import Run
 
-FLAG = "--label="  # a key that labels hold although they would not: a sweep gives it to its jobs
-COMMON = ("measure", "launch", "checkpoint", "draw", "tune", "experiment", "scale")  # as a rule alike for all runs
-TIMED = ("launch.threads", "launch.binding", "launch.launcher", "launch.device")  # a time depends on them
+FLAG = "--label="  # names a key that labels always show; a sweep passes it to its jobs
+COMMON = ("measure", "launch", "checkpoint", "draw", "tune", "experiment", "scale")  # usually equal for all runs
+TIMED = ("launch.threads", "launch.binding", "launch.launcher", "launch.device")  # times depend on them
 
 
-def suffix(overrides: Sequence[str], system: str, pattern: str | None, also: Sequence[str] = ()) -> str:
+def suffix(overrides: Sequence[str], system: str, pattern: str | None, label_keys: Sequence[str] = ()) -> str:
     """The end of a run's label.
 
     Args:
-        system: Its name.
-        pattern: The executor's label, uninterpolated.
-        also: Keys that are always shown.
+        overrides: Overrides of the command line.
+        system: Name of the system.
+        pattern: Label of the executor before interpolation.
+        label_keys: Keys that the label always shows.
     """
     return "".join(
         f" {override.lstrip('+')}"
         for override in overrides
-        if key_of(override) in also or _shown(override, system, pattern)
+        if key_of(override) in label_keys or _distinguishes(override, system, pattern)
     )
 
 
-def _shown(override: str, system: str, pattern: str | None) -> bool:
+def _distinguishes(override: str, system: str, pattern: str | None) -> bool:
     key, _, value = override.lstrip("+~").partition("=")
     if key == "system":
         return bool(value.strip("'\"") != system)
-    if below(key, ["grid"]):  # a label without a pattern holds the grid
+    if below(key, ["grid"]):  # a label without a pattern shows the grid
         return pattern is not None and f"${{{key}}}" not in pattern
     return key in TIMED or not below(key, [*COMMON, *BOOKKEEPING])
 
 
-def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The keys that FLAG names among the arguments of a command, and the other arguments."""
+def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The keys of the FLAG arguments of a command, and the other arguments."""
     flags = [argument for argument in arguments if argument.startswith(FLAG)]
-    return [flag.removeprefix(FLAG) for flag in flags], [one for one in arguments if one not in flags]
+    return [flag.removeprefix(FLAG) for flag in flags], [argument for argument in arguments if argument not in flags]
 
 
-def distinct(runs: Sequence[Run]) -> list[Run]:
-    """Runs of one label have the keys added in which they differ. Raises InvalidRequest where no given key tells them
-    apart.
+def make_distinct(runs: Sequence[Run]) -> list[Run]:
+    """Add to equal labels the overrides in which their runs differ.
 
-    Runs whose differences decide no number keep one label: they have one record."""
-    alike: dict[str, list[Run]] = defaultdict(list)
+    Runs that differ only in keys without influence on numbers keep the same label, because they share one record.
+    Raises InvalidRequest if no override distinguishes two runs.
+    """
+    runs_by_label: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
-        alike[run.label].append(run)
+        runs_by_label[run.label].append(run)
     relabelled = []
     for run in runs:
-        others = [other for other in alike[run.label] if deciding_keys(other.settings) != deciding_keys(run.settings)]
-        relabelled.append(_told_apart(run, others) if others else run)
+        same_label = runs_by_label[run.label]
+        others = [other for other in same_label if deciding_keys(other.settings) != deciding_keys(run.settings)]
+        relabelled.append(_add_differences(run, others) if others else run)
     return relabelled
 
 
-def _told_apart(run: Run, others: Sequence[Run]) -> Run:
-    words, *theirs = (shlex.split(one.command)[2:] for one in (run, *others))
+def _add_differences(run: Run, others: Sequence[Run]) -> Run:
+    words, *other_words = (shlex.split(each.command)[2:] for each in (run, *others))
     label_words = run.label.split()
-    more = [o for o in words if any(o not in other for other in theirs) and o not in label_words]
-    if not more and all(any(o not in words for o in other) for other in theirs):
-        return run  # the others have more keys, which are added to theirs
-    if not more:
+    differing = [o for o in words if any(o not in other for other in other_words) and o not in label_words]
+    if not differing and all(any(o not in words for o in other) for other in other_words):
+        return run  # the others have more overrides, which their labels show
+    if not differing:
         raise InvalidRequest(
-            f"two runs are labelled {run.label}", rule="each run has its label", legal="tag=first, tag=second"
+            f"two runs have the label {run.label}", rule="labels are distinct", legal="tag=first, tag=second"
         )
-    return replace(run, label=" ".join([run.label, *(override.lstrip("+") for override in more)]))
+    return replace(run, label=" ".join([run.label, *(override.lstrip("+") for override in differing)]))

@@ -9,16 +9,18 @@ import yaml
 
 from suite.core.errors import InvalidRequest
 
-TYPED = ("launch.mpiexec", "launch.python_path", "launch.setup", "launch.extra")  # they say what is run
+TYPED = ("launch.mpiexec", "launch.python_path", "launch.setup", "launch.extra")  # keys that select programs or code
 
 
 def read_files(overrides: Sequence[str]) -> list[str]:
-    """The overrides, with the list that a YAML file holds (suite.cli.tune writes one) for each `@FILE`. Raises
-    InvalidRequest."""
-    files: list[str] = []
+    """Replace each `@FILE` by the list in the YAML file; `suite tune` writes such files.
+
+    Raises InvalidRequest for a file that is no list of overrides or selects code.
+    """
+    expanded: list[str] = []
     for override in overrides:
         if not override.startswith("@"):
-            files.append(override)
+            expanded.append(override)
             continue
         try:
             values = yaml.safe_load(Path(override[1:]).read_text(encoding="utf-8"))
@@ -31,17 +33,17 @@ def read_files(overrides: Sequence[str]) -> list[str]:
                 f"{override} holds no list of text", rule="@FILE is a YAML list of overrides", legal="- grid.inter=2"
             )
         for value in values:
-            if _chooses_code(value):
+            if _selects_code(value):
                 raise InvalidRequest(
                     f"{override} holds {value}",
-                    rule="a file chooses no program and no code: that is typed",
+                    rule="only the command line selects programs and code, not a file",
                     legal=f"@FILE {value.partition('=')[0]}=...",
                 )
-        files += values
-    return files
+        expanded += values
+    return expanded
 
 
-def _chooses_code(override: str) -> bool:
-    """Whether an override says what is run: other people's files of overrides may be anything."""
+def _selects_code(override: str) -> bool:
+    """Whether an override selects a program or code. A file of overrides may come from another person."""
     key, _, value = override.strip().lstrip("+~").partition("=")
     return key.startswith((*TYPED, "hydra")) or (key == "launch" and "{" in value)

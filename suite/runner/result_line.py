@@ -1,4 +1,4 @@
-"""Result of a run in one line: the numbers that the run was made for, with units and evidence."""
+"""Result of a run in one line: its main numbers with units and evidence."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from statistics import median
 from suite.core.record import Metric, Record, Source
 from suite.core.units import si
 
-SEARCHED = "best of "  # begins the note that says which plan a search found (suite.simulate.executor)
-CURVES = 2  # of a sweep that are named
+SEARCHED = "best of "  # begins the note on the plan that a search found (suite.simulate.executor)
+CURVES = 2  # curves of a sweep in the line
 _SWEPT = re.compile(r"^(?P<curve>.+), (?P<size>\d+)(?P<unit> B)?$")  # metrics of a sweep: "mpi, 8 B", "forward, 256"
 _CLAIM = re.compile(r"^[a-z_]+\.\w+\..+$")  # metrics that answer a claim have its id
 
 
-def result(record: Record) -> str:
+def format_result(record: Record) -> str:
     """Result of a successful run, with its evidence."""
-    tellers = (_timed, _replayed, _ordered, _counted, _swept, _answered)
-    parts = next((parts for teller in tellers if (parts := teller(record))), None)
+    formatters = (_timed, _replayed, _ordered, _counted, _swept, _answered)
+    parts = next((parts for formatter in formatters if (parts := formatter(record))), None)
     return ", ".join([*(parts or [f"{len(record.metrics)} values"]), str(record.source)])
 
 
-def middle(record: Record, name: str) -> float:
+def finite_median(record: Record, name: str) -> float:
     """The median of a metric's finite samples; nan without any."""
     values = [value for value in _values(record, name) if math.isfinite(value)]
     return median(values) if values else math.nan
@@ -34,31 +34,35 @@ def _values(record: Record, name: str) -> Sequence[float]:
 
 
 def percent_of_peak(record: Record) -> float:
-    """Flops of a batch, without recomputation, in percent of what all devices could do in its time; nan if unknown."""
-    peak, seconds = middle(record, "peak_flops"), middle(record, "batch_time")
-    return 100 * middle(record, "flops_per_batch") / (peak * seconds) if peak * seconds > 0 else math.nan
+    """Flops of a batch without recomputation, in percent of the peak of all devices; nan if unknown."""
+    peak, seconds = finite_median(record, "peak_flops"), finite_median(record, "batch_time")
+    return 100 * finite_median(record, "flops_per_batch") / (peak * seconds) if peak * seconds > 0 else math.nan
 
 
-def fullest(memory: Mapping[str, Sequence[float]]) -> float:
-    """Bytes of the rank that holds most, all kinds together; 0 where nothing is known."""
+def fullest_rank_bytes(memory: Mapping[str, Sequence[float]]) -> float:
+    """Bytes of the fullest_rank_bytes rank over all kinds; 0 if unknown."""
     return max(map(sum, zip(*memory.values(), strict=False)), default=0)
 
 
 def _timed(record: Record) -> list[str]:
-    """Seconds of a batch; where it was simulated also what decides whether the plan is good, else what it learned."""
+    """Seconds of a batch; for a simulation also percent of peak and memory, else the losses and scores."""
     samples = _values(record, "batch_time")
     if not samples:
         return []
-    parts = [f"{1e3 * middle(record, 'batch_time'):8.1f} ms per batch"]
+    parts = [f"{1e3 * finite_median(record, 'batch_time'):8.1f} ms per batch"]
     if record.source is Source.SIMULATED:
         share = percent_of_peak(record)
         parts += [f"{share:.1f} percent of peak"] if math.isfinite(share) else []
-        parts += [f"{si(fullest(record.memory['predicted']), 'B')} per device"] if "predicted" in record.memory else []
+        parts += (
+            [f"{si(fullest_rank_bytes(record.memory['predicted']), 'B')} per device"]
+            if "predicted" in record.memory
+            else []
+        )
         return parts + [note for note in record.notes if note.startswith(SEARCHED)]
     if "simulated_time" in record.metrics:
-        parts.append(f"{1e3 * middle(record, 'simulated_time'):.1f} ms predicted by simulation")
+        parts.append(f"{1e3 * finite_median(record, 'simulated_time'):.1f} ms predicted by simulation")
     if "exchanged_bytes" in record.metrics:
-        parts.append(f"{si(middle(record, 'exchanged_bytes'), 'B')} exchanged")
+        parts.append(f"{si(finite_median(record, 'exchanged_bytes'), 'B')} exchanged")
     return [*parts, *_learned(record), f"{len(samples)} samples"]
 
 
@@ -66,7 +70,7 @@ def _learned(record: Record) -> list[str]:
     losses = record.series.get("loss")
     parts = [f"loss {losses[0]:.4f} to {losses[-1]:.4f}"] if losses else []
     scores = [name for name in record.metrics if f"best_{name}" in record.metrics]
-    return parts + [f"{name} {middle(record, name):.3g} {record.metrics[name].unit}" for name in scores[:1]]
+    return parts + [f"{name} {finite_median(record, name):.3g} {record.metrics[name].unit}" for name in scores[:1]]
 
 
 def _replayed(record: Record) -> list[str]:
@@ -74,12 +78,16 @@ def _replayed(record: Record) -> list[str]:
     if not samples:
         return []
     batches = len(record.series.get("loss", ())) or len(samples)
-    return [*_learned(record), f"{batches} batches", f"{si(middle(record, 'replay_time'), 's')} each in one process"]
+    return [
+        *_learned(record),
+        f"{batches} batches",
+        f"{si(finite_median(record, 'replay_time'), 's')} each in one process",
+    ]
 
 
 def _ordered(record: Record) -> list[str]:
-    """Of an order that was driven without seconds."""
-    order = {
+    """Counts of a schedule check."""
+    formats = {
         "makespan": "makespan {}",
         "idle": "{} idle",
         "in_flight": "{} in flight",
@@ -88,11 +96,11 @@ def _ordered(record: Record) -> list[str]:
     }
     if "makespan" not in record.metrics:
         return []
-    return [words.format(_amount(record.metrics[name])) for name, words in order.items() if name in record.metrics]
+    return [text.format(_amount(record.metrics[name])) for name, text in formats.items() if name in record.metrics]
 
 
 def _amount(metric: Metric) -> str:
-    """The median with its unit, in the plural where the unit is a thing that is counted."""
+    """The median with its unit, in the plural for a unit that is counted."""
     value = median(metric.values)
     unit = {"copy": "copies", "microbatch": "microbatches"}.get(metric.unit, f"{metric.unit}s")
     whole = metric.unit in ("percent", "B", "s", "") or value == 1
@@ -100,19 +108,21 @@ def _amount(metric: Metric) -> str:
 
 
 def _counted(record: Record) -> list[str]:
-    """Of a full-graph run that was counted from its plan."""
+    """Volumes of a full-graph run, counted from its plan."""
     if "rows_sent" not in record.metrics:
         return []
-    parts = [f"{middle(record, 'rows_sent'):,.0f} rows sent per product"]
+    parts = [f"{finite_median(record, 'rows_sent'):,.0f} rows sent per product"]
     if "memory_per_process" in record.metrics:
-        parts.append(f"{si(middle(record, 'memory_per_process'), 'B')} on the fullest process")
+        parts.append(f"{si(finite_median(record, 'memory_per_process'), 'B')} on the fullest process")
     if "epoch_time" in record.metrics:
-        parts.append(f"{si(middle(record, 'epoch_time'), 's')} per epoch {record.metrics['epoch_time'].note}".rstrip())
+        parts.append(
+            f"{si(finite_median(record, 'epoch_time'), 's')} per epoch {record.metrics['epoch_time'].note}".rstrip()
+        )
     return parts
 
 
 def _swept(record: Record) -> list[str]:
-    """Of times over a size the first curves, each from its smallest to its largest size."""
+    """The first curves of times over sizes, each from its smallest to its largest size."""
     curves: dict[str, list[tuple[int, str, float]]] = {}  # size, as it is printed, and seconds
     for name, metric in record.metrics.items():
         if (match := _SWEPT.match(name)) and metric.unit == "s" and metric.values:
@@ -126,7 +136,7 @@ def _swept(record: Record) -> list[str]:
 
 
 def _answered(record: Record) -> list[str]:
-    """Of a published figure."""
+    """Number of claims or curves of a published figure."""
     claims = [name for name, metric in record.metrics.items() if _CLAIM.match(name) and metric.values]
     parts = [f"{len(claims)} {'claim' if len(claims) == 1 else 'claims'} answered"] if claims else []
     lines = len(record.series)

@@ -19,18 +19,20 @@ from suite.runner import labels, machine_memory, precision
 from suite.runner.executors import registry
 from suite.runner.keys_read import below
 from suite.runner.override_files import read_files
-from suite.runner.unread_keys import Effects, in_typed_keys
+from suite.runner.unread_keys import KeyEffects, in_typed_keys
 
 
 @dataclass(frozen=True)
 class Run:
-    """One measurement to make.
+    """One measurement, before it starts.
 
     Attributes:
-        settings: Its resolved keys as plain data, which its record holds.
-        outline: The keys that every record needs.
-        checked: Its configuration; None where a key of it has a wrong value.
-        refusal: Why it cannot run (it becomes a record).
+        label: Label of the run on the page.
+        settings: Resolved keys as plain data, which the record holds.
+        command: Command line of the run.
+        outline: Keys that every record needs.
+        checked: Configuration; None if a key has an illegal value.
+        refusal: Error for which it cannot run; the record holds it.
     """
 
     label: str
@@ -42,7 +44,7 @@ class Run:
 
     @property
     def config(self) -> RunConfig:
-        """The configuration of a run that was not refused for a key's value. Raises that refusal."""
+        """The configuration. Raises the refusal if a key has an illegal value."""
         if self.checked is None:
             raise self.refusal or InvalidRequest(
                 f"the configuration of {self.label}", rule="each key has a legal value"
@@ -55,88 +57,104 @@ class Run:
 
     @property
     def ranks(self) -> int:
-        """Processes that are started: one for each place of the grid, unless the executor says otherwise."""
+        """Number of processes: one per place of the grid, unless the executor sets `ranks`."""
         return self.config.executor.ranks or self.grid.size
 
 
-def expand(overrides: Sequence[str], taken: Sequence[str] = ()) -> list[Run]:
-    """The runs of an experiment: one per entry of `experiment.runs`, the command line's own overrides last.
+def expand(overrides: Sequence[str], caller_keys: Sequence[str] = ()) -> list[Run]:
+    """The runs of a command line: one per entry of `experiment.runs`, followed by the command line's own overrides.
 
-    A run that cannot run is still in the list, with its refusal; an experiment that does not compose raises. `@FILE`
-    stands for the overrides in a file, in an entry too. A run to which the command line gives a key that it does not
-    read is made as if without it where another run reads it, and else refused. taken: keys that the caller reads.
+    A run that cannot run is in the list with its refusal. An override that no run reads is refused; a run ignores an
+    override that only other runs read.
+
+    Args:
+        overrides: Overrides of the command line. `@FILE` stands for the overrides in a file, also in an entry.
+        caller_keys: Keys that the caller reads, in addition to those of a run.
+
+    Raises:
+        InvalidRequest: The experiment does not compose.
     """
-    labelled, overrides = labels.split(overrides)
+    labelled_keys, overrides = labels.split_flags(overrides)
     overrides = read_files(overrides)
     base = compose_both(overrides)
     checks.check_runs(base[0])
     entries = [read_files(entry) for entry in base[0]["experiment"]["runs"]] or [[]]
-    chosen = [o for o in overrides if o.startswith("experiment=")]
+    experiment = [o for o in overrides if o.startswith("experiment=")]
     other_overrides = [o for o in overrides if not o.startswith("experiment=")]
-    drafts = [_Draft(chosen, entry, other_overrides, taken, None if entry else base) for entry in entries]
-    # a key of the command line is for the runs that read it, and is refused where there are none
-    able = [draft for draft in drafts if draft.refusal is None]
-    idle = [override for override in other_overrides if able and all(override in draft.idle for draft in able)]
+    drafts = [_Draft(experiment, entry, other_overrides, caller_keys, None if entry else base) for entry in entries]
+    possible = [draft for draft in drafts if draft.refusal is None]
+    unread = [o for o in other_overrides if possible and all(o in draft.unread for draft in possible)]
     runs = [
-        draft.without([o for o in draft.idle if o in other_overrides and o not in idle]).run(labelled)
+        draft.without([o for o in draft.unread if o in other_overrides and o not in unread]).run(labelled_keys)
         for draft in drafts
     ]
-    return labels.distinct(list({(run.label, str(run.settings)): run for run in runs}.values()))
+    return labels.make_distinct(list({(run.label, str(run.settings)): run for run in runs}.values()))
 
 
 class _Draft:
-    """A run that is still to be labelled: `entry` of an experiment, after what the command line has chosen and before
-    its own overrides. idle: the refusal of each override that changes nothing in it."""
+    """A run without its final label.
+
+    Attributes:
+        experiment: Override that selects the experiment, if there is one.
+        entry: Overrides of an entry of the experiment.
+        own: Other overrides of the command line, which come last.
+        unread: Refusal of each override that the run does not read.
+    """
 
     def __init__(
         self,
-        chosen: Sequence[str],
+        experiment: Sequence[str],
         entry: Sequence[str],
         own: Sequence[str],
-        taken: Sequence[str],
+        caller_keys: Sequence[str],
         composed: Composition | None = None,
     ) -> None:
-        self.chosen, self.entry, self.own, self.taken = chosen, entry, own, taken
-        self.merged = _merged([*chosen, *entry, *own])
+        self.experiment, self.entry, self.own, self.caller_keys = experiment, entry, own, caller_keys
+        self.merged = _merge([*experiment, *entry, *own])
         data, self.unresolved = composed or compose_both(self.merged)
         self.frozen = freeze(data, shlex.join(["suite", "run", *self.merged]))
-        self.refusal, self.idle = self.frozen.refusal, dict[str, SuiteError]()
+        self.refusal, self.unread = self.frozen.refusal, dict[str, SuiteError]()
         if isinstance(self.refusal, InvalidRequest):
             self.refusal.rephrase(partial(in_typed_keys, unresolved=self.unresolved))
         elif self.refusal is None:
-            effects, known_keys = Effects(self.frozen.config, data, self.unresolved), [*groups(self.merged)]
-            free_overrides = [o for o in self.merged if o not in chosen and not below(key_of(o), taken)]
-            refusals = {one: effects.refusal(one, known_keys, parsed(one).value()) for one in free_overrides}
-            self.idle = {one: refusal for one, refusal in refusals.items() if refusal is not None}
+            effects, group_names = KeyEffects(self.frozen.config, data, self.unresolved), [*groups(self.merged)]
+            overrides = [o for o in self.merged if o not in experiment and not below(key_of(o), caller_keys)]
+            refusals = {o: effects.refusal(o, group_names, parsed(o).value()) for o in overrides}
+            self.unread = {o: refusal for o, refusal in refusals.items() if refusal is not None}
 
-    def without(self, idle: Sequence[str]) -> _Draft:
-        """As if the command line had not given these overrides."""
-        overrides = [override for override in self.own if override not in idle]
-        return _Draft(self.chosen, self.entry, overrides, self.taken) if idle else self
+    def without(self, unread: Sequence[str]) -> _Draft:
+        """The draft without these overrides of the command line."""
+        overrides = [override for override in self.own if override not in unread]
+        return _Draft(self.experiment, self.entry, overrides, self.caller_keys) if unread else self
 
-    def run(self, labelled: Sequence[str]) -> Run:
-        """labelled: keys that the label shows, whatever they are."""
+    def run(self, labelled_keys: Sequence[str]) -> Run:
+        """The run, whose label shows `labelled_keys` in any case."""
         pattern = self.unresolved["executor"].get("label")
-        shown_keys = [*labelled, *map(key_of, self.idle)]
-        label_suffix = labels.suffix(self.own, self.frozen.outline.system.name, pattern and str(pattern), shown_keys)
-        run = replace(self.frozen, label=self.frozen.label + label_suffix)
-        if not self.idle:
+        label_keys = [*labelled_keys, *map(key_of, self.unread)]
+        suffix = labels.suffix(self.own, self.frozen.outline.system.name, pattern and str(pattern), label_keys)
+        run = replace(self.frozen, label=self.frozen.label + suffix)
+        if not self.unread:
             return run
-        # its record differs from a run without these keys
-        unread = list(self.idle)
+        unread = list(self.unread)  # the record differs from that of a run without these overrides
         return replace(
             run,
             settings={**run.settings, "unread": unread},
             checked=run.config.changed({"unread": unread}),
-            refusal=next(iter(self.idle.values())),
+            refusal=next(iter(self.unread.values())),
         )
 
 
 def freeze(data: Mapping[str, Json], command: str, suffix: str = "") -> Run:
-    """A run of composed keys, with its refusal where it cannot run. `suffix` ends its label."""
+    """The run of composed keys, with a refusal if it cannot run.
+
+    Args:
+        data: Composed keys as plain data.
+        command: Command line for the record.
+        suffix: End of the label.
+    """
     outline = checks.outline_of(data)
     settings = checks.settings_of(data)
-    half = precision.resolved(settings["precision"]["half"], outline.launch.device)
+    half = precision.resolve_half(settings["precision"]["half"], outline.launch.device)
     settings["precision"] = {**settings["precision"], "half": half}
     settings["experiment"] = {key: value for key, value in settings["experiment"].items() if key != "runs"}
     label, config = outline.system.name, None
@@ -144,23 +162,22 @@ def freeze(data: Mapping[str, Json], command: str, suffix: str = "") -> Run:
         config = checks.checked_run(settings)
         label_name = config.executor.label or f"{label} {config.grid.build()}"
         label = " ".join(filter(None, (label_name, str(config.tag)))) + suffix
-        check(config)
+        validate_run(config)
     except SuiteError as error:
         return Run(label, settings, command, outline, config, error)
-    except Exception as error:  # of a user's schedule, policy, shape or executor, which is asked here
+    except Exception as error:  # raised by a user's schedule, policy, shape or executor
         return Run(label, settings, command, outline, config, Fault(whole(error)))
     return Run(label, settings, command, outline, config)
 
 
-def check(config: RunConfig) -> None:
-    """Raises InvalidRequest for a run that cannot work: by a rule between keys or of its executor, or for the memory of
-    this machine."""
-    validate.check(config, _executor_accepts)
-    machine_memory.check(config)
+def validate_run(config: RunConfig) -> None:
+    """Raises InvalidRequest for a run that violates a rule between keys or of its executor, or exceeds the memory."""
+    validate.check(config, _check_executor)
+    machine_memory.check_memory(config)
 
 
-def _executor_accepts(config: RunConfig) -> None:
-    """The rules of the executor's own class."""
+def _check_executor(config: RunConfig) -> None:
+    """Check the rules of the executor's class."""
     executor = config.executor
     if not executor.starts_ranks:
         registry.without_ranks(executor).check(config)
@@ -170,8 +187,8 @@ def _executor_accepts(config: RunConfig) -> None:
         stand_in.check(config)
 
 
-def _merged(overrides: Sequence[str]) -> list[str]:
-    """Each key once, the last one standing: Hydra refuses a group named twice."""
+def _merge(overrides: Sequence[str]) -> list[str]:
+    """The last override of each key. Hydra refuses a group that is named twice."""
     last: dict[str, str] = {}
     for override in overrides:
         key = override.partition("=")[0]

@@ -1,7 +1,7 @@
-"""Store of records and traces: one file per run, named by the hash of everything that determines its numbers.
+"""Store of records and traces: one file per run, named by a hash of everything that determines its numbers.
 
-The same command finds what it has already measured; changed code, machine, libraries or config is another name. Files
-appear by atomic rename, so a killed run leaves none or a whole one.
+The same command finds its earlier records. Changed code, machine, libraries or configuration give another key. Files
+are written atomically, so a killed run leaves no partial file.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from suite.core.values import Json
 if TYPE_CHECKING:
     from suite.runner.provenance import Circumstances
 
-# what a record may differ in and still be the same measurement: where it and its checkpoints lie, which list of
-# experiments named it, which earlier records stand, and how a scheduler is asked
+# keys without influence on the numbers of a measurement: folders, lists of experiments, and requests to a scheduler
 _NOT_DECIDING = ("reports", "hydra", "scale", "checkpoint", "rerun", "on_error")
-_ASKED_OF_A_SCHEDULER = (
+_SCHEDULER_KEYS = (
     "submit",
     "scheduler",
     "dry_run",
@@ -41,23 +40,24 @@ _ASKED_OF_A_SCHEDULER = (
     "heartbeat_timeout",
     "memory_check",
 )
-# such a run was not made, or its reason may be gone: no record saves it
-_NOT_MADE = (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY, Outcome.CANCELLED)
+# outcomes of runs that did not start, or whose reason may no longer hold: they never make a run superfluous
+_NOT_STARTED = (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY, Outcome.CANCELLED)
 
 
 def deciding_keys(config: Mapping[str, Json]) -> dict[str, Json]:
-    """The part of a config that determines its numbers. A key at its default is left out, so that a new key with a
-    default is not another configuration.
+    """The part of a configuration that determines its numbers.
+
+    Keys at their default are left out, so that a new key with a default changes no hash.
     """
     deciding = {name: value for name, value in without_defaults(config).items() if name not in _NOT_DECIDING}
-    experiment, launch = deciding.get("experiment"), deciding.get("launch")  # a damaged record's may be anything
+    experiment, launch = deciding.get("experiment"), deciding.get("launch")  # of any type in a damaged record
     deciding["experiment"] = experiment.get("name") if isinstance(experiment, Mapping) else experiment
     system, executor = deciding.get("system"), deciding.get("executor")
     if isinstance(system, Mapping) and isinstance(executor, Mapping) and starts_ranks(executor.get("kind")):
-        # ranks are started, and read nothing of how their system is simulated
+        # ranks do not read how their system is simulated
         deciding["system"] = {name: value for name, value in system.items() if name != "simulation"}
     if isinstance(launch, Mapping):
-        deciding["launch"] = {name: value for name, value in launch.items() if name not in _ASKED_OF_A_SCHEDULER}
+        deciding["launch"] = {name: value for name, value in launch.items() if name not in _SCHEDULER_KEYS}
     return deciding
 
 
@@ -83,7 +83,7 @@ class Store:
         return self.folder / "records" / f"{key}.json"
 
     def find(self, key: str) -> Record | None:
-        """The record of that name; None if there is none, or none that can be read or is its own."""
+        """The record with this key; None if the file is missing, unreadable, or holds the record of another key."""
         try:
             record = Record.read(self.path(key))
         except DamagedRecord:
@@ -91,7 +91,7 @@ class Store:
         return record if record.key == key else None
 
     def stamp(self, key: str) -> tuple[int, int] | None:
-        """Another one, once the record of that name has been written again; None without one."""
+        """A value that changes whenever the record is written; None without a record."""
         try:
             status = self.path(key).stat()
         except OSError:
@@ -99,35 +99,38 @@ class Store:
         return status.st_mtime_ns, status.st_ino
 
     def reusable(self, config: Mapping[str, Json], key: str, rerun: str) -> Record | None:
-        """The earlier record that makes a run of `config` superfluous; None if the run is to be made.
+        """The earlier record that makes a run superfluous; None if the run must be executed.
 
-        rerun: RunConfig.rerun. A stale record has another key; with keep, the newest record of this configuration
-        stands, whatever its key is.
+        Args:
+            config: Settings of the run.
+            key: Key of its record.
+            rerun: RunConfig.rerun. A stale record has another key. With `keep`, the newest record of this
+                configuration is reusable, whatever its key.
         """
         if rerun == "all":
             return None
         record = self.find(key)
         if record is None and rerun == "keep":
             record = self._newest_by_config().get(_text(config))
-        if record is None or record.outcome in _NOT_MADE:
+        if record is None or record.outcome in _NOT_STARTED:
             return None
-        again = {"failed": record.outcome is not Outcome.OK, "timeout": record.outcome is Outcome.TIMEOUT}
-        return None if again.get(rerun, False) else record
+        repeat = {"failed": record.outcome is not Outcome.OK, "timeout": record.outcome is Outcome.TIMEOUT}
+        return None if repeat.get(rerun, False) else record
 
     def _newest_by_config(self) -> dict[str, Record]:
-        """Every record by what decides its numbers in its config, the newest last; read once."""
+        """The newest record of each configuration, by the text of its deciding keys; read once."""
         if self._newest is None:
             paths = (self.folder / "records").glob("*.json")
-            twins = [record for record in map(self.find, (path.stem for path in paths)) if record is not None]
-            twins.sort(key=lambda record: (str(record.provenance.get("started", "")), record.key))
-            self._newest = {_text(record.config): record for record in twins}
+            records = [record for record in map(self.find, (path.stem for path in paths)) if record is not None]
+            records.sort(key=lambda record: (str(record.provenance.get("started", "")), record.key))
+            self._newest = {_text(record.config): record for record in records}
         return self._newest
 
     def write(self, record: Record) -> Path:
         return write_atomically(self.path(record.key), record.to_json().encode(), inside=self.folder)
 
     def write_trace(self, key: str, grid: Grid, trace: Trace) -> str:
-        """Stores the spans of one batch; the path that a record names, relative to the folder."""
+        """Write the spans of one batch. Returns the path for the record, relative to the folder."""
         name = f"traces/{key}.json.gz"
         content = {
             "grid": {"data": grid.data, "inter": grid.inter, "tensor": grid.tensor},
@@ -139,7 +142,7 @@ class Store:
 
 
 def source_hash(folders: Iterable[Path], endings: Sequence[str] = (".py",)) -> str:
-    """A hash over the Python sources below `folders`: measured numbers belong to their code."""
+    """Hash of the source files below `folders`."""
     digest = hashlib.sha256()
     for folder in folders:
         for file in sorted(file for ending in endings for file in folder.rglob(f"*{ending}")):

@@ -9,8 +9,15 @@ from suite.core.protocols import Schedule
 
 
 def schedule_of(config: RunConfig, microbatches: int | None = None) -> Schedule:
-    """The schedule that the system's ranks run. Raises Unsupported for a system with an unknown order, and as
-    check_order. microbatches: per replica, of a drawing; None: the microbatches of the config's batch."""
+    """The schedule that the system's ranks run.
+
+    Args:
+        config: Configuration of the run.
+        microbatches: Microbatches per replica of a drawing; None for those of the configured batch.
+
+    Raises:
+        Unsupported: The order of the system is unknown, or `check_order` refuses it.
+    """
     system = config.system
     if not system.runs_schedule and system.order is None:
         raise Unsupported(

@@ -1,7 +1,8 @@
 """Search for the fastest grid and microbatch: predict every plan, then measure the best few in interleaved rounds.
 
-Each framework is tuned before it is timed (AxoNN, Section VII): a comparison of a tuned system with untuned ones would
-say little. Plans that cannot run, or do not fit a device, are listed with the reason and not measured."""
+AxoNN (Section VII) tunes each framework before timing it, because a comparison with untuned systems would be unfair.
+Plans that cannot run, or do not fit a device, are listed with the reason and not measured.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ from suite.memory import mixed
 from suite.runner import estimate
 from suite.runner.executors import registry
 from suite.runner.interleave import measure
+from suite.runner.keys_read import below
 from suite.runner.override_files import TYPED
 from suite.runner.progress import Progress
 from suite.runner.runs import Run, expand
@@ -39,11 +41,11 @@ from suite.simulate.executor import Simulated
 from suite.stats.spread import quartiles
 from suite.workload import Transformer
 
-CHOSEN = ("grid", "batch.microbatch", "experiment")  # what the command line leaves to the tuner
-PREDICTS = ("machine", "stack")  # what a prediction is made with; a run on ranks has none
-TAKEN = ("tune", "schedule")  # the tuner reads them, whatever a run does
-# does not influence training, or must be typed
-LEFT_OUT = (*PREDICTS, "reports", "measure", "scale", "tag", "tune", *TYPED)
+TUNED_KEYS = ("grid", "batch.microbatch", "experiment")  # keys that the command line may not set
+PREDICTION_KEYS = ("machine", "stack")  # read by predictions, and by no run on ranks
+TUNER_KEYS = ("tune", "schedule")  # read by the tuner, even if a run does not read them
+# keys left out of a plan's file: they do not influence training, or must be typed
+OMITTED_KEYS = (*PREDICTION_KEYS, "reports", "measure", "scale", "tag", "tune", *TYPED)
 SIMULATED, CLOSED_FORM = "simulated", "closed form"
 
 
@@ -52,14 +54,15 @@ class Candidate:
     """One plan of a system.
 
     Attributes:
-        seconds: Of a batch, predicted (inf where nothing predicts it).
-        by: How.
-        reason: Why it is not measured, empty where it may be.
+        run: Run of the plan.
+        seconds: Predicted seconds of a batch; inf without a prediction.
+        method: Method of the prediction.
+        reason: Reason for not measuring it; empty for a plan that may be measured.
     """
 
     run: Run
     seconds: float = math.inf
-    by: str = ""
+    method: str = ""
     reason: str = ""
 
     @property
@@ -69,20 +72,27 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """Of measured candidates in predicted order: the kept plan, and the plans that measure no different."""
+    """The selected plan, and all plans whose times do not differ from the best, as indices in predicted order."""
 
-    kept: int
-    near: tuple[int, ...]
+    selected: int
+    tied: tuple[int, ...]
 
     @property
     def decided(self) -> bool:
-        return len(self.near) == 1
+        return len(self.tied) == 1
 
 
 @dataclass(frozen=True)
-class Tuned:
-    """candidates: those that may run in predicted order, then those that may not; measured: a record for each of the
-    first of them; choice: None where none of these went well."""
+class TuningResult:
+    """Result of tuning one system.
+
+    Attributes:
+        system: Name of the system.
+        devices: Number of ranks of each plan.
+        candidates: Plans in predicted order; those that cannot be measured come last.
+        measured: Records of the first candidates.
+        choice: Selected plan; None if no measurement succeeded.
+    """
 
     system: str
     devices: int
@@ -91,107 +101,121 @@ class Tuned:
     choice: Choice | None
 
     @property
-    def kept(self) -> Candidate | None:
-        return self.candidates[self.choice.kept] if self.choice else None
+    def selected(self) -> Candidate | None:
+        return self.candidates[self.choice.selected] if self.choice else None
 
 
-def tune(system: str, overrides: Sequence[str], progress: Progress) -> Tuned:
-    """The plan of `system` that is quickest on `tune.devices` ranks, under the command line's other `overrides`.
+def tune(system: str, overrides: Sequence[str], progress: Progress) -> TuningResult:
+    """Find the fastest plan of `system` on `tune.devices` ranks.
 
-    Machine and stack of the prediction are the config's. Every run leaves its record, as one of experiment=tuning.
-    Raises InvalidRequest for a problem that no plan can solve."""
+    The machine and stack of the prediction come from the configuration. Every run leaves a record of
+    experiment=tuning.
+
+    Args:
+        system: Name of the system.
+        overrides: Other overrides of the command line.
+        progress: Progress line.
+
+    Raises:
+        InvalidRequest: No plan can satisfy the overrides.
+    """
     base_overrides = [f"system={system}", *overrides]
-    settings = checked(base_overrides)
-    ranking = ranked(candidates(base_overrides, settings.devices))
-    able = [candidate for candidate in ranking if not candidate.reason][: settings.candidates]
-    records = in_turns([candidate.run for candidate in able], progress)
-    choice = choose([samples(record) for record in records])
-    return Tuned(system, settings.devices, tuple(ranking), tuple(records), choice)
+    settings = tune_settings(base_overrides)
+    ranking = rank_candidates(list_candidates(base_overrides, settings.devices))
+    measurable = [candidate for candidate in ranking if not candidate.reason][: settings.candidates]
+    records = measure_together([candidate.run for candidate in measurable], progress)
+    choice = choose([batch_times(record) for record in records])
+    return TuningResult(system, settings.devices, tuple(ranking), tuple(records), choice)
 
 
-def checked(overrides: Sequence[str]) -> Tune:
-    """The config's `tune`. Raises InvalidRequest for a count below one, and where the command line chooses what is
-    tuned."""
+def tune_settings(overrides: Sequence[str]) -> Tune:
+    """The `tune` settings. Raises InvalidRequest for a count below one, and for an override of a tuned key."""
     for override in overrides:
-        if not without([override], CHOSEN):
-            raise InvalidRequest(override, rule="grid and microbatch are what is tuned", legal="tune.devices=2")
+        if not drop_keys([override], TUNED_KEYS):
+            raise InvalidRequest(override, rule="the tuner chooses the grid and the microbatch", legal="tune.devices=2")
     data = composed(overrides)
     config, settings = checks.checked_run(data), checks.checked(checks.Tuning, data).tune
     if not config.executor.starts_ranks:
         raise InvalidRequest(
-            f"executor={config.executor.name} under the tuner", rule="it measures ranks", legal="executor=real"
+            f"executor={config.executor.name} under the tuner", rule="the tuner measures ranks", legal="executor=real"
         )
     return settings
 
 
-def _below(key: str, names: Sequence[str]) -> bool:
-    return any(key == name or key.startswith(f"{name}.") for name in names)
-
-
-def without(overrides: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The overrides that name none of these keys or groups."""
-    return [override for override in overrides if not _below(override.lstrip("+").partition("=")[0], names)]
+def drop_keys(overrides: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The overrides that set none of these keys or groups."""
+    return [override for override in overrides if not below(override.lstrip("+").partition("=")[0], names)]
 
 
 # -- candidates ----------------------------------------------------------------------------------------------------
 
 
 def grids(devices: int, *, tensor: bool) -> Iterator[Grid]:
-    """Every way to spread a pipeline and its replicas over all devices; layers are split where a system can."""
+    """All grids of `devices` ranks. With `tensor`, layers may be split too (tensor parallelism)."""
     for split in search.divisors(devices) if tensor else [1]:
         for inter in search.divisors(devices // split):
             yield Grid(data=devices // (split * inter), inter=inter, tensor=split)
 
 
-def candidates(overrides: Sequence[str], devices: int) -> list[Candidate]:
-    """Every grid of `devices` ranks with every microbatch that divides the batch, predicted or with the reason why
-    not. Raises InvalidRequest where the machine of the prediction is not known."""
-    config = resolve([*without(overrides, ["executor"]), "executor=simulated"])
+def list_candidates(overrides: Sequence[str], devices: int) -> list[Candidate]:
+    """Candidates for every grid of `devices` ranks and every microbatch that divides the batch, with predictions.
+
+    Raises InvalidRequest if the machine of the prediction is unknown.
+    """
+    config = resolve([*drop_keys(overrides, ["executor"]), "executor=simulated"])
     predictor = registry.without_ranks(config.executor)
     assert isinstance(predictor, Simulated)
     size = config.batch.size
     sizes = [microbatch for microbatch in search.MICROBATCHES if size % microbatch == 0]
-    every = product(grids(devices, tensor=bool(config.system.tensor)), sizes)
-    return [predicted(planned(overrides, *plan), predictor) for plan in every]
+    plans = product(grids(devices, tensor=bool(config.system.tensor)), sizes)
+    return [predict_candidate(plan_run(overrides, *plan), predictor) for plan in plans]
 
 
-def planned(overrides: Sequence[str], grid: Grid, microbatch: int) -> Run:
-    """The run of one plan, refused or not."""
-    spread = [f"grid.data={grid.data}", f"grid.inter={grid.inter}", f"grid.tensor={grid.tensor}"]
-    fixed_overrides = [*without(overrides, PREDICTS), *spread, f"batch.microbatch={microbatch}"]
-    (run,) = expand(["experiment=tuning", *fixed_overrides], taken=TAKEN)
+def plan_run(overrides: Sequence[str], grid: Grid, microbatch: int) -> Run:
+    """The run of one plan. It may be refused."""
+    grid_overrides = [f"grid.data={grid.data}", f"grid.inter={grid.inter}", f"grid.tensor={grid.tensor}"]
+    other_overrides = drop_keys(overrides, PREDICTION_KEYS)
+    (run,) = expand(
+        ["experiment=tuning", *other_overrides, *grid_overrides, f"batch.microbatch={microbatch}"],
+        caller_keys=TUNER_KEYS,
+    )
     return run
 
 
-def predicted(run: Run, predictor: Simulated) -> Candidate:
-    """Its batch in virtual time where its system is simulated (system.simulation), else by the closed form of its
-    own schedule. Plans that do not fit a device of the machine are not measured; for memory the suite's own budget
-    precedes the budget of a twin, which keeps its states in mixed precision."""
+def predict_candidate(run: Run, predictor: Simulated) -> Candidate:
+    """Predict the batch time of a plan.
+
+    The simulator predicts a system with a model of its own (system.simulation), and the closed form of the schedule
+    any other system. A plan that does not fit a device is not measured. The suite's own memory budget takes precedence
+    over that of a simulated system, which keeps its states in mixed precision.
+    """
     config, machine, stack = run.config, predictor.machine, predictor.stack
     if run.refusal is not None:
         return Candidate(run, reason=f"refused: {headline(str(run.refusal))}")
     if not isinstance(config.model.shape.build(), Transformer):
-        return Candidate(run, by="not predicted")
-    twin = config.system.simulation is not None
+        return Candidate(run, method="not predicted")
+    simulated = config.system.simulation is not None
     try:
-        plan = predictor.of(config) if twin else stand_in(config)
-        has_model = config.system.has_memory_model or not twin
+        plan = predictor.of(config) if simulated else closed_form_plan(config)
+        has_model = config.system.has_memory_model or not simulated
         peak = max(budget.peak for budget in estimate.budgets(config)) if has_model else plan.peak
-        seconds = search.run(plan, machine, stack).makespan if twin else search.estimate(plan, machine, stack)
+        seconds = search.run(plan, machine, stack).makespan if simulated else search.estimate(plan, machine, stack)
     except SuiteError as error:
         return Candidate(run, reason=f"not predicted: {error}")
-    except Exception as error:  # a fault of one plan's prediction must not end the others'
+    except Exception as error:  # a failed prediction must not end the others
         return Candidate(run, reason=f"not predicted: {headline(whole(error))}")
-    candidate = Candidate(run, seconds, SIMULATED if twin else CLOSED_FORM)
+    candidate = Candidate(run, seconds, SIMULATED if simulated else CLOSED_FORM)
     if peak > machine.memory:
         reason = f"does not fit: {si(peak, 'B')} on a device of {machine.name} with {si(machine.memory, 'B')}"
         return replace(candidate, reason=reason)
     return candidate
 
 
-def stand_in(config: RunConfig) -> SimulationPlan:
-    """A plan of a system without a model: the schedule that its ranks run, every activation kept, and the bytes of
-    mixed precision, which the other systems' twins send too.
+def closed_form_plan(config: RunConfig) -> SimulationPlan:
+    """Plan of a system without a model of its own.
+
+    It has the schedule of the ranks, saves every activation, and sends mixed-precision bytes like all simulated
+    systems.
     """
     system = Modelled(config.system.name, schedule_of(config), mixed, activation_checkpointing="none", tensor=True)
     shape, batch = config.model.shape.build(), config.batch
@@ -199,50 +223,56 @@ def stand_in(config: RunConfig) -> SimulationPlan:
     return SimulationPlan(shape, system, config.grid.build(), batch.size, batch.microbatch, config.split)
 
 
-def ranked(found: Sequence[Candidate]) -> list[Candidate]:
-    """The quickest by prediction first; what cannot be measured last."""
-    return sorted(found, key=lambda candidate: (bool(candidate.reason), candidate.seconds))
+def rank_candidates(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Candidates by predicted time; those that cannot be measured come last."""
+    return sorted(candidates, key=lambda candidate: (bool(candidate.reason), candidate.seconds))
 
 
-# -- measured ------------------------------------------------------------------------------------------------------
+# -- measurement ---------------------------------------------------------------------------------------------------
 
 
-def in_turns(runs: Sequence[Run], progress: Progress) -> list[Record]:
-    """A record per run, all measured in turns with one another: records of several calls are no comparison, and then
-    all are made again."""
+def measure_together(runs: Sequence[Run], progress: Progress) -> list[Record]:
+    """Measure all runs in the same interleaved rounds.
+
+    Records of different measurements are not comparable. If earlier records come from several, all runs are repeated.
+    """
     records = measure(runs, progress)
-    if len({record.provenance.get("turns") for record in records if samples(record)}) > 1:
-        anew = [replace(run, outline=run.outline.model_copy(update={"rerun": "all"})) for run in runs]
-        records = measure(anew, progress)
+    if len({record.provenance.get("turns") for record in records if batch_times(record)}) > 1:
+        repeated = [replace(run, outline=run.outline.model_copy(update={"rerun": "all"})) for run in runs]
+        records = measure(repeated, progress)
     return records
 
 
-def samples(record: Record) -> tuple[float, ...]:
-    """Seconds per batch; none of a run that did not end well."""
+def batch_times(record: Record) -> tuple[float, ...]:
+    """Seconds of each batch; none for a run with an outcome other than `ok`."""
     metric = record.metrics.get("batch_time")
     return tuple(metric.values) if metric and record.outcome is Outcome.OK else ()
 
 
 def choose(measured: Sequence[Sequence[float]]) -> Choice | None:
-    """The best of candidates in predicted order, by the median of their samples; none without samples.
+    """Select a plan by the median batch time. None without samples.
 
-    A plan measures no different if its median is behind the best by at most the wider of both interquartile ranges.
-    Of all these the plan that was predicted best is kept."""
-    having = [index for index, values in enumerate(measured) if values]
-    if not having:
+    A plan ties with the best if its median exceeds the best by at most the wider of both interquartile ranges. Among
+    tied plans, the first in predicted order is selected.
+
+    Args:
+        measured: Batch times of each plan, in predicted order.
+    """
+    indices = [index for index, values in enumerate(measured) if values]
+    if not indices:
         return None
-    middle = {index: median(measured[index]) for index in having}
-    width = {index: high - low for index in having for low, _, high in [quartiles(measured[index])]}
-    best = min(having, key=lambda index: middle[index])
-    near = [i for i in having if i == best or middle[i] - middle[best] <= max(width[i], width[best])]
-    return Choice(near[0], tuple(near))
+    medians = {index: median(measured[index]) for index in indices}
+    ranges = {index: high - low for index in indices for low, _, high in [quartiles(measured[index])]}
+    best = min(indices, key=lambda index: medians[index])
+    tied = [i for i in indices if i == best or medians[i] - medians[best] <= max(ranges[i], ranges[best])]
+    return Choice(tied[0], tuple(tied))
 
 
-# -- what is left of it --------------------------------------------------------------------------------------------
+# -- output --------------------------------------------------------------------------------------------------------
 
 
-def lines(tuned: Tuned) -> list[str]:
-    """A line per candidate: its predicted order and time, what was measured, whether it is kept; then the decision."""
+def report_lines(tuned: TuningResult) -> list[str]:
+    """A summary, a line per candidate with its prediction and measurement, and the decision."""
     count = {"refused": 0, "does not fit": 0}
     for candidate in tuned.candidates:
         kind = candidate.reason.partition(":")[0]
@@ -250,72 +280,75 @@ def lines(tuned: Tuned) -> list[str]:
     left_out = "".join(f", {number} {kind}" for kind, number in count.items() if kind and number)
     head = f"{tuned.system}, {_devices(tuned)}: {len(tuned.candidates)} plans{left_out}, {len(tuned.measured)} measured"
     width = max((len(candidate.plan) for candidate in tuned.candidates), default=0)
-    rows = [f"  {_line(tuned, index, width)}" for index in range(len(tuned.candidates))]
-    return [head, *rows, f"  {verdict(tuned)}"]
+    rows = [f"  {_candidate_line(tuned, index, width)}" for index in range(len(tuned.candidates))]
+    return [head, *rows, f"  {decision(tuned)}"]
 
 
-def _line(tuned: Tuned, index: int, width: int) -> str:
+def _candidate_line(tuned: TuningResult, index: int, width: int) -> str:
     candidate = tuned.candidates[index]
     place = " -" if candidate.reason else f"{index + 1:2}"
     head = f"{place}  {candidate.plan:<{width}}"
-    if candidate.by:
-        head += f"  {_ms(candidate.seconds)} {candidate.by}" if candidate.by != "not predicted" else "  not predicted"
+    if candidate.method:
+        seconds = "" if candidate.method == "not predicted" else f"{_ms(candidate.seconds)} "
+        head += f"  {seconds}{candidate.method}"
     if candidate.reason:
         return f"{head}  {candidate.reason}"
     if index >= len(tuned.measured):
         return f"{head}, not measured"
     record, choice = tuned.measured[index], tuned.choice
-    if not (values := samples(record)):
+    if not (values := batch_times(record)):
         return f"{head}, measured: {record.outcome.value}, {headline(record.reason, nothing='no samples')}"
     low, middle, high = quartiles(values)
     note = record.metrics["batch_time"].note
     text = f"{head}, measured {_ms(middle)}, half of {len(values)} in {1e3 * low:.1f} to {_ms(high)}"
-    is_kept = choice is not None and choice.kept == index
-    return f"{text}{', kept' if is_kept else ', not kept'}{f' ({note})' if note else ''}"
+    selected = choice is not None and choice.selected == index
+    return f"{text}{', selected' if selected else ', not selected'}{f' ({note})' if note else ''}"
 
 
-def verdict(tuned: Tuned) -> str:
-    """The decision, in a sentence."""
+def decision(tuned: TuningResult) -> str:
+    """The decision in a sentence."""
     choice = tuned.choice
     if choice is None:
-        return "nothing is kept: no plan was measured"
-    names = [tuned.candidates[index].plan for index in choice.near]
+        return "no plan is selected: none was measured"
+    names = [tuned.candidates[index].plan for index in choice.tied]
     if choice.decided:
         return f"decided: {names[0]}"
-    return f"undecided: {' and '.join(names)} are within their spread; {names[0]} was predicted before the others"
+    return f"undecided: {' and '.join(names)} are within their spread; {names[0]} has the best prediction"
 
 
 def _ms(seconds: float) -> str:
     return f"{1e3 * seconds:.1f} ms"
 
 
-def _devices(tuned: Tuned) -> str:
+def _devices(tuned: TuningResult) -> str:
     model = tuned.candidates[0].run.config.model.name if tuned.candidates else "no model"
     return f"{model} on {tuned.devices} {'device' if tuned.devices == 1 else 'devices'}"
 
 
-def write(tuned: Tuned, overrides: Sequence[str]) -> Path | None:
-    """Write the kept plan as a list of overrides, with the overrides of the command line that determine training;
-    returns the file, which `suite run @FILE` and an entry of `experiment.runs` take. None where nothing is kept.
+def write_plan(tuned: TuningResult, overrides: Sequence[str]) -> Path | None:
+    """Write the selected plan as a list of overrides, with those of the command line that determine training.
+
+    Returns:
+        The file, which `suite run @FILE` and entries of `experiment.runs` accept. None without a selected plan.
     """
-    kept_index = tuned.kept
-    if kept_index is None:
+    selected = tuned.selected
+    if selected is None:
         return None
-    config, grid = kept_index.run.config, kept_index.run.grid
+    config, grid = selected.run.config, selected.run.grid
     model = config.model.name
-    file_name = [f"system={tuned.system}", f"model={model}"]
-    overrides_kept = [o for o in without(overrides, LEFT_OUT) if not o.startswith(("system=", "model="))]
-    spread = [f"grid.{axis}={getattr(grid, axis)}" for axis in ("data", "inter", "tensor")]
-    values = [*file_name, *overrides_kept, *spread, f"batch.microbatch={config.batch.microbatch}"]
+    other_overrides = [o for o in drop_keys(overrides, OMITTED_KEYS) if not o.startswith(("system=", "model="))]
+    grid_overrides = [f"grid.{axis}={getattr(grid, axis)}" for axis in ("data", "inter", "tensor")]
+    values = [f"system={tuned.system}", f"model={model}", *other_overrides, *grid_overrides]
+    values.append(f"batch.microbatch={config.batch.microbatch}")
     precision = f"-{config.precision.name}" if config.precision.half else ""
     path = Path(config.reports) / "tuned" / f"{tuned.system}-{model}-{tuned.devices}{precision}.yaml"
-    comments = [f"# {line.strip()}" for line in lines(tuned)]
-    text = "\n".join([*comments, f"# {again(path, overrides)}", yaml.safe_dump(values, width=1000)])
+    comments = [f"# {line.strip()}" for line in report_lines(tuned)]
+    text = "\n".join([*comments, f"# {run_line(path, overrides)}", yaml.safe_dump(values, width=1000)])
     write_atomically(path, text.encode())
     return path
 
 
-def again(path: Path, overrides: Sequence[str]) -> str:
-    """The command line that runs the plan in `path`, with what `write` has left out and a run needs all the same."""
-    words_kept = [word for word in overrides if _below(word.lstrip("+").partition("=")[0], ("reports", *TYPED))]
-    return shell_line("run", [f"@{path}", *words_kept])
+def run_line(path: Path, overrides: Sequence[str]) -> str:
+    """The command line that runs the plan in `path`, with the overrides that must be typed."""
+    typed = [word for word in overrides if below(word.lstrip("+").partition("=")[0], ("reports", *TYPED))]
+    return shell_line("run", [f"@{path}", *typed])

@@ -213,7 +213,7 @@ def referring(unresolved: Mapping[str, Json]) -> dict[str, set[str]]:
     return references
 
 
-class Effects:
+class KeyEffects:
     """The keys of one config that its run reads.
 
     composed, unresolved: its keys as plain data, with interpolations resolved and as they are written

@@ -39,7 +39,7 @@ def test_two_plans_are_measured_and_one_is_kept(tmp_path: Path, capsys: pytest.C
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "axonn, gpt_tiny on 2 devices: 6 plans, 1 refused, 2 measured"
     assert ["measured " in line for line in said[1:7]] == [True] * 2 + [False] * 4
-    (kept,) = [line for line in said[1:7] if line.endswith(", kept")]
+    (kept,) = [line for line in said[1:7] if line.endswith(", selected")]
     (file,) = (tmp_path / "tuned").iterdir()
     assert said[-1] == f"  suite run @{file} reports={tmp_path}"
     (run,) = expand([f"@{file}"])

@@ -17,7 +17,7 @@ from suite.core.files import check_file, check_folder
 from suite.core.record import Outcome
 from suite.runner import provenance
 from suite.runner.runs import expand
-from suite.runner.tune import again
+from suite.runner.tune import run_line
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKED = ["executor=check", "system=axonn", "grid.inter=2"]  # a run without ranks
@@ -42,7 +42,7 @@ class Worked(BaseException):
         ("suite.cli.run", [*CHECKED, "reports={}"], "suite.runner.executors.in_process.run_in_process"),
         ("suite.cli.sweep", [*CHECKED, "seed=1,2", "reports={}"], "suite.cli.hydra_sweep.isolated"),
         ("suite.cli.reproduce", ["scale=smoke", "reports={}"], "suite.runner.interleave.measure"),
-        ("suite.cli.tune", ["machine=summit", "reports={}"], "suite.runner.tune.candidates"),
+        ("suite.cli.tune", ["machine=summit", "reports={}"], "suite.runner.tune.list_candidates"),
         ("suite.cli.profile_split", ["model=vgg_narrow", "data=digits", "reports={}"], "suite.engine.profile.measure"),
         ("suite.cli.nightly", ["reports={}"], "suite.regression.nightly.run.run"),
         ("suite.cli.export_mask", ["checkpoint", "{}"], "suite.engine.checkpoint.restore.ticket"),
@@ -133,5 +133,5 @@ def test_the_printed_command_makes_the_page_of_the_folder(
 
 def test_a_tuned_plan_runs_again_in_its_folder_with_what_was_typed() -> None:
     typed = ["system=axonn", "batch.size=4", "reports=/tmp/a b", "launch.python_path=[x]", "machine=local"]
-    line = again(Path("/tmp/a b/tuned/p.yaml"), typed)
+    line = run_line(Path("/tmp/a b/tuned/p.yaml"), typed)
     assert shlex.split(line)[2:] == ["@/tmp/a b/tuned/p.yaml", "reports=/tmp/a b", "launch.python_path=[x]"]

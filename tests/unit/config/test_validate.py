@@ -16,7 +16,7 @@ from suite.config.locate import search
 from suite.config.run import RunConfig
 from suite.core.errors import IllegalSchedule, InvalidRequest, SuiteError, Unsupported
 from suite.core.values import typed
-from suite.runner.runs import check, expand, freeze
+from suite.runner.runs import expand, freeze, validate_run
 from tests.support.configs import altered, unchecked
 
 E = TypeVar("E", bound=SuiteError)
@@ -31,7 +31,7 @@ def base() -> RunConfig:
 def refusal(config: RunConfig, kind: type[E] = InvalidRequest) -> E:  # type: ignore[assignment]
     """The refusal of a run, which is the same whether it is checked or frozen into a record's reason."""
     with pytest.raises(kind) as caught:
-        check(config)
+        validate_run(config)
     frozen = freeze(config.plain(), "").refusal
     assert (type(frozen), str(frozen)) == (type(caught.value), str(caught.value))
     return caught.value
@@ -51,7 +51,7 @@ def with_legal(config: RunConfig, error: InvalidRequest) -> RunConfig:
 
 
 def test_the_default_is_accepted(base: RunConfig) -> None:
-    check(base)
+    validate_run(base)
     assert freeze(base.plain(), "").refusal is None
 
 
@@ -68,7 +68,7 @@ def test_a_batch_that_grid_and_microbatch_do_not_divide(
     assert (error.key, error.value) == ("batch.size", size)
     assert error.rule == "grid.data * batch.microbatch divides batch.size"
     assert error.legal == f"batch.size={legal}"
-    check(with_legal(config, error))
+    validate_run(with_legal(config, error))
 
 
 @pytest.mark.parametrize(("stages", "split"), [(7, "even"), (40, "even"), (7, "cost")])
@@ -79,7 +79,7 @@ def test_more_stages_than_layers(base: RunConfig, stages: int, split: str) -> No
     assert error.rule == "every stage holds at least one layer"
     assert error.legal == "grid.inter=6"
     for legal in (1, 6):
-        check(altered(config, grid__inter=legal))
+        validate_run(altered(config, grid__inter=legal))
 
 
 def test_too_many_ranks(base: RunConfig) -> None:
@@ -89,8 +89,8 @@ def test_too_many_ranks(base: RunConfig) -> None:
     assert (error.key, error.value) == ("launch.max_ranks", 11)
     assert error.rule == "launch=local starts at most launch.max_ranks=11"
     assert error.legal == "launch.max_ranks=12, or a smaller grid"
-    check(altered(config, grid__inter=2))
-    check(altered(config, launch__max_ranks=12))
+    validate_run(altered(config, grid__inter=2))
+    validate_run(altered(config, launch__max_ranks=12))
 
 
 def test_an_absent_data_folder(base: RunConfig, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_an_absent_data_folder(base: RunConfig, tmp_path: Path) -> None:
     absent.mkdir()
     for name in ("wiki.train.tokens", "wiki.valid.tokens"):
         (absent / name).write_text("text\n")
-    check(config)
+    validate_run(config)
 
 
 def test_a_folder_of_another_form(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_folder_of_another_form(tmp_path: Path) -> None:
     (tmp_path / "books_large_p2.txt").write_text("")
     assert "empty: books_large_p2.txt" in str(refusal(config))
     (tmp_path / "books_large_p2.txt").write_text("text\n")
-    check(config)
+    validate_run(config)
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,8 @@ def test_a_batch_norm_of_single_points_needs_two_images() -> None:
     assert (error.key, error.value) == ("batch.microbatch", 1)
     assert "with a WideResNet of model.shape.image=16" in str(error)
     assert "single point of an image" in error.rule
-    check(with_legal(config, error))
-    check(resolve(["model=vgg_narrow", "data=digits", "batch.microbatch=1"]))
+    validate_run(with_legal(config, error))
+    validate_run(resolve(["model=vgg_narrow", "data=digits", "batch.microbatch=1"]))
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_tensor_axis(base: RunConfig) -> None:
     config = altered(base, grid__tensor=2)
     error = refusal(config, Unsupported)
     assert (error.key, error.value, error.rule) == ("grid.tensor", 2, "axonn splits no layer")
-    check(with_legal(config, error))
+    validate_run(with_legal(config, error))
 
 
 @pytest.mark.parametrize("path", ["batch.size", "batch.microbatch"])
@@ -245,7 +245,7 @@ def test_nothing_to_train_on(base: RunConfig, path: str, value: int) -> None:
     config = altered(base, batch__size=1, batch__microbatch=1)
     error = refused(config, {path: value})
     assert (error.key, error.value, error.rule) == (path, value, "at least 1")
-    check(with_legal(config, error))
+    validate_run(with_legal(config, error))
 
 
 @pytest.mark.parametrize("axis", ["data", "inter", "tensor"])
@@ -261,7 +261,7 @@ def test_an_empty_grid(base: RunConfig, axis: str) -> None:
 def test_how_it_is_measured(base: RunConfig, name: str, value: int, legal: int) -> None:
     error = refused(base, {f"measure.{name}": value})
     assert (error.key, error.value, error.legal) == (f"measure.{name}", value, f"measure.{name}={legal}")
-    check(base.changed({f"measure.{name}": legal}))
+    validate_run(base.changed({f"measure.{name}": legal}))
 
 
 @pytest.mark.parametrize("value", ["abc", None, float("nan"), -0.5])
@@ -269,7 +269,7 @@ def test_a_deadline_that_is_no_time(base: RunConfig, value: object) -> None:
     error = refused(base, {"measure.deadline": value})
     assert str(error).startswith(f"measure.deadline={typed(value)}; rule: ")
     assert (error.key, error.rule, error.legal) == ("measure.deadline", "more than 0 seconds", "measure.deadline=120")
-    check(altered(base, measure__deadline=0.5))
+    validate_run(altered(base, measure__deadline=0.5))
 
 
 PATHS = ["grid.inter", "grid.data", "batch.size", "batch.microbatch", "launch.threads", "launch.max_ranks"]
@@ -336,7 +336,7 @@ def test_other_values(base: RunConfig, changes: dict[str, Any], key: str, rule: 
 
 
 def test_a_silence_of_two_beats_is_accepted(base: RunConfig) -> None:
-    check(base.changed({"launch.heartbeat_interval": 5.0, "launch.heartbeat_timeout": 10.0}))
+    validate_run(base.changed({"launch.heartbeat_interval": 5.0, "launch.heartbeat_timeout": 10.0}))
 
 
 @pytest.mark.parametrize(
@@ -350,13 +350,13 @@ def test_a_silence_of_two_beats_is_accepted(base: RunConfig) -> None:
 )
 def test_what_has_no_checkpoints_is_not_resumed(overrides: list[str], key: str, rule: str) -> None:
     config = resolve(overrides)
-    check(config)
+    validate_run(config)
     resumed = config.changed({"checkpoint.folder": "somewhere"})
     error = refusal(resumed, Unsupported)
     assert (error.key, error.value, error.legal) == (key, "somewhere", "checkpoint.folder=null")
     assert rule in error.rule
     if overrides == ["system=pytorch"]:
-        check(resumed.changed({"system.supports_checkpoints": True}))
+        validate_run(resumed.changed({"system.supports_checkpoints": True}))
 
 
 def test_a_system_of_whole_graphs_needs_their_executor() -> None:
@@ -432,7 +432,7 @@ def test_settings_that_may_be() -> None:
         ["activation_checkpointing=1", "grid.inter=3", "split=cost"],
         ["precision=bf16", "optimizer.bucket_numel=1", "memory.layout.sets=2", "model.dtype=float64"],
     ):
-        check(resolve(overrides))
+        validate_run(resolve(overrides))
 
 
 @pytest.mark.parametrize("system", ["pytorch", "deepspeed_3d", "torch_gpipe", "megatron_lm"])

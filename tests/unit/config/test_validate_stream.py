@@ -10,7 +10,7 @@ from suite.config.compose import resolve
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.op import FlushInterval
-from suite.runner.runs import check, freeze
+from suite.runner.runs import freeze, validate_run
 from tests.support.configs import altered, unchecked
 
 SMALL = ("model=vgg_narrow", "data=digits", "optimizer=sgd", "batch.size=8")
@@ -89,25 +89,25 @@ def test_what_cannot_train_is_refused_by_name(
 def test_a_tied_model_is_refused_and_its_legal_value_is_accepted() -> None:
     config = resolve([PIPEOPTIM, "grid.inter=2"])
     with pytest.raises(Unsupported) as caught:
-        check(config)
+        validate_run(config)
     assert (caught.value.key, caught.value.value) == ("model.shape.tied", True)
     assert "to add the gradients of the weight that its ends share" in caught.value.rule
-    check(resolve([PIPEOPTIM, "grid.inter=2", caught.value.legal]))
+    validate_run(resolve([PIPEOPTIM, "grid.inter=2", caught.value.legal]))
 
 
 @pytest.mark.parametrize("name", ["pipedream", "pipedream_2bw", "spectrain", "pipeoptim"])
 @pytest.mark.parametrize("executor", ["real", "replay"])
 def test_the_systems_as_they_stand_are_accepted(name: str, executor: str) -> None:
     config = altered(base(f"system={name}", f"executor={executor}", "grid.inter=4"), measure__batches=9)
-    check(config)
+    validate_run(config)
     assert freeze(config.plain(), "").ranks == (1 if executor == "replay" else 4)
 
 
 def test_replays_want_no_ranks_of_this_machine() -> None:
     deep = altered(base(PIPEOPTIM, "executor=replay"), grid__inter=8, launch__max_ranks=1, measure__batches=20)
-    check(deep)
+    validate_run(deep)
     with pytest.raises(InvalidRequest, match="8 ranks"):
-        check(altered(base(PIPEOPTIM), grid__inter=8, launch__max_ranks=1, measure__batches=20))
+        validate_run(altered(base(PIPEOPTIM), grid__inter=8, launch__max_ranks=1, measure__batches=20))
 
 
 def test_a_warm_up_fills_the_pipeline() -> None:

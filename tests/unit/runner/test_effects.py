@@ -33,7 +33,7 @@ from suite.runner.keys_read import BOOKKEEPING, DECLARED, MICROBENCHMARKS, PLUGI
 from suite.runner.progress import Progress
 from suite.runner.runs import expand, freeze
 from suite.runner.store import deciding_keys
-from suite.runner.unread_keys import Effects, leaves
+from suite.runner.unread_keys import KeyEffects, leaves
 
 STREAM = ("update_interval=1", "model.shape.tied=false", "batch.microbatch=4")
 CASES: dict[str, tuple[str, ...]] = {  # runs without ranks, small enough to be made for each key
@@ -206,8 +206,8 @@ def usual_result(case: str) -> Any:
     return result(deepcopy(both(CASES[case])[0]))
 
 
-def effects_of(config: dict[str, Any], unresolved: dict[str, Any]) -> Effects:
-    return Effects(freeze(config, "").config, config, unresolved)
+def effects_of(config: dict[str, Any], unresolved: dict[str, Any]) -> KeyEffects:
+    return KeyEffects(freeze(config, "").config, config, unresolved)
 
 
 def check_key(case: str, key: str, value: Any) -> str:

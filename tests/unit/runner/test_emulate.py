@@ -23,7 +23,7 @@ from suite.core.protocols import Chunk, CostModel
 from suite.core.trace import BACKWARD, FORWARD, REDUCE, STEP, WAIT, Trace
 from suite.runner.executors import emulated_rank
 from suite.runner.executors.emulated_rank import EmulatedRank, EmulationPlan, hops, metrics, predict
-from suite.runner.runs import check, freeze
+from suite.runner.runs import freeze, validate_run
 from suite.schedule.check import check as check_schedule
 from suite.simulate.network.machine import Link
 from tests.support.configs import altered, unchecked
@@ -254,7 +254,7 @@ def test_without_a_network_the_runs_own_messages_are_one(base: RunConfig) -> Non
 
 def test_what_ranks_do_not_need_is_not_asked_for(base: RunConfig) -> None:
     """More stages than the model has layers, and no text."""
-    check(altered(base, grid__inter=16, data__folder="nowhere", model__shape__vocabulary=7))
+    validate_run(altered(base, grid__inter=16, data__folder="nowhere", model__shape__vocabulary=7))
     assert freeze(altered(base, grid__inter=16).plain(), "").label == "axonn 16x1"
 
 
@@ -321,7 +321,7 @@ def test_what_ranks_do_not_need_is_not_asked_for(base: RunConfig) -> None:
 def test_what_cannot_be_emulated_is_refused_before_a_rank_starts(
     base: RunConfig, changes: dict[str, Any], kind: type[InvalidRequest], words: list[str]
 ) -> None:
-    check(altered(base, grid__inter=3))
+    validate_run(altered(base, grid__inter=3))
     refusal = freeze(unchecked(base, {"grid.inter": 3, **changes}), "").refusal
     assert isinstance(refusal, kind)
     for word in (*words, "rule: "):

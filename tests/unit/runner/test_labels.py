@@ -69,7 +69,7 @@ def test_labels_that_no_key_tells_apart_are_refused() -> None:
     one, two = expand(["seed=1"])[0], expand(["seed=2"])[0]
     same = [one, labels.replace(two, label=one.label, command=one.command)]
     with pytest.raises(InvalidRequest, match="tag=first"):
-        labels.distinct(same)
+        labels.make_distinct(same)
 
 
 def test_a_sweep_gives_its_label_flags_to_its_jobs() -> None:

@@ -12,7 +12,16 @@ from suite.core.errors import InvalidRequest
 from suite.core.units import si
 from suite.data.graphs.generate import RMAT
 from suite.runner import estimate, machine_memory
-from suite.runner.machine_memory import PLAIN, TORCH, Limit, batches_bytes, cgroup_limit, check, drawn_bytes, needs
+from suite.runner.machine_memory import (
+    PLAIN,
+    TORCH,
+    MemoryLimit,
+    batches_bytes,
+    cgroup_limit,
+    check_memory,
+    rank_needs,
+    synthetic_bytes,
+)
 from suite.runner.runs import Run, expand
 
 GB = 10**9
@@ -20,7 +29,7 @@ GB = 10**9
 
 @pytest.fixture(autouse=True)
 def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_memory, "machine_limit", lambda: Limit(23 * GB, "all of its memory"))
+    monkeypatch.setattr(machine_memory, "machine_limit", lambda: MemoryLimit(23 * GB, "all of its memory"))
     monkeypatch.setattr(machine_memory, "device_limits", lambda: [80 * GB, 80 * GB])
 
 
@@ -83,12 +92,12 @@ def test_job_for_a_scheduler_is_checked_where_it_runs() -> None:
 
 def test_only_ranks_of_one_node_count(monkeypatch: pytest.MonkeyPatch) -> None:
     config = resolve(["model=gpt3_2_7b", "system=axonn_no_memopt", "grid.inter=8", "launch.launcher=srun"])
-    three = 3 * max(need.host for need in needs(config))
-    assert three < sum(need.host for need in needs(config))
-    monkeypatch.setattr(machine_memory, "machine_limit", lambda: Limit(three, "all of its memory"))
-    check(config.changed({"launch.tasks_per_node": 3}))
+    three = 3 * max(need.host for need in rank_needs(config))
+    assert three < sum(need.host for need in rank_needs(config))
+    monkeypatch.setattr(machine_memory, "machine_limit", lambda: MemoryLimit(three, "all of its memory"))
+    check_memory(config.changed({"launch.tasks_per_node": 3}))
     with pytest.raises(InvalidRequest, match="for 8 ranks"):
-        check(config)
+        check_memory(config)
 
 
 def test_cuda_rank_is_held_against_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,22 +114,22 @@ def test_a_process_holds_its_batches_and_what_it_loads() -> None:
     shape, measure = config.model.shape, config.measure
     drawn = 16 * config.batch.size * shape.arguments["sequence"] * (measure.discard_first + measure.batches)
     assert batches_bytes(config) == drawn
-    (need,), (budget,) = needs(config), estimate.budgets(config)
+    (need,), (budget,) = rank_needs(config), estimate.budgets(config)
     assert need.host == TORCH + drawn + budget.peak + budget.layout.bytes(home="host")
     emulated = resolve(["executor=emulated", "grid.inter=3", "executor.cost.message_bytes=1000"])
-    assert [need.host for need in needs(emulated)] == [PLAIN + 2000] * 3
+    assert [need.host for need in rank_needs(emulated)] == [PLAIN + 2000] * 3
 
 
 def test_replay_holds_all_stages_in_one_process() -> None:
-    ranks = needs(resolve(["system=pipedream", "model.shape.tied=false", "grid.inter=4"]))
-    (one,) = needs(resolve(["system=pipedream", "model.shape.tied=false", "grid.inter=4", "executor=replay"]))
+    ranks = rank_needs(resolve(["system=pipedream", "model.shape.tied=false", "grid.inter=4"]))
+    (one,) = rank_needs(resolve(["system=pipedream", "model.shape.tied=false", "grid.inter=4", "executor=replay"]))
     base = TORCH + batches_bytes(resolve([]))
     assert one.host == sum(need.host - base for need in ranks) + base
 
 
 def test_drawn_graph_holds_features_and_both_matrices() -> None:
     graph = RMAT(vertices=1024, degree=16, features=300)
-    assert drawn_bytes(graph) == 1024 * (16 * 2 * 8 + 300 * 4)
+    assert synthetic_bytes(graph) == 1024 * (16 * 2 * 8 + 300 * 4)
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,11 @@ from suite.runner.runs import freeze
 def test_flags_of_x86_and_arm(tmp_path: Path, text: str, found: set[str]) -> None:
     file = tmp_path / "cpuinfo"
     file.write_text(text)
-    assert precision.flags(file) == found
+    assert precision.cpu_flags(file) == found
 
 
 def test_no_such_file_means_no_flags(tmp_path: Path) -> None:
-    assert precision.flags(tmp_path / "nothing") == frozenset()
+    assert precision.cpu_flags(tmp_path / "nothing") == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -44,18 +44,18 @@ def test_no_such_file_means_no_flags(tmp_path: Path) -> None:
     ],
 )
 def test_auto(monkeypatch: pytest.MonkeyPatch, has: set[str], device: str, half: str | None) -> None:
-    monkeypatch.setattr(precision, "flags", lambda: frozenset(has))
-    assert precision.resolved("auto", device) == half
+    monkeypatch.setattr(precision, "cpu_flags", lambda: frozenset(has))
+    assert precision.resolve_half("auto", device) == half
 
 
 @pytest.mark.parametrize("half", [None, "float16"])
 def test_what_is_chosen_stays(half: str | None) -> None:
-    assert precision.resolved(half, "cuda") == half
+    assert precision.resolve_half(half, "cuda") == half
 
 
 def test_a_run_never_keeps_auto(monkeypatch: pytest.MonkeyPatch) -> None:
     def of(flags: set[str]) -> Any:
-        monkeypatch.setattr(precision, "flags", lambda: frozenset(flags))
+        monkeypatch.setattr(precision, "cpu_flags", lambda: frozenset(flags))
         return freeze(composed(["precision=auto"]), "").config.precision.half
 
     assert of({"avx512_bf16"}) == "bfloat16"

@@ -29,9 +29,9 @@ def made(expected: float, stream: io.StringIO | None = None) -> tuple[Progress, 
 
 def test_before_anything_is_done_the_expectation_stands() -> None:
     progress, clock, _ = made(100)
-    assert progress.left == 100
+    assert progress.remaining == 100
     clock.now += 30
-    assert progress.left == 100
+    assert progress.remaining == 100
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ def test_time_left_follows_the_pace_as_it_is_known(done: float, spent: float, le
     clock.now += spent
     progress.advance(done / 2)
     progress.advance(done / 2)
-    assert progress.left == pytest.approx(left, rel=1e-12)
+    assert progress.remaining == pytest.approx(left, rel=1e-12)
 
 
 def test_an_expectation_of_nothing_is_a_second() -> None:
-    assert made(0)[0].left == 1.0
+    assert made(0)[0].remaining == 1.0
 
 
 def test_on_a_screen_the_line_is_rewritten() -> None:
@@ -69,7 +69,7 @@ def test_on_a_screen_the_line_is_rewritten() -> None:
     assert stream.getvalue() == f"\r{first}\r{second}"
     assert second.rstrip() == "short · 23 s left"
     assert len(second) == len(first)  # nothing of the longer line stays
-    progress.say("done")
+    progress.print_line("done")
     last = stream.getvalue().split("\r")[3]
     assert last == "done".ljust(len("short · 23 s left")) + "\n"
     progress.show("next")
@@ -82,12 +82,12 @@ def test_in_a_file_lines_stay_and_are_few() -> None:
         progress.show("step")
         clock.now += 1
     assert stream.getvalue() == "step · 1 min 40 s left\n" * 4  # at 0, 15, 30, 45 s
-    progress.say("done")
+    progress.print_line("done")
     assert stream.getvalue().endswith("left\ndone\n")
     assert "\r" not in stream.getvalue()
 
 
 def test_without_a_stream_it_talks_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    Progress(10).say("hello")
+    Progress(10).print_line("hello")
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "hello\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suite.core.record import Metric, Outcome, Record, Source
-from suite.runner.result_line import fullest, percent_of_peak, result
+from suite.runner.result_line import format_result, fullest_rank_bytes, percent_of_peak
 
 
 def record(source: Source = Source.MEASURED, **values: object) -> Record:
@@ -23,8 +23,8 @@ LOSS = {"loss": [5.0, 4.0]}
 def test_share_of_peak_and_fullest_rank() -> None:
     one = record(metrics={**BATCH, "flops_per_batch": metric("flop", 1e12), "peak_flops": metric("flop/s", 1e13)})
     assert percent_of_peak(one) == pytest.approx(50.0)
-    assert fullest({"weights": [1, 5], "moments": [3, 1]}) == 6
-    assert fullest({}) == 0
+    assert fullest_rank_bytes({"weights": [1, 5], "moments": [3, 1]}) == 6
+    assert fullest_rank_bytes({}) == 0
 
 
 @pytest.mark.parametrize(
@@ -69,5 +69,5 @@ def test_share_of_peak_and_fullest_rank() -> None:
 )
 def test_result_of_each_kind_of_run(made: Record, parts: list[str]) -> None:
     assert [
-        part.strip() for part in result(made).replace("plans that fit, of", "plans that fit, of").split(",")
+        part.strip() for part in format_result(made).replace("plans that fit, of", "plans that fit, of").split(",")
     ] == parts

@@ -14,7 +14,7 @@ from suite.core.op import FlushInterval, Kind, Op, Place
 from suite.core.protocols import Schedule
 from suite.runner.runs import freeze
 from suite.runner.system_schedule import schedule_of
-from suite.runner.tune import stand_in
+from suite.runner.tune import closed_form_plan
 
 FIXED_ORDERS = {
     "torch_gpipe": "baselines.gpipe.GPipe",
@@ -130,4 +130,4 @@ def test_drawing_with_too_few_microbatches_names_its_own_key() -> None:
 
 def test_plan_of_pytorch_gpipe_is_predicted_with_its_order() -> None:
     config = resolve(["system=torch_gpipe", "grid.inter=2"])
-    assert type(stand_in(config).system.schedule).__name__ == "GPipe"
+    assert type(closed_form_plan(config).system.schedule).__name__ == "GPipe"
