@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from suite.comm.rendezvous.rank_rendezvous import stay_on_host
+from suite.comm.rendezvous.rank_rendezvous import use_loopback_interface
 from suite.config.modules import network_module
 from suite.config.plugins import Plugin, build
 from suite.config.protocols import LossScale
@@ -263,7 +263,7 @@ class DefaultGroup:
                 rule="a peer's ranks are processes of one default process group",
                 legal="mpiexec, or torchrun",
             )
-        stay_on_host()
+        use_loopback_interface()
         backend = "nccl" if world.device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
 

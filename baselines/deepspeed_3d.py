@@ -57,7 +57,7 @@ from baselines.common import (
 )
 from baselines.deepspeed_layers import module
 from baselines.tensor_parallel import check_heads
-from suite.comm import started
+from suite.comm.rendezvous.launcher_env import launch_info
 from suite.config import protocols
 from suite.config.plugins import own_settings
 from suite.config.run import RunConfig
@@ -120,7 +120,7 @@ class DeepSpeed3D(protocols.System):
         self.plan = PeerPlan(config)
         # DeepSpeed reads both of them from the environment and has no other way to be told
         os.environ["DS_ACCELERATOR"] = world.device.type
-        os.environ.setdefault("LOCAL_RANK", str(started().local_rank))
+        os.environ.setdefault("LOCAL_RANK", str(launch_info().local_rank))
         self.group = DefaultGroup(world, self.plan.grid)
         with _quiet():
             self.engine, self.rate = _engine(self.plan, config)

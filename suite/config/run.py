@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from suite.comm import by_exchange, launcher_of
+from suite.comm.world import launcher_kind, uses_pair_exchange
 from suite.config.base import MOST_SEED, READ_ONLY, Count, Name, OnError, Rerun, Settings, Word, name_like
 from suite.config.executor import Executor
 from suite.config.experiment import Experiment, Scale
@@ -113,8 +113,8 @@ class RunConfig(Settings):
     def pair_exchange(self) -> bool:
         """Whether the two ranks of a group add by an exchange of bytes, with room for the other's part."""
         comm, launch = self.comm, self.launch
-        launcher = launcher_of(launch.launcher, launch.mpi)
-        return by_exchange(comm.transport, launcher, launch.device, pair_exchange=comm.pair_exchange)
+        launcher = launcher_kind(launch.launcher, launch.mpi)
+        return uses_pair_exchange(comm.transport, launcher, launch.device, pair_exchange=comm.pair_exchange)
 
     def network(self) -> Network:
         """The model's shape, as a pipeline splits it.

@@ -60,7 +60,7 @@ def _read_report(job: Path, rank: int) -> dict[str, Any]:
 
 def main(job: Path) -> None:
     """Check the jobs on this rank, and write its report next to the job file."""
-    from suite.comm import here
+    from suite.comm.world import init_world
     from suite.conformance.fixtures import case_of
     from suite.conformance.gradients import check_system
     from suite.conformance.laws import epochs_of, reason_of
@@ -74,8 +74,8 @@ def main(job: Path) -> None:
     system_class = locate(config.system.target)
     with in_config_keys():
         comm = config.comm
-        world = here(
-            transport=comm.transport, order=comm.order, inline=comm.eager_bytes, pair_exchange=comm.pair_exchange
+        world = init_world(
+            transport=comm.transport, order=comm.order, eager_bytes=comm.eager_bytes, pair_exchange=comm.pair_exchange
         )
     report: dict[str, int | str] = {"backend": world.backend}
     try:

@@ -24,7 +24,7 @@ KEYS = {
     "chunk": "optimizer.buckets_per_reduction",
     "clip": "optimizer.clip_norm",
     **{name: f"comm.{name}" for name in ("transport", "order")},
-    "inline": "comm.eager_bytes",
+    "eager_bytes": "comm.eager_bytes",
     "device": "launch.device",
     "update_every": "update_interval",
     "sparsity": "pruning.sparsity",

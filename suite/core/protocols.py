@@ -216,7 +216,7 @@ class Transport(Protocol):
 
 
 class Handle(Protocol):
-    """A collective under way. Each poll of `done` also drives message progress (comm.p2p.polling.until)."""
+    """A collective under way. Each poll of `done` also drives message progress (comm.p2p.polling.wait_until)."""
 
     def done(self) -> bool: ...
 

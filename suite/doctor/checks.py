@@ -149,7 +149,7 @@ def root() -> str:
 
     who = "not root" if os.geteuid() else "root"
     most = mpiexec_flags.cores()
-    typed = f"{mpiexec_flags.line(most)}; more ranks: {mpiexec_flags.line(most + 1)}"
+    typed = f"{mpiexec_flags.command_line(most)}; more ranks: {mpiexec_flags.command_line(most + 1)}"
     return f"{who}, {most} cores; the suite's own runs start anyhow, and those on more ranks are marked; typed: {typed}"
 
 

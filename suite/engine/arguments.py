@@ -69,7 +69,7 @@ def check(given: EngineArguments) -> list[Layer]:
     if given["weights"] is not None:
         check_protocol("weights", given["weights"], WeightPolicy, 'Predict(s="paper")')
     if given["world"] is not None:
-        check_protocol("world", given["world"], World, "suite.comm.here()")
+        check_protocol("world", given["world"], World, "suite.comm.world.init_world()")
     _optimizer(given["optimizer"])
     _loss(given["loss"])
     _memory(given["memory"], given["half"])

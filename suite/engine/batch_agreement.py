@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from suite.comm.p2p.polling import LOOK, look_around, until
-from suite.comm.rendezvous.departures import Calls, Departures
+from suite.comm.p2p.polling import CHECK_INTERVAL, check_departures, wait_until
+from suite.comm.rendezvous.departures import Departures, EngineCalls
 from suite.core.errors import InvalidRequest, RankError
 from suite.core.protocols import Handle, Transport, World
 from suite.engine.batch_slicing import Rows
@@ -102,7 +102,7 @@ class BatchAgreement:
         self.digests: dict[int, float] = {}  # of batches of a stream, by their places in it
         self.base = 0  # batches before the stream
         self.departures: Departures | None = None if self.off else world.departures  # type: ignore[attr-defined]
-        self.calls = Calls("") if self.departures is None else self.departures.engine()
+        self.calls = EngineCalls("") if self.departures is None else self.departures.register_engine()
         self.due = 0.0  # when to look whether a rank has ended
 
     # -- batches one by one ------------------------------------------------------------------------------------------
@@ -167,14 +167,14 @@ class BatchAgreement:
         if self.pending.handle.done():
             self.settle()
         elif perf_counter() > self.due:
-            self.due = perf_counter() + LOOK
-            look_around()
+            self.due = perf_counter() + CHECK_INTERVAL
+            check_departures()
 
     def settle(self) -> None:
         """Wait for the reduction, and raise what it shows."""
         if (pending := self.pending) is None:
             return
-        until(pending.handle.done, self.progress)
+        wait_until(pending.handle.done, self.progress)
         self.pending = None
         rows = pending.rows.tolist()
         if pending.source is not None:
@@ -209,7 +209,7 @@ class BatchAgreement:
         batches = self.compared["training"]
         single = call == "training" and not stream
         self.calls.begin(f"batch {batches + (row.sizes == _ENDED)}" if single else _CALLS[call][1], batches)
-        self.due = perf_counter() + LOOK
+        self.due = perf_counter() + CHECK_INTERVAL
         rows = torch.zeros(self.size, len(row), dtype=torch.float64)
         rows.numpy()[self.rank] = row
         self.pending = _Round(self.reduce(rows), rows, number, source)
@@ -228,7 +228,7 @@ class BatchAgreement:
         if (pending := self.pending) is not None:
             self.pending = None
             with suppress(Exception):  # the caller raises the error of this rank
-                until(pending.handle.done, self.progress, _DELIVERY)
+                wait_until(pending.handle.done, self.progress, _DELIVERY)
 
     # -- streams -----------------------------------------------------------------------------------------------------
 

@@ -18,9 +18,9 @@ from time import perf_counter
 
 import torch
 
-from suite.comm import here
-from suite.comm.p2p.polling import together
+from suite.comm.p2p.polling import all_reduce_scalar
 from suite.comm.rendezvous import mpiexec_flags
+from suite.comm.world import init_world
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import Op
@@ -112,12 +112,12 @@ class Engine:
         world: World | None = None,
     ) -> None:
         layers = arguments.check(given(**locals()))
-        self.grid, self.world = grid or Grid(), world or here()
+        self.grid, self.world = grid or Grid(), world or init_world()
         if self.world.size != self.grid.size:
             raise InvalidRequest(
                 f"a grid of {self.grid.size} ranks ({self.grid}) in a world of {self.world.size}",
                 rule="one rank per place of the grid",
-                legal=mpiexec_flags.line(self.grid.size),
+                legal=mpiexec_flags.command_line(self.grid.size),
             )
         if half:
             check_half(half, self.world.device)
@@ -336,4 +336,4 @@ class Engine:
     def sharing(self, losses: Sequence[torch.Tensor]) -> Generator[None, None, float]:
         """The sum of numbers of all last stages, in double precision, on every rank. Yields as `training` does."""
         loss_sum = float(torch.stack(list(losses)).double().sum()) if losses else 0.0
-        return loss_sum if self.grid.size == 1 else (yield from together(self.world, loss_sum, self.transport))
+        return loss_sum if self.grid.size == 1 else (yield from all_reduce_scalar(self.world, loss_sum, self.transport))

@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 
-from suite.comm.p2p.polling import until
+from suite.comm.p2p.polling import wait_until
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Group
 from suite.core.values import shown
@@ -291,14 +291,14 @@ def agree(
     for layer in made:
         for tensor in (*layer.parameters(), *layer.buffers()):
             if len(column.ranks) > 1:
-                until(column.broadcast(tensor.data, column.ranks[0]).done, progress)
+                wait_until(column.broadcast(tensor.data, column.ranks[0]).done, progress)
     for tie in ties:
         tied_here = ends_here(made, own, tie)
         _check_alike(tie, tied_here, ends, progress)
         if len(tied_here) == 2:
             tied_here[1].data.copy_(tied_here[0].data)
         elif tied_here and len(ends.ranks) > 1:
-            until(ends.broadcast(tied_here[0].data, ends.ranks[0]).done, progress)
+            wait_until(ends.broadcast(tied_here[0].data, ends.ranks[0]).done, progress)
 
 
 def _described(weight: nn.Parameter) -> tuple[float, ...]:
@@ -316,7 +316,7 @@ def _check_alike(tie: Tie, held: Sequence[nn.Parameter], ends: Group, progress: 
     alike = len({first, *map(_described, held)}) == 1
     if len(held) == 1 and len(ends.ranks) > 1:
         both = torch.tensor([first, [-number for number in first]], dtype=torch.float64, device=held[0].device)
-        until(ends.all_reduce(both, "max").done, progress)
+        wait_until(ends.all_reduce(both, "max").done, progress)
         alike = torch.equal(both[0], -both[1])
     if not alike:
         raise InvalidRequest(

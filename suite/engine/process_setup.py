@@ -6,7 +6,7 @@ from time import perf_counter
 
 import torch
 
-from suite.comm.p2p.polling import short_sleeps
+from suite.comm.p2p.polling import set_timer_slack
 from suite.core.errors import MissingDependency, Unsupported
 
 now = perf_counter
@@ -16,7 +16,7 @@ LEAST = 3  # products of a measured peak: the first may have waited for memory
 def prepare(threads: int) -> None:
     """One thread count for torch, and short sleeps that are short."""
     torch.set_num_threads(threads)
-    short_sleeps()
+    set_timer_slack()
 
 
 def device_of(kind: str, local_rank: int) -> str:

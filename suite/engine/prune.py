@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from suite.comm.p2p.polling import until
+from suite.comm.p2p.polling import wait_until
 from suite.core.errors import InvalidRequest
 from suite.core.members import lacking
 from suite.core.protocols import MaskMethod
@@ -140,7 +140,7 @@ def _mirrored(engine: Engine, indices: Mapping[tuple[int, str], torch.Tensor]) -
 
 def _broadcast(engine: Engine, tensor: torch.Tensor) -> None:
     ends = engine.ends
-    until(ends.broadcast(tensor, ends.ranks[0]).done, engine.transport.progress)
+    wait_until(ends.broadcast(tensor, ends.ranks[0]).done, engine.transport.progress)
 
 
 def numbered(engine: Engine) -> Iterator[tuple[int, nn.Module]]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from suite.comm.p2p.coroutine import Desk
+from suite.comm.p2p.coroutine import CoroutineHub
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
@@ -47,7 +47,7 @@ class Replay:
         **told: Any,
     ) -> None:
         self.grid = grid or Grid()
-        self.desk = Desk(self.grid.size)
+        self.hub = CoroutineHub(self.grid.size)
         if recorded is not None and len(recorded) != self.grid.size:
             raise InvalidRequest(f"a record of {len(recorded)} ranks on {self.grid}", rule="one list per rank")
 
@@ -69,7 +69,7 @@ class Replay:
                 engine.store.policy = Lean(engine.store.policy)
             return engine
 
-        self.engines: list[Engine] = self.desk.made(made)
+        self.engines: list[Engine] = self.hub.create_ranks(made)
         first = self.engines[0]
         if first.pruning is not None and first.pruned is None:
             what = f"a search by {type(first.pruning.method).__name__} in a replay"
@@ -85,7 +85,7 @@ class Replay:
         works = ([batch] for batch in batches) if self.engines[0].update_every is None else [_sequence(batches)]
         for some in works:
             last = None
-            for loss in outside(self.desk.run([engine.training(some) for engine in self.engines])):
+            for loss in outside(self.hub.run([engine.training(some) for engine in self.engines])):
                 if last is not None:
                     yield last
                 last = loss
@@ -95,7 +95,7 @@ class Replay:
     def score(self, batches: Iterable[Batch]) -> Mapping[str, float]:
         """Means over `batches` in evaluation mode: the loss, and the scores by their names."""
         batches = list(batches)
-        (scores,) = outside(self.desk.run([scoring(engine, engine.source(batches)) for engine in self.engines]))
+        (scores,) = outside(self.hub.run([scoring(engine, engine.source(batches)) for engine in self.engines]))
         return dict(scores)
 
     def evaluate(self, batches: Iterable[Batch]) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from suite.comm.p2p.polling import ended
+from suite.comm.p2p.polling import wait_for
 from suite.core.errors import InvalidRequest, RankError
 from suite.core.op import FlushInterval, Kind, Op, Program
 from suite.core.protocols import Handle, Value
@@ -184,7 +184,7 @@ class Running:
     def _arrived(self, *, wait: bool) -> Iterator[float | None]:
         while self.coming and (wait or self.coming[0][0].done()):
             handle, numbers, count, compared = self.coming.popleft()
-            yield from ended(handle, self.engine.transport)
+            yield from wait_for(handle, self.engine.transport)
             self.fault = self.fault or self.engine.agreement.fault(compared, numbers[count:])
             if self.fault is None:
                 yield from (numbers[:count] / self.scale).tolist()

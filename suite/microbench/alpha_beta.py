@@ -1,7 +1,8 @@
 """Fit latency and bandwidth (alpha and beta) to measured times, with least relative errors.
 
-The model is time = latency + size / bandwidth (alpha and beta, as Hockney has them). Sizes span six powers of ten,
-so absolute errors would be dominated by the largest message: each error counts relative to its own time."""
+The model is Hockney's: time = latency + size / bandwidth. Sizes span six powers of ten, so that the largest message
+would dominate absolute errors: each error is relative to its own time.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +15,13 @@ from suite.core.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class AlphaBeta:
-    """latency: seconds; bandwidth: bytes/s, infinite where times do not grow; misfit: the largest relative error of the
-    line at a point that it was fitted to."""
+    """A line through measured times.
+
+    Attributes:
+        latency: Seconds.
+        bandwidth: Bytes/s; infinite where the times do not grow.
+        misfit: Largest relative error of the line at a fitted point.
+    """
 
     latency: float
     bandwidth: float
@@ -26,22 +32,24 @@ class AlphaBeta:
 
 
 def fit(sizes: Sequence[float], seconds: Sequence[float]) -> AlphaBeta:
-    """The line with the least sum of (latency + size / bandwidth) / seconds - 1, squared; neither is negative.
-
-    Raises InvalidRequest for others.
+    """The line with the least sum of squares of (latency + size / bandwidth) / seconds - 1. Neither is negative.
 
     Args:
-        sizes: bytes, at least two that differ.
-        seconds: As many, above 0.
+        sizes: Bytes, at least two different values.
+        seconds: One time above 0 per size.
+
+    Raises:
+        InvalidRequest: For other sizes or times.
     """
     if len(sizes) != len(seconds) or len(set(sizes)) < 2 or min(sizes) < 0:
         raise InvalidRequest(
-            f"a line through {len(sizes)} sizes, {len(seconds)} times", rule="as many, two sizes, not negative"
+            f"a line through {len(sizes)} sizes and {len(seconds)} times",
+            rule="one time per size, at least two different sizes, none negative",
         )
     if not all(0 < second < math.inf for second in seconds):
         raise InvalidRequest(f"times {list(seconds)}", rule="finite and above 0 seconds", legal="1.0e-6")
-    scale = max(sizes)  # so that both unknowns are seconds
-    # of both unknowns: what one of each adds to the relative time at every point
+    scale = max(sizes)  # gives both unknowns the unit of seconds
+    # relative time at each point per unit of either unknown
     ones = [1 / second for second in seconds]
     slopes = [size / scale / second for size, second in zip(sizes, seconds, strict=True)]
     count_11, count_12, count_22 = _dot(ones, ones), _dot(ones, slopes), _dot(slopes, slopes)

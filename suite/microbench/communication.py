@@ -1,8 +1,8 @@
-"""Messages and all-reduces to time, by each backend: through the suite's transports, and by the library's own calls.
+"""Messages and all-reduces to time: through the suite's transports, and through each library's own calls.
 
-Preparation, operation and check are separate, so that a clock covers the operation alone. A value that does not arrive
-whole, or is added wrongly, raises an error instead of giving a time. Values are small whole numbers: every type adds
-them without rounding on up to 64 ranks, in any order.
+Preparation, operation and check are separate, so that a timer covers the operation alone. A value that arrives damaged
+or is added wrongly raises an error instead of giving a time. Values are small whole numbers: every dtype adds them
+without rounding on up to 64 ranks, in any order.
 """
 
 from __future__ import annotations
@@ -15,144 +15,148 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from suite.comm.collective.process_group import PATIENCE, TorchWorld
+from suite.comm.collective.process_group import TorchWorld
 from suite.comm.p2p.mpi import PairGroup, cuda_aware
-from suite.comm.p2p.polling import until
+from suite.comm.p2p.polling import wait_until
 from suite.core.errors import RankError
 from suite.core.op import Kind, Op
 from suite.core.protocols import Group, Transport, World
 
 LIBRARIES = {"mpi": "MPI", "gloo": "gloo", "nccl": "NCCL", "threads": "threads"}
-LATE = 50e-6  # seconds that the first rank waits after everybody is ready: the second is in its receive by then
-_TAG = 3  # of messages on a world's own communicator, whose channels have their own
-_POISON = -1  # no part of any value
+SEND_DELAY = 50e-6  # seconds that the sender waits after the barrier, so that the receiver is in its receive
+_TAG = 3  # of messages on a world's own communicator; transports duplicate the communicator
+_POISON = -1  # never part of a value
 
 Tensor = torch.Tensor
-Turn = Callable[[Tensor, Tensor], Tensor]  # (what is sent, memory for what comes) -> what came, or the sum
+Call = Callable[[Tensor, Tensor], Tensor]  # (operand, receive buffer) -> received value or sum
 
 
-def _nothing() -> None:
+def _no_progress() -> None:
     """No messages to move."""
 
 
 @lru_cache(maxsize=8)
 def pattern(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """`count` zeros and ones, the same on every rank; a part of it that is displaced is another."""
+    """`count` zeros and ones, the same on every rank. They are random: a displaced slice differs."""
     bits = torch.randint(0, 2, (count,), generator=torch.Generator().manual_seed(count), dtype=torch.uint8)
     return bits.to(device, dtype)
 
 
 def shift(number: int, rank: int) -> int:
-    """The number that `rank` adds to the pattern in its part of value `number`: 1, 2 or 3, so that no sum equals a
-    part.
+    """The number that `rank` adds to the pattern in its operand of value `number`.
+
+    It is 1, 2 or 3: no sum of several operands equals one operand.
     """
     return 1 + (number + rank) % 3
 
 
 class TimedOperation:
-    """One operation on one size after the other.
+    """One operation, run on values of several sizes.
 
     Attributes:
-        ours: Through the suite's layer; staged: device memory is copied through the host's on the way.
-        dtype: Of the values.
+        backend: Backend.
+        ours: Whether it runs through the suite's transports and groups.
+        dtype: Dtype of the values.
+        progress, close: Those of the transport.
     """
 
     def __init__(
-        self, world: World, name: str, backend: str, turn: Turn, *, ours: bool = False, dtype: str = "float32"
+        self, world: World, name: str, backend: str, call: Call, *, ours: bool = False, dtype: str = "float32"
     ) -> None:
-        self.world, self.name, self.backend, self.turn = world, name, backend, turn
-        self.ours, self.type = ours, getattr(torch, dtype)
+        self.world, self.name, self.backend, self.call = world, name, backend, call
+        self.ours, self.dtype = ours, getattr(torch, dtype)
         self.size = self.number = -1
-        self.progress: Callable[[], None] = _nothing
-        self.close: Callable[[], None] = _nothing
-        self.came: torch.Tensor | None = None
+        self.progress: Callable[[], None] = _no_progress
+        self.close: Callable[[], None] = _no_progress
+        self.output: torch.Tensor | None = None
 
-    def part(self, rank: int) -> tuple[int, int]:
-        """Initial data of `rank`, as (factor of the pattern, added number)."""
+    def initial_data(self, rank: int) -> tuple[int, int]:
+        """Operand of `rank` before the operation, as (factor of the pattern, added number)."""
         return 1, shift(self.number, rank)
 
-    def wanted(self) -> tuple[int, int] | None:
-        """Final data that this rank must have, as `part` describes; None for nothing."""
+    def expected_data(self) -> tuple[int, int] | None:
+        """Output that this rank must have, as `initial_data` describes it; None for a rank without output."""
         raise NotImplementedError
 
-    def ready(self, size: int, number: int) -> None:
-        """Not timed: memory of `size` bytes that holds this rank's part of value `number`, and none of an earlier."""
+    def prepare(self, size: int, number: int) -> None:
+        """Write the operand of value `number`, of `size` bytes, and clear the receive buffer. Not timed."""
         if size != self.size:
-            count = size // self.type.itemsize
-            self.bits = pattern(count, self.type, self.world.device)
-            self.value, self.space = (torch.empty_like(self.bits) for _ in range(2))
-        self.size, self.number, self.came = size, number, None
-        self._write(self.value, *self.part(self.world.rank))
-        self.space.fill_(_POISON)
-        _finish(self.world)
+            count = size // self.dtype.itemsize
+            self.bits = pattern(count, self.dtype, self.world.device)
+            self.operand, self.buffer = (torch.empty_like(self.bits) for _ in range(2))
+        self.size, self.number, self.output = size, number, None
+        self._write(self.operand, *self.initial_data(self.world.rank))
+        self.buffer.fill_(_POISON)
+        _synchronize(self.world)
 
-    def go(self) -> float:
-        """Timed: seconds of this rank."""
+    def run_timed(self) -> float:
+        """Run the operation; returns its seconds on this rank."""
         begin = perf_counter()
-        self.came = self.turn(self.value, self.space)
-        _finish(self.world)
+        self.output = self.call(self.operand, self.buffer)
+        _synchronize(self.world)
         return perf_counter() - begin
 
     def check(self) -> None:
-        """Not timed. Raises RankError for any number that is not what it must be."""
-        right = self.wanted()
-        if right is None:
+        """Raise RankError where any number of the output is wrong. Not timed."""
+        data = self.expected_data()
+        if data is None:
             return
-        came = self.came
-        expected = self._write(self.value if came is self.space else self.space, *right)
-        if came is None or came.dtype != expected.dtype or not torch.equal(came, expected):
-            alike = came is not None and came.shape == expected.shape
-            wrong = int(torch.ne(came, expected).sum()) if came is not None and alike else expected.numel()
+        output = self.output
+        expected = self._write(self.operand if output is self.buffer else self.buffer, *data)
+        if output is None or output.dtype != expected.dtype or not torch.equal(output, expected):
+            comparable = output is not None and output.shape == expected.shape
+            wrong = int(torch.ne(output, expected).sum()) if output is not None and comparable else expected.numel()
             raise RankError(
                 f"{self.name}: {wrong} of {expected.numel()} numbers of value {self.number} ({self.size} bytes) "
                 f"are wrong on rank {self.world.rank}"
             )
 
     def _write(self, target: Tensor, factor: int, added: int) -> Tensor:
-        start = torch.tensor(added, dtype=self.type, device=self.bits.device)
+        start = torch.tensor(added, dtype=self.dtype, device=self.bits.device)
         return torch.add(start, self.bits, alpha=factor, out=target)  # in one pass
 
 
 class RoundTrip(TimedOperation):
-    """A value that goes from rank 0 to rank 1 and comes back: twice the time of one way. Others have no part in it."""
+    """A value that rank 0 sends to rank 1 and receives back: twice the time of one way. Other ranks do nothing."""
 
-    def part(self, rank: int) -> tuple[int, int]:
-        return (1, shift(self.number, 0)) if rank == 0 else (0, _POISON)  # nobody else has it before it comes
+    def initial_data(self, rank: int) -> tuple[int, int]:
+        return (1, shift(self.number, 0)) if rank == 0 else (0, _POISON)
 
-    def wanted(self) -> tuple[int, int] | None:
+    def expected_data(self) -> tuple[int, int] | None:
         return (1, shift(self.number, 0)) if self.world.rank < 2 else None
 
-    def go(self) -> float:
+    def run_timed(self) -> float:
         if self.world.rank > 1:
             return 0.0
         if self.world.rank == 0:
-            end = perf_counter() + LATE
+            end = perf_counter() + SEND_DELAY
             while perf_counter() < end:
                 self.progress()
-        return super().go() / 2
+        return super().run_timed() / 2
 
 
 class AllReduce(TimedOperation):
-    """A sum of the parts of all ranks, which every rank has in the end."""
+    """A sum of the operands of all ranks, which every rank receives."""
 
-    def wanted(self) -> tuple[int, int] | None:
+    def expected_data(self) -> tuple[int, int] | None:
         return self.world.size, sum(shift(self.number, rank) for rank in range(self.world.size))
 
 
 class SecondBackend(TorchWorld):
-    """The channels of gloo or NCCL in a process whose default process group another world has made. Collective."""
+    """Channels of gloo or NCCL in a process that already has a default process group. Collective."""
 
     def __init__(self, world: Any, backend: str) -> None:
-        self.rank, self.size, self.device, self.inline = world.rank, world.size, world.device, world.inline
+        self.rank, self.size, self.device, self.eager_bytes = world.rank, world.size, world.device, world.eager_bytes
         self.backend, self.order = backend, "static" if backend == "nccl" else "any"
         self.staged = self.device.type == "cuda" and backend == "gloo"
-        self.channels = dist.new_group(list(range(self.size)), backend="gloo", timeout=PATIENCE)
-        self.made = 0
+        self.open_channels()
 
 
 def round_trips(world: World, backends: Sequence[str]) -> list[TimedOperation]:
-    """By each backend: its library's own calls, then our channels. Collective: all ranks name the same backends, which
-    their world must have."""
+    """Round trips over each backend: by its library's own calls, then through the suite's transport.
+
+    Collective: all ranks pass the same backends, which the world must support.
+    """
     operations: list[TimedOperation] = []
     calls = {"mpi": _mpi_trip, "gloo": _torch_trip, "nccl": _torch_trip}
     verbs = {"mpi": "Isend/Irecv", "gloo": "send/recv", "nccl": "send/recv"}
@@ -160,162 +164,158 @@ def round_trips(world: World, backends: Sequence[str]) -> list[TimedOperation]:
     for backend in backends:
         library = LIBRARIES[backend]
         if backend in calls:
-            turn = calls[backend](world)
-            turn = _staged(turn) if copied(world, backend) else turn
-            operations.append(RoundTrip(world, f"{library} {verbs[backend]}", backend, turn))
+            call = calls[backend](world)
+            call = _staged(call) if copied(world, backend) else call
+            operations.append(RoundTrip(world, f"{library} {verbs[backend]}", backend, call))
         timed_world = world if backend == world.backend else SecondBackend(world, backend)
-        channels = timed_world.transport(before, after, 2)
-        turn = _over(channels, world.rank, by_reference=backend == "threads")
-        operation = RoundTrip(world, f"suite over {library}", backend, turn, ours=True)
-        operation.progress, operation.close = channels.progress, channels.close
+        transport = timed_world.transport(before, after, 2)
+        call = _transport_trip(transport, world.rank, by_reference=backend == "threads")
+        operation = RoundTrip(world, f"suite over {library}", backend, call, ours=True)
+        operation.progress, operation.close = transport.progress, transport.close
         operations.append(operation)
     return operations
 
 
 def all_reduces(world: World, backends: Sequence[str]) -> list[TimedOperation]:
-    """By each backend: its library's own calls, then our groups, where the suite sums by it. Half precision is never
-    added by MPI: where it is exchanged over MPI, we add it."""
+    """All-reduces over each backend: by its library's own calls, then through the suite's groups where they use it.
+
+    MPI never adds half precision: the suite exchanges such operands over MPI and adds them itself.
+    """
     operations: list[TimedOperation] = []
     for backend in backends:
         library = LIBRARIES[backend]
         if backend == "mpi":
-            turn = _mpi_sum(world)
-            operations.append(
-                AllReduce(world, "MPI Allreduce", backend, _staged(turn) if copied(world, backend) else turn)
-            )
+            call = _staged(_mpi_sum(world)) if copied(world, backend) else _mpi_sum(world)
+            operations.append(AllReduce(world, "MPI Allreduce", backend, call))
         elif backend in LIBRARIES and backend != "threads":
-            turn = _staged(_torch_sum) if copied(world, backend) else _torch_sum
-            types = ("float32", "bfloat16")
-            names = (f"{library} all_reduce", f"{library} all_reduce bfloat16")
-            operations += [
-                AllReduce(world, name, backend, turn, dtype=dtype) for name, dtype in zip(names, types, strict=True)
-            ]
+            call = _staged(_torch_sum) if copied(world, backend) else _torch_sum
+            for dtype, suffix in (("float32", ""), ("bfloat16", " bfloat16")):
+                operations.append(AllReduce(world, f"{library} all_reduce{suffix}", backend, call, dtype=dtype))
         group = _group(world, backend)
         if group is not None:
-            pair = isinstance(group, PairGroup)
-            name, turn = f"suite {'exchange ' if pair else ''}over {library}", _by(group)
-            operations.append(AllReduce(world, name, backend, turn, ours=True))
-            if not any(
-                each.ours and each.type == torch.bfloat16 for each in operations
-            ):  # the first: the suite sums by it
-                operations.append(AllReduce(world, f"{name} bfloat16", backend, turn, ours=True, dtype="bfloat16"))
+            name = f"suite {'exchange ' if isinstance(group, PairGroup) else ''}over {library}"
+            call = _group_sum(group)
+            operations.append(AllReduce(world, name, backend, call, ours=True))
+            # the first backend that the suite sums by is the one for bfloat16
+            if not any(each.ours and each.dtype == torch.bfloat16 for each in operations):
+                operations.append(AllReduce(world, f"{name} bfloat16", backend, call, ours=True, dtype="bfloat16"))
     return operations
 
 
 def copied(world: World, backend: str) -> bool:
-    """Whether device memory is copied through the host's on its way."""
+    """Whether messages of this backend copy device memory through host memory."""
     if world.device.type == "cpu" or backend == "nccl":
         return False
     return backend != "mpi" or not cuda_aware()
 
 
 def _group(world: Any, backend: str) -> Group | None:
-    """All ranks, as the suite sums over them by this backend; None where it has another for that."""
-    everyone = range(world.size)
+    """The group of all ranks that sums over this backend; None where the suite sums over another backend."""
+    all_ranks = range(world.size)
     if backend == "threads":
-        return world.group(everyone)  # type: ignore[no-any-return]
+        return world.group(all_ranks)  # type: ignore[no-any-return]
     if backend == "mpi":
-        group = world.group(everyone)
+        group = world.group(all_ranks)
         return group if isinstance(group, PairGroup) else None
     collective_backend = "nccl" if world.device.type == "cuda" else "gloo"
-    return world.collectives.group(everyone) if backend == collective_backend else None
+    return world.collectives.group(all_ranks) if backend == collective_backend else None
 
 
-def _over(channels: Transport, rank: int, *, by_reference: bool) -> Turn:
+def _transport_trip(transport: Transport, rank: int, *, by_reference: bool) -> Call:
     """Rank 0 sends the output of a forward and waits for the backward's; rank 1 answers as the engine's worker does.
-    by_reference: what is sent is written to again before the other has looked at it, and so a copy is sent."""
+
+    by_reference: the transport passes tensors by reference, so that rank 0 sends a copy: it writes to the operand again
+    """
     count = -1
 
-    def turn(value: Tensor, _: Tensor) -> Tensor:
+    def call(operand: Tensor, _: Tensor) -> Tensor:
         nonlocal count
         count += 1
         forward, backward = Op(0, Kind.FORWARD, count), Op(1, Kind.BACKWARD, count)
         if rank == 0:
-            channels.send(forward, (value.clone() if by_reference else value,))
-        arrival = channels.recv_any((backward if rank == 0 else forward,), None)
+            transport.send(forward, (operand.clone() if by_reference else operand,))
+        arrival = transport.recv_any((backward if rank == 0 else forward,), None)
         if arrival is None:
-            raise RankError(f"a channel of rank {rank} that waits for ever came back with nothing")
+            raise RankError(f"rank {rank} received nothing although its wait has no time limit")
         if rank == 1:
-            channels.send(backward, arrival[1])
+            transport.send(backward, arrival[1])
         return arrival[1][0]  # type: ignore[no-any-return]
 
-    return turn
+    return call
 
 
-def _mpi_trip(world: Any) -> Turn:
-    """mpi4py's Isend and Irecv of buffers, waited for by MPI itself."""
+def _mpi_trip(world: Any) -> Call:
+    """Round trip by mpi4py's Isend and Irecv of buffers; MPI itself waits."""
     comm, rank = world.comm, world.rank
 
-    def turn(value: Tensor, space: Tensor) -> Tensor:
-        sent, came = _buffer(value), _buffer(space)
+    def call(operand: Tensor, buffer: Tensor) -> Tensor:
+        sent, received = _mpi_argument(operand), _mpi_argument(buffer)
         if rank == 0:
-            coming = comm.Irecv(came, source=1, tag=_TAG)
+            request = comm.Irecv(received, source=1, tag=_TAG)
             comm.Isend(sent, dest=1, tag=_TAG).Wait()
-            coming.Wait()
+            request.Wait()
         else:
-            comm.Irecv(came, source=0, tag=_TAG).Wait()
-            comm.Isend(came, dest=0, tag=_TAG).Wait()
-        return space
+            comm.Irecv(received, source=0, tag=_TAG).Wait()
+            comm.Isend(received, dest=0, tag=_TAG).Wait()
+        return buffer
 
-    return turn
+    return call
 
 
-def _torch_trip(world: World) -> Turn:
-    """torch.distributed's send and recv, into memory that is there already."""
+def _torch_trip(world: World) -> Call:
+    """Round trip by torch.distributed's send and recv, into allocated memory."""
     rank = world.rank
 
-    def turn(value: Tensor, space: Tensor) -> Tensor:
+    def call(operand: Tensor, buffer: Tensor) -> Tensor:
         if rank == 0:
-            dist.send(value, 1)
-            dist.recv(space, 1)
+            dist.send(operand, 1)
+            dist.recv(buffer, 1)
         else:
-            dist.recv(space, 0)
-            dist.send(space, 0)
-        return space
+            dist.recv(buffer, 0)
+            dist.send(buffer, 0)
+        return buffer
 
-    return turn
-
-
-def _mpi_sum(world: Any) -> Turn:
-    def turn(value: Tensor, space: Tensor) -> Tensor:
-        assert value.dtype == torch.float32, "MPI adds other types as it likes, without a word"
-        world.comm.Allreduce(_buffer(value), _buffer(space))
-        return space
-
-    return turn
+    return call
 
 
-def _torch_sum(value: Tensor, _: Tensor) -> Tensor:
-    dist.all_reduce(value)
-    return value
+def _mpi_sum(world: Any) -> Call:
+    def call(operand: Tensor, buffer: Tensor) -> Tensor:
+        assert operand.dtype == torch.float32, "MPI adds other dtypes wrongly, without an error"
+        world.comm.Allreduce(_mpi_argument(operand), _mpi_argument(buffer))
+        return buffer
+
+    return call
 
 
-def _by(group: Group) -> Turn:
-    """As the engine's update waits: it polls, so that messages could move in between."""
-
-    def turn(value: Tensor, _: Tensor) -> Tensor:
-        until(group.all_reduce(value).done, _nothing)
-        return value
-
-    return turn
+def _torch_sum(operand: Tensor, _: Tensor) -> Tensor:
+    dist.all_reduce(operand)
+    return operand
 
 
-def _buffer(tensor: Tensor) -> Any:
-    """The argument that mpi4py accepts fastest: it inspects a tensor for ten microseconds, and numpy's view not at
-    all.
-    """
+def _group_sum(group: Group) -> Call:
+    """All-reduce that polls, as the engine's update does: messages could move in between."""
+
+    def call(operand: Tensor, _: Tensor) -> Tensor:
+        wait_until(group.all_reduce(operand).done, _no_progress)
+        return operand
+
+    return call
+
+
+def _mpi_argument(tensor: Tensor) -> Any:
+    """The form of a tensor that mpi4py accepts fastest: inspecting a torch tensor takes it 10 us."""
     return tensor.numpy() if tensor.device.type == "cpu" else tensor
 
 
-def _staged(turn: Turn) -> Turn:
-    """Of device memory, through host memory."""
+def _staged(call: Call) -> Call:
+    """The operation on device memory, through host memory."""
 
-    def through(value: Tensor, space: Tensor) -> Tensor:
-        return space.copy_(turn(value.cpu(), torch.empty_like(space, device="cpu")))
+    def staged(operand: Tensor, buffer: Tensor) -> Tensor:
+        return buffer.copy_(call(operand.cpu(), torch.empty_like(buffer, device="cpu")))
 
-    return through
+    return staged
 
 
-def _finish(world: World) -> None:
+def _synchronize(world: World) -> None:
     if world.device.type == "cuda":
         torch.cuda.synchronize(world.device)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from suite.comm import here
+from suite.comm.world import init_world
 from suite.config.run import RunConfig
 from suite.engine.process_setup import prepare
 from suite.engine.system import EngineSystem
@@ -19,7 +19,7 @@ from suite.engine.system import EngineSystem
 
 def main(batches: int, job: Path) -> None:
     prepare(1)
-    world = here()
+    world = init_world()
     found: list[list[list[Any]]] = []
     for config in map(RunConfig.model_validate, json.loads(job.read_text())):
         shape = config.model.shape.arguments

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from suite.comm import here
+from suite.comm.world import init_world
 from suite.config.locate import locate
 from suite.config.run import RunConfig
 from tests.support.curves import batch, curve
@@ -47,7 +47,7 @@ def unrounded(system: Any) -> bool:
 
 
 def main(batches: int, configs: list[RunConfig]) -> None:
-    world = here()
+    world = init_world()
     passes: Counter[str] = Counter()
     counting(passes)
     for config in configs:

@@ -21,7 +21,7 @@ from torch._C._distributed_c10d import ProcessGroup
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from baselines import deepspeed_3d
-from suite.comm import here
+from suite.comm.world import init_world
 from suite.config.run import RunConfig
 from tests.support.curves import batch
 
@@ -77,7 +77,7 @@ def main(cases: list[tuple[bool, RunConfig]]) -> None:
     # DeepSpeed refuses float16 on a CPU that has no instructions for it; torch computes it nonetheless
     CPU_Accelerator.is_fp16_supported = lambda self: True
     told = deepspeed_3d._told
-    world = here()
+    world = init_world()
     for half, config in cases:
         more = HALF if half else {}
         deepspeed_3d._told = lambda *given, more=more: told(*given) | more

@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from suite.comm import here
 from suite.comm.p2p.mpi import PairGroup
-from suite.comm.p2p.polling import until
+from suite.comm.p2p.polling import wait_until
+from suite.comm.world import init_world
 from suite.core.protocols import Group
 
 torch.set_num_threads(1)
@@ -23,11 +23,11 @@ Sum = Callable[[torch.Tensor], None]
 
 def polled(group: Group) -> Sum:
     """As the engine's update waits: it polls, so that messages could move in between."""
-    return lambda tensor: until(group.all_reduce(tensor).done, lambda: None) and None
+    return lambda tensor: wait_until(group.all_reduce(tensor).done, lambda: None) and None
 
 
 def main(sizes: list[int], rounds: list[int]) -> None:
-    world = here(transport="mpi")
+    world = init_world(transport="mpi")
     pair = world.group(range(world.size))
     assert isinstance(pair, PairGroup)
     sums: dict[str, Sum] = {

@@ -11,25 +11,15 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from suite.comm import here, started
-from suite.comm.collective.process_group import TorchWorld
-from suite.comm.rendezvous.launcher_env import Start
+from suite.comm.world import init_world
 from suite.core.op import Kind, Op
 from suite.core.protocols import Transport
+from suite.microbench.communication import SecondBackend
 
 torch.set_num_threads(1)
 WARM_UP = 5
 Tensor = torch.Tensor
 Turn = Callable[[int, Tensor], Tensor]  # (number, value) -> what came back (rank 0) or came (rank 1)
-
-
-class GlooLanes(TorchWorld):
-    """The suite's world over gloo, in a process where MPI's world has made the default process group already."""
-
-    def __init__(self, start: Start) -> None:
-        self.rank, self.size, self.device = start.rank, start.size, torch.device("cpu")
-        self.backend, self.order, self.inline = "gloo", "any", 16 * 1024
-        self.channels, self.made = dist.new_group([0, 1], backend="gloo"), 0
 
 
 def over(transport: Transport, rank: int) -> Turn:
@@ -80,18 +70,18 @@ def over_mpi4py(rank: int, space: Tensor) -> Turn:
 
 
 def main(sizes: list[int], rounds: list[int]) -> None:
-    world = here(transport="mpi")
+    world = init_world(transport="mpi")
     rank, other = world.rank, 1 - world.rank
     neighbours = (None, other) if rank == 0 else (other, None)
-    channels = {
+    lanes = {
         "suite over MPI": world.transport(*neighbours, 2),
-        "suite over gloo": GlooLanes(started()).transport(*neighbours, 2),
+        "suite over gloo": SecondBackend(world, "gloo").transport(*neighbours, 2),
     }
     took: dict[str, dict[int, list[float]]] = {}
     number = 0
     for size, count in zip(sizes, rounds, strict=True):
         value, space = torch.zeros(size // 4), torch.empty(size // 4)
-        turns = {name: over(channel, rank) for name, channel in channels.items()}
+        turns = {name: over(lane, rank) for name, lane in lanes.items()}
         turns |= {"torch send/recv": over_torch(rank, space), "mpi4py Send/Recv": over_mpi4py(rank, space)}
         for round_ in range(-WARM_UP, count):
             for name, turn in turns.items():  # A B C D, A B C D: drift falls on all alike
@@ -105,8 +95,8 @@ def main(sizes: list[int], rounds: list[int]) -> None:
                 assert float(back[0]) == float(back[-1]) == number, f"{name}: {back[0]} and {back[-1]} for {number}"
                 if round_ >= 0:
                     took.setdefault(name, {}).setdefault(size, []).append((end - begin) / 2)
-    for channel in channels.values():
-        channel.close()
+    for lane in lanes.values():
+        lane.close()
     if rank == 0:
         print(json.dumps(took))
     world.close()

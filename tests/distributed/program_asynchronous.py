@@ -11,8 +11,9 @@ from typing import Any
 
 from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
-from suite.comm import here, started
 from suite.comm.collective.process_group import TorchWorld
+from suite.comm.rendezvous.launcher_env import launch_info
+from suite.comm.world import connect_ranks, init_world
 from suite.conformance.replays import compare_with_replay
 from suite.core.grid import Grid
 from suite.core.protocols import World
@@ -38,7 +39,9 @@ SYSTEMS: list[tuple[Any, Any]] = [
 def world_of(transport: str) -> World:
     """`ordered` has NCCL's channels and static order, on gloo."""
     return (
-        TorchWorld(started(), transport="nccl", inline=16384) if transport == "ordered" else here(transport=transport)
+        TorchWorld(launch_info(), connect_ranks(launch_info()), transport="nccl", eager_bytes=16384)
+        if transport == "ordered"
+        else init_world(transport=transport)
     )
 
 

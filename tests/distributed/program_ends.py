@@ -16,11 +16,11 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from suite import AdamW, Engine, Grid
-from suite.comm import here
+from suite.comm.world import init_world
 
 how, transport = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "auto"
 grid = Grid(data=2) if how == "collective" or ",data," in how else Grid(inter=2)
-world = here(transport=transport)
+world = init_world(transport=transport)
 torch.manual_seed(0)
 layers = [torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4)]
 engine = Engine(layers, loss=cross_entropy, optimizer=AdamW(lr=1e-2), microbatch=4, grid=grid, world=world)

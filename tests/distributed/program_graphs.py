@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from suite.comm import here
+from suite.comm.world import init_world
 from suite.core.protocols import World
 from suite.engine.optim.optimizer import SGD
 from suite.gnn.memory import predict_memory
@@ -77,7 +77,7 @@ def check_epoch(world: World, placement: Placement, exchange: str) -> None:
 
 
 def main() -> None:
-    world = here()
+    world = init_world()
     count_sent_bytes()
     checked = 0
     for replication in range(1, world.size + 1):

@@ -7,8 +7,9 @@ import sys
 import torch
 
 from baselines.gpipe import GPipe
-from suite.comm import here, started
 from suite.comm.collective.process_group import TorchWorld
+from suite.comm.rendezvous.launcher_env import launch_info
+from suite.comm.world import connect_ranks, init_world
 from suite.core.grid import Grid
 from suite.core.protocols import World
 from suite.schedule import MessageDriven, OneFOneB
@@ -18,15 +19,15 @@ from tests.support.laws import check_gradients
 torch.set_num_threads(1)
 
 
-def world_of(transport: str, order: str, inline: int) -> World:
-    """`ordered` is the transport of NCCL on gloo: the same channels and the same order, on a CPU."""
+def world_of(transport: str, order: str, eager_bytes: int) -> World:
+    """`ordered` is the transport of NCCL on gloo: the same lanes and the same order, on a CPU."""
     if transport == "ordered":
-        return TorchWorld(started(), transport="nccl", inline=inline)
-    return here(transport=transport, order=order, inline=inline)
+        return TorchWorld(launch_info(), connect_ranks(launch_info()), transport="nccl", eager_bytes=eager_bytes)
+    return init_world(transport=transport, order=order, eager_bytes=eager_bytes)
 
 
-def compare(transport: str, order: str, inline: int, *, every_case: bool) -> None:
-    world = world_of(transport, order, inline)
+def compare(transport: str, order: str, eager_bytes: int, *, every_case: bool) -> None:
+    world = world_of(transport, order, eager_bytes)
     grids = [Grid(data=data, inter=world.size // data) for data in range(1, world.size + 1) if world.size % data == 0]
     compared = 0
     everything = all_cases()
@@ -45,7 +46,7 @@ def compare(transport: str, order: str, inline: int, *, every_case: bool) -> Non
         compared += staged(world, grids[0])
     world.close()
     if world.rank == 0:
-        asked = f"{transport} {order} {inline} {'all' if every_case else 'some'}"
+        asked = f"{transport} {order} {eager_bytes} {'all' if every_case else 'some'}"
         print(f"{asked}: {type(world).__name__}, {len(grids)} grids, {compared} gradients compared", flush=True)
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from suite.comm import here
+from suite.comm.world import init_world
 from suite.config.run import RunConfig
 from suite.conformance.memory import count_memory
 from suite.engine.process_setup import prepare
@@ -14,7 +14,7 @@ from suite.engine.process_setup import prepare
 
 def main(job: Path) -> None:
     prepare(1)
-    world = here()
+    world = init_world()
     before = "torch._dynamo" in sys.modules  # by a program that these ranks ran
     found = [count_memory(world, RunConfig.model_validate(data)) for data in json.loads(job.read_text())]
     assert before or "torch._dynamo" not in sys.modules, "counting loads a compiler: seconds per rank"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from suite.comm import here
+from suite.comm.world import init_world
 from suite.core.grid import Grid
 from suite.engine.optim.optimizer import AdamW
 from suite.engine.process_setup import prepare
@@ -12,7 +12,7 @@ from tests.support.mixed import EVERYTHING, Checked
 
 def main() -> None:
     prepare(1)
-    world = here()
+    world = init_world()
     case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
     grids = [Grid(inter=2), Grid(data=2)] if world.size == 2 else [Grid(inter=4), Grid(inter=2, data=2)]
     for grid in grids:

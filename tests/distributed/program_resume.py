@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from suite.comm import here
+from suite.comm.world import init_world
 from suite.core.grid import Grid
 from suite.engine.optim.loss_scaler import Dynamic
 from suite.engine.optim.optimizer import SGD, AdamW
@@ -23,7 +23,7 @@ def scaled() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    world = here()
+    world = init_world()
     folder = Path(sys.argv[1])
     tied, odd = gpt_case("tied", "float32", dropout=0.3, layers=1), odd_case(torch.float64)
     compared = 0

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from suite.comm import here
+from suite.comm.world import init_world
 from suite.core.grid import Grid
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import AdamW
@@ -69,7 +69,7 @@ def counted(engine: Engine, batch: Any, over: str) -> int:
 
 def main(over: str) -> None:
     prepare(1)
-    world = here(pair_exchange=over == "mpi")
+    world = init_world(pair_exchange=over == "mpi")
     case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
     away = {"memory": partial(compressed, bucket=100, offloaded=True), "bucket": 100, "chunk": 3, "checkpoints": 1}
     for grid in (Grid(inter=2), Grid(data=2)) if over == "mpi" else ():

@@ -10,14 +10,14 @@ from tests.support.persistent_ranks import run_persistent
 
 PROGRAM = """
 import sys, time
-from suite.comm import started
+from suite.comm.rendezvous.launcher_env import launch_info
 
-if sys.argv[1] == "raise" and started().rank == 1:
+if sys.argv[1] == "raise" and launch_info().rank == 1:
     print("before", file=sys.stderr, flush=True)
     raise ValueError("a deliberate fault")
 if sys.argv[1] == "hang":
     time.sleep(600)
-print(started().rank, __name__, *sys.argv[1:])
+print(launch_info().rank, __name__, *sys.argv[1:])
 left = "of one program"
 """
 

@@ -106,7 +106,7 @@ def serve(folder: Path, parent: int) -> None:
     """On a rank: one program after the other, until the parent closes."""
     from mpi4py import MPI
 
-    from suite import comm
+    from suite.comm.world import create_world
 
     rank, number = MPI.COMM_WORLD.Get_rank(), 1
     while _alive(parent):
@@ -115,7 +115,7 @@ def serve(folder: Path, parent: int) -> None:
             time.sleep(POLL)
             continue
         sys.argv = json.loads(ask.read_text())
-        comm._world.cache_clear()  # the program before has closed its world
+        create_world.cache_clear()  # the program before has closed its world
         with redirect_stdout(StringIO()) as said:
             runpy.run_path(sys.argv[0], run_name="__main__")
         gc.collect()

@@ -1,7 +1,8 @@
 """Collectives through torch.distributed with gloo (CPU) or NCCL (CUDA), and a world without MPI.
 
-MPI sums bfloat16 as bytes, silently; gloo and NCCL know the type. A gloo wait that makes no MPI progress can
-deadlock with a pending rendezvous send. So a handle is polled (`done`), with message progress on every poll."""
+MPI sums bfloat16 as bytes, without an error; gloo and NCCL support the dtype. A gloo wait without MPI progress can
+deadlock with a pending rendezvous send. So a handle is polled with `done`, and every poll drives message progress.
+"""
 
 from __future__ import annotations
 
@@ -13,40 +14,40 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from suite.comm.p2p.gloo import GlooTransport, cut
-from suite.comm.p2p.message import INLINE, check_inline
+from suite.comm.p2p.gloo import GlooTransport, abort_group
+from suite.comm.p2p.message import EAGER_BYTES, check_eager_bytes
 from suite.comm.p2p.nccl import NcclTransport
-from suite.comm.p2p.polling import look_around, until
+from suite.comm.p2p.polling import check_departures, wait_until
 from suite.comm.rendezvous.departures import Departures, StoreBoard
-from suite.comm.rendezvous.launcher_env import Start
-from suite.comm.rendezvous.process_exit import raised
-from suite.comm.rendezvous.rank_rendezvous import Meeting, of_a_step, stay_on_host
+from suite.comm.rendezvous.launcher_env import LaunchInfo
+from suite.comm.rendezvous.process_exit import exception_raised
+from suite.comm.rendezvous.rank_rendezvous import Rendezvous, use_loopback_interface
 from suite.core.errors import InvalidRequest, PeerEnded
 from suite.core.protocols import Group, Handle, Transport
 
-PATIENCE = timedelta(days=30)  # a channel may be silent for as long as a rank sleeps between its turns
+CHANNEL_TIMEOUT = timedelta(days=30)  # a channel is silent for as long as a rank sleeps between its rounds
 
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
 
 
 class Done:
-    """A collective with nothing to do."""
+    """A collective that is done from the start."""
 
     def done(self) -> bool:
         return True
 
     def wait(self) -> None:
-        """It is done."""
+        """Return at once."""
 
 
-class _Work:
+class _Collective:
     def __init__(self, work: Any) -> None:
         self.work = work
 
     def done(self) -> bool:
         if not self.work.is_completed():
             return False
-        self.wait()  # raises what went wrong
+        self.wait()  # raises the error of a broken collective
         return True
 
     def wait(self) -> None:
@@ -54,16 +55,16 @@ class _Work:
 
 
 def _wait(work: Any) -> None:
-    """Raises PeerEnded where it broke, with the rank that has ended if one has left a note."""
+    """Wait for a collective; raises PeerEnded for a broken one, naming the departed rank if it left a note."""
     try:
         work.wait()
     except RuntimeError as error:
-        look_around()
+        check_departures()
         raise PeerEnded(f"a collective broke, as another rank may have ended: {error}") from error
 
 
-class _Works:
-    """Messages under way. gloo's test for one is false until somebody waits, so `done` waits."""
+class _Messages:
+    """Messages in flight. gloo's completion test is false until a wait, so `done` waits."""
 
     def __init__(self, works: Sequence[Any]) -> None:
         self.works = list(works)
@@ -78,7 +79,7 @@ class _Works:
 
 
 class TorchGroup:
-    """Some ranks of the default process group; one rank alone needs no messages."""
+    """A group of ranks of the default process group. A group of one rank sends no messages."""
 
     def __init__(self, ranks: Sequence[int]) -> None:
         self.ranks = tuple(ranks)
@@ -89,12 +90,12 @@ class TorchGroup:
             raise InvalidRequest(f"all_reduce {op!r}", rule="sum or max", legal="sum")
         if self.group is None:
             return Done()
-        return _Work(dist.all_reduce(tensor, _OPS[op], group=self.group, async_op=True))
+        return _Collective(dist.all_reduce(tensor, _OPS[op], group=self.group, async_op=True))
 
     def broadcast(self, tensor: torch.Tensor, root: int) -> Handle:
         if self.group is None:
             return Done()
-        return _Work(dist.broadcast(tensor, root, group=self.group, async_op=True))
+        return _Collective(dist.broadcast(tensor, root, group=self.group, async_op=True))
 
     def all_to_all(
         self,
@@ -107,7 +108,7 @@ class TorchGroup:
         if self.group is None:
             recv_buffer.copy_(send_buffer)
             return Done()
-        return _Work(
+        return _Collective(
             dist.all_to_all_single(
                 recv_buffer, send_buffer, list(recv_counts), list(send_counts), group=self.group, async_op=True
             )
@@ -116,39 +117,39 @@ class TorchGroup:
     def pairwise(
         self, sends: Sequence[tuple[int, torch.Tensor]], receives: Sequence[tuple[int, torch.Tensor]]
     ) -> Handle:
-        # an empty message is none: NCCL has no such thing
+        # empty tensors are skipped: NCCL has no empty messages
         ops = [dist.P2POp(dist.isend, tensor, rank, self.group) for rank, tensor in sends if tensor.numel()]
         ops += [dist.P2POp(dist.irecv, tensor, rank, self.group) for rank, tensor in receives if tensor.numel()]
-        return _Works(dist.batch_isend_irecv(ops)) if ops else Done()
+        return _Messages(dist.batch_isend_irecv(ops)) if ops else Done()
 
-    def cut(self, rank: int) -> None:
-        """Ends what is under way on this rank, over gloo."""
-        cut(self.group, int(rank == self.ranks[0]))
+    def abort(self, rank: int) -> None:
+        """End all operations in flight on this rank (gloo)."""
+        abort_group(self.group, int(rank == self.ranks[0]))
 
 
 class ProcessGroups:
-    """The collectives of one world. `store` is how the ranks meet; made once per process."""
+    """The process groups of one world. A process creates one such object."""
 
-    def __init__(self, rank: int, size: int, *, store: Any, local: bool, device: torch.device) -> None:
-        if local:
-            stay_on_host()
-        self.store = store
+    def __init__(self, rank: int, size: int, *, rendezvous: Rendezvous, device: torch.device) -> None:
+        if rendezvous.one_host:
+            use_loopback_interface()
+        self.rendezvous = rendezvous  # its server lives as long as the groups
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
-        self.rank, self.known = rank, dict[tuple[int, ...], TorchGroup]()
-        self.departures = Departures(rank, size, StoreBoard(store), ends=True)
+        dist.init_process_group(backend, store=rendezvous.store, rank=rank, world_size=size)
+        self.rank, self.groups = rank, dict[tuple[int, ...], TorchGroup]()
+        self.departures = Departures(rank, size, StoreBoard(rendezvous.store), at_exit=True)
         self.open = True
         atexit.register(self._at_exit)
 
     def group(self, ranks: Sequence[int]) -> Group:
-        """Every rank requests the same groups in the same order."""
+        """The group of these ranks. Every rank requests the same groups in the same order."""
         key = tuple(ranks)
-        if key not in self.known:
-            self.known[key] = TorchGroup(key)
-        return self.known[key]
+        if key not in self.groups:
+            self.groups[key] = TorchGroup(key)
+        return self.groups[key]
 
     def close(self) -> None:
-        """Once is enough; a script may have destroyed them itself."""
+        """Destroy the groups, unless they are closed or a script has destroyed them."""
         atexit.unregister(self._at_exit)
         self.departures.stop()
         if self.open and dist.is_initialized():
@@ -156,59 +157,68 @@ class ProcessGroups:
         self.open = False
 
     def _at_exit(self) -> None:
-        """After an exception no collective is waited for: gloo's threads would wait for a rank that waits for this
-        one."""
-        if raised():
-            for group in self.known.values():
+        """Close, or abort after an exception: gloo's threads would wait for a rank that waits for this one."""
+        if exception_raised():
+            for group in self.groups.values():
                 if group.group is not None and self.rank in group.ranks:
-                    group.cut(self.rank)
+                    group.abort(self.rank)
             return
         self.close()
 
 
 class TorchWorld:
-    """Ranks that need no MPI: gloo or NCCL carries messages and collectives, under torchrun or mpiexec.
+    """Ranks without MPI: gloo or NCCL runs point-to-point messages and collectives.
 
-    order: any, or static: NCCL is always static
+    Args:
+        transport: "gloo" or "nccl".
+        order: "any", or "static". NCCL is always static.
+        eager_bytes: Size of the first part of a message, in bytes.
     """
 
     def __init__(
         self,
-        start: Start,
+        launch: LaunchInfo,
+        rendezvous: Rendezvous,
         *,
         device: str = "cpu",
         transport: str = "gloo",
         order: str = "any",
-        inline: int = INLINE,
-        meeting: Meeting | None = None,
+        eager_bytes: int = EAGER_BYTES,
     ) -> None:
-        check_inline(inline)
-        self.rank, self.size, self.device = start.rank, start.size, torch.device(device)
-        self.backend, self.order, self.inline = transport, "static" if transport == "nccl" else order, inline
+        check_eager_bytes(eager_bytes)
+        self.rank, self.size, self.device = launch.rank, launch.size, torch.device(device)
+        self.backend, self.order = transport, "static" if transport == "nccl" else order
+        self.eager_bytes = eager_bytes
         self.staged = self.device.type == "cuda" and transport == "gloo"
-        self.listener, store, local = _met(start, meeting)
-        self.collectives = ProcessGroups(self.rank, self.size, store=store, local=local, device=self.device)
+        self.collectives = ProcessGroups(self.rank, self.size, rendezvous=rendezvous, device=self.device)
         self.departures = self.collectives.departures
         self.everyone = self.collectives.group(range(self.size))
-        self.channels = dist.new_group(list(range(self.size)), backend="gloo", timeout=PATIENCE)
-        self.made = 0
+        self.open_channels()
+
+    def open_channels(self) -> None:
+        """Create the process group of the channels. Collective over the world."""
+        self.channel_group = dist.new_group(list(range(self.size)), backend="gloo", timeout=CHANNEL_TIMEOUT)
+        self.transport_count = 0
 
     def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
-        channels = NcclTransport if self.backend == "nccl" else GlooTransport
-        return channels(self, before, after, stages)
+        transport = NcclTransport if self.backend == "nccl" else GlooTransport
+        return transport(self, before, after, stages)
 
     def tags(self) -> tuple[int, int]:
-        """Tags of one more transport: two engines in one process do not hear each other."""
-        self.made += 1
-        return 2 * self.made, 2 * self.made + 1
+        """Tags of the headers and payloads of one more transport, which separate two engines in one process."""
+        self.transport_count += 1
+        return 2 * self.transport_count, 2 * self.transport_count + 1
 
-    def directed(self, after: int | None) -> dict[tuple[int, int], Any]:
-        """One group per pair of neighbours and direction. Collective: every rank names the one after it, or None."""
-        counts: list[int | None] = [None] * self.size
-        dist.all_gather_object(counts, after, group=self.channels)
-        pairs = [(rank, other) for rank, other in enumerate(counts) if other is not None]
-        both = [pair for a, b in pairs for pair in ((a, b), (b, a))]
-        return {pair: dist.new_group(sorted(pair), timeout=PATIENCE) for pair in both}
+    def directed_groups(self, after: int | None) -> dict[tuple[int, int], Any]:
+        """One process group per pair of neighbours and direction, by (source, target).
+
+        Collective: every rank passes the rank of its next stage, or None.
+        """
+        next_ranks: list[int | None] = [None] * self.size
+        dist.all_gather_object(next_ranks, after, group=self.channel_group)
+        pairs = [(rank, next_rank) for rank, next_rank in enumerate(next_ranks) if next_rank is not None]
+        directions = [pair for a, b in pairs for pair in ((a, b), (b, a))]
+        return {pair: dist.new_group(sorted(pair), timeout=CHANNEL_TIMEOUT) for pair in directions}
 
     def group(self, ranks: Sequence[int]) -> Group:
         return self.collectives.group(ranks)
@@ -218,23 +228,9 @@ class TorchWorld:
 
     def all_reduce_scalar(self, value: float, op: str, progress: Callable[[], None]) -> float:
         reduced = torch.tensor([value], dtype=torch.float64)
-        until(self.everyone.all_reduce(reduced, op).done, progress)
+        wait_until(self.everyone.all_reduce(reduced, op).done, progress)
         return float(reduced)
 
     def close(self) -> None:
-        dist.barrier(group=self.channels)
+        dist.barrier(group=self.channel_group)
         self.collectives.close()
-
-
-def _met(start: Start, meeting: Meeting | None) -> tuple[Any, Any, bool]:
-    """A server to keep alive (on rank 0), the store where all ranks meet, and whether they are all on one host."""
-    if start.launcher == "mpi":
-        from suite.comm.p2p.mpi import meeting as by_mpi
-
-        return by_mpi()
-    if meeting is not None:
-        return meeting.met(start)
-    if start.launcher == "slurm":
-        return of_a_step(start)
-    store, _, _ = next(dist.rendezvous("env://", start.rank, start.size))
-    return None, store, start.local_size == start.size

@@ -1,8 +1,8 @@
 """Ranks of one process as generators, without threads.
 
-A generator yields wherever its rank would wait. A collective ends when its last member has come, and a rank that waits
-in one stops too. So nothing here depends on time, and every run of it is the same. Until turns begin the ranks are
-threads of a loopback world: what engines agree on while they are made needs no generator.
+A generator yields wherever its rank would wait. A collective is done when its last rank has called it, and a rank that
+waits in one yields too. So nothing depends on time, and every run is the same. While the ranks are created they are
+threads of a loopback world: code that agrees on settings then needs no generator.
 """
 
 from __future__ import annotations
@@ -22,75 +22,84 @@ Rank = Generator[Any, None, Any]
 _END = object()
 
 
-class Desk:
-    """State shared by the ranks: values under way, collectives, and the rank that runs."""
+class CoroutineHub:
+    """State shared by the ranks.
+
+    Attributes:
+        inbox: Received values of each rank.
+        operands: Operands and handles of unfinished collectives, by rank.
+        running: Whether the ranks run as generators. Before, they are threads.
+        progress_count: Number of sends and collective calls. In a deadlock it stays the same.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.inbox: list[dict[Op, Value]] = [{} for _ in range(size)]
-        self.meetings: dict[tuple[tuple[int, ...], int], dict[int, tuple[torch.Tensor, _RankCollective]]] = {}
-        self.begun = False
-        self.moves = 0  # sends, receipts and meetings: nothing moves in a deadlock
+        self.operands: dict[threads.CollectiveKey, dict[int, tuple[torch.Tensor, _RankCollective]]] = {}
+        self.running = False
+        self.progress_count = 0
 
-    def made(self, make: Callable[[CoroutineWorld], Any]) -> list[Any]:
-        """The world-building functions of all ranks, run in threads; the turns begin afterwards."""
-        makers = threads.run(self.size, lambda world: make(CoroutineWorld(self, world)))
-        self.begun = True
-        return makers
+    def create_ranks(self, create: Callable[[CoroutineWorld], Any]) -> list[Any]:
+        """Call `create(world)` for every rank, in threads; returns the results by rank."""
+        created = threads.run(self.size, lambda world: create(CoroutineWorld(self, world)))
+        self.running = True
+        return created
 
     def run(self, ranks: Sequence[Rank]) -> Generator[Any, None, None]:
-        """Every rank to its end, in turns; yields what rank 0 yields, its Nones apart. Raises IllegalSchedule where all
-        wait."""
-        going = dict(enumerate(ranks))
+        """Run every rank to its end, one step at a time; yields what rank 0 yields, except None.
+
+        Raises IllegalSchedule where every rank waits.
+        """
+        active = dict(enumerate(ranks))
         try:
-            while going:
-                before, open_count = self.moves, len(going)
-                for rank in list(going):
-                    message = next(going[rank], _END)
+            while active:
+                before, active_count = self.progress_count, len(active)
+                for rank in list(active):
+                    message = next(active[rank], _END)
                     if message is _END:
-                        del going[rank]
+                        del active[rank]
                     elif message is not None:
-                        self.moves += 1
+                        self.progress_count += 1
                         if rank == 0:
                             yield message
-                if (self.moves, len(going)) == (before, open_count):
+                if (self.progress_count, len(active)) == (before, active_count):
                     raise IllegalSchedule("deadlock: every rank waits for another")
         finally:
-            for ended in going.values():
-                ended.close()
+            for generator in active.values():
+                generator.close()
 
 
 class CoroutineTransport(Transport):
-    """Channels as dictionaries: a value is handed over by reference, detached. Nothing waits here."""
+    """Channels as dictionaries: a value is passed by reference, detached. No call waits."""
 
     any_order = turns = True
 
-    def __init__(self, desk: Desk, rank: int, before: int | None, after: int | None, stages: int) -> None:
-        self.desk, self.rank, self.before, self.after, self.stages = desk, rank, before, after, stages
+    def __init__(self, hub: CoroutineHub, rank: int, before: int | None, after: int | None, stages: int) -> None:
+        self.hub, self.rank, self.before, self.after, self.stages = hub, rank, before, after, stages
 
     def send(self, op: Op, value: Value) -> None:
         rank = receiver(op, self.stages, before=self.before, after=self.after)
-        self.desk.moves += 1
+        self.hub.progress_count += 1
         if rank is not None:
-            self.desk.inbox[rank][op] = tuple(tensor.detach() for tensor in value)
+            self.hub.inbox[rank][op] = tuple(tensor.detach() for tensor in value)
 
     def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
-        inbox = self.desk.inbox[self.rank]
+        inbox = self.hub.inbox[self.rank]
         for op in ops:
             if op in inbox:
                 return op, inbox.pop(op)
         return None
 
     def progress(self) -> None:
-        """Values are where they belong as soon as they are sent."""
+        """A value is received as soon as it is sent."""
 
     def close(self) -> None:
-        if unread := [str(op) for op in self.desk.inbox[self.rank]]:
+        if unread := [str(op) for op in self.hub.inbox[self.rank]]:
             raise RankError(f"rank {self.rank} closes with values unreceived: {', '.join(unread)}")
 
 
 class _RankCollective:
-    """One collective of one rank."""
+    """A collective of one rank."""
 
     finished = False
 
@@ -99,79 +108,73 @@ class _RankCollective:
 
     def wait(self) -> None:
         if not self.finished:
-            raise RankError("a rank that takes turns cannot wait: stop until done()")
+            raise RankError("a rank that is a generator cannot wait: yield until done()")
 
 
 class CoroutineGroup:
-    """Reductions add in rank order."""
+    """A group of generators. Reductions add in rank order."""
 
-    def __init__(self, desk: Desk, own: threads.LoopbackWorld, ranks: Sequence[int]) -> None:
-        self.desk, self.rank, self.ranks = desk, own.rank, tuple(ranks)
-        self.before = own.group(ranks)
+    def __init__(self, hub: CoroutineHub, thread_world: threads.LoopbackWorld, ranks: Sequence[int]) -> None:
+        self.hub, self.rank, self.ranks = hub, thread_world.rank, tuple(ranks)
+        self.thread_group = thread_world.group(ranks)
         self.count = 0
 
     @torch.no_grad()
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
-        if not self.desk.begun:
-            return self.before.all_reduce(tensor, op)
+        if not self.hub.running:
+            return self.thread_group.all_reduce(tensor, op)
         self.count += 1
-        self.desk.moves += 1
-        key, meeting = (self.ranks, self.count), _RankCollective()
-        there = self.desk.meetings.setdefault(key, {})
-        there[self.rank] = tensor, meeting
-        if len(there) == len(self.ranks):
-            parts = [there[rank][0] for rank in self.ranks]
-            total = parts[0].clone()
-            for part in parts[1:]:
-                total = total + part if op == "sum" else torch.maximum(total, part)
-            for operand, waiting in there.values():
+        self.hub.progress_count += 1
+        key, collective = (self.ranks, self.count), _RankCollective()
+        operands = self.hub.operands.setdefault(key, {})
+        operands[self.rank] = tensor, collective
+        if len(operands) == len(self.ranks):
+            total = threads.reduce_in_order([operands[rank][0] for rank in self.ranks], op)
+            for operand, waiting in operands.values():
                 operand.copy_(total)
                 waiting.finished = True
-            del self.desk.meetings[key]
-        return meeting
+            del self.hub.operands[key]
+        return collective
 
     def broadcast(self, tensor: torch.Tensor, root: int) -> Handle:
-        if self.desk.begun:
-            raise RankError("a broadcast between turns: what ranks agree on is agreed on while they are made")
-        return self.before.broadcast(tensor, root)
+        if self.hub.running:
+            raise RankError("a broadcast is available only while the ranks are created")
+        return self.thread_group.broadcast(tensor, root)
 
 
 class CoroutineWorld:
-    """One rank's view of its desk. before: its world until turns begin"""
+    """The world of one generator. thread_world: its world while the ranks are created"""
 
     staged = False
     backend, order = "memory", "any"
 
-    def __init__(self, desk: Desk, before: threads.LoopbackWorld) -> None:
-        self.desk, self.before, self.rank, self.size = desk, before, before.rank, before.size
-        self.device = before.device
+    def __init__(self, hub: CoroutineHub, thread_world: threads.LoopbackWorld) -> None:
+        self.hub, self.thread_world, self.rank, self.size = hub, thread_world, thread_world.rank, thread_world.size
+        self.device = thread_world.device
         self.groups: dict[tuple[int, ...], CoroutineGroup] = {}
 
     def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
-        return CoroutineTransport(self.desk, self.rank, before, after, stages)
+        return CoroutineTransport(self.hub, self.rank, before, after, stages)
 
     def group(self, ranks: Sequence[int]) -> Group:
-        group = CoroutineGroup(self.desk, self.before, ranks)
-        return self.groups.setdefault(tuple(ranks), group)  # type: ignore[return-value]  # reduces and broadcasts alone
+        group = CoroutineGroup(self.hub, self.thread_world, ranks)
+        return self.groups.setdefault(tuple(ranks), group)  # type: ignore[return-value]  # all_reduce, broadcast only
 
     def buffer(self, size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8)
 
     def all_reduce_scalar(self, value: float, op: str, progress: Callable[[], None]) -> float:
-        self._check()
-        return self.before.all_reduce_scalar(value, op, progress)
+        if self.hub.running and self.size > 1:
+            raise RankError("a rank that is a generator would wait for ever: use all_reduce_scalar_steps")
+        return self.thread_world.all_reduce_scalar(value, op, progress)
 
-    def together(self, number: float, op: str) -> Generator[None, None, float]:
-        """Generator form of `all_reduce_scalar`: the rank yields until the result is there."""
-        total = torch.tensor([number], dtype=torch.float64)
-        handle = self.group(range(self.size)).all_reduce(total, op)
+    def all_reduce_scalar_steps(self, value: float, op: str) -> Generator[None, None, float]:
+        """The sum or maximum of one number per rank, as a generator that yields while it waits."""
+        reduced = torch.tensor([value], dtype=torch.float64)
+        handle = self.group(range(self.size)).all_reduce(reduced, op)
         while not handle.done():
             yield None
-        return float(total)
-
-    def _check(self) -> None:
-        if self.desk.begun and self.size > 1:
-            raise RankError("a rank that takes turns is asked for a number on the spot: it would wait for ever")
+        return float(reduced)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """No resources to release."""

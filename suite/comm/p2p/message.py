@@ -1,8 +1,9 @@
-"""Wire format of a message: a header with op, dtypes and shapes, then the payload; and the rank that receives it.
+"""Wire format of a message: a header with op, dtypes and shapes, then the payload.
 
-Nothing is pickled and no shape is remembered: a message says all there is to know. Payload starts at multiples of 64
-bytes: a float64 product changes its last bits when its input lies elsewhere. A message holds torch tensors or plain
-memory (suite/comm/p2p/host_memory.py), depending on its buffer; torch is loaded for tensors only."""
+Nothing is pickled, and neither side remembers shapes: a message describes itself. The payload starts at multiples of
+64 bytes, because a float64 product changes its last bits when its input is aligned otherwise. A message holds torch
+tensors or plain memory (comm.p2p.host_memory), depending on its buffer. torch is loaded for tensors only.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +19,23 @@ from suite.core.protocols import Tensor, Value
 if TYPE_CHECKING:
     import torch
 
-ALIGN = 64
-INLINE = 16 * 1024  # bytes: the cheapest correct size, a second message costs nothing beyond it
-CAPACITY = 8  # values of an evaluation that may be unreceived in a channel
-_FIXED = struct.Struct("<qBBHI")  # index, kind, inline, number of tensors, stage
+ALIGN = 64  # bytes
+EAGER_BYTES = 16 * 1024  # a larger first part saves no time: beyond it a second message costs nothing
+EVALUATION_CAPACITY = 8  # evaluation values that may wait unreceived in a channel
+_FIXED = struct.Struct("<qBBHI")  # op index, op kind, whether the payload follows inline, number of tensors, op stage
 _DTYPES = (
     *("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"),
     *("complex64", "complex128"),
 )
-CLOSING = Op(0, Kind.UPDATE, 0)  # an op that no channel carries: the last message of a transport
-PLAIN = "bytes"  # the type of plain memory
-_PLAIN = len(_DTYPES)  # its code
+CLOSE = Op(0, Kind.UPDATE, 0)  # the last message of a transport; no channel sends an update op otherwise
+RAW_BYTES = "bytes"  # dtype of plain memory
+_RAW_CODE = len(_DTYPES)
 _KINDS = tuple(Kind)
 
 
 @cache
 def dtypes() -> tuple[torch.dtype, ...]:
-    """The types of tensors that channels carry; a type's place is its code."""
+    """The dtypes that channels send; the index of a dtype is its code."""
     import torch
 
     return tuple(getattr(torch, name) for name in _DTYPES)
@@ -45,95 +46,110 @@ def _codes() -> dict[Any, int]:
     return {dtype: code for code, dtype in enumerate(dtypes())}
 
 
-def check_inline(inline: int) -> None:
-    """Raises InvalidRequest where a header would not fit."""
-    if not isinstance(inline, int) or isinstance(inline, bool) or inline < 4 * ALIGN:
+def check_eager_bytes(eager_bytes: int) -> None:
+    """Raise InvalidRequest where a header would not fit."""
+    if not isinstance(eager_bytes, int) or isinstance(eager_bytes, bool) or eager_bytes < 4 * ALIGN:
         rule = f"a whole number of bytes, at least {4 * ALIGN}"
-        raise InvalidRequest(f"inline={inline!r}", rule=rule, legal=f"inline={INLINE}")
+        raise InvalidRequest(f"eager_bytes={eager_bytes!r}", rule=rule, legal=f"eager_bytes={EAGER_BYTES}")
 
 
-def too_long(header: int, inline: int) -> InvalidRequest:
-    """The error for a header of so many bytes that does not fit into the first part of a message."""
-    legal = f"inline={aligned(header)}"
-    return InvalidRequest(f"a header of {header} bytes", rule=f"at most inline={inline} bytes", legal=legal)
+def header_too_long(header_bytes: int, eager_bytes: int) -> InvalidRequest:
+    """The error for a header that does not fit into the first part of a message."""
+    return InvalidRequest(
+        f"a header of {header_bytes} bytes",
+        rule=f"at most eager_bytes={eager_bytes} bytes",
+        legal=f"eager_bytes={align(header_bytes)}",
+    )
 
 
-def aligned(size: int) -> int:
+def align(size: int) -> int:
     """The next multiple of ALIGN."""
     return -(-size // ALIGN) * ALIGN
 
 
 def encode(op: Op, value: Value, inline: bool) -> bytes:
-    """The header: op, and each tensor's dtype and shape."""
-    parts = [_FIXED.pack(op.index, _KINDS.index(op.kind), inline, len(value), op.stage)]
+    """The header: op, and dtype and shape of each tensor. inline: whether the payload is in the same message."""
+    fields = [_FIXED.pack(op.index, _KINDS.index(op.kind), inline, len(value), op.stage)]
     for tensor in value:
-        code = _PLAIN if tensor.dtype is PLAIN else _codes().get(tensor.dtype)
+        code = _RAW_CODE if tensor.dtype is RAW_BYTES else _codes().get(tensor.dtype)
         if code is None:
             raise InvalidRequest(
                 f"a tensor of {tensor.dtype} in a channel", rule=f"one of {', '.join(map(str, dtypes()))}"
             )
-        parts.append(struct.pack(f"<BB{tensor.dim()}q", code, tensor.dim(), *tensor.shape))
-    return b"".join(parts)
+        fields.append(struct.pack(f"<BB{tensor.dim()}q", code, tensor.dim(), *tensor.shape))
+    return b"".join(fields)
 
 
-def decode(data: bytes | memoryview) -> tuple[Op, bool, list[tuple[Any, tuple[int, ...]]], int]:
-    """The inverse of `encode`, and the header's length."""
-    index, kind, inline, count, stage = _FIXED.unpack_from(data)
-    at, tensors = _FIXED.size, []
+def decode(header: bytes | memoryview) -> tuple[Op, bool, list[tuple[Any, tuple[int, ...]]], int]:
+    """Inverse of `encode`: op, `inline`, dtype and shape of each tensor, and the header's length in bytes."""
+    index, kind, inline, count, stage = _FIXED.unpack_from(header)
+    offset, tensors = _FIXED.size, []
     for _ in range(count):
-        code, dims = struct.unpack_from("<BB", data, at)
-        dtype = PLAIN if code == _PLAIN else dtypes()[code]
-        tensors.append((dtype, struct.unpack_from(f"<{dims}q", data, at + 2)))
-        at += 2 + 8 * dims
-    return Op(stage, _KINDS[kind], index), bool(inline), tensors, at
+        code, dims = struct.unpack_from("<BB", header, offset)
+        dtype = RAW_BYTES if code == _RAW_CODE else dtypes()[code]
+        tensors.append((dtype, struct.unpack_from(f"<{dims}q", header, offset + 2)))
+        offset += 2 + 8 * dims
+    return Op(stage, _KINDS[kind], index), bool(inline), tensors, offset
 
 
 def pack(op: Op, value: Value, buffer: Tensor) -> tuple[int, Value]:
-    """Write a value's message into `buffer` (bytes on the host): the header, and the tensors too where all fits.
+    """Write the message of a value into `buffer` (bytes on the host).
 
-    Returns the bytes used and the tensors that must follow, none where they are inside."""
-    head = encode(op, value, inline=True)
-    size = len(head)
+    The tensors are written behind the header where all of them fit. Returns the number of bytes written and the
+    tensors that must follow in messages of their own.
+    """
+    header = encode(op, value, inline=True)
+    size = len(header)
     for tensor in value:
-        size = aligned(size) + tensor.nbytes
+        size = align(size) + tensor.nbytes
     start, room = buffer.data_ptr(), buffer.numel()
     if size > room:
-        head = encode(op, value, inline=False)
-        if len(head) > room:
-            raise too_long(len(head), room)
-        ctypes.memmove(start, head, len(head))
-        return len(head), tuple(tensor for tensor in value if tensor.numel())
-    ctypes.memmove(start, head, len(head))
-    at = len(head)
+        header = encode(op, value, inline=False)
+        if len(header) > room:
+            raise header_too_long(len(header), room)
+        ctypes.memmove(start, header, len(header))
+        return len(header), tuple(tensor for tensor in value if tensor.numel())
+    ctypes.memmove(start, header, len(header))
+    offset = len(header)
     for tensor in value:
-        at = aligned(at)
-        host = tensor.cpu()  # itself, where it is there already
-        ctypes.memmove(start + at, host.data_ptr(), tensor.nbytes)
-        at += tensor.nbytes
+        offset = align(offset)
+        host = tensor.cpu()  # no copy on a CPU
+        ctypes.memmove(start + offset, host.data_ptr(), tensor.nbytes)
+        offset += tensor.nbytes
     return size, ()
 
 
 def unpack(buffer: Tensor, view: memoryview, device: Any) -> tuple[Op, Value, Value]:
-    """The op and tensors of a message in `buffer`, whose bytes `view` shows, and the tensors still to be received.
+    """Read the message in `buffer`.
 
-    Tensors are new, of the buffer's kind and on `device`; the ones to come have their exact size."""
-    op, inline, described, at = decode(view)
+    Args:
+        buffer: Bytes of the message on the host; new tensors are of the same class.
+        view: The same bytes.
+        device: Device of the new tensors.
+
+    Returns:
+        The op, its tensors, and those tensors whose payload is still to be received, allocated in their exact size.
+    """
+    op, inline, described, offset = decode(view)
     tensors = []
     for dtype, shape in described:
         tensor = buffer.new_empty(shape, dtype=dtype, device=device)
         if inline:
-            at = aligned(at)
+            offset = align(offset)
             host = tensor if tensor.device.type == "cpu" else buffer.new_empty(shape, dtype=dtype)
-            ctypes.memmove(host.data_ptr(), buffer.data_ptr() + at, tensor.nbytes)
+            ctypes.memmove(host.data_ptr(), buffer.data_ptr() + offset, tensor.nbytes)
             if host is not tensor:
                 tensor.copy_(host)
-            at += tensor.nbytes
+            offset += tensor.nbytes
         tensors.append(tensor)
     return op, tuple(tensors), () if inline else tuple(tensor for tensor in tensors if tensor.numel())
 
 
 def receiver(op: Op, stages: int, *, before: int | None, after: int | None) -> int | None:
-    """The neighbouring rank whose op consumes the output of `op`; None where no rank does."""
+    """The neighbouring rank whose op consumes the output of `op`; None where no rank does.
+
+    before, after: ranks of the previous and the next stage
+    """
     target = feeds(op, stages)
     if target is None:
         return None
@@ -143,5 +159,5 @@ def receiver(op: Op, stages: int, *, before: int | None, after: int | None) -> i
 
 
 def sender(op: Op, *, before: int | None, after: int | None) -> int | None:
-    """The neighbour that `op` comes from: gradients come from the stage after, everything else from the one before."""
+    """The neighbour that sends `op`: gradients come from the next stage, all other values from the previous one."""
     return after if op.kind is Kind.BACKWARD else before

@@ -1,6 +1,6 @@
 """Ranks as threads of one process: the transport of tests, and of a single rank.
 
-It is a full implementation of the interfaces, not a mock: the same engine runs on it, value by value.
+It implements the full interfaces and is no mock: the same engine runs on it, with the same values.
 """
 
 from __future__ import annotations
@@ -12,81 +12,96 @@ from typing import Any
 
 import torch
 
-from suite.comm.p2p.message import CAPACITY, receiver
+from suite.comm.p2p.message import EVALUATION_CAPACITY, receiver
 from suite.comm.rendezvous.departures import Departures
-from suite.comm.rendezvous.process_exit import LEAVE
+from suite.comm.rendezvous.process_exit import EXIT_TIMEOUT
 from suite.core.errors import RankError, RankTimeout
 from suite.core.op import Kind, Op
 from suite.core.protocols import Group, Handle, Transport, Value
 
+CollectiveKey = tuple[tuple[int, ...], int]  # ranks of a group, and the number of the collective in it
+
 
 class Hub:
-    """State shared by the threads: mailboxes, collectives, and the first failure, which wakes all threads."""
+    """State shared by the threads.
+
+    Attributes:
+        changed: Condition that guards all state.
+        inbox: Received values of each rank.
+        operands: Operands of unfinished collectives, by rank.
+        results: Result of each finished collective, and the number of ranks that still read it.
+        packets: Unread messages of pairwise exchanges.
+        failure: The first failure, which wakes all threads.
+        notes: Notes of departed ranks, by list (comm.rendezvous.departures).
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.changed = threading.Condition()
         self.inbox: list[dict[Op, Value]] = [{} for _ in range(size)]
-        self.meetings: dict[tuple[tuple[int, ...], int], dict[int, torch.Tensor]] = {}
-        self.results: dict[tuple[tuple[int, ...], int], list[Any]] = {}
-        self.parcels: dict[Any, torch.Tensor] = {}  # between two threads
+        self.operands: dict[CollectiveKey, dict[int, torch.Tensor]] = {}
+        self.results: dict[CollectiveKey, list[Any]] = {}
+        self.packets: dict[Any, torch.Tensor] = {}
         self.failure: BaseException | None = None
         self.notes: dict[str, list[str]] = {}
         self.departures = [Departures(rank, size, self) for rank in range(size)]
 
-    # -- notes of ranks that have ended (comm.departures) ------------------------------------------------------------
-
     def write(self, name: str, note: str) -> None:
+        """Append a note to the list `name`, as a NoteBoard does."""
         with self.changed:
             self.notes.setdefault(name, []).append(note)
             self.changed.notify_all()
 
-    def read(self, name: str, known: int) -> list[str]:
-        return self.notes.get(name, [])[known:]
+    def read(self, name: str, start: int) -> list[str]:
+        return self.notes.get(name, [])[start:]
 
-    def look(self, rank: int) -> None:
-        """Raises RankError where another rank has failed, or has ended and is still needed."""
+    def check(self, rank: int) -> None:
+        """Raise RankError where another rank has failed, or has departed although `rank` needs it."""
         if self.failure is not None:
             raise RankError(f"another rank failed: {self.failure!r}")
         if self.notes:
-            self.departures[rank].look()
+            self.departures[rank].check()
 
-    def lost(self, rank: int) -> bool:
+    def _check_fails(self, rank: int) -> bool:
         try:
-            self.look(rank)
+            self.check(rank)
         except RankError:
             return True
         return False
 
-    # -- meetings ----------------------------------------------------------------------------------------------------
-
     def fail(self, error: BaseException) -> None:
+        """Store the first failure and wake all threads."""
         with self.changed:
             self.failure = self.failure or error
             self.changed.notify_all()
 
     def wait(self, rank: int, ready: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Hold `changed` while calling. Raises as `look` does."""
-        ready_in_time = self.changed.wait_for(lambda: ready() or self.lost(rank), timeout)
+        """Wait until `ready` is true. The caller holds `changed`. Raises as `check` does."""
+        ready_in_time = self.changed.wait_for(lambda: ready() or self._check_fails(rank), timeout)
         if not ready():
-            self.look(rank)
+            self.check(rank)
         return ready_in_time
 
 
 def run(size: int, rank_main: Callable[[LoopbackWorld], Any], *, deadline: float | None = 300.0) -> list[Any]:
-    """Call `rank_main(world)` in `size` threads; their results by rank. The first failure ends all, and is raised;
-    `deadline` seconds without an end (a deadlock) are one."""
+    """Call `rank_main(world)` in `size` threads; returns their results by rank.
+
+    The first failure ends all threads and is raised. Raises RankTimeout where a thread runs for more than `deadline`
+    seconds, as in a deadlock.
+    """
     hub = Hub(size)
     outputs: list[Any] = [None] * size
 
-    def one(rank: int) -> None:
+    def run_rank(rank: int) -> None:
         try:
             outputs[rank] = rank_main(LoopbackWorld(hub, rank))
             hub.departures[rank].leave()
         except BaseException as error:
             hub.fail(error)
 
-    threads = [threading.Thread(target=one, args=(rank,), name=f"rank {rank}", daemon=True) for rank in range(size)]
+    threads = [
+        threading.Thread(target=run_rank, args=(rank,), name=f"rank {rank}", daemon=True) for rank in range(size)
+    ]
     for thread in threads:
         thread.start()
     end = None if deadline is None else time.monotonic() + deadline
@@ -94,7 +109,7 @@ def run(size: int, rank_main: Callable[[LoopbackWorld], Any], *, deadline: float
         thread.join(None if end is None else max(0.0, end - time.monotonic()))
         if thread.is_alive():
             hub.fail(RankTimeout(f"{thread.name} was not done in {deadline:g} s"))
-    end = time.monotonic() + LEAVE
+    end = time.monotonic() + EXIT_TIMEOUT
     for thread in threads:  # the failure wakes all waiting threads: none may outlive the interpreter
         thread.join(max(0.0, end - time.monotonic()))
     if hub.failure is not None:
@@ -103,7 +118,7 @@ def run(size: int, rank_main: Callable[[LoopbackWorld], Any], *, deadline: float
 
 
 class LoopbackTransport(Transport):
-    """Channels as dictionaries: a value is handed over by reference, detached."""
+    """Channels as dictionaries: a value is passed by reference, detached."""
 
     any_order = True
 
@@ -118,7 +133,7 @@ class LoopbackTransport(Transport):
         value = tuple(tensor.detach() for tensor in value)
         with self.hub.changed:
             if op.kind is Kind.EVALUATE:
-                self.hub.wait(self.rank, lambda: sum(o.kind is Kind.EVALUATE for o in inbox) < CAPACITY)
+                self.hub.wait(self.rank, lambda: sum(o.kind is Kind.EVALUATE for o in inbox) < EVALUATION_CAPACITY)
             inbox[op] = value
             self.hub.changed.notify_all()
 
@@ -135,7 +150,7 @@ class LoopbackTransport(Transport):
         return None
 
     def progress(self) -> None:
-        self.hub.look(self.rank)
+        self.hub.check(self.rank)
 
     def close(self) -> None:
         unread = [str(op) for op in self.hub.inbox[self.rank]]
@@ -144,9 +159,9 @@ class LoopbackTransport(Transport):
 
 
 class _ThreadCollective:
-    """One collective of one rank: done when all members have come."""
+    """A collective of one rank, done when all ranks of the group have called it."""
 
-    def __init__(self, group: LoopbackGroup, tensor: torch.Tensor, key: tuple[tuple[int, ...], int]) -> None:
+    def __init__(self, group: LoopbackGroup, tensor: torch.Tensor, key: CollectiveKey) -> None:
         self.group, self.tensor, self.key = group, tensor, key
         self.finished = False
 
@@ -154,10 +169,10 @@ class _ThreadCollective:
         hub = self.group.hub
         with hub.changed:
             if not self.finished and self.key in hub.results:
-                waiting = hub.results[self.key]
-                self.tensor.copy_(waiting[0])
-                waiting[1] -= 1
-                if waiting[1] == 0:
+                result = hub.results[self.key]
+                self.tensor.copy_(result[0])
+                result[1] -= 1
+                if result[1] == 0:
                     del hub.results[self.key]
                 self.finished = True
         return self.finished
@@ -168,58 +183,55 @@ class _ThreadCollective:
         self.done()
 
 
-class _Come:
-    """An exchange of one rank: done when all its senders have delivered."""
+class _PairwiseReceive:
+    """The receives of one rank in a pairwise exchange."""
 
-    def __init__(self, hub: Hub, rank: int, wanted: Sequence[tuple[Any, torch.Tensor]]) -> None:
-        self.hub, self.rank, self.wanted = hub, rank, list(wanted)
+    def __init__(self, hub: Hub, rank: int, pending: Sequence[tuple[Any, torch.Tensor]]) -> None:
+        self.hub, self.rank, self.pending = hub, rank, list(pending)
 
     def done(self) -> bool:
         with self.hub.changed:
-            here = [pair for pair in self.wanted if pair[0] in self.hub.parcels]
-            for key, tensor in here:
-                tensor.copy_(self.hub.parcels.pop(key))
-            self.wanted = [pair for pair in self.wanted if not any(pair is one for one in here)]
-            return not self.wanted
+            pending = []
+            for key, tensor in self.pending:
+                if key in self.hub.packets:
+                    tensor.copy_(self.hub.packets.pop(key))
+                else:
+                    pending.append((key, tensor))
+            self.pending = pending
+            return not pending
 
     def wait(self) -> None:
         with self.hub.changed:
-            self.hub.wait(self.rank, lambda: all(key in self.hub.parcels for key, _ in self.wanted))
+            self.hub.wait(self.rank, lambda: all(key in self.hub.packets for key, _ in self.pending))
         self.done()
 
 
 class LoopbackGroup:
-    """Reductions add in rank order."""
+    """A group of threads. Reductions add in rank order."""
 
     def __init__(self, hub: Hub, rank: int, ranks: Sequence[int]) -> None:
         self.hub, self.rank, self.ranks = hub, rank, tuple(ranks)
         self.count = 0
-        self.between: dict[tuple[int, int], int] = {}  # messages from one rank to another
+        self.message_counts: dict[tuple[int, int], int] = {}  # by source and target rank
 
-    def _meet(self, tensor: torch.Tensor, combine: Callable[[list[torch.Tensor]], torch.Tensor]) -> Handle:
+    def _collect(self, tensor: torch.Tensor, combine: Callable[[list[torch.Tensor]], torch.Tensor]) -> Handle:
         key = (self.ranks, self.count)
         self.count += 1
         with self.hub.changed:
-            parts = self.hub.meetings.setdefault(key, {})
-            parts[self.rank] = tensor
-            if len(parts) == len(self.ranks):
-                combined = combine([parts[rank].detach() for rank in self.ranks])
+            operands = self.hub.operands.setdefault(key, {})
+            operands[self.rank] = tensor
+            if len(operands) == len(self.ranks):
+                combined = combine([operands[rank].detach() for rank in self.ranks])
                 self.hub.results[key] = [combined, len(self.ranks)]
-                del self.hub.meetings[key]
+                del self.hub.operands[key]
                 self.hub.changed.notify_all()
         return _ThreadCollective(self, tensor, key)
 
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
-        def combine(parts: list[torch.Tensor]) -> torch.Tensor:
-            total = parts[0].clone()
-            for part in parts[1:]:
-                total = total + part if op == "sum" else torch.maximum(total, part)
-            return total
-
-        return self._meet(tensor, combine)
+        return self._collect(tensor, lambda operands: reduce_in_order(operands, op))
 
     def broadcast(self, tensor: torch.Tensor, root: int) -> Handle:
-        return self._meet(tensor, lambda parts: parts[self.ranks.index(root)].clone())
+        return self._collect(tensor, lambda operands: operands[self.ranks.index(root)].clone())
 
     def all_to_all(
         self,
@@ -229,30 +241,37 @@ class LoopbackGroup:
         recv_counts: Sequence[int],
         send_counts: Sequence[int],
     ) -> Handle:
-        others = [rank for rank in self.ranks if rank != self.rank]
-        parts, rooms = send_buffer.split(list(send_counts)), recv_buffer.split(list(recv_counts))
-        at = self.ranks.index
-        rooms[at(self.rank)].copy_(parts[at(self.rank)])
-        return self.pairwise([(rank, parts[at(rank)]) for rank in others], [(rank, rooms[at(rank)]) for rank in others])
+        outputs = dict(zip(self.ranks, send_buffer.split(list(send_counts)), strict=True))
+        inputs = dict(zip(self.ranks, recv_buffer.split(list(recv_counts)), strict=True))
+        inputs.pop(self.rank).copy_(outputs.pop(self.rank))
+        return self.pairwise(list(outputs.items()), list(inputs.items()))
 
     def pairwise(
         self, sends: Sequence[tuple[int, torch.Tensor]], receives: Sequence[tuple[int, torch.Tensor]]
     ) -> Handle:
         with self.hub.changed:
             for rank, tensor in sends:
-                self.hub.parcels[self._next(self.rank, rank)] = tensor.detach().clone()
-            incoming = [(self._next(rank, self.rank), tensor) for rank, tensor in receives]
+                self.hub.packets[self._next_key(self.rank, rank)] = tensor.detach().clone()
+            pending = [(self._next_key(rank, self.rank), tensor) for rank, tensor in receives]
             self.hub.changed.notify_all()
-        return _Come(self.hub, self.rank, incoming)
+        return _PairwiseReceive(self.hub, self.rank, pending)
 
-    def _next(self, source: int, target: int) -> Any:
-        """A name that both ends give to a message between them, as both count theirs."""
-        number = self.between[source, target] = self.between.get((source, target), 0) + 1
+    def _next_key(self, source: int, target: int) -> Any:
+        """The key of the next message between two ranks. Both ends count their messages, and agree."""
+        number = self.message_counts[source, target] = self.message_counts.get((source, target), 0) + 1
         return self.ranks, source, target, number
 
 
+def reduce_in_order(operands: Sequence[torch.Tensor], op: str) -> torch.Tensor:
+    """The sum or the maximum of tensors, added from the first to the last."""
+    total = operands[0].clone()
+    for operand in operands[1:]:
+        total = total + operand if op == "sum" else torch.maximum(total, operand)
+    return total
+
+
 class LoopbackWorld:
-    """One thread's view of its hub."""
+    """The world of one thread."""
 
     staged = False
     backend, order = "threads", "any"
@@ -278,4 +297,4 @@ class LoopbackWorld:
         return float(reduced)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """No resources to release."""

@@ -1,8 +1,9 @@
 """Departures of ranks from the calls that all ranks make on an engine.
 
-A rank that closes an engine, or whose process ends, leaves a note in the store where the ranks met: how many calls it
-has made on that engine. A rank that waits for longer than `waiting.LOOK` seconds reads the notes. It raises where
-another rank has made fewer calls, because the messages for which it waits will never be sent."""
+A rank that closes an engine, or whose process ends, writes a note into the store of the ranks: how many calls it has
+made on that engine. A rank that waits longer than `polling.CHECK_INTERVAL` seconds reads the notes. It raises where
+another rank has made fewer calls, because the messages that it waits for will never be sent.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +12,23 @@ import json
 import time
 from typing import Any, Protocol, TypedDict
 
-from suite.comm.p2p.polling import unwatch, watch
-from suite.comm.rendezvous.process_exit import LEAVE, raised
+from suite.comm.p2p.polling import add_wait_check, remove_wait_check
+from suite.comm.rendezvous.process_exit import EXIT_TIMEOUT, exception_raised
 from suite.core.errors import RankError
 
-_ENDED = "ranks that have ended"
+_ENDED_LIST = "ranks that have ended"
 _RULE = "every rank must make the same calls on an engine, and train the same number of batches"
-_POLL = 0.005  # seconds between two looks at the number of ranks that have ended
+_POLL_INTERVAL = 0.005  # seconds between polls of the number of ended ranks
 
 
-class Board(Protocol):
+class NoteBoard(Protocol):
     """Lists of notes that all ranks read and write."""
 
-    def write(self, name: str, note: str) -> None: ...
+    def write(self, name: str, note: str) -> None:
+        """Append a note to the list `name`."""
 
-    def read(self, name: str, known: int) -> list[str]:
-        """The notes of a list, without the first `known`."""
+    def read(self, name: str, start: int) -> list[str]:
+        """The notes of the list `name` from index `start` on."""
 
 
 class StoreBoard:
@@ -39,115 +41,119 @@ class StoreBoard:
         number = self.store.add(f"suite/{name}", 1)
         self.store.set(f"suite/{name}/{number}", note)
 
-    def read(self, name: str, known: int) -> list[str]:
+    def read(self, name: str, start: int) -> list[str]:
         notes: list[str] = []
-        for number in range(known + 1, self.store.add(f"suite/{name}", 0) + 1):
+        for number in range(start + 1, self.store.add(f"suite/{name}", 0) + 1):
             key = f"suite/{name}/{number}"
-            if not self.store.check([key]):  # its writer is between two requests
+            if not self.store.check([key]):  # its writer is between its two requests
                 break
             notes.append(self.store.get(key).decode())
         return notes
 
 
-class Note(TypedDict):
-    """A rank's last words about an engine. calls: that it has finished"""
+class DepartureNote(TypedDict):
+    """The departure of a rank from an engine. calls: number of calls that it has finished"""
 
     rank: int
     calls: int
     text: str
 
 
-class Calls:
-    """The calls of one rank on one engine. A batch is a call of its own.
+class EngineCalls:
+    """The calls of one rank on one engine. Each batch is a call.
 
     Attributes:
-        begun: Calls so far.
-        within: Whether the last one is under way.
-        batches: Trained so far, with the one under way.
-        at: The last call, for a message.
+        begun: Number of calls so far.
+        in_call: Whether the last call is running.
+        batches: Number of batches so far, including a running one.
+        last_call: Description of the last call, for error messages.
     """
 
     def __init__(self, name: str) -> None:
-        self.name, self.begun, self.within, self.batches, self.at = name, 0, False, 0, ""
-        self.notes: list[Note] = []  # of other ranks
+        self.name, self.begun, self.in_call, self.batches, self.last_call = name, 0, False, 0, ""
+        self.notes: list[DepartureNote] = []  # of other ranks
 
-    def begin(self, at: str, batches: int) -> None:
-        self.begun, self.within, self.at, self.batches = self.begun + 1, True, at, batches
+    def begin(self, call: str, batches: int) -> None:
+        self.begun, self.in_call, self.last_call, self.batches = self.begun + 1, True, call, batches
 
     def end(self) -> None:
-        self.within = False
+        self.in_call = False
 
 
 class Departures:
     """The notes of one rank.
 
-    ends: whether the process ends with the rank, which then leaves its notes at exit. Rank 0 often serves the store,
-        and gives the others LEAVE seconds to read the notes
+    Args:
+        board: Where ranks leave notes.
+        at_exit: Whether the process ends with the rank, which then writes its notes at exit. Rank 0 often serves the
+            store, and waits up to EXIT_TIMEOUT seconds for the others to read their notes.
     """
 
-    def __init__(self, rank: int, size: int, board: Board, *, ends: bool = False) -> None:
-        self.rank, self.size, self.board, self.ends = rank, size, board, ends
+    def __init__(self, rank: int, size: int, board: NoteBoard, *, at_exit: bool = False) -> None:
+        self.rank, self.size, self.board, self.at_exit = rank, size, board, at_exit
         self.engines = 0
-        self.open: list[Calls] = []
-        if ends:
-            watch(self.look)
+        self.open: list[EngineCalls] = []
+        if at_exit:
+            add_wait_check(self.check)
 
-    def engine(self) -> Calls:
-        """The calls on one more engine. Every rank creates its engines in the same order."""
+    def register_engine(self) -> EngineCalls:
+        """The call counter of a new engine. Every rank creates its engines in the same order."""
         self.engines += 1
-        calls = Calls(f"engine {self.engines}")
+        calls = EngineCalls(f"engine {self.engines}")
         self.open.append(calls)
-        if self.ends:  # the last function that is registered is the first that runs: before channels wait for others
+        if self.at_exit:  # exit handlers run last in, first out: the notes must precede the closing of channels
             atexit.unregister(self._at_exit)
             atexit.register(self._at_exit)
         return calls
 
-    def close(self, calls: Calls, how: str = "closed its engine") -> None:
-        """Leave the note of one engine; once is enough."""
+    def close(self, calls: EngineCalls, event: str = "closed its engine") -> None:
+        """Write the note of one engine, once."""
         if calls in self.open:
             self.open.remove(calls)
-            where = (
-                f"within {calls.at}" if calls.within else f"after {calls.batches} batch{'es' * (calls.batches != 1)}"
-            )
-            note = {"rank": self.rank, "calls": calls.begun - calls.within, "text": f"has {how} {where}"}
+            plural = "es" * (calls.batches != 1)
+            when = f"within {calls.last_call}" if calls.in_call else f"after {calls.batches} batch{plural}"
+            note = {"rank": self.rank, "calls": calls.begun - calls.in_call, "text": f"has {event} {when}"}
             self.board.write(calls.name, json.dumps(note))
 
-    def leave(self, how: str = "ended") -> None:
+    def leave(self, event: str = "ended") -> None:
+        """Write the notes of all open engines."""
         for calls in list(self.open):
-            self.close(calls, how)
+            self.close(calls, event)
 
-    def look(self) -> None:
-        """Raises RankError where another rank has left an engine after fewer calls than this rank has begun."""
+    def check(self) -> None:
+        """Raise RankError where another rank has left an engine after fewer calls than this rank has begun."""
         for calls in self.open:
             try:
                 calls.notes += map(json.loads, self.board.read(calls.name, len(calls.notes)))
             except RuntimeError as error:  # torch's DistError: no connection
-                text = f"the process that serves the store of all ranks has ended; this rank is at {calls.at}: {_RULE}"
-                raise RankError(text) from error
+                raise RankError(
+                    f"the process that serves the store of all ranks has ended; this rank is at {calls.last_call}: "
+                    f"{_RULE}"
+                ) from error
             fewer = [note for note in calls.notes if note["calls"] < calls.begun]
             if fewer:
                 first = min(fewer, key=lambda note: (note["calls"], note["rank"]))
-                raise RankError(f"rank {first['rank']} {first['text']}; this rank is at {calls.at}: {_RULE}")
+                raise RankError(f"rank {first['rank']} {first['text']}; this rank is at {calls.last_call}: {_RULE}")
 
     def stop(self) -> None:
-        """The world is closed."""
+        """No more checks and notes."""
         atexit.unregister(self._at_exit)
-        unwatch(self.look)
+        remove_wait_check(self.check)
         self.open.clear()
 
     def _at_exit(self) -> None:
-        unwatch(self.look)
+        remove_wait_check(self.check)
         try:
-            self.leave("failed" if raised() else "ended")
-            self.board.write(_ENDED, "")
-            if self.rank == 0 and not raised():
-                self._serve()
-        except RuntimeError:  # the store is gone: its server has ended
+            self.leave("failed" if exception_raised() else "ended")
+            self.board.write(_ENDED_LIST, "")
+            if self.rank == 0 and not exception_raised():
+                self._wait_for_others()
+        except RuntimeError:  # the process that serves the store has ended
             return
 
-    def _serve(self) -> None:
-        end = time.monotonic() + LEAVE
+    def _wait_for_others(self) -> None:
+        end = time.monotonic() + EXIT_TIMEOUT
         ended_count = 0
         while ended_count < self.size and time.monotonic() < end:
-            ended_count += len(self.board.read(_ENDED, ended_count))
-            time.sleep(_POLL * (ended_count < self.size))
+            ended_count += len(self.board.read(_ENDED_LIST, ended_count))
+            time.sleep(_POLL_INTERVAL * (ended_count < self.size))

@@ -1,8 +1,9 @@
 """Rank, world size, local rank and launcher of this process, from the environment.
 
-One function reads what torchrun, Open MPI, MPICH, PMIx and Slurm leave in the environment, in that order, before any
-library is initialised: whoever starts ranks inside a Slurm job is nearer to them than Slurm. A process without a
-launcher is alone. A batch script is no rank, though Slurm gives it a rank's variables: only a step's tasks are ranks.
+`launch_info` reads the variables of torchrun, Open MPI, MPICH, PMIx and Slurm, in that order, before any library is
+initialised. The innermost launcher wins: ranks that torchrun or mpiexec starts inside a Slurm job also see Slurm's
+variables. A process without a launcher is a world of one rank. A batch script is no rank, although Slurm sets a
+rank's variables for it: only the tasks of a step are ranks.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from suite.core.errors import InvalidRequest, UnknownName
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class LaunchInfo:
     """How a process was started.
 
     Attributes:
-        launcher: torchrun, mpi, slurm or none.
-        local_rank: Its number on its host.
-        local_size: Ranks on its host; None where the launcher does not say.
+        launcher: "torchrun", "mpi", "slurm" or "none".
+        rank: Rank in the world.
+        size: Number of ranks.
+        local_rank: Rank on its host.
+        local_size: Ranks on its host; None where the launcher does not set it.
     """
 
     launcher: str
@@ -32,101 +35,104 @@ class Start:
     local_size: int | None = None
 
 
-# what each launcher tells a rank: rank, size, number on its host, ranks on its host
-_TOLD = (
+# variables of each launcher: rank, world size, local rank, local world size
+_VARIABLES = (
     ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     ("mpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("mpi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
-_STEP = ("SLURM_STEP_ID", "SLURM_STEPID")  # in the tasks of a step alone
+_STEP_VARIABLES = ("SLURM_STEP_ID", "SLURM_STEPID")  # set in the tasks of a step only
+_STEP_SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
 LAUNCHERS = ("torchrun", "mpi", "slurm", "none")
 
 
-def started(environment: Mapping[str, str] | None = None, *, launcher: str | None = None) -> Start:
-    """What the launcher of this process (or of one with that `environment`) told it.
+def launch_info(environment: Mapping[str, str] | None = None, *, launcher: str | None = None) -> LaunchInfo:
+    """Read how this process was started.
 
-    launcher: the one to listen to; None for the first that has said something. Raises InvalidRequest where that one has
-    said nothing, and for a rank of PMIx that nobody has told how many there are; UnknownName for a launcher of no name.
+    Args:
+        environment: Variables to read; None reads those of this process.
+        launcher: The launcher whose variables are read; None takes the innermost launcher.
+
+    Raises:
+        InvalidRequest: Without variables of `launcher`, or for a PMIx rank without a world size.
+        UnknownName: For an unknown launcher.
     """
-    environ = os.environ if environment is None else environment
+    variables = os.environ if environment is None else environment
     if launcher not in (None, *LAUNCHERS):
         raise UnknownName("launcher", str(launcher), LAUNCHERS)
     if launcher == "none":
-        return Start("none")
-    for start in _said(environ):
-        if start is not None and launcher in (None, start.launcher):
-            return start
+        return LaunchInfo("none")
+    for info in _launches(variables):
+        if info is not None and launcher in (None, info.launcher):
+            return info
     if launcher is not None:
         raise InvalidRequest(
-            f"no word of {launcher} to this process", rule="a launcher tells a rank its number and the size"
+            f"no variables of {launcher} in this process", rule="a launcher sets the rank and the world size"
         )
-    return Start("none")
+    return LaunchInfo("none")
 
 
-def _said(told: Mapping[str, str]) -> Iterator[Start | None]:
-    """Values set by each launcher, the innermost launcher first."""
-    for launcher, rank, size, local, beside in _TOLD:
-        if rank in told and size in told:
-            yield _start(launcher, told, rank, size, local=local, beside=beside)
-    yield _pmix(told)
-    yield _slurm(told)
+def _launches(variables: Mapping[str, str]) -> Iterator[LaunchInfo | None]:
+    """The settings of each launcher, the innermost launcher first."""
+    for launcher, rank, size, local_rank, local_size in _VARIABLES:
+        if rank in variables and size in variables:
+            count = _number(variables, local_size) if local_size in variables else None
+            yield _launch(launcher, variables, rank, size, local_rank=local_rank, local_size=count)
+    yield _pmix(variables)
+    yield _slurm(variables)
 
 
-def _pmix(told: Mapping[str, str]) -> Start | None:
-    """Its rank is in the environment; the size is asked of a server, unless Slurm has told it too."""
-    if "PMIX_RANK" not in told:
+def _pmix(variables: Mapping[str, str]) -> LaunchInfo | None:
+    """PMIx sets the rank only. Its server holds the world size, which Slurm sets as well."""
+    if "PMIX_RANK" not in variables:
         return None
-    size = next((name for name in ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS") if name in told), None)
-    if size is not None and any(name in told for name in _STEP):
-        return _start("mpi", told, "PMIX_RANK", size, local="SLURM_LOCALID", on_host=_on_this_node(told))
-    if "PMIX_NAMESPACE" in told:  # each of several ranks would take itself for the only one
+    size = next((name for name in _STEP_SIZES if name in variables), None)
+    if size is not None and any(name in variables for name in _STEP_VARIABLES):
+        tasks = _tasks_on_node(variables)
+        return _launch("mpi", variables, "PMIX_RANK", size, local_rank="SLURM_LOCALID", local_size=tasks)
+    if "PMIX_NAMESPACE" in variables:  # without a size each rank would run as a world of one
         raise InvalidRequest(
-            f"PMIX_RANK={told['PMIX_RANK']} and no number of ranks",
-            rule="PMIx leaves the size of a world with its server",
+            f"PMIX_RANK={variables['PMIX_RANK']} without a world size",
+            rule="the PMIx server alone holds the world size",
             legal="mpiexec, torchrun or srun",
         )
     return None
 
 
-def _slurm(told: Mapping[str, str]) -> Start | None:
-    if "SLURM_PROCID" not in told or not any(name in told for name in _STEP):
+def _slurm(variables: Mapping[str, str]) -> LaunchInfo | None:
+    if "SLURM_PROCID" not in variables or not any(name in variables for name in _STEP_VARIABLES):
         return None
-    size = next((name for name in ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS") if name in told), None)
-    if size is None or told[size] == "1":  # an interactive shell is a step of one task
+    size = next((name for name in _STEP_SIZES if name in variables), None)
+    if size is None or variables[size] == "1":  # an interactive shell is a step of one task
         return None
-    return _start("slurm", told, "SLURM_PROCID", size, local="SLURM_LOCALID", on_host=_on_this_node(told))
+    tasks = _tasks_on_node(variables)
+    return _launch("slurm", variables, "SLURM_PROCID", size, local_rank="SLURM_LOCALID", local_size=tasks)
 
 
-def _on_this_node(told: Mapping[str, str]) -> int | None:
-    """Tasks of the step on this node; Slurm writes 2(x3),1 for 2, 2, 2 and 1."""
+def _tasks_on_node(variables: Mapping[str, str]) -> int | None:
+    """Tasks of the step on this node. Slurm writes 2(x3),1 for 2, 2, 2 and 1."""
     counts: list[int] = []
-    for part in told.get("SLURM_STEP_TASKS_PER_NODE", "").split(","):
-        if match := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip()):
+    for entry in variables.get("SLURM_STEP_TASKS_PER_NODE", "").split(","):
+        if match := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", entry.strip()):
             counts += [int(match[1])] * int(match[2] or 1)
-    node = told.get("SLURM_NODEID", "")
+    node = variables.get("SLURM_NODEID", "")
     return counts[int(node)] if node.isdigit() and int(node) < len(counts) else None
 
 
-def _start(
-    launcher: str,
-    told: Mapping[str, str],
-    rank: str,
-    size: str,
-    *,
-    local: str,
-    beside: str = "",
-    on_host: int | None = None,
-) -> Start:
-    """From the variables of these names. Raises InvalidRequest for values that are no rank numbers."""
-    names = [rank, size, *([local] if local in told else []), *([beside] if beside in told else [])]
-    for name in names:
-        if not told[name].isdigit():
-            raise InvalidRequest(
-                f"{name}={told[name]}", rule="a whole number, as a launcher writes it", legal=f"{name}=0"
-            )
-    if int(told[rank]) >= int(told[size]):
+def _launch(
+    launcher: str, variables: Mapping[str, str], rank: str, size: str, *, local_rank: str, local_size: int | None
+) -> LaunchInfo:
+    """Launch settings from the variables with these names; the local rank defaults to the rank."""
+    rank_number, size_number = _number(variables, rank), _number(variables, size)
+    local_number = _number(variables, local_rank) if local_rank in variables else rank_number
+    if rank_number >= size_number:
         raise InvalidRequest(
-            f"{rank}={told[rank]} of {size}={told[size]}", rule="ranks count from 0 to one less than the size"
+            f"{rank}={rank_number} with {size}={size_number}", rule="ranks count from 0 to one less than the size"
         )
-    here = int(told[beside]) if beside in told else on_host
-    return Start(launcher, int(told[rank]), int(told[size]), int(told.get(local, told[rank])), here)
+    return LaunchInfo(launcher, rank_number, size_number, local_number, local_size)
+
+
+def _number(variables: Mapping[str, str], name: str) -> int:
+    if not variables[name].isdigit():
+        raise InvalidRequest(f"{name}={variables[name]}", rule="a whole number", legal=f"{name}=0")
+    return int(variables[name])

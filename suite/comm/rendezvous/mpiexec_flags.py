@@ -1,4 +1,4 @@
-"""Command lines of mpiexec that a user types, with the flags that this machine needs."""
+"""mpiexec: where it is, its version, and the flags that a command line needs on this machine."""
 
 from __future__ import annotations
 
@@ -13,49 +13,50 @@ ROOT_VARIABLES = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
 
 def find_mpiexec(configured: str | None) -> str | None:
-    """The launcher named in the config, the one next to this Python (from a wheel), or the one on PATH."""
-    beside = Path(sys.executable).with_name("mpiexec")
+    """Path of the mpiexec in the config, next to this Python (installed from a wheel), or on PATH."""
     if configured:
         return shutil.which(configured)
-    return str(beside) if beside.exists() else shutil.which("mpiexec")
+    next_to_python = Path(sys.executable).with_name("mpiexec")
+    return str(next_to_python) if next_to_python.exists() else shutil.which("mpiexec")
 
 
 @cache
 def mpi_version(configured: str | None) -> str:
-    """The launcher's first line about itself; empty without one."""
+    """The first line of `mpiexec --version`; empty without mpiexec."""
     mpiexec = find_mpiexec(configured)
     if mpiexec is None:
         return ""
-    for _ in range(3):  # a launcher that somebody has killed says nothing, which is no version of its own
-        done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False, timeout=60)
-        if done.returncode >= 0:
+    for _ in range(3):  # a process that a signal ended has printed no version
+        process = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False, timeout=60)
+        if process.returncode >= 0:
             break
-    return " ".join(done.stdout.split("\n")[0].split())
+    return " ".join(process.stdout.split("\n")[0].split())
 
 
 def is_open_mpi(configured: str | None = None) -> bool:
-    """Whether the launcher is Open MPI's or PRRTE's, which count cores, bind ranks to them, and refuse root."""
+    """Whether mpiexec is Open MPI's or PRRTE's. They count cores, bind ranks to cores, and refuse to run as root."""
     return "open" in mpi_version(configured).lower()
 
 
 def flags(ranks: int) -> tuple[list[str], list[str]]:
-    """Variables to set before mpiexec, and options of mpiexec, for this number of ranks on this machine. Both are
-    empty where mpiexec is not Open MPI's.
+    """Environment variables and options of mpiexec that this number of ranks needs here.
+
+    Both lists are empty for an mpiexec other than Open MPI's.
     """
     if not is_open_mpi():
         return [], []
     root = os.geteuid() == 0
-    unset = [f"{name}=1" for name in ROOT_VARIABLES if root and os.environ.get(name) != "1"]
-    crowded = ranks > cores()
-    return unset, ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"] if crowded else []
+    variables = [f"{name}=1" for name in ROOT_VARIABLES if root and os.environ.get(name) != "1"]
+    oversubscribed = ranks > cores()
+    return variables, ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"] if oversubscribed else []
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def line(ranks: int, program: str = "train.py") -> str:
+def command_line(ranks: int, program: str = "train.py") -> str:
     """The command line that starts `program` on so many ranks here."""
     variables, options = flags(ranks)
     return " ".join([*variables, "mpiexec", "-n", str(ranks), *options, "python", "-m", "mpi4py", program])

@@ -1,7 +1,9 @@
 """Rendezvous of ranks without MPI, and choice of the network interface.
 
-Rank 0 binds a port that the kernel chooses, and the parent sends it to the other ranks: a port agreed on in advance
-could belong to another process. Ranks of a user's own srun have no parent; on one host they meet in a file."""
+Rank 0 binds a port that the kernel chooses, and the parent process sends it to the other ranks. A port that is agreed
+on in advance could belong to another process. Ranks of a user's own srun have no such parent: on one host they meet in
+a file.
+"""
 
 from __future__ import annotations
 
@@ -13,52 +15,66 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
-from suite.comm.rendezvous.launcher_env import Start
+from suite.comm.rendezvous.launcher_env import LaunchInfo
 from suite.core.errors import InvalidRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Meeting:
-    """Rendezvous information of a rank.
+class Rendezvous(NamedTuple):
+    """Connection to the store that all ranks share.
 
     Attributes:
-        host, port: Of rank 0.
-        local: Whether all are on one host.
-        address: This rank's own, as others reach it.
-        listener: Rank 0's bound socket, as a file descriptor; None on others.
+        server: Object to keep alive while ranks use the store (rank 0 only).
+        store: torch.distributed store.
+        one_host: Whether all ranks run on one host.
+    """
+
+    server: Any
+    store: Any
+    one_host: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAddress:
+    """Address of rank 0's store, as the parent process sends it to each rank.
+
+    Attributes:
+        host, port: Address of rank 0.
+        one_host: Whether all ranks run on one host.
+        own_address: Address at which other ranks reach this rank.
+        listener: File descriptor of the bound socket on rank 0; None on other ranks.
     """
 
     host: str
     port: int
-    local: bool
-    address: str
+    one_host: bool
+    own_address: str
     listener: int | None = None
 
-    def met(self, start: Start) -> tuple[Any, Any, bool]:
-        """A server to keep alive (on rank 0), the store where all ranks meet, and whether they are on one host."""
+    def connect(self, world_size: int) -> Rendezvous:
+        """Serve the store on rank 0, and connect to it on the other ranks."""
         from torch.distributed import TCPStore
 
-        if not self.local:
-            speak_from(self.address)
+        if not self.one_host:
+            use_interface_of(self.own_address)
         if self.listener is None:
-            return None, store_at(self.host, self.port, start.size), self.local
+            return Rendezvous(None, connect_store(self.host, self.port, world_size), self.one_host)
         server = TCPStore(
             self.host,
             self.port,
-            start.size,
+            world_size,
             is_master=True,
             wait_for_workers=False,
             master_listen_fd=self.listener,
         )
-        return server, server, self.local
+        return Rendezvous(server, server, self.one_host)
 
 
-def bound(address: str) -> tuple[int, int]:
-    """A socket on a port that the kernel chooses, and that port. The owner of the descriptor closes it."""
+def bind_free_port(address: str) -> tuple[int, int]:
+    """File descriptor of a socket on a port that the kernel chooses, and the port. The caller closes the descriptor."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family) as server:
         server.bind((address, 0))
@@ -66,21 +82,23 @@ def bound(address: str) -> tuple[int, int]:
         return server.detach(), port
 
 
-def store_at(host: str, port: int, size: int) -> Any:
+def connect_store(host: str, port: int, world_size: int) -> Any:
     """The store that another rank serves."""
     from torch.distributed import TCPStore
 
-    return TCPStore(host, port, size, is_master=False)
+    return TCPStore(host, port, world_size, is_master=False)
 
 
-def stay_on_host() -> None:
-    """All ranks are on one host: the loopback interface always works, a host name may not resolve."""
+def use_loopback_interface() -> None:
+    """Let gloo use the loopback interface: it always works on one host, while a host name may not resolve."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
 
 
-def speak_from(address: str) -> None:
-    """Ranks are on several hosts: gloo and NCCL use the interface that has this address, unless the user names one.
-    Left alone, gloo asks what the host's own name means, which is often the loopback interface."""
+def use_interface_of(address: str) -> None:
+    """Let gloo and NCCL use the interface that has `address`, unless the user names one.
+
+    By default gloo resolves the name of the host, which often gives the loopback interface.
+    """
     name = interface_of(address)
     if name is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
@@ -88,40 +106,45 @@ def speak_from(address: str) -> None:
 
 
 def interface_of(address: str) -> str | None:
-    """The interface of this host that has an address; None where none has."""
+    """Name of the interface of this host that has an address; None without one."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(entry.address.partition("%")[0] == address for entry in addresses):
             return str(name)
     return None
 
 
-def of_a_step(start: Start, told: Mapping[str, str] | None = None) -> tuple[Any, Any, bool]:
-    """As Meeting.met, for the ranks of a user's own srun: at MASTER_ADDR and MASTER_PORT where they are set, else, on
-    one host, in a file that the step alone has. Raises InvalidRequest where there is neither."""
+def connect_slurm_step(launch: LaunchInfo, environment: Mapping[str, str] | None = None) -> Rendezvous:
+    """Connect the ranks of a user's own srun.
+
+    They meet at MASTER_ADDR and MASTER_PORT where both are set, else in a file of the step, on one host.
+
+    Raises:
+        InvalidRequest: For ranks on several hosts without MASTER_ADDR and MASTER_PORT.
+    """
     import torch.distributed as dist
 
-    told = os.environ if told is None else told
-    local = start.local_size == start.size
-    if "MASTER_ADDR" in told and "MASTER_PORT" in told:
-        store = dist.TCPStore(told["MASTER_ADDR"], int(told["MASTER_PORT"]), start.size, is_master=start.rank == 0)
-        return None, store, local
-    if not local:
+    environment = os.environ if environment is None else environment
+    one_host = launch.local_size == launch.size
+    if "MASTER_ADDR" in environment and "MASTER_PORT" in environment:
+        host, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
+        return Rendezvous(None, dist.TCPStore(host, port, launch.size, is_master=launch.rank == 0), one_host)
+    if not one_host:
         raise InvalidRequest(
-            f"{start.size} ranks of srun on several hosts",
-            rule="they meet where MASTER_ADDR and MASTER_PORT say, and these are not set",
+            f"{launch.size} ranks of srun on several hosts",
+            rule="MASTER_ADDR and MASTER_PORT must name the address where they meet",
             legal='MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1) MASTER_PORT=29500',
         )
-    names = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
-    return None, dist.FileStore(str(_own_folder() / "-".join(told.get(n, "0") for n in names)), start.size), local
+    step = (environment.get(name, "0") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"))
+    return Rendezvous(None, dist.FileStore(str(_private_folder() / "-".join(step)), launch.size), one_host)
 
 
-def _own_folder() -> Path:
-    """A folder for temporary files that no other user may write to."""
+def _private_folder() -> Path:
+    """A folder for temporary files that no other user can write to."""
     folder = Path(tempfile.gettempdir()) / f"suite-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise InvalidRequest(
-            f"{folder} belongs to somebody else", rule="ranks meet in a folder of their own", legal="TMPDIR=..."
+            f"{folder} is writable by another user", rule="ranks meet in a private folder", legal="TMPDIR=..."
         )
     return folder

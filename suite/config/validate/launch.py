@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from suite.comm import check_transport, launcher_of
+from suite.comm.world import check_transport, launcher_kind
 from suite.config.launch import Launch
 from suite.config.run import RunConfig
 from suite.config.validate.executor import ranks
@@ -57,7 +57,7 @@ def nodes_have_places(launch: Launch, count: int) -> None:
 def transport_suits_launch(config: RunConfig) -> None:
     """The transport exists on the device and under the launcher (suite.comm)."""
     comm, launch = config.comm, config.launch
-    launcher = launcher_of(launch.launcher, launch.mpi)
+    launcher = launcher_kind(launch.launcher, launch.mpi)
     check_transport(comm.transport, comm.order, device=launch.device, launcher=launcher)
 
 

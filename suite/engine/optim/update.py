@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterator, Sequence
 
 import torch
 
-from suite.comm.p2p.polling import ended, together
+from suite.comm.p2p.polling import all_reduce_scalar, wait_for
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Group, Handle, Transport, UpdateRule, World
 from suite.core.trace import REDUCE, STEP, TIE
@@ -122,7 +122,7 @@ class Update:
         """One decision for the grid: could a sum of anybody's gradients leave the range of the format?"""
         largest = self.state.largest()
         if self.everyone is not None:
-            largest = yield from together(self.everyone, largest, self.transport, "max")
+            largest = yield from all_reduce_scalar(self.everyone, largest, self.transport, "max")
         addends = len(self.column.ranks) * (2 if len(self.ends.ranks) == 2 or self.local else 1)
         overflow = not largest * addends <= torch.finfo(self.state.gradient.dtype).max
         scaler.observe(overflow)
@@ -142,7 +142,7 @@ class Update:
 
     def _wait(self, category: str, handles: Sequence[Handle]) -> Iterator[str | None]:
         for handle in handles:
-            yield from ended(handle, self.transport)
+            yield from wait_for(handle, self.transport)
             yield category
 
     def _overlapped(self, factor: float) -> Iterator[str | None]:
@@ -177,7 +177,9 @@ class Update:
             parts = (self.state.part(p) for p in self.state.parameters if id(p) not in self.twins)
             square_sum = math.fsum(float(torch.linalg.vector_norm(part, dtype=torch.float64)) ** 2 for part in parts)
         squares = (
-            square_sum if self.everyone is None else (yield from together(self.everyone, square_sum, self.transport))
+            square_sum
+            if self.everyone is None
+            else (yield from all_reduce_scalar(self.everyone, square_sum, self.transport))
         )
         norm = math.sqrt(squares) * factor
         return factor * min(1.0, self.clip / (norm + _TINY))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from suite.comm.p2p.polling import pause, until
+from suite.comm.p2p.polling import sleep_until, wait_until
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
@@ -154,7 +154,7 @@ class EmulatedRank:
         if self.sleeps:
             seconds = self.plan.cost.compute(first) * self.plan.perturbation(self.rank, first)
             self.device_free_at = begin + seconds
-            pause(self.device_free_at, self.transport.progress)
+            sleep_until(self.device_free_at, self.transport.progress)
         return (self._buffer(size),) if size else ()
 
     def _begin_of(self, op: Op) -> float:
@@ -177,13 +177,15 @@ class EmulatedRank:
         group = self.data_parallel_group
         for chunk in self.plan.cost.update(self.place.stage):
             if chunk.reduce and len(group.ranks) > 1:
-                until(group.all_reduce(self._buffer(self._buffer_bytes(chunk.reduce))).done, self.transport.progress)
+                wait_until(
+                    group.all_reduce(self._buffer(self._buffer_bytes(chunk.reduce))).done, self.transport.progress
+                )
                 sent += chunk.reduce
             free_at = max(free_at, perf_counter()) + (chunk.step if self.sleeps else 0.0)
         end = perf_counter()
         if sent:
             self.trace.add(self.rank, REDUCE, start, end, op, sent)
-        pause(free_at, self.transport.progress)
+        sleep_until(free_at, self.transport.progress)
         self.device_free_at = free_at if self.sleeps else self.device_free_at
         self.trace.add(self.rank, STEP, end, perf_counter(), op)
 

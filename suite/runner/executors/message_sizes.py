@@ -13,7 +13,7 @@ from random import Random
 from statistics import fmean, median
 from typing import Any, TypedDict
 
-from suite.comm import WITHOUT_MPI, launcher_of
+from suite.comm.world import LAUNCHERS_WITHOUT_MPI, launcher_kind
 from suite.config.launch import Launch
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
@@ -66,9 +66,9 @@ def sweep(world: World, operations: Sequence[Any], sizes: Sequence[int], rounds:
             samples[each.name].append([])
         for number in range(-1, rounds_of(size, rounds, traffic)):
             for each in Random(f"{size} {number}").sample(operations, len(operations)):
-                each.ready(size, number)
+                each.prepare(size, number)
                 world.all_reduce_scalar(0.0, "sum", each.progress)  # all ranks are here: late arrival is not timed
-                seconds = each.go()
+                seconds = each.run_timed()
                 # messages keep moving until the last rank has its value
                 world.all_reduce_scalar(0.0, "sum", each.progress)
                 each.check()
@@ -239,7 +239,7 @@ def _check_backend(backend: str, launch: Launch) -> None:
         raise Unsupported(
             "executor.backends with nccl on a CPU", rule="NCCL moves CUDA memory", legal="launch.device=cuda"
         )
-    if backend == "mpi" and (launcher := launcher_of(launch.launcher, launch.mpi)) in WITHOUT_MPI:
+    if backend == "mpi" and (launcher := launcher_kind(launch.launcher, launch.mpi)) in LAUNCHERS_WITHOUT_MPI:
         raise Unsupported(
             f"executor.backends with mpi under {launcher}",
             rule="MPI starts its own ranks",

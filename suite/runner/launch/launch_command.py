@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from suite.comm import launcher_of
 from suite.comm.rendezvous.mpiexec_flags import ROOT_VARIABLES, find_mpiexec, is_open_mpi
+from suite.comm.world import launcher_kind
 from suite.config.launch import Launch
 from suite.core.errors import MissingDependency
 from suite.core.resources import ROOT
@@ -82,7 +82,7 @@ def place_ranks(ranks: int, launch: Launch) -> tuple[int, int]:
 
 def parent_sends_rendezvous(launch: Launch) -> bool:
     """Whether the parent sends the ranks their rendezvous address, because their launcher does not."""
-    return launcher_of(launch.launcher, launch.mpi) == "slurm"
+    return launcher_kind(launch.launcher, launch.mpi) == "slurm"
 
 
 def binding_options(mpiexec: str | None, binding: str = "none") -> list[str]:

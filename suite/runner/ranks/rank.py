@@ -19,9 +19,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from suite.comm import here, started
-from suite.comm.p2p.polling import short_sleeps
-from suite.comm.rendezvous.rank_rendezvous import Meeting
+from suite.comm.p2p.polling import set_timer_slack
+from suite.comm.rendezvous.launcher_env import launch_info
+from suite.comm.rendezvous.rank_rendezvous import StoreAddress
+from suite.comm.world import init_world
 from suite.config.executor import AnyExecutor, MicrobenchmarkExecutor
 from suite.config.locate import locate, search
 from suite.config.places import OF_RANKS, check_parts
@@ -73,7 +74,7 @@ def limit_memory(limit: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (int(limit), int(limit)))
 
 
-Rendezvous = Callable[[], Meeting | None]  # waits for the rendezvous address of the ranks
+Rendezvous = Callable[[], StoreAddress | None]  # waits for the rendezvous address of the ranks
 
 
 def launcher_rendezvous() -> None:
@@ -82,14 +83,14 @@ def launcher_rendezvous() -> None:
 
 def _world(config: RunConfig, rendezvous: Rendezvous, *, device: str = "cpu", tensors: bool = True) -> World:
     comm = config.comm
-    return here(
+    return init_world(
         device=device,
         transport=comm.transport,
         order=comm.order,
         tensors=tensors,
-        inline=comm.eager_bytes,
+        eager_bytes=comm.eager_bytes,
         pair_exchange=comm.pair_exchange,
-        meeting=rendezvous(),
+        store_address=rendezvous(),
     )
 
 
@@ -119,7 +120,7 @@ class RankProcess:
         check_parts(config.plain(), OF_RANKS)
         system = require_ready(locate(config.system.target), config)
         self._build_data()
-        self.device = device_of(config.launch.device, started().local_rank)
+        self.device = device_of(config.launch.device, launch_info().local_rank)
         self.world = _world(config, rendezvous, device=self.device)
         self.trained = 0
         self.system = self._build_system(system)
@@ -253,7 +254,7 @@ class EmulatingRank(RankProcess):
     def __init__(self, config: RunConfig, rendezvous: Rendezvous = launcher_rendezvous) -> None:
         from suite.runner.executors.registry import emulated
 
-        short_sleeps()
+        set_timer_slack()
         limit_memory(config.launch.memory_limit)
         self.config = config
         self.world = _world(config, rendezvous, tensors=False)
@@ -285,7 +286,7 @@ class SamplingRank(EmulatingRank):
         self.config = config
         assert isinstance(config.executor, MicrobenchmarkExecutor)
         measurement = require_ready(config.executor.build(), config)
-        device = device_of(config.launch.device, started().local_rank)
+        device = device_of(config.launch.device, launch_info().local_rank)
         self.world = _world(config, rendezvous, device=device)
         self.system = measurement.on_rank(self.world, config)
         self.trained = 0

@@ -18,8 +18,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from suite.comm.rendezvous.launcher_env import started
-from suite.comm.rendezvous.rank_rendezvous import Meeting, bound
+from suite.comm.rendezvous.launcher_env import launch_info
+from suite.comm.rendezvous.rank_rendezvous import StoreAddress, bind_free_port
 from suite.runner.launch.rendezvous import connect_to_parent
 from suite.runner.ranks.messages import Endpoint, RankCommand
 
@@ -44,18 +44,18 @@ class ParentChannel:
         self.received = self.answered = 0  # number of commands; a single thread changes each
         self.batch: int | None = None
         self.send_lock = threading.Lock()
-        start = started()
+        start = launch_info()
         self.address = self.socket.getsockname()[0]
         self.awaits_rendezvous = bool(endpoint["sends_rendezvous"]) and start.size > 1
         self.rendezvous_messages: queue.Queue[RankCommand] = queue.Queue()
         self.listener, port = None, 0
         if self.awaits_rendezvous and start.rank == 0:  # on all interfaces where ranks may run on other hosts
-            self.listener, port = bound(self.address if self.address.startswith("127.") else "0.0.0.0")
+            self.listener, port = bind_free_port(self.address if self.address.startswith("127.") else "0.0.0.0")
         hello = {"rank": start.rank, "pid": os.getpid(), "host": socket.gethostname(), "port": port}
         self.send(**hello, token=endpoint["token"])
         threading.Thread(target=self._listen, name="control", daemon=True).start()
 
-    def rendezvous(self) -> Meeting | None:
+    def rendezvous(self) -> StoreAddress | None:
         """Wait for the rendezvous address, which the parent sends when all ranks have connected.
 
         None if the launcher provides the address.
@@ -63,7 +63,7 @@ class ParentChannel:
         if not self.awaits_rendezvous:
             return None
         message = self.rendezvous_messages.get()
-        return Meeting(message["host"], message["port"], message["local"], self.address, self.listener)
+        return StoreAddress(message["host"], message["port"], message["local"], self.address, self.listener)
 
     def _listen(self) -> None:
         try:

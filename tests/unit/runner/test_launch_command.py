@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from suite.comm.rendezvous.launcher_env import Start, started
+from suite.comm.rendezvous.launcher_env import LaunchInfo, launch_info
 from suite.runner.launch.launch_command import rank_environment
 
 
@@ -28,9 +28,9 @@ def test_variables_of_an_outer_launcher_are_removed(
 ) -> None:
     for name, value in launcher_variables.items():
         monkeypatch.setenv(name, value)
-    assert started().size == 2
+    assert launch_info().size == 2
     environment = rank_environment(3, ["own"])
-    assert started(environment) == Start("none")
+    assert launch_info(environment) == LaunchInfo("none")
     assert not launcher_variables.keys() & environment.keys()
 
 

@@ -140,7 +140,7 @@ def test_every_size_has_its_samples_on_every_rank(operation: str, ranks: int) ->
 
 
 def test_a_first_rank_that_starts_late_is_not_what_is_timed(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(communication, "LATE", 0.02)
+    monkeypatch.setattr(communication, "SEND_DELAY", 0.02)
     first, _ = swept("point_to_point")
     assert statistics.median(first["suite over threads"][0]) < 0.01
 
@@ -225,8 +225,8 @@ def test_what_lay_there_before_is_no_arrival(kind: type[communication.TimedOpera
     """Neither what a rank starts with nor the memory for what comes is what it must have in the end."""
     operation = kind(LoopbackWorld(threads.Hub(2), 1), "nothing", "threads", lambda *memory: memory[held])
     for number in range(6):
-        operation.ready(64, number)
-        operation.go()
+        operation.prepare(64, number)
+        operation.run_timed()
         with pytest.raises(RankError, match=r"nothing: \d+ of 16 numbers"):
             operation.check()
 
@@ -240,11 +240,11 @@ def test_what_came_long_ago_is_no_arrival() -> None:
         return space.copy_(bits + communication.shift(0, 0)) if next(came) else space
 
     operation = communication.RoundTrip(LoopbackWorld(threads.Hub(2), 1), "once", "threads", turn)
-    operation.ready(64, 0)
-    operation.go()
+    operation.prepare(64, 0)
+    operation.run_timed()
     operation.check()
-    operation.ready(64, 3)
-    operation.go()
+    operation.prepare(64, 3)
+    operation.run_timed()
     with pytest.raises(RankError, match="once: 16 of 16 numbers of value 3"):
         operation.check()
 
@@ -279,15 +279,15 @@ def test_sums_over_the_most_ranks_are_not_rounded(dtype: torch.dtype) -> None:
 
 def test_a_machine_is_its_least_times(monkeypatch: Patch) -> None:
     """Times are a line's, and more than that in all rounds but one; an operation whose times fall has none."""
-    go = communication.TimedOperation.go
+    go = communication.TimedOperation.run_timed
 
     def slowed(operation: communication.TimedOperation) -> float:
         go(operation)
-        if operation.type == torch.bfloat16:
+        if operation.dtype == torch.bfloat16:
             return 1e-3 / operation.size
         return (2e-5 + operation.size / 5e9) * (1 + operation.number % 4)
 
-    monkeypatch.setattr(communication.TimedOperation, "go", slowed)
+    monkeypatch.setattr(communication.TimedOperation, "run_timed", slowed)
 
     def rank(world: LoopbackWorld) -> Any:
         return links(world, ["threads"])

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 
-from suite.comm.p2p.host_memory import Host, HostBuffer, RingGroup
-from suite.comm.p2p.message import ALIGN, PLAIN, decode, encode
+from suite.comm.p2p.host_memory import HostBuffer, HostDevice, RingGroup
+from suite.comm.p2p.message import ALIGN, RAW_BYTES, decode, encode
 from suite.comm.p2p.mpi import _Inbound, _Outbound
-from suite.comm.p2p.polling import until
+from suite.comm.p2p.polling import wait_until
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
 
@@ -21,20 +21,20 @@ SIZES = (0, 1, 100, 4 * ALIGN, 100_000)
 
 
 def filled(size: int) -> HostBuffer:
-    memory = HostBuffer(size)
-    memoryview(memory.held)[:] = bytes((7 * at + size) % 251 for at in range(size))
-    return memory
+    buffer = HostBuffer(size)
+    memoryview(buffer.memory)[:] = bytes((7 * index + size) % 251 for index in range(size))
+    return buffer
 
 
-def test_a_header_says_that_memory_is_plain() -> None:
+def test_header_marks_raw_bytes() -> None:
     op = Op(3, Kind.BACKWARD, 12)
     head = encode(op, (HostBuffer(5), HostBuffer(0)), True)
-    assert decode(head) == (op, True, [(PLAIN, (5,)), (PLAIN, (0,))], len(head))
+    assert decode(head) == (op, True, [(RAW_BYTES, (5,)), (RAW_BYTES, (0,))], len(head))
 
 
-def test_memory_arrives_byte_for_byte_in_one_message_or_in_two() -> None:
+def test_buffers_arrive_byte_for_byte() -> None:
     comm = MPI.COMM_SELF.Dup()
-    inbound, outbound = _Inbound(comm, 0, 4 * ALIGN, Host, HostBuffer), _Outbound(comm, 0, 4 * ALIGN, HostBuffer)
+    inbound, outbound = _Inbound(comm, 0, 4 * ALIGN, HostDevice, HostBuffer), _Outbound(comm, 0, 4 * ALIGN, HostBuffer)
     mailbox: dict[Op, tuple[HostBuffer, ...]] = {}
 
     def progress() -> None:
@@ -46,18 +46,18 @@ def test_memory_arrives_byte_for_byte_in_one_message_or_in_two() -> None:
         outbound.send(Op(0, Kind.FORWARD, index), (value,))
         requests = outbound.sending[-1][0]
         assert len(requests) == (1 if size <= 100 else 2), size
-        assert until(lambda: bool(mailbox) and not outbound.sending, progress, timeout=20)
+        assert wait_until(lambda: bool(mailbox) and not outbound.sending, progress, timeout=20)
         ((op, (arrived,)),) = mailbox.items()
         mailbox.clear()
         assert op.index == index
         assert arrived is not value
-        assert bytes(arrived.held) == bytes(value.held)
+        assert bytes(arrived.memory) == bytes(value.memory)
     inbound.close()
     comm.Free()
 
 
-def test_ranks_that_compute_nothing_load_no_torch() -> None:
-    """Sixteen of them start in the time of a single rank with torch."""
+def test_emulated_ranks_load_no_torch() -> None:
+    """Sixteen such ranks start in the time of one rank with torch."""
     names = (
         "suite.runner.ranks.rank",
         "suite.runner.executors.emulated_rank",
@@ -71,6 +71,6 @@ def test_ranks_that_compute_nothing_load_no_torch() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).strip() == "[]"
 
 
-def test_there_are_no_weights_to_broadcast() -> None:
+def test_ring_group_refuses_a_broadcast() -> None:
     with pytest.raises(InvalidRequest, match="a broadcast of plain memory"):
         RingGroup(MPI.COMM_SELF, (0,), 0).broadcast(HostBuffer(4), 0)

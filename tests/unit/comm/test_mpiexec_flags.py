@@ -15,7 +15,7 @@ CROWD = "--map-by :OVERSUBSCRIBE --bind-to none "
 
 
 @pytest.mark.parametrize(
-    ("user", "allowed", "ranks", "kind", "before", "after"),
+    ("user", "allowed", "ranks", "version", "variables", "options"),
     [
         (0, "", 4, "mpiexec (Open MPI) 5.0.11", ROOT, CROWD),
         (0, "", 2, "mpiexec (Open MPI) 5.0.11", ROOT, ""),
@@ -25,22 +25,23 @@ CROWD = "--map-by :OVERSUBSCRIBE --bind-to none "
         (0, "", 4, "HYDRA build details:", "", ""),
     ],
 )
-def test_the_line_has_the_flags_that_are_needed(
-    user: int, allowed: str, ranks: int, kind: str, before: str, after: str, monkeypatch: pytest.MonkeyPatch
+def test_command_line_has_the_required_flags(
+    user: int, allowed: str, ranks: int, version: str, variables: str, options: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
     monkeypatch.setattr(mpiexec_flags, "cores", lambda: 2)
-    monkeypatch.setattr(mpiexec_flags, "mpi_version", lambda _: kind)
+    monkeypatch.setattr(mpiexec_flags, "mpi_version", lambda _: version)
     for name in mpiexec_flags.ROOT_VARIABLES:
         monkeypatch.setenv(name, allowed)
-    assert mpiexec_flags.line(ranks, "a.py") == f"{before}mpiexec -n {ranks} {after}python -m mpi4py a.py"
+    assert mpiexec_flags.command_line(ranks, "a.py") == f"{variables}mpiexec -n {ranks} {options}python -m mpi4py a.py"
 
 
-def test_an_engine_in_a_world_of_another_size_names_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_names_the_command_line_for_its_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.nn import Linear
 
     from suite import AdamW, Engine
 
-    monkeypatch.setattr(mpiexec_flags, "line", lambda ranks: f"the line for {ranks}")
-    with pytest.raises(InvalidRequest, match="legal: the line for 2"):
+    monkeypatch.setattr(mpiexec_flags, "command_line", lambda ranks: f"the line for {ranks}")
+    with pytest.raises(InvalidRequest) as caught:
         Engine([Linear(2, 2)], loss=lambda x, y: x.sum(), optimizer=AdamW(lr=0.1), microbatch=1, grid=Grid(data=2))
+    assert caught.value.legal == "the line for 2"
