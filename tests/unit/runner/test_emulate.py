@@ -115,7 +115,7 @@ def test_a_rank_alone_sleeps_what_its_ops_cost(base: RunConfig) -> None:
 
 def test_what_a_host_is_late_is_not_the_devices_time(base: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Woken 6 ms late from every one of 8 ops: the last one's is all that shows."""
-    pause = emulated_rank.pause
+    sleep_until = emulated_rank.sleep_until
     monkeypatch.setattr(emulated_rank, "sleep_until", lambda end, progress: sleep_until(end + 0.006, progress))
     ((seconds, _, _),) = on_time(lambda: emulated(base), whole(0.126), 0.15)
     assert seconds >= 0.126
