@@ -102,8 +102,8 @@ class _RankProgram:
     def fault(self, op: Op) -> str | None:
         """Law that `op` would break now; None if it is legal."""
         if op.stage not in self.stages:
-            held = " and ".join(map(str, self.place.held_stages))
-            return f"{op} belongs to stage {op.stage}, not {held}"
+            stages = " and ".join(map(str, self.place.held_stages))
+            return f"{op} belongs to stage {op.stage}, not {stages}"
         if (op.kind is Kind.EVALUATE) is not (self.bound is None):
             return f"{op} runs in {'an evaluation' if self.bound is None else 'training'}, where its kind is illegal"
         if op in self.ran:

@@ -114,10 +114,10 @@ def _fits(ticks: Ticks, old: int, new: int, limit: int) -> bool:
         return False
     trial = dict(ticks)
     trial[new] = trial.pop(old)
-    held = 0
+    activations = 0
     for op in _with_weight_gradients(trial):
-        held += {Kind.FORWARD: 1, Kind.WEIGHT: -1}.get(op.kind, 0)
-        if held > limit:
+        activations += {Kind.FORWARD: 1, Kind.WEIGHT: -1}.get(op.kind, 0)
+        if activations > limit:
             return False
     return True
 

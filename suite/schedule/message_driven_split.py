@@ -80,27 +80,27 @@ class MessageDrivenV:
             start, stop = microbatches.start, microbatches.stop
             forward, backward = {near: start, far: start}, {near: start, far: start}
             owed: deque[tuple[int, int]] = deque()  # (stage, microbatch), first in first out
-            held = 0
+            activations = 0
             while owed or backward[near] < stop or backward[far] < stop:
                 accepted = []
                 for stage, room in ((far, cap), (near, cap if owed else cap - 1)):
                     if backward[stage] < forward[stage]:
                         accepted.append(Op(stage, Kind.INPUT, backward[stage]))
                     reachable = stage == near or forward[far] < forward[near]
-                    if forward[stage] < stop and held < room and reachable:
+                    if forward[stage] < stop and activations < room and reachable:
                         accepted.append(Op(stage, Kind.FORWARD, forward[stage]))
                 if owed:
                     accepted.append(Op(owed[0][0], Kind.WEIGHT, owed[0][1]))
                 ran = yield tuple(accepted)
                 if ran.kind is Kind.FORWARD:
                     forward[ran.stage] += 1
-                    held += 1
+                    activations += 1
                 elif ran.kind is Kind.INPUT:
                     backward[ran.stage] += 1
                     owed.append((ran.stage, ran.index))
                 else:
                     owed.popleft()
-                    held -= 1
+                    activations -= 1
             yield (Op(place.stage, Kind.UPDATE, interval.update_of(start)),)
 
     def in_flight(self, place: Place, interval: FlushInterval) -> int:

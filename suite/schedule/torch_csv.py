@@ -51,10 +51,10 @@ class ListedSchedule:
             yield (Op(place.stage, Kind.UPDATE, interval.update_of(microbatches[0])),)
 
     def in_flight(self, place: Place, interval: FlushInterval) -> int:
-        held = peak = 0
+        activations = peak = 0
         for op in self.orders[place.rank]:
-            held += (op.kind is Kind.FORWARD) - (op.kind in COMPLETES_MICROBATCH)
-            peak = max(peak, held)
+            activations += (op.kind is Kind.FORWARD) - (op.kind in COMPLETES_MICROBATCH)
+            peak = max(peak, activations)
         return peak
 
 

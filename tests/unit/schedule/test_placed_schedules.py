@@ -88,10 +88,10 @@ def assert_legal(timeline: Timeline, schedule: Schedule, interval: FlushInterval
                 assert run[-1] < position[updates[interval.update_of(index) - interval.update]]
                 passes += len(run)
         assert len(order) == passes + len(updates)
-        held = peak = 0
+        activations = peak = 0
         for op in order:
-            held += (op.kind is Kind.FORWARD) - (op.kind in COMPLETES_MICROBATCH)
-            peak = max(peak, held)
+            activations += (op.kind is Kind.FORWARD) - (op.kind in COMPLETES_MICROBATCH)
+            peak = max(peak, activations)
         assert peak == timeline.peak[place.rank] <= schedule.in_flight(place, interval)
 
 
