@@ -23,7 +23,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import World
-from suite.engine.optim.loss_scaler import Dynamic, unscaled
+from suite.engine.optim.loss_scaler import DynamicLossScaler, unscaled
 from suite.engine.optim.lr_schedule import Rate, as_rate
 from suite.engine.process_setup import check_half
 from suite.engine.random_state import drawing, initial
@@ -58,13 +58,13 @@ class TrainOptions:
     clip: float | None
     checkpoints: int | None
 
-    def scale(self) -> Dynamic:
+    def scale(self) -> DynamicLossScaler:
         """The scale of losses in float16, 1 without one. Raises Unsupported for a class of the user's own."""
         scaler = self.loss_scale.build() if self.loss_scale else unscaled()
-        if not isinstance(scaler, Dynamic):
+        if not isinstance(scaler, DynamicLossScaler):
             what = f"precision.loss_scale of {type(scaler).__name__} in a peer"
             raise Unsupported(
-                what, rule="a peer scales by its own rule", legal="suite.engine.optim.loss_scaler.Dynamic"
+                what, rule="a peer scales by its own rule", legal="suite.engine.optim.loss_scaler.DynamicLossScaler"
             )
         return scaler
 

@@ -64,7 +64,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
-from suite.engine.memory_tracker import LiveBytes
+from suite.engine.memory_tracker import MemoryTracker
 from suite.runner.launch.stale_build_locks import build_folders, stale_locks
 
 _NEVER = 1 << 62  # batches between two printed lines
@@ -142,7 +142,7 @@ class DeepSpeed3D(protocols.System):
         from deepspeed.runtime.bf16_optimizer import BF16_Optimizer
 
         optimizer, weights = self.engine.basic_optimizer, bytes_of(self.engine.module.parameters())
-        with LiveBytes() as live:
+        with MemoryTracker() as live:
             loss = self.train_batch(batch)
         bytes_by_kind = {"weights": weights, "gradients": weights, "moments": bytes_of_moments(optimizer)}
         if self.engine.zero_optimization_stage() or self.plan.asked.half:

@@ -16,8 +16,8 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from baselines.common import bytes_of, bytes_of_moments, optimizer, set_rate, train_options
 from suite.config.run import RunConfig
-from suite.engine.memory_tracker import LiveBytes
-from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.memory_tracker import MemoryTracker
+from suite.engine.optim.loss_scaler import DynamicLossScaler
 
 
 class Stepper:
@@ -49,12 +49,12 @@ class Stepper:
         skipped = {id(weight) for weight in uncounted}
         self.counted = [m for w, m in zip(self.weights, self.masters, strict=True) if id(w) not in skipped]
         self.whole = whole
-        self.scale: Dynamic | None = None
+        self.scale: DynamicLossScaler | None = None
         if self.asked.half is torch.float16:
             self.scale = self.asked.scale()
         self.optimizer, self.rate = optimizer(config, self.masters, fused=fused)
         self.updates = 0
-        self.live: LiveBytes | None = None  # told that a step has begun, while bytes are counted
+        self.live: MemoryTracker | None = None  # told that a step has begun, while bytes are counted
 
     @property
     def factor(self) -> float:
@@ -106,7 +106,7 @@ class Stepper:
     def measured(self, train: Callable[[], float]) -> tuple[float, dict[str, int]]:
         """What `train` returns, and this rank's bytes by kind: what lives between batches (masters where they are not
         the weights), and the most that was alive beside it, activations or what a step needs."""
-        with LiveBytes() as self.live:
+        with MemoryTracker() as self.live:
             loss = train()
         live, self.live = self.live, None
         masters = {"masters": bytes_of(self.masters)} if self.masters is not self.weights else {}

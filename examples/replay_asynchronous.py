@@ -20,7 +20,7 @@ for name, policy in (("stale weights", None), ("predicted weights", Predict())):
         microbatch=4,
         schedule=OneFOneB(),
         weights=policy,
-        update_every=1,
+        update_interval=1,
     )
     losses = list(replay.train(batches))
     print(f"{name:<18} first loss {losses[0]:.3f}, last {losses[-1]:.3f}")

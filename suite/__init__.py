@@ -17,7 +17,7 @@ _FACE = {
     "RMSprop": "suite.engine.optim.optimizer",
     "Replay": "suite.engine.replay",
     "Predict": "suite.weights.policy",
-    "Pruning": "suite.engine.prune",
+    "Pruning": "suite.engine.pruning",
     "Magnitude": "suite.pruning.magnitude",
     "EarlyBird": "suite.pruning.early_bird",
     "MessageDriven": "suite.schedule.message_driven",

@@ -48,14 +48,14 @@ class Sputnik(EngineSystem):
         super().__init__(world, config)
 
     @classmethod
-    def settings(cls, config: RunConfig) -> dict[str, Any]:
+    def engine_arguments(cls, config: RunConfig) -> dict[str, Any]:
         """Pruned as layers are made: what the engine then has to train is dense."""
-        return super().settings(config) | {"pruning": None}
+        return super().engine_arguments(config) | {"pruning": None}
 
     @classmethod
-    def makers(cls, config: RunConfig, shape: Any) -> Sequence[Layer]:
+    def layer_makers(cls, config: RunConfig, shape: Any) -> Sequence[Layer]:
         """The model's own, each followed by its ticket."""
-        layer_makers, ticket = super().makers(config, shape), config.pruning.ticket
+        layer_makers, ticket = super().layer_makers(config, shape), config.pruning.ticket
         assert ticket is not None, "a run without a ticket is refused"
         method, sparsity = ticket.build(), check_sparsity(config.pruning.sparsity)
         draw = partial(method_draw, method, sparsity=sparsity, seed=config.seed, layers=len(layer_makers))
@@ -63,12 +63,12 @@ class Sputnik(EngineSystem):
 
     @property
     def sparse_layers(self) -> list[SparseLinear]:
-        return [module for module in self.engine.stage.layers.modules() if isinstance(module, SparseLinear)]
+        return [module for module in self.engine.state.stage.layers.modules() if isinstance(module, SparseLinear)]
 
     def told(self) -> dict[str, Any]:
         """In addition to the engine's: the implementation of the products, untested kernels, and the count of flops."""
-        device = torch.device(self.engine.world.device)
-        widened = [WIDENED] if device.type == "cpu" and self.engine.half else []
+        device = torch.device(self.engine.state.comm.world.device)
+        widened = [WIDENED] if device.type == "cpu" and self.engine.state.settings.half else []
         untried = [UNTRIED] if device.type == "cpu" else []
         useful, dense = (si(self.flops[name], "flop") for name in ("useful_flops_per_batch", "flops_per_batch"))
         counted = f"a batch is {useful} of kept weights, and {dense} by dense products, as percent of peak counts it"

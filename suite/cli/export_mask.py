@@ -22,7 +22,7 @@ def ticket(arguments: Arguments) -> int:
 
     options = arguments.options
     file = check_file(options.file, "FILE")
-    indices, entries = restore.ticket(options.checkpoint)
+    indices, entries = restore.load_mask(options.checkpoint)
     save(file, indices, entries)
     kept_entries = sum(index.numel() for index in indices.values())
     print(f"{file}: {kept_entries} places of {len(indices)} weights stay, sparsity {1 - density(indices, entries):.4f}")

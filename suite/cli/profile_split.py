@@ -45,14 +45,14 @@ def told(name: str, plan: DevicePartition) -> str:
 def partition(arguments: Arguments) -> int:
     from suite.config import checks
     from suite.config.compose import composed
-    from suite.engine.profile import measure
+    from suite.engine.profile import profile_layers
     from suite.workload.pipedream_split import any_replicas, equal
 
     data = composed(arguments.words)
     config, machine = checks.checked_run(data), checks.checked(checks.Profiling, data).machine.build()
     folder = check_folder(Path(config.reports) / "profiles", "reports")
     grid = config.grid.build()
-    profile = measure(config, bandwidth=machine.within.bandwidth)
+    profile = profile_layers(config, bandwidth=machine.within.bandwidth)
     print("\n".join(table(profile)))
     print(told(f"{grid.inter} stages of {grid.data}", equal(profile.profile, grid.inter, grid.data)))
     free = any_replicas(profile.profile, grid.inter * grid.data)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from suite.config.run import RunConfig
-from suite.engine.system import network, tensors
+from suite.engine.system import network, to_tensors
 
 Layers = list[Callable[[], nn.Module]]
 SAMPLES = 1000  # batches of a data source, among which a generator selects one
@@ -50,7 +50,7 @@ def case_of(config: RunConfig, layers: Sequence[Any]) -> Case:
 
     @cache
     def batch(number: int, samples: int) -> Any:
-        return tensors(data.batch(number, size=samples, seed=config.seed, shape=shape))
+        return to_tensors(data.batch(number, size=samples, seed=config.seed, shape=shape))
 
     def sample(generator: torch.Generator, samples: int) -> tuple[Any, Any]:
         inputs, targets = batch(int(torch.randint(0, SAMPLES, (1,), generator=generator)), samples)

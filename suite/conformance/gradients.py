@@ -25,7 +25,10 @@ BATCHES = (8, 1, 3, 5)  # microbatches per replica: many, one, fewer than stages
 
 def gradients_of(engine: Engine) -> list[torch.Tensor]:
     """Reduced gradient of each weight of this stage: the velocity of SGD at rate 0 without momentum."""
-    return [engine.state.export(parameter)["velocity"].reshape(-1) for parameter in engine.state.parameters]
+    return [
+        engine.state.model_states.export(parameter)["velocity"].reshape(-1)
+        for parameter in engine.state.model_states.parameters
+    ]
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,7 @@ def check_engine(
     Returns:
         Number of compared tensors.
     """
-    stage_layers, grid = engine.split[engine.place.stage], engine.grid
+    stage_layers, grid = engine.state.settings.split[engine.place.stage], engine.grid
     compared = 0
     expected = expected_batches(case, grid.data, batches) if expected is None else expected
     for number, (microbatches, batch) in enumerate(zip(batches, expected, strict=True)):
@@ -164,10 +167,10 @@ def check_engine(
             compared += 1
         if engine.place.replica == 0:
             buffers = [buffer for k in stage_layers for buffer in batch.buffers[k]]
-            pairs = zip(engine.stage.layers.buffers(), buffers, strict=True)
+            pairs = zip(engine.state.stage.layers.buffers(), buffers, strict=True)
             assert all(torch.equal(a, b) for a, b in pairs), f"{where}: running statistics differ"
-        interval = FlushInterval(0, microbatches, engine.update_every, 0)
-        assert engine.peak <= schedule.in_flight(engine.place, interval), where
+        interval = FlushInterval(0, microbatches, engine.state.settings.update_interval, 0)
+        assert engine.state.peak_in_flight <= schedule.in_flight(engine.place, interval), where
         if batch.evaluation is not None:
             score = (system or engine).evaluate([_as_arrays(_validation_batch(case, number), system)])
             assert abs(score - batch.evaluation) < 1e-6, f"{where}: evaluation"

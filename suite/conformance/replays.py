@@ -15,20 +15,22 @@ from suite.conformance.resuming import train
 from suite.core.protocols import World
 from suite.engine.engine import Engine
 from suite.engine.replay import Replay
-from suite.engine.system import tensors
+from suite.engine.system import to_tensors
 
 
 def compare_with_replay(engine: Engine, replay: Replay, where: str) -> int:
     """Compare this rank's weights, moments and running statistics. Returns the number of compared weights."""
     twin, compared = replay.engines[engine.rank], 0
-    for parameter, replayed in zip(engine.state.parameters, twin.state.parameters, strict=True):
+    for parameter, replayed in zip(
+        engine.state.model_states.parameters, twin.state.model_states.parameters, strict=True
+    ):
         difference = (parameter.detach() - replayed.detach()).abs().max().item() if parameter.numel() else 0.0
         stage = engine.place.stage
         assert torch.equal(parameter, replayed), f"{where}: a weight of stage {stage} is off by {difference:g}"
         compared += 1
-    for name, moment in engine.state.rule.moments.items():
-        assert torch.equal(moment, twin.state.rule.moments[name]), f"{where}: {name} differs"
-    for buffer, expected in zip(engine.stage.layers.buffers(), twin.stage.layers.buffers(), strict=True):
+    for name, moment in engine.state.model_states.rule.moments.items():
+        assert torch.equal(moment, twin.state.model_states.rule.moments[name]), f"{where}: {name} differs"
+    for buffer, expected in zip(engine.state.stage.layers.buffers(), twin.state.stage.layers.buffers(), strict=True):
         assert torch.equal(buffer, expected), f"{where}: running statistics differ"
     return compared
 
@@ -50,7 +52,7 @@ def check_replayed(system_class: Any, config: RunConfig, epochs: Sequence[Sequen
     where = f"{config.system.name} {system.engine.grid} rank {world.rank}"
     for number, epoch in enumerate(epochs):
         losses = train(system, epoch)
-        replayed = list(replay.train([tensors(batch) for batch in epoch]))
+        replayed = list(replay.train([to_tensors(batch) for batch in epoch]))
         for batch, (loss, expected) in enumerate(zip(losses, replayed, strict=True)):
             assert loss == expected, f"{where}: epoch {number}, batch {batch} has loss {loss}, replayed {expected}"
     compared = compare_with_replay(system.engine, replay, where)

@@ -35,20 +35,20 @@ class RankState:
 def rank_state(engine: Engine, losses: Iterable[float] = ()) -> RankState:
     """State of a rank: weights in full and half precision, moments, buffers and counters."""
     tensors: dict[str, torch.Tensor] = {}
-    for number, layer in zip(engine.split[engine.place.stage], engine.stage.layers, strict=True):
+    for number, layer in engine.state.numbered_layers():
         for name, parameter in layer.named_parameters():
             tensors[f"{number}.{name}"] = parameter.data.clone()
-            if id(parameter) in engine.state.flat.at:
-                states = engine.state.export(parameter)
+            if id(parameter) in engine.state.model_states.flat.spans:
+                states = engine.state.model_states.export(parameter)
                 tensors |= {f"{number}.{name} {state}": tensor.clone() for state, tensor in states.items()}
         tensors |= {f"{number}.{name}": buffer.clone() for name, buffer in layer.named_buffers()}
     counts = {
-        "updates": engine.updates,
-        "pruned": engine.pruned,
-        "steps": engine.state.rule.updates,
-        "skipped": engine.update.skipped,
-        "microbatches": engine.microbatches * engine.grid.data,
-        "scale": engine.scaler.state() if engine.scaler else None,
+        "updates": engine.state.updates,
+        "pruned": engine.state.pruned_after,
+        "steps": engine.state.model_states.rule.updates,
+        "skipped": engine.state.update.skipped,
+        "microbatches": engine.state.microbatches * engine.grid.data,
+        "scale": engine.state.loss_scaler.state() if engine.state.loss_scaler else None,
     }
     return RankState(list(losses), tensors, counts)
 

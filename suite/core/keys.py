@@ -1,8 +1,8 @@
 """Config keys in place of argument names, in errors that a config meets.
 
-Code that both Python users and configs reach raises errors with its own argument names (`clip=0.0`, `None`). Where a
-config is checked or run, `in_config_keys` translates them to what stands in a config (`optimizer.clip_norm=0.0`,
-`null`).
+Code that both Python users and configs reach raises errors with its own argument names (`clip_norm=0.0`, `None`).
+Where a config is checked or run, `in_config_keys` translates them to the config's own words
+(`optimizer.clip_norm=0.0`, `null`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,15 @@ from types import TracebackType
 from suite.core.errors import InvalidRequest
 
 KEYS = {
-    **{name: name for name in ("seed", "memory", "weights", "split", "schedule", "optimizer")},
-    "checkpoints": "activation_checkpointing",
+    **{name: name for name in ("seed", "memory", "weights", "split", "schedule", "optimizer", "update_interval")},
+    "activation_checkpointing": "activation_checkpointing",
     "microbatch": "batch.microbatch",
     "half": "precision.half",
-    "scaler": "precision.loss_scale",
-    "bucket": "optimizer.bucket_numel",
-    "chunk": "optimizer.buckets_per_reduction",
-    "clip": "optimizer.clip_norm",
+    "loss_scaler": "precision.loss_scale",
+    **{name: f"optimizer.{name}" for name in ("bucket_numel", "buckets_per_reduction", "clip_norm")},
     **{name: f"comm.{name}" for name in ("transport", "order")},
     "eager_bytes": "comm.eager_bytes",
     "device": "launch.device",
-    "update_every": "update_interval",
     "sparsity": "pruning.sparsity",
     "what": "pruning.scope",
     "s": "weights.s",
@@ -35,7 +32,7 @@ KEYS = {
 }
 CLASSES = {
     "Grid": "grid",
-    "Dynamic": "precision.loss_scale",
+    "DynamicLossScaler": "precision.loss_scale",
     "Pruning": "pruning",
     "EarlyBird": "pruning.ticket",
     "Magnitude": "pruning.ticket",
@@ -47,8 +44,8 @@ VALUES = {  # what a choice of a config is called
     "weights=Latest()": "weights=latest",
     "memory=resident": "memory=dense",
     "memory=compressed": "memory=samo",
-    "memory=partial(compressed, bucket=bucket)": "memory.layout.bucket=${optimizer.bucket_numel}",
-    "memory=partial(offloaded, bucket=bucket)": "memory.layout.bucket=${optimizer.bucket_numel}",
+    "memory=partial(compressed, bucket=bucket_numel)": "memory.layout.bucket=${optimizer.bucket_numel}",
+    "memory=partial(offloaded, bucket=bucket_numel)": "memory.layout.bucket=${optimizer.bucket_numel}",
     "pruning=None": "pruning=none",
     "tied=()": "model.shape.tied=false",
     'transport="nccl"': "comm.transport=nccl",

@@ -105,7 +105,7 @@ class StageVersions:
 
 
 class WeightPolicy(Protocol):
-    """Which weights a pass reads: a pure decision, obeyed by engine.store and weights.ledger alike.
+    """Which weights a pass reads: a pure decision, obeyed by engine.weight_versions and weights.ledger alike.
 
     A class that inherits from this one has the defaults below.
 

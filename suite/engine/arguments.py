@@ -1,6 +1,7 @@
-"""Checks of the arguments of `Engine`: kind and range of each, before anything is made.
+"""Arguments of `Engine`, and their validation.
 
-Each error names the argument, its value, the rule and what to pass instead.
+The engine validates what a user passes before it makes anything. An error of a wrong kind, or of a value out of range,
+names the argument as the user wrote it.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
 from numbers import Integral, Real
 from typing import Any
@@ -20,131 +22,162 @@ from suite.core.grid import Grid
 from suite.core.members import check_protocol, lacking
 from suite.core.protocols import Schedule, UpdateRule, WeightPolicy, World
 from suite.core.values import shown
-from suite.engine.argument_types import EngineArguments
-from suite.engine.layers import Layer
-from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.layers import Layer, Tie
+from suite.engine.loss_mean_check import check_loss
+from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.lr_schedule import as_rate
 from suite.engine.optim.optimizer import SGD, Adam, RMSprop
-from suite.engine.prune import Pruning
+from suite.engine.pruning import Pruning
+from suite.engine.states.flat_layout import LayoutFactory
 from suite.memory.layout import Layout
+from suite.workload.split import Split
 
 HALVES = ("bfloat16", "float16")
-RULES = ("SGD", "Adam", "AdamW", "RMSprop")  # the suite's own update rules, named as torch.optim names them
-MEANS = ("mean", "batchmean")  # reductions of torch.nn's losses that are means over a microbatch
-_MEMORY = "suite.memory.layout.resident, or partial(offloaded, bucket=...)"
+RULES = ("SGD", "Adam", "AdamW", "RMSprop")  # update rules that have the names of torch.optim's classes
+_LEGAL_MEMORY = "memory=suite.memory.layout.resident, or memory=partial(offloaded, bucket=...)"
+_LEGAL_LAYERS = "layers=[nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 4)], or list(model) of an nn.Sequential"
 
 
-def check(given: EngineArguments) -> list[Layer]:
-    """The layers as a list. Raises InvalidRequest for the first argument of `Engine` that is of a wrong kind or out of
-    range."""
-    layers = _listed(given["layers"])
-    _whole("microbatch", given["microbatch"], 1, "samples", "4")
-    for name, value, what, legal in (
-        ("bucket", given["bucket"], "weights per step", "4_000_000"),
-        ("chunk", given["chunk"], "buckets per reduction", "4"),
-        ("checkpoints", given["checkpoints"], "layers between activation checkpoints", "1"),
-        ("update_every", given["update_every"], "microbatches per update", "1"),
+@dataclass(frozen=True, slots=True)
+class EngineArguments:
+    """Arguments of `Engine`, which documents them. Before `check` they may have any type."""
+
+    layers: Sequence[Layer]
+    loss: Callable[..., torch.Tensor]
+    optimizer: UpdateRule
+    microbatch: int
+    grid: Grid | None
+    schedule: Schedule | None
+    weights: WeightPolicy | None
+    memory: LayoutFactory
+    split: Split | None
+    tied: Sequence[Tie]
+    seed: int
+    half: str | None
+    loss_scaler: DynamicLossScaler | None
+    bucket_numel: int | None
+    buckets_per_reduction: int | None
+    clip_norm: float | None
+    activation_checkpointing: int | None
+    pruning: Pruning | None
+    update_interval: int | None
+    scores: Callable[..., torch.Tensor] | None
+    score_names: Sequence[str]
+    compare_batches: bool
+    world: World | None
+
+    @classmethod
+    def from_locals(cls, names: Any) -> EngineArguments:
+        """The arguments among the local names of `Engine.__init__`."""
+        arguments: Any = {field.name: names[field.name] for field in fields(cls)}
+        return cls(**arguments)
+
+
+def check(args: EngineArguments) -> list[Layer]:
+    """The layers as a list. Raises InvalidRequest for the first argument of a wrong kind or out of range."""
+    layers = _check_layers(args.layers)
+    _check_integer("microbatch", args.microbatch, "samples", "microbatch=4")
+    for name, value, unit, legal in (
+        ("bucket_numel", args.bucket_numel, "weights per step", "4_000_000"),
+        ("buckets_per_reduction", args.buckets_per_reduction, "buckets per all-reduce", "4"),
+        ("activation_checkpointing", args.activation_checkpointing, "layers between activation checkpoints", "1"),
+        ("update_interval", args.update_interval, "microbatches per update", "1"),
     ):
         if value is not None:
-            _whole(name, value, 1, what, f"{name}={legal} or {name}=None", prefix=False)
-    _whole("seed", given["seed"], None, "", "0")
-    clip = given["clip"]
-    if clip is not None and not (_real(clip) and 0 < clip < math.inf):
-        raise InvalidRequest(
-            f"clip={shown(clip)}", rule="a finite norm above 0, or None", legal="clip=1.0 or clip=None"
+            _check_integer(name, value, unit, f"{name}={legal} or {name}=None")
+    if not _is_integer(args.seed):
+        raise InvalidRequest(f"seed={shown(args.seed)}", rule="a whole number", legal="seed=0")
+    _check_clip_norm(args.clip_norm)
+    _check_precision(args.half, args.loss_scaler)
+    _check_class("grid", args.grid, Grid, "Grid(inter=2, data=1)")
+    _check_class("loss_scaler", args.loss_scaler, DynamicLossScaler, "DynamicLossScaler()")
+    _check_class("compare_batches", args.compare_batches, bool, "True")
+    _check_class("pruning", args.pruning, Pruning, "Pruning(Magnitude(), sparsity=0.9)")
+    if args.grid is not None and args.grid.tensor != 1:
+        raise Unsupported(
+            f"Grid(tensor={args.grid.tensor})", rule="the engine has no tensor parallelism", legal="Grid(tensor=1)"
         )
-    if given["half"] is not None and given["half"] not in HALVES:
-        raise InvalidRequest(f"half={shown(given['half'])}", rule=_one_of(HALVES), legal='half="bfloat16" or half=None')
-    if given["scaler"] is not None and given["half"] is None:
-        raise InvalidRequest("scaler= without half=", rule="one precision scales no loss", legal='half="float16"')
-    _kind("grid", given["grid"], Grid, "Grid(inter=2, data=1)")
-    _kind("scaler", given["scaler"], Dynamic, "suite.engine.optim.loss_scaler.Dynamic()")
-    _kind("compare_batches", given["compare_batches"], bool, "True")
-    _kind("pruning", given["pruning"], Pruning, "Pruning(Magnitude(), sparsity=0.9)")
-    if given["grid"] is not None and given["grid"].tensor != 1:
-        what = f"Grid(tensor={given['grid'].tensor})"
-        raise Unsupported(what, rule="the engine splits no layer over ranks", legal="Grid(tensor=1)")
-    if given["schedule"] is not None:
-        check_protocol("schedule", given["schedule"], Schedule, "OneFOneB()")
-    if given["weights"] is not None:
-        check_protocol("weights", given["weights"], WeightPolicy, 'Predict(s="paper")')
-    if given["world"] is not None:
-        check_protocol("world", given["world"], World, "suite.comm.world.init_world()")
-    _optimizer(given["optimizer"])
-    _loss(given["loss"])
-    _memory(given["memory"], given["half"])
-    _scores(given["scores"], given["score_names"])
-    _split(given["split"], len(layers), (given["grid"] or Grid()).inter)
-    _tied(given["tied"], len(layers))
+    if args.schedule is not None:
+        check_protocol("schedule", args.schedule, Schedule, "OneFOneB()")
+    if args.weights is not None:
+        check_protocol("weights", args.weights, WeightPolicy, 'Predict(s="paper")')
+    if args.world is not None:
+        check_protocol("world", args.world, World, "suite.comm.world.init_world()")
+    _check_optimizer(args.optimizer)
+    check_loss(args.loss)
+    _check_memory(args.memory, args.half)
+    _check_scores(args.scores, args.score_names)
+    _check_split(args.split, len(layers), (args.grid or Grid()).inter)
+    _check_tied(args.tied, len(layers))
     return layers
 
 
-def check_half(made: Iterable[nn.Module], half: str | None) -> None:
-    """Raises InvalidRequest for weights that are no wider than their half copies, before anything changes."""
+def check_full_precision(modules: Iterable[nn.Module], half: str | None) -> None:
+    """Raises InvalidRequest for weights that are not wider than `half`, before anything changes."""
     if half is None:
         return
-    for parameter in (parameter for module in made for parameter in module.parameters()):
+    for parameter in (parameter for module in modules for parameter in module.parameters()):
         if parameter.is_floating_point() and parameter.element_size() <= getattr(torch, half).itemsize:
             raise InvalidRequest(
-                f"half={half!r} of a weight in {str(parameter.dtype).removeprefix('torch.')}",
-                rule="full-precision weights stay beside the half copies",
-                legal="layers in float32; close() the engine that trains them first",
+                f"half={half!r} with a weight in {str(parameter.dtype).removeprefix('torch.')}",
+                rule="layers= hold full-precision weights, of which the engine makes half-precision copies",
+                legal="layers in float32; close() an earlier engine of these layers first",
             )
-
-
-def _listed(layers: Any) -> list[Layer]:
-    """The layers, of an nn.Sequential or nn.ModuleList those inside. Raises InvalidRequest for anything but modules,
-    and functions that make them."""
-    legal = "layers=[nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 4)], or list(model) of an nn.Sequential"
-    if isinstance(layers, nn.Sequential | nn.ModuleList):
-        layers = list(layers)
-    if isinstance(layers, nn.Module):
-        what = f"layers={type(layers).__name__}(...), a single module"
-        raise InvalidRequest(what, rule="a list of layers, each called with what the one before gives", legal=legal)
-    if not isinstance(layers, Sequence) or isinstance(layers, str | bytes) or not layers:
-        rule = "a list of at least one module, or function that makes one"
-        raise InvalidRequest(f"layers={shown(layers)}", rule=rule, legal=legal)
-    for number, layer in enumerate(layers):
-        if not callable(layer):
-            what = f"layers: entry {number} is {shown(layer)}"
-            raise InvalidRequest(what, rule="each entry is a module, or a function that makes one", legal=legal)
-    return list(layers)
 
 
 def check_batches(batches: Any) -> None:
     """Raises InvalidRequest for batches that cannot be iterated."""
     if not isinstance(batches, Iterable) or isinstance(batches, str | bytes | dict | torch.Tensor):
-        rule = "a list, or anything that gives batches of (inputs, targets) one after the other"
+        rule = "a list or another iterable of batches (inputs, targets)"
         raise InvalidRequest(f"batches={shown(batches)}", rule=rule, legal="batches=[(inputs, targets)]")
 
 
-def _split(split: Any, layers: int, stages: int) -> None:
-    """Raises InvalidRequest unless the split gives every stage its consecutive layers, in order."""
+def _check_layers(layers: Any) -> list[Layer]:
+    """The layers as a list, those inside an nn.Sequential or nn.ModuleList. Raises InvalidRequest for anything else
+    than modules and functions that make them."""
+    if isinstance(layers, nn.Sequential | nn.ModuleList):
+        layers = list(layers)
+    if isinstance(layers, nn.Module):
+        raise InvalidRequest(
+            f"layers={type(layers).__name__}(...), a single module",
+            rule="a list of layers, each of which is called with the output of the layer before it",
+            legal=_LEGAL_LAYERS,
+        )
+    if not isinstance(layers, Sequence) or isinstance(layers, str | bytes) or not layers:
+        rule = "a list of at least one module, or function that makes one"
+        raise InvalidRequest(f"layers={shown(layers)}", rule=rule, legal=_LEGAL_LAYERS)
+    for number, layer in enumerate(layers):
+        if not callable(layer):
+            rule = "each entry is a module, or a function that makes one"
+            raise InvalidRequest(f"layers[{number}]={shown(layer)}", rule=rule, legal=_LEGAL_LAYERS)
+    return list(layers)
+
+
+def _check_split(split: Any, layers: int, stages: int) -> None:
+    """Raises InvalidRequest unless the split gives every stage consecutive layers, in order."""
     if split is None:
         return
-    each = list(split) if isinstance(split, Sequence) else [None]
-    ranges = [span for span in each if isinstance(span, range) and span.step == 1 and span.start < span.stop]
-    bounds = [0, *(span.stop for span in ranges)]
-    whole = (
-        len(ranges) == len(each) == stages and bounds[:-1] == [span.start for span in ranges] and bounds[-1] == layers
-    )
-    if not whole:
-        even = [range(layers * at // stages, layers * (at + 1) // stages) for at in range(stages)]
+    entries = list(split) if isinstance(split, Sequence) else [None]
+    ranges = [entry for entry in entries if isinstance(entry, range) and entry.step == 1 and entry.start < entry.stop]
+    bounds = [0, *(entry.stop for entry in ranges)]
+    consecutive = bounds[:-1] == [entry.start for entry in ranges] and bounds[-1] == layers
+    if not (len(ranges) == len(entries) == stages and consecutive):
+        even = [range(layers * stage // stages, layers * (stage + 1) // stages) for stage in range(stages)]
         raise InvalidRequest(
             f"split={shown(split)} of {layers} layers on {stages} stages",
-            rule="a range of layers for each stage, in order, none empty, which together hold all layers",
+            rule="a non-empty range of layers for each stage, in order, which together hold all layers",
             legal=f"split={even} or split=None",
         )
 
 
-def _tied(tied: Any, layers: int) -> None:
+def _check_tied(tied: Any, layers: int) -> None:
     """Raises InvalidRequest unless each tie is (first layer, name, last layer, name)."""
     for tie in tied if isinstance(tied, Sequence) and not isinstance(tied, str) else [tied]:
         if not (
             isinstance(tie, Sequence)
             and len(tie) == 4
-            and all(isinstance(tie[place], str) for place in (1, 3))
-            and all(_is_whole(tie[place]) and 0 <= tie[place] < layers for place in (0, 2))
+            and all(isinstance(tie[position], str) for position in (1, 3))
+            and all(_is_integer(tie[position]) and 0 <= tie[position] < layers for position in (0, 2))
         ):
             raise InvalidRequest(
                 f"tied={shown(tied)}",
@@ -153,131 +186,85 @@ def _tied(tied: Any, layers: int) -> None:
             )
 
 
-def _is_whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _real(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+def _check_integer(name: str, value: Any, unit: str, legal: str) -> None:
+    if not _is_integer(value):
+        raise InvalidRequest(f"{name}={shown(value)}", rule=f"a whole number of {unit}", legal=legal)
+    if value < 1:
+        raise InvalidRequest(f"{name}={shown(value)}", rule=f"at least 1 of {unit}", legal=legal)
 
 
-def _one_of(names: Sequence[str]) -> str:
-    return f"one of {', '.join(map(repr, names))}, or None"
+def _check_class(name: str, value: Any, expected: type, legal: str) -> None:
+    if value is not None and not isinstance(value, expected):
+        raise InvalidRequest(f"{name}={shown(value)}", rule=f"a {expected.__name__}, or None", legal=f"{name}={legal}")
 
 
-def _whole(name: str, value: Any, least: int | None, what: str, legal: str, *, prefix: bool = True) -> None:
-    if not _is_whole(value):
-        rule = f"a whole number{f' of {what}' if what else ''}"
-    elif least is not None and value < least:
-        rule = f"at least {least} of {what}" if what else f"at least {least}"
-    else:
-        return
-    raise InvalidRequest(f"{name}={shown(value)}", rule=rule, legal=f"{name}={legal}" if prefix else legal)
+def _check_clip_norm(clip_norm: Any) -> None:
+    is_real = isinstance(clip_norm, Real) and not isinstance(clip_norm, bool)
+    if clip_norm is not None and not (is_real and 0 < clip_norm < math.inf):
+        rule = "a finite norm above 0, or None"
+        raise InvalidRequest(f"clip_norm={shown(clip_norm)}", rule=rule, legal="clip_norm=1.0 or clip_norm=None")
 
 
-def _kind(name: str, value: Any, kind: type, legal: str) -> None:
-    if value is not None and not isinstance(value, kind):
-        raise InvalidRequest(f"{name}={shown(value)}", rule=f"a {kind.__name__}, or None", legal=f"{name}={legal}")
+def _check_precision(half: Any, loss_scaler: Any) -> None:
+    if half is not None and half not in HALVES:
+        rule = f"one of {', '.join(map(repr, HALVES))}, or None"
+        raise InvalidRequest(f"half={shown(half)}", rule=rule, legal='half="bfloat16" or half=None')
+    if loss_scaler is not None and half is None:
+        rule = "only mixed precision scales the loss"
+        raise InvalidRequest("loss_scaler= with half=None", rule=rule, legal='half="float16"')
 
 
-def _optimizer(optimizer: Any) -> None:
-    rule = "an update rule of the suite: torch's optimizers are not taken yet"
+def _check_optimizer(optimizer: Any) -> None:
+    rule = "an update rule of the suite; optimizers of torch.optim are not supported"
     factory = optimizer
     while isinstance(factory, partial):
         factory = factory.func
     name = (factory if isinstance(factory, type) else type(factory)).__name__
     legal = f"optimizer=suite.{name if name in RULES else 'AdamW'}(lr=1e-3)"
     if isinstance(factory, type) and not issubclass(factory, torch.optim.Optimizer):
-        raise InvalidRequest(f"optimizer={name}, a class", rule="an update rule with its learning rate", legal=legal)
+        raise InvalidRequest(f"optimizer={name}, a class", rule="an update rule with a learning rate", legal=legal)
     if isinstance(factory, type | torch.optim.Optimizer):
         raise InvalidRequest(f"optimizer=torch.optim.{name}", rule=rule, legal=legal)
     if missing := {"states", "step()"}.intersection(lacking(factory, UpdateRule)):
-        what = f"optimizer={shown(optimizer)}, which has no {' and no '.join(sorted(missing))}"
-        raise InvalidRequest(what, rule=rule if callable(optimizer) else "an update rule of the suite", legal=legal)
+        raise InvalidRequest(
+            f"optimizer={shown(optimizer)}, which has no {' and no '.join(sorted(missing))}",
+            rule=rule if callable(optimizer) else "an update rule of the suite",
+            legal=legal,
+        )
     if isinstance(optimizer, SGD | Adam | RMSprop) and callable(optimizer.lr):
         as_rate(optimizer.lr(0))
 
 
-def _loss(loss: Any) -> None:
-    legal = "loss=torch.nn.functional.cross_entropy"
-    if isinstance(loss, type):
-        raise InvalidRequest(
-            f"loss={loss.__name__}, a class", rule="a function, or a module", legal=f"loss={loss.__name__}()"
-        )
-    if not callable(loss):
-        raise InvalidRequest(f"loss={shown(loss)}", rule="a function of outputs and targets", legal=legal)
-    if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
-        raise InvalidRequest(
-            f"loss={type(loss).__name__}(...), which has weights of its own",
-            rule="the weights that train are those of layers",
-            legal="a last layer that holds them",
-        )
-    reduction = _reduction(loss)
-    if reduction is not None and reduction not in MEANS:
-        raise not_a_mean(loss, f"with reduction={reduction!r}")
-
-
-def _reduction(loss: Any) -> str | None:
-    """The `reduction` of a loss that is a module, or a partial with that keyword; None for any other loss."""
-    while isinstance(loss, partial) and "reduction" not in loss.keywords:
-        loss = loss.func
-    reduction = loss.keywords["reduction"] if isinstance(loss, partial) else getattr(loss, "reduction", None)
-    return reduction if isinstance(reduction, str) else None
-
-
-def _default_reduction(loss: Any) -> Any:
-    """The default of a loss function's argument `reduction`; None without one."""
-    try:
-        argument = inspect.signature(loss).parameters.get("reduction")
-    except (TypeError, ValueError):  # of a builtin
-        return None
-    return None if argument is None else argument.default
-
-
-def not_a_mean(loss: Any, how: str) -> InvalidRequest:
-    """The error for a loss that is no mean over the samples of a microbatch, as `how` says."""
-    reduction = _reduction(loss) or _default_reduction(loss)
-    by_hand = reduction is None or reduction in MEANS
-    return InvalidRequest(
-        f"loss={named(loss)} {how}",
-        rule="the loss is the mean over the samples of a microbatch: the engine divides by microbatches and replicas",
-        legal="a mean: .mean(), or a division by the number of samples given" if by_hand else 'reduction="mean"',
-    )
-
-
-def named(function: Any) -> str:
-    """The name of a function, or the class name of any other object."""
-    while isinstance(function, partial):
-        function = function.func
-    is_named = isinstance(function, type) or inspect.isroutine(function)
-    return str(function.__name__ if is_named else type(function).__name__)
-
-
-def _memory(memory: Any, half: str | None) -> None:
+def _check_memory(memory: Any, half: str | None) -> None:
     if not callable(memory):
-        raise InvalidRequest(
-            f"memory={shown(memory)}", rule="a function that makes a memory layout", legal=f"memory={_MEMORY}"
-        )
+        rule = "a function that makes a memory layout"
+        raise InvalidRequest(f"memory={shown(memory)}", rule=rule, legal=_LEGAL_MEMORY)
     try:
         inspect.signature(memory).bind(entries=1, moments=(), dtype="float64", half=None)
     except TypeError as error:
         rule = "a function of entries, moments, dtype and half that makes a memory layout"
-        raise InvalidRequest(f"memory={shown(memory)}: {error}", rule=rule, legal=f"memory={_MEMORY}") from error
-    except ValueError:
+        raise InvalidRequest(f"memory={shown(memory)}: {error}", rule=rule, legal=_LEGAL_MEMORY) from error
+    except ValueError:  # a builtin function has no signature
         pass
     layout = memory(entries=1, moments=("moment",), dtype="float32", half=half)
     if not isinstance(layout, Layout):
         rule = "a function that makes a suite.memory.layout.Layout"
-        raise InvalidRequest(
-            f"memory={shown(memory)}, which makes {shown(layout)}", rule=rule, legal=f"memory={_MEMORY}"
-        )
+        raise InvalidRequest(f"memory={shown(memory)} makes {shown(layout)}", rule=rule, legal=_LEGAL_MEMORY)
 
 
-def _scores(scores: Callable[..., Any] | None, names: Any) -> None:
+def _check_scores(scores: Any, names: Any) -> None:
     legal = 'scores=suite.models.accuracy.top, score_names=("top_1", "top_5")'
     if scores is not None and not callable(scores):
         raise InvalidRequest(f"scores={shown(scores)}", rule="a function of outputs and targets, or None", legal=legal)
-    listed = isinstance(names, Sequence) and not isinstance(names, str) and all(isinstance(name, str) for name in names)
-    if not listed or bool(names) != (scores is not None) or "loss" in names or len({*names}) != len(names):
-        rule = "a list of names, one for each number that scores= gives, none of them 'loss'; empty without scores="
-        raise InvalidRequest(f"score_names={shown(names)}", rule=rule, legal=legal)
+    is_list = isinstance(names, Sequence) and not isinstance(names, str)
+    valid = is_list and all(isinstance(name, str) for name in names)
+    if not valid or bool(names) != (scores is not None) or "loss" in names or len({*names}) != len(names):
+        raise InvalidRequest(
+            f"score_names={shown(names)}",
+            rule="one name for each number of scores=, different names other than 'loss'; no names without scores=",
+            legal=legal,
+        )

@@ -1,20 +1,21 @@
 """Check that every rank of a grid makes the same calls on its engine, with the same batches.
 
-Ranks with different batches would train on a mixture of them, and ranks with different calls or numbers of batches
-would wait for one another without end. Each rank therefore contributes one row of numbers to a small reduction over the
-grid, which names the call:
+Ranks with different batches would train on a mixture of them. Ranks with different calls, or different numbers of
+batches, would wait for one another without end. Each rank therefore contributes one row of numbers to a small
+all-reduce over the grid, which names the call:
 
-- at the start of every `train`, `evaluate` and `score`: the number of batches where it is known, and the sizes and
-  types of the first batch, or of all batches of a list. Every rank waits for it before it computes;
-- for each further batch, `train_batch` and `gradients`: whether there is a batch, its sizes and types. In training no
-rank waits for it: ranks check it while they wait for messages, and before the update; - of batch 1 of an engine every
-byte. Of the first batch of each call with several, of batches 2, 4, 8, ... and of every
-  EVERY-th up to SAMPLE elements of each tensor, other ones each time. Streams send these with their losses, and end
-  when the next losses are sent; otherwise every rank waits for them before it computes;
-- at the start of `save`, `load` and `prune`: the call.
+- At the start of every `train`, `evaluate` and `score`: the number of batches if it is known, and the sizes and dtypes
+  of the first batch, or of all batches of a list. Every rank waits for this reduction before it computes.
+- For each further batch, and for `train_batch` and `gradients`: whether there is a batch, its sizes and dtypes. In
+  training no rank waits for this reduction: ranks poll it while they wait for messages, and before the update.
+- A digest of the content: of every byte of the first batch of an engine; of up to SAMPLE elements of each tensor of the
+  first batch of each call, of batches 2, 4, 8, ... and of every EVERY-th, different elements each time. Streams send
+  these digests with their losses, and raise when they send the next losses. Otherwise every rank waits for the digest
+  before it computes.
+- At the start of `save`, `load` and `prune`: the call.
 
-A difference raises on every rank, with its reason. Where a rank makes no further call at all, the others find its note
-(comm.departures).
+A difference raises on every rank, with its reason. If a rank makes no further call at all, the other ranks find the
+note that it leaves (comm.rendezvous.departures).
 """
 
 from __future__ import annotations
@@ -32,54 +33,54 @@ from suite.comm.p2p.polling import CHECK_INTERVAL, check_departures, wait_until
 from suite.comm.rendezvous.departures import Departures, EngineCalls
 from suite.core.errors import InvalidRequest, RankError
 from suite.core.protocols import Handle, Transport, World
-from suite.engine.batch_slicing import Rows
+from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.batch_source import END, BatchSource
 from suite.engine.batch_stream import BatchStream
 from suite.engine.digests import content_of, digest, sizes_of
 
-PATIENCE = 0.02  # seconds between looks at a reduction while a rank waits for a message
-_DELIVERY = 10.0  # seconds in which a rank that fails informs the others
-_ENDED, _FAILED = 0.0, -1.0  # instead of the digest of a batch's sizes
-_UNKNOWN = -1.0  # instead of a length
-_LISTED = 2  # the place of `listed` in a row
-_MOST = 8  # ranks that a message lists
-_RULE = "every rank of the grid is given the same batches"
-_CALLS = {  # the call, and the progress of a rank in it
+POLL_INTERVAL = 0.02  # seconds between polls of a reduction while a rank waits for a message
+_DELIVERY_TIMEOUT = 10.0  # seconds that a failed rank waits for its last reduction
+_ENDED, _FAILED = 0.0, -1.0  # in place of the digest of a batch's sizes
+_UNKNOWN = -1.0  # in place of a length
+_LIST_SIZES = 2  # position of `list_sizes` in a row
+_MAX_LISTED_RANKS = 8
+_SAME_BATCHES = "every rank of the grid receives the same batches"
+_CALLS = {  # verb of each call, and the clause for a rank within it
     "training": ("trains", "a stream"),
     "evaluation": ("evaluates", "an evaluation"),
     "gradients": ("computes gradients", "the gradients of a batch"),
-    "saving": ("saves", "a checkpoint that is saved"),
-    "loading": ("loads", "a checkpoint that is loaded"),
+    "saving": ("saves", "saving a checkpoint"),
+    "loading": ("loads", "loading a checkpoint"),
     "pruning": ("prunes", "a pruning"),
 }
-_NUMBERS = {call: float(number) for number, call in enumerate(_CALLS)}
+_CALL_NUMBERS = {call: float(number) for number, call in enumerate(_CALLS)}
 
 
 class _Row(NamedTuple):
-    """Row of one rank.
+    """One rank's row of numbers.
 
     Attributes:
-        call: Its number in _CALLS.
-        count: batches, _UNKNOWN if not known.
-        listed: Digest of the sizes and types of all batches of a list, else 0.
-        sizes: Digest of the sizes and types of this batch, _ENDED or _FAILED.
-        content: Digest of elements of this batch, 0 if they are not compared.
+        call: Number of the call in _CALLS.
+        count: Number of batches; _UNKNOWN if not known.
+        list_sizes: Digest of sizes and dtypes of all batches of a list, else 0.
+        sizes: Digest of sizes and dtypes of this batch, _ENDED or _FAILED.
+        content: Digest of elements of this batch; 0 if they are not compared.
     """
 
     call: float
     count: float = _UNKNOWN  # type: ignore[assignment]  # hides tuple.count, which nothing here calls
-    listed: float = 0.0
+    list_sizes: float = 0.0
     sizes: float = 0.0
     content: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Round:
+class _PendingReduction:
     """A reduction under way.
 
     Attributes:
-        number: The batch, from 1 in this call.
-        source: Of a first batch.
+        number: Number of the batch in its call, from 1.
+        source: Source of the batch, if it is the first of a call.
     """
 
     handle: Handle
@@ -89,21 +90,30 @@ class _Round:
 
 
 class BatchAgreement:
-    """The checks of one rank. They do nothing on a grid of one rank, nor where ranks take turns on the same batches."""
+    """Agreement checks of one rank. They do nothing on one rank, or where ranks alternate in one thread.
+
+    Attributes:
+        compared: Batches of the engine so far, by call.
+        pending: Reduction under way.
+        last_sizes: Sizes of the last batch and their digest; most batches have the same sizes.
+        digests: Content digests of a stream's batches that were not sent yet, by position.
+        stream_base: Batches of the training before the stream.
+        next_departure_check: Seconds on the clock of perf_counter.
+    """
 
     def __init__(self, world: World, transport: Transport, size: int, *, off: bool = False) -> None:
         self.rank, self.size, self.progress = world.rank, size, transport.progress
         self.off = off or size == 1 or transport.turns
         self.group = world.group(range(size)) if size > 1 else None
         self.polls = transport.polls
-        self.compared: Counter[str] = Counter()  # batches of the engine, by the call that reads them
-        self.pending: _Round | None = None
-        self.last: tuple[Any, float] | None = None  # sizes, and their digest
-        self.digests: dict[int, float] = {}  # of batches of a stream, by their places in it
-        self.base = 0  # batches before the stream
+        self.compared: Counter[str] = Counter()
+        self.pending: _PendingReduction | None = None
+        self.last_sizes: tuple[Any, float] | None = None
+        self.digests: dict[int, float] = {}
+        self.stream_base = 0
         self.departures: Departures | None = None if self.off else world.departures  # type: ignore[attr-defined]
         self.calls = EngineCalls("") if self.departures is None else self.departures.register_engine()
-        self.due = 0.0  # when to look whether a rank has ended
+        self.next_departure_check = 0.0
 
     # -- batches one by one ------------------------------------------------------------------------------------------
 
@@ -111,95 +121,101 @@ class BatchAgreement:
         """The next batch of `source`, or END.
 
         Raises:
-            InvalidRequest: a rank has other batches, or another number of them.
-            RankError: another rank could not read its batch.
+            InvalidRequest: The batches, or their number, differ between ranks.
+            RankError: Another rank failed to read its batch.
         """
         if self.off:
             return source.next()
-        first = source.taken == 0
-        several = first and not source.single
+        first_of_several = source.read == 0 and not source.single
+        first_source = source if first_of_several else None
         try:
             batch = source.next()
-            if batch is END and not (source.each or several):
+            if batch is END and not (source.compare_each or first_of_several):
                 return batch
-            content = self._due(call, batch, first=several)
-            sizes = _ENDED if batch is END else self._sizes_of(batch)
-            listed = self._sizes_of(source.whole) if several and source.whole is not None else 0.0
+            content = self._content_digest(call, batch, first=first_of_several)
+            sizes = _ENDED if batch is END else self._sizes_digest(batch)
+            is_list = first_of_several and source.batches is not None
+            list_sizes = self._sizes_digest(source.batches) if is_list else 0.0
         except Exception:
-            self._announce_failure(call, source.taken + 1, source if several else None)
+            self._announce_failure(call, source.read + 1, first_source)
             raise
         count = _UNKNOWN if source.length is None else float(source.length)
-        number = self.compared[call] if source.single else source.taken + (batch is END)
-        row = _Row(_NUMBERS[call], count, listed, sizes, content)
-        self._begin(call, row, number, source if several else None)
-        if several or content or batch is END or not self.polls:
+        number = self.compared[call] if source.single else source.read + (batch is END)
+        self._begin(call, _Row(_CALL_NUMBERS[call], count, list_sizes, sizes, content), number, first_source)
+        if first_of_several or content or batch is END or not self.polls:
             self.settle()
         if batch is END:
             self.calls.end()
         return batch
 
-    def one(self, batch: Any, call: str) -> None:
+    def compare_single(self, batch: Any, call: str) -> None:
         """Compare the only batch of a call."""
         self.next(BatchSource([batch], single=True), call)
 
     @contextmanager
     def call(self, call: str) -> Iterator[None]:
-        """A call without batches, which every rank makes."""
+        """Context of a call without batches, which every rank makes."""
         if not self.off:
-            self._begin(call, _Row(_NUMBERS[call]), 0, None)
+            self._begin(call, _Row(_CALL_NUMBERS[call]), 0, None)
             self.settle()
         yield
         self.calls.end()
 
     def close(self) -> None:
-        """This rank makes no more calls."""
+        """Leave a note that this rank makes no more calls."""
         if self.departures is not None:
             self.departures.close(self.calls)
 
     def patience(self) -> float | None:
-        """Seconds that a rank waits for a message before it looks at the reduction; None while there is none."""
-        return None if self.pending is None else PATIENCE
+        """Seconds to wait for a message before polling the reduction; None without a reduction."""
+        return None if self.pending is None else POLL_INTERVAL
 
-    def look(self) -> None:
-        """Raise what the reduction shows, if it has ended, and RankError where a rank has ended without it."""
+    def poll(self) -> None:
+        """Raise the error that a complete reduction shows, and RankError if a rank has ended without taking part."""
         if self.pending is None:
             return
         if self.pending.handle.done():
             self.settle()
-        elif perf_counter() > self.due:
-            self.due = perf_counter() + CHECK_INTERVAL
+        elif perf_counter() > self.next_departure_check:
+            self.next_departure_check = perf_counter() + CHECK_INTERVAL
             check_departures()
 
     def settle(self) -> None:
-        """Wait for the reduction, and raise what it shows."""
+        """Wait for the reduction, and raise the error that it shows."""
         if (pending := self.pending) is None:
             return
         wait_until(pending.handle.done, self.progress)
         self.pending = None
         rows = pending.rows.tolist()
         if pending.source is not None:
-            pending.source.each = not all(row[_LISTED] for row in rows)
+            pending.source.compare_each = not all(row[_LIST_SIZES] for row in rows)
         if rows.count(rows[0]) < len(rows):
-            self.calls.end()  # this rank has sent what the others need to raise too
+            self.calls.end()  # the other ranks have all they need to raise too
             _check_rows([_Row(*row) for row in rows], pending.number, self.rank, first=pending.source is not None)
 
     @contextmanager
     def finishing(self) -> Iterator[None]:
-        """Leave no reduction behind when the batch fails: memory that it writes to would be freed."""
+        """Context that completes the reduction if a batch fails: its memory must not be freed while it is written."""
         try:
             yield
         except BaseException:
-            self._leave()
+            self._complete_pending()
             raise
 
-    def _sizes_of(self, value: Any) -> float:
-        """The digest of sizes and types of a batch or a list of them; most batches are like the last one."""
-        sizes = sizes_of(value)
-        if self.last is None or sizes != self.last[0]:
-            self.last = sizes, digest(repr(sizes).encode())
-        return self.last[1]
+    def reduce(self, numbers: torch.Tensor) -> Handle:
+        """Begin the sum of `numbers` over the grid."""
+        assert self.group is not None
+        return self.group.all_reduce(numbers)
 
-    def _due(self, call: str, batch: Any, *, first: bool) -> float:
+    def _sizes_digest(self, value: Any) -> float:
+        """Digest of sizes and dtypes of a batch, or of a list of batches."""
+        sizes = sizes_of(value)
+        if self.last_sizes is None or sizes != self.last_sizes[0]:
+            self.last_sizes = sizes, digest(repr(sizes).encode())
+        return self.last_sizes[1]
+
+    def _content_digest(self, call: str, batch: Any, *, first: bool) -> float:
+        """Digest of the content of a batch, which counts as compared; 0 if its content is not compared."""
         if batch is END:
             return 0.0
         self.compared[call] += 1
@@ -209,129 +225,124 @@ class BatchAgreement:
         batches = self.compared["training"]
         single = call == "training" and not stream
         self.calls.begin(f"batch {batches + (row.sizes == _ENDED)}" if single else _CALLS[call][1], batches)
-        self.due = perf_counter() + CHECK_INTERVAL
+        self.next_departure_check = perf_counter() + CHECK_INTERVAL
         rows = torch.zeros(self.size, len(row), dtype=torch.float64)
         rows.numpy()[self.rank] = row
-        self.pending = _Round(self.reduce(rows), rows, number, source)
+        self.pending = _PendingReduction(self.reduce(rows), rows, number, source)
 
     def _announce_failure(self, call: str, number: int, source: BatchSource | None) -> None:
-        """Make the other ranks raise too. This rank has an error to raise: it waits for them for a limited time."""
-        self._begin(call, _Row(_NUMBERS[call], sizes=_FAILED), number, source)
-        self._leave()
+        """Make the other ranks raise too. This rank waits for them only for a limited time, as it has its own error."""
+        self._begin(call, _Row(_CALL_NUMBERS[call], sizes=_FAILED), number, source)
+        self._complete_pending()
 
-    def reduce(self, numbers: torch.Tensor) -> Handle:
-        """Begin the sum of `numbers` over the grid."""
-        assert self.group is not None
-        return self.group.all_reduce(numbers)
-
-    def _leave(self) -> None:
+    def _complete_pending(self) -> None:
         if (pending := self.pending) is not None:
             self.pending = None
             with suppress(Exception):  # the caller raises the error of this rank
-                wait_until(pending.handle.done, self.progress, _DELIVERY)
+                wait_until(pending.handle.done, self.progress, _DELIVERY_TIMEOUT)
 
     # -- streams -----------------------------------------------------------------------------------------------------
 
-    def begin_stream(self, source: BatchSource, rows: Rows, first: int) -> BatchStream:
-        """The stream of `source`, once its length, sizes and first batch are compared."""
+    def begin_stream(self, source: BatchSource, slicer: BatchSlicer, first: int) -> BatchStream:
+        """The stream of `source`, after its length, sizes and first batch are compared."""
         self.digests.clear()
-        self.base = self.compared["training"]
+        self.stream_base = self.compared["training"]
         if self.off:
-            return BatchStream(source, rows, first).begun()
+            return BatchStream(source, slicer, first).begin()
         try:
-            stream = BatchStream(source, rows, first, self.read)
-            content = content_of(stream.known[0], self.base + 1, first=True) if stream.known else 0.0
-            sizes = self._sizes_of(stream.known[0]) if stream.known else _ENDED
-            listed = self._sizes_of(stream.known) if stream.loader is None else 0.0
+            stream = BatchStream(source, slicer, first, self.digest_stream_batch)
+            content = content_of(stream.head[0], self.stream_base + 1, first=True) if stream.head else 0.0
+            sizes = self._sizes_digest(stream.head[0]) if stream.head else _ENDED
+            list_sizes = self._sizes_digest(stream.head) if stream.loader is None else 0.0
         except Exception:
             self._announce_failure("training", 1, source)
             raise
         self.compared["training"] += len(stream.counts)
-        row = _Row(_NUMBERS["training"], float(len(stream.counts)), listed, sizes, content)
+        row = _Row(_CALL_NUMBERS["training"], float(len(stream.counts)), list_sizes, sizes, content)
         self._begin("training", row, 1, source, stream=True)
         self.settle()
-        return stream.begun()
+        return stream.begin()
 
-    def read(self, place: int, batch: Any) -> None:
-        """Batch `place` of the stream has been read."""
-        if not self.off and place and (content := content_of(batch, self.base + place + 1)):
-            self.digests[place] = content
+    def digest_stream_batch(self, position: int, batch: Any) -> None:
+        """Compute the digest of a stream's batch, which has been read; the first batch is compared already."""
+        if not self.off and position and (content := content_of(batch, self.stream_base + position + 1)):
+            self.digests[position] = content
 
-    def numbers(self, places: range) -> tuple[list[int], torch.Tensor]:
-        """What to add to a reduction over the grid in which the losses of batches `places` travel, and the batches of
-        which it holds digests."""
-        places_held = [place for place in places if place in self.digests]
-        rows = torch.zeros(len(places_held), self.size, dtype=torch.float64)
-        for at, place in enumerate(places_held):
-            rows[at, self.rank] = self.digests.pop(place)
-        return places_held, rows.reshape(-1)
+    def stream_digests(self, positions: range) -> tuple[list[int], torch.Tensor]:
+        """Positions of the batches with a digest, and the numbers that this rank adds to the reduction of losses."""
+        compared = [position for position in positions if position in self.digests]
+        rows = torch.zeros(len(compared), self.size, dtype=torch.float64)
+        for row, position in enumerate(compared):
+            rows[row, self.rank] = self.digests.pop(position)
+        return compared, rows.reshape(-1)
 
-    def fault(self, places: Sequence[int], numbers: torch.Tensor) -> InvalidRequest | None:
-        """The error to raise if the sum of what ranks gave as `numbers` shows other batches."""
-        rows = numbers.reshape(len(places), self.size).tolist()
-        return next(filter(None, (_contents(row, place + 1) for place, row in zip(places, rows, strict=True))), None)
-
-
-# -- what a reduction shows ------------------------------------------------------------------------------------------
+    def stream_fault(self, positions: Sequence[int], numbers: torch.Tensor) -> InvalidRequest | None:
+        """The error to raise if the sum of all ranks' digests shows different batches."""
+        rows = numbers.reshape(len(positions), self.size).tolist()
+        faults = (_content_fault(row, position + 1) for position, row in zip(positions, rows, strict=True))
+        return next(filter(None, faults), None)
 
 
-def _check_rows(rows: Sequence[_Row], number: int, own: int, *, first: bool) -> None:
-    """Raise where `rows` of all ranks, of batch `number` of this call, differ."""
+# -- differences between ranks --------------------------------------------------------------------------------------
+
+
+def _check_rows(rows: Sequence[_Row], number: int, rank: int, *, first: bool) -> None:
+    """Raise the error for rows that differ, of batch `number` of a call."""
     calls = dict.fromkeys(row.call for row in rows)
     if len(calls) > 1:
         verbs = [verb for verb, _ in _CALLS.values()]
-        ranks_by_value = {call: [rank for rank, row in enumerate(rows) if row.call == call] for call in calls}
+        ranks_by_call = {call: [rank for rank, row in enumerate(rows) if row.call == call] for call in calls}
         raise InvalidRequest(
-            ", ".join(f"{_names(ranks, verbs[int(call)])}" for call, ranks in ranks_by_value.items()),
+            ", ".join(_rank_names(ranks, verbs[int(call)]) for call, ranks in ranks_by_call.items()),
             rule="every rank makes the same calls on its engine",
             legal="the call on every rank, without `if engine.rank == 0`",
         )
     failed = [rank for rank, row in enumerate(rows) if row.sizes == _FAILED]
-    if failed and own not in failed:
-        raise RankError(f"{_names(failed)} could not read batch {number}; the error is on that rank")
+    if failed and rank not in failed:
+        raise RankError(f"{_rank_names(failed)} could not read batch {number}; that rank reports the error")
     counts = [row.count for row in rows if row.count != _UNKNOWN]
     if first and len(set(counts)) > 1:
-        ranks_by_value = {count: [r for r, row in enumerate(rows) if row.count == count] for count in counts}
-        text = ", ".join(f"{_names(ranks)}: {int(count)} batches" for count, ranks in ranks_by_value.items())
-        raise InvalidRequest(text, rule=_RULE, legal=f"{int(min(counts))} batches on every rank")
+        ranks_by_count = {count: [r for r, row in enumerate(rows) if row.count == count] for count in counts}
+        text = ", ".join(f"{_rank_names(ranks)}: {int(count)} batches" for count, ranks in ranks_by_count.items())
+        raise InvalidRequest(text, rule=_SAME_BATCHES, legal=f"{int(min(counts))} batches on every rank")
     ended = [rank for rank, row in enumerate(rows) if row.sizes == _ENDED]
     if ended and len(ended) < len(rows):
         others = [rank for rank in range(len(rows)) if rank not in ended]
         raise InvalidRequest(
-            f"{_names(ended)} ran out after {number - 1} batches, {_names(others)} did not",
-            rule=_RULE,
+            f"{_rank_names(ended)} ran out after {number - 1} batches, {_rank_names(others)} did not",
+            rule=_SAME_BATCHES,
             legal=f"{number - 1} batches on every rank",
         )
-    if apart := _apart([row.sizes for row in rows]):
-        raise InvalidRequest(f"batch {number} has other sizes or types on {apart}", rule=_RULE)
-    if all(row.listed for row in rows) and (apart := _apart([row.listed for row in rows])):
-        raise InvalidRequest(f"a later batch of the list has other sizes or types on {apart}", rule=_RULE)
-    if fault := _contents([row.content for row in rows], number):
+    if difference := _difference([row.sizes for row in rows]):
+        raise InvalidRequest(f"batch {number} has other sizes or types on {difference}", rule=_SAME_BATCHES)
+    if all(row.list_sizes for row in rows) and (difference := _difference([row.list_sizes for row in rows])):
+        raise InvalidRequest(f"a later batch of the list has other sizes or types on {difference}", rule=_SAME_BATCHES)
+    if fault := _content_fault([row.content for row in rows], number):
         raise fault
 
 
-def _contents(contents: Sequence[float], number: int) -> InvalidRequest | None:
+def _content_fault(digests: Sequence[float], number: int) -> InvalidRequest | None:
     """The error to raise if the contents of batch `number` differ."""
-    if not (apart := _apart(contents)):
+    if not (difference := _difference(digests)):
         return None
     return InvalidRequest(
-        f"batch {number} has other contents on {apart}",
-        rule=_RULE,
+        f"batch {number} has other contents on {difference}",
+        rule=_SAME_BATCHES,
         legal="torch.manual_seed(0) on every rank before batches are drawn",
     )
 
 
-def _apart(values: Sequence[float]) -> str:
-    """The ranks whose row differs from the most common row, and one rank with the common row; empty if all agree."""
-    usual, _ = Counter(values).most_common(1)[0]  # of several as common ones the first rank's
-    ranks = [rank for rank, value in enumerate(values) if value != usual]
-    return f"{_names(ranks)} than on rank {values.index(usual)}" if ranks else ""
+def _difference(values: Sequence[float]) -> str:
+    """Clause that names the ranks whose value is not the most common one, and one rank that has it; empty if equal."""
+    most_common, _ = Counter(values).most_common(1)[0]  # a tie goes to the first rank's value
+    ranks = [rank for rank, value in enumerate(values) if value != most_common]
+    return f"{_rank_names(ranks)} than on rank {values.index(most_common)}" if ranks else ""
 
 
-def _names(ranks: Sequence[int], verb: str = "") -> str:
-    """Ranks, and their action: `verb` is in the singular."""
-    more = f" and {len(ranks) - _MOST} more" if len(ranks) > _MOST else ""
-    names = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:_MOST]))}{more}"
+def _rank_names(ranks: Sequence[int], verb: str = "") -> str:
+    """Ranks and a verb in the third person singular, which loses its "s" for several ranks."""
+    more = f" and {len(ranks) - _MAX_LISTED_RANKS} more" if len(ranks) > _MAX_LISTED_RANKS else ""
+    names = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:_MAX_LISTED_RANKS]))}{more}"
     first, _, rest = verb.partition(" ")
     first = first.removesuffix("s") if len(ranks) > 1 else first
     return f"{names} {first} {rest}".strip()

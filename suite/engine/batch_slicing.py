@@ -1,4 +1,7 @@
-"""Rows of a batch that each microbatch of each replica has: chunk (microbatch * replicas + replica) of `microbatch`."""
+"""Rows of a batch for each microbatch of each replica.
+
+Microbatch `index` of a replica is chunk (index * replicas + replica) of `microbatch` rows.
+"""
 
 from __future__ import annotations
 
@@ -17,39 +20,40 @@ from suite.core.values import shown
 _LEGAL = "(inputs, targets), each a tensor or a tuple of tensors"
 
 
-def parts(batch: Any) -> tuple[Value, Value]:
-    """The inputs and the targets of a batch. Raises InvalidRequest for anything but tensors with as many samples
-    each."""
+def split_batch(batch: Any) -> tuple[Value, Value]:
+    """The inputs and the targets of a batch. Raises InvalidRequest unless all are tensors with equally many samples."""
     if isinstance(batch, torch.Tensor) or not isinstance(batch, Sequence) or len(batch) != 2:
-        what = f"a tensor of shape {tuple(batch.shape)}" if isinstance(batch, torch.Tensor) else shown(batch)
+        description = f"a tensor of shape {tuple(batch.shape)}" if isinstance(batch, torch.Tensor) else shown(batch)
         rule = "a batch is a pair; train and evaluate take a list of batches, train_batch takes one"
-        raise InvalidRequest(f"a batch that is {what}", rule=rule, legal=_LEGAL)
-    inputs, targets = (_value(name, part) for name, part in zip(("inputs", "targets"), batch, strict=True))
+        raise InvalidRequest(f"a batch that is {description}", rule=rule, legal=_LEGAL)
+    inputs, targets = (_to_value(name, tensors) for name, tensors in zip(("inputs", "targets"), batch, strict=True))
     samples = sorted({tensor.shape[0] for tensor in (*inputs, *targets)})
     if not inputs or len(samples) != 1:
-        what = f"a batch with {' and '.join(map(str, samples))} samples" if inputs else "a batch without inputs"
         raise InvalidRequest(
-            what, rule="all tensors of a batch have their samples in the first dimension", legal=_LEGAL
+            f"a batch with {' and '.join(map(str, samples))} samples" if inputs else "a batch without inputs",
+            rule="all tensors of a batch have their samples in the first dimension",
+            legal=_LEGAL,
         )
     return inputs, targets
 
 
-def _value(name: str, part: Any) -> Value:
-    value = (part,) if isinstance(part, torch.Tensor) else tuple(part) if isinstance(part, tuple | list) else None
+def _to_value(name: str, tensors: Any) -> Value:
+    is_list = isinstance(tensors, tuple | list)
+    value = (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors) if is_list else None
     if value is None or not all(isinstance(tensor, torch.Tensor) and tensor.dim() for tensor in value):
-        legal = f"torch.from_numpy({name})" if isinstance(part, np.ndarray) else _LEGAL
+        legal = f"torch.from_numpy({name})" if isinstance(tensors, np.ndarray) else _LEGAL
         rule = "a tensor with the samples in its first dimension, or a tuple of such tensors"
-        raise InvalidRequest(f"{name} of a batch: {shown(part)}", rule=rule, legal=legal)
+        raise InvalidRequest(f"{name} of a batch: {shown(tensors)}", rule=rule, legal=legal)
     return value
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows of a batch for one rank; samples lie in the first dimension.
+class BatchSlicer:
+    """Slices the rows of one rank from a batch; samples lie in the first dimension.
 
     Attributes:
-        microbatch: Samples.
-        half: The type that inputs of the first stage are computed in, None for their own.
+        microbatch: Samples per microbatch.
+        half: Dtype of the first stage's inputs in mixed precision; None keeps their own.
     """
 
     place: Place
@@ -58,36 +62,40 @@ class Rows:
     half: torch.dtype | None = None
 
     def count(self, inputs: Value) -> int:
-        """Microbatches per replica in a batch; InvalidRequest where they do not divide it."""
+        """Microbatches per replica. Raises InvalidRequest for a batch that they do not divide."""
         samples, chunk = inputs[0].shape[0], self.microbatch * self.place.replicas
         if samples == 0 or samples % chunk:
             raise InvalidRequest(
-                f"a batch of {samples} samples on {self.place.replicas} replicas of microbatch {self.microbatch}",
+                f"a batch of {samples} samples on {self.place.replicas} replicas with microbatch={self.microbatch}",
                 rule="replicas * microbatch divides the batch",
-                legal=f"a batch of {max(1, samples // chunk) * chunk}",
+                legal=f"a batch of {max(1, samples // chunk) * chunk} samples",
             )
         return int(samples // chunk)
 
-    def evaluated(self, inputs: Value) -> tuple[int, int]:
-        """Microbatches of an evaluation on this replica, and on the replica with the most. The last chunk may be short,
-        and the last replicas may have a chunk less. Raises InvalidRequest for a batch of nothing."""
+    def count_evaluation(self, inputs: Value) -> tuple[int, int]:
+        """Microbatches of an evaluation: on this replica, and on the replica with the most.
+
+        The last microbatch may be short, and the last replicas may have one less. Raises InvalidRequest for a batch
+        without samples."""
         samples = inputs[0].shape[0]
         if not samples:
-            raise InvalidRequest("a batch of 0 samples", rule="at least 1 sample", legal="a batch of 1")
+            raise InvalidRequest("a batch of 0 samples", rule="at least 1 sample", legal="a batch of 1 sample")
         chunks, replicas = -(-samples // self.microbatch), self.place.replicas
         return -(-max(0, chunks - self.place.replica) // replicas), -(-chunks // replicas)
 
     def size(self, index: int, samples: int) -> int:
-        """Samples of microbatch `index` on this replica, in a batch of `samples`."""
-        start = (index * self.place.replicas + self.place.replica) * self.microbatch
-        return min(self.microbatch, samples - start)
+        """Samples of microbatch `index` in a batch of `samples`."""
+        return min(self.microbatch, samples - self._start(index))
 
-    def of(self, parts: Value, index: int) -> Value:
-        """The rows of the batch's microbatch `index` on this replica."""
-        start = (index * self.place.replicas + self.place.replica) * self.microbatch
-        return tuple(part[start : start + self.microbatch].to(self.device) for part in parts)
+    def rows(self, tensors: Value, index: int) -> Value:
+        """Rows of microbatch `index`, on the device."""
+        start = self._start(index)
+        return tuple(tensor[start : start + self.microbatch].to(self.device) for tensor in tensors)
 
-    def inputs(self, parts: Value, index: int) -> Value:
-        """Those rows where they enter the first stage."""
-        rows = self.of(parts, index)
+    def inputs(self, tensors: Value, index: int) -> Value:
+        """Rows of microbatch `index` as inputs of the first stage, in its dtype."""
+        rows = self.rows(tensors, index)
         return tuple(row.to(self.half) if row.is_floating_point() else row for row in rows) if self.half else rows
+
+    def _start(self, index: int) -> int:
+        return (index * self.place.replicas + self.place.replica) * self.microbatch

@@ -1,7 +1,7 @@
 """The user's batches, read one by one as a plain loop reads them.
 
-Every call of the user's code (`len`, `iter`, `next`) runs at the random state that the user's code left, see
-engine.random. Each batch is read once, by every rank.
+All code of the user (`len`, `iter`, `next`) runs with the random state that it left, see engine.random_state. Every
+rank reads each batch once.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from typing import Any
 
 from suite.engine.random_state import user_code
 
-END: Any = object()  # after the last batch
+END: Any = object()  # returned after the last batch
 
 
 class BatchSource:
     """Batches of one call of `train` or `score`.
 
     Attributes:
-        whole: All of them, if they are a list.
-        length: How many there are, None if that is not known.
-        exclusive: See random.user_code.
-        single: A call that takes one batch.
-        taken: Batches that have been read.
-        each: Whether ranks compare every one of them.
+        batches: All batches, if they are a list or tuple.
+        length: Number of batches; None if it is not known.
+        exclusive: See random_state.user_code.
+        single: Whether the call takes one batch.
+        read: Batches read so far.
+        compare_each: Whether ranks compare every batch.
     """
 
     def __init__(self, batches: Iterable[Any], *, exclusive: bool = False, single: bool = False) -> None:
-        self.exclusive, self.single, self.taken, self.each = exclusive, single, 0, False
-        self.whole = batches if isinstance(batches, list | tuple) else None
+        self.exclusive, self.single, self.read, self.compare_each = exclusive, single, 0, False
+        self.batches = batches if isinstance(batches, list | tuple) else None
         with user_code(exclusive=exclusive):
             self.length = _length(batches)
             self.iterator = iter(batches)
@@ -40,12 +40,12 @@ class BatchSource:
                 batch = next(self.iterator, END)
         else:
             batch = next(self.iterator, END)
-        self.taken += batch is not END
+        self.read += batch is not END
         return batch
 
 
 def _length(batches: Iterable[Any]) -> int | None:
-    """A loader of a data set without a length has none either, and raises TypeError."""
+    """The length; None without one. A loader of a data set without a length raises TypeError."""
     if not isinstance(batches, Sized):
         return None
     try:

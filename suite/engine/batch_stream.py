@@ -1,7 +1,7 @@
-"""Rows of a stream of batches for each op, and the batch that each loss belongs to.
+"""Batches of one flush interval, and the rows of each op.
 
-Every rank reads a batch when it computes on its first microbatch, also between the first and the last stage: so user
-code draws the same random numbers on all ranks. The batch is freed after its last microbatch.
+Every rank reads a batch when it computes on its first microbatch, also between the first and the last stage. So user
+code draws the same random numbers on all ranks. A batch is freed after its last microbatch.
 """
 
 from __future__ import annotations
@@ -15,53 +15,61 @@ import torch
 
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Value
-from suite.engine.batch_slicing import Rows, parts
+from suite.engine.batch_slicing import BatchSlicer, split_batch
 from suite.engine.batch_source import END, BatchSource
 
 Batch = Sequence[torch.Tensor | Sequence[torch.Tensor]]
+_LENGTH_RULE = "a loader has as many batches as its length"
 
 
 class BatchStream:
-    """The batches of one work, whose microbatches begin with number `first`.
+    """Batches of one flush interval.
+
+    All batches of a loader with a length have the size of the first. An iterable without a length is read completely
+    in advance.
 
     Attributes:
-        ends: One past the last microbatch of each batch, from the beginning of the work. Of something that has a length
-            but is no list (a loader) all batches are as long as the first; what has no length is read whole first.
-        known: The batches that ranks compare before the work begins; on_read(place, batch) is called for each batch.
+        first: Number of the first microbatch in the whole training.
+        on_read: Called with the position and the content of each batch when it is read.
+        head: Batches that ranks compare before the interval begins: the first of a loader, all otherwise.
+        counts: Microbatches of each batch.
+        ends: One past the last microbatch of each batch, counted from the beginning of the interval.
+        open_batches: Inputs and targets of the batches with microbatches to come, by position.
+        remaining: Forward passes of each batch that are still to come.
     """
 
     def __init__(
         self,
         batches: BatchSource | Sequence[Batch],
-        rows: Rows,
+        slicer: BatchSlicer,
         first: int,
         on_read: Callable[[int, Batch], None] | None = None,
     ) -> None:
-        self.rows, self.first, self.on_read = rows, first, on_read
+        self.slicer, self.first, self.on_read = slicer, first, on_read
         self.loader: BatchSource | None = None
-        self.known: Sequence[Batch]
+        self.head: Sequence[Batch]
         if not isinstance(batches, BatchSource):
-            self.known = batches
-        elif batches.whole is not None:
-            self.known = batches.whole
+            self.head = batches
+        elif batches.batches is not None:
+            self.head = batches.batches
         elif not batches.length:
-            self.known = list(_rest(batches))
+            self.head = list(_remaining_batches(batches))
         else:
-            self.loader, self.known = batches, [batches.next()]
-        rest: Iterator[Any] = iter(()) if self.loader is None else _rest(self.loader)
-        self.coming: Iterator[Any] = chain(self.known, rest)
-        if self.loader is not None and self.known[0] is END:
-            raise _short(0, self.loader.length)
-        counts = [rows.count(parts(batch)[0]) for batch in self.known]
+            self.loader, self.head = batches, [batches.next()]
+        tail: Iterator[Any] = iter(()) if self.loader is None else _remaining_batches(self.loader)
+        self.iterator: Iterator[Any] = chain(self.head, tail)
+        if self.loader is not None and self.head[0] is END:
+            raise _too_few(0, self.loader.length)
+        counts = [slicer.count(split_batch(batch)[0]) for batch in self.head]
         self.counts = counts if self.loader is None else counts * (self.loader.length or 0)
         self.ends = list(accumulate(self.counts))
-        self.open: dict[int, tuple[Value, Value]] = {}
-        self.left = list(self.counts)  # forward passes of each batch that are still to come
+        self.open_batches: dict[int, tuple[Value, Value]] = {}
+        self.remaining = list(self.counts)
         self.read = 0
 
-    def begun(self) -> BatchStream:
-        """This stream, which frees batches from now on."""
-        self.known = ()
+    def begin(self) -> BatchStream:
+        """This stream. It frees batches from now on."""
+        self.head = ()
         return self
 
     @property
@@ -69,65 +77,65 @@ class BatchStream:
         return self.ends[-1] if self.ends else 0
 
     def inputs(self, index: int) -> Value:
-        """Of microbatch `index` of the whole training, on this rank."""
-        (inputs, _), at = self._at(index)
-        return self.rows.inputs(inputs, at)
+        """This rank's inputs of microbatch `index` of the whole training."""
+        (inputs, _), position = self._locate(index)
+        return self.slicer.inputs(inputs, position)
 
     def targets(self, index: int) -> Value:
-        (_, targets), at = self._at(index)
-        return self.rows.of(targets, at)
+        """This rank's targets of microbatch `index` of the whole training."""
+        (_, targets), position = self._locate(index)
+        return self.slicer.rows(targets, position)
 
     def batch_of(self, index: int) -> int:
+        """Position of the batch that contains microbatch `index`."""
         return bisect_right(self.ends, index - self.first)
 
-    def reach(self, index: int) -> None:
-        """Read the batches up to the batch of microbatch `index`."""
-        number = self.batch_of(index)
-        while self.read <= number:
+    def read_up_to(self, index: int) -> None:
+        """Read batches up to the batch that contains microbatch `index`."""
+        batch = self.batch_of(index)
+        while self.read <= batch:
             self._read(self.read)
             self.read += 1
 
-    def passed(self, index: int) -> None:
-        """The forward pass of `index` has run. After the last one of a batch, in any order, the batch is freed."""
+    def forward_done(self, index: int) -> None:
+        """Free the batch of microbatch `index` after the last of its forward passes, which may come in any order."""
         batch = self.batch_of(index)
-        self.left[batch] -= 1
-        if not self.left[batch]:
-            self.open.pop(batch, None)
+        self.remaining[batch] -= 1
+        if not self.remaining[batch]:
+            self.open_batches.pop(batch, None)
 
     def finish(self) -> None:
-        """Every microbatch has been computed. Raises InvalidRequest for a loader that has more batches than its
-        length."""
+        """Raises InvalidRequest for a loader that has more batches than its length."""
         if self.loader is not None and self.loader.next() is not END:
-            raise InvalidRequest(
-                f"more than {len(self.ends)} batches of a loader of length {len(self.ends)}", rule=_LENGTH
-            )
+            length = len(self.ends)
+            raise InvalidRequest(f"more than {length} batches of a loader of length {length}", rule=_LENGTH_RULE)
 
-    def _at(self, index: int) -> tuple[tuple[Value, Value], int]:
-        number = self.batch_of(index)
-        return self.open[number], index - self.first - (self.ends[number] - self.counts[number])
+    def _locate(self, index: int) -> tuple[tuple[Value, Value], int]:
+        """The batch of microbatch `index`, and the microbatch's position in it."""
+        batch = self.batch_of(index)
+        return self.open_batches[batch], index - self.first - (self.ends[batch] - self.counts[batch])
 
-    def _read(self, number: int) -> None:
-        batch = next(self.coming, END)
+    def _read(self, position: int) -> None:
+        batch = next(self.iterator, END)
         if batch is END:
-            raise _short(number, len(self.ends))
-        opened = parts(batch)
-        if number and (count := self.rows.count(opened[0])) != self.counts[number]:
-            what = f"batch {number + 1} has {count} microbatches, the batches before it have {self.counts[number]}"
-            rule = "all batches of a loader that streams have as many samples as the first"
-            raise InvalidRequest(what, rule=rule, legal="DataLoader(..., drop_last=True), or train(list(loader))")
-        self.open[number] = opened
+            raise _too_few(position, len(self.ends))
+        tensors = split_batch(batch)
+        if position and (count := self.slicer.count(tensors[0])) != self.counts[position]:
+            raise InvalidRequest(
+                f"batch {position + 1} has {count} microbatches, the batches before it have {self.counts[position]}",
+                rule="all batches of a loader that streams have as many samples as the first",
+                legal="DataLoader(..., drop_last=True), or train(list(loader))",
+            )
+        self.open_batches[position] = tensors
         if self.on_read is not None:
-            self.on_read(number, batch)
+            self.on_read(position, batch)
 
 
-def _rest(source: BatchSource) -> Iterator[Any]:
-    """The batches that are left. Compared by identity, as == of arrays gives no single truth value."""
+def _remaining_batches(source: BatchSource) -> Iterator[Any]:
+    # compared by identity, because == of arrays has no single truth value
     while (batch := source.next()) is not END:
         yield batch
 
 
-_LENGTH = "a loader has as many batches as its length"
-
-
-def _short(number: int, length: int | None) -> InvalidRequest:
-    return InvalidRequest(f"{number} batches of a loader of length {length}", rule=_LENGTH)
+def _too_few(batches: int, length: int | None) -> InvalidRequest:
+    return InvalidRequest(f"{batches} batches of a loader of length {length}", rule=_LENGTH_RULE)

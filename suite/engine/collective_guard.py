@@ -1,59 +1,62 @@
-"""Collective error handling: all ranks continue or all raise.
-
-An error of one rank is every rank's; what ranks must have in common is compared.
-"""
+"""Collective error handling: all ranks continue, or all raise."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from suite.core.errors import InvalidRequest, RankError
+from suite.core.protocols import World
 
-if TYPE_CHECKING:
-    from suite.engine.engine import Engine
-
-_BYTES = 6  # of a digest: a double holds it exactly
+_DIGEST_BYTES = 6  # a double holds such a digest exactly
+_COMPLEMENT = 2.0 ** (8 * _DIGEST_BYTES + 1)
 
 
-class Together:
-    """All ranks go on, or none."""
+class CollectiveGuard:
+    """Reductions over all ranks of a grid that keep their decisions equal.
 
-    def __init__(self, engine: Engine) -> None:
-        self.world, self.size, self.progress = engine.world, engine.grid.size, engine.transport.progress
-        self.replica = engine.place.replica
+    Attributes:
+        size: Ranks of the grid.
+        replica: Replica of this rank.
+        progress: Drives messages while this rank waits.
+    """
 
-    def largest(self, number: int) -> int:
+    def __init__(self, world: World, size: int, replica: int, progress: Callable[[], None]) -> None:
+        self.world, self.size, self.replica, self.progress = world, size, replica, progress
+
+    def max(self, number: int) -> int:
+        """The largest `number` of all ranks."""
         return number if self.size == 1 else int(self.world.all_reduce_scalar(float(number), "max", self.progress))
 
+    def sum_over_stages(self, number: float) -> float:
+        """The sum of one number per stage; all replicas of a stage hold the same number."""
+        local = number if self.replica == 0 else 0.0
+        return number if self.size == 1 else self.world.all_reduce_scalar(local, "sum", self.progress)
+
     @contextmanager
-    def step(self, what: str) -> Iterator[None]:
-        """Inside, an error of one rank is every rank's."""
+    def all_or_none(self, action: str) -> Iterator[None]:
+        """Context in which an error of one rank raises on every rank; `action` is a clause for the other ranks."""
         error: Exception | None = None
         try:
             yield
         except Exception as caught:
             error = caught
-        worst = self.largest(0 if error is None else 2 * self.world.rank + 1 + isinstance(error, InvalidRequest))
+        worst = self.max(0 if error is None else 2 * self.world.rank + 1 + isinstance(error, InvalidRequest))
         if error is not None:
             raise error
         if worst:
-            kind = RankError if worst % 2 else InvalidRequest
-            raise kind(f"{what}: rank {(worst - 1) // 2} cannot, and says why")
+            error_class = RankError if worst % 2 else InvalidRequest
+            raise error_class(f"{action}: rank {(worst - 1) // 2} failed and reports the reason")
 
-    def total(self, number: float) -> float:
-        """The sum of a number per stage; replicas have the same."""
-        local = number if self.replica == 0 else 0.0
-        return number if self.size == 1 else self.world.all_reduce_scalar(local, "sum", self.progress)
-
-    def alike(self, own: bytes | None) -> bool:
-        """Whether all ranks that give something give the same; every rank calls it."""
+    def all_equal(self, data: bytes | None) -> bool:
+        """Whether all ranks that contribute `data` contribute the same bytes. Every rank calls it."""
         if self.size == 1:
             return True
-        code = 0 if own is None else 1 + int.from_bytes(hashlib.blake2b(own, digest_size=_BYTES).digest(), "big")
-        most = self.world.all_reduce_scalar(float(code), "max", self.progress)
-        negated = 2.0 ** (8 * _BYTES + 1) - code if own is not None else 0.0
-        least = 2.0 ** (8 * _BYTES + 1) - self.world.all_reduce_scalar(negated, "max", self.progress)
-        return most in (0.0, least)
+        code = 0
+        if data is not None:
+            code = 1 + int.from_bytes(hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest(), "big")
+        largest = self.world.all_reduce_scalar(float(code), "max", self.progress)
+        complement = _COMPLEMENT - code if data is not None else 0.0
+        smallest = _COMPLEMENT - self.world.all_reduce_scalar(complement, "max", self.progress)
+        return largest in (0.0, smallest)

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-SAMPLE = 1024  # elements of each tensor, of all batches that are compared but the first
-EVERY = 64  # batches, of which at least one is compared
-_BYTES = 6  # of a digest: a double holds it exactly
+SAMPLE = 1024  # elements per tensor that are compared; of the first batch all are
+EVERY = 64  # the content of at least one batch in so many is compared
+_BYTES = 6  # a double holds a digest of this size exactly
 
 
 def digest(*parts: Any) -> float:
@@ -22,7 +22,7 @@ def digest(*parts: Any) -> float:
 
 
 def sizes_of(value: Any) -> Any:
-    """Sizes and types of the tensors of a batch, or of several."""
+    """Sizes and dtypes of the tensors of a batch, or of a list of batches."""
     if isinstance(value, torch.Tensor):
         return value.shape, value.dtype
     if isinstance(value, list | tuple):
@@ -31,9 +31,12 @@ def sizes_of(value: Any) -> Any:
 
 
 def content_of(batch: Any, number: int, *, first: bool = False) -> float:
-    """The digest of batch `number` of an engine, from 1: of all elements, of some, or 0 where it is not compared.
+    """Digest of the content of a batch; 0 if its content is not compared.
 
-    first: whether it is the first of its call, and compared in any case"""
+    Args:
+        number: Number of the batch in its engine, from 1. All elements of batch 1 are compared, a sample of others.
+        first: Whether it is the first batch of its call, which is always compared.
+    """
     if number & (number - 1) and number % EVERY and not first:
         return 0.0
     return digest(*(_elements(tensor, number) for tensor in _tensors(batch)))
@@ -49,7 +52,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 @torch.no_grad()
 def _elements(tensor: torch.Tensor, number: int) -> Any:
-    """The bytes of all elements for batch 1, of evenly spaced ones for others."""
+    """Bytes of all elements of batch 1, and of evenly spaced elements of other batches."""
     tensor = (tensor if tensor.layout is torch.strided else tensor.to_dense()).detach()
     flat = tensor.resolve_conj().resolve_neg().reshape(-1)
     step = 1 if number == 1 else -(-flat.numel() // SAMPLE)

@@ -1,12 +1,13 @@
-"""Modules of one stage: the user's own, or copies that share what can be shared.
+"""Modules of one stage: the user's own, or copies that share tensors with them.
 
-The list may hold modules, or functions that make them; of functions each rank calls its own stage's only, with the same
-random numbers on every split. A tied weight is two leaves, one at each end, with one gradient: summed at the update,
-input part first. So the ends may stand on any two stages, and one stage adds in the same order as several.
+The list of layers may hold modules, or functions that make them. Each rank calls the functions of its stage only, with
+the same random numbers on every split. A tied weight is two leaves, one at each end of the pipeline, whose gradients
+are summed at the update, the first layer's first. So one stage adds in the same order as several.
 
-The user's modules train in place. Two cases need a copy of a module: a layer whose weight an earlier layer of this
-stage holds too (a second leaf), and mixed precision (passes compute in half precision). A copy shares every other
-tensor with its original, and new values are written back, so the user's modules always hold the trained weights."""
+The user's modules train in place. Two cases need a copy of a module: a weight that an earlier layer of this stage has
+too (a second leaf), and mixed precision (passes compute in half precision). A copy shares all other tensors with its
+original, and changes are written back, so the user's modules always hold the trained weights.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,6 @@ import copy
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -26,24 +26,21 @@ from suite.core.errors import InvalidRequest
 from suite.core.protocols import Group
 from suite.core.values import shown
 from suite.engine.random_state import drawing, initial, undisturbed
-
-if TYPE_CHECKING:
-    from suite.engine.states.state import ModelState
+from suite.engine.states.state import ModelState
 
 Layer = nn.Module | Callable[[], nn.Module]
 Tie = tuple[int, str, int, str]  # first layer, name of its weight, last layer, name
-_DIMENSIONS = 8  # of a tied weight that are compared
+_DIMENSIONS = 8  # dimensions of a tied weight that its two ends compare
 
 
 @dataclass
 class Copies:
-    """The copies of one stage, each with its original.
+    """Copies of the user's modules on one stage.
 
     Attributes:
-        layers: (original, copy).
-        weights: (original, leaf) of every parameter in mixed precision, the first leaf where a tie has two on this
-            stage.
-        lent: By the leaf's id, the data that `lend` has given to the original.
+        layers: Pairs (original module, copy).
+        weights: In mixed precision, pairs (original parameter, leaf); for a tie with both ends here, the first leaf.
+        lent: Data that `lend` has given to the original parameter, by the id of the leaf.
     """
 
     layers: list[tuple[nn.Module, nn.Module]] = field(default_factory=list)
@@ -51,36 +48,37 @@ class Copies:
     lent: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def follow_modes(self) -> None:
-        """Give every module inside a copy the mode (training or evaluation) of its original."""
+        """Set the mode (training or evaluation) of every module inside a copy to that of its original."""
         for original, copied in self.layers:
             modes = {name: module.training for name, module in original.named_modules()}
             for name, module in copied.named_modules():
                 module.training = modes.get(name, module.training)
 
     def lend(self, state: ModelState) -> None:
-        """Let the user's weights be the full-precision ones of mixed precision: views, so nothing is allocated. Of a
-        pruned weight there is no whole full-precision form: the user's is the half copy. Once lent, a weight that
-        another engine has taken over since stays with that engine."""
-        again = bool(self.lent)
+        """Make the user's weights views of the full-precision weights, in mixed precision.
+
+        A pruned weight has no dense full-precision form: the user's weight becomes the half-precision copy. A weight
+        that was lent before, and that another engine has taken over since, stays with that engine."""
+        lent_before = bool(self.lent)
         for original, leaf in self.weights:
-            if id(leaf) not in state.flat.at or (again and not self._lends(original, leaf)):
+            if id(leaf) not in state.flat.spans or (lent_before and not self._lends(original, leaf)):
                 continue
-            if id(leaf) in state.pruned:
+            if id(leaf) in state.kept:
                 original.data = leaf.data
             else:
-                original.data = state.whole(state.rule.weights[0], leaf)
+                original.data = state.dense(state.rule.weights[0], leaf)
             self.lent[id(leaf)] = original.data
 
-    def give_back(self, state: ModelState) -> None:
-        """Let the user's weights be full-precision ones on the device, whatever the layout, unless another engine has
-        taken them over."""
+    def return_weights(self, state: ModelState) -> None:
+        """Copy full-precision weights to the user's modules on the device, unless another engine has taken them
+        over."""
         for original, leaf in self.weights:
             if self._lends(original, leaf):
-                original.data = state.whole(state.rule.weights[0], leaf).to(state.device)
+                original.data = state.dense(state.rule.weights[0], leaf).to(state.device)
         self.lent.clear()
 
     def _lends(self, original: nn.Parameter, leaf: nn.Parameter) -> bool:
-        """Whether the user's weight is still the data that this engine has lent."""
+        """Whether the user's weight is still the data that this engine has lent to it."""
         lent = self.lent.get(id(leaf))
         return lent is not None and lent.data_ptr() == original.data_ptr()
 
@@ -101,7 +99,7 @@ class Copies:
 
 
 def _write(original: torch.Tensor, changed: torch.Tensor) -> None:
-    """Write `changed` to `original`, whose full precision stays wherever `changed` is its rounding."""
+    """Write `changed` to `original`, which keeps its full precision wherever it rounds to `changed`."""
     if changed is original or changed.data_ptr() == original.data_ptr() or changed.shape != original.shape:
         return
     if changed.dtype == original.dtype:
@@ -110,53 +108,54 @@ def _write(original: torch.Tensor, changed: torch.Tensor) -> None:
         original.copy_(torch.where(original.to(changed.dtype) == changed, original, changed.to(original.dtype)))
 
 
-def make(
+def make_stage_modules(
     layers: Sequence[Layer],
-    own: range,
+    stage_layers: range,
     seed: int,
     *,
     device: torch.device | str = "cpu",
     half: torch.dtype | None = None,
 ) -> tuple[list[nn.Module], Copies]:
-    """The modules of the layers `own` on `device`, and the modules among them that are copies of the user's.
+    """The modules of the layers `stage_layers` on `device`, and the copies among them.
 
-    Raises InvalidRequest for what makes no module, and for a weight that functions share (it would be one on some
-    splits and two on others)."""
-    layer_list: list[nn.Module] = []
+    Raises InvalidRequest for a function that makes no module, and for a weight that functions share, because it would
+    be one weight on some splits and two on others."""
+    modules: list[nn.Module] = []
     copies = Copies()
-    leaves: dict[int, nn.Parameter] = {}  # the first leaf of each of the user's weights that has a leaf of its own
-    seen: dict[int, int] = {}  # the layer that a parameter stands in
-    for number in own:
+    leaves: dict[int, nn.Parameter] = {}  # first leaf of each of the user's weights, by the id of the weight
+    layer_of: dict[int, int] = {}  # number of the layer that has a parameter, by the id of the parameter
+    for number in stage_layers:
         layer = layers[number]
         if isinstance(layer, nn.Module):
             layer.to(device)
-            again = {id(parameter) for parameter in layer.parameters()} & seen.keys()
+            shared = {id(parameter) for parameter in layer.parameters()} & layer_of.keys()
             floating = any(t.is_floating_point() for t in (*layer.parameters(), *layer.buffers()))
-            module = _copied(layer, number, again, half, copies, leaves) if again or (half and floating) else layer
-            seen |= dict.fromkeys(map(id, layer.parameters()), number)
+            needs_copy = shared or (half and floating)
+            module = _copy_layer(layer, number, shared, half, copies, leaves) if needs_copy else layer
+            layer_of |= dict.fromkeys(map(id, layer.parameters()), number)
         else:
             with undisturbed(), drawing(*initial(seed, number)):
-                module = _called(layer, number).to(device)
+                module = _call_maker(layer, number).to(device)
             for name, parameter in module.named_parameters():
-                if id(parameter) in seen:
+                if id(parameter) in layer_of:
                     raise InvalidRequest(
-                        f"weight {name} of layer {number}, which is a weight of layer {seen[id(parameter)]} too",
-                        rule="functions make layers of their own, as each rank calls those of its stage only",
+                        f"weight {name} of layer {number}, which layer {layer_of[id(parameter)]} has too",
+                        rule="functions make layers without common weights, as each rank calls those of its stage only",
                         legal="modules in the list, or tied=[(first layer, name, last layer, name)]",
                     )
-            seen |= dict.fromkeys(map(id, module.parameters()), number)
+            layer_of |= dict.fromkeys(map(id, module.parameters()), number)
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
             if is_lazy(tensor):
                 raise InvalidRequest(
                     f"weight {name} of layer {number}, which has no shape yet",
                     rule="weights have shapes before an engine is made",
-                    legal="a module through which a sample has gone, or nn.Linear for nn.LazyLinear",
+                    legal="a module that has been called with a sample, or nn.Linear in place of nn.LazyLinear",
                 )
-        layer_list.append(module)
-    return layer_list, copies
+        modules.append(module)
+    return modules, copies
 
 
-def _called(function: Callable[[], nn.Module], number: int) -> nn.Module:
+def _call_maker(function: Callable[[], nn.Module], number: int) -> nn.Module:
     """The module that `function` makes."""
     legal = "a module (nn.Tanh()), or a function that makes one (lambda: nn.Linear(8, 8))"
     try:
@@ -166,33 +165,38 @@ def _called(function: Callable[[], nn.Module], number: int) -> nn.Module:
     try:
         signature.bind()
     except TypeError as error:
-        what = f"layer {number}, {shown(function)}, called without arguments: {error}"
         raise InvalidRequest(
-            what, rule="a function in layers= takes no arguments and makes a module", legal=legal
+            f"layer {number}, {shown(function)}, called without arguments: {error}",
+            rule="a function in layers= takes no arguments and makes a module",
+            legal=legal,
         ) from error
     module = function()
     if not isinstance(module, nn.Module):
-        what = f"layer {number}, {shown(function)}, which makes a {type(module).__name__}"
-        raise InvalidRequest(what, rule="a function in layers= makes a module", legal=legal)
+        raise InvalidRequest(
+            f"layer {number}, {shown(function)}, which makes a {type(module).__name__}",
+            rule="a function in layers= makes a module",
+            legal=legal,
+        )
     return module
 
 
-def _copied(
+def _copy_layer(
     layer: nn.Module,
     number: int,
-    again: set[int],
+    shared: set[int],
     half: torch.dtype | None,
     copies: Copies,
     leaves: dict[int, nn.Parameter],
 ) -> nn.Module:
-    """A copy of `layer` with leaves of its own for the weights `again`, in mixed precision for all. A leaf of mixed
-    precision begins as an alias: the model states take the numbers over. Everything else that is a tensor is shared,
-    but for buffers that become half copies."""
+    """A copy of `layer` with new leaves for the weights `shared`, or in mixed precision for all weights.
+
+    A new leaf of mixed precision is an alias until the model states copy its data. The copy shares all other tensors
+    with the layer, except for floating buffers in mixed precision."""
     memo: dict[int, torch.Tensor] = {}
     weights: list[tuple[nn.Parameter, nn.Parameter]] = []
     for parameter in layer.parameters():
         memo[id(parameter)] = parameter
-        if half is not None or id(parameter) in again:
+        if half is not None or id(parameter) in shared:
             leaf = _leaf(parameter, parameter.data if half is not None else parameter.data.clone())
             memo[id(parameter)] = leaf
             if half is not None and id(parameter) not in leaves:
@@ -204,10 +208,10 @@ def _copied(
     try:
         layer_copy: nn.Module = copy.deepcopy(layer, memo)
     except Exception as error:
-        why = "half= computes in half copies" if half is not None else "a tied weight of one stage is two leaves"
+        reason = "passes compute in half copies" if half is not None else "a tied weight of one stage is two leaves"
         raise InvalidRequest(
             f"layer {number}, {type(layer).__name__}, which copy.deepcopy cannot copy: {error}",
-            rule=f"{why}, so the module is copied",
+            rule=f"{reason}, so the module is copied",
             legal="a function that makes the layer",
         ) from error
     copies.layers.append((layer, layer_copy))
@@ -216,7 +220,7 @@ def _copied(
 
 
 def _leaf(parameter: nn.Parameter, data: torch.Tensor) -> nn.Parameter:
-    """Another leaf that begins as `parameter`, with its hooks."""
+    """A new leaf with the hooks of `parameter`."""
     leaf = nn.Parameter(data, requires_grad=parameter.requires_grad)
     for hook in (parameter._backward_hooks or {}).values():
         leaf.register_hook(hook)
@@ -226,17 +230,17 @@ def _leaf(parameter: nn.Parameter, data: torch.Tensor) -> nn.Parameter:
 
 
 def find_ties(layers: Sequence[Layer], named: Sequence[Tie], split: Sequence[range]) -> list[Tie]:
-    """The named ties, and weights that two modules of the list share.
+    """The named ties, and the weights that two modules of the list share.
 
-    Raises InvalidRequest unless they join first and last, and where both ends are here, are alike."""
+    Raises InvalidRequest for a tie that does not join the first and the last layer."""
     ties: dict[Tie, None] = dict.fromkeys((first, name, last, other) for first, name, last, other in named)
-    seen: dict[int, tuple[int, str]] = {}
+    first_use: dict[int, tuple[int, str]] = {}
     for number, layer in enumerate(layers):
         if isinstance(layer, nn.Module):
             for name, parameter in layer.named_parameters():
-                if id(parameter) in seen and seen[id(parameter)][0] != number:
-                    ties[(*seen[id(parameter)], number, name)] = None  # once, if it is also named
-                seen[id(parameter)] = (number, name)
+                if id(parameter) in first_use and first_use[id(parameter)][0] != number:
+                    ties[(*first_use[id(parameter)], number, name)] = None  # a dict: it may be named too
+                first_use[id(parameter)] = (number, name)
     for first, _, last, _ in ties:
         if (first, last) != (0, len(layers) - 1):
             raise InvalidRequest(
@@ -249,76 +253,80 @@ def find_ties(layers: Sequence[Layer], named: Sequence[Tie], split: Sequence[ran
 
 
 def _check_statistics(layers: Sequence[Layer], split: Sequence[range]) -> None:
-    """Raises InvalidRequest for running statistics that two stages would each keep."""
-    at: dict[int, int] = {}  # the stage of a module
+    """Raises InvalidRequest for a module whose running statistics two stages would update."""
+    stage_of: dict[int, int] = {}  # by the id of the module
     for stage, stage_layers in enumerate(split):
         for layer in (layers[number] for number in stage_layers):
             for module in layer.modules() if isinstance(layer, nn.Module) else ():
                 if not isinstance(module, _NormBase) or module.running_mean is None:
                     continue
-                if at.setdefault(id(module), stage) != stage:
+                if stage_of.setdefault(id(module), stage) != stage:
                     raise InvalidRequest(
-                        f"a {type(module).__name__} on stages {at[id(module)]} and {stage}",
-                        rule="running statistics are kept by one stage",
-                        legal="a module of its own for each place in the list, or a grid of one stage",
+                        f"a {type(module).__name__} on stages {stage_of[id(module)]} and {stage}",
+                        rule="one stage updates running statistics",
+                        legal="another module for each entry of layers=, or a grid of one stage",
                     )
 
 
-def ends_here(made: Sequence[nn.Module], own: range, tie: Tie) -> tuple[nn.Parameter, ...]:
-    """The ends of `tie` that this stage holds, the first layer's before the last's."""
+def tied_ends(modules: Sequence[nn.Module], stage_layers: range, tie: Tie) -> tuple[nn.Parameter, ...]:
+    """The ends of `tie` on this stage, the first layer's before the last layer's."""
     first, first_name, last, last_name = tie
-    ends = [(number, name) for number, name in ((first, first_name), (last, last_name)) if number in own]
+    ends = [(number, name) for number, name in ((first, first_name), (last, last_name)) if number in stage_layers]
     for number, name in ends:
-        weights = [weight for weight, _ in made[number - own.start].named_parameters(remove_duplicate=False)]
+        weights = [
+            weight for weight, _ in modules[number - stage_layers.start].named_parameters(remove_duplicate=False)
+        ]
         if name not in weights:
             raise InvalidRequest(
                 f"tied={list(tie)}: layer {number} has no weight {name!r}",
                 rule=f"a tie names a weight of the layer, one of {', '.join(weights) or 'none'}",
             )
-    return tuple(made[number - own.start].get_parameter(name) for number, name in ends)
+    return tuple(modules[number - stage_layers.start].get_parameter(name) for number, name in ends)
 
 
-def agree(
-    made: Sequence[nn.Module],
-    own: range,
+def broadcast_weights(
+    modules: Sequence[nn.Module],
+    stage_layers: range,
     ties: Sequence[Tie],
     *,
-    column: Group,
-    ends: Group,
+    data_parallel_group: Group,
+    embedding_group: Group,
     progress: Callable[[], None],
 ) -> None:
-    """Start from one set of weights: replica 0's, and the first layer's for a tie. Broadcast, not averaged."""
-    for layer in made:
-        for tensor in (*layer.parameters(), *layer.buffers()):
-            if len(column.ranks) > 1:
-                wait_until(column.broadcast(tensor.data, column.ranks[0]).done, progress)
+    """Broadcast the weights of replica 0 to all replicas, and the first end of each tie to the last."""
+    for module in modules:
+        for tensor in (*module.parameters(), *module.buffers()):
+            if len(data_parallel_group.ranks) > 1:
+                wait_until(data_parallel_group.broadcast(tensor.data, data_parallel_group.ranks[0]).done, progress)
     for tie in ties:
-        tied_here = ends_here(made, own, tie)
-        _check_alike(tie, tied_here, ends, progress)
-        if len(tied_here) == 2:
-            tied_here[1].data.copy_(tied_here[0].data)
-        elif tied_here and len(ends.ranks) > 1:
-            wait_until(ends.broadcast(tied_here[0].data, ends.ranks[0]).done, progress)
+        ends = tied_ends(modules, stage_layers, tie)
+        _check_ends_match(tie, ends, embedding_group, progress)
+        if len(ends) == 2:
+            ends[1].data.copy_(ends[0].data)
+        elif ends and len(embedding_group.ranks) > 1:
+            wait_until(embedding_group.broadcast(ends[0].data, embedding_group.ranks[0]).done, progress)
 
 
-def _described(weight: nn.Parameter) -> tuple[float, ...]:
-    """Properties that both ends of a tie must share, as numbers: trainable or not, bytes per entry, shape."""
+def _properties(weight: nn.Parameter) -> tuple[float, ...]:
+    """Properties that both ends of a tie share, as numbers: whether it is trained, bytes per entry, shape."""
     numbers = (weight.requires_grad, weight.element_size(), weight.dim(), *weight.shape, *[0] * _DIMENSIONS)
     return tuple(map(float, numbers[: 3 + _DIMENSIONS]))
 
 
-def _check_alike(tie: Tie, held: Sequence[nn.Parameter], ends: Group, progress: Callable[[], None]) -> None:
-    """Raises InvalidRequest, at both ends, unless the weights of a tie have one shape and type, and are both trained or
-    both frozen. Only the two ends call it."""
-    if not held:
+def _check_ends_match(
+    tie: Tie, ends: Sequence[nn.Parameter], embedding_group: Group, progress: Callable[[], None]
+) -> None:
+    """Raises InvalidRequest, on both stages, unless the ends of a tie have one shape and dtype, and both train or both
+    are frozen. Only the stages of the ends call it."""
+    if not ends:
         return
-    first = _described(held[0])
-    alike = len({first, *map(_described, held)}) == 1
-    if len(held) == 1 and len(ends.ranks) > 1:
-        both = torch.tensor([first, [-number for number in first]], dtype=torch.float64, device=held[0].device)
-        wait_until(ends.all_reduce(both, "max").done, progress)
-        alike = torch.equal(both[0], -both[1])
-    if not alike:
+    first = _properties(ends[0])
+    equal = len({first, *map(_properties, ends)}) == 1
+    if len(ends) == 1 and len(embedding_group.ranks) > 1:
+        extremes = torch.tensor([first, [-number for number in first]], dtype=torch.float64, device=ends[0].device)
+        wait_until(embedding_group.all_reduce(extremes, "max").done, progress)
+        equal = torch.equal(extremes[0], -extremes[1])
+    if not equal:
         raise InvalidRequest(
             f"tied={list(tie)}: weights that differ in shape or type, or of which one is frozen",
             rule="a tie joins weights of one shape and type, both trained or both frozen",
@@ -326,7 +334,7 @@ def _check_alike(tie: Tie, held: Sequence[nn.Parameter], ends: Group, progress: 
 
 
 def cast(layers: nn.Module, half: torch.dtype) -> None:
-    """Weights and buffers that are not trained, too: passes have one type."""
+    """Cast all floating parameters and buffers to `half`, also frozen ones: a pass has one dtype."""
     for tensor in (*layers.parameters(), *layers.buffers()):
         if tensor.is_floating_point() and tensor.dtype != half:
             tensor.data = tensor.data.to(half)

@@ -1,62 +1,73 @@
-"""Check that a loss is a mean over the samples of a microbatch, by repeating rows.
+"""Check that a loss is a mean over the samples of a microbatch.
 
 The engine divides by microbatches and replicas, so a loss that is a sum (`reduction="sum"`) makes gradients too large
-by the samples of a microbatch. A sum over k times the same rows is k times the loss. A mean does not change, nor does
-one over tokens that leaves padding out. Two and three times the rows are tried: a contrastive loss fits one by chance.
+by the number of samples per microbatch. The check repeats the rows of a microbatch: a sum over k times the rows is k
+times the loss, while a mean stays the same, also a mean over tokens without padding. It repeats them twice and three
+times, because a contrastive loss may match one of the two by chance.
 
-Not detected: a sum with a term beside it that does not grow with the rows; a loss that is zero, or cannot be called
-with repeated rows, in all of the first microbatches.
+The check misses a sum with a second term that does not grow with the rows. It also misses a loss that is zero, or that
+fails on repeated rows, in all of the first microbatches.
 """
 
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
+from suite.core.errors import InvalidRequest
 from suite.core.protocols import Value
-from suite.engine.arguments import not_a_mean
+from suite.core.values import shown
 from suite.engine.random_state import undisturbed
 
-TRIES = 4  # microbatches, until one decides
-_ONE, _ALL = slice(0, 1), slice(None)
+TRIES = 4  # microbatches that are checked at most
+_MEANS = ("mean", "batchmean")  # reductions of torch.nn's losses that are means over a microbatch
+_FIRST_ROW, _ALL_ROWS = slice(0, 1), slice(None)
 
 
 class MeanCheck:
-    """The check of one loss. left: microbatches that are looked at until one decides; 0 once it is known."""
+    """Check of one loss.
+
+    Attributes:
+        remaining: Microbatches that may still be checked; 0 after one was decisive.
+    """
 
     def __init__(self, loss: Callable[..., Any]) -> None:
-        self.loss, self.left = loss, TRIES
+        self.loss, self.remaining = loss, TRIES
 
-    def look(self, outputs: Value, targets: Value) -> None:
-        """Calls the loss with repeated rows of a microbatch, until a microbatch decides. Leaves random state, gradients
-        and a loss module's own state as they are. Raises InvalidRequest for a loss that grows with the rows."""
-        if not self.left:
+    def observe(self, outputs: Value, targets: Value) -> None:
+        """Call the loss with repeated rows of a microbatch, unless an earlier microbatch was decisive.
+
+        Random state, gradients and the state of a loss module do not change. Raises InvalidRequest for a loss that
+        grows with the rows."""
+        if not self.remaining:
             return
-        self.left -= 1
-        for rows in (_ONE, _ALL):  # one row is the cheapest, but may hold nothing that counts
-            losses = self._losses(rows, outputs, targets)
+        self.remaining -= 1
+        for rows in (_FIRST_ROW, _ALL_ROWS):  # one row is the cheapest, but may hold only padding
+            losses = self._repeated_losses(rows, outputs, targets)
             if losses is None:
                 continue
-            self.left = 0
-            one, two, three = losses
-            if _near(two, 2 * one) and _near(three, 3 * one):
+            self.remaining = 0
+            once, twice, thrice = losses
+            if _close(twice, 2 * once) and _close(thrice, 3 * once):
                 raise not_a_mean(self.loss, "doubles when every sample of a microbatch is repeated")
             return
 
     @torch.no_grad()
-    def _losses(self, rows: slice, outputs: Value, targets: Value) -> list[float] | None:
-        """The loss of `rows` once, twice and three times; None where it tells nothing."""
+    def _repeated_losses(self, rows: slice, outputs: Value, targets: Value) -> list[float] | None:
+        """The loss of `rows` once, twice and three times; None where the losses are not decisive."""
         try:
             with undisturbed():
                 loss = copy.deepcopy(self.loss) if isinstance(self.loss, nn.Module) else self.loss
-                losses = [loss(*_repeated(outputs, rows, n), *_repeated(targets, rows, n)) for n in (1, 2, 3)]
+                losses = [loss(*_repeat(outputs, rows, times), *_repeat(targets, rows, times)) for times in (1, 2, 3)]
             shape = tuple(losses[1].shape)
-            numbers = [float(each) for each in losses] if losses[1].numel() == 1 else []
+            numbers = [float(number) for number in losses] if losses[1].numel() == 1 else []
         except Exception:
             return None
         if not numbers:
@@ -64,10 +75,68 @@ class MeanCheck:
         return numbers if all(map(math.isfinite, numbers)) and any(numbers) else None
 
 
-def _near(value: float, wanted: float) -> bool:
-    """Equal but for rounding, also in half precision, whose losses have eight bits."""
-    return math.isclose(value, wanted, rel_tol=1e-2)
+def _close(a: float, b: float) -> bool:
+    """Equality up to rounding, also in half precision, whose losses have eight bits."""
+    return math.isclose(a, b, rel_tol=1e-2)
 
 
-def _repeated(value: Value, rows: slice, times: int) -> Value:
+def _repeat(value: Value, rows: slice, times: int) -> Value:
     return tuple(torch.cat([tensor.detach()[rows]] * times) if tensor.dim() else tensor.detach() for tensor in value)
+
+
+def check_loss(loss: Any) -> None:
+    """Raises InvalidRequest for a loss that is not callable, has weights, or declares another reduction than a mean."""
+    legal = "loss=torch.nn.functional.cross_entropy"
+    if isinstance(loss, type):
+        raise InvalidRequest(
+            f"loss={loss.__name__}, a class",
+            rule="a function, or an object of a module class",
+            legal=f"loss={loss.__name__}()",
+        )
+    if not callable(loss):
+        raise InvalidRequest(f"loss={shown(loss)}", rule="a function of outputs and targets", legal=legal)
+    if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
+        raise InvalidRequest(
+            f"loss={type(loss).__name__}(...), which has trainable weights",
+            rule="only weights of layers= train",
+            legal="a last layer that holds these weights",
+        )
+    reduction = _explicit_reduction(loss)
+    if reduction is not None and reduction not in _MEANS:
+        raise not_a_mean(loss, f"with reduction={reduction!r}")
+
+
+def not_a_mean(loss: Any, reason: str) -> InvalidRequest:
+    """The error for a loss that is not a mean over the samples of a microbatch; `reason` ends its first clause."""
+    reduction = _explicit_reduction(loss) or _default_reduction(loss)
+    has_keyword = reduction is not None and reduction not in _MEANS
+    return InvalidRequest(
+        f"loss={callable_name(loss)} {reason}",
+        rule="the loss is the mean over the samples of a microbatch: the engine divides by microbatches and replicas",
+        legal='reduction="mean"' if has_keyword else "a mean: .mean(), or a division by the number of samples",
+    )
+
+
+def _explicit_reduction(loss: Any) -> str | None:
+    """The `reduction` of a loss module, or of a partial with that keyword; None for any other loss."""
+    while isinstance(loss, partial) and "reduction" not in loss.keywords:
+        loss = loss.func
+    reduction = loss.keywords["reduction"] if isinstance(loss, partial) else getattr(loss, "reduction", None)
+    return reduction if isinstance(reduction, str) else None
+
+
+def _default_reduction(loss: Any) -> Any:
+    """The default of a loss function's argument `reduction`; None without that argument."""
+    try:
+        argument = inspect.signature(loss).parameters.get("reduction")
+    except (TypeError, ValueError):  # a builtin function has no signature
+        return None
+    return None if argument is None else argument.default
+
+
+def callable_name(function: Any) -> str:
+    """The name of a function, or the class name of any other object."""
+    while isinstance(function, partial):
+        function = function.func
+    is_named = isinstance(function, type) or inspect.isroutine(function)
+    return str(function.__name__ if is_named else type(function).__name__)

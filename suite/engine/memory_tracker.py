@@ -1,8 +1,9 @@
 """Memory tracker for a CPU: bytes of live tensors, counted at allocation.
 
-Inside the context every tensor that torch makes is counted once, by its storage, until the storage dies.
-Resident-set size would count allocator caches and libraries. Memory inside fused kernels is not counted. On CUDA
-`torch.cuda.max_memory_allocated` is the measure."""
+Inside the context every tensor that torch makes is counted once, by its storage, until the storage dies. Memory inside
+fused kernels is not counted. The resident-set size would include allocator caches and libraries. On CUDA
+`torch.cuda.max_memory_allocated` takes the place of this tracker.
+"""
 
 from __future__ import annotations
 
@@ -15,54 +16,59 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class LiveBytes(TorchDispatchMode):
-    """`live` and `peak` bytes allocated since the context began; `phase` names what they are at the peak."""
+class MemoryTracker(TorchDispatchMode):
+    """Counts the bytes allocated since the context began.
+
+    Attributes:
+        live, peak: Bytes now, and at most.
+        phase, peak_phase: Kind of the bytes now, and at the peak: activations or scratch.
+        sizes: Bytes of each live storage, by its address.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.live = self.peak = 0
         self.phase = self.peak_phase = "activations"
-        self.known: dict[int, int] = {}
+        self.sizes: dict[int, int] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """torch would import its compiler into every rank to exclude it from the count: 1.7 s of a core, although
-        nothing is compiled here.
+        """False, because torch would import its compiler into every rank to exclude it from the count: 1.7 s of a
+        core, although nothing is compiled here.
         """
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = func(*args, **(kwargs or {}))
-        inputs = {_key(tensor) for tensor in _stored((args, kwargs))}
-        for tensor in _stored(output):
-            # an output that lives in an input's storage is a view or an in-place result, not an allocation
-            if _key(tensor) not in inputs:
+        input_storages = {_storage_key(tensor) for tensor in _strided_tensors((args, kwargs))}
+        for tensor in _strided_tensors(output):
+            # an output in an input's storage is a view or an in-place result, not an allocation
+            if _storage_key(tensor) not in input_storages:
                 self._count(tensor)
         return output
 
     def _count(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
         key = storage._cdata
-        if key in self.known:
+        if key in self.sizes:
             return
         size = storage.nbytes()
-        self.known[key] = size
+        self.sizes[key] = size
         self.live += size
         if self.live > self.peak:
             self.peak, self.peak_phase = self.live, self.phase
         weakref.finalize(storage, self._free, key)
 
     def _free(self, key: int) -> None:
-        self.live -= self.known.pop(key, 0)
+        self.live -= self.sizes.pop(key, 0)
 
 
-def _stored(values: Any) -> Iterator[torch.Tensor]:
-    """The tensors among `values` that have a storage of their own. A sparse one has none: its parts are counted where
-    they are made or taken out."""
+def _strided_tensors(values: Any) -> Iterator[torch.Tensor]:
+    """The tensors among `values` that have a storage. A sparse tensor has none: its parts are counted instead."""
     for leaf in tree_leaves(values):
         if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
             yield leaf
 
 
-def _key(tensor: torch.Tensor) -> int:
+def _storage_key(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)

@@ -1,9 +1,8 @@
 """Profile each layer alone: seconds of its forward and backward pass.
 
-PipeDream's rule (suite.workload.pipedream_split) wants one number per layer, so a layer is given what the layer
-before it passes on, cut off from that layer's graph, and gradients of ones. The last layer's passes have the loss in
-them. The median of a few rounds is taken: a round goes through all layers, so that a slow moment does not fall on
-one.
+PipeDream's rule (suite.workload.pipedream_split) needs one number per layer. So each layer receives the output of the
+layer before it, detached from that layer's graph, and output gradients of ones. The passes of the last layer include
+the loss. The profile is the median of a few rounds; a round runs all layers, so a slow moment spreads over several.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
 from suite.core.files import write_atomically
 from suite.core.protocols import Value
-from suite.engine.layers import make
+from suite.engine.layers import make_stage_modules
 from suite.engine.process_setup import now
 from suite.engine.stage import as_value
 from suite.engine.system import network
@@ -30,11 +29,11 @@ from suite.workload.pipedream_split import Profile
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
-    """A layer, per microbatch.
+    """Times and sizes of one layer.
 
     Attributes:
-        forward, backward: Seconds.
-        output: Bytes passed on.
+        forward, backward: Seconds per microbatch.
+        output: Bytes of the output per microbatch.
         weights: Bytes of parameters.
     """
 
@@ -47,7 +46,13 @@ class LayerTime:
 
 @dataclass(frozen=True, slots=True)
 class NetworkProfile:
-    """A network's layers in order, timed with microbatches of `microbatch`; bandwidth: bytes/s between devices."""
+    """Profile of a network.
+
+    Attributes:
+        microbatch: Samples per microbatch.
+        bandwidth: Bytes/s between devices.
+        layers: Times and sizes of the layers, in order.
+    """
 
     model: str
     microbatch: int
@@ -64,26 +69,32 @@ class NetworkProfile:
         )
 
     def write(self, path: Path) -> None:
-        """As `split=FILE` reads it."""
+        """Write the file that `split=FILE` reads."""
         write_atomically(path, f"{json.dumps(asdict(self), indent=1)}\n".encode())
 
 
-def measure(config: RunConfig, *, bandwidth: float, rounds: int = 5) -> NetworkProfile:
-    """The layers of the config's model on its own data, on this process's CPU with `launch.threads` threads; one round
-    more than `rounds` is run and left out, which allocates. Raises InvalidRequest for a number of rounds below 1."""
+def profile_layers(config: RunConfig, *, bandwidth: float, rounds: int = 5) -> NetworkProfile:
+    """Profile the layers of the configured model on its data, on this process's CPU with `launch.threads` threads.
+
+    A first round, which allocates memory, is discarded. Raises InvalidRequest for less than 1 round.
+
+    Args:
+        bandwidth: Bytes/s between devices, for the profile.
+        rounds: Rounds of which the median is taken.
+    """
     if rounds < 1:
-        raise InvalidRequest(f"{rounds} rounds", rule="at least 1", legal="5")
+        raise InvalidRequest(f"rounds={rounds}", rule="at least 1", legal="rounds=5")
     model, shape, module, microbatch = config.model, config.network(), network(config), config.batch.microbatch
     batch = config.data.source.build().batch(0, size=microbatch, seed=config.seed, shape=shape)
-    inputs, targets = (_tensors(part) for part in batch)
+    inputs, targets = (_to_value(arrays) for arrays in batch)
     makers = module.layers(shape, dropout=model.dropout, dtype=model.dtype)
-    layers, _ = make(makers, range(len(makers)), config.seed)
+    layers, _ = make_stage_modules(makers, range(len(makers)), config.seed)
     for layer in layers:
         layer.train()
     threads = torch.get_num_threads()
     torch.set_num_threads(config.launch.threads)
     try:
-        timings = [_round(layers, inputs, targets, module.loss) for _ in range(1 + rounds)][1:]
+        timings = [_time_round(layers, inputs, targets, module.loss) for _ in range(1 + rounds)][1:]
     finally:
         torch.set_num_threads(threads)
     names = [shaped.name for shaped in shape.shapes()]
@@ -94,8 +105,8 @@ def measure(config: RunConfig, *, bandwidth: float, rounds: int = 5) -> NetworkP
         tuple(
             LayerTime(
                 name,
-                median(one[number][0] for one in timings),
-                median(one[number][1] for one in timings),
+                median(layer_times[number][0] for layer_times in timings),
+                median(layer_times[number][1] for layer_times in timings),
                 timings[0][number][2],
                 sum(weight.numel() * weight.element_size() for weight in layers[number].parameters()),
             )
@@ -104,26 +115,23 @@ def measure(config: RunConfig, *, bandwidth: float, rounds: int = 5) -> NetworkP
     )
 
 
-def _tensors(part: Any) -> Value:
-    """An array, or a tuple of arrays, as torch sees them."""
-    arrays = part if isinstance(part, tuple | list) else (part,)
-    return tuple(torch.from_numpy(array) for array in arrays)
+def _to_value(arrays: Any) -> Value:
+    """An array, or a tuple of arrays, as a tuple of tensors."""
+    return tuple(map(torch.from_numpy, arrays if isinstance(arrays, tuple | list) else (arrays,)))
 
 
-def _round(layers: list[nn.Module], value: Value, targets: Value, loss: Any) -> list[tuple[float, float, int]]:
-    """Seconds forward, seconds backward and bytes passed on, of each layer once."""
+def _time_round(layers: list[nn.Module], value: Value, targets: Value, loss: Any) -> list[tuple[float, float, int]]:
+    """Forward seconds, backward seconds and output bytes of each layer."""
     timings = []
     for number, layer in enumerate(layers):
-        entered = tuple(
-            part.detach().requires_grad_(number > 0) if part.is_floating_point() else part for part in value
-        )
+        inputs = tuple(x.detach().requires_grad_(number > 0) if x.is_floating_point() else x for x in value)
         begin = now()
-        value = as_value(layer(*entered))
+        value = as_value(layer(*inputs))
         outputs = (loss(*value, *targets),) if number == len(layers) - 1 else value
         middle = now()
-        moving = [part for part in outputs if part.requires_grad]
-        if moving:
-            torch.autograd.backward(moving, [torch.ones_like(part) for part in moving])
-        timings.append((middle - begin, now() - middle, sum(part.numel() * part.element_size() for part in value)))
+        differentiable = [tensor for tensor in outputs if tensor.requires_grad]
+        if differentiable:
+            torch.autograd.backward(differentiable, [torch.ones_like(tensor) for tensor in differentiable])
+        timings.append((middle - begin, now() - middle, sum(x.numel() * x.element_size() for x in value)))
         layer.zero_grad(set_to_none=True)
     return timings

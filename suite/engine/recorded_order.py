@@ -8,12 +8,12 @@ from suite.core.errors import IllegalSchedule
 from suite.core.op import FlushInterval, Kind, Op, Place, Program
 from suite.core.protocols import Read, StageVersions, WeightPolicy
 
-Passes = tuple[tuple[Op, Read | None], ...]  # the ops of a rank in order, each with its read
+Passes = tuple[tuple[Op, Read | None], ...]  # ops of a rank in order, each with the weights it read
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """The order of one rank as it was recorded. It has run, so it is not checked again."""
+class RecordedSchedule:
+    """Schedule that repeats the recorded order of one rank. The order has run, so it is not checked again."""
 
     passes: Passes
 
@@ -22,30 +22,40 @@ class Recorded:
             yield (op,)
 
     def in_flight(self, place: Place, interval: FlushInterval) -> int:
-        open_ = most = 0
+        in_flight = peak = 0
         for op, _ in self.passes:
-            open_ += (op.kind is Kind.FORWARD) - (op.kind is Kind.BACKWARD)
-            most = max(most, open_)
-        return most
+            in_flight += (op.kind is Kind.FORWARD) - (op.kind is Kind.BACKWARD)
+            peak = max(peak, in_flight)
+        return peak
 
 
-class Versions(WeightPolicy):
-    """A weight policy that reads what was recorded, in that order, and keeps what is still to be read."""
+class RecordedVersions(WeightPolicy):
+    """Weight policy that repeats recorded reads, and keeps the versions of later reads.
+
+    Attributes:
+        reads: Recorded reads in order.
+        position: Number of reads so far.
+        last_read: Position of the last read of each version.
+        oldest: Oldest version that a later read may need.
+    """
 
     def __init__(self, passes: Passes) -> None:
         self.reads = [(op, read) for op, read in passes if read is not None]
         self.predicts = any(read.predict_steps for _, read in self.reads)
-        self.at = 0
-        self.last = {read.version: place for place, (_, read) in enumerate(self.reads)}  # place of its last read
-        self.start = 0  # every version before it has had its last read
+        self.position = 0
+        self.last_read = {read.version: position for position, (_, read) in enumerate(self.reads)}
+        self.oldest = 0
 
     def read(self, op: Op, versions: StageVersions) -> Read:
-        if self.at >= len(self.reads) or self.reads[self.at][0] != op:
-            raise IllegalSchedule(f"{op} reads, which it did not do at this place of the one work that was recorded")
-        self.at += 1
-        return self.reads[self.at - 1][1]
+        if self.position >= len(self.reads) or self.reads[self.position][0] != op:
+            raise IllegalSchedule(f"{op} is not read number {self.position + 1} of the recorded interval")
+        self.position += 1
+        return self.reads[self.position - 1][1]
 
     def needed(self, versions: StageVersions) -> frozenset[int]:
-        while self.start < versions.updates and self.last.get(self.start, -1) < self.at:
-            self.start += 1
-        return frozenset(v for v in range(self.start, versions.updates) if self.last.get(v, -1) >= self.at)
+        while self.oldest < versions.updates and not self._is_needed(self.oldest):
+            self.oldest += 1
+        return frozenset(version for version in range(self.oldest, versions.updates) if self._is_needed(version))
+
+    def _is_needed(self, version: int) -> bool:
+        return self.last_read.get(version, -1) >= self.position

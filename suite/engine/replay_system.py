@@ -10,52 +10,51 @@ from suite.core.protocols import Value, World
 from suite.core.trace import Trace
 from suite.data.batches import mapped
 from suite.engine.replay import Replay
-from suite.engine.system import EngineSystem, decoded, network, tensors
+from suite.engine.system import EngineSystem, decode_outputs, loss_scale_notes, network, to_tensors
 
 
-class Replayed:
-    """Runs any system on the suite's engine, at any depth, on one rank. Losses, scores and versions equal those on
-    ranks; times do not.
-    """
+class ReplaySystem:
+    """Runs a system on the suite's engine at any depth, on one rank.
 
-    def __init__(self, made: type[EngineSystem], world: World, config: RunConfig) -> None:
+    Losses, scores and weight versions equal those on ranks; times are not comparable."""
+
+    def __init__(self, system: type[EngineSystem], world: World, config: RunConfig) -> None:
         self.network = network(config)
-        self.replay = Replay(**made.settings(config))
+        self.replay = Replay(**system.engine_arguments(config))
 
     @property
     def streams(self) -> bool:
-        return self.replay.engines[0].update_every is not None
+        return self.replay.engines[0].streams
 
     def train_batch(self, batch: Value) -> float:
-        (loss,) = self.replay.train([tensors(batch)])
+        (loss,) = self.replay.train([to_tensors(batch)])
         return loss
 
     def stream(self, batches: Sequence[Value]) -> tuple[list[float], list[float]]:
-        """Their losses, and when the first stage was done with each."""
-        losses = list(self.replay.train(mapped(batches, tensors)))
-        return losses, self.replay.engines[0].ended
+        """Losses of the batches, and the times at which the first stage finished them."""
+        losses = list(self.replay.train(mapped(batches, to_tensors)))
+        return losses, self.replay.engines[0].state.batch_end_times
 
     def evaluate(self, batches: Sequence[Value]) -> float:
         return self.score(batches)["loss"]
 
     def score(self, batches: Sequence[Value]) -> dict[str, float]:
-        return dict(self.replay.score([tensors(batch) for batch in batches]))
+        return dict(self.replay.score([to_tensors(batch) for batch in batches]))
 
     def decode(self, batches: Sequence[Value]) -> list[Any] | None:
-        return decoded(self.network, self.replay.outputs, batches)
+        return decode_outputs(self.network, self.replay.outputs, batches)
 
     def told(self) -> dict[str, Any]:
-        """How many batches overflowed, of mixed precision."""
-        first = self.replay.engines[0]
-        return {"loss_scale": first.scaler.scale, "skipped": first.update.skipped} if first.scaler else {}
+        """Notes for the record: the loss scale and the number of skipped batches in mixed precision."""
+        return loss_scale_notes(self.replay.engines[0].state)
 
     def observe(self) -> Trace:
-        """Empty: spans of a replay would tell nothing."""
+        """An empty trace, because times of a replay are not comparable."""
         return Trace()
 
     def memory(self, batch: Value) -> tuple[None, dict[str, int]]:
-        """Nothing: all stages share one process."""
+        """No bytes, because all stages share one process."""
         return None, {}
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Nothing to close."""

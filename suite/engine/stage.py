@@ -1,11 +1,12 @@
-"""One stage: forward and backward passes of its layers, and the tensors kept between them.
+"""One pipeline stage: forward and backward passes of its layers, and the tensors kept between them.
 
-A value is a tuple of tensors. Every floating tensor of a forward's value has one gradient in the backward's (zeros
-where the stage does not use it); integers pass forward only. Loss divisors are the caller's: the stage scales as told.
+A value is a tuple of tensors. Every floating tensor of a forward value has a gradient in the backward value (zeros if
+the stage does not use the tensor); integer tensors pass forward only. The caller sets the divisor of the loss.
 
-With activation checkpoints a stage is a chain of segments. A checkpointed layer keeps only its inputs, and its
-backward pass recomputes it with the same random numbers. Layers that say `checkpointed = False` (an embedding, a
-head) keep their graphs: Equation 3 of AxoNN counts no second pass of a head either."""
+With activation checkpointing a stage is a sequence of segments. A checkpointed segment keeps only its inputs, and its
+backward pass recomputes it with the same random numbers. Layers with `checkpointed = False` (an embedding, a head)
+keep their graphs: Equation 3 of AxoNN counts no recomputation of a head either.
+"""
 
 from __future__ import annotations
 
@@ -18,64 +19,75 @@ from torch import nn
 
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Read, Value
-from suite.engine.arguments import named, not_a_mean
-from suite.engine.loss_mean_check import MeanCheck
+from suite.engine.loss_mean_check import MeanCheck, callable_name, not_a_mean
 from suite.engine.random_state import EVALUATION, LayerRandom, undisturbed
 
 
 class Segment(NamedTuple):
-    """Consecutive layers of a stage, by their places in it, that are kept or computed again together."""
+    """Consecutive layers of a stage, by their positions in it.
+
+    Attributes:
+        recomputed: Whether the backward pass recomputes the segment, and its activations are not kept.
+    """
 
     layers: range
-    again: bool
+    recomputed: bool
 
 
 class _ForwardPass(NamedTuple):
-    """Tensors kept from one forward pass for its backward pass."""
+    """Tensors kept from a forward pass for its backward pass.
 
-    inputs: tuple[Value, ...]  # of each segment
-    outputs: tuple[Value | None, ...]  # of each; None: compute it again
+    Attributes:
+        inputs: Inputs of each segment.
+        outputs: Outputs of each segment; None if the segment is recomputed. Empty if the whole stage is recomputed.
+    """
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value | None, ...]
     targets: Value
     sample: int
     scale: float
 
 
-def as_value(item: torch.Tensor | Sequence[torch.Tensor]) -> Value:
-    return (item,) if isinstance(item, torch.Tensor) else tuple(item)
+def as_value(tensors: torch.Tensor | Sequence[torch.Tensor]) -> Value:
+    return (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors)
 
 
 def segments(layers: Sequence[nn.Module], interval: int | None) -> tuple[Segment, ...]:
-    """A stage's layers in pieces of `interval` that are computed again; one piece that is kept for None.
+    """Segments of `interval` layers that are recomputed; for None one segment that is kept.
 
-    Raises InvalidRequest unless the interval divides the stage's layers that may be computed again."""
+    Raises InvalidRequest unless the interval divides the number of layers that may be recomputed."""
     if interval is None or not layers:
-        return (Segment(range(len(layers)), again=False),)
-    may = [getattr(layer, "checkpointed", True) for layer in layers]
-    count = sum(may)
+        return (Segment(range(len(layers)), recomputed=False),)
+    may_recompute = [getattr(layer, "checkpointed", True) for layer in layers]
+    count = sum(may_recompute)
     if interval < 1 or count % interval:
         legal = [n for n in range(1, count + 1) if count % n == 0]
         raise InvalidRequest(
-            f"checkpoints={interval} on a stage of {count} layers",
+            f"activation_checkpointing={interval} on a stage of {count} layers",
             rule="the interval divides the layers of a stage (AxoNN V-A)",
-            legal=f"checkpoints={' or '.join(map(str, legal))}, or None",
+            legal=f"activation_checkpointing={' or '.join(map(str, legal))}, or None",
         )
     segment_list: list[Segment] = []
     start = 0
     while start < len(layers):
-        stop = start + 1
-        while stop < len(layers) and may[stop] == may[start] and (not may[start] or stop - start < interval):
+        stop, recomputed = start + 1, may_recompute[start]
+        while stop < len(layers) and may_recompute[stop] == recomputed and (not recomputed or stop - start < interval):
             stop += 1
-        segment_list.append(Segment(range(start, stop), again=may[start]))
+        segment_list.append(Segment(range(start, stop), recomputed=recomputed))
         start = stop
     return tuple(segment_list)
 
 
 class Stage:
-    """Consecutive layers of the model, numbered from `first_layer`; the last stage has a `loss`.
+    """Consecutive layers of the model.
 
     Attributes:
-        checkpoints: Layers between activation checkpoints; None keeps every activation.
-        scores: Of outputs and targets, numbers that an evaluation tells behind the loss.
+        first_layer: Number of the first layer in the whole model.
+        loss: Loss of the last stage; None on other stages.
+        checkpoint_interval: Layers between activation checkpoints; None keeps every activation.
+        scores: scores(*outputs, *targets) -> numbers that an evaluation returns after the loss.
+        mean_check: Check that the loss is a mean; None while it is off.
     """
 
     def __init__(
@@ -85,64 +97,66 @@ class Stage:
         first_layer: int = 0,
         seed: int = 0,
         loss: Callable[..., torch.Tensor] | None = None,
-        checkpoints: int | None = None,
+        checkpoint_interval: int | None = None,
         scores: Callable[..., torch.Tensor] | None = None,
     ) -> None:
         self.layers = nn.ModuleList(layers)
-        # a layer may say that it draws no random numbers (`draws = False`), which spares seeding before each pass
-        drawn = [
+        # a layer with `draws = False` needs no seed before each pass
+        layers_with_random = [
             (layer, LayerRandom(seed, number) if getattr(layer, "draws", True) else None)
             for number, layer in enumerate(layers, first_layer)
         ]
         self.loss, self.scores = loss, scores
-        self.loss_stream = LayerRandom(seed, first_layer + len(layers))  # of a loss that draws
-        self.mean = None if loss is None else MeanCheck(loss)
-        self.segments = segments(layers, checkpoints)
-        self.parts = [drawn[segment.layers.start : segment.layers.stop] for segment in self.segments]
-        self.draws = [any(stream is not None for _, stream in part) for part in self.parts]
-        # a first layer such as ReLU(inplace=True): no leaf, kept message or user's batch is its own
-        self.writes = [
+        self.loss_random = LayerRandom(seed, first_layer + len(layers))
+        self.mean_check = None if loss is None else MeanCheck(loss)
+        self.segments = segments(layers, checkpoint_interval)
+        self.segment_layers = [layers_with_random[s.layers.start : s.layers.stop] for s in self.segments]
+        self.draws = [any(random is not None for _, random in layers) for layers in self.segment_layers]
+        # a first layer such as ReLU(inplace=True) must not write to a leaf, a received message or the user's batch
+        self.writes_input = [
             bool(s.layers) and any(getattr(module, "inplace", False) for module in layers[s.layers[0]].modules())
             for s in self.segments
         ]
         self.open: dict[int, _ForwardPass] = {}
 
-    def _through(self, number: int, inputs: Value, sample: int) -> Value:
-        """Segment `number` of `inputs`."""
-        value = tuple(tensor.clone() for tensor in inputs) if self.writes[number] else inputs
+    def _run_layers(self, number: int, inputs: Value, sample: int) -> Value:
+        """Output of the layers of segment `number`."""
+        value = tuple(tensor.clone() for tensor in inputs) if self.writes_input[number] else inputs
         with undisturbed() if self.draws[number] else nullcontext():
-            for layer, stream in self.parts[number]:
-                if stream is not None:
-                    stream.stand_at(sample)
+            for layer, random in self.segment_layers[number]:
+                if random is not None:
+                    random.set_generators(sample)
                 value = as_value(layer(*value))
         return value
 
-    def _segment(self, number: int, inputs: Value, targets: Value, sample: int, scale: float) -> Value:
-        """Segment `number`, and behind the last one the loss."""
-        value = self._through(number, inputs, sample)
+    def _run_segment(self, number: int, inputs: Value, targets: Value, sample: int, scale: float) -> Value:
+        """Output of segment `number`; for the last one of the model the scaled loss."""
+        value = self._run_layers(number, inputs, sample)
         if self.loss is None or number + 1 < len(self.segments):
             return value
-        loss = self._loss(value, targets, sample)
+        loss = self._compute_loss(value, targets, sample)
         return (loss * scale if scale != 1.0 else loss,)
 
-    def _loss(self, outputs: Value, targets: Value, sample: int) -> torch.Tensor:
+    def _compute_loss(self, outputs: Value, targets: Value, sample: int) -> torch.Tensor:
         assert self.loss is not None
         with undisturbed():
-            self.loss_stream.stand_at(sample)
+            self.loss_random.set_generators(sample)
             loss = self.loss(*outputs, *targets)
         if not isinstance(loss, torch.Tensor):
-            what = f"loss={named(self.loss)} returns a {type(loss).__name__}"
-            rule = "a tensor of one number, the mean over the samples of a microbatch"
-            raise InvalidRequest(what, rule=rule, legal="the tensor itself, without .item() or float()")
+            raise InvalidRequest(
+                f"loss={callable_name(self.loss)} returns a {type(loss).__name__}",
+                rule="a tensor of one number, the mean over the samples of a microbatch",
+                legal="the tensor itself, without .item() or float()",
+            )
         if loss.numel() != 1:
             raise not_a_mean(self.loss, f"returns a tensor of shape {tuple(loss.shape)}")
-        if self.mean is not None:
-            self.mean.look(outputs, targets)
+        if self.mean_check is not None:
+            self.mean_check.observe(outputs, targets)
         return loss
 
     @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        """Inside, every module is in evaluation mode; afterwards each has the mode that it had."""
+    def _evaluation_mode(self) -> Iterator[None]:
+        """Context in which every module is in evaluation mode; it restores the mode of each."""
         modes = [(module, module.training) for module in self.layers.modules()]
         try:
             self.layers.eval()
@@ -154,90 +168,94 @@ class Stage:
             for module, training in modes:
                 module.training = training
 
-    def _all(self, inputs: Value, targets: Value, sample: int, scale: float) -> tuple[_ForwardPass, Value]:
-        """Every segment in turn: what is kept of them, and the stage's output."""
+    def _run_forward(self, inputs: Value, targets: Value, sample: int, scale: float) -> tuple[_ForwardPass, Value]:
+        """Run all segments. Returns the tensors to keep, and the stage's output."""
         kept_inputs: list[Value] = []
         kept_outputs: list[Value | None] = []
         value = inputs
         for number, segment in enumerate(self.segments):
             inputs = tuple(_leaf(tensor) if tensor.is_floating_point() else tensor for tensor in value)
-            with torch.set_grad_enabled(not segment.again):
-                value = self._segment(number, inputs, targets, sample, scale)
+            with torch.set_grad_enabled(not segment.recomputed):
+                value = self._run_segment(number, inputs, targets, sample, scale)
             kept_inputs.append(inputs)
-            kept_outputs.append(None if segment.again else value)
+            kept_outputs.append(None if segment.recomputed else value)
         return _ForwardPass(tuple(kept_inputs), tuple(kept_outputs), targets, sample, scale), value
 
     def forward(
         self, index: int, inputs: Value, *, targets: Value = (), sample: int, scale: float = 1.0, read: Read
     ) -> Value:
-        """The output of microbatch `index`, in the modes that the modules have; on the last stage the loss times
+        """Output of microbatch `index`, in the current modes of the modules; on the last stage the loss times
         `scale`."""
         if read.backward_mode == "recompute":
-            value = inputs
+            outputs = inputs
             with torch.no_grad():
                 for number in range(len(self.segments)):
-                    value = self._segment(number, value, targets, sample, scale)
+                    outputs = self._run_segment(number, outputs, targets, sample, scale)
             self.open[index] = _ForwardPass((inputs,), (), targets, sample, scale)
-            outputs = value
         else:
-            self.open[index], outputs = self._all(inputs, targets, sample, scale)
+            self.open[index], outputs = self._run_forward(inputs, targets, sample, scale)
         return tuple(tensor.detach() for tensor in outputs)
 
     def backward(self, index: int, gradients: Value) -> Value:
-        """The gradients of microbatch `index`'s inputs; weights add theirs to `.grad`. None given on the last stage."""
-        passed = self.open.pop(index)
-        again = not passed.outputs or None in passed.outputs
-        statistics = [(buffer, buffer.clone()) for buffer in self.layers.buffers()] if again else []
-        if not passed.outputs:
-            passed, _ = self._all(passed.inputs[0], passed.targets, passed.sample, passed.scale)
-        inputs, outputs, targets, sample, scale = list(passed.inputs), list(passed.outputs), *passed[2:]
-        del passed  # an input, and its gradient, go with their segment
+        """Gradients of the inputs of microbatch `index`; gradients of weights are added to `.grad`.
+
+        Args:
+            gradients: Gradients of the outputs; empty on the last stage.
+        """
+        forward_pass = self.open.pop(index)
+        recomputes = not forward_pass.outputs or None in forward_pass.outputs
+        statistics = [(buffer, buffer.clone()) for buffer in self.layers.buffers()] if recomputes else []
+        if not forward_pass.outputs:
+            inputs = forward_pass.inputs[0]
+            forward_pass, _ = self._run_forward(inputs, forward_pass.targets, forward_pass.sample, forward_pass.scale)
+            del inputs
+        segment_inputs, segment_outputs = list(forward_pass.inputs), list(forward_pass.outputs)
+        targets, sample, scale = forward_pass.targets, forward_pass.sample, forward_pass.scale
+        del forward_pass  # each segment's tensors are freed after its backward pass
         last = len(self.segments) - 1
         for number in range(last, -1, -1):
-            segment_input, segment_output = inputs.pop(), outputs.pop()
-            if segment_output is None:
-                segment_output = self._segment(number, segment_input, targets, sample, scale)
-            gradients = _backward(
-                segment_input, segment_output, gradients, ends=self.loss is not None and number == last
-            )
-            del segment_input, segment_output  # a segment's graph goes before the next one is made
+            inputs, outputs = segment_inputs.pop(), segment_outputs.pop()
+            if outputs is None:
+                outputs = self._run_segment(number, inputs, targets, sample, scale)
+            gradients = _backward(inputs, outputs, gradients, is_loss=self.loss is not None and number == last)
+            del inputs, outputs  # frees a segment's graph before the next one is recomputed
         for buffer, before in statistics:
-            buffer.data.copy_(before)  # running statistics count a forward pass once; open graphs must not see it
+            buffer.data.copy_(before)  # running statistics count a forward pass once; .data hides this from graphs
         return gradients
 
     @torch.no_grad()
     def evaluate(self, inputs: Value, targets: Value = (), *, sample: int = 0) -> Value:
-        """The output, or on the last stage the loss and behind it the scores in one tensor, changing nothing."""
+        """Output in evaluation mode; on the last stage one tensor with the loss, followed by the scores."""
         outputs = self.outputs(inputs, sample=sample)
         if self.loss is None:
             return outputs
-        loss = _precise(self._loss(outputs, targets, EVALUATION + sample))
+        loss = _for_summing(self._compute_loss(outputs, targets, EVALUATION + sample))
         if self.scores is None:
             return (loss,)
         with undisturbed():
             scores = self.scores(*outputs, *targets)
         if not isinstance(scores, torch.Tensor) or scores.dim() > 1:
-            tensor = isinstance(scores, torch.Tensor)
-            description = f"tensor of shape {tuple(scores.shape)}" if tensor else type(scores).__name__
+            is_tensor = isinstance(scores, torch.Tensor)
+            description = f"tensor of shape {tuple(scores.shape)}" if is_tensor else type(scores).__name__
             raise InvalidRequest(
-                f"scores={named(self.scores)} returns a {description}",
-                rule="a flat tensor with a number for each of score_names=",
+                f"scores={callable_name(self.scores)} returns a {description}",
+                rule="a flat tensor with one number for each of score_names=",
                 legal="torch.stack([...]) of the numbers",
             )
-        return (torch.cat([loss.reshape(1), _precise(scores).reshape(-1)]),)  # torch.cat takes the wider type
+        return (torch.cat([loss.reshape(1), _for_summing(scores).reshape(-1)]),)  # torch.cat takes the wider dtype
 
     @torch.no_grad()
     def outputs(self, inputs: Value, *, sample: int = 0) -> Value:
-        """The output in evaluation mode, on the last stage too."""
+        """Output of the layers in evaluation mode, without the loss."""
         value = inputs
-        with self._evaluating():
+        with self._evaluation_mode():
             for number in range(len(self.segments)):
-                value = self._through(number, value, EVALUATION + sample)
+                value = self._run_layers(number, value, EVALUATION + sample)
         return value
 
 
-def _precise(numbers: torch.Tensor) -> torch.Tensor:
-    """Numbers that are summed over microbatches: in float32 at least, and whole numbers (counts) in float64."""
+def _for_summing(numbers: torch.Tensor) -> torch.Tensor:
+    """Numbers in a dtype for sums over microbatches: at least float32, and float64 for integers (counts)."""
     if not numbers.is_floating_point():
         return numbers.double()
     return numbers if numbers.element_size() >= 4 else numbers.float()
@@ -247,19 +265,19 @@ def _leaf(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().requires_grad_()
 
 
-def _backward(inputs: Value, outputs: Value, gradients: Value, *, ends: bool) -> Value:
-    """The gradients of `inputs`, of which there is none for an integer. ends: `outputs` is the loss."""
+def _backward(inputs: Value, outputs: Value, gradients: Value, *, is_loss: bool) -> Value:
+    """Gradients of the floating tensors of `inputs`. With `is_loss`, `outputs` is the loss."""
     floating = [tensor for tensor in outputs if tensor.is_floating_point()]
-    if ends:
+    if is_loss:
         if not floating or not floating[0].requires_grad:
-            rule = (
-                "the loss is computed from the outputs by functions that torch differentiates, and some weight trains"
+            raise InvalidRequest(
+                "a loss without a gradient",
+                rule="the loss is computed from the outputs by differentiable functions, and some weight is trained",
             )
-            raise InvalidRequest("a loss without a gradient", rule=rule)
         torch.autograd.backward(floating[0])
     else:
-        paired = [(o, g) for o, g in zip(floating, gradients, strict=True) if o.requires_grad]
-        torch.autograd.backward([o for o, _ in paired], [g for _, g in paired])
+        pairs = [(o, g) for o, g in zip(floating, gradients, strict=True) if o.requires_grad]
+        torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])
     return tuple(
         torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
         for tensor in inputs

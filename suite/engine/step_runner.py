@@ -1,273 +1,313 @@
-"""Run one flush interval of an engine: the computation of each op, and the losses.
+"""Step runner: execute the ops of one flush interval, and reduce the losses.
 
-In a pipeline that drains for every update a batch is a work, and its loss is added up at the end. In a stream the
-losses are reduced every few batches, without blocking: a rank begins the reduction after its backward passes of
-those batches, and returns the losses when it is complete."""
+A pipeline that drains for every update runs one batch per interval and reduces its loss at the end. A stream reduces
+the losses of `LOSS_BATCHES` batches at a time without blocking: a rank starts the reduction after its backward passes
+of those batches, and yields the losses when the reduction is complete.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import torch
 
-from suite.comm.p2p.polling import wait_for
+from suite.comm.p2p.polling import all_reduce_scalar, wait_for
 from suite.core.errors import InvalidRequest, RankError
 from suite.core.op import FlushInterval, Kind, Op, Program
 from suite.core.protocols import Handle, Value
 from suite.core.trace import Trace
-from suite.engine.batch_slicing import parts
+from suite.engine.batch_slicing import split_batch
 from suite.engine.batch_source import END, BatchSource
 from suite.engine.batch_stream import BatchStream
 from suite.engine.optim.update import check_attached
-from suite.engine.recorded_order import Recorded
-from suite.engine.worker import Executing, driving
+from suite.engine.pruning_step import prune_if_due
+from suite.engine.train_state import TrainState
+from suite.engine.worker import Execute, run_program
 from suite.schedule import evaluation
-from suite.schedule.check import check
-from suite.schedule.static import fixed
 
-if TYPE_CHECKING:
-    from suite.engine.engine import Engine
-
-TOGETHER = 8  # batches whose losses travel at once
+LOSS_BATCHES = 8  # batches whose losses share one reduction
 
 
-class Running:
-    """One work of one rank."""
+class _LossReduction(NamedTuple):
+    """A running reduction of the losses of a stream.
 
-    def __init__(self, engine: Engine, stream: BatchStream, *, step: bool = True) -> None:
-        self.engine, self.stream, self.steps = engine, stream, step
-        self.interval = FlushInterval(engine.microbatches, stream.microbatches, engine.update_every, engine.updates)
-        self.scale = engine.scale
-        self.losses: dict[int, list[torch.Tensor]] = {}  # by batch, on the last stage
-        self.done = 0  # backward passes
-        # losses under way, and behind them the digests of the batches that are listed
-        self.coming: deque[tuple[Handle, torch.Tensor, int, list[int]]] = deque()
-        self.fault: InvalidRequest | None = None  # batches differ between ranks
-        self.told = 0  # batches whose losses are under way or known
+    Attributes:
+        numbers: Loss sums of `batches` batches, followed by the digests of the batches `compared`.
+    """
 
-    def ops(self) -> Iterator[float | None]:
-        """Runs every op; yields the losses of batches as they become known, and None where the rank waits."""
-        engine, interval = self.engine, self.interval
-        check_attached(engine.state)  # before a pass adds to gradients that are another engine's
-        order = order_of(engine, interval)
-        program = fixed(order, interval) if order else engine.schedule.program(engine.place, interval)
-        engine.trace, engine.drained, engine.ended = Trace(), False, []
-        engine.store.begin(interval)
-        engine.copies.follow_modes()
-        trace = engine.trace if engine.traced else None
-        ops = _driving(engine, program, self.execute, engine.schedule.in_flight(engine.place, interval), trace)
+    handle: Handle
+    numbers: torch.Tensor
+    batches: int
+    compared: list[int]
+
+
+class StepRunner:
+    """One flush interval of one rank.
+
+    Attributes:
+        apply_update: Whether updates step the weights; otherwise they only reduce the gradients.
+        batch_losses: Losses of the microbatches of each batch, on the last stage.
+        backward_passes: Backward passes so far.
+        reductions: Reductions of losses that are under way.
+        batches_sent: Batches whose losses are reduced, or under way.
+        fault: Difference between the batches of the ranks.
+    """
+
+    def __init__(self, state: TrainState, stream: BatchStream, *, apply_update: bool = True) -> None:
+        self.state, self.stream, self.apply_update = state, stream, apply_update
+        self.interval = FlushInterval(
+            state.microbatches, stream.microbatches, state.settings.update_interval, state.updates
+        )
+        self.loss_scale = state.loss_scale
+        self.batch_losses: dict[int, list[torch.Tensor]] = {}
+        self.backward_passes = 0
+        self.reductions: deque[_LossReduction] = deque()
+        self.batches_sent = 0
+        self.fault: InvalidRequest | None = None
+
+    def run(self) -> Iterator[float | None]:
+        """Run every op. Yields the losses of batches as they become known, and None where the rank waits."""
+        state, agreement, streams = self.state, self.state.agreement, self.state.settings.streams
+        check_attached(state.model_states)  # a pass must not add to the gradients of another engine
+        program = state.schedule.program(self.interval)
+        state.trace, state.drained, state.batch_end_times = Trace(), False, []
+        state.versions.begin(self.interval)
+        state.copies.follow_modes()
+        trace = state.trace if state.record_trace else None
+        ops = _run_program(state, program, self.execute, state.schedule.in_flight(self.interval), trace)
         while True:
             try:
                 op = next(ops)
             except StopIteration as end:
-                engine.peak = end.value
+                state.peak_in_flight = end.value
                 break
-            except RankError:  # the other rank may have ended because its batches differ
-                engine.agreement.look()
+            except RankError:  # a rank whose batches differ may have ended: report the difference instead
+                agreement.poll()
                 raise
             if op is None:
-                engine.agreement.look()
+                agreement.poll()
                 yield None
-            elif engine.update_every is not None:
-                yield from self._streamed(op)
-        if engine.update_every is not None:
+            elif streams:
+                yield from self._after_streamed_op(op)
+        if streams:
             self._finish()
-            yield from self._shared(len(self.stream.ends), wait=True)
+            yield from self._send_losses(len(self.stream.ends), wait=True)
             self.stream.finish()
             return
-        loss = (yield from engine.sharing(self.losses.pop(0, ()))) / self.scale
+        loss = (yield from _sum_over_last_stages(state, self.batch_losses.pop(0, ()))) / self.loss_scale
         self._finish()
         yield loss
 
-    def _finish(self) -> None:
-        """Nothing is in flight any more: the work counts."""
-        engine, interval = self.engine, self.interval
-        engine.drained = True
-        engine.agreement.calls.end()
-        engine.copies.write_buffers()
-        if self.steps:
-            engine.microbatches += interval.microbatches
-            engine.updates += interval.updates
-            if engine.pruning is not None:
-                engine.pruning.look(engine, since=interval.update)
-
     def execute(self, op: Op, value: Value) -> Generator[None, None, Value]:
-        """Result of `op` with the weights that the policy selects; what to send."""
-        engine, interval, place = self.engine, self.interval, self.engine.place
-        read = engine.store.run(op)
+        """Compute `op` with the weights that the policy selects. Returns the tensors to send."""
+        state, place = self.state, self.state.settings.place
+        read = state.versions.run(op)
         if op.kind is Kind.UPDATE:
-            engine.agreement.settle()
-            yield from engine.step(op, self.steps)
+            state.agreement.settle()
+            yield from self._update(op)
             return ()
         if op.kind is Kind.BACKWARD:
-            with engine.store.lent(op, read):
-                gradients = engine.stage.backward(op.index, value)
-            engine.parts(perf_counter())
+            with state.versions.swapped_in(op, read):
+                gradients = state.stage.backward(op.index, value)
+            self._trace_compression(perf_counter())
             return gradients
         assert read is not None
-        self.stream.reach(op.index)
-        with engine.store.lent(op, read):
-            output = engine.stage.forward(
+        self.stream.read_up_to(op.index)
+        with state.versions.swapped_in(op, read):
+            output = state.stage.forward(
                 op.index,
                 self.stream.inputs(op.index) if place.first else value,
                 targets=self.stream.targets(op.index) if place.last else (),
                 sample=op.index * place.replicas + place.replica,
-                scale=self.scale / (interval.group_size(op.index) * place.replicas),
+                scale=self.loss_scale / (self.interval.group_size(op.index) * place.replicas),
                 read=read,
             )
         if place.last:
-            self.losses.setdefault(self.stream.batch_of(op.index), []).append(self._of_batch(op.index, output[0]))
-        self.stream.passed(op.index)
+            losses = self.batch_losses.setdefault(self.stream.batch_of(op.index), [])
+            losses.append(self._share_of_batch(op.index, output[0]))
+        self.stream.forward_done(op.index)
         return output
 
-    def _of_batch(self, index: int, loss: torch.Tensor) -> torch.Tensor:
-        """A microbatch's part of its batch's mean, where an update is not made of one batch."""
-        share, batch_count = self.interval.group_size(index), self.stream.counts[self.stream.batch_of(index)]
-        return loss if share == batch_count else loss * (share / batch_count)
+    def _update(self, op: Op) -> Iterator[None]:
+        """Run the update `op`: reduce gradients and, with `apply_update`, step. Yields None where the rank waits."""
+        state, tracker = self.state, self.state.memory_tracker
+        if tracker is not None:
+            tracker.phase = "scratch"
+        start = perf_counter()
+        for category in state.update.run(self.apply_update):
+            if category is None:
+                yield None
+                continue
+            end = perf_counter()
+            self._trace_compression(end)
+            if state.record_trace:
+                state.trace.add(state.settings.rank, category, start, end, op)
+            start = end
+        if tracker is not None:
+            tracker.phase = "activations"  # passes of a stream continue
+
+    def _trace_compression(self, end: float) -> None:
+        """Record the seconds of compressing and expanding within the span that ends at `end`, as spans at its end."""
+        if self.state.pruned_after is None:
+            return
+        for category, seconds in self.state.model_states.take_compression_times().items():
+            self.state.trace.add(self.state.settings.rank, category, end - seconds, end)
+            end -= seconds
+
+    def _share_of_batch(self, index: int, loss: torch.Tensor) -> torch.Tensor:
+        """The microbatch's share of the mean of its batch; an update of a stream may not be made of one batch."""
+        update_microbatches = self.interval.group_size(index)
+        batch_microbatches = self.stream.counts[self.stream.batch_of(index)]
+        return loss if update_microbatches == batch_microbatches else loss * (update_microbatches / batch_microbatches)
+
+    def _finish(self) -> None:
+        """Count the interval: no microbatch is in flight."""
+        state, interval = self.state, self.interval
+        state.drained = True
+        state.agreement.calls.end()
+        state.copies.write_buffers()
+        if self.apply_update:
+            state.microbatches += interval.microbatches
+            state.updates += interval.updates
+            if state.pruning is not None:
+                prune_if_due(state, state.pruning, since=interval.update)
 
     # -- losses of a stream ------------------------------------------------------------------------------------------
 
-    def _streamed(self, op: Op) -> Iterator[float | None]:
-        """An op has run: what is known by it."""
-        ends = self.stream.ends
+    def _after_streamed_op(self, op: Op) -> Iterator[float | None]:
+        """Record the batches that end with `op`, and send or yield losses that are complete."""
+        ends, end_times = self.stream.ends, self.state.batch_end_times
         if op.kind is Kind.BACKWARD:
-            self.done += 1
+            self.backward_passes += 1
         elif op.kind is Kind.UPDATE:
             now = perf_counter()
-            while len(self.engine.ended) < len(ends) and self.done >= ends[len(self.engine.ended)]:
-                self.engine.ended.append(now)
-        due = self.told + TOGETHER
-        if self.engine.grid.size == 1:
-            due = self.told + 1
-        if due < len(ends) and self.done >= ends[due - 1] and op.kind is Kind.BACKWARD:  # the last are told at the end
-            yield from self._shared(due, wait=False)
-        elif self.coming:
-            yield from self._arrived(wait=False)
+            while len(end_times) < len(ends) and self.backward_passes >= ends[len(end_times)]:
+                end_times.append(now)
+        due = self.batches_sent + (1 if self.state.settings.grid.size == 1 else LOSS_BATCHES)
+        complete = due < len(ends) and self.backward_passes >= ends[due - 1]  # `run` sends the last batches itself
+        if complete and op.kind is Kind.BACKWARD:
+            yield from self._send_losses(due, wait=False)
+        elif self.reductions:
+            yield from self._receive_losses(wait=False)
 
-    def _shared(self, upto: int, *, wait: bool) -> Iterator[float | None]:
-        """The losses of the batches before number `upto` set out.
+    def _send_losses(self, stop: int, *, wait: bool) -> Iterator[float | None]:
+        """Start the reduction of the losses of the batches before number `stop`.
 
-        Raises InvalidRequest here for batches that differ: every rank has then passed on what the others need to come
-        here."""
-        if any(compared for _, _, _, compared in self.coming):
-            yield from self._arrived(wait=True)
-        self._check()
-        if upto > self.told:
-            batch_losses = [self.losses.pop(batch, ()) for batch in range(self.told, upto)]
-            sums = torch.stack(
-                [
-                    torch.stack(list(one)).double().sum() if one else torch.zeros((), dtype=torch.float64)
-                    for one in batch_losses
-                ]
-            )
-            batches = range(self.told, upto)
-            self.told = upto
-            if self.engine.grid.size == 1:
-                yield from (sums / self.scale).tolist()
+        Raises InvalidRequest for batches that differ. Every rank has then sent the numbers that the others need to
+        raise at the same place."""
+        if any(reduction.compared for reduction in self.reductions):
+            yield from self._receive_losses(wait=True)
+        self._raise_fault()
+        if stop > self.batches_sent:
+            batches = range(self.batches_sent, stop)
+            self.batches_sent = stop
+            sums = torch.stack([_float64_sum(self.batch_losses.pop(batch, ())) for batch in batches])
+            if self.state.settings.grid.size == 1:
+                yield from (sums / self.loss_scale).tolist()
             else:
-                compared, digests = self.engine.agreement.numbers(batches)
-                numbers = torch.cat([sums, digests.to(sums.device)]).to(self.engine.world.device)
-                handle = self.engine.agreement.reduce(numbers)
-                self.coming.append((handle, numbers, len(batches), compared))
-        yield from self._arrived(wait=wait)
+                agreement = self.state.agreement
+                compared, digests = agreement.stream_digests(batches)
+                numbers = torch.cat([sums, digests.to(sums.device)]).to(self.state.comm.world.device)
+                self.reductions.append(_LossReduction(agreement.reduce(numbers), numbers, len(batches), compared))
+        yield from self._receive_losses(wait=wait)
         if wait:
-            self._check()
+            self._raise_fault()
 
-    def _check(self) -> None:
+    def _receive_losses(self, *, wait: bool) -> Iterator[float | None]:
+        """Yield the losses of complete reductions; with `wait`, of all."""
+        while self.reductions and (wait or self.reductions[0].handle.done()):
+            handle, numbers, count, compared = self.reductions.popleft()
+            yield from wait_for(handle, self.state.comm.transport)
+            self.fault = self.fault or self.state.agreement.stream_fault(compared, numbers[count:])
+            if self.fault is None:
+                yield from (numbers[:count] / self.loss_scale).tolist()
+
+    def _raise_fault(self) -> None:
         if self.fault is not None:
-            self.engine.agreement.calls.end()  # this rank has sent what the others need to raise too
+            self.state.agreement.calls.end()  # the other ranks have all they need to raise too
             raise self.fault
 
-    def _arrived(self, *, wait: bool) -> Iterator[float | None]:
-        while self.coming and (wait or self.coming[0][0].done()):
-            handle, numbers, count, compared = self.coming.popleft()
-            yield from wait_for(handle, self.engine.transport)
-            self.fault = self.fault or self.engine.agreement.fault(compared, numbers[count:])
-            if self.fault is None:
-                yield from (numbers[:count] / self.scale).tolist()
 
+def run_evaluation(state: TrainState, source: BatchSource) -> Generator[dict[str, float] | None, None, None]:
+    """Evaluate the batches of `source`. Yields None where the rank waits, and at the end the means by name.
 
-def scoring(engine: Engine, source: BatchSource) -> Generator[dict[str, float] | None, None, None]:
-    """The mean loss and scores over all samples of the batches of `source`, once, and None where the rank waits. A
-    microbatch counts by its samples: the last one of a batch may be short."""
-    names, place = ("loss", *engine.score_names), engine.place
-    if not engine.drained:
-        what = "an evaluation within a stream, or after one that was broken off"
+    A batch weighs as much as its samples. Raises InvalidRequest for no batches, within a stream, and for scores that do
+    not match their names."""
+    settings, agreement, slicer = state.settings, state.agreement, state.slicer
+    place, names = settings.place, ("loss", *settings.score_names)
+    if not state.drained:
         raise InvalidRequest(
-            what, rule="stages stand at different updates until the pipeline drains", legal="after the stream"
+            "an evaluation within a stream, or after a batch that was interrupted",
+            rule="stages stand at different updates until the pipeline drains",
+            legal="evaluate() after the stream",
         )
-    total, weights, unit = [0.0] * len(names), 0.0, 0
-    agreement = engine.agreement
+    totals, total_weight, first_batch_size = [0.0] * len(names), 0.0, 0
     while (batch := agreement.next(source, "evaluation")) is not END:
         agreement.settle()
-        inputs, targets = parts(batch)
-        samples, first, rows = inputs[0].shape[0], engine.evaluated, engine.rows
-        microbatches, most = rows.evaluated(inputs)
+        inputs, targets = split_batch(batch)
+        samples, first = inputs[0].shape[0], state.evaluated
+        microbatches, most_microbatches = slicer.count_evaluation(inputs)
         outputs: list[torch.Tensor] = []
 
         def execute(op: Op, value: Value) -> Generator[None, None, Value]:
             yield from ()
-            at = op.index - first  # noqa: B023 - called within this turn of the loop
-            output = engine.stage.evaluate(
-                rows.inputs(inputs, at) if place.first else value,  # noqa: B023
-                rows.of(targets, at) if place.last else (),  # noqa: B023
+            index = op.index - first  # noqa: B023 - called within this iteration only
+            output = state.stage.evaluate(
+                slicer.inputs(inputs, index) if place.first else value,  # noqa: B023
+                slicer.rows(targets, index) if place.last else (),  # noqa: B023
                 sample=op.index * place.replicas + place.replica,
             )
             if place.last:
                 if output[0].numel() != len(names):
-                    what = f"{output[0].numel() - 1} scores for score_names={list(engine.score_names)}"
-                    raise InvalidRequest(what, rule="scores= gives a number for each of score_names=")
-                outputs.append(output[0] / (samples / rows.size(at, samples)))  # noqa: B023
+                    raise InvalidRequest(
+                        f"scores= returns {output[0].numel() - 1} numbers for score_names={list(names[1:])}",
+                        rule="scores= returns one number for each of score_names=",
+                    )
+                outputs.append(output[0] / (samples / slicer.size(index, samples)))  # noqa: B023
             return output
 
         if microbatches:
             program = evaluation(place, FlushInterval(first, microbatches, None, 0))
-            yield from (None for op in _driving(engine, program, execute, 0) if op is None)
-        engine.evaluated += most
-        unit = unit or samples
-        weight = samples / unit
-        for at in range(len(names)):
-            column = [one if len(names) == 1 else one[at] for one in outputs]
-            total[at] += weight * (yield from engine.sharing(column))
-        weights += weight
+            yield from (None for op in _run_program(state, program, execute, 0) if op is None)
+        state.evaluated += most_microbatches
+        first_batch_size = first_batch_size or samples
+        weight = samples / first_batch_size
+        for number in range(len(names)):
+            means = [output if len(names) == 1 else output[number] for output in outputs]
+            totals[number] += weight * (yield from _sum_over_last_stages(state, means))
+        total_weight += weight
         agreement.calls.end()
-    if not weights:
-        raise InvalidRequest("an evaluation of no batches", rule="at least 1 batch")
-    yield {name: one / weights for name, one in zip(names, total, strict=True)}
+    if not total_weight:
+        raise InvalidRequest("an evaluation of 0 batches", rule="at least 1 batch", legal="1 batch")
+    yield {name: total / total_weight for name, total in zip(names, totals, strict=True)}
 
 
-def _driving(
-    engine: Engine, program: Program, execute: Executing, bound: int, trace: Trace | None = None
+def _float64_sum(losses: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.stack(list(losses)).double().sum() if losses else torch.zeros((), dtype=torch.float64)
+
+
+def _sum_over_last_stages(state: TrainState, losses: Sequence[torch.Tensor]) -> Generator[None, None, float]:
+    """The float64 sum of numbers of all last stages, on every rank. Yields None where the rank waits."""
+    local = float(torch.stack(list(losses)).double().sum()) if losses else 0.0
+    if state.settings.grid.size == 1:
+        return local
+    return (yield from all_reduce_scalar(state.comm.world, local, state.comm.transport))
+
+
+def _run_program(
+    state: TrainState, program: Program, execute: Execute, bound: int, trace: Trace | None = None
 ) -> Generator[Op | None, None, int]:
-    """Run a program on this rank: see worker.driving."""
-    patience = engine.agreement.patience
-    return driving(
+    """Run a program on this rank, as `worker.run_program` does."""
+    return run_program(
         program,
         execute,
-        engine.transport,
-        rank=engine.rank,
-        stages=engine.grid.inter,
+        state.comm.transport,
+        rank=state.settings.rank,
+        stages=state.settings.grid.inter,
         bound=bound,
         trace=trace,
-        patience=patience,
+        patience=state.agreement.patience,
     )
-
-
-def order_of(engine: Engine, interval: FlushInterval) -> tuple[Op, ...]:
-    """This stage's checked order of the ops of `work`, counted from 0; nothing where it may choose."""
-    free, every = engine.transport.any_order, engine.update_every
-    if isinstance(engine.schedule, Recorded):  # it has run
-        return ()
-    # where ranks choose, the law is looked at once, on as much of a stream as fills and drains a pipeline
-    count = (
-        interval.microbatches
-        if every is None or not free
-        else min(interval.microbatches, 4 * engine.grid.inter + every)
-    )
-    if count not in engine.legal:
-        checked = check(engine.schedule, engine.grid.inter, FlushInterval(0, count, every, 0))
-        engine.legal[count] = checked.order(engine.place.stage)
-    return () if free else engine.legal[count]

@@ -1,4 +1,4 @@
-"""The suite's engine as a system under comparison: built from a configuration, returns traces and bytes."""
+"""The suite's engine as a compared system: built from a configuration, returns traces and bytes."""
 
 from __future__ import annotations
 
@@ -19,38 +19,44 @@ from suite.data.batches import mapped
 from suite.engine.checkpoint.restore import Loaded
 from suite.engine.engine import Engine
 from suite.engine.layers import Layer
-from suite.engine.prune import Pruning
+from suite.engine.pruning import Pruning
 from suite.engine.stage import as_value
+from suite.engine.train_state import TrainState
 from suite.memory.checkpointing import chosen
 from suite.workload.split import blocks, divide
 
 
 def network(config: RunConfig) -> NetworkModule:
-    """The module of a config's network: layers(shape, ...), ties(shape), loss."""
+    """The module of the configured network, with layers(shape, ...), ties(shape) and loss."""
     return network_module(config.model.network)
 
 
-def tensors(batch: Value) -> tuple[Any, ...]:
-    """A batch of arrays, or of tuples of them, as torch sees it, nothing copied."""
-    return tuple(tensors(part) if isinstance(part, tuple) else torch.from_numpy(part) for part in batch)
+def to_tensors(batch: Value) -> tuple[Any, ...]:
+    """A batch of arrays, or of tuples of arrays, as tensors that share their memory."""
+    return tuple(to_tensors(part) if isinstance(part, tuple) else torch.from_numpy(part) for part in batch)
 
 
 def pruning_of(config: RunConfig) -> Pruning | None:
-    """The pruning that a configuration describes, None where it has none."""
+    """The configured pruning; None without one."""
     settings = config.pruning
     return Pruning(settings.ticket.build(), settings.sparsity, settings.scope) if settings.ticket else None
 
 
-def decoded(made: NetworkModule, forward: Any, batches: Sequence[Value]) -> list[Any] | None:
-    """Decoded outputs for the inputs of batches, as arrays, for a network with `decode`."""
-    if made.decode is None:
+def decode_outputs(module: NetworkModule, forward: Any, batches: Sequence[Value]) -> list[Any] | None:
+    """Decoded outputs of the network for each batch, as arrays; None for a network without `decode`."""
+    if module.decode is None:
         return None
     with torch.no_grad():
-        return [made.decode(forward, as_value(tensors(batch)[0])).numpy() for batch in batches]
+        return [module.decode(forward, as_value(to_tensors(batch)[0])).numpy() for batch in batches]
+
+
+def loss_scale_notes(state: TrainState) -> dict[str, Any]:
+    """Loss scale and number of skipped batches; empty in one precision."""
+    return {"loss_scale": state.loss_scaler.scale, "skipped": state.update.skipped} if state.loss_scaler else {}
 
 
 class EngineSystem(System):
-    """Every system that is a schedule, a weight policy and a memory layout on the one engine."""
+    """Every system that is a schedule, a weight policy and a memory layout on the suite's engine."""
 
     @classmethod
     def probe(cls, config: RunConfig) -> Ready | Missing:
@@ -59,22 +65,22 @@ class EngineSystem(System):
     @in_config_keys()
     def __init__(self, world: World, config: RunConfig) -> None:
         self.network = network(config)
-        self.engine = Engine(**self.settings(config), world=world)
+        self.engine = Engine(**self.engine_arguments(config), world=world)
 
     @property
     def streams(self) -> bool:
-        """Whether batches stream through a pipeline that drains when a turn ends (`stream` instead of train_batch)."""
-        return self.engine.update_every is not None
+        """Whether batches stream through a pipeline that drains at the end of an epoch (`stream`, not train_batch)."""
+        return self.engine.streams
 
     @classmethod
-    def settings(cls, config: RunConfig) -> dict[str, Any]:
-        """The engine's arguments, but for its world."""
-        shape, layers = config.network(), network(config)
+    def engine_arguments(cls, config: RunConfig) -> dict[str, Any]:
+        """Arguments of `Engine`, without `world`."""
+        shape, module = config.network(), network(config)
         grid, precision, optimizer = config.grid.build(), config.precision, config.optimizer
         split = divide(shape, grid.inter, config.split)
         return {
-            "layers": cls.makers(config, shape),
-            "loss": layers.loss,
+            "layers": cls.layer_makers(config, shape),
+            "loss": module.loss,
             "optimizer": optimizer.build(),
             "microbatch": config.batch.microbatch,
             "grid": grid,
@@ -82,76 +88,80 @@ class EngineSystem(System):
             "weights": config.weights.build(),
             "memory": config.memory.layout.build(),
             "split": split,
-            "tied": layers.ties(shape),
+            "tied": module.ties(shape),
             "seed": config.seed,
             "half": precision.half,
-            "scaler": precision.loss_scale.build() if precision.loss_scale else None,
-            "bucket": optimizer.bucket_numel,
-            "chunk": optimizer.buckets_per_reduction,
-            "clip": optimizer.clip_norm,
-            "checkpoints": chosen(config.activation_checkpointing, blocks(shape, split)),
+            "loss_scaler": precision.loss_scale.build() if precision.loss_scale else None,
+            "bucket_numel": optimizer.bucket_numel,
+            "buckets_per_reduction": optimizer.buckets_per_reduction,
+            "clip_norm": optimizer.clip_norm,
+            "activation_checkpointing": chosen(config.activation_checkpointing, blocks(shape, split)),
             "pruning": pruning_of(config),
-            "update_every": config.update_interval,
-            "scores": layers.scores,
-            "score_names": layers.SCORES,
-            "compare_batches": False,  # each rank draws the batch of a number from one seed; a reduction is not timed
+            "update_interval": config.update_interval,
+            "scores": module.scores,
+            "score_names": module.SCORES,
+            "compare_batches": False,  # all ranks draw batches from one seed, and the reduction would be timed
         }
 
     @classmethod
-    def makers(cls, config: RunConfig, shape: Any) -> Sequence[Layer]:
-        """The functions that make the layers, in order; a system that has layers of its own puts them here."""
+    def layer_makers(cls, config: RunConfig, shape: Any) -> Sequence[Layer]:
+        """Functions that make the layers, in order. A system with layers of its own overrides this method."""
         model = config.model
         layers: Sequence[Layer] = network(config).layers(shape, dropout=model.dropout, dtype=model.dtype)
         return layers
 
     def told(self) -> dict[str, Any]:
-        """Notes of the record: overlap of updates, and the number of overflowed batches."""
-        scaler = self.engine.scaler
-        scale = {"loss_scale": scaler.scale, "skipped": self.engine.update.skipped} if scaler else {}
-        host = self.engine.state.allocated("host")
-        return {"overlap": self.engine.update.overlap, "host": host, **scale, **self._ticket()}
+        """Notes for the record: overlap of updates, bytes on the host, loss scale, pruning."""
+        state = self.engine.state
+        host_bytes = state.model_states.allocated("host")
+        return {"overlap": state.update.overlap, "host": host_bytes, **loss_scale_notes(state), **self._pruning_notes()}
 
-    def _ticket(self) -> dict[str, Any]:
-        """The pruned weights and the time of pruning; for a search also the distances between its masks."""
-        pruning = self.engine.pruning
+    def _pruning_notes(self) -> dict[str, Any]:
+        """Sparsity and time of the pruning; for a search also the distances between its masks."""
+        pruning, pruned_after = self.engine.state.pruning, self.engine.state.pruned_after
         if pruning is None:
             return {}
-        after, sparsity = self.engine.pruned, pruning.sparsity
+        notes = {"pruned_after": pruned_after, "sparsity": pruning.sparsity}
         distances = pruning.method.distances
         if distances is None:
-            return {"pruned_after": after, "sparsity": sparsity}
-        note = "nothing is pruned: masks have not settled" if after is None else f"pruned after {after} batches"
-        apart = f", the last masks {100 * distances[-1]:.2g} % apart" if distances else ""
-        facts = {"pruned_after": after, "sparsity": sparsity, "mask_distances": list(distances)}
-        return {**facts, "notes": [f"{note}{apart}; memory is predicted for whole states, as before"]}
+            return notes
+        outcome = (
+            "not pruned: the masks did not settle" if pruned_after is None else f"pruned after {pruned_after} batches"
+        )
+        if distances:
+            outcome += f", distance of the last two masks {100 * distances[-1]:.2g} %"
+        outcome += "; predicted memory is that of dense states"
+        return {**notes, "mask_distances": list(distances), "notes": [outcome]}
 
     def train_batch(self, batch: Value) -> float:
-        return self.engine.train_batch(tensors(batch))
+        return self.engine.train_batch(to_tensors(batch))
 
     def stream(self, batches: Sequence[Value]) -> tuple[list[float], list[float]]:
-        """Their losses, and when this rank was done with each, on the clock of perf_counter."""
-        losses = list(self.engine.train(mapped(batches, tensors)))
-        return losses, self.engine.ended
+        """Losses of the batches, and the times at which this rank finished them, on the clock of perf_counter."""
+        losses = list(self.engine.train(mapped(batches, to_tensors)))
+        return losses, self.engine.state.batch_end_times
 
     def evaluate(self, batches: Sequence[Value]) -> float:
         return self.score(batches)["loss"]
 
     def score(self, batches: Sequence[Value]) -> dict[str, float]:
-        """Mean loss and scores, changing no training state."""
-        return self.engine.score([tensors(batch) for batch in batches])
+        """Mean loss and scores; training state does not change."""
+        return self.engine.score([to_tensors(batch) for batch in batches])
 
     def decode(self, batches: Sequence[Value]) -> list[Any] | None:
-        """The token ids that the network says, per batch; None where it says none, or stands on several ranks."""
-        return decoded(self.network, self.engine.stage.outputs, batches) if self.engine.grid.size == 1 else None
+        """Decoded token ids per batch; None for a network without `decode`, and on several ranks."""
+        if self.engine.grid.size > 1:
+            return None
+        return decode_outputs(self.network, self.engine.state.stage.outputs, batches)
 
     def observe(self) -> Trace:
-        return self.engine.trace
+        return self.engine.state.trace
 
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
-        return self.engine.memory(tensors(batch))
+        return self.engine.memory(to_tensors(batch))
 
     def save(self, folder: str | Path, *, keep: int | None = None, extra: Mapping[str, Json] | None = None) -> None:
-        """A checkpoint, as Engine.save writes it."""
+        """Save a checkpoint as Engine.save does."""
         self.engine.save(folder, keep=keep, extra=extra)
 
     def load(self, path: str | Path) -> Loaded:

@@ -1,10 +1,10 @@
-"""Weight versions of a stage: hold the versions that its policy may read, and predict future ones.
+"""Weight versions of a stage: tensors of the versions that its policy may read, and predicted weights.
 
-weights.ledger counts the versions; this store holds exactly the tensors of the counted versions. The newest version is
-in the layers; older versions are stored separately, as is a version that is still needed when a step comes. So a step
-only overwrites weights that no op reads again. A prediction goes into one buffer that is used again and again
-(PipeOptim Algorithm 1 caches the live weights instead), or, where a graph keeps it, into one of its own. Live
-weights are never written by a pass: it is lent the tensors that it reads.
+weights.ledger counts the versions, and this store holds exactly the counted tensors. The newest version is in the
+layers. Older versions have tensors of their own, as has a version that is still needed when the next update comes, so
+an update only overwrites weights that no op reads again. A prediction is written to one buffer that is reused, or to
+tensors of its own if a graph keeps it (PipeOptim Algorithm 1 copies the live weights aside instead). Passes never write
+live weights: the layers' parameters point to the version that a pass reads while it runs.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from suite.engine.optim.prediction import predict
 from suite.engine.states.state import ModelState
 from suite.weights.ledger import Ledger
 
-Key = tuple[int, int]  # version, updates predicted ahead of it
+VersionKey = tuple[int, int]  # version, and updates that are predicted ahead of it
 Weights = list[torch.Tensor]
 
 
-class _Place(NamedTuple):
-    """Where in which weight a tensor lay that a graph wanted to keep."""
+class _SavedView(NamedTuple):
+    """Position of a tensor that a graph saves, in the weight that it is a view of."""
 
     parameter: nn.Parameter
     size: Sequence[int]
@@ -37,168 +37,179 @@ class _Place(NamedTuple):
 
 
 class WeightVersions:
-    """The weight versions of one stage over one work."""
+    """Weight versions of one stage.
+
+    Attributes:
+        ledger: Account of the versions of this interval.
+        state, rule: Model states that the versions belong to, and their update rule.
+        reads: Reads of open forward passes, by microbatch.
+        passes: Ops of this interval in the order in which they ran, each with its read.
+        stored: Tensors of versions other than the newest.
+        free: Tensors of versions that no op reads any more, for reuse.
+        prediction: Buffer of predicted weights; `predicted_key` is the version that it holds.
+    """
 
     def __init__(self, policy: WeightPolicy, stages: int) -> None:
         self.policy, self.stages = policy, stages
         self.ledger: Ledger | None = None
         self.state: ModelState | None = None
         self.rule: UpdateRule | None = None
-        self.reads: dict[int, Read] = {}  # of open forwards
-        self.passes: list[tuple[Op, Read | None]] = []  # of this work, in the order in which they ran
-        self._forget()
+        self.reads: dict[int, Read] = {}
+        self.passes: list[tuple[Op, Read | None]] = []
+        self._clear()
 
-    def _forget(self) -> None:
-        self.aside: dict[Key, Weights] = {}
-        self.spare: list[Weights] = []
-        self.buffer: Weights | None = None
-        self.foreseen: Key | None = None  # what the buffer holds
+    def _clear(self) -> None:
+        self.stored: dict[VersionKey, Weights] = {}
+        self.free: list[Weights] = []
+        self.prediction: Weights | None = None
+        self.predicted_key: VersionKey | None = None
 
-    def hold(self, state: ModelState, rule: UpdateRule) -> None:
-        """From now on the versions belong to these states."""
+    def attach(self, state: ModelState, rule: UpdateRule) -> None:
+        """Use these model states from now on."""
         self.state, self.rule = state, rule
-        self._forget()
+        self._clear()
 
     def begin(self, interval: FlushInterval) -> None:
-        """Nothing is in flight: a new account starts."""
+        """Start the account of an interval; nothing is in flight."""
         self.ledger = Ledger(self.policy, interval, self.stages)
-        self.reads, self.passes, self.foreseen = {}, [], None
+        self.reads, self.passes, self.predicted_key = {}, [], None
 
     def live(self) -> tuple[int, ...]:
-        """The versions that later passes may read, as updates before the newest (0), which stands in the layers."""
+        """Versions that later passes may read, as updates before the newest, which is 0."""
         ledger = self.ledger
         return (0,) if ledger is None else tuple(sorted(ledger.updates - version for version, _ in ledger.alive))
 
-    def beside(self) -> int:
-        """Bytes of the tensors held in addition to the newest weights, and bytes of versions to come."""
-        buffers = [*self.aside.values(), *self.spare, *([self.buffer] if self.buffer else [])]
+    def extra_bytes(self) -> int:
+        """Bytes of all tensors in addition to the newest weights, including free ones."""
+        buffers = [*self.stored.values(), *self.free, *([self.prediction] if self.prediction else [])]
         return sum(tensor.numel() * tensor.element_size() for weights in buffers for tensor in weights)
 
     def run(self, op: Op) -> Read | None:
-        """Weights that `op` reads; None for an update, before which it is called, and for a backward that keeps its
-        forward's graph. Raises InvalidRequest for a version that is not held, and a prediction from any but the
-        newest.
-        """
-        assert self.ledger is not None, "begin a work first"
+        """Enter `op` in the account, before it runs. Returns the weights that it reads.
+
+        None stands for an update, and for a backward pass on its forward's graph. Raises InvalidRequest for a version
+        that is not stored, and for a prediction from an older version."""
+        assert self.ledger is not None, "begin an interval first"
         newest = self.ledger.updates
         read = self.ledger.run(op)
         self.passes.append((op, read))
         if op.kind is Kind.UPDATE:
-            self._release()  # a step itself reads no older version: the new one may take its place
+            self._release()  # an update reads no older version, so the new one may reuse its tensors
             if self.state is not None and (newest, 0) in self.ledger.alive:
-                self._set_aside(newest)
+                self._store_newest(newest)
             return None
         if read is None:
             return None
         if read.predict_steps < 0:
             what = f"{op} reads version {read.version}+{read.predict_steps}"
-            raise Unsupported(what, rule="a policy predicts later weights only", legal="predict_steps=0")
+            raise Unsupported(what, rule="predictions are for later versions", legal="predict_steps=0")
         if op.kind is Kind.FORWARD:
             self.reads[op.index] = read
         return read
 
     @contextmanager
-    def lent(self, op: Op, read: Read | None) -> Iterator[None]:
-        """Inside, the layers compute with what `op` reads; None: with what its forward read. Behind it, the tensors of
-        versions that no later pass reads are free."""
-        with self._lent(op, read):
+    def swapped_in(self, op: Op, read: Read | None) -> Iterator[None]:
+        """Context in which the layers compute with the weights that `op` reads; None: those of its forward pass.
+
+        At the end, tensors of versions that no later pass reads become free."""
+        with self._swapped_in(op, read):
             yield
         self._release()
 
     @contextmanager
-    def _lent(self, op: Op, read: Read | None) -> Iterator[None]:
+    def _swapped_in(self, op: Op, read: Read | None) -> Iterator[None]:
         forward = op.kind is Kind.FORWARD
         if read is None:
             read = self.reads[op.index]
         if not forward:
             del self.reads[op.index]
         weights = self._weights(read)
-        swaps = forward and read.backward_mode == "swap"
-        if weights is None and not swaps:
+        swaps_for_backward = forward and read.backward_mode == "swap"
+        if weights is None and not swaps_for_backward:
             yield
             return
         assert self.state is not None
         parameters = self.state.parameters
-        tensors = [parameter.data for parameter in parameters]
+        newest = [parameter.data for parameter in parameters]
         try:
-            for parameter, tensor in zip(parameters, weights or tensors, strict=True):
+            for parameter, tensor in zip(parameters, weights or newest, strict=True):
                 parameter.data = tensor
-            if swaps:
-                with self._by_place():
+            if swaps_for_backward:
+                with self._saving_positions():
                     yield
             else:
                 yield
         finally:
-            for parameter, tensor in zip(parameters, tensors, strict=True):
+            for parameter, tensor in zip(parameters, newest, strict=True):
                 parameter.data = tensor
 
     def _weights(self, read: Read) -> Weights | None:
-        """The tensors of a version; None where they are the layers' own."""
+        """Tensors of a version; None if they are the layers' own."""
         assert self.ledger is not None
         key = read.version, read.predict_steps
-        if key in self.aside:
-            return self.aside[key]
+        if key in self.stored:
+            return self.stored[key]
         if not read.predict_steps:
             return None
         if read.backward_mode == "keep":
-            self.aside[key] = self._predict(key, self._room())
-            return self.aside[key]
-        if self.buffer is None:
-            self.buffer = self._room()
-        if self.foreseen != key:
-            self._predict(key, self.buffer)
-            self.foreseen = key
-        return self.buffer
+            self.stored[key] = self._predict(key, self._allocate())
+            return self.stored[key]
+        if self.prediction is None:
+            self.prediction = self._allocate()
+        if self.predicted_key != key:
+            self._predict(key, self.prediction)
+            self.predicted_key = key
+        return self.prediction
 
-    def _predict(self, key: Key, into: Weights) -> Weights:
+    def _predict(self, key: VersionKey, into: Weights) -> Weights:
         assert self.state is not None
         assert self.rule is not None
         predict(self.state, self.rule, key[1], into)
         return into
 
-    def _room(self) -> Weights:
-        """Tensors as the stage's weights are, whatever is in them."""
+    def _allocate(self) -> Weights:
+        """Tensors in the shapes of the stage's weights, with undefined content."""
         assert self.state is not None
-        return self.spare.pop() if self.spare else [torch.empty_like(p.data) for p in self.state.parameters]
+        return self.free.pop() if self.free else [torch.empty_like(p.data) for p in self.state.parameters]
 
-    def _set_aside(self, version: int) -> None:
-        """A step is due, and somebody will read this version again: the layers go on with a copy."""
+    def _store_newest(self, version: int) -> None:
+        """Store the newest version, which is read again, before an update; the layers continue with a copy."""
         assert self.state is not None
-        room = self._room()
-        self.aside[version, 0] = [parameter.data for parameter in self.state.parameters]
-        if room:  # a stage may have no weights
-            torch._foreach_copy_(room, self.aside[version, 0])
-        for parameter, tensor in zip(self.state.parameters, room, strict=True):
+        copies = self._allocate()
+        self.stored[version, 0] = [parameter.data for parameter in self.state.parameters]
+        if copies:  # a stage may have no weights
+            torch._foreach_copy_(copies, self.stored[version, 0])
+        for parameter, tensor in zip(self.state.parameters, copies, strict=True):
             parameter.data = tensor
-        self.state.moved()
+        self.state.weights_moved()
 
     def _release(self) -> None:
-        """Versions that the ledger no longer counts may be overwritten."""
-        if self.aside:
+        """Free the tensors of versions that the ledger no longer counts."""
+        if self.stored:
             assert self.ledger is not None
-            for key in self.aside.keys() - self.ledger.alive:
-                self.spare.append(self.aside.pop(key))
+            for key in self.stored.keys() - self.ledger.alive:
+                self.free.append(self.stored.pop(key))
 
     @contextmanager
-    def _by_place(self) -> Iterator[None]:
-        """Inside, a graph keeps weights by their places, and finds there what stands in them when it goes back."""
+    def _saving_positions(self) -> Iterator[None]:
+        """Context in which a graph saves positions of weights, and its backward pass reads the weights then there."""
         assert self.state is not None
         owners: dict[int, list[nn.Parameter]] = {}
         for parameter in self.state.parameters:
             owners.setdefault(parameter.data.untyped_storage().data_ptr(), []).append(parameter)
 
-        def pack(tensor: torch.Tensor) -> torch.Tensor | _Place:
+        def pack(tensor: torch.Tensor) -> torch.Tensor | _SavedView:
             for owner in owners.get(tensor.untyped_storage().data_ptr(), ()):
                 offset = int(tensor.storage_offset() - owner.data.storage_offset())
-                if 0 <= offset < owner.numel():  # several weights may lie in one piece of memory
-                    return _Place(owner, tensor.size(), tensor.stride(), offset)
+                if 0 <= offset < owner.numel():  # several weights may share a storage
+                    return _SavedView(owner, tensor.size(), tensor.stride(), offset)
             return tensor
 
-        def unpack(kept: torch.Tensor | _Place) -> torch.Tensor:
-            if not isinstance(kept, _Place):
-                return kept
-            live = kept.parameter.data
-            return live.as_strided(kept.size, kept.stride, live.storage_offset() + kept.offset)
+        def unpack(saved: torch.Tensor | _SavedView) -> torch.Tensor:
+            if not isinstance(saved, _SavedView):
+                return saved
+            weight = saved.parameter.data
+            return weight.as_strided(saved.size, saved.stride, weight.storage_offset() + saved.offset)
 
         with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
             yield

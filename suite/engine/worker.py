@@ -1,7 +1,7 @@
 """Worker of one rank: run the first accepted op that is ready, send its output, advance the schedule.
 
-This loop is all there is: order comes from the schedule, readiness from the transport, numbers from `execute`. It is a
-generator, so that a stream of batches can be left and gone on with, and ranks of one process can take turns.
+The schedule determines the order, the transport determines which ops are ready, and `execute` computes. The loop is a
+generator, so that a stream of batches can be suspended, and ranks of one process can alternate.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from suite.core.op import Kind, Op, Program, feeds, needs
 from suite.core.protocols import Transport, Value
 from suite.core.trace import CATEGORY, WAIT, Trace
 
-Execute = Callable[[Op, Value], Value]
-Executing = Callable[[Op, Value], Generator[None, None, Value]]  # stops where it waits for a collective
+Execute = Callable[[Op, Value], Generator[None, None, Value]]  # yields where it waits for a collective
 
 
-def driving(
+def run_program(
     program: Program,
-    execute: Executing,
+    execute: Execute,
     transport: Transport,
     *,
     rank: int,
@@ -29,19 +28,23 @@ def driving(
     trace: Trace | None,
     patience: Callable[[], float | None] = lambda: None,
 ) -> Generator[Op | None, None, int]:
-    """Runs `program` to its end, and returns the most forwards that were open at once, never above `bound`. Yields
-    each op when it has run, and None where its transport does not wait for what is not here, or not longer than the
-    seconds of `patience`.
+    """Run `program` to its end. Yields each op after it has run, and None where no accepted op is ready.
 
-    execute(op, value) computes an op from its message (empty where it needs none) and returns what to send.
+    Args:
+        execute: Computes an op from its message, which is empty if it needs none, and returns the tensors to send.
+        bound: Most forward passes that may be open at once. Raises IllegalSchedule for more.
+        patience: Seconds to wait for a message before yielding None; None waits without a limit.
+
+    Returns:
+        The most forward passes that were open at once.
     """
     in_flight = peak = 0
     accepted = next(program, ())
     while accepted:
         begin = perf_counter()
-        while (op_value := _ready(accepted, transport, stages, patience)) is None:
+        while (ready := _next_ready(accepted, transport, stages, patience)) is None:
             yield None
-        op, value = op_value
+        op, value = ready
         start = perf_counter()
         if trace is not None and needs(op, stages) is not None:
             trace.add(rank, WAIT, begin, start, op)
@@ -54,7 +57,7 @@ def driving(
             in_flight -= 1
         output = yield from execute(op, value)
         end = perf_counter()
-        if trace is not None and op.kind is not Kind.UPDATE:  # an update records its two halves itself
+        if trace is not None and op.kind is not Kind.UPDATE:  # an update records its reduction and step itself
             sent = sum(tensor.nbytes for tensor in output) if feeds(op, stages) else 0
             trace.add(rank, CATEGORY[op.kind], start, end, op, sent)
         transport.send(op, output)
@@ -66,16 +69,23 @@ def driving(
     return peak
 
 
-def drive(
-    program: Program, execute: Execute, transport: Transport, *, rank: int, stages: int, bound: int, trace: Trace | None
+def run_to_end(
+    program: Program,
+    execute: Callable[[Op, Value], Value],
+    transport: Transport,
+    *,
+    rank: int,
+    stages: int,
+    bound: int,
+    trace: Trace | None,
 ) -> int:
-    """The same without a stop, on a transport that waits, of ops that are functions."""
+    """`run_program` without yields, for ops that are plain functions."""
 
-    def executing(op: Op, value: Value) -> Generator[None, None, Value]:
+    def as_generator(op: Op, value: Value) -> Generator[None, None, Value]:
         yield from ()
         return execute(op, value)
 
-    ops = driving(program, executing, transport, rank=rank, stages=stages, bound=bound, trace=trace)
+    ops = run_program(program, as_generator, transport, rank=rank, stages=stages, bound=bound, trace=trace)
     while True:
         try:
             next(ops)
@@ -83,19 +93,20 @@ def drive(
             return int(end.value)
 
 
-def _ready(
+def _next_ready(
     accepted: tuple[Op, ...], transport: Transport, stages: int, patience: Callable[[], float | None]
 ) -> tuple[Op, Value] | None:
-    """The first op of `accepted` that needs nothing or whose message is here; waits only when there is none."""
-    waiting_for: dict[Op, Op] = {}
+    """The first op of `accepted` whose message is here, or that needs none, with its message. Waits only if no op is
+    ready."""
+    waiting: dict[Op, Op] = {}
     free = None
     for op in accepted:
         need = needs(op, stages)
         if need is None:
-            free = op  # later ops are never requested
+            free = op  # ops after it are never requested
             break
-        waiting_for[need] = op
-    arrival = transport.recv_any(tuple(waiting_for), patience() if free is None else 0) if waiting_for else None
+        waiting[need] = op
+    arrival = transport.recv_any(tuple(waiting), patience() if free is None else 0) if waiting else None
     if arrival is not None:
-        return waiting_for[arrival[0]], arrival[1]
+        return waiting[arrival[0]], arrival[1]
     return None if free is None else (free, ())

@@ -21,9 +21,9 @@ from suite.config.run import RunConfig
 from suite.core.errors import Diverged, InvalidRequest
 from suite.core.protocols import Missing, Ready, UpdateRule, Value, World
 from suite.core.trace import GEMM, REDUCE, STEP, Trace
-from suite.engine.memory_tracker import LiveBytes
-from suite.engine.optim.optimizer import states_of
-from suite.engine.states.flat_layout import LayoutOf
+from suite.engine.memory_tracker import MemoryTracker
+from suite.engine.optim.optimizer import state_names
+from suite.engine.states.flat_layout import LayoutFactory
 from suite.engine.states.state import ModelState
 from suite.gnn.exchange import Exchange, SpanRecorder
 from suite.gnn.rank_shard import RankShard
@@ -65,7 +65,7 @@ class Trainer:
         epoch: str = "paper",
         dtype: str = "float32",
         seed: int = 0,
-        memory: LayoutOf = resident,
+        memory: LayoutFactory = resident,
     ) -> None:
         if shard.forward.rank != world.rank:
             raise InvalidRequest(
@@ -100,7 +100,7 @@ class Trainer:
             watch=self.recorder,
             seed=seed,
         ).to(device, torch_dtype)
-        self.state = ModelState(self.layers.parameters(), states_of(optimizer, predicts=False), memory)
+        self.state = ModelState(self.layers.parameters(), state_names(optimizer, predicts=False), memory)
         self.epochs = 0
 
     # -- an epoch -----------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class Trainer:
         convolutions: Iterable[Any] = self.layers
         saved_inputs = [layer.kept[1] for layer in convolutions if layer.kept is not None]
         allocated["features"] = sum(tensor.nbytes for tensor in (self.features, *saved_inputs))
-        with LiveBytes() as live:
+        with MemoryTracker() as live:
             loss = self.epoch()
         allocated["rows"] = sum(exchange.buffer_bytes for exchange in exchanges)
         return loss, {**allocated, "activations": live.peak}

@@ -39,10 +39,10 @@ def chosen(checkpoints: int | str | None, stages: Sequence[int]) -> int | None:
     if not whole or any(stage_layers % int(spacing) for stage_layers in stages):
         legal = [str(n) for n in range(1, max(stages) + 1) if not any(stage_layers % n for stage_layers in stages)]
         raise InvalidRequest(
-            f"checkpoints={checkpoints} on stages of {', '.join(map(str, dict.fromkeys(stages)))} layers",
+            f"activation_checkpointing={checkpoints} on stages of {', '.join(map(str, dict.fromkeys(stages)))} layers",
             rule="it divides the layers of a stage (AxoNN V-A): "
             f"{', '.join(legal)}{', auto' if len(set(stages)) == 1 else ''} or None",
-            legal=f"checkpoints={legal[-1]}",
+            legal=f"activation_checkpointing={legal[-1]}",
         )
     return int(spacing)
 

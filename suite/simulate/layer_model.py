@@ -44,7 +44,7 @@ class LayerPlan:
 
     Attributes:
         policy: Which weights passes read.
-        update_every: Microbatches per update and replica of a stream, None for a flush.
+        update_interval: Microbatches per update and replica of a stream, None for a flush.
         layout, moments: The states of a rank, as a config's memory layout and its rule have them.
         half: The type of passes in mixed precision.
         split: A name of suite.workload.split, or the ranges.

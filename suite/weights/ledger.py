@@ -1,7 +1,7 @@
 """Ledger of weight versions: the versions alive on a stage after each op, and the version that each pass read.
 
-The ledger obeys the same policy as engine.store and holds no tensor, so a table of versions (PipeOptim Table II) needs
-no training run.
+The ledger obeys the same policy as engine.weight_versions and holds no tensor, so a table of versions (PipeOptim Table
+II) needs no training run.
 """
 
 from __future__ import annotations

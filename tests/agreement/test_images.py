@@ -70,7 +70,7 @@ def test_replicas_of_batch_norms_share_gradients_and_keep_their_own_statistics()
         data, shape = config.data.source.build(), config.model.shape.build()
         system = EngineSystem(world=world, config=config)
         loss = system.train_batch(data.batch(0, size=16, seed=0, shape=shape))
-        layers = system.engine.stage.layers
+        layers = system.engine.state.stage.layers
         return loss, [p.detach().clone() for p in layers.parameters()], [b.clone() for b in layers.buffers()]
 
     (loss, weights, means), (other_loss, other_weights, other_means) = run(2, statistics)

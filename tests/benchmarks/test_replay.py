@@ -20,7 +20,7 @@ from suite.config.run import RunConfig
 from suite.engine.random_state import drawing, initial
 from suite.engine.replay import Replay
 from suite.engine.stage import as_value
-from suite.engine.system import EngineSystem, tensors
+from suite.engine.system import EngineSystem, to_tensors
 from tests.support.samples import measured_elsewhere, play, tell
 
 SYSTEMS = ("plain", "naive", "pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
@@ -34,7 +34,7 @@ TURNS, BATCHES, DEPTH = 7, 8, 4
 
 
 def plain(config: RunConfig) -> Callable[[list[Any]], None]:
-    told = EngineSystem.settings(config)
+    told = EngineSystem.engine_arguments(config)
     layers = []
     for number, make in enumerate(told["layers"]):
         with drawing(*initial(0, number)):
@@ -56,7 +56,7 @@ def plain(config: RunConfig) -> Callable[[list[Any]], None]:
 
 
 def replayed(config: RunConfig) -> Callable[[list[Any]], None]:
-    replay = Replay(**EngineSystem.settings(config))
+    replay = Replay(**EngineSystem.engine_arguments(config))
     return lambda batches: list(replay.train(batches))
 
 
@@ -70,7 +70,7 @@ def times(model: str) -> dict[str, list[float]]:
     configs = {name: resolve([f"system={'naive' if name == 'plain' else name}", *shared]) for name in SYSTEMS}
     first = configs["plain"]
     data, shape, size = first.data.source.build(), first.model.shape.build(), first.batch.size
-    batches = [tensors(data.batch(number, size=size, seed=0, shape=shape)) for number in range(BATCHES)]
+    batches = [to_tensors(data.batch(number, size=size, seed=0, shape=shape)) for number in range(BATCHES)]
     runs = {name: (plain if name == "plain" else replayed)(config) for name, config in configs.items()}
     found: dict[str, list[float]] = {name: [] for name in SYSTEMS}
     for turn in range(TURNS + 1):

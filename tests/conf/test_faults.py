@@ -75,7 +75,7 @@ def folder(tmp_path: Path, code: str, group: str) -> list[str]:
         ("schedule", SCHEDULE.format(method="__init__(self)", body=RAISES)),
         ("schedule", f"{RAISES}\n"),
         ("schedule", "def program(:\n"),
-        ("weights", POLICY.format(method="check(self, stages, update_every)", body=RAISES)),
+        ("weights", POLICY.format(method="check(self, stages, update_interval)", body=RAISES)),
         ("model", SHAPE.format(method="shapes(self)", body=RAISES)),
         ("executor", EXECUTOR.format(check=RAISES, body="pass")),
         ("executor", EXECUTOR.format(check="pass", body=RAISES)),

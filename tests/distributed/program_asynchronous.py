@@ -60,7 +60,7 @@ def main(transport: str, every: int) -> None:
                     "optimizer": rule,
                     "microbatch": case.microbatch,
                     "weights": policy,
-                    "update_every": grid.inter if isinstance(policy, DoubleBuffer) else 1,
+                    "update_interval": grid.inter if isinstance(policy, DoubleBuffer) else 1,
                     "seed": SEED,
                     "grid": grid,
                 }

@@ -85,8 +85,8 @@ def errors(world: World, grid: Grid) -> dict[str, str]:
         "contents": ([(x + last, y) for x, y in some], {}),
         "generator": (iter(some[: 3 if last else 5]), {}),
         "list": (some[: 3 if last else 5], {}),
-        "stream": (some[: 3 if last else 5], {"update_every": 2}),
-        "late stream": ([*some[:1], *((x + last, y) for x, y in some[1:])], {"update_every": 2}),
+        "stream": (some[: 3 if last else 5], {"update_interval": 2}),
+        "late stream": ([*some[:1], *((x + last, y) for x, y in some[1:])], {"update_interval": 2}),
     }
     for name, (given, more) in cases.items():
         engine = made(world, grid, **more)
@@ -112,7 +112,7 @@ def main(transport: str) -> None:
         said[str(grid)] = {
             "flush": drawn_in(world, grid, 0.0),
             "dropout": drawn_in(world, grid, 0.4),
-            "stream": drawn_in(world, grid, 0.4, update_every=2),
+            "stream": drawn_in(world, grid, 0.4, update_interval=2),
             "errors": errors(world, grid),
         }
     world.close()

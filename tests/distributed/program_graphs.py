@@ -54,7 +54,7 @@ def check_epoch(world: World, placement: Placement, exchange: str) -> None:
     counted[0] = 0
     loss = trainer.gradients()
     weights = [layer.weight.detach().numpy() for layer in trainer.layers]
-    gradients = [trainer.state.whole(trainer.state.gradient, layer.weight).numpy() for layer in trainer.layers]
+    gradients = [trainer.state.dense(trainer.state.gradient, layer.weight).numpy() for layer in trainer.layers]
     dense_loss, dense_gradients, _, _ = dense(graph, weights)
     assert abs(loss - dense_loss) < 1e-12
     for ours, reference in zip(gradients, dense_gradients, strict=True):

@@ -10,7 +10,7 @@ import torch
 
 from suite.comm.world import init_world
 from suite.core.grid import Grid
-from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.optimizer import SGD, AdamW
 from tests.support.cases import gpt_case, odd_case
 from tests.support.resuming import trained
@@ -19,7 +19,12 @@ torch.set_num_threads(1)
 
 
 def scaled() -> dict[str, Any]:
-    return {"optimizer": AdamW(0.01), "half": "float16", "scaler": Dynamic(2.0**19, patience=2), "bucket": 400}
+    return {
+        "optimizer": AdamW(0.01),
+        "half": "float16",
+        "loss_scaler": DynamicLossScaler(2.0**19, patience=2),
+        "bucket_numel": 400,
+    }
 
 
 if __name__ == "__main__":

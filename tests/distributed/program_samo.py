@@ -22,7 +22,7 @@ from suite.memory.layout import compressed
 from tests.support.cases import gpt_case
 from tests.support.masked import MaskChecked
 
-OVERLAPPED = {"bucket": 500, "chunk": 2}
+OVERLAPPED = {"bucket_numel": 500, "buckets_per_reduction": 2}
 
 
 class Sent:
@@ -55,7 +55,7 @@ class Reduced(TorchDispatchMode):
 
 def counted(engine: Engine, batch: Any, over: str) -> int:
     """Bytes that this rank hands over to add the gradients of one batch."""
-    engine.agreement.off = True  # its sums are no gradients
+    engine.state.agreement.off = True  # its sums are no gradients
     if over == "gloo":
         with Reduced() as reduced:
             engine.train_batch(batch)
@@ -71,7 +71,12 @@ def main(over: str) -> None:
     prepare(1)
     world = init_world(pair_exchange=over == "mpi")
     case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
-    away = {"memory": partial(compressed, bucket=100, offloaded=True), "bucket": 100, "chunk": 3, "checkpoints": 1}
+    away = {
+        "memory": partial(compressed, bucket=100, offloaded=True),
+        "bucket_numel": 100,
+        "buckets_per_reduction": 3,
+        "activation_checkpointing": 1,
+    }
     for grid in (Grid(inter=2), Grid(data=2)) if over == "mpi" else ():
         for half, more in ((None, {}), ("bfloat16", away)):
             MaskChecked(case, grid, AdamW(0.01), 0.8, half=half, batches=(4, 1), **more).rank(world)
@@ -83,8 +88,12 @@ def main(over: str) -> None:
                     case, Grid(data=2), AdamW(0.01), sparsity, half=half, what=what, batches=(), **more
                 )
                 engine = checked.engine(world)
-                kept = sum(index.numel() for index in engine.state.pruned.values())
-                whole = sum(p.numel() for p in engine.state.parameters if id(p) not in engine.state.pruned)
+                kept = sum(index.numel() for index in engine.state.model_states.kept.values())
+                whole = sum(
+                    p.numel()
+                    for p in engine.state.model_states.parameters
+                    if id(p) not in engine.state.model_states.kept
+                )
                 size = counted(engine, case.batch(0, 2, 2), over)
                 found.append((half, bool(more), what, sparsity, kept, whole, size))
                 engine.close()

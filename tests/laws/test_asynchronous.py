@@ -61,7 +61,7 @@ def told(case: Case, policy: Any, rule: Any, every: int) -> dict[str, Any]:
         "optimizer": rule,
         "microbatch": case.microbatch,
         "weights": policy,
-        "update_every": every,
+        "update_interval": every,
         "seed": SEED,
     }
 
@@ -71,7 +71,7 @@ def epochs(case: Case, replicas: int) -> list[list[Any]]:
 
 
 def weights_of(engine: Engine) -> list[torch.Tensor]:
-    return [p.detach().clone() for p in engine.state.parameters]
+    return [p.detach().clone() for p in engine.state.model_states.parameters]
 
 
 def streamed(case: Case, grid: Grid, policy: Any, rule: Any, every: int) -> Callable[[World], Any]:
@@ -79,7 +79,7 @@ def streamed(case: Case, grid: Grid, policy: Any, rule: Any, every: int) -> Call
         engine = Engine(case.layers, grid=grid, world=world, **told(case, policy, rule, every))
         losses = [loss for epoch in epochs(case, grid.data) for loss in engine.train(epoch)]
         engine.close()
-        return losses, weights_of(engine), [b.clone() for b in engine.stage.layers.buffers()]
+        return losses, weights_of(engine), [b.clone() for b in engine.state.stage.layers.buffers()]
 
     return rank
 
@@ -144,7 +144,7 @@ def test_ranks_equal_their_replay_bit_for_bit(system: str, graph: str) -> None:
         for rank, engine in zip(ranks, replay.engines, strict=True):
             assert rank[0] == losses
             assert all(torch.equal(a, b) for a, b in zip(rank[1], weights_of(engine), strict=True))
-            assert all(torch.equal(a, b) for a, b in zip(rank[2], engine.stage.layers.buffers(), strict=True))
+            assert all(torch.equal(a, b) for a, b in zip(rank[2], engine.state.stage.layers.buffers(), strict=True))
 
 
 TWO = Grid(inter=2, data=2)
@@ -218,7 +218,7 @@ def test_law_7_forwards_meet_the_weights_of_their_backwards(stages: int) -> None
             microbatch=1,
             grid=Grid(inter=stages),
             weights=Predict(s),
-            update_every=1,
+            update_interval=1,
         )
         for number, engine in enumerate(replay.stages):
             spied(engine, number, met)
@@ -231,14 +231,14 @@ def test_law_7_forwards_meet_the_weights_of_their_backwards(stages: int) -> None
                 for stage in range(stages):
                     same = torch.equal(met[stage, Kind.FORWARD, index], met[stage, Kind.BACKWARD, index])
                     wrong[s] = wrong.get(s, 0) + (not same)
-        assert float(replay.stages[0].stage.layers[0].weight.detach().max()) < -1
+        assert float(replay.stages[0].state.stage.layers[0].weight.detach().max()) < -1
     assert wrong["paper"] == wrong["inflight"] == 0
     assert wrong["authors"] == stages * sum(len(range(20 * e + stages + 1, 20 * (e + 1) - stages)) for e in range(2))
 
 
 def spied(engine: Engine, number: int, met: dict[tuple[int, Kind, int], torch.Tensor]) -> None:
     """Writes down the weight that each pass of a stage meets."""
-    stage = engine.stage
+    stage = engine.state.stage
     forward, backward = stage.forward, stage.backward
 
     def went(index: int, *args: Any, **kwargs: Any) -> Any:
@@ -263,7 +263,7 @@ def test_live_weights_are_never_written_by_a_pass() -> None:
         )
         seen = 0
         for engine in replay.engines:
-            lent, parameters = engine.store.lent, engine.state.parameters
+            lent, parameters = engine.state.versions.swapped_in, engine.state.model_states.parameters
 
             def watched(op: Any, read: Any, lent: Any = lent, parameters: Any = parameters) -> Any:
                 nonlocal seen
@@ -284,7 +284,7 @@ def test_live_weights_are_never_written_by_a_pass() -> None:
 
                 return Watched()
 
-            engine.store.lent = watched  # type: ignore[method-assign]
+            engine.state.versions.swapped_in = watched  # type: ignore[method-assign]
         list(replay.train(epochs(case, 1)[0]))
         assert seen == 3 * 2 * EPOCHS[0]
 
@@ -301,23 +301,23 @@ def test_a_stage_holds_as_many_copies_as_the_ledger_counts() -> None:
         list(replay.train([case.batch(i, 1, 1) for i in range(16)]))
         held = []
         for engine in replay.engines:
-            store = engine.store
-            held.append(1 + len(store.aside) + len(store.spare) + (store.buffer is not None))
+            store = engine.state.versions
+            held.append(1 + len(store.stored) + len(store.free) + (store.prediction is not None))
             assert held[-1] == store.ledger.peak
         assert held == copies, system
 
 
 def holding(store: Any, seen: list[Op]) -> None:
     """From here on `store` is compared with its ledger after every op."""
-    run, lent, most = store.run, store.lent, 1
+    run, swapped_in, most = store.run, store.swapped_in, 1
 
     def compare(op: Op) -> None:
         nonlocal most
         ledger = store.ledger
         most = max(most, ledger.peak)
-        assert store.aside.keys() == ledger.alive - {(ledger.updates, 0)}, op
-        free = [*store.spare, *([store.buffer] if store.buffer else [])]  # for versions to come
-        held = [p.data for p in store.state.parameters], *store.aside.values(), *free
+        assert store.stored.keys() == ledger.alive - {(ledger.updates, 0)}, op
+        free = [*store.free, *([store.prediction] if store.prediction else [])]  # for versions to come
+        held = [p.data for p in store.state.parameters], *store.stored.values(), *free
         assert len({tensors[0].data_ptr() for tensors in held}) == len(held) <= most, op
         seen.append(op)
 
@@ -329,11 +329,11 @@ def holding(store: Any, seen: list[Op]) -> None:
 
     @contextmanager
     def watching(op: Op, read: Any) -> Iterator[None]:
-        with lent(op, read):
+        with swapped_in(op, read):
             yield
         compare(op)
 
-    store.run, store.lent = watched, watching
+    store.run, store.swapped_in = watched, watching
 
 
 @pytest.mark.parametrize("graph", ["recompute", "keep"])
@@ -345,14 +345,19 @@ def test_the_store_holds_what_the_ledger_counts_after_every_op(system: str, grap
     replay = Replay(case.layers, grid=Grid(inter=4), **settings)
     seen: list[Op] = []
     for engine in replay.engines:
-        holding(engine.store, seen)
+        holding(engine.state.versions, seen)
     for first, count in ((0, 4), (4, 9)):
         seen.clear()
         list(replay.train([case.batch(first + i, 1, 1) for i in range(count)]))
         updates = -(-count // every)
         assert len(seen) == 4 * (2 * count + updates)
         if system == "pipedream" and first == 0:
-            assert [engine.store.ledger.peak for engine in replay.engines if engine.store.ledger] == [2, 3, 2, 1]
+            assert [engine.state.versions.ledger.peak for engine in replay.engines if engine.state.versions.ledger] == [
+                2,
+                3,
+                2,
+                1,
+            ]
 
 
 def asynchronous() -> list[str]:

@@ -19,11 +19,11 @@ from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.engine.engine import Engine
-from suite.engine.memory_tracker import LiveBytes
-from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.memory_tracker import MemoryTracker
+from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.optimizer import SGD, Adam, AdamW, RMSprop, RuleState, predicted
 from suite.engine.optim.prediction import PIECE, predict
-from suite.engine.prune import Pruning
+from suite.engine.pruning import Pruning
 from suite.engine.replay import Replay
 from suite.memory.layout import compressed, offloaded
 from suite.pruning.early_bird import EarlyBird
@@ -38,12 +38,12 @@ CASE = gpt_case("dropout", "float32", tied=False, dropout=0.2, layers=4)
 TICKET = random_ticket(CASE, 0.8)
 FORMS: dict[str, dict[str, Any]] = {
     "mixed": {"half": "bfloat16"},
-    "mixed in buckets": {"half": "bfloat16", "bucket": 333, "chunk": 2},
-    "static scale": {"half": "bfloat16", "scaler": Dynamic(start=64.0, least=64.0, most=64.0)},
+    "mixed in buckets": {"half": "bfloat16", "bucket_numel": 333, "buckets_per_reduction": 2},
+    "static scale": {"half": "bfloat16", "loss_scaler": DynamicLossScaler(start=64.0, least=64.0, most=64.0)},
     "samo": {"pruning": True},
-    "samo in buckets": {"pruning": True, "bucket": 77, "memory": partial(compressed, bucket=77)},
+    "samo in buckets": {"pruning": True, "bucket_numel": 77, "memory": partial(compressed, bucket=77)},
     "mixed samo": {"pruning": True, "half": "bfloat16"},
-    "checkpoints": {"checkpoints": 1},
+    "activation_checkpointing": {"activation_checkpointing": 1},
 }
 POLICIES: dict[str, tuple[Any, int, Any]] = {
     "pipeoptim": (Predict(), 1, Adam(0.01)),
@@ -63,7 +63,7 @@ def settings(case: Case, policy: Any, every: int | None, rule: Any, **more: Any)
         "optimizer": rule,
         "microbatch": case.microbatch,
         "weights": policy,
-        "update_every": every,
+        "update_interval": every,
         "seed": SEED,
         **more,
     }
@@ -106,7 +106,7 @@ def test_a_prediction_on_states_is_the_rules_own(form: str, rule: Any) -> None:
     """Masters are predicted, then rounded; of pruned weights what is kept, with zeros where nothing is."""
     engine = alone(**settings(CASE, Predict(), 1, rule, **FORMS[form]))
     list(engine.train(epoch(CASE, 3)))
-    state = engine.state
+    state = engine.state.model_states
     into = [torch.full_like(p.data, torch.nan) for p in state.parameters]
     before = [p.detach().clone() for p in state.parameters]
     predict(state, rule, 3, into)
@@ -160,7 +160,7 @@ def test_law_8_a_resumed_stream_is_bit_identical(system: str, tmp_path: Path) ->
 
 def test_stash_with_offloaded_states() -> None:
     """A policy without prediction fetches nothing before a pass: offload stays legal."""
-    away = {"memory": partial(offloaded, bucket=400, half=None), "bucket": 400}
+    away = {"memory": partial(offloaded, bucket=400, half=None), "bucket_numel": 400}
     found = []
     for more in ({}, away):
         replay = Replay(CASE.layers, grid=Grid(inter=3), **settings(CASE, Stash(), 1, Adam(0.01), **more))
@@ -188,7 +188,7 @@ def test_a_stream_reads_its_batches_as_it_needs_them() -> None:
         assert isinstance(next(losses), float)
         assert len(read) <= number + 2
     assert list(losses) == []
-    assert engine.updates == 40
+    assert engine.state.updates == 40
 
 
 def test_losses_of_ranks_come_in_order_while_the_pipeline_runs() -> None:
@@ -198,7 +198,7 @@ def test_losses_of_ranks_come_in_order_while_the_pipeline_runs() -> None:
         engine = Engine(CASE.layers, grid=Grid(inter=3), world=world, **settings(CASE, Stash(), 1, SGD(0.05)))
         told = []
         for _ in engine.train(epoch(CASE, 30)):
-            told.append(len(engine.store.passes))
+            told.append(len(engine.state.versions.passes))
         return told
 
     for told in threads.run(3, rank):
@@ -216,7 +216,7 @@ def test_updates_of_fewer_or_more_microbatches_than_a_batch_has() -> None:
         engine = alone(case, **settings(case, Predict("inflight"), every, rate))
         losses = list(engine.train(batches))
         assert losses == pytest.approx([engine.evaluate([batch]) for batch in batches], rel=1e-12)
-        assert engine.updates == -(-12 // every)
+        assert engine.state.updates == -(-12 // every)
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -228,27 +228,27 @@ class Sign:
     states = ("velocity",)
 
     def step(self, state: Any, grad: torch.Tensor) -> None:
-        state.move(grad.sign_().mul_(-0.01))
+        state.add_to_weights(grad.sign_().mul_(-0.01))
         state.updates += 1
 
 
-AWAY = {"memory": partial(offloaded, bucket=400, half=None), "bucket": 400}
+AWAY = {"memory": partial(offloaded, bucket=400, half=None), "bucket_numel": 400}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("SpecTrain with Adam", settings(CASE, SpecTrain(), 1, Adam(0.01)), "SpecTrain with Adam; rule: .*momentum of SGD"),
     ("SpecTrain, plain SGD", settings(CASE, SpecTrain(), 1, SGD(0.1)), "SpecTrain with SGD without momentum"),
     ("SpecTrain with RMSprop", settings(CASE, SpecTrain(), 1, RMSprop(0.1, momentum=0.9)), "SpecTrain with RMSprop"),
     ("2BW, m too small", settings(CASE, DoubleBuffer(), 1, SGD(0.1)), "2BW on 2 stages with update_interval=1"),
-    ("no drift", settings(CASE, Predict(), 1, Sign()), "Predict with Sign, which predicts nothing"),
+    ("no drift", settings(CASE, Predict(), 1, Sign()), "Predict with Sign, which cannot predict weights"),
     ("offload", settings(CASE, Predict(), 1, Adam(0.01), **AWAY), "host memory .*moment.*; rule: .*fetch"),
-    ("clip", settings(CASE, Predict(), 1, SGD(0.1), clip=1.0), "clip=1.0 in an asynchronous pipeline"),
+    ("clip_norm", settings(CASE, Predict(), 1, SGD(0.1), clip_norm=1.0), "clip_norm=1.0 in an asynchronous pipeline"),
     (
         "dynamic loss scale",
-        settings(CASE, Predict(), 1, SGD(0.1), half="bfloat16", scaler=Dynamic()),
+        settings(CASE, Predict(), 1, SGD(0.1), half="bfloat16", loss_scaler=DynamicLossScaler()),
         "dynamic loss scaling .* in an asynchronous pipeline",
     ),
     ("a flush", settings(CASE, Predict(), None, SGD(0.1)), "s=paper with a flush"),
     ("s=paper, m=2", settings(CASE, Predict(), 2, SGD(0.1)), "update_interval=2"),
-    ("update_every=0", settings(CASE, Stash(), 0, SGD(0.1)), "update_every=0"),
+    ("update_interval=0", settings(CASE, Stash(), 0, SGD(0.1)), "update_interval=0"),
 ]
 
 
@@ -274,13 +274,13 @@ def test_fewer_mini_batches_than_stages_are_refused_and_train_nothing() -> None:
 
 def test_single_batches_gradients_and_broken_streams_are_refused() -> None:
     engine = alone(**settings(CASE, Stash(), 1, SGD(0.1)))
-    with pytest.raises(Unsupported, match=r"train_batch with update_every=1; .*legal: train\(batches\)"):
+    with pytest.raises(Unsupported, match=r"train_batch with update_interval=1; .*legal: train\(batches\)"):
         engine.train_batch(CASE.batch(0, 1, 1))
-    with pytest.raises(Unsupported, match="gradients with update_every=1"):
+    with pytest.raises(Unsupported, match="gradients with update_interval=1"):
         engine.gradients(CASE.batch(0, 1, 1))
     losses = engine.train(epoch(CASE))
     next(losses)
-    with pytest.raises(InvalidRequest, match="a stream after one that was broken off"):
+    with pytest.raises(InvalidRequest, match="a stream after an interrupted one"):
         next(engine.train(epoch(CASE)))
     with pytest.raises(InvalidRequest, match="within a batch"):
         engine.save("nowhere")
@@ -288,14 +288,16 @@ def test_single_batches_gradients_and_broken_streams_are_refused() -> None:
 
 def test_a_search_for_a_ticket_is_not_replayed() -> None:
     told = settings(CASE, Stash(), 1, SGD(0.1)) | {"pruning": Pruning(EarlyBird(epoch=2), 0.5)}
-    with pytest.raises(Unsupported, match="a search by EarlyBird in a replay"):
+    with pytest.raises(Unsupported, match="a search for a mask by EarlyBird in a replay"):
         Replay(CASE.layers, grid=Grid(inter=2), **told)
 
 
 def test_an_evaluation_by_replay_is_that_of_the_ranks() -> None:
     """Also of a system that drains, with losses, clipping and a scale that all stages agree on."""
     case = gpt_case("tied", "float32")
-    told = settings(case, None, None, Adam(0.01), tied=case.ties, half="bfloat16", scaler=Dynamic(), clip=0.5)
+    told = settings(
+        case, None, None, Adam(0.01), tied=case.ties, half="bfloat16", loss_scaler=DynamicLossScaler(), clip_norm=0.5
+    )
     batches = [case.batch(i, 3, 2) for i in range(3)]
     grid = Grid(inter=3, data=2)
 
@@ -342,7 +344,7 @@ def test_a_shared_weight_stays_shared_in_a_replay() -> None:
     replay = Replay(shared(), grid=Grid(inter=3), **told)
     assert list(replay.train(batches)) == pytest.approx(list(one.train(batches)), rel=1e-6)
     with pytest.raises(Unsupported, match="a tied weight in an asynchronous pipeline"):
-        Replay(shared(), grid=Grid(inter=3), weights=Stash(), update_every=1, **told)
+        Replay(shared(), grid=Grid(inter=3), weights=Stash(), update_interval=1, **told)
 
 
 def test_every_rank_of_a_replay_has_a_loss_scale_of_its_own() -> None:
@@ -350,14 +352,14 @@ def test_every_rank_of_a_replay_has_a_loss_scale_of_its_own() -> None:
     batches = [case.batch(i, 2, 1) for i in range(5)]
 
     def told() -> dict[str, Any]:
-        scaler = Dynamic(start=2.0**8, patience=2)
-        return settings(case, None, None, SGD(0.1), tied=case.ties, half="bfloat16", scaler=scaler)
+        scaler = DynamicLossScaler(start=2.0**8, patience=2)
+        return settings(case, None, None, SGD(0.1), tied=case.ties, half="bfloat16", loss_scaler=scaler)
 
     one = alone(case, **told())
     right = list(one.train(batches))
     replay = Replay(case.layers, grid=Grid(inter=2), **told())
     assert list(replay.train(batches)) == pytest.approx(right, rel=1e-2)
-    assert {engine.scaler.scale for engine in replay.engines} == {one.scaler.scale} == {2.0**10}
+    assert {engine.state.loss_scaler.scale for engine in replay.engines} == {one.state.loss_scaler.scale} == {2.0**10}
 
 
 @pytest.mark.parametrize("policy", [Predict("inflight"), Latest("recompute"), Stash()], ids=str)
@@ -383,12 +385,12 @@ def test_batch_norm_and_stages_without_weights(policy: Any) -> None:
         (torch.randn(4, 5, generator=generator), torch.randint(0, 3, (4,), generator=generator)) for _ in range(9)
     ]
     for grid, every in ((Grid(inter=3), 1), (Grid(inter=3), 2), (Grid(inter=6), 1)):
-        told["update_every"] = every
+        told["update_interval"] = every
         replay = Replay(layers, grid=grid, **told)
         losses = list(replay.train(batches))
 
         def rank(world: Any, grid: Grid = grid, every: int = every) -> list[float]:
-            return list(Engine(layers, grid=grid, world=world, **told | {"update_every": every}).train(batches))
+            return list(Engine(layers, grid=grid, world=world, **told | {"update_interval": every}).train(batches))
 
         assert threads.run(grid.size, rank) == [losses] * grid.size
 
@@ -403,7 +405,7 @@ def test_the_last_loss_comes_when_the_stream_has_drained() -> None:
             losses = engine.train(epoch(CASE, count))
             for _ in range(count):
                 next(losses)
-            found.append(engine.drained)
+            found.append(engine.state.drained)
         return found
 
     assert threads.run(2, rank) == [[True] * 4] * 2
@@ -427,7 +429,7 @@ def test_a_search_looks_at_every_update_that_a_stream_has_made() -> None:
         engine = alone(**settings(CASE, Stash(), 1, SGD(0.0)) | {"pruning": Pruning(EarlyBird(epoch=2), 0.5)})
         for number in range(8):
             list(engine.train(epoch(CASE, count, first=10 * number)))
-        found.append(engine.pruned is not None)
+        found.append(engine.state.pruned_after is not None)
     assert found == [True, True]
 
 
@@ -442,9 +444,9 @@ def test_a_drift_that_is_the_rules_own_state_is_not_written() -> None:
     assert state.moments["velocity"].tolist() == [1.0] * 3
     engine = alone(**settings(CASE, Predict(), 1, rule))
     list(engine.train(epoch(CASE, 3)))
-    before = engine.state.rule.moments["velocity"].clone()
-    predict(engine.state, rule, 3, [torch.empty_like(p) for p in engine.state.parameters])
-    assert torch.equal(engine.state.rule.moments["velocity"], before)
+    before = engine.state.model_states.rule.moments["velocity"].clone()
+    predict(engine.state.model_states, rule, 3, [torch.empty_like(p) for p in engine.state.model_states.parameters])
+    assert torch.equal(engine.state.model_states.rule.moments["velocity"], before)
 
 
 def test_a_prediction_holds_little_beside_its_buffer() -> None:
@@ -457,11 +459,11 @@ def test_a_prediction_holds_little_beside_its_buffer() -> None:
             optimizer=rule,
             microbatch=1,
             weights=Predict(),
-            update_every=1,
+            update_interval=1,
             world=threads.LoopbackWorld(threads.Hub(1), 0),
         )
         list(engine.train([(torch.ones(1, 1500), torch.ones(1, 1000))] * 2))
-        into = [torch.empty_like(p.data) for p in engine.state.parameters]
-        with LiveBytes() as live:
-            predict(engine.state, rule, 3, into)
+        into = [torch.empty_like(p.data) for p in engine.state.model_states.parameters]
+        with MemoryTracker() as live:
+            predict(engine.state.model_states, rule, 3, into)
         assert live.peak <= 4 * 4 * PIECE < 4 * 1500 * 1000

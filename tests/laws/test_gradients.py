@@ -96,7 +96,7 @@ def test_the_whole_batch_in_plain_pytorch(grid: Grid) -> None:
     def rank(world: threads.LoopbackWorld) -> None:
         engine = engine_of(case, grid, MessageDriven(), world)
         engine.train_batch(batch)
-        own = [p for k in engine.split[engine.place.stage] for p in layers[k].parameters()]
+        own = [p for k in engine.state.settings.split[engine.place.stage] for p in layers[k].parameters()]
         for got, right in zip(gradients_of(engine), own, strict=True):
             assert (got - right.grad.flatten()).abs().max() < 1e-12
         engine.close()
@@ -112,7 +112,7 @@ def test_gradients_without_a_step_change_nothing() -> None:
         batch = case.batch(0, 4, 1)
         once, again = engine.gradients(batch), engine.gradients(batch)
         assert all(torch.equal(a, b) for a, b in zip(once, again, strict=True))
-        assert engine.updates == engine.microbatches == 0
+        assert engine.state.updates == engine.state.microbatches == 0
         engine.train_batch(batch)
         assert all(torch.equal(a.flatten(), b) for a, b in zip(once, gradients_of(engine), strict=True))
         engine.close()

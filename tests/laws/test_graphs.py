@@ -39,7 +39,7 @@ def check_epoch(
         trainer.features.requires_grad_(epoch == "paper")
         loss, state = trainer.gradients(), trainer.state
         weights = [layer.weight.detach().numpy().copy() for layer in trainer.layers]
-        of_weights = [state.whole(state.gradient, layer.weight).numpy().copy() for layer in trainer.layers]
+        of_weights = [state.dense(state.gradient, layer.weight).numpy().copy() for layer in trainer.layers]
         of_features = trainer.features.grad.numpy().copy() if epoch == "paper" else None
         return loss, weights, of_weights, of_features, trainer.outputs().detach().numpy(), shard.vertices
 

@@ -15,9 +15,9 @@ from suite.config.compose import CONF, groups, resolve
 from suite.config.run import RunConfig
 from suite.conformance.memory import check_memory, count_memory
 from suite.engine.engine import Engine
-from suite.engine.memory_tracker import LiveBytes
+from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.optimizer import SGD, AdamW
-from suite.engine.prune import Pruning
+from suite.engine.pruning import Pruning
 from suite.memory.layout import compressed, offloaded, resident
 from tests.support.cases import gpt_case
 from tests.support.masked import Given, random_ticket
@@ -104,16 +104,16 @@ def test_model_states_of_mixed_precision(memory: Any, bucket: int, always: int, 
         tied=case.ties,
         half="bfloat16",
         memory=memory,
-        bucket=bucket,
+        bucket_numel=bucket,
     )
     engine.train_batch(case.batch(0, 2, 1))
-    state = engine.state
+    state = engine.state.model_states
     phi = state.entries
     assert phi == sum(p.numel() for layer in case.layers for p in layer().parameters())
     assert sum(state.allocated().values()) == always * phi
     assert sum(state.allocated("host").values()) == (0 if always == 20 else 12 * phi)
-    with LiveBytes() as live:
-        state.step(engine.update.rule)
+    with MemoryTracker() as live:
+        state.step(engine.state.update.rule)
     assert live.peak == step * bucket
     assert state.layout.bytes() == always * phi + step * bucket
 
@@ -140,11 +140,11 @@ def test_model_states_of_a_pruned_network(sparsity: float, what: str, half: str 
         pruning=Pruning(Given(random_ticket(case, sparsity, what)), sparsity, what),
     )
     engine.train_batch(case.batch(0, 2, 1))
-    state = engine.state
-    with LiveBytes() as live:
-        state.step(engine.update.rule)
-    pruned = sum(p.numel() for p in state.parameters if id(p) in state.pruned)
-    kept = sum(index.numel() for index in state.pruned.values())
+    state = engine.state.model_states
+    with MemoryTracker() as live:
+        state.step(engine.state.update.rule)
+    pruned = sum(p.numel() for p in state.parameters if id(p) in state.kept)
+    kept = sum(index.numel() for index in state.kept.values())
     whole = sum(p.numel() for p in state.parameters) - pruned
     assert whole == 0 if what == "all" else whole > 0
     assert abs(kept / pruned - (1 - sparsity)) < 0.02

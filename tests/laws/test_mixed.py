@@ -16,7 +16,7 @@ from baselines.gpipe import GPipe
 from suite.comm.p2p import threads
 from suite.core.grid import Grid
 from suite.engine.engine import Engine
-from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.memory.layout import offloaded
 from suite.schedule import MessageDriven, OneFOneB
@@ -27,10 +27,10 @@ from tests.support.pairwise import cells, pairwise
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=4)]
 VARIANTS = {
     "plain": PLAIN,
-    "overlap": {"bucket": 333, "chunk": 2},
+    "overlap": {"bucket_numel": 333, "buckets_per_reduction": 2},
     "offload": OFFLOADED,
-    "two sets": {"memory": partial(offloaded, bucket=77, sets=2), "bucket": 77, "chunk": 1},
-    "checkpoints": {"checkpoints": 1},
+    "two sets": {"memory": partial(offloaded, bucket=77, sets=2), "bucket_numel": 77, "buckets_per_reduction": 1},
+    "activation_checkpointing": {"activation_checkpointing": 1},
     "everything": EVERYTHING,
 }
 
@@ -78,7 +78,7 @@ def test_every_order(schedule: Any) -> None:
 @pytest.mark.parametrize("half", ["bfloat16", "float16"])
 def test_odd_widths_tuples_and_running_statistics(grid: Grid, half: str) -> None:
     case = odd_case(torch.float32)
-    assert check(case, grid, half, SGD(0.1, momentum=0.9), 1.0, bucket=11, chunk=2) == 0
+    assert check(case, grid, half, SGD(0.1, momentum=0.9), 1.0, bucket_numel=11, buckets_per_reduction=2) == 0
 
 
 @pytest.mark.parametrize(
@@ -132,19 +132,19 @@ def test_the_loss_is_divided_before_gradients_are_added() -> None:
     assert torch.isinf(torch.full((8,), 16384.0, dtype=torch.float16).sum())
     engine = Engine([Scaled()], loss=mean_only, optimizer=SGD(2.0**-15), microbatch=1, half="float16")
     engine.train_batch((torch.full((8, 1), 16384.0), torch.zeros(8, 1)))
-    assert engine.update.skipped == 0
-    assert float(engine.state.rule.weights[0]) == 1.0 - 16384.0 * 2.0**-15
+    assert engine.state.update.skipped == 0
+    assert float(engine.state.model_states.rule.weights[0]) == 1.0 - 16384.0 * 2.0**-15
 
 
 def test_masters_are_the_weights_as_they_were_drawn_not_their_rounded_copies() -> None:
     value = 1.0 + 2.0**-20
     engine = Engine([Scaled(value)], loss=mean_only, optimizer=SGD(1.0), microbatch=1, half="bfloat16")
-    assert float(engine.state.rule.weights[0]) == value
-    (own,) = engine.state.parameters
+    assert float(engine.state.model_states.rule.weights[0]) == value
+    (own,) = engine.state.model_states.parameters
     assert own.dtype == torch.bfloat16
     assert float(own.detach()) == 1.0
     engine.train_batch((torch.zeros(2, 1), torch.zeros(2, 1)))
-    assert float(engine.state.rule.weights[0]) == value
+    assert float(engine.state.model_states.rule.weights[0]) == value
 
 
 def test_a_frozen_weight_shifts_no_bucket() -> None:
@@ -157,15 +157,20 @@ def test_a_frozen_weight_shifts_no_bucket() -> None:
 
     def after(**more: Any) -> list[torch.Tensor]:
         engine = Engine(
-            layers(), loss=mean_only, optimizer=Adam(0.1), microbatch=2, half="bfloat16", **({"bucket": None} | more)
+            layers(),
+            loss=mean_only,
+            optimizer=Adam(0.1),
+            microbatch=2,
+            half="bfloat16",
+            **({"bucket_numel": None} | more),
         )
         engine.train_batch((torch.ones(4, 3), torch.zeros(4, 1)))
-        return [p.detach().clone() for p in engine.stage.layers.parameters()]
+        return [p.detach().clone() for p in engine.state.stage.layers.parameters()]
 
     before = [p.detach().bfloat16() for layer in layers() for p in layer.parameters()]
     plain = after()
     for bucket in (1, 2, 4, 100):
-        found = after(memory=partial(offloaded, bucket=bucket), bucket=bucket, chunk=2)
+        found = after(memory=partial(offloaded, bucket=bucket), bucket_numel=bucket, buckets_per_reduction=2)
         assert all(torch.equal(a, b) for a, b in zip(found, plain, strict=True)), bucket
     moved = [not torch.equal(a, b) for a, b in zip(plain, before, strict=True)]
     assert moved == [True, False, False, True, True, True]
@@ -173,13 +178,18 @@ def test_a_frozen_weight_shifts_no_bucket() -> None:
 
 def test_an_evaluation_does_not_move_the_schedule_of_the_scale() -> None:
     engine = Engine(
-        [Scaled()], loss=mean_only, optimizer=SGD(0.0), microbatch=1, half="float16", scaler=Dynamic(4.0, patience=2)
+        [Scaled()],
+        loss=mean_only,
+        optimizer=SGD(0.0),
+        microbatch=1,
+        half="float16",
+        loss_scaler=DynamicLossScaler(4.0, patience=2),
     )
     batch = torch.ones(1, 1), torch.zeros(1, 1)
     engine.train_batch(batch)
     for _ in range(3):
         engine.evaluate([batch])
-    assert engine.scaler is not None
-    assert (engine.scaler.clean, engine.scaler.scale) == (1, 4.0)
+    assert engine.state.loss_scaler is not None
+    assert (engine.state.loss_scaler.clean, engine.state.loss_scaler.scale) == (1, 4.0)
     engine.train_batch(batch)
-    assert engine.scaler.scale == 8.0
+    assert engine.state.loss_scaler.scale == 8.0

@@ -18,9 +18,9 @@ from suite.config.compose import groups, resolve
 from suite.config.run import RunConfig
 from suite.conformance.resuming import check_resumed
 from suite.core.grid import Grid
-from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
-from suite.engine.prune import Pruning
+from suite.engine.pruning import Pruning
 from suite.engine.system import EngineSystem
 from suite.memory.layout import compressed, offloaded
 from suite.pruning.early_bird import EarlyBird
@@ -31,14 +31,14 @@ from tests.support.resuming import RankState, batch_of, engine_of, rank_state, t
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
 MOMENTUM = SGD(0.1, momentum=0.9, weight_decay=0.01)
-OFFLOADED = {"memory": partial(offloaded, bucket=400, sets=2), "bucket": 400, "chunk": 3}
-SCALED = {"half": "float16", "scaler": Dynamic(start=2.0**24, patience=2)}
+OFFLOADED = {"memory": partial(offloaded, bucket=400, sets=2), "bucket_numel": 400, "buckets_per_reduction": 3}
+SCALED = {"half": "float16", "loss_scaler": DynamicLossScaler(start=2.0**24, patience=2)}
 VARIANTS: dict[str, tuple[Case, dict[str, Any]]] = {
     "float32 AdamW dropout": (gpt_case("dropout", "float32", dropout=0.3, layers=1), {"optimizer": AdamW(0.01)}),
     "float32 SGD statistics": (odd_case(torch.float32), {"optimizer": MOMENTUM}),
     "bfloat16 AdamW": (
         gpt_case("tied", "float32", layers=1),
-        {"optimizer": AdamW(0.01), "half": "bfloat16", "checkpoints": 1},
+        {"optimizer": AdamW(0.01), "half": "bfloat16", "activation_checkpointing": 1},
     ),
     "bfloat16 SGD statistics": (odd_case(torch.float32), {"optimizer": MOMENTUM, "half": "bfloat16"}),
     "float16 offloaded dropout": (
@@ -47,13 +47,13 @@ VARIANTS: dict[str, tuple[Case, dict[str, Any]]] = {
     ),
     "float32 offloaded": (
         gpt_case("tied", "float32", layers=1),
-        {"optimizer": Adam(0.01), **OFFLOADED, "memory": partial(offloaded, bucket=400, half=None), "clip": 0.5},
+        {"optimizer": Adam(0.01), **OFFLOADED, "memory": partial(offloaded, bucket=400, half=None), "clip_norm": 0.5},
     ),
 }
 
 
 PRUNED = gpt_case("dropout", "float32", dropout=0.3, layers=1)
-AWAY = {"memory": partial(compressed, bucket=77, offloaded=True), "bucket": 77, "chunk": 3}
+AWAY = {"memory": partial(compressed, bucket=77, offloaded=True), "bucket_numel": 77, "buckets_per_reduction": 3}
 TICKETS: dict[str, tuple[int, dict[str, Any]]] = {  # batches before the ticket is drawn
     "float32 pruned at first": (0, {"optimizer": AdamW(0.01), "memory": compressed}),
     "float32 pruned before": (1, {"optimizer": MOMENTUM, "memory": compressed}),
@@ -127,12 +127,16 @@ def test_batches_that_overflow_before_and_after(grid: Grid, tmp_path: Path) -> N
     case = gpt_case("tied", "float32", layers=1)
     run = partial(trained, case, grid=grid, optimizer=AdamW(0.01), half="float16")
 
-    def scaler() -> Dynamic:
-        return Dynamic(start=2.0**19, patience=2)
+    def scaler() -> DynamicLossScaler:
+        return DynamicLossScaler(start=2.0**19, patience=2)
 
-    whole = threads.run(grid.size, lambda world: run(world=world, batches=range(9), scaler=scaler()))
-    first = threads.run(grid.size, lambda world: run(world=world, batches=range(5), scaler=scaler(), save=tmp_path))
-    again = threads.run(grid.size, lambda world: run(world=world, batches=range(5, 9), scaler=scaler(), load=tmp_path))
+    whole = threads.run(grid.size, lambda world: run(world=world, batches=range(9), loss_scaler=scaler()))
+    first = threads.run(
+        grid.size, lambda world: run(world=world, batches=range(5), loss_scaler=scaler(), save=tmp_path)
+    )
+    again = threads.run(
+        grid.size, lambda world: run(world=world, batches=range(5, 9), loss_scaler=scaler(), load=tmp_path)
+    )
     assert 1 <= first[0].counts["skipped"] < whole[0].counts["skipped"]
     for right, resumed in zip(whole, again, strict=True):
         assert resumed.losses == right.losses[5:]
@@ -232,7 +236,7 @@ def test_running_statistics_are_each_replicas_own_and_elsewhere_replica_0s(tmp_p
         (note,) = engine.load(tmp_path).notes
         assert note == f"buffers (running statistics) are those of replica 0 of 2, for all {world.size}"
         engine.close()
-        return engine.stage.layers[0].running_mean
+        return engine.state.stage.layers[0].running_mean
 
     for replicas in (1, 4):  # of 8 microbatches
         for found in threads.run(replicas, elsewhere):
@@ -257,7 +261,7 @@ def test_evaluations_and_checkpoints_in_between_change_nothing(grid: Grid, tmp_p
             engine.save(tmp_path)
             others.append(other := engine_of(case, world, grid, **more))
             other.load(tmp_path)
-            assert other.evaluated == engine.evaluated
+            assert other.state.evaluated == engine.state.evaluated
             assert other.evaluate([batch_of(case, 9)]) == scores[-1]
         kept = rank_state(engine, losses)
         for one in (engine, *others):  # channels of threads are their world's: a rank ahead sends already

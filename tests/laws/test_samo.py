@@ -26,15 +26,19 @@ RULES = [SGD(0.1, momentum=0.9, weight_decay=0.01), Adam(0.01, weight_decay=0.1)
 OFFLOADED = partial(compressed, offloaded=True, bucket=100)
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "overlap": {"bucket": 333, "chunk": 2},
-    "offload": {"memory": partial(compressed, offloaded=True, bucket=77), "bucket": 77},
-    "two sets": {"memory": partial(compressed, offloaded=True, bucket=77, sets=2), "bucket": 77, "chunk": 1},
-    "checkpoints": {"checkpoints": 1},
+    "overlap": {"bucket_numel": 333, "buckets_per_reduction": 2},
+    "offload": {"memory": partial(compressed, offloaded=True, bucket=77), "bucket_numel": 77},
+    "two sets": {
+        "memory": partial(compressed, offloaded=True, bucket=77, sets=2),
+        "bucket_numel": 77,
+        "buckets_per_reduction": 1,
+    },
+    "activation_checkpointing": {"activation_checkpointing": 1},
     "everything": {
         "memory": partial(compressed, offloaded=True, bucket=100),
-        "bucket": 100,
-        "chunk": 3,
-        "checkpoints": 1,
+        "bucket_numel": 100,
+        "buckets_per_reduction": 3,
+        "activation_checkpointing": 1,
     },
 }
 
@@ -81,7 +85,7 @@ def test_every_sparsity_of_some_or_all_weights(sparsity: float, what: str, half:
     """Where all is pruned, both ends of a tie lose the same places."""
     for grid in (Grid(), Grid(inter=2, data=2)):
         case = gpt_case("tied", "float32", layers=4)
-        check(case, grid, AdamW(0.01), sparsity=sparsity, what=what, half=half, batches=(4, 1, 3), bucket=301)
+        check(case, grid, AdamW(0.01), sparsity=sparsity, what=what, half=half, batches=(4, 1, 3), bucket_numel=301)
 
 
 @pytest.mark.parametrize("schedule", [GPipe(), OneFOneB()], ids=repr)
@@ -93,10 +97,18 @@ def test_every_order(schedule: Any) -> None:
 @pytest.mark.parametrize("grid", GRIDS[:3], ids=str)
 @pytest.mark.parametrize("half", [None, "float16"], ids=str)
 def test_odd_widths_tuples_and_running_statistics(grid: Grid, half: str | None) -> None:
-    check(odd_case(torch.float32), grid, SGD(0.1, momentum=0.9), half=half, sparsity=0.5, bucket=11, chunk=2)
+    check(
+        odd_case(torch.float32),
+        grid,
+        SGD(0.1, momentum=0.9),
+        half=half,
+        sparsity=0.5,
+        bucket_numel=11,
+        buckets_per_reduction=2,
+    )
 
 
 @pytest.mark.parametrize("grid", [GRIDS[0], GRIDS[3]], ids=str)
 def test_clipped_by_the_norm_of_what_is_kept(grid: Grid) -> None:
     """The norm adds fewer zeros, so in another order: 1e-6, not the same bits."""
-    check(gpt_case("tied", "float32", layers=4), grid, SGD(0.1, momentum=0.9), clip=0.05, close=1e-6)
+    check(gpt_case("tied", "float32", layers=4), grid, SGD(0.1, momentum=0.9), clip_norm=0.05, close=1e-6)

@@ -76,8 +76,8 @@ class Scaled(EngineSystem):
     """The loss is divided by the microbatches of a batch, and then once more by two."""
 
     @classmethod
-    def settings(cls, config: RunConfig) -> dict[str, Any]:
-        settings = super().settings(config)
+    def engine_arguments(cls, config: RunConfig) -> dict[str, Any]:
+        settings = super().engine_arguments(config)
         loss = settings["loss"]
         return {**settings, "loss": lambda *values: loss(*values) / 2}
 
@@ -87,7 +87,7 @@ class Disobedient(EngineSystem):
 
     def __init__(self, world: World, config: RunConfig) -> None:
         super().__init__(world, config)
-        self.engine.store.policy = Latest("recompute")
+        self.engine.state.versions.policy = Latest("recompute")
 
 
 class Forgetful(EngineSystem):
@@ -95,5 +95,5 @@ class Forgetful(EngineSystem):
 
     def load(self, path: Any) -> Any:
         loaded = super().load(path)
-        self.engine.state.rule.updates = 0
+        self.engine.state.model_states.rule.updates = 0
         return loaded

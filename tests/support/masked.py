@@ -11,9 +11,9 @@ import torch
 from suite.core.grid import Grid
 from suite.core.protocols import MaskMethod
 from suite.engine.engine import Engine
-from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.optimizer import RuleState
-from suite.engine.prune import Pruning
+from suite.engine.pruning import Pruning
 from suite.memory.layout import compressed
 from suite.pruning.mask import Indices, View, prunable
 from tests.support.cases import Case
@@ -116,9 +116,9 @@ class MaskedLoop(Reference):
 
 def dense_states(engine: Engine) -> list[torch.Tensor]:
     """Full-precision weights, moments and what passes read, of this stage's weights, pruned places as zeros."""
-    state = engine.state
-    full = [state.whole(state.rule.weights[0], p) if state.half else p.data for p in state.parameters]
-    moments = [[state.whole(m, p) for m in state.rule.moments.values()] for p in state.parameters]
+    state = engine.state.model_states
+    full = [state.dense(state.rule.weights[0], p) if state.half else p.data for p in state.parameters]
+    moments = [[state.dense(m, p) for m in state.rule.moments.values()] for p in state.parameters]
     return [
         t.detach().reshape(-1).clone()
         for weight, own, p in zip(full, moments, state.parameters, strict=True)
@@ -149,7 +149,7 @@ class MaskChecked:
         self.more = {"memory": compressed, **more}
         self.indices = random_ticket(case, sparsity, what)
         self.pruning = Pruning(Given(self.indices), sparsity, what)
-        self.loop = loop = MaskedLoop(case, grid.data, rule, self.indices, half=half, clip=more.get("clip"))
+        self.loop = loop = MaskedLoop(case, grid.data, rule, self.indices, half=half, clip_norm=more.get("clip"))
         self.batches = [case.batch(number, count, grid.data) for number, count in enumerate(batches)]
         self.right = []
         for batch in self.batches:
@@ -169,7 +169,7 @@ class MaskChecked:
             tied=case.ties,
             seed=SEED,
             half=half,
-            scaler=Dynamic(start=1.0, least=1.0, patience=10**6) if half else None,
+            loss_scaler=DynamicLossScaler(start=1.0, least=1.0, patience=10**6) if half else None,
             pruning=self.pruning,
             world=world,
             **self.more,
@@ -178,9 +178,9 @@ class MaskChecked:
     def rank(self, world: Any) -> None:
         """Trains on this rank of the grid and compares after every batch."""
         engine = self.engine(world)
-        own, close = engine.split[engine.place.stage], self.close
+        own, close = engine.state.settings.split[engine.place.stage], self.close
         mine = self.loop.parameters(own)
-        assert bool(engine.state.pruned) == any(number in own for number, _ in self.indices)
+        assert bool(engine.state.model_states.kept) == any(number in own for number, _ in self.indices)
         for number, (batch, (loss, states)) in enumerate(zip(self.batches, self.right, strict=True)):
             where = f"{self.case.name} {self.grid} {self.half} batch {number} rank {world.rank}"
             assert engine.train_batch(batch) == pytest.approx(loss, rel=close or 1e-12), where
@@ -191,5 +191,5 @@ class MaskChecked:
                 else:
                     assert torch.equal(got, wanted), where
                 assert torch.equal(got[wanted == 0], wanted[wanted == 0]), f"{where}: zeros"
-        assert engine.update.skipped == 0
+        assert engine.state.update.skipped == 0
         engine.close()

@@ -10,15 +10,15 @@ import torch
 
 from suite.core.grid import Grid
 from suite.engine.engine import Engine
-from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.memory.layout import offloaded, resident
 from tests.support.cases import Case
 from tests.support.reference import SEED, PlainLoop
 
 BATCHES = (4, 1, 3, 2)  # microbatches per replica
 PLAIN: dict[str, Any] = {}
-OFFLOADED = {"memory": partial(offloaded, bucket=100), "bucket": 100}
-EVERYTHING = OFFLOADED | {"chunk": 3, "checkpoints": 1}
+OFFLOADED = {"memory": partial(offloaded, bucket=100), "bucket_numel": 100}
+EVERYTHING = OFFLOADED | {"buckets_per_reduction": 3, "activation_checkpointing": 1}
 
 
 def engine_of(case: Case, world: Any, grid: Grid, rule: Any, half: str | None, scale: float, **more: Any) -> Engine:
@@ -31,14 +31,14 @@ def engine_of(case: Case, world: Any, grid: Grid, rule: Any, half: str | None, s
         tied=case.ties,
         seed=SEED,
         half=half,
-        scaler=Dynamic(start=scale, least=2.0**-4) if half else None,
+        loss_scaler=DynamicLossScaler(start=scale, least=2.0**-4) if half else None,
         world=world,
         **{"memory": resident, **more},
     )
 
 
 def held_by(engine: Engine) -> list[torch.Tensor]:
-    state = engine.state
+    state = engine.state.model_states
     return [t.reshape(-1).clone() for p in state.parameters for t in (*state.export(p).values(), p.data)]
 
 
@@ -62,16 +62,16 @@ class Checked:
         """Trains on this rank of the grid and compares after every batch; batches that were left out."""
         case, loop = self.case, self.loop
         engine = engine_of(case, world, self.grid, self.rule, self.half, self.scale, **more)
-        mine = loop.parameters(engine.split[engine.place.stage])
+        mine = loop.parameters(engine.state.settings.split[engine.place.stage])
         for number, (batch, (loss, after, states)) in enumerate(zip(self.batches, self.right, strict=True)):
             where = f"{case.name} {self.grid} {self.half} batch {number} rank {world.rank}"
             got = engine.train_batch(batch)
             assert got == pytest.approx(loss, rel=1e-12), f"{where}: loss"
             expected = [t for p in mine for t in states[id(p)]]
             assert all(torch.equal(a, b) for a, b in zip(held_by(engine), expected, strict=True)), where
-            assert engine.scaler is not None
-            assert engine.scaler.scale == after, where
+            assert engine.state.loss_scaler is not None
+            assert engine.state.loss_scaler.scale == after, where
             engine.evaluate([case.batch(90, 2, self.grid.data)])  # moves nothing, the scale's schedule least of all
-        assert engine.update.skipped == loop.skipped
+        assert engine.state.update.skipped == loop.skipped
         engine.close()
-        return engine.update.skipped
+        return engine.state.update.skipped

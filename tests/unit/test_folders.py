@@ -45,7 +45,7 @@ class Worked(BaseException):
         ("suite.cli.tune", ["machine=summit", "reports={}"], "suite.runner.tune.list_candidates"),
         ("suite.cli.profile_split", ["model=vgg_narrow", "data=digits", "reports={}"], "suite.engine.profile.measure"),
         ("suite.cli.nightly", ["reports={}"], "suite.regression.nightly.run.run"),
-        ("suite.cli.export_mask", ["checkpoint", "{}"], "suite.engine.checkpoint.restore.ticket"),
+        ("suite.cli.export_mask", ["checkpoint", "{}"], "suite.engine.checkpoint.restore.load_mask"),
         ("suite.cli.compare", ["a", "b", "--json", "{}"], "suite.regression.record_sets.read"),
         (
             "suite.cli.draw",

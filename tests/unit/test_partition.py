@@ -13,7 +13,7 @@ from suite.cli import profile_split
 from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest
 from suite.engine import profile
-from suite.engine.profile import LayerTime, NetworkProfile, measure
+from suite.engine.profile import LayerTime, NetworkProfile, profile_layers
 from suite.workload.pipedream_split import equal
 from suite.workload.split import divide
 
@@ -40,13 +40,13 @@ def test_every_layer_is_timed_alone_and_the_file_is_a_split(
 
 def test_bytes_are_the_tensors_own() -> None:
     config = resolve(NARROW)
-    found = measure(config, bandwidth=1e9, rounds=1)
+    found = profile_layers(config, bandwidth=1e9, rounds=1)
     shapes = config.model.shape.build().shapes()
     assert [layer.weights for layer in found.layers] == [4 * shape.parameters for shape in shapes]
     assert [layer.output for layer in found.layers] == [2 * shape.output for shape in shapes]
     assert all(layer.forward > 0 and layer.backward > 0 for layer in found.layers)
     with pytest.raises(InvalidRequest, match="0 rounds; rule: at least 1"):
-        measure(config, bandwidth=1e9, rounds=0)
+        profile_layers(config, bandwidth=1e9, rounds=0)
 
 
 def test_a_layer_is_timed_without_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_a_layer_is_timed_without_those_before_it(monkeypatch: pytest.MonkeyPatc
     layers = [nn.Linear(3, 3), Slow(), nn.Linear(3, 2)]
     monkeypatch.setattr(profile, "now", lambda: float(len(ran)))
     loss = nn.functional.cross_entropy
-    found = profile._round(layers, (torch.randn(4, 3),), (torch.zeros(4, dtype=torch.int64),), loss)
+    found = profile._time_round(layers, (torch.randn(4, 3),), (torch.zeros(4, dtype=torch.int64),), loss)
     assert [backward for _, backward, _ in found] == [0.0, 1.0, 0.0]
 
 

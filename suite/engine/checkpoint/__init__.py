@@ -1,1 +1,1 @@
-"""Checkpoints of a training run: save, storage, restore."""
+"""Checkpoints of a training run: saving, loading, and files on disk."""

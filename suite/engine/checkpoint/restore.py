@@ -1,6 +1,7 @@
-"""Load a checkpoint, all of it or nothing, into an engine with the same fingerprint.
+"""Load a checkpoint, completely or not at all, into a run with the same fingerprint.
 
-An unpruned engine takes over a mask with its states; a pruned engine must have the same mask."""
+An unpruned run loads the mask of a pruned checkpoint with its states; a pruned run must have the same mask.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -21,22 +22,26 @@ from suite.engine.checkpoint.save import (
     SEARCH,
     Tensors,
     check_drained,
-    format_of,
     layer_file,
+    layer_shapes,
+    layer_states,
     rank_file,
-    shapes_of,
-    states_of,
+    safetensors,
 )
-from suite.engine.collective_guard import Together
-from suite.engine.prune import adopt, numbered, prunes
+from suite.engine.pruning_step import reallocate, validate_mask
+from suite.engine.train_state import TrainState
 from suite.pruning.mask import Indices, Key, told
 
-if TYPE_CHECKING:
-    from suite.engine.engine import Engine
-
-
-# what a manifest of another form meets
-_OTHER = (KeyError, TypeError, ValueError, IndexError, AttributeError, StopIteration, ZeroDivisionError)
+# errors of reading a manifest that another program wrote
+_FOREIGN_MANIFEST = (
+    KeyError,
+    TypeError,
+    ValueError,
+    IndexError,
+    AttributeError,
+    StopIteration,
+    ZeroDivisionError,
+)
 
 
 @dataclass(frozen=True)
@@ -44,10 +49,10 @@ class Loaded:
     """Result of a load.
 
     Attributes:
-        updates: Batches that were trained, those that overflowed too.
-        samples: Of data they used.
-        notes: Newer checkpoints that are damaged, by name, and what another grid does not get as it was.
-        extra: The state that this rank saved; rank 0's on another grid.
+        updates: Batches trained before the checkpoint, including those that overflowed.
+        samples: Samples of data trained on before the checkpoint.
+        notes: Newer checkpoints that are damaged, and states that another grid cannot resume.
+        extra: Data that this rank saved; data of rank 0 on another grid.
     """
 
     path: Path
@@ -57,189 +62,210 @@ class Loaded:
     extra: Mapping[str, Json] = field(default_factory=dict)
 
 
-def load(engine: Engine, path: Path) -> Loaded:
-    """Load the newest complete checkpoint in a folder, or the checkpoint that `path` names; every rank calls it.
+def load(state: TrainState, path: Path) -> Loaded:
+    """Load the checkpoint `path`, or the newest complete one in the folder `path`. Every rank calls it.
 
-    Raises InvalidRequest on all ranks, before anything has changed, where no checkpoint exists, where the named one
-    is damaged, or where model, optimizer, precision, seed or microbatches do not match. Until all checks have
-    passed, this rank's part is held on the host in addition to the engine's."""
-    together = Together(engine)
-    damaged: list[str] = []
-    below = None
+    This rank's part of the checkpoint is in host memory, next to the run's states, until all checks have passed.
+
+    Raises InvalidRequest on all ranks, before anything changes, where no checkpoint exists, where the named one is
+    damaged, or where model, optimizer, precision, seed or microbatches do not match."""
+    guard = state.comm.guard
+    damage: list[str] = []
+    oldest_tried = None
     while True:
-        with together.step(f"{path} is resumed"):
-            check_drained(engine)
-            orders = [] if storage.is_step(path) else storage.standing(path)
-        at = path
+        with guard.all_or_none(f"{path} is resumed"):
+            check_drained(state)
+            orders = [] if storage.is_step(path) else storage.checkpoint_orders(path)
+        checkpoint = path
         if not storage.is_step(path):
-            below = together.largest(max((order for order in orders if below is None or order < below), default=-1))
-            if below < 0:
-                message = f"no checkpoint in {path}" + "".join(f"; {fault}" for fault in damaged)
+            candidates = (order for order in orders if oldest_tried is None or order < oldest_tried)
+            oldest_tried = guard.max(max(candidates, default=-1))
+            if oldest_tried < 0:
                 raise InvalidRequest(
-                    message, rule="a whole one, as save leaves it", legal="a folder that save was given"
+                    f"no checkpoint in {path}" + "".join(f"; {fault}" for fault in damage),
+                    rule="a folder with at least one complete checkpoint",
+                    legal="a folder that save() has written to",
                 )
-            at = storage.path_of(path, below)
-        fault, loaded = "", None
-        with together.step(f"{at} is resumed"):
+            checkpoint = storage.path_of(path, oldest_tried)
+        fault, restorer = "", None
+        with guard.all_or_none(f"{checkpoint} is resumed"):
             try:
-                loaded = _Loaded(engine, at)
+                restorer = _Restorer(state, checkpoint)
             except storage.Damaged as error:
                 fault = str(error)
-            except _OTHER as error:  # its manifest is whole, and another program's
-                fault = f"{at.name} is no checkpoint of this suite ({type(error).__name__}: {error})"
-        if not together.largest(bool(fault)):
+            except _FOREIGN_MANIFEST as error:
+                fault = f"{checkpoint.name} is not a checkpoint of this suite ({type(error).__name__}: {error})"
+        if not guard.max(bool(fault)):
             break
-        damaged.append(fault or f"{at.name} has a file that is damaged, as another rank says")
+        damage.append(fault or f"{checkpoint.name} has a damaged file, which another rank reports")
         if storage.is_step(path):
-            legal = f"{path.parent}, of which the newest whole one is taken"
-            raise InvalidRequest(damaged[-1], rule="files have the manifest's SHA-256", legal=legal)
-    assert loaded is not None
-    loaded.take(engine)
-    together.largest(0)  # threads share torch's default generator: no rank draws before all have set it
-    return loaded.told(damaged)
+            legal = f"{path.parent}, to load the newest complete checkpoint"
+            raise InvalidRequest(damage[-1], rule="every file has the SHA-256 of the manifest", legal=legal)
+    assert restorer is not None
+    restorer.restore()
+    guard.max(0)  # threads share torch's default generator: no rank draws before all have set it
+    return restorer.loaded(damage)
 
 
-class _Loaded:
-    """A checkpoint that fits this engine: all that is to be copied, in memory, and where to. Changes nothing."""
+class _Restorer:
+    """A checkpoint that matches a run, with all tensors of this rank in memory. Construction changes nothing.
 
-    def __init__(self, engine: Engine, path: Path) -> None:
-        self.path, self.body = path, storage.manifest(path)
-        body, place, data = self.body, engine.place, engine.grid.data
-        self._check_run(engine)
+    Attributes:
+        body: The manifest.
+        rank_tensors: Tensors of each rank's file that was read, by file name.
+        rank_state: Tensors of this rank's file; those of rank 0 on another grid.
+        search: State of a search for a mask.
+        buffers: Buffers of this stage, each with its saved value.
+        layer_tensors: Saved states of this stage's layers, by the layer's number.
+        kept: Kept indices by the ids of weights, if the run has to be pruned first.
+    """
+
+    def __init__(self, state: TrainState, path: Path) -> None:
+        self.state, self.path, self.body = state, path, storage.manifest(path)
+        settings, body = state.settings, self.body
+        place, grid = settings.place, settings.grid
+        self._check_run()
         self.notes: list[str] = []
-        self.ranks: dict[str, Tensors] = {}
-        replica, saved = place.replica, body["replicas"]
-        if saved != data:
+        self.rank_tensors: dict[str, Tensors] = {}
+        replica, saved_replicas = place.replica, body["replicas"]
+        if saved_replicas != grid.data:
             replica = 0
             if any(name.startswith("buffer/") for layer in body["layers"].values() for name in layer):
-                self.notes.append(f"buffers (running statistics) are those of replica 0 of {saved}, for all {data}")
-        same = (saved, len(body["split"])) == (data, engine.grid.inter)
-        self.random = self._of_rank(*((place.stage, place.replica) if same else (0, 0)))
-        self.search = {n.removeprefix(SEARCH): t for n, t in self.random.items() if n.startswith(SEARCH) and same}
-        if not same and any(name.startswith(SEARCH) for name in self.random):
-            self.notes.append("a search for a ticket begins anew: its masks are those of another grid")
-        if self.search and engine.pruning is not None:
-            engine.pruning.check(self.search)
-        self.extra = body["extra"][engine.rank if same else 0]
+                self.notes.append(
+                    f"buffers (running statistics) of all {grid.data} replicas: those of replica 0 of {saved_replicas}"
+                )
+        same_grid = (saved_replicas, len(body["split"])) == (grid.data, grid.inter)
+        self.rank_state = self._load_rank(*((place.stage, place.replica) if same_grid else (0, 0)))
+        searches = {name: tensor for name, tensor in self.rank_state.items() if name.startswith(SEARCH)}
+        if searches and not same_grid:
+            self.notes.append("the search for a mask starts anew: its masks are those of another grid")
+        self.search = {name.removeprefix(SEARCH): tensor for name, tensor in searches.items() if same_grid}
+        if self.search and state.pruning is not None:
+            state.pruning.check_search_state(self.search)
+        self.extra = body["extra"][settings.rank if same_grid else 0]
         self.buffers: list[tuple[torch.Tensor, torch.Tensor]] = []
-        for number, layer in numbered(engine):
+        for number, layer in state.numbered_layers():
             for name, buffer in layer.named_buffers():
                 stage = next(stage for stage, (_, stop) in enumerate(body["split"]) if number < stop)
-                self.buffers.append((buffer, self._of_rank(stage, replica)[f"buffer/{number}/{name}"]))
-        self.states = {number: self._tensors(layer_file(number)) for number, _ in numbered(engine)}
-        self.kept = self._kept(engine)
+                self.buffers.append((buffer, self._load_rank(stage, replica)[f"buffer/{number}/{name}"]))
+        self.layer_tensors = {number: self._read(layer_file(number)) for number, _ in state.numbered_layers()}
+        self.kept = self._kept_indices()
 
-    def _kept(self, engine: Engine) -> Mapping[int, torch.Tensor]:
-        """The places that stay of this stage's weights, by their ids, where the engine has to be pruned first. Raises
-        InvalidRequest where they are of other weights, and where the engine is pruned already and otherwise."""
-        entries = {
+    def _kept_indices(self) -> Mapping[int, torch.Tensor]:
+        """Kept indices by the ids of this stage's weights, for a run that is not pruned yet; empty for a pruned run.
+
+        Raises InvalidRequest for indices of other weights, and for a run that is pruned differently."""
+        indices = {
             (number, name.removeprefix(INDEX)): index
-            for number, states in self.states.items()
+            for number, states in self.layer_tensors.items()
             for name, index in states.items()
             if name.startswith(INDEX)
         }
-        if engine.pruned is None:
-            return prunes(engine, entries)
-        live = dict(numbered(engine))
-        for key, index in entries.items():
-            pruned_index = engine.state.pruned[id(live[key[0]].get_parameter(key[1]))]
-            if not torch.equal(pruned_index.cpu(), index):
+        if self.state.pruned_after is None:
+            return validate_mask(self.state, indices)
+        layers = dict(self.state.numbered_layers())
+        for key, index in indices.items():
+            kept_index = self.state.model_states.kept[id(layers[key[0]].get_parameter(key[1]))]
+            if not torch.equal(kept_index.cpu(), index):
                 raise InvalidRequest(
-                    f"{self.path.name} keeps other places of {told(key)}", rule=run_fingerprint.RESUMES
+                    f"{self.path.name} keeps other entries of {told(key)} than this engine", rule=run_fingerprint.RULE
                 )
         return {}
 
-    def _of_rank(self, stage: int, replica: int) -> Tensors:
-        """State that only one rank saved."""
+    def _load_rank(self, stage: int, replica: int) -> Tensors:
+        """Tensors of the file of one rank."""
         name = rank_file(stage, replica)
-        self.ranks[name] = self.ranks.get(name) or self._tensors(name)
-        return self.ranks[name]
+        self.rank_tensors[name] = self.rank_tensors.get(name) or self._read(name)
+        return self.rank_tensors[name]
 
-    def _tensors(self, name: str) -> Tensors:
-        data = storage.fetch(self.path, name, self.body["files"][name])
+    def _read(self, name: str) -> Tensors:
+        data = storage.read_file(self.path, name, self.body["files"][name])
         try:
-            return dict(format_of().load(data))
-        except Exception as error:  # safetensors has an error of its own
+            return dict(safetensors().load(data))
+        except Exception as error:  # safetensors has error classes of its own
             raise storage.Damaged(f"{self.path.name}/{name} holds no tensors ({error})") from error
 
-    def _check_run(self, engine: Engine) -> None:
-        body, name = self.body, self.path.name
+    def _check_run(self) -> None:
+        """Raises InvalidRequest for a checkpoint of another schema, run or model."""
+        state, body, name = self.state, self.body, self.path.name
+        replicas = state.settings.grid.data
         if body["schema"] != SCHEMA:
             raise InvalidRequest(f"{name} has schema {body['schema']}", rule=f"this suite reads schema {SCHEMA}")
-        run_fingerprint.check(name, body["run"], run_fingerprint.of(engine))
-        for number, layer in numbered(engine):
-            expected, here = body["layers"][str(number)], shapes_of(engine, layer)
-            if engine.pruned is None:
-                expected = _whole(expected, here)
-            for key in sorted(expected.keys() | here.keys()):
-                if expected.get(key) != here.get(key):
-                    message = f"layer {number} of {name} has {key} {expected.get(key)}, this engine's {here.get(key)}"
-                    raise InvalidRequest(message, rule=run_fingerprint.RESUMES, legal=f"{key} {expected.get(key)}")
-        if body["microbatches"] % engine.grid.data:
+        run_fingerprint.check_equal(name, body["run"], run_fingerprint.fingerprint_of(state))
+        for number, layer in state.numbered_layers():
+            saved, current = body["layers"][str(number)], layer_shapes(state.model_states, layer)
+            if state.pruned_after is None:
+                saved = _unpruned_shapes(saved, current)
+            for key in sorted(saved.keys() | current.keys()):
+                if saved.get(key) != current.get(key):
+                    raise InvalidRequest(
+                        f"layer {number} of {name} has {key} {saved.get(key)}, this engine has {current.get(key)}",
+                        rule=run_fingerprint.RULE,
+                        legal=f"{key} {saved.get(key)}",
+                    )
+        if body["microbatches"] % replicas:
             legal = [str(n) for n in range(1, 1025) if body["microbatches"] % n == 0]
             raise InvalidRequest(
-                f"{name} stands after {body['microbatches']} microbatches, on {engine.grid.data} replicas",
-                rule="the replicas divide the microbatches that were trained",
+                f"{name} was saved after {body['microbatches']} microbatches; this engine has {replicas} replicas",
+                rule="the number of replicas divides the number of trained microbatches",
                 legal=f"{', '.join(legal[:8])} replicas",
             )
 
     @torch.no_grad()
-    def take(self, engine: Engine) -> None:
-        """Nothing here can be refused."""
-        body = self.body
-        if body.get("pruned") is not None and engine.pruned is None:
-            adopt(engine, self.kept)
-        engine.pruned = body.get("pruned")
-        if self.search and engine.pruning is not None:
-            engine.pruning.recall(self.search)
-        for number, layer in numbered(engine):
-            for name, live in states_of(engine, layer).items():
-                live.copy_(self.states[number][name])
-        for live, saved in self.buffers:
-            live.copy_(saved)
-        engine.state.refresh()
-        engine.copies.write_buffers()
-        engine.copies.write_frozen()
-        engine.state.rule.updates, engine.updates = body["steps"], body["updates"]
-        engine.update.skipped, engine.evaluated = body["skipped"], body["evaluated"]
-        engine.microbatches = body["microbatches"] // engine.grid.data
-        if engine.scaler and (scale := body["loss_scale"]) is not None:
-            engine.scaler.restore(scale)
-        torch.default_generator.set_state(self.random["random/cpu"])
-        if engine.world.device.type == "cuda" and "random/cuda" in self.random:
-            torch.cuda.set_rng_state(self.random["random/cuda"], engine.world.device)
+    def restore(self) -> None:
+        """Copy the checkpoint into the run. All checks have passed: nothing here is refused."""
+        state, body = self.state, self.body
+        if body.get("pruned") is not None and state.pruned_after is None:
+            reallocate(state, self.kept)
+        state.pruned_after = body.get("pruned")
+        if self.search and state.pruning is not None:
+            state.pruning.restore_search(self.search)
+        for number, layer in state.numbered_layers():
+            for name, tensor in layer_states(state.model_states, layer).items():
+                tensor.copy_(self.layer_tensors[number][name])
+        for buffer, saved in self.buffers:
+            buffer.copy_(saved)
+        state.model_states.round_weights()
+        state.copies.write_buffers()
+        state.copies.write_frozen()
+        state.model_states.rule.updates, state.updates = body["steps"], body["updates"]
+        state.update.skipped, state.evaluated = body["skipped"], body["evaluated"]
+        state.microbatches = body["microbatches"] // state.settings.grid.data
+        if state.loss_scaler and (scale := body["loss_scale"]) is not None:
+            state.loss_scaler.restore(scale)
+        torch.default_generator.set_state(self.rank_state["random/cpu"])
+        device = state.comm.world.device
+        if device.type == "cuda" and "random/cuda" in self.rank_state:
+            torch.cuda.set_rng_state(self.rank_state["random/cuda"], device)
 
-    def told(self, damaged: Sequence[str]) -> Loaded:
+    def loaded(self, damage: Sequence[str]) -> Loaded:
         body = self.body
         samples = body["microbatches"] * body["run"]["microbatch"]
-        return Loaded(self.path, body["updates"], samples, (*damaged, *self.notes), self.extra)
+        return Loaded(self.path, body["updates"], samples, (*damage, *self.notes), self.extra)
 
 
-def _whole(kept: Mapping[str, list[Any]], here: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """The shapes in a checkpoint of a layer as they were before it was pruned: those of this engine where they have as
-    many entries."""
-    pruned = {name.removeprefix(INDEX): shape[1:] for name, shape in kept.items() if name.startswith(INDEX)}
-    tensors = {}
-    for name, shape in kept.items():
-        places, entries = pruned.get(name.partition("/")[2], (None, None))
-        own_shape = here.get(name, shape)
-        compressed = shape[1:] == [places] and math.prod(own_shape[1:]) == entries
+def _unpruned_shapes(saved: Mapping[str, list[Any]], current: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Saved shapes of a layer as they were before pruning: those of this run where the number of entries matches."""
+    pruned = {name.removeprefix(INDEX): shape[1:] for name, shape in saved.items() if name.startswith(INDEX)}
+    shapes = {}
+    for name, shape in saved.items():
+        kept_entries, entries = pruned.get(name.partition("/")[2], (None, None))
+        current_shape = current.get(name, shape)
+        compressed = shape[1:] == [kept_entries] and math.prod(current_shape[1:]) == entries
         if not name.startswith(INDEX):
-            tensors[name] = [shape[0], *own_shape[1:]] if compressed else shape
-    return tensors
+            shapes[name] = [shape[0], *current_shape[1:]] if compressed else shape
+    return shapes
 
 
-def ticket(path: Path) -> tuple[Indices, dict[Key, int]]:
-    """The ticket that a checkpoint holds, of the whole model, and how many entries each of its weights has.
+def load_mask(path: Path) -> tuple[Indices, dict[Key, int]]:
+    """The mask of the whole model in a checkpoint, and the number of entries of each masked weight.
 
-    Raises InvalidRequest where there is no whole checkpoint, or none of a pruned network."""
+    Raises InvalidRequest where no checkpoint is complete, and for a checkpoint of a network that is not pruned."""
     if not storage.is_step(path):
-        standing = storage.standing(path)
-        if not standing:
-            raise InvalidRequest(
-                f"no checkpoint in {path}", rule="a folder that save was given, or one checkpoint in it"
-            )
-        path = storage.path_of(path, standing[-1])
+        orders = storage.checkpoint_orders(path)
+        if not orders:
+            raise InvalidRequest(f"no checkpoint in {path}", rule="a checkpoint, or a folder with at least one")
+        path = storage.path_of(path, orders[-1])
     indices: Indices = {}
     entries: dict[Key, int] = {}
     try:
@@ -247,14 +273,14 @@ def ticket(path: Path) -> tuple[Indices, dict[Key, int]]:
         for number, shapes in body["layers"].items():
             names = [name for name in shapes if name.startswith(INDEX)]
             file = layer_file(int(number))
-            masks = format_of().load(storage.fetch(path, file, body["files"][file])) if names else {}
+            tensors = safetensors().load(storage.read_file(path, file, body["files"][file])) if names else {}
             for name in names:
                 key = int(number), name.removeprefix(INDEX)
-                indices[key], entries[key] = masks[name], shapes[name][-1]
+                indices[key], entries[key] = tensors[name], shapes[name][-1]
     except storage.Damaged as error:
-        raise InvalidRequest(str(error), rule="a whole checkpoint, as save leaves it") from error
+        raise InvalidRequest(str(error), rule="a complete checkpoint") from error
     if not indices:
         raise InvalidRequest(
-            f"{path.name} is of a network that is not pruned", rule="a ticket is in a checkpoint after it"
+            f"{path.name} holds no mask", rule="the checkpoint of a pruned network, saved after pruning"
         )
     return indices, entries

@@ -1,8 +1,9 @@
-"""Fingerprint of a run: the settings that a checkpoint and the resuming engine must share.
+"""Fingerprint of a run: settings that a checkpoint and the resuming engine must share.
 
-Everything that determines the numbers of a training run as plain data: rule and arguments of the optimizer, seed,
-precision, clipping. A schedule, a grid, a memory layout and the buckets of an update decide none (laws 2 and 8), but
-of an asynchronous pipeline its depth, its updates and which versions its passes read do."""
+The fingerprint holds, as plain data, every setting that determines the numbers of a training run: update rule with its
+arguments, seed, precision, clipping. Schedule, grid, memory layout and bucket size do not change the numbers (laws 2
+and 8) and are absent. An asynchronous pipeline adds its depth, its update interval and its weight policy.
+"""
 
 from __future__ import annotations
 
@@ -10,91 +11,87 @@ import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any
 
 from suite.core.errors import InvalidRequest
 from suite.core.members import attributes
-from suite.core.values import Json
+from suite.engine.checkpoint.storage import Fingerprint
+from suite.engine.train_state import TrainState
 
-if TYPE_CHECKING:
-    from suite.engine.engine import Engine
-
-RESUMES = "a checkpoint resumes the run that it was taken from"
-
-
-class Identity(TypedDict):
-    """What two runs that are one have in common. optimizer, loss_scale, stream: as `described`"""
-
-    layers: int
-    ties: list[Any]
-    seed: int
-    microbatch: int
-    half: str | None
-    clip: float | None
-    optimizer: Json
-    loss_scale: Json
-    stream: Json
+RULE = "a checkpoint resumes a run with the settings that it was saved with"
+_ARGUMENTS = {  # argument of Engine for a key of the fingerprint, where their names differ
+    "clip": "clip_norm",
+    "loss_scale": "loss_scaler",
+    "ties": "tied",
+    "stream": "update_interval",
+    "update_every": "update_interval",
+}
 
 
-def of(engine: Engine) -> Identity:
-    """As plain data, the same after a way through JSON."""
-    arguments = {
-        "layers": engine.split[-1].stop,
-        "ties": engine.ties,
-        "seed": engine.seed,
-        "microbatch": engine.microbatch,
-        "half": str(engine.half).removeprefix("torch.") if engine.half else None,
-        "clip": engine.update.clip,
-        "optimizer": described(engine.update.rule),
-        "loss_scale": described(engine.scaler),
-        "stream": _stream(engine),
+def fingerprint_of(state: TrainState) -> Fingerprint:
+    """The fingerprint as plain data, which a round trip through JSON does not change."""
+    settings = state.settings
+    values = {
+        "layers": settings.layer_count,
+        "ties": settings.ties,
+        "seed": settings.seed,
+        "microbatch": settings.microbatch,
+        "half": str(settings.half).removeprefix("torch.") if settings.half else None,
+        "clip": state.update.clip_norm,
+        "optimizer": to_plain_data(state.update.rule),
+        "loss_scale": to_plain_data(state.loss_scaler),
+        "stream": {
+            "update_every": settings.update_interval,
+            "stages": settings.grid.inter,
+            "weights": to_plain_data(state.versions.policy),
+        }
+        if settings.streams
+        else None,
     }
-    identity: Identity = json.loads(json.dumps(arguments))
-    return identity
+    fingerprint: Fingerprint = json.loads(json.dumps(values))
+    return fingerprint
 
 
-def _stream(engine: Engine) -> dict[str, Any] | None:
-    if engine.update_every is None:
-        return None
-    policy = described(engine.store.policy)
-    return {"update_every": engine.update_every, "stages": engine.grid.inter, "weights": policy}
+def check_equal(name: str, saved: Fingerprint, current: Fingerprint) -> None:
+    """Raises InvalidRequest for the first setting in which checkpoint `name` differs from the current run."""
+    saved_values, current_values = _flatten(saved), _flatten(current)
+    for key in dict.fromkeys((*saved_values, *current_values)):
+        if saved_values.get(key) != current_values.get(key):
+            argument = _argument_name(key)
+            raise InvalidRequest(
+                f"{name} has {argument}={saved_values.get(key)}, this engine has {argument}={current_values.get(key)}",
+                rule=RULE,
+                legal=f"{argument}={saved_values.get(key)}",
+            )
 
 
-def check(name: str, saved: Identity, own: Identity) -> None:
-    """Raises InvalidRequest for the first thing that checkpoint `name` does not have in common with this run."""
-    there, here = _flat(saved), _flat(own)
-    for key in dict.fromkeys((*there, *here)):
-        if there.get(key) != here.get(key):
-            argument = _argument(key)
-            message = f"{name} is of {argument}={there.get(key)}, this engine of {argument}={here.get(key)}"
-            raise InvalidRequest(message, rule=RESUMES, legal=f"{argument}={there.get(key)}")
-
-
-def _argument(key: str) -> str:
-    """The argument of Engine that decides a key of a manifest."""
+def _argument_name(key: str) -> str:
+    """The argument of Engine that a dotted key of the fingerprint records."""
     first, _, rest = key.partition(".")
-    if first == "stream":
-        return rest or "update_every"
-    first = {"loss_scale": "scaler", "ties": "tied"}.get(first, first)
+    if first == "stream" and rest:
+        first, _, rest = rest.partition(".")
+    first = _ARGUMENTS.get(first, first)
     return f"{first}.{rest}" if rest else first
 
 
-def described(value: Any) -> Any:
+def to_plain_data(value: Any) -> Any:
     """An object as its class and the plain values that it was made from; a function as its name."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Sequence):
-        return [described(element) for element in value]
+        return [to_plain_data(element) for element in value]
     if isinstance(value, type) or inspect.isroutine(value):
         return f"{value.__module__}.{value.__qualname__}"
-    names = [f.name for f in fields(value)] if is_dataclass(value) else sorted(attributes(value))
-    return {"_target_": described(type(value)), **{name: described(getattr(value, name)) for name in names}}
+    names = [field.name for field in fields(value)] if is_dataclass(value) else sorted(attributes(value))
+    return {"_target_": to_plain_data(type(value)), **{name: to_plain_data(getattr(value, name)) for name in names}}
 
 
-def _flat(told: Any, path: str = "") -> dict[str, Any]:
+def _flatten(data: Any, path: str = "") -> dict[str, Any]:
     """Nested plain data by dotted paths."""
-    if not isinstance(told, Mapping):
-        return {path: told}
+    if not isinstance(data, Mapping):
+        return {path: data}
     return {
-        key: leaf for name, element in told.items() for key, leaf in _flat(element, f"{path}.{name}".strip(".")).items()
+        key: leaf
+        for name, element in data.items()
+        for key, leaf in _flatten(element, f"{path}.{name}".strip(".")).items()
     }

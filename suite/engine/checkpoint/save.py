@@ -1,14 +1,16 @@
-"""Save a checkpoint at a drain; suite.engine.checkpoint.restore loads it.
+"""Save a checkpoint between batches, while no microbatch is in flight; `checkpoint.restore` loads it.
 
-Kept are full-precision weights and moments by the layer's number in the whole model and the weight's name (so another
-split reads what it needs), frozen weights, buffers and torch's default generators of every rank, loss scale, counts.
-The position is the number of microbatches over all replicas: with the run's seed it selects all that layers draw, and
-the data, on any grid. Half-precision copies are not kept: they follow from the full weights when those are loaded. Of
-pruned weights a checkpoint holds what their ticket keeps, and the ticket.
+A checkpoint holds full-precision weights and moments by the layer's number in the whole model and the weight's name, so
+a run with another split finds what it needs. It also holds frozen weights, buffers, torch's default generators of every
+rank, the loss scale and counters. Half-precision copies follow from the full weights when those are loaded. A pruned
+weight is saved as its kept entries and their indices.
 
-Replica 0 writes a file per layer, and each rank one file: all ranks must see the same folder. If one rank cannot
-write or read its part, all ranks raise. The format is safetensors' (nothing is unpickled);
-suite.engine.checkpoint.storage keeps files."""
+The position in the run is the number of microbatches over all replicas: with the seed it determines all random numbers
+of layers, and the data, on any grid.
+
+Replica 0 writes a file per layer, and each rank one file of its own, so all ranks must share the folder. If one rank
+fails to write or read its part, all ranks raise. Files are in the safetensors format, which unpickles nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,63 +18,60 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
 from suite.core.values import Json
-from suite.engine.checkpoint import run_fingerprint, storage
-from suite.engine.collective_guard import Together
-from suite.engine.prune import numbered
-
-if TYPE_CHECKING:
-    from suite.engine.engine import Engine
+from suite.engine.checkpoint import storage
+from suite.engine.checkpoint.run_fingerprint import fingerprint_of
+from suite.engine.states.state import ModelState
+from suite.engine.train_state import TrainState
 
 SCHEMA = 1
-SEARCH = "search/"  # what a method that looks for a ticket remembers of earlier batches
-INDEX = "index/"  # kept indices of a pruned weight, stored with its compressed states
+SEARCH = "search/"  # prefix of the state of a search for a mask
+INDEX = "index/"  # prefix of the kept indices of a pruned weight, next to its compressed states
 Tensors = dict[str, torch.Tensor]
 
 
-# -- saving ----------------------------------------------------------------------------------------------------------
-
-
-def save(engine: Engine, folder: Path, *, keep: int | None = None, extra: Mapping[str, Json] | None = None) -> Path:
-    """Writes `folder`/step-000042, 42 being the updates, whole or not at all; every rank calls it, between batches.
+def save(state: TrainState, folder: Path, *, keep: int | None = None, extra: Mapping[str, Json] | None = None) -> Path:
+    """Write `folder`/step-000042 (42 updates), complete or not at all. Every rank calls it between batches.
 
     Args:
-        keep: How many checkpoints stay, the newest; None: all.
-        extra: Plain data of this rank, which `load` gives back Raises InvalidRequest within a batch or for keep below
-            1, OSError where a disk does not take it (RankError elsewhere).
+        keep: Number of newest checkpoints that stay in the folder; None for all.
+        extra: Plain data of this rank, which `load` returns.
+
+    Raises:
+        InvalidRequest: Within a batch, or for keep below 1.
+        OSError: A disk failed on this rank; the other ranks raise RankError.
     """
-    together = Together(engine)
-    first = engine.rank == 0
-    place = storage.place_of(folder, engine.updates)
+    guard, rank = state.comm.guard, state.settings.rank
+    unfinished = storage.unfinished_path(folder, state.updates)
     try:
-        with together.step(f"{place} is begun"):
+        with guard.all_or_none(f"{unfinished} is begun"):
             storage.check_keep(keep)
             _check_extra(extra)
-            check_drained(engine)
-            _check_versions(engine)
-            if first:
-                storage.begin(place)
-        with together.step(f"{place} is written"):
-            part = json.dumps({**_write(engine, place), "extra": dict(extra or {})})
-            (place / f"{engine.rank}.json").write_text(part)
-        with together.step(f"{place} is finished"):
-            if first:
-                storage.finish(place, _body(engine, place), keep)
+            check_drained(state)
+            _check_versions(state)
+            if rank == 0:
+                storage.begin(unfinished)
+        with guard.all_or_none(f"{unfinished} is written"):
+            rank_part = json.dumps({**_write_files(state, unfinished), "extra": dict(extra or {})})
+            (unfinished / f"{rank}.json").write_text(rank_part)
+        with guard.all_or_none(f"{unfinished} is finished"):
+            if rank == 0:
+                storage.finish(unfinished, _manifest(state, unfinished), keep)
     except Exception:
-        if first:
-            shutil.rmtree(place, ignore_errors=True)
+        if rank == 0:
+            shutil.rmtree(unfinished, ignore_errors=True)
         raise
-    return storage.named(place)
+    return storage.finished_path(unfinished)
 
 
 def _check_extra(extra: Mapping[str, Json] | None) -> None:
-    """Raises InvalidRequest for anything but plain data by name."""
+    """Raises InvalidRequest unless `extra` is plain data by name."""
     try:
         json.dumps(dict(extra or {}))
     except (TypeError, ValueError) as error:
@@ -80,60 +79,66 @@ def _check_extra(extra: Mapping[str, Json] | None) -> None:
         raise InvalidRequest(f"extra={extra!r}: {error}", rule=rule, legal='extra={"epoch": 3}') from error
 
 
-def check_drained(engine: Engine) -> None:
-    if not engine.drained:
+def check_drained(state: TrainState) -> None:
+    """Raises InvalidRequest within a batch, and after an interrupted one."""
+    if not state.drained:
         raise InvalidRequest(
-            "a checkpoint within a batch, or after one that was broken off",
-            rule="checkpoints are taken and loaded between batches",
-            legal="a new engine that loads the last one",
+            "a checkpoint within a batch, or after a batch that was interrupted",
+            rule="checkpoints are saved and loaded between batches",
+            legal="a new engine that loads the last checkpoint",
         )
 
 
-def _check_versions(engine: Engine) -> None:
-    """Where the versions join that an asynchronous policy keeps over a drain: their tensors beside the newest's."""
-    if (live := engine.store.live()) != (0,):
-        raise Unsupported(f"weight versions {live} before the newest", rule="a checkpoint keeps the newest weights")
+def _check_versions(state: TrainState) -> None:
+    """Raises Unsupported for a weight policy that keeps older versions over a drain."""
+    if (updates_back := state.versions.live()) != (0,):
+        raise Unsupported(
+            f"weight versions {updates_back} updates before the newest",
+            rule="a checkpoint holds only the newest weights",
+        )
 
 
-def states_of(engine: Engine, layer: nn.Module) -> Tensors:
-    """A layer's full-precision weights and their moments, live, by state and name."""
+def layer_states(states: ModelState, layer: nn.Module) -> Tensors:
+    """Live full-precision weights and moments of a layer, by `state/weight`."""
     tensors: Tensors = {}
     for name, parameter in layer.named_parameters():
-        trained = id(parameter) in engine.state.flat.at
-        states = engine.state.export(parameter) if trained else {"weight": parameter.data}
-        tensors |= {f"{state}/{name}": tensor for state, tensor in states.items()}
+        trained = id(parameter) in states.flat.spans
+        exported = states.export(parameter) if trained else {"weight": parameter.data}
+        tensors |= {f"{state}/{name}": tensor for state, tensor in exported.items()}
     return tensors
 
 
-def _shapes(tensors: Mapping[str, torch.Tensor]) -> dict[str, list[Any]]:
+def _dtypes_and_shapes(tensors: Mapping[str, torch.Tensor]) -> dict[str, list[Any]]:
     return {name: [str(t.dtype).removeprefix("torch."), *t.shape] for name, t in tensors.items()}
 
 
-def shapes_of(engine: Engine, layer: nn.Module) -> dict[str, list[Any]]:
-    """The type and shape of all that a checkpoint keeps of a layer; of an index also how many entries it is into."""
-    shapes = _shapes(states_of(engine, layer)) | _shapes({f"buffer/{name}": b for name, b in layer.named_buffers()})
+def layer_shapes(states: ModelState, layer: nn.Module) -> dict[str, list[Any]]:
+    """Dtype and shape of each tensor of a layer in a checkpoint; for an index also the entries of the whole weight."""
+    buffers = {f"buffer/{name}": buffer for name, buffer in layer.named_buffers()}
+    shapes = _dtypes_and_shapes(layer_states(states, layer)) | _dtypes_and_shapes(buffers)
     for name, shape in shapes.items():
         if name.startswith(INDEX):
             shape.append(layer.get_parameter(name.removeprefix(INDEX)).numel())
     return shapes
 
 
-def _write(engine: Engine, place: Path) -> dict[str, Any]:
-    """This rank's files, and their content."""
-    files: dict[str, storage.Written] = {}
+def _write_files(state: TrainState, folder: Path) -> dict[str, Any]:
+    """Write this rank's files. Returns this rank's part of the manifest."""
+    place, states, device = state.settings.place, state.model_states, state.comm.world.device
+    files: dict[str, storage.FileDigest] = {}
     tensors: Tensors = {"random/cpu": torch.default_generator.get_state()}
-    if engine.world.device.type == "cuda":
-        tensors["random/cuda"] = torch.cuda.get_rng_state(engine.world.device)
-    if engine.pruned is None and engine.pruning is not None:
-        tensors |= {f"{SEARCH}{name}": mask for name, mask in engine.pruning.remembered().items()}
-    for number, layer in numbered(engine):
+    if device.type == "cuda":
+        tensors["random/cuda"] = torch.cuda.get_rng_state(device)
+    if state.pruned_after is None and state.pruning is not None:
+        tensors |= {f"{SEARCH}{name}": mask for name, mask in state.pruning.search_state().items()}
+    for number, layer in state.numbered_layers():
         tensors |= {f"buffer/{number}/{name}": buffer for name, buffer in layer.named_buffers()}
-        if engine.place.replica == 0:
+        if place.replica == 0:
             name = layer_file(number)
-            files[name] = storage.put(place / name, _packed(states_of(engine, layer)))
-    name = rank_file(engine.place.stage, engine.place.replica)
-    files[name] = storage.put(place / name, _packed(tensors))
-    return {"files": files, "layers": {str(number): shapes_of(engine, layer) for number, layer in numbered(engine)}}
+            files[name] = storage.write_file(folder / name, _serialized(layer_states(states, layer)))
+    name = rank_file(place.stage, place.replica)
+    files[name] = storage.write_file(folder / name, _serialized(tensors))
+    return {"files": files, "layers": {str(number): layer_shapes(states, x) for number, x in state.numbered_layers()}}
 
 
 def layer_file(number: int) -> str:
@@ -144,38 +149,41 @@ def rank_file(stage: int, replica: int) -> str:
     return f"stage-{stage:05d}-replica-{replica:05d}.safetensors"
 
 
-def _body(engine: Engine, place: Path) -> storage.Manifest:
-    """The manifest, of all ranks' parts."""
-    parts = []
-    for rank in range(engine.grid.size):
-        path = place / f"{rank}.json"
+def _manifest(state: TrainState, folder: Path) -> storage.Manifest:
+    """The manifest, collected from the parts of all ranks."""
+    settings, parts = state.settings, []
+    for rank in range(settings.grid.size):
+        path = folder / f"{rank}.json"
         if not path.exists():
-            raise InvalidRequest(f"rank 0 sees no file of rank {rank} in {place}", rule="a folder that all ranks share")
+            rule = "all ranks share the folder of a checkpoint"
+            raise InvalidRequest(f"rank 0 finds no file of rank {rank} in {folder}", rule=rule)
         parts.append(json.loads(path.read_text()))
         path.unlink()
     return {
         "schema": SCHEMA,
-        "run": run_fingerprint.of(engine),
-        "split": [[stage.start, stage.stop] for stage in engine.split],
-        "replicas": engine.grid.data,
-        "updates": engine.updates,
-        "steps": engine.state.rule.updates,  # less than the updates by those that overflowed
-        "skipped": engine.update.skipped,
-        "pruned": engine.pruned,
-        "microbatches": engine.microbatches * engine.grid.data,
-        "evaluated": engine.evaluated,
-        "loss_scale": engine.scaler.state() if engine.scaler else None,
+        "run": fingerprint_of(state),
+        "split": [[layers.start, layers.stop] for layers in settings.split],
+        "replicas": settings.grid.data,
+        "updates": state.updates,
+        "steps": state.model_states.rule.updates,  # updates without those that overflowed
+        "skipped": state.update.skipped,
+        "pruned": state.pruned_after,
+        "microbatches": state.microbatches * settings.grid.data,
+        "evaluated": state.evaluated,
+        "loss_scale": state.loss_scaler.state() if state.loss_scaler else None,
         "layers": {number: shapes for part in parts for number, shapes in part["layers"].items()},
         "files": {name: checksum for part in parts for name, checksum in part["files"].items()},
         "extra": [part["extra"] for part in parts],
     }
 
 
-def _packed(tensors: Mapping[str, torch.Tensor]) -> bytes:
-    return bytes(format_of().save({name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}))
+def _serialized(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    on_cpu = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}
+    return bytes(safetensors().save(on_cpu))
 
 
-def format_of() -> Any:
+def safetensors() -> Any:
+    """The module safetensors.torch. Raises MissingDependency where it is not installed."""
     try:
         import safetensors.torch
     except ModuleNotFoundError as error:

@@ -1,8 +1,9 @@
-"""Folder of checkpoints: each is complete with a digest per file, or absent.
+"""Files of checkpoints: each checkpoint is complete, with a digest per file, or absent.
 
-A checkpoint is written below a hidden name and renamed once, when everything in it has reached the disk; its manifest,
-the last file, holds the digests of the others and its own. So a named checkpoint is always complete, and later
-changes are reported by file name. No tensor and no torch here."""
+A checkpoint is written to a hidden folder, which is renamed once, when all files have reached the disk. The manifest is
+the last file: it holds the SHA-256 of the other files and its own. So a folder with a checkpoint's name is complete,
+and later changes are found and reported by file name. This module reads and writes bytes, without torch.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +19,15 @@ from typing import Any, TypedDict
 
 from suite.core.errors import InvalidRequest
 from suite.core.values import Json
-from suite.engine.checkpoint.run_fingerprint import Identity
 
 MANIFEST = "manifest.json"
+MAX_MANIFEST_BYTES = 256 << 20  # a manifest has a line for each weight
 _STEP = re.compile(r"step-(\d{6,})(\.old)?")
-MOST = 256 << 20  # bytes of a manifest: a line for each weight of a model
-_UNFINISHED = ".unfinished"  # the end of a hidden name: cleared by the next checkpoint
+_UNFINISHED = ".unfinished"  # suffix of a hidden folder, which the next save removes
 
 
 class Damaged(Exception):
-    """A file of a checkpoint is missing or is not what was written."""
+    """A file of a checkpoint is missing, or has other content than was written."""
 
 
 def digest(data: bytes) -> str:
@@ -35,41 +35,58 @@ def digest(data: bytes) -> str:
 
 
 def folder_of(path: Any) -> Path:
-    """A path as the user gives it. Raises InvalidRequest for anything but text or a path."""
+    """A folder as a path. Raises InvalidRequest for anything else than text or a path."""
     if not isinstance(path, str | os.PathLike):
-        raise InvalidRequest(f"a folder that is {path!r}", rule="text or a path", legal="checkpoints")
+        raise InvalidRequest(f"folder={path!r}", rule="text or a path", legal='folder="checkpoints"')
     return Path(path)
 
 
 def is_step(path: Path) -> bool:
-    """Whether `path` names one checkpoint, not a folder of them."""
+    """Whether `path` names one checkpoint, and not a folder of checkpoints."""
     return _STEP.fullmatch(path.name) is not None
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------
 
 
-class Written(TypedDict):
-    """A file of a checkpoint: its size in bytes and its SHA-256."""
+class FileDigest(TypedDict):
+    """Size in bytes and SHA-256 of a file."""
 
     bytes: int
     sha256: str
 
 
+class Fingerprint(TypedDict):
+    """Settings that two runs share if one resumes the other. Its keys stand in the manifests of checkpoints.
+
+    `optimizer`, `loss_scale` and `stream` are in the form of `run_fingerprint.to_plain_data`.
+    """
+
+    layers: int
+    ties: list[Any]
+    seed: int
+    microbatch: int
+    half: str | None
+    clip: float | None
+    optimizer: Json
+    loss_scale: Json
+    stream: Json
+
+
 class Manifest(TypedDict):
-    """The manifest of a checkpoint, of all ranks' parts.
+    """Manifest of a checkpoint, collected from all ranks.
 
     Attributes:
-        run: Identity of the run.
-        split: First and last layer of each stage.
+        run: Fingerprint of the run.
+        split: First layer, and one past the last layer, of each stage.
         steps: Updates without those that overflowed.
-        pruned: Batches before the pruning.
-        layers: Type and shape of each state by layer and name.
-        extra: State that each rank saved.
+        pruned: Updates before the pruning.
+        layers: Dtype and shape of each state, by layer and name.
+        extra: Data that each rank saved.
     """
 
     schema: int
-    run: Identity
+    run: Fingerprint
     split: list[list[int]]
     replicas: int
     updates: int
@@ -80,30 +97,30 @@ class Manifest(TypedDict):
     evaluated: int
     loss_scale: dict[str, float] | None
     layers: dict[str, dict[str, list[Any]]]
-    files: dict[str, Written]
+    files: dict[str, FileDigest]
     extra: list[Mapping[str, Json]]
 
 
-def place_of(folder: Path, updates: int) -> Path:
-    """Where the checkpoint after `updates` updates is written before it has its name."""
+def unfinished_path(folder: Path, updates: int) -> Path:
+    """Hidden folder in which the checkpoint after `updates` updates is written."""
     return folder / f".step-{updates:06d}{_UNFINISHED}"
 
 
-def named(place: Path) -> Path:
-    """Where it stands afterwards."""
-    return place.with_name(place.name.removeprefix(".").removesuffix(_UNFINISHED))
+def finished_path(unfinished: Path) -> Path:
+    """The folder that an unfinished checkpoint is renamed to."""
+    return unfinished.with_name(unfinished.name.removeprefix(".").removesuffix(_UNFINISHED))
 
 
-def begin(place: Path) -> None:
-    """Makes the place, empty. Unfinished files of killed processes in its folder are removed."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    for unfinished in place.parent.glob(f".step-*{_UNFINISHED}"):
-        shutil.rmtree(unfinished)
-    place.mkdir()
+def begin(unfinished: Path) -> None:
+    """Create an empty hidden folder. Unfinished checkpoints of killed processes next to it are removed."""
+    unfinished.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in unfinished.parent.glob(f".step-*{_UNFINISHED}"):
+        shutil.rmtree(leftover)
+    unfinished.mkdir()
 
 
-def put(path: Path, data: bytes) -> Written:
-    """Writes a file through to the disk: its size in bytes and its SHA-256."""
+def write_file(path: Path, data: bytes) -> FileDigest:
+    """Write a file and wait until it has reached the disk."""
     with open(path, "wb") as file:
         file.write(data)
         file.flush()
@@ -111,35 +128,35 @@ def put(path: Path, data: bytes) -> Written:
     return {"bytes": len(data), "sha256": digest(data)}
 
 
-def finish(place: Path, body: Manifest, keep: int | None) -> None:
-    """Adds the manifest and gives the checkpoint its name; of all that have one, the newest `keep` stay."""
-    text = _text(body)
-    put(place / MANIFEST, json.dumps({"sha256": digest(text), "body": body}, indent=1).encode())
-    _through(place)
-    folder, path = place.parent, named(place)
+def finish(unfinished: Path, body: Manifest, keep: int | None) -> None:
+    """Write the manifest and rename the checkpoint to its final name. Only the newest `keep` checkpoints stay."""
+    text = _canonical_json(body)
+    write_file(unfinished / MANIFEST, json.dumps({"sha256": digest(text), "body": body}, indent=1).encode())
+    _sync_folder(unfinished)
+    folder, path = unfinished.parent, finished_path(unfinished)
     old = path.with_name(f"{path.name}.old")
-    if path.exists():  # trained again from one before: it stands as .old until this one has its name
+    if path.exists():  # training was repeated from an earlier checkpoint: the old one stays until the new one is named
         if old.exists():
-            _discard(old)
+            _remove(old)
         path.rename(old)
-    place.rename(path)
-    _through(folder)
+    unfinished.rename(path)
+    _sync_folder(folder)
     if old.exists():
-        _discard(old)
+        _remove(old)
     if keep is not None:
-        for order in standing(folder)[:-keep]:
-            _discard(path_of(folder, order))
+        for order in checkpoint_orders(folder)[:-keep]:
+            _remove(path_of(folder, order))
 
 
-def _discard(path: Path) -> None:
-    """Takes its name away first: half of a checkpoint is none."""
+def _remove(path: Path) -> None:
+    """Remove a checkpoint. It is renamed first, so that a partly removed one has no checkpoint's name."""
     hidden = path.with_name(f".{path.name}{_UNFINISHED}")
     path.rename(hidden)
     shutil.rmtree(hidden)
 
 
-def _through(folder: Path) -> None:
-    """The names in a folder reach the disk."""
+def _sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder have reached the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -147,18 +164,18 @@ def _through(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _text(body: Manifest) -> bytes:
+def _canonical_json(body: Manifest) -> bytes:
     return json.dumps(body, sort_keys=True).encode()
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 
-def standing(folder: Path) -> list[int]:
-    """The checkpoints in a folder as numbers in order of age, the newest last; `path_of` names them."""
-    inside = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()] if folder.is_dir() else []
-    names = [_STEP.fullmatch(path.name) for path in inside]
-    return sorted(2 * int(name[1]) + (name[2] is None) for name in names if name)
+def checkpoint_orders(folder: Path) -> list[int]:
+    """The checkpoints in a folder as numbers from the oldest to the newest; `path_of` turns them into paths."""
+    folders = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()] if folder.is_dir() else []
+    matches = [_STEP.fullmatch(path.name) for path in folders]
+    return sorted(2 * int(match[1]) + (match[2] is None) for match in matches if match)
 
 
 def path_of(folder: Path, order: int) -> Path:
@@ -169,43 +186,42 @@ def manifest(path: Path) -> Manifest:
     """The manifest of a checkpoint. Raises Damaged."""
     body: Manifest
     try:
-        _check_plain(path / MANIFEST, MOST)
+        _check_regular_file(path / MANIFEST, MAX_MANIFEST_BYTES)
         content = json.loads((path / MANIFEST).read_bytes())
         body, checksum = content["body"], content["sha256"]
     except FileNotFoundError:
         raise Damaged(f"{path.name} has no {MANIFEST}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Damaged(f"{path.name}/{MANIFEST} cannot be read ({error})") from None
-    if not isinstance(body, dict) or digest(_text(body)) != checksum:
+    if not isinstance(body, dict) or digest(_canonical_json(body)) != checksum:
         raise Damaged(f"{path.name}/{MANIFEST} does not have its own SHA-256, {str(checksum)[:12]}...")
     return body
 
 
-def fetch(path: Path, name: str, told: Written) -> bytes:
-    """A file of a checkpoint, which is what was written. Raises Damaged."""
+def read_file(path: Path, name: str, written: FileDigest) -> bytes:
+    """The content of a file of a checkpoint. Raises Damaged unless it is what was `written`."""
     try:
-        _check_plain(path / name, told["bytes"])
+        _check_regular_file(path / name, written["bytes"])
         data = (path / name).read_bytes()
     except OSError as error:
         raise Damaged(f"{path.name}/{name} cannot be read ({error.strerror})") from None
-    if len(data) != told["bytes"]:
-        raise Damaged(f"{path.name}/{name} has {len(data)} bytes, {told['bytes']} were written")
-    if digest(data) != told["sha256"]:
-        raise Damaged(f"{path.name}/{name} has SHA-256 {digest(data)[:12]}..., {told['sha256'][:12]}... was written")
+    if len(data) != written["bytes"]:
+        raise Damaged(f"{path.name}/{name} has {len(data)} bytes, {written['bytes']} were written")
+    if digest(data) != written["sha256"]:
+        raise Damaged(f"{path.name}/{name} has SHA-256 {digest(data)[:12]}..., {written['sha256'][:12]}... was written")
     return data
 
 
-def _check_plain(path: Path, most: int) -> None:
-    """Links, pipes and oversized files are refused without being read. Raises Damaged, OSError where there is
-    nothing.
-    """
+def _check_regular_file(path: Path, max_bytes: int) -> None:
+    """Raises Damaged for links, pipes and files of more than `max_bytes`, without reading them."""
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
-        raise Damaged(f"{path.parent.name}/{path.name} is no file of its own: a link, a folder or a device")
-    if status.st_size > most:
-        raise Damaged(f"{path.parent.name}/{path.name} has {status.st_size} bytes, {most} were written")
+        raise Damaged(f"{path.parent.name}/{path.name} is a link, a folder or a device, not a regular file")
+    if status.st_size > max_bytes:
+        raise Damaged(f"{path.parent.name}/{path.name} has {status.st_size} bytes, {max_bytes} were written")
 
 
 def check_keep(keep: int | None) -> None:
+    """Raises InvalidRequest unless `keep` is a number of at least 1, or None."""
     if keep is not None and (not isinstance(keep, int) or isinstance(keep, bool) or keep < 1):
         raise InvalidRequest(f"keep={keep}", rule="at least 1 checkpoint, or None for all", legal="keep=2")

@@ -1,7 +1,7 @@
 """Loss scaling, which keeps half-precision gradients from underflow and overflow.
 
-A batch whose gradients overflow is left out and the scale halved; after `patience` clean ones in a row it doubles.
-Scales are powers of two, so that scaling and its undoing lose nothing.
+An update whose gradients overflow is skipped and the scale halved; after `patience` updates in a row without overflow
+the scale doubles. Scales are powers of two, so scaling and unscaling are exact.
 """
 
 from __future__ import annotations
@@ -12,12 +12,20 @@ from dataclasses import dataclass
 from suite.core.errors import Diverged, InvalidRequest
 from suite.core.values import number
 
-STUCK = 16  # batches in a row that overflow at the smallest scale: it is the training that fails, not the scale
+STUCK = 16  # batches in a row that overflow at the smallest scale: no scale helps
 
 
 @dataclass
-class Dynamic:
-    """A loss scale from `least` to `most`. clean, stuck: batches in a row without overflow, with one at the least."""
+class DynamicLossScaler:
+    """A dynamic loss scale.
+
+    Attributes:
+        start, least, most: First, smallest and largest scale; powers of two.
+        patience: Batches in a row without overflow before the scale doubles.
+        scale: Current scale.
+        clean: Batches in a row without overflow.
+        stuck: Batches in a row with an overflow at the smallest scale.
+    """
 
     start: float = 2.0**16
     least: float = 1.0
@@ -28,16 +36,16 @@ class Dynamic:
         for name in ("start", "least", "most"):
             value = getattr(self, name)
             if not (number(value) and value > 0 and math.frexp(value)[0] == 0.5):
-                raise InvalidRequest(f"Dynamic({name}={value})", rule="a power of two", legal="65536.0")
+                raise InvalidRequest(f"DynamicLossScaler({name}={value})", rule="a power of two", legal="65536.0")
         if not self.least <= self.start <= self.most:
-            raise InvalidRequest(f"Dynamic(start={self.start})", rule=f"from {self.least} to {self.most}")
+            raise InvalidRequest(f"DynamicLossScaler(start={self.start})", rule=f"from {self.least} to {self.most}")
         if not isinstance(self.patience, int) or self.patience < 1:
-            raise InvalidRequest(f"Dynamic(patience={self.patience})", rule="at least 1 batch", legal="200")
+            raise InvalidRequest(f"DynamicLossScaler(patience={self.patience})", rule="at least 1 batch", legal="200")
         self.scale = float(self.start)
         self.clean = self.stuck = 0
 
     def observe(self, overflow: bool) -> None:
-        """One more batch. Raises Diverged where no scale helps."""
+        """Adjust the scale after a batch. Raises Diverged after STUCK overflows in a row at the smallest scale."""
         if not overflow:
             self.clean, self.stuck = self.clean + 1, 0
             if self.clean >= self.patience:
@@ -57,6 +65,6 @@ class Dynamic:
         self.scale, self.clean, self.stuck = state["scale"], int(state["clean"]), int(state["stuck"])
 
 
-def unscaled() -> Dynamic:
-    """A scale that is always 1: overflows are still left out."""
-    return Dynamic(start=1.0, least=1.0, most=1.0)
+def unscaled() -> DynamicLossScaler:
+    """A scale that is always 1; updates with overflows are skipped nevertheless."""
+    return DynamicLossScaler(start=1.0, least=1.0, most=1.0)

@@ -13,7 +13,7 @@ Rate = Callable[[int], float]
 
 
 def as_rate(lr: float | Rate) -> Rate:
-    """A number is a constant rate."""
+    """A rate as a function of the number of updates; a number is a constant rate."""
     if callable(lr):
         return lr
     if not (number(lr) and lr >= 0):
@@ -23,6 +23,8 @@ def as_rate(lr: float | Rate) -> Rate:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
+    """The same rate at every update."""
+
     lr: float
 
     def __call__(self, update: int) -> float:
@@ -31,7 +33,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """`lr` times `factor` for every milestone (in updates) that has been passed."""
+    """`lr` times `factor` for each milestone (in updates) that is reached."""
 
     lr: float
     milestones: Sequence[int]
@@ -43,7 +45,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class WarmupCosine:
-    """Linear from lr/warmup to lr over `warmup` updates, then half a cosine down to `floor` at update `total`."""
+    """Linear warm-up from lr/warmup to lr over `warmup` updates, then half a cosine to `floor` at update `total`."""
 
     lr: float
     total: int
@@ -53,13 +55,13 @@ class WarmupCosine:
     def __call__(self, update: int) -> float:
         if update < self.warmup:
             return self.lr * (update + 1) / self.warmup
-        part = min(1.0, (update - self.warmup) / max(1, self.total - self.warmup))
-        return self.floor + (self.lr - self.floor) * 0.5 * (1 + math.cos(math.pi * part))
+        progress = min(1.0, (update - self.warmup) / max(1, self.total - self.warmup))
+        return self.floor + (self.lr - self.floor) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 @dataclass(frozen=True, slots=True)
 class Polynomial:
-    """From lr to `floor` at update `total`, as (1 - update/total) to `power`."""
+    """Polynomial decay from lr to `floor` at update `total`: (1 - update/total) to the power `power`."""
 
     lr: float
     total: int
@@ -67,5 +69,5 @@ class Polynomial:
     floor: float = 0.0
 
     def __call__(self, update: int) -> float:
-        share: float = (1 - min(1.0, update / max(1, self.total))) ** self.power
-        return self.floor + (self.lr - self.floor) * share
+        decay: float = (1 - min(1.0, update / max(1, self.total))) ** self.power
+        return self.floor + (self.lr - self.floor) * decay

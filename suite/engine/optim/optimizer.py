@@ -1,15 +1,15 @@
 """Update rules with an expected change per update: SGD with momentum, Adam, AdamW and RMSprop.
 
-The formulas are torch.optim's, the order of roundings is not: in float32 a step at equal gradients differs from torch's
-by at most 1.2e-7 of the weight (of 1 for a smaller weight).
+The formulas are torch.optim's; the order of roundings differs. In float32 a step at equal gradients differs from
+torch's by at most 1.2e-7 of the weight (of 1 for a smaller weight).
 
-Moments are flat tensors over all weights of a stage. Only single-rounding operations are used (no fused multiply-add),
-so a result does not depend on where in a flat tensor an entry lies: every split, bucket and resume gives the same bits.
-A step consumes the gradient as scratch, so nothing is allocated in addition to the states of the layout.
+Moments are flat tensors over all weights of a stage. Steps use only operations with a single rounding (no fused
+multiply-add), so a result does not depend on the position of an entry in a flat tensor: every split, bucket and resume
+gives the same bits. A step uses the gradient as scratch and allocates no further state.
 
-What a rule expects (`drift`, PipeOptim Table I times -lr) comes from the state that the last update left, as the next
-gradient is not known before the pass that is predicted for; before the first update nothing is expected. It takes the
-learning rate of the update to come. Live weights are never written.
+The expected change (`drift`, PipeOptim Table I times -lr) follows from the state after the last update, because the
+next gradient is unknown before the pass that needs the prediction. Before the first update it is zero. It uses the
+learning rate of the next update, and never writes live weights.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from suite.core.members import lacking
 from suite.core.protocols import UpdateRule
 from suite.engine.optim.lr_schedule import Rate, as_rate
 
-_FEW = 4096  # entries of a step's scratch
-LAST = "gradient"  # the state that holds the last gradient, where a drift needs it
+_SCRATCH = 4096  # entries of a step's scratch
+LAST_GRADIENT = "gradient"  # name of the state with the last gradient, if a drift needs it
 DIRECTIONS = ("velocity", "next")
 
 
 @dataclass
 class RuleState:
-    """State that a rule works on.
+    """State that a rule updates.
 
     Attributes:
-        weights: The stage's tensors, in order.
-        moments: flat, one entry per weight.
+        weights: Tensors of a stage, in order.
+        moments: Flat tensors over all weights, by name.
+        updates: Updates so far.
     """
 
     weights: list[torch.Tensor]
@@ -44,37 +45,40 @@ class RuleState:
     updates: int = 0
 
     @torch.no_grad()
-    def move(self, drift: torch.Tensor) -> None:
+    def add_to_weights(self, change: torch.Tensor) -> None:
         """Add a flat change to the weights."""
-        torch._foreach_add_(self.weights, self.views(drift))
+        torch._foreach_add_(self.weights, self.views(change))
 
     def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """The parts of a flat tensor that belong to the weights, in their shapes."""
-        parts = flat.split([weight.numel() for weight in self.weights])
-        return [part.view(weight.shape) for part, weight in zip(parts, self.weights, strict=True)]
+        """Views of a flat tensor in the shapes of the weights."""
+        views = flat.split([weight.numel() for weight in self.weights])
+        return [view.view(weight.shape) for view, weight in zip(views, self.weights, strict=True)]
 
     @torch.no_grad()
-    def decay(self, grad: torch.Tensor, factor: float) -> None:
-        """Add `factor` times the weights to a flat gradient (coupled weight decay), a few entries at a time."""
-        for weight, part in zip(self.weights, self.views(grad), strict=True):
-            for few, piece in zip(weight.reshape(-1).split(_FEW), part.reshape(-1).split(_FEW), strict=True):
-                piece.add_(few * factor)
+    def add_weight_decay(self, grad: torch.Tensor, factor: float) -> None:
+        """Add `factor` times the weights to a flat gradient (coupled weight decay), _SCRATCH entries at a time."""
+        for weight, view in zip(self.weights, self.views(grad), strict=True):
+            pieces = zip(weight.reshape(-1).split(_SCRATCH), view.reshape(-1).split(_SCRATCH), strict=True)
+            for weight_piece, grad_piece in pieces:
+                grad_piece.add_(weight_piece * factor)
 
 
-def _keep(state: RuleState, grad: torch.Tensor) -> None:
-    """The last gradient, where a drift will ask for it."""
-    if (last := state.moments.get(LAST)) is not None:
+def _store_gradient(state: RuleState, grad: torch.Tensor) -> None:
+    """Store the gradient if a drift needs it."""
+    if (last := state.moments.get(LAST_GRADIENT)) is not None:
         last.copy_(grad)
 
 
 @dataclass(frozen=True)
 class SGD(UpdateRule):
-    """SGD with momentum: v = u v + (1 - dampening) g, with v = g at the first update, as in PyTorch; w -= lr v, and
-    with nesterov w -= lr (g + u v).
+    """SGD with momentum u: v = u v + (1 - dampening) g, with v = g at the first update, as in PyTorch.
 
-    weight_decay is coupled: it is added to the gradient.
-    direction: of the drift. velocity: that of the last update, v (PipeOptim Table I); next: u v + (1 - dampening) g,
-        as PipeOptim's public code has it, which is the next velocity if the last gradient comes again
+    The step is w -= lr v, and with nesterov w -= lr (g + u v).
+
+    Attributes:
+        weight_decay: Coupled decay, which is added to the gradient.
+        direction: Direction of the drift. "velocity" is the last update's, v (PipeOptim Table I). "next" is
+            u v + (1 - dampening) g, as in PipeOptim's public code: the next velocity if the last gradient repeats.
     """
 
     lr: float | Rate
@@ -95,19 +99,19 @@ class SGD(UpdateRule):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """The velocity; plain SGD keeps the last gradient there, which its drift needs."""
+        """The velocity; for plain SGD it is the last gradient, which its drift needs."""
         return ("velocity",)
 
     @property
     def drift_states(self) -> tuple[str, ...]:
-        return (LAST,) if self.nesterov or (self.momentum and self.direction == "next") else ()
+        return (LAST_GRADIENT,) if self.nesterov or (self.momentum and self.direction == "next") else ()
 
     @torch.no_grad()
     def step(self, state: RuleState, grad: torch.Tensor) -> None:
         velocity = state.moments["velocity"]
         if self.weight_decay:
-            state.decay(grad, self.weight_decay)
-        _keep(state, grad)
+            state.add_weight_decay(grad, self.weight_decay)
+        _store_gradient(state, grad)
         if state.updates == 0 or not self.momentum:
             velocity.copy_(grad)
         elif self.nesterov:
@@ -116,27 +120,27 @@ class SGD(UpdateRule):
             velocity.mul_(self.momentum).add_(grad.mul_(1 - self.dampening) if self.dampening else grad)
         lr = as_rate(self.lr)(state.updates)
         if self.nesterov:
-            for few, piece in zip(grad.split(_FEW), velocity.split(_FEW), strict=True):
-                few.add_(piece * self.momentum)
-            state.move(grad.mul_(-lr))
+            for grad_piece, velocity_piece in zip(grad.split(_SCRATCH), velocity.split(_SCRATCH), strict=True):
+                grad_piece.add_(velocity_piece * self.momentum)
+            state.add_to_weights(grad.mul_(-lr))
         else:
-            state.move(torch.mul(velocity, -lr, out=grad))
+            state.add_to_weights(torch.mul(velocity, -lr, out=grad))
         state.updates += 1
 
     @torch.no_grad()
     def drift(self, state: RuleState) -> torch.Tensor:
-        """-lr times the direction; nothing before the first update, as the velocity is zero."""
+        """-lr times the direction; zero before the first update, because the velocity is zero."""
         direction = state.moments["velocity"]
         if self.momentum and self.direction == "next":
-            direction = direction * self.momentum + state.moments[LAST] * (1 - self.dampening)
+            direction = direction * self.momentum + state.moments[LAST_GRADIENT] * (1 - self.dampening)
         if self.nesterov:
-            direction = direction * self.momentum + state.moments[LAST]
+            direction = direction * self.momentum + state.moments[LAST_GRADIENT]
         return direction * -as_rate(self.lr)(state.updates)
 
 
 @dataclass(frozen=True)
 class Adam(UpdateRule):
-    """Adam (Kingma and Ba); weight_decay is coupled (added to the gradient). PyTorch's formula."""
+    """Adam (Kingma and Ba) with PyTorch's formula. `weight_decay` is coupled: it is added to the gradient."""
 
     lr: float | Rate
     beta1: UnitInterval = 0.9
@@ -159,13 +163,13 @@ class Adam(UpdateRule):
         if self.weight_decay and self.decoupled:
             torch._foreach_mul_(state.weights, 1 - lr * self.weight_decay)
         elif self.weight_decay:
-            state.decay(grad, self.weight_decay)
-        # the gradient becomes (1 - beta1) g, then its square scaled to (1 - beta2) g^2, then the change of the weights
+            state.add_weight_decay(grad, self.weight_decay)
+        # `grad` becomes (1 - beta1) g, then (1 - beta2) g^2, then the change of the weights
         state.moments["moment_1"].mul_(self.beta1).add_(grad.mul_(1 - self.beta1))
         grad.mul_(grad).mul_((1 - self.beta2) / (1 - self.beta1) ** 2)
         state.moments["moment_2"].mul_(self.beta2).add_(grad)
         state.updates += 1
-        state.move(self._direction(state, lr, grad))
+        state.add_to_weights(self._direction(state, lr, grad))
 
     @torch.no_grad()
     def drift(self, state: RuleState) -> torch.Tensor:
@@ -184,9 +188,10 @@ class Adam(UpdateRule):
 
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam with decoupled weight decay (Loshchilov and Hutter), AxoNN's optimizer: w *= 1 - lr * weight_decay first.
+    """Adam with decoupled weight decay (Loshchilov and Hutter): w *= 1 - lr * weight_decay first. AxoNN's optimizer.
 
-    predict_decay: whether the drift has the decay too, -lr * weight_decay * w; PipeOptim's Table I leaves it out
+    Attributes:
+        predict_decay: Whether the drift includes the decay, -lr * weight_decay * w. PipeOptim's Table I excludes it.
     """
 
     weight_decay: NonNegative = 0.01
@@ -195,7 +200,7 @@ class AdamW(Adam):
 
     @torch.no_grad()
     def drift(self, state: RuleState) -> torch.Tensor:
-        """Adam's, and with predict_decay the decay; zero before the first update."""
+        """Adam's drift, with predict_decay including the decay; zero before the first update."""
         step = super().drift(state)
         if self.predict_decay and state.updates:
             factor = -as_rate(self.lr)(state.updates) * self.weight_decay
@@ -206,8 +211,9 @@ class AdamW(Adam):
 
 @dataclass(frozen=True)
 class RMSprop(UpdateRule):
-    """RMSprop (Tieleman and Hinton): v = alpha v + (1 - alpha) g^2, d = g / (sqrt(v) + eps); w -= lr d, or with
-    momentum b = u b + d and w -= lr b. PyTorch's formula; weight_decay is coupled."""
+    """RMSprop (Tieleman and Hinton) with PyTorch's formula: v = alpha v + (1 - alpha) g^2, d = g / (sqrt(v) + eps).
+
+    The step is w -= lr d, or with momentum u: b = u b + d and w -= lr b. `weight_decay` is coupled."""
 
     lr: float | Rate
     alpha: UnitInterval = 0.99
@@ -225,55 +231,58 @@ class RMSprop(UpdateRule):
 
     @property
     def drift_states(self) -> tuple[str, ...]:
-        return () if self.momentum else (LAST,)
+        return () if self.momentum else (LAST_GRADIENT,)
 
     @torch.no_grad()
     def step(self, state: RuleState, grad: torch.Tensor) -> None:
         if self.weight_decay:
-            state.decay(grad, self.weight_decay)
-        _keep(state, grad)
-        for few, square in zip(grad.split(_FEW), state.moments["square"].split(_FEW), strict=True):
-            square.mul_(self.alpha).add_((few * few).mul_(1 - self.alpha))
-            few.div_(square.sqrt().add_(self.eps))
+            state.add_weight_decay(grad, self.weight_decay)
+        _store_gradient(state, grad)
+        pieces = zip(grad.split(_SCRATCH), state.moments["square"].split(_SCRATCH), strict=True)
+        for grad_piece, square in pieces:
+            square.mul_(self.alpha).add_((grad_piece * grad_piece).mul_(1 - self.alpha))
+            grad_piece.div_(square.sqrt().add_(self.eps))
         lr = as_rate(self.lr)(state.updates)
         if self.momentum:
             velocity = state.moments["velocity"].mul_(self.momentum).add_(grad)
             torch.mul(velocity, -lr, out=grad)
         else:
             grad.mul_(-lr)
-        state.move(grad)
+        state.add_to_weights(grad)
         state.updates += 1
 
     @torch.no_grad()
     def drift(self, state: RuleState) -> torch.Tensor:
-        """-lr times the last update's direction; zero before the first."""
+        """-lr times the direction of the last update; zero before the first."""
         lr = as_rate(self.lr)(state.updates)
         if self.momentum:
             return state.moments["velocity"] * -lr
-        return state.moments[LAST] / state.moments["square"].sqrt().add_(self.eps) * -lr
+        return state.moments[LAST_GRADIENT] / state.moments["square"].sqrt().add_(self.eps) * -lr
 
 
-def states_of(rule: UpdateRule, *, predicts: bool) -> tuple[str, ...]:
-    """The flat states of a rule; where its drift is asked for, those that only the drift needs too."""
+def state_names(rule: UpdateRule, *, predicts: bool) -> tuple[str, ...]:
+    """Names of the flat states of a rule; with `predicts` also of the states that only its drift needs."""
     return (*rule.states, *(rule.drift_states if predicts else ()))
 
 
 @torch.no_grad()
-def predicted(rule: UpdateRule, state: RuleState, ahead: int) -> torch.Tensor:
-    """The weights that `rule` expects after `ahead` more updates, flat: w + ahead * drift (PipeOptim Equation 5, whose
-    Delta W is -drift / lr). A new tensor: nothing of `state` is written.
+def predicted(rule: UpdateRule, state: RuleState, updates_ahead: int) -> torch.Tensor:
+    """Flat weights that `rule` expects after `updates_ahead` more updates, in a new tensor.
 
-    Raises InvalidRequest for a rule without a drift, and for a state that lacks what the drift needs."""
+    They are w + updates_ahead * drift (PipeOptim Equation 5, whose Delta W is -drift / lr). Raises InvalidRequest for a
+    rule without a drift, and for missing states of the drift."""
     if missing := lacking(rule, UpdateRule):
         raise InvalidRequest(
-            f"{type(rule).__name__} predicts nothing",
+            f"{type(rule).__name__} cannot predict weights",
             rule=f"an update rule with {' and '.join(missing)}, as suite.core.protocols.UpdateRule has",
             legal="SGD, Adam",
         )
-    for name in states_of(rule, predicts=True):
+    for name in state_names(rule, predicts=True):
         if name not in state.moments:
-            raise InvalidRequest(f"{type(rule).__name__} without its state {name!r}", rule="all of states_of(rule)")
-    flat: torch.Tensor = rule.drift(state) * ahead
-    for weight, part in zip(state.weights, state.views(flat), strict=True):
-        part.add_(weight)
+            raise InvalidRequest(
+                f"{type(rule).__name__} without its state {name!r}", rule="a prediction needs all of state_names(rule)"
+            )
+    flat: torch.Tensor = rule.drift(state) * updates_ahead
+    for weight, view in zip(state.weights, state.views(flat), strict=True):
+        view.add_(weight)
     return flat

@@ -1,13 +1,13 @@
 """Update of a stage: overflow check, data-parallel reduction, reduction of tied weights, clipping, step.
 
-Gradients are sums of losses divided by (microbatches * replicas), so the reduction is a sum and the result the batch's
-mean (AxoNN Algorithm 1, lines 12-13 and 7). Parts that name one buffer run one after the other: two asynchronous
-reductions of the same numbers would race.
+Losses are divided by (microbatches * replicas), so the reduction is a sum and its result the gradient of the batch's
+mean (AxoNN Algorithm 1, lines 12-13 and 7). Reductions of the same entries run one after the other.
 
-In mixed precision the whole grid first agrees whether any sum could overflow, from the gradients as they are before the
-first reduction, so that either every weight, moment and count moves or none does. So the reduction may come in
-chunks of k buckets, and the step of one chunk overlaps the reduction of the next (V-C). Clipping needs every sum
-first: no overlap."""
+In mixed precision all ranks of the grid first agree whether any sum could overflow, from the gradients before the first
+reduction. Then either every weight, moment and counter changes, or none does. After this decision the reduction may run
+in chunks of `buckets_per_reduction` buckets, and the step of one chunk overlaps the reduction of the next (V-C).
+Clipping needs all sums first, and so excludes the overlap.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +20,30 @@ from suite.comm.p2p.polling import all_reduce_scalar, wait_for
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Group, Handle, Transport, UpdateRule, World
 from suite.core.trace import REDUCE, STEP, TIE
-from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.states.state import ModelState
 
-_TINY = 1e-6  # added to a norm that divides, as in torch's clip_grad_norm_
+_EPSILON = 1e-6  # added to a norm before the division, as in torch's clip_grad_norm_
 
 
 class Update:
-    """The update of one stage.
+    """Update of one stage.
 
     Attributes:
-        column: The replicas of this stage.
-        ends: The pipeline's two ends.
-        everyone: The grid, None for one rank.
-        ties: Weights that share their gradient with the other end, the input's end first where both stand here.
-        twins: Those of them that are the output's end: a norm counts a tied weight once.
-        own: Whether this replica's gradients count (one of the column's).
-        chunk: Buckets per reduction; None: one reduction of everything.
-        clip: The largest norm of all gradients.
-        scaler: The loss scale of mixed precision, whose overflows are looked for.
-        meets: Whether all ranks update at the same time, and can decide together; otherwise overflows are not checked.
+        data_parallel_group: Replicas of this stage.
+        embedding_group: First and last stage of this pipeline.
+        ties: Tied weights on this stage; for a tie with both ends here, the first layer's weight comes first.
+        world: All ranks of the grid; None on one rank.
+        tied_duplicates: The last layer's ends of ties, which do not count in a norm.
+        counts_in_norm: Whether this replica's gradients count in a norm (one replica's do).
+        buckets_per_reduction: Buckets per all-reduce; None for one all-reduce of all entries.
+        clip_norm: Largest norm of all gradients.
+        loss_scaler: Loss scale of mixed precision; None in one precision.
+        synchronous: Whether all ranks update at the same time and can decide together. Otherwise overflows are not
+            checked.
+        skipped: Batches skipped because of an overflow.
+        remote_ties: Slices of tied weights whose other end is on another stage.
+        local_ties: Slices of both ends of ties on this stage, the first layer's end first.
     """
 
     def __init__(
@@ -47,69 +51,71 @@ class Update:
         state: ModelState,
         rule: UpdateRule,
         *,
-        column: Group,
-        ends: Group,
+        data_parallel_group: Group,
+        embedding_group: Group,
         ties: Sequence[tuple[torch.nn.Parameter, ...]],
         transport: Transport,
-        everyone: World | None = None,
-        twins: Sequence[torch.nn.Parameter] = (),
-        own: bool = True,
-        chunk: int | None = None,
-        clip: float | None = None,
-        scaler: Dynamic | None = None,
-        meets: bool = True,
+        world: World | None = None,
+        tied_duplicates: Sequence[torch.nn.Parameter] = (),
+        counts_in_norm: bool = True,
+        buckets_per_reduction: int | None = None,
+        clip_norm: float | None = None,
+        loss_scaler: DynamicLossScaler | None = None,
+        synchronous: bool = True,
     ) -> None:
         self.state, self.rule, self.transport, self.progress = state, rule, transport, transport.progress
-        self.column, self.ends, self.everyone = column, ends, everyone
-        self.clip, self.scaler, self.own = clip, scaler, own
-        self.chunk, self.meets = chunk, meets
-        self.skipped = 0  # batches that overflowed
-        self.twins = {id(parameter) for parameter in twins}
-        self.tied: list[slice] = []  # what the other end holds too
-        self.local: list[tuple[slice, slice]] = []
+        self.data_parallel_group, self.embedding_group, self.world = data_parallel_group, embedding_group, world
+        self.clip_norm, self.loss_scaler, self.counts_in_norm = clip_norm, loss_scaler, counts_in_norm
+        self.buckets_per_reduction, self.synchronous = buckets_per_reduction, synchronous
+        self.skipped = 0
+        self.tied_duplicates = {id(parameter) for parameter in tied_duplicates}
+        self.remote_ties: list[slice] = []
+        self.local_ties: list[tuple[slice, slice]] = []
         for tie in ties:
             spans = [state.span(parameter) for parameter in tie]
             if len(spans) == 2:
-                self.local.append((spans[0], spans[1]))  # both ends stand here: input part, then output part
-            elif spans and len(ends.ranks) == 2:
-                self.tied.append(spans[0])
+                self.local_ties.append((spans[0], spans[1]))
+            elif spans and len(embedding_group.ranks) == 2:
+                self.remote_ties.append(spans[0])
 
     @property
     def reduces(self) -> bool:
-        """Whether there are replicas to add."""
-        return len(self.column.ranks) > 1 and self.state.entries > 0
+        """Whether gradients are summed over replicas."""
+        return len(self.data_parallel_group.ranks) > 1 and self.state.entries > 0
 
     @property
     def overlaps(self) -> bool:
         """Whether steps overlap reductions: there are several chunks to reduce, and no norm to wait for."""
-        several = self.chunk is not None and self.chunk * self.state.bucket < self.state.entries
-        return several and self.reduces and not self.clip
+        chunk_numel = (self.buckets_per_reduction or 0) * self.state.bucket_numel
+        return 0 < chunk_numel < self.state.entries and self.reduces and not self.clip_norm
 
     @property
     def overlap(self) -> str:
-        """The record's note on the overlap of step and reduction."""
+        """Note for the record on the overlap of step and reduction."""
         if self.overlaps:
-            return f"chunks of {self.chunk} buckets of {self.state.bucket}"
-        if self.chunk is None:
+            return f"chunks of {self.buckets_per_reduction} buckets of {self.state.bucket_numel}"
+        if self.buckets_per_reduction is None:
             return "off"
-        if self.clip:
+        if self.clip_norm:
             return "off (clipping)"
         return "off (one chunk holds everything)" if self.reduces else "off (nothing is reduced)"
 
     def run(self, step: bool = True) -> Iterator[str | None]:
-        """Reduce and, if told to, step, while messages keep moving. Yields what each piece of time went into, and None
-        where other ranks of this process must go on first."""
+        """Reduce the gradients and, with `step`, step the weights, while messages progress.
+
+        Yields the category of each span of time when it ends, and None where other ranks of this process must run
+        first."""
         check_attached(self.state)
-        scale = self.scaler.scale if self.scaler else 1.0
-        if step and self.scaler and self.meets and (yield from self._overflows(self.scaler)):
+        scale = self.loss_scaler.scale if self.loss_scaler else 1.0
+        if step and self.loss_scaler and self.synchronous and (yield from self._overflows(self.loss_scaler)):
             self.skipped += 1
             self.state.finish(stepped=False)
             yield STEP
             return
         if step and self.overlaps:
-            yield from self._overlapped(1.0 / scale)
+            yield from self._reduce_and_step_overlapped(1.0 / scale)
         else:
-            yield from self._sums([slice(0, self.state.entries)])
+            yield from self._reduce([slice(0, self.state.entries)])
             if step:
                 self.state.step(self.rule, (yield from self._clipped(1.0 / scale)))
         if step:
@@ -118,96 +124,99 @@ class Update:
 
     # -- mixed precision ---------------------------------------------------------------------------------------------
 
-    def _overflows(self, scaler: Dynamic) -> Generator[None, None, bool]:
-        """One decision for the grid: could a sum of anybody's gradients leave the range of the format?"""
-        largest = self.state.largest()
-        if self.everyone is not None:
-            largest = yield from all_reduce_scalar(self.everyone, largest, self.transport, "max")
-        addends = len(self.column.ranks) * (2 if len(self.ends.ranks) == 2 or self.local else 1)
+    def _overflows(self, loss_scaler: DynamicLossScaler) -> Generator[None, None, bool]:
+        """Whether a sum of gradients of any rank could exceed the range of their dtype; equal on all ranks."""
+        largest = self.state.max_gradient()
+        if self.world is not None:
+            largest = yield from all_reduce_scalar(self.world, largest, self.transport, "max")
+        has_ties = len(self.embedding_group.ranks) == 2 or self.local_ties
+        addends = len(self.data_parallel_group.ranks) * (2 if has_ties else 1)
         overflow = not largest * addends <= torch.finfo(self.state.gradient.dtype).max
-        scaler.observe(overflow)
+        loss_scaler.observe(overflow)
         return overflow
 
     # -- reductions --------------------------------------------------------------------------------------------------
 
-    def _sums(self, spans: Sequence[slice]) -> Iterator[str | None]:
-        """The sums of `spans`, and of the ties, which the other end waits for."""
+    def _reduce(self, spans: Sequence[slice]) -> Iterator[str | None]:
+        """Sum `spans` over replicas, and all ties over their two ends."""
+        gradient = self.state.gradient
         if self.reduces:
-            yield from self._wait(REDUCE, [self.column.all_reduce(self.state.gradient[span]) for span in spans])
-        for span in self.tied:
-            yield from self._wait(TIE, [self.ends.all_reduce(self.state.gradient[span])])
-        for first, last in self.local:
-            self.state.gradient[first].add_(self.state.gradient[last])
-            self.state.gradient[last].copy_(self.state.gradient[first])
+            yield from self._wait(REDUCE, [self.data_parallel_group.all_reduce(gradient[span]) for span in spans])
+        for span in self.remote_ties:
+            yield from self._wait(TIE, [self.embedding_group.all_reduce(gradient[span])])
+        for first, last in self.local_ties:
+            gradient[first].add_(gradient[last])
+            gradient[last].copy_(gradient[first])
 
     def _wait(self, category: str, handles: Sequence[Handle]) -> Iterator[str | None]:
         for handle in handles:
             yield from wait_for(handle, self.transport)
             yield category
 
-    def _overlapped(self, factor: float) -> Iterator[str | None]:
-        """Ties first, as a bucket with a part of one waits for both sums; then chunk by chunk."""
-        assert self.chunk is not None
-        first = sorted([*self.tied, *(span for pair in self.local for span in pair)], key=lambda span: span.start)
-        yield from self._sums(first)
-        size = self.chunk * self.state.bucket
-        coming = self._start(slice(0, size), first)
-        for bucket in self.state.stepping(self.rule, factor):
-            if bucket.start % size == 0:  # a chunk begins: wait for its sums, and start the next reduction
+    def _reduce_and_step_overlapped(self, factor: float) -> Iterator[str | None]:
+        """Reduce ties first, because a bucket with a part of one needs both sums; then chunk by chunk."""
+        assert self.buckets_per_reduction is not None
+        tied = [*self.remote_ties, *(span for pair in self.local_ties for span in pair)]
+        tied.sort(key=lambda span: span.start)
+        yield from self._reduce(tied)
+        size = self.buckets_per_reduction * self.state.bucket_numel
+        handles = self._start_chunk(slice(0, size), tied)
+        for bucket in self.state.step_buckets(self.rule, factor):
+            if bucket.start % size == 0:  # the first bucket of a chunk
                 if bucket.start:
                     yield STEP
-                yield from self._wait(REDUCE, coming)
-                coming = []  # the room that a reduction took goes before the next takes its own
-                coming = self._start(slice(bucket.start + size, bucket.start + 2 * size), first)
+                yield from self._wait(REDUCE, handles)
+                handles = []  # frees the buffers of one reduction before the next allocates its own
+                handles = self._start_chunk(slice(bucket.start + size, bucket.start + 2 * size), tied)
             self.progress()
 
-    def _start(self, chunk: slice, done: Sequence[slice]) -> list[Handle]:
-        """Begin the sums of a chunk, less what was added before."""
-        rest = without(slice(chunk.start, min(chunk.stop, self.state.entries)), done)
-        return [self.column.all_reduce(self.state.gradient[span]) for span in rest]
+    def _start_chunk(self, chunk: slice, reduced: Sequence[slice]) -> list[Handle]:
+        """Begin the sums of a chunk, without the slices that are reduced already."""
+        spans = subtract(slice(chunk.start, min(chunk.stop, self.state.entries)), reduced)
+        return [self.data_parallel_group.all_reduce(self.state.gradient[span]) for span in spans]
 
     # -- clipping ----------------------------------------------------------------------------------------------------
 
     def _clipped(self, factor: float) -> Generator[None, None, float]:
-        """`factor`, less where the norm of all gradients times it is above the limit."""
-        if not self.clip:
+        """`factor`, reduced such that the norm of all gradients times the factor is at most `clip_norm`."""
+        if not self.clip_norm:
             return factor
-        square_sum = 0.0
-        if self.own:
-            parts = (self.state.part(p) for p in self.state.parameters if id(p) not in self.twins)
-            square_sum = math.fsum(float(torch.linalg.vector_norm(part, dtype=torch.float64)) ** 2 for part in parts)
-        squares = (
-            square_sum
-            if self.everyone is None
-            else (yield from all_reduce_scalar(self.everyone, square_sum, self.transport))
-        )
-        norm = math.sqrt(squares) * factor
-        return factor * min(1.0, self.clip / (norm + _TINY))
+        squared_norm = 0.0
+        if self.counts_in_norm:
+            counted = (p for p in self.state.parameters if id(p) not in self.tied_duplicates)
+            norms = (torch.linalg.vector_norm(self.state.kept_gradient(p), dtype=torch.float64) for p in counted)
+            squared_norm = math.fsum(float(norm) ** 2 for norm in norms)
+        if self.world is not None:
+            squared_norm = yield from all_reduce_scalar(self.world, squared_norm, self.transport)
+        norm = math.sqrt(squared_norm) * factor
+        return factor * min(1.0, self.clip_norm / (norm + _EPSILON))
 
 
 def check_attached(state: ModelState) -> None:
-    """Raises InvalidRequest where the gradient or the data of a weight is no longer the tensor that a step reads
-    (zero_grad sets None, and a second engine puts its own there): training would be lost silently."""
+    """Raises InvalidRequest where the gradient or the data of a weight is no longer the tensor that a step reads.
+
+    zero_grad() sets gradients to None, and a second engine of the same modules replaces both. Without this check the
+    training would be lost silently."""
     stepped = () if state.half else zip(state.flat.order, state.rule.weights, strict=True)
-    data = any(parameter.data_ptr() != weight.data_ptr() for parameter, weight in stepped)
-    if data or any(parameter.grad is not state.views.get(id(parameter)) for parameter in state.parameters):
+    data_replaced = any(parameter.data_ptr() != weight.data_ptr() for parameter, weight in stepped)
+    if data_replaced or any(parameter.grad is not state.views.get(id(parameter)) for parameter in state.parameters):
         raise InvalidRequest(
-            f"the {'.data' if data else '.grad'} of a weight of this engine was replaced",
+            f"the {'.data' if data_replaced else '.grad'} of a weight of this engine was replaced",
             rule="an engine owns .data and .grad of its weights: do not call zero_grad() or .to(), and do not train "
-            "modules of which another engine was made since",
+            "modules from which a newer engine was made",
             legal="the newest engine of these modules, or an engine of copy.deepcopy(layers)",
         )
 
 
-def without(span: slice, taken: Sequence[slice]) -> list[slice]:
-    """The parts of `span` that none of `taken` (in order, apart) covers."""
-    rest, start = [], span.start
-    for hole in taken:
+def subtract(span: slice, holes: Sequence[slice]) -> list[slice]:
+    """The parts of `span` outside `holes`, which are disjoint and in order."""
+    remaining, start = [], span.start
+    for hole in holes:
         if hole.stop <= start or hole.start >= span.stop:
             continue
         if hole.start > start:
-            rest.append(slice(start, hole.start))
+            remaining.append(slice(start, hole.start))
         start = max(start, hole.stop)
     if start < span.stop:
-        rest.append(slice(start, span.stop))
-    return rest
+        remaining.append(slice(start, span.stop))
+    return remaining

@@ -1,6 +1,6 @@
-"""Compress a tensor to the kept weights, and expand it again (SAMO III-B, III-C).
+"""Compress a tensor to its kept entries, and expand it again (SAMO III-B, III-C).
 
-Indices stay 32 bits wide all the way: what a kernel widens inside itself is bounded by expanding in pieces.
+Indices stay 32 bits wide. Kernels that widen them internally work on pieces, which bounds their memory.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ _PIECE = {"cpu": 1 << 17, "cuda": 1 << 24}
 
 @torch.no_grad()
 def compress(dense: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """The entries of `dense`, in its flat view, at the places `index`: [kept], a new tensor on `dense`'s device."""
+    """Entries of the flat view of `dense` at `index`: a new tensor of shape (kept,) on the device of `dense`."""
     return torch.index_select(dense.reshape(-1), 0, index.to(dense.device))
 
 
 @torch.no_grad()
 def expand(values: torch.Tensor, index: torch.Tensor, dense: torch.Tensor) -> None:
-    """Writes `values` [kept] to the places `index` of contiguous `dense`; what lies elsewhere stays as it is."""
+    """Write `values` of shape (kept,) to the flat view of contiguous `dense` at `index`; other entries stay."""
     flat = dense.view(-1)
-    piece = _PIECE.get(dense.device.type, _PIECE["cuda"])
-    for some, places in zip(values.split(piece), index.split(piece), strict=True):
-        flat.index_put_((places,), some)
+    size = _PIECE.get(dense.device.type, _PIECE["cuda"])
+    for value_piece, index_piece in zip(values.split(size), index.split(size), strict=True):
+        flat.index_put_((index_piece,), value_piece)
 
 
 @torch.no_grad()
 def mask(dense: torch.Tensor, index: torch.Tensor) -> None:
-    """Sets `dense` to zero at all places but `index`."""
+    """Set all entries of `dense` except those at `index` to zero."""
     values = compress(dense, index)
     dense.zero_()
     expand(values, index, dense)

@@ -1,6 +1,6 @@
-"""Order of a stage's weights in its flat states: the kept entries of pruned weights first, then all other weights.
+"""Flat order of a stage's weights: kept entries of pruned weights first, then all other weights.
 
-So whatever is indexed stands together, and any piece of the order has its indexed part first.
+All indexed entries are consecutive, and any slice of the order has its indexed part first.
 """
 
 from __future__ import annotations
@@ -11,81 +11,82 @@ import torch
 from torch import nn
 
 from suite.core.errors import InvalidRequest
-from suite.engine.states.offload import Shuttle
+from suite.engine.states.offload import HostOffloader
 from suite.memory.layout import Layout, ModelStateSpec
 
-LayoutOf = Callable[..., Layout]
+LayoutFactory = Callable[..., Layout]
 
 
-class Order:
-    """The flat order.
+class FlatLayout:
+    """Flat order of a stage's weights.
 
     Attributes:
-        kept: The places that stay of pruned weights, by their ids.
-        order: The weights in it.
-        at: Where each lies, by its id.
-        entries: Of all.
-        indexed: Of those that are pruned.
-        of: Entries of the pruned weights before.
-        whole: Entries of all weights.
+        kept: Kept indices of each pruned weight, by the id of the weight.
+        order: Weights in flat order.
+        spans: Slice of each weight in the flat order, by the id of the weight.
+        entries: Entries of the flat order.
+        indexed: Entries of pruned weights in the flat order.
+        pruned_numel: Entries of the pruned weights before pruning.
+        numel: Entries of all weights before pruning.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], kept: Mapping[int, torch.Tensor]) -> None:
         pruned = [parameter for parameter in parameters if id(parameter) in kept]
         self.kept = {id(parameter): kept[id(parameter)] for parameter in pruned}
         self.order = [*pruned, *(parameter for parameter in parameters if id(parameter) not in kept)]
-        self.at: dict[int, slice] = {}
+        self.spans: dict[int, slice] = {}
         self.entries = 0
         for parameter in self.order:
             start, self.entries = self.entries, self.entries + self.kept.get(id(parameter), parameter).numel()
-            self.at[id(parameter)] = slice(start, self.entries)
-        self.indexed = sum(places.numel() for places in self.kept.values())
-        self.of = sum(parameter.numel() for parameter in pruned)
-        self.whole = sum(parameter.numel() for parameter in parameters)
+            self.spans[id(parameter)] = slice(start, self.entries)
+        self.indexed = sum(indices.numel() for indices in self.kept.values())
+        self.pruned_numel = sum(parameter.numel() for parameter in pruned)
+        self.numel = sum(parameter.numel() for parameter in parameters)
 
-    def pieces(self, at: slice) -> Iterator[tuple[nn.Parameter, slice, slice]]:
-        """The weights that a piece of the order covers, of each which of its kept entries, and where in the piece
-        those lie."""
+    def overlaps(self, span: slice) -> Iterator[tuple[nn.Parameter, slice, slice]]:
+        """The weights that overlap `span`, each with two slices of the overlap: within the weight, and within the
+        span."""
         for parameter in self.order:
-            offset = self.at[id(parameter)]
-            first, last = max(offset.start, at.start), min(offset.stop, at.stop)
-            if first < last:
+            weight = self.spans[id(parameter)]
+            start, stop = max(weight.start, span.start), min(weight.stop, span.stop)
+            if start < stop:
                 yield (
                     parameter,
-                    slice(first - offset.start, last - offset.start),
-                    slice(first - at.start, last - at.start),
+                    slice(start - weight.start, stop - weight.start),
+                    slice(start - span.start, stop - span.start),
                 )
 
 
-def layout_of(
-    layout: LayoutOf, order: Order, moments: Sequence[str], dtype: torch.dtype, half: torch.dtype | None
+def make_layout(
+    factory: LayoutFactory, flat: FlatLayout, moments: Sequence[str], dtype: torch.dtype, half: torch.dtype | None
 ) -> Layout:
-    """The layout of weights in that order. Raises InvalidRequest for a layout that keeps every entry where weights
-    are pruned.
-    """
-    copies = str(half).removeprefix("torch.") if half else None
-    of = {"kept": order.indexed, "of": order.of} if order.of else {}
+    """The memory layout of weights in flat order. Raises InvalidRequest for pruned weights in a layout that keeps every
+    entry."""
+    half_name = str(half).removeprefix("torch.") if half else None
+    pruned = {"kept": flat.indexed, "of": flat.pruned_numel} if flat.pruned_numel else {}
     name = str(dtype).removeprefix("torch.")
-    return layout(entries=order.whole, moments=tuple(moments), dtype=name, half=copies, **of)
+    return factory(entries=flat.numel, moments=tuple(moments), dtype=name, half=half_name, **pruned)
 
 
-def copied(layout: Layout, order: Order) -> ModelStateSpec | None:
-    """The state that a step expands from, where weights are pruned."""
+def expansion_buffer(layout: Layout, flat: FlatLayout) -> ModelStateSpec | None:
+    """The state from which an optimizer step expands pruned weights; None for unpruned weights."""
     names = {state.name for state in layout}
-    return layout["half_copy" if "half" in names else "master_copy"] if order.indexed else None
+    return layout["half_copy" if "half" in names else "master_copy"] if flat.indexed else None
 
 
-def check_buckets(layout: Layout, order: Order, bucket: int | None, device: torch.device) -> Shuttle | None:
-    """The offloader of states to the host, None where all are on the device. Raises InvalidRequest where a
-    layout does not fetch, or expand, what a step takes at a time.
-    """
-    bucket = min(bucket or order.entries, order.entries)
-    copy = copied(layout, order)
-    if copy is not None and copy.entries < (needed := min(bucket, order.indexed)):
+def make_offloader(
+    layout: Layout, flat: FlatLayout, bucket_numel: int | None, device: torch.device
+) -> HostOffloader | None:
+    """The offloader of states between host and device; None if all states are on the device.
+
+    Raises InvalidRequest for a layout that fetches or expands other amounts than a bucket."""
+    bucket_numel = min(bucket_numel or flat.entries, flat.entries)
+    expansion = expansion_buffer(layout, flat)
+    if expansion is not None and expansion.entries < (needed := min(bucket_numel, flat.indexed)):
         raise InvalidRequest(
-            f"steps of {needed} entries in a layout that expands {copy.entries} at a time",
-            rule="a step expands what it has stepped",
-            legal="memory=partial(compressed, bucket=bucket)",
+            f"optimizer steps of {needed} entries with a layout that expands {expansion.entries} entries at a time",
+            rule="a step expands all entries of its bucket at once",
+            legal="memory=partial(compressed, bucket=bucket_numel)",
         )
-    fetched = [state for state in layout if state.life == "bucket" and state is not copy]
-    return Shuttle(fetched, bucket, device) if fetched else None
+    fetched = [state for state in layout if state.life == "bucket" and state is not expansion]
+    return HostOffloader(fetched, bucket_numel, device) if fetched else None

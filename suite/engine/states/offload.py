@@ -1,15 +1,14 @@
-"""Offloading: fetch states from the host for a step, bucket by bucket, and write them back (AxoNN V-B).
+"""Offloading: fetch states from the host for an optimizer step, bucket by bucket, and write them back (AxoNN V-B).
 
-On CUDA a bucket is fetched, stepped and written back on three streams. With two sets of buffers the next bucket is on
-its way while one is stepped, as the host's states are pinned; with one set a bucket waits for the one before. On a CPU
+On CUDA a bucket is fetched, stepped and written back on three streams, and the host's states are pinned. With two sets
+of buffers the next bucket is fetched while one is stepped; with one set it is fetched after the write-back. On a CPU
 the same copies run one after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from typing import Any
+from contextlib import contextmanager
 
 import torch
 
@@ -19,26 +18,34 @@ from suite.memory.layout import ModelStateSpec
 _SUFFIX = "_bucket"
 
 
-class Shuttle:
-    """Buffers for `fetched` states, which exist while an update runs; a state without a home on the host is scratch."""
+class HostOffloader:
+    """Device buffers for states that are fetched per bucket. They exist while an update runs.
 
-    def __init__(self, fetched: Sequence[ModelStateSpec], bucket: int, device: torch.device) -> None:
-        self.fetched, self.bucket, self.device = tuple(fetched), bucket, device
-        sets = {divmod(state.entries, bucket) for state in fetched} if bucket else {(1, 0)}
-        if len(sets) > 1 or any(whole < 1 or rest for whole, rest in sets):
+    Attributes:
+        fetched: States with buffers; a state without a home on the host is scratch.
+        bucket_numel: Entries of a bucket.
+        buffer_sets: Buckets that the buffers hold at once.
+    """
+
+    def __init__(self, fetched: Sequence[ModelStateSpec], bucket_numel: int, device: torch.device) -> None:
+        self.fetched, self.bucket_numel, self.device = tuple(fetched), bucket_numel, device
+        sets = {divmod(state.entries, bucket_numel) for state in fetched} if bucket_numel else {(1, 0)}
+        if len(sets) > 1 or any(quotient < 1 or remainder for quotient, remainder in sets):
             raise InvalidRequest(
-                f"buckets of {bucket} entries in a layout with {', '.join(str(s.entries) for s in fetched)}",
-                rule="a step takes what the layout fetches at a time",
-                legal="memory=partial(offloaded, bucket=bucket)",
+                f"bucket_numel={bucket_numel} with a layout that fetches "
+                f"{', '.join(str(state.entries) for state in fetched)} entries at a time",
+                rule="an optimizer step takes the entries that the layout fetches at a time",
+                legal="memory=partial(offloaded, bucket=bucket_numel)",
             )
-        self.sets = next(iter(sets))[0]
+        self.buffer_sets = next(iter(sets))[0]
 
-    def carry(
-        self, kept: Mapping[str, torch.Tensor], pieces: Sequence[slice]
+    def fetch_buckets(
+        self, host_states: Mapping[str, torch.Tensor], buckets: Sequence[slice]
     ) -> Iterator[tuple[slice, dict[str, torch.Tensor]]]:
-        """For each of `pieces` (at most a bucket each), in order: the device's copies of `kept` there, and scratch of
-        that size. Their content is written back when the next bucket is requested."""
-        if not pieces:
+        """Fetch buckets in order. Yields each with device copies of `host_states` there, and scratch of that size.
+
+        The content of the copies is written back when the next bucket is requested."""
+        if not buckets:
             return
         buffers = {
             state.name.removesuffix(_SUFFIX): torch.empty(
@@ -46,97 +53,85 @@ class Shuttle:
             )
             for state in self.fetched
         }
-        streams = Streams(self.device, self.sets)
+        streams = CopyStreams(self.device, self.buffer_sets)
+
+        def fetch(number: int) -> dict[str, torch.Tensor]:
+            span = buckets[number]
+            start, size = (number % self.buffer_sets) * self.bucket_numel, span.stop - span.start
+            copies = {name: buffer[start : start + size] for name, buffer in buffers.items()}
+            with streams.fetching(number):
+                for name, state in host_states.items():
+                    copies[name].copy_(state[span], non_blocking=True)
+            return copies
+
         try:
-            coming = self._fetch(buffers, kept, pieces, 0, streams)
-            for number, at in enumerate(pieces):
-                here = coming
-                if self.sets > 1 and number + 1 < len(pieces):
-                    coming = self._fetch(buffers, kept, pieces, number + 1, streams)
-                streams.arrived(number)
-                yield at, here
-                streams.stepped(number)
-                with streams.leaving(number):
-                    for name, state in kept.items():
-                        state[at].copy_(here[name], non_blocking=True)
-                if self.sets == 1 and number + 1 < len(pieces):
-                    coming = self._fetch(buffers, kept, pieces, number + 1, streams)
+            next_copies = fetch(0)
+            for number, span in enumerate(buckets):
+                copies, last = next_copies, number + 1 == len(buckets)
+                if self.buffer_sets > 1 and not last:
+                    next_copies = fetch(number + 1)
+                streams.wait_for_fetch(number)
+                yield span, copies
+                streams.mark_stepped(number)
+                with streams.writing_back(number):
+                    for name, state in host_states.items():
+                        state[span].copy_(copies[name], non_blocking=True)
+                if self.buffer_sets == 1 and not last:
+                    next_copies = fetch(number + 1)
         finally:
-            streams.close()  # buffers must not go while copies are under way
-
-    def _fetch(
-        self,
-        buffers: Mapping[str, torch.Tensor],
-        kept: Mapping[str, torch.Tensor],
-        pieces: Sequence[slice],
-        number: int,
-        streams: Streams,
-    ) -> dict[str, torch.Tensor]:
-        at = pieces[number]
-        start, size = (number % self.sets) * self.bucket, at.stop - at.start
-        here = {name: buffer[start : start + size] for name, buffer in buffers.items()}
-        with streams.coming(number):
-            for name, state in kept.items():
-                here[name].copy_(state[at], non_blocking=True)
-        return here
+            streams.close()  # buffers must not be freed while copies are under way
 
 
-class Streams:
-    """The order of fetch, step and write-back of buckets: by streams and events on CUDA, by itself on a CPU."""
+class CopyStreams:
+    """Order of fetch, step and write-back of buckets: by streams and events on CUDA, by program order on a CPU."""
 
-    def __init__(self, device: torch.device, sets: int) -> None:
-        self.cuda, self.sets = device.type == "cuda", sets
+    def __init__(self, device: torch.device, buffer_sets: int) -> None:
+        self.cuda, self.buffer_sets = device.type == "cuda", buffer_sets
         if self.cuda:
             self.step = torch.cuda.current_stream(device)
-            self.come, self.leave = torch.cuda.Stream(device), torch.cuda.Stream(device)
-            self.come.wait_stream(self.step)  # the buffers are new, and earlier write-backs may be under way
+            self.fetch, self.write_back = torch.cuda.Stream(device), torch.cuda.Stream(device)
+            self.fetch.wait_stream(self.step)  # the buffers are new, and earlier write-backs may be under way
             self.events: dict[tuple[str, int], torch.cuda.Event] = {}
 
-    def mark(self, what: str, number: int, stream: Any) -> None:
+    def _record(self, event_name: str, number: int, stream: torch.cuda.Stream) -> None:
         event = torch.cuda.Event()
         event.record(stream)
-        self.events[what, number] = event
+        self.events[event_name, number] = event
 
-    def coming(self, number: int) -> Any:
-        """Inside, copies to the set of bucket `number` go out, once the set's last bucket has left it."""
+    @contextmanager
+    def fetching(self, number: int) -> Iterator[None]:
+        """Context for copies to the buffers of bucket `number`, after their previous bucket is written back."""
         if not self.cuda:
-            return nullcontext()
-        if number >= self.sets:
-            self.come.wait_event(self.events["left", number - self.sets])
-        return _Marked(self, "here", number, self.come)
+            yield
+            return
+        if number >= self.buffer_sets:
+            self.fetch.wait_event(self.events["written back", number - self.buffer_sets])
+        with torch.cuda.stream(self.fetch):
+            yield
+        self._record("fetched", number, self.fetch)
 
-    def arrived(self, number: int) -> None:
-        """Later work on the step's stream finds bucket `number`."""
+    def wait_for_fetch(self, number: int) -> None:
+        """Let the step's stream wait until bucket `number` is fetched."""
         if self.cuda:
-            self.step.wait_event(self.events["here", number])
+            self.step.wait_event(self.events["fetched", number])
 
-    def stepped(self, number: int) -> None:
+    def mark_stepped(self, number: int) -> None:
+        """Record that bucket `number` is stepped."""
         if self.cuda:
-            self.mark("stepped", number, self.step)
+            self._record("stepped", number, self.step)
 
-    def leaving(self, number: int) -> Any:
-        """Inside, copies from the set of bucket `number` to the host follow its step."""
+    @contextmanager
+    def writing_back(self, number: int) -> Iterator[None]:
+        """Context for copies of bucket `number` to the host, after its step."""
         if not self.cuda:
-            return nullcontext()
-        self.leave.wait_event(self.events["stepped", number])
-        return _Marked(self, "left", number, self.leave)
+            yield
+            return
+        self.write_back.wait_event(self.events["stepped", number])
+        with torch.cuda.stream(self.write_back):
+            yield
+        self._record("written back", number, self.write_back)
 
     def close(self) -> None:
-        """Buffers may go, and the host may read what was written back."""
+        """Wait until all write-backs are complete."""
         if self.cuda:
-            self.leave.synchronize()
-
-
-class _Marked:
-    """Work on a stream, with an event recorded behind it."""
-
-    def __init__(self, streams: Streams, what: str, number: int, stream: Any) -> None:
-        self.streams, self.what, self.number, self.stream = streams, what, number, stream
-        self.entered = torch.cuda.stream(stream)
-
-    def __enter__(self) -> None:
-        self.entered.__enter__()
-
-    def __exit__(self, *problem: object) -> None:
-        self.entered.__exit__(*problem)
-        self.streams.mark(self.what, self.number, self.stream)
+            self.write_back.synchronize()

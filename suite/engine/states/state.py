@@ -1,12 +1,13 @@
-"""Tensors behind memory.layout: one allocation per state, with exactly the layout's bytes, on the layout's device.
+"""Model states of a stage: one allocation per state of memory.layout, with its exact bytes, on its device.
 
-Passes compute with the layers' own tensors (the last bits of a product depend on their alignment). Gradients are views
-into one flat tensor, so that a reduction is one message. In mixed precision the layers' own weights become `half`
-copies of flat full-precision ones, which are taken before the cast: the rounded copy is never read back. A step works
-on any slice of the flat order, and every slicing gives the same bits.
+Passes compute with the layers' own tensors, because the last bits of a product depend on their alignment. Gradients are
+views of one flat tensor, so that a reduction is one message. In mixed precision the layers' weights become copies in
+`half` of flat full-precision weights; rounded copies are never read back. An optimizer step works on any slice of the
+flat order, and every slicing gives the same bits.
 
-Of a pruned network (SAMO III) the flat order holds what is kept, the pruned weights first. Each gradient is
-compressed as soon as its backward pass has made it, so that at most one is dense at a time."""
+For a pruned network (SAMO III) the flat order holds the kept entries, pruned weights first. Each gradient is compressed
+as soon as the backward pass has computed it, so at most one is dense at a time.
+"""
 
 from __future__ import annotations
 
@@ -23,77 +24,85 @@ from suite.core.protocols import UpdateRule
 from suite.core.trace import COMPRESS, EXPAND
 from suite.engine.optim.optimizer import RuleState
 from suite.engine.states.compress import compress, expand, mask
-from suite.engine.states.flat_layout import LayoutOf, Order, check_buckets, copied, layout_of
+from suite.engine.states.flat_layout import FlatLayout, LayoutFactory, expansion_buffer, make_layout, make_offloader
 from suite.memory.layout import ModelStateSpec
 
-_HOOK = "compressing"  # what a pruned weight's hook is kept as
+_HOOK = "_compression_hook"  # attribute of a pruned weight
 
 
 class ModelState:
-    """The model states of one stage.
+    """Model states of one stage.
 
     Attributes:
-        parameters: The trained weights.
-        flat: Their order in flat states gradient: all that is kept of their gradients, flat, in the type that passes
-            compute in; what replicas reduce rule: full-precision weights and moments of the whole stage, and how often
-            they were stepped. In one precision the weights are the layers' own, of a pruned one with its zeros.
-        half: The type that passes compute in, where it is not the weights' own.
-        bucket: Entries that a step takes at a time.
-        kept: The places that stay of each pruned weight, by its id.
-        entries: Of the flat order.
+        parameters: Trained weights.
+        flat: Flat order of the weights.
+        gradient: Flat gradients of all kept entries, in the dtype of passes; replicas reduce this tensor.
+        rule: Full-precision weights and moments of the stage, and the number of updates. In one precision the weights
+            are the layers' own; a pruned one includes its zeros.
+        full_gradient: Gradient in full precision, if the layout holds all of it.
+        half: Dtype of passes in mixed precision; None in one precision.
+        bucket_numel: Entries per optimizer step.
+        kept: Kept indices of each pruned weight, by the id of the weight.
+        entries: Entries of the flat order; the first `indexed` belong to pruned weights.
+        views: Gradient view of each weight that is not pruned, by the id of the weight.
+        expansion: Layout of the buffer from which a step expands pruned weights; it is allocated as `expansion_tensor`
+            while an update runs.
+        seconds: Host seconds spent on compressing and expanding.
     """
 
     def __init__(
         self,
         parameters: Iterable[nn.Parameter],
         moments: Sequence[str],
-        layout: LayoutOf,
+        layout: LayoutFactory,
         *,
         half: torch.dtype | None = None,
-        bucket: int | None = None,
+        bucket_numel: int | None = None,
         kept: Mapping[int, torch.Tensor] | None = None,
     ) -> None:
         self.parameters = list(parameters)
         dtypes = {parameter.dtype for parameter in self.parameters}
         if len(dtypes) > 1:
-            raise InvalidRequest(f"weights of {', '.join(sorted(map(str, dtypes)))}", rule="one dtype per stage")
+            raise InvalidRequest(
+                f"weights in {', '.join(sorted(map(str, dtypes)))}", rule="all weights of a stage have one dtype"
+            )
         self.dtype, self.half = next(iter(dtypes), torch.float32), half
         self.device = self.parameters[0].device if self.parameters else torch.device("cpu")
-        self.flat = Order(self.parameters, kept or {})
+        self.flat = FlatLayout(self.parameters, kept or {})
         self.entries, self.indexed = self.flat.entries, self.flat.indexed
-        self.layout = layout_of(layout, self.flat, moments, self.dtype, half)
-        self.bucket = min(bucket or self.entries, self.entries)
-        self.copy = copied(self.layout, self.flat)
-        self.shuttle = check_buckets(self.layout, self.flat, bucket, self.device)
-        self._index()
-        self._hold(tuple(moments))
-        self.views = {id(p): self.part(p).view(p.shape) for p in self.parameters if id(p) not in self.pruned}
+        self.layout = make_layout(layout, self.flat, moments, self.dtype, half)
+        self.bucket_numel = min(bucket_numel or self.entries, self.entries)
+        self.expansion = expansion_buffer(self.layout, self.flat)
+        self.offloader = make_offloader(self.layout, self.flat, bucket_numel, self.device)
+        self.kept: dict[int, torch.Tensor] = {}
+        self.expansion_tensor: torch.Tensor | None = None
+        self.seconds = {COMPRESS: 0.0, EXPAND: 0.0}
+        self._allocate_indices()
+        self._allocate_states(tuple(moments))
+        self.views = {id(p): self.kept_gradient(p).view(p.shape) for p in self.parameters if id(p) not in self.kept}
         for parameter in self.parameters:
-            self._hook(parameter)
-        self.attach()
+            self._set_compression_hook(parameter)
+        self.attach_gradients()
 
-    def _index(self) -> None:
-        """One allocation for the indices of all pruned weights, and room for the expanded copy during a step."""
-        self.pruned: dict[int, torch.Tensor] = {}  # the places of each, by its id
-        self.copied: torch.Tensor | None = None  # while an update runs
-        self.spent = {COMPRESS: 0.0, EXPAND: 0.0}  # seconds, on the host's clock
+    def _allocate_indices(self) -> None:
+        """Copy the indices of all pruned weights to one allocation."""
         if not self.indexed:
             return
-        self.index = self._tensor(self.layout["index"])
-        for key, places in self.flat.kept.items():
-            self.pruned[key] = self.index[self.flat.at[key]].copy_(places)
-        self.flat.kept = self.pruned  # what was drawn goes
+        self.index = self._allocate(self.layout["index"])
+        for key, indices in self.flat.kept.items():
+            self.kept[key] = self.index[self.flat.spans[key]].copy_(indices)
+        self.flat.kept = self.kept  # frees the indices that were passed in
 
-    def _hold(self, moments: tuple[str, ...]) -> None:
-        """Allocate what the layout holds for ever, and make the layers' weights what passes compute with."""
-        self.gradient = self._tensor(self.layout["half_gradient" if self.half else "gradient"])
-        self.widened: torch.Tensor | None = None  # the full-precision gradient, where all of it is held
+    def _allocate_states(self, moments: tuple[str, ...]) -> None:
+        """Allocate the permanent states, and give the layers the weights that passes compute with."""
+        self.gradient = self._allocate(self.layout["half_gradient" if self.half else "gradient"])
+        self.full_gradient: torch.Tensor | None = None
         if self.half:
-            master = self._tensor(self.layout["master"])
-            for parameter in self.parameters:  # one at a time: what was drawn goes as its copies come
-                index = self.pruned.get(id(parameter))
+            master = self._allocate(self.layout["master"])
+            for parameter in self.parameters:  # one at a time, which frees each weight before the next is copied
+                index = self.kept.get(id(parameter))
                 flat = parameter.data.reshape(-1) if index is None else compress(parameter.data, index)
-                self._of(master, parameter).copy_(flat)
+                self._part(master, parameter).copy_(flat)
                 parameter.grad = None
                 if index is None:
                     parameter.data = parameter.data.to(self.half).contiguous()
@@ -103,48 +112,49 @@ class ModelState:
             full = [master]
         else:
             for parameter in self.parameters:
-                parameter.data = parameter.data.contiguous()  # pieces of it are views
-                if (index := self.pruned.get(id(parameter))) is not None:
+                parameter.data = parameter.data.contiguous()  # buckets are views of it
+                if (index := self.kept.get(id(parameter))) is not None:
                     mask(parameter.data, index)
             full = [parameter.data for parameter in self.flat.order]
         if self.half and self.layout["gradient"].life == "always":
-            self.widened = self._tensor(self.layout["gradient"])
-        self.rule = RuleState(full, {name: self._tensor(self.layout[name]) for name in moments})
+            self.full_gradient = self._allocate(self.layout["gradient"])
+        self.rule = RuleState(full, {name: self._allocate(self.layout[name]) for name in moments})
 
-    def _tensor(self, state: ModelStateSpec) -> torch.Tensor:
-        host = state.home == "host"
-        device = torch.device("cpu") if host else self.device
-        pinned = host and self.device.type == "cuda"
+    def _allocate(self, state: ModelStateSpec) -> torch.Tensor:
+        on_host = state.home == "host"
+        device = torch.device("cpu") if on_host else self.device
+        pinned = on_host and self.device.type == "cuda"
         return torch.zeros(state.entries, dtype=getattr(torch, state.dtype), device=device, pin_memory=pinned)
 
     # -- gradients ---------------------------------------------------------------------------------------------------
 
-    def _hook(self, parameter: nn.Parameter) -> None:
-        """Gradients of a pruned weight come here, and no longer to states that held it before."""
-        if (before := getattr(parameter, _HOOK, None)) is not None:
-            before.remove()
+    def _set_compression_hook(self, parameter: nn.Parameter) -> None:
+        """Compress every gradient of a pruned weight. The hook of earlier model states is removed."""
+        if (old_hook := getattr(parameter, _HOOK, None)) is not None:
+            old_hook.remove()
             delattr(parameter, _HOOK)
-        if id(parameter) in self.pruned:
+        if id(parameter) in self.kept:
             reference = weakref.ref(self)
 
-            def compressed(parameter: torch.Tensor) -> None:
+            def compress_gradient(parameter: torch.Tensor) -> None:
                 if (state := reference()) is not None:
-                    state._compress(parameter)
+                    state._compress_gradient(parameter)
 
             parameter.grad = None
-            setattr(parameter, _HOOK, parameter.register_post_accumulate_grad_hook(compressed))
+            setattr(parameter, _HOOK, parameter.register_post_accumulate_grad_hook(compress_gradient))
 
-    def _compress(self, parameter: torch.Tensor) -> None:
-        """A backward pass has made a pruned weight's whole gradient: what is kept of it is added, the rest goes."""
+    def _compress_gradient(self, parameter: torch.Tensor) -> None:
+        """Add the kept entries of a pruned weight's dense gradient to the flat gradient, and free the dense one."""
         assert parameter.grad is not None
         begin = perf_counter()
-        self._of(self.gradient, parameter).add_(compress(parameter.grad, self.pruned[id(parameter)]))
+        self.kept_gradient(parameter).add_(compress(parameter.grad, self.kept[id(parameter)]))
         parameter.grad = None
-        self.spent[COMPRESS] += perf_counter() - begin
+        self.seconds[COMPRESS] += perf_counter() - begin
 
-    def attach(self) -> None:
-        """Let every whole weight's gradient be its view of the flat one; what user code has put elsewhere is copied
-        in."""
+    def attach_gradients(self) -> None:
+        """Make the gradient of every unpruned weight its view of the flat gradient.
+
+        A gradient that user code has stored elsewhere is copied."""
         for parameter in self.parameters:
             if (view := self.views.get(id(parameter))) is None:
                 continue
@@ -152,20 +162,20 @@ class ModelState:
                 view.copy_(parameter.grad)
             parameter.grad = view
 
-    def part(self, parameter: nn.Parameter) -> torch.Tensor:
-        """The kept part of one weight's gradient, flat."""
-        return self._of(self.gradient, parameter)
+    def kept_gradient(self, parameter: torch.Tensor) -> torch.Tensor:
+        """Kept entries of one weight's gradient, flat."""
+        return self._part(self.gradient, parameter)
 
     def span(self, parameter: torch.Tensor) -> slice:
-        """Where one weight lies in the flat order."""
-        return self.flat.at[id(parameter)]
+        """Slice of one weight in the flat order."""
+        return self.flat.spans[id(parameter)]
 
-    def _of(self, flat: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    def _part(self, flat: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
         return flat[self.span(parameter)]
 
-    def whole(self, flat: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
-        """A weight's part of a flat state in the weight's shape, with zeros where it is pruned."""
-        index, part = self.pruned.get(id(parameter)), self._of(flat, parameter)
+    def dense(self, flat: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
+        """A weight's part of a flat state in the weight's shape, with zeros at pruned entries."""
+        index, part = self.kept.get(id(parameter)), self._part(flat, parameter)
         if index is None:
             return part.view(parameter.shape)
         dense = torch.zeros(parameter.shape, dtype=part.dtype, device=part.device)
@@ -173,12 +183,12 @@ class ModelState:
         return dense
 
     def write(self, flat: torch.Tensor, parameter: nn.Parameter, dense: torch.Tensor) -> None:
-        """Takes a weight's part of a flat state from `dense`, in the weight's shape."""
-        index = self.pruned.get(id(parameter))
-        self._of(flat, parameter).copy_(dense.reshape(-1) if index is None else compress(dense, index))
+        """Copy `dense`, in the weight's shape, to the weight's part of a flat state."""
+        index = self.kept.get(id(parameter))
+        self._part(flat, parameter).copy_(dense.reshape(-1) if index is None else compress(dense, index))
 
-    def largest(self) -> float:
-        """The largest |gradient| of this rank; infinite where one is not a number."""
+    def max_gradient(self) -> float:
+        """The largest |gradient| of this rank; infinity if one is not a number."""
         if not self.entries:
             return 0.0
         norm = float(torch.linalg.vector_norm(self.gradient, torch.inf))
@@ -187,140 +197,150 @@ class ModelState:
     # -- the step ----------------------------------------------------------------------------------------------------
 
     def buckets(self) -> Iterator[slice]:
-        """The flat order in pieces that are stepped at a time; the last may be shorter."""
-        for start in range(0, self.entries, max(1, self.bucket)):
-            yield slice(start, min(self.entries, start + self.bucket))
+        """Slices of the flat order of `bucket_numel` entries; the last may be shorter."""
+        for start in range(0, self.entries, max(1, self.bucket_numel)):
+            yield slice(start, min(self.entries, start + self.bucket_numel))
 
     def step(self, rule: UpdateRule, factor: float = 1.0) -> None:
-        """Step all weights by their gradients times `factor`, which it uses up. Counts nothing."""
-        for _ in self.stepping(rule, factor):
+        """Step all weights by their gradients times `factor`, which overwrites the gradients."""
+        for _ in self.step_buckets(rule, factor):
             pass
 
-    def stepping(self, rule: UpdateRule, factor: float = 1.0) -> Iterator[slice]:
-        """Step the weights bucket by bucket by their gradients times `factor`, which it uses up. Yields each bucket
-        when its gradient is wanted, and steps it when asked for the next. Counts nothing."""
-        if self.copy is not None:
-            self.copied = torch.empty(self.copy.entries, dtype=getattr(torch, self.copy.dtype), device=self.device)
+    def step_buckets(self, rule: UpdateRule, factor: float = 1.0) -> Iterator[slice]:
+        """Step the weights bucket by bucket by their gradients times `factor`, which overwrites the gradients.
+
+        Yields each bucket before it reads the bucket's gradient. `finish` counts the update."""
+        if self.expansion is not None:
+            self.expansion_tensor = self.make_expansion_tensor()
         try:
-            yield from self._stepping(rule, factor)
+            yield from self._step_buckets(rule, factor)
         finally:
-            self.copied = None
+            self.expansion_tensor = None
 
-    def _stepping(self, rule: UpdateRule, factor: float) -> Iterator[slice]:
-        if self.shuttle is None:
-            for at in self.buckets():
-                yield at
-                moments = {name: moment[at] for name, moment in self.rule.moments.items()}
-                self._step(rule, at, self.weights_at(at), moments, self._gradient(at, self.widened), factor)
+    def make_expansion_tensor(self) -> torch.Tensor:
+        """A tensor for the kept weights of a bucket, from which they are expanded."""
+        assert self.expansion is not None
+        return torch.empty(self.expansion.entries, dtype=getattr(torch, self.expansion.dtype), device=self.device)
+
+    def _step_buckets(self, rule: UpdateRule, factor: float) -> Iterator[slice]:
+        if self.offloader is None:
+            for bucket in self.buckets():
+                yield bucket
+                moments = {name: moment[bucket] for name, moment in self.rule.moments.items()}
+                gradient = (self.gradient if self.full_gradient is None else self.full_gradient)[bucket]
+                self._step(rule, bucket, self.bucket_weights(bucket), moments, gradient, factor)
             return
-        moment_pieces = {**self.rule.moments, **({"master": self.rule.weights[0]} if self.half else {})}
-        for at, fetched in self.shuttle.carry(moment_pieces, list(self.buckets())):
-            yield at
-            moments = {name: fetched[name] for name in self.rule.moments}
-            weights = [fetched["master"]] if self.half else self.weights_at(at)
-            widened = fetched.get("gradient")
-            self._step(rule, at, weights, moments, self._gradient(at, None) if widened is None else widened, factor)
-
-    def _gradient(self, at: slice, widened: torch.Tensor | None) -> torch.Tensor:
-        return self.gradient[at] if widened is None else widened[at]
+        host_states = {**self.rule.moments, **({"master": self.rule.weights[0]} if self.half else {})}
+        for bucket, copies in self.offloader.fetch_buckets(host_states, list(self.buckets())):
+            yield bucket
+            moments = {name: copies[name] for name in self.rule.moments}
+            weights = [copies["master"]] if self.half else self.bucket_weights(bucket)
+            full_gradient = copies.get("gradient")
+            gradient = self.gradient[bucket] if full_gradient is None else full_gradient
+            self._step(rule, bucket, weights, moments, gradient, factor)
 
     @torch.no_grad()
     def _step(
         self,
         rule: UpdateRule,
-        at: slice,
+        bucket: slice,
         weights: list[torch.Tensor],
         moments: dict[str, torch.Tensor],
         gradient: torch.Tensor,
         factor: float,
     ) -> None:
         if self.half:
-            gradient.copy_(self.gradient[at])
+            gradient.copy_(self.gradient[bucket])
         if factor != 1.0:
             gradient.mul_(factor)
         rule.step(RuleState(weights, moments, self.rule.updates), gradient)
         if self.half:
-            self._round(at, weights[0])
-        elif at.start < self.indexed:
+            self._round_bucket(bucket, weights[0])
+        elif bucket.start < self.indexed:
             begin = perf_counter()
-            for parameter, part, where in self.flat.pieces(slice(at.start, min(at.stop, self.indexed))):
-                expand(weights[0][where], self.pruned[id(parameter)][part], parameter.data)
-            self.spent[EXPAND] += perf_counter() - begin
+            for parameter, part, position in self.flat.overlaps(self._indexed_part(bucket)):
+                expand(weights[0][position], self.kept[id(parameter)][part], parameter.data)
+            self.seconds[EXPAND] += perf_counter() - begin
 
-    def weights_at(self, at: slice) -> list[torch.Tensor]:
-        """The full-precision weights in a piece: the flat ones, or the parts of the layers' own. Of pruned ones among
-        those a compressed copy, the first of the list."""
+    def _indexed_part(self, bucket: slice) -> slice:
+        return slice(bucket.start, min(bucket.stop, self.indexed))
+
+    def bucket_weights(self, bucket: slice) -> list[torch.Tensor]:
+        """Full-precision weights of a bucket: slices of the flat weights, or of the layers' own.
+
+        Of the layers' own weights, pruned ones are copied to one compressed tensor, the first of the list."""
         if self.half:
-            return [self.rule.weights[0][at]]
-        if not self.indexed and at == slice(0, self.entries):
+            return [self.rule.weights[0][bucket]]
+        if not self.indexed and bucket == slice(0, self.entries):
             return self.rule.weights
-        views: list[torch.Tensor] = []
-        if at.start < self.indexed:
-            assert self.copied is not None
-            copy = self.copied[: min(at.stop, self.indexed) - at.start]
+        compressed: list[torch.Tensor] = []
+        if bucket.start < self.indexed:
+            assert self.expansion_tensor is not None
+            indexed = self._indexed_part(bucket)
+            kept_weights = self.expansion_tensor[: indexed.stop - indexed.start]
             begin = perf_counter()
-            for parameter, part, where in self.flat.pieces(slice(at.start, min(at.stop, self.indexed))):
-                index = self.pruned[id(parameter)][part]
-                torch.index_select(parameter.data.view(-1), 0, index, out=copy[where])
-            self.spent[EXPAND] += perf_counter() - begin
-            views.append(copy)
-        rest = slice(max(at.start, self.indexed), at.stop)
-        return [*views, *(parameter.data.view(-1)[part] for parameter, part, _ in self.flat.pieces(rest))]
+            for parameter, part, position in self.flat.overlaps(indexed):
+                index = self.kept[id(parameter)][part]
+                torch.index_select(parameter.data.view(-1), 0, index, out=kept_weights[position])
+            self.seconds[EXPAND] += perf_counter() - begin
+            compressed.append(kept_weights)
+        unpruned = slice(max(bucket.start, self.indexed), bucket.stop)
+        return [*compressed, *(parameter.data.view(-1)[part] for parameter, part, _ in self.flat.overlaps(unpruned))]
 
-    def _round(self, at: slice, full: torch.Tensor) -> None:
-        """Let the half copies in a piece be the full-precision weights, rounded."""
-        for parameter, part, where in self.flat.pieces(at):
-            if (index := self.pruned.get(id(parameter))) is None:
-                parameter.data.view(-1)[part].copy_(full[where])
+    def _round_bucket(self, bucket: slice, weights: torch.Tensor) -> None:
+        """Round the full-precision weights of a bucket to the half-precision copies."""
+        for parameter, part, position in self.flat.overlaps(bucket):
+            if (index := self.kept.get(id(parameter))) is None:
+                parameter.data.view(-1)[part].copy_(weights[position])
                 continue
-            begin = perf_counter()
-            room = parameter.data.new_empty(part.stop - part.start) if self.copied is None else self.copied
-            expand(room[: part.stop - part.start].copy_(full[where]), index[part], parameter.data)
-            self.spent[EXPAND] += perf_counter() - begin
+            begin, size = perf_counter(), part.stop - part.start
+            rounded = parameter.data.new_empty(size) if self.expansion_tensor is None else self.expansion_tensor[:size]
+            expand(rounded.copy_(weights[position]), index[part], parameter.data)
+            self.seconds[EXPAND] += perf_counter() - begin
 
-    def moved(self) -> None:
-        """The layers' weights lie elsewhere from now on."""
+    def weights_moved(self) -> None:
+        """Follow the layers' weights to other tensors."""
         self.rule.weights = self.rule.weights if self.half else [p.data for p in self.flat.order]
 
     def finish(self, stepped: bool) -> None:
-        """The batch is done: its gradient goes, and a step counts."""
+        """End an update: clear the gradient and count a step."""
         self.gradient.zero_()
         self.rule.updates += stepped
 
-    # -- content of checkpoints and of the page ----------------------------------------------------------------------
+    # -- contents of checkpoints and records -------------------------------------------------------------------------
 
     def export(self, parameter: nn.Parameter) -> Mapping[str, torch.Tensor]:
-        """The full-precision weight and the moments of one parameter, in its shape: live, to read or to copy into.
+        """Live full-precision weight and moments of one parameter, in its shape.
 
-        Of a pruned one what is kept, [kept], and the index; in one precision its weight is the layer's own, whole."""
-        index = self.pruned.get(id(parameter))
+        For a pruned parameter the shape is (kept,), and the index is included; in one precision its weight is the
+        layer's own, which is dense."""
+        index = self.kept.get(id(parameter))
         shape = parameter.shape if index is None else index.shape
-        weight = self._of(self.rule.weights[0], parameter).view(shape) if self.half else parameter.data
-        moments = {name: self._of(m, parameter).view(shape) for name, m in self.rule.moments.items()}
+        weight = self._part(self.rule.weights[0], parameter).view(shape) if self.half else parameter.data
+        moments = {name: self._part(m, parameter).view(shape) for name, m in self.rule.moments.items()}
         return {"weight": weight, **moments, **({} if index is None else {"index": index})}
 
-    def refresh(self) -> None:
-        """After full-precision weights were written: let the half copies follow."""
+    def round_weights(self) -> None:
+        """Update the half-precision copies after full-precision weights were written."""
         if self.half and self.entries:
-            self._round(slice(0, self.entries), self.rule.weights[0])
-            self.taken()  # of no batch
+            self._round_bucket(slice(0, self.entries), self.rule.weights[0])
+            self.take_compression_times()  # these seconds belong to no batch
 
-    def taken(self) -> dict[str, float]:
-        """Seconds that compressing and expanding took since this was asked last, where they took any."""
-        seconds_by_category = {category: seconds for category, seconds in self.spent.items() if seconds}
-        self.spent = dict.fromkeys(self.spent, 0.0)
+    def take_compression_times(self) -> dict[str, float]:
+        """Seconds of compressing and expanding since the last call, by category; without zeros."""
+        seconds_by_category = {category: seconds for category, seconds in self.seconds.items() if seconds}
+        self.seconds = dict.fromkeys(self.seconds, 0.0)
         return seconds_by_category
 
     def allocated(self, home: str = "device") -> dict[str, int]:
-        """Bytes held for ever at `home`, by the layout's kinds."""
+        """Bytes of permanent states at `home`, by the layout's kinds."""
         kinds = {state.kind: 0 for state in self.layout if state.life == "always" and state.home == home}
-        full = "host" if self.half and self.layout["master"].home == "host" else "device"
-        entries = [("weights", "device", p.data) for p in self.parameters] + [("gradients", "device", self.gradient)]
-        entries += [("weights", full, self.rule.weights[0])] if self.half else []
-        entries += [("gradients", "device", self.widened)] if self.widened is not None else []
-        entries += [("indices", "device", self.index)] if self.pruned else []
-        entries += [("moments", self.layout[name].home, moment) for name, moment in self.rule.moments.items()]
-        for kind, where, tensor in entries:
-            if where == home:
+        tensors = [("weights", "device", p.data) for p in self.parameters] + [("gradients", "device", self.gradient)]
+        tensors += [("weights", self.layout["master"].home, self.rule.weights[0])] if self.half else []
+        tensors += [("gradients", "device", self.full_gradient)] if self.full_gradient is not None else []
+        tensors += [("indices", "device", self.index)] if self.kept else []
+        tensors += [("moments", self.layout[name].home, moment) for name, moment in self.rule.moments.items()]
+        for kind, tensor_home, tensor in tensors:
+            if tensor_home == home:
                 kinds[kind] = kinds.get(kind, 0) + tensor.numel() * tensor.element_size()
         return kinds

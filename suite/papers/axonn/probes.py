@@ -58,8 +58,8 @@ def made(config: RunConfig, layers: Sequence[nn.Module], world: Any, **told: Any
         "schedule": config.schedule.build(),
         "memory": config.memory.layout.build(),
         "half": config.precision.half,
-        "bucket": config.optimizer.bucket_numel,
-        "chunk": config.optimizer.buckets_per_reduction,
+        "bucket_numel": config.optimizer.bucket_numel,
+        "buckets_per_reduction": config.optimizer.buckets_per_reduction,
         "compare_batches": False,
     }
     return Engine(layers, world=world, **{**usual, **told})
@@ -89,8 +89,8 @@ def reduced_bytes(question: Question, source: Any, *, entries: int) -> tuple[Cas
 
         def rank(world: Any) -> int:
             engine = made(config, [Scaled(entries)], world)  # noqa: B023 - called within this turn of the loop
-            counted = ReducedBytes(engine.update.column)
-            engine.update.column = cast("Group", counted)
+            counted = ReducedBytes(engine.state.update.data_parallel_group)
+            engine.state.update.data_parallel_group = cast("Group", counted)
             engine.train_batch((torch.ones(2, 1), torch.zeros(2, 1)))
             return counted.bytes
 
@@ -130,8 +130,8 @@ def work(gpus: int, inter: int, layers: int, samples: int) -> tuple[int, int]:
 
     def rank(world: Any) -> tuple[int, int] | None:
         engine = made(config, [nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)], world)
-        counted = CountingTransport(engine.transport, inter)
-        engine.transport = counted
+        counted = CountingTransport(engine.state.comm.transport, inter)
+        engine.state.comm.transport = counted
         with Flops() as flops:
             engine.train_batch((torch.ones(samples, WIDTH), torch.zeros(samples, WIDTH)))
         return (flops.total, counted.bytes) if engine.place.stage == INSIDE else None
@@ -276,9 +276,12 @@ def overlap(question: Question, source: Any, *, entries: int, bucket: int, chunk
 
         def rank(world: Any) -> int:
             engine = made(config, [Scaled(entries)], world)
-            group = UnderWay(engine.update.column)
-            watched = Watched(engine.update.rule, group)
-            engine.update.column, engine.update.rule = cast("Group", group), cast("Any", watched)
+            group = UnderWay(engine.state.update.data_parallel_group)
+            watched = Watched(engine.state.update.rule, group)
+            engine.state.update.data_parallel_group, engine.state.update.rule = (
+                cast("Group", group),
+                cast("Any", watched),
+            )
             engine.train_batch((torch.ones(2, 1), torch.zeros(2, 1)))
             return watched.beside
 
@@ -345,7 +348,11 @@ def loss_curves(question: Question, source: Any, *, inter: int, data: int) -> tu
     small = ("model.shape.hidden=32", "model.shape.sequence=16", "data.source.limit_bytes=200000")
     places = (f"grid.inter={inter}", f"grid.data={data}", f"batch.size={2 * data}", "batch.microbatch=1")
     config = resolve(f"system={AFTER}", *small, *places, "optimizer.bucket_numel=5000")
-    settings, shape, text = EngineSystem.settings(config), config.model.shape.build(), config.data.source.build()
+    settings, shape, text = (
+        EngineSystem.engine_arguments(config),
+        config.model.shape.build(),
+        config.data.source.build(),
+    )
     with drawing(*initial(0, 0)):
         begun = [make() for make in settings["layers"]]
     batches = [

@@ -13,7 +13,7 @@ import torch
 
 from suite.comm.p2p import threads
 from suite.engine.engine import Engine
-from suite.engine.memory_tracker import LiveBytes
+from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.system import EngineSystem
 from suite.papers.axonn.probes import AFTER, BEFORE, HALF, SUFFIX, Scaled, alone, made, resolve
 from suite.papers.common.answer import Cases, Question
@@ -34,7 +34,7 @@ def storages(tensors: Iterator[torch.Tensor] | Sequence[torch.Tensor]) -> dict[i
 
 def on_the_host(engine: Engine) -> list[torch.Tensor]:
     """Bytes that an update fetches, bucket by bucket, from where they are kept."""
-    shuttle, rule = engine.state.shuttle, engine.state.rule
+    shuttle, rule = engine.state.model_states.offloader, engine.state.model_states.rule
     names = {state.name for state in shuttle.fetched} if shuttle else set()
     states = {"master": rule.weights[0], **rule.moments}
     return [tensor for name, tensor in states.items() if name + SUFFIX in names]
@@ -42,14 +42,14 @@ def on_the_host(engine: Engine) -> list[torch.Tensor]:
 
 def on_the_device(engine: Engine) -> int:
     """Bytes of everything that the engine's states hold between batches, less what is kept on the host."""
-    storages_by_kind = storages(tensors_of(engine.state, gradients=True))
+    storages_by_kind = storages(tensors_of(engine.state.model_states, gradients=True))
     return sum(storages_by_kind.values()) - sum(storages_by_kind[key] for key in storages(on_the_host(engine)))
 
 
 def in_a_step(engine: Engine) -> int:
     """The maximum of live bytes that a step allocates."""
-    with LiveBytes() as live:
-        engine.state.step(engine.update.rule)
+    with MemoryTracker() as live:
+        engine.state.model_states.step(engine.state.update.rule)
     return int(live.peak)
 
 
@@ -62,12 +62,12 @@ def state_bytes(question: Question, source: Any, *, state: str, entries: Sequenc
     """Bytes per parameter that are allocated for one of the states of a rank without offload."""
 
     def held(engine: Engine) -> Mapping[str, Sequence[torch.Tensor]]:
-        states = engine.state
+        states = engine.state.model_states
         return {
             "theta16": [parameter.data for parameter in states.parameters],
             "grad16": [p.grad for p in states.parameters if p.grad is not None],
             "theta32": states.rule.weights,
-            "grad32": [] if states.widened is None else [states.widened],
+            "grad32": [] if states.full_gradient is None else [states.full_gradient],
             "optimizer_state": list(states.rule.moments.values()),
         }
 

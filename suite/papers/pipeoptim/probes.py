@@ -127,23 +127,23 @@ class _Watch:
     """Weights of one stage, flat: each version, and what both passes of each microbatch have read."""
 
     def __init__(self, engine: Any) -> None:
-        self.engine, self.stage = engine, engine.stage
+        self.engine, self.stage = engine, engine.state.stage
         self.versions: dict[int, torch.Tensor] = {}
         self.forward: dict[int, tuple[int, torch.Tensor]] = {}  # by microbatch: updates made, weights read
         self.backward: dict[int, tuple[int, torch.Tensor]] = {}
         for name in ("forward", "backward"):
-            setattr(engine.stage, name, self._seen(getattr(engine.stage, name), getattr(self, name)))
+            setattr(engine.state.stage, name, self._seen(getattr(engine.state.stage, name), getattr(self, name)))
 
     def _seen(self, compute: Callable[..., Value], into: dict[int, tuple[int, torch.Tensor]]) -> Callable[..., Value]:
         def watched(index: int, *args: Any, **kwargs: Any) -> Value:
-            into[index] = self.newest(), _flat(p.data for p in self.engine.state.parameters)
+            into[index] = self.newest(), _flat(p.data for p in self.engine.state.model_states.parameters)
             return compute(index, *args, **kwargs)
 
         return watched
 
     def newest(self) -> int:
         """Keeps the newest version; its number."""
-        rule = self.engine.state.rule
+        rule = self.engine.state.model_states.rule
         if rule.updates not in self.versions:
             self.versions[rule.updates] = _flat(rule.weights)
         return int(rule.updates)
@@ -262,7 +262,7 @@ class WatchedTraining:
 def watched(policy: WeightPolicy, rule: Any, batches: Batches, *, every: int = 1, seed: int = 0) -> WatchedTraining:
     """A small network, trained on `batches` by a policy; each is a mini-batch of the paper, one microbatch."""
     data = prepared(batches)
-    replayed = replay(network(seed), rule, len(data[0][0]), weights=policy, update_every=every)
+    replayed = replay(network(seed), rule, len(data[0][0]), weights=policy, update_interval=every)
     stages = [_Watch(engine) for engine in replayed.stages]
     with one_thread():
         for _ in replayed.train(data):

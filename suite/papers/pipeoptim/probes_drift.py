@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from suite.engine.optim.optimizer import SGD, RuleState, predicted, states_of
+from suite.engine.optim.optimizer import SGD, RuleState, predicted, state_names
 
 SMOOTHING = 0.9  # of the gradient that SpecTrain predicts by
 
@@ -19,7 +19,7 @@ SMOOTHING = 0.9  # of the gradient that SpecTrain predicts by
 def state(rule: Any, weights: Sequence[float], updates: int = 0, **moments: Sequence[float]) -> RuleState:
     """State that a rule works on, in double precision; moments that are not given are zero."""
     weight = [torch.tensor(weights, dtype=torch.float64)]
-    names = states_of(rule, predicts=True)
+    names = state_names(rule, predicts=True)
     states = {name: torch.tensor(moments.get(name, [0.0] * len(weights)), dtype=torch.float64) for name in names}
     return RuleState(weight, states, updates)
 

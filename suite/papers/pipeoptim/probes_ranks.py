@@ -106,25 +106,27 @@ class TensorWatch:
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.seen = engine, WatchedRank(engine.place.stage)
-        self.seen.weights = size_of(parameter.data for parameter in engine.state.parameters)
+        self.seen.weights = size_of(parameter.data for parameter in engine.state.model_states.parameters)
         self.now: Pass | None = None
         for kind in PASSES:
-            setattr(engine.stage, kind.name.lower(), self._pass(getattr(engine.stage, kind.name.lower()), kind))
-        store: Any = engine.store
+            setattr(
+                engine.state.stage, kind.name.lower(), self._pass(getattr(engine.state.stage, kind.name.lower()), kind)
+            )
+        store: Any = engine.state.versions
         store._predict = self._prediction(store._predict)
         self.look()
 
     def _pass(self, compute: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
         def watched(index: int, *args: Any, **kwargs: Any) -> Any:
             self.look()
-            self.seen.read[kind, index] = self._updates, flat(p.data for p in self.engine.state.parameters)
+            self.seen.read[kind, index] = self._updates, flat(p.data for p in self.engine.state.model_states.parameters)
             return compute(index, *args, **kwargs)
 
         return watched
 
     def _prediction(self, predict: Callable[..., Any]) -> Callable[..., Any]:
         def watched(key: Any, into: Sequence[torch.Tensor]) -> Any:
-            op = self.engine.store.passes[-1][0]
+            op = self.engine.state.versions.passes[-1][0]
             entries = sum(tensor.numel() for tensor in into)
             self.seen.predicted[op.kind, op.index] = self.seen.predicted.get((op.kind, op.index), 0) + entries
             return predict(key, into)
@@ -133,13 +135,13 @@ class TensorWatch:
 
     @property
     def _updates(self) -> int:
-        return int(self.engine.state.rule.updates)
+        return int(self.engine.state.model_states.rule.updates)
 
     def look(self) -> None:
         """Keeps the newest version, and counts what is held. Between two looks there is one pass or one update."""
-        state, store = self.engine.state, self.engine.store
+        state, store = self.engine.state.model_states, self.engine.state.versions
         self.seen.versions.setdefault(self._updates, flat(state.rule.weights))
-        copies = [*store.aside.values(), *store.spare, *([store.buffer] if store.buffer else [])]
+        copies = [*store.stored.values(), *store.free, *([store.prediction] if store.prediction else [])]
         bytes_now = size_of(tensor for weights in copies for tensor in weights)
         self.seen.held = max(self.seen.held, self.seen.weights + bytes_now)
 
@@ -178,14 +180,14 @@ def ran(
             grid=Grid(inter=stages),
             schedule=told.schedule,
             weights=told.policy,
-            update_every=told.every,
+            update_interval=told.every,
             world=world,
         )
         watch = TensorWatch(engine)
         spans: dict[Op | None, Span] = {}
         for loss in engine.train(data):
             watch.seen.losses.append(loss)
-            spans |= {span.op: span for span in engine.trace if span.category in PASS_SPANS}  # of the last work
+            spans |= {span.op: span for span in engine.state.trace if span.category in PASS_SPANS}  # of the last work
         watch.look()
         watch.seen.spans = list(spans.values())
         engine.close()

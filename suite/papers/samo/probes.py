@@ -18,9 +18,9 @@ from suite.comm.p2p import threads
 from suite.core.grid import Grid
 from suite.core.protocols import Group, MaskMethod
 from suite.engine.engine import Engine
-from suite.engine.memory_tracker import LiveBytes
+from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.optimizer import Adam
-from suite.engine.prune import Pruning, numbered
+from suite.engine.pruning import Pruning
 from suite.engine.random_state import drawing, initial
 from suite.engine.states.compress import compress, expand
 from suite.memory.layout import compressed
@@ -99,7 +99,7 @@ def masked(layers: Sequence[nn.Module], ticket: Indices) -> Engine:
         weight.data.mul_(mask)
         masks[number, name] = mask
     dense = engine(begun)
-    for number, layer in numbered(dense):
+    for number, layer in dense.state.numbered_layers():
         for name, weight in layer.named_parameters():
             if (number, name) in masks:
                 weight.register_hook(partial(_masked, masks[number, name].to(weight.dtype)))
@@ -125,7 +125,7 @@ def outputs() -> Pairs:
     """Outputs of both for a new batch, entry by entry."""
     (inputs, _), both = batch(99), twins()
     with torch.no_grad():
-        dense, samo = (nn.Sequential(*one.stage.layers)(inputs.to(getattr(torch, HALF))) for one in both)
+        dense, samo = (nn.Sequential(*one.state.stage.layers)(inputs.to(getattr(torch, HALF))) for one in both)
     return _paired(dense, samo)
 
 
@@ -133,21 +133,22 @@ def updated() -> Pairs:
     """The full-precision weights of both, entry by entry, then those that passes read."""
     dense, samo = twins()
     pairs: Pairs = []
-    for first, second in zip(dense.state.parameters, samo.state.parameters, strict=True):
-        full = [one.state.whole(one.state.rule.weights[0], p) for one, p in ((dense, first), (samo, second))]
+    for first, second in zip(dense.state.model_states.parameters, samo.state.model_states.parameters, strict=True):
+        states = ((dense.state.model_states, first), (samo.state.model_states, second))
+        full = [state.dense(state.rule.weights[0], parameter) for state, parameter in states]
         pairs += _paired(*full) + _paired(first.detach(), second.detach())
     return pairs
 
 
 def expanded() -> Pairs:
-    """Tensors that are zero outside their index, compared with the expansion of their compressed values."""
+    """Tensors that are zero user_values their index, compared with the expansion of their compressed values."""
     generator = torch.Generator().manual_seed(0)
     pairs: Pairs = []
     for shape in ((40,), (5, 8), (3, 2, 2, 3)):
         tensor = torch.randn(shape, generator=generator)
         index = torch.randperm(tensor.numel(), generator=generator)[: tensor.numel() // 4].sort().values.int()
-        outside = torch.ones(tensor.numel(), dtype=torch.bool).index_fill_(0, index.long(), False)
-        tensor[outside.view(shape)] = 0.0
+        user_values = torch.ones(tensor.numel(), dtype=torch.bool).index_fill_(0, index.long(), False)
+        tensor[user_values.view(shape)] = 0.0
         back = torch.zeros(shape)
         expand(compress(tensor, index), index, back)
         pairs += _paired(tensor, back)
@@ -158,7 +159,7 @@ def _paired(one: torch.Tensor, other: torch.Tensor) -> Pairs:
     return list(zip(one.double().flatten().tolist(), other.double().flatten().tolist(), strict=True))
 
 
-class _Gradients(LiveBytes):
+class _Gradients(MemoryTracker):
     """Bytes alive of what backward passes make, of `least` bytes and more: gradients of whole weights, in any type."""
 
     def __init__(self, least: int) -> None:
@@ -187,8 +188,12 @@ def dense_gradients(microbatches: int) -> tuple[int, int]:
     With microbatches of one, nothing else that a backward pass makes is as large as the smallest weight in half
     precision: gradients of activations are not, nor what is kept of a weight, in either precision."""
     samo = engine(network(), Pruning(Magnitude(), 0.75), microbatch=1)
-    sizes = {p.numel() * p.element_size() for p in samo.state.parameters if id(p) in samo.state.pruned}
-    counted, stage = _Gradients(min(sizes)), samo.stage
+    sizes = {
+        p.numel() * p.element_size()
+        for p in samo.state.model_states.parameters
+        if id(p) in samo.state.model_states.kept
+    }
+    counted, stage = _Gradients(min(sizes)), samo.state.stage
     stage.backward = counted.during(stage.backward)  # type: ignore[method-assign]
     with counted:
         samo.train_batch(batch(0, microbatches))
@@ -198,9 +203,9 @@ def dense_gradients(microbatches: int) -> tuple[int, int]:
 def index_tensors() -> list[int]:
     """Of each pruned weight the index tensors that its states are held with: integer tensors with as many entries as
     are kept, each place in memory once."""
-    state = engine(network(), Pruning(Magnitude(), 0.5)).state
+    state = engine(network(), Pruning(Magnitude(), 0.5)).state.model_states
     tensors = {(t.data_ptr(), t.numel()) for t in tensors_of(vars(state)) if not t.is_floating_point()}
-    return [sum(entries == index.numel() for _, entries in tensors) for index in state.pruned.values()]
+    return [sum(entries == index.numel() for _, entries in tensors) for index in state.kept.values()]
 
 
 def flops() -> tuple[int, int]:
@@ -221,8 +226,10 @@ def reduced_bytes(density: float, entries: int) -> int:
     def rank(world: Any) -> int:
         layer = nn.Linear(width, entries // width, bias=False)
         one = engine([layer], Pruning(RandomMask(), 1 - density), world=world, grid=Grid(data=2), microbatch=1)
-        counted = ReducedBytes(one.update.column)
-        one.update.column = cast("Group", counted)  # one rank of two reduces, and exchanges nothing else
+        counted = ReducedBytes(one.state.update.data_parallel_group)
+        one.state.update.data_parallel_group = cast(
+            "Group", counted
+        )  # one rank of two reduces, and exchanges nothing else
         one.train_batch((torch.ones(2, width), torch.ones(2, entries // width)))
         return counted.bytes
 

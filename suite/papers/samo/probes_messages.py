@@ -44,8 +44,8 @@ def batch(grid: Grid, samples: int, microbatch: int) -> list[Counts]:
         layers = [nn.Linear(WIDTH, WIDTH) for _ in range(grid.inter)]
         one = engine(layers, world=world, grid=grid, microbatch=microbatch, half=None)
         counts = Counts(one.place.stage)
-        transport: Any = one.transport
-        stage: Any = one.stage
+        transport: Any = one.state.comm.transport
+        stage: Any = one.state.stage
         send, recv_any, forward = transport.send, transport.recv_any, stage.forward
 
         def sending(op: Op, value: Any) -> None:

@@ -18,8 +18,8 @@ from torch import nn
 from suite.config.compose import resolve
 from suite.core.units import si
 from suite.engine.engine import Engine
-from suite.engine.memory_tracker import LiveBytes
-from suite.engine.prune import Pruning
+from suite.engine.memory_tracker import MemoryTracker
+from suite.engine.pruning import Pruning
 from suite.papers.common.answer import Cases, Question, range_of_setting
 from suite.papers.common.probes import tensors_of
 from suite.papers.samo.probes import HALF, engine
@@ -38,16 +38,16 @@ def small(entries: int, density: Fraction | None = None, half: str | None = HALF
 
 def held(one: Engine) -> dict[str, int]:
     """Bytes that a rank holds for ever, by the paper's names; `else` are those that the paper does not name."""
-    state, bytes_by_state = one.state, dict.fromkeys(("theta16", "index", "else", *COMPRESSED), 0)
+    state, bytes_by_state = one.state.model_states, dict.fromkeys(("theta16", "index", "else", *COMPRESSED), 0)
     full = state.half is None
     names: dict[int, str] = {}
     for name, tensors in (
         ("theta32" if full else "theta16", [parameter.data for parameter in state.parameters]),
         ("grad32" if full else "grad16", [state.gradient]),
         ("theta32", state.rule.weights),
-        ("grad32", [] if state.widened is None else [state.widened]),
+        ("grad32", [] if state.full_gradient is None else [state.full_gradient]),
         ("optimizer_state", list(state.rule.moments.values())),
-        ("index", list(state.pruned.values())),
+        ("index", list(state.kept.values())),
     ):
         for tensor in tensors:
             names.setdefault(_place(tensor), name)
@@ -65,7 +65,7 @@ def _place(tensor: torch.Tensor) -> int:
 
 def step_bytes(one: Engine) -> int:
     """The most bytes that the step of a batch allocates and gives back."""
-    state, counter, peaks = one.state, LiveBytes(), list[int]()
+    state, counter, peaks = one.state.model_states, MemoryTracker(), list[int]()
     stepped = state.step
 
     def watched(*args: Any, **more: Any) -> None:
@@ -172,7 +172,7 @@ def compressible(question: Question, source: Any) -> tuple[Cases, str]:
 def index_width(question: Question, source: Any, *, model: str) -> tuple[Cases, str]:
     """Bits of an index as held; those that number the entries of a model's largest layer where these are more."""
     one = small(ENTRIES, Fraction(1, 2))
-    widths = {8 * index.element_size() for index in one.state.pruned.values()}
+    widths = {8 * index.element_size() for index in one.state.model_states.kept.values()}
     shape: Any = resolve([f"model={model}"]).model.shape.build()
     largest = max(layer.parameters for layer in shape.shapes())
     whole = (shape.parameters - 1).bit_length()

@@ -22,7 +22,7 @@ from suite.core.op import FlushInterval, Kind, Op, feeds, needs
 from suite.core.protocols import Tensor, Value, World
 from suite.core.record import Metric
 from suite.core.trace import BACKWARD, REDUCE, STEP, WAIT, Span, Trace
-from suite.engine.worker import drive
+from suite.engine.worker import run_to_end
 from suite.runner.executors.emulation_plan import EmulationPlan, StaticOrder, emulated_settings, static_order
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class EmulatedRank:
         if isinstance(schedule, StaticOrder) and interval.microbatches != plan.interval.microbatches:
             schedule = static_order(schedule.schedule, plan.grid.inter, interval)
         self.trace, self.device_free_at, self.interval = Trace(), None, interval
-        drive(
+        run_to_end(
             schedule.program(self.place, interval),
             self._execute,
             self.transport,

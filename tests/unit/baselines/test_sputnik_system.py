@@ -23,7 +23,7 @@ from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import ExecutorResult, Missing, Ready
 from suite.core.record import Source
-from suite.engine.memory_tracker import LiveBytes
+from suite.engine.memory_tracker import MemoryTracker
 from suite.models import gpt
 from suite.pruning import mask
 from suite.runner.estimate import counts
@@ -104,7 +104,9 @@ def test_training_is_that_of_masked_weights(
         found = [made.train_batch(arrays(batch)) for batch in batches]
         assert found == pytest.approx(losses, rel=close)
         compared = 0
-        for number, layer in zip(made.engine.split[made.engine.place.stage], made.engine.stage.layers, strict=True):
+        for number, layer in zip(
+            made.engine.state.settings.split[made.engine.place.stage], made.engine.state.stage.layers, strict=True
+        ):
             weights = dict(loop.layers[number].named_parameters())
             for name, own in layer.named_parameters():
                 path = f"{name.removesuffix('values')}weight" if name.endswith("values") else name
@@ -123,7 +125,9 @@ def test_training_is_that_of_masked_weights(
 
 def sparse_layers(made: sputnik.Sputnik) -> dict[tuple[int, str], SparseLinear]:
     """By the weight that each was."""
-    numbered = zip(made.engine.split[made.engine.place.stage], made.engine.stage.layers, strict=True)
+    numbered = zip(
+        made.engine.state.settings.split[made.engine.place.stage], made.engine.state.stage.layers, strict=True
+    )
     return {
         (number, f"{name}.weight"): module
         for number, layer in numbered
@@ -142,9 +146,9 @@ def test_the_ticket_is_samos(pruning: str) -> None:
         engine = locate(config.system.target)(world, config).engine
         return {
             (number, name): (places, parameter.detach().flatten()[places.long()])
-            for number, layer in enumerate(engine.stage.layers)
+            for number, layer in enumerate(engine.state.stage.layers)
             for name, parameter in layer.named_parameters()
-            if (places := engine.state.flat.kept.get(id(parameter))) is not None
+            if (places := engine.state.model_states.flat.kept.get(id(parameter))) is not None
         }
 
     def kept(world: Any) -> dict[tuple[int, str], SparseLinear]:
@@ -164,7 +168,7 @@ def one(config: RunConfig) -> sputnik.Sputnik:
 
 
 def test_what_stays_dense_is_as_it_was() -> None:
-    layers = one(config_of()).engine.stage.layers
+    layers = one(config_of()).engine.state.stage.layers
     assert {type(m) for m in layers.modules() if list(m.parameters(recurse=False))} == {
         *(nn.Embedding, nn.LayerNorm, SparseLinear, gpt.Head)
     }
@@ -201,7 +205,7 @@ def test_live_bytes_are_counted_and_indices_beside() -> None:
     made = one(config_of())
     batch = arrays(case_of("float32").batch(0, 4, 1))
     loss, held = made.memory(batch)
-    values = sum(p.numel() for p in made.engine.stage.layers.parameters())
+    values = sum(p.numel() for p in made.engine.state.stage.layers.parameters())
     assert loss == pytest.approx(one(config_of()).train_batch(batch))
     assert held["weights"] == 4 * values
     assert held["indices"] == sum(layer.structure.bytes for layer in made.sparse_layers)
@@ -210,13 +214,13 @@ def test_live_bytes_are_counted_and_indices_beside() -> None:
     assert held["weights"] < whole["weights"]
     # microbatches are as large; the transposed inputs that are kept are as large as the inputs of dense layers
     assert held["activations"] == pytest.approx(whole["activations"], rel=0.35)
-    assert made.engine.live is None
+    assert made.engine.state.memory_tracker is None
 
 
 def test_what_a_sampled_product_leaves_is_counted_and_freed() -> None:
     layer = SparseLinear(nn.Linear(8, 6), torch.arange(0, 48, 2).int())
     left, right = torch.ones(6, 10), torch.ones(8, 10)
-    with LiveBytes() as live:
+    with MemoryTracker() as live:
         out = cpu.spmm(layer.structure.weight, layer.values.detach(), right)
         assert live.live == 4 * out.numel() == 240
         kept = cpu.sddmm(layer.structure.weight, left, right)

@@ -13,7 +13,7 @@ from suite.config.results import check_class, object_mismatch
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.members import lacking
 from suite.core.protocols import CostModel, DataSource, MaskMethod, Transport, UpdateRule
-from suite.engine.replay_system import Replayed
+from suite.engine.replay_system import ReplaySystem
 from suite.workload.transformer import Network
 
 
@@ -64,7 +64,7 @@ def test_system_without_the_optional_members_is_refused_by_their_names() -> None
 
 
 def test_replay_of_the_engine_has_every_member() -> None:
-    assert lacking(Replayed, System) == ["probe()"]
+    assert lacking(ReplaySystem, System) == ["probe()"]
 
 
 class Rule(UpdateRule):

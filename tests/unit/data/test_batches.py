@@ -54,7 +54,7 @@ def test_training_is_the_same_either_way(monkeypatch: pytest.MonkeyPatch) -> Non
     def losses(ready: Any) -> list[float]:
         torch.manual_seed(0)
         layers = [torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3)]
-        engine = Engine(layers, loss=cross_entropy, optimizer=AdamW(lr=0.01), microbatch=4, update_every=1)
+        engine = Engine(layers, loss=cross_entropy, optimizer=AdamW(lr=0.01), microbatch=4, update_interval=1)
         return list(engine.train(mapped(ready, tensors)))
 
     ahead = losses(drawn(draw, range(6)))

@@ -20,7 +20,7 @@ from suite.engine.digests import SAMPLE, content_of
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD
 
-RULE = "rule: every rank of the grid is given the same batches"
+RULE = "rule: every rank of the grid receives the same batches"
 GRIDS = [Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=3)]
 LEGAL = "torch.manual_seed"
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -102,7 +102,7 @@ def test_another_number_of_batches_ends_every_rank(grid: Grid, kind: str, call: 
             engine, call.replace("stream", "train"), KINDS[kind]([batch(n) for n in range(5 if rank < last else 3)])
         )
 
-    found = errors(grid, use, **({"update_every": 2} if call == "stream" else {}))
+    found = errors(grid, use, **({"update_interval": 2} if call == "stream" else {}))
     assert len(set(found)) == 1
     assert RULE in found[0]
     assert "legal: 3 batches on every rank" in found[0]
@@ -153,7 +153,7 @@ def test_a_stream_whose_iterator_raises_ends_every_rank() -> None:
         if rank:
             raise ValueError("no such file")
 
-    found = errors(Grid(inter=2), lambda engine, rank: list(engine.train(batches(rank))), Exception, update_every=2)
+    found = errors(Grid(inter=2), lambda engine, rank: list(engine.train(batches(rank))), Exception, update_interval=2)
     assert found[1] == "no such file"
     assert "rank 1 could not read" in found[0]
 
@@ -177,9 +177,9 @@ def test_one_other_element_of_the_first_batch_is_noticed(grid: Grid, call: str) 
             else:
                 consume(engine, "evaluate" if call == "evaluate" else "train", iter([(x, y)]))
         finally:
-            assert (engine.microbatches, engine.updates, engine.evaluated) == (0, 0, 0)
+            assert (engine.state.microbatches, engine.state.updates, engine.state.evaluated) == (0, 0, 0)
 
-    found = errors(grid, use, **({"update_every": 2} if call == "stream" else {}))
+    found = errors(grid, use, **({"update_interval": 2} if call == "stream" else {}))
     assert len(set(found)) == 1
     usual = 1 if other == 0 else 0
     expected = "rank 1 than on rank 0" if grid.size == 2 else f"rank {other} than on rank {usual}"
@@ -201,7 +201,7 @@ def test_later_batches_are_compared_at_powers_of_two(grid: Grid, call: str, firs
         else:
             list(engine.train(KINDS[call.split(maxsplit=1)[0].replace("stream", "list")](batches)))
 
-    found = errors(grid, use, **({"update_every": 2} if "stream" in call else {}))
+    found = errors(grid, use, **({"update_interval": 2} if "stream" in call else {}))
     assert len(set(found)) == 1
     due = {1: 2, 3: 4}[first]
     assert f"batch {due} has other contents on rank 1 than on rank 0" in found[0]
@@ -248,7 +248,7 @@ def test_the_first_batch_of_each_epoch_is_compared(kind: str) -> None:
         for epoch in range(3):
             list(engine.train(KINDS[kind.replace("stream", "list")]([batch(n + 10 * rank * epoch) for n in range(3)])))
 
-    found = errors(Grid(inter=2), use, **({"update_every": 2} if kind == "stream" else {}))
+    found = errors(Grid(inter=2), use, **({"update_interval": 2} if kind == "stream" else {}))
     assert found[0] == found[1]
     assert "batch 1 has other contents on rank 1 than on rank 0" in found[0]
 
@@ -263,7 +263,7 @@ def test_at_least_every_64th_batch_is_compared(call: str) -> None:
         else:
             list(engine.train(batches))
 
-    found = errors(Grid(inter=2), use, **({"update_every": 2} if call == "stream" else {}))
+    found = errors(Grid(inter=2), use, **({"update_interval": 2} if call == "stream" else {}))
     assert found[0] == found[1]
     assert "batch 192 has other contents on rank 1 than on rank 0" in found[0]
 
@@ -362,7 +362,7 @@ def test_a_stream_that_is_left_early_on_one_rank_is_named() -> None:
             if rank == 0:
                 break
 
-    found = ended_early(Grid(inter=2), use, update_every=2)
+    found = ended_early(Grid(inter=2), use, update_interval=2)
     assert set(found) == {1}
     assert "rank 0 has ended within a stream; this rank is at a stream" in found[1]
 
@@ -400,7 +400,7 @@ def test_the_error_of_user_code_is_raised_though_the_reduction_broke() -> None:
 
     def batches(engine: Engine) -> Iterator[Batch]:
         yield batch(0)
-        engine.agreement.reduce = lambda numbers: Breaks()  # type: ignore[method-assign]
+        engine.state.agreement.reduce = lambda numbers: Breaks()  # type: ignore[method-assign]
         raise KeyError("mine")
 
     found = errors(Grid(data=2), lambda engine, rank: list(engine.train(batches(engine))), KeyError)
@@ -414,8 +414,8 @@ class Counted:
     """Reductions that a rank begins over the grid, and elements that it hashes."""
 
     def __init__(self, engine: Engine) -> None:
-        self.begun, self.reduce = 0, engine.agreement.reduce
-        engine.agreement.reduce = self  # type: ignore[assignment, method-assign]
+        self.begun, self.reduce = 0, engine.state.agreement.reduce
+        engine.state.agreement.reduce = self  # type: ignore[assignment, method-assign]
 
     def __call__(self, numbers: torch.Tensor) -> Handle:
         self.begun += 1
@@ -485,7 +485,7 @@ def test_a_failing_layer_leaves_no_reduction() -> None:
     def use(engine: Engine, rank: int) -> None:
         for number, _ in enumerate(engine.train(iter([batch(n) for n in range(4)]))):
             Fails.fails = number == 1
-            assert engine.agreement.pending is None
+            assert engine.state.agreement.pending is None
         raise AssertionError
 
     found = errors(Grid(data=2), use, ValueError, layers=[lambda: nn.Linear(5, 1), Fails])
@@ -529,14 +529,14 @@ def test_a_broken_lane_is_explained_by_what_ranks_had_agreed(monkeypatch: pytest
     """Over gloo a rank that has raised closes its channels before others look at the reduction."""
 
     def use(engine: Engine, rank: int) -> None:
-        recv_any = engine.transport.recv_any
+        recv_any = engine.state.comm.transport.recv_any
 
         def broken(ops: Any, timeout: float | None) -> Any:
-            if timeout and engine.agreement.pending is not None and engine.agreement.pending.handle.done():
+            if timeout and engine.state.agreement.pending is not None and engine.state.agreement.pending.handle.done():
                 raise RankError("a channel broke")
             return recv_any(ops, timeout)
 
-        monkeypatch.setattr(engine.transport, "recv_any", broken, raising=True)
+        monkeypatch.setattr(engine.state.comm.transport, "recv_any", broken, raising=True)
         list(engine.train(iter([batch(n) for n in range(4 - 2 * rank)])))
 
     found = errors(Grid(inter=2), use)

@@ -20,7 +20,7 @@ from suite.core.grid import Grid
 from suite.core.protocols import Read, WeightPolicy
 from suite.engine.checkpoint import storage
 from suite.engine.engine import Engine
-from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.lr_schedule import WarmupCosine
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.memory.layout import offloaded
@@ -60,7 +60,7 @@ def untouched(engine: Engine, action: Callable[[], Any], says: str, kind: type[E
         action()
     before.compare(rank_state(engine), says)
     assert torch.equal(torch.get_rng_state(), state)
-    assert engine.evaluated == 0
+    assert engine.state.evaluated == 0
 
 
 # -- faults of the original ------------------------------------------------------------------------------------------
@@ -69,14 +69,14 @@ def untouched(engine: Engine, action: Callable[[], Any], says: str, kind: type[E
 def test_full_precision_weights_are_kept_not_their_rounded_copies(tmp_path: Path) -> None:
     engine = taught(tmp_path, case=TIED, **HALF)
     found = files_of(tmp_path / "step-000001")
-    for number, layer in enumerate(engine.stage.layers):
+    for number, layer in enumerate(engine.state.stage.layers):
         for name, parameter in layer.named_parameters():
             kept = found[f"layer-{number:05d}.safetensors"]
             assert kept[f"weight/{name}"].dtype == torch.float32
-            for state, tensor in engine.state.export(parameter).items():
+            for state, tensor in engine.state.model_states.export(parameter).items():
                 assert torch.equal(kept[f"{state}/{name}"], tensor), name
-    (first,) = (p for p in engine.state.parameters if p is engine.stage.layers[0].token.weight)
-    full = engine.state.export(first)["weight"]
+    (first,) = (p for p in engine.state.model_states.parameters if p is engine.state.stage.layers[0].token.weight)
+    full = engine.state.model_states.export(first)["weight"]
     assert not torch.equal(full, first.detach().float()), "nothing is lost in rounding: this test sees nothing"
 
 
@@ -89,32 +89,38 @@ def test_no_stale_full_weight_overwrites_a_loaded_one_at_the_first_step(tmp_path
     again.load(tmp_path)
     right.compare(rank_state(again), "loaded")
     again.train_batch(batch_of(TIED, 1))
-    for parameter, before in zip(again.state.parameters, engine.state.parameters, strict=True):
+    for parameter, before in zip(
+        again.state.model_states.parameters, engine.state.model_states.parameters, strict=True
+    ):
         assert torch.equal(parameter, before)
 
 
 def test_loss_scale_counts_and_position_are_kept(tmp_path: Path) -> None:
-    more = {"half": "float16", "optimizer": AdamW(0.01), "scaler": Dynamic(2.0**19, patience=3)}
+    more = {"half": "float16", "optimizer": AdamW(0.01), "loss_scaler": DynamicLossScaler(2.0**19, patience=3)}
     engine = made(TIED, **more)
     for number in range(4):
         engine.train_batch(batch_of(TIED, number))
     engine.evaluate([batch_of(TIED, 5)])
     path = engine.save(tmp_path)
     assert path == tmp_path / "step-000004"
-    again = made(TIED, **more | {"scaler": Dynamic(2.0**19, patience=3)})
+    again = made(TIED, **more | {"loss_scaler": DynamicLossScaler(2.0**19, patience=3)})
     loaded = again.load(path)
-    assert engine.update.skipped >= 1
-    assert again.scaler is not None
-    assert again.scaler.state() == engine.scaler.state() != Dynamic(2.0**19).state()
-    assert again.state.rule.updates == engine.state.rule.updates == 4 - engine.update.skipped
-    assert (again.updates, again.microbatches, again.evaluated) == (4, 14, engine.evaluated)
+    assert engine.state.update.skipped >= 1
+    assert again.state.loss_scaler is not None
+    assert again.state.loss_scaler.state() == engine.state.loss_scaler.state() != DynamicLossScaler(2.0**19).state()
+    assert (
+        again.state.model_states.rule.updates
+        == engine.state.model_states.rule.updates
+        == 4 - engine.state.update.skipped
+    )
+    assert (again.state.updates, again.state.microbatches, again.state.evaluated) == (4, 14, engine.state.evaluated)
     assert (loaded.path, loaded.updates, loaded.samples, loaded.notes) == (path, 4, 14 * TIED.microbatch, ())
 
 
 def test_moments_on_the_host_are_kept(tmp_path: Path) -> None:
-    more = {**HALF, "memory": partial(offloaded, bucket=300), "bucket": 300}
+    more = {**HALF, "memory": partial(offloaded, bucket=300), "bucket_numel": 300}
     engine = taught(tmp_path, case=TIED, **more)
-    assert engine.state.layout["moment_1"].home == "host"
+    assert engine.state.model_states.layout["moment_1"].home == "host"
     again = made(TIED, **HALF)  # where the states lie is not part of a run
     again.load(tmp_path)
     rank_state(engine).compare(rank_state(again), "from the host")
@@ -162,13 +168,13 @@ def test_frozen_weights_and_buffers_are_kept(half: str | None, tmp_path: Path) -
 
     first = engine()
     with torch.no_grad():
-        first.stage.layers[0].bias.add_(1.0)  # as a user may have loaded it from elsewhere
+        first.state.stage.layers[0].bias.add_(1.0)  # as a user may have loaded it from elsewhere
     first.train_batch(batch_of(ODD, 0))
     first.save(tmp_path)
     again = engine()
     again.load(tmp_path)
     rank_state(first).compare(rank_state(again), "frozen")
-    assert float(again.stage.layers[1].num_batches_tracked) == 6
+    assert float(again.state.stage.layers[1].num_batches_tracked) == 6
     found = files_of(tmp_path / "step-000001")["layer-00000.safetensors"]
     assert {name for name in found if name.endswith("bias")} == {"weight/bias"}
 
@@ -213,29 +219,29 @@ def wider(case: Case = ODD) -> list[Any]:
 
 
 OTHERS: list[tuple[dict[str, Any], str]] = [
-    ({"seed": 6}, r"of seed=5, this engine of seed=6; rule: a checkpoint resumes the run .*; legal: seed=5"),
-    ({"microbatch": 1}, r"of microbatch=3, this engine of microbatch=1; .*; legal: microbatch=3"),
-    ({"optimizer": AdamW(0.02)}, r"of optimizer\.lr=0\.01, this engine of optimizer\.lr=0\.02; .*legal: .*0\.01"),
+    ({"seed": 6}, r"has seed=5, this engine has seed=6; rule: a checkpoint resumes a run .*; legal: seed=5"),
+    ({"microbatch": 1}, r"has microbatch=3, this engine has microbatch=1; .*; legal: microbatch=3"),
+    ({"optimizer": AdamW(0.02)}, r"has optimizer\.lr=0\.01, this engine has optimizer\.lr=0\.02; .*legal: .*0\.01"),
     (
         {"optimizer": Adam(0.01)},
-        r"of optimizer\._target_=suite.engine.optim.optimizer.AdamW, .*suite.engine.optim.optimizer.Adam;",
+        r"has optimizer\._target_=suite.engine.optim.optimizer.AdamW, .*suite.engine.optim.optimizer.Adam;",
     ),
-    ({"optimizer": AdamW(WarmupCosine(0.01, total=9))}, r"optimizer\.lr=0\.01, this engine of optimizer\.lr=None"),
-    ({"half": "bfloat16"}, r"of half=None, this engine of half=bfloat16"),
-    ({"clip": 1.0}, r"of clip=None, this engine of clip=1\.0"),
-    ({"case": TIED}, r"of layers=7, this engine of layers=5"),
+    ({"optimizer": AdamW(WarmupCosine(0.01, total=9))}, r"optimizer\.lr=0\.01, this engine has optimizer\.lr=None"),
+    ({"half": "bfloat16"}, r"has half=None, this engine has half=bfloat16"),
+    ({"clip_norm": 1.0}, r"has clip_norm=None, this engine has clip_norm=1\.0"),
+    ({"case": TIED}, r"has layers=7, this engine has layers=5"),
     (
         {"case": Case("", wider(), F.cross_entropy, ODD.sample, 3)},
-        r"layer 6 of step-000001 has moment_1/weight \['float32', 3, 3\], this engine's \['float32', 4, 3\]; .*; legal",
+        r"moment_1/weight \['float32', 3, 3\], this engine has \['float32', 4, 3\]; .*; legal",
     ),
-    ({"case": odd_case(torch.float64)}, r"layer 0 .* has .* \['float32', 7\], this engine's \['float64', 7\]"),
+    ({"case": odd_case(torch.float64)}, r"layer 0 .* has .* \['float32', 7\], this engine has \['float64', 7\]"),
     (
         {"case": Case("", [*ODD.layers[:-1], lambda: nn.Linear(3, 3)], F.cross_entropy, ODD.sample, 3)},
-        r"layer 6 .* has moment_1/bias None, this engine's \['float32', 3\]",
+        r"layer 6 .* has moment_1/bias None, this engine has \['float32', 3\]",
     ),
     (
         {"case": Case("", [lambda: nn.BatchNorm1d(7, affine=False), *ODD.layers[1:]], F.cross_entropy, ODD.sample, 3)},
-        r"layer 0 .* has moment_1/bias \['float32', 7\], this engine's None",
+        r"layer 0 .* has moment_1/bias \['float32', 7\], this engine has None",
     ),
 ]
 
@@ -251,10 +257,10 @@ def test_another_run_is_refused_before_anything_changes(more: dict[str, Any], sa
 def test_another_tie_and_another_loss_scale_are_refused(tmp_path: Path) -> None:
     taught(tmp_path / "tied", case=TIED)
     untied = made(TIED, tied=())
-    untouched(untied, lambda: untied.load(tmp_path / "tied"), r"of tied=\[\[0, 'token.weight', 4, 'weight'\]\], ")
+    untouched(untied, lambda: untied.load(tmp_path / "tied"), r"has tied=\[\[0, 'token.weight', 4, 'weight'\]\], ")
     more = {"optimizer": SGD(0.1), "half": "float16"}
-    taught(tmp_path / "scaled", scaler=Dynamic(4.0), **more)
-    other = made(scaler=Dynamic(4.0, patience=7), **more)
+    taught(tmp_path / "scaled", loss_scaler=DynamicLossScaler(4.0), **more)
+    other = made(loss_scaler=DynamicLossScaler(4.0, patience=7), **more)
     untouched(other, lambda: other.load(tmp_path / "scaled"), r"scaler\.patience=200, .*=7;.*legal: .*=200")
 
 
@@ -266,7 +272,9 @@ def test_a_frozen_weight_that_was_trained_is_refused(tmp_path: Path) -> None:
 
     engine(True).save(tmp_path)
     other = engine(False)
-    untouched(other, lambda: other.load(tmp_path), r"layer 0 .* has velocity/bias \['float32', 5\], this engine's None")
+    untouched(
+        other, lambda: other.load(tmp_path), r"layer 0 .* has velocity/bias \['float32', 5\], this engine has None"
+    )
 
 
 def test_replicas_that_do_not_divide_what_was_trained_are_refused(tmp_path: Path) -> None:
@@ -274,10 +282,10 @@ def test_replicas_that_do_not_divide_what_was_trained_are_refused(tmp_path: Path
 
     def rank(world: Any) -> None:
         engine = engine_of(ODD, world, Grid(data=4), optimizer=AdamW(0.01))
-        says = r"stands after 6 microbatches, on 4 replicas; rule: .*; legal: 1, 2, 3, 6 replicas"
+        says = r"was saved after 6 microbatches; this engine has 4 replicas; rule: .*; legal: 1, 2, 3, 6 replicas"
         with pytest.raises(InvalidRequest, match=says):
             engine.load(tmp_path)
-        assert engine.updates == engine.state.rule.updates == 0
+        assert engine.state.updates == engine.state.model_states.rule.updates == 0
 
     threads.run(4, rank)
 
@@ -296,7 +304,7 @@ def test_what_one_stage_refuses_every_rank_refuses(tmp_path: Path) -> None:
         return str(caught.value)
 
     said = threads.run(2, rank)
-    assert "rank 1 cannot, and says why" in said[0]
+    assert "rank 1 failed and reports the reason" in said[0]
     assert "layer 6" in said[1]
 
 
@@ -323,8 +331,8 @@ def test_a_batch_that_was_broken_off_is_neither_saved_nor_loaded_into(tmp_path: 
     y[-1] = 77
     with pytest.raises(IndexError):
         engine.train_batch((x, y))
-    untouched(engine, lambda: engine.save(tmp_path), "broken off; rule: .* between batches; legal: a new engine")
-    untouched(engine, lambda: engine.load(tmp_path), "broken off; rule: .* between batches; legal: a new engine")
+    untouched(engine, lambda: engine.save(tmp_path), "interrupted; rule: .* between batches; legal: a new engine")
+    untouched(engine, lambda: engine.load(tmp_path), "interrupted; rule: .* between batches; legal: a new engine")
     assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
     made().load(tmp_path)
 
@@ -342,7 +350,7 @@ class Stashing(WeightPolicy):
 def test_a_version_that_is_kept_beside_the_newest_is_refused_by_name(tmp_path: Path) -> None:
     engine = made(weights=Stashing())
     engine.train_batch(batch_of(ODD, 0))
-    with pytest.raises(Unsupported, match=r"weight versions \(0, 1\) before the newest"):
+    with pytest.raises(Unsupported, match=r"weight versions \(0, 1\) updates before the newest"):
         engine.save(tmp_path)
     assert not [*tmp_path.glob("*")]
 
@@ -419,10 +427,10 @@ def test_a_damaged_stage_is_every_ranks_damage(tmp_path: Path) -> None:
         engine = engine_of(ODD, world, Grid(inter=2), optimizer=AdamW(0.01))
         with pytest.raises(InvalidRequest, match="step-000002"):
             engine.load(tmp_path / "step-000002")
-        return [*engine.load(tmp_path).notes, str(engine.updates)]
+        return [*engine.load(tmp_path).notes, str(engine.state.updates)]
 
     first, second = threads.run(2, rank)
-    assert first == ["step-000002 has a file that is damaged, as another rank says", "1"]
+    assert first == ["step-000002 has a damaged file, which another rank reports", "1"]
     assert "layer-00006" in second[0]
 
 
@@ -430,7 +438,7 @@ def test_a_damaged_stage_is_every_ranks_damage(tmp_path: Path) -> None:
 
 
 def test_what_one_rank_cannot_write_no_rank_goes_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put = storage.put
+    put = storage.write_file
 
     def full(path: Path, data: bytes) -> dict[str, Any]:
         if broken and path.name == "layer-00006.safetensors":
@@ -438,7 +446,7 @@ def test_what_one_rank_cannot_write_no_rank_goes_on_from(tmp_path: Path, monkeyp
         return put(path, data)
 
     broken = False
-    monkeypatch.setattr(storage, "put", full)
+    monkeypatch.setattr(storage, "write_file", full)
 
     def rank(world: Any) -> list[str]:
         nonlocal broken
@@ -457,7 +465,7 @@ def test_what_one_rank_cannot_write_no_rank_goes_on_from(tmp_path: Path, monkeyp
         return [*left, str(caught.value), engine.load(tmp_path).path.name]
 
     said = threads.run(2, rank)
-    assert "rank 1 cannot, and says why" in said[0][-2]
+    assert "rank 1 failed and reports the reason" in said[0][-2]
     assert "No space left" in said[1][-2]
     for left, *_, newest in said:
         assert (left, newest) == ("step-000001", "step-000002")
@@ -472,6 +480,6 @@ def test_a_folder_that_ranks_do_not_share_is_refused(tmp_path: Path, monkeypatch
         return str(caught.value)
 
     first, second = threads.run(2, rank)
-    assert "rank 0 sees no file of rank 1" in first
-    assert "rule: a folder that all ranks share" in first
-    assert "rank 0 cannot, and says why" in second
+    assert "rank 0 finds no file of rank 1" in first
+    assert "rule: all ranks share the folder" in first
+    assert "rank 0 failed and reports the reason" in second

@@ -15,7 +15,7 @@ import torch
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.engine.optim.lr_schedule import Steps
-from suite.engine.optim.optimizer import LAST, SGD, Adam, AdamW, RMSprop, RuleState, predicted, states_of
+from suite.engine.optim.optimizer import LAST_GRADIENT, SGD, Adam, AdamW, RMSprop, RuleState, predicted, state_names
 
 SHAPES = [(3, 2), (5,), ()]
 START = [0.7, -1.3, 2.1, 0.05, -0.4, 1.9, -2.2, 0.33, 0.8, -0.6, 1.1, -0.9]
@@ -128,7 +128,7 @@ CASES: dict[str, tuple[Any, Callable]] = {
 def test_predicted_weights_are_table_1_and_equation_5(name: str) -> None:
     rule, right = CASES[name]
     entries = len(START)
-    moments = {state: torch.zeros(entries, dtype=torch.float64) for state in states_of(rule, predicts=True)}
+    moments = {state: torch.zeros(entries, dtype=torch.float64) for state in state_names(rule, predicts=True)}
     state = RuleState(weights(), moments)
     for t in range(STEPS + 1):
         for s in (1, 2, 3):
@@ -147,10 +147,10 @@ def test_predicted_weights_are_table_1_and_equation_5(name: str) -> None:
 
 def test_the_last_gradient_is_kept_for_a_drift_only() -> None:
     for rule, needs in ((SGD(0.1, momentum=0.9), False), (SGD(0.1, momentum=0.9, direction="next"), True)):
-        assert (LAST in states_of(rule, predicts=True)) is needs
-        assert LAST not in states_of(rule, predicts=False)
-    assert states_of(RMSprop(0.1), predicts=True) == ("square", LAST)
-    assert states_of(Adam(0.1), predicts=True) == states_of(Adam(0.1), predicts=False)
+        assert (LAST_GRADIENT in state_names(rule, predicts=True)) is needs
+        assert LAST_GRADIENT not in state_names(rule, predicts=False)
+    assert state_names(RMSprop(0.1), predicts=True) == ("square", LAST_GRADIENT)
+    assert state_names(Adam(0.1), predicts=True) == state_names(Adam(0.1), predicts=False)
 
 
 def test_what_cannot_be_predicted_is_refused() -> None:
@@ -159,7 +159,7 @@ def test_what_cannot_be_predicted_is_refused() -> None:
 
         def step(self, state: Any, grad: torch.Tensor) -> None: ...
 
-    with pytest.raises(InvalidRequest, match="Rule predicts nothing"):
+    with pytest.raises(InvalidRequest, match="Rule cannot predict weights"):
         predicted(Rule(), RuleState(weights()), 1)  # type: ignore[arg-type]
     rule = SGD(0.1, momentum=0.9, direction="next")
     with pytest.raises(InvalidRequest, match="SGD without its state 'gradient'"):

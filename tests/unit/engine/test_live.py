@@ -7,13 +7,13 @@ import gc
 import torch
 from torch import nn
 
-from suite.engine.memory_tracker import LiveBytes
+from suite.engine.memory_tracker import MemoryTracker
 
 KILO = 250  # float32 entries of one thousand bytes
 
 
 def test_tensors_are_counted_when_made_and_when_they_die() -> None:
-    with LiveBytes() as live:
+    with MemoryTracker() as live:
         a = torch.zeros(KILO)
         assert (live.live, live.peak) == (1000, 1000)
         b = torch.ones(2 * KILO)
@@ -29,7 +29,7 @@ def test_tensors_are_counted_when_made_and_when_they_die() -> None:
 
 
 def test_views_and_results_in_place_are_counted_once() -> None:
-    with LiveBytes() as live:
+    with MemoryTracker() as live:
         a = torch.zeros(10, 25)
         views = [a[2:], a.view(-1), a.t(), a.detach(), a.split(5)[1], a.expand(4, 10, 25)]
         a.add_(1.0)
@@ -44,7 +44,7 @@ def test_views_and_results_in_place_are_counted_once() -> None:
 
 def test_what_was_there_before_is_not_counted() -> None:
     before = torch.zeros(KILO)
-    with LiveBytes() as live:
+    with MemoryTracker() as live:
         view = before[1:]
         before.add_(1)
         assert live.live == 0
@@ -54,7 +54,7 @@ def test_what_was_there_before_is_not_counted() -> None:
 
 
 def test_the_peak_is_the_largest_sum_alive_at_once() -> None:
-    with LiveBytes() as live:
+    with MemoryTracker() as live:
         for _ in range(5):
             x = torch.zeros(KILO)
             del x
@@ -65,7 +65,7 @@ def test_the_peak_is_the_largest_sum_alive_at_once() -> None:
 
 
 def test_the_phase_of_the_peak_is_kept() -> None:
-    with LiveBytes() as live:
+    with MemoryTracker() as live:
         a = torch.zeros(KILO)
         assert live.peak_phase == "activations"
         live.phase = "scratch"
@@ -82,7 +82,7 @@ def test_a_graph_keeps_its_activations_until_the_backward_pass() -> None:
     x = torch.zeros(1, KILO)
     for parameter in linear.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    with LiveBytes() as live:
+    with MemoryTracker() as live:
         y = linear(x).sum()
         assert live.live == 1000 + 4  # what tanh saves is its own output; the product is gone
         y.backward()
@@ -94,18 +94,18 @@ def test_a_graph_keeps_its_activations_until_the_backward_pass() -> None:
 
 
 def test_storages_that_reuse_an_address_are_counted_again() -> None:
-    with LiveBytes() as live:
+    with MemoryTracker() as live:
         for size in (1, 2, 3):
             x = torch.zeros(size * KILO)
             assert live.live == size * 1000
             del x
         assert live.live == 0
-        assert not live.known
+        assert not live.sizes
 
 
 def test_a_sparse_tensor_is_counted_by_its_parts() -> None:
     """It has no storage of its own; its values and indices were counted where they were made."""
-    with LiveBytes() as live:
+    with MemoryTracker() as live:
         offsets, columns, values = torch.arange(3), torch.arange(2), torch.ones(2)
         made = live.live
         matrix = torch.sparse_csr_tensor(offsets, columns, values, (2, 2), check_invariants=False)

@@ -19,90 +19,92 @@ from suite.core.errors import InvalidRequest
 from suite.engine.optim.optimizer import Adam
 from suite.engine.optim.update import Update
 from suite.engine.states import offload
-from suite.engine.states.offload import Shuttle, Streams
+from suite.engine.states.offload import CopyStreams, HostOffloader
 from suite.engine.states.state import ModelState
 from suite.memory.layout import ModelStateSpec, offloaded, resident
 
 
-class Told:
-    """In the place of Streams: what was asked for, in order."""
+class RecordedStreams:
+    """Stand-in for CopyStreams that records its calls in order."""
 
-    def __init__(self, device: Any, sets: int) -> None:
+    def __init__(self, device: Any, buffer_sets: int) -> None:
         self.events: list[tuple[str, int]] = []
-        made.append(self)
+        instances.append(self)
 
     @contextmanager
-    def coming(self, number: int) -> Iterator[None]:
-        self.events.append(("come", number))
+    def fetching(self, number: int) -> Iterator[None]:
+        self.events.append(("fetch", number))
         yield
 
     @contextmanager
-    def leaving(self, number: int) -> Iterator[None]:
+    def writing_back(self, number: int) -> Iterator[None]:
         yield
-        self.events.append(("left", number))
+        self.events.append(("written back", number))
 
-    def arrived(self, number: int) -> None:
-        self.events.append(("wanted", number))
+    def wait_for_fetch(self, number: int) -> None:
+        self.events.append(("wait", number))
 
-    def stepped(self, number: int) -> None:
+    def mark_stepped(self, number: int) -> None:
         self.events.append(("stepped", number))
 
     def close(self) -> None:
         self.events.append(("closed", -1))
 
 
-made: list[Told] = []
+instances: list[RecordedStreams] = []
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[Told]:
-    made.clear()
-    monkeypatch.setattr(offload, "Streams", Told)
-    return made
+def recorded_streams(monkeypatch: pytest.MonkeyPatch) -> list[RecordedStreams]:
+    instances.clear()
+    monkeypatch.setattr(offload, "CopyStreams", RecordedStreams)
+    return instances
 
 
-def carried(sets: int, count: int) -> list[tuple[str, int]]:
-    fetched = [ModelStateSpec("master_bucket", "scratch", "float32", 4 * sets, life="bucket")]
-    shuttle = Shuttle(fetched, 4, torch.device("cpu"))
-    assert shuttle.sets == sets
-    kept = torch.arange(4.0 * count)
-    for at, here in shuttle.carry({"master": kept}, [slice(4 * n, 4 * n + 4) for n in range(count)]):
-        assert here["master"].tolist() == kept[at].tolist()
-        here["master"].mul_(2)
-    assert kept.tolist() == [2 * value for value in range(4 * count)]
-    return made[-1].events
+def events_of(buffer_sets: int, buckets: int) -> list[tuple[str, int]]:
+    fetched = [ModelStateSpec("master_bucket", "scratch", "float32", 4 * buffer_sets, life="bucket")]
+    offloader = HostOffloader(fetched, 4, torch.device("cpu"))
+    assert offloader.buffer_sets == buffer_sets
+    state = torch.arange(4.0 * buckets)
+    spans = [slice(4 * n, 4 * n + 4) for n in range(buckets)]
+    for span, copies in offloader.fetch_buckets({"master": state}, spans):
+        assert copies["master"].tolist() == state[span].tolist()
+        copies["master"].mul_(2)
+    assert state.tolist() == [2 * value for value in range(4 * buckets)]
+    return instances[-1].events
 
 
-def test_with_one_set_a_bucket_comes_when_the_one_before_has_left(told: list[Told]) -> None:
-    one = [("come", 0), ("wanted", 0), ("stepped", 0), ("left", 0)]
-    assert carried(1, 2) == [*one, *[(what, 1) for what, _ in one], ("closed", -1)]
+def test_one_buffer_set_fetches_after_the_write_back(recorded_streams: list[RecordedStreams]) -> None:
+    calls = ["fetch", "wait", "stepped", "written back"]
+    assert events_of(1, 2) == [*[(call, 0) for call in calls], *[(call, 1) for call in calls], ("closed", -1)]
 
 
-def test_with_two_sets_the_next_is_on_its_way_while_one_is_stepped(told: list[Told]) -> None:
-    assert carried(2, 3) == [
-        ("come", 0),
-        ("come", 1),
-        ("wanted", 0),
+def test_two_buffer_sets_fetch_the_next_bucket_during_a_step(recorded_streams: list[RecordedStreams]) -> None:
+    assert events_of(2, 3) == [
+        ("fetch", 0),
+        ("fetch", 1),
+        ("wait", 0),
         ("stepped", 0),
-        ("left", 0),
-        ("come", 2),
-        ("wanted", 1),
+        ("written back", 0),
+        ("fetch", 2),
+        ("wait", 1),
         ("stepped", 1),
-        ("left", 1),
-        ("wanted", 2),
+        ("written back", 1),
+        ("wait", 2),
         ("stepped", 2),
-        ("left", 2),
+        ("written back", 2),
         ("closed", -1),
     ]
 
 
-def test_a_step_that_fails_leaves_no_copy_under_way(told: list[Told]) -> None:
-    shuttle = Shuttle([ModelStateSpec("master_bucket", "scratch", "float32", 4, life="bucket")], 4, torch.device("cpu"))
-    carrying = shuttle.carry({"master": torch.zeros(8)}, [slice(0, 4), slice(4, 8)])
-    next(carrying)
+def test_a_failed_step_waits_for_copies_under_way(recorded_streams: list[RecordedStreams]) -> None:
+    spec = ModelStateSpec("master_bucket", "scratch", "float32", 4, life="bucket")
+    offloader = HostOffloader([spec], 4, torch.device("cpu"))
+    buckets: Any = offloader.fetch_buckets({"master": torch.zeros(8)}, [slice(0, 4), slice(4, 8)])
+    next(buckets)
     with pytest.raises(ZeroDivisionError):
-        carrying.throw(ZeroDivisionError)
-    assert made[-1].events == [("come", 0), ("wanted", 0), ("closed", -1)]
+        buckets.throw(ZeroDivisionError)
+    assert instances[-1].events == [("fetch", 0), ("wait", 0), ("closed", -1)]
 
 
 class Stream:
@@ -138,13 +140,13 @@ def test_streams_wait_for_what_they_need_and_the_host_once(monkeypatch: pytest.M
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream(next(names), log))
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "stream", on)
-    streams = Streams(torch.device("cuda"), 1)
+    streams = CopyStreams(torch.device("cuda"), 1)
     for number in range(2):
-        with streams.coming(number):
+        with streams.fetching(number):
             pass
-        streams.arrived(number)
-        streams.stepped(number)
-        with streams.leaving(number):
+        streams.wait_for_fetch(number)
+        streams.mark_stepped(number)
+        with streams.writing_back(number):
             pass
     streams.close()
     bucket = [
@@ -166,7 +168,7 @@ def test_on_cuda_the_bits_are_those_of_resident_states(sets: int) -> None:
     def weights(layout: Any) -> torch.Tensor:
         torch.manual_seed(0)
         own = nn.Parameter(torch.randn(1 << 20, device="cuda"))
-        state = ModelState([own], Adam(0.1).states, layout, half=torch.bfloat16, bucket=100_000)
+        state = ModelState([own], Adam(0.1).states, layout, half=torch.bfloat16, bucket_numel=100_000)
         for _ in range(3):
             state.gradient.copy_(torch.randn(1 << 20))
             state.step(Adam(0.1))
@@ -178,18 +180,20 @@ def test_on_cuda_the_bits_are_those_of_resident_states(sets: int) -> None:
 
 def state_of(bucket: int, layout_bucket: int, entries: int = 10) -> ModelState:
     layout = partial(offloaded, bucket=layout_bucket)
-    return ModelState([nn.Parameter(torch.ones(entries))], Adam(0.1).states, layout, half=torch.bfloat16, bucket=bucket)
+    return ModelState(
+        [nn.Parameter(torch.ones(entries))], Adam(0.1).states, layout, half=torch.bfloat16, bucket_numel=bucket
+    )
 
 
 @pytest.mark.parametrize(("bucket", "layout"), [(5, 3), (3, 100), (3, 5), (10, 4)])
 def test_a_layout_of_other_buckets_is_refused(bucket: int, layout: int) -> None:
     with pytest.raises(
-        InvalidRequest, match=f"buckets of {bucket} entries in a layout with .*; rule: a step takes what"
+        InvalidRequest, match=f"bucket_numel={bucket} with a layout .*; rule: an optimizer step takes the entries"
     ):
         state_of(bucket, layout)
 
 
-def test_whole_and_short_buckets_are_fetched_once_per_update(told: list[Told]) -> None:
+def test_whole_and_short_buckets_are_fetched_once_per_update(recorded_streams: list[RecordedStreams]) -> None:
     """Overlapped or not: one set of buffers and streams per update, and the host waits at its end alone."""
 
     def rank(world: threads.LoopbackWorld) -> None:
@@ -197,14 +201,20 @@ def test_whole_and_short_buckets_are_fetched_once_per_update(told: list[Told]) -
         group = world.group(range(world.size))
         transport = world.transport(None, None, 1)
         update = Update(
-            state, Adam(0.1), column=group, ends=world.group([world.rank]), ties=[], transport=transport, chunk=2
+            state,
+            Adam(0.1),
+            data_parallel_group=group,
+            embedding_group=world.group([world.rank]),
+            ties=[],
+            transport=transport,
+            buckets_per_reduction=2,
         )
         assert update.overlap == "chunks of 2 buckets of 3"
         list(update.run())
 
     threads.run(2, rank)
-    assert [events.count(("closed", -1)) for events in (one.events for one in told)] == [1, 1]
-    assert [sum(what == "stepped" for what, _ in one.events) for one in told] == [4, 4]
+    assert [events.count(("closed", -1)) for events in (one.events for one in recorded_streams)] == [1, 1]
+    assert [sum(what == "stepped" for what, _ in one.events) for one in recorded_streams] == [4, 4]
 
 
 class Watched(ModelState):
@@ -213,14 +223,14 @@ class Watched(ModelState):
     drawn: tuple[Any, ...] = ()
     seen: tuple[int, ...] = ()
 
-    def _of(self, flat: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
+    def _part(self, flat: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
         self.seen += (sum(storage() is not None for storage in self.drawn),)
-        return super()._of(flat, parameter)
+        return super()._part(flat, parameter)
 
 
 def test_setting_up_lets_go_of_each_weight_as_its_copies_come() -> None:
     """AxoNN's code held all of them until the last was copied: a higher peak than any step's."""
     parameters = [nn.Parameter(torch.full((7,), float(number))) for number in range(5)]
     Watched.drawn = tuple(weakref.ref(p.data.untyped_storage()) for p in parameters)
-    state = Watched(parameters, Adam(0.1).states, partial(offloaded, bucket=4), half=torch.bfloat16, bucket=4)
+    state = Watched(parameters, Adam(0.1).states, partial(offloaded, bucket=4), half=torch.bfloat16, bucket_numel=4)
     assert state.seen[:6] == (5, 4, 3, 2, 1, 0)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.core.errors import InvalidRequest
-from suite.engine.memory_tracker import LiveBytes
+from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.lr_schedule import Steps, WarmupCosine
 from suite.engine.optim.optimizer import SGD, Adam, AdamW, RMSprop, RuleState
 
@@ -153,7 +153,7 @@ def test_a_step_allocates_next_to_nothing(rule: Any) -> None:
     """It uses the gradient up; coupled decay alone holds a few entries more, however many weights there are."""
     few = 4096
     state, gradient = state_of(rule, [noise((8 * few,), 0)]), noise((8 * few,), 1)
-    with LiveBytes() as live:
+    with MemoryTracker() as live:
         rule.step(state, gradient)
         rule.step(state, gradient)
     coupled = rule.weight_decay and not getattr(rule, "decoupled", False)

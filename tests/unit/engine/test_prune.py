@@ -16,10 +16,10 @@ from suite.core.grid import Grid
 from suite.core.protocols import Read
 from suite.core.trace import BACKWARD, COMPRESS, EXPAND, INSIDE
 from suite.engine.engine import Engine
-from suite.engine.memory_tracker import LiveBytes
-from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.memory_tracker import MemoryTracker
+from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.optimizer import SGD, AdamW
-from suite.engine.prune import Pruning
+from suite.engine.pruning import Pruning
 from suite.engine.states.compress import compress, expand, mask
 from suite.memory.layout import compressed, offloaded, resident
 from suite.pruning.early_bird import EarlyBird
@@ -79,15 +79,15 @@ def test_no_two_gradients_of_pruned_weights_are_dense_at_once(checkpoints: int |
             optimizer=SGD(0.01),
             microbatch=2,
             memory=compressed,
-            checkpoints=checkpoints,
+            activation_checkpointing=checkpoints,
             **more,
         )
-        with LiveBytes() as live:
+        with MemoryTracker() as live:
             value = (torch.ones(2, width),)
-            engine.stage.forward(0, value, targets=(torch.zeros(2),), sample=0, read=Read(0, 0, "keep"))
+            engine.state.stage.forward(0, value, targets=(torch.zeros(2),), sample=0, read=Read(0, 0, "keep"))
             before = live.live
             live.peak = before
-            engine.stage.backward(0, ())
+            engine.state.stage.backward(0, ())
             return live.peak - before
 
     found = peak(pruning=Pruning(Magnitude(), 0.9))
@@ -96,13 +96,13 @@ def test_no_two_gradients_of_pruned_weights_are_dense_at_once(checkpoints: int |
 
 def test_gradients_have_the_shapes_of_weights_and_zeros_where_they_are_pruned() -> None:
     engine, dense = alone(pruning=Pruning(Given(TICKET), 0.8)), alone(memory=resident)
-    for parameter, own in zip(dense.state.parameters, engine.state.parameters, strict=True):
+    for parameter, own in zip(dense.state.model_states.parameters, engine.state.model_states.parameters, strict=True):
         parameter.data.copy_(own.data)
     batch = CASE.batch(0, 4, 1)
     for parameter, got, right in zip(
-        engine.state.parameters, engine.gradients(batch), dense.gradients(batch), strict=True
+        engine.state.model_states.parameters, engine.gradients(batch), dense.gradients(batch), strict=True
     ):
-        if (index := engine.state.pruned.get(id(parameter))) is not None:
+        if (index := engine.state.model_states.kept.get(id(parameter))) is not None:
             mask(right, index)
         assert torch.equal(got, right)
         assert got.any()
@@ -118,13 +118,13 @@ def test_gradients_have_the_shapes_of_weights_and_zeros_where_they_are_pruned() 
 def test_weights_and_moments_go_on_from_where_they_are(half: str | None, memory: Any) -> None:
     """Two batches dense, then pruned: as if the states of the dense run had been masked, and trained on with masks."""
     rule = AdamW(0.01)
-    engine = alone(half=half, memory=memory, bucket=100, pruning=Pruning(Given(TICKET, after=2), 0.8))
+    engine = alone(half=half, memory=memory, bucket_numel=100, pruning=Pruning(Given(TICKET, after=2), 0.8))
     loop = MaskedLoop(CASE, 1, rule, {}, half=half)
     for number in range(2):
         batch = CASE.batch(number, 2, 1)
         assert engine.train_batch(batch) == pytest.approx(loop.train(batch), rel=1e-12)
     loop.prune(TICKET)
-    assert engine.pruned == 2
+    assert engine.state.pruned_after == 2
     for number in range(2, 5):
         batch = CASE.batch(number, 2, 1)
         assert engine.train_batch(batch) == pytest.approx(loop.train(batch), rel=1e-12)
@@ -139,7 +139,7 @@ def test_weights_and_moments_go_on_from_where_they_are(half: str | None, memory:
 
 @pytest.mark.parametrize("memory", [resident, partial(offloaded, bucket=100)], ids=["resident", "offloaded"])
 def test_a_layout_that_keeps_all_is_refused_before_anything_changes(memory: Any) -> None:
-    engine = alone(memory=memory, bucket=100, half="bfloat16")
+    engine = alone(memory=memory, bucket_numel=100, half="bfloat16")
     before = rank_state(engine)
     with pytest.raises(InvalidRequest, match=r"in a layout that keeps all.*legal: memory=compressed"):
         engine.prune(TICKET)
@@ -154,12 +154,12 @@ def test_a_ticket_of_another_model() -> None:
     engine = alone()
     key = next(iter(TICKET))
     for indices, says in (
-        ({(1, "nothing.weight"): TICKET[key]}, "weight nothing.weight of layer 1, which is not trained here"),
+        ({(1, "nothing.weight"): TICKET[key]}, "weight nothing.weight of layer 1, which this model does not train"),
         ({key: torch.tensor([0, 10**6], dtype=torch.int32)}, "index 1000000 of 768 entries"),
         ({key: torch.tensor([3, 2], dtype=torch.int32)}, "does not rise"),
         ({key: torch.tensor([], dtype=torch.int32)}, "pruned to nothing"),
         ({key: torch.tensor([1, 2])}, "flat int32"),
-        ({(0, "token.weight"): torch.tensor([1], dtype=torch.int32)}, "one end of the tie of layers 0 and 4"),
+        ({(0, "token.weight"): torch.tensor([1], dtype=torch.int32)}, "tied weight of layers 0 and 4"),
     ):
         before = rank_state(engine)
         with pytest.raises(InvalidRequest, match=says):
@@ -169,40 +169,40 @@ def test_a_ticket_of_another_model() -> None:
 
 def test_pruned_twice_or_within_a_batch() -> None:
     engine = alone()
-    engine.drained = False
+    engine.state.drained = False
     with pytest.raises(InvalidRequest, match="within a batch"):
         engine.prune(TICKET)
-    engine.drained = True
+    engine.state.drained = True
     engine.prune(TICKET)
     with pytest.raises(InvalidRequest, match="pruned twice"):
         engine.prune(TICKET)
 
 
 def test_steps_that_are_larger_than_what_a_layout_expands() -> None:
-    with pytest.raises(InvalidRequest, match=r"steps of \d+ entries in a layout that expands 10 at a time"):
+    with pytest.raises(InvalidRequest, match=r"steps of \d+ entries with a layout that expands 10 entries"):
         alone(memory=partial(compressed, bucket=10), pruning=Pruning(Given(TICKET), 0.8))
 
 
 def test_a_replaced_gradient_of_a_pruned_weight_is_noticed() -> None:
     engine = alone(pruning=Pruning(Given(TICKET), 0.8))
-    own = next(p for p in engine.state.parameters if id(p) in engine.state.pruned)
+    own = next(p for p in engine.state.model_states.parameters if id(p) in engine.state.model_states.kept)
     own.grad = torch.zeros_like(own)
     with pytest.raises(InvalidRequest, match=r"\.grad .* was replaced"):
-        next(engine.update.run())
+        next(engine.state.update.run())
 
 
 @pytest.mark.parametrize("half", [None, "bfloat16"])
 def test_compressing_and_expanding_are_told_as_parts_of_a_batch(half: str | None) -> None:
     engine = alone(half=half, pruning=Pruning(Given(TICKET), 0.8))
     engine.train_batch(CASE.batch(0, 4, 1))
-    spans = [span for span in engine.trace if span.category in INSIDE]
-    passes = [span for span in engine.trace if span.category == BACKWARD]
+    spans = [span for span in engine.state.trace if span.category in INSIDE]
+    passes = [span for span in engine.state.trace if span.category == BACKWARD]
     assert [span.category for span in spans] == [COMPRESS] * 4 + [EXPAND]
     for part, whole in zip(spans[:4], passes, strict=True):
         assert whole.start <= part.start < part.end <= whole.end
     dense = alone(memory=resident)
     dense.train_batch(CASE.batch(0, 4, 1))
-    assert not [span for span in dense.trace if span.category in INSIDE]
+    assert not [span for span in dense.state.trace if span.category in INSIDE]
 
 
 # -- overflow --------------------------------------------------------------------------------------------------------
@@ -226,15 +226,15 @@ def test_what_overflows_where_nothing_is_kept_is_nobodys_business(data: int) -> 
                 microbatch=1,
                 grid=Grid(data=data),
                 half="float16",
-                scaler=Dynamic(start=8.0, patience=100),
+                loss_scaler=DynamicLossScaler(start=8.0, patience=100),
                 pruning=Pruning(Given(ticket), 0.3),
                 world=world,
             )
-            before = engine.state.rule.weights[0].tolist()
+            before = engine.state.model_states.rule.weights[0].tolist()
             engine.train_batch((big, torch.zeros(data)))
-            moved = [b - a for a, b in zip(engine.state.rule.weights[0].tolist(), before, strict=True)]
-            assert engine.scaler is not None
-            return engine.update.skipped, moved, engine.scaler.scale
+            moved = [b - a for a, b in zip(engine.state.model_states.rule.weights[0].tolist(), before, strict=True)]
+            assert engine.state.loss_scaler is not None
+            return engine.state.update.skipped, moved, engine.state.loss_scaler.scale
 
         results[column] = threads.run(data, rank)
     assert all(skipped == 0 and scale == 8.0 and moved[0] != 0 for skipped, moved, scale in results[1])
@@ -258,7 +258,7 @@ def test_a_checkpoint_of_a_model_with_other_widths_is_refused(tmp_path: Path) ->
     small.save(tmp_path)
     before = rank_state(large)
     with pytest.raises(
-        InvalidRequest, match=r"has velocity/weight \['float32', 2\], this engine's \['float32', 8, 4\]"
+        InvalidRequest, match=r"has velocity/weight \['float32', 2\], this engine has \['float32', 8, 4\]"
     ):
         large.load(tmp_path)
     before.compare(rank_state(large), "refused")
@@ -295,12 +295,12 @@ def test_ranks_that_would_keep_other_places_are_refused_together(grid: Grid) -> 
         ends = {(0, "token.weight"): index, (4, "weight"): index}
         with pytest.raises(InvalidRequest) as told:
             engine.prune({(1, "qkv.weight"): index} if grid.data == 2 else ends)
-        assert engine.pruned is None
+        assert engine.state.pruned_after is None
         engine.train_batch(CASE.batch(0, 2, grid.data))
         engine.close()
         return str(told.value)
 
-    says = "differ between replicas" if grid.data == 2 else "one end of the tie"
+    says = "differ between replicas" if grid.data == 2 else "differently at its two ends"
     assert all(says in told for told in threads.run(grid.size, rank, deadline=20.0))
 
 
@@ -310,23 +310,23 @@ def test_what_one_stage_refuses_no_stage_goes_on_from() -> None:
         bad = {(1, "qkv.weight"): torch.tensor([10**6], dtype=torch.int32)}
         with pytest.raises(InvalidRequest) as told:
             engine.prune({**TICKET, **bad})
-        before = engine.pruned
+        before = engine.state.pruned_after
         engine.train_batch(CASE.batch(0, 2, 1))
         engine.close()
         return f"{before} {told.value}"
 
     first, second = threads.run(2, rank, deadline=20.0)
     assert first.startswith("None weight qkv.weight of layer 1: index 1000000")
-    assert second.startswith("None the network is pruned: rank 0 cannot")
+    assert second.startswith("None the network is pruned: rank 0 failed")
 
 
 @pytest.mark.parametrize(
     ("indices", "says"),
     [
-        ({}, "a ticket of no weight"),
-        ({(99, "weight"): torch.tensor([0], dtype=torch.int32)}, r"a ticket with \(99, 'weight'\)"),
-        ({(-1, "weight"): torch.tensor([0], dtype=torch.int32)}, r"layer below 5"),
-        ({"1.weight": torch.tensor([0], dtype=torch.int32)}, "a ticket with '1.weight'"),
+        ({}, "a mask without a weight"),
+        ({(99, "weight"): torch.tensor([0], dtype=torch.int32)}, r"a mask with key \(99, 'weight'\)"),
+        ({(-1, "weight"): torch.tensor([0], dtype=torch.int32)}, r"layer number below 5"),
+        ({"1.weight": torch.tensor([0], dtype=torch.int32)}, "a mask with key '1.weight'"),
     ],
     ids=str,
 )
@@ -334,17 +334,17 @@ def test_a_ticket_of_nothing_here(indices: Any, says: str) -> None:
     engine = alone()
     with pytest.raises(InvalidRequest, match=says):
         engine.prune(indices)
-    assert engine.pruned is None
+    assert engine.state.pruned_after is None
     engine.prune(TICKET)
 
 
 @pytest.mark.parametrize("half", [None, "bfloat16"])
 def test_a_refused_ticket_leaves_the_engine_as_it_was(half: str | None) -> None:
     """A layout that expands less than a step takes: refused before weights or states have changed."""
-    engine = alone(memory=partial(compressed, bucket=3), bucket=40, half=half)
+    engine = alone(memory=partial(compressed, bucket=3), bucket_numel=40, half=half)
     engine.train_batch(CASE.batch(0, 2, 1))
     before = rank_state(engine)
-    with pytest.raises(InvalidRequest, match="in a layout that expands 3 at a time"):
+    with pytest.raises(InvalidRequest, match="with a layout that expands 3 entries"):
         engine.prune(TICKET)
     before.compare(rank_state(engine), "refused")
     engine.train_batch(CASE.batch(1, 2, 1))
@@ -366,12 +366,12 @@ def test_weights_that_lie_otherwise_in_memory(half: str | None) -> None:
         optimizer=SGD(0.1),
         microbatch=1,
         half=half,
-        bucket=4,
+        bucket_numel=4,
         pruning=Pruning(Given(ticket), 0.85),
     )
-    before = engine.state.parameters[1].detach().clone()
+    before = engine.state.model_states.parameters[1].detach().clone()
     engine.train_batch((torch.ones(2, 4), torch.zeros(2)))
-    assert not torch.equal(engine.state.parameters[1], before)
+    assert not torch.equal(engine.state.model_states.parameters[1], before)
 
 
 def test_an_offloaded_stage_without_weights() -> None:
@@ -391,7 +391,7 @@ def test_an_offloaded_stage_without_weights() -> None:
         )
         engine.train_batch((torch.ones(2, 3), torch.zeros(2)))
         engine.close()
-        return len(engine.state.pruned)
+        return len(engine.state.model_states.kept)
 
     assert threads.run(3, rank, deadline=20.0) == [1, 0, 1]
 
@@ -421,5 +421,5 @@ def test_a_search_goes_on_as_it_began(other: Pruning, says: str, tmp_path: Path)
     before.compare(rank_state(again), says)
     same = alone(pruning=Pruning(EarlyBird(epoch=1), 0.8))
     same.load(tmp_path)
-    assert same.pruning is not None
-    assert len(same.pruning.method.distances) == 1  # type: ignore[attr-defined]
+    assert same.state.pruning is not None
+    assert len(same.state.pruning.method.distances) == 1  # type: ignore[attr-defined]

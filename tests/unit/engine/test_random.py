@@ -97,10 +97,10 @@ def test_initial_weights_are_those_of_the_layer_on_every_split() -> None:
                 seed=9,
                 world=world,
             )
-            own = engine.split[engine.place.stage]
+            own = engine.state.settings.split[engine.place.stage]
             found = {
                 k: [p.detach().clone() for p in layer.parameters()]
-                for k, layer in zip(own, engine.stage.layers, strict=True)
+                for k, layer in zip(own, engine.state.stage.layers, strict=True)
             }
             engine.close()
             return found

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from suite.core.errors import Diverged, InvalidRequest
-from suite.engine.optim.loss_scaler import STUCK, Dynamic, unscaled
+from suite.engine.optim.loss_scaler import STUCK, DynamicLossScaler, unscaled
 
 
 def test_it_halves_at_an_overflow_and_doubles_after_patience_clean_batches() -> None:
-    scaler = Dynamic(start=16.0, patience=3)
+    scaler = DynamicLossScaler(start=16.0, patience=3)
     seen = []
     for overflow in (False, False, True, False, False, False, False):
         scaler.observe(overflow)
@@ -19,7 +19,7 @@ def test_it_halves_at_an_overflow_and_doubles_after_patience_clean_batches() -> 
 
 
 def test_it_stays_between_its_ends() -> None:
-    scaler = Dynamic(start=2.0, least=1.0, most=4.0, patience=1)
+    scaler = DynamicLossScaler(start=2.0, least=1.0, most=4.0, patience=1)
     for _ in range(5):
         scaler.observe(False)
     assert scaler.scale == 4.0
@@ -41,14 +41,14 @@ def test_no_end_of_overflows_at_the_least_scale_is_a_failure_that_is_told() -> N
 
 
 def test_the_way_down_is_no_failure() -> None:
-    scaler = Dynamic(start=2.0**24)
+    scaler = DynamicLossScaler(start=2.0**24)
     for _ in range(24):
         scaler.observe(True)
     assert (scaler.scale, scaler.stuck) == (1.0, 0)
 
 
 def test_what_a_checkpoint_keeps_is_all_there_is() -> None:
-    scaler, other = Dynamic(start=8.0, patience=4), Dynamic(start=2.0, patience=4)
+    scaler, other = DynamicLossScaler(start=8.0, patience=4), DynamicLossScaler(start=2.0, patience=4)
     for overflow in (True, False, False):
         scaler.observe(overflow)
     other.restore(scaler.state())
@@ -61,16 +61,16 @@ def test_what_a_checkpoint_keeps_is_all_there_is() -> None:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ({"start": 3.0}, r"Dynamic\(start=3.0\); rule: a power of two"),
-        ({"start": 0.0}, r"Dynamic\(start=0.0\)"),
-        ({"least": -1.0}, r"Dynamic\(least=-1.0\)"),
+        ({"start": 3.0}, r"DynamicLossScaler\(start=3.0\); rule: a power of two"),
+        ({"start": 0.0}, r"DynamicLossScaler\(start=0.0\)"),
+        ({"least": -1.0}, r"DynamicLossScaler\(least=-1.0\)"),
         ({"start": 2.0**30}, "rule: from 1.0 to 16777216.0"),
-        ({"start": 1.0, "least": 2.0}, r"Dynamic\(start=1.0\)"),
-        ({"most": float("inf")}, r"Dynamic\(most=inf\)"),
-        ({"patience": 0}, r"Dynamic\(patience=0\); rule: at least 1"),
-        ({"patience": 1.5}, r"Dynamic\(patience=1.5\)"),
+        ({"start": 1.0, "least": 2.0}, r"DynamicLossScaler\(start=1.0\)"),
+        ({"most": float("inf")}, r"DynamicLossScaler\(most=inf\)"),
+        ({"patience": 0}, r"DynamicLossScaler\(patience=0\); rule: at least 1"),
+        ({"patience": 1.5}, r"DynamicLossScaler\(patience=1.5\)"),
     ],
 )
 def test_bad_settings_are_refused(bad: dict[str, float], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
-        Dynamic(**bad)  # type: ignore[arg-type]
+        DynamicLossScaler(**bad)  # type: ignore[arg-type]

@@ -141,9 +141,9 @@ def test_a_process_that_dies_at_any_step_leaves_the_last_good_one(before: Path, 
         is_new = all(torch.equal(found.tensors[name], tensor) for name, tensor in new.tensors.items())
         (new if is_new else last).compare(found, f"operation {len(outcomes)}")
         outcomes.append("new" if is_new else "last")
-        for path in (storage.path_of(folder, order) for order in storage.standing(folder)):
+        for path in (storage.path_of(folder, order) for order in storage.checkpoint_orders(folder)):
             for name, told in storage.manifest(path)["files"].items():
-                storage.fetch(path, name, told)  # what has a name is whole, an old one too
+                storage.read_file(path, name, told)  # what has a name is whole, an old one too
         saving.save(folder, keep=2)  # whatever was left, the next is whole
         assert engine.load(folder).notes == ()
         new.compare(rank_state(engine), f"after operation {len(outcomes)}")
@@ -160,8 +160,8 @@ def test_names_and_order() -> None:
     assert not any(
         storage.is_step(Path(name)) for name in ("step-1", ".step-000001.unfinished", "step-000001.new", "a")
     )
-    place = storage.place_of(Path("a"), 12)
-    assert (place, storage.named(place)) == (Path("a/.step-000012.unfinished"), Path("a/step-000012"))
+    place = storage.unfinished_path(Path("a"), 12)
+    assert (place, storage.finished_path(place)) == (Path("a/.step-000012.unfinished"), Path("a/step-000012"))
     assert [storage.path_of(Path("a"), order) for order in (24, 25)] == [
         Path("a/step-000012.old"),
         Path("a/step-000012"),
@@ -180,9 +180,9 @@ def test_the_order_is_by_updates_not_by_name(tmp_path: Path) -> None:
     ):
         (tmp_path / name).mkdir()
     (tmp_path / "step-000008").write_text("a file")
-    found = [storage.path_of(tmp_path, order).name for order in storage.standing(tmp_path)]
+    found = [storage.path_of(tmp_path, order).name for order in storage.checkpoint_orders(tmp_path)]
     assert found == ["step-000007.old", "step-000007", "step-000100", "step-999999", "step-1000000"]
-    assert storage.standing(tmp_path / "nowhere") == []
+    assert storage.checkpoint_orders(tmp_path / "nowhere") == []
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names of open files are told by /proc")

@@ -22,7 +22,7 @@ from suite.engine.replay import Replay
 
 EPOCHS = 3
 GRIDS = [Grid(), Grid(inter=3), Grid(data=2, inter=2)]
-STREAMED = {"update_every": 4}
+STREAMED = {"update_interval": 4}
 MODES = pytest.mark.parametrize("streamed", [False, True], ids=["flush", "stream"])
 
 
@@ -227,7 +227,7 @@ def test_no_call_disturbs_the_generator(call: str) -> None:
     def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return F.mse_loss(x, y + 0.1 * torch.randn(y.shape))
 
-    engine = Engine([*layers(0.4), Draws()], loss=loss, optimizer=SGD(0.1), microbatch=2, checkpoints=2)
+    engine = Engine([*layers(0.4), Draws()], loss=loss, optimizer=SGD(0.1), microbatch=2, activation_checkpointing=2)
     torch.manual_seed(3)
     state = torch.get_rng_state()
     batch = torch.ones(8, 5), torch.ones(8, 1)

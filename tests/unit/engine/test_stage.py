@@ -199,7 +199,7 @@ def chain(interval: int | None, *, last: bool = False) -> Stage:
         with drawing(1, number, 0):
             layers.append(kind().to(DOUBLE))
     loss = F.cross_entropy if last else None
-    return Stage(layers, seed=1, loss=loss, checkpoints=interval)
+    return Stage(layers, seed=1, loss=loss, checkpoint_interval=interval)
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -242,13 +242,13 @@ def test_only_the_inputs_of_segments_and_the_graphs_of_ends_are_kept() -> None:
 )
 def test_segments(count: int, interval: int | None, found: list[tuple[int, int, bool]]) -> None:
     layers = [nn.Linear(1, 1) for _ in range(count)]
-    assert [(s.layers.start, s.layers.stop, s.again) for s in segments(layers, interval)] == found
+    assert [(s.layers.start, s.layers.stop, s.recomputed) for s in segments(layers, interval)] == found
 
 
 @pytest.mark.parametrize("interval", [0, -1, 3, 5])
 def test_an_interval_that_does_not_divide_is_refused(interval: int) -> None:
     with pytest.raises(
         InvalidRequest,
-        match=f"checkpoints={interval} on a stage of 4 layers; .* legal: checkpoints=1 or 2 or 4, or None",
+        match=f"={interval} on a stage of 4 layers; .* legal: activation_checkpointing=1 or 2 or 4, or None",
     ):
         chain(interval)

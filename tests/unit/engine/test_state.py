@@ -48,8 +48,8 @@ def test_gradients_are_views_of_the_flat_one() -> None:
         right = [2.0] * 15 + [3.0] * 7 + [4.0]
         assert state.gradient.tolist() == [passes * entry for entry in right]
     check_attached(state)
-    assert [state.part(p).tolist() for p in parameters[1:]] == [[6.0] * 7, [8.0]]
-    state.part(parameters[1]).zero_()
+    assert [state.kept_gradient(p).tolist() for p in parameters[1:]] == [[6.0] * 7, [8.0]]
+    state.kept_gradient(parameters[1]).zero_()
     assert parameters[1].grad is not None
     assert not parameters[1].grad.any()
 
@@ -61,13 +61,13 @@ def test_a_replaced_gradient_is_seen_and_attach_repairs_it() -> None:
     with pytest.raises(InvalidRequest, match=r"\.grad .* was replaced"):
         check_attached(state)
     assert not state.gradient.any()
-    state.attach()
+    state.attach_gradients()
     check_attached(state)
     assert state.gradient.tolist() == [1.0, 2.0, 3.0, 0.0, 0.0]
     parameters[1].grad = None  # as zero_grad leaves it
     with pytest.raises(InvalidRequest, match=r"\.grad .* was replaced"):
         check_attached(state)
-    state.attach()
+    state.attach_gradients()
     parameters[1].sum().backward()
     assert state.gradient.tolist() == [1.0, 2.0, 3.0, 1.0, 1.0]
 
@@ -94,5 +94,7 @@ def test_a_stage_may_hold_no_weights() -> None:
 
 
 def test_two_dtypes_on_a_stage_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"torch\.float32, torch\.float64; rule: one dtype per stage"):
+    with pytest.raises(
+        InvalidRequest, match=r"torch\.float32, torch\.float64; rule: all weights of a stage have one dtype"
+    ):
         ModelState([*weights(((2,),)), *weights(((2,),), torch.float64)], (), resident)

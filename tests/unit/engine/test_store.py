@@ -89,7 +89,7 @@ def test_a_backward_by_swap_finds_the_weights_of_its_own_moment() -> None:
     store = WeightVersions(
         Policy(lambda op, versions: Read(versions.updates, 2 * (op.kind is Kind.FORWARD), "swap")), 2
     )
-    store.hold(state, rule)
+    store.attach(state, rule)
     store.begin(FlushInterval(0, 4, 1, 0))
     generator = torch.Generator().manual_seed(0)
     state.rule.moments["velocity"].copy_(torch.randn(20, generator=generator))
@@ -97,12 +97,12 @@ def test_a_backward_by_swap_finds_the_weights_of_its_own_moment() -> None:
     live = [p.detach().clone() for p in state.parameters]
     ahead = state.rule.views(predicted(rule, state.rule, 2))
     x, g = torch.randn(5, 3, generator=generator).double(), torch.randn(5, 2, generator=generator).double()
-    with store.lent(F0, read := store.run(F0)):
+    with store.swapped_in(F0, read := store.run(F0)):
         (output,) = stage.forward(0, (x,), sample=0, read=read)
     hidden = torch.tanh(x @ ahead[0].T)
     torch.testing.assert_close(output, hidden @ ahead[1].T)
     assert all(torch.equal(a, b) for a, b in zip(live, state.parameters, strict=True))
-    with store.lent(B0, store.run(B0)):
+    with store.swapped_in(B0, store.run(B0)):
         (entering,) = stage.backward(0, (g,))
     inner = (g @ live[1]) * (1 - hidden**2)
     torch.testing.assert_close(last.weight.grad, g.T @ hidden)
@@ -117,12 +117,12 @@ def test_a_graph_that_is_kept_holds_its_weights_through_a_step() -> None:
     stage, rule = Stage([nn.Tanh(), layer], first_layer=0, seed=0), SGD(1.0)
     state = ModelState([layer.weight], rule.states, resident)
     store = WeightVersions(Latest("keep"), 2)
-    store.hold(state, rule)
+    store.attach(state, rule)
     store.begin(FlushInterval(0, 4, 1, 0))
     layer.weight.data.round_().add_(1.0)
     before = layer.weight.detach().clone()
     x = torch.ones(1, 3)
-    with store.lent(F0, read := store.run(F0)):
+    with store.swapped_in(F0, read := store.run(F0)):
         stage.forward(0, (x,), sample=0, read=read)
     for number in range(2):
         store.run(Op(0, Kind.UPDATE, number))
@@ -130,7 +130,7 @@ def test_a_graph_that_is_kept_holds_its_weights_through_a_step() -> None:
         state.step(rule)
         state.finish(stepped=True)
     assert torch.equal(layer.weight, before - 2)
-    with store.lent(B0, store.run(B0)):
+    with store.swapped_in(B0, store.run(B0)):
         (entering,) = stage.backward(0, (torch.ones(1, 2),))
     torch.testing.assert_close(entering, before.sum(0, keepdim=True) * (1 - torch.tanh(x) ** 2))
     assert torch.equal(layer.weight, before - 2)
@@ -140,11 +140,11 @@ def test_a_step_is_in_place_where_nobody_reads_again() -> None:
     layer = nn.Linear(3, 2, bias=False)
     state = ModelState([layer.weight], ("velocity",), resident)
     store = WeightVersions(Latest("recompute"), 2)
-    store.hold(state, SGD(1.0))
+    store.attach(state, SGD(1.0))
     store.begin(FlushInterval(0, 4, 1, 0))
     place = layer.weight.data_ptr()
     for op in (F0, B0, U0):
         store.run(op)
     assert layer.weight.data_ptr() == place
-    assert not store.aside
-    assert not store.spare
+    assert not store.stored
+    assert not store.free

@@ -45,11 +45,11 @@ def test_forward_passes_may_run_in_any_order() -> None:
 def test_batches_are_told_from_the_end_by_identity() -> None:
     """The == of arrays has no single truth value."""
     with pytest.raises(InvalidRequest):
-        list(engine(update_every=1).train(iter([X.numpy()])))
+        list(engine(update_interval=1).train(iter([X.numpy()])))
 
 
 def test_a_shorter_last_batch_of_a_streamed_loader_names_drop_last() -> None:
     loader = DataLoader(TensorDataset(X, Y), batch_size=10)
     with pytest.raises(InvalidRequest, match=r"batch 3 has 2 microbatches.*drop_last=True.*list\(loader\)"):
-        list(engine(update_every=1).train(loader))
-    assert len(list(engine(update_every=1).train(list(loader)))) == 3
+        list(engine(update_interval=1).train(loader))
+    assert len(list(engine(update_interval=1).train(list(loader)))) == 3

@@ -31,11 +31,11 @@ def test_a_ticket_drawn_at_first_needs_no_remark() -> None:
     assert "pruned_after" not in told_after(1, "pruning=none", "memory=dense")
 
 
-@pytest.mark.parametrize(("batches", "says"), [(1, "nothing is pruned: masks have not settled"), (4, "pruned after ")])
+@pytest.mark.parametrize(("batches", "says"), [(1, "not pruned: the masks did not settle"), (4, "pruned after ")])
 def test_a_search_says_what_it_has_found(batches: int, says: str) -> None:
     told = told_after(batches, *SEARCH, "pruning.ticket.distance=0.5")
     (note,) = told["notes"]
     assert note.startswith(says)
     assert told["pruned_after"] == (None if batches == 1 else 2)
     assert len(told["mask_distances"]) == (0 if batches == 1 else 1)
-    assert ("apart" in note) == (batches > 1)
+    assert ("last two masks" in note) == (batches > 1)

@@ -13,9 +13,9 @@ from torch import nn
 from suite.comm.collective.process_group import Done
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
-from suite.engine.optim.loss_scaler import Dynamic, unscaled
+from suite.engine.optim.loss_scaler import DynamicLossScaler, unscaled
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
-from suite.engine.optim.update import Update, without
+from suite.engine.optim.update import Update, subtract
 from suite.engine.states.state import ModelState
 from suite.memory.layout import offloaded, resident
 
@@ -35,16 +35,16 @@ def update_of(
     ties: Sequence[tuple[nn.Parameter, ...]] = (),
     rule: SGD | Adam | None = None,
     half: torch.dtype | None = None,
-    bucket: int | None = None,
+    bucket_numel: int | None = None,
     layout: Any = resident,
     **more: Any,
 ) -> Update:
     rule = rule or SGD(0.5)
-    state = ModelState(parameters, rule.states, layout, half=half, bucket=bucket)
+    state = ModelState(parameters, rule.states, layout, half=half, bucket_numel=bucket_numel)
     transport = world.transport(None, None, 1)
-    groups = {"column": world.group(column), "ends": world.group(ends)}
+    groups = {"data_parallel_group": world.group(column), "embedding_group": world.group(ends)}
     everyone = world if world.size > 1 else None
-    return Update(state, rule, **groups, ties=ties, transport=transport, everyone=everyone, **more)
+    return Update(state, rule, **groups, ties=ties, transport=transport, world=everyone, **more)
 
 
 def alone() -> threads.LoopbackWorld:
@@ -93,8 +93,8 @@ def test_a_tie_of_two_ranks_is_summed_over_the_ends() -> None:
 def test_a_middle_stage_has_no_part_in_a_tie() -> None:
     own = parameter(1.0)
     update = update_of(alone(), [own], ends=(0, 2), ties=[()])
-    assert not update.tied
-    assert not update.local
+    assert not update.remote_ties
+    assert not update.local_ties
     assert not update.reduces
 
 
@@ -135,7 +135,7 @@ def test_a_stage_without_weights_steps(rule: SGD | Adam) -> None:
     ],
 )
 def test_what_is_left_of_a_span(span: tuple, taken: list, rest: list) -> None:
-    assert without(slice(*span), [slice(*pair) for pair in taken]) == [slice(*pair) for pair in rest]
+    assert subtract(slice(*span), [slice(*pair) for pair in taken]) == [slice(*pair) for pair in rest]
 
 
 # -- overlap, offload: the same bits ---------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def trained(
         ties=[(parameters[1], parameters[3])],
         rule=rule,
         half=half,
-        scaler=Dynamic(start=4.0) if half else None,
+        loss_scaler=DynamicLossScaler(start=4.0) if half else None,
         **more,
     )
     draw = torch.Generator().manual_seed(10 + world.rank)
@@ -181,10 +181,10 @@ def test_every_bucket_and_chunk_gives_the_same_bits(rule: Any, half: torch.dtype
     whole = runs()
     assert all(rank == whole[0] for rank in whole)
     for bucket, chunk in ((73, 1), (10, None), (10, 1), (10, 2), (16, 4), (7, 3), (1, 5), (100, 2)):
-        assert runs(bucket=bucket, chunk=chunk) == whole, (bucket, chunk)
+        assert runs(bucket_numel=bucket, buckets_per_reduction=chunk) == whole, (bucket, chunk)
         for sets in (1, 2):
             layout = partial(offloaded, bucket=bucket, sets=sets)
-            assert runs(bucket=bucket, chunk=chunk, layout=layout) == whole, (bucket, chunk, sets)
+            assert runs(bucket_numel=bucket, buckets_per_reduction=chunk, layout=layout) == whole, (bucket, chunk, sets)
 
 
 def test_reductions_begin_before_the_step_before_them_ends() -> None:
@@ -198,9 +198,9 @@ def test_reductions_begin_before_the_step_before_them_ends() -> None:
             events.append(f"reduce {tensor.numel()}")
             return Done()
 
-    update = update_of(alone(), [parameter(*range(10))], bucket=2, chunk=2)
+    update = update_of(alone(), [parameter(*range(10))], bucket_numel=2, buckets_per_reduction=2)
     assert update.overlap == "off (nothing is reduced)"
-    update.column = Told()
+    update.data_parallel_group = Told()
     rule = update.rule
 
     class Noted:
@@ -227,17 +227,17 @@ def test_an_overflow_anywhere_moves_nothing(layout: Any, value: float, where: in
 
     def rank(world: threads.LoopbackWorld) -> list[Any]:
         own = nn.Parameter(torch.linspace(-1, 1, 10))
-        scaler = Dynamic(start=8.0)
+        scaler = DynamicLossScaler(start=8.0)
         update = update_of(
             world,
             [own],
             column=(0, 1),
             rule=Adam(0.1),
             half=torch.float16,
-            bucket=4,
-            chunk=1,
+            bucket_numel=4,
+            buckets_per_reduction=1,
             layout=layout,
-            scaler=scaler,
+            loss_scaler=scaler,
         )
         seen = []
         for batch in range(3):
@@ -262,7 +262,7 @@ def test_an_overflow_anywhere_moves_nothing(layout: Any, value: float, where: in
 
 def test_a_gradient_that_two_replicas_can_add_is_no_overflow() -> None:
     def rank(world: threads.LoopbackWorld) -> int:
-        update = update_of(world, [parameter32(1.0)], column=(0, 1), half=torch.float16, scaler=unscaled())
+        update = update_of(world, [parameter32(1.0)], column=(0, 1), half=torch.float16, loss_scaler=unscaled())
         update.state.gradient.fill_(32000.0)
         list(update.run())
         return update.skipped
@@ -276,7 +276,7 @@ def test_the_tie_counts_as_an_addend() -> None:
     def rank(world: threads.LoopbackWorld) -> int:
         first, last = parameter32(1.0), parameter32(1.0)
         update = update_of(
-            world, [first, last], column=(0, 1), ties=[(first, last)], half=torch.float16, scaler=unscaled()
+            world, [first, last], column=(0, 1), ties=[(first, last)], half=torch.float16, loss_scaler=unscaled()
         )
         update.state.gradient.fill_(30000.0)
         list(update.run())
@@ -304,13 +304,13 @@ def test_clipping_is_by_the_norm_of_all_ranks_and_a_tie_counts_once(half: torch.
             column=(world.rank,),
             ends=(0, 1),
             ties=[(tied,)],
-            twins=[tied] if world.rank == 1 else [],
+            tied_duplicates=[tied] if world.rank == 1 else [],
             rule=SGD(1.0),
             half=half,
-            bucket=1,
-            chunk=1,
-            clip=1.0,
-            scaler=Dynamic(start=16.0) if half else None,
+            bucket_numel=1,
+            buckets_per_reduction=1,
+            clip_norm=1.0,
+            loss_scaler=DynamicLossScaler(start=16.0) if half else None,
         )
         update.state.gradient.copy_(torch.tensor([3.0 + world.rank, 6.0]) * (16.0 if half else 1.0))
         list(update.run())
@@ -324,7 +324,7 @@ def test_clipping_is_by_the_norm_of_all_ranks_and_a_tie_counts_once(half: torch.
 def test_replicas_do_not_count_twice_in_a_norm() -> None:
     def rank(world: threads.LoopbackWorld) -> float:
         own = parameter32(0.0)
-        update = update_of(world, [own], column=(0, 1), rule=SGD(1.0), clip=2.0, own=world.rank == 0)
+        update = update_of(world, [own], column=(0, 1), rule=SGD(1.0), clip_norm=2.0, counts_in_norm=world.rank == 0)
         update.state.gradient.fill_(1.0)
         list(update.run())
         return own.item()
@@ -334,7 +334,7 @@ def test_replicas_do_not_count_twice_in_a_norm() -> None:
 
 def test_a_small_gradient_is_not_clipped() -> None:
     own = parameter32(0.0, 0.0)
-    update = update_of(alone(), [own], rule=SGD(1.0), clip=5.1)
+    update = update_of(alone(), [own], rule=SGD(1.0), clip_norm=5.1)
     update.state.gradient.copy_(torch.tensor([3.0, 4.0]))
     list(update.run())
     assert own.tolist() == [-3.0, -4.0]
@@ -342,9 +342,15 @@ def test_a_small_gradient_is_not_clipped() -> None:
 
 def test_what_the_record_says_of_overlap() -> None:
     def rank(world: threads.LoopbackWorld) -> list[str]:
-        settings: list[dict[str, Any]] = [{}, {"chunk": 2}, {"chunk": 5}, {"chunk": 2, "clip": 1.0}, {"clip": 1.0}]
+        settings: list[dict[str, Any]] = [
+            {},
+            {"buckets_per_reduction": 2},
+            {"buckets_per_reduction": 5},
+            {"buckets_per_reduction": 2, "clip_norm": 1.0},
+            {"clip_norm": 1.0},
+        ]
         column = range(world.size)
-        return [update_of(world, [parameter(*range(5))], bucket=1, column=column, **s).overlap for s in settings]
+        return [update_of(world, [parameter(*range(5))], bucket_numel=1, column=column, **s).overlap for s in settings]
 
     clipped, one = "off (clipping)", "off (one chunk holds everything)"
     assert threads.run(2, rank)[0] == ["off", "chunks of 2 buckets of 1", one, clipped, "off"]

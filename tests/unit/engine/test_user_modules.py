@@ -129,7 +129,7 @@ def test_each_rank_trains_its_own_stage_in_place(stages: int) -> None:
         made = engine(own, grid=Grid(inter=stages), world=world)
         for number in range(3):
             made.train_batch(tokens(number))
-        here = made.split[made.place.stage]
+        here = made.state.settings.stage_layers
         got = {name: tensor for name, tensor in held(own).items() if int(name.partition(".")[0]) in here}
         assert_close(got, {name: tensor for name, tensor in right.items() if name in got})
         made.close()
@@ -158,7 +158,7 @@ def test_the_first_of_two_engines_is_refused_before_it_trains(half: str | None, 
     pruning = Pruning(Magnitude(), sparsity=0.5) if pruned else None
     second = engine(own, half=half, pruning=pruning)
     twin = engine(single(), half=half, pruning=pruning)
-    with pytest.raises(InvalidRequest, match=r"another engine was made.*; legal: the newest engine"):
+    with pytest.raises(InvalidRequest, match=r"a newer engine was made.*; legal: the newest engine"):
         first.train_batch(tokens(0))
     assert [second.train_batch(tokens(n)) for n in range(2)] == [twin.train_batch(tokens(n)) for n in range(2)]
 
@@ -213,8 +213,8 @@ def mixed(layers: Any, **more: Any) -> Engine:
 
 def masters(made: Engine) -> dict[str, torch.Tensor]:
     return {
-        f"{number}.{name}": made.state.whole(made.state.rule.weights[0], weight)
-        for number, layer in enumerate(made.stage.layers)
+        f"{number}.{name}": made.state.model_states.dense(made.state.model_states.rule.weights[0], weight)
+        for number, layer in enumerate(made.state.stage.layers)
         for name, weight in layer.named_parameters()
         if weight.requires_grad
     }
@@ -232,7 +232,7 @@ def test_half_leaves_the_users_modules_in_full_precision() -> None:
     assert all(torch.equal(after[name], weight) for name, weight in full.items())
     assert all(not torch.equal(after[name], before[name]) for name in full)
     assert any(not torch.equal(weight, weight.bfloat16().float()) for weight in full.values())
-    statistics = dict(made.stage.layers[-1].named_buffers())
+    statistics = dict(made.state.stage.layers[-1].named_buffers())
     assert torch.equal(after["2.norm.running_mean"], statistics["norm.running_mean"].float())
     assert int(after["2.norm.num_batches_tracked"]) == 4
     assert own[0].weight is own[2].weight
@@ -244,8 +244,8 @@ def test_half_allocates_what_its_layout_says_and_no_more() -> None:
     own = single()
     made = mixed(own)
     storages = {weight.untyped_storage().data_ptr() for layer in own for weight in layer.parameters()}
-    assert storages == {made.state.rule.weights[0].untyped_storage().data_ptr()}
-    assert made.state.allocated() == made.state.layout.by_kind()
+    assert storages == {made.state.model_states.rule.weights[0].untyped_storage().data_ptr()}
+    assert made.state.model_states.allocated() == made.state.model_states.layout.by_kind()
 
 
 def test_a_second_engine_in_half_precision_goes_on_from_the_full_weights() -> None:
@@ -261,7 +261,7 @@ def test_a_second_engine_in_half_precision_goes_on_from_the_full_weights() -> No
 
 @pytest.mark.parametrize("memory", [None, partial(offloaded, bucket=11)])
 def test_closing_the_first_of_two_engines_leaves_the_second_its_weights(memory: Any) -> None:
-    told = {} if memory is None else {"memory": memory, "bucket": 11}
+    told = {} if memory is None else {"memory": memory, "bucket_numel": 11}
     own = single()
     first = mixed(own, **told)
     first.train_batch(tokens(0))
@@ -300,7 +300,7 @@ def test_pruning_an_engine_in_half_precision_lends_its_weights_anew() -> None:
 
 def test_half_trains_modules_as_it_trains_what_functions_make() -> None:
     """Bit for bit, tied and offloaded."""
-    told: dict[str, Any] = {"memory": partial(offloaded, bucket=11), "bucket": 11, "clip": 0.5}
+    told: dict[str, Any] = {"memory": partial(offloaded, bucket=11), "bucket_numel": 11, "clip_norm": 0.5}
     own = single()
     parts = [copy.deepcopy(layer) for layer in own]
     modules = mixed(own, **told)
@@ -329,10 +329,12 @@ def test_pruned_weights_are_whole_and_full_after_close() -> None:
     own = single()
     made = mixed(own, pruning=Pruning(Magnitude(), sparsity=0.5))
     made.train_batch(tokens(0))
-    assert made.state.allocated() == made.state.layout.by_kind(), "a whole copy would cost what pruning saves"
+    assert made.state.model_states.allocated() == made.state.model_states.layout.by_kind(), (
+        "a whole copy would cost what pruning saves"
+    )
     full = masters(made)
     assert own[1].weight.dtype == torch.bfloat16
-    with pytest.raises(InvalidRequest, match=r"close\(\) the engine"):
+    with pytest.raises(InvalidRequest, match=r"close\(\) an earlier engine"):
         mixed(own)
     made.close()
     assert all(torch.equal(held(own)[name], weight) for name, weight in full.items())

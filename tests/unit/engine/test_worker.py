@@ -11,7 +11,7 @@ import torch
 from suite.core.errors import IllegalSchedule
 from suite.core.op import Op, Program
 from suite.core.trace import BACKWARD, EVALUATE, FORWARD, WAIT, Trace
-from suite.engine.worker import drive
+from suite.engine.worker import run_to_end
 
 
 def ops(*texts: str) -> tuple[Op, ...]:
@@ -66,7 +66,7 @@ def driven(
         executed.append((str(op), [float(tensor[0]) for tensor in value]))
         return (torch.zeros(3), torch.zeros(2, dtype=torch.int64))
 
-    peak = drive(program(*steps, ran=ran), execute, transport, rank=4, stages=stages, bound=bound, trace=trace)
+    peak = run_to_end(program(*steps, ran=ran), execute, transport, rank=4, stages=stages, bound=bound, trace=trace)
     return ran, executed, trace, peak
 
 

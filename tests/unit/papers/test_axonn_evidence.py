@@ -15,7 +15,7 @@ from suite.comm.p2p.threads import LoopbackTransport
 from suite.core.claim import Evidence
 from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval, Kind, Op
-from suite.engine.batch_slicing import Rows
+from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.optim.update import Update
 from suite.engine.states import flat_layout, state
 from suite.engine.states.state import ModelState
@@ -66,12 +66,12 @@ def wider(layout: Callable[..., Layout], name: str) -> Callable[..., Layout]:
 
 @pytest.mark.parametrize(("name", "held", "each"), [("grad32", "gradient", 8), ("optimizer_state", "moment_1", 12)])
 def test_a_state_of_another_type_is_seen(monkeypatch: pytest.MonkeyPatch, name: str, held: str, each: int) -> None:
-    made = flat_layout.layout_of
+    made = flat_layout.make_layout
 
     def changed(layout: Any, *args: Any) -> Layout:
         return made(wider(layout, held), *args)
 
-    monkeypatch.setattr(state, "layout_of", changed)
+    monkeypatch.setattr(state, "make_layout", changed)
     assert bytes_of(name) == [each, each]
 
 
@@ -83,7 +83,7 @@ def test_bytes_of_a_rank_by_hand() -> None:
 
 
 def test_what_is_held_or_stepped_beside_the_states_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    hold, step = ModelState._hold, ModelState._step
+    hold, step = ModelState._allocate_states, ModelState._step
 
     def more(self: Any, moments: Any) -> None:
         hold(self, moments)
@@ -94,7 +94,7 @@ def test_what_is_held_or_stepped_beside_the_states_is_seen(monkeypatch: pytest.M
         step(self, rule, at, *rest)
         del copied
 
-    monkeypatch.setattr(ModelState, "_hold", more)
+    monkeypatch.setattr(ModelState, "_allocate_states", more)
     assert probes_memory.resident_bytes(asked({"phi": 30}), None)[0] == [[28 * 30]]
     assert probes_memory.offloaded_bytes(asked({"phi": 30, "bsize": 9}), None)[0] == [[12 * 30 + 16 * 9]]
     monkeypatch.setattr(ModelState, "_step", copying)
@@ -130,7 +130,7 @@ def test_two_bytes_of_each_parameter_are_reduced() -> None:
 
 
 def test_a_reduction_in_full_precision_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    sums, start = Update._sums, Update._start
+    sums, start = Update._reduce, Update._start_chunk
 
     def widened(self: Any, work: Any, *args: Any) -> Any:
         narrow = self.state.gradient
@@ -143,8 +143,8 @@ def test_a_reduction_in_full_precision_is_seen(monkeypatch: pytest.MonkeyPatch) 
     def all_sums(self: Any, spans: Any) -> Any:
         return iter(widened(self, lambda own, which: list(sums(own, which)), spans))
 
-    monkeypatch.setattr(Update, "_sums", all_sums)
-    monkeypatch.setattr(Update, "_start", lambda self, *args: widened(self, start, *args))
+    monkeypatch.setattr(Update, "_reduce", all_sums)
+    monkeypatch.setattr(Update, "_start_chunk", lambda self, *args: widened(self, start, *args))
     assert probes.reduced_bytes(asked(), None, entries=400)[0] == [[4.0]] * 4
 
 
@@ -162,12 +162,12 @@ def test_messages_and_flops_of_a_rank_inside_by_hand() -> None:
 
 
 def test_replicas_that_all_take_the_whole_batch_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Rows.__init__
+    made = BatchSlicer.__init__
 
     def whole(self: Any, place: Any, *args: Any) -> None:
         made(self, dataclasses.replace(place, replica=0, replicas=1), *args)
 
-    monkeypatch.setattr(Rows, "__init__", whole)
+    monkeypatch.setattr(BatchSlicer, "__init__", whole)
     assert probes.lemma_2(LAYERS, None)[0] == [[24.0]]
     assert probes.lemma_1(DEPTHS, None)[0] == [[1.0]]
 
@@ -227,7 +227,7 @@ def test_steps_run_beside_reductions() -> None:
 
 
 def test_reductions_that_are_waited_for_at_once_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = Update._start
+    start = Update._start_chunk
 
     def waited(self: Any, *args: Any) -> Any:
         handles = start(self, *args)
@@ -235,7 +235,7 @@ def test_reductions_that_are_waited_for_at_once_are_seen(monkeypatch: pytest.Mon
             handle.wait()
         return handles
 
-    monkeypatch.setattr(Update, "_start", waited)
+    monkeypatch.setattr(Update, "_start_chunk", waited)
     assert probes.overlap(asked(), None, entries=1600, bucket=100, chunks=[1])[0] == [[0, 0]]
 
 
@@ -269,7 +269,7 @@ def test_losses_are_those_of_pytorch() -> None:
 
 
 def test_replicas_that_do_not_add_their_gradients_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Update, "_start", lambda self, chunk, done: [])
+    monkeypatch.setattr(Update, "_start_chunk", lambda self, chunk, done: [])
     monkeypatch.setattr(Update, "reduces", property(lambda self: False))
     assert apart() > 1e-4
 

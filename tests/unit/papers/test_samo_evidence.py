@@ -14,7 +14,7 @@ from suite.core.claim import Claim, Evidence
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op, Place
 from suite.engine import engine
-from suite.engine.batch_slicing import Rows
+from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.states.state import ModelState
 from suite.memory import layout
 from suite.papers.common import claims
@@ -171,8 +171,8 @@ def test_send_time_and_microbatches_by_hand() -> None:
 
 @pytest.mark.parametrize("name", [name for name, row in ASKED if row.function.startswith(sent.__name__)])
 def test_messages_are_those_of_the_microbatches_that_ranks_train(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    known, counted = ours(name).values, Rows.count
-    monkeypatch.setattr(Rows, "count", lambda self, inputs: max(1, counted(self, inputs) // 2))
+    known, counted = ours(name).values, BatchSlicer.count
+    monkeypatch.setattr(BatchSlicer, "count", lambda self, inputs: max(1, counted(self, inputs) // 2))
     assert ours(name).values != known
 
 

@@ -15,7 +15,12 @@ from suite.papers.samo import probes as shown
 def test_both_trainings_move_and_are_the_same() -> None:
     before, (dense, samo) = shown.twins(batches=0), shown.twins()
     for number, (begun, first, second) in enumerate(
-        zip(before[1].state.parameters, dense.state.parameters, samo.state.parameters, strict=True)
+        zip(
+            before[1].state.model_states.parameters,
+            dense.state.model_states.parameters,
+            samo.state.model_states.parameters,
+            strict=True,
+        )
     ):
         assert torch.equal(first, second), number
         assert not torch.equal(begun, second), number
@@ -38,49 +43,49 @@ def test_a_gradient_is_alive_at_a_time_and_two_are_seen_where_they_stay(monkeypa
 
     def keeping(self: ModelState, parameter: Any) -> None:
         kept.append(parameter.grad)
-        self.part(parameter).add_(compress(parameter.grad, self.pruned[id(parameter)]))
+        self.kept_gradient(parameter).add_(compress(parameter.grad, self.kept[id(parameter)]))
         parameter.grad = None
 
-    monkeypatch.setattr(ModelState, "_compress", keeping)
+    monkeypatch.setattr(ModelState, "_compress_gradient", keeping)
     assert shown.dense_gradients(1) == (2 * sum(WEIGHTS), 2 * 168)
 
 
 @pytest.mark.parametrize("more", [0, 40], ids=["of its size", "larger"])
 def test_a_gradient_that_is_made_whole_in_full_precision_is_seen(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
-    made = ModelState._compress
+    made = ModelState._compress_gradient
 
     def widened(self: ModelState, parameter: Any) -> None:
         whole = torch.zeros(parameter.numel() + more)  # in four bytes an entry
         whole[: parameter.numel()] = parameter.grad.flatten()
         made(self, parameter)
 
-    monkeypatch.setattr(ModelState, "_compress", widened)
+    monkeypatch.setattr(ModelState, "_compress_gradient", widened)
     assert shown.dense_gradients(1) == (2 * 168 + 4 * (168 + more), 2 * 168)
 
 
 def test_nothing_else_of_a_backward_pass_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were dense gradients never made, nothing would be: no activation is so large, nor what is kept."""
     sizes: list[int] = []
-    counted = shown.LiveBytes._count
+    counted = shown.MemoryTracker._count
 
     def seen(self: Any, tensor: torch.Tensor) -> None:
         sizes.append(tensor.numel())
         counted(self, tensor)
 
-    monkeypatch.setattr(shown.LiveBytes, "_count", seen)
+    monkeypatch.setattr(shown.MemoryTracker, "_count", seen)
     shown.dense_gradients(1)
     assert sorted(set(sizes)) == sorted(WEIGHTS)
 
 
 def test_an_index_that_is_held_twice_is_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     once = shown.index_tensors()
-    made = ModelState._index
+    made = ModelState._allocate_indices
 
     def twice(self: ModelState) -> None:
         made(self)
-        self.again = [index.clone() for index in self.pruned.values()]
+        self.again = [index.clone() for index in self.kept.values()]
 
-    monkeypatch.setattr(ModelState, "_index", twice)
+    monkeypatch.setattr(ModelState, "_allocate_indices", twice)
     assert shown.index_tensors() == [count + 1 for count in once]
     assert len(once) == 3
 

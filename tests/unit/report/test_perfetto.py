@@ -25,7 +25,7 @@ from suite.core.trace import (
     Trace,
 )
 from suite.engine.optim.optimizer import AdamW
-from suite.engine.prune import Pruning
+from suite.engine.pruning import Pruning
 from suite.memory.layout import compressed
 from suite.report.load import read_store
 from suite.report.plots.perfetto import events
@@ -54,9 +54,9 @@ def traced(grid: Grid, **more: Any) -> Trace:
         with_ticket = {"memory": compressed, "pruning": Pruning(Given(TICKET), 0.8)}
         engine = engine_of(CASE, world, grid, optimizer=AdamW(0.01), **with_ticket, **more)
         for number in range(2):
-            engine.trace.clear()
+            engine.state.trace.clear()
             engine.train_batch(CASE.batch(number, 4, grid.data))
-        return engine.trace
+        return engine.state.trace
 
     return Trace(span for found in threads.run(grid.size, rank) for span in found).shifted()
 

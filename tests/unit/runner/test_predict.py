@@ -18,7 +18,7 @@ import pytest
 from suite.config.compose import resolve
 from suite.config.plugins import build
 from suite.config.run import RunConfig
-from suite.engine.optim.optimizer import states_of as states_of_rule
+from suite.engine.optim.optimizer import state_names
 from suite.memory.optimizer_states import states_of
 from suite.runner import estimate
 
@@ -254,8 +254,8 @@ def test_a_prediction_may_need_the_last_gradient(changes: dict[str, Any], moment
     """And the budget's account of a rule, which loads no torch, is the rule's own."""
     given = {key: value for key, value in {**SGD, **changes}.items() if value is not None}
     made, target = build({"lr": 0.1, **given}), given.pop("_target_")
-    assert len(states_of(target, given, predicts=True)) == moments == len(states_of_rule(made, predicts=True))
-    assert len(states_of(target, given, predicts=False)) == len(states_of_rule(made, predicts=False))
+    assert len(states_of(target, given, predicts=True)) == moments == len(state_names(made, predicts=True))
+    assert len(states_of(target, given, predicts=False)) == len(state_names(made, predicts=False))
 
 
 @pytest.mark.parametrize(("every", "drains"), [(None, True), (1, False)])

@@ -41,7 +41,7 @@ def test_ranks_run_the_order_that_the_checker_found(schedule: Schedule, monkeypa
         ran = []
         for number, microbatches in enumerate((6, 3)):
             engine.train_batch(case.batch(number, microbatches, 1))
-            ran.append([span.op for span in engine.trace if span.category in ("forward", "backward")])
+            ran.append([span.op for span in engine.state.trace if span.category in ("forward", "backward")])
         engine.close()
         return ran
 

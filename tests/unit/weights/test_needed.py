@@ -11,7 +11,8 @@ from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Schedule, WeightPolicy
-from suite.engine.replay import Lean, Versions
+from suite.engine.recorded_order import RecordedVersions
+from suite.engine.replay import KeepEqualReads
 from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.check import check
 from suite.weights import Latest, Ledger, Predict
@@ -45,8 +46,8 @@ def compare_all(schedule: Schedule, stages: int, microbatches: Iterable[int]) ->
                 for order in orders(schedule, stages, interval):
                     for policy in policies(stages, every):
                         passes = compare(Ledger(policy, interval, stages), order)
-                        compare(Ledger(Versions(passes), interval, stages), order)
-                        compare(Ledger(Lean(policy), interval, stages), order)
+                        compare(Ledger(RecordedVersions(passes), interval, stages), order)
+                        compare(Ledger(KeepEqualReads(policy), interval, stages), order)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda one: type(one).__name__)
@@ -94,7 +95,7 @@ def test_exactly_the_versions_with_a_reader_are_held_in_any_order() -> None:
             order = shuffled(interval, rng)
             for policy in (Stash(), Stash("keep"), DoubleBuffer(), DoubleBuffer("keep"), Latest("swap")):
                 passes = compare(Ledger(policy, interval, 1), order)
-                assert compare(Ledger(Versions(passes), interval, 1), order) == passes
+                assert compare(Ledger(RecordedVersions(passes), interval, 1), order) == passes
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,155 @@
+"""Build the train state of an engine from its arguments."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+
+from suite.comm.rendezvous import mpiexec_flags
+from suite.comm.world import init_world
+from suite.core.errors import InvalidRequest
+from suite.core.grid import Grid
+from suite.core.protocols import World
+from suite.engine import arguments, asynchronous
+from suite.engine.arguments import EngineArguments
+from suite.engine.batch_agreement import BatchAgreement
+from suite.engine.batch_slicing import BatchSlicer
+from suite.engine.checked_schedule import CheckedSchedule
+from suite.engine.collective_guard import CollectiveGuard
+from suite.engine.layers import Layer, broadcast_weights, find_ties, make_stage_modules, tied_ends
+from suite.engine.optim.loss_scaler import unscaled
+from suite.engine.optim.optimizer import state_names
+from suite.engine.optim.update import Update
+from suite.engine.process_setup import check_half
+from suite.engine.pruning_step import prune_if_due
+from suite.engine.stage import Stage
+from suite.engine.states.state import ModelState
+from suite.engine.train_state import Communicators, RunSettings, TrainState
+from suite.engine.weight_versions import WeightVersions
+from suite.schedule import MessageDriven, OneFOneB
+from suite.weights.policy import Latest
+from suite.workload.split import evenly
+
+
+def build_train_state(args: EngineArguments) -> TrainState:
+    """The state before the first batch, on every rank: weights are equal over replicas and over ends of ties.
+
+    Raises InvalidRequest for arguments that cannot train together."""
+    layers = arguments.check(args)
+    world = args.world or init_world()
+    settings = _settings(args, layers, world)
+    comm = _communicators(settings, world)
+    place, policy = settings.place, args.weights or Latest()
+    modules, copies = make_stage_modules(
+        layers, settings.stage_layers, settings.seed, device=world.device, half=settings.half
+    )
+    arguments.check_full_precision(modules, args.half)
+    asynchronous.check(args, policy, settings.grid, tied=bool(settings.ties))
+    agreement = BatchAgreement(world, comm.transport, settings.grid.size, off=not args.compare_batches)
+    broadcast_weights(
+        modules,
+        settings.stage_layers,
+        settings.ties,
+        data_parallel_group=comm.data_parallel_group,
+        embedding_group=comm.embedding_group,
+        progress=comm.transport.progress,
+    )
+    stage = Stage(
+        modules,
+        first_layer=settings.stage_layers.start,
+        seed=settings.seed,
+        loss=args.loss if place.last else None,
+        scores=args.scores if place.last else None,
+        checkpoint_interval=args.activation_checkpointing,
+    )
+    loss_scaler = (copy.deepcopy(args.loss_scaler) or unscaled()) if settings.half else None  # each engine has its own
+    trained = [parameter for parameter in stage.layers.parameters() if parameter.requires_grad]
+    ties = [tied_ends(modules, settings.stage_layers, tie) for tie in settings.ties]
+    trained_ties = [tuple(parameter for parameter in tie if parameter.requires_grad) for tie in ties]
+    schedule = args.schedule or (OneFOneB() if settings.streams else MessageDriven())
+    state = TrainState(
+        settings=settings,
+        comm=comm,
+        agreement=agreement,
+        schedule=CheckedSchedule(schedule, place, settings.update_interval, any_order=comm.transport.any_order),
+        slicer=BatchSlicer(place, settings.microbatch, world.device, settings.half),
+        stage=stage,
+        copies=copies,
+        versions=WeightVersions(policy, settings.grid.inter),
+        loss_scaler=loss_scaler,
+        pruning=copy.deepcopy(args.pruning),  # a search has state
+        make_model_states=lambda kept: ModelState(
+            trained,
+            state_names(args.optimizer, predicts=policy.predicts),
+            args.memory,
+            half=settings.half,
+            bucket_numel=args.bucket_numel,
+            kept=kept,
+        ),
+        make_update=partial(
+            Update,
+            rule=args.optimizer,
+            data_parallel_group=comm.data_parallel_group,
+            embedding_group=comm.embedding_group,
+            ties=trained_ties,
+            transport=comm.transport,
+            world=world if settings.grid.size > 1 else None,
+            tied_duplicates=[tie[-1] for tie in trained_ties if tie and place.last],
+            counts_in_norm=place.replica == 0,
+            buckets_per_reduction=args.buckets_per_reduction,
+            clip_norm=args.clip_norm,
+            loss_scaler=loss_scaler,
+            synchronous=not settings.streams,
+        ),
+    )
+    if state.pruning is None or not prune_if_due(state, state.pruning):
+        state.allocate({})
+    return state
+
+
+def _settings(args: EngineArguments, layers: Sequence[Layer], world: World) -> RunSettings:
+    """Settings of this rank. Raises InvalidRequest for a grid of another size than the world."""
+    grid = args.grid or Grid()
+    if world.size != grid.size:
+        raise InvalidRequest(
+            f"a grid of {grid.size} ranks ({grid}) in a world of {world.size} ranks",
+            rule="the world has one rank per place of the grid",
+            legal=mpiexec_flags.command_line(grid.size),
+        )
+    if args.half:
+        check_half(args.half, world.device)
+    split = args.split or evenly(len(layers), grid.inter)
+    return RunSettings(
+        grid=grid,
+        rank=world.rank,
+        place=grid.place(world.rank),
+        split=split,
+        ties=find_ties(layers, args.tied, split),
+        seed=args.seed,
+        microbatch=int(args.microbatch),
+        half=getattr(torch, args.half) if args.half else None,
+        update_interval=args.update_interval,
+        bucket_numel=args.bucket_numel,
+        memory_layout=args.memory,
+        score_names=tuple(args.score_names),
+    )
+
+
+def _communicators(settings: RunSettings, world: World) -> Communicators:
+    """Communicators of this rank. Every rank creates the groups of all stages and replicas, in the same order."""
+    grid, place, rank = settings.grid, settings.place, settings.rank
+    data_parallel_groups = [world.group(grid.data_parallel_group(stage)) for stage in range(grid.inter)]
+    embedding_groups = [
+        world.group(grid.embedding_group(grid.rank(data=replica, inter=0))) for replica in range(grid.data)
+    ]
+    transport = world.transport(grid.neighbour(rank, -1), grid.neighbour(rank, +1), grid.inter)
+    return Communicators(
+        world=world,
+        transport=transport,
+        data_parallel_group=data_parallel_groups[place.stage],
+        embedding_group=embedding_groups[place.replica],
+        guard=CollectiveGuard(world, grid.size, place.replica, transport.progress),
+    )

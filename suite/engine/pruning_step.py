@@ -1,0 +1,206 @@
+"""Prune a network between batches: replace its model states by compressed states of the kept weights (SAMO III).
+
+All stages draw one mask together, from full-precision weights: before the first batch, or between batches when the
+method is due. Weights and moments keep their values (You et al. find no gain in rewinding). Both ends of a tied weight
+take the indices of the first layer's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from suite.comm.p2p.polling import wait_until
+from suite.core.errors import InvalidRequest
+from suite.core.values import shown
+from suite.engine.pruning import Pruning
+from suite.engine.states.flat_layout import FlatLayout, make_layout, make_offloader
+from suite.engine.train_state import TrainState
+from suite.pruning.mask import Indices, Key, View, check_index, prunable, told
+
+KeptById = dict[int, torch.Tensor]  # kept indices of each pruned weight, by the id of the weight
+
+
+def prune_if_due(state: TrainState, pruning: Pruning, *, since: int | None = None) -> bool:
+    """Draw the mask and prune, if the method is due and returns a mask. Every rank calls it between batches.
+
+    Args:
+        since: Updates before the last interval. The method is due if it is due after any later update; None: now.
+
+    Returns:
+        Whether the network was pruned.
+    """
+    now = state.updates
+    updates = (now,) if since is None else range(since + 1, now + 1)
+    if state.pruned_after is not None or not any(map(pruning.method.due, updates)):
+        return False
+    indices = draw_mask(state, pruning)
+    if indices is not None:
+        prune(state, indices)
+    return indices is not None
+
+
+def draw_mask(state: TrainState, pruning: Pruning) -> Indices | None:
+    """This stage's part of the mask; None where the method needs later weights."""
+    layers, settings, guard = dict(state.numbered_layers()), state.settings, state.comm.guard
+    duplicates = {(last, name) for _, _, last, name in settings.ties}
+    keys = [
+        (number, name)
+        for number, layer in layers.items()
+        for name in prunable(layer, pruning.what)
+        if (number, name) not in duplicates
+    ]
+
+    def full_precision_weight(key: Key) -> torch.Tensor:
+        parameter = layers[key[0]].get_parameter(key[1])
+        if not state.allocated or not parameter.requires_grad:
+            return parameter.data
+        return state.model_states.export(parameter)["weight"]
+
+    view = View(
+        layers=list(layers.items()),
+        weight=full_precision_weight,
+        keys=keys,
+        sparsity=pruning.sparsity,
+        seed=settings.seed,
+        total=guard.sum_over_stages,
+        stage=settings.place.stage,
+        stages=settings.grid.inter,
+    )
+    with guard.all_or_none("a mask is drawn"):
+        indices = pruning.method.draw(view)
+    return None if indices is None else {**indices, **_indices_of_duplicates(state, indices)}
+
+
+def _indices_of_duplicates(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> Indices:
+    """Indices of tied weights at the last layer, equal to those at the first layer."""
+    settings, device = state.settings, state.comm.world.device
+    duplicates: Indices = {}
+    for first, first_name, last, last_name in settings.ties:
+        first_index = indices.get((first, first_name))
+        if settings.grid.inter == 1:
+            if first_index is not None:
+                duplicates[last, last_name] = first_index
+        elif settings.place.first or settings.place.last:
+            count = torch.tensor([0 if first_index is None else first_index.numel()], device=device)
+            _broadcast_to_last_stage(state, count)
+            if int(count):
+                index = first_index if first_index is not None else torch.empty(int(count), dtype=torch.int32)
+                index = index.to(device)
+                _broadcast_to_last_stage(state, index)
+                if settings.place.last:
+                    duplicates[last, last_name] = index
+    return duplicates
+
+
+def _broadcast_to_last_stage(state: TrainState, tensor: torch.Tensor) -> None:
+    group = state.comm.embedding_group
+    wait_until(group.broadcast(tensor, group.ranks[0]).done, state.comm.transport.progress)
+
+
+def prune(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> None:
+    """Keep only the entries `indices` of this stage's weights; all other entries are zero from now on.
+
+    Every rank calls it between batches with its stage's part of one mask. Kept weights and moments keep their values.
+    The old and the new states exist together while the new ones are allocated.
+
+    Raises InvalidRequest on all ranks, before anything has changed: within a batch, for a pruned network, for an empty
+    mask or one of another model, for masks that differ between replicas or between the ends of a tie, and for a memory
+    layout that keeps every entry."""
+    guard = state.comm.guard
+    with guard.all_or_none("the network is pruned"):
+        if not state.drained:
+            raise InvalidRequest(
+                "prune() within a batch", rule="a network is pruned between batches", legal="prune() after train_batch"
+            )
+        kept = validate_mask(state, indices)
+    if not guard.sum_over_stages(len(kept)):
+        raise InvalidRequest(
+            "a mask without a weight", rule="a mask has at least one weight", legal="indices by (layer, name)"
+        )
+    _check_ranks_agree(state, indices)
+    reallocate(state, kept)
+    state.pruned_after = state.updates
+
+
+def validate_mask(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> KeptById:
+    """Kept indices by the ids of this stage's weights. This rank alone checks them; `prune` lists the errors."""
+    if state.pruned_after is not None:
+        raise InvalidRequest(
+            "a network that is pruned twice", rule="an engine is pruned at most once", legal="a new engine"
+        )
+    kept = _kept_by_id(state, indices)
+    if state.allocated:
+        old, settings = state.model_states, state.settings
+        flat = FlatLayout(old.parameters, kept)
+        layout = make_layout(settings.memory_layout, flat, tuple(old.rule.moments), old.dtype, old.half)
+        make_offloader(layout, flat, settings.bucket_numel, old.device)
+    return kept
+
+
+def _kept_by_id(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> KeptById:
+    """Kept indices by the ids of this stage's weights. Raises InvalidRequest for a mask of another model."""
+    if not isinstance(indices, Mapping):
+        raise InvalidRequest(f"mask={shown(indices)}", rule="a mask maps (layer, name of its weight) to indices")
+    layers, layer_count = dict(state.numbered_layers()), state.settings.layer_count
+    kept = {}
+    for key, index in indices.items():
+        if not (isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], int) and 0 <= key[0] < layer_count):
+            raise InvalidRequest(
+                f"a mask with key {key!r}", rule=f"a key is (layer number below {layer_count}, name of its weight)"
+            )
+        if key[0] not in layers:
+            continue  # the weight belongs to another stage
+        parameter = dict(layers[key[0]].named_parameters()).get(key[1])
+        if parameter is None or not parameter.requires_grad:
+            raise InvalidRequest(
+                f"a mask with {told(key)}, which this model does not train", rule="a mask names trained weights"
+            )
+        check_index(key, index, parameter.numel())
+        kept[id(parameter)] = index
+    return kept
+
+
+def _check_ranks_agree(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> None:
+    """Raises InvalidRequest on all ranks where replicas, or the ends of a tie, keep different entries."""
+    settings, guard = state.settings, state.comm.guard
+    stage_layers = settings.stage_layers
+    stage_keys = sorted(key for key in indices if key[0] in stage_layers)
+    stage_mask = b"".join(f"{key}".encode() + _to_bytes(indices[key]) for key in stage_keys)
+    for stage in range(settings.grid.inter):
+        if not guard.all_equal(stage_mask if stage == settings.place.stage else None):
+            raise InvalidRequest(
+                f"masks of stage {stage} that differ between replicas", rule="all replicas have the same mask"
+            )
+    for first, first_name, last, last_name in settings.ties:
+        ends = [key for key in ((first, first_name), (last, last_name)) if key[0] in stage_layers]
+        end_masks = [_to_bytes(indices[key]) if key in indices else b"" for key in ends]
+        if len(set(end_masks)) > 1 or not guard.all_equal(end_masks[0] if end_masks else None):
+            raise InvalidRequest(
+                f"a mask that prunes the tied weight of layers {first} and {last} differently at its two ends",
+                rule="both ends of a tie have the same mask",
+            )
+
+
+def _to_bytes(index: torch.Tensor) -> bytes:
+    return index.cpu().numpy().tobytes()
+
+
+@torch.no_grad()
+def reallocate(state: TrainState, kept: Mapping[int, torch.Tensor]) -> None:
+    """Allocate model states for the kept entries and copy the old states into them. `kept` has been validated."""
+    if not state.allocated:
+        state.allocate(kept)
+        return
+    old = state.model_states
+    exported = {id(parameter): old.export(parameter) for parameter in old.parameters}
+    for parameter in old.parameters:
+        parameter.data, parameter.grad = exported[id(parameter)]["weight"].to(old.device), None
+    skipped, updates = state.update.skipped, old.rule.updates
+    state.allocate(kept)
+    new = state.model_states
+    for parameter in new.parameters:
+        for name, moment in new.rule.moments.items():
+            new.write(moment, parameter, exported[id(parameter)][name])
+    new.rule.updates, state.update.skipped = updates, skipped

@@ -1,0 +1,174 @@
+"""State of a training run on one rank.
+
+`TrainState` is a record: the engine builds it (`build_state`), the step runner advances it, a checkpoint saves and
+restores it, and pruning replaces its model states. None of them needs the engine itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from suite.core.grid import Grid
+from suite.core.op import Place
+from suite.core.protocols import Group, Transport, World
+from suite.core.trace import Trace
+from suite.engine.batch_agreement import BatchAgreement
+from suite.engine.batch_slicing import BatchSlicer
+from suite.engine.checked_schedule import CheckedSchedule
+from suite.engine.collective_guard import CollectiveGuard
+from suite.engine.layers import Copies, Tie, cast
+from suite.engine.memory_tracker import MemoryTracker
+from suite.engine.optim.loss_scaler import DynamicLossScaler
+from suite.engine.optim.update import Update
+from suite.engine.pruning import Pruning
+from suite.engine.stage import Stage
+from suite.engine.states.flat_layout import LayoutFactory
+from suite.engine.states.state import ModelState
+from suite.engine.weight_versions import WeightVersions
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """Settings that stay constant over a run.
+
+    Attributes:
+        rank, place: This rank, and its stage and replica in `grid`.
+        split: Layers of each stage.
+        ties: Pairs of tied weights.
+        microbatch: Samples per microbatch.
+        half: Dtype of passes, messages and reductions in mixed precision; None in one precision.
+        update_interval: Microbatches per update of a pipeline that does not drain; None for an update per batch.
+        bucket_numel: Entries per optimizer step; None for all.
+        score_names: Names of the scores of an evaluation.
+    """
+
+    grid: Grid
+    rank: int
+    place: Place
+    split: Sequence[range]
+    ties: Sequence[Tie]
+    seed: int
+    microbatch: int
+    half: torch.dtype | None
+    update_interval: int | None
+    bucket_numel: int | None
+    memory_layout: LayoutFactory
+    score_names: tuple[str, ...]
+
+    @property
+    def streams(self) -> bool:
+        """Whether batches stream through a pipeline that drains only after the last of them."""
+        return self.update_interval is not None
+
+    @property
+    def layer_count(self) -> int:
+        """Number of layers of the whole model."""
+        return self.split[-1].stop
+
+    @property
+    def stage_layers(self) -> range:
+        """Layers of this stage, by their numbers in the whole model."""
+        return self.split[self.place.stage]
+
+
+@dataclass(slots=True)
+class Communicators:
+    """Communication of one rank.
+
+    Attributes:
+        transport: Messages to the neighbouring stages.
+        data_parallel_group: Replicas of this stage.
+        embedding_group: First and last stage of this pipeline, which share tied weights.
+        guard: Error handling of collective calls.
+    """
+
+    world: World
+    transport: Transport
+    data_parallel_group: Group
+    embedding_group: Group
+    guard: CollectiveGuard
+
+
+@dataclass
+class TrainState:
+    """Everything that training changes on one rank, with the settings and communicators it needs.
+
+    Attributes:
+        agreement: Check that all ranks make the same calls with the same batches.
+        schedule: Schedule of this stage, with its checked order of ops.
+        slicer: Rows of each batch for this rank.
+        copies: Half-precision copies of the user's modules.
+        versions: Weight versions that passes may read.
+        loss_scaler: Loss scale of mixed precision; None in one precision.
+        make_model_states: Allocates model states; `kept` maps the id of a pruned weight to its kept indices.
+        make_update: Makes the optimizer step of such states.
+        pruned_after: Updates before the network was pruned; None while it is not pruned.
+        microbatches, updates: Microbatches and updates of the whole training, per replica.
+        evaluated: Microbatches of all evaluations.
+        drained: Whether no microbatch is in flight and no batch was interrupted.
+        trace: Spans of the last interval; recorded only if `record_trace`.
+        batch_end_times: Seconds on the clock of perf_counter when this rank finished each batch of the last stream.
+        peak_in_flight: Most forward passes open at once in the last interval.
+        memory_tracker: Tracker of allocations, while `Engine.memory` runs.
+    """
+
+    settings: RunSettings
+    comm: Communicators
+    agreement: BatchAgreement
+    schedule: CheckedSchedule
+    slicer: BatchSlicer
+    stage: Stage
+    copies: Copies
+    versions: WeightVersions
+    loss_scaler: DynamicLossScaler | None
+    pruning: Pruning | None
+    make_model_states: Callable[[Mapping[int, torch.Tensor]], ModelState]
+    make_update: Callable[[ModelState], Update]
+    update: Update = field(init=False)
+    pruned_after: int | None = None
+    microbatches: int = 0
+    updates: int = 0
+    evaluated: int = 0
+    drained: bool = True
+    trace: Trace = field(default_factory=Trace)
+    record_trace: bool = True
+    batch_end_times: list[float] = field(default_factory=list)
+    peak_in_flight: int = 0
+    memory_tracker: MemoryTracker | None = None
+    _model_states: ModelState | None = field(default=None, init=False)
+
+    @property
+    def allocated(self) -> bool:
+        """Whether the model states exist. A search for a mask may prune the network before they do."""
+        return self._model_states is not None
+
+    @property
+    def model_states(self) -> ModelState:
+        assert self._model_states is not None, "model states are not allocated yet"
+        return self._model_states
+
+    @property
+    def loss_scale(self) -> float:
+        """Factor of the loss in mixed precision; 1 otherwise."""
+        return self.loss_scaler.scale if self.loss_scaler else 1.0
+
+    def allocate(self, kept: Mapping[int, torch.Tensor]) -> None:
+        """Allocate the model states, in place of earlier ones.
+
+        Args:
+            kept: Kept indices of each pruned weight, by the id of the weight.
+        """
+        self._model_states = states = self.make_model_states(kept)
+        if self.settings.half:
+            cast(self.stage.layers, self.settings.half)
+            self.copies.lend(states)
+        self.update = self.make_update(states)
+        self.versions.attach(states, self.update.rule)
+
+    def numbered_layers(self) -> Iterator[tuple[int, nn.Module]]:
+        """Layers of this stage with their numbers in the whole model."""
+        yield from zip(self.settings.stage_layers, self.stage.layers, strict=True)
