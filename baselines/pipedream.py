@@ -74,6 +74,6 @@ class DoubleBuffer(WeightPolicy):
         """Versions read by the forward passes in flight, and by the next forward pass; later ones read that or a
         newer version.
         """
-        if versions.forward_due is None:
+        if versions.next_forward_update is None:
             return read_again(versions)
-        return read_again(versions) | {max(versions.drained_at, versions.forward_due - 1)}
+        return read_again(versions) | {max(versions.drained_at, versions.next_forward_update - 1)}

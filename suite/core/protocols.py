@@ -1,7 +1,8 @@
 """Protocols between the packages of the suite.
 
-A new schedule, weight policy, optimizer, transport or compared system implements one of these and is named by its class
-path in a YAML; nothing else in the suite has to change. Tensors appear as Any: this module loads no torch.
+To add a schedule, weight policy, optimizer, transport, data source or compared system, implement its protocol and name
+the class by its path in a YAML file. Nothing else in the suite changes. Tensors appear as `Any`, because this module
+loads no torch.
 """
 
 from __future__ import annotations
@@ -22,15 +23,17 @@ Bytes = int
 
 
 class Schedule(Protocol):
-    """The order of ops: one generator per stage, without clock, tensors or I/O."""
+    """Order of the ops of a pipeline: one generator per rank, without clock, tensors or I/O."""
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
-        """Yields the acceptable ops, the preferred one first, and receives the op that ran. Ends with the last
-        update.
+        """The program of one rank, from one pipeline drain to the next.
+
+        The generator yields the ops that may run next, the preferred op first, and is sent the op that ran. It
+        returns after the last update.
         """
 
     def in_flight(self, place: Place, interval: FlushInterval) -> int:
-        """A promised bound on forwards whose backward has not run; every driver asserts it."""
+        """Upper bound on forward passes whose backward pass has not run; every executor asserts it."""
 
 
 class PlacedSchedule(Schedule, Protocol):
@@ -67,14 +70,16 @@ class TabledSchedule(Schedule, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What a pass reads, decided by a weight policy.
+    """Weights that a pass reads, as a weight policy decides.
 
-    version: updates that the weights have seen
-    predict_steps: further updates to predict, from the newest version only
-    backward_mode: decided at the forward pass, how its backward pass is made:
-        keep       the forward's own graph and weights, held and counted; its backward is not asked
-        recompute  the stage again, at the weights that the backward reads; random state replayed, statistics untouched
-        swap       kept activations, the backward's weights for the input gradient
+    Attributes:
+        version: Number of updates that the weights include.
+        predict_steps: Further updates to predict. Only the newest version can be predicted from.
+        backward_mode: How the backward pass runs; decided at the forward pass.
+            `keep`: with the forward pass's own graph and weights, which stay in memory. The policy is not called again.
+            `recompute`: the forward pass runs again with the weights that the backward pass reads. Random numbers are
+            the same, and running statistics stay untouched.
+            `swap`: with the saved activations, and the backward pass's own weights for the input gradient.
     """
 
     version: int
@@ -84,16 +89,16 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class StageVersions:
-    """Versions of a stage, as a policy sees them when an op requests weights.
+    """Weight versions of one stage at the time an op requests weights.
 
     Attributes:
-        updates: Updates this stage has made.
-        update: The update that this op's gradient enters.
-        read_by: Reads of the open forward passes, by microbatch.
-        drained_at: Updates made when nothing was last in flight.
-        stages: Of the pipeline.
-        forward_due: The update that the next forward pass's gradient enters, None when no forward pass is to come
-            before the pipeline has drained.
+        updates: Number of updates this stage has run.
+        update: Number of the update that includes this op's gradient.
+        read_by: Reads of the forward passes in flight, by microbatch.
+        drained_at: Number of updates at the last time no microbatch was in flight.
+        stages: Number of pipeline stages.
+        next_forward_update: Number of the update that includes the gradient of the next forward pass. None if no
+            forward pass follows before the pipeline drains.
     """
 
     updates: int
@@ -101,63 +106,68 @@ class StageVersions:
     read_by: Mapping[int, Read]
     drained_at: int
     stages: int
-    forward_due: int | None
+    next_forward_update: int | None
 
 
 class WeightPolicy(Protocol):
-    """Which weights a pass reads: a pure decision, obeyed by engine.weight_versions and weights.ledger alike.
+    """Weight version that each pass reads.
 
-    A class that inherits from this one has the defaults below.
+    A policy is a pure function: suite.engine.weight_versions and suite.weights.ledger call it with equal arguments.
+    A subclass inherits the defaults below.
 
     Attributes:
-        predicts: Reads may be ahead of the newest version, so the update rule needs a drift.
-        smoothed: The prediction holds for SGD with momentum only.
+        predicts: Whether passes may read predicted weights, so that the update rule needs a drift.
+        smoothed: Whether the prediction is valid for SGD with momentum only.
     """
 
     predicts: bool = False
     smoothed: bool = False
 
     def check(self, stages: int, update_interval: int | None) -> None:
-        """Raises InvalidRequest for a pipeline that its versions cannot serve. update_interval: None for a flush."""
+        """Raises InvalidRequest if the policy cannot serve this pipeline. `update_interval` is None for a flush."""
         return
 
     @abstractmethod
-    def read(self, op: Op, versions: StageVersions) -> Read: ...
+    def read(self, op: Op, versions: StageVersions) -> Read:
+        """The weights that the forward or backward pass `op` reads."""
 
     @abstractmethod
     def needed(self, versions: StageVersions) -> frozenset[int]:
-        """The versions older than the newest that a later pass may read: the backward passes of open forwards, and
-        forward passes to come. All others are freed. The newest version stays whether it is named or not. The ledger
-        takes any iterable of whole numbers, and refuses anything else."""
+        """Versions older than the newest that a later forward or backward pass may read.
+
+        All other versions are freed; the newest always stays. The ledger accepts any iterable of integers.
+        """
 
 
 class UpdateRule(Protocol):
-    """An optimizer over flat tensors, and the change it expects next.
+    """Optimizer over flat tensors, with the change that it expects of the next update.
 
-    drift_states: flat states that the drift alone needs, held where weights are predicted; a class that inherits from
-    this one has none by default. A policy that predicts nothing uses `states` and `step` alone.
+    A weight policy without prediction needs `states` and `step` only.
     """
 
     @property
-    def states(self) -> tuple[str, ...]: ...
+    def states(self) -> tuple[str, ...]:
+        """Names of the flat optimizer states, for example of the two moments of Adam."""
 
     @property
     def drift_states(self) -> tuple[str, ...]:
+        """Names of the flat states that only `drift` needs; allocated where weights are predicted."""
         return ()
 
-    def step(self, state: Any, grad: Tensor) -> None: ...
+    def step(self, state: Any, grad: Tensor) -> None:
+        """Update the weights in `state` in place."""
 
     def drift(self, state: Any) -> Tensor:
-        """The change per update, so that predicted = w + steps * drift. Pure: live weights are never written."""
+        """Expected change per update, so that predicted = w + steps * drift. Writes no weights."""
 
 
 class MaskMethod(Protocol):
-    """How a mask is drawn (suite.pruning). A class that inherits from this one has the defaults below.
+    """Method that draws the mask of a pruned network (suite.pruning). A subclass inherits the defaults below.
 
     Attributes:
-        scope: Of a threshold: `layer`, or `global` over all weights.
-        searches: Masks are drawn after several batches, and a checkpoint keeps the state of the search.
-        distances: Between successive masks of a search; None without a search.
+        scope: Scope of a threshold: `layer`, or `global` for all weights.
+        searches: Whether the method draws masks during training until one is stable. Checkpoints then hold its state.
+        distances: Distances between successive masks of a search; None without a search.
     """
 
     scope: str = "layer"
@@ -166,19 +176,21 @@ class MaskMethod(Protocol):
 
     @abstractmethod
     def due(self, batches: int) -> bool:
-        """Whether the weights are looked at after so many batches; 0: as they were drawn."""
+        """Whether a mask is drawn after this number of batches; 0 is before training."""
 
     @abstractmethod
     def draw(self, view: Any) -> Mapping[tuple[int, str], Tensor] | None:
-        """The places that stay of every key of a stage (suite.pruning.mask.View); None to look again later, on every
-        stage alike."""
+        """Flat indices of the remaining weights of a stage, by key (suite.pruning.mask.View).
+
+        None if no mask is found yet; every stage then returns None.
+        """
 
     def remembered(self) -> dict[str, Tensor]:
-        """The state of a search, which continues from it in another process."""
+        """State of a search, for a checkpoint."""
         return {}
 
     def check(self, kept: Mapping[str, Tensor]) -> None:
-        """Raises InvalidRequest for the state of a search with other settings. Changes nothing."""
+        """Raises InvalidRequest if the state comes from a search with other settings. Changes nothing."""
         return
 
     def recall(self, kept: Mapping[str, Tensor]) -> None:
@@ -187,14 +199,13 @@ class MaskMethod(Protocol):
 
 
 class Transport(Protocol):
-    """Channels between neighbouring stages: one-way, first in first out.
-
-    A class that inherits from this one has the defaults below.
+    """One-way channels between neighbouring stages, first in, first out. A subclass inherits the defaults below.
 
     Attributes:
-        any_order: False: the program must run in the checker's order, and the record has order=static.
-        turns: All ranks share one thread and take turns: none may wait for another (comm.coroutine).
-        polls: A collective can be polled; False: only waited for, without a time limit.
+        any_order: Whether values may be received in any order. If not, every stage runs its ops in the checker's order,
+            and the record has order=static.
+        turns: Whether all ranks are coroutines of one thread, so that no rank may block (suite.comm.p2p.coroutine).
+        polls: Whether a collective can be polled. If not, `wait` blocks without a time limit.
     """
 
     any_order: bool
@@ -202,35 +213,50 @@ class Transport(Protocol):
     polls: bool = True
 
     def send(self, op: Op, value: Value) -> None:
-        """Ship the output of `op` to the neighbour that needs it. Does not block in training (in_flight bounds what
-        waits); in an evaluation it waits while `capacity` values of the channel are unreceived."""
+        """Send the output of `op` to the neighbour that needs it.
+
+        Does not block in training, where `in_flight` bounds the number of unreceived values. In an evaluation it
+        blocks while suite.comm.p2p.message.EVALUATION_CAPACITY values of the channel are unreceived.
+        """
 
     def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
-        """Of the neighbours' ops in `wish` that are here, the first; waits `timeout` s (None: for ever, 0: polls)."""
+        """The first op of `ops` whose output has arrived, and the output.
+
+        Args:
+            ops: Ops of neighbouring stages, the preferred op first.
+            timeout: Seconds to wait; None waits without limit, 0 polls once.
+
+        Returns:
+            None if nothing has arrived by then.
+        """
 
     def progress(self) -> None:
-        """Move messages. A rank that waits for anything else keeps calling it."""
+        """Advance pending messages. A rank that waits for anything else calls it repeatedly."""
 
     def close(self) -> None:
-        """Wait until all sends are complete, and cancel posted receives."""
+        """Wait for all sends to complete and cancel posted receives."""
 
 
 class Handle(Protocol):
-    """A collective under way. Each poll of `done` also drives message progress (comm.p2p.polling.wait_until)."""
+    """Pending collective. A rank polls it with suite.comm.p2p.polling.wait_until, which also advances messages."""
 
-    def done(self) -> bool: ...
+    def done(self) -> bool:
+        """Whether the collective has completed on this rank."""
 
-    def wait(self) -> None: ...
+    def wait(self) -> None:
+        """Block until the collective has completed on this rank."""
 
 
 class Group(Protocol):
-    """Ranks that reduce or broadcast together, in rank order."""
+    """Ranks that take part in the same collectives, in rank order."""
 
     ranks: tuple[int, ...]
 
-    def all_reduce(self, tensor: Tensor, op: str = "sum") -> Handle: ...
+    def all_reduce(self, tensor: Tensor, op: str = "sum") -> Handle:
+        """Reduce `tensor` in place over the group; `op` is sum or max."""
 
-    def broadcast(self, tensor: Tensor, root: int) -> Handle: ...
+    def broadcast(self, tensor: Tensor, root: int) -> Handle:
+        """Copy `tensor` of rank `root` of the world to every member."""
 
     def all_to_all(
         self, recv_buffer: Tensor, send_buffer: Tensor, *, recv_counts: Sequence[int], send_counts: Sequence[int]
@@ -245,94 +271,118 @@ class Group(Protocol):
         """
 
     def pairwise(self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]) -> Handle:
-        """Messages to ranks and from ranks, by their numbers in the world, all at once; empty ones are none."""
+        """Send and receive several tensors at once; each pair is a rank of the world and a tensor.
+
+        Empty tensors are not sent.
+        """
 
 
 class World(Protocol):
-    """All ranks of one run, as one rank sees them."""
+    """The ranks of one run, as seen by one rank.
+
+    Attributes:
+        rank: Number of this rank.
+        size: Number of ranks.
+        device: Device this rank computes on.
+        staged: Whether device tensors are copied through host memory.
+        backend: Library that moves values between stages: threads, mpi, gloo or nccl.
+        order: `any`, or `static` if every stage runs its ops in the checker's order.
+    """
 
     rank: int
     size: int
-    device: Any  # where this rank computes
-    staged: bool  # device tensors are copied through host memory on the way
-    backend: str  # what moves values between stages: threads, mpi, gloo, nccl
-    order: str  # any, or static: every stage runs its ops in the checker's order
+    device: Any
+    staged: bool
+    backend: str
+    order: str
 
     def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
-        """Channels to the ranks of the stage before and the stage after."""
+        """Channels to the ranks of the previous and the next stage; None at the ends of the pipeline."""
 
     def group(self, ranks: Sequence[int]) -> Group:
-        """Collective over the world: every rank requests the same groups in the same order."""
+        """The group of these ranks. Collective: every rank of the world creates the same groups in the same order."""
 
     def all_reduce_scalar(self, value: float, op: str, progress: Callable[[], None]) -> float:
-        """The sum or maximum (`op`: "sum" or "max") of one number per rank, none of them NaN; equal on every rank.
+        """Sum or maximum of one number per rank; the result is the same on every rank.
 
-        `progress` is called while this rank waits.
+        Args:
+            value: Number of this rank; not NaN.
+            op: `sum` or `max`.
+            progress: Called repeatedly while this rank waits.
         """
 
     def buffer(self, size: int) -> Tensor:
-        """`size` bytes on the host that its channels and groups take, whatever is in them."""
+        """Uninitialized host buffer of `size` bytes that channels and groups accept."""
 
     def close(self) -> None: ...
 
 
 class GradSync(Protocol):
-    """The reduction of an update, in the layout's own gradient form."""
+    """Gradient reduction of an update, in the gradient form of the memory layout."""
 
     def reduce(self, parts: Sequence[tuple[Group, Tensor]]) -> Handle:
-        """In the order given; parts that name one buffer run one after the other (replicas first, then the tie)."""
+        """Reduce each tensor over its group, in this order.
+
+        Parts with the same buffer run one after the other: replicas first, then tied weights.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of an update: bytes that each rank sends to reduce it, then seconds to step. Chunks overlap."""
+    """Piece of an update. Chunks overlap with each other.
+
+    Attributes:
+        reduce: Bytes that each rank sends to reduce the gradients.
+        step: Seconds of the optimizer step that follows.
+    """
 
     reduce: Bytes
     step: Seconds
 
 
 class CostModel(Protocol):
-    """Costs of ops on a modelled machine. Raises InvalidRequest for an op that it has no cost for."""
+    """Costs of ops on a modelled machine. Its methods raise InvalidRequest for an op without a known cost."""
 
     def compute(self, op: Op) -> Seconds:
-        """Of a forward, backward or evaluation pass."""
+        """Seconds of a forward, backward or evaluation pass."""
 
     def message(self, op: Op) -> Bytes:
-        """Of the value that `op` sends to its neighbour."""
+        """Bytes of the value that `op` sends to its neighbour."""
 
     def update(self, stage: int) -> Sequence[Chunk]:
-        """In order; the driver overlaps them, the network times the reductions."""
+        """Chunks of an update of `stage`, in order. The network model times their reductions."""
 
     def parts(self, op: Op) -> Mapping[str, Seconds]:
-        """The share of `op` for each category of suite.core.trace that is not its pass or step itself; by default
-        none is known."""
+        """Seconds of `op` by category of suite.core.trace, without its pass or step itself; empty by default."""
         return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A system that can run here."""
+    """Result of `System.probe`: the system can run on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A system that cannot; the reason reaches the report as a row."""
+    """Result of `System.probe`: the system cannot run; the report shows the reason."""
 
     reason: str
 
 
 class DataSource(Protocol):
-    """Data source of a run, which every rank reads; built from `data.source`. A batch is a tuple of numpy arrays,
-    (inputs, targets), or of tuples of them where a network has several, samples first; `shape` is the network's, which
-    says how long or how large a sample is. A source may also have `samples` and `held_out`, how many it trains on (an
-    epoch is each of them once) and validates with. A class that inherits from this one has the defaults below.
+    """Data of a run, built from `data.source` on every rank. A subclass inherits the defaults below.
 
-    Its module may have two functions for the parent, which start nothing: check_folder(name, folder), and
-    check_shape(name, folder, shape), which refuses a network that cannot read it.
+    A batch is a tuple (inputs, targets) of numpy arrays with samples along the first axis. A network with several
+    inputs has a tuple of arrays in their place. `shape` is the shape of the network: it gives the length or size of a
+    sample. A source may have the attributes `samples` and `held_out`: the number of samples of one epoch, and of the
+    validation data.
+
+    Its module may define two functions that run before ranks start: `check_folder(name, folder)`, and
+    `check_shape(name, folder, shape)`, which raises InvalidRequest for a network that cannot read the data.
     """
 
     def batch(self, number: int, *, size: int, seed: int, shape: Any) -> Value:
-        """Training batch `number`: a function of (seed, number), the same on all ranks, at any time, in any order."""
+        """Training batch `number`: depends on (seed, number) only, so that all ranks read the same batch."""
 
     def validation_batches(self, *, size: int, shape: Any) -> Iterator[Value]:
         """All full batches of the validation data, in order."""
@@ -341,16 +391,22 @@ class DataSource(Protocol):
         """Name, size and hash of the data, for the record."""
 
     def score(self, decoded: Sequence[Any], batches: Sequence[Value]) -> dict[str, float]:
-        """Numbers by name, such as BLEU, of the token ids that a network has decoded from validation batches;
-        by default none."""
+        """Scores by name, such as BLEU, of the token ids decoded from validation batches; empty by default."""
         return {}
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorResult:
-    """What a run without ranks leaves, as its record holds it; the rest of the record follows from the run's config.
+    """Result of a run without ranks, as its record stores it. The other fields of the record follow from the config.
 
-    calibrated_on: the claims that some constant behind its numbers was fitted to
+    Attributes:
+        source: Kind of evidence of the numbers.
+        metrics: Metrics by name.
+        memory: Bytes by kind and stage, for each source of evidence.
+        series: Values by batch or epoch, by name.
+        trace: Spans of one batch.
+        notes: Sentences for the reader of the report.
+        calibrated_on: Ids of the claims that a constant behind these numbers was fitted to.
     """
 
     source: Source

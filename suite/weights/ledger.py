@@ -48,8 +48,10 @@ class Ledger:
 
     def stage_versions(self, op: Op) -> StageVersions:
         due = self.interval.update_of(op.index) if op.kind in (Kind.FORWARD, Kind.BACKWARD) else op.index
-        forward_due = self.interval.update_of(self.next) if self.next < self.interval.end else None
-        return StageVersions(self.updates, due, MappingProxyType(self.open), self.drained_at, self.stages, forward_due)
+        next_forward_update = self.interval.update_of(self.next) if self.next < self.interval.end else None
+        return StageVersions(
+            self.updates, due, MappingProxyType(self.open), self.drained_at, self.stages, next_forward_update
+        )
 
     @property
     def alive(self) -> set[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from fnmatch import fnmatchcase
@@ -44,18 +45,25 @@ def test_the_readme_is_short() -> None:
 
 
 def test_every_path_in_the_architecture_exists() -> None:
-    paths = re.findall(r"`((?:suite|baselines|conf|docs|tests)(?:/[\w./]*)?)`", ARCHITECTURE)
+    paths = re.findall(r"`((?:suite|baselines|conf|docs|tests)(?:/[\w./]*)?)(?:: \w+)?`", ARCHITECTURE)
     assert len(paths) >= 20
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_the_walk_of_a_configuration_visits_at_most_five_packages_and_none_twice() -> None:
-    walk = ARCHITECTURE.partition("## A configuration, from YAML to record\n")[2].partition("\n## ")[0]
-    steps = re.split(r"^\d+\. ", walk, flags=re.MULTILINE)[1:]
-    visited = [{"/".join(path.split("/")[:2]) for path in re.findall(r"`(suite/\w+/\w+\.py)`", step)} for step in steps]
-    packages = [package for step in visited for package in sorted(step)]
-    assert 4 <= len(packages) <= 5
-    assert len(set(packages)) == len(packages)
+WALKS = ["An op, from schedule to wire", "A configuration, from YAML to record", "A claim, from its row to its verdict"]
+
+
+@pytest.mark.parametrize("title", WALKS)
+def test_hops_of_a_walk_name_existing_functions(title: str) -> None:
+    walk = ARCHITECTURE.partition(f"## {title}\n")[2].partition("\n## ")[0]
+    hops = re.split(r"^\d+\. ", walk, flags=re.MULTILINE)[1:]
+    assert 5 <= len(hops) <= 10
+    assert [hop for hop in hops if not re.match(r"`suite/[\w/]+\.py: \w+`", hop)] == []
+    for file, function in re.findall(r"`([\w/]+\.py): (\w+)`", walk):
+        code = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        assert function in {node.name for node in ast.walk(code) if isinstance(node, ast.FunctionDef)}, (
+            f"{file}: {function}"
+        )
 
 
 def test_concepts_list_every_package() -> None:
