@@ -107,6 +107,7 @@ def lines(record: Record) -> Iterator[str]:
     for side, kinds in record.memory.items():
         yield from _part(f"memory, {side}, on each rank or stage", memory_lines(kinds))
     yield from _part("series: first, last and number of values", series_lines(record.series))
+    yield from _part("panels of a published figure", [str(panel.get("title")) for panel in record.panels])
     yield from _part("notes and plan", record.notes)
 
 

@@ -44,9 +44,10 @@ class Settings(BaseModel):
         return self.model_extra or {}
 
 
-def broken(rule: str) -> PydanticCustomError:
-    """The error of a value that breaks `rule`."""
-    return PydanticCustomError("rule", "{rule}", {"rule": rule})
+def broken(rule: str, legal: str | None = None) -> PydanticCustomError:
+    """The error of a value that breaks `rule`. legal: a legal value, where the type of the key gives none"""
+    context = {"rule": rule} if legal is None else {"rule": rule, "legal": legal}
+    return PydanticCustomError("rule", "{rule}", context)
 
 
 def _text(value: str) -> str:

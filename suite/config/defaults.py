@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from suite.config.base import READ_ONLY, Settings
 from suite.config.commands import Draw, Tune
+from suite.config.experiment import Specification
 from suite.config.optimizer import Optimizer
 from suite.config.run import RunConfig
 
@@ -67,7 +68,8 @@ def _are_groups(value: Any, usual: Any) -> bool:
 
 
 def _is_group(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Settings)
+    """Whether a type is a group of keys. A specification is a value of its own, whose keys are given together."""
+    return isinstance(kind, type) and issubclass(kind, Settings) and not issubclass(kind, Specification)
 
 
 def _is_closed(group: type[Settings]) -> bool:

@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 
 from suite.config.base import Settings
 from suite.config.commands import Draw, Tune
-from suite.config.refusals import groups_of, shown, variants
+from suite.config.refusals import discriminator_of, element_groups, groups_of, shown, variants
 from suite.config.run import RunConfig
 
 _HEAD = """# Configuration reference
@@ -39,9 +39,9 @@ def _tables(path: str, group: type[Settings], title: str = "") -> Iterator[str]:
         at = f"{path}.{name}".lstrip(".")
         if kinds := variants(info):
             for kind, model in kinds.items():
-                yield from _tables(at, model, f"{at}, {info.discriminator}: {kind}")  # type: ignore[arg-type]
+                yield from _tables(at, model, f"{at}, {discriminator_of(info)}: {kind}")  # type: ignore[arg-type]
         else:
-            for model in groups_of(info):
+            for model in element_groups(info):
                 yield from _tables(at, model)  # type: ignore[arg-type]
 
 

@@ -61,6 +61,8 @@ def _refusal(fault: Any, model: type[BaseModel], keys: Sequence[str], path: str)
             "config key", path, [f"{group}.{name}".lstrip(".") for name in names(model, keys[:-1])], legal=""
         )
     legal = _nearest(fault, info) or legal_value(info)
+    if "legal" in fault.get("ctx", {}):
+        return InvalidRequest(path, fault["input"], rule_of(fault), fault["ctx"]["legal"])
     advice = f"{path}={shown(legal[0])}" if legal else _legal_below(info, path)
     if fault["type"] == _MISSING:
         return InvalidRequest(f"there is no {path}", rule=_requirement(model, keys), legal=advice)
@@ -82,6 +84,8 @@ def of_other_member(model: type[BaseModel], path: str, what: str) -> InvalidRequ
 
 def _requirement(model: type[BaseModel], keys: Sequence[str]) -> str:
     """Why a key that is missing is required: by every run, or by the member of a union that the path selects."""
+    if any(key.isdecimal() for key in keys):
+        return "every entry of this list has this key"
     for number, key in enumerate(keys):
         info = field(model, keys[:number]) if number else None
         if info is not None and key in variants(info):
@@ -100,7 +104,7 @@ def _legal_below(info: FieldInfo | None, path: str) -> str:
     """A legal value of a key of a group; empty for an unknown group."""
     group: Any = member(info.annotation) if info else None
     if info is not None and (tags := variants(info)):
-        return f"{path}.{info.discriminator}={next(iter(tags))}"
+        return f"{path}.{discriminator_of(info)}={next(iter(tags))}"
     if not _is_model(group):
         return ""
     below = ((name, legal_value(each)) for name, each in every_key(group, path).items())
@@ -169,6 +173,9 @@ def _fields(model: type[BaseModel], keys: Sequence[str]) -> Iterator[tuple[str, 
         if key in tags:
             group, tags = tags[key], {}
             continue
+        if key.isdecimal() and info is not None:  # place in a list of groups
+            yield key, info
+            continue
         if _is_model(group):
             info = next((each for name, each in group.model_fields.items() if key in (name, each.alias)), None)
         yield key, info
@@ -181,10 +188,24 @@ def _is_model(annotation: Any) -> bool:
 
 def variants(info: FieldInfo | None) -> Mapping[str, type[BaseModel]]:
     """The models of a union by the value of the key that selects one; empty for a field that is no such union."""
-    if info is None or not isinstance(info.discriminator, str):
+    if info is None or not (discriminator := discriminator_of(info)):
         return {}
-    models = get_args(info.annotation)
-    return {get_args(each.model_fields[info.discriminator].annotation)[0]: each for each in models}
+    union = _annotated_element(info)[0] if get_origin(info.annotation) is list else info.annotation
+    return {get_args(each.model_fields[discriminator].annotation)[0]: each for each in get_args(union)}
+
+
+def discriminator_of(info: FieldInfo) -> str:
+    """The key that selects a member of a union, of a field or of the elements of its list; empty for others."""
+    names = [info.discriminator]
+    if get_origin(info.annotation) is list:
+        names += [part.discriminator for part in _annotated_element(info)[1:] if isinstance(part, FieldInfo)]
+    return next((name for name in names if isinstance(name, str)), "")
+
+
+def _annotated_element(info: FieldInfo) -> Sequence[Any]:
+    """The type of the elements of a list, and its annotations."""
+    element = get_args(info.annotation)[0]
+    return get_args(element) if get_origin(element) is Annotated else (element,)
 
 
 def member(annotation: Any) -> Any:
@@ -206,7 +227,12 @@ def _own_names(group: type[BaseModel]) -> list[str]:
 
 
 def groups_of(info: FieldInfo) -> Sequence[type[BaseModel]]:
-    """The models that a field may hold: none, one, or the members of a union."""
+    """The models that a field may hold: none, one, or the members of a union. A list of groups holds none itself."""
+    return [] if get_origin(info.annotation) is list else element_groups(info)
+
+
+def element_groups(info: FieldInfo) -> Sequence[type[BaseModel]]:
+    """The models that a field or an element of its list may hold."""
     below = member(info.annotation)
     return [*variants(info).values()] or ([below] if _is_model(below) else [])
 

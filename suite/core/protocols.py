@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from suite.core.figure import FigurePanel
 from suite.core.op import FlushInterval, Op, Place, Program
 from suite.core.record import Metric, Source
 from suite.core.trace import Trace
@@ -413,6 +414,7 @@ class ExecutorResult:
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     memory: Mapping[str, dict[str, list[int]]] = field(default_factory=dict)
     series: Mapping[str, list[float]] = field(default_factory=dict)
+    panels: Sequence[FigurePanel] = ()
     trace: Trace = field(default_factory=Trace)
     notes: tuple[str, ...] = ()
     calibrated_on: tuple[str, ...] = ()

@@ -79,6 +79,7 @@ class Record:
         config: The resolved config the ranks ran from.
         memory: Bytes per rank by kind, {"predicted": {kind: [per rank]}, "measured": {...}}.
         series: One list per curve, e.g. {"loss": [...]}, indexed by batch.
+        panels: Panels of a published figure, as core.figure.FigurePanel.to_record writes them.
         trace: Path of the spans of one batch, relative to the store's folder; None without one.
         provenance: machine, library versions, commit, command, times.
         migrated_from: Schema version and key that it was written with; None where those are the present ones.
@@ -95,6 +96,7 @@ class Record:
     metrics: dict[str, Metric] = field(default_factory=dict)
     memory: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     series: dict[str, list[float]] = field(default_factory=dict)
+    panels: list[dict[str, Any]] = field(default_factory=list)
     trace: str | None = None
     notes: tuple[str, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -141,6 +143,8 @@ class Record:
             raise DamagedRecord(f"{type(error).__name__}: {error}") from error
         if not (isinstance(record.config, dict) and isinstance(record.provenance, dict)):
             raise DamagedRecord("config and provenance are mappings")
+        if not (isinstance(record.panels, list) and all(isinstance(panel, dict) for panel in record.panels)):
+            raise DamagedRecord("panels is a list of mappings")
         if not isinstance(record.migrated_from, dict | None):
             raise DamagedRecord("migrated_from is a mapping or null")
         for name in ("key", "experiment", "system", "label", "reason"):

@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from suite.core.experiment import PERPLEXITY, PREDICTED
 from suite.core.record import Outcome, Record
 from suite.core.trace import BUBBLE, EXCHANGE, allowed_makespan, breakdown
 from suite.report.load import ReportStore, StoredRecord, at, grid_of, real, text_at
 
 NAN = float("nan")
 BATCH_TIME = "batch_time"
-PREDICTED = {BATCH_TIME: "simulated_time", "payload_bytes": "simulated_bytes"}  # who predicts which metric
 OVERSUBSCRIBED = "oversubscribed"  # a note of batch_time that starts so: its times stand in no ratio
-PERPLEXITY = "perplexity"
 TOKENS = 3e11  # that AxoNN's Equation 2 trains on
 
 

@@ -49,7 +49,6 @@ BOOKKEEPING = {
     "experiment.runs": "lists the runs",
     "experiment.panels": "is drawn by the page",
     "experiment.study": "is drawn by the page",
-    "experiment.learned": "is drawn by the page",
     "experiment.vendor_peak": "divides on the page",
     "launch.name": "names the launch",
     "launch.python_path": "names folders of modules and configs",

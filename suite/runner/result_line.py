@@ -139,5 +139,5 @@ def _answered(record: Record) -> list[str]:
     """Number of claims or curves of a published figure."""
     claims = [name for name, metric in record.metrics.items() if _CLAIM.match(name) and metric.values]
     parts = [f"{len(claims)} {'claim' if len(claims) == 1 else 'claims'} answered"] if claims else []
-    lines = len(record.series)
+    lines = sum(len(panel.get(side, ())) for panel in record.panels for side in ("ours", "paper", "null"))
     return parts + ([f"{lines} {'curve' if lines == 1 else 'curves'}"] if lines and not claims else [])

@@ -221,6 +221,7 @@ class ActiveRun:
             metrics=self._metrics(),
             memory=memory,
             series={**self._series(), **self.summary.series},
+            panels=[panel.to_record() for panel in self.summary.panels],
             trace=store.write_trace(self.key, self.run.grid, self.trace) if self.trace else None,
             notes=self._notes(),
             provenance=in_process.run_provenance(

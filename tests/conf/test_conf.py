@@ -453,7 +453,7 @@ def test_in_every_run_of_an_experiment_the_command_line_wins() -> None:
     assert {run.config.system.description for run in runs} == {"mine"}
     assert {run.config.grid.inter for run in runs} == {3}
     assert {run.config.seed for run in runs} == {9}
-    entries = resolve(["experiment=smoke_grid"]).experiment.more["runs"]
+    entries = resolve(["experiment=smoke_grid"]).experiment.runs
     assert [run.config.system.name for run in runs] == [entry[0].partition("=")[2] for entry in entries]
 
 

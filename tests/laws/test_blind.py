@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import operator
 import re
@@ -22,6 +23,7 @@ from suite.core import blind
 from suite.core.claim import Evidence, Role
 from suite.core.errors import HiddenOutcome, InvalidRequest
 from suite.core.exit_codes import Exit
+from suite.core.figure import read_figure_panel
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Outcome, Record
 from suite.papers.common import claims, figure_executor
@@ -105,8 +107,8 @@ def exact(found: ExecutorResult) -> tuple[Any, ...]:
     """
     metrics = {name: each for name, each in found.metrics.items() if each.evidence != Evidence.PRINTED}
     texts = {name: repr(replace(unmeasured(each), seconds=None, null=())) for name, each in metrics.items()}
-    series = {name: repr(values) for name, values in found.series.items() if "|ours|" in name}
-    return texts, series, found.notes, found.calibrated_on
+    ours = {panel.identity: repr(panel.ours) for panel in found.panels if panel.ours}
+    return texts, ours, found.notes, found.calibrated_on
 
 
 def unmeasured(metric: Metric) -> Metric:
@@ -317,9 +319,8 @@ def test_a_blind_reproduction_adds_printed_numbers_last(
     assert {name: each.values for name, each in record.metrics.items()} == {
         name: each.values for name, each in usual.metrics.items()
     }
-    assert {name: repr(values) for name, values in record.series.items()} == {
-        name: repr(values) for name, values in usual.series.items()
-    }
+    panels = [read_figure_panel(json.loads(json.dumps(panel.to_record()))) for panel in usual.panels]
+    assert repr([read_figure_panel(panel) for panel in record.panels]) == repr(panels)
     assert reproduce.main([*arguments, "--blind"]) == Exit.OK, "goes on with its own records"
 
 
@@ -333,7 +334,7 @@ def test_printed_curves_are_added_to_what_a_rank_measured(monkeypatch: pytest.Mo
         return folder / "index.html"
 
     def filled(*arguments: Any) -> None:
-        before.extend(name for name in only(Store(tmp_path)).series if "|paper|" in name)
+        before.extend(panel for panel in only(Store(tmp_path)).panels if "paper" in panel)
         fill(*arguments)
 
     fill = reproduce._fill
@@ -344,12 +345,11 @@ def test_printed_curves_are_added_to_what_a_rank_measured(monkeypatch: pytest.Mo
     assert reproduce.main(arguments) == Exit.OK
     record = only(Store(tmp_path))
     assert record.provenance[blind.MARK] == blind.FILLED
-    ours = [name.split("|") for name in record.series if "|ours|" in name]
-    curves = {tuple(name.split("|")): values for name, values in record.series.items() if "|paper|" in name}
+    [panel] = [panel for panel in record.panels if "paper" in panel]
     [claim] = [claim for claim in claims.load() if claim.id == "samo.fig1.dense_over_sputnik"]
     assert isinstance(claim.value, tuple)
-    assert sorted(curves.values()) == [[end, end] for end in claim.value]
-    assert {name[:3] for name in curves} < {tuple(name[:3]) for name in ours}, "in a panel that has ours"
+    assert sorted(panel["paper"].values()) == [[end, end] for end in claim.value]
+    assert panel["ours"], "next to ours"
     assert before == []
 
 

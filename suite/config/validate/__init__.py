@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from suite.config.places import check_parts
 from suite.config.run import RunConfig
 from suite.config.sources import check_sources
-from suite.config.validate import batch, executor, launch, order, stream, training
+from suite.config.validate import batch, executor, experiment, launch, order, stream, training
 from suite.core.keys import in_config_keys
 
 Rule = Callable[[RunConfig], None]
@@ -32,6 +32,7 @@ PLUGINS: Sequence[Rule] = (
     plugins_fit_their_places,
     classes_of_ranks_exist,
     executor.graph_system_has_graph_executor,
+    experiment.panels_name_config_keys,
 )
 LAUNCH: Sequence[Rule] = (
     launch.ranks_fit_launch,

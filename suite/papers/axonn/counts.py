@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from suite.core.claim import Claim
+from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Schedule
@@ -16,7 +17,6 @@ from suite.papers.common.answer import Cases, Question
 from suite.papers.common.cluster_runs import Lab
 from suite.papers.common.equations import FREE
 from suite.papers.common.model_states import ADAM
-from suite.papers.common.panel import Panel
 from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.check import check
 from suite.simulate.cost.measured import Fixed
@@ -52,13 +52,13 @@ def answered(ops: Sequence[Op]) -> list[int]:
     return seen
 
 
-def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
+def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
     depths = (2, 4, 8, 16)
     orders: dict[str, Schedule] = {"1F1B": OneFOneB(), "message-driven": MessageDriven()}
     times = {name: [idle(order, count) for count in depths] for name, order in orders.items()}
     title = f"Idle time of a stage over G_inter, {MICROBATCHES} microbatches (t_f = 1, t_b = 2 on every stage)"
     return [
-        Panel(
+        FigurePanel(
             title,
             "unit",
             [str(count) for count in depths],

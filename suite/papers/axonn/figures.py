@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from suite.core.claim import Claim
 from suite.core.errors import InvalidRequest
+from suite.core.figure import FigurePanel
 from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.common.cluster_runs import STUDY_BATCH, STUDY_GPUS, Lab
 from suite.papers.common.null_model import BubbleAlone, pipeline_utilization
-from suite.papers.common.panel import NONE, Panel, published_bound, published_number
+from suite.papers.common.panel import NONE, published_bound, published_number
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.network.network import ring_volume
 from suite.simulate.search import divisors
@@ -29,15 +30,15 @@ def _depth(lab: Lab, inter: int) -> float:
     return lab.study("before", inter=inter).pipeline
 
 
-def fig5_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+def fig5_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     ours = [_depth(lab, inter) for inter in DEPTHS]
     printed = {24: "axonn.fig6.pipeline_time.before", 6: "axonn.fig6.pipeline_time.after"}
     paper = [published_number(claims, printed[inter]) if inter in printed else NONE for inter in DEPTHS]
     plans = [lab.study("before", inter=inter).plan for inter in DEPTHS]
     constant = paper[0] * pipeline_utilization(plans[0])
     return [
-        Panel(
-            "Figure 5 of AxoNN: inter-layer phase over G_inter",
+        FigurePanel(
+            "inter-layer phase over G_inter",
             "s",
             [str(inter) for inter in DEPTHS],
             {"axonn": ours},
@@ -46,6 +47,8 @@ def fig5_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             [("axonn", 2)],
             axis="G_inter, stages",
             quantity="time of the phase",
+            figure="Figure 5",
+            publication="AxoNN",
         )
     ]
 
@@ -62,15 +65,15 @@ def improvement(lab: Lab, batch: int = STUDY_BATCH) -> float:
     return 100 * (1 - after.seconds / before.seconds)
 
 
-def fig6_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+def fig6_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     phases = ("pipeline", "data parallel")
     studies = {when: lab.study(when) for when in ("before", "after")}
     names = ("axonn.fig6.pipeline_time", "axonn.fig6.data_parallel_time")
     before = studies["before"].plan
     scale = pipeline_utilization(before) * published_number(claims, "axonn.fig6.pipeline_time.before")
     return [
-        Panel(
-            "Figure 6 of AxoNN: phases of a batch",
+        FigurePanel(
+            "phases of a batch",
             "s",
             phases,
             {when: [batch.pipeline, batch.reduction] for when, batch in studies.items()},
@@ -79,15 +82,19 @@ def fig6_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             [("before", 0), ("after", 1)],
             axis="phase",
             quantity="time of the phase",
+            figure="Figure 6",
+            publication="AxoNN",
         ),
-        Panel(
-            "Figure 6 of AxoNN: shorter batch after the memory optimization, at least",
+        FigurePanel(
+            "shorter batch after the memory optimization, at least",
             "percent",
             ("batch",),
             {"axonn": [improvement(lab)]},
             {"axonn": [published_bound(claims, "axonn.fig6.batch_time_improvement")]},
             axis="phase",
             quantity="time saved",
+            figure="Figure 6",
+            publication="AxoNN",
         ),
     ]
 
@@ -137,10 +144,10 @@ def reduction_over_step(question: Question, lab: Lab) -> tuple[Cases, str]:
 # Section V-B: memory of all GPUs
 
 
-def memory_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+def memory_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     terms = ("before", "after")
     return [
-        Panel(
+        FigurePanel(
             "Memory of all 48 GPUs, G_inter 24",
             "gigabyte",
             terms,
@@ -201,16 +208,18 @@ def overlapped(lab: Lab, coarsening: int) -> float:
     return study.reduction + study.step
 
 
-def fig8_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+def fig8_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     apart = overlapped(lab, 0)
     return [
-        Panel(
-            "Figure 8 of AxoNN: all-reduce and optimizer over the coarsening factor",
+        FigurePanel(
+            "all-reduce and optimizer over the coarsening factor",
             "s",
             [str(k) for k in COARSENINGS],
             {"overlapped": [overlapped(lab, k) for k in COARSENINGS], "no overlap": [apart] * len(COARSENINGS)},
             axis="coarsening factor k",
             quantity="time of both phases",
+            figure="Figure 8",
+            publication="AxoNN",
         )
     ]
 

@@ -9,13 +9,14 @@ from dataclasses import replace
 import numpy as np
 
 from suite.core.claim import Claim
+from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.papers.common import null_model
 from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.common.closed_forms import training_time
 from suite.papers.common.cluster_runs import AXONN_COUNTS, STRONG, STUDY_GPUS, WEAK_BATCH, Lab
 from suite.papers.common.null_model import pipeline_utilization
-from suite.papers.common.panel import NONE, Panel, published_bound, published_number, published_range
+from suite.papers.common.panel import NONE, published_bound, published_number, published_range
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.search import plans
 from suite.workload import Transformer
@@ -33,7 +34,7 @@ def _short(model: str) -> str:
 # Table II and Figure 9: weak scaling
 
 
-def fig9_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+def fig9_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     percent = {system: [lab.weak(model, system).percent_of_peak for model in MODELS] for system in SYSTEMS}
     days = {system: [lab.weak(model, system).days for model in MODELS] for system in SYSTEMS}
     weak = [lab.weak_plan(model, "axonn") for model in MODELS]
@@ -45,25 +46,29 @@ def fig9_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
     printed = {"over deepspeed_3d": [published_bound(claims, f"axonn.fig9.days_saved.{name}") for name in names]}
     peaks = {system: published_range(claims, f"axonn.fig9.percent_of_peak.{system}") for system in SYSTEMS}
     return [
-        Panel(
-            "Figure 9 of AxoNN: days to train on 300 billion tokens, weak scaling",
+        FigurePanel(
+            "days to train on 300 billion tokens, weak scaling",
             "day",
             names,
             days,
             axis="network, parameters",
             quantity="time to train",
+            figure="Figure 9",
+            publication="AxoNN",
         ),
-        Panel(
-            "Figure 9 of AxoNN: days saved, of the first three networks the paper prints at least 30",
+        FigurePanel(
+            "days saved, of the first three networks the paper prints at least 30",
             "day",
             names,
             saved,
             printed,
             axis="network, parameters",
             quantity="time saved",
+            figure="Figure 9",
+            publication="AxoNN",
         ),
-        Panel(
-            "Figure 9 of AxoNN: how many times as long a batch takes as AxoNN's, 100b",
+        FigurePanel(
+            "how many times as long a batch takes as AxoNN's, 100b",
             "ratio",
             list(SPLIT),
             {"batch time": [lab.weak(MODELS[-1], s).seconds / lab.weak(MODELS[-1], "axonn").seconds for s in SPLIT]},
@@ -74,9 +79,11 @@ def fig9_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             },
             axis="system",
             quantity="batch time over AxoNN's",
+            figure="Figure 9",
+            publication="AxoNN",
         ),
-        Panel(
-            "Figure 9 of AxoNN: percent of peak, weak scaling",
+        FigurePanel(
+            "percent of peak, weak scaling",
             "percent",
             names,
             percent,
@@ -85,15 +92,19 @@ def fig9_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             [("axonn", 0)],
             axis="network, parameters",
             quantity="share of peak",
+            figure="Figure 9",
+            publication="AxoNN",
         ),
-        Panel(
-            "Figure 9 of AxoNN: least and largest percent of peak of the four networks",
+        FigurePanel(
+            "least and largest percent of peak of the four networks",
             "percent",
             list(SYSTEMS),
             {"least": [min(percent[s]) for s in SYSTEMS], "largest": [max(percent[s]) for s in SYSTEMS]},
             {"least": [peaks[s][0] for s in SYSTEMS], "largest": [peaks[s][1] for s in SYSTEMS]},
             axis="system",
             quantity="share of peak",
+            figure="Figure 9",
+            publication="AxoNN",
         ),
     ]
 
@@ -204,7 +215,7 @@ def efficiency(question: Question, lab: Lab) -> tuple[Cases, str]:
 COUNTS = {"microbatch_size": "microbatch", "g_inter": "inter", "g_intra": "tensor", "g_data": "data"}
 
 
-def table2_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+def table2_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     panels = []
     for system in SYSTEMS:
         names = [name for name in COUNTS if system in SPLIT or name != "g_intra"]
@@ -216,8 +227,8 @@ def table2_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
                 ours[name].append(float(_count(tuned_plan, name)))
                 paper[name].append(published_number(claims, f"axonn.table2.{_short(model)}.{system}.{name}"))
         panels.append(
-            Panel(
-                f"Table II of AxoNN: best plan of {system}",
+            FigurePanel(
+                f"best plan of {system}",
                 "count",
                 [_short(model) for model in MODELS],
                 ours,
@@ -225,6 +236,8 @@ def table2_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
                 axis="network, parameters",
                 quantity="samples or GPUs",
                 scale="log",
+                figure="Table II",
+                publication="AxoNN",
             )
         )
     return panels
@@ -294,12 +307,12 @@ def trillion(
 # Figure 11: strong scaling
 
 
-def fig11_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+def fig11_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     scaling_runs = {system: [lab.strong(system, *count) for count in STRONG] for system in SYSTEMS}
     constants = {s: scaling_runs[s][0].percent_of_peak / pipeline_utilization(scaling_runs[s][0].plan) for s in SYSTEMS}
     return [
-        Panel(
-            "Figure 11 of AxoNN: percent of peak, strong scaling (the batch grows)",
+        FigurePanel(
+            "percent of peak, strong scaling (the batch grows)",
             "percent",
             [str(gpus) for gpus, _ in STRONG],
             {system: [batch.percent_of_peak for batch in batches] for system, batches in scaling_runs.items()},
@@ -310,23 +323,29 @@ def fig11_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             },
             axis="GPUs",
             quantity="share of peak",
+            figure="Figure 11",
+            publication="AxoNN",
         ),
-        Panel(
-            "Figure 11 of AxoNN: days to train 12B, strong scaling",
+        FigurePanel(
+            "days to train 12B, strong scaling",
             "day",
             [str(gpus) for gpus, _ in STRONG],
             {system: [batch.days for batch in batches] for system, batches in scaling_runs.items()},
             axis="GPUs",
             quantity="time to train",
+            figure="Figure 11",
+            publication="AxoNN",
         ),
-        Panel(
-            f"Figure 11 of AxoNN: time saved by AxoNN on {STRONG[-1][0]} GPUs",
+        FigurePanel(
+            f"time saved by AxoNN on {STRONG[-1][0]} GPUs",
             "percent",
             list(SPLIT),
             {"axonn": [100 * (1 - scaling_runs["axonn"][-1].seconds / scaling_runs[s][-1].seconds) for s in SPLIT]},
             {"axonn": [published_number(claims, f"axonn.fig11.gain_over_{s}") for s in ("deepspeed", "megatron")]},
             axis="over system",
             quantity="time saved",
+            figure="Figure 11",
+            publication="AxoNN",
         ),
     ]
 

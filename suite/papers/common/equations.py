@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from suite.core.claim import Claim
+from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, feeds
 from suite.core.protocols import Schedule
 from suite.papers.common.answer import Cases, Question
 from suite.papers.common.cluster_runs import Lab
-from suite.papers.common.panel import Panel
 from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
@@ -51,12 +51,12 @@ def communicated_bytes(gpus: int, inter: int) -> int:
     return BYTES * count_messages(simulate_batch(gpus, inter, 2 * gpus))
 
 
-def lemmas_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
+def lemmas_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
     depths = (4, 6, 12, 24)
     sent = [communicated_bytes(48, inter) for inter in depths]
     computed = [48 / inter * count_forwards(simulate_batch(48, inter, 96)) for inter in depths]
     return [
-        Panel(
+        FigurePanel(
             "Per GPU over G_inter, relative to the first: 48 GPUs, one batch",
             "ratio",
             [str(inter) for inter in depths],
@@ -103,14 +103,14 @@ def idle_time(forward: float, backward: float, stages: int, schedule: Schedule) 
     return simulated.makespan - 2 * stages * sum(passes)
 
 
-def equations_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
+def equations_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
     stages = (3, 4, 8, 16, 32)
     orders: dict[str, Schedule] = {"1F1B": OneFOneB(), "message-driven": MessageDriven()}
     times = {name: [idle_time(1.0, 2.0, count, order) for count in stages] for name, order in orders.items()}
     sent = [float(count_messages(simulate_batch(96, count, 96))) for count in (3, 4, 8, 16, 32)]
     names = [str(count) for count in stages]
     return [
-        Panel(
+        FigurePanel(
             "Bubble over G_inter (t_f = 1, t_b = 2)",
             "s",
             names,
@@ -119,7 +119,7 @@ def equations_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
             quantity="bubble",
             evidence="derived",
         ),
-        Panel(
+        FigurePanel(
             "Messages of an inner GPU over G_inter, 96 GPUs, batch 96",
             "count",
             names,

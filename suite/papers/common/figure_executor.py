@@ -16,12 +16,11 @@ from suite.papers.common import claims
 from suite.papers.common.answer import answers_of_figure, metrics_of
 from suite.papers.common.cluster_runs import Lab
 from suite.papers.common.model_shapes import ModelGroup, transformers
-from suite.papers.common.panel import Panel, Panels
+from suite.papers.common.panel import Panels
 from suite.papers.common.plans import published_plans
 from suite.papers.pipeoptim import panels as pipeoptim
 from suite.papers.samo import panels as samo
 from suite.papers.sparse_gnn import panels as sparse_gnn
-from suite.report.panels.figure_panels import NULL, OURS, PAPER
 from suite.simulate.block_model import Modelled
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.network.machine import Machine
@@ -99,8 +98,8 @@ def printed_result(figure: str, lab: Any) -> ExecutorResult:
     published = {claim.id: claim for claim in claims.load()}
     rows = answers_of_figure(published.values(), figure)
     printed_rows = [(claim, row) for claim, row in rows if row.evidence is Evidence.PRINTED or row.anchors]
-    curves = panel_series([replace(panel, ours={}) for panel in draw(lab, published)])
-    return ExecutorResult(Source.ANALYTIC, metrics=metrics_of(printed_rows, lab), series=curves)
+    panels = [replace(panel, ours={}) for panel in draw(lab, published)]
+    return ExecutorResult(Source.ANALYTIC, metrics=metrics_of(printed_rows, lab), panels=panels)
 
 
 def figure_result(
@@ -120,7 +119,7 @@ def figure_result(
     return ExecutorResult(
         source,
         metrics=figure_metrics(figure, published, lab),
-        series=panel_series(draw(lab, published)),
+        panels=[replace(panel, evidence=panel.evidence or Evidence.SIMULATED) for panel in draw(lab, published)],
         notes=tuple(notes),
         calibrated_on=tuple(calibrated_on),
     )
@@ -137,17 +136,3 @@ def find_figure(figure: str, papers: Sequence[str] = tuple(_FIGURES)) -> tuple[s
 def figure_metrics(figure: str, published: Mapping[str, Claim], lab: Any) -> dict[str, Metric]:
     """Our values of a figure's claims, in the order of the claims. `lab` is the source of the answers."""
     return metrics_of(answers_of_figure(published.values(), figure), lab)
-
-
-def panel_series(panels: Sequence[Panel]) -> dict[str, list[float]]:
-    """Panels as series of a record, named 'title|unit|axis: x1,x2,...|curve|system|quantity=Q;scale=S;evidence=E'."""
-    curves: dict[str, list[float]] = {}
-    for panel in panels:
-        head = f"{panel.title}|{panel.unit}|{f'{panel.axis}: ' if panel.axis else ''}{','.join(panel.x)}"
-        attributes = f"quantity={panel.quantity};scale={panel.scale};evidence={panel.evidence}"
-        for curve, lines in ((OURS, panel.ours), (PAPER, panel.paper), (NULL, panel.null)):
-            for system, values in lines.items():
-                curves[f"{head}|{curve}|{system}|{attributes}"] = [float(value) for value in values]
-        for system, index in panel.calibrated:
-            curves.setdefault(f"{head}|calibrated|{system}|{attributes}", []).append(float(index))
-    return curves

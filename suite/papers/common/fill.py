@@ -5,10 +5,12 @@ ranks. No value of the record changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from suite.core import blind
+from suite.core.figure import FigurePanel, read_figure_panel
 from suite.core.record import Metric, Outcome, Record
 from suite.papers.common.figure_executor import FigureExecutor
 from suite.papers.common.formula_executor import FormulaExecutor
@@ -30,16 +32,16 @@ def fill_printed_values(runs: Iterable[Run], store: Store) -> None:
         executor = registry.stand_in(kind) if kind.starts_ranks else registry.without_ranks(kind)
         if isinstance(executor, FormulaExecutor | FigureExecutor | GraphFigureExecutor | Products):
             filled = executor.printed()
-            store.write(complete_record(record, dict(filled.metrics), dict(filled.series)))
+            store.write(complete_record(record, dict(filled.metrics), filled.panels))
 
 
-def complete_record(record: Record, metrics: dict[str, Metric], series: dict[str, list[float]]) -> Record:
+def complete_record(record: Record, metrics: dict[str, Metric], panels: Sequence[FigurePanel]) -> Record:
     """Copy of the record with printed values.
 
     Args:
         record: A blind record.
         metrics: Metrics to add. A metric that the record already has takes only its null model from here.
-        series: Curves of the paper and of the null model.
+        panels: Panels with the curves of the paper and of the null model, and none of ours.
     """
     own_metrics = {
         name: replace(metric, null=metrics[name].null) if name in metrics else metric
@@ -48,6 +50,15 @@ def complete_record(record: Record, metrics: dict[str, Metric], series: dict[str
     return replace(
         record,
         metrics={**metrics, **own_metrics},
-        series={**record.series, **series},
+        panels=merge_panels(record.panels, panels),
         provenance={**record.provenance, blind.MARK: blind.FILLED},
     )
+
+
+def merge_panels(recorded: Sequence[Any], printed: Sequence[FigurePanel]) -> list[Any]:
+    """Panels of a record with the printed curves and null models of `printed`; none of our values changes."""
+    merged: dict[tuple[str, ...], FigurePanel] = {}
+    for panel in (*map(read_figure_panel, recorded), *printed):
+        before = merged.get(panel.identity)
+        merged[panel.identity] = replace(before, paper=panel.paper, null=panel.null) if before else panel
+    return [panel.to_record() for panel in merged.values()]

@@ -11,11 +11,12 @@ from typing import Any
 
 from suite.core.claim import Claim
 from suite.core.expression import evaluate
+from suite.core.figure import FigurePanel
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Read, Schedule, WeightPolicy
 from suite.papers.common.answer import Cases, Question, distinct_cases
 from suite.papers.common.cluster_runs import Lab
-from suite.papers.common.panel import NONE, Panel
+from suite.papers.common.panel import NONE
 from suite.papers.pipeoptim import systems
 from suite.papers.pipeoptim.systems import ASYNCHRONOUS
 from suite.schedule import OneFOneB
@@ -78,7 +79,7 @@ def by_definition(stages: int, stage: int, microbatches: int) -> list[tuple[Kind
     return predicted
 
 
-def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
+def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
     tables = {system: table(system) for system in ASYNCHRONOUS}
     peaks = {system: [float(ledger.peak) for ledger in each] for system, each in tables.items()}
     paper = {system: [_printed(claims, system, stage) for stage in range(DEPTH)] for system in ASYNCHRONOUS}
@@ -96,8 +97,8 @@ def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
     weights = [4 * sum(network.shapes()[i].parameters for i in part) / 2**20 for part in divide(network, DEPTH, "cost")]
     sizes = {name: [c * w for c, w in zip(copies, weights, strict=True)] for name, copies in peaks.items()}
     return [
-        _panel("Table II of PipeOptim: copies of a stage's weights", "version", peaks, "weight versions", paper),
-        _panel("Table II of PipeOptim: updates that weights lack when a pass reads them", "update", late, "staleness"),
+        _panel("copies of a stage's weights", "version", peaks, "weight versions", paper, table=True),
+        _panel("updates that weights lack when a pass reads them", "update", late, "staleness", table=True),
         _panel("Weights of GNMT-8 in single precision, with their copies", "MiB", sizes, "memory"),
         _panel("Updates that a pass predicts ahead", "update", predicted, "prediction distance"),
     ]
@@ -109,9 +110,22 @@ def _panel(
     ours: Mapping[str, Sequence[float]],
     quantity: str,
     paper: Mapping[str, Sequence[float]] | None = None,
-) -> Panel:
-    stages = [f"stage {stage}" for stage in range(DEPTH)]
-    return Panel(title, unit, stages, ours, paper or {}, axis="stage", quantity=quantity, evidence="derived")
+    *,
+    table: bool = False,
+) -> FigurePanel:
+    """A panel over the stages. table: whether it belongs to Table II"""
+    return FigurePanel(
+        title,
+        unit,
+        [f"stage {stage}" for stage in range(DEPTH)],
+        ours,
+        paper or {},
+        axis="stage",
+        quantity=quantity,
+        evidence="derived",
+        figure="Table II" if table else "",
+        publication="PipeOptim" if table else "",
+    )
 
 
 def _printed(claims: Mapping[str, Claim], system: str, stage: int) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 
 from suite.core.claim import Claim
 from suite.core.errors import UnknownName
+from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.core.protocols import WeightPolicy
 from suite.memory import resident
@@ -21,7 +22,7 @@ from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.common.calibrate import find_root
 from suite.papers.common.cluster_runs import Lab
 from suite.papers.common.model_states import ADAM
-from suite.papers.common.panel import NONE, Panel, published_number
+from suite.papers.common.panel import NONE, published_number
 from suite.papers.common.plans import pipeoptim_run
 from suite.papers.common.reproduce_commands import TIMED
 from suite.papers.pipeoptim import systems
@@ -143,7 +144,7 @@ def epoch(lab: Lab, model: str, system: str) -> float:
 # Figures 5 and 6
 
 
-def throughput_panels(lab: Lab, claims: Claims, name: str, of: Any) -> Sequence[Panel]:
+def throughput_panels(lab: Lab, claims: Claims, name: str, of: Any) -> Sequence[FigurePanel]:
     rates: dict[str, list[float]] = {
         system: [of(lab, model, system) if compared(model, system) else NONE for model in MODELS] for system in SYSTEMS
     }
@@ -152,20 +153,22 @@ def throughput_panels(lab: Lab, claims: Claims, name: str, of: Any) -> Sequence[
     whole = {"average": sum(gains) / len(gains), "maximum": max(gains)}
     points = [*MODELS, *statistics]
     printed = [published_number(claims, f"pipeoptim.{name}.gain_over_gpipe.{point}") for point in points]
-    figure = f"Figure {name.removeprefix('fig')} of PipeOptim"
+    figure = f"Figure {name.removeprefix('fig')}"
     calibrated = [("pipeoptim", MODELS.index("gnmt_16"))] if name == "fig6" else []
     null = {"pipeoptim": [NULL] * len(points)}
     panels = [
-        Panel(
-            f"{figure}: throughput on four P100",
+        FigurePanel(
+            "throughput on four P100",
             "sample/s",
             MODELS,
             rates,
             axis="network",
             quantity="throughput",
+            figure=figure,
+            publication="PipeOptim",
         ),
-        Panel(
-            f"{figure}: PipeOptim's gain over GPipe",
+        FigurePanel(
+            "PipeOptim's gain over GPipe",
             "percent",
             points,
             {"pipeoptim": [*gains, *(whole[statistic] for statistic in statistics)]},
@@ -174,12 +177,14 @@ def throughput_panels(lab: Lab, claims: Claims, name: str, of: Any) -> Sequence[
             calibrated,
             axis="network",
             quantity="gain in throughput",
+            figure=figure,
+            publication="PipeOptim",
         ),
     ]
     if name == "fig6":
         tried = {"public code": gains, "PipeDream's rule here": [gain(lab, model, on_own_cuts) for model in MODELS]}
         title = "PipeOptim over GPipe by the cuts, same constants"
-        panels.append(Panel(title, "percent", MODELS, tried, axis="network", quantity="gain in throughput"))
+        panels.append(FigurePanel(title, "percent", MODELS, tried, axis="network", quantity="gain in throughput"))
     return panels
 
 
@@ -230,7 +235,7 @@ def _over_models(gains: Sequence[float], statistic: str, model: str = "") -> Wit
 # Table VI: seconds of an epoch
 
 
-def table6_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+def table6_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     panels = []
     anchor = published_number(claims, FITTED["products"])
     for model in TIMED:
@@ -242,8 +247,8 @@ def table6_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
         }
         null = {"epoch": [_null_epoch(model, anchor)] * len(systems.ASYNCHRONOUS)}
         panels.append(
-            Panel(
-                f"Table VI of PipeOptim: an epoch of {model}",
+            FigurePanel(
+                f"an epoch of {model}",
                 "s",
                 systems.ASYNCHRONOUS,
                 times,
@@ -252,6 +257,8 @@ def table6_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
                 [("epoch", 0)],
                 axis="system",
                 quantity="epoch time",
+                figure="Table VI",
+                publication="PipeOptim",
             )
         )
     return panels

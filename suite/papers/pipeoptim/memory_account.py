@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from suite.core.claim import Claim
+from suite.core.figure import FigurePanel
 from suite.papers.common.answer import Cases, Question
 from suite.papers.common.cluster_runs import Lab
-from suite.papers.common.panel import Panel, published_number
+from suite.papers.common.panel import published_number
 from suite.papers.pipeoptim.figures import MODELS, SYSTEMS, compared, plan
 
 MOST = 1 << 14  # samples
@@ -34,7 +35,7 @@ def weights(lab: Lab, model: str, system: str) -> int:
     return plan(lab, model, system, 1).versions()
 
 
-def table5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
+def table5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
     panels = []
     for model in MODELS:
         systems = [system for system in SYSTEMS if compared(model, system)]
@@ -43,8 +44,8 @@ def table5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
         }
         printed = {"recompute": [published_number(claims, f"pipeoptim.table5.{model}.{system}") for system in systems]}
         panels.append(
-            Panel(
-                f"Table V of PipeOptim: largest batch per GPU, {model}",
+            FigurePanel(
+                f"largest batch per GPU, {model}",
                 "sample",
                 systems,
                 ours,
@@ -53,11 +54,13 @@ def table5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
                 quantity="batch per GPU",
                 scale="log",
                 evidence="derived",
+                figure="Table V",
+                publication="PipeOptim",
             )
         )
     versions = {model: [weights(lab, model, system) / 1e6 for system in SYSTEMS] for model in MODELS}
     panels.append(
-        Panel(
+        FigurePanel(
             "Weight versions of the stage that holds most",
             "MB",
             SYSTEMS,

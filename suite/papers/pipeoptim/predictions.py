@@ -13,10 +13,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from suite.core.claim import Claim
+from suite.core.figure import FigurePanel
 from suite.data import images
 from suite.papers.common.answer import Cases, Question
 from suite.papers.common.cluster_runs import Lab
-from suite.papers.common.panel import Panel
 from suite.papers.pipeoptim import systems
 from suite.papers.pipeoptim.counts import DEPTH
 
@@ -139,7 +139,7 @@ def pipeoptim_stale(question: Question, lab: Lab) -> tuple[Cases, str]:
 # -- the figure that the paper does not have -------------------------------------------------------------------------
 
 
-def distance_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
+def distance_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
     """Means over windows of mini-batches, one network."""
     starts = range(0, LONG, WINDOW)
     places = [str(start) for start in starts]
@@ -149,7 +149,7 @@ def distance_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
         parts = [[i for i in range(start, start + WINDOW) if i in seen.steady] for start in starts]
         curves = {f"stage {stage}": [seen.share(part, stage) for part in parts] for stage in range(DEPTH - 1)}
         panels.append(
-            Panel(
+            FigurePanel(
                 f"Distance of predicted from true weights, over that of the newest ones: {name}",
                 "ratio",
                 places,
@@ -169,7 +169,7 @@ def distance_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
         system: [fmean(run(lab, system, "sgdm", seed, samples=n).staleness for seed in SEEDS) for n in SIZES]
         for system in ("pipedream", "pipedream_2bw", "pipeoptim")
     }
-    sizes = Panel(
+    sizes = FigurePanel(
         smaller,
         "ratio",
         [str(n) for n in SIZES],
@@ -178,7 +178,7 @@ def distance_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
         quantity="relative distance",
         evidence="derived",
     )
-    steps = Panel(
+    steps = FigurePanel(
         title, "ratio", places, distances, axis="mini-batch", quantity="relative distance", evidence="derived"
     )
     return [*panels, steps, sizes]

@@ -14,9 +14,10 @@ from typing import TypeVar
 from suite.core.blind import Hidden
 from suite.core.claim import Claim
 from suite.core.errors import HiddenOutcome, InvalidRequest
+from suite.core.figure import FigurePanel
 from suite.papers.common import calibrate
 from suite.papers.common.cluster_runs import Lab
-from suite.papers.common.panel import NONE, Panel, published_number
+from suite.papers.common.panel import NONE, published_number
 from suite.papers.samo import figures as samo
 from suite.simulate.block_model import Modelled
 from suite.simulate.cost.efficiency import Stack
@@ -118,7 +119,7 @@ def anchors(claims: Claims) -> dict[str, float]:
     return values
 
 
-def variants_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+def variants_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     published = anchors(claims)
     rows: dict[str, list[float]] = {name: [] for name in (CELLS, SPUTNIK, SAVED, PARTS, PHASE)}
     for variant in VARIANTS:
@@ -130,6 +131,6 @@ def variants_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             values.append(variant_errors[name])
     names = [variant.name for variant in VARIANTS]
     return [
-        Panel(name, "points", names, {"error": values}, axis="variant", quantity="error")
+        FigurePanel(name, "points", names, {"error": values}, axis="variant", quantity="error")
         for name, values in rows.items()
     ]

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from suite.core.claim import Claim
 from suite.core.errors import InvalidRequest
+from suite.core.figure import FigurePanel
 from suite.memory import Layout, zero_1
 from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.common.cluster_runs import Lab
-from suite.papers.common.panel import Panel, published_range
+from suite.papers.common.panel import published_range
 from suite.simulate.cost.roofline import HALF, STEPPED
 from suite.simulate.kernel import Kernel
 from suite.simulate.network.network import Fabric, Ring, ring_volume
@@ -85,27 +86,49 @@ def saved(lab: Lab, model: str, gpus: int) -> float:
     return 100 * (1 - seconds(lab, model, "axonn_samo", gpus) / seconds(lab, model, "axonn", gpus))
 
 
-def fig5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
+def fig5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
     points, panels = [str(gpus) for gpus in GPUS], []
     for model in NETWORKS:
         times = {system: [seconds(lab, model, system, gpus) for gpus in GPUS] for system in SYSTEMS}
         panels.append(
-            Panel(f"Figure 5 of SAMO: batch time of {model}", "s", points, times, axis="GPUs", quantity="batch time")
+            FigurePanel(
+                f"batch time of {model}",
+                "s",
+                points,
+                times,
+                axis="GPUs",
+                quantity="batch time",
+                figure="Figure 5",
+                publication="SAMO",
+            )
         )
         gains = [saved(lab, model, gpus) for gpus in GPUS]
-        title = f"Figure 5 of SAMO: time saved over AxoNN, {model}"
+        title = f"time saved over AxoNN, {model}"
         ours = {"axonn_samo": gains}
-        panels.append(Panel(title, "percent", points, ours, axis="GPUs", quantity="time saved"))
         panels.append(
-            Panel(
+            FigurePanel(
+                title,
+                "percent",
+                points,
+                ours,
+                axis="GPUs",
+                quantity="time saved",
+                figure="Figure 5",
+                publication="SAMO",
+            )
+        )
+        panels.append(
+            FigurePanel(
                 # the text prints the least and the largest, not at which count
-                f"Figure 5 of SAMO: least and largest time saved over AxoNN, {model}",
+                f"least and largest time saved over AxoNN, {model}",
                 "percent",
                 ("least", "largest"),
                 {"axonn_samo": [min(gains), max(gains)]},
                 {"axonn_samo": published_range(claims, f"samo.fig5.speedup.{model}")},
                 axis="of all GPU counts",
                 quantity="time saved",
+                figure="Figure 5",
+                publication="SAMO",
             )
         )
     return panels

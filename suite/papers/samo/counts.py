@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from suite.core.claim import Claim
+from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, feeds
 from suite.core.protocols import Schedule
@@ -19,7 +20,6 @@ from suite.papers.common.answer import Cases, Question, distinct_cases
 from suite.papers.common.cluster_runs import Lab
 from suite.papers.common.equations import BYTES, FREE, idle_time
 from suite.papers.common.model_states import ADAM, CONVNETS, GPTS
-from suite.papers.common.panel import Panel
 from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.cost.measured import Fixed
@@ -69,7 +69,7 @@ def messages(stages: int, microbatches: int) -> list[float]:
     return [count / microbatches for count in counts]
 
 
-def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
+def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
     shares = (0.0, 0.25, 0.5, 0.8, 0.9, 0.95)
     entries = 1_000_000
     rows = {
@@ -78,7 +78,7 @@ def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
     }
     title = "Bytes of a prunable parameter's model states over sparsity, mixed precision with Adam"
     return [
-        Panel(
+        FigurePanel(
             title,
             "byte",
             [f"{share:g}" for share in shares],

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from suite.core.claim import Claim
+from suite.core.figure import FigurePanel
 from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.common.cluster_runs import SAMO_COUNTS, Lab, Phases
 from suite.papers.common.null_model import BubbleAlone
 from suite.papers.common.null_model import percents_of_peak as null_percents
 from suite.papers.common.null_model import percents_saved as null_saved
-from suite.papers.common.panel import NONE, Panel, published_number, published_range
+from suite.papers.common.panel import NONE, published_number, published_range
 
 Claims = Mapping[str, Claim]
 MODELS = tuple(SAMO_COUNTS)
@@ -36,21 +37,30 @@ def everywhere(lab: Lab, systems: Sequence[str]) -> list[list[float]]:
 # Figures 6 and 7: strong scaling of the GPT-3 models
 
 
-def fig6_7_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+def fig6_7_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     panels = []
     for model in MODELS:
         times = {s: [lab.samo(model, _ours(s), gpus).seconds for gpus in counts(model)] for s in SYSTEMS}
         figure = "Figure 6" if model in ("gpt3_xl", "gpt3_2_7b") else "Figure 7"
         points = [str(gpus) for gpus in counts(model)]
         panels.append(
-            Panel(f"{figure} of SAMO: batch time of {model}", "s", points, times, axis="GPUs", quantity="batch time")
+            FigurePanel(
+                f"batch time of {model}",
+                "s",
+                points,
+                times,
+                axis="GPUs",
+                quantity="batch time",
+                figure=figure,
+                publication="SAMO",
+            )
         )
         ends = claims.get(f"samo.fig6_7.speedup_over_axonn.{model}")
         low = ends.value[0] if ends and isinstance(ends.value, tuple) else NONE
         high = published_number(claims, f"samo.sec6b.max_speedup.{model}")
         panels.append(
-            Panel(
-                f"{figure} of SAMO: time saved over AxoNN, {model}",
+            FigurePanel(
+                f"time saved over AxoNN, {model}",
                 "percent",
                 points,
                 {"axonn_samo": [lab.saved(model, gpus, over=DENSE) for gpus in counts(model)]},
@@ -59,18 +69,22 @@ def fig6_7_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
                 [("axonn_samo", 0)] if model == "gpt3_13b" else [],
                 axis="GPUs",
                 quantity="time saved",
+                figure=figure,
+                publication="SAMO",
             )
         )
         savings_by_count = [lab.saved(model, gpus, over="deepspeed_3d") for gpus in counts(model)]
         panels.append(
-            Panel(
-                f"{figure} of SAMO: least and largest time saved over DeepSpeed-3D, {model}",
+            FigurePanel(
+                f"least and largest time saved over DeepSpeed-3D, {model}",
                 "percent",
                 ("least", "largest"),
                 {"axonn_samo": [min(savings_by_count), max(savings_by_count)]},
                 {"axonn_samo": published_range(claims, f"samo.fig6_7.speedup_over_deepspeed.{model}")},
                 axis="of all GPU counts",
                 quantity="time saved",
+                figure=figure,
+                publication="SAMO",
             )
         )
     return panels
@@ -141,14 +155,14 @@ def percent(lab: Lab, system: str, gpus: int) -> float:
     return lab.samo("gpt3_13b", _ours(system), gpus).percent_of_peak
 
 
-def table2_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+def table2_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     gpus = counts("gpt3_13b")
     ours = {system: [percent(lab, system, count) for count in gpus] for system in SYSTEMS}
     paper = {s: [published_number(claims, f"samo.table2.{s}.gpus_{count}") for count in gpus] for s in SYSTEMS}
     plans = {s: [lab.samo_plan("gpt3_13b", _ours(s), count) for count in gpus] for s in SYSTEMS}
     return [
-        Panel(
-            "Table II of SAMO: percent of peak of 13B",
+        FigurePanel(
+            "percent of peak of 13B",
             "percent",
             [str(count) for count in gpus],
             ours,
@@ -157,6 +171,8 @@ def table2_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             [(system, 0) for system in SYSTEMS],
             axis="GPUs",
             quantity="share of peak",
+            figure="Table II",
+            publication="SAMO",
         )
     ]
 
@@ -211,18 +227,20 @@ def savings(lab: Lab, gpus: int) -> dict[str, float]:
     return {**parts, "overhead": share * (pruned.compute - dense.compute), "total": sum(parts.values())}
 
 
-def fig8_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+def fig8_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     names = ("p2p", "bubble", "collective", "overhead", "total")
     savings_by_gpus = {gpus: savings(lab, gpus) for gpus in PROFILED}
     return [
-        Panel(
-            "Figure 8 of SAMO: time saved by phase, of AxoNN's batch time",
+        FigurePanel(
+            "time saved by phase, of AxoNN's batch time",
             "percent",
             [str(gpus) for gpus in PROFILED],
             {name: [savings_by_gpus[gpus][name] for gpus in PROFILED] for name in names},
             {name: [published_number(claims, f"samo.fig8.{name}.gpus_{gpus}") for gpus in PROFILED] for name in names},
             axis="GPUs",
             quantity="time saved",
+            figure="Figure 8",
+            publication="SAMO",
         )
     ]
 
@@ -287,10 +305,10 @@ def gigabytes(lab: Lab, system: str) -> float:
     return plan.total() / plan.grid.data / 1e9
 
 
-def memory_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+def memory_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     systems = {"axonn": "before", "axonn_samo": "after"}
     return [
-        Panel(
+        FigurePanel(
             "Memory of one pipeline of 2.7B",
             "gigabyte",
             list(systems),

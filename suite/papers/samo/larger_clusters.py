@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from suite.core.claim import Claim
+from suite.core.figure import FigurePanel
 from suite.papers.common.cluster_runs import Lab, Phases
-from suite.papers.common.panel import NONE, Panel, published_number
+from suite.papers.common.panel import NONE, published_number
 from suite.papers.samo.figures import DENSE, SYSTEMS
 
 MODEL = "gpt3_13b"
@@ -30,7 +31,7 @@ def shares(lab: Lab, system: str, gpus: int) -> dict[str, float]:
     return {name: 100 * value / phase_times.total for name, value in parts.items()}
 
 
-def scaling_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
+def scaling_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
     def ours(system: str) -> str:
         return DENSE if system == "axonn" else system
 
@@ -41,11 +42,11 @@ def scaling_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
         for s in SYSTEMS
     }
     title = "Percent of peak of 13B to 4096 GPUs"
-    panels = [Panel(title, "percent", names, percent, paper, axis="GPUs", quantity="share of peak")]
+    panels = [FigurePanel(title, "percent", names, percent, paper, axis="GPUs", quantity="share of peak")]
     for system in SHOWN:
         phase_times = [shares(lab, ours(system), gpus) for gpus in GPUS]
         panels.append(
-            Panel(
+            FigurePanel(
                 f"Where a batch goes, {system}",
                 "percent",
                 names,

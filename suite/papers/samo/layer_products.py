@@ -16,6 +16,7 @@ from typing import TypedDict
 from suite.config.locate import check_source, locate
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.figure import FigurePanel
 from suite.core.protocols import ExecutorResult, Missing, Ready, Value, World
 from suite.core.record import Metric, Source
 from suite.papers.common.claims import load
@@ -25,6 +26,7 @@ from suite.stats.spread import relative_iqr
 PRODUCTS = ("forward", "input gradient", "weight gradient")
 DENSE, CSR, SPUTNIK, ALONE = "dense", "torch CSR", "Sputnik-style", "Sputnik-style kernels alone"
 DTYPES = ("float64", "float32", "float16", "bfloat16")
+Curves = Mapping[str, Sequence[float]]  # by name
 TITLE = "A fully connected layer"  # with which the title of each panel begins
 
 Sweep = dict[str, dict[str, list[list[float]]]]  # by implementation and product, for each width, seconds
@@ -118,7 +120,7 @@ class Products:
         """The part of its record that shows the paper: the printed ratios. A record that was made in blind mode
         lacks them.
         """
-        return ExecutorResult(Source.MEASURED, series=_printed(self))
+        return ExecutorResult(Source.MEASURED, panels=[_ratio_panel(self, {})])
 
 
 class ProductSampler(Sampling):
@@ -185,44 +187,31 @@ def left(plan: Products, told: ProductFacts, turns: Sequence[Sweep]) -> Executor
     ratios = {name: [a / b for a, b in zip(times[name], times[DENSE], strict=True)] for name in names if name != DENSE}
     if told["cuda"]:
         metrics |= _answers(plan, widths, times, ratios)
-    axis = _axis(plan)
-    series = _panel(f"{TITLE}: forward and both backward products|s|{axis}", times)
-    series |= _panel(_ratios(plan), ratios)
-    series |= _printed(plan)
+    panels = [_panel(plan, "forward and both backward products", "s", times), _ratio_panel(plan, ratios)]
     for product in PRODUCTS:
         medians = {name: list(map(median, seen[product, name])) for name in names}
-        series |= _panel(f"{TITLE}: {product}|s|{axis}", medians)
+        panels.append(_panel(plan, product, "s", medians))
     spread = {name: list(map(relative_iqr, samples)) for name, samples in whole.items()}
-    series |= _panel(f"{TITLE}: middle half of the samples over the median|percent|{axis}", spread)
-    return ExecutorResult(Source.MEASURED, metrics=metrics, series=series, notes=_notes(plan, told))
+    panels.append(_panel(plan, "middle half of the samples over the median", "percent", spread))
+    return ExecutorResult(Source.MEASURED, metrics=metrics, panels=panels, notes=_notes(plan, told))
 
 
 def _at(widths: Sequence[int]) -> list[tuple[int, int]]:
     return list(enumerate(widths))
 
 
-def _panel(head: str, curves: Mapping[str, Sequence[float]], whose: str = "ours") -> dict[str, list[float]]:
-    """As suite.report.panels.figure_panels reads it."""
-    return {f"{head}|{whose}|{name}": list(values) for name, values in curves.items()}
+def _panel(plan: Products, title: str, unit: str, ours: Curves, paper: Curves | None = None) -> FigurePanel:
+    """A panel over the widths of the weight."""
+    axis, widths = "width of the weight", [str(width) for width in plan.widths]
+    return FigurePanel(f"{TITLE}: {title}", unit, widths, ours, paper or {}, axis=axis)
 
 
-def _axis(plan: Products) -> str:
-    return f"width of the weight: {','.join(map(str, plan.widths))}"
-
-
-def _ratios(plan: Products) -> str:
-    """The panel in which printed ratios stand next to ours."""
-    return f"{TITLE}: time over that of the dense products||{_axis(plan)}"
-
-
-def _printed(plan: Products) -> dict[str, list[float]]:
-    """The ends of the range that the paper prints for all widths together; nothing in blind mode."""
+def _ratio_panel(plan: Products, ratios: Curves) -> FigurePanel:
+    """Our ratios next to the two ends of the range that the paper prints for all widths; no ends in blind mode."""
     value = next((claim.value for claim in load() if claim.id == plan.claims.ratio), None)
-    if not isinstance(value, tuple):
-        return {}
-    ends = zip(("least", "most"), value, strict=True)
-    curves = {f"Sputnik on V100, {name} printed": [end] * len(plan.widths) for name, end in ends}
-    return _panel(_ratios(plan), curves, "paper")
+    ends = zip(("least", "most"), value, strict=True) if isinstance(value, tuple) else ()
+    printed = {f"Sputnik on V100, {name} printed": [end] * len(plan.widths) for name, end in ends}
+    return _panel(plan, "time over that of the dense products", "", ratios, printed)
 
 
 def _answers(

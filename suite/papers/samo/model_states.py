@@ -13,12 +13,13 @@ from typing import Any
 
 from suite.core.claim import Claim
 from suite.core.errors import DoesNotFit
+from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.memory import Layout, compressed, offload, offloaded, resident
 from suite.papers.common.answer import Question, range_of_setting
 from suite.papers.common.cluster_runs import SAMO_COUNTS, Lab
 from suite.papers.common.model_states import ADAM, MOMENTUM, LayoutOf
-from suite.papers.common.panel import NONE, Panel, published_number
+from suite.papers.common.panel import NONE, published_number
 from suite.simulate.block_model import Modelled, SimulationPlan
 from suite.simulate.search import MICROBATCHES, best, divisors, plans
 
@@ -77,7 +78,7 @@ def least_sparsity(moments: Sequence[str], half: str | None) -> float:
     return break_even(lambda left: pruned(left, moments, half), lambda left: dense)
 
 
-def fig2_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+def fig2_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     even, ends = published_number(claims, "samo.fig2.break_even"), claims.get("samo.fig2.saving_range")
     printed = {f"{even:g}": 0.0}
     if ends and isinstance(ends.value, tuple):
@@ -87,8 +88,8 @@ def fig2_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
     ours = {name: [saved(share, *precision) for share in SHARES] for name, precision in PRECISIONS.items()}
     least = {name: least_sparsity(*precision) for name, precision in PRECISIONS.items()}
     return [
-        Panel(
-            "Figure 2 of SAMO: memory of model states saved over sparsity",
+        FigurePanel(
+            "memory of model states saved over sparsity",
             "percent",
             points,
             ours,
@@ -96,9 +97,11 @@ def fig2_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             axis="sparsity, share of weights",
             quantity="memory saved",
             evidence="derived",
+            figure="Figure 2",
+            publication="SAMO",
         ),
-        Panel(
-            "Figure 2 of SAMO: sparsity from which memory is saved",
+        FigurePanel(
+            "sparsity from which memory is saved",
             "share",
             SHORT,
             {SAMO: list(least.values())},
@@ -106,6 +109,8 @@ def fig2_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             axis="precision and optimizer",
             quantity="sparsity",
             evidence="derived",
+            figure="Figure 2",
+            publication="SAMO",
         ),
     ]
 
@@ -162,7 +167,7 @@ def chosen(lab: Lab, model: str, system: Modelled) -> tuple[float, float, float]
     return fewest, best_plan.plan.grid.inter, best_plan.seconds
 
 
-def beside_offload_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+def beside_offload_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     bucket = ENTRIES // 300  # as 4 million (AxoNN VI-C) of 1.2 billion weights on a GPU
     shares, layouts_by_name = [f"{share:g}" for share in SHARES], layouts(bucket)
 
@@ -183,13 +188,13 @@ def beside_offload_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
     plans_by_system = {name: [chosen(lab, model, system) for model in SAMO_COUNTS] for name, system in systems.items()}
     models = [f"{NAMES[model]} on {gpus}" for model, (_, (gpus, *_)) in SAMO_COUNTS.items()]
 
-    def planned(title: str, unit: str, which: int, quantity: str) -> Panel:
+    def planned(title: str, unit: str, which: int, quantity: str) -> FigurePanel:
         columns = {name: [values[which] for values in rows] for name, rows in plans_by_system.items()}
-        return Panel(title, unit, models, columns, axis="GPT-3 on V100", quantity=quantity)
+        return FigurePanel(title, unit, models, columns, axis="GPT-3 on V100", quantity=quantity)
 
     return [
         *(
-            Panel(
+            FigurePanel(
                 f"Model states {where} per parameter over sparsity",
                 "byte",
                 shares,
@@ -200,7 +205,7 @@ def beside_offload_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
             )
             for home, where in (("device", "on the device"), ("host", "in host memory"))
         ),
-        Panel(
+        FigurePanel(
             "Sparsity from which a device holds no more than",
             "share",
             ["dense", "offload"],

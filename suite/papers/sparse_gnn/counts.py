@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from suite.core.claim import Claim
+from suite.core.figure import FigurePanel
 from suite.gnn.partition.protocol import Quality
 from suite.gnn.plan import Placement, Volumes
 from suite.papers.common.answer import Cases, Question
-from suite.papers.common.panel import Panel, published_number
+from suite.papers.common.panel import published_number
 from suite.papers.sparse_gnn.cluster_runs import RANDOM, Dataset, GraphLab
 from suite.papers.sparse_gnn.figures import fitting
 
@@ -47,7 +48,7 @@ def sent(lab: GraphLab, processes: int, partitioner: str = "metis") -> dict[str,
     return {"average": float(each.mean()), "maximum": float(each.max()), "imbalance": volumes.imbalance}
 
 
-def table2_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
+def table2_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
     names = [str(p) for p in PROCESSES]
     ours = {p: sent(lab, p) for p in PROCESSES}
     printed = {
@@ -64,8 +65,8 @@ def table2_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
         for whose, curve in totals.items()
     }
     return [
-        Panel(
-            "Table 2 of Sparsity-aware GNN: what a process sends on Amazon with METIS (null: in a random order)",
+        FigurePanel(
+            "what a process sends on Amazon with METIS (null: in a random order)",
             "MB",
             names,
             sizes,
@@ -75,9 +76,11 @@ def table2_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
             axis="processes",
             quantity="data sent per product",
             evidence="derived",
+            figure="Table 2",
+            publication="Sparsity-aware GNN",
         ),
-        Panel(
-            "Table 2 of Sparsity-aware GNN: imbalance of what is sent",
+        FigurePanel(
+            "imbalance of what is sent",
             "percent",
             names,
             {"imbalance": [ours[p]["imbalance"] for p in PROCESSES]},
@@ -86,8 +89,10 @@ def table2_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
             axis="processes",
             quantity="imbalance",
             evidence="derived",
+            figure="Table 2",
+            publication="Sparsity-aware GNN",
         ),
-        Panel(
+        FigurePanel(
             "Rows sent by all processes, per vertex",
             "row",
             names,
@@ -120,7 +125,7 @@ def grows(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 # -- volumes -----------------------------------------------------------------------------------------------------------
 
 
-def volumes_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
+def volumes_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
     panels = []
     for graph in KINDS:
         at = counts(lab, graph)
@@ -150,9 +155,9 @@ def volumes_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
     return panels
 
 
-def _panel(title: str, names: Sequence[str], kinds: Mapping[str, Sequence[Volumes]], of: object) -> Panel:
+def _panel(title: str, names: Sequence[str], kinds: Mapping[str, Sequence[Volumes]], of: object) -> FigurePanel:
     curves = {name: [float(of(one)) for one in each] for name, each in kinds.items()}  # type: ignore[operator]
-    return Panel(title, "row", names, curves, axis="processes", quantity="rows per vertex", evidence="derived")
+    return FigurePanel(title, "row", names, curves, axis="processes", quantity="rows per vertex", evidence="derived")
 
 
 def little_gain(question: Question, lab: GraphLab, *, share: float, graphs: Sequence[str]) -> tuple[Cases, str]:

@@ -14,9 +14,10 @@ import numpy as np
 
 from suite.core.claim import Claim
 from suite.core.errors import DoesNotFit
+from suite.core.figure import FigurePanel
 from suite.gnn.plan import Placement, Volumes
 from suite.papers.common.answer import Cases, Question, WithNull
-from suite.papers.common.panel import NONE, Panel, published_bound
+from suite.papers.common.panel import NONE, published_bound
 from suite.papers.sparse_gnn.cluster_runs import Dataset, GraphLab
 from suite.simulate.full_graph import LOOSE, VALUE
 from suite.simulate.network.exchange import Wires
@@ -82,7 +83,7 @@ def null_minimum(lab: GraphLab, graph: str, system: str, counts: Sequence[int], 
 # -- Figures 3 to 5 --------------------------------------------------------------------------------------------------
 
 
-def epochs(lab: GraphLab, figure: str, graph: str, systems: Sequence[str], counts: Sequence[int]) -> Panel:
+def epochs(lab: GraphLab, figure: str, graph: str, systems: Sequence[str], counts: Sequence[int]) -> FigurePanel:
     times = {
         system: [seconds(lab, graph, system, p) if fits(lab, graph, system, p) else NONE for p in counts]
         for system in systems
@@ -91,8 +92,8 @@ def epochs(lab: GraphLab, figure: str, graph: str, systems: Sequence[str], count
     if graph == "amazon" and AWARE in systems and 16 in counts:
         marked = [(AWARE, counts.index(16))]
     flat = {system: null(lab, graph, system, counts) for system in systems}
-    return Panel(
-        f"{figure} of Sparsity-aware GNN: an epoch on {graph}",
+    return FigurePanel(
+        f"an epoch on {graph}",
         "s",
         [str(p) for p in counts],
         times,
@@ -101,23 +102,27 @@ def epochs(lab: GraphLab, figure: str, graph: str, systems: Sequence[str], count
         axis="GPUs",
         quantity="epoch time",
         scale="log-log",
+        figure=figure,
+        publication="Sparsity-aware GNN",
     )
 
 
-def phases(lab: GraphLab, graph: str, counts: Sequence[int]) -> list[Panel]:
+def phases(lab: GraphLab, graph: str, counts: Sequence[int]) -> list[FigurePanel]:
     """Of each system, as Figure 4's bars."""
     panels = []
     for system in COMPARED:
         each = [lab.epoch(graph, system, p) for p in counts]
         bars = {"communication": [e.communication for e in each], "local": [e.local for e in each]}
         panels.append(
-            Panel(
-                f"Figure 4 of Sparsity-aware GNN: phases of an epoch on {graph}, {system}",
+            FigurePanel(
+                f"phases of an epoch on {graph}, {system}",
                 "s",
                 [str(p) for p in counts],
                 bars,
                 axis="GPUs",
                 quantity="time per epoch",
+                figure="Figure 4",
+                publication="Sparsity-aware GNN",
             )
         )
     return panels
@@ -140,21 +145,21 @@ WHAT_IFS: Mapping[str, Options] = {
 }
 
 
-def what_ifs(lab: GraphLab, graph: str, system: str) -> Panel:
+def what_ifs(lab: GraphLab, graph: str, system: str) -> FigurePanel:
     """Savings of other orders of multiplication, and of compact columns instead of whole block rows of zeros."""
     counts = fitting(graph)
     times = {
         name: [lab.epoch(graph, system, p, **options).seconds for p in counts] for name, options in WHAT_IFS.items()
     }
     title = f"What if: an epoch of {system} on {graph}"
-    return Panel(title, "s", [str(p) for p in counts], times, axis="GPUs", quantity="epoch time")
+    return FigurePanel(title, "s", [str(p) for p in counts], times, axis="GPUs", quantity="epoch time")
 
 
-def fig3_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
+def fig3_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
     return [epochs(lab, "Figure 3", graph, COMPARED, COUNTS[graph]) for graph in ("reddit", "amazon", "protein")]
 
 
-def fig4_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
+def fig4_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
     panels = [panel for graph in ("reddit", "amazon", "protein") for panel in phases(lab, graph, fitting(graph))]
     return [*panels, *(what_ifs(lab, "amazon", system) for system in (AWARE, GVB))]
 
@@ -300,28 +305,32 @@ def preprocessing(question: Question, lab: GraphLab, *, times: float) -> tuple[C
 # -- Figure 6 ----------------------------------------------------------------------------------------------------------
 
 
-def fig5_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
-    gain = Panel(
-        "Figure 5 of Sparsity-aware GNN: CAGNET's epoch over that of SA+GVB, papers",
+def fig5_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
+    gain = FigurePanel(
+        "CAGNET's epoch over that of SA+GVB, papers",
         "ratio",
         ("16 GPUs",),
         {"speedup": [ratio(lab, "papers", 16, CAGNET, GVB)]},
         {"speedup": [published_bound(claims, "sparse_gnn.fig5.papers_speedup")]},
         axis="GPUs",
         quantity="speedup",
+        figure="Figure 5",
+        publication="Sparsity-aware GNN",
     )
     return [epochs(lab, "Figure 5", "papers", COMPARED, COUNTS["papers"]), gain]
 
 
-def fig6_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
-    gain = Panel(
-        "Figure 6 of Sparsity-aware GNN: epoch with METIS over that with GVB, amazon; the paper prints more than 2",
+def fig6_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
+    gain = FigurePanel(
+        "epoch with METIS over that with GVB, amazon; the paper prints more than 2",
         "ratio",
         ("64 GPUs",),
         {"speedup": [ratio(lab, "amazon", 64, METIS, GVB)]},
         {"speedup": [published_bound(claims, "sparse_gnn.fig6.gvb_over_metis.amazon")]},
         axis="GPUs",
         quantity="speedup",
+        figure="Figure 6",
+        publication="Sparsity-aware GNN",
     )
     fit = [p for p in SMALL if p > 4]
     return [*(epochs(lab, "Figure 6", graph, (METIS, GVB), fit) for graph in ("amazon", "protein")), gain]

@@ -15,13 +15,13 @@ import numpy as np
 from scipy.sparse import csr_array, random_array
 
 from suite.core.claim import Claim
+from suite.core.figure import FigurePanel
 from suite.data.graphs import operator
 from suite.data.graphs.generate import RMAT, Planted
 from suite.gnn.local_block import LocalBlock
 from suite.gnn.partition.simple import Block, Random
 from suite.gnn.plan import ExchangePlan, Placement, Volumes, count_volumes
 from suite.papers.common.answer import Cases, Question
-from suite.papers.common.panel import Panel
 from suite.papers.sparse_gnn.closed_forms import bound_1_5d, bound_1d, bound_sum
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.counts import MEGABYTE, sent
@@ -56,7 +56,7 @@ def small_graphs() -> list[csr_array]:
     return [*(operator(source.load(0)) for source in drawn), directed]
 
 
-def small_panels(lab: GraphLab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
+def small_panels(lab: GraphLab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
     """The printed costs of a product, compared with the waiting time of a message passing process, with the
     all-reduce left out (G2).
     """
@@ -76,7 +76,7 @@ def small_panels(lab: GraphLab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
         curves["1.5D, its all-reduce"].append(bound_sum(two, width, beta=beta))
     title = f"A product of width {width}, {cut} rows a pair at c = 1 and {2 * cut} at c = 2"
     return [
-        Panel(
+        FigurePanel(
             title,
             "s",
             [str(p) for p in counts],

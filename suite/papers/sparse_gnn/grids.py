@@ -12,8 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from suite.core.claim import Claim
+from suite.core.figure import FigurePanel
 from suite.papers.common.answer import Cases, Question, WithNull
-from suite.papers.common.panel import Panel
 from suite.papers.sparse_gnn.cluster_runs import Dataset, GraphLab
 from suite.papers.sparse_gnn.figures import AWARE, CAGNET, COMPARED, GVB, null, null_minimum, seconds
 from suite.simulate.full_graph import LOOSE, VALUE
@@ -25,11 +25,11 @@ REPLICAS = (2, 4)
 CUBES = (64,)  # of the counts, those that are squares and cubes
 
 
-def fig7_panels(lab: GraphLab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
+def fig7_panels(lab: GraphLab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
     return [panel for graph in GRAPHS for c in REPLICAS for panel in _panels(lab, graph, c)]
 
 
-def _panels(lab: GraphLab, graph: str, c: int) -> list[Panel]:
+def _panels(lab: GraphLab, graph: str, c: int) -> list[FigurePanel]:
     names = [str(p) for p in COUNTS]
     where = f"on {graph}, c = {c}"
     times = {system: [seconds(lab, graph, system, p, c) for p in COUNTS] for system in COMPARED}
@@ -41,8 +41,8 @@ def _panels(lab: GraphLab, graph: str, c: int) -> list[Panel]:
         for phase, field in (("rows", "exchange"), ("all-reduce", "sums"), ("local", "local"))
     }
     return [
-        Panel(
-            f"Figure 7 of Sparsity-aware GNN: an epoch {where}",
+        FigurePanel(
+            f"an epoch {where}",
             "s",
             names,
             times,
@@ -50,8 +50,10 @@ def _panels(lab: GraphLab, graph: str, c: int) -> list[Panel]:
             axis="GPUs",
             quantity="epoch time",
             scale="log-log",
+            figure="Figure 7",
+            publication="Sparsity-aware GNN",
         ),
-        Panel(
+        FigurePanel(
             f"One call for all stages {where}",
             "s",
             names,
@@ -60,7 +62,7 @@ def _panels(lab: GraphLab, graph: str, c: int) -> list[Panel]:
             quantity="epoch time",
             scale="log-log",
         ),
-        Panel(f"Phases of an epoch {where}", "s", names, parts, axis="GPUs", quantity="time per epoch"),
+        FigurePanel(f"Phases of an epoch {where}", "s", names, parts, axis="GPUs", quantity="time per epoch"),
     ]
 
 

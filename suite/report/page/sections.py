@@ -97,7 +97,7 @@ def plan(
     tables = (record_tables.systems(ran, reference, runs), record_tables.memory(entries, runs)) if some else ()
     # a record's own panels, and those that the experiment makes of several runs
     # runs of a published figure appear in the section of its paper
-    panels = [one for entry in entries for one in figure_panels.shown(entry, runs) if not one.panel.display[0]]
+    panels = [one for entry in entries for one in figure_panels.shown(entry, runs) if not one.panel.figure]
     several, unswept = sweep_panels.read(group, claims_by_id, runs)
     studied, unlearned = learning_curves.read(group, held.groups, near.settings, runs, salt)
     systems = dict.fromkeys(name for one in (*panels, *several) for name in one.panel.systems)
@@ -219,7 +219,7 @@ def _remarks(entries: Sequence[StoredRecord], claimed: set[str]) -> list[tuple[s
     for entry in entries:
         metrics = entry.record.metrics.items()
         notes = [*entry.record.notes, *(f"{name}: {m.note}" for name, m in metrics if m.note and name not in claimed)]
-        notes += figure_panels.fitted(entry.record)
+        notes += [*figure_panels.fitted(entry.record), *figure_panels.faults(entry.record)]
         for note in dict.fromkeys(notes):
             remarks.setdefault(note, []).append(entry.record.label)
     whole = len(entries)

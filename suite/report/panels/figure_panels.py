@@ -1,10 +1,7 @@
-"""Panels of published figures, as records hold them, and the tables that compare them with the paper.
+"""Panels of published figures from records, and the tables that compare them with the paper.
 
-A record of a published figure keeps its curves as series named 'title|unit|x1,x2,...|curve|system', with an optional
-sixth part 'quantity=Q;scale=S;evidence=E'. A name that does not follow this, or a list of another length than the
-points, is no panel and costs nothing else. Points that a constant was fitted to are marked, and the null model stands
-next to every curve. Points named 'GPUs: 64,128' name the x axis. A title that begins with the name of a published
-figure or table, 'Figure 8 of SAMO: ...', makes the panel a part of it.
+A record keeps them in `panels` (suite.core.figure). A malformed panel becomes a remark on the page and costs nothing
+else. Points that a constant was fitted to are marked, and the null model stands next to every curve.
 """
 
 from __future__ import annotations
@@ -14,6 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from suite.core.errors import InvalidRequest
+from suite.core.figure import FigurePanel, read_figure_panel
 from suite.core.record import Record
 from suite.report import derive
 from suite.report.load import StoredRecord, text_at
@@ -26,14 +25,13 @@ UNITS = {"s": "seconds", "percent": "percent", "gigabyte": "gigabytes", "day": "
 SYMBOLS = {"percent": "%", "gigabyte": "GB", "day": "days", "byte": "bytes", "count": ""}  # of units, on an axis
 TIMES = ("s", "day", "hour")
 RACES = ("batch time", "epoch time", "time to train")  # quantities of which the least value is the quickest
-_DISPLAY = re.compile(r"((?:Figure|Table) \w{1,8}) of ([^:]{1,40}): +(.+)", re.DOTALL)
 _LEADING = re.compile(r" (?:of|over|on|by|to|at|from|with|when|that|per|saved)\b|[,(:]")
 _MOST_POINTS, _MOST_SYSTEMS, _MOST_FITTED = 64, 12, 40
 
 
 @dataclass(frozen=True, slots=True)
-class FigurePanel:
-    """Curves over the same points, by system; nan where there is no value.
+class PlottedPanel:
+    """A panel as it is drawn: curves over the same points, by system; nan where there is no value.
 
     Attributes:
         curves: ours, paper and null, each with the systems that have a value.
@@ -44,6 +42,8 @@ class FigurePanel:
         quantity: What the values are.
         scale: "log" or "log-log" where the paper's figure is drawn so.
         evidence: How our values came about.
+        figure: Published figure or table that it belongs to, such as "Figure 8"; empty for none.
+        publication: Name of its paper.
     """
 
     title: str
@@ -57,23 +57,22 @@ class FigurePanel:
     quantity: str = ""
     scale: str = ""
     evidence: str = ""
+    figure: str = ""
+    publication: str = ""
 
     @property
-    def display(self) -> tuple[str, str]:
-        """The published figure or table that it is a part of and its paper, as the page names them; empty: of none."""
-        match = _DISPLAY.fullmatch(self.title)
-        return (match[1], match[2]) if match else ("", "")
+    def full_title(self) -> str:
+        """The title with the name of the published figure."""
+        return f"{self.figure} of {self.publication}: {self.title}" if self.figure else self.title
 
     @property
-    def subtitle(self) -> str:
-        """The title without the name of the published figure."""
-        match = _DISPLAY.fullmatch(self.title)
-        return match[3][:1].upper() + match[3][1:] if match else self.title
+    def capitalized_title(self) -> str:
+        return self.title[:1].upper() + self.title[1:]
 
     @property
     def y_label(self) -> str:
         """'Batch time (s)': the quantity and its unit."""
-        quantity = self.quantity or _LEADING.split(self.subtitle, maxsplit=1)[0]
+        quantity = self.quantity or _LEADING.split(self.capitalized_title if self.figure else self.title, maxsplit=1)[0]
         unit = SYMBOLS.get(self.unit, self.unit)
         return f"{quantity[:1].upper()}{quantity[1:]}" + (f" ({unit})" if unit else "")
 
@@ -101,7 +100,7 @@ class ShownPanel:
         where: The machine on which our values were measured or modelled.
     """
 
-    panel: FigurePanel
+    panel: PlottedPanel
     source: str
     run: tuple[tuple[str, str], ...]
     table: Table
@@ -129,18 +128,27 @@ def _where(entry: StoredRecord, source: str) -> str:
     return f"on a model of {machine}" if source == "simulated" and machine else ""
 
 
-def read(record: Record) -> list[FigurePanel]:
-    """The panels of a record, by title. Points and systems beyond what a picture carries are left out."""
-    heads: dict[tuple[str, str, str, str], dict[str, dict[str, list[float]]]] = {}
-    for key, values in record.series.items():
-        parts = key.split("|")
-        facts = parts.pop() if len(parts) == 6 and "=" in parts[5] else ""
-        if len(parts) == 5 and parts[0].strip() and parts[4].strip():
-            title, unit, points, curve, system = parts
-            heads.setdefault((title, unit, points, facts), {}).setdefault(curve, {})[system] = values
-    drawn = [_panel(*head, curves) for head, curves in heads.items()]
-    panels = [panel for panel in drawn if panel.curves[OURS] or panel.curves[PAPER]]
-    return sorted(panels, key=lambda panel: derive.natural(panel.title))
+def read(record: Record) -> list[PlottedPanel]:
+    """The well-formed panels of a record, by title. Points and systems beyond the limits of a picture are left out."""
+    panels = [_plotted(panel) for panel in _read(record) if isinstance(panel, FigurePanel)]
+    drawable = [panel for panel in panels if panel.curves[OURS] or panel.curves[PAPER]]
+    return sorted(drawable, key=lambda panel: derive.natural(panel.full_title))
+
+
+def faults(record: Record) -> list[str]:
+    """A sentence for each malformed panel of a record."""
+    return [panel for panel in _read(record) if isinstance(panel, str)]
+
+
+def _read(record: Record) -> list[FigurePanel | str]:
+    """Each panel of a record, or the sentence that says why it is none."""
+    panels: list[FigurePanel | str] = []
+    for place, row in enumerate(record.panels, 1):
+        try:
+            panels.append(read_figure_panel(row))
+        except InvalidRequest as error:
+            panels.append(f"panel {place} is not drawn: {error}")
+    return panels
 
 
 def fitted(record: Record) -> list[str]:
@@ -151,46 +159,34 @@ def fitted(record: Record) -> list[str]:
     return [f"calibrated: constants were fitted to {', '.join(names[:_MOST_FITTED])}{more}"] if names else []
 
 
-def _panel(
-    title: str, unit: str, points: str, facts: str, curves: Mapping[str, Mapping[str, list[float]]]
-) -> FigurePanel:
-    facts_by_name = dict(fact.split("=", 1) for fact in facts.split(";") if "=" in fact)
-    axis, _, names = points.rpartition(": ")
-    whole = names.split(",")
-    x = tuple(whole[:_MOST_POINTS])
-    cut = len(whole) > len(x)
-    all_named = all(name.strip() for name in whole)
-    values_by_curve: dict[str, dict[str, tuple[float, ...]]] = {}
-    for curve in CURVES:
-        values_by_curve[curve] = {}
-        for system, values in curves.get(curve, {}).items():
-            finite = tuple(value if math.isfinite(value) else math.nan for value in values[:_MOST_POINTS])
-            if all_named and len(values) == len(whole) and not all(map(math.isnan, finite)):
-                values_by_curve[curve][system] = finite
-        cut = cut or len(values_by_curve[curve]) > _MOST_SYSTEMS
-        values_by_curve[curve] = dict(list(values_by_curve[curve].items())[:_MOST_SYSTEMS])
-    systems = {system for curve in CURVES for system in values_by_curve[curve]}
-    fitted = {
-        (system, int(index))
-        for system, indices in curves.get(CALIBRATED, {}).items()
-        for index in indices
-        if system in systems and 0 <= index < len(x) and index % 1 == 0
-    }
-    return FigurePanel(
-        title,
-        unit,
-        axis,
-        x,
-        values_by_curve,
-        frozenset(fitted),
+def _plotted(panel: FigurePanel) -> PlottedPanel:
+    """A panel within the limits of a picture, without systems that have no value."""
+    curves: dict[str, dict[str, tuple[float, ...]]] = {}
+    cut = len(panel.x) > _MOST_POINTS
+    for side, lines in ((OURS, panel.ours), (PAPER, panel.paper), (NULL, panel.null)):
+        shown = {system: tuple(values[:_MOST_POINTS]) for system, values in lines.items()}
+        shown = {system: values for system, values in shown.items() if not all(map(math.isnan, values))}
+        cut = cut or len(shown) > _MOST_SYSTEMS
+        curves[side] = dict(list(shown.items())[:_MOST_SYSTEMS])
+    systems = {system for lines in curves.values() for system in lines}
+    points = min(len(panel.x), _MOST_POINTS)
+    return PlottedPanel(
+        panel.title,
+        panel.unit,
+        panel.axis,
+        tuple(panel.x[:_MOST_POINTS]),
+        curves,
+        frozenset((system, index) for system, index in panel.calibrated if system in systems and 0 <= index < points),
         cut,
-        quantity=facts_by_name.get("quantity", ""),
-        scale=facts_by_name.get("scale", ""),
-        evidence=facts_by_name.get("evidence", ""),
+        quantity=panel.quantity,
+        scale=panel.scale,
+        evidence=panel.evidence,
+        figure=panel.figure,
+        publication=panel.publication,
     )
 
 
-def rest(panel: FigurePanel) -> bool:
+def rest(panel: PlottedPanel) -> bool:
     """Whether we have values where the paper prints none."""
     return any(
         math.isfinite(panel.at(OURS, system, index)) and math.isnan(panel.at(PAPER, system, index))
@@ -199,7 +195,7 @@ def rest(panel: FigurePanel) -> bool:
     )
 
 
-def caption(panel: FigurePanel, source: str, where: str = "", *, printed: bool = False) -> str:
+def caption(panel: PlottedPanel, source: str, where: str = "", *, printed: bool = False) -> str:
     """Caption: unit, evidence, machine, whether the paper prints numbers, and the fitted points. printed: whether
     claims hold other printed numbers of the same figure
     """
@@ -213,7 +209,7 @@ def caption(panel: FigurePanel, source: str, where: str = "", *, printed: bool =
         text = f"Printed values, and values {source}{where}{unit}."
     elif printed:
         text += " The paper prints none of these values; the claims below hold what it does print."
-    elif panel.display[0]:
+    elif panel.figure:
         text += " The paper draws these curves and prints no number for them."
     else:
         text += " The paper prints none of them."
@@ -222,7 +218,7 @@ def caption(panel: FigurePanel, source: str, where: str = "", *, printed: bool =
     return text + (" The record holds more curves or points than stand here." if panel.cut else "")
 
 
-def compared(panel: FigurePanel, source: str) -> Table | None:
+def compared(panel: PlottedPanel, source: str) -> Table | None:
     """Our value and the null model next to each printed value; None where it prints none."""
     unit = UNITS.get(panel.unit, panel.unit)
     null, both = bool(panel.curves[NULL]), "and points (pt)" if panel.unit == "percent" else ""
@@ -248,27 +244,27 @@ def compared(panel: FigurePanel, source: str) -> Table | None:
                 error(ours, paper, panel.unit),
             )
             rows.append((*row, number(other, short(other)), error(other, paper, panel.unit)) if null else row)
-    return Table(f"{panel.title}: the paper beside ours", columns, tuple(rows)) if rows else None
+    return Table(f"{panel.full_title}: the paper beside ours", columns, tuple(rows)) if rows else None
 
 
-def values(panel: FigurePanel, source: str) -> Table:
+def values(panel: PlottedPanel, source: str) -> Table:
     """All our values, a row per point; the null model's below each."""
     unit = UNITS.get(panel.unit, panel.unit)
     columns = (Column(panel.axis or "point", numeric=False), *(Column(name, detail=unit) for name in panel.systems))
     rows = tuple(
         (Cell(point), *(_own(panel, name, index) for name in panel.systems)) for index, point in enumerate(panel.x)
     )
-    return Table(f"{panel.title}: {source} values", columns, rows)
+    return Table(f"{panel.full_title}: {source} values", columns, rows)
 
 
-def _own(panel: FigurePanel, system: str, index: int) -> Cell:
+def _own(panel: PlottedPanel, system: str, index: int) -> Cell:
     ours, null = panel.at(OURS, system, index), panel.at(NULL, system, index)
     cell = number(ours, short(ours), "" if math.isnan(null) else f"null model {short(null)}")
     words = (_badge(panel, system, index), QUICKEST if system == quickest(panel, index) else "")
     return replace(cell, badge=" ".join(filter(None, words)))
 
 
-def quickest(panel: FigurePanel, index: int) -> str:
+def quickest(panel: PlottedPanel, index: int) -> str:
     """The system whose time is the least at a point; empty where values are no times of several systems, or tie."""
     if panel.unit not in TIMES or panel.quantity not in RACES:
         return ""
@@ -278,7 +274,7 @@ def quickest(panel: FigurePanel, index: int) -> str:
     return least[0] if len(times) > 1 and len(least) == 1 else ""
 
 
-def _badge(panel: FigurePanel, system: str, index: int) -> str:
+def _badge(panel: PlottedPanel, system: str, index: int) -> str:
     return CALIBRATED if (system, index) in panel.calibrated else ""
 
 

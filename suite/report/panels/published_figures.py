@@ -122,8 +122,8 @@ def _newest(
         for entry in group.entries:
             rank = (not entry.machine, derive.age(entry))
             for panel in figure_panels.shown(entry, runs):
-                short, paper = panel.panel.display
-                key = (paper, short, panel.panel.title)
+                short, paper = panel.panel.figure, panel.panel.publication
+                key = (paper, short, panel.panel.full_title)
                 if short and (key not in newest or newest[key][0] < rank):
                     newest[key] = (rank, panel)
     by_display: dict[tuple[str, str], list[tuple[figure_panels.ShownPanel, str]]] = {}
@@ -165,7 +165,7 @@ def _display(
         name,
         short,
         counts(items),
-        tuple(replace(panel, title=one.panel.subtitle) for panel, one in zip(drafts, panels, strict=True)),
+        tuple(replace(panel, title=one.panel.capitalized_title) for panel, one in zip(drafts, panels, strict=True)),
         _claims(name, items, near),
         tuple(ran.get((paper, short), ())),
         distance,

@@ -1,8 +1,8 @@
-"""Group runs that differ only by seed, and collect their scores per epoch.
+"""Accuracy study: runs that differ only by seed, and their scores per epoch.
 
-Accuracy studies compare what is learned, so runs belong together only where everything that is trained with is the
-same, whatever their experiment; best and final scores stand apart (PipeOptim's Table IV prints best ones alone).
-`experiment.study` of a config may be malformed, as anything in a record may: it is checked here once."""
+Runs belong to one task where everything that training depends on is the same, whatever their experiment. Best and final
+scores are kept apart, as PipeOptim's Table IV prints only the best.
+"""
 
 from __future__ import annotations
 
@@ -14,47 +14,37 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.experiment import StudySpec
+from suite.core.plain_data import MAX_CHARACTERS
 from suite.core.reasons import headline
 from suite.core.record import Outcome, Record, Source
 from suite.report import derive
 from suite.report.load import StoredRecord, at, real, text_at
-from suite.report.panels.panel_spec import LONG, told
 
-FIELDS = ("scores", "ours", "like", "names", "of", "target", "samples", "stands_for", "curves", "tables")
-TABLES = ("scores", "times", "tests", "settings")
-SAME = ("model", "data", "optimizer", "split", "precision", "pruning")  # parts of a config that a training consists of
-_PIECES = (
-    "bucket_numel",
-    "buckets_per_reduction",
-    "clip_norm",
-)  # keys of `optimizer` that are no arguments of its rule
-_OF_RATES = ("milestones", "total", "warmup")  # counted in updates, of which systems make different numbers
-_MOST_SCORES, _MOST_EPOCHS, _MOST_OF = 4, 1000, 24
-
-
-@dataclass(frozen=True, slots=True)
-class Study:
-    """The requested study; `parse` says what the fields mean."""
-
-    scores: tuple[str, ...]
-    ours: str
-    like: str
-    names: Mapping[str, str]
-    of: tuple[str, ...]
-    less: float
-    samples: float
-    stands_for: Mapping[str, str]
-    curves: bool
-    tables: tuple[str, ...]
-
-    def shown(self, system: str) -> str:
-        return self.names.get(system, system)[:LONG]
+TASK_GROUPS = (
+    "model",
+    "data",
+    "optimizer",
+    "split",
+    "precision",
+    "pruning",
+)  # configuration groups that identify a task
+_NOT_UPDATE_RULE = ("bucket_numel", "buckets_per_reduction", "clip_norm")  # keys of `optimizer` beside its update rule
+_COUNTED_IN_UPDATES = ("milestones", "total", "warmup")  # keys of a schedule; systems make different numbers of updates
+_MAX_EPOCHS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class SeedRun:
-    """One run from one seed. curves: a value per epoch by score, in `units`."""
+    """One run from one seed.
+
+    Attributes:
+        system: Label of the system.
+        seed: The seed.
+        curves: A value per epoch by score.
+        units: Unit by score.
+        entry: The record.
+    """
 
     system: str
     seed: str
@@ -65,11 +55,15 @@ class SeedRun:
 
 @dataclass(slots=True)
 class StudyTask:
-    """One training under several systems.
+    """One training task under several systems.
 
     Attributes:
-        seconds: simulated, of an epoch by system.
-        unfinished: (system, why).
+        title: Model, data set and optimizer.
+        settings: Settings of the training as text.
+        model: Name of the model.
+        trainings: The runs that ended well.
+        unfinished: (system, reason) of the others.
+        epoch_seconds: Simulated seconds per epoch by system.
     """
 
     title: str
@@ -77,220 +71,162 @@ class StudyTask:
     model: str
     trainings: list[SeedRun] = field(default_factory=list)
     unfinished: list[tuple[str, str]] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
+    epoch_seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def systems(self) -> list[str]:
         return list(dict.fromkeys(training.system for training in self.trainings))
 
-    def of(self, system: str, score: str) -> list[tuple[float, ...]]:
+    def curves(self, system: str, score: str) -> list[tuple[float, ...]]:
         """The curves of a system, one per seed."""
         return [t.curves[score] for t in self.trainings if t.system == system and t.curves.get(score)]
 
     def final(self, system: str, score: str) -> list[float]:
-        return [curve[-1] for curve in self.of(system, score)]
+        """The score after the last epoch, by seed."""
+        return [curve[-1] for curve in self.curves(system, score)]
 
     def best(self, system: str, score: str) -> list[float]:
-        return [max(curve) for curve in self.of(system, score)]
+        """The largest score of any epoch, by seed."""
+        return [max(curve) for curve in self.curves(system, score)]
 
-    def lead(self, scores: Sequence[str]) -> str:
-        """The first of the scores that it has: a translation has no accuracy."""
+    def lead_score(self, scores: Sequence[str]) -> str:
+        """The first of the scores that the task has: a translation has no accuracy."""
         return next((name for name in scores if any(t.curves.get(name) for t in self.trainings)), scores[0])
 
     def unit(self, score: str) -> str:
         return next((t.units[score] for t in self.trainings if score in t.units), "")
 
 
-def parse(row: Any) -> Study:
-    """`experiment.study`. Raises InvalidRequest or UnknownName for what is malformed.
-
-    scores: series with a value per epoch, higher is better; the first that a task has is what its tests and target are
-        about
-    ours, like: the system that is tested against all others, and the one of them that it is meant to match
-    names: how a system is called, by its own name; two systems that one name is given are one
-    of: the experiments whose runs are shown; left out: the own one
-    target: how far below `like`'s median final score the target of times lies, in the score's unit
-    samples: of an epoch of the published data set, which simulated runs of the same experiment say the time of
-    stands_for: the published network by the name of ours
-    curves: whether curves are drawn; left out: true
-    tables: which of TABLES; left out: those that the rest asks for
-    """
-    if not isinstance(row, dict):
-        raise InvalidRequest(f"the study is {told(row)}", rule="a mapping", legal="{scores: [top_1], ours: pipeoptim}")
-    for name in row:
-        if name not in FIELDS:
-            raise UnknownName("field of a study", str(name)[:LONG], FIELDS)
-    scores, of = _words(row.get("scores"), "scores", _MOST_SCORES), _words(row.get("of"), "of", _MOST_OF)
-    if not scores:
-        raise InvalidRequest("a study has no scores", rule="a list of series", legal="[top_1, top_5]")
-    for name in ("ours", "like"):
-        if not (row.get(name) is None or isinstance(row[name], str)):
-            raise InvalidRequest(f"{name} is {told(row[name])}", rule="the name of a system")
-    maps = {}
-    for name in ("names", "stands_for"):
-        mapping = {} if row.get(name) is None else row[name]
-        if not isinstance(mapping, dict) or not all(isinstance(text, str) and text for text in mapping.values()):
-            raise InvalidRequest(f"{name} is {told(mapping)}", rule="a mapping to names")
-        maps[name] = {str(key): text for key, text in mapping.items()}
-    numbers = {}
-    for name in ("target", "samples"):
-        numbers[name] = real(row.get(name))
-        if row.get(name) is not None and not numbers[name] > 0:
-            raise InvalidRequest(f"{name} is {told(row[name])}", rule="above zero")
-    if not isinstance(row.get("curves", True), bool):
-        raise InvalidRequest(f"curves is {told(row['curves'])}", rule="true or false")
-    tables = _words(row.get("tables"), "tables", len(TABLES))
-    if unknown := [name for name in tables if name not in TABLES]:
-        raise UnknownName("table of a study", unknown[0][:LONG], TABLES)
-    settings = {"scores": True, "times": math.isfinite(numbers["target"])}
-    settings |= {"tests": bool(row.get("ours")), "settings": bool(maps["stands_for"])}
-    return Study(
-        tables=tables or tuple(name for name in TABLES if settings[name]),
-        scores=scores,
-        ours=row.get("ours") or "",
-        like=row.get("like") or "",
-        names=maps["names"],
-        of=of,
-        less=numbers["target"],
-        samples=numbers["samples"],
-        stands_for=maps["stands_for"],
-        curves=row.get("curves", True),
-    )
-
-
-def _words(value: Any, name: str, most: int) -> tuple[str, ...]:
-    words = [] if value is None else value
-    if not isinstance(words, list) or len(words) > most or not all(isinstance(text, str) and text for text in words):
-        raise InvalidRequest(f"{name} is {told(words)}", rule=f"a list of at most {most} names")
-    return tuple(dict.fromkeys(words))
-
-
-def tasks(study: Study, groups: Iterable[derive.ExperimentGroup]) -> tuple[list[StudyTask], list[tuple[str, str]]]:
-    """The trainings of several experiments, each a task of its own there, and (whom, what) is to be remarked."""
-    tasks_read: list[StudyTask] = []
+def tasks(study: StudySpec, groups: Iterable[derive.ExperimentGroup]) -> tuple[list[StudyTask], list[tuple[str, str]]]:
+    """The training tasks of several experiments, and (title, remark) on runs that do not count."""
+    all_tasks: list[StudyTask] = []
     remarks: list[tuple[str, str]] = []
     for group in groups:
-        mine, faults = _tasks(study, group)
-        tasks_read += mine
+        group_tasks, faults = _tasks(study, group)
+        all_tasks += group_tasks
         remarks += faults
-    titles, seen = Counter(task.title for task in tasks_read), Counter[str]()
-    for task in tasks_read:
+    totals, seen = Counter(task.title for task in all_tasks), Counter[str]()
+    for task in all_tasks:
         seen[title := task.title] += 1
-        if titles[title] > 1:
-            task.title += f" ({seen[title]} of {titles[title]})"
-    return tasks_read, remarks
+        if totals[title] > 1:
+            task.title += f" ({seen[title]} of {totals[title]})"
+    return all_tasks, remarks
 
 
-def _tasks(study: Study, group: derive.ExperimentGroup) -> tuple[list[StudyTask], list[tuple[str, str]]]:
-    tasks_by_name: dict[str, StudyTask] = {}
+def _tasks(study: StudySpec, group: derive.ExperimentGroup) -> tuple[list[StudyTask], list[tuple[str, str]]]:
+    tasks_by_signature: dict[str, StudyTask] = {}
     seconds: dict[str, float] = {}
     remarks = []
     for entry in group.entries:
         record = entry.record
+        system = study.label(record.system)
         if record.source is Source.SIMULATED:
             rate = derive.samples(record, "samples_per_second").median
             if record.outcome is Outcome.OK and math.isfinite(study.samples):
-                seconds[study.shown(record.system)] = derive.ratio(study.samples, rate)
+                seconds[system] = derive.ratio(study.samples, rate)
             continue
         curves = {score: curve for score in study.scores if (curve := _curve(record, score))}
         failed = record.outcome is not Outcome.OK
         if not (failed or curves):
             continue
-        settings = settings_of(record)
-        task = tasks_by_name.setdefault(_signature(record), StudyTask(_title(record), settings, _name(record, "model")))
-        system = study.shown(record.system)
+        new_task = StudyTask(_title(record), settings_of(record), _name(record, "model"))
+        task = tasks_by_signature.setdefault(_signature(record), new_task)
         if failed:
             task.unfinished.append((system, f"{record.outcome.value}: {headline(record.reason, width=300)}"))
             continue
         units = {score: record.metrics[score].unit for score in curves if score in record.metrics}
         task.trainings.append(SeedRun(system, str(record.config.get("seed", "")), curves, units, entry))
-    for task in tasks_by_name.values():
-        seeds = Counter((training.system, training.seed) for training in task.trainings)
-        twice = {pair for pair, count in seeds.items() if count > 1}
+    for task in tasks_by_signature.values():
+        counts = Counter((training.system, training.seed) for training in task.trainings)
+        repeated = {pair for pair, count in counts.items() if count > 1}
         remarks += [
-            (task.title, f"{system} has two runs of seed {seed}; none of them counts") for system, seed in twice
+            (task.title, f"{system} has two runs of seed {seed}; none of them counts") for system, seed in repeated
         ]
-        task.trainings = [t for t in task.trainings if (t.system, t.seed) not in twice]
-        task.seconds = {name: value for name, value in seconds.items() if math.isfinite(value)}
-    return [task for task in tasks_by_name.values() if task.trainings], sorted(remarks)
+        task.trainings = [t for t in task.trainings if (t.system, t.seed) not in repeated]
+        task.epoch_seconds = {name: value for name, value in seconds.items() if math.isfinite(value)}
+    return [task for task in tasks_by_signature.values() if task.trainings], sorted(remarks)
 
 
 def _curve(record: Record, score: str) -> tuple[float, ...]:
-    """A finite value per epoch, or nothing: a turn of a run that validates after each is one."""
-    values = record.series.get(score, [])[:_MOST_EPOCHS]
-    whole = text_at(record.config, "measure", "validate") == "every_round" and all(map(math.isfinite, values))
-    return tuple(values) if whole else ()
+    """The score of each epoch; empty unless every round ends with a validation and every value is finite."""
+    values = record.series.get(score, [])[:_MAX_EPOCHS]
+    complete = text_at(record.config, "measure", "validate") == "every_round" and all(map(math.isfinite, values))
+    return tuple(values) if complete else ()
 
 
 def _signature(record: Record) -> str:
-    """All that a training consists of but the system and the seed; of a rate only what does not count updates."""
-    parts = {name: record.config.get(name) for name in SAME}
+    """Everything that training depends on except the system, the seed and counts of updates."""
+    parts = {name: record.config.get(name) for name in TASK_GROUPS}
     optimizer = dict(parts["optimizer"]) if isinstance(parts["optimizer"], dict) else {}
-    optimizer = {key: value for key, value in optimizer.items() if key not in _PIECES}
+    optimizer = {key: value for key, value in optimizer.items() if key not in _NOT_UPDATE_RULE}
     if isinstance(optimizer.get("lr"), dict):
-        optimizer["lr"] = {key: value for key, value in optimizer["lr"].items() if key not in _OF_RATES}
-    plan = {
+        optimizer["lr"] = {key: value for key, value in optimizer["lr"].items() if key not in _COUNTED_IN_UPDATES}
+    measure = {
         name: at(record.config, "measure", name)
         for name in ("rounds", "discard_first", "batches", "eval_batches", "warm_up")
     }
-    parts |= {"optimizer": optimizer, "measure": plan, "size": at(record.config, "batch", "size")}
+    parts |= {"optimizer": optimizer, "measure": measure, "size": at(record.config, "batch", "size")}
     return json.dumps(parts, sort_keys=True, default=str)
 
 
-def _name(record: Record, part: str) -> str:
-    return text_at(record.config, part, "name") or "unnamed"
+def _name(record: Record, group: str) -> str:
+    return text_at(record.config, group, "name") or "unnamed"
 
 
-def _rule(record: Record) -> str:
+def _optimizer(record: Record) -> str:
     return text_at(record.config, "optimizer", "_target_").rpartition(".")[2]
 
 
 def _title(record: Record) -> str:
-    return f"{_name(record, 'model')} on {_name(record, 'data')} with {_rule(record)}"[: 2 * LONG]
+    return f"{_name(record, 'model')} on {_name(record, 'data')} with {_optimizer(record)}"[:MAX_CHARACTERS]
 
 
 def settings_of(record: Record) -> dict[str, str]:
-    """PipeOptim's Table III of one run: the settings in its config, as text."""
+    """The settings of PipeOptim's Table III in a run's configuration, as text."""
     config = record.config
-    rate, batches = at(config, "optimizer", "lr"), real(at(config, "measure", "batches"))
-    schedule = "constant"
+    rate, schedule = at(config, "optimizer", "lr"), "constant"
     if isinstance(rate, dict):
         schedule = text_at(rate, "_target_").rpartition(".")[2].lower()
         rate = rate.get("lr")
-    epochs = at(config, "measure", "rounds")
     settings = {
         "network": _name(record, "model"),
         "data": _name(record, "data"),
-        "optimizer": _rule(record),
+        "optimizer": _optimizer(record),
         "batch": at(config, "batch", "size"),
-        "epochs": epochs,
+        "epochs": at(config, "measure", "rounds"),
         "learning rate": rate,
         "schedule": schedule,
         "decay": at(config, "optimizer", "weight_decay"),
-        "batches an epoch": batches,
+        "batches an epoch": at(config, "measure", "batches"),
         "stages": at(config, "grid", "inter"),
         "split": config.get("split"),
     }
-    return {name: _short(value) for name, value in settings.items()}
+    return {name: _format_setting(value) for name, value in settings.items()}
 
 
-def _short(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     if isinstance(value, str):
-        return value[:LONG]
+        return value[:MAX_CHARACTERS]
     number = real(value)
     return f"{number:g}" if math.isfinite(number) else "–"
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """Epochs until a system's score is at or above `target`, by seed; inf where it never was within `epochs`."""
+class EpochsToTarget:
+    """Epochs until the score of a system reaches a target.
+
+    Attributes:
+        target: The score to reach.
+        epochs: First epoch at or above the target by seed; inf where no epoch is.
+        trained: Number of epochs that were trained.
+    """
 
     target: float
     epochs: tuple[float, ...]
-    whole: int
+    trained: int
 
     @property
-    def count(self) -> int:
+    def reached_count(self) -> int:
         return sum(map(math.isfinite, self.epochs))
 
     @property
@@ -298,22 +234,18 @@ class Reached:
         return statistics.median(self.epochs) if self.epochs else math.nan
 
 
-def target(study: Study, task: StudyTask) -> float:
-    """`like`'s median final score, less what the study says; nan where it has none."""
-    final = task.final(study.shown(study.like), task.lead(study.scores))
-    return statistics.median(final) - study.less if final else math.nan
+def epochs_to_target(study: StudySpec, task: StudyTask, system: str) -> EpochsToTarget:
+    """Epochs until a system reaches the median final score of `study.like` less `study.target`."""
+    score = task.lead_score(study.scores)
+    final = task.final(study.label(study.like), score)
+    if not final or math.isnan(study.target):
+        return EpochsToTarget(math.nan, (), 0)
+    target, curves = statistics.median(final) - study.target, task.curves(system, score)
+    epochs = [next((float(n) for n, value in enumerate(curve, 1) if value >= target), math.inf) for curve in curves]
+    return EpochsToTarget(target, tuple(epochs), max(map(len, curves), default=0))
 
 
-def reached(study: Study, task: StudyTask, system: str) -> Reached:
-    """When a system reached the target."""
-    goal, curves = target(study, task), task.of(system, task.lead(study.scores))
-    if math.isnan(goal):
-        return Reached(goal, (), 0)
-    first = [next((float(n) for n, value in enumerate(curve, 1) if value >= goal), math.inf) for curve in curves]
-    return Reached(goal, tuple(first), max(map(len, curves), default=0))
-
-
-def band(curves: Sequence[Sequence[float]]) -> tuple[list[float], list[float], list[float]]:
-    """Least, median and greatest over the seeds, epoch by epoch, as far as all of them go."""
-    columns = [sorted(values) for values in zip(*curves, strict=False)]
-    return [c[0] for c in columns], [statistics.median(c) for c in columns], [c[-1] for c in columns]
+def seed_band(curves: Sequence[Sequence[float]]) -> tuple[list[float], list[float], list[float]]:
+    """Minimum, median and maximum over the seeds for each epoch that all curves have."""
+    columns = list(zip(*curves, strict=False))
+    return [min(c) for c in columns], [statistics.median(c) for c in columns], [max(c) for c in columns]

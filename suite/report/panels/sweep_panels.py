@@ -1,16 +1,21 @@
-"""Panels over the runs of an experiment, one point per run, with a reason for each run left out.
+"""Sweep panels: one metric over the runs of an experiment, one point per run.
 
-Drawn is only what may be compared: runs that ended well, on a clock, with a core for each rank, and alone at their
-point. Every other run has a row with its reason, so that no system is missing silently."""
+A panel draws only runs that may be compared: they ended well, a clock measured them, each rank had a core, and no other
+run has their point. The table lists every other run with the reason, so that no system is missing silently.
+"""
 
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from suite.core.claim import Claim
-from suite.core.errors import SuiteError
+from suite.core.errors import InvalidRequest
+from suite.core.experiment import BATCHES, GRID, NULL_NAMES, RANKS, SYSTEM, PanelSpec, read_panel
+from suite.core.plain_data import MAX_CHARACTERS
 from suite.core.reasons import headline
 from suite.core.record import Outcome, Record, Source
 from suite.report import derive
@@ -23,39 +28,38 @@ from suite.report.panels.figure_panels import (
     PAPER,
     QUICKEST,
     UNITS,
-    FigurePanel,
+    PlottedPanel,
     ShownPanel,
     error,
     quickest,
 )
-from suite.report.panels.panel_spec import (
-    BATCHES,
-    LONG,
+from suite.report.panels.published_values import (
     SECONDS,
-    PanelSpec,
-    Paper,
     Printed,
-    factor,
-    parse,
-    published,
-    told,
-    word,
+    PrintedCurves,
+    conversion_factor,
+    published_values,
 )
 from suite.report.tables.claim_tables import anchor, plain, short
 from suite.report.tables.record_tables import NONE, Cell, Column, Table, number, to_run
 
-_MOST, _MOST_POINTS, _MOST_CURVES, _MOST_ROWS = 40, 64, 12, 400
-_FEW = 3  # a median of fewer samples is marked
-_TWICE, _APART = "twice", "not comparable"
+MAX_PANELS, MAX_POINTS, MAX_CURVES, MAX_ROWS = 40, 64, 12, 400
+MIN_SAMPLES = 3  # a median of fewer samples is marked
+TWICE, NOT_COMPARABLE = "twice", "not comparable"
 
 
 @dataclass(slots=True)
-class _Spot:
-    """Value of a run at a point.
+class PanelPoint:
+    """Value of a run at a point of a panel.
 
     Attributes:
-        why: The reason that it is not drawn.
-        mark: The word for it, where it has a place.
+        entry: The run.
+        curve: Name of its curve.
+        point: Label of its point; empty where the run has none.
+        samples: Samples in the unit of the panel.
+        value: Drawn value.
+        reason: Why it is not drawn; empty where it is.
+        badge: Short form of the reason, for a run that has a point.
     """
 
     entry: StoredRecord
@@ -63,230 +67,272 @@ class _Spot:
     point: str
     samples: SampleSummary = field(default_factory=SampleSummary)
     value: float = math.nan
-    why: str = ""
-    mark: str = ""
+    reason: str = ""
+    badge: str = ""
 
 
 def read(
     group: derive.ExperimentGroup, claims: Mapping[str, Claim], runs: Mapping[str, str]
 ) -> tuple[list[ShownPanel], list[tuple[str, str]]]:
-    """The requested panels of the group's newest config, and (title, remark) on malformed requests.
+    """The panels that the newest configuration of a group requests, and (title, remark) for each malformed one.
 
     Args:
-        claims: By id.
-        runs: A run's anchor by its record's file.
+        group: The experiment.
+        claims: Claims by id.
+        runs: Anchor of a run by the file of its record.
     """
     rows = at(group.lead.record.config, "experiment", "panels")
     if rows is None:
         return [], []
     if not isinstance(rows, list):
-        return [], [("panels", f"they are {told(rows)}; rule: a list of mappings")]
+        return [], [("panels", f"experiment.panels={reprlib.repr(rows)}; rule: a list of mappings")]
     panels, remarks = [], []
-    for place, row in enumerate(rows[:_MOST], 1):
+    for place, row in enumerate(rows[:MAX_PANELS], 1):
         try:
-            spec = parse(row)
-        except SuiteError as fault:
-            remarks.append((f"panel {place}", str(fault)))
+            spec = read_panel(row)
+        except InvalidRequest as refusal:
+            remarks.append((f"panel {place}", str(refusal)))
             continue
         panel, faults = _panel(spec, group, claims, runs)
         panels.append(panel)
         remarks += [(spec.title, fault) for fault in faults]
-    if len(rows) > _MOST:
-        remarks.append(("panels", f"{len(rows) - _MOST} more are asked for than the {_MOST} that are made"))
+    if len(rows) > MAX_PANELS:
+        remarks.append(("panels", f"{len(rows) - MAX_PANELS} more are requested than the {MAX_PANELS} that are drawn"))
     return panels, remarks
 
 
 def _panel(
-    asked: PanelSpec, group: derive.ExperimentGroup, claims: Mapping[str, Claim], runs: Mapping[str, str]
+    spec: PanelSpec, group: derive.ExperimentGroup, claims: Mapping[str, Claim], runs: Mapping[str, str]
 ) -> tuple[ShownPanel, list[str]]:
-    """A panel with its table, and what there is to remark."""
+    """A panel with its table, and the remarks on it."""
     # a published figure has panels of its own, and is no run of a system
     entries = [e for e in group.entries if e.record.outcome is not Outcome.OK or not figure_panels.read(e.record)]
-    own_unit = _own_unit(asked, entries, claims)
-    unit = "ratio" if asked.relative else "percent" if asked.share else own_unit
-    spots = [spot for entry in entries for spot in _spots(asked, entry, own_unit)]
-    _mark_twice(spots)
-    for curve in dict.fromkeys(spot.curve for spot in spots):
-        _set_values(asked, [spot for spot in spots if spot.curve == curve and not spot.why], _timed(asked, own_unit))
-    paper, remarks = published(asked, own_unit, unit, claims)
-    drawn = [spot for spot in spots if not spot.why]
-    points = {spot.point for spot in spots if spot.point and (spot.mark or not spot.why)}
-    whole = sorted(points | {point for printed in paper.values() for point in printed}, key=asked.order)
-    curves = list(dict.fromkeys((*(spot.curve for spot in drawn), *paper)))
-    x, names = tuple(whole[:_MOST_POINTS]), curves[:_MOST_CURVES]
-    values_by_point = {(OURS, spot.curve, spot.point): spot.value for spot in drawn}
-    values_by_point |= {(PAPER, name, point): one.value for name, of in paper.items() for point, one in of.items()}
-    sides: dict[str, dict[str, tuple[float, ...]]] = {OURS: {}, PAPER: {}, NULL: {}}
+    sample_unit = _sample_unit(spec, entries, claims)
+    unit = "ratio" if spec.divisor else "percent" if spec.share else sample_unit
+    points = [point for entry in entries for point in _points(spec, entry, sample_unit)]
+    _exclude_duplicates(points)
+    for curve in dict.fromkeys(point.curve for point in points):
+        drawable = [point for point in points if point.curve == curve and not point.reason]
+        _normalize(spec, drawable, timed=_is_timed(spec, sample_unit))
+    paper, remarks = published_values(spec, sample_unit, unit, claims)
+    drawn = [point for point in points if not point.reason]
+    labels = {point.point for point in points if point.point and (point.badge or not point.reason)}
+    labels |= {label for printed in paper.values() for label in printed}
+    all_x = sorted(labels, key=lambda label: _sort_key(spec, label))
+    all_curves = list(dict.fromkeys((*(point.curve for point in drawn), *paper)))
+    x, names = tuple(all_x[:MAX_POINTS]), all_curves[:MAX_CURVES]
+    values = {(OURS, point.curve, point.point): point.value for point in drawn}
+    values |= {(PAPER, name, label): one.value for name, printed in paper.items() for label, one in printed.items()}
+    curves: dict[str, dict[str, tuple[float, ...]]] = {OURS: {}, PAPER: {}, NULL: {}}
     for side, name in ((side, name) for side in (OURS, PAPER) for name in names):
-        values = tuple(values_by_point.get((side, name, point), math.nan) for point in x)
-        if not all(map(math.isnan, values)):
-            sides[side][name] = values
-    cut = len(whole) > len(x) or len(curves) > len(names)
-    metrics = list(asked.metrics.values())
-    quantity = metrics[0].replace("_", " ") if len(metrics) == 1 and not asked.divided else ""
-    panel = FigurePanel(asked.title, unit, asked.axis, x, sides, frozenset(), cut, quantity=quantity)
-    source = " and ".join(source.value for source in Source if any(s.entry.record.source is source for s in drawn))
-    panel = replace(panel, told=_caption(asked, panel, source, spots))
-    if len(spots) > _MOST_ROWS:
-        remarks.append(f"{len(spots) - _MOST_ROWS} runs more than the table holds")
-    remarks = _hidden(asked, group) + remarks[:_MOST]
-    return ShownPanel(panel, source or "ours", (), _table(asked, panel, own_unit, spots, paper, runs)), remarks
+        heights = tuple(values.get((side, name, label), math.nan) for label in x)
+        if not all(map(math.isnan, heights)):
+            curves[side][name] = heights
+    cut = len(all_x) > len(x) or len(all_curves) > len(names)
+    metrics = list(spec.metric_by_point.values())
+    quantity = metrics[0].replace("_", " ") if len(metrics) == 1 and not spec.normalized else ""
+    panel = PlottedPanel(spec.title, unit, spec.axis_label, x, curves, frozenset(), cut, quantity=quantity)
+    sources = (source.value for source in Source if any(point.entry.record.source is source for point in drawn))
+    source = " and ".join(sources)
+    panel = replace(panel, told=_caption(spec, panel, source, points))
+    if len(points) > MAX_ROWS:
+        remarks.append(f"{len(points) - MAX_ROWS} runs more than the table holds")
+    remarks = _hidden_points(spec, group) + remarks[:MAX_PANELS]
+    return ShownPanel(panel, source or "ours", (), _table(spec, panel, sample_unit, points, paper, runs)), remarks
 
 
-# Values of the runs
+# Points and curves of the runs
 
 
-def _own_unit(asked: PanelSpec, entries: Iterable[StoredRecord], claims: Mapping[str, Claim]) -> str:
-    """The common unit of the samples: the requested one, or else the unit of the first run or claim that has one."""
-    units = (derive.quantity(entry.record, name)[1] for entry in entries for name in asked.metrics.values())
-    ids = (name for points in asked.paper.values() for name in points.values() if isinstance(name, str))
-    claim_units = (claims[name].unit for name in ids if name in claims)
-    return ("" if asked.divided else asked.unit) or next(filter(None, units), "") or next(claim_units, "")
+def point_name(value: Any) -> str:
+    """A single value of a configuration as the name of a point or a curve; empty for a list, a mapping or nan."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value.strip()[:MAX_CHARACTERS] or "none"
+    if not isinstance(value, int | float):
+        return ""
+    try:
+        return str(value)[:MAX_CHARACTERS] if math.isfinite(value) else ""
+    except OverflowError:
+        return ""
 
 
-def _spots(asked: PanelSpec, entry: StoredRecord, own: str) -> Iterator[_Spot]:
-    """A run's places in the panel: one, or one per metric where these are the points and the run did not fail."""
-    record = entry.record
-    curve = _curve(asked, record)
-    trained = record.outcome is Outcome.OK and record.source is Source.MEASURED
-    if asked.key == BATCHES and trained and (perplexities := derive.perplexities(record)):
-        for place, value in perplexities.items():
-            yield _Spot(
-                entry, curve or record.system[:LONG] or NONE, place, SampleSummary(value, value, value, 1), value
-            )
-        return
-    for name, metric in asked.metrics.items():
-        point = name or _point(asked, record)
-        spot = _Spot(entry, curve or record.system[:LONG] or NONE, asked.shown(point) if point else "")
-        if record.outcome is not Outcome.OK:
-            spot.point = "" if name else spot.point
-            spot.why, spot.mark = headline(record.reason, width=300), record.outcome.value
-            yield spot
-            return
-        samples, unit = derive.quantity(record, metric)
-        times = factor(unit, own)
-        if record.source not in (Source.MEASURED, Source.EMULATED):
-            spot.why = f"{record.source.value}: only what a clock measured is drawn"
-        elif not curve or not point:
-            spot.why = f"no single value at {asked.key if curve else asked.curve}"
-        elif not math.isfinite(samples.median):
-            spot.why = f"no {metric}"
-        elif not math.isfinite(samples.median * times):
-            spot.why = f"{metric} is in {unit!r}, the panel in {own!r}"
-        else:
-            ends = (samples.median * times, samples.low * times, samples.high * times)
-            spot.samples, spot.value = SampleSummary(*ends, samples.n), ends[0]
-            if _timed(asked, own) and (crowd := derive.crowded(record, metric)):
-                spot.why, spot.mark = crowd, _APART
-        yield spot
-
-
-def _curve(asked: PanelSpec, record: Record) -> str:
-    """Name of a run's curve; empty where its config has no single value there."""
-    if asked.curve not in ("system", "grid"):
-        return _value(asked.curve, record)
-    grid = grid_of(record) if asked.curve == "grid" else ""
-    return "" if grid is None else f"{record.system} {grid}".strip()[:LONG]
-
-
-def _point(asked: PanelSpec, record: Record) -> str:
-    """The value of the key in a run's config, as text; empty where there is no single one."""
-    if asked.key in ("ranks", "grid"):
-        grid = grid_of(record)
-        return "" if grid is None else str(grid if asked.key == "grid" else grid.size)
-    return _value(asked.key, record)
-
-
-def _value(path: str, record: Record) -> str:
-    """The value at a path of a run's config, as text; empty where there is none, or no single value."""
+def _value_at(path: str, record: Record) -> str:
+    """Name of the value at a path of a run's configuration; empty where there is no single value."""
     *parents, last = path.split(".")
     holder = at(record.config, *parents)
-    return word(holder[last]) if isinstance(holder, dict) and last in holder else ""
+    return point_name(holder[last]) if isinstance(holder, dict) and last in holder else ""
 
 
-def _timed(asked: PanelSpec, own: str) -> bool:
-    """Whether the values are times or rates, which the other runs of a machine disturb."""
-    return own in SECONDS or own.endswith("/s") or any(name in derive.DERIVED for name in asked.metrics.values())
+def _curve_of(spec: PanelSpec, record: Record) -> str:
+    """Name of a run's curve; empty where its configuration has no single value there."""
+    if spec.curve not in (SYSTEM, GRID):
+        return _value_at(spec.curve, record)
+    grid = grid_of(record) if spec.curve == GRID else ""
+    return "" if grid is None else f"{record.system} {grid}".strip()[:MAX_CHARACTERS]
 
 
-def _mark_twice(spots: Sequence[_Spot]) -> None:
-    """Two runs at one point of one curve: which of them is meant cannot be told, so neither is drawn."""
-    spots_by_key: dict[tuple[str, str], list[_Spot]] = {}
-    for spot in spots:
-        if not spot.why:
-            spots_by_key.setdefault((spot.curve, spot.point), []).append(spot)
-    for many in spots_by_key.values():
-        for spot in many if len(many) > 1 else ():
-            spot.why, spot.mark = f"{len(many)} runs fall on this point, and none of them is drawn", _TWICE
+def _point_of(spec: PanelSpec, record: Record) -> str:
+    """Name of a run's point; empty where its configuration has no single value there."""
+    if spec.key in (RANKS, GRID):
+        grid = grid_of(record)
+        return "" if grid is None else str(grid if spec.key == GRID else grid.size)
+    return _value_at(spec.key, record)
 
 
-def _set_values(asked: PanelSpec, mine: Sequence[_Spot], timed: bool) -> None:
-    """One curve, divided by its value at a point or by its sum, where that is asked for and its runs allow it."""
-    if asked.share:
-        total = sum(spot.value for spot in mine)
-        missing = {asked.shown(name) for name in asked.metrics} - {spot.point for spot in mine}
-        for spot in mine:
-            if missing:
-                spot.why = f"no share of the sum without {', '.join(sorted(missing))}"
-            elif any(other.entry is not spot.entry for other in mine):
-                spot.why = "its parts are of several runs"
-            else:
-                spot.value = 100 * derive.ratio(spot.value, total)
-    base = next((spot for spot in mine if spot.point == asked.relative), None)
-    below = base.value if base else math.nan
-    for spot in mine if asked.relative else ():
-        records = (spot.entry.record, base.entry.record) if base else ()
-        if len({record.source for record in records}) > 1:
-            spot.why, spot.mark = f"the run at {asked.relative} is of another source", _APART
-        elif timed and (why := derive.not_in_turns(records)):
-            spot.why, spot.mark = why, _APART
+def _sort_key(spec: PanelSpec, label: str) -> tuple[int, float, list[tuple[int, str]]]:
+    """Order of points on the axis: no value, then numbers, then text in natural order."""
+    value = next((name for name, named_label in spec.names.items() if named_label == label), label)
+    if value in NULL_NAMES:
+        return 0, 0.0, []
+    try:
+        position = float(value)
+    except ValueError:
+        position = math.nan
+    return (1, position, []) if math.isfinite(position) else (2, 0.0, derive.natural(label))
+
+
+def _sample_unit(spec: PanelSpec, entries: Iterable[StoredRecord], claims: Mapping[str, Claim]) -> str:
+    """Unit of the samples: the requested one, or else that of the first run or claim that has one."""
+    units = (derive.quantity(entry.record, name)[1] for entry in entries for name in spec.metric_by_point.values())
+    ids = (name for printed in spec.paper.values() for name in printed.values())
+    claim_units = (claims[name].unit for name in ids if name in claims)
+    return ("" if spec.normalized else spec.unit) or next(filter(None, units), "") or next(claim_units, "")
+
+
+def _points(spec: PanelSpec, entry: StoredRecord, sample_unit: str) -> Iterator[PanelPoint]:
+    """The points of a run: one, one per validation, or one per metric of a panel with several."""
+    record = entry.record
+    curve = _curve_of(spec, record)
+    name = curve or record.system[:MAX_CHARACTERS] or NONE
+    trained = record.outcome is Outcome.OK and record.source is Source.MEASURED
+    if spec.key == BATCHES and trained and (perplexities := derive.perplexities(record)):
+        for batches, value in perplexities.items():
+            yield PanelPoint(entry, name, batches, SampleSummary(value, value, value, 1), value)
+        return
+    for metric_point, metric in spec.metric_by_point.items():
+        value_name = metric_point or _point_of(spec, record)
+        point = PanelPoint(entry, name, spec.label(value_name) if value_name else "")
+        if record.outcome is not Outcome.OK:
+            point.point = "" if metric_point else point.point
+            point.reason, point.badge = headline(record.reason, width=300), record.outcome.value
+            yield point
+            return
+        samples, unit = derive.quantity(record, metric)
+        factor = conversion_factor(unit, sample_unit)
+        if record.source not in (Source.MEASURED, Source.EMULATED):
+            point.reason = f"{record.source.value}: only what a clock measured is drawn"
+        elif not curve or not value_name:
+            point.reason = f"no single value at {spec.key if curve else spec.curve}"
+        elif not math.isfinite(samples.median):
+            point.reason = f"no {metric}"
+        elif not math.isfinite(samples.median * factor):
+            point.reason = f"{metric} is in {unit!r}, the panel in {sample_unit!r}"
         else:
-            spot.value = derive.ratio(spot.value, below)
-    for spot in mine:
-        if not spot.why and not math.isfinite(spot.value):
-            spot.why = f"nothing at {asked.relative} to divide by" if asked.relative else "no sum to divide by"
+            median, low, high = samples.median * factor, samples.low * factor, samples.high * factor
+            point.samples, point.value = SampleSummary(median, low, high, samples.n), median
+            if _is_timed(spec, sample_unit) and (crowded := derive.crowded(record, metric)):
+                point.reason, point.badge = crowded, NOT_COMPARABLE
+        yield point
 
 
-def _hidden(asked: PanelSpec, group: derive.ExperimentGroup) -> list[str]:
-    """Remark on points without a drawing, as a newer run elsewhere has the label of the previous one."""
-    points = {(entry.record.system, _point(asked, entry.record)) for entry in group.entries}
-    lost = [e.record for e in group.earlier if asked.key and e.record.outcome is Outcome.OK and _point(asked, e.record)]
-    names = dict.fromkeys(r.label[:LONG] for r in lost if (r.system, _point(asked, r)) not in points)
-    if not names:
+def _is_timed(spec: PanelSpec, sample_unit: str) -> bool:
+    """Whether the values are times or rates, which other runs on the machine disturb."""
+    derived = any(name in derive.DERIVED for name in spec.metric_by_point.values())
+    return derived or sample_unit in SECONDS or sample_unit.endswith("/s")
+
+
+def _exclude_duplicates(points: Sequence[PanelPoint]) -> None:
+    """Exclude all runs that share a point of a curve, as none of them is distinguished."""
+    points_by_place: dict[tuple[str, str], list[PanelPoint]] = {}
+    for point in points:
+        if not point.reason:
+            points_by_place.setdefault((point.curve, point.point), []).append(point)
+    for duplicates in points_by_place.values():
+        for point in duplicates if len(duplicates) > 1 else ():
+            point.reason = f"{len(duplicates)} runs fall on this point, and none of them is drawn"
+            point.badge = TWICE
+
+
+def _normalize(spec: PanelSpec, points: Sequence[PanelPoint], *, timed: bool) -> None:
+    """Divide the points of one curve by its value at `spec.divisor` or by its sum, where their runs are comparable."""
+    if spec.share:
+        total = sum(point.value for point in points)
+        missing = {spec.label(name) for name in spec.metrics} - {point.point for point in points}
+        for point in points:
+            if missing:
+                point.reason = f"no share of the sum without {', '.join(sorted(missing))}"
+            elif any(other.entry is not point.entry for other in points):
+                point.reason = "its parts are of several runs"
+            else:
+                point.value = 100 * derive.ratio(point.value, total)
+    base = next((point for point in points if point.point == spec.divisor), None)
+    divisor = base.value if base else math.nan
+    for point in points if spec.divisor else ():
+        records = (point.entry.record, base.entry.record) if base else ()
+        if len({record.source for record in records}) > 1:
+            point.reason, point.badge = f"the run at {spec.divisor} is of another source", NOT_COMPARABLE
+        elif timed and (reason := derive.not_in_turns(records)):
+            point.reason, point.badge = reason, NOT_COMPARABLE
+        else:
+            point.value = derive.ratio(point.value, divisor)
+    for point in points:
+        if not point.reason and not math.isfinite(point.value):
+            point.reason = f"nothing at {spec.divisor} to divide by" if spec.divisor else "no sum to divide by"
+
+
+def _hidden_points(spec: PanelSpec, group: derive.ExperimentGroup) -> list[str]:
+    """A remark on points that are missing because a newer run at another point has the same label."""
+    points = {(entry.record.system, _point_of(spec, entry.record)) for entry in group.entries}
+    earlier = [entry.record for entry in group.earlier if spec.key and entry.record.outcome is Outcome.OK]
+    labels = dict.fromkeys(
+        record.label[:MAX_CHARACTERS]
+        for record in earlier
+        if (point := _point_of(spec, record)) and (record.system, point) not in points
+    )
+    if not labels:
         return []
-    names_text = ", ".join(list(names)[:4])
-    return [f"{names_text}: a newer run at another point has the same label; rule: a label per run; legal: tag=NAME"]
+    names = ", ".join(list(labels)[:4])
+    return [f"{names}: a newer run at another point has the same label; rule: a label per run; legal: tag=NAME"]
 
 
-# Tables and captions
+# Caption and table
 
 
-def _caption(asked: PanelSpec, panel: FigurePanel, source: str, spots: Sequence[_Spot]) -> str:
-    """Caption: the drawn and the omitted points."""
-    unit = f", in {UNITS.get(panel.unit, panel.unit)}" if panel.unit and not asked.divided else ""
+def _caption(spec: PanelSpec, panel: PlottedPanel, source: str, points: Sequence[PanelPoint]) -> str:
+    """Caption: source and unit of the values, and the points that are left out."""
+    unit = f", in {UNITS.get(panel.unit, panel.unit)}" if panel.unit and not spec.normalized else ""
     printed = "Printed values" if panel.curves[PAPER] else ""
     medians = f"medians of {source} runs" if source else "no run"
     text = " and ".join(filter(None, (printed, medians)))
     text = f"{text[:1].upper()}{text[1:]}{unit}."
-    drawn = {id(spot.entry): spot.entry.record for spot in spots if not spot.why}
-    if asked.relative:
-        text += f" Each curve is divided by its own value at {asked.relative}."
-    elif asked.share:
-        text += f" In percent of the sum of {', '.join(map(asked.shown, asked.metrics))[:200]}, curve by curve."
-    elif _timed(asked, panel.unit) and (apart := derive.not_in_turns(drawn.values())):
-        text += f" Beware: {apart[:400]}."
-    if faint := len({id(spot.entry) for spot in spots if spot.mark == _APART}):
-        text += f" Not drawn, as their times are not comparable: {faint} of the runs."
-    if any(spot.mark == _TWICE for spot in spots):
+    drawn = {id(point.entry): point.entry.record for point in points if not point.reason}
+    if spec.divisor:
+        text += f" Each curve is divided by its own value at {spec.divisor}."
+    elif spec.share:
+        text += f" In percent of the sum of {', '.join(map(spec.label, spec.metrics))[:200]}, curve by curve."
+    elif _is_timed(spec, panel.unit) and (reason := derive.not_in_turns(drawn.values())):
+        text += f" Beware: {reason[:400]}."
+    if excluded := len({id(point.entry) for point in points if point.badge == NOT_COMPARABLE}):
+        text += f" Not drawn, as their times are not comparable: {excluded} of the runs."
+    if any(point.badge == TWICE for point in points):
         text += " Where several runs fall on one point of a curve, none of them is drawn."
     return text + (" There are more curves or points than are drawn." if panel.cut else "")
 
 
 def _table(
-    asked: PanelSpec, panel: FigurePanel, own: str, spots: Sequence[_Spot], paper: Paper, runs: Mapping[str, str]
+    spec: PanelSpec,
+    panel: PlottedPanel,
+    sample_unit: str,
+    points: Sequence[PanelPoint],
+    paper: PrintedCurves,
+    runs: Mapping[str, str],
 ) -> Table:
     """A row per run and point, drawn or not, and one for each published value without a run."""
-    unit, raw = UNITS.get(panel.unit, panel.unit), UNITS.get(own, own)
+    unit, raw_unit = UNITS.get(panel.unit, panel.unit), UNITS.get(sample_unit, sample_unit)
     columns = (
         Column("curve", numeric=False),
         Column(panel.axis or "point", numeric=False),
@@ -294,54 +340,56 @@ def _table(
         Column("median", detail=unit),
         *((Column("error", detail="and points (pt)" if panel.unit == "percent" else ""),) if paper else ()),
         Column("run", numeric=False, detail="source, or why it is not drawn"),
-        Column("samples", detail=f"{f'{raw}, median ' if asked.divided else ''}[least … greatest]"),
+        Column("samples", detail=f"{f'{raw_unit}, median ' if spec.normalized else ''}[least … greatest]"),
     )
-    spots_by_row: dict[tuple[str, str], list[_Spot | None]] = {}
-    for one in spots:
-        spots_by_row.setdefault((one.curve, one.point), []).append(one)
-    for curve, points in paper.items():
-        for point in points:
-            spots_by_row.setdefault((curve, point), [None])
-    place = {curve: number for number, curve in enumerate(dict.fromkeys(curve for curve, _ in spots_by_row))}
+    points_by_place: dict[tuple[str, str], list[PanelPoint | None]] = {}
+    for each in points:
+        points_by_place.setdefault((each.curve, each.point), []).append(each)
+    for curve, printed_values in paper.items():
+        for label in printed_values:
+            points_by_place.setdefault((curve, label), [None])
+    place = {curve: number for number, curve in enumerate(dict.fromkeys(curve for curve, _ in points_by_place))}
     rows = []
-    for curve, point in sorted(spots_by_row, key=lambda at: (place[at[0]], not at[1], asked.order(at[1]))):
-        printed = paper.get(curve, {}).get(point)
-        for spot in spots_by_row[curve, point]:
-            value = math.nan if spot is None or (spot.why and asked.divided) else spot.value
-            ours = math.nan if spot is None or spot.why else value
-            row = [Cell(curve), Cell(point or NONE)]
-            row += [_printed(printed, asked.divided)] if paper else []
-            first = QUICKEST if point in panel.x and curve == quickest(panel, panel.x.index(point)) else ""
-            cell = number(value, short(value), tone="faint" if math.isnan(ours) else "")
-            row.append(replace(cell, badge="" if math.isnan(ours) else first))
-            row += [error(ours, printed.value if printed else math.nan, panel.unit)] if paper else []
-            rows.append((*row, _run(spot, runs), _samples(spot, asked.divided)))
-    return Table(f"{panel.title}: run by run", columns, tuple(rows[:_MOST_ROWS]))
+    for curve, label in sorted(points_by_place, key=lambda key: (place[key[0]], not key[1], _sort_key(spec, key[1]))):
+        printed = paper.get(curve, {}).get(label)
+        for point in points_by_place[curve, label]:
+            value = math.nan if point is None or (point.reason and spec.normalized) else point.value
+            drawn_value = math.nan if point is None or point.reason else value
+            row = [Cell(curve), Cell(label or NONE)]
+            row += [_printed_cell(printed, spec.normalized)] if paper else []
+            fastest = label in panel.x and curve == quickest(panel, panel.x.index(label))
+            cell = number(value, short(value), tone="faint" if math.isnan(drawn_value) else "")
+            row.append(replace(cell, badge=QUICKEST if fastest and not math.isnan(drawn_value) else ""))
+            row += [error(drawn_value, printed.value if printed else math.nan, panel.unit)] if paper else []
+            rows.append((*row, _run_cell(point, runs), _samples_cell(point, spec.normalized)))
+    return Table(f"{panel.title}: run by run", columns, tuple(rows[:MAX_ROWS]))
 
 
-def _printed(one: Printed | None, divided: bool) -> Cell:
-    """A published value as a link to its claim; a divided value has digits that no paper printed."""
-    if one is None:
+def _printed_cell(printed: Printed | None, normalized: bool) -> Cell:
+    """A published value as a link to its claim; a divided value is rounded, as no paper printed its digits."""
+    if printed is None:
         return Cell(NONE, tone="faint")
-    return Cell("", one.value, links=((f"#{anchor(one.claim.id)}", (short if divided else plain)(one.value)),))
+    text = short(printed.value) if normalized else plain(printed.value)
+    return Cell("", printed.value, links=((f"#{anchor(printed.claim.id)}", text),))
 
 
-def _samples(spot: _Spot | None, divided: bool) -> Cell:
-    """How many samples a run has, and their ends; too few are marked."""
-    if spot is None or not spot.samples.n:
+def _samples_cell(point: PanelPoint | None, normalized: bool) -> Cell:
+    """Number of samples of a run with their minimum and maximum; too few are marked."""
+    if point is None or not point.samples.n:
         return Cell(NONE, tone="faint")
-    median, low, high = (
-        short(float(f"{value:.3g}")) for value in (spot.samples.median, spot.samples.low, spot.samples.high)
-    )
-    ends = f"\n{f'{median} ' if divided else ''}[{low} … {high}]"
-    few = "few" if spot.samples.n < _FEW else ""
-    return Cell(str(spot.samples.n), spot.samples.n, ends, "faint" if spot.why else "", badge=few)
+    summary = point.samples
+    median, low, high = (short(float(f"{value:.3g}")) for value in (summary.median, summary.low, summary.high))
+    ends = f"\n{f'{median} ' if normalized else ''}[{low} … {high}]"
+    badge = "few" if summary.n < MIN_SAMPLES else ""
+    return Cell(str(summary.n), summary.n, ends, "faint" if point.reason else "", badge=badge)
 
 
-def _run(spot: _Spot | None, runs: Mapping[str, str]) -> Cell:
-    """The way to a run, with its source or the reason that it is not drawn."""
-    if spot is None:
+def _run_cell(point: PanelPoint | None, runs: Mapping[str, str]) -> Cell:
+    """Link to a run, with its source or the reason that it is not drawn."""
+    if point is None:
         return Cell("no run", tone="faint")
-    record = spot.entry.record
-    links = to_run(record.label, spot.entry.file, runs)
-    return Cell("" if links else record.label, detail=spot.why or record.source.value, badge=spot.mark, links=links)
+    record = point.entry.record
+    links = to_run(record.label, point.entry.file, runs)
+    return Cell(
+        "" if links else record.label, detail=point.reason or record.source.value, badge=point.badge, links=links
+    )

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from suite.core.units import si
-from suite.report.panels.figure_panels import CALIBRATED, NULL, OURS, PAPER, FigurePanel, caption
+from suite.report.panels.figure_panels import CALIBRATED, NULL, OURS, PAPER, PlottedPanel, caption
 from suite.report.plots.figure import PALETTE, clean, drawable, drawing, finished, shape
 from suite.report.plots.svg import INK
 from suite.report.tables.claim_tables import short
@@ -44,7 +44,7 @@ class Frame:
     log: bool
 
 
-def legend(panel: FigurePanel, looks: Mapping[str, int]) -> tuple[tuple[str, str], ...]:
+def legend(panel: PlottedPanel, looks: Mapping[str, int]) -> tuple[tuple[str, str], ...]:
     """(colour, shape and name) of each system. looks: a number by system, the same in all pictures of an experiment."""
     return tuple((_colour(looks[name]), f"{shape(looks[name])[1]} {name}") for name in panel.systems)
 
@@ -57,7 +57,7 @@ def numbers(x: Sequence[str]) -> list[float] | None:
     return positions if all(a < b for a, b in pairwise(positions)) else None
 
 
-def frame(siblings: Iterable[FigurePanel]) -> Frame:
+def frame(siblings: Iterable[PlottedPanel]) -> Frame:
     """The y axis that carries ours and the printed values of all `siblings`, and the null model's that are near."""
     panels = list(siblings)
 
@@ -74,7 +74,7 @@ def frame(siblings: Iterable[FigurePanel]) -> Frame:
     return Frame(min([low, *null]), max([high, *null]), log)
 
 
-def picture(panel: FigurePanel, looks: Mapping[str, int], source: str, salt: str, shared: Frame | None = None) -> str:
+def picture(panel: PlottedPanel, looks: Mapping[str, int], source: str, salt: str, shared: Frame | None = None) -> str:
     """The panel as an svg. shared: the y axis, where the panel has siblings."""
     systems, axis = panel.systems, shared or frame([panel])
     places = numbers(panel.x)
@@ -128,7 +128,7 @@ def _style(curve: str, look: int) -> dict[str, Any]:
     return {**hollow, "marker": "D", "markeredgecolor": INK, "markersize": 11, "markeredgewidth": 0.9}
 
 
-def _y_axis(ax: Axes, panel: FigurePanel, axis: Frame) -> None:
+def _y_axis(ax: Axes, panel: PlottedPanel, axis: Frame) -> None:
     low, high = axis.low, axis.high
     if axis.log:
         ax.set_yscale("log")
@@ -146,7 +146,7 @@ def _y_axis(ax: Axes, panel: FigurePanel, axis: Frame) -> None:
     ax.set_ylabel(clean(panel.y_label, 44) + (", log scale" if axis.log else ""))
 
 
-def _x_axis(ax: Axes, panel: FigurePanel, places: Sequence[float] | None) -> None:
+def _x_axis(ax: Axes, panel: PlottedPanel, places: Sequence[float] | None) -> None:
     names = [clean(name, 14) for name in panel.x]
     count = len(names)
     log = places is not None and count > 1 and places[0] > 0 and places[-1] / places[0] >= _OCTAVES
@@ -175,7 +175,7 @@ def _x_axis(ax: Axes, panel: FigurePanel, places: Sequence[float] | None) -> Non
     ax.set_xlim(*(map(math.exp, ends) if log else ends))
 
 
-def _key(ax: Axes, panel: FigurePanel, source: str, *, joined: bool) -> None:
+def _key(ax: Axes, panel: PlottedPanel, source: str, *, joined: bool) -> None:
     """Legend above the plot: colours stand for systems, shapes for evidence."""
     label = (
         (OURS, source),
@@ -203,14 +203,14 @@ def _key(ax: Axes, panel: FigurePanel, source: str, *, joined: bool) -> None:
     )
 
 
-def _alt(panel: FigurePanel, source: str) -> str:
+def _alt(panel: PlottedPanel, source: str) -> str:
     """The numbers of the picture."""
     said = []
     for curve, name in ((OURS, source), (PAPER, "paper"), (NULL, "null model")):
         for system, heights in panel.curves[curve].items():
             parts = [f"{x}: {short(value)}" for x, value in zip(panel.x, heights, strict=True) if not math.isnan(value)]
             said += [f"{system}, {name}, {', '.join(parts)}"] if parts else []
-    return f"{panel.title}. {caption(panel, source)} {'; '.join(said)}."
+    return f"{panel.full_title}. {caption(panel, source)} {'; '.join(said)}."
 
 
 def _colour(look: int) -> str:

@@ -77,7 +77,7 @@ def of_panels(
     """
     most = most or MOST_PANELS
     plots, more = [], len(held) - most
-    siblings: dict[tuple[str, str], list[figure_panels.FigurePanel]] = {}
+    siblings: dict[tuple[str, str], list[figure_panels.PlottedPanel]] = {}
     for drawn in held[:most]:
         siblings.setdefault(_kin(drawn.panel), []).append(drawn.panel)
     frames = {kin: curves.frame(each) for kin, each in siblings.items()}
@@ -89,16 +89,16 @@ def of_panels(
         draft = None
         if panel.systems:
 
-            def draw(panel: figure_panels.FigurePanel = panel, source: str = source, number: int = number) -> str:
+            def draw(panel: figure_panels.PlottedPanel = panel, source: str = source, number: int = number) -> str:
                 return curves.picture(panel, looks, source, f"{salt}{number}", frames[_kin(panel)])
 
             draft = Draft(caption, draw, curves.legend(panel, looks))
         open_ = bool(panel.curves[figure_panels.PAPER]) and len(drawn.table.rows) <= _MOST_OPEN
-        plots.append(PanelPlot(panel.title, drawn.run, draft, drawn.table, drawn.more, unfolded=open_))
+        plots.append(PanelPlot(panel.full_title, drawn.run, draft, drawn.table, drawn.more, unfolded=open_))
     return plots
 
 
-def _kin(panel: figure_panels.FigurePanel) -> tuple[str, str]:
+def _kin(panel: figure_panels.PlottedPanel) -> tuple[str, str]:
     """Properties shared by panels that are read side by side."""
     return (panel.y_label, panel.unit)
 

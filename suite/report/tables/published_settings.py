@@ -5,46 +5,45 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from suite.core.claim import Scalar, Settings
-from suite.report.panels.panel_spec import LONG
-from suite.report.panels.seed_study import Study, StudyTask
+from suite.core.experiment import StudySpec
+from suite.core.plain_data import MAX_CHARACTERS
+from suite.report.panels.seed_study import StudyTask
 from suite.report.tables.record_tables import NONE, Cell, Column, Table
 
-RULES = {"SGD": "sgdm", "Adam": "adam", "AdamW": "adamw"}  # as the published settings name them
+OPTIMIZER_IDS = {"SGD": "sgdm", "Adam": "adam", "AdamW": "adamw"}  # in the published settings, by class name
 
 
-def settings_table(asked: Study, found: Sequence[StudyTask], settings: Settings) -> Table:
-    """PipeOptim's Table III: ours, and below it what is published of the network that ours stands for."""
-    names = list(dict.fromkeys(name for task in found for name in task.settings))
+def settings_table(study: StudySpec, tasks: Sequence[StudyTask], settings: Settings) -> Table:
+    """PipeOptim's Table III: our settings, and below each the published one of the network that ours stands for."""
+    names = list(dict.fromkeys(name for task in tasks for name in task.settings))
     columns = (
         Column("stands for", numeric=False),
         *(Column(name, numeric=False, detail="ours; published") for name in names),
     )
     rows = []
-    for task in found:
-        of = asked.stands_for.get(task.model, "")
-        theirs = _published(of, task.settings.get("optimizer", ""), settings)
-        cells = [Cell(text, detail=theirs.get(name, "")) for name, text in task.settings.items()]
-        rows.append((Cell(of or NONE), *cells))
+    for task in tasks:
+        network = study.stands_for.get(task.model, "")
+        published = _published_settings(network, task.settings.get("optimizer", ""), settings)
+        cells = [Cell(text, detail=published.get(name, "")) for name, text in task.settings.items()]
+        rows.append((Cell(network or NONE), *cells))
     return Table("Settings", columns, tuple(rows))
 
 
-def _published(network: str, rule: str, settings: Settings) -> dict[str, str]:
-    """The published settings of a network under an optimizer, as text by the name that ours has."""
-    models = settings.get("models", ())
-    our_row: Mapping[str, Scalar] = next((row for row in models if row.get("id") == network), {})
-    optimizer, data = RULES.get(rule, rule.lower()), our_row.get("dataset")
-    fits = [
-        row for row in settings.get("training", ()) if row.get("dataset") == data and row.get("optimizer") == optimizer
-    ]
-    group: Mapping[str, Scalar] = fits[0] if our_row and fits else {}
+def _published_settings(network: str, optimizer: str, settings: Settings) -> dict[str, str]:
+    """The published settings of a network under an optimizer, as text, by the names that ours have."""
+    model: Mapping[str, Scalar] = next((row for row in settings.get("models", ()) if row.get("id") == network), {})
+    optimizer_id, data = OPTIMIZER_IDS.get(optimizer, optimizer.lower()), model.get("dataset")
+    rows = settings.get("training", ())
+    trainings = [row for row in rows if row.get("dataset") == data and row.get("optimizer") == optimizer_id]
+    training: Mapping[str, Scalar] = trainings[0] if model and trainings else {}
     published = {
-        "network": our_row.get("id"),
+        "network": model.get("id"),
         "data": data,
-        "optimizer": group.get("optimizer"),
-        "batch": our_row.get("batch_size"),
-        "epochs": our_row.get("epochs"),
-        "learning rate": group.get("learning_rate"),
-        "schedule": group.get("schedule"),
-        "decay": group.get("weight_decay"),
+        "optimizer": training.get("optimizer"),
+        "batch": model.get("batch_size"),
+        "epochs": model.get("epochs"),
+        "learning rate": training.get("learning_rate"),
+        "schedule": training.get("schedule"),
+        "decay": training.get("weight_decay"),
     }
-    return {name: str(value)[:LONG] for name, value in published.items() if value is not None}
+    return {name: str(value)[:MAX_CHARACTERS] for name, value in published.items() if value is not None}

@@ -109,6 +109,7 @@ def _result_record(
         metrics=dict(result.metrics),
         memory=dict(result.memory),
         series=dict(result.series),
+        panels=[panel.to_record() for panel in result.panels],
         trace=store.write_trace(key, run.grid, result.trace) if result.trace else None,
         notes=result.notes,
         provenance=origin,

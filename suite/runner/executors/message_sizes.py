@@ -17,6 +17,7 @@ from suite.comm.world import LAUNCHERS_WITHOUT_MPI, launcher_kind
 from suite.config.launch import Launch
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
+from suite.core.figure import FigurePanel
 from suite.core.protocols import ExecutorResult, Missing, Ready, Value, World
 from suite.core.record import Metric, Source
 from suite.microbench.alpha_beta import fit
@@ -297,22 +298,23 @@ def left(
     metrics |= _answers(plan.claim, curves, medians, staged, sizes)
     message = plan.operation == "point_to_point"
     title = "Time of a message, one way" if message else f"Time of an all-reduce over {ranks} ranks"
-    axis = f"bytes: {','.join(map(str, sizes))}"
-    series = _series(f"{title}|s|{axis}", medians)
-    series |= _series(f"{title}: our layer's time over its library's||{axis}", _overheads(curves, medians))
-    series |= _series(f"{title}: middle half of the samples over the median|percent|{axis}", spread)
-    turn_axis = f"turn: {','.join(str(turn + 1) for turn in range(len(turns)))}"
+    bytes_sent = [str(size) for size in sizes]
+    rounds = [str(number + 1) for number in range(len(turns))]
     latency = {name: [1e6 * line.latency for line in fitted] for name, fitted in lines.items()}
     bandwidth = {name: [line.bandwidth / 1e9 for line in fitted] for name, fitted in lines.items()}
-    series |= _series(f"{title}: latency of the line through the medians|us|{turn_axis}", latency)
-    series |= _series(f"{title}: bandwidth of the line through the medians|GB/s|{turn_axis}", bandwidth)
+    panels = [
+        FigurePanel(title, "s", bytes_sent, medians, axis="bytes"),
+        FigurePanel(
+            f"{title}: our layer's time over its library's", "", bytes_sent, _overheads(curves, medians), axis="bytes"
+        ),
+        FigurePanel(
+            f"{title}: middle half of the samples over the median", "percent", bytes_sent, spread, axis="bytes"
+        ),
+        FigurePanel(f"{title}: latency of the line through the medians", "us", rounds, latency, axis="turn"),
+        FigurePanel(f"{title}: bandwidth of the line through the medians", "GB/s", rounds, bandwidth, axis="turn"),
+    ]
     notes = tuple(_notes(plan, lines, staged, ranks, threads))
-    return ExecutorResult(Source.MEASURED, metrics=metrics, series=series, notes=notes)
-
-
-def _series(head: str, curves: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """A panel, as suite.report.panels.figure_panels reads it."""
-    return {f"{head}|ours|{name}": list(values) for name, values in curves.items()}
+    return ExecutorResult(Source.MEASURED, metrics=metrics, panels=panels, notes=notes)
 
 
 def _overheads(curves: Mapping[str, Curve], medians: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:

@@ -20,7 +20,7 @@ from suite.runner.runs import expand, freeze
 
 @pytest.fixture(scope="module")
 def base() -> dict[str, Any]:
-    return composed([])
+    return composed(["+experiment.study.scores=[top_1]"])
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,10 @@ CHOICES = {"microbenchmark": "messages", "plugin": "unit"}  # of executors by th
 def base_of(kind: str) -> dict[str, Any]:
     """The settings of a run with an executor of this kind."""
     overrides = ["system=sparsity_aware", f"executor={CHOICES.get(kind, kind)}"]
-    return {**freeze(composed(["system=sparsity_aware"]), "").settings, "executor": composed(overrides)["executor"]}
+    return {
+        **freeze(composed(["system=sparsity_aware", "+experiment.study.scores=[top_1]"]), "").settings,
+        "executor": composed(overrides)["executor"],
+    }
 
 
 @pytest.fixture

@@ -24,9 +24,8 @@ from suite.papers.common import cluster_runs as lab_module
 from suite.papers.common import equations as counted
 from suite.papers.common.answer import Answer, answer, answers_of_figure
 from suite.papers.common.cluster_runs import AXONN_COUNTS, ClusterBatch, Lab, Phases, printed_peak
-from suite.papers.common.figure_executor import figure_metrics, find_figure, panel_series
+from suite.papers.common.figure_executor import figure_metrics, find_figure
 from suite.papers.common.null_model import percents_of_peak, percents_saved, pipeline_utilization
-from suite.papers.common.panel import Panel
 from suite.papers.common.plans import published_plans
 from suite.papers.pipeoptim import panels as pipeoptim_panels
 from suite.papers.samo import figures as samo
@@ -333,18 +332,6 @@ def test_phases_are_those_of_the_authors_profiler() -> None:
 
 
 # Content of a record
-
-
-def test_a_panel_is_kept_as_series() -> None:
-    panel = Panel(
-        "T", "s", ["a", "b"], {"x": [1, 2]}, {"x": [1.5, math.nan]}, {"x": [1, 1]}, [("x", 0)], quantity="batch time"
-    )
-    facts = "quantity=batch time;scale=;evidence=simulated"
-    found = panel_series([panel])
-    assert list(found) == [f"T|s|a,b|{curve}|x|{facts}" for curve in ("ours", "paper", "null", "calibrated")]
-    assert found[f"T|s|a,b|calibrated|x|{facts}"] == [0.0]
-    named = replace(panel, paper={}, null={}, calibrated=[], axis="GPUs", scale="log-log", evidence="derived")
-    assert list(panel_series([named])) == ["T|s|GPUs: a,b|ours|x|quantity=batch time;scale=log-log;evidence=derived"]
 
 
 def test_the_executor_names_what_its_constants_were_fitted_to() -> None:

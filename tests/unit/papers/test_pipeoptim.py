@@ -9,7 +9,7 @@ import pytest
 from suite.core.errors import UnknownName
 from suite.papers.common import claims
 from suite.papers.common.answer import answer, answers_of_figure
-from suite.papers.common.figure_executor import figure_metrics, find_figure, panel_series
+from suite.papers.common.figure_executor import figure_metrics, find_figure
 from suite.papers.pipeoptim import figures as pipeoptim
 from suite.papers.pipeoptim import memory_account as pipeoptim_memory
 from suite.papers.pipeoptim.figures import MODELS, NETWORKS, PLANS, epoch, filling, gain, plan, same
@@ -71,12 +71,7 @@ def test_our_own_partition_is_the_authors(model: str) -> None:
 
 def test_more_equal_stages_gain_more() -> None:
     """On the suite's own cuts ResNet-101's stages are nearly equal, and its gain is near the null model's."""
-    drawn = panel_series(find_figure("pipeoptim_fig6")[1](lab(), published()))
-    ours = {}
-    for key, values in drawn.items():
-        title, *_, system = [part for part in key.split("|") if "=" not in part]
-        if "cuts" in title:
-            ours[system] = values
+    [ours] = [panel.ours for panel in find_figure("pipeoptim_fig6")[1](lab(), published()) if "cuts" in panel.title]
     theirs, own = ours["public code"], ours["PipeDream's rule here"]
     assert theirs[0] < 45
     assert 60 < own[0] < 75
@@ -139,20 +134,19 @@ def test_pipedream_holds_most_weights() -> None:
     assert values[5] == max(values[5:])
 
 
+GAIN = "PipeOptim's gain over GPipe"
+
+
 def test_pictures_have_the_paper_and_the_null_model_beside_ours() -> None:
-    drawn = panel_series(find_figure("pipeoptim_fig6")[1](lab(), published()))
-    gains = "Figure 6 of PipeOptim: PipeOptim's gain over GPipe|percent|network: resnet_101,gnmt_8,gnmt_16,average"
-    facts = "pipeoptim|quantity=gain in throughput;scale=;evidence=simulated"
-    assert drawn[f"{gains}|paper|{facts}"] == [35.3, 50.5, 47.3, 44.37]
-    assert drawn[f"{gains}|null|{facts}"] == [75.0] * 4
-    assert drawn[f"{gains}|calibrated|{facts}"] == [2.0]
-    same = panel_series(find_figure("pipeoptim_fig5")[1](lab(), published()))
-    [printed] = [values for name, values in same.items() if "gain over GPipe" in name and "|paper|" in name]
-    assert printed[-2:] == [35.0, 43.0]
-    times = panel_series(find_figure("pipeoptim_table6")[1](lab(), published()))
-    epochs = "Table VI of PipeOptim: an epoch of inception_v3|s|system: pipedream,pipedream_2bw,spectrain,pipeoptim"
-    facts = "epoch|quantity=epoch time;scale=;evidence=simulated"
-    assert times[f"{epochs}|null|{facts}"] == pytest.approx([672.0] * 4, abs=1.0)
+    gains = {panel.title: panel for panel in find_figure("pipeoptim_fig6")[1](lab(), published())}[GAIN]
+    assert (gains.figure, gains.publication, gains.axis) == ("Figure 6", "PipeOptim", "network")
+    assert gains.paper["pipeoptim"] == [35.3, 50.5, 47.3, 44.37]
+    assert gains.null["pipeoptim"] == [75.0] * 4
+    assert gains.calibrated == [("pipeoptim", 2)]
+    [same] = [panel for panel in find_figure("pipeoptim_fig5")[1](lab(), published()) if panel.title == GAIN]
+    assert same.paper["pipeoptim"][-2:] == [35.0, 43.0]
+    epochs = {panel.title: panel for panel in find_figure("pipeoptim_table6")[1](lab(), published())}
+    assert epochs["an epoch of inception_v3"].null["epoch"] == pytest.approx([672.0] * 4, abs=1.0)
 
 
 def test_a_policy_that_is_not_there_is_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suite.core.errors import InvalidRequest
-from suite.papers.common.figure_executor import figure_metrics, find_figure, panel_series
+from suite.papers.common.figure_executor import figure_metrics, find_figure
 from suite.papers.samo.convnets import GPUS, NETWORKS, layout, parts, saved
 from tests.support.published_runs import lab, published
 
@@ -80,14 +80,10 @@ def test_time_of_computing_by_hand() -> None:
 
 
 def test_pictures_hold_what_is_printed() -> None:
-    drawn = panel_series(find_figure("samo_fig5")[1](lab(), published()))
-    facts = "axonn_samo|quantity=time saved;scale=;evidence=simulated"
-    ends = "Figure 5 of SAMO: least and largest time saved over AxoNN, vgg_19|percent|of all GPU counts: least,largest"
-    assert drawn[f"{ends}|paper|{facts}"] == [18.0, 44.0]
-    over_counts = drawn[f"Figure 5 of SAMO: time saved over AxoNN, vgg_19|percent|GPUs: 16,32,64,128|ours|{facts}"]
-    assert drawn[f"{ends}|ours|{facts}"] == [min(over_counts), max(over_counts)]
-    assert {key.split("|")[4] for key in drawn if "batch time of" in key} == {
-        "axonn",
-        "axonn_samo",
-        "deepspeed_3d",
-    }
+    panels = {panel.title: panel for panel in find_figure("samo_fig5")[1](lab(), published())}
+    assert {(panel.figure, panel.publication) for panel in panels.values()} == {("Figure 5", "SAMO")}
+    ends = panels["least and largest time saved over AxoNN, vgg_19"]
+    assert ends.paper["axonn_samo"] == (18.0, 44.0)
+    over_counts = panels["time saved over AxoNN, vgg_19"].ours["axonn_samo"]
+    assert ends.ours["axonn_samo"] == [min(over_counts), max(over_counts)]
+    assert set(panels["batch time of vgg_19"].ours) == {"axonn", "axonn_samo", "deepspeed_3d"}

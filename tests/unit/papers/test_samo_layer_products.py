@@ -244,15 +244,13 @@ def test_the_record_keeps_raw_samples_and_draws_ratios_beside_the_papers() -> No
     assert found.metrics["forward, dense, 256"].values == (1.0,) * 6
     assert found.metrics["weight gradient, Sputnik-style, 128"].values == (12.0,) * 6
     assert len(found.metrics) == 3 * 4 * 2
-    title = "A fully connected layer"
-    axis = "width of the weight: 128,256"
-    assert found.series[f"{title}: forward and both backward products|s|{axis}|ours|dense"] == [3.0, 6.0]
-    head = f"{title}: time over that of the dense products||{axis}"
-    assert found.series[f"{head}|ours|Sputnik-style"] == [8.0, 8.0]
-    assert found.series[f"{head}|ours|torch CSR"] == [4.0, 4.0]
-    assert found.series[f"{head}|paper|Sputnik on V100, least printed"] == [6.0, 6.0]
-    assert found.series[f"{head}|paper|Sputnik on V100, most printed"] == [22.0, 22.0]
-    assert found.series[f"{title}: input gradient|s|{axis}|ours|torch CSR"] == [4.0, 8.0]
+    panels = {panel.title.removeprefix("A fully connected layer: "): panel for panel in found.panels}
+    assert panels["forward and both backward products"].ours["dense"] == [3.0, 6.0]
+    ratios = panels["time over that of the dense products"]
+    assert (ratios.ours["Sputnik-style"], ratios.ours["torch CSR"]) == ([8.0, 8.0], [4.0, 4.0])
+    ends = {"Sputnik on V100, least printed": [6.0, 6.0], "Sputnik on V100, most printed": [22.0, 22.0]}
+    assert ratios.paper == ends
+    assert panels["input gradient"].ours["torch CSR"] == [4.0, 8.0]
     assert any("no claim is answered" in note for note in found.notes)
     assert "a remark" in found.notes
 
@@ -261,7 +259,9 @@ def test_the_page_reads_every_panel() -> None:
     from suite.core.record import Outcome, Record
 
     found = carried([128, 256], cuda=False, dense=0.5, csr=2.0, ours=4.0, alone=3.0)
-    record = Record("k", "samo_fig1", "s", "l", Outcome.OK, Source.MEASURED, series=dict(found.series))
+    record = Record(
+        "k", "samo_fig1", "s", "l", Outcome.OK, Source.MEASURED, panels=[panel.to_record() for panel in found.panels]
+    )
     panels = {panel.title: panel for panel in read(record)}
     assert len(panels) == 6
     ratio = panels["A fully connected layer: time over that of the dense products"]

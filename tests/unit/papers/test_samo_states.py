@@ -9,9 +9,9 @@ from functools import cache
 
 import pytest
 
+from suite.core.figure import FigurePanel
 from suite.papers.common.cluster_runs import SAMO_COUNTS
 from suite.papers.common.figure_executor import find_figure
-from suite.papers.common.panel import Panel
 from suite.papers.common.plans import published_plans
 from suite.papers.samo import model_states as samo_states
 from suite.papers.samo.model_states import BOTH, DENSE, ENTRIES, OFFLOAD, PRECISIONS, PUBLISHED, SAMO, SHARES
@@ -22,7 +22,7 @@ BUCKET = Fraction(1, 300)  # of the entries
 
 
 @cache
-def panels(name: str) -> dict[str, Panel]:
+def panels(name: str) -> dict[str, FigurePanel]:
     return {panel.title: panel for panel in find_figure(name)[1](lab(), published())}
 
 
@@ -43,15 +43,15 @@ def density(share: float) -> Fraction:
     ],
 )
 def test_what_is_saved_by_hand(name: str, dense: int, kept: int, whole: int, even: float) -> None:
-    saved = panels("samo_fig2")["Figure 2 of SAMO: memory of model states saved over sparsity"].ours[name]
+    saved = panels("samo_fig2")["memory of model states saved over sparsity"].ours[name]
     wanted = [float(100 * (dense - kept * density(share) - whole) / dense) for share in SHARES]
     assert saved == pytest.approx(wanted, rel=1e-12)
-    least = panels("samo_fig2")["Figure 2 of SAMO: sparsity from which memory is saved"].ours[SAMO]
+    least = panels("samo_fig2")["sparsity from which memory is saved"].ours[SAMO]
     assert least[list(PRECISIONS).index(name)] == pytest.approx(even, abs=1e-12)
 
 
 def test_the_papers_points_are_on_the_curve_that_it_draws() -> None:
-    saved = panels("samo_fig2")["Figure 2 of SAMO: memory of model states saved over sparsity"]
+    saved = panels("samo_fig2")["memory of model states saved over sparsity"]
     paper = dict(zip(saved.x, saved.paper[PUBLISHED], strict=True))
     known = {point: value for point, value in paper.items() if not math.isnan(value)}
     assert known == {"0.25": 0, "0.8": 66, "0.9": 78}

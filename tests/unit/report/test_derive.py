@@ -308,7 +308,7 @@ def test_a_prediction_may_be_of_bytes_and_then_exact(tmp_path, make, store):
         ({"outcome": Outcome.TIMEOUT}, {}, "axonn 2x1: outcome timeout"),
         ({"times": ()}, {}, "axonn 2x1: no batch_time beside simulated_time"),
         ({}, {"system": "axonn 4x1"}, "axonn 4x1: no record"),
-        ({}, {"of": "loss"}, "of is 'loss'; rule: one of batch_time, payload_bytes"),
+        ({}, {"of": "loss"}, "expect.of=loss; rule: one of batch_time, payload_bytes; legal: of=batch_time"),
     ],
 )
 def test_a_prediction_that_cannot_be_judged_says_why(tmp_path, make, store, changes, row, why):
@@ -386,8 +386,7 @@ def test_a_share_is_of_all_its_times_in_the_median_batch(tmp_path, make, store):
         ({"more": {"batch_time": Metric("s", "lower", (1.0,), CROWDED)}}, {}, f"axonn 2x1: {CROWDED}"),
         ({}, {"of": ["flops"]}, "axonn 2x1: no seconds of flops"),
         ({"more": {"peak": Metric("B", "", (1.0,))}}, {"of": ["peak"]}, "axonn 2x1: no seconds of peak"),
-        ({}, {"of": "expand_time"}, "of is 'expand_time'; rule: a list of metrics; legal: [update_time]"),
-        ({}, {"of": []}, "of is []; rule: a list of metrics; legal: [update_time]"),
+        ({}, {"of": []}, "expect.of=[]; rule: at least one metric; legal: of=[update_time]"),
         ({"outcome": Outcome.OOM}, {}, "axonn 2x1: outcome oom"),
         ({}, {"system": "axonn 4x1"}, "axonn 4x1: no record"),
     ],

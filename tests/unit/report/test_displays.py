@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from suite.core.claim import Check, Claim, Evidence, Judged, Scope, Verdict
+from suite.core.figure import FigurePanel
 from suite.core.record import Source
 from suite.report.load import read_store
 from suite.report.page import page, page_budget
@@ -18,15 +20,19 @@ from suite.report.plots import plots
 from suite.report.tables import record_tables, summary_tables
 from suite.report.tables.record_tables import Cell, Column, Table
 
-FACTS = "quantity=batch time;scale=;evidence=simulated"
+Panel = dict[str, Any]
 
 
-def series(*titles: str, value: float = 1.0) -> dict[str, list[float]]:
-    return {f"{title}|s|GPUs: 8,16|ours|axonn|{FACTS}": [value, 2.0] for title in titles}
+def panel(title: str, figure: str = "", publication: str = "", value: float = 1.0) -> Panel:
+    times = {"axonn": [value, 2.0]}
+    shown = FigurePanel(
+        title, "s", ["8", "16"], times, axis="GPUs", quantity="batch time", figure=figure, publication=publication
+    )
+    return shown.to_record()
 
 
-def figure(make: Any, label: str, held: dict[str, list[float]], **changes: Any) -> Any:
-    return make(label, **{"series": held, "metrics": {}, "source": Source.SIMULATED} | changes)
+def figure(make: Any, label: str, panels: Sequence[Panel], **changes: Any) -> Any:
+    return make(label, **{"panels": list(panels), "metrics": {}, "source": Source.SIMULATED} | changes)
 
 
 def claim(name: str, where: str = "Figure 6", value: Any = 10.0, **changes: Any) -> Claim:
@@ -44,8 +50,8 @@ def judged(item: Claim, verdict: Verdict, *ours: float, evidence: Evidence = Evi
 def test_no_limit_on_pictures_cuts_a_published_figure(make, store, tmp_path, monkeypatch):
     monkeypatch.setattr(plots, "MOST_PANELS", 2)
     monkeypatch.setattr(page_budget, "PICTURES", 1)
-    published = [f"Figure 6 of SAMO: panel {number}" for number in range(5)]
-    store(tmp_path, figure(make, "own", series("What if: a", "What if: b", "What if: c") | series(*published)))
+    published = [panel(f"panel {number}", "Figure 6", "SAMO") for number in range(5)]
+    store(tmp_path, figure(make, "own", [*map(panel, "abc"), *published]))
     html = page.render(read_store(tmp_path))
     paper, experiments = html.split('<section class="experiment"', 1)
     assert [paper.count(f">Panel {number} <") for number in range(5)] == [1] * 5
@@ -55,8 +61,8 @@ def test_no_limit_on_pictures_cuts_a_published_figure(make, store, tmp_path, mon
 
 
 def test_each_paper_begins_with_its_figures_under_their_published_names(make, store, tmp_path):
-    held = series("Figure 11 of AxoNN: a", "Figure 9 of AxoNN: b", "Table II of SAMO: c", "What if: d")
-    store(tmp_path, figure(make, "own", held))
+    displays = [("a", "Figure 11", "AxoNN"), ("b", "Figure 9", "AxoNN"), ("c", "Table II", "SAMO"), ("d", "", "")]
+    store(tmp_path, figure(make, "own", [panel(*display) for display in displays]))
     html = page.render(read_store(tmp_path))
     names = re.findall(r'<h3 id="(paper-[^"]+)">([^<]+)</h3>', html)
     assert names == [
@@ -73,10 +79,9 @@ def test_each_paper_begins_with_its_figures_under_their_published_names(make, st
 
 
 def test_a_figure_of_several_records_is_drawn_once_from_the_newest(make, store, tmp_path):
-    title = "Figure 6 of SAMO: batch time"
     for label, value, day in (("old", 1.0, "01"), ("new", 7.0, "02")):
         changed = make(label).provenance | {"started": f"2025-03-{day}T10:00:00+00:00"}
-        store(tmp_path, figure(make, label, series(title, value=value), provenance=changed))
+        store(tmp_path, figure(make, label, [panel("batch time", "Figure 6", "SAMO", value)], provenance=changed))
     html = page.render(read_store(tmp_path))
     assert html.count("<svg") == 1
     assert "axonn, simulated, 8: 7" in html
@@ -84,7 +89,7 @@ def test_a_figure_of_several_records_is_drawn_once_from_the_newest(make, store, 
 
 def test_a_caption_names_the_evidence_and_the_machine(make, store, tmp_path):
     config = make("x").config | {"executor": {"machine": {"name": "summit"}}}
-    store(tmp_path, figure(make, "own", series("Figure 6 of SAMO: batch time"), config=config))
+    store(tmp_path, figure(make, "own", [panel("batch time", "Figure 6", "SAMO")], config=config))
     assert "Values simulated on a model of summit, in seconds." in page.render(read_store(tmp_path))
 
 

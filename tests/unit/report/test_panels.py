@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,46 +15,52 @@ from xml.etree import ElementTree
 
 import pytest
 
+from suite.core.errors import InvalidRequest
+from suite.core.figure import FigurePanel, read_figure_panel
 from suite.core.record import Outcome, Record, Source
 from suite.report.load import read_store
 from suite.report.page import page
 from suite.report.panels import figure_panels
-from suite.report.panels.figure_panels import NULL, OURS, PAPER, FigurePanel
+from suite.report.panels.figure_panels import NULL, OURS, PAPER, PlottedPanel
 from suite.report.plots import curves, plots
 from suite.report.plots import figure as palette
 
 NAN = math.nan
-HEAD = "Percent of peak|percent|64,128,256"
-SERIES = {
-    f"{HEAD}|ours|axonn": [50.0, 42.0, 30.0],
-    f"{HEAD}|ours|gpipe": [40.0, 30.0, 20.0],
-    f"{HEAD}|paper|axonn": [40.0, NAN, 32.0],
-    f"{HEAD}|null|axonn": [40.0, 36.0, 24.0],
-    f"{HEAD}|calibrated|axonn": [0.0],
-}
 Make = Callable[..., Record]
 Store = Callable[..., Path]
+Row = dict[str, Any]
+PEAK: Row = {
+    "title": "Percent of peak",
+    "unit": "percent",
+    "x": ["64", "128", "256"],
+    "ours": {"axonn": [50.0, 42.0, 30.0], "gpipe": [40.0, 30.0, 20.0]},
+    "paper": {"axonn": [40.0, NAN, 32.0]},
+    "null": {"axonn": [40.0, 36.0, 24.0]},
+    "calibrated": [["axonn", 0]],
+}
 
 
-def figure(make: Make, series: Mapping[str, Sequence[float]], label: str = "fig_1", **changes: Any) -> Record:
-    """A simulated figure: no batch time, no loss, no memory."""
-    return make(
-        label,
-        **{"series": {key: list(values) for key, values in series.items()}, "metrics": {}, "source": Source.SIMULATED}
-        | changes,
-    )
+def row(x: str = "1,2", unit: str = "s", title: str = "a", **fields: Any) -> Row:
+    """A panel as a record holds it; without curves it has one of ours."""
+    x_names = x.split(",")
+    return {"title": title, "unit": unit, "x": x_names, "ours": {"x": [1.0 + n for n in range(len(x_names))]}} | fields
 
 
-def only(make: Make, series: Mapping[str, Sequence[float]]) -> FigurePanel:
-    [panel] = figure_panels.read(figure(make, series))
-    return panel
+def figure(make: Make, *panels: Row, label: str = "fig_1", **changes: Any) -> Record:
+    """A record of a simulated figure: no batch time, no loss, no memory."""
+    return make(label, **{"panels": list(panels), "metrics": {}, "source": Source.SIMULATED} | changes)
+
+
+def only(make: Make, panel: Row) -> PlottedPanel:
+    [plotted] = figure_panels.read(figure(make, panel))
+    return plotted
 
 
 def rows(table: Any) -> list[list[str]]:
     return [[" ".join(filter(None, (c.text, c.detail, c.badge))) for c in row] for row in table.rows]
 
 
-def drawn(panel: FigurePanel) -> tuple[ElementTree.Element, dict[str, ElementTree.Element]]:
+def drawn(panel: PlottedPanel) -> tuple[ElementTree.Element, dict[str, ElementTree.Element]]:
     """The picture, and its lines by 'curve-system-point'."""
     looks = {name: place for place, name in enumerate(panel.systems)}
     root = ElementTree.fromstring(curves.picture(panel, looks, "simulated", "s"))
@@ -122,8 +128,8 @@ def build(folder: Path) -> Seen:
 # reading
 
 
-def test_a_panel_is_read_from_its_series(make):
-    panel = only(make, SERIES | {"loss": [3.0, 2.0, 1.0]})
+def test_a_panel_is_read_from_its_record(make):
+    panel = only(make, PEAK)
     assert (panel.title, panel.unit, panel.axis, panel.x) == ("Percent of peak", "percent", "", ("64", "128", "256"))
     assert panel.systems == ["axonn", "gpipe"]
     assert [panel.at(curve, "axonn", 0) for curve in (OURS, PAPER, NULL)] == [50.0, 40.0, 40.0]
@@ -132,46 +138,61 @@ def test_a_panel_is_read_from_its_series(make):
     assert panel.calibrated == {("axonn", 0)}
 
 
-def test_the_points_may_be_named(make):
-    panel = only(make, {"a|s|GPUs: 1,2|ours|x": [2.0, 1.0]})
-    assert (panel.axis, panel.x) == ("GPUs", ("1", "2"))
+def test_a_panel_survives_its_record():
+    panel = FigurePanel("T", "s", ("a", "b"), {"x": (1.0, 2.0)}, {"x": (1.5, math.inf)}, calibrated=(("x", 0),))
+    copy = read_figure_panel(json.loads(json.dumps(panel.to_record()).replace("Infinity", "null")))
+    assert (copy.title, copy.x, copy.ours, copy.calibrated) == (panel.title, panel.x, panel.ours, panel.calibrated)
+    assert math.isnan(copy.paper["x"][1])
+
+
+def test_the_axis_has_its_label(make):
+    panel = only(make, row(axis="GPUs"))
     assert "GPUs" in texts(drawn(panel)[0])
     assert figure_panels.values(panel, "simulated").columns[0].name == "GPUs"
 
 
 def test_panels_come_in_the_order_of_their_numbers(make):
-    series = {f"size {size}|s|1|ours|x": [1.0] for size in (13, 2, 6)}
-    assert [panel.title for panel in figure_panels.read(figure(make, series))] == ["size 2", "size 6", "size 13"]
+    panels = [row(title=f"size {size}") for size in (13, 2, 6)]
+    assert [panel.title for panel in figure_panels.read(figure(make, *panels))] == ["size 2", "size 6", "size 13"]
 
 
 @pytest.mark.parametrize(
-    ("key", "values"),
+    ("change", "key"),
     [
-        ("loss", [1.0]),
-        ("a|s|1,2|ours", [1.0, 2.0]),
-        ("a|s|1,2|ours|x|y", [1.0, 2.0]),
-        ("|s|1,2|ours|x", [1.0, 2.0]),
-        ("a|s|1,2|ours| ", [1.0, 2.0]),
-        ("a|s|1,,2|ours|x", [1.0, 2.0, 3.0]),
-        ("a|s||ours|x", [1.0]),
-        ("a|s|1,2|theirs|x", [1.0, 2.0]),
-        ("a|s|1,2|ours|x", [1.0]),
-        ("a|s|1,2|ours|x", [1.0, 2.0, 3.0]),
-        ("a|s|1,2|ours|x", []),
-        ("a|s|1,2|ours|x", [NAN, math.inf]),
-        ("a|s|1,2|null|x", [1.0, 2.0]),
-        ("a|s|1,2|calibrated|x", [0.0]),
-        ("|||||", []),
+        ({"title": " "}, "panel.title"),
+        ({"title": None}, "panel.title"),
+        ({"x": []}, "panel.x"),
+        ({"x": ["1", " ", "2"]}, "panel.x"),
+        ({"x": 3}, "panel.x"),
+        ({"ours": {" ": [1.0, 2.0]}}, "panel. "),
+        ({"ours": {"x": [1.0]}}, "panel.x"),
+        ({"ours": {"x": [1.0, "2"]}}, "panel.ours.x"),
+        ({"ours": [1.0, 2.0]}, "panel.ours"),
+        ({"theirs": {"x": [1.0, 2.0]}}, ""),
+        ({"calibrated": [["x", 0.5]]}, "panel.calibrated.0.1"),
+        ({"calibrated": [["x"]]}, "panel.calibrated.0"),
+        ({"figure": "Figure 6"}, "panel.publication"),
     ],
 )
-def test_what_does_not_follow_the_convention_is_no_panel(make, key, values):
-    assert figure_panels.read(figure(make, {key: values})) == []
-    assert len(figure_panels.read(figure(make, SERIES | {key: values}))) == 1
+def test_malformed_panel_is_a_remark(make, change, key):
+    with pytest.raises(InvalidRequest) as refused:
+        read_figure_panel(row() | change)
+    assert refused.value.key == key
+    record = figure(make, row() | change, PEAK)
+    assert [panel.title for panel in figure_panels.read(record)] == ["Percent of peak"]
+    assert figure_panels.faults(record) == [f"panel 1 is not drawn: {refused.value}"]
 
 
-def test_marks_that_point_nowhere_are_dropped(make):
-    marked = {f"{HEAD}|calibrated|axonn": [-1.0, 0.5, 3.0, NAN, math.inf, 1e300, 2.0], f"{HEAD}|calibrated|z": [0.0]}
-    assert only(make, SERIES | marked).calibrated == {("axonn", 2)}
+@pytest.mark.parametrize(
+    "curves", [{"ours": {"x": [NAN, math.inf]}}, {"ours": {}, "null": {"x": [1.0, 2.0]}}, {"ours": {}}]
+)
+def test_panel_without_values_is_not_drawn(make, curves):
+    assert figure_panels.read(figure(make, row(**curves))) == []
+
+
+def test_marks_of_unknown_points_are_dropped(make):
+    marks = [["axonn", -1], ["axonn", 3], ["axonn", 2], ["z", 0]]
+    assert only(make, PEAK | {"calibrated": marks}).calibrated == {("axonn", 2)}
 
 
 # tables
@@ -179,7 +200,7 @@ def test_marks_that_point_nowhere_are_dropped(make):
 
 def test_errors_are_the_hand_computed_ones(make):
     # 50 / 40 - 1 = 25 %, 10 points; the null model starts at the paper's value; 30 / 32 - 1 = -6.25 %
-    panel = only(make, SERIES)
+    panel = only(make, PEAK)
     table = figure_panels.compared(panel, "simulated")
     assert rows(table) == [
         ["axonn", "64 calibrated", "40", "50", "+25.0 % +10.0 pt", "40", "+0.0 % +0.0 pt"],
@@ -199,21 +220,21 @@ def test_errors_are_the_hand_computed_ones(make):
 
 
 def test_points_are_told_of_percentages_alone_and_no_null_model_has_no_column(make):
-    table = figure_panels.compared(only(make, {"a|s|1|ours|x": [0.6411], "a|s|1|paper|x": [0.62]}), "simulated")
+    table = figure_panels.compared(only(make, row("1", ours={"x": [0.6411]}, paper={"x": [0.62]})), "simulated")
     assert rows(table) == [["x", "1", "0.62", "0.6411", "+3.4 %"]]
     assert table.columns[2].detail == "seconds"
 
 
 def test_a_panel_without_printed_values_has_no_comparison(make):
-    panel = only(make, {"a|day|1|ours|x": [3.0]})
+    panel = only(make, row("1", "day"))
     assert figure_panels.compared(panel, "simulated") is None
     assert figure_panels.caption(panel, "simulated") == ("Values simulated, in days. The paper prints none of them.")
-    of_figure = only(make, {"Figure 9 of AxoNN: days|day|1|ours|x": [3.0]})
+    of_figure = only(make, row("1", "day", figure="Figure 9", publication="AxoNN"))
     assert "The paper draws these curves and prints no number" in figure_panels.caption(of_figure, "simulated")
     told = figure_panels.caption(of_figure, "simulated", "on a model of summit", printed=True)
     assert told.startswith("Values simulated on a model of summit, in days.")
     assert "the claims below hold what it does print" in told
-    assert not figure_panels.rest(only(make, {"a|day|1|ours|x": [3.0], "a|day|1|paper|x": [3.0]}))
+    assert not figure_panels.rest(only(make, row("1", paper={"x": [3.0]})))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +259,7 @@ def test_errors_at_the_edge(ours, paper, unit, shown):
 
 
 def test_the_picture_has_a_line_of_ours_hollow_points_and_a_pale_null_model(make):
-    root, lines = drawn(only(make, SERIES))
+    root, lines = drawn(only(make, PEAK))
     assert set(lines) == {"ours-0", "ours-1", "null-0", "paper-0", "calibrated-0-0"}
     colour = "#0173b2"
     ours, null, paper = lines["ours-0"], lines["null-0"], lines["paper-0"]
@@ -260,7 +281,7 @@ def test_the_picture_has_a_line_of_ours_hollow_points_and_a_pale_null_model(make
 
 
 def test_the_picture_says_its_numbers_and_what_is_calibrated(make):
-    panel = only(make, SERIES)
+    panel = only(make, PEAK)
     told = drawn(panel)[0].attrib["aria-label"]
     assert told.startswith(
         "Percent of peak. Printed values, and values simulated, in percent. Calibrated (diamond): axonn at 64."
@@ -271,13 +292,13 @@ def test_the_picture_says_its_numbers_and_what_is_calibrated(make):
 
 
 def test_what_is_not_there_is_not_in_the_key(make):
-    root, lines = drawn(only(make, {"a|s|1,2|ours|x": [1.0, 2.0]}))
+    root, lines = drawn(only(make, row()))
     assert set(lines) == {"ours-0"}
     assert not {"printed in the paper", "null model", "calibrated"} & set(texts(root))
 
 
 def test_phases_are_not_joined_and_stand_side_by_side(make):
-    panel = only(make, {f"a|s|pipeline,data parallel|ours|{name}": [2.0, 1.0] for name in ("before", "after")})
+    panel = only(make, row("pipeline,data parallel", ours={name: [2.0, 1.0] for name in ("before", "after")}))
     _, lines = drawn(panel)
     before, after = marks(lines["ours-0"]), marks(lines["ours-1"])
     assert before[0][0] < after[0][0] < before[1][0] < after[1][0]
@@ -307,49 +328,46 @@ def test_only_rising_numbers_are_a_numeric_axis(x, numbers):
     ("x", "joined"), [("gnmt_8,gnmt_16", 0), ("12b,24b", 0), ("axonn,gpipe", 0), ("stage 0,stage 1", 0), ("8,16", 1)]
 )
 def test_no_line_joins_networks_systems_or_stages(make, x, joined):
-    values = {f"a|s|{x}|{curve}|{name}": [2.0, 3.0] for curve in figure_panels.CURVES for name in ("one", "two")}
-    _, lines = drawn(only(make, values))
+    lines_of_side = {name: [2.0, 3.0] for name in ("one", "two")}
+    _, lines = drawn(only(make, row(x, ours=lines_of_side, paper=lines_of_side, null=lines_of_side)))
     assert len(lines) == 6
     assert [len(line.findall("path")) for name, line in lines.items() if "paper" not in name] == [joined] * 4
 
 
 def test_points_at_one_number_stand_at_one_x(make):
-    series = {f"a|s|GPUs: 12,48,96|ours|{name}": [3.0, 2.0, 1.0] for name in ("axonn", "gpipe", "other")}
-    _, lines = drawn(only(make, series))
+    ours = {name: [3.0, 2.0, 1.0] for name in ("axonn", "gpipe", "other")}
+    _, lines = drawn(only(make, row("12,48,96", axis="GPUs", ours=ours)))
     assert len({tuple(x for x, _ in marks(lines[f"ours-{place}"])) for place in range(3)}) == 1
 
 
 def test_every_axis_has_its_quantity_and_unit(make):
-    facts = "quantity=batch time;scale=log-log;evidence=derived"
-    panel = only(make, {f"Figure 6 of SAMO: a|s|GPUs: 64,128,512|ours|x|{facts}": [1.0, 2.0, 3.0]})
+    attributes = {"quantity": "batch time", "scale": "log-log", "evidence": "derived"}
+    panel = only(make, row("64,128,512", axis="GPUs", figure="Figure 6", publication="SAMO", **attributes))
     assert (panel.quantity, panel.scale, panel.evidence) == ("batch time", "log-log", "derived")
     seen = texts(drawn(panel)[0])
     assert "Batch time (s), log scale" in seen
     assert "GPUs, log scale" in seen
-    unnamed = texts(drawn(only(make, {"Largest batch per GPU|sample|a,b|ours|x": [1.0, 2.0]}))[0])
+    unnamed = texts(drawn(only(make, row("a,b", "sample", "Largest batch per GPU")))[0])
     assert "Largest batch (sample)" in unnamed
     assert "Point" in unnamed
 
 
 def test_panels_of_one_figure_share_their_scale(make, store, tmp_path):
-    facts = "quantity=batch time;scale=;evidence=simulated"
-    series = {
-        f"Figure 6 of SAMO: {name}|s|GPUs: 64,128|ours|x|{facts}": values
-        for name, values in {"small": [1.0, 2.0], "large": [40.0, 90.0]}.items()
-    }
-    store(tmp_path, figure(make, series))
+    display = {"figure": "Figure 6", "publication": "SAMO", "quantity": "batch time", "axis": "GPUs"}
+    curves_by_title = {"small": [1.0, 2.0], "large": [40.0, 90.0]}
+    panels = [row("64,128", title=title, ours={"x": times}, **display) for title, times in curves_by_title.items()]
+    store(tmp_path, figure(make, *panels))
     html = page.render(read_store(tmp_path))
     assert html.count(">Batch time (s), log scale<") == 2
-    ends = curves.frame(figure_panels.read(figure(make, series)))
+    ends = curves.frame(figure_panels.read(figure(make, *panels)))
     assert (ends.low, ends.high, ends.log) == (1.0, 90.0, True)
 
 
 def test_a_table_of_times_says_which_is_the_quickest(make):
-    facts = "quantity=batch time;scale=;evidence="
     times = {"axonn": [2.0, 1.0], "gpipe": [1.0, 1.0]}
-    panel = only(make, {f"a|s|8,16|ours|{name}|{facts}": values for name, values in times.items()})
+    panel = only(make, row("8,16", ours=times, quantity="batch time"))
     assert rows(figure_panels.values(panel, "simulated")) == [["8", "2", "1 quickest"], ["16", "1", "1"]]
-    rates = only(make, {f"a|sample/s|8,16|ours|{name}|{facts}": values for name, values in times.items()})
+    rates = only(make, row("8,16", "sample/s", ours=times, quantity="batch time"))
     assert "quickest" not in str(rows(figure_panels.values(rates, "simulated")))
 
 
@@ -372,7 +390,7 @@ def test_more_systems_than_colours_look_different():
     ],
 )
 def test_wide_ranges_are_drawn_on_a_log_scale_and_shares_never(make, unit, values, log):
-    root, lines = drawn(only(make, {f"a|{unit}|1,2,3|ours|x": values}))
+    root, lines = drawn(only(make, row("1,2,3", unit, ours={"x": values})))
     assert any(text.startswith("A (") and "log scale" in text for text in texts(root)) is (log and unit != "percent")
     assert log or "0" in texts(root)
     low, middle, high = (y for _, y in marks(lines["ours-0"]))
@@ -385,9 +403,9 @@ def test_wide_ranges_are_drawn_on_a_log_scale_and_shares_never(make, unit, value
 def test_the_section_holds_picture_table_notes_and_what_was_fitted(make, store, tmp_path):
     notes = ("plans: reconstructed", "lane: as in the other paper")
     fitted = {"calibrated_on": ["axonn.fig6.before", 7, "axonn.fig6.after"]}
-    base = figure(make, SERIES, notes=notes)
-    store(tmp_path, figure(make, SERIES, notes=notes, provenance=base.provenance | fitted))
-    store(tmp_path, figure(make, {"Alone|s|1,2|ours|x": [1.0, 2.0]}, "fig_2"))
+    base = figure(make, PEAK, notes=notes)
+    store(tmp_path, figure(make, PEAK, notes=notes, provenance=base.provenance | fitted))
+    store(tmp_path, figure(make, row(title="Alone"), label="fig_2"))
     seen = build(tmp_path)
     assert seen.tags["svg"] == 2
     assert "Published values and ours" in seen.headings
@@ -408,7 +426,7 @@ def test_the_section_holds_picture_table_notes_and_what_was_fitted(make, store, 
 
 
 def test_nothing_made_for_runs_is_shown_of_a_simulated_figure(make, store, tmp_path):
-    store(tmp_path, figure(make, SERIES))
+    store(tmp_path, figure(make, PEAK))
     seen = build(tmp_path)
     assert "Systems side by side" not in seen.tables
     assert "Loss per batch." not in seen.words()
@@ -417,7 +435,7 @@ def test_nothing_made_for_runs_is_shown_of_a_simulated_figure(make, store, tmp_p
 
 def test_a_measured_figure_has_no_batch_to_set_side_by_side_and_a_refused_run_no_more(make, store, tmp_path):
     """Messages are measured, not trained by; what could not be measured has its reason."""
-    store(tmp_path, replace(figure(make, SERIES), source=Source.MEASURED))
+    store(tmp_path, replace(figure(make, PEAK), source=Source.MEASURED))
     store(tmp_path, make("nccl", (), outcome=Outcome.UNSUPPORTED, source=Source.ANALYTIC, reason="no device"))
     seen = build(tmp_path)
     assert "Systems side by side" not in seen.tables
@@ -425,7 +443,7 @@ def test_a_measured_figure_has_no_batch_to_set_side_by_side_and_a_refused_run_no
 
 
 def test_runs_keep_their_row_beside_a_simulated_figure(make, store, tmp_path):
-    store(tmp_path, figure(make, SERIES))
+    store(tmp_path, figure(make, PEAK))
     store(tmp_path, make("axonn 2x1", loss=[2.0, 1.0]))
     store(tmp_path, make("gpipe 2x1", (), outcome=Outcome.FAILED, reason="it broke"))
     store(tmp_path, make("sim 48x1", (3.0,), source=Source.SIMULATED))
@@ -442,7 +460,7 @@ def test_a_page_without_panels_says_nothing_of_them(make, store, tmp_path):
 
 
 def test_two_builds_are_equal(make, store, tmp_path):
-    store(tmp_path, figure(make, SERIES))
+    store(tmp_path, figure(make, PEAK))
     first = page.render(read_store(tmp_path))
     assert page.render(read_store(tmp_path)) == first
 
@@ -452,11 +470,10 @@ EVIL = ('<script>alert(1)</script>"><img src=x onerror=alert(2)>', "$\\frac{$ {{
 
 @pytest.mark.parametrize("evil", EVIL)
 def test_hostile_names_are_text(make, store, tmp_path, evil):
-    point = evil.replace(",", ";")
-    head = f"{evil}|{evil}|{point}: {point},2"
-    series = {f"{head}|{curve}|{evil}": [1.0, 2.0] for curve in ("ours", "paper", "null")}
+    lines = {evil: [1.0, 2.0]}
+    panel = {"title": evil, "unit": evil, "x": [evil, "2"], "axis": evil, "ours": lines, "paper": lines, "null": lines}
     fitted = {"calibrated_on": [evil, {evil: evil}, None]}
-    store(tmp_path, figure(make, series | {f"{head}|calibrated|{evil}": [0.0]}, provenance=fitted), "one.json")
+    store(tmp_path, figure(make, panel | {"calibrated": [[evil, 0]]}, provenance=fitted), "one.json")
     seen = build(tmp_path)
     assert seen.tags["svg"] == 1
     assert seen.tags["img"] == 0
@@ -480,7 +497,7 @@ def test_hostile_names_are_text(make, store, tmp_path, evil):
     ],
 )
 def test_any_numbers_make_a_picture(make, values):
-    panel = only(make, {f"a|percent|1,2|{curve}|x": values for curve in ("ours", "paper", "null")})
+    panel = only(make, row("1,2", "percent", ours={"x": values}, paper={"x": values}, null={"x": values}))
     root, _ = drawn(panel)
     assert "nan" not in "".join(path.attrib.get("d", "") for path in root.iter("path"))
     assert rows(figure_panels.compared(panel, "simulated"))
@@ -488,8 +505,8 @@ def test_any_numbers_make_a_picture(make, values):
 
 def test_far_too_much_is_cut_and_says_so(make, store, tmp_path, monkeypatch):
     many = ",".join(map(str, range(5000)))
-    crowd = {f"a|s|{many}|{curve}|x{n}": [1.0 + n] * 5000 for curve in ("ours", "paper") for n in range(40)}
-    panel = only(make, crowd)
+    lines = {f"x{n}": [1.0 + n] * 5000 for n in range(40)}
+    panel = only(make, row(many, ours=lines, paper=lines))
     assert len(panel.x) == 64
     assert len(panel.systems) == 12
     assert "The record holds more curves or points than stand here." in figure_panels.caption(panel, "simulated")
@@ -498,7 +515,7 @@ def test_far_too_much_is_cut_and_says_so(make, store, tmp_path, monkeypatch):
     assert time.process_time() - begun < 2
     assert len([text for text in texts(root) if text.isdecimal()]) < 40  # names that do not run into each other
     monkeypatch.setattr(plots, "MOST_PANELS", 3)
-    store(tmp_path, figure(make, {f"p{n}|s|1|ours|x": [1.0] for n in range(5)}))
+    store(tmp_path, figure(make, *(row("1", title=f"p{n}") for n in range(5))))
     seen = build(tmp_path)
     assert seen.tags["svg"] == 3
     assert "2 more panels stand in the records" in seen.words()
@@ -512,7 +529,7 @@ def test_any_provenance_is_borne(make, told):
 
 
 def test_null_in_the_file_is_a_point_without_a_value(make):
-    data = json.loads(figure(make, SERIES).to_json())
-    assert data["series"][f"{HEAD}|paper|axonn"] == [40.0, None, 32.0]
+    data = json.loads(figure(make, PEAK).to_json())
+    assert data["panels"][0]["paper"]["axonn"] == [40.0, None, 32.0]
     [panel] = figure_panels.read(Record.from_json(json.dumps(data)))
     assert math.isnan(panel.at(PAPER, "axonn", 1))

@@ -15,6 +15,8 @@ import pytest
 import yaml
 
 from suite.core.claim import Check, Claim, Judged, Verdict
+from suite.core.errors import InvalidRequest
+from suite.core.experiment import read_panel
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.papers.common import claims
 from suite.report import derive
@@ -22,7 +24,7 @@ from suite.report.load import ReportStore, StoredRecord, read_store
 from suite.report.page import page
 from suite.report.panels import sweep_panels
 from suite.report.panels.figure_panels import OURS, PAPER, ShownPanel
-from suite.report.panels.panel_spec import factor, parse
+from suite.report.panels.published_values import conversion_factor
 
 NAN = math.nan
 CONF = Path(__file__).parents[3] / "conf"
@@ -61,6 +63,8 @@ def run(make: Make) -> Callable[..., Record]:
             | changes.pop("config", {})
         )
         metrics = base.metrics | {"update_time": Metric("s", "lower", tuple(times))} | more
+        if "panels_of_figure" in changes:
+            changes["panels"] = changes.pop("panels_of_figure")
         return replace(base, **{"key": label, "label": label, "config": config, "metrics": metrics} | changes)
 
     return build
@@ -138,12 +142,12 @@ def test_a_curve_is_divided_by_its_own_value_at_a_point(run):
 
 @pytest.mark.parametrize("relative", [None, "null", "no overlap"])
 def test_the_point_to_divide_by_may_be_spelled_either_way(run, relative):
-    asked = parse(K | {"relative": relative})
-    assert asked.relative == ("no overlap" if relative else "")
+    spec = read_panel(K | {"relative": relative})
+    assert spec.divisor == ("no overlap" if relative else "")
 
 
 def test_without_its_own_point_a_curve_is_not_drawn(run):
-    panels = [K | {"relative": 1}]
+    panels = [K | {"relative": "1"}]
     shown = only(run(2, [1.0] * 3, panels=panels), run(4, [0.0] * 3, panels=panels))
     assert not shown.panel.systems
     assert {row[3].partition(" 2x1 ")[2] for row in rows(shown)} == {
@@ -269,7 +273,8 @@ def test_perplexity_of_what_no_clock_measured_is_not_drawn(run):
 
 def test_nothing_but_perplexity_has_a_point_a_validation(run):
     _, remarks = read(run(1, [1.0], panels=[OVER_BATCHES | {"metric": "update_time"}]))
-    assert remarks == [("panel 1", "update_time over batches; rule: a value per validation; legal: metric: perplexity")]
+    assert remarks[0][0] == "panel 1"
+    assert "rule: key=batches has one value per validation" in remarks[0][1]
 
 
 @pytest.mark.parametrize(
@@ -289,9 +294,14 @@ def test_no_days_without_the_tokens_of_a_batch(run, config):
 
 
 def test_units_are_those_that_the_panel_asks_for(run):
-    assert factor("s", "day") * 86400 == factor("B", "gigabyte") * 1e9 == factor("x", "x") == 1.0
-    assert factor("hour", "second") == 3600
-    assert math.isnan(factor("s", "gigabyte"))
+    assert (
+        conversion_factor("s", "day") * 86400
+        == conversion_factor("B", "gigabyte") * 1e9
+        == conversion_factor("x", "x")
+        == 1.0
+    )
+    assert conversion_factor("hour", "second") == 3600
+    assert math.isnan(conversion_factor("s", "gigabyte"))
     shown = only(
         run(1, [86400.0] * 3, panels=[K | {"unit": "day"}], label="z"),
         run(2, [], panels=[K | {"unit": "day"}], more={"update_time": ("B", (1.0,))}, label="b"),
@@ -444,7 +454,7 @@ def test_a_source_is_named_and_divided_by_no_other(run):
     assert shown.source == "measured and emulated"
     assert shown.panel.told == "Medians of measured and emulated runs, in seconds."
     assert [row[3].split()[-1] for row in rows(shown)] == ["measured", "emulated"]
-    panels = [K | {"relative": 1}]
+    panels = [K | {"relative": "1"}]
     shown = only(run(1, [1.0] * 3, panels=panels), replace_panels(emulated, panels))
     assert "not comparable the run at 1 is of another source" in rows(shown)[1][3]
     assert shown.source == "measured"
@@ -458,7 +468,11 @@ def test_what_no_clock_measured_is_not_drawn(run, source):
 
 
 def test_a_published_figure_of_the_experiment_is_no_run_of_it(run):
-    figure = {"source": Source.SIMULATED, "metrics": {}, "series": {"Fig|s|1,2|ours|axonn": [1.0, 2.0]}}
+    figure = {
+        "source": Source.SIMULATED,
+        "metrics": {},
+        "panels_of_figure": [{"title": "Fig", "unit": "s", "x": ["1", "2"], "ours": {"axonn": [1.0, 2.0]}}],
+    }
     assert len(rows(only(run(1, [1.0] * 3), run(None, [], tag="fig", **figure)))) == 1
     failed = run(None, [], tag="fig", **figure, outcome=Outcome.FAILED, reason="it broke")
     assert "it broke" in rows(only(run(1, [1.0] * 3), failed))[0][3]
@@ -554,9 +568,6 @@ def test_published_values_are_divided_as_ours_are(run):
 @pytest.mark.parametrize(
     ("name", "remark"),
     [
-        (4.5, "4.5 is the id of no claim; rule: published values stand in claims"),
-        (None, "None is the id of no claim; rule: published values stand in claims"),
-        (["c"], "['c'] is the id of no claim; rule: published values stand in claims"),
         ("c.nowhere", "there is no claim 'c.nowhere'"),
         ("c.text", "claim c.text is no number"),
         ("c.range", "claim c.range is no number"),
@@ -590,8 +601,7 @@ def published() -> dict[str, Claim]:
 def test_the_panels_of_our_own_experiments_are_well_formed_and_name_claims(choice, published):
     plan = yaml.safe_load(choice.read_text(encoding="utf-8")) or {}
     for row in plan.get("experiment", {}).get("panels") or ():
-        asked = parse(row)
-        for points in asked.paper.values():
+        for points in read_panel(row).paper.values():
             for name in points.values():
                 assert isinstance(published[name].value, float)
 
@@ -600,41 +610,46 @@ def test_the_panels_of_our_own_experiments_are_well_formed_and_name_claims(choic
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "key"),
     [
-        ({"title": None}, "a panel has no title"),
-        ({"title": 7}, "title is 7; rule: a text"),
-        ({"titel": "x"}, "did you mean 'title'?"),
-        ({"key": None}, "what is drawn is not told"),
-        ({"metric": None}, "what is drawn is not told"),
-        ({"metrics": {"a": "b"}}, "what is drawn is not told"),
-        ({"metrics": ["a"]}, "metrics is ['a']"),
-        ({"metrics": {str(n): "m" for n in range(99)}, "key": None, "metric": None}, "at most 64"),
-        ({"names": {"null": 3}}, "names is {'null': 3}"),
-        ({"names": "x"}, "names is 'x'"),
-        ({"share": True}, "share is True"),
-        ({"share": "yes"}, "share is 'yes'"),
-        (PHASES | {"key": None, "metric": None, "share": "yes"}, "share is 'yes'"),
-        ({"relative": [1]}, "relative is [1]"),
-        ({"relative": NAN}, "relative is nan"),
-        (PHASES | {"key": None, "metric": None, "relative": "update"}, "both share and relative"),
-        ({"paper": 4.5}, "paper is 4.5"),
-        ({"paper": {"axonn": 4.5}}, "paper is {'axonn': 4.5}"),
-        ({"curve": {"a": 1}}, "curve is {'a': 1}"),
+        ({"title": None}, "panel.title"),
+        ({"title": " "}, "panel.title"),
+        ({"title": 7}, "panel.title"),
+        ({"titel": "x"}, ""),
+        ({"key": None}, "panel.metric"),
+        ({"metric": None}, "panel.metric"),
+        ({"metrics": {"a": "b"}}, "panel.metric"),
+        ({"metrics": ["a"]}, "panel.metrics"),
+        ({"metrics": {str(n): "m" for n in range(99)}, "key": None, "metric": None}, "panel.metrics"),
+        ({"names": {"null": 3}}, "panel.names.null"),
+        ({"names": {"null": " "}}, "panel.names"),
+        ({"names": "x"}, "panel.names"),
+        ({"share": True}, "panel.share"),
+        ({"share": "yes"}, "panel.share"),
+        ({"relative": [1]}, "panel.relative"),
+        ({"relative": 1}, "panel.relative"),
+        (PHASES | {"key": None, "metric": None, "relative": "update"}, "panel.relative"),
+        ({"paper": 4.5}, "panel.paper"),
+        ({"paper": {"axonn": 4.5}}, "panel.paper.axonn"),
+        ({"paper": {"axonn": {"1": 4.5}}}, "panel.paper.axonn.1"),
+        ({"curve": {"a": 1}}, "panel.curve"),
     ],
 )
-def test_a_malformed_panel_is_a_remark_and_no_other_is_lost(run, change, words):
-    shown, [(who, remark)] = read(run(1, [1.0] * 3, panels=[K | change, K]))
+def test_malformed_panel_is_a_remark_and_costs_no_other(run, change, key):
+    with pytest.raises(InvalidRequest) as refused:
+        read_panel(K | change)
+    assert refused.value.key == key
+    assert refused.value.rule
+    shown, [(title, remark)] = read(run(1, [1.0] * 3, panels=[K | change, K]))
     assert len(shown) == 1
-    assert who == "panel 1"
-    assert words in remark
+    assert (title, remark) == ("panel 1", str(refused.value))
 
 
 @pytest.mark.parametrize("panels", ["text", 7, {"title": "x"}, True])
 def test_panels_that_are_no_list_are_a_remark(run, panels):
     [], [(who, remark)] = read(replace_panels(run(1, [1.0]), panels))
     assert who == "panels"
-    assert "rule: a list of mappings" in remark
+    assert "a list of mappings" in remark
 
 
 def test_older_records_ask_for_no_panels(make):
@@ -713,7 +728,7 @@ def test_far_too_much_is_cut_and_says_so(run):
     records += [run(0, [1.0] * 3, system=f"s{n}", panels=panels, label=f"s{n}") for n in range(400)]
     shown, remarks = read(*records)
     assert len(shown) == 40
-    assert ("panels", "21 more are asked for than the 40 that are made") in remarks
+    assert ("panels", "21 more are requested than the 40 that are drawn") in remarks
     assert ("Update against k", "100 runs more than the table holds") in remarks
     panel = shown[0].panel
     assert (len(panel.x), len(panel.systems), len(shown[0].table.rows)) == (64, 12, 400)
@@ -763,7 +778,7 @@ def test_the_section_holds_the_panel_its_table_its_remarks_and_links(run, store:
     seen = rendered(tmp_path, fact)
     for words in ("A run per point", "Update against k", "Printed values and medians of measured runs", "● axonn"):
         assert words in seen.text
-    assert "panel 2 : what is drawn is not told" in seen.text
+    assert "panel 2 : panel.metric=" in seen.text
     assert "Update against k: run by run" in seen.all("table", "aria-label")
     targets, ids = seen.all("a", "href"), [found["id"] for _, found in seen.tags if "id" in found]
     assert "#claim-c.one" in targets

@@ -182,7 +182,7 @@ def result(config: dict[str, Any]) -> Any:
         for name, one in left.metrics.items()
         if name not in ("partition_time", "epochs_to_repay")
     }
-    return metrics, left.memory, left.series, left.notes
+    return metrics, left.memory, left.series, left.panels, left.notes
 
 
 def outcomes(case: str, key: str, value: Any) -> tuple[Any, list[Any]]:

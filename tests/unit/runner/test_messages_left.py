@@ -71,7 +71,9 @@ def test_raw_samples_lines_and_panels_stand_in_the_record(base: dict[str, Any]) 
     assert found.metrics["latency, MPI Allreduce"].values == pytest.approx((1e-5, 1.1e-5, 1.5e-5))
     assert found.metrics["bandwidth, MPI Allreduce"].values == pytest.approx((1e9, 1e9 / 1.1, 1e9 / 1.5))
     assert max(found.metrics["misfit, gloo all_reduce"].values) < 1e-9
-    record = Record("k", "x", "messages", "l", Outcome.OK, found.source, series=dict(found.series))
+    record = Record(
+        "k", "x", "messages", "l", Outcome.OK, found.source, panels=[panel.to_record() for panel in found.panels]
+    )
     drawn = {panel.title.partition(": ")[2]: panel for panel in figure_panels.read(record)}
     assert set(drawn) == {
         "",

@@ -60,10 +60,10 @@ def test_share_of_peak_and_fullest_rank() -> None:
             ["a", "dense 1 ms at 256", "b 1 ms at 256", "2 more curves", "measured"],
         ),
         (
-            record(Source.SIMULATED, metrics={"samo.fig8.total": metric("s", 1.0)}, series={"a|s|b": [1.0]}),
+            record(Source.SIMULATED, metrics={"samo.fig8.total": metric("s", 1.0)}),
             ["1 claim answered", "simulated"],
         ),
-        (record(Source.SIMULATED, series={"a|s|b": [1.0]}), ["1 curve", "simulated"]),
+        (record(Source.SIMULATED, panels=[{"title": "t", "ours": {"a": [1.0]}}]), ["1 curve", "simulated"]),
         (record(metrics={"own": metric("", 1.0)}), ["1 values", "measured"]),
     ],
 )

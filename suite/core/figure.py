@@ -1,0 +1,79 @@
+"""Panel of a published figure: the paper's points next to ours, as a record keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from suite.core.errors import InvalidRequest
+from suite.core.plain_data import read_dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FigurePanel:
+    """Curves over the same points, by system; nan where there is no value.
+
+    Attributes:
+        title: Title of the panel, without the name of its figure.
+        unit: Unit of the values.
+        x: Names of the points.
+        ours: Our values by system.
+        paper: Values that the paper prints.
+        null: Values of the null model.
+        calibrated: Points that a constant was fitted to, as (system, index).
+        axis: Quantity on the x axis.
+        quantity: Quantity on the y axis.
+        scale: "log" or "log-log" where the paper's figure has that scale; empty for a scale that suits the values.
+        evidence: How our values came about, such as "simulated" or "derived"; empty for the source of the record.
+        figure: Published figure or table that the panel belongs to, such as "Figure 8"; empty for none.
+        publication: Name of its paper, such as "SAMO".
+    """
+
+    title: str
+    unit: str
+    x: Sequence[str]
+    ours: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    paper: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    null: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    calibrated: Sequence[tuple[str, int]] = ()
+    axis: str = ""
+    quantity: str = field(default="", kw_only=True)
+    scale: str = field(default="", kw_only=True)
+    evidence: str = field(default="", kw_only=True)
+    figure: str = field(default="", kw_only=True)
+    publication: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.title:
+            raise InvalidRequest("panel.title", "", rule="text that is not empty")
+        if not self.x or not all(self.x):
+            raise InvalidRequest("panel.x", list(self.x), rule="at least one point, and a name for each")
+        if bool(self.figure) != bool(self.publication):
+            raise InvalidRequest("panel.publication", self.publication, rule="both figure and publication, or neither")
+        for curves in (self.ours, self.paper, self.null):
+            for system, values in curves.items():
+                if not system.strip() or len(values) != len(self.x):
+                    raise InvalidRequest(
+                        f"panel.{system}",
+                        f"{len(values)} values",
+                        rule=f"a name, and a value for each of {len(self.x)} points",
+                    )
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The parts that two records of the same panel share."""
+        return (self.publication, self.figure, self.title, self.unit, self.axis, *self.x)
+
+    def to_record(self) -> dict[str, Any]:
+        """The panel as plain data; empty optional parts are left out."""
+        return {name: value for name, value in asdict(self).items() if value or name == "unit"}
+
+    @property
+    def curve_count(self) -> int:
+        return len(self.ours) + len(self.paper) + len(self.null)
+
+
+def read_figure_panel(row: Any) -> FigurePanel:
+    """An entry of a record's `panels`. Raises InvalidRequest for a malformed one."""
+    return read_dataclass(FigurePanel, row, "panel")
