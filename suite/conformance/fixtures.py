@@ -11,9 +11,12 @@ import torch
 from torch import nn
 
 from suite.config.run import RunConfig
+from suite.core.errors import Fault, SuiteError
+from suite.core.reasons import headline, is_users, whole
 from suite.engine.system import network, to_tensors
 
 Layers = list[Callable[[], nn.Module]]
+EPOCHS = (6, 4)  # batches from drain to drain: the second epoch begins with optimizer states
 SAMPLES = 1000  # batches of a data source, among which a generator selects one
 
 
@@ -57,3 +60,24 @@ def case_of(config: RunConfig, layers: Sequence[Any]) -> Case:
         return inputs, targets
 
     return Case(model.name, list(layers), module.loss, sample, config.batch.microbatch, list(module.ties(shape)))
+
+
+def reason_of(error: BaseException) -> str:
+    """The error's message; for an unexpected error also its type, and its place in the user's file."""
+    text = str(error).strip()
+    if isinstance(error, Fault):
+        return headline(text)
+    if is_users(error) and not isinstance(error, SuiteError | AssertionError):
+        return headline(whole(error))
+    intended = isinstance(error, AssertionError) and text
+    return text if intended else f"{type(error).__name__}: {text or 'no reason given'}"
+
+
+def epochs_of(config: RunConfig) -> list[list[Any]]:
+    """Batches of two epochs of the config's data."""
+    data, shape = config.data.source.build(), config.model.shape.build()
+    batches = iter(range(sum(EPOCHS)))
+    return [
+        [data.batch(next(batches), size=config.batch.size, seed=config.seed, shape=shape) for _ in range(count)]
+        for count in EPOCHS
+    ]

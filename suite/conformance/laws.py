@@ -15,19 +15,17 @@ from suite.comm.p2p import threads
 from suite.comm.rendezvous.mpiexec_flags import find_mpiexec
 from suite.config.run import RunConfig
 from suite.conformance import graphs, mpi_worker, orders, outcomes
-from suite.conformance.fixtures import Case, case_of
+from suite.conformance.fixtures import Case, case_of, epochs_of, reason_of
 from suite.conformance.gradients import check_system
 from suite.conformance.memory import check_memory, count_memory
 from suite.conformance.replays import check_replayed
 from suite.conformance.resuming import check_resumed
 from suite.conformance.system_under_test import SystemUnderTest
-from suite.core.errors import Fault, InvalidRequest, SuiteError
+from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.keys import in_config_keys
-from suite.core.reasons import headline, is_users, whole
 
 DEADLINE = 60.0  # seconds for one grid of threads; a law takes a few
-EPOCHS = (6, 4)  # batches from drain to drain: the second epoch begins with optimizer states
 
 
 class LawVerdict(StrEnum):
@@ -94,27 +92,6 @@ def examine(system: SystemUnderTest, names: Sequence[str] = ()) -> Iterator[LawR
                 verdict, reason = LawVerdict.BROKEN, reason_of(error)
                 broken = f'"{law.name}"' if law.first else ""
         yield LawResult(law, verdict, reason, time.monotonic() - begin)
-
-
-def reason_of(error: BaseException) -> str:
-    """The error's message; for an unexpected error also its type, and its place in the user's file."""
-    text = str(error).strip()
-    if isinstance(error, Fault):
-        return headline(text)
-    if is_users(error) and not isinstance(error, SuiteError | AssertionError):
-        return headline(whole(error))
-    intended = isinstance(error, AssertionError) and text
-    return text if intended else f"{type(error).__name__}: {text or 'no reason given'}"
-
-
-def epochs_of(config: RunConfig) -> list[list[Any]]:
-    """Batches of two epochs of the config's data."""
-    data, shape = config.data.source.build(), config.model.shape.build()
-    batches = iter(range(sum(EPOCHS)))
-    return [
-        [data.batch(next(batches), size=config.batch.size, seed=config.seed, shape=shape) for _ in range(count)]
-        for count in EPOCHS
-    ]
 
 
 def _require_engine(system: SystemUnderTest) -> None:

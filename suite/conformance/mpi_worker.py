@@ -61,9 +61,8 @@ def _read_report(job: Path, rank: int) -> dict[str, Any]:
 def main(job: Path) -> None:
     """Check the jobs on this rank, and write its report next to the job file."""
     from suite.comm.world import init_world
-    from suite.conformance.fixtures import case_of
+    from suite.conformance.fixtures import case_of, epochs_of, reason_of
     from suite.conformance.gradients import check_system
-    from suite.conformance.laws import epochs_of, reason_of
     from suite.conformance.replays import check_replayed
     from suite.engine.process_setup import prepare
 

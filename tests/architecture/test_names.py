@@ -23,12 +23,10 @@ def modules() -> dict[str, ast.Module]:
 
 
 def imported(tree: ast.Module) -> set[str]:
-    """Modules of the suite that a module imports when it is loaded, outside functions and TYPE_CHECKING."""
+    """Modules of the suite that a module imports, also inside functions, but not for TYPE_CHECKING."""
     names, stack = set[str](), list(ast.iter_child_nodes(tree))
     while stack:
         node = stack.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            continue
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
         if isinstance(node, ast.Import):
