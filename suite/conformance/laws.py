@@ -106,7 +106,7 @@ def _case(system: SystemUnderTest, config: RunConfig) -> Case:
     groups = [group.plain() for group in (config.model, config.batch, config.pruning)]
     key = json.dumps([*groups, config.seed], sort_keys=True)
     if key not in system.cases:
-        system.cases[key] = case_of(config, system.system_class.makers(config, config.model.shape.build()))
+        system.cases[key] = case_of(config, system.system_class.layer_makers(config, config.model.shape.build()))
     return system.cases[key]
 
 

@@ -78,7 +78,7 @@ def main(job: Path) -> None:
         )
     report: dict[str, int | str] = {"backend": world.backend}
     try:
-        case = case_of(config, system_class.makers(config, config.model.shape.build()))
+        case = case_of(config, system_class.layer_makers(config, config.model.shape.build()))
         report["gradients"] = check_system(system_class, config, case, world)
         report["replay"] = check_replayed(system_class, jobs["replay"], epochs_of(jobs["replay"]), world)
     except BaseException as error:
