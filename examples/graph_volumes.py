@@ -1,4 +1,4 @@
-"""Count the rows that a sparsity-aware exchange sends on a partitioned graph, and those of broadcasts."""
+"""Count the rows that broadcasts and a sparsity-aware exchange send on a partitioned graph."""
 
 import tempfile
 

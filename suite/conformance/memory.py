@@ -39,8 +39,8 @@ def count_memory(world: World, config: RunConfig, system_class: Any = EngineSyst
         _, peak = system.memory(data.batch(number, size=config.batch.size, seed=0, shape=shape))
     counts: MemoryCounts = {
         "peak": peak,
-        "allocated": system.engine.state.allocated(),
-        "in_flight": system.engine.peak,
+        "allocated": system.engine.state.model_states.allocated(),
+        "in_flight": system.engine.state.peak_in_flight,
     }
     system.close()
     return counts

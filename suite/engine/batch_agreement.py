@@ -4,14 +4,14 @@ Ranks with different batches would train on a mixture of them. Ranks with differ
 batches, would wait for one another without end. Each rank therefore contributes one row of numbers to a small
 all-reduce over the grid, which names the call:
 
-- At the start of every `train`, `evaluate` and `score`: the number of batches if it is known, and the sizes and dtypes
-  of the first batch, or of all batches of a list. Every rank waits for this reduction before it computes.
+- At the start of every `train`, `evaluate` and `score`: the number of batches if it is known, and sizes and dtypes.
+  These cover the first batch, or all batches of a list. Every rank waits for this reduction before it computes.
 - For each further batch, and for `train_batch` and `gradients`: whether there is a batch, its sizes and dtypes. In
   training no rank waits for this reduction: ranks poll it while they wait for messages, and before the update.
-- A digest of the content: of every byte of the first batch of an engine; of up to SAMPLE elements of each tensor of the
-  first batch of each call, of batches 2, 4, 8, ... and of every EVERY-th, different elements each time. Streams send
-  these digests with their losses, and raise when they send the next losses. Otherwise every rank waits for the digest
-  before it computes.
+- A digest of the content. For the first batch of an engine it covers every byte. For the first batch of each call, for
+  batches 2, 4, 8, ... and for every EVERY-th it covers up to SAMPLE elements of each tensor, different ones each time.
+  Streams send these digests with their losses, and raise when they send the next losses. Otherwise every rank waits
+  for the digest before it computes.
 - At the start of `save`, `load` and `prune`: the call.
 
 A difference raises on every rank, with its reason. If a rank makes no further call at all, the other ranks find the

@@ -43,7 +43,7 @@ class Engine:
     """One rank's part of a training run on a `G_inter x G_data` grid (AxoNN Algorithms 1 and 2).
 
     Args:
-        layers: Modules, which train in place, or functions that make them. Of functions each rank calls those of its
+        layers: Modules, which train in place, or functions that make them. Each rank calls the functions of its
             stage; initial weights are equal on every split. Modules keep their modes (train or eval) in training.
         loss: loss(*outputs, *targets) -> the mean over the samples of a microbatch, one number. The engine detects
             sums: it calls the loss 3 or 6 more times in each of the first microbatches, at most four.
@@ -67,7 +67,7 @@ class Engine:
         scores: scores(*outputs, *targets) -> means over a microbatch, one for each of `score_names`.
         compare_batches: Whether ranks compare their calls and batches, in a small reduction per batch. False suits
             ranks that all draw their batches from one seed.
-        world: Ranks of the run; by default those of the launcher.
+        world: Ranks of the run; by default the launcher's.
 
     Attributes:
         state: Training state of this rank.

@@ -48,7 +48,7 @@ class Copies:
     lent: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def follow_modes(self) -> None:
-        """Set the mode (training or evaluation) of every module inside a copy to that of its original."""
+        """Set the mode (training or evaluation) of every module inside a copy to its original's mode."""
         for original, copied in self.layers:
             modes = {name: module.training for name, module in original.named_modules()}
             for name, module in copied.named_modules():
@@ -140,7 +140,7 @@ def make_stage_modules(
                 if id(parameter) in layer_of:
                     raise InvalidRequest(
                         f"weight {name} of layer {number}, which layer {layer_of[id(parameter)]} has too",
-                        rule="functions make layers without common weights, as each rank calls those of its stage only",
+                        rule="functions make layers without common weights, as a rank calls only its stage's",
                         legal="modules in the list, or tied=[(first layer, name, last layer, name)]",
                     )
             layer_of |= dict.fromkeys(map(id, module.parameters()), number)

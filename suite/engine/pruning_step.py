@@ -105,9 +105,9 @@ def prune(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> None:
     Every rank calls it between batches with its stage's part of one mask. Kept weights and moments keep their values.
     The old and the new states exist together while the new ones are allocated.
 
-    Raises InvalidRequest on all ranks, before anything has changed: within a batch, for a pruned network, for an empty
-    mask or one of another model, for masks that differ between replicas or between the ends of a tie, and for a memory
-    layout that keeps every entry."""
+    Raises InvalidRequest on all ranks, before anything has changed: within a batch, for a pruned network, and for a
+    memory layout that keeps every entry. The same holds for an empty mask, for a mask of another model, and for masks
+    that differ between replicas or between the ends of a tie."""
     guard = state.comm.guard
     with guard.all_or_none("the network is pruned"):
         if not state.drained:

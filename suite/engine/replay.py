@@ -30,7 +30,7 @@ from suite.engine.step_runner import run_evaluation
 
 
 class Replay:
-    """A whole grid in one process. Its other arguments are those of `Engine`, without `world`.
+    """A whole grid in one process. It takes the arguments of `Engine` except `world`, and these:
 
     Args:
         recorded: Passes of one interval for each rank, as `Engine.passes` returns them. The replay runs exactly these.

@@ -1,7 +1,7 @@
 """State of a training run on one rank.
 
 `TrainState` is a record: the engine builds it (`build_state`), the step runner advances it, a checkpoint saves and
-restores it, and pruning replaces its model states. None of them needs the engine itself.
+restores it, and pruning replaces its model states. These modules do not depend on the engine itself.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class WeightVersions:
 
     @contextmanager
     def swapped_in(self, op: Op, read: Read | None) -> Iterator[None]:
-        """Context in which the layers compute with the weights that `op` reads; None: those of its forward pass.
+        """Context in which the layers have the weights that `op` reads; None for those that its forward pass read.
 
         At the end, tensors of versions that no later pass reads become free."""
         with self._swapped_in(op, read):

@@ -55,7 +55,7 @@ def main(transport: str, every: int) -> None:
         cases += [all_cases()[5]] if grid.size == 2 else []
         for case in cases:
             for policy, rule in SYSTEMS[(number + 1) % every :: every]:
-                told = {
+                arguments = {
                     "loss": case.loss,
                     "optimizer": rule,
                     "microbatch": case.microbatch,
@@ -64,7 +64,7 @@ def main(transport: str, every: int) -> None:
                     "seed": SEED,
                     "grid": grid,
                 }
-                engine, replay = Engine(case.layers, world=world, **told), Replay(case.layers, **told)
+                engine, replay = Engine(case.layers, world=world, **arguments), Replay(case.layers, **arguments)
                 for first, count in ((0, 9), (50, 5)):
                     batches = [case.batch(first + i, 1, grid.data) for i in range(count)]
                     losses, right = list(engine.train(batches)), list(replay.train(batches))

@@ -54,7 +54,7 @@ def grids(size: int) -> list[Grid]:
     return [Grid(inter=size), Grid(data=2, inter=size // 2)]
 
 
-def made(world: World, grid: Grid, dropout: float = 0.0, **more: Any) -> Engine:
+def make_engine(world: World, grid: Grid, dropout: float = 0.0, **more: Any) -> Engine:
     return Engine(layers(dropout), loss=mse_loss, optimizer=SGD(0.1), microbatch=2, grid=grid, world=world, **more)
 
 
@@ -72,31 +72,31 @@ def plain() -> dict[str, Any]:
 
 
 def drawn_in(world: World, grid: Grid, dropout: float, **more: Any) -> dict[str, Any]:
-    engine, drawn, epochs = made(world, grid, dropout, **more), [], loader()
+    engine, drawn, epochs = make_engine(world, grid, dropout, **more), [], loader()
     losses = [loss for _ in range(EPOCHS) for loss in engine.train(batches(drawn, epochs))]
     engine.close()
     return {"drawn": [x.sum().item() for x, _ in drawn], "losses": losses, "after": torch.rand(3).tolist()}
 
 
 def errors(world: World, grid: Grid) -> dict[str, str]:
-    found, last = {}, world.rank == world.size - 1
-    some = [(torch.full((8, 5), float(n)), torch.zeros(8, 1)) for n in range(6)]
+    messages, last = {}, world.rank == world.size - 1
+    samples = [(torch.full((8, 5), float(n)), torch.zeros(8, 1)) for n in range(6)]
     cases: dict[str, tuple[Any, dict[str, Any]]] = {
-        "contents": ([(x + last, y) for x, y in some], {}),
-        "generator": (iter(some[: 3 if last else 5]), {}),
-        "list": (some[: 3 if last else 5], {}),
-        "stream": (some[: 3 if last else 5], {"update_interval": 2}),
-        "late stream": ([*some[:1], *((x + last, y) for x, y in some[1:])], {"update_interval": 2}),
+        "contents": ([(x + last, y) for x, y in samples], {}),
+        "generator": (iter(samples[: 3 if last else 5]), {}),
+        "list": (samples[: 3 if last else 5], {}),
+        "stream": (samples[: 3 if last else 5], {"update_interval": 2}),
+        "late stream": ([*samples[:1], *((x + last, y) for x, y in samples[1:])], {"update_interval": 2}),
     }
-    for name, (given, more) in cases.items():
-        engine = made(world, grid, **more)
+    for name, (rank_batches, more) in cases.items():
+        engine = make_engine(world, grid, **more)
         try:
-            list(engine.train(given))
+            list(engine.train(rank_batches))
         except InvalidRequest as error:
-            found[name] = str(error).partition(";")[0]
+            messages[name] = str(error).partition(";")[0]
         with suppress(RankError):  # values that are never received
             engine.close()
-    return found
+    return messages
 
 
 def main(transport: str) -> None:
@@ -107,16 +107,16 @@ def main(transport: str) -> None:
         if ordered
         else init_world(transport=transport)
     )
-    said: dict[str, Any] = {"plain": plain()}
+    report: dict[str, Any] = {"plain": plain()}
     for grid in grids(world.size):
-        said[str(grid)] = {
+        report[str(grid)] = {
             "flush": drawn_in(world, grid, 0.0),
             "dropout": drawn_in(world, grid, 0.4),
             "stream": drawn_in(world, grid, 0.4, update_interval=2),
             "errors": errors(world, grid),
         }
     world.close()
-    print(json.dumps(said), flush=True)
+    print(json.dumps(report), flush=True)
 
 
 if __name__ == "__main__":

@@ -46,8 +46,8 @@ def compare(transport: str, order: str, eager_bytes: int, *, every_case: bool) -
         compared += staged(world, grids[0])
     world.close()
     if world.rank == 0:
-        asked = f"{transport} {order} {eager_bytes} {'all' if every_case else 'some'}"
-        print(f"{asked}: {type(world).__name__}, {len(grids)} grids, {compared} gradients compared", flush=True)
+        label = f"{transport} {order} {eager_bytes} {'all' if every_case else 'some'}"
+        print(f"{label}: {type(world).__name__}, {len(grids)} grids, {compared} gradients compared", flush=True)
 
 
 def staged(world: World, grid: Grid) -> int:

@@ -16,9 +16,9 @@ def main(job: Path) -> None:
     prepare(1)
     world = init_world()
     before = "torch._dynamo" in sys.modules  # by a program that these ranks ran
-    found = [count_memory(world, RunConfig.model_validate(data)) for data in json.loads(job.read_text())]
+    counted = [count_memory(world, RunConfig.model_validate(data)) for data in json.loads(job.read_text())]
     assert before or "torch._dynamo" not in sys.modules, "counting loads a compiler: seconds per rank"
-    job.with_name(f"rank{world.rank}.json").write_text(json.dumps(found))
+    job.with_name(f"rank{world.rank}.json").write_text(json.dumps(counted))
     world.close()
 
 

@@ -20,7 +20,7 @@ from suite.engine.optim.optimizer import AdamW
 from suite.engine.process_setup import prepare
 from suite.memory.layout import compressed
 from tests.support.cases import gpt_case
-from tests.support.masked import MaskChecked
+from tests.support.masked import MaskedTrainingCheck
 
 OVERLAPPED = {"bucket_numel": 500, "buckets_per_reduction": 2}
 
@@ -79,26 +79,26 @@ def main(over: str) -> None:
     }
     for grid in (Grid(inter=2), Grid(data=2)) if over == "mpi" else ():
         for half, more in ((None, {}), ("bfloat16", away)):
-            MaskChecked(case, grid, AdamW(0.01), 0.8, half=half, batches=(4, 1), **more).rank(world)
-    found = []
+            MaskedTrainingCheck(case, grid, AdamW(0.01), 0.8, half=half, batches=(4, 1), **more).rank(world)
+    rows = []
     for half in (None, "bfloat16"):
         for more in ({}, OVERLAPPED):
             for what, sparsity in (("all", 0.0), ("weights", 0.9), ("all", 0.9)):
-                checked = MaskChecked(
+                checked = MaskedTrainingCheck(
                     case, Grid(data=2), AdamW(0.01), sparsity, half=half, what=what, batches=(), **more
                 )
                 engine = checked.engine(world)
-                kept = sum(index.numel() for index in engine.state.model_states.kept.values())
+                kept_entries = sum(index.numel() for index in engine.state.model_states.kept.values())
                 whole = sum(
                     p.numel()
                     for p in engine.state.model_states.parameters
                     if id(p) not in engine.state.model_states.kept
                 )
                 size = counted(engine, case.batch(0, 2, 2), over)
-                found.append((half, bool(more), what, sparsity, kept, whole, size))
+                rows.append((half, bool(more), what, sparsity, kept_entries, whole, size))
                 engine.close()
     if world.rank == 0:
-        print(json.dumps(found))
+        print(json.dumps(rows))
     world.close()
 
 

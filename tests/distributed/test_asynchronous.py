@@ -27,9 +27,9 @@ PROGRAM = ROOT / "tests" / "distributed" / "program_asynchronous.py"
 def test_ranks_equal_their_replay(ranks: int, transport: str, launcher: str, every: int) -> None:
     """Of all systems on two ranks over MPI, elsewhere of every third on the first grid, of others on the next."""
     if launcher == "mpiexec":
-        said = run_persistent(ranks, PROGRAM, transport, str(every))
+        output = run_persistent(ranks, PROGRAM, transport, str(every))
     else:
-        said = run_ranks(ranks, PROGRAM, transport, str(every), launcher=launcher)
-    found = re.search(rf"{transport}: (\d+) weights compared", said)
-    assert found, said
-    assert int(found[1]) >= (40 if every == 1 else 24)
+        output = run_ranks(ranks, PROGRAM, transport, str(every), launcher=launcher)
+    match = re.search(rf"{transport}: (\d+) weights compared", output)
+    assert match, output
+    assert int(match[1]) >= (40 if every == 1 else 24)

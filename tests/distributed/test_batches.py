@@ -24,23 +24,25 @@ PROGRAM = ROOT / "tests" / "distributed" / "program_batches.py"
         pytest.param(4, "gloo", marks=pytest.mark.exhaustive),
     ],
 )
-def test_ranks_draw_as_plain_pytorch_and_name_who_differs(ranks: int, transport: str) -> None:
-    said: list[dict[str, Any]] = [json.loads(line) for line in run_persistent(ranks, PROGRAM, transport).splitlines()]
-    assert len(said) == ranks
-    right = said[0].pop("plain")
-    assert set(said[0]) == {f"{ranks}x1", f"{ranks // 2}x2"}
+def test_ranks_draw_like_plain_pytorch_and_report_differences(ranks: int, transport: str) -> None:
+    reports: list[dict[str, Any]] = [
+        json.loads(line) for line in run_persistent(ranks, PROGRAM, transport).splitlines()
+    ]
+    assert len(reports) == ranks
+    right = reports[0].pop("plain")
+    assert set(reports[0]) == {f"{ranks}x1", f"{ranks // 2}x2"}
     last = ranks - 1
     lengths = f"rank {last}: 3 batches"
-    for rank in said:
+    for rank in reports:
         for grid in (g for g in rank if g != "plain"):
             for mode in ("flush", "dropout", "stream"):
                 assert rank[grid][mode]["drawn"] == right["drawn"], (grid, mode)
                 assert rank[grid][mode]["after"] == right["after"], (grid, mode)
-                assert rank[grid][mode]["losses"] == said[0][grid][mode]["losses"]
+                assert rank[grid][mode]["losses"] == reports[0][grid][mode]["losses"]
             assert rank[grid]["flush"]["losses"] == pytest.approx(right["losses"], rel=1e-5)
-            found = rank[grid]["errors"]
-            assert found["contents"] == f"batch 1 has other contents on rank {last} than on rank 0"
-            assert found["generator"].startswith(f"rank {last} ran out after 3 batches")
-            assert lengths in found["list"]
-            assert lengths in found["stream"]
-            assert found["late stream"] == f"batch 2 has other contents on rank {last} than on rank 0"
+            errors = rank[grid]["errors"]
+            assert errors["contents"] == f"batch 1 has other contents on rank {last} than on rank 0"
+            assert errors["generator"].startswith(f"rank {last} ran out after 3 batches")
+            assert lengths in errors["list"]
+            assert lengths in errors["stream"]
+            assert errors["late stream"] == f"batch 2 has other contents on rank {last} than on rank 0"

@@ -22,7 +22,7 @@ BENCHMARKS = ROOT / "tests" / "benchmarks"
         ("program_collectives.py", {"suite, exchange over MPI", "suite, gloo", "torch all_reduce"}),
     ],
 )
-def test_everybody_has_a_turn(program: str, contenders: set[str]) -> None:
+def test_transport_benchmark_times_every_backend(program: str, contenders: set[str]) -> None:
     took = json.loads(run_persistent(2, BENCHMARKS / program, "4096", "3", "100000", "2"))
     assert took.keys() == contenders
     for samples in took.values():

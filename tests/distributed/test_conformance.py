@@ -45,8 +45,8 @@ def test_documented_system_keeps_every_law(laws: set[str], tmp_path: Path) -> No
     lines = process.stdout.splitlines()
     assert lines[0] == "waves: GPipe in waves of a few microbatches"
     assert "schedule  waves.Waves(wave=2); a flush, one update per batch" in lines
-    kept = {line[8:18].strip() for line in lines if "  kept  " in line}
-    assert kept == laws
+    kept_laws = {line[8:18].strip() for line in lines if "  kept  " in line}
+    assert kept_laws == laws
     rest = "" if laws == FEW else "4 do not apply, "
     assert lines[-1].startswith(f"waves: {len(laws)} laws kept, {rest}")
     printed = {(text := without_seconds(line))[8:18].strip(): text for line in lines if line.startswith("law ")}

@@ -38,7 +38,7 @@ def example() -> str:
     return str(code)
 
 
-def test_the_example_is_about_five_lines() -> None:
+def test_readme_example_is_about_five_lines() -> None:
     lines = [line for line in example().splitlines() if line and not line.startswith(("import", "from", "batches"))]
     assert len(lines) <= 5
 
@@ -61,7 +61,7 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 
 @pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("launcher", ["mpiexec", "torchrun"])
-def test_two_ranks_have_the_losses_of_one_process(
+def test_readme_example_losses_match_on_two_ranks(
     launcher: str, times: int, one_process: list[float], tmp_path: Path
 ) -> None:
     """Each command as it is printed, with the example as it stands; it ends well every time."""
@@ -80,7 +80,7 @@ def test_two_ranks_have_the_losses_of_one_process(
         assert losses[0::2] == pytest.approx(one_process, rel=1e-5)
 
 
-def test_a_pruned_network(tmp_path: Path) -> None:
+def test_documented_pruning_example_runs(tmp_path: Path) -> None:
     """The section's lines come after the lines that make the layers."""
     (pruned,) = re.findall(r"```python\n(.*?)```", SAMO, flags=re.S)
     setup = example().partition("engine = ")[0]
@@ -90,11 +90,11 @@ def test_a_pruned_network(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=env, check=False)
     assert len(done.stdout.split()) == 4, done.stderr
     whole, pruned_weights = 64 + 64 + 4, (8 * 64, 64 * 64, 64 * 4)
-    kept = sum(round(0.2 * entries) for entries in pruned_weights)
-    assert int(done.stdout.split()[-1]) == 24 * kept + 2 * sum(pruned_weights) + 20 * whole
+    kept_entries = sum(round(0.2 * entries) for entries in pruned_weights)
+    assert int(done.stdout.split()[-1]) == 24 * kept_entries + 2 * sum(pruned_weights) + 20 * whole
 
 
-def test_the_drawing_is_what_the_command_prints() -> None:
+def test_documented_drawing_matches_command_output() -> None:
     from suite.cli.draw import draw
 
     (command,) = re.findall(r"suite draw (.*)", GETTING_STARTED)
@@ -129,25 +129,25 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def asked(command: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+def run_command(command: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     """The document's command, word by word, in the folder that holds `mine`."""
     line = [sys.executable, "-m", *shlex.split(command), *more]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=180)
 
 
-def test_one_file_and_one_yaml_of_thirty_lines() -> None:
+def test_documented_schedule_is_short() -> None:
     """Lines needed to train; one more line adds the simulation."""
     assert list(FILES) == ["mine/waves.py", "mine/system/waves.yaml"]
     lines = [line for text in FILES.values() for line in text.splitlines()]
     assert len([line for line in lines if "simulation:" not in line]) <= 30
 
 
-def test_own_system_runs_in_the_simulator(folder: Path) -> None:
+def test_documented_system_runs_in_simulator(folder: Path) -> None:
     """The document's command: its own schedule is simulated, so longer waves end sooner."""
     seconds = {}
     for wave in (1, 2):
-        done = asked(COMMANDS[2], folder, f"schedule.wave={wave}", f"reports=reports{wave}")
+        done = run_command(COMMANDS[2], folder, f"schedule.wave={wave}", f"reports=reports{wave}")
         assert done.returncode == 0, done.stdout + done.stderr
         (file,) = (folder / f"reports{wave}" / "records").glob("*.json")
         record = Record.read(file)
@@ -156,10 +156,10 @@ def test_own_system_runs_in_the_simulator(folder: Path) -> None:
     assert seconds[2] < 0.8 * seconds[1]
 
 
-def test_it_trains_as_pytorch_does(folder: Path) -> None:
+def test_documented_schedule_trains_like_pytorch(folder: Path) -> None:
     """Two real ranks; a batch of 10 microbatches in waves of 4 has a short last wave."""
     batch = ["batch.size=20", *SHORT]
-    done = asked(COMMANDS[1], folder, *batch, "reports=reports")
+    done = run_command(COMMANDS[1], folder, *batch, "reports=reports")
     assert done.returncode == 0, done.stdout + done.stderr
     (file,) = (folder / "reports" / "records").glob("*.json")
     mine = Record.read(file)
@@ -172,17 +172,17 @@ def test_it_trains_as_pytorch_does(folder: Path) -> None:
     assert mine.series["loss"][-1] < mine.series["loss"][0]
 
 
-def test_its_record_belongs_to_its_code(folder: Path) -> None:
+def test_record_of_documented_schedule_depends_on_its_code(folder: Path) -> None:
     """A number is not reused across a change of the user's own file."""
     for own in ("", "# changed\n"):
         (folder / "mine/waves.py").write_text(own + FILES["mine/waves.py"])
-        done = asked(COMMANDS[1], folder, "batch.size=7", "reports=reports")  # refused: no rank starts
+        done = run_command(COMMANDS[1], folder, "batch.size=7", "reports=reports")  # refused: no rank starts
         assert done.returncode == 2, done.stdout + done.stderr
     assert len(list((folder / "reports" / "records").glob("*.json"))) == 2
 
 
-def test_it_is_drawn(folder: Path) -> None:
-    done = asked(COMMANDS[0], folder, "draw.microbatches=4")
+def test_documented_schedule_is_drawn(folder: Path) -> None:
+    done = run_command(COMMANDS[0], folder, "draw.microbatches=4")
     assert done.stdout.splitlines()[0] == (
         "stage 0 | F0 F1 .  .  .  .  .  .  B0 == B1 == F2 F3 .  .  .  .  .  .  B2 == B3 =="
     ), done.stderr
@@ -193,12 +193,12 @@ def module(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def test_it_keeps_the_laws_of_every_schedule(folder: Path) -> None:
+def test_documented_schedule_keeps_laws(folder: Path) -> None:
     """Each op once, in order, no deadlock, the promised activations: and the promise is tight."""
     waves = module(folder / "mine/waves.py").Waves
     for wave in (1, 2, 3, 7):
@@ -212,12 +212,12 @@ def test_it_keeps_the_laws_of_every_schedule(folder: Path) -> None:
                     assert check(schedule, stages, interval).peak == promised
 
 
-def test_an_order_that_breaks_a_law_is_refused_before_any_rank_starts(folder: Path) -> None:
+def test_illegal_schedule_is_rejected_before_launch(folder: Path) -> None:
     broken = FILES["mine/waves.py"].replace("for index in wave:", "for index in reversed(wave):", 1)
     broken = broken.replace("min(self.wave, work.microbatches)", "1")
     assert broken.count("reversed") == 1
     (folder / "mine/waves.py").write_text(broken)
-    done = asked(COMMANDS[1], folder, "reports=reports")
+    done = run_command(COMMANDS[1], folder, "reports=reports")
     assert done.returncode == 2
     (file,) = (folder / "reports" / "records").glob("*.json")
     record = Record.read(file)
@@ -233,22 +233,22 @@ def test_an_order_that_breaks_a_law_is_refused_before_any_rank_starts(folder: Pa
     "command",
     [c if "executor=" in c else pytest.param(c, marks=pytest.mark.exhaustive) for c in MORE_COMMANDS],
 )
-def test_a_yaml_of_ones_own_is_all_it_takes(command: str, folder: Path) -> None:
+def test_documented_yaml_adds_system(command: str, folder: Path) -> None:
     """Each of the three commands leaves good records, of what its YAML names."""
-    done = asked(command, folder, *(SHORT if "simulated" not in command else ()), "reports=reports")
+    done = run_command(command, folder, *(SHORT if "simulated" not in command else ()), "reports=reports")
     assert done.returncode == 0, done.stdout + done.stderr
-    found = [Record.read(file) for file in (folder / "reports" / "records").glob("*.json")]
-    assert {record.outcome for record in found} == {Outcome.OK}
+    records = [Record.read(file) for file in (folder / "reports" / "records").glob("*.json")]
+    assert {record.outcome for record in records} == {Outcome.OK}
     if "model=gpt_mine" in command:
-        assert [record.config["model"]["shape"]["layers"] for record in found] == [6]
+        assert [record.config["model"]["shape"]["layers"] for record in records] == [6]
     elif "machine=lab" in command:
-        assert [record.config["executor"]["machine"]["name"] for record in found] == ["lab"]
+        assert [record.config["executor"]["machine"]["name"] for record in records] == ["lab"]
     else:
-        assert {record.label for record in found} == {"gpipe 2x1", "waves 2x1", "waves 2x1 wide"}
-        losses = {record.series["loss"][-1] for record in found}
+        assert {record.label for record in records} == {"gpipe 2x1", "waves 2x1", "waves 2x1 wide"}
+        losses = {record.series["loss"][-1] for record in records}
         assert max(losses) == pytest.approx(min(losses), rel=1e-5)
 
 
-def test_the_three_are_there() -> None:
+def test_three_documented_systems_are_compared() -> None:
     assert sorted(name.split("/")[1] for name in MORE_FILES) == ["experiment", "machine", "model"]
     assert len(MORE_COMMANDS) == 3

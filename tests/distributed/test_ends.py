@@ -24,21 +24,21 @@ def cases(ways: tuple[str, ...]) -> list[object]:
 
 
 @pytest.mark.parametrize(("how", "launcher", "transport"), cases(WELL))
-def test_a_script_that_ends_well_has_status_0(how: str, launcher: str, transport: str) -> None:
-    said = run_ranks(2, PROGRAM, how, transport, launcher=launcher, deadline=60)
-    assert "".join(said.split()) == "endedended", "two ranks may write into one line"
+def test_successful_script_has_status_0(how: str, launcher: str, transport: str) -> None:
+    output = run_ranks(2, PROGRAM, how, transport, launcher=launcher, deadline=60)
+    assert "".join(output.split()) == "endedended", "two ranks may write into one line"
 
 
 @pytest.mark.parametrize(("how", "launcher", "transport"), cases(BADLY))
-def test_a_rank_that_leaves_ends_all(how: str, launcher: str, transport: str) -> None:
+def test_leaving_rank_ends_all_ranks(how: str, launcher: str, transport: str) -> None:
     with pytest.raises(AssertionError) as caught:
         run_ranks(2, PROGRAM, how, transport, launcher=launcher, deadline=60)
-    said = str(caught.value)
-    assert "were not done" not in said
-    assert "terminate called" not in said
-    assert "SIGABRT" not in said
-    assert ("a deliberate fault" in said) == (how in ("raise", "collective"))
-    assert how != "exit0" or "rank 1 has ended after 1 batch" in said
+    output = str(caught.value)
+    assert "were not done" not in output
+    assert "terminate called" not in output
+    assert "SIGABRT" not in output
+    assert ("a deliberate fault" in output) == (how in ("raise", "collective"))
+    assert how != "exit0" or "rank 1 has ended after 1 batch" in output
 
 
 EARLY = ("calls,inter,3,5", "calls,data,3,5", "calls,data,5,3", "calls,inter,3,4", "calls,inter,2,3", "loop,inter,3,9")
@@ -47,7 +47,7 @@ ALWAYS |= {("calls,data,3,5", "mpiexec", "mpi"), ("loop,inter,3,9", "torchrun", 
 
 
 @pytest.mark.parametrize(("how", "launcher", "transport"), cases(EARLY))
-def test_a_rank_that_trains_fewer_batches_is_named(how: str, launcher: str, transport: str) -> None:
+def test_rank_with_fewer_batches_is_reported(how: str, launcher: str, transport: str) -> None:
     with pytest.raises(AssertionError) as caught:
         run_ranks(2, PROGRAM, how, transport, launcher=launcher, deadline=60)
     counts = [int(count) for count in how.split(",")[2:]]

@@ -20,7 +20,7 @@ PROGRAM = Path(__file__).parent / "program_graphs.py"
 @pytest.mark.parametrize(
     ("ranks", "launcher"), [(2, "mpiexec"), pytest.param(6, "torchrun", marks=pytest.mark.exhaustive)]
 )
-def test_every_grid_and_exchange_over_real_messages(ranks: int, launcher: str) -> None:
+def test_every_grid_and_exchange_runs_on_ranks(ranks: int, launcher: str) -> None:
     grids = sum(ranks % replication == 0 for replication in range(1, ranks + 1))
     assert f"{4 * grids} epochs" in run_ranks(ranks, PROGRAM, launcher=launcher)
 

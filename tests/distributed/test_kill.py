@@ -79,7 +79,9 @@ def records(folder: Path) -> dict[str, Record]:
         for each in (signal.SIGKILL, signal.SIGINT)
     ],
 )
-def test_killed(tmp_path: Path, number: signal.Signals, moment: str, starter: str) -> None:
+def test_killed_sweep_leaves_no_process_and_resumes(
+    tmp_path: Path, number: signal.Signals, moment: str, starter: str
+) -> None:
     more = [] if starter == "mpiexec" else [f"launch.launcher={starter}"]
     more += [TURNS if "stopped" in moment else SMALL]
     parent = start(tmp_path, *more)
@@ -112,8 +114,8 @@ def test_killed(tmp_path: Path, number: signal.Signals, moment: str, starter: st
         assert {record.outcome for record in cancelled} == {Outcome.CANCELLED}
     if "are up" in moment:
         again = start(tmp_path, *more)
-        said = again.communicate(timeout=120)[0].decode()
-        assert again.returncode == 0, said
+        output = again.communicate(timeout=120)[0].decode()
+        assert again.returncode == 0, output
         resumed = records(tmp_path)
         assert len(resumed) == FORMULAS + MEASURED
         assert {name: resumed[name] for name in finished} == finished

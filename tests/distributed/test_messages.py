@@ -28,7 +28,7 @@ SUMS = [
 ]
 
 
-def test_a_study_leaves_samples_lines_and_panels(tmp_path: Path) -> None:
+def test_message_study_writes_samples_and_panels(tmp_path: Path) -> None:
     needs("mpiexec")
     small = [f"executor.sizes={SIZES}".replace(" ", ""), "executor.rounds=3", "measure.rounds=2", "measure.batches=1"]
     ours, refused = run(["experiment=axonn_fig3", f"reports={tmp_path}", *small])
@@ -55,17 +55,17 @@ def test_a_study_leaves_samples_lines_and_panels(tmp_path: Path) -> None:
     assert set(beside.systems) == {name for name in TRIPS if name.startswith("suite")}
 
 
-def test_the_doctor_measures_messages_and_sums_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_measures_messages_and_reductions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs("mpiexec")
     monkeypatch.setattr(probe, "PATIENCE", 100.0)  # next to other tests,
     monkeypatch.setattr("suite.doctor.measure.TRIES", 1)  # which disturb each measurement as much
-    said = measure(tmp_path)
+    output = measure(tmp_path)
     here = measured(name="local", file=str(tmp_path / FILE))
     assert set(here.backends) == {"point_to_point", "all_reduce"}
     assert set(here.backends["point_to_point"]) <= set(TRIPS)
     assert set(here.backends["all_reduce"]) <= set(SUMS)
     links = [link for ways in here.backends.values() for link in ways.values()]
-    assert f"{len(links)} messages and all-reduces timed" in said
+    assert f"{len(links)} messages and all-reduces timed" in output
     assert len(links) >= len(TRIPS), "a loaded machine's times may not grow, but not everybody's"
     for link in links:
         assert 0 <= link.latency < 1
@@ -73,11 +73,11 @@ def test_the_doctor_measures_messages_and_sums_of_this_machine(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("backends", [{}, {"all_reduce": {"gloo": {"latency": 1e-4, "bandwidth": 1e9}}}])
-def test_a_machine_that_was_late_with_its_backends_is_one_all_the_same(tmp_path: Path, backends: dict) -> None:  # type: ignore[type-arg]
-    found = {"rate": 1e11, "copied": 1e10, "latency": 1e-6, "bandwidth": 1e10}
+def test_machine_file_without_backends_is_accepted(tmp_path: Path, backends: dict) -> None:  # type: ignore[type-arg]
+    figures = {"rate": 1e11, "copied": 1e10, "latency": 1e-6, "bandwidth": 1e10}
     here = {"cores": 2, "memory_bytes": 8_000_000_000, "processor": "a processor"}
-    told = described(found | ({"backends": backends} if backends else {}), here)
-    (tmp_path / FILE).write_text(json.dumps(told))
+    description = described(figures | ({"backends": backends} if backends else {}), here)
+    (tmp_path / FILE).write_text(json.dumps(description))
     machine = measured(name="local", file=str(tmp_path / FILE))
     expected = {op: {way: Link(**link) for way, link in ways.items()} for op, ways in backends.items()}
     assert machine.backends == expected

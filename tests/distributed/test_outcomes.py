@@ -80,7 +80,9 @@ def no_rank_left() -> bool:
         ("package", Outcome.MISSING_DEPENDENCY, "a_package_that_nobody_has", []),
     ],
 )
-def test_a_fault_is_an_outcome(tmp_path: Path, fault: str, outcome: Outcome, words: str, more: list[str]) -> None:
+def test_fault_is_recorded_as_outcome(
+    tmp_path: Path, fault: str, outcome: Outcome, words: str, more: list[str]
+) -> None:
     (record,) = run(faulty(tmp_path, fault, *more))
     assert record.outcome is outcome, record.reason
     assert words in record.reason
@@ -97,15 +99,15 @@ def test_a_fault_is_an_outcome(tmp_path: Path, fault: str, outcome: Outcome, wor
 
 
 @pytest.mark.parametrize("more", [["grid.inter=2"], pytest.param([], marks=pytest.mark.exhaustive)])
-def test_ranks_that_do_not_close_have_not_done_well(tmp_path: Path, more: list[str]) -> None:
+def test_unclosed_ranks_are_recorded_as_failed(tmp_path: Path, more: list[str]) -> None:
     (record,) = run(faulty(tmp_path, "close", *more))
     assert record.outcome is Outcome.FAILED
     assert "did not close" in record.reason
     assert "a deliberate fault" in record.reason
     assert len(record.metrics["batch_time"].values) == 2
     assert len(record.series["validation_loss"]) == 1
-    (kept,) = (tmp_path / "records").iterdir()
-    assert Record.read(kept) == record
+    (stored,) = (tmp_path / "records").iterdir()
+    assert Record.read(stored) == record
     assert no_rank_left()
 
 
@@ -125,7 +127,7 @@ def in_turns(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
     return records
 
 
-def test_a_fault_ends_nothing_but_itself(in_turns: list[Record]) -> None:
+def test_fault_does_not_end_sweep(in_turns: list[Record]) -> None:
     """The others have all their samples."""
     assert [record.outcome for record in in_turns] == [Outcome.OK, Outcome.LOST_RANK, Outcome.OK]
     assert "rank 1 ended without a word" in in_turns[1].reason
@@ -134,7 +136,7 @@ def test_a_fault_ends_nothing_but_itself(in_turns: list[Record]) -> None:
     assert in_turns[0].series["loss"] == pytest.approx(in_turns[2].series["loss"], rel=1e-5)
 
 
-def test_torchrun_starts_ranks_as_mpiexec_does(tmp_path: Path, in_turns: list[Record]) -> None:
+def test_torchrun_outcome_matches_mpiexec(tmp_path: Path, in_turns: list[Record]) -> None:
     """The same losses, and a record that says what carried the values and in which order ops ran."""
     usual = in_turns[2]
     (other,) = run([*SHORT, f"reports={tmp_path}", "grid.inter=2", "launch.launcher=torchrun", "comm.order=static"])
@@ -148,13 +150,13 @@ def test_torchrun_starts_ranks_as_mpiexec_does(tmp_path: Path, in_turns: list[Re
     assert no_rank_left()
 
 
-def test_one_rank_alone_fails_the_same_way(tmp_path: Path) -> None:
+def test_single_rank_failure_has_same_outcome(tmp_path: Path) -> None:
     (record,) = run(faulty(tmp_path, "kill"))
     assert record.outcome is Outcome.LOST_RANK
     assert no_rank_left()
 
 
-def test_refusals_are_records_and_start_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejected_configs_are_recorded_without_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("suite.runner.launch.processes.RankGroup.start", lambda *_: pytest.fail("a rank was started"))
     for more in (["batch.size=7"], ["grid.inter=9"], ["grid.inter=200"], ["grid.tensor=2"]):
         (record,) = run([*SHORT, f"reports={tmp_path}", "batch.microbatch=2", *more])
@@ -168,7 +170,7 @@ def test_pytorch_on_a_grid_is_unsupported(tmp_path: Path) -> None:
     assert record.outcome is Outcome.UNSUPPORTED, record.reason
 
 
-def test_no_mpiexec_is_a_missing_dependency(tmp_path: Path) -> None:
+def test_missing_mpiexec_is_a_missing_dependency(tmp_path: Path) -> None:
     (record,) = run([*SHORT, f"reports={tmp_path}", "grid.inter=2", "launch.mpiexec=no-such-launcher"])
     assert record.outcome is Outcome.MISSING_DEPENDENCY
     assert "mpiexec" in record.reason
@@ -176,11 +178,11 @@ def test_no_mpiexec_is_a_missing_dependency(tmp_path: Path) -> None:
 
 def key(command: list[str]) -> str:
     """Of the record that a command would leave now."""
-    (asked,) = expand(command)
-    return key_of(asked.settings, circumstances(asked.outline))
+    (expanded,) = expand(command)
+    return key_of(expanded.settings, circumstances(expanded.outline))
 
 
-def test_the_same_command_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_command_skips_recorded_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = [*SHORT, f"reports={tmp_path}"]
     path = tmp_path / "records" / f"{key(command)}.json"
     path.parent.mkdir()
@@ -196,18 +198,18 @@ def test_the_same_command_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert other.metrics["batch_time"].values != first.metrics["batch_time"].values
 
 
-def test_failures_run_again_when_only_successes_are_kept(tmp_path: Path) -> None:
+def test_rerun_failed_repeats_failures(tmp_path: Path) -> None:
     command = faulty(tmp_path, "raise")
     (failed,) = run(command)
-    (kept,) = run(command)
-    assert kept == failed
+    (stored,) = run(command)
+    assert stored == failed
     (again,) = run([*command, "rerun=failed"])
     assert again.key == failed.key
     times = [(record.provenance["started"], record.provenance["seconds"]) for record in (again, failed)]
     assert times[0] != times[1], "it did not run again"
 
 
-def test_a_refusal_is_asked_again(tmp_path: Path) -> None:
+def test_rejected_config_is_validated_again(tmp_path: Path) -> None:
     """Its reason may be gone: the config does not mention it."""
     folder = tmp_path / "text"
     command = [*SHORT, f"reports={tmp_path}", "data=wikitext_103", f"data.folder={folder}"]
@@ -223,7 +225,7 @@ def test_a_refusal_is_asked_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["grid.inter=1,9", "grid.data=1"], ["system=axonn,gpipe", "batch.size=7"]])
-def test_a_sweep_goes_on_after_a_bad_job(tmp_path: Path, arguments: list[str]) -> None:
+def test_sweep_continues_after_failed_job(tmp_path: Path, arguments: list[str]) -> None:
     line = [sys.executable, "-m", "suite", "sweep", *SHORT[:-1], f"reports={tmp_path}", *arguments]
     done = subprocess.run(line, cwd=PLUGINS.parents[1], capture_output=True, text=True, check=False, timeout=120)
     assert len(list((tmp_path / "records").glob("*.json"))) == 2, done.stdout + done.stderr

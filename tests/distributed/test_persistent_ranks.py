@@ -22,16 +22,16 @@ left = "of one program"
 """
 
 
-def test_programs_share_ranks_and_a_fault_ends_them(tmp_path: Path) -> None:
+def test_programs_share_ranks_until_a_fault(tmp_path: Path) -> None:
     """Three programs that no other test uses: their ranks continue."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    said = "0 __main__ {0}\n1 __main__ {0}\n2 __main__ {0}\n"
-    assert run_persistent(3, program, "a b") == said.format("a b")
+    output = "0 __main__ {0}\n1 __main__ {0}\n2 __main__ {0}\n"
+    assert run_persistent(3, program, "a b") == output.format("a b")
     program.write_text(f"assert 'left' not in globals()\n{PROGRAM}")
-    assert run_persistent(3, program, "again") == said.format("again")
+    assert run_persistent(3, program, "again") == output.format("again")
     with pytest.raises(AssertionError, match=r"(?s)3 ranks of program.py ended early\n.*before.*a deliberate fault"):
         run_persistent(3, program, "raise")
-    assert run_persistent(3, program, "after all") == said.format("after all")
+    assert run_persistent(3, program, "after all") == output.format("after all")
     with pytest.raises(AssertionError, match="were not done in 1 s"):
         run_persistent(3, program, "hang", deadline=1)

@@ -15,7 +15,7 @@ from tests.support.persistent_ranks import run_persistent
 PLUGINS = Path(__file__).parents[1] / "plugins"
 
 
-def test_two_ranks_resume_where_they_stopped(tmp_path: Path) -> None:
+def test_two_ranks_resume_bit_identically(tmp_path: Path) -> None:
     out = run_persistent(2, Path(__file__).with_name("program_resume.py"), str(tmp_path))
     assert "MpiWorld: " in out
     assert len([*tmp_path.iterdir()]) == 4
@@ -36,7 +36,7 @@ def losses_of(command: list[str], batches: int) -> list[float]:
     ]
 
 
-def test_the_same_command_goes_on_after_a_kill(tmp_path: Path) -> None:
+def test_same_command_resumes_after_kill(tmp_path: Path) -> None:
     """A rank is killed in its third batch; the second process trains the rest, one batch and the memory batch."""
     folder, reports = tmp_path / "checkpoints", tmp_path / "reports"
     small = ["model.shape.layers=2", "model.shape.hidden=32", "model.shape.sequence=16", "batch.size=8"]
@@ -57,9 +57,9 @@ def test_the_same_command_goes_on_after_a_kill(tmp_path: Path) -> None:
     command += [f"launch.python_path=[{PLUGINS}]"]
     (killed,) = run(command)
     assert killed.outcome is Outcome.LOST_RANK, killed.reason
-    (own,) = folder.iterdir()
-    assert own.name == killed.key
-    assert sorted(path.name for path in own.iterdir()) == ["step-000001", "step-000002"]
+    (run_folder,) = folder.iterdir()
+    assert run_folder.name == killed.key
+    assert sorted(path.name for path in run_folder.iterdir()) == ["step-000001", "step-000002"]
     (record,) = run(command)
     assert record.outcome is Outcome.OK, record.reason
     assert record.key == killed.key

@@ -47,39 +47,39 @@ def started(ranks: int, launcher: str, worlds: tuple[str, ...]) -> tuple[str, bo
         return str(failed), False
 
 
-def compared(ranks: int, launcher: str, asked: str, worlds: tuple[str, ...]) -> str:
+def compared(ranks: int, launcher: str, transport: str, worlds: tuple[str, ...]) -> str:
     """Output of one world. The first that is missing fails, and the last where the start did not end well."""
     out, well = started(ranks, launcher, worlds)
-    assert f"{asked}: " in out, out
-    assert well or asked != worlds[-1], out
-    return out.partition(f"{asked}: ")[2].partition("\n")[0]
+    assert f"{transport}: " in out, out
+    assert well or transport != worlds[-1], out
+    return out.partition(f"{transport}: ")[2].partition("\n")[0]
 
 
 @pytest.mark.parametrize(
-    ("launcher", "asked", "world"),
+    ("launcher", "transport", "world"),
     [
         pytest.param(launcher, *one, marks=[pytest.mark.exhaustive] if (launcher, *one) in SELDOM else [])
         for launcher, found in WORLDS.items()
         for one in found
     ],
 )
-def test_two_ranks(launcher: str, asked: str, world: str) -> None:
-    together = tuple(name for name, _ in WORLDS[launcher]) if launcher == "mpiexec" else (asked,)
-    assert compared(2, launcher, asked, together).startswith(f"{world}, 2 grids, ")
+def test_gradients_match_reference_on_two_ranks(launcher: str, transport: str, world: str) -> None:
+    together = tuple(name for name, _ in WORLDS[launcher]) if launcher == "mpiexec" else (transport,)
+    assert compared(2, launcher, transport, together).startswith(f"{world}, 2 grids, ")
 
 
 @pytest.mark.parametrize(
-    ("asked", "together"),
+    ("transport", "together"),
     [
         *((one, OF_FOUR) for one in OF_FOUR),
         *(pytest.param(one, OF_FOUR_SELDOM, marks=pytest.mark.exhaustive) for one in OF_FOUR_SELDOM),
     ],
 )
-def test_four_ranks(asked: str, together: tuple[str, ...]) -> None:
-    assert ", 3 grids, " in compared(4, "mpiexec", asked, together)
+def test_gradients_match_reference_on_four_ranks(transport: str, together: tuple[str, ...]) -> None:
+    assert ", 3 grids, " in compared(4, "mpiexec", transport, together)
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
-def test_a_wait_without_progress_would_deadlock_here(ranks: int) -> None:
+def test_wait_without_progress_would_deadlock(ranks: int) -> None:
     out = run_ranks(ranks, HERE / "program_rendezvous.py", deadline=60, extra=without_single_copy())
     assert "no deadlock" in out

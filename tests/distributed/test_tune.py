@@ -28,7 +28,7 @@ SHORT = [
 
 
 @pytest.mark.ranks
-def test_two_plans_are_measured_and_one_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tune_measures_two_plans_and_selects_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     needs("mpiexec")
     assert main(["system=axonn", "model.shape.layers=2", "machine=h200", *SHORT, f"reports={tmp_path}"]) == 0
     records = [Record.read(file) for file in (tmp_path / "records").iterdir()]
@@ -36,21 +36,21 @@ def test_two_plans_are_measured_and_one_is_kept(tmp_path: Path, capsys: pytest.C
     assert [len(record.metrics["batch_time"].values) for record in records] == [2, 2]
     assert len({record.provenance["turns"] for record in records}) == 1
     assert {record.experiment for record in records} == {"tuning"}
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "axonn, gpt_tiny on 2 devices: 6 plans, 1 refused, 2 measured"
-    assert ["measured " in line for line in said[1:7]] == [True] * 2 + [False] * 4
-    (kept,) = [line for line in said[1:7] if line.endswith(", selected")]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "axonn, gpt_tiny on 2 devices: 6 plans, 1 refused, 2 measured"
+    assert ["measured " in line for line in lines[1:7]] == [True] * 2 + [False] * 4
+    (selected,) = [line for line in lines[1:7] if line.endswith(", selected")]
     (file,) = (tmp_path / "tuned").iterdir()
-    assert said[-1] == f"  suite run @{file} reports={tmp_path}"
+    assert lines[-1] == f"  suite run @{file} reports={tmp_path}"
     (run,) = expand([f"@{file}"])
-    assert f"  {run.grid} microbatch {run.config.batch.microbatch} " in kept
+    assert f"  {run.grid} microbatch {run.config.batch.microbatch} " in selected
     assert run.config.model.shape.arguments["layers"] == 2
     assert main(["system=axonn", "model.shape.layers=2", "machine=h200", *SHORT, f"reports={tmp_path}"]) == 0
-    assert capsys.readouterr().out.splitlines() == said, "what is measured stands"
+    assert capsys.readouterr().out.splitlines() == lines, "what is measured stands"
 
 
 @pytest.mark.ranks
-def test_an_interrupt_leaves_cancelled_records_and_no_process(tmp_path: Path) -> None:
+def test_interrupt_records_cancellation_and_leaves_no_process(tmp_path: Path) -> None:
     needs("mpiexec")
     long = [*SHORT[:2], "tune.rounds=1", "tune.batches=100000", "model.shape.layers=2", "machine=h200"]
     process = subprocess.Popen(
@@ -63,20 +63,20 @@ def test_an_interrupt_leaves_cancelled_records_and_no_process(tmp_path: Path) ->
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     end = time.monotonic() + 90
-    while len(named(tmp_path)) < 3:  # the command itself, and ranks
+    while len(command_processes(tmp_path)) < 3:  # the command itself, and ranks
         assert time.monotonic() < end
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert told.splitlines()[-1] == "interrupted by SIGINT; run the same command again to continue"
-    assert "Traceback" not in told
+    assert errors.splitlines()[-1] == "interrupted by SIGINT; run the same command again to continue"
+    assert "Traceback" not in errors
     records = [Record.read(file) for file in (tmp_path / "records").iterdir()]
     assert [(record.outcome, record.reason) for record in records] == [(Outcome.CANCELLED, "interrupted by SIGINT")] * 2
-    assert not named(tmp_path)
+    assert not command_processes(tmp_path)
     assert not list(tmp_path.rglob("*.partial"))
 
 
-def named(folder: Path) -> list[psutil.Process]:
+def command_processes(folder: Path) -> list[psutil.Process]:
     return [one for one in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(one.info["cmdline"] or [])]

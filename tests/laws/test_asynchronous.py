@@ -55,7 +55,7 @@ DEEP = gpt_case("dropout", "float64", tied=False, dropout=0.2, layers=4)
 EPOCHS = (9, 6)  # microbatches per replica; the second is no multiple of anything
 
 
-def told(case: Case, policy: Any, rule: Any, every: int) -> dict[str, Any]:
+def engine_settings(case: Case, policy: Any, rule: Any, every: int) -> dict[str, Any]:
     return {
         "loss": case.loss,
         "optimizer": rule,
@@ -76,7 +76,7 @@ def weights_of(engine: Engine) -> list[torch.Tensor]:
 
 def streamed(case: Case, grid: Grid, policy: Any, rule: Any, every: int) -> Callable[[World], Any]:
     def rank(world: World) -> Any:
-        engine = Engine(case.layers, grid=grid, world=world, **told(case, policy, rule, every))
+        engine = Engine(case.layers, grid=grid, world=world, **engine_settings(case, policy, rule, every))
         losses = [loss for epoch in epochs(case, grid.data) for loss in engine.train(epoch)]
         engine.close()
         return losses, weights_of(engine), [b.clone() for b in engine.state.stage.layers.buffers()]
@@ -105,10 +105,10 @@ USUAL = [("pipeoptim", rule, Grid(inter=4), 1) for rule in RULES]
 
 
 @pytest.mark.parametrize(("system", "rule", "grid", "every"), pairwise(rows(), strength=2, always=USUAL), ids=str)
-def test_a_pipeline_computes_what_its_definition_says(system: str, rule: str, grid: Grid, every: int) -> None:
+def test_pipeline_matches_reference_definition(system: str, rule: str, grid: Grid, every: int) -> None:
     theirs, ours = RULES[rule]
     right = Pipeline(DEEP, system, theirs, stages=grid.inter, replicas=grid.data, every=every)
-    replay = Replay(DEEP.layers, grid=grid, **told(DEEP, POLICIES[system]("recompute"), ours, every))
+    replay = Replay(DEEP.layers, grid=grid, **engine_settings(DEEP, POLICIES[system]("recompute"), ours, every))
     for epoch in epochs(DEEP, grid.data):
         expected, losses = right.train(epoch), list(replay.train(epoch))
         assert losses == pytest.approx(expected, abs=1e-11)
@@ -117,7 +117,7 @@ def test_a_pipeline_computes_what_its_definition_says(system: str, rule: str, gr
         assert largest_difference(weights_of(engine), stage.versions[0]) > 1e-3
 
 
-def test_the_oracle_tells_the_systems_apart() -> None:
+def test_reference_distinguishes_systems() -> None:
     found = {}
     for system in POLICIES:
         right = Pipeline(DEEP, system, RULES["sgdm"][0], stages=4, every=4 if system == "2bw" else 1)
@@ -139,7 +139,7 @@ def test_ranks_equal_their_replay_bit_for_bit(system: str, graph: str) -> None:
         every, rule = (grid.inter if system == "2bw" else 1), SGD(0.05, momentum=0.9)
         policy = POLICIES[system](graph)
         ranks = threads.run(grid.size, streamed(case, grid, policy, rule, every))
-        replay = Replay(case.layers, grid=grid, **told(case, policy, rule, every))
+        replay = Replay(case.layers, grid=grid, **engine_settings(case, policy, rule, every))
         losses = [loss for epoch in epochs(case, grid.data) for loss in replay.train(epoch)]
         for rank, engine in zip(ranks, replay.engines, strict=True):
             assert rank[0] == losses
@@ -150,12 +150,12 @@ def test_ranks_equal_their_replay_bit_for_bit(system: str, graph: str) -> None:
 TWO = Grid(inter=2, data=2)
 
 
-def test_a_recorded_order_replays_by_its_own_list() -> None:
+def test_recorded_order_replays_exactly() -> None:
     """Ops and versions of a run, and neither its schedule nor its policy."""
     case = gpt_case("untied", "float32", tied=False)
     for system in ("pipedream", "pipeoptim", "2bw"):
         grid, every = Grid(inter=3, data=2), 3 if system == "2bw" else 1
-        settings = told(case, POLICIES[system]("recompute"), SGD(0.05, momentum=0.9), every)
+        settings = engine_settings(case, POLICIES[system]("recompute"), SGD(0.05, momentum=0.9), every)
         epoch = epochs(case, 2)[0]
         first = Replay(case.layers, grid=grid, **settings)
         losses = list(first.train(epoch))
@@ -168,7 +168,7 @@ def test_a_recorded_order_replays_by_its_own_list() -> None:
 
 
 @pytest.mark.parametrize("rule", ["sgdm", "adam", "adamw"])
-def test_one_stage_makes_all_systems_serial(rule: str) -> None:
+def test_all_systems_are_serial_on_one_stage(rule: str) -> None:
     """2BW apart, which keeps its delay of one."""
     case, optimizer = gpt_case("untied", "float32", tied=False), RULES[rule][1]
     serial = Engine(
@@ -205,7 +205,7 @@ class Slope(nn.Module):
 
 
 @pytest.mark.parametrize("stages", [2, 4, 8])
-def test_law_7_forwards_meet_the_weights_of_their_backwards(stages: int) -> None:
+def test_law_7_forward_reads_weights_of_its_backward(stages: int) -> None:
     """Plain SGD at constant gradient on dyadic numbers: with the exact count every forward pass of a stream reads what
     its backward pass will read, bit for bit, once there is an update to predict from; with the authors' count never."""
     met: dict[tuple[int, Kind, int], torch.Tensor] = {}
@@ -252,14 +252,14 @@ def spied(engine: Engine, number: int, met: dict[tuple[int, Kind, int], torch.Te
     stage.forward, stage.backward = went, came  # type: ignore[method-assign]
 
 
-def test_live_weights_are_never_written_by_a_pass() -> None:
+def test_passes_never_write_live_weights() -> None:
     """The tensors that layers hold are theirs again after every pass, with the values of before."""
     case = gpt_case("untied", "float32", tied=False)
     for system, policy in POLICIES.items():
         replay = Replay(
             case.layers,
             grid=Grid(inter=3),
-            **told(case, policy("recompute"), SGD(0.05, momentum=0.9), 3 if system == "2bw" else 1),
+            **engine_settings(case, policy("recompute"), SGD(0.05, momentum=0.9), 3 if system == "2bw" else 1),
         )
         seen = 0
         for engine in replay.engines:
@@ -289,22 +289,24 @@ def test_live_weights_are_never_written_by_a_pass() -> None:
         assert seen == 3 * 2 * EPOCHS[0]
 
 
-def test_a_stage_holds_as_many_copies_as_the_ledger_counts() -> None:
+def test_stored_versions_match_ledger_counts() -> None:
     """Table II in tensors: bytes that the store has allocated in addition to the live weights."""
     case = gpt_case("untied", "float32", tied=False, layers=4)
     for system, copies in (("pipedream", [4, 3, 2, 1]), ("2bw", [2] * 4), ("pipeoptim", [2, 2, 2, 1])):
         replay = Replay(
             case.layers,
             grid=Grid(inter=4),
-            **told(case, POLICIES[system]("recompute"), SGD(0.05, momentum=0.9), 4 if system == "2bw" else 1),
+            **engine_settings(
+                case, POLICIES[system]("recompute"), SGD(0.05, momentum=0.9), 4 if system == "2bw" else 1
+            ),
         )
         list(replay.train([case.batch(i, 1, 1) for i in range(16)]))
-        held = []
+        counts = []
         for engine in replay.engines:
             store = engine.state.versions
-            held.append(1 + len(store.stored) + len(store.free) + (store.prediction is not None))
-            assert held[-1] == store.ledger.peak
-        assert held == copies, system
+            counts.append(1 + len(store.stored) + len(store.free) + (store.prediction is not None))
+            assert counts[-1] == store.ledger.peak
+        assert counts == copies, system
 
 
 def holding(store: Any, seen: list[Op]) -> None:
@@ -317,8 +319,8 @@ def holding(store: Any, seen: list[Op]) -> None:
         most = max(most, ledger.peak)
         assert store.stored.keys() == ledger.alive - {(ledger.updates, 0)}, op
         free = [*store.free, *([store.prediction] if store.prediction else [])]  # for versions to come
-        held = [p.data for p in store.state.parameters], *store.stored.values(), *free
-        assert len({tensors[0].data_ptr() for tensors in held}) == len(held) <= most, op
+        counts = [p.data for p in store.state.parameters], *store.stored.values(), *free
+        assert len({tensors[0].data_ptr() for tensors in counts}) == len(counts) <= most, op
         seen.append(op)
 
     def watched(op: Op) -> Any:
@@ -338,10 +340,10 @@ def holding(store: Any, seen: list[Op]) -> None:
 
 @pytest.mark.parametrize("graph", ["recompute", "keep"])
 @pytest.mark.parametrize("system", ["pipedream", "2bw", "pipeoptim_inflight", "spectrain", "latest"])
-def test_the_store_holds_what_the_ledger_counts_after_every_op(system: str, graph: str) -> None:
+def test_stored_versions_match_ledger_after_every_op(system: str, graph: str) -> None:
     """In the shortest stream, and in a longer one behind it."""
     case, every = gpt_case("untied", "float32", tied=False, layers=4), 4 if system == "2bw" else 1
-    settings = told(case, POLICIES[system](graph), SGD(0.05, momentum=0.9), every)
+    settings = engine_settings(case, POLICIES[system](graph), SGD(0.05, momentum=0.9), every)
     replay = Replay(case.layers, grid=Grid(inter=4), **settings)
     seen: list[Op] = []
     for engine in replay.engines:
@@ -367,11 +369,11 @@ def asynchronous() -> list[str]:
 
 
 @pytest.mark.parametrize("name", asynchronous())
-def test_every_asynchronous_system_of_conf_trains_by_its_config(name: str) -> None:
+def test_every_configured_asynchronous_system_trains(name: str) -> None:
     """A new YAML is tested by being there."""
     case, grid = gpt_case("untied", "float32", tied=False), Grid(inter=2)
     config = resolve([f"system={name}", "grid.inter=2"])
-    settings = told(case, config.weights.build(), SGD(0.05, momentum=0.9), config.update_interval)
+    settings = engine_settings(case, config.weights.build(), SGD(0.05, momentum=0.9), config.update_interval)
     settings["schedule"] = config.schedule.build()
     replay = Replay(case.layers, grid=grid, **settings)
     losses = list(replay.train(epochs(case, 1)[0]))

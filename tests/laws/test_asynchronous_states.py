@@ -29,13 +29,13 @@ from suite.memory.layout import compressed, offloaded
 from suite.pruning.early_bird import EarlyBird
 from suite.weights.policy import Latest, Predict
 from tests.support.cases import Case, gpt_case, odd_case
-from tests.support.masked import Given, random_ticket
+from tests.support.masked import FixedMask, random_mask
 from tests.support.pairwise import cells
 from tests.support.reference import SEED
 from tests.support.resuming import rank_state
 
 CASE = gpt_case("dropout", "float32", tied=False, dropout=0.2, layers=4)
-TICKET = random_ticket(CASE, 0.8)
+TICKET = random_mask(CASE, 0.8)
 FORMS: dict[str, dict[str, Any]] = {
     "mixed": {"half": "bfloat16"},
     "mixed in buckets": {"half": "bfloat16", "bucket_numel": 333, "buckets_per_reduction": 2},
@@ -57,7 +57,7 @@ POLICIES: dict[str, tuple[Any, int, Any]] = {
 
 def settings(case: Case, policy: Any, every: int | None, rule: Any, **more: Any) -> dict[str, Any]:
     if more.pop("pruning", None):
-        more["pruning"] = Pruning(Given(TICKET), 0.8)
+        more["pruning"] = Pruning(FixedMask(TICKET), 0.8)
     return {
         "loss": case.loss,
         "optimizer": rule,
@@ -69,8 +69,8 @@ def settings(case: Case, policy: Any, every: int | None, rule: Any, **more: Any)
     }
 
 
-def alone(case: Case = CASE, **told: Any) -> Engine:
-    return Engine(case.layers, world=threads.LoopbackWorld(threads.Hub(1), 0), **told)
+def alone(case: Case = CASE, **arguments: Any) -> Engine:
+    return Engine(case.layers, world=threads.LoopbackWorld(threads.Hub(1), 0), **arguments)
 
 
 def epoch(case: Case, count: int = 9, replicas: int = 1, first: int = 0) -> list[Any]:
@@ -80,19 +80,19 @@ def epoch(case: Case, count: int = 9, replicas: int = 1, first: int = 0) -> list
 @pytest.mark.parametrize(
     ("system", "form"), cells(POLICIES, FORMS, always=[("pipeoptim", "samo"), ("pipeoptim", "mixed samo")]), ids=str
 )
-def test_every_form_of_states_equals_its_replay(system: str, form: str) -> None:
+def test_every_state_layout_equals_its_replay(system: str, form: str) -> None:
     """Law 3 bit for bit; PipeOptim's schedule on SAMO's states is one of them."""
     policy, every, rule = POLICIES[system]
     grid = Grid(inter=4) if form == "mixed samo" else Grid(inter=2, data=2)
-    told = settings(CASE, policy, every, rule, **FORMS[form])
+    arguments = settings(CASE, policy, every, rule, **FORMS[form])
     batches = epoch(CASE, 8, grid.data)
 
     def rank(world: Any) -> Any:
-        engine = Engine(CASE.layers, grid=grid, world=world, **told)
+        engine = Engine(CASE.layers, grid=grid, world=world, **arguments)
         losses = list(engine.train(batches))
         return rank_state(engine, losses)
 
-    replay = Replay(CASE.layers, grid=grid, **told)
+    replay = Replay(CASE.layers, grid=grid, **arguments)
     losses = list(replay.train(batches))
     assert len(set(losses)) == len(losses)
     for number, (ours, engine) in enumerate(zip(threads.run(grid.size, rank), replay.engines, strict=True)):
@@ -102,15 +102,15 @@ def test_every_form_of_states_equals_its_replay(system: str, form: str) -> None:
 
 @pytest.mark.parametrize("rule", [SGD(0.05, momentum=0.9), Adam(0.01), AdamW(0.01, predict_decay=True)], ids=str)
 @pytest.mark.parametrize("form", ["mixed", "mixed in buckets", "samo", "samo in buckets", "mixed samo"])
-def test_a_prediction_on_states_is_the_rules_own(form: str, rule: Any) -> None:
-    """Masters are predicted, then rounded; of pruned weights what is kept, with zeros where nothing is."""
+def test_prediction_on_any_layout_matches_rule(form: str, rule: Any) -> None:
+    """Masters are prediction, then rounded; of pruned weights what is kept, with zeros where nothing is."""
     engine = alone(**settings(CASE, Predict(), 1, rule, **FORMS[form]))
     list(engine.train(epoch(CASE, 3)))
     state = engine.state.model_states
     into = [torch.full_like(p.data, torch.nan) for p in state.parameters]
     before = [p.detach().clone() for p in state.parameters]
     predict(state, rule, 3, into)
-    for parameter, own, live in zip(state.parameters, into, before, strict=True):
+    for parameter, prediction, live in zip(state.parameters, into, before, strict=True):
         assert torch.equal(parameter, live)
         found = state.export(parameter)
         weight = found["weight"] if state.half else parameter.data
@@ -118,12 +118,12 @@ def test_a_prediction_on_states_is_the_rules_own(form: str, rule: Any) -> None:
         if "index" in found:
             index = found["index"].long()
             weight = weight.reshape(-1) if state.half else weight.reshape(-1)[index]
-        flat = predicted(rule, RuleState([weight.reshape(-1)], moments, state.rule.updates), 3)
+        flat = prediction(rule, RuleState([weight.reshape(-1)], moments, state.rule.updates), 3)
         right = flat.to(parameter.dtype)
         if "index" in found:
             right = torch.zeros(parameter.numel(), dtype=parameter.dtype).index_put_((index,), right)
-        assert torch.equal(own.reshape(-1), right)
-    assert any(not torch.equal(own, live) for own, live in zip(into, before, strict=True))
+        assert torch.equal(prediction.reshape(-1), right)
+    assert any(not torch.equal(prediction, live) for predicted, live in zip(into, before, strict=True))
 
 
 @pytest.mark.parametrize("system", POLICIES)
@@ -131,23 +131,27 @@ def test_law_8_a_resumed_stream_is_bit_identical(system: str, tmp_path: Path) ->
     """Between two streams; the versions of 2BW and of the stash are none but the newest there."""
     policy, every, rule = POLICIES[system]
     for case, grid in ((CASE, Grid(inter=3)), (odd_case(torch.float32), Grid(inter=2, data=2))):
-        told = settings(case, policy, every, rule)
+        arguments = settings(case, policy, every, rule)
         first, second = epoch(case, 8, grid.data), epoch(case, 5, grid.data, first=50)
 
         def whole(
-            world: Any, case: Case = case, grid: Grid = grid, told: Any = told, parts: Any = (first, second)
+            world: Any, case: Case = case, grid: Grid = grid, arguments: Any = arguments, parts: Any = (first, second)
         ) -> Any:
-            engine = Engine(case.layers, grid=grid, world=world, **told)
+            engine = Engine(case.layers, grid=grid, world=world, **arguments)
             losses = [loss for part in parts for loss in engine.train(part)]
             return rank_state(engine, losses)
 
-        def half(world: Any, case: Case = case, grid: Grid = grid, told: Any = told, part: Any = first) -> None:
-            engine = Engine(case.layers, grid=grid, world=world, **told)
+        def half(
+            world: Any, case: Case = case, grid: Grid = grid, arguments: Any = arguments, part: Any = first
+        ) -> None:
+            engine = Engine(case.layers, grid=grid, world=world, **arguments)
             list(engine.train(part))
             engine.save(tmp_path / f"{grid}")
 
-        def rest(world: Any, case: Case = case, grid: Grid = grid, told: Any = told, part: Any = second) -> Any:
-            engine = Engine(case.layers, grid=grid, world=world, **told)
+        def rest(
+            world: Any, case: Case = case, grid: Grid = grid, arguments: Any = arguments, part: Any = second
+        ) -> Any:
+            engine = Engine(case.layers, grid=grid, world=world, **arguments)
             engine.load(tmp_path / f"{grid}")
             return rank_state(engine, list(engine.train(part)))
 
@@ -158,7 +162,7 @@ def test_law_8_a_resumed_stream_is_bit_identical(system: str, tmp_path: Path) ->
             one.compare(other, f"{system} {grid} rank {number}")
 
 
-def test_stash_with_offloaded_states() -> None:
+def test_weight_stashing_works_with_offloaded_states() -> None:
     """A policy without prediction fetches nothing before a pass: offload stays legal."""
     away = {"memory": partial(offloaded, bucket=400, half=None), "bucket_numel": 400}
     found = []
@@ -168,7 +172,7 @@ def test_stash_with_offloaded_states() -> None:
     assert found[0] == found[1]
 
 
-def test_a_stream_reads_its_batches_as_it_needs_them() -> None:
+def test_stream_reads_batches_lazily() -> None:
     """Neither an epoch nor its losses are held back: after a loss is told, few batches were read beyond it."""
     engine = alone(**settings(CASE, Predict(), 1, SGD(0.05)))
     read: list[int] = []
@@ -191,23 +195,23 @@ def test_a_stream_reads_its_batches_as_it_needs_them() -> None:
     assert engine.state.updates == 40
 
 
-def test_losses_of_ranks_come_in_order_while_the_pipeline_runs() -> None:
+def test_losses_arrive_in_order_during_stream() -> None:
     """Every few batches; and on every rank the same."""
 
     def rank(world: Any) -> Any:
         engine = Engine(CASE.layers, grid=Grid(inter=3), world=world, **settings(CASE, Stash(), 1, SGD(0.05)))
-        told = []
+        arguments = []
         for _ in engine.train(epoch(CASE, 30)):
-            told.append(len(engine.state.versions.passes))
-        return told
+            arguments.append(len(engine.state.versions.passes))
+        return arguments
 
-    for told in threads.run(3, rank):
-        assert len(told) == 30
-        assert told == sorted(told)
-        assert told[0] < 30 * 3 / 2  # long before the end
+    for arguments in threads.run(3, rank):
+        assert len(arguments) == 30
+        assert arguments == sorted(arguments)
+        assert arguments[0] < 30 * 3 / 2  # long before the end
 
 
-def test_updates_of_fewer_or_more_microbatches_than_a_batch_has() -> None:
+def test_update_interval_may_differ_from_batch_size() -> None:
     """Losses are means over batches, whatever an update is made of."""
     case = gpt_case("untied", "float64", tied=False)
     batches = [case.batch(i, 3, 1) for i in range(4)]
@@ -252,27 +256,27 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("told", "says"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
-def test_what_cannot_be_is_refused_by_name_before_anything_is_trained(told: dict[str, Any], says: str) -> None:
+@pytest.mark.parametrize(("arguments", "says"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_unsupported_asynchronous_settings_are_rejected(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidRequest, match=f"{says}.*legal: "):
-        threads.run(2, lambda world: Engine(CASE.layers, grid=Grid(inter=2), world=world, **told))
+        threads.run(2, lambda world: Engine(CASE.layers, grid=Grid(inter=2), world=world, **arguments))
 
 
-def test_a_tied_model_is_refused() -> None:
+def test_tied_model_is_rejected_in_stream() -> None:
     tied = gpt_case("tied", "float32")
-    told = settings(tied, Stash(), 1, SGD(0.1), tied=tied.ties)
+    arguments = settings(tied, Stash(), 1, SGD(0.1), tied=tied.ties)
     with pytest.raises(Unsupported, match=r"a tied weight in an asynchronous pipeline; rule: .*both ends"):
-        threads.run(2, lambda world: Engine(tied.layers, grid=Grid(inter=2), world=world, **told))
+        threads.run(2, lambda world: Engine(tied.layers, grid=Grid(inter=2), world=world, **arguments))
 
 
-def test_fewer_mini_batches_than_stages_are_refused_and_train_nothing() -> None:
+def test_stream_shorter_than_pipeline_is_rejected() -> None:
     replay = Replay(CASE.layers, grid=Grid(inter=4), **settings(CASE, Predict(), 1, SGD(0.1)))
     with pytest.raises(InvalidRequest, match=r"a stream of 3 microbatches through 4 stages; .*; legal: 4 microbatches"):
         list(replay.train(epoch(CASE, 3)))
     assert len(list(replay.train(epoch(CASE, 4)))) == 4
 
 
-def test_single_batches_gradients_and_broken_streams_are_refused() -> None:
+def test_single_batches_and_interrupted_streams_are_rejected() -> None:
     engine = alone(**settings(CASE, Stash(), 1, SGD(0.1)))
     with pytest.raises(Unsupported, match=r"train_batch with update_interval=1; .*legal: train\(batches\)"):
         engine.train_batch(CASE.batch(0, 1, 1))
@@ -286,26 +290,26 @@ def test_single_batches_gradients_and_broken_streams_are_refused() -> None:
         engine.save("nowhere")
 
 
-def test_a_search_for_a_ticket_is_not_replayed() -> None:
-    told = settings(CASE, Stash(), 1, SGD(0.1)) | {"pruning": Pruning(EarlyBird(epoch=2), 0.5)}
+def test_mask_search_is_rejected_in_replay() -> None:
+    arguments = settings(CASE, Stash(), 1, SGD(0.1)) | {"pruning": Pruning(EarlyBird(epoch=2), 0.5)}
     with pytest.raises(Unsupported, match="a search for a mask by EarlyBird in a replay"):
-        Replay(CASE.layers, grid=Grid(inter=2), **told)
+        Replay(CASE.layers, grid=Grid(inter=2), **arguments)
 
 
-def test_an_evaluation_by_replay_is_that_of_the_ranks() -> None:
+def test_replay_evaluation_matches_ranks() -> None:
     """Also of a system that drains, with losses, clipping and a scale that all stages agree on."""
     case = gpt_case("tied", "float32")
-    told = settings(
+    arguments = settings(
         case, None, None, Adam(0.01), tied=case.ties, half="bfloat16", loss_scaler=DynamicLossScaler(), clip_norm=0.5
     )
     batches = [case.batch(i, 3, 2) for i in range(3)]
     grid = Grid(inter=3, data=2)
 
     def rank(world: Any) -> Any:
-        engine = Engine(case.layers, grid=grid, world=world, **told)
+        engine = Engine(case.layers, grid=grid, world=world, **arguments)
         return [*engine.train(batches), engine.evaluate(batches)]
 
-    replay = Replay(case.layers, grid=grid, **told)
+    replay = Replay(case.layers, grid=grid, **arguments)
     found = [*replay.train(batches), replay.evaluate(batches)]
     assert threads.run(grid.size, rank) == [found] * grid.size
 
@@ -313,7 +317,7 @@ def test_an_evaluation_by_replay_is_that_of_the_ranks() -> None:
 # -- what a replay must not lose ---------------------------------------------------------------------------------------
 
 
-def test_an_evaluation_between_batches_leaves_a_replay_going() -> None:
+def test_evaluation_between_batches_does_not_change_replay() -> None:
     """Of a system that drains; within a stream stages stand at different updates, and an evaluation is refused."""
     case = gpt_case("untied", "float32", tied=False)
     replay = Replay(case.layers, grid=Grid(inter=3), **settings(case, None, None, SGD(0.1)))
@@ -329,7 +333,7 @@ def test_an_evaluation_between_batches_leaves_a_replay_going() -> None:
     assert streamed.evaluate(batches[:1]) > 0
 
 
-def test_a_shared_weight_stays_shared_in_a_replay() -> None:
+def test_replay_preserves_shared_weights() -> None:
     """A tie that is found because two modules of the list share a weight; asynchronous, it is refused there too."""
 
     def shared() -> list[nn.Module]:
@@ -338,32 +342,32 @@ def test_a_shared_weight_stays_shared_in_a_replay() -> None:
         last.weight = first.weight
         return [first, nn.Sequential(between, nn.Linear(4, 4)), last]
 
-    told: dict[str, Any] = {"loss": nn.functional.mse_loss, "optimizer": SGD(0.5), "microbatch": 2}
+    arguments: dict[str, Any] = {"loss": nn.functional.mse_loss, "optimizer": SGD(0.5), "microbatch": 2}
     batches = [(torch.randn(4, 4), torch.randn(4, 4)) for _ in range(4)]
-    one = Engine(shared(), world=threads.LoopbackWorld(threads.Hub(1), 0), **told)
-    replay = Replay(shared(), grid=Grid(inter=3), **told)
+    one = Engine(shared(), world=threads.LoopbackWorld(threads.Hub(1), 0), **arguments)
+    replay = Replay(shared(), grid=Grid(inter=3), **arguments)
     assert list(replay.train(batches)) == pytest.approx(list(one.train(batches)), rel=1e-6)
     with pytest.raises(Unsupported, match="a tied weight in an asynchronous pipeline"):
-        Replay(shared(), grid=Grid(inter=3), weights=Stash(), update_interval=1, **told)
+        Replay(shared(), grid=Grid(inter=3), weights=Stash(), update_interval=1, **arguments)
 
 
-def test_every_rank_of_a_replay_has_a_loss_scale_of_its_own() -> None:
+def test_replay_ranks_have_separate_loss_scales() -> None:
     case = gpt_case("tied", "float32", layers=2)
     batches = [case.batch(i, 2, 1) for i in range(5)]
 
-    def told() -> dict[str, Any]:
+    def arguments() -> dict[str, Any]:
         scaler = DynamicLossScaler(start=2.0**8, patience=2)
         return settings(case, None, None, SGD(0.1), tied=case.ties, half="bfloat16", loss_scaler=scaler)
 
-    one = alone(case, **told())
+    one = alone(case, **arguments())
     right = list(one.train(batches))
-    replay = Replay(case.layers, grid=Grid(inter=2), **told())
+    replay = Replay(case.layers, grid=Grid(inter=2), **arguments())
     assert list(replay.train(batches)) == pytest.approx(right, rel=1e-2)
     assert {engine.state.loss_scaler.scale for engine in replay.engines} == {one.state.loss_scaler.scale} == {2.0**10}
 
 
 @pytest.mark.parametrize("policy", [Predict("inflight"), Latest("recompute"), Stash()], ids=str)
-def test_batch_norm_and_stages_without_weights(policy: Any) -> None:
+def test_stream_with_batch_norm_and_empty_stage(policy: Any) -> None:
     """RankState graphs next to recomputed ones, and a stage without weights."""
     layers: list[Any] = [
         lambda: nn.Linear(5, 6),
@@ -373,7 +377,7 @@ def test_batch_norm_and_stages_without_weights(policy: Any) -> None:
         nn.Tanh,
         nn.Identity,
     ]
-    told: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "loss": nn.functional.cross_entropy,
         "optimizer": SGD(0.1, momentum=0.9),
         "microbatch": 4,
@@ -385,17 +389,17 @@ def test_batch_norm_and_stages_without_weights(policy: Any) -> None:
         (torch.randn(4, 5, generator=generator), torch.randint(0, 3, (4,), generator=generator)) for _ in range(9)
     ]
     for grid, every in ((Grid(inter=3), 1), (Grid(inter=3), 2), (Grid(inter=6), 1)):
-        told["update_interval"] = every
-        replay = Replay(layers, grid=grid, **told)
+        arguments["update_interval"] = every
+        replay = Replay(layers, grid=grid, **arguments)
         losses = list(replay.train(batches))
 
         def rank(world: Any, grid: Grid = grid, every: int = every) -> list[float]:
-            return list(Engine(layers, grid=grid, world=world, **told | {"update_interval": every}).train(batches))
+            return list(Engine(layers, grid=grid, world=world, **arguments | {"update_interval": every}).train(batches))
 
         assert threads.run(grid.size, rank) == [losses] * grid.size
 
 
-def test_the_last_loss_comes_when_the_stream_has_drained() -> None:
+def test_last_loss_comes_after_drain() -> None:
     """An engine continues after a caller takes as many losses as batches."""
 
     def rank(world: Any) -> list[bool]:
@@ -411,7 +415,7 @@ def test_the_last_loss_comes_when_the_stream_has_drained() -> None:
     assert threads.run(2, rank) == [[True] * 4] * 2
 
 
-def test_a_stream_resumes_only_as_the_stream_it_was(tmp_path: Path) -> None:
+def test_stream_resumes_only_with_same_settings(tmp_path: Path) -> None:
     """Depth, updates and versions decide its numbers."""
     first = alone(**settings(CASE, Stash(), 1, SGD(0.1)))
     list(first.train(epoch(CASE)))
@@ -422,7 +426,7 @@ def test_a_stream_resumes_only_as_the_stream_it_was(tmp_path: Path) -> None:
     alone(**settings(CASE, Stash(), 1, SGD(0.1))).load(tmp_path)
 
 
-def test_a_search_looks_at_every_update_that_a_stream_has_made() -> None:
+def test_mask_search_checks_every_update_of_stream() -> None:
     """An epoch of two updates ends within streams of seven, too."""
     found = []
     for count in (6, 7):
@@ -433,7 +437,7 @@ def test_a_search_looks_at_every_update_that_a_stream_has_made() -> None:
     assert found == [True, True]
 
 
-def test_a_drift_that_is_the_rules_own_state_is_not_written() -> None:
+def test_prediction_does_not_write_rule_state() -> None:
     class Own(SGD):
         def drift(self, state: Any) -> torch.Tensor:
             return state.moments["velocity"]
@@ -449,7 +453,7 @@ def test_a_drift_that_is_the_rules_own_state_is_not_written() -> None:
     assert torch.equal(engine.state.model_states.rule.moments["velocity"], before)
 
 
-def test_a_prediction_holds_little_beside_its_buffer() -> None:
+def test_prediction_allocates_little_besides_buffer() -> None:
     """For any size of the stage: Table II's versions are its bytes."""
     layers = [lambda: nn.Linear(1500, 1000, bias=False)]
     for rule in (AdamW(0.01, predict_decay=True), RMSprop(0.01), SGD(0.1, momentum=0.9, direction="next")):

@@ -35,12 +35,12 @@ OTHER_ORDERS = [
 @cache
 def of_every_system() -> list[tuple[str, Schedule]]:
     """The schedules of conf/system that run on the engine: a new YAML is tested by being there."""
-    found: dict[Schedule, str] = {}
+    names: dict[Schedule, str] = {}
     for name in groups()["system"]:
         config = resolve([f"system={name}"])
         if config.system.target == "suite.engine.system.EngineSystem":
-            found.setdefault(config.schedule.build(), name)
-    return [(name, schedule) for schedule, name in found.items()]
+            names.setdefault(config.schedule.build(), name)
+    return [(name, schedule) for schedule, name in names.items()]
 
 
 CASES = all_cases()
@@ -50,21 +50,21 @@ USUAL = [*((GRIDS[3], case) for case in CASES), *((grid, CASES[0]) for grid in G
 @pytest.mark.parametrize(
     ("grid", "case"), cells(GRIDS, CASES, always=USUAL), ids=lambda value: getattr(value, "name", str(value))
 )
-def test_every_system_gives_the_gradients_of_one_process(case: Case, grid: Grid) -> None:
+def test_every_system_matches_one_process_gradients(case: Case, grid: Grid) -> None:
     for name, schedule in of_every_system():
         compared = threads.run(grid.size, lambda world, s=schedule: check_gradients(case, grid, s, world))
         assert sum(compared) > 0, name
 
 
 @pytest.mark.parametrize("schedule", OTHER_ORDERS, ids=str)
-def test_other_orders_too(schedule: Schedule) -> None:
+def test_gradients_match_for_other_schedules(schedule: Schedule) -> None:
     for grid in (Grid(inter=3), Grid(inter=4), Grid(inter=2, data=2)):
         for case in (gpt_case("tied", "float64"), all_cases()[4]):
             threads.run(grid.size, lambda world, c=case, g=grid: check_gradients(c, g, schedule, world))
 
 
 @pytest.mark.parametrize("schedule", [MessageDriven(), GPipe()], ids=str)
-def test_recomputation_replays_dropout_and_leaves_statistics(schedule: Schedule) -> None:
+def test_recomputation_repeats_dropout_and_preserves_statistics(schedule: Schedule) -> None:
     for case in (gpt_case("dropout", "float64", dropout=0.3), all_cases()[4]):
         for grid in (Grid(), Grid(inter=2)):
             threads.run(
@@ -79,7 +79,7 @@ def test_more_than_two_replicas_agree_to_rounding() -> None:
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_the_whole_batch_in_plain_pytorch(grid: Grid) -> None:
+def test_gradients_match_plain_pytorch_on_whole_batch(grid: Grid) -> None:
     """One backward pass over the whole batch, one shared tied weight: equal to 1e-12."""
     case = gpt_case("tied", "float64")
     batch = case.batch(0, 6, grid.data)
@@ -96,8 +96,8 @@ def test_the_whole_batch_in_plain_pytorch(grid: Grid) -> None:
     def rank(world: threads.LoopbackWorld) -> None:
         engine = engine_of(case, grid, MessageDriven(), world)
         engine.train_batch(batch)
-        own = [p for k in engine.state.settings.split[engine.place.stage] for p in layers[k].parameters()]
-        for got, right in zip(gradients_of(engine), own, strict=True):
+        weights = [p for k in engine.state.settings.split[engine.place.stage] for p in layers[k].parameters()]
+        for got, right in zip(gradients_of(engine), weights, strict=True):
             assert (got - right.grad.flatten()).abs().max() < 1e-12
         engine.close()
 
@@ -120,7 +120,7 @@ def test_gradients_without_a_step_change_nothing() -> None:
     threads.run(2, rank)
 
 
-def test_the_reference_itself_differs_by_order() -> None:
+def test_reference_depends_on_summation_order() -> None:
     """The check can fail: another number of replicas adds in another order, and is not bit-equal."""
     case = gpt_case("untied", "float64", tied=False)
     batch = case.batch(0, 6, 2)

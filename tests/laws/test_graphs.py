@@ -43,11 +43,11 @@ def check_epoch(
         of_features = trainer.features.grad.numpy().copy() if epoch == "paper" else None
         return loss, weights, of_weights, of_features, trainer.outputs().detach().numpy(), shard.vertices
 
-    results = on_trainers(
+    outcomes = on_trainers(
         graph, placement, uneven(37, placement.parts), gradients, exchange=exchange, order=order, epoch=epoch
     )
-    dense_loss, dense_gradients, dense_outputs, dense_features = dense(graph, results[0][1])
-    for loss, _, of_weights, of_features, outputs, vertices in results:
+    dense_loss, dense_gradients, dense_outputs, dense_features = dense(graph, outcomes[0][1])
+    for loss, _, of_weights, of_features, outputs, vertices in outcomes:
         assert loss == pytest.approx(dense_loss, rel=1e-12)
         assert all(map(close, of_weights, dense_gradients))
         assert close(outputs, dense_outputs[-1][vertices])
@@ -113,9 +113,9 @@ def test_bytes_sent_equal_plan_and_never_exceed_oblivious(
         spans = sum(span.bytes for span in trainer.recorder.trace)
         return first, trainer.sent - first, spans, trainer.products, trainer.shape.products(6, 3)
 
-    results = on_trainers(graph, placement, parts, bytes_sent, exchange=exchange)
+    outcomes = on_trainers(graph, placement, parts, bytes_sent, exchange=exchange)
     volumes = [plan.volumes for plan in build_plans(graph.operator, parts, placement)]
-    for rank, (first, second, spans, products, calls) in enumerate(results):
+    for rank, (first, second, spans, products, calls) in enumerate(outcomes):
         rows = [int((each.oblivious() if exchange == "oblivious" else each).send[rank]) for each in volumes]
         assert first == second == spans == sum(8 * call.width * rows[call.backward] for call in calls)
         assert products == 2 * len(calls) == 12

@@ -20,7 +20,7 @@ from suite.engine.optim.optimizer import SGD, AdamW
 from suite.engine.pruning import Pruning
 from suite.memory.layout import compressed, offloaded, resident
 from tests.support.cases import gpt_case
-from tests.support.masked import Given, random_ticket
+from tests.support.masked import FixedMask, random_mask
 from tests.support.persistent_ranks import run_persistent
 from tests.support.ranks import ROOT
 
@@ -92,7 +92,7 @@ ASYNCHRONOUS["spectrain"] = (*SMALL, "optimizer=sgd")
     [(resident, 1000, 20, 0), (partial(offloaded, bucket=1000), 1000, 4, 16), (offloaded, 977, 4, 16)],
     ids=["resident", "offloaded", "last bucket short"],
 )
-def test_model_states_of_mixed_precision(memory: Any, bucket: int, always: int, step: int) -> None:
+def test_mixed_precision_states_match_layout(memory: Any, bucket: int, always: int, step: int) -> None:
     """AxoNN V-B: 20 phi, and 4 phi + 16 bsize; exactly, with nothing else allocated during a step."""
     memory = partial(offloaded, bucket=bucket) if memory is offloaded else memory
     case = gpt_case("tied", "float32", layers=4)
@@ -126,7 +126,7 @@ FORMULAS |= {(None, "AdamW"): (20, 4, 16), (None, "SGD"): (16, 4, 12)}
 @pytest.mark.parametrize("sparsity", [0.0, 0.25, 0.5, 0.8, 0.9])
 @pytest.mark.parametrize("what", ["weights", "all"])
 @pytest.mark.parametrize(("half", "rule"), FORMULAS, ids=str)
-def test_model_states_of_a_pruned_network(sparsity: float, what: str, half: str | None, rule: str) -> None:
+def test_pruned_states_match_layout(sparsity: float, what: str, half: str | None, rule: str) -> None:
     """SAMO Equation 2 and its analogues, counted during a step: exact, also with unpruned weights."""
     case = gpt_case("tied", "float32", layers=4)
     engine = Engine(
@@ -137,19 +137,19 @@ def test_model_states_of_a_pruned_network(sparsity: float, what: str, half: str 
         tied=case.ties,
         half=half,
         memory=compressed,
-        pruning=Pruning(Given(random_ticket(case, sparsity, what)), sparsity, what),
+        pruning=Pruning(FixedMask(random_mask(case, sparsity, what)), sparsity, what),
     )
     engine.train_batch(case.batch(0, 2, 1))
     state = engine.state.model_states
     with MemoryTracker() as live:
         state.step(engine.state.update.rule)
     pruned = sum(p.numel() for p in state.parameters if id(p) in state.kept)
-    kept = sum(index.numel() for index in state.kept.values())
+    kept_entries = sum(index.numel() for index in state.kept.values())
     whole = sum(p.numel() for p in state.parameters) - pruned
     assert whole == 0 if what == "all" else whole > 0
-    assert abs(kept / pruned - (1 - sparsity)) < 0.02
+    assert abs(kept_entries / pruned - (1 - sparsity)) < 0.02
     per_kept, per_pruned, per_whole = FORMULAS[half, rule]
-    expected = per_kept * kept + per_pruned * pruned + per_whole * whole
+    expected = per_kept * kept_entries + per_pruned * pruned + per_whole * whole
     assert sum(state.allocated().values()) + live.peak == expected
     assert state.layout.bytes() == expected
     if what == "all" and rule == "AdamW" and half and sparsity >= 0.8:  # 66 and 78 % (SAMO III-D)
@@ -157,7 +157,7 @@ def test_model_states_of_a_pruned_network(sparsity: float, what: str, half: str 
 
 
 @pytest.mark.parametrize("ranks", [1, 2, pytest.param(4, marks=pytest.mark.exhaustive)])
-def test_predicted_and_counted(tmp_path: Path, ranks: int) -> None:
+def test_predicted_memory_matches_counted(tmp_path: Path, ranks: int) -> None:
     rows = configs(ranks)
     resolved = [resolve([*([] if "data=digits" in row else SMALL_TEXT), *row]) for row in rows]
     counts = counted_by(ranks, resolved, tmp_path / "job.json")

@@ -36,18 +36,18 @@ EIGHT = ["batch.size=8", "batch.microbatch=8"]
     ],
     ids=" ".join,
 )
-def test_predicted_and_counted(overrides: list[str]) -> None:
+def test_predicted_memory_matches_counted(overrides: list[str]) -> None:
     config = resolve(["system=axonn_no_memopt", "data=digits", "optimizer=sgd", *overrides])
     data, shape, size = config.data.source.build(), config.model.shape.build(), config.batch.size
 
     def counted(world: LoopbackWorld) -> dict[str, int]:
         system = EngineSystem(world=world, config=config)
         for number in range(2):
-            _, held = system.memory(data.batch(number, size=size, seed=0, shape=shape))
-        return held
+            _, measured = system.memory(data.batch(number, size=size, seed=0, shape=shape))
+        return measured
 
-    (held,), (budget,) = run(1, counted), budgets(config)
-    off = budget.by_kind()["activations"] / held["activations"] - 1
-    assert abs(off) <= 0.05, f"predicted {budget.by_kind()}, counted {held}: {off:+.1%}"
-    states = {kind: size for kind, size in held.items() if kind != "activations"}
+    (measured,), (budget,) = run(1, counted), budgets(config)
+    off = budget.by_kind()["activations"] / measured["activations"] - 1
+    assert abs(off) <= 0.05, f"predicted {budget.by_kind()}, counted {measured}: {off:+.1%}"
+    states = {kind: size for kind, size in measured.items() if kind != "activations"}
     assert states == budget.layout.by_kind()

@@ -21,7 +21,7 @@ from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.memory.layout import offloaded
 from suite.schedule import MessageDriven, OneFOneB
 from tests.support.cases import Case, gpt_case, odd_case
-from tests.support.mixed import BATCHES, EVERYTHING, OFFLOADED, PLAIN, Checked, engine_of, held_by
+from tests.support.mixed import BATCHES, EVERYTHING, OFFLOADED, PLAIN, MixedPrecisionCheck, engine_of, state_tensors
 from tests.support.pairwise import cells, pairwise
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=4)]
@@ -37,7 +37,7 @@ VARIANTS = {
 
 def check(case: Case, grid: Grid, half: str, rule: Any, scale: float, **more: Any) -> int:
     """On a grid of threads; batches that were left out."""
-    checked = Checked(case, grid, half, rule, scale)
+    checked = MixedPrecisionCheck(case, grid, half, rule, scale)
     (skipped,) = set(threads.run(grid.size, partial(checked.rank, **more)))
     return skipped
 
@@ -53,7 +53,7 @@ ROWS = [*ALL, *((grid, "everything", "float16") for grid in GRIDS[1:4])]
     pairwise(ROWS, always=[(grid, "everything", "bfloat16") for grid in GRIDS]),
     ids=str,
 )
-def test_a_tied_transformer(grid: Grid, variant: str, half: str) -> None:
+def test_tied_transformer_matches_reference(grid: Grid, variant: str, half: str) -> None:
     case = gpt_case("tied", "float32", layers=4)
     assert check(case, grid, half, AdamW(0.01), 256.0, **VARIANTS[variant]) == 0
 
@@ -63,20 +63,20 @@ def test_a_tied_transformer(grid: Grid, variant: str, half: str) -> None:
     cells([SGD(0.1, momentum=0.9, weight_decay=0.01), Adam(0.01, weight_decay=0.1)], GRIDS[1:4]),
     ids=str,
 )
-def test_rules_and_dropout(rule: Any, grid: Grid) -> None:
+def test_update_rules_and_dropout_match_reference(rule: Any, grid: Grid) -> None:
     case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
     assert check(case, grid, "bfloat16", rule, 64.0, **EVERYTHING) == 0
 
 
 @pytest.mark.parametrize("schedule", [GPipe(), OneFOneB(), MessageDriven(pipeline_limit=1)], ids=repr)
-def test_every_order(schedule: Any) -> None:
+def test_every_schedule_matches_reference(schedule: Any) -> None:
     case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
     assert check(case, Grid(inter=2, data=2), "bfloat16", AdamW(0.01), 1.0, schedule=schedule, **EVERYTHING) == 0
 
 
 @pytest.mark.parametrize("grid", [Grid(), Grid(inter=2), Grid(data=2)], ids=str)
 @pytest.mark.parametrize("half", ["bfloat16", "float16"])
-def test_odd_widths_tuples_and_running_statistics(grid: Grid, half: str) -> None:
+def test_odd_shapes_match_reference(grid: Grid, half: str) -> None:
     case = odd_case(torch.float32)
     assert check(case, grid, half, SGD(0.1, momentum=0.9), 1.0, bucket_numel=11, buckets_per_reduction=2) == 0
 
@@ -84,7 +84,7 @@ def test_odd_widths_tuples_and_running_statistics(grid: Grid, half: str) -> None
 @pytest.mark.parametrize(
     ("grid", "variant"), [(Grid(), "plain"), *((grid, "everything") for grid in GRIDS[1:4])], ids=str
 )
-def test_batches_that_overflow_are_left_out_by_everyone(grid: Grid, variant: str) -> None:
+def test_overflowing_batches_are_skipped_on_every_rank(grid: Grid, variant: str) -> None:
     """A scale far too large at first: gradients overflow in the passes themselves, on some ranks only."""
     case = gpt_case("tied", "float32", layers=4)
     assert check(case, grid, "float16", AdamW(0.01), 2.0**19, **VARIANTS[variant]) >= 1
@@ -94,7 +94,7 @@ def test_batches_that_overflow_are_left_out_by_everyone(grid: Grid, variant: str
 
 
 @pytest.mark.parametrize(("grid", "dtype"), cells([GRIDS[0], *GRIDS[2:4]], ["float32", "float64"]), ids=str)
-def test_in_one_precision_every_variant_gives_the_same_bits(grid: Grid, dtype: str) -> None:
+def test_variants_are_bit_identical_in_one_precision(grid: Grid, dtype: str) -> None:
     case = gpt_case("dropout", dtype, dropout=0.3, layers=4)
     batches = [case.batch(number, count, grid.data) for number, count in enumerate(BATCHES)]
 
@@ -102,7 +102,7 @@ def test_in_one_precision_every_variant_gives_the_same_bits(grid: Grid, dtype: s
         engine = engine_of(case, world, grid, AdamW(0.01), None, 1.0, **more)
         losses = list(engine.train(batches))
         engine.close()
-        return losses, [t.tolist() for t in held_by(engine)]
+        return losses, [t.tolist() for t in state_tensors(engine)]
 
     plain = threads.run(grid.size, trained)
     for name, variant in VARIANTS.items():
@@ -127,7 +127,7 @@ def mean_only(output: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
     return output.float().mean(0).sum()
 
 
-def test_the_loss_is_divided_before_gradients_are_added() -> None:
+def test_loss_is_divided_before_gradients_are_summed() -> None:
     """Eight gradients of 16384 overflow float16 when they are added; eight of 2048 are 16384."""
     assert torch.isinf(torch.full((8,), 16384.0, dtype=torch.float16).sum())
     engine = Engine([Scaled()], loss=mean_only, optimizer=SGD(2.0**-15), microbatch=1, half="float16")
@@ -136,24 +136,24 @@ def test_the_loss_is_divided_before_gradients_are_added() -> None:
     assert float(engine.state.model_states.rule.weights[0]) == 1.0 - 16384.0 * 2.0**-15
 
 
-def test_masters_are_the_weights_as_they_were_drawn_not_their_rounded_copies() -> None:
+def test_master_weights_are_initial_full_precision_weights() -> None:
     value = 1.0 + 2.0**-20
     engine = Engine([Scaled(value)], loss=mean_only, optimizer=SGD(1.0), microbatch=1, half="bfloat16")
     assert float(engine.state.model_states.rule.weights[0]) == value
-    (own,) = engine.state.model_states.parameters
-    assert own.dtype == torch.bfloat16
-    assert float(own.detach()) == 1.0
+    (weight,) = engine.state.model_states.parameters
+    assert weight.dtype == torch.bfloat16
+    assert float(weight.detach()) == 1.0
     engine.train_batch((torch.zeros(2, 1), torch.zeros(2, 1)))
     assert float(engine.state.model_states.rule.weights[0]) == value
 
 
-def test_a_frozen_weight_shifts_no_bucket() -> None:
+def test_frozen_weight_does_not_shift_buckets() -> None:
     def layers() -> list[nn.Module]:
         torch.manual_seed(0)
-        made = [nn.Linear(3, 3), nn.Linear(3, 2), nn.Linear(2, 1)]
-        made[0].bias.requires_grad_(False)
-        made[1].weight.requires_grad_(False)
-        return made
+        layers = [nn.Linear(3, 3), nn.Linear(3, 2), nn.Linear(2, 1)]
+        layers[0].bias.requires_grad_(False)
+        layers[1].weight.requires_grad_(False)
+        return layers
 
     def after(**more: Any) -> list[torch.Tensor]:
         engine = Engine(
@@ -176,7 +176,7 @@ def test_a_frozen_weight_shifts_no_bucket() -> None:
     assert moved == [True, False, False, True, True, True]
 
 
-def test_an_evaluation_does_not_move_the_schedule_of_the_scale() -> None:
+def test_evaluation_does_not_change_loss_scale() -> None:
     engine = Engine(
         [Scaled()],
         loss=mean_only,

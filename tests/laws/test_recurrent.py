@@ -52,7 +52,7 @@ def case(kind: str, dtype: str, dropout: float = 0.0) -> Case:
     ],
     ids=str,
 )
-def test_every_split_gives_the_gradients_of_one_process(kind: str, dtype: str, grid: Grid) -> None:
+def test_every_split_matches_one_process_gradients(kind: str, dtype: str, grid: Grid) -> None:
     tried, again = case(kind, dtype, dropout=0.3), Latest("recompute")
     assert sum(run(grid.size, lambda world: check_gradients(tried, grid, OneFOneB(), world))) > 0
     compared = run(grid.size, lambda world: check_gradients(tried, grid, MessageDriven(), world, weights=again))
@@ -69,7 +69,7 @@ def test_every_split_gives_the_gradients_of_one_process(kind: str, dtype: str, g
     ],
     ids=" ".join,
 )
-def test_predicted_and_counted_bytes(overrides: list[str]) -> None:
+def test_predicted_bytes_match_counted_bytes(overrides: list[str]) -> None:
     """In double precision, which runs on torch's plain kernels."""
     common = ["system=axonn_no_memopt", "model.dtype=float64", "batch.size=32", "batch.microbatch=32"]
     config = resolve([*common, *overrides])
@@ -78,9 +78,9 @@ def test_predicted_and_counted_bytes(overrides: list[str]) -> None:
     def counted(world: LoopbackWorld) -> dict[str, int]:
         system = EngineSystem(world=world, config=config)
         for number in range(2):
-            _, held = system.memory(data.batch(number, size=32, seed=0, shape=shape))
-        return held
+            _, measured = system.memory(data.batch(number, size=32, seed=0, shape=shape))
+        return measured
 
-    (held,), (budget,) = run(1, counted), budgets(config)
-    off = budget.by_kind()["activations"] / held["activations"] - 1
-    assert abs(off) <= 0.05, f"predicted {budget.by_kind()}, counted {held}: {off:+.1%}"
+    (measured,), (budget,) = run(1, counted), budgets(config)
+    off = budget.by_kind()["activations"] / measured["activations"] - 1
+    assert abs(off) <= 0.05, f"predicted {budget.by_kind()}, counted {measured}: {off:+.1%}"

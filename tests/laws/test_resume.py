@@ -25,7 +25,7 @@ from suite.engine.system import EngineSystem
 from suite.memory.layout import compressed, offloaded
 from suite.pruning.early_bird import EarlyBird
 from tests.support.cases import Case, gpt_case, odd_case
-from tests.support.masked import Given, random_ticket
+from tests.support.masked import FixedMask, random_mask
 from tests.support.pairwise import cells
 from tests.support.resuming import RankState, batch_of, engine_of, rank_state, trained
 
@@ -64,14 +64,14 @@ TICKETS: dict[str, tuple[int, dict[str, Any]]] = {  # batches before the ticket 
 
 
 @pytest.mark.parametrize(("grid", "variant"), cells(GRIDS, TICKETS), ids=str)
-def test_a_ticket_is_saved_and_loaded(grid: Grid, variant: str, tmp_path: Path) -> None:
+def test_mask_is_saved_and_loaded(grid: Grid, variant: str, tmp_path: Path) -> None:
     """An unpruned engine takes the mask over; an engine that draws it later draws the same."""
     after, more = TICKETS[variant]
-    indices = random_ticket(PRUNED, 0.8)
+    indices = random_mask(PRUNED, 0.8)
     run = partial(trained, PRUNED, grid=grid, **more)
 
     def pruning() -> Pruning:
-        return Pruning(Given(indices, after), 0.8)
+        return Pruning(FixedMask(indices, after), 0.8)
 
     whole = threads.run(grid.size, lambda world: run(world=world, batches=range(4), pruning=pruning()))
     threads.run(grid.size, lambda world: run(world=world, batches=range(2), save=tmp_path, pruning=pruning()))
@@ -85,7 +85,7 @@ def test_a_ticket_is_saved_and_loaded(grid: Grid, variant: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("after", [2, 3, 5])
-def test_a_search_for_a_ticket_goes_on(after: int, tmp_path: Path) -> None:
+def test_mask_search_resumes(after: int, tmp_path: Path) -> None:
     """Masks of epochs before are kept: the ticket is drawn after the same batch from the same window."""
     grid = Grid(inter=2)
 
@@ -112,7 +112,7 @@ def interrupted(case: Case, grid: Grid, folder: Path, *, after: int, batches: in
 @pytest.mark.parametrize(
     ("grid", "variant"), cells(GRIDS, VARIANTS, always=[(GRIDS[3], variant) for variant in VARIANTS]), ids=str
 )
-def test_resuming_changes_nothing(grid: Grid, variant: str, tmp_path: Path) -> None:
+def test_resume_is_bit_identical(grid: Grid, variant: str, tmp_path: Path) -> None:
     case, more = VARIANTS[variant]
     whole = threads.run(grid.size, lambda world: trained(case, world, grid, range(4), **more))
     again = interrupted(case, grid, tmp_path, after=2, batches=4, **more)
@@ -122,7 +122,7 @@ def test_resuming_changes_nothing(grid: Grid, variant: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_batches_that_overflow_before_and_after(grid: Grid, tmp_path: Path) -> None:
+def test_resume_preserves_overflow_history(grid: Grid, tmp_path: Path) -> None:
     """The loss scale falls, is saved in the middle of its patience, rises until a batch overflows again."""
     case = gpt_case("tied", "float32", layers=1)
     run = partial(trained, case, grid=grid, optimizer=AdamW(0.01), half="float16")
@@ -151,7 +151,7 @@ TINY = ["model.shape.layers=2", "model.shape.hidden=16", "model.shape.sequence=6
 STREAMED = ["model.shape.tied=false", "optimizer=sgd"]
 
 
-def test_every_system_of_the_engine(tmp_path: Path) -> None:
+def test_every_engine_system_resumes(tmp_path: Path) -> None:
     tokens = np.random.default_rng(0).integers(0, 256, (4, 4, 7))
     batches = [(rows[:, :-1].copy(), rows[:, 1:].copy()) for rows in tokens]
     compositions = {}
@@ -196,7 +196,7 @@ def test_every_system_of_the_engine(tmp_path: Path) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("variant", ["tied", "statistics"])
-def test_another_pipeline_has_the_same_bits(before: Grid, after: Grid, variant: str, tmp_path: Path) -> None:
+def test_resume_on_other_pipeline_is_bit_identical(before: Grid, after: Grid, variant: str, tmp_path: Path) -> None:
     case = gpt_case("tied", "float64", dropout=0.3) if variant == "tied" else odd_case(torch.float64)
     run = partial(trained, case, optimizer=AdamW(0.01))
     whole = threads.run(after.size, lambda world: run(world, after, range(4)))
@@ -210,7 +210,7 @@ def test_another_pipeline_has_the_same_bits(before: Grid, after: Grid, variant: 
 @pytest.mark.parametrize(
     ("before", "after"), [(Grid(), Grid(data=2)), (Grid(inter=2, data=2), Grid()), (Grid(), Grid(inter=2, data=2))]
 )
-def test_another_number_of_replicas_agrees_to_rounding(before: Grid, after: Grid, tmp_path: Path) -> None:
+def test_resume_on_other_replicas_agrees_to_rounding(before: Grid, after: Grid, tmp_path: Path) -> None:
     """The same masks of dropout too: the position is counted over all replicas."""
     case = gpt_case("tied", "float64", dropout=0.3)
     run = partial(trained, case, optimizer=SGD(0.1, momentum=0.9))
@@ -222,7 +222,7 @@ def test_another_number_of_replicas_agrees_to_rounding(before: Grid, after: Grid
         right.compare(resumed, f"{before} {after}", tolerance=1e-12)
 
 
-def test_running_statistics_are_each_replicas_own_and_elsewhere_replica_0s(tmp_path: Path) -> None:
+def test_running_statistics_resume_per_replica(tmp_path: Path) -> None:
     case = odd_case(torch.float64)
     run = partial(trained, case, optimizer=SGD(0.1))
     first, second = threads.run(2, lambda world: run(world, Grid(data=2), range(2), save=tmp_path))
@@ -239,15 +239,15 @@ def test_running_statistics_are_each_replicas_own_and_elsewhere_replica_0s(tmp_p
         return engine.state.stage.layers[0].running_mean
 
     for replicas in (1, 4):  # of 8 microbatches
-        for found in threads.run(replicas, elsewhere):
-            assert torch.equal(found, first.tensors[mean])
+        for actual in threads.run(replicas, elsewhere):
+            assert torch.equal(actual, first.tensors[mean])
 
 
 # -- irrelevant differences, and states of a user ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("grid", GRIDS[:3], ids=str)
-def test_evaluations_and_checkpoints_in_between_change_nothing(grid: Grid, tmp_path: Path) -> None:
+def test_evaluations_and_saves_do_not_change_training(grid: Grid, tmp_path: Path) -> None:
     case = odd_case(torch.float32)
     more = {"optimizer": AdamW(0.01), "half": "bfloat16"}
     plain = threads.run(grid.size, lambda world: trained(case, world, grid, range(3), **more))
@@ -263,17 +263,17 @@ def test_evaluations_and_checkpoints_in_between_change_nothing(grid: Grid, tmp_p
             other.load(tmp_path)
             assert other.state.evaluated == engine.state.evaluated
             assert other.evaluate([batch_of(case, 9)]) == scores[-1]
-        kept = rank_state(engine, losses)
+        state = rank_state(engine, losses)
         for one in (engine, *others):  # channels of threads are their world's: a rank ahead sends already
             one.close()
-        return kept
+        return state
 
     for right, watched in zip(plain, threads.run(grid.size, rank), strict=True):
         assert watched.losses == right.losses
         right.compare(watched, str(grid))
 
 
-def test_the_users_own_random_numbers_go_on(tmp_path: Path) -> None:
+def test_user_random_state_resumes(tmp_path: Path) -> None:
     case = gpt_case("dropout", "float32", dropout=0.3)
     torch.manual_seed(3)
     torch.rand(5)

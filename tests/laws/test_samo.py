@@ -18,7 +18,7 @@ from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.memory.layout import compressed
 from suite.schedule import OneFOneB
 from tests.support.cases import Case, gpt_case, odd_case
-from tests.support.masked import MaskChecked
+from tests.support.masked import MaskedTrainingCheck
 from tests.support.pairwise import cells
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
@@ -43,21 +43,21 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def named(value: Any) -> str:
+def label(value: Any) -> str:
     return str(value) if isinstance(value, Grid) else type(value).__name__
 
 
 def check(case: Case, grid: Grid, rule: Any, *, sparsity: float = 0.8, **more: Any) -> None:
     """On a grid of threads."""
-    threads.run(grid.size, MaskChecked(case, grid, rule, sparsity, **more).rank)
+    threads.run(grid.size, MaskedTrainingCheck(case, grid, rule, sparsity, **more).rank)
 
 
-@pytest.mark.parametrize(("rule", "grid"), cells(RULES, GRIDS), ids=named)
-def test_one_precision(grid: Grid, rule: Any) -> None:
+@pytest.mark.parametrize(("rule", "grid"), cells(RULES, GRIDS), ids=label)
+def test_pruned_training_matches_masked_in_one_precision(grid: Grid, rule: Any) -> None:
     check(gpt_case("tied", "float32", layers=4), grid, rule)
 
 
-def test_double_precision() -> None:
+def test_pruned_training_matches_masked_in_double_precision() -> None:
     check(gpt_case("tied", "float64", layers=4), GRIDS[3], AdamW(0.01), batches=(4, 1, 3))
 
 
@@ -66,12 +66,12 @@ def test_double_precision() -> None:
     cells(VARIANTS, ["bfloat16", "float16"], GRIDS, always=[("everything", "bfloat16", grid) for grid in GRIDS]),
     ids=str,
 )
-def test_mixed_precision(variant: str, half: str, grid: Grid) -> None:
+def test_pruned_training_matches_masked_in_mixed_precision(variant: str, half: str, grid: Grid) -> None:
     check(gpt_case("tied", "float32", layers=4), grid, AdamW(0.01), half=half, batches=(4, 1, 3), **VARIANTS[variant])
 
 
 @pytest.mark.parametrize(("variant", "grid"), cells(VARIANTS, [GRIDS[3], GRIDS[0]]), ids=str)
-def test_every_home_bucket_and_checkpoint_in_one_precision(variant: str, grid: Grid) -> None:
+def test_pruned_variants_match_masked_in_one_precision(variant: str, grid: Grid) -> None:
     case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
     check(case, grid, SGD(0.1, momentum=0.9), batches=(4, 1, 3), **VARIANTS[variant])
 
@@ -81,7 +81,7 @@ def test_every_home_bucket_and_checkpoint_in_one_precision(variant: str, grid: G
     cells([None, "bfloat16"], ["weights", "all"], [0.0, 0.25, 0.5, 0.9], strength=2),
     ids=str,
 )
-def test_every_sparsity_of_some_or_all_weights(sparsity: float, what: str, half: str | None) -> None:
+def test_every_sparsity_matches_masked_training(sparsity: float, what: str, half: str | None) -> None:
     """Where all is pruned, both ends of a tie lose the same places."""
     for grid in (Grid(), Grid(inter=2, data=2)):
         case = gpt_case("tied", "float32", layers=4)
@@ -89,14 +89,14 @@ def test_every_sparsity_of_some_or_all_weights(sparsity: float, what: str, half:
 
 
 @pytest.mark.parametrize("schedule", [GPipe(), OneFOneB()], ids=repr)
-def test_every_order(schedule: Any) -> None:
+def test_every_schedule_matches_reference(schedule: Any) -> None:
     case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
     check(case, Grid(inter=2, data=2), AdamW(0.01), half="bfloat16", batches=(4, 1, 3), schedule=schedule)
 
 
 @pytest.mark.parametrize("grid", GRIDS[:3], ids=str)
 @pytest.mark.parametrize("half", [None, "float16"], ids=str)
-def test_odd_widths_tuples_and_running_statistics(grid: Grid, half: str | None) -> None:
+def test_odd_shapes_match_reference(grid: Grid, half: str | None) -> None:
     check(
         odd_case(torch.float32),
         grid,
@@ -109,6 +109,6 @@ def test_odd_widths_tuples_and_running_statistics(grid: Grid, half: str | None) 
 
 
 @pytest.mark.parametrize("grid", [GRIDS[0], GRIDS[3]], ids=str)
-def test_clipped_by_the_norm_of_what_is_kept(grid: Grid) -> None:
+def test_clipping_uses_norm_of_kept_entries(grid: Grid) -> None:
     """The norm adds fewer zeros, so in another order: 1e-6, not the same bits."""
     check(gpt_case("tied", "float32", layers=4), grid, SGD(0.1, momentum=0.9), clip_norm=0.05, close=1e-6)

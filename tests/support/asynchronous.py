@@ -1,7 +1,8 @@
 """Reference of an asynchronous pipeline: one process that keeps every weight version.
 
-Nothing of the engine is used: 1F1B is written out, passes are functional calls on the version that the system's
-definition names, gradients are torch.autograd.grad's, and rules and predictions are the papers' formulas in float64.
+It shares no code with the engine. The 1F1B order is written out, passes are functional calls on the version of the
+system's definition, gradients come from torch.autograd.grad, and rules and predictions are the papers' formulas in
+float64.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ Weights = list[torch.Tensor]
 
 @dataclass
 class Rule:
-    """sgd (momentum, dampening), adam or adamw, in its textbook form; `options` of the prediction."""
+    """SGD with momentum, Adam or AdamW in textbook form (`kind`: sgd, adam or adamw).
+
+    `next_velocity` and `with_decay` are options of the prediction.
+    """
 
     kind: str
     lr: float
@@ -44,12 +48,12 @@ class Rule:
         if self.kind == "sgd":
             m = [self.momentum * m + g for m, g in zip(state["m"], grads, strict=True)] if t > 1 else list(grads)
             new = {"t": t, "m": m, "v": state["v"], "g": grads}
-            return [w - self.lr * one for w, one in zip(weights, m, strict=True)], new
+            return [w - self.lr * velocity for w, velocity in zip(weights, m, strict=True)], new
         m = [0.9 * m + 0.1 * g for m, g in zip(state["m"], grads, strict=True)]
         v = [0.999 * v + 0.001 * g * g for v, g in zip(state["v"], grads, strict=True)]
         new = {"t": t, "m": m, "v": v, "g": grads}
-        kept = [w * (1 - self.lr * self.decay) if self.kind == "adamw" else w for w in weights]
-        return [w - self.lr * d for w, d in zip(kept, self._adam(new), strict=True)], new
+        decayed = [w * (1 - self.lr * self.decay) if self.kind == "adamw" else w for w in weights]
+        return [w - self.lr * d for w, d in zip(decayed, self._adam(new), strict=True)], new
 
     def _adam(self, state: dict[str, Any]) -> Weights:
         t = state["t"]
@@ -57,7 +61,7 @@ class Rule:
         return [m / (v.sqrt() + 1e-8) for m, v in hats]
 
     def predict(self, weights: Weights, state: dict[str, Any], s: int) -> Weights:
-        """Table I and Equation 5."""
+        """Weights predicted `s` updates ahead (PipeOptim Table I and Equation 5)."""
         if not state["t"] or not s:
             return weights
         if self.kind == "sgd":
@@ -73,20 +77,25 @@ class Rule:
 
 @dataclass
 class Stage:
-    """One stage's history."""
+    """History of one stage.
+
+    Attributes:
+        grads: Gradients of each replica since the last update.
+        drained: Version at the last drain.
+    """
 
     names: list[list[str]]
     versions: list[Weights]
     states: list[dict[str, Any]]
-    grads: list[Weights] = field(default_factory=list)  # of each replica since the last update
+    grads: list[Weights] = field(default_factory=list)
     open: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
     drained: int = 0
 
 
 class Pipeline:
-    """`system` on `stages` stages and `replicas` of each, an update every `every` microbatches.
+    """A system on `stages` stages and `replicas` replicas, with an update every `every` microbatches.
 
-    system: pipedream | 2bw | spectrain | pipeoptim | pipeoptim_inflight | pipeoptim_authors | latest
+    `system`: pipedream, 2bw, spectrain, pipeoptim, pipeoptim_inflight, pipeoptim_authors or latest.
     """
 
     def __init__(self, case: Case, system: str, rule: Rule, *, stages: int, replicas: int = 1, every: int = 1) -> None:
@@ -98,13 +107,13 @@ class Pipeline:
             with drawing(*initial(SEED, number)):
                 self.layers.append(make())
         self.stages = []
-        for own in self.split:
-            names = [[name for name, _ in self.layers[k].named_parameters()] for k in own]
-            weights = [p.detach().clone() for k in own for p in self.layers[k].parameters()]
+        for parameters in self.split:
+            names = [[name for name, _ in self.layers[k].named_parameters()] for k in parameters]
+            weights = [p.detach().clone() for k in parameters for p in self.layers[k].parameters()]
             self.stages.append(Stage(names, [weights], [rule.start(weights)]))
         self.first = 0
 
-    # -- what a pass reads -------------------------------------------------------------------------------------------
+    # -- weights of a pass -------------------------------------------------------------------------------------------
 
     def _reads(self, r: int, index: int, due: int, *, forward: bool) -> Weights:
         stage, depth = self.stages[r], self.depth
@@ -127,16 +136,16 @@ class Pipeline:
     def _call(self, r: int, weights: Sequence[torch.Tensor], value: Any, targets: Any, sample: int, share: int) -> Any:
         at = 0
         for k, names in zip(self.split[r], self.stages[r].names, strict=True):
-            own = dict(zip(names, weights[at : at + len(names)], strict=True))
+            parameters = dict(zip(names, weights[at : at + len(names)], strict=True))
             at += len(names)
             with drawing(SEED, k, sample):
-                value = as_tuple(functional_call(self.layers[k], own, value))
+                value = as_tuple(functional_call(self.layers[k], parameters, value))
         return self.case.loss(*value, *targets) / (share * self.replicas) if r == self.depth - 1 else value
 
     # -- an epoch, from drain to drain -------------------------------------------------------------------------------
 
     def train(self, batches: Sequence[tuple[Any, Any]]) -> list[float]:
-        """Batches of one microbatch per replica; the mean loss of each."""
+        """Train on batches of one microbatch per replica. Returns the mean loss of each."""
         count, depth = len(batches), self.depth
         losses = [0.0] * count
         sent: dict[tuple[str, int, int, int], Any] = {}
@@ -186,18 +195,20 @@ class Pipeline:
                     sent["F", r, index, d] = output
                 continue
             weights = [w.detach().requires_grad_() for w in self._reads(r, index, due, forward=False)]
-            kept = stage.open[index, d]
-            value = tuple(v.detach().requires_grad_(v.is_floating_point()) for v in kept["value"])
-            output = self._call(r, weights, value, kept["targets"], sample, share)
+            saved = stage.open[index, d]
+            value = tuple(v.detach().requires_grad_(v.is_floating_point()) for v in saved["value"])
+            output = self._call(r, weights, value, saved["targets"], sample, share)
             floats = [v for v in value if v.requires_grad]
-            given = None if r == self.depth - 1 else sent["B", r + 1, index, d]
-            outputs = (output,) if given is None else tuple(o for o in output if o.is_floating_point())
-            found = torch.autograd.grad(outputs, [*weights, *floats], given, allow_unused=True)
-            found = [torch.zeros_like(x) if g is None else g for x, g in zip([*weights, *floats], found, strict=True)]
+            output_gradients = None if r == self.depth - 1 else sent["B", r + 1, index, d]
+            outputs = (output,) if output_gradients is None else tuple(o for o in output if o.is_floating_point())
+            gradients = torch.autograd.grad(outputs, [*weights, *floats], output_gradients, allow_unused=True)
+            gradients = [
+                torch.zeros_like(x) if g is None else g for x, g in zip([*weights, *floats], gradients, strict=True)
+            ]
             if len(stage.grads) <= d:
                 stage.grads.append([torch.zeros_like(w) for w in weights])
-            stage.grads[d] = [a + b for a, b in zip(stage.grads[d], found[: len(weights)], strict=True)]
-            sent["B", r, index, d] = tuple(found[len(weights) :])
+            stage.grads[d] = [a + b for a, b in zip(stage.grads[d], gradients[: len(weights)], strict=True)]
+            sent["B", r, index, d] = tuple(gradients[len(weights) :])
         if kind == "B" and (index + 1 == count or (index + 1) % self.every == 0):
             total = stage.grads[0]
             for more in stage.grads[1:]:
@@ -212,5 +223,5 @@ class Pipeline:
 
 
 def largest_difference(ours: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> float:
-    found = [float((a.double() - b.double()).abs().max()) for a, b in zip(ours, right, strict=True) if a.numel()]
-    return max((math.inf if math.isnan(one) else one for one in found), default=0.0)
+    differences = [float((a.double() - b.double()).abs().max()) for a, b in zip(ours, right, strict=True) if a.numel()]
+    return max((math.inf if math.isnan(difference) else difference for difference in differences), default=0.0)

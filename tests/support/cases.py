@@ -17,7 +17,7 @@ __all__ = ["Case", "Layers", "all_cases", "gpt_case", "odd_case", "text"]
 
 
 class WithMask(nn.Module):
-    """Passes a float and an integer on: values in channels are tuples of several dtypes."""
+    """Passes on a float and an integer tensor: values in channels are tuples of several dtypes."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class UseMask(nn.Module):
 
 
 class TwoFloats(nn.Module):
-    """Sends two floats of which one is never used: its gradient is zeros."""
+    """Sends two floating tensors. The next layer does not use the second, whose gradient is therefore zero."""
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.tanh(x), x * 2
@@ -60,8 +60,8 @@ def text(shape: Transformer) -> Callable[[torch.Generator, int], tuple[torch.Ten
 @cache
 def gpt_case(name: str, dtype: str, *, tied: bool = True, dropout: float = 0.0, layers: int = 3) -> Case:
     shape = Transformer(layers, 16, 2, 6, 11, tied=tied, attention_bias=False)
-    made = gpt.layers(shape, dropout=dropout, dtype=dtype)
-    return Case(f"{name}-{dtype}", made, gpt.loss, text(shape), ties=gpt.ties(shape))
+    makers = gpt.layers(shape, dropout=dropout, dtype=dtype)
+    return Case(f"{name}-{dtype}", makers, gpt.loss, text(shape), ties=gpt.ties(shape))
 
 
 @cache

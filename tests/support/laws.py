@@ -1,4 +1,4 @@
-"""Law 2 of a schedule on one rank of a world."""
+"""Check law 2 (gradients equal the reference) for a schedule, on one rank of a world."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["check_gradients", "engine_of", "gradients_of"]
 
 
 def engine_of(case: Case, grid: Grid, schedule: Schedule, world: World, weights: WeightPolicy | None = None) -> Engine:
-    """An engine whose steps move nothing: plain SGD at rate 0 keeps the reduced gradient as its velocity."""
+    """An engine whose steps do not change weights: SGD at rate 0 stores the reduced gradient as its velocity."""
     return Engine(
         case.layers,
         loss=case.loss,

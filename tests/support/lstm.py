@@ -7,13 +7,20 @@ from torch import nn
 
 
 def gates(cell: nn.LSTM, x: torch.Tensor) -> torch.Tensor:
-    """An LSTM in the words of its paper, a token at a time: x [b, s, i] to [b, s, h]."""
+    """An LSTM by its published equations, token by token.
+
+    Args:
+        x: Inputs of shape (batch, sequence, input).
+
+    Returns:
+        Hidden states of shape (batch, sequence, hidden).
+    """
     h = c = x.new_zeros(len(x), cell.hidden_size)
-    made = []
-    for at in range(x.shape[1]):
-        all_four = x[:, at] @ cell.weight_ih_l0.T + cell.bias_ih_l0 + h @ cell.weight_hh_l0.T + cell.bias_hh_l0
-        enter, forget, candidate, leave = all_four.chunk(4, 1)
-        c = torch.sigmoid(forget) * c + torch.sigmoid(enter) * torch.tanh(candidate)
-        h = torch.sigmoid(leave) * torch.tanh(c)
-        made.append(h)
-    return torch.stack(made, 1)
+    outputs = []
+    for position in range(x.shape[1]):
+        gate_inputs = x[:, position] @ cell.weight_ih_l0.T + cell.bias_ih_l0 + h @ cell.weight_hh_l0.T + cell.bias_hh_l0
+        input_gate, forget_gate, candidate, output_gate = gate_inputs.chunk(4, 1)
+        c = torch.sigmoid(forget_gate) * c + torch.sigmoid(input_gate) * torch.tanh(candidate)
+        h = torch.sigmoid(output_gate) * torch.tanh(c)
+        outputs.append(h)
+    return torch.stack(outputs, 1)

@@ -20,26 +20,26 @@ from tests.support.cases import Case
 from tests.support.reference import SEED, Reference, as_tuple, drawing, initial
 
 
-def random_ticket(case: Case, sparsity: float, what: str = "weights") -> Indices:
-    """Places by chance, a tied weight's alike at both ends; entries are counted with the case's own layers."""
+def random_mask(case: Case, sparsity: float, what: str = "weights") -> Indices:
+    """A random mask of the case's layers, with equal indices at both ends of a tie."""
     generator = torch.Generator().manual_seed(7)
-    twins = {(last, name): (first, other) for first, other, last, name in case.ties}
-    found: Indices = {}
+    duplicates = {(last, name): (first, other) for first, other, last, name in case.ties}
+    mask: Indices = {}
     for number, make in enumerate(case.layers):
         with drawing(*initial(SEED, number)):
             layer = make()
         for name in prunable(layer, what):
             entries = layer.get_parameter(name).numel()
-            kept = max(1, round((1 - sparsity) * entries))
-            found[number, name] = torch.randperm(entries, generator=generator)[:kept].sort().values.int()
-    for last, first in twins.items():
-        if last in found:
-            found[last] = found[first]
-    return found
+            kept_entries = max(1, round((1 - sparsity) * entries))
+            mask[number, name] = torch.randperm(entries, generator=generator)[:kept_entries].sort().values.int()
+    for last, first in duplicates.items():
+        if last in mask:
+            mask[last] = mask[first]
+    return mask
 
 
-class Given(MaskMethod):
-    """A method of pruning that knows the ticket, and gives each stage its part when `after` batches are done."""
+class FixedMask(MaskMethod):
+    """A pruning method with a fixed mask, of which each stage draws its part after `after` batches."""
 
     def __init__(self, indices: Indices, after: int = 0) -> None:
         self.indices, self.after = indices, after
@@ -52,9 +52,11 @@ class Given(MaskMethod):
 
 
 class MaskedLoop(Reference):
-    """One process, every state dense: weights and gradients are multiplied by masks, each weight is stepped alone.
+    """Masked training in one process with dense states: masks multiply weights and gradients.
 
-    half: passes compute in it, and full-precision weights stand beside; clip: of the norm of all gradients
+    Args:
+        half: Dtype of passes, with full-precision master weights; None for one precision.
+        clip_norm: Largest norm of all gradients.
     """
 
     def __init__(
@@ -65,10 +67,10 @@ class MaskedLoop(Reference):
         indices: Indices,
         *,
         half: str | None = None,
-        clip: float | None = None,
+        clip_norm: float | None = None,
     ) -> None:
         super().__init__(case, replicas)
-        self.rule, self.first, self.clip = rule, 0, clip
+        self.rule, self.first, self.clip_norm = rule, 0, clip_norm
         self.masks = self._masks(indices)
         for parameter, mask in zip(self.parameters(), self.masks, strict=True):
             parameter.data.mul_(mask)
@@ -82,17 +84,17 @@ class MaskedLoop(Reference):
         ]
 
     def _masks(self, indices: Indices) -> list[torch.Tensor]:
-        found = []
+        masks = []
         for number, layer in enumerate(self.layers):
             for name, parameter in layer.named_parameters():
                 mask = torch.ones(parameter.numel(), dtype=torch.bool)
                 if (index := indices.get((number, name))) is not None:
                     mask = torch.zeros_like(mask).index_fill(0, index.long(), True)
-                found.append(mask.view(parameter.shape))
-        return found
+                masks.append(mask.view(parameter.shape))
+        return masks
 
     def prune(self, indices: Indices) -> None:
-        """In the middle of a training: full weights, moments and what passes read lose the same places."""
+        """Set pruned entries of weights, moments and half-precision copies to zero, during a training."""
         self.masks = self._masks(indices)
         for parameter, state, mask in zip(self.parameters(), self.states, self.masks, strict=True):
             parameter.data.mul_(mask)
@@ -103,11 +105,13 @@ class MaskedLoop(Reference):
         loss, sums = self.gradients(batch, self.first)
         self.first += as_tuple(batch[0])[0].shape[0] // (self.case.microbatch * self.replicas)
         full = [(g * m).to(w.dtype) for g, m, w in zip(sums, self.masks, self.masters, strict=True)]
-        if self.clip:
-            twins = {(last, name) for _, _, last, name in self.case.ties}
+        if self.clip_norm:
+            duplicates = {(last, name) for _, _, last, name in self.case.ties}
             names = [(n, name) for n, layer in enumerate(self.layers) for name, _ in layer.named_parameters()]
-            norm = sum(float(g.double().pow(2).sum()) for g, key in zip(full, names, strict=True) if key not in twins)
-            full = [g * min(1.0, self.clip / (norm**0.5 + 1e-6)) for g in full]
+            norm = sum(
+                float(g.double().pow(2).sum()) for g, key in zip(full, names, strict=True) if key not in duplicates
+            )
+            full = [g * min(1.0, self.clip_norm / (norm**0.5 + 1e-6)) for g in full]
         for state, gradient, parameter in zip(self.states, full, self.parameters(), strict=True):
             self.rule.step(state, gradient.reshape(-1))
             parameter.data.copy_(state.weights[0])
@@ -115,21 +119,23 @@ class MaskedLoop(Reference):
 
 
 def dense_states(engine: Engine) -> list[torch.Tensor]:
-    """Full-precision weights, moments and what passes read, of this stage's weights, pruned places as zeros."""
+    """Full-precision weights, moments and weights of passes of this stage, with zeros at pruned entries."""
     state = engine.state.model_states
     full = [state.dense(state.rule.weights[0], p) if state.half else p.data for p in state.parameters]
     moments = [[state.dense(m, p) for m in state.rule.moments.values()] for p in state.parameters]
     return [
         t.detach().reshape(-1).clone()
-        for weight, own, p in zip(full, moments, state.parameters, strict=True)
-        for t in (weight, *own, p.data)
+        for weight, weight_moments, p in zip(full, moments, state.parameters, strict=True)
+        for t in (weight, *weight_moments, p.data)
     ]
 
 
-class MaskChecked:
-    """What masked training holds after every batch, for ranks to compare themselves with.
+class MaskedTrainingCheck:
+    """States of masked training after every batch, for comparison with ranks.
 
-    batches: microbatches per replica of each; close: relative tolerance, 0 for the same bits
+    Args:
+        batches: Microbatches per replica of each batch.
+        close: Relative tolerance; 0 compares bit for bit.
     """
 
     def __init__(
@@ -147,16 +153,18 @@ class MaskChecked:
     ) -> None:
         self.case, self.grid, self.rule, self.half, self.close = case, grid, rule, half, close
         self.more = {"memory": compressed, **more}
-        self.indices = random_ticket(case, sparsity, what)
-        self.pruning = Pruning(Given(self.indices), sparsity, what)
-        self.loop = loop = MaskedLoop(case, grid.data, rule, self.indices, half=half, clip_norm=more.get("clip"))
+        self.indices = random_mask(case, sparsity, what)
+        self.pruning = Pruning(FixedMask(self.indices), sparsity, what)
+        self.loop = loop = MaskedLoop(case, grid.data, rule, self.indices, half=half, clip_norm=more.get("clip_norm"))
         self.batches = [case.batch(number, count, grid.data) for number, count in enumerate(batches)]
-        self.right = []
+        self.expected = []
         for batch in self.batches:
             loss = loop.train(batch)
-            held = zip(loop.parameters(), loop.states, strict=True)
-            own = {id(p): [t.reshape(-1).clone() for t in (*s.weights, *s.moments.values(), p.data)] for p, s in held}
-            self.right.append((loss, own))
+            pairs = zip(loop.parameters(), loop.states, strict=True)
+            states = {
+                id(p): [t.reshape(-1).clone() for t in (*s.weights, *s.moments.values(), p.data)] for p, s in pairs
+            }
+            self.expected.append((loss, states))
 
     def engine(self, world: Any) -> Engine:
         case, half = self.case, self.half
@@ -176,20 +184,20 @@ class MaskChecked:
         )
 
     def rank(self, world: Any) -> None:
-        """Trains on this rank of the grid and compares after every batch."""
+        """Train on this rank of the grid and compare after every batch."""
         engine = self.engine(world)
-        own, close = engine.state.settings.split[engine.place.stage], self.close
-        mine = self.loop.parameters(own)
-        assert bool(engine.state.model_states.kept) == any(number in own for number, _ in self.indices)
-        for number, (batch, (loss, states)) in enumerate(zip(self.batches, self.right, strict=True)):
+        stage_layers, close = engine.state.settings.stage_layers, self.close
+        stage_parameters = self.loop.parameters(stage_layers)
+        assert bool(engine.state.model_states.kept) == any(number in stage_layers for number, _ in self.indices)
+        for number, (batch, (loss, states)) in enumerate(zip(self.batches, self.expected, strict=True)):
             where = f"{self.case.name} {self.grid} {self.half} batch {number} rank {world.rank}"
             assert engine.train_batch(batch) == pytest.approx(loss, rel=close or 1e-12), where
-            expected = [t for p in mine for t in states[id(p)]]
-            for got, wanted in zip(dense_states(engine), expected, strict=True):
+            tensors = [t for p in stage_parameters for t in states[id(p)]]
+            for actual, expected in zip(dense_states(engine), tensors, strict=True):
                 if close:
-                    assert torch.allclose(got, wanted, rtol=close, atol=close * float(wanted.abs().max())), where
+                    assert torch.allclose(actual, expected, rtol=close, atol=close * float(expected.abs().max())), where
                 else:
-                    assert torch.equal(got, wanted), where
-                assert torch.equal(got[wanted == 0], wanted[wanted == 0]), f"{where}: zeros"
+                    assert torch.equal(actual, expected), where
+                assert torch.equal(actual[expected == 0], expected[expected == 0]), f"{where}: zeros"
         assert engine.state.update.skipped == 0
         engine.close()

@@ -37,41 +37,41 @@ def engine_of(case: Case, world: Any, grid: Grid, rule: Any, half: str | None, s
     )
 
 
-def held_by(engine: Engine) -> list[torch.Tensor]:
+def state_tensors(engine: Engine) -> list[torch.Tensor]:
+    """Full-precision weights, moments and half-precision copies of this stage."""
     state = engine.state.model_states
     return [t.reshape(-1).clone() for p in state.parameters for t in (*state.export(p).values(), p.data)]
 
 
-class Checked:
-    """State of a plain loop after every batch, for comparison with ranks."""
+class MixedPrecisionCheck:
+    """States of a plain loop after every batch, for comparison with ranks."""
 
     def __init__(self, case: Case, grid: Grid, half: str, rule: Any, scale: float) -> None:
         self.case, self.grid, self.half, self.rule, self.scale = case, grid, half, rule, scale
         self.loop = loop = PlainLoop(case, grid.data, getattr(torch, half), rule, scale)
         self.batches = [case.batch(number, count, grid.data) for number, count in enumerate(BATCHES)]
-        self.right = []
+        self.expected = []
         for batch in self.batches:
             loss = loop.train(batch)
-            own = {
+            expected_tensors = {
                 id(p): [t.reshape(-1).clone() for t in (*s.weights, *s.moments.values(), p.data)]
                 for p, s in zip(loop.parameters(), loop.states, strict=True)
             }
-            self.right.append((loss, loop.scale, own))
+            self.expected.append((loss, loop.scale, expected_tensors))
 
     def rank(self, world: Any, **more: Any) -> int:
-        """Trains on this rank of the grid and compares after every batch; batches that were left out."""
+        """Train on this rank of the grid and compare after every batch. Returns the number of skipped batches."""
         case, loop = self.case, self.loop
         engine = engine_of(case, world, self.grid, self.rule, self.half, self.scale, **more)
-        mine = loop.parameters(engine.state.settings.split[engine.place.stage])
-        for number, (batch, (loss, after, states)) in enumerate(zip(self.batches, self.right, strict=True)):
+        stage_parameters = loop.parameters(engine.state.settings.stage_layers)
+        for number, (batch, (loss, after, states)) in enumerate(zip(self.batches, self.expected, strict=True)):
             where = f"{case.name} {self.grid} {self.half} batch {number} rank {world.rank}"
-            got = engine.train_batch(batch)
-            assert got == pytest.approx(loss, rel=1e-12), f"{where}: loss"
-            expected = [t for p in mine for t in states[id(p)]]
-            assert all(torch.equal(a, b) for a, b in zip(held_by(engine), expected, strict=True)), where
+            assert engine.train_batch(batch) == pytest.approx(loss, rel=1e-12), f"{where}: loss"
+            expected = [t for p in stage_parameters for t in states[id(p)]]
+            assert all(torch.equal(a, b) for a, b in zip(state_tensors(engine), expected, strict=True)), where
             assert engine.state.loss_scaler is not None
             assert engine.state.loss_scaler.scale == after, where
-            engine.evaluate([case.batch(90, 2, self.grid.data)])  # moves nothing, the scale's schedule least of all
+            engine.evaluate([case.batch(90, 2, self.grid.data)])  # changes no training state, not even the loss scale
         assert engine.state.update.skipped == loop.skipped
         engine.close()
         return engine.state.update.skipped

@@ -15,10 +15,10 @@ __all__ = ["SEED", "PlainLoop", "Reference", "as_tuple", "drawing", "initial"]
 
 
 class PlainLoop(Reference):
-    """Mixed precision as one process does it: half-precision passes and sums, a step of full-precision masters, a cast.
+    """Mixed precision in one process: half-precision passes and sums, a full-precision step, and a cast.
 
-    A batch whose sums could leave the format's range, or are no numbers, is left out and the scale halved, a
-    decision that can be taken before anything is added up. Each weight has its own state: nothing is flat.
+    A batch is skipped, and the scale halved, if a sum of its gradients could overflow or is not finite. This is decided
+    before any sum is computed. Each weight has its own optimizer state; no state is flat.
     """
 
     def __init__(self, case: Case, replicas: int, half: torch.dtype, rule: Any, scale: float) -> None:

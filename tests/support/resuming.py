@@ -15,7 +15,7 @@ from tests.support.reference import SEED
 
 __all__ = ["COUNTS", "RankState", "batch_of", "engine_of", "rank_state", "trained"]
 
-COUNTS = (3, 1, 2, 1)  # microbatches of the batches, over two replicas twice as many
+COUNTS = (3, 1, 2, 1)  # microbatches per replica of each batch, on two replicas
 
 
 def engine_of(case: Case, world: World, grid: Grid, **more: Any) -> Engine:
@@ -29,7 +29,7 @@ def engine_of(case: Case, world: World, grid: Grid, **more: Any) -> Engine:
 
 
 def batch_of(case: Case, number: int) -> Any:
-    """The batch of that number: of one size on every grid of at most two replicas."""
+    """Batch of that number, of equal size on every grid of at most two replicas."""
     return case.batch(number, COUNTS[number % len(COUNTS)], 2)
 
 
@@ -43,13 +43,13 @@ def trained(
     save: Path | None = None,
     **more: Any,
 ) -> RankState:
-    """A new engine: what it loads, then the batches of these numbers, then what it saves."""
+    """State of a new engine after it loads a checkpoint, trains on the batches of these numbers, and saves one."""
     engine = engine_of(case, world, grid, **more)
     if load is not None:
         engine.load(load)
     losses = [engine.train_batch(batch_of(case, number)) for number in batches]
     if save is not None:
         engine.save(save)
-    kept = rank_state(engine, losses)
+    state = rank_state(engine, losses)
     engine.close()
-    return kept
+    return state

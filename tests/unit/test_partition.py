@@ -45,7 +45,7 @@ def test_bytes_are_the_tensors_own() -> None:
     assert [layer.weights for layer in found.layers] == [4 * shape.parameters for shape in shapes]
     assert [layer.output for layer in found.layers] == [2 * shape.output for shape in shapes]
     assert all(layer.forward > 0 and layer.backward > 0 for layer in found.layers)
-    with pytest.raises(InvalidRequest, match="0 rounds; rule: at least 1"):
+    with pytest.raises(InvalidRequest, match="rounds=0; rule: at least 1"):
         profile_layers(config, bandwidth=1e9, rounds=0)
 
 

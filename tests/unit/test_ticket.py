@@ -16,7 +16,7 @@ from suite.engine.pruning import Pruning
 from suite.pruning.from_file import Saved
 from suite.pruning.mask import load
 from tests.support.cases import gpt_case
-from tests.support.masked import Given, random_ticket
+from tests.support.masked import FixedMask, random_mask
 from tests.support.resuming import trained
 
 CASE = gpt_case("tied", "float32", layers=2)
@@ -26,9 +26,9 @@ CASE = gpt_case("tied", "float32", layers=2)
 def test_out_of_a_checkpoint_of_two_stages_into_a_training_of_one(
     half: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    indices = random_ticket(CASE, 0.75)
+    indices = random_mask(CASE, 0.75)
     run = partial(trained, CASE, grid=Grid(inter=2), batches=range(1), optimizer=AdamW(0.01), half=half)
-    threads.run(2, lambda world: run(world=world, save=tmp_path, pruning=Pruning(Given(indices), 0.75)))
+    threads.run(2, lambda world: run(world=world, save=tmp_path, pruning=Pruning(FixedMask(indices), 0.75)))
     file = tmp_path / "own" / "ticket.safetensors"
     assert main([str(tmp_path), str(file)]) == 0
     kept = sum(index.numel() for index in indices.values())
@@ -44,7 +44,7 @@ def test_out_of_a_checkpoint_of_two_stages_into_a_training_of_one(
 def test_what_holds_no_ticket_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dense = partial(trained, CASE, grid=Grid(), batches=range(1), optimizer=AdamW(0.01))
     threads.run(1, lambda world: dense(world=world, save=tmp_path / "dense"))
-    told = {str(tmp_path / "dense"): "not pruned", str(tmp_path / "nothing"): "no checkpoint in"}
+    told = {str(tmp_path / "dense"): "holds no mask", str(tmp_path / "nothing"): "no checkpoint in"}
     (tmp_path / "broken" / "step-000001").mkdir(parents=True)
     told[str(tmp_path / "broken")] = "has no manifest"
     for path, says in told.items():

@@ -113,7 +113,7 @@ class _Restorer:
     Attributes:
         body: The manifest.
         rank_tensors: Tensors of each rank's file that was read, by file name.
-        rank_state: Tensors of this rank's file; those of rank 0 on another grid.
+        rank_state: Tensors of this rank's file; on another grid, of rank 0's.
         search: State of a search for a mask.
         buffers: Buffers of this stage, each with its saved value.
         layer_tensors: Saved states of this stage's layers, by the layer's number.
@@ -245,7 +245,7 @@ class _Restorer:
 
 
 def _unpruned_shapes(saved: Mapping[str, list[Any]], current: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """Saved shapes of a layer as they were before pruning: those of this run where the number of entries matches."""
+    """Saved shapes of a layer before pruning, which are this run's shapes where the number of entries matches."""
     pruned = {name.removeprefix(INDEX): shape[1:] for name, shape in saved.items() if name.startswith(INDEX)}
     shapes = {}
     for name, shape in saved.items():

@@ -4,8 +4,8 @@ The formulas are torch.optim's; the order of roundings differs. In float32 a ste
 torch's by at most 1.2e-7 of the weight (of 1 for a smaller weight).
 
 Moments are flat tensors over all weights of a stage. Steps use only operations with a single rounding (no fused
-multiply-add), so a result does not depend on the position of an entry in a flat tensor: every split, bucket and resume
-gives the same bits. A step uses the gradient as scratch and allocates no further state.
+multiply-add). So a result does not depend on the position of an entry in a flat tensor, and every split, bucket and
+resume gives the same bits. A step uses the gradient as scratch and allocates no further state.
 
 The expected change (`drift`, PipeOptim Table I times -lr) follows from the state after the last update, because the
 next gradient is unknown before the pass that needs the prediction. Before the first update it is zero. It uses the

@@ -32,7 +32,7 @@ from suite.runner.runs import freeze
 from suite.workload import Transformer
 from tests.support.cases import Case, text
 from tests.support.configs import altered
-from tests.support.masked import MaskedLoop, random_ticket
+from tests.support.masked import MaskedLoop, random_mask
 from tests.support.reference import SEED
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2)]
@@ -64,7 +64,7 @@ def arrays(batch: tuple[Any, Any]) -> tuple[np.ndarray[Any, Any], ...]:
 
 def saved(folder: Path, case: Case, sparsity: float, layers: int = 9) -> tuple[Path, mask.Indices]:
     """A ticket of the first `layers` of a case, and the file that holds it."""
-    indices = {key: index for key, index in random_ticket(case, sparsity).items() if key[0] < layers}
+    indices = {key: index for key, index in random_mask(case, sparsity).items() if key[0] < layers}
     sizes = {"qkv.weight": 3, "project.weight": 1, "widen.weight": 4, "narrow.weight": 4}
     mask.save(folder / "ticket", indices, {key: 256 * sizes[key[1]] for key in indices})
     return folder / "ticket", indices

@@ -32,9 +32,9 @@ def layers() -> list[nn.Module]:
     return [nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4)]
 
 
-def engine(**more: Any) -> Engine:
-    told = {"layers": layers(), "loss": cross_entropy, "optimizer": AdamW(lr=1e-2), "microbatch": 4, **more}
-    return Engine(**told)
+def make_engine(**more: Any) -> Engine:
+    arguments = {"layers": layers(), "loss": cross_entropy, "optimizer": AdamW(lr=1e-2), "microbatch": 4, **more}
+    return Engine(**arguments)
 
 
 def batch(samples: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
@@ -74,7 +74,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("weights", "latest", "an object with"),
     ("memory", "dense", "makes a memory layout"),
     ("memory", offloaded, "missing a required argument: 'bucket'"),
-    ("memory", lambda **told: None, "makes None"),
+    ("memory", lambda **arguments: None, "makes None"),
     ("split", [2, 1], "range of layers"),
     ("split", (range(2),), "range of layers"),
     ("split", (range(1, 3),), "range of layers"),
@@ -102,27 +102,27 @@ WRONG: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "says"), WRONG)
-def test_a_wrong_argument_is_refused_by_its_name(name: str, value: Any, says: str) -> None:
-    with pytest.raises(InvalidRequest, match=says) as caught:
-        engine(**{name: value})
+@pytest.mark.parametrize(("name", "value", "pattern"), WRONG)
+def test_invalid_argument_is_rejected_by_name(name: str, value: Any, pattern: str) -> None:
+    with pytest.raises(InvalidRequest, match=pattern) as caught:
+        make_engine(**{name: value})
     assert "null" not in str(caught.value)
 
 
 @pytest.mark.parametrize("axis", ["data", "inter", "tensor"])
 @pytest.mark.parametrize("size", [0, -1, 1.5, "2", None, True])
-def test_an_axis_that_is_no_count_is_refused(axis: str, size: Any) -> None:
+def test_grid_axis_must_be_positive_integer(axis: str, size: Any) -> None:
     with pytest.raises(InvalidRequest, match=rf"Grid\({axis}="):
         Grid(**{axis: size})
 
 
-def test_tensor_parallel_ranks_are_refused() -> None:
+def test_tensor_parallel_grid_is_rejected() -> None:
     with pytest.raises(Unsupported, match=r"Grid\(tensor=2\)"):
-        engine(grid=Grid(tensor=2))
+        make_engine(grid=Grid(tensor=2))
 
 
 @pytest.mark.parametrize(
-    ("told", "says"),
+    ("arguments", "pattern"),
     [
         ({"method": Magnitude}, "a class"),
         ({"method": "magnitude"}, "an object with"),
@@ -130,14 +130,14 @@ def test_tensor_parallel_ranks_are_refused() -> None:
         ({"what": "biases"}, "there is no what named 'biases'"),
     ],
 )
-def test_a_wrong_pruning_is_refused(told: dict[str, Any], says: str) -> None:
-    with pytest.raises(InvalidRequest, match=says):
-        Pruning(**{"method": Magnitude(), "sparsity": 0.5, **told})
+def test_invalid_pruning_is_rejected(arguments: dict[str, Any], pattern: str) -> None:
+    with pytest.raises(InvalidRequest, match=pattern):
+        Pruning(**{"method": Magnitude(), "sparsity": 0.5, **arguments})
 
 
-def test_a_sequential_and_numpy_counts_are_taken() -> None:
-    made = engine(layers=nn.Sequential(*layers()), microbatch=np.int64(4))
-    assert made.train_batch(batch()) > 0
+def test_sequential_model_and_numpy_microbatch_are_accepted() -> None:
+    engine = make_engine(layers=nn.Sequential(*layers()), microbatch=np.int64(4))
+    assert engine.train_batch(batch()) > 0
 
 
 # -- batches ---------------------------------------------------------------------------------------------------------
@@ -158,23 +158,23 @@ def test_a_sequential_and_numpy_counts_are_taken() -> None:
     ],
     ids=["tensor", "array", "inputs", "one", "samples", "scalar", "nothing", "mapping", "text"],
 )
-def test_a_batch_of_another_form_is_refused(wrong: Any) -> None:
-    made = engine()
-    for use in (made.train_batch, made.gradients, made.memory, lambda one: made.evaluate([one])):
+def test_malformed_batch_is_rejected(wrong: Any) -> None:
+    engine = make_engine()
+    for use in (engine.train_batch, engine.gradients, engine.memory, lambda one: engine.evaluate([one])):
         with pytest.raises(InvalidRequest, match=r"legal: .*(tensors|from_numpy)"):
             use(wrong)
-    assert made.train_batch(batch()) > 0
+    assert engine.train_batch(batch()) > 0
 
 
 @pytest.mark.parametrize("wrong", [3, None, batch()[0], {"a": 1}])
-def test_batches_that_are_no_list_are_refused(wrong: Any) -> None:
-    for use in (engine().train, engine().evaluate):
+def test_batches_must_be_iterable(wrong: Any) -> None:
+    for use in (make_engine().train, make_engine().evaluate):
         with pytest.raises(InvalidRequest, match="batches="):
             use(wrong)
 
 
-def test_a_single_batch_in_place_of_a_list_is_refused() -> None:
-    for use in (lambda one: list(engine().train(one)), engine().evaluate):
+def test_single_batch_instead_of_list_is_rejected() -> None:
+    for use in (lambda one: list(make_engine().train(one)), make_engine().evaluate):
         with pytest.raises(InvalidRequest, match="take a list of batches"):
             use(batch(2))
 
@@ -188,19 +188,19 @@ WRONG_SAVES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("told", WRONG_SAVES)
-def test_a_checkpoint_asked_for_wrongly_is_refused(told: dict[str, Any], tmp_path: Path) -> None:
-    made = engine()
+@pytest.mark.parametrize("arguments", WRONG_SAVES)
+def test_invalid_save_and_load_arguments_are_rejected(arguments: dict[str, Any], tmp_path: Path) -> None:
+    engine = make_engine()
     with pytest.raises(InvalidRequest):
-        made.save(**{"folder": tmp_path, **told})
-    assert made.load(made.save(tmp_path)).updates == 0
+        engine.save(**{"folder": tmp_path, **arguments})
+    assert engine.load(engine.save(tmp_path)).updates == 0
     with pytest.raises(InvalidRequest):
-        made.load(3)  # type: ignore[arg-type]
+        engine.load(3)  # type: ignore[arg-type]
 
 
-def test_pruning_by_hand_wants_a_mapping() -> None:
+def test_prune_requires_mapping() -> None:
     with pytest.raises(InvalidRequest):
-        engine().prune([1])  # type: ignore[arg-type]
+        make_engine().prune([1])  # type: ignore[arg-type]
 
 
 # -- a loss that is no mean ------------------------------------------------------------------------------------------
@@ -219,22 +219,22 @@ LOSSES: list[Any] = [
 
 @pytest.mark.parametrize("microbatch", [1, 4])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_sum_is_refused_whatever_the_microbatch(loss: Any, microbatch: int) -> None:
-    made = engine(loss=loss, microbatch=microbatch)
+def test_sum_loss_is_rejected_for_any_microbatch_size(loss: Any, microbatch: int) -> None:
+    engine = make_engine(loss=loss, microbatch=microbatch)
     with pytest.raises(InvalidRequest, match="the loss is the mean"):
-        made.train_batch(batch())
+        engine.train_batch(batch())
     with pytest.raises(InvalidRequest, match="the loss is the mean"):
-        engine(loss=loss, microbatch=microbatch).evaluate([batch()])
+        make_engine(loss=loss, microbatch=microbatch).evaluate([batch()])
 
 
-def test_one_loss_per_sample_is_refused_of_one_sample() -> None:
-    made = engine(loss=lambda outputs, targets: cross_entropy(outputs, targets, reduction="none"), microbatch=1)
+def test_unreduced_loss_is_rejected_even_for_one_sample() -> None:
+    engine = make_engine(loss=lambda outputs, targets: cross_entropy(outputs, targets, reduction="none"), microbatch=1)
     with pytest.raises(InvalidRequest, match=r"returns a tensor of shape \(2,\)"):
-        made.train_batch(batch())
+        engine.train_batch(batch())
 
 
-def test_a_sum_with_a_fixed_divisor_is_shown_a_division_that_counts() -> None:
-    divided = engine(loss=lambda x, y: cross_entropy(x, y, reduction="sum") / 4, microbatch=4)
+def test_sum_loss_with_fixed_divisor_gets_advice_to_count_samples() -> None:
+    divided = make_engine(loss=lambda x, y: cross_entropy(x, y, reduction="sum") / 4, microbatch=4)
     with pytest.raises(InvalidRequest, match=r"legal: a mean: \.mean\(\), or a division by the number of samples$"):
         divided.train_batch(batch())
 
@@ -244,20 +244,20 @@ def focal(x: torch.Tensor, y: torch.Tensor, reduction: str = "none") -> torch.Te
 
 
 @pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(reduction="sum"), partial(focal, reduction="sum"), focal])
-def test_a_loss_with_a_reduction_is_shown_reduction_mean(loss: Any) -> None:
+def test_loss_with_reduction_keyword_gets_advice_to_use_mean(loss: Any) -> None:
     with pytest.raises(InvalidRequest, match=r'^loss=\w+ .*; legal: reduction="mean"$'):
-        engine(loss=loss, microbatch=2).train_batch(batch())
+        make_engine(loss=loss, microbatch=2).train_batch(batch())
 
 
-def test_measuring_memory_leaves_the_check_of_a_sum_on() -> None:
-    made = engine(loss=lambda x, y: cross_entropy(x, y, reduction="sum"))
-    made.memory(batch())
+def test_memory_measurement_does_not_disable_loss_check() -> None:
+    engine = make_engine(loss=lambda x, y: cross_entropy(x, y, reduction="sum"))
+    engine.memory(batch())
     with pytest.raises(InvalidRequest, match="the loss is the mean"):
-        made.train_batch(batch())
+        engine.train_batch(batch())
 
 
 @pytest.mark.parametrize(("factor", "more"), [(1.0, 3), (0.0, 24)])
-def test_the_check_of_a_sum_calls_the_loss_as_often_as_the_docstring_says(factor: float, more: int) -> None:
+def test_loss_check_makes_documented_number_of_calls(factor: float, more: int) -> None:
     """3 times where the first microbatch decides, 6 times in each of four where none does."""
     calls = 0
 
@@ -266,8 +266,8 @@ def test_the_check_of_a_sum_calls_the_loss_as_often_as_the_docstring_says(factor
         calls += 1
         return factor * cross_entropy(x, y)
 
-    made = engine(loss=counted, microbatch=1)
-    made.train_batch(batch(8))
+    engine = make_engine(loss=counted, microbatch=1)
+    engine.train_batch(batch(8))
     assert calls == 8 + more
 
 
@@ -280,11 +280,11 @@ def contrastive(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     "loss",
     [cross_entropy, contrastive, nn.CrossEntropyLoss(ignore_index=0), lambda x, y: cross_entropy(x, y).reshape(1)],
 )
-def test_means_and_contrastive_losses_are_taken(loss: Any) -> None:
-    engine(loss=loss, microbatch=2).train_batch(batch())
+def test_mean_and_contrastive_losses_are_accepted(loss: Any) -> None:
+    make_engine(loss=loss, microbatch=2).train_batch(batch())
 
 
-def test_looking_at_the_loss_disturbs_nothing() -> None:
+def test_loss_check_does_not_change_training() -> None:
     """A stochastic loss with running statistics trains bit for bit as without the check."""
 
     class Noisy(nn.Module):
@@ -298,22 +298,22 @@ def test_looking_at_the_loss_disturbs_nothing() -> None:
     def trained(looks: bool) -> tuple[list[float], torch.Tensor]:
         torch.manual_seed(3)
         loss = Noisy()
-        made = engine(loss=loss)
+        engine = make_engine(loss=loss)
         if not looks:
-            assert made.state.stage.mean_check is not None
-            made.state.stage.mean_check.remaining = 0
-        return [made.train_batch(batch()) for _ in range(2)], loss.norm.running_mean.clone()
+            assert engine.state.stage.mean_check is not None
+            engine.state.stage.mean_check.remaining = 0
+        return [engine.train_batch(batch()) for _ in range(2)], loss.norm.running_mean.clone()
 
     (losses, mean), (right, right_mean) = trained(True), trained(False)
     assert losses == right
     assert torch.equal(mean, right_mean)
 
 
-def test_a_loss_without_a_gradient_is_refused() -> None:
+def test_loss_without_gradient_is_rejected() -> None:
     with pytest.raises(InvalidRequest, match="without a gradient"):
-        engine(loss=lambda x, y: cross_entropy(x, y).detach()).train_batch(batch())
+        make_engine(loss=lambda x, y: cross_entropy(x, y).detach()).train_batch(batch())
     with pytest.raises(InvalidRequest, match="a float"):
-        engine(loss=lambda x, y: float(cross_entropy(x, y).detach())).train_batch(batch())
+        make_engine(loss=lambda x, y: float(cross_entropy(x, y).detach())).train_batch(batch())
 
 
 # -- names -----------------------------------------------------------------------------------------------------------
@@ -331,19 +331,19 @@ STREAMED: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("told", "argument", "key"), STREAMED, ids=[each[1] for each in STREAMED])
-def test_the_engine_names_arguments_and_a_config_its_keys(told: dict[str, Any], argument: str, key: str) -> None:
+@pytest.mark.parametrize(("arguments", "argument", "key"), STREAMED, ids=[each[1] for each in STREAMED])
+def test_errors_name_engine_arguments_or_config_keys(arguments: dict[str, Any], argument: str, key: str) -> None:
     with pytest.raises(SuiteError) as caught:
-        engine(**{"update_interval": 1, **told})
-    said = str(caught.value)
-    assert argument in said
-    assert key not in said
+        make_engine(**{"update_interval": 1, **arguments})
+    message = str(caught.value)
+    assert argument in message
+    assert key not in message
     with pytest.raises(SuiteError) as caught, in_config_keys():
-        engine(**{"update_interval": 1, **told})
+        make_engine(**{"update_interval": 1, **arguments})
     assert key in str(caught.value)
 
 
-def test_keys_are_translated_once() -> None:
-    said = "optimizer.clip_norm=null, batch.microbatch=4, Grid(inter=0)"
-    assert translated(said) == "optimizer.clip_norm=null, batch.microbatch=4, grid.inter=0"
+def test_config_keys_are_translated_once() -> None:
+    message = "optimizer.clip_norm=null, batch.microbatch=4, Grid(inter=0)"
+    assert translated(message) == "optimizer.clip_norm=null, batch.microbatch=4, grid.inter=0"
     assert translated(translated("clip_norm=None or half=None")) == "optimizer.clip_norm=null or precision=full"

@@ -94,7 +94,7 @@ def consume(engine: Engine, call: str, batches: Any) -> None:
 @pytest.mark.parametrize("call", ["train", "stream", "evaluate"])
 @pytest.mark.parametrize("kind", ["list", "generator", "loader"])
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_another_number_of_batches_ends_every_rank(grid: Grid, kind: str, call: str) -> None:
+def test_different_number_of_batches_raises_on_every_rank(grid: Grid, kind: str, call: str) -> None:
     last = grid.size - 1
 
     def use(engine: Engine, rank: int) -> None:
@@ -102,60 +102,62 @@ def test_another_number_of_batches_ends_every_rank(grid: Grid, kind: str, call: 
             engine, call.replace("stream", "train"), KINDS[kind]([batch(n) for n in range(5 if rank < last else 3)])
         )
 
-    found = errors(grid, use, **({"update_interval": 2} if call == "stream" else {}))
-    assert len(set(found)) == 1
-    assert RULE in found[0]
-    assert "legal: 3 batches on every rank" in found[0]
-    assert (f"rank {last}: 3 batches" if kind != "generator" or call == "stream" else f"rank {last} ran out") in found[
-        0
-    ]
+    messages = errors(grid, use, **({"update_interval": 2} if call == "stream" else {}))
+    assert len(set(messages)) == 1
+    assert RULE in messages[0]
+    assert "legal: 3 batches on every rank" in messages[0]
+    assert (
+        f"rank {last}: 3 batches" if kind != "generator" or call == "stream" else f"rank {last} ran out"
+    ) in messages[0]
 
 
 @pytest.mark.parametrize("call", ["train", "evaluate"])
 @pytest.mark.parametrize("kinds", [("longer", "longer"), ("list", "generator"), ("generator", "list")])
 @pytest.mark.parametrize("short", [0, 1])
-def test_a_rank_that_runs_out_before_its_length_ends_every_rank(kinds: tuple[str, str], call: str, short: int) -> None:
+def test_loader_shorter_than_its_length_raises_on_every_rank(kinds: tuple[str, str], call: str, short: int) -> None:
     def use(engine: Engine, rank: int) -> None:
         consume(engine, call, KINDS[kinds[rank]]([batch(n) for n in range(2 if rank == short else 4)]))
 
-    found = errors(Grid(inter=2), use)
-    assert found[0] == found[1]
-    assert f"rank {short} ran out after 2 batches" in found[0]
+    messages = errors(Grid(inter=2), use)
+    assert messages[0] == messages[1]
+    assert f"rank {short} ran out after 2 batches" in messages[0]
 
 
 @pytest.mark.parametrize("kind", ["list", "generator"])
-def test_no_batches_on_one_rank_end_every_rank(kind: str) -> None:
+def test_empty_batches_on_one_rank_raise_on_every_rank(kind: str) -> None:
     def use(engine: Engine, rank: int) -> None:
         list(engine.train(KINDS[kind]([batch(0)] * rank)))
 
-    found = errors(Grid(inter=2), use)
-    assert found[0] == found[1]
-    assert "rank 0" in found[0]
+    messages = errors(Grid(inter=2), use)
+    assert messages[0] == messages[1]
+    assert "rank 0" in messages[0]
 
 
 @pytest.mark.parametrize("at", [0, 2])
 @pytest.mark.parametrize("grid", GRIDS[:2], ids=str)
-def test_an_iterator_that_raises_ends_every_rank(grid: Grid, at: int) -> None:
+def test_failing_iterator_raises_on_every_rank(grid: Grid, at: int) -> None:
     def batches(rank: int) -> Iterator[Batch]:
         for number in range(4):
             if rank == 1 and number == at:
                 raise ValueError("no such file")
             yield batch(number)
 
-    found = errors(grid, lambda engine, rank: list(engine.train(batches(rank))), Exception)
-    assert found[1] == "no such file"
-    assert f"rank 1 could not read batch {at + 1}" in found[0]
+    messages = errors(grid, lambda engine, rank: list(engine.train(batches(rank))), Exception)
+    assert messages[1] == "no such file"
+    assert f"rank 1 could not read batch {at + 1}" in messages[0]
 
 
-def test_a_stream_whose_iterator_raises_ends_every_rank() -> None:
+def test_failing_stream_iterator_raises_on_every_rank() -> None:
     def batches(rank: int) -> Iterator[Batch]:
         yield batch(0)
         if rank:
             raise ValueError("no such file")
 
-    found = errors(Grid(inter=2), lambda engine, rank: list(engine.train(batches(rank))), Exception, update_interval=2)
-    assert found[1] == "no such file"
-    assert "rank 1 could not read" in found[0]
+    messages = errors(
+        Grid(inter=2), lambda engine, rank: list(engine.train(batches(rank))), Exception, update_interval=2
+    )
+    assert messages[1] == "no such file"
+    assert "rank 1 could not read" in messages[0]
 
 
 # -- contents ---------------------------------------------------------------------------------------------------
@@ -163,7 +165,7 @@ def test_a_stream_whose_iterator_raises_ends_every_rank() -> None:
 
 @pytest.mark.parametrize("call", ["train", "stream", "train_batch", "evaluate", "gradients", "generator"])
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_one_other_element_of_the_first_batch_is_noticed(grid: Grid, call: str) -> None:
+def test_single_differing_element_of_first_batch_is_detected(grid: Grid, call: str) -> None:
     """Before anything is computed."""
     other = grid.size // 2
 
@@ -179,12 +181,12 @@ def test_one_other_element_of_the_first_batch_is_noticed(grid: Grid, call: str) 
         finally:
             assert (engine.state.microbatches, engine.state.updates, engine.state.evaluated) == (0, 0, 0)
 
-    found = errors(grid, use, **({"update_interval": 2} if call == "stream" else {}))
-    assert len(set(found)) == 1
+    messages = errors(grid, use, **({"update_interval": 2} if call == "stream" else {}))
+    assert len(set(messages)) == 1
     usual = 1 if other == 0 else 0
     expected = "rank 1 than on rank 0" if grid.size == 2 else f"rank {other} than on rank {usual}"
-    assert f"batch 1 has other contents on {expected}" in found[0]
-    assert LEGAL in found[0]
+    assert f"batch 1 has other contents on {expected}" in messages[0]
+    assert LEGAL in messages[0]
 
 
 @pytest.mark.parametrize("call", ["list", "generator", "train_batch", "stream", "loader stream"])
@@ -201,56 +203,56 @@ def test_later_batches_are_compared_at_powers_of_two(grid: Grid, call: str, firs
         else:
             list(engine.train(KINDS[call.split(maxsplit=1)[0].replace("stream", "list")](batches)))
 
-    found = errors(grid, use, **({"update_interval": 2} if "stream" in call else {}))
-    assert len(set(found)) == 1
+    messages = errors(grid, use, **({"update_interval": 2} if "stream" in call else {}))
+    assert len(set(messages)) == 1
     due = {1: 2, 3: 4}[first]
-    assert f"batch {due} has other contents on rank 1 than on rank 0" in found[0]
+    assert f"batch {due} has other contents on rank 1 than on rank 0" in messages[0]
 
 
 @pytest.mark.parametrize("change", ["samples", "type", "parts"])
 @pytest.mark.parametrize("kind", ["list", "generator"])
-def test_other_sizes_are_noticed_at_every_batch(kind: str, change: str) -> None:
+def test_different_sizes_are_detected_at_every_batch(kind: str, change: str) -> None:
     def changed(x: torch.Tensor, y: torch.Tensor) -> Any:
         return {"samples": (x[:4], y[:4]), "type": (x.double(), y), "parts": ((x, x), y)}[change]
 
     def use(engine: Engine, rank: int) -> None:
         list(engine.train(KINDS[kind]([changed(*batch(n)) if rank and n == 2 else batch(n) for n in range(5)])))
 
-    found = errors(Grid(inter=2), use)
-    assert found[0] == found[1]
-    assert "other sizes or types on rank 1 than on rank 0" in found[0]
+    messages = errors(Grid(inter=2), use)
+    assert messages[0] == messages[1]
+    assert "other sizes or types on rank 1 than on rank 0" in messages[0]
 
 
-@pytest.mark.parametrize(("others", "named"), [({3}, "rank 3 than on rank 0"), ({0}, "rank 0 than on rank 1")])
-def test_the_ranks_in_the_minority_are_named(others: set[int], named: str) -> None:
-    found = errors(Grid(inter=2, data=2), lambda engine, rank: engine.train_batch(batch(int(rank in others))))
-    assert all(named in text for text in found)
-    found = errors(Grid(inter=2, data=2), lambda engine, rank: engine.train_batch(batch(rank % 2)))
-    assert all("ranks 1, 3 than on rank 0" in text for text in found)
+@pytest.mark.parametrize(("others", "expected_text"), [({3}, "rank 3 than on rank 0"), ({0}, "rank 0 than on rank 1")])
+def test_error_names_ranks_in_minority(others: set[int], expected_text: str) -> None:
+    messages = errors(Grid(inter=2, data=2), lambda engine, rank: engine.train_batch(batch(int(rank in others))))
+    assert all(expected_text in text for text in messages)
+    messages = errors(Grid(inter=2, data=2), lambda engine, rank: engine.train_batch(batch(rank % 2)))
+    assert all("ranks 1, 3 than on rank 0" in text for text in messages)
 
 
 @pytest.mark.parametrize("call", ["train_batch", "gradients"])
-def test_other_sizes_are_noticed_in_single_batches_of_any_number(call: str) -> None:
+def test_different_sizes_of_single_batches_are_detected(call: str) -> None:
     def use(engine: Engine, rank: int) -> None:
         for number in range(7):
             getattr(engine, call)(batch(0, samples=4 if rank and number == 2 else 8))
 
-    found = errors(Grid(inter=2), use)
-    assert found[0] == found[1]
-    assert "batch 3 has other sizes or types on rank 1 than on rank 0" in found[0]
+    messages = errors(Grid(inter=2), use)
+    assert messages[0] == messages[1]
+    assert "batch 3 has other sizes or types on rank 1 than on rank 0" in messages[0]
 
 
 @pytest.mark.parametrize("kind", ["list", "generator", "loader", "stream"])
-def test_the_first_batch_of_each_epoch_is_compared(kind: str) -> None:
+def test_first_batch_of_each_epoch_is_compared(kind: str) -> None:
     """Batches 4 and 7 of 9 are no powers of two."""
 
     def use(engine: Engine, rank: int) -> None:
         for epoch in range(3):
             list(engine.train(KINDS[kind.replace("stream", "list")]([batch(n + 10 * rank * epoch) for n in range(3)])))
 
-    found = errors(Grid(inter=2), use, **({"update_interval": 2} if kind == "stream" else {}))
-    assert found[0] == found[1]
-    assert "batch 1 has other contents on rank 1 than on rank 0" in found[0]
+    messages = errors(Grid(inter=2), use, **({"update_interval": 2} if kind == "stream" else {}))
+    assert messages[0] == messages[1]
+    assert "batch 1 has other contents on rank 1 than on rank 0" in messages[0]
 
 
 @pytest.mark.parametrize("call", ["train_batch", "list", "stream"])
@@ -263,9 +265,9 @@ def test_at_least_every_64th_batch_is_compared(call: str) -> None:
         else:
             list(engine.train(batches))
 
-    found = errors(Grid(inter=2), use, **({"update_interval": 2} if call == "stream" else {}))
-    assert found[0] == found[1]
-    assert "batch 192 has other contents on rank 1 than on rank 0" in found[0]
+    messages = errors(Grid(inter=2), use, **({"update_interval": 2} if call == "stream" else {}))
+    assert messages[0] == messages[1]
+    assert "batch 192 has other contents on rank 1 than on rank 0" in messages[0]
 
 
 # -- calls --------------------------------------------------------------------------------------------------------
@@ -273,26 +275,26 @@ def test_at_least_every_64th_batch_is_compared(call: str) -> None:
 
 @pytest.mark.parametrize("call", ["evaluate", "score", "gradients", "save", "load", "prune", "train"])
 @pytest.mark.parametrize("grid", GRIDS[:3], ids=str)
-def test_other_calls_on_one_rank_end_every_rank(grid: Grid, call: str, tmp_path: Path) -> None:
+def test_different_calls_raise_on_every_rank(grid: Grid, call: str, tmp_path: Path) -> None:
     def use(engine: Engine, rank: int) -> None:
         engine.train_batch(batch(0))
         if rank == 0:
-            given: Any = {"gradients": batch(0), "save": tmp_path, "load": tmp_path, "prune": {}}
+            call_arguments: Any = {"gradients": batch(0), "save": tmp_path, "load": tmp_path, "prune": {}}
             if call == "train":
                 engine.evaluate([batch(0)])
             else:
-                getattr(engine, call)(given.get(call, [batch(0)]))
+                getattr(engine, call)(call_arguments.get(call, [batch(0)]))
         elif call == "train":
             list(engine.train(iter([batch(1)])))
         for number in range(1, 7):
             engine.train_batch(batch(number))
 
-    found = errors(grid, use)
-    assert len(set(found)) == 1
+    messages = errors(grid, use)
+    assert len(set(messages)) == 1
     verb = {"gradients": "computes gradients", "save": "saves", "load": "loads", "prune": "prunes"}
     others = "rank 1 trains" if grid.size == 2 else "ranks 1, 2, 3 train"
-    assert found[0].startswith(f"rank 0 {verb.get(call, 'evaluates')}, {others};")
-    assert "every rank makes the same calls" in found[0]
+    assert messages[0].startswith(f"rank 0 {verb.get(call, 'evaluates')}, {others};")
+    assert "every rank makes the same calls" in messages[0]
 
 
 # -- ranks that make no more calls ----------------------------------------------------------------------------------
@@ -300,7 +302,7 @@ def test_other_calls_on_one_rank_end_every_rank(grid: Grid, call: str, tmp_path:
 
 def ended_early(grid: Grid, use: Callable[[Engine, int], Any], **more: Any) -> dict[int, str]:
     """Errors of the ranks that wait for an ended rank."""
-    found: dict[int, str] = {}
+    messages: dict[int, str] = {}
 
     def rank(world: threads.LoopbackWorld) -> None:
         engine = Engine(
@@ -315,16 +317,16 @@ def ended_early(grid: Grid, use: Callable[[Engine, int], Any], **more: Any) -> d
         try:
             use(engine, world.rank)
         except RankError as error:
-            found[world.rank] = str(error)
+            messages[world.rank] = str(error)
 
     threads.run(grid.size, rank, deadline=20)
-    return found
+    return messages
 
 
 @pytest.mark.parametrize("closes", [False, True], ids=["ends", "closes"])
 @pytest.mark.parametrize("counts", [(3, 5), (5, 3), (3, 4), (2, 3), (0, 1)], ids=str)
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_a_rank_that_ends_early_is_named(grid: Grid, counts: tuple[int, int], closes: bool) -> None:
+def test_error_names_rank_that_ends_early(grid: Grid, counts: tuple[int, int], closes: bool) -> None:
     """Rank 0 trains counts[0] batches, the others counts[1]."""
 
     def use(engine: Engine, rank: int) -> None:
@@ -333,54 +335,54 @@ def test_a_rank_that_ends_early_is_named(grid: Grid, counts: tuple[int, int], cl
         if closes:
             engine.close()
 
-    found = ended_early(grid, use)
+    messages = ended_early(grid, use)
     fewest = min(counts)
-    assert set(found) == ({0} if counts[0] > counts[1] else set(range(1, grid.size)))
+    assert set(messages) == ({0} if counts[0] > counts[1] else set(range(1, grid.size)))
     early = "rank 0" if counts[0] < counts[1] else "rank "
     how = "closed its engine" if closes else "ended"
-    for text in found.values():
+    for text in messages.values():
         assert text.startswith(early)
         assert f"has {how} after {fewest} batch{'es' * (fewest != 1)}; this rank is at batch {fewest + 1}:" in text
 
 
 @pytest.mark.parametrize("kind", ["list", "generator"])
 @pytest.mark.parametrize("grid", GRIDS[:3], ids=str)
-def test_a_loop_that_is_left_early_on_one_rank_is_named(grid: Grid, kind: str) -> None:
+def test_error_names_rank_that_leaves_loop_early(grid: Grid, kind: str) -> None:
     def use(engine: Engine, rank: int) -> None:
         for number, _ in enumerate(engine.train(KINDS[kind]([batch(n) for n in range(10)])), 1):
             if rank == 0 and number == 3:
                 break
 
-    found = ended_early(grid, use)
-    assert set(found) == set(range(1, grid.size))
-    assert all("rank 0 has ended after 3 batches; this rank is at batch 4" in text for text in found.values())
+    messages = ended_early(grid, use)
+    assert set(messages) == set(range(1, grid.size))
+    assert all("rank 0 has ended after 3 batches; this rank is at batch 4" in text for text in messages.values())
 
 
-def test_a_stream_that_is_left_early_on_one_rank_is_named() -> None:
+def test_error_names_rank_that_leaves_stream_early() -> None:
     def use(engine: Engine, rank: int) -> None:
         for _ in engine.train([batch(n) for n in range(40)]):
             if rank == 0:
                 break
 
-    found = ended_early(Grid(inter=2), use, update_interval=2)
-    assert set(found) == {1}
-    assert "rank 0 has ended within a stream; this rank is at a stream" in found[1]
+    messages = ended_early(Grid(inter=2), use, update_interval=2)
+    assert set(messages) == {1}
+    assert "rank 0 has ended within a stream; this rank is at a stream" in messages[1]
 
 
 @pytest.mark.parametrize("call", ["evaluate", "gradients", "save"])
-def test_a_rank_that_ends_before_another_call_is_named(call: str, tmp_path: Path) -> None:
+def test_error_names_rank_that_ends_before_another_call(call: str, tmp_path: Path) -> None:
     def use(engine: Engine, rank: int) -> None:
         engine.train_batch(batch(0))
         if rank:
-            given: dict[str, Any] = {"gradients": batch(0), "save": tmp_path}
-            getattr(engine, call)(given.get(call, [batch(0)]))
+            call_arguments: dict[str, Any] = {"gradients": batch(0), "save": tmp_path}
+            getattr(engine, call)(call_arguments.get(call, [batch(0)]))
 
-    found = ended_early(Grid(data=2), use)
-    assert set(found) == {1}
-    assert found[1].startswith("rank 0 has ended after 1 batch; this rank is at ")
+    messages = ended_early(Grid(data=2), use)
+    assert set(messages) == {1}
+    assert messages[1].startswith("rank 0 has ended after 1 batch; this rank is at ")
 
 
-def test_a_rank_that_ends_first_after_the_same_calls_is_no_error() -> None:
+def test_rank_may_end_first_after_same_calls() -> None:
     def use(engine: Engine, rank: int) -> None:
         for number in range(3):
             engine.train_batch(batch(number))
@@ -391,7 +393,7 @@ def test_a_rank_that_ends_first_after_the_same_calls_is_no_error() -> None:
     assert ended_early(Grid(inter=3), use) == {}
 
 
-def test_the_error_of_user_code_is_raised_though_the_reduction_broke() -> None:
+def test_user_error_is_raised_despite_broken_reduction() -> None:
     class Breaks:
         def done(self) -> bool:
             raise RuntimeError("Connection closed by peer")
@@ -403,8 +405,8 @@ def test_the_error_of_user_code_is_raised_though_the_reduction_broke() -> None:
         engine.state.agreement.reduce = lambda numbers: Breaks()  # type: ignore[method-assign]
         raise KeyError("mine")
 
-    found = errors(Grid(data=2), lambda engine, rank: list(engine.train(batches(engine))), KeyError)
-    assert found == ["'mine'"] * 2
+    messages = errors(Grid(data=2), lambda engine, rank: list(engine.train(batches(engine))), KeyError)
+    assert messages == ["'mine'"] * 2
 
 
 # -- what is left alone -----------------------------------------------------------------------------------------
@@ -423,7 +425,7 @@ class Counted:
 
 
 @pytest.mark.parametrize(("call", "reductions"), [("train_batch", 16), ("list", 16), ("generator", 17), ("loader", 17)])
-def test_equal_batches_train_with_few_reductions(call: str, reductions: int) -> None:
+def test_equal_batches_need_few_reductions(call: str, reductions: int) -> None:
     """One for each of 16 batches, and one for the end of an iterator."""
 
     def rank(world: threads.LoopbackWorld) -> tuple[int, list[float]]:
@@ -443,15 +445,15 @@ def test_equal_batches_train_with_few_reductions(call: str, reductions: int) -> 
         engine.close()
         return counted.begun, losses
 
-    found = threads.run(2, rank)
-    assert {begun for begun, _ in found} == {reductions}
+    messages = threads.run(2, rank)
+    assert {begun for begun, _ in messages} == {reductions}
     alone = Engine(
         [lambda: nn.Linear(5, 5), lambda: nn.Linear(5, 1)], loss=F.mse_loss, optimizer=SGD(0.1), microbatch=1
     )
-    assert found[0][1] == pytest.approx([*alone.train([batch(n) for n in range(16)])], rel=1e-5)
+    assert messages[0][1] == pytest.approx([*alone.train([batch(n) for n in range(16)])], rel=1e-5)
 
 
-def test_a_slow_iterator_is_waited_for() -> None:
+def test_slow_iterator_is_waited_for() -> None:
     def rank(world: threads.LoopbackWorld) -> int:
         def batches() -> Iterator[Batch]:
             for number in range(4):
@@ -473,7 +475,7 @@ def test_a_slow_iterator_is_waited_for() -> None:
     assert threads.run(2, rank) == [4, 4]
 
 
-def test_a_failing_layer_leaves_no_reduction() -> None:
+def test_failing_layer_leaves_no_pending_reduction() -> None:
     class Fails(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             if Fails.fails:
@@ -488,11 +490,11 @@ def test_a_failing_layer_leaves_no_reduction() -> None:
             assert engine.state.agreement.pending is None
         raise AssertionError
 
-    found = errors(Grid(data=2), use, ValueError, layers=[lambda: nn.Linear(5, 1), Fails])
-    assert found == ["a layer failed"] * 2
+    messages = errors(Grid(data=2), use, ValueError, layers=[lambda: nn.Linear(5, 1), Fails])
+    assert messages == ["a layer failed"] * 2
 
 
-def test_large_batches_are_sampled_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digest_time_of_large_batch_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     from suite.engine import digests
 
     sizes: list[int] = []
@@ -520,12 +522,12 @@ def test_large_batches_are_sampled_within_a_bound(monkeypatch: pytest.MonkeyPatc
     ],
     ids=["empty", "scalar", "bfloat16", "conjugate", "sparse", "bool", "leaf"],
 )
-def test_every_type_of_tensor_has_a_digest(tensor: torch.Tensor) -> None:
+def test_every_tensor_type_has_a_digest(tensor: torch.Tensor) -> None:
     assert content_of((tensor, [tensor]), 1) == content_of((tensor.clone(), [tensor]), 1) > 0
     assert content_of((tensor, [tensor]), 2) > 0
 
 
-def test_a_broken_lane_is_explained_by_what_ranks_had_agreed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_channel_is_explained_by_batch_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over gloo a rank that has raised closes its channels before others look at the reduction."""
 
     def use(engine: Engine, rank: int) -> None:
@@ -539,11 +541,11 @@ def test_a_broken_lane_is_explained_by_what_ranks_had_agreed(monkeypatch: pytest
         monkeypatch.setattr(engine.state.comm.transport, "recv_any", broken, raising=True)
         list(engine.train(iter([batch(n) for n in range(4 - 2 * rank)])))
 
-    found = errors(Grid(inter=2), use)
-    assert all("rank 1 ran out after 2 batches" in text for text in found)
+    messages = errors(Grid(inter=2), use)
+    assert all("rank 1 ran out after 2 batches" in text for text in messages)
 
 
-def test_nothing_is_compared_where_batches_come_from_one_seed() -> None:
+def test_compare_batches_false_makes_no_reductions() -> None:
     def rank(world: threads.LoopbackWorld) -> float:
         layers = [nn.Linear(5, 1)]
         engine = Engine(

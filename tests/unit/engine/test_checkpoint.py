@@ -36,13 +36,13 @@ def alone() -> threads.LoopbackWorld:
     return threads.LoopbackWorld(threads.Hub(1), 0)
 
 
-def made(case: Case = ODD, **more: Any) -> Engine:
+def make_engine(case: Case = ODD, **more: Any) -> Engine:
     return engine_of(case, alone(), Grid(), **{"optimizer": AdamW(0.01), **more})
 
 
 def taught(folder: Path, batches: int = 1, case: Case = ODD, **more: Any) -> Engine:
     """An engine that has trained and saved after every batch."""
-    engine = made(case, **more)
+    engine = make_engine(case, **more)
     for number in range(batches):
         engine.train_batch(batch_of(case, number))
         engine.save(folder)
@@ -53,12 +53,12 @@ def files_of(path: Path) -> dict[str, dict[str, torch.Tensor]]:
     return {file.name: load_file(file) for file in sorted(path.glob("*.safetensors"))}
 
 
-def untouched(engine: Engine, action: Callable[[], Any], says: str, kind: type[Exception] = InvalidRequest) -> None:
+def untouched(engine: Engine, action: Callable[[], Any], pattern: str, kind: type[Exception] = InvalidRequest) -> None:
     """The action is refused in these words, and nothing of the engine has changed."""
     before, state = rank_state(engine), torch.get_rng_state()
-    with pytest.raises(kind, match=says):
+    with pytest.raises(kind, match=pattern):
         action()
-    before.compare(rank_state(engine), says)
+    before.compare(rank_state(engine), pattern)
     assert torch.equal(torch.get_rng_state(), state)
     assert engine.state.evaluated == 0
 
@@ -66,26 +66,26 @@ def untouched(engine: Engine, action: Callable[[], Any], says: str, kind: type[E
 # -- faults of the original ------------------------------------------------------------------------------------------
 
 
-def test_full_precision_weights_are_kept_not_their_rounded_copies(tmp_path: Path) -> None:
+def test_checkpoint_holds_full_precision_weights(tmp_path: Path) -> None:
     engine = taught(tmp_path, case=TIED, **HALF)
-    found = files_of(tmp_path / "step-000001")
+    files = files_of(tmp_path / "step-000001")
     for number, layer in enumerate(engine.state.stage.layers):
         for name, parameter in layer.named_parameters():
-            kept = found[f"layer-{number:05d}.safetensors"]
-            assert kept[f"weight/{name}"].dtype == torch.float32
+            saved = files[f"layer-{number:05d}.safetensors"]
+            assert saved[f"weight/{name}"].dtype == torch.float32
             for state, tensor in engine.state.model_states.export(parameter).items():
-                assert torch.equal(kept[f"{state}/{name}"], tensor), name
+                assert torch.equal(saved[f"{state}/{name}"], tensor), name
     (first,) = (p for p in engine.state.model_states.parameters if p is engine.state.stage.layers[0].token.weight)
     full = engine.state.model_states.export(first)["weight"]
     assert not torch.equal(full, first.detach().float()), "nothing is lost in rounding: this test sees nothing"
 
 
-def test_no_stale_full_weight_overwrites_a_loaded_one_at_the_first_step(tmp_path: Path) -> None:
+def test_loaded_weights_survive_first_step(tmp_path: Path) -> None:
     """The original loads the half copies alone: its next step writes the masters of before over them."""
     more = {"half": "bfloat16", "optimizer": SGD(WarmupCosine(0.5, total=1), momentum=0.0)}  # the rate ends at 0
     engine = taught(tmp_path, case=TIED, **more)
     right = rank_state(engine)
-    again = made(TIED, **more)
+    again = make_engine(TIED, **more)
     again.load(tmp_path)
     right.compare(rank_state(again), "loaded")
     again.train_batch(batch_of(TIED, 1))
@@ -95,15 +95,15 @@ def test_no_stale_full_weight_overwrites_a_loaded_one_at_the_first_step(tmp_path
         assert torch.equal(parameter, before)
 
 
-def test_loss_scale_counts_and_position_are_kept(tmp_path: Path) -> None:
+def test_checkpoint_holds_loss_scale_counters_and_position(tmp_path: Path) -> None:
     more = {"half": "float16", "optimizer": AdamW(0.01), "loss_scaler": DynamicLossScaler(2.0**19, patience=3)}
-    engine = made(TIED, **more)
+    engine = make_engine(TIED, **more)
     for number in range(4):
         engine.train_batch(batch_of(TIED, number))
     engine.evaluate([batch_of(TIED, 5)])
     path = engine.save(tmp_path)
     assert path == tmp_path / "step-000004"
-    again = made(TIED, **more | {"loss_scaler": DynamicLossScaler(2.0**19, patience=3)})
+    again = make_engine(TIED, **more | {"loss_scaler": DynamicLossScaler(2.0**19, patience=3)})
     loaded = again.load(path)
     assert engine.state.update.skipped >= 1
     assert again.state.loss_scaler is not None
@@ -117,36 +117,36 @@ def test_loss_scale_counts_and_position_are_kept(tmp_path: Path) -> None:
     assert (loaded.path, loaded.updates, loaded.samples, loaded.notes) == (path, 4, 14 * TIED.microbatch, ())
 
 
-def test_moments_on_the_host_are_kept(tmp_path: Path) -> None:
+def test_checkpoint_holds_offloaded_moments(tmp_path: Path) -> None:
     more = {**HALF, "memory": partial(offloaded, bucket=300), "bucket_numel": 300}
     engine = taught(tmp_path, case=TIED, **more)
     assert engine.state.model_states.layout["moment_1"].home == "host"
-    again = made(TIED, **HALF)  # where the states lie is not part of a run
+    again = make_engine(TIED, **HALF)  # where the states lie is not part of a run
     again.load(tmp_path)
     rank_state(engine).compare(rank_state(again), "from the host")
 
 
-def test_every_stage_and_replica_has_its_part(tmp_path: Path) -> None:
+def test_checkpoint_has_files_of_every_stage_and_replica(tmp_path: Path) -> None:
     grid = Grid(inter=2, data=2)
     threads.run(4, lambda world: trained(TIED, world, grid, range(1), save=tmp_path, optimizer=SGD(0.1)))
-    found = files_of(tmp_path / "step-000001")
-    assert [*found] == [
+    files = files_of(tmp_path / "step-000001")
+    assert [*files] == [
         *(f"layer-{number:05d}.safetensors" for number in range(5)),
         *(f"stage-{stage:05d}-replica-{replica:05d}.safetensors" for stage in (0, 1) for replica in (0, 1)),
     ]
-    first, last = found["layer-00000.safetensors"], found["layer-00004.safetensors"]
+    first, last = files["layer-00000.safetensors"], files["layer-00004.safetensors"]
     for state in ("weight", "velocity"):
         assert torch.equal(first[f"{state}/token.weight"], last[f"{state}/weight"]), "both ends of a tie are kept"
 
 
-def test_two_engines_keep_their_own(tmp_path: Path) -> None:
+def test_two_engines_save_separate_checkpoints(tmp_path: Path) -> None:
     """The original keeps whatever its one global model is."""
     taught(tmp_path / "one", case=TIED)
     two = taught(tmp_path / "two", 2)
     before = rank_state(two)
-    made(TIED).load(tmp_path / "one")
+    make_engine(TIED).load(tmp_path / "one")
     before.compare(rank_state(two), "another engine's load")
-    again = made()
+    again = make_engine()
     again.load(tmp_path / "two")
     before.compare(rank_state(again), "two")
 
@@ -162,7 +162,7 @@ def frozen_layers() -> list[nn.Module]:
 
 
 @pytest.mark.parametrize("half", [None, "bfloat16"])
-def test_frozen_weights_and_buffers_are_kept(half: str | None, tmp_path: Path) -> None:
+def test_checkpoint_holds_frozen_weights_and_buffers(half: str | None, tmp_path: Path) -> None:
     def engine() -> Engine:
         return Engine(frozen_layers(), loss=F.cross_entropy, optimizer=Adam(0.1), microbatch=3, half=half)
 
@@ -175,11 +175,11 @@ def test_frozen_weights_and_buffers_are_kept(half: str | None, tmp_path: Path) -
     again.load(tmp_path)
     rank_state(first).compare(rank_state(again), "frozen")
     assert float(again.state.stage.layers[1].num_batches_tracked) == 6
-    found = files_of(tmp_path / "step-000001")["layer-00000.safetensors"]
-    assert {name for name in found if name.endswith("bias")} == {"weight/bias"}
+    files = files_of(tmp_path / "step-000001")["layer-00000.safetensors"]
+    assert {name for name in files if name.endswith("bias")} == {"weight/bias"}
 
 
-def test_what_a_user_gives_comes_back_to_the_rank_that_gave_it(tmp_path: Path) -> None:
+def test_extra_data_returns_to_same_rank(tmp_path: Path) -> None:
     def rank(world: Any) -> tuple[Any, Any]:
         engine = engine_of(TIED, world, Grid(inter=world.size), optimizer=SGD(0.1))
         if world.size == 2:
@@ -190,8 +190,8 @@ def test_what_a_user_gives_comes_back_to_the_rank_that_gave_it(tmp_path: Path) -
     assert threads.run(1, rank)[0]["rank"] == 0
 
 
-def test_the_newest_stay(tmp_path: Path) -> None:
-    engine = made()
+def test_save_keeps_newest_checkpoints(tmp_path: Path) -> None:
+    engine = make_engine()
     for number in range(4):
         engine.train_batch(batch_of(ODD, number))
         engine.save(tmp_path, keep=2)
@@ -202,13 +202,13 @@ def test_the_newest_stay(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000003", "step-000004"]
 
 
-def test_a_checkpoint_after_the_same_updates_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+def test_checkpoint_of_same_update_is_replaced(tmp_path: Path) -> None:
     taught(tmp_path)
-    other = made(TIED)
+    other = make_engine(TIED)
     other.train_batch(batch_of(TIED, 0))
     other.save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
-    made(TIED).load(tmp_path)
+    make_engine(TIED).load(tmp_path)
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------
@@ -246,25 +246,27 @@ OTHERS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("more", "says"), OTHERS)
-def test_another_run_is_refused_before_anything_changes(more: dict[str, Any], says: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("more", "pattern"), OTHERS)
+def test_checkpoint_of_another_run_is_rejected_without_change(
+    more: dict[str, Any], pattern: str, tmp_path: Path
+) -> None:
     taught(tmp_path)
-    engine = made(**more)
+    engine = make_engine(**more)
     for path in (tmp_path, tmp_path / "step-000001"):
-        untouched(engine, lambda p=path: engine.load(p), says)
+        untouched(engine, lambda p=path: engine.load(p), pattern)
 
 
-def test_another_tie_and_another_loss_scale_are_refused(tmp_path: Path) -> None:
+def test_checkpoint_with_other_tie_or_loss_scale_is_rejected(tmp_path: Path) -> None:
     taught(tmp_path / "tied", case=TIED)
-    untied = made(TIED, tied=())
+    untied = make_engine(TIED, tied=())
     untouched(untied, lambda: untied.load(tmp_path / "tied"), r"has tied=\[\[0, 'token.weight', 4, 'weight'\]\], ")
     more = {"optimizer": SGD(0.1), "half": "float16"}
     taught(tmp_path / "scaled", loss_scaler=DynamicLossScaler(4.0), **more)
-    other = made(loss_scaler=DynamicLossScaler(4.0, patience=7), **more)
+    other = make_engine(loss_scaler=DynamicLossScaler(4.0, patience=7), **more)
     untouched(other, lambda: other.load(tmp_path / "scaled"), r"scaler\.patience=200, .*=7;.*legal: .*=200")
 
 
-def test_a_frozen_weight_that_was_trained_is_refused(tmp_path: Path) -> None:
+def test_checkpoint_with_trained_weight_is_rejected_for_frozen_one(tmp_path: Path) -> None:
     def engine(bias: bool) -> Engine:
         layers = frozen_layers()
         layers[0].bias.requires_grad_(bias)
@@ -277,20 +279,20 @@ def test_a_frozen_weight_that_was_trained_is_refused(tmp_path: Path) -> None:
     )
 
 
-def test_replicas_that_do_not_divide_what_was_trained_are_refused(tmp_path: Path) -> None:
+def test_replicas_must_divide_trained_microbatches(tmp_path: Path) -> None:
     taught(tmp_path)  # 6 microbatches
 
     def rank(world: Any) -> None:
         engine = engine_of(ODD, world, Grid(data=4), optimizer=AdamW(0.01))
-        says = r"was saved after 6 microbatches; this engine has 4 replicas; rule: .*; legal: 1, 2, 3, 6 replicas"
-        with pytest.raises(InvalidRequest, match=says):
+        pattern = r"was saved after 6 microbatches; this engine has 4 replicas; rule: .*; legal: 1, 2, 3, 6 replicas"
+        with pytest.raises(InvalidRequest, match=pattern):
             engine.load(tmp_path)
         assert engine.state.updates == engine.state.model_states.rule.updates == 0
 
     threads.run(4, rank)
 
 
-def test_what_one_stage_refuses_every_rank_refuses(tmp_path: Path) -> None:
+def test_load_error_of_one_stage_raises_on_every_rank(tmp_path: Path) -> None:
     """Layer 6 stands on the second stage only: the first would load."""
     taught(tmp_path)
     other = Case("", wider(), F.cross_entropy, ODD.sample, 3)
@@ -303,30 +305,30 @@ def test_what_one_stage_refuses_every_rank_refuses(tmp_path: Path) -> None:
         before.compare(rank_state(engine), str(world.rank))
         return str(caught.value)
 
-    said = threads.run(2, rank)
-    assert "rank 1 failed and reports the reason" in said[0]
-    assert "layer 6" in said[1]
+    messages = threads.run(2, rank)
+    assert "rank 1 failed and reports the reason" in messages[0]
+    assert "layer 6" in messages[1]
 
 
-def test_no_checkpoint_is_refused_in_a_folder_and_by_name(tmp_path: Path) -> None:
-    engine = made()
+def test_missing_checkpoint_is_rejected(tmp_path: Path) -> None:
+    engine = make_engine()
     for path in (tmp_path, tmp_path / "nowhere"):
         untouched(engine, lambda p=path: engine.load(p), "no checkpoint in .*; rule: .*; legal: ")
     untouched(engine, lambda: engine.load(tmp_path / "step-000009"), r"step-000009 has no manifest\.json")
 
 
-def test_another_schema_is_refused(tmp_path: Path) -> None:
+def test_other_schema_is_rejected(tmp_path: Path) -> None:
     taught(tmp_path)
     path = tmp_path / "step-000001" / "manifest.json"
     body = json.loads(path.read_text())["body"] | {"schema": 7}
     path.write_text(json.dumps({"sha256": storage.digest(json.dumps(body, sort_keys=True).encode()), "body": body}))
-    engine = made()
+    engine = make_engine()
     untouched(engine, lambda: engine.load(tmp_path), "step-000001 has schema 7; rule: this suite reads schema 1")
 
 
-def test_a_batch_that_was_broken_off_is_neither_saved_nor_loaded_into(tmp_path: Path) -> None:
+def test_interrupted_batch_prevents_save_and_load(tmp_path: Path) -> None:
     taught(tmp_path)
-    engine = made()
+    engine = make_engine()
     x, y = batch_of(ODD, 0)
     y[-1] = 77
     with pytest.raises(IndexError):
@@ -334,7 +336,7 @@ def test_a_batch_that_was_broken_off_is_neither_saved_nor_loaded_into(tmp_path: 
     untouched(engine, lambda: engine.save(tmp_path), "interrupted; rule: .* between batches; legal: a new engine")
     untouched(engine, lambda: engine.load(tmp_path), "interrupted; rule: .* between batches; legal: a new engine")
     assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
-    made().load(tmp_path)
+    make_engine().load(tmp_path)
 
 
 class Stashing(WeightPolicy):
@@ -347,8 +349,8 @@ class Stashing(WeightPolicy):
         return frozenset({0})
 
 
-def test_a_version_that_is_kept_beside_the_newest_is_refused_by_name(tmp_path: Path) -> None:
-    engine = made(weights=Stashing())
+def test_older_weight_version_prevents_save(tmp_path: Path) -> None:
+    engine = make_engine(weights=Stashing())
     engine.train_batch(batch_of(ODD, 0))
     with pytest.raises(Unsupported, match=r"weight versions \(0, 1\) updates before the newest"):
         engine.save(tmp_path)
@@ -373,53 +375,53 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_whatever_file_is_damaged_the_one_before_stands(damage: str, tmp_path: Path) -> None:
-    engine = made()
-    kept: list[RankState] = []
+def test_damaged_file_falls_back_to_previous_checkpoint(damage: str, tmp_path: Path) -> None:
+    engine = make_engine()
+    saved: list[RankState] = []
     for number in range(2):
         engine.train_batch(batch_of(ODD, number))
         engine.save(tmp_path)
-        kept.append(rank_state(engine))
+        saved.append(rank_state(engine))
     newest = tmp_path / "step-000002"
     names = sorted(path.name for path in newest.iterdir())
     assert len(names) == 7 + 1 + 1
     for name in names:
         whole = (newest / name).read_bytes()
         DAMAGES[damage](newest / name)
-        again = made()
+        again = make_engine()
         untouched(again, lambda e=again: e.load(newest), f"step-000002.*{name}")
         loaded = again.load(tmp_path)
         assert loaded.path.name == "step-000001"
         (note,) = loaded.notes
         assert "step-000002" in note
         assert name in note
-        kept[0].compare(rank_state(again), name)
+        saved[0].compare(rank_state(again), name)
         (newest / name).write_bytes(whole)
-    again = made()
+    again = make_engine()
     assert again.load(tmp_path).notes == ()
-    kept[1].compare(rank_state(again), "mended")
+    saved[1].compare(rank_state(again), "mended")
 
 
-def test_a_manifest_that_was_changed_is_damaged(tmp_path: Path) -> None:
+def test_changed_manifest_is_damaged(tmp_path: Path) -> None:
     taught(tmp_path)
     path = tmp_path / "step-000001" / "manifest.json"
     text = path.read_text()
     assert text.count('"steps": 1,') == 1
     path.write_text(text.replace('"steps": 1,', '"steps": 8,'))
-    engine = made()
+    engine = make_engine()
     untouched(engine, lambda: engine.load(path.parent), r"manifest\.json does not have its own SHA-256")
 
 
-def test_where_all_are_damaged_every_one_is_told(tmp_path: Path) -> None:
+def test_error_lists_all_damaged_checkpoints(tmp_path: Path) -> None:
     taught(tmp_path, 2)
     for step in (1, 2):
         flipped(tmp_path / f"step-00000{step}" / "layer-00001.safetensors")
-    engine = made()
-    says = "no checkpoint in .*; step-000002/layer-00001.safetensors has SHA-256 .*; step-000001/layer-00001"
-    untouched(engine, lambda: engine.load(tmp_path), says)
+    engine = make_engine()
+    pattern = "no checkpoint in .*; step-000002/layer-00001.safetensors has SHA-256 .*; step-000001/layer-00001"
+    untouched(engine, lambda: engine.load(tmp_path), pattern)
 
 
-def test_a_damaged_stage_is_every_ranks_damage(tmp_path: Path) -> None:
+def test_damaged_stage_raises_on_every_rank(tmp_path: Path) -> None:
     taught(tmp_path, 2)
     flipped(tmp_path / "step-000002" / "layer-00006.safetensors")
 
@@ -437,7 +439,7 @@ def test_a_damaged_stage_is_every_ranks_damage(tmp_path: Path) -> None:
 # -- a folder that one rank cannot write -----------------------------------------------------------------------------
 
 
-def test_what_one_rank_cannot_write_no_rank_goes_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_error_raises_on_every_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put = storage.write_file
 
     def full(path: Path, data: bytes) -> dict[str, Any]:
@@ -458,20 +460,20 @@ def test_what_one_rank_cannot_write_no_rank_goes_on_from(tmp_path: Path, monkeyp
         with pytest.raises((OSError, RankError)) as caught:
             engine.save(tmp_path)
         world.all_reduce_scalar(0.0, "sum", lambda: None)
-        left = sorted(path.name for path in tmp_path.iterdir())
+        remaining = sorted(path.name for path in tmp_path.iterdir())
         world.all_reduce_scalar(0.0, "sum", lambda: None)
         broken = False
         engine.save(tmp_path)
-        return [*left, str(caught.value), engine.load(tmp_path).path.name]
+        return [*remaining, str(caught.value), engine.load(tmp_path).path.name]
 
-    said = threads.run(2, rank)
-    assert "rank 1 failed and reports the reason" in said[0][-2]
-    assert "No space left" in said[1][-2]
-    for left, *_, newest in said:
-        assert (left, newest) == ("step-000001", "step-000002")
+    messages = threads.run(2, rank)
+    assert "rank 1 failed and reports the reason" in messages[0][-2]
+    assert "No space left" in messages[1][-2]
+    for remaining, *_, newest in messages:
+        assert (remaining, newest) == ("step-000001", "step-000002")
 
 
-def test_a_folder_that_ranks_do_not_share_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unshared_folder_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def rank(world: Any) -> str:
         engine = engine_of(ODD, world, Grid(inter=2), optimizer=AdamW(0.01))
         (tmp_path / str(world.rank) / ".step-000000.unfinished").mkdir(parents=True)

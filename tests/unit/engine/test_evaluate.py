@@ -33,7 +33,7 @@ def batches(sizes: tuple[int, ...]) -> list[tuple[torch.Tensor, torch.Tensor]]:
     ]
 
 
-def told(**more: Any) -> dict[str, Any]:
+def settings(**more: Any) -> dict[str, Any]:
     scores = {"scores": top, "score_names": ("top_1", "top_5")}
     return {"loss": F.cross_entropy, "optimizer": SGD(0.1), "microbatch": 2, **scores, **more}
 
@@ -51,61 +51,61 @@ def plainly(sizes: tuple[int, ...]) -> dict[str, float]:
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_a_batch_of_any_size_is_weighted_by_its_samples(grid: Grid, sizes: tuple[int, ...]) -> None:
+def test_evaluation_weights_batches_by_samples(grid: Grid, sizes: tuple[int, ...]) -> None:
     right, modules = plainly(sizes), layers()  # threads share torch's generator: nothing is drawn in them
 
     def rank(world: Any) -> dict[str, float]:
-        engine = Engine(copy.deepcopy(modules), grid=grid, world=world, **told())
-        found = [engine.score(batches(sizes)) for _ in range(2)]
-        assert found[0] == found[1]
+        engine = Engine(copy.deepcopy(modules), grid=grid, world=world, **settings())
+        measured = [engine.score(batches(sizes)) for _ in range(2)]
+        assert measured[0] == measured[1]
         engine.train_batch(batches((12,))[0])
-        assert engine.evaluate(batches(sizes)) != found[0]["loss"]
+        assert engine.evaluate(batches(sizes)) != measured[0]["loss"]
         engine.close()
-        return found[0]
+        return measured[0]
 
-    for found in threads.run(grid.size, rank):
-        assert found == pytest.approx(right, rel=1e-12)
+    for measured in threads.run(grid.size, rank):
+        assert measured == pytest.approx(right, rel=1e-12)
 
 
 @pytest.mark.parametrize("grid", GRIDS[1:], ids=str)
-def test_a_replay_evaluates_as_its_ranks_do(grid: Grid) -> None:
-    replay = Replay(layers(), grid=grid, **told())
+def test_replay_evaluates_like_ranks(grid: Grid) -> None:
+    replay = Replay(layers(), grid=grid, **settings())
     assert dict(replay.score(batches((24, 5)))) == pytest.approx(plainly((24, 5)), rel=1e-12)
 
 
-def test_a_batch_of_no_samples_is_refused() -> None:
-    engine = Engine(layers(), **told())
+def test_empty_batch_is_rejected() -> None:
+    engine = Engine(layers(), **settings())
     with pytest.raises(InvalidRequest, match="a batch of 0 samples"):
         engine.evaluate(batches((0,)))
 
 
-def test_scores_without_a_name_each_are_refused() -> None:
+def test_scores_need_one_name_each() -> None:
     for names in (("top_1",), ("a", "b", "c")):
         with pytest.raises(InvalidRequest, match="score_names"):
-            Engine(layers(), **told(score_names=names)).evaluate(batches((4,)))
+            Engine(layers(), **settings(score_names=names)).evaluate(batches((4,)))
 
 
 @pytest.mark.parametrize("kind", [torch.int64, torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("half", [None, "bfloat16"])
-def test_the_loss_does_not_depend_on_the_type_of_scores(kind: torch.dtype, half: str | None) -> None:
+def test_loss_is_independent_of_score_dtype(kind: torch.dtype, half: str | None) -> None:
     modules = [layer.float() for layer in layers()]
 
     def hits(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return (outputs.argmax(1) == targets).any().reshape(1).to(kind)
 
-    told = {"loss": F.cross_entropy, "optimizer": SGD(0.1), "microbatch": 3, "half": half}
+    settings = {"loss": F.cross_entropy, "optimizer": SGD(0.1), "microbatch": 3, "half": half}
     samples = [(x.float(), y) for x, y in batches((12, 7))]
-    right = Engine(copy.deepcopy(modules), **told).evaluate(samples)
-    found = Engine(modules, scores=hits, score_names=("hits",), **told).score(samples)
-    assert found["loss"] == pytest.approx(right, rel=1e-7)
+    right = Engine(copy.deepcopy(modules), **settings).evaluate(samples)
+    measured = Engine(modules, scores=hits, score_names=("hits",), **settings).score(samples)
+    assert measured["loss"] == pytest.approx(right, rel=1e-7)
 
 
 @pytest.mark.parametrize("scores", [lambda x, y: 1.0, lambda x, y: torch.eye(2)])
-def test_scores_that_are_no_flat_tensor_are_refused(scores: Any) -> None:
+def test_scores_must_be_flat_tensor(scores: Any) -> None:
     with pytest.raises(InvalidRequest, match=r"^scores=<lambda> returns a .*; rule: .*; legal: torch\.stack"):
-        Engine(layers(), **told(scores=scores)).score(batches((4,)))
+        Engine(layers(), **settings(scores=scores)).score(batches((4,)))
 
 
-def test_a_large_count_is_exact() -> None:
-    engine = Engine(layers(), **told(scores=lambda x, y: torch.tensor([2**24 + 1]), score_names=("count",)))
+def test_large_integer_score_is_exact() -> None:
+    engine = Engine(layers(), **settings(scores=lambda x, y: torch.tensor([2**24 + 1]), score_names=("count",)))
     assert engine.score(batches((2,)))["count"] == 2**24 + 1

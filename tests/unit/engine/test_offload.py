@@ -121,7 +121,7 @@ class Stream:
         self.log.append(f"host waits for {self.name}")
 
 
-def test_streams_wait_for_what_they_need_and_the_host_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_wait_for_required_events_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bucket comes when its set is free, is stepped when it is here, leaves when it is stepped."""
     log: list[str] = []
     names = iter(["come", "leave"])
@@ -164,11 +164,11 @@ def test_streams_wait_for_what_they_need_and_the_host_once(monkeypatch: pytest.M
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("sets", [1, 2])
-def test_on_cuda_the_bits_are_those_of_resident_states(sets: int) -> None:
+def test_cuda_offload_is_bit_identical_to_resident_states(sets: int) -> None:
     def weights(layout: Any) -> torch.Tensor:
         torch.manual_seed(0)
-        own = nn.Parameter(torch.randn(1 << 20, device="cuda"))
-        state = ModelState([own], Adam(0.1).states, layout, half=torch.bfloat16, bucket_numel=100_000)
+        weight = nn.Parameter(torch.randn(1 << 20, device="cuda"))
+        state = ModelState([weight], Adam(0.1).states, layout, half=torch.bfloat16, bucket_numel=100_000)
         for _ in range(3):
             state.gradient.copy_(torch.randn(1 << 20))
             state.step(Adam(0.1))
@@ -186,14 +186,14 @@ def state_of(bucket: int, layout_bucket: int, entries: int = 10) -> ModelState:
 
 
 @pytest.mark.parametrize(("bucket", "layout"), [(5, 3), (3, 100), (3, 5), (10, 4)])
-def test_a_layout_of_other_buckets_is_refused(bucket: int, layout: int) -> None:
+def test_layout_with_other_bucket_size_is_rejected(bucket: int, layout: int) -> None:
     with pytest.raises(
         InvalidRequest, match=f"bucket_numel={bucket} with a layout .*; rule: an optimizer step takes the entries"
     ):
         state_of(bucket, layout)
 
 
-def test_whole_and_short_buckets_are_fetched_once_per_update(recorded_streams: list[RecordedStreams]) -> None:
+def test_every_bucket_is_fetched_once_per_update(recorded_streams: list[RecordedStreams]) -> None:
     """Overlapped or not: one set of buffers and streams per update, and the host waits at its end alone."""
 
     def rank(world: threads.LoopbackWorld) -> None:
@@ -228,7 +228,7 @@ class Watched(ModelState):
         return super()._part(flat, parameter)
 
 
-def test_setting_up_lets_go_of_each_weight_as_its_copies_come() -> None:
+def test_setup_frees_each_weight_before_copying_next() -> None:
     """AxoNN's code held all of them until the last was copied: a higher peak than any step's."""
     parameters = [nn.Parameter(torch.full((7,), float(number))) for number in range(5)]
     Watched.drawn = tuple(weakref.ref(p.data.untyped_storage()) for p in parameters)

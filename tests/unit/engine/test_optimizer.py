@@ -80,7 +80,7 @@ ROUNDED: dict[str, tuple[Any, Callable[[Any], torch.optim.Optimizer]]] = {
 
 
 @pytest.mark.parametrize("name", ROUNDED)
-def test_a_float32_step_is_within_one_rounding_of_torch_optim(name: str) -> None:
+def test_float32_step_is_within_one_rounding_of_torch_optim(name: str) -> None:
     """1.2e-7 of the weight (of 1 for a smaller weight) per step, at equal gradients: as docs/papers/axonn.md says."""
     rule, theirs = ROUNDED[name]
     generator = torch.Generator().manual_seed(5)
@@ -99,9 +99,9 @@ def test_a_float32_step_is_within_one_rounding_of_torch_optim(name: str) -> None
 
 @pytest.mark.parametrize("lr", RATES, ids=["constant", "steps", "cosine"])
 @pytest.mark.parametrize("name", PAIRS)
-def test_twenty_steps_are_pytorchs(name: str, lr: Any) -> None:
-    made, theirs = PAIRS[name]
-    rule = made(lr)
+def test_twenty_steps_match_torch_optim(name: str, lr: Any) -> None:
+    rule_class, theirs = PAIRS[name]
+    rule = rule_class(lr)
     start = [noise(shape, seed) for seed, shape in enumerate(SHAPES)]
     state = state_of(rule, [weight.clone() for weight in start])
     parameters = [torch.nn.Parameter(weight.clone()) for weight in start]
@@ -129,7 +129,7 @@ RULES = [
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("rule", RULES, ids=str)
-def test_two_states_give_the_bits_of_one(rule: Any, dtype: torch.dtype) -> None:
+def test_split_states_step_bit_identically(rule: Any, dtype: torch.dtype) -> None:
     """A vectorised loop treats a tensor's end differently from its middle; rounding must not depend on it."""
     entries = 1009
     weights, gradients = noise((entries,), 0, dtype), [noise((entries,), 1 + k, dtype) for k in range(6)]
@@ -149,7 +149,7 @@ def test_two_states_give_the_bits_of_one(rule: Any, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
-def test_a_step_allocates_next_to_nothing(rule: Any) -> None:
+def test_step_allocates_only_scratch(rule: Any) -> None:
     """It uses the gradient up; coupled decay alone holds a few entries more, however many weights there are."""
     few = 4096
     state, gradient = state_of(rule, [noise((8 * few,), 0)]), noise((8 * few,), 1)
@@ -173,13 +173,13 @@ def test_drift_is_pure_and_not_a_view(rule: Any) -> None:
         rule.step(state, noise((11,), 2 + update))
     before = [tensor.clone() for tensor in (*state.weights, *state.moments.values())]
     first = rule.drift(state)
-    kept = first.clone()
+    snapshot = first.clone()
     assert torch.equal(first, rule.drift(state))
     first.add_(1.0)  # whoever predicts may scale it in place
     after = [*state.weights, *state.moments.values()]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
     assert state.updates == 3
-    assert torch.equal(rule.drift(state), kept)
+    assert torch.equal(rule.drift(state), snapshot)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_drift_is_the_change_of_the_last_step_at_the_rate_to_come(rule: Any) -> 
             torch.testing.assert_close(rule.drift(state), change, rtol=1e-12, atol=1e-15)
 
 
-def test_drift_of_adamw_leaves_out_the_decay() -> None:
+def test_adamw_drift_excludes_decay() -> None:
     rule = AdamW(0.1, weight_decay=0.5)
     state = state_of(rule, [noise((5,), 0)])
     for update in range(3):
@@ -260,11 +260,11 @@ def test_law_7_within_as_many_ulps_as_steps(weight: float, gradient: float, lr: 
         (lambda: AdamW(0.1, weight_decay=-0.01), "weight_decay=-0.01"),
     ],
 )
-def test_bad_arguments_are_refused(make: Callable[[], Any], says: str) -> None:
+def test_invalid_arguments_are_rejected(make: Callable[[], Any], says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
         make()
 
 
-def test_what_a_rule_keeps() -> None:
+def test_state_names_of_rules() -> None:
     assert SGD(0.1).states == ("velocity",)
     assert Adam(0.1).states == AdamW(0.1).states == ("moment_1", "moment_2")

@@ -23,7 +23,7 @@ def test_seeds_are_distinct_over_a_cube() -> None:
     assert all(0 <= seed < 1 << 63 for seed in seeds)
 
 
-def test_seeds_are_those_of_every_other_release() -> None:
+def test_seeds_are_stable_between_releases() -> None:
     """A resumed run and a committed record draw what they drew: these values are part of the format."""
     assert seed_of(0, 0, 0) == 1279368494785126216
     assert seed_of(1, 2, 3) == 3851293329796251419
@@ -43,7 +43,7 @@ def splitmix(run: int, layer: int, sample: int) -> int:
 
 
 @given(st.integers(0, 2**40), st.integers(0, 1000), st.integers(0, 2**32))
-def test_seeds_are_splitmix(run: int, layer: int, sample: int) -> None:
+def test_seeds_follow_splitmix64(run: int, layer: int, sample: int) -> None:
     assert seed_of(run, layer, sample) == splitmix(run, layer, sample)
 
 
@@ -57,11 +57,11 @@ def test_drawing_reproduces() -> None:
     assert not any(torch.equal(draw(1, 2, 3), other) for other in others)
 
 
-def test_initial_weights_are_no_sample_of_the_training() -> None:
+def test_initial_weights_have_unused_sample_number() -> None:
     assert initial(3, 4) == (3, 4, 2**32 - 1)
 
 
-def test_drawing_leaves_the_generator_free_after_an_error() -> None:
+def test_drawing_releases_lock_after_error() -> None:
     with pytest.raises(ValueError, match="a layer failed"), drawing(0, 0, 0):
         raise ValueError("a layer failed")
     with drawing(0, 0, 0):  # a lock still held would wait here for ever
@@ -69,7 +69,7 @@ def test_drawing_leaves_the_generator_free_after_an_error() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_undisturbed_restores_the_callers_state(fails: bool) -> None:
+def test_undisturbed_restores_generator_state(fails: bool) -> None:
     torch.manual_seed(11)
     torch.rand(3)
     state = torch.get_rng_state()
@@ -85,7 +85,7 @@ def test_undisturbed_restores_the_callers_state(fails: bool) -> None:
     assert torch.equal(torch.rand(4), expected)
 
 
-def test_initial_weights_are_those_of_the_layer_on_every_split() -> None:
+def test_initial_weights_are_equal_on_every_split() -> None:
     def weights_on(grid: Grid) -> list[torch.Tensor]:
         def rank(world: threads.LoopbackWorld) -> dict[int, list[torch.Tensor]]:
             engine = Engine(
@@ -97,19 +97,19 @@ def test_initial_weights_are_those_of_the_layer_on_every_split() -> None:
                 seed=9,
                 world=world,
             )
-            own = engine.state.settings.split[engine.place.stage]
-            found = {
+            stage_layers = engine.state.settings.split[engine.place.stage]
+            weights_by_layer = {
                 k: [p.detach().clone() for p in layer.parameters()]
-                for k, layer in zip(own, engine.state.stage.layers, strict=True)
+                for k, layer in zip(stage_layers, engine.state.stage.layers, strict=True)
             }
             engine.close()
-            return found
+            return weights_by_layer
 
         merged: dict[int, list[torch.Tensor]] = {}
-        for found in threads.run(grid.size, rank):
-            for number, tensors in found.items():
-                known = merged.setdefault(number, tensors)
-                assert all(torch.equal(a, b) for a, b in zip(known, tensors, strict=True))
+        for weights_by_layer in threads.run(grid.size, rank):
+            for number, tensors in weights_by_layer.items():
+                first_seen = merged.setdefault(number, tensors)
+                assert all(torch.equal(a, b) for a, b in zip(first_seen, tensors, strict=True))
         return [tensor for number in sorted(merged) for tensor in merged[number]]
 
     one = weights_on(Grid())

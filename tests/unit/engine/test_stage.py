@@ -23,7 +23,7 @@ def noise(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
 
 
-def made(kinds: Sequence[Callable[[], nn.Module]], loss: Callable[..., torch.Tensor] | None = None) -> Stage:
+def make_stage(kinds: Sequence[Callable[[], nn.Module]], loss: Callable[..., torch.Tensor] | None = None) -> Stage:
     layers = []
     for number, kind in enumerate(kinds):
         with drawing(1, number, 0):
@@ -31,14 +31,14 @@ def made(kinds: Sequence[Callable[[], nn.Module]], loss: Callable[..., torch.Ten
     return Stage(layers, seed=1, loss=loss)
 
 
-def test_as_value() -> None:
+def test_as_value_makes_tuples() -> None:
     tensor = noise(2)
     assert as_value(tensor) == (tensor,)
     assert as_value([tensor, tensor]) == (tensor, tensor)
 
 
-def test_tuples_pass_and_integers_pass_forward_only() -> None:
-    first, second = made([lambda: WithMask(DOUBLE)]), made([lambda: UseMask(DOUBLE)])
+def test_integers_pass_forward_only() -> None:
+    first, second = make_stage([lambda: WithMask(DOUBLE)]), make_stage([lambda: UseMask(DOUBLE)])
     x = noise(4, 7)
     value = first.forward(0, (x,), sample=0, read=KEEP)
     assert [tensor.dtype for tensor in value] == [DOUBLE, torch.int64]
@@ -57,12 +57,12 @@ def test_tuples_pass_and_integers_pass_forward_only() -> None:
         assert torch.equal(parameter.grad, gradient)
 
 
-def test_an_unused_float_has_a_gradient_of_zeros() -> None:
+def test_unused_float_input_has_zero_gradient() -> None:
     class Second(nn.Module):
         def forward(self, used: torch.Tensor, unused: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
             return used * 3
 
-    stage = made([Second])
+    stage = make_stage([Second])
     stage.forward(0, (noise(2, 3), noise(5), torch.arange(4)), sample=0, read=KEEP)
     used, unused = stage.backward(0, (torch.ones(2, 3, dtype=DOUBLE),))
     assert torch.equal(used, torch.full((2, 3), 3.0, dtype=DOUBLE))
@@ -70,29 +70,29 @@ def test_an_unused_float_has_a_gradient_of_zeros() -> None:
     assert unused.dtype is DOUBLE
 
 
-def test_a_float_that_needs_no_gradient_is_skipped() -> None:
+def test_constant_float_output_is_skipped() -> None:
     """An output that is a constant of the stage gets a gradient and has no use for it."""
 
     class WithConstant(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             return x * 2, torch.ones(3, dtype=DOUBLE)
 
-    stage = made([WithConstant])
+    stage = make_stage([WithConstant])
     stage.forward(0, (noise(2),), sample=0, read=KEEP)
     (gradient,) = stage.backward(0, (torch.ones(2, dtype=DOUBLE), torch.full((3,), 9.0, dtype=DOUBLE)))
     assert gradient.tolist() == [2.0, 2.0]
 
 
-def test_as_many_gradients_as_floats() -> None:
-    stage = made([TwoFloats])
+def test_gradients_must_match_float_outputs() -> None:
+    stage = make_stage([TwoFloats])
     stage.forward(0, (noise(2, 3),), sample=0, read=KEEP)
     with pytest.raises(ValueError, match="shorter"):
         stage.backward(0, (noise(2, 3),))
 
 
 @pytest.mark.parametrize("read", [KEEP, RECOMPUTE], ids=["keep", "recompute"])
-def test_the_last_stage_scales_its_loss(read: Read) -> None:
-    stage = made([lambda: nn.Linear(3, 2)], loss=F.mse_loss)
+def test_last_stage_scales_loss(read: Read) -> None:
+    stage = make_stage([lambda: nn.Linear(3, 2)], loss=F.mse_loss)
     x, y = noise(4, 3), noise(4, 2, seed=1)
     (loss,) = stage.forward(5, (x,), targets=(y,), sample=0, scale=0.25, read=read)
     (gradient,) = stage.backward(5, ())
@@ -105,19 +105,19 @@ def test_the_last_stage_scales_its_loss(read: Read) -> None:
 
 
 @pytest.mark.parametrize("reduction", ["none", "rows"])
-def test_a_loss_that_is_no_scalar_is_refused(reduction: str) -> None:
+def test_non_scalar_loss_is_rejected(reduction: str) -> None:
     def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         each = F.mse_loss(x, y, reduction="none")
         return each if reduction == "none" else each.mean(1)
 
-    stage = made([lambda: nn.Linear(3, 2)], loss=loss)
+    stage = make_stage([lambda: nn.Linear(3, 2)], loss=loss)
     shape = r"\(4, 2\)" if reduction == "none" else r"\(4,\)"
     with pytest.raises(InvalidRequest, match=f"returns a tensor of shape {shape}; rule: the loss is the mean"):
         stage.forward(0, (noise(4, 3),), targets=(noise(4, 2),), sample=0, read=KEEP)
 
 
-def test_a_loss_of_one_entry_is_a_number() -> None:
-    stage = made([lambda: nn.Linear(3, 2)], loss=lambda x, y: F.mse_loss(x, y).reshape(1, 1))
+def test_one_entry_loss_is_accepted() -> None:
+    stage = make_stage([lambda: nn.Linear(3, 2)], loss=lambda x, y: F.mse_loss(x, y).reshape(1, 1))
     (loss,) = stage.forward(0, (noise(4, 3),), targets=(noise(4, 2),), sample=0, scale=0.5, read=KEEP)
     assert loss.numel() == 1
     assert stage.backward(0, ())[0].shape == (4, 3)
@@ -131,22 +131,22 @@ def test_recompute_equals_keep_bit_for_bit() -> None:
         lambda: nn.Dropout(0.4),
         lambda: nn.Linear(6, 3),
     ]
-    found = []
+    values = []
     for read in (KEEP, RECOMPUTE):
-        stage = made(kinds)
+        stage = make_stage(kinds)
         inputs = [noise(4, 5, seed=number) for number in range(3)]
         outputs = [stage.forward(n, (x.clone(),), sample=10 + n, read=read)[0] for n, x in enumerate(inputs)]
         statistics = [buffer.clone() for buffer in stage.layers.buffers()]
         backward = [stage.backward(n, (noise(4, 3, seed=9 + n),))[0] for n in (1, 0, 2)]
         # statistics count a forward pass once, whenever its backward pass runs
         assert all(torch.equal(a, b) for a, b in zip(statistics, stage.layers.buffers(), strict=True))
-        found.append([*outputs, *backward, *statistics, *(p.grad for p in stage.layers.parameters())])
+        values.append([*outputs, *backward, *statistics, *(p.grad for p in stage.layers.parameters())])
         assert not stage.open
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(*values, strict=True))
 
 
-def test_recompute_keeps_the_input_only() -> None:
-    stage = made([lambda: nn.Linear(3, 2)])
+def test_recompute_keeps_only_input() -> None:
+    stage = make_stage([lambda: nn.Linear(3, 2)])
     stage.forward(0, (noise(4, 3),), sample=0, read=RECOMPUTE)
     assert stage.open[0].outputs == ()
     stage.forward(1, (noise(4, 3),), sample=0, read=KEEP)
@@ -154,8 +154,8 @@ def test_recompute_keeps_the_input_only() -> None:
 
 
 @pytest.mark.parametrize("read", [KEEP, RECOMPUTE], ids=["keep", "recompute"])
-def test_a_first_layer_that_writes_in_place_leaves_the_message(read: Read) -> None:
-    stage = made([lambda: nn.ReLU(inplace=True), lambda: nn.Linear(5, 2)])
+def test_in_place_first_layer_preserves_input(read: Read) -> None:
+    stage = make_stage([lambda: nn.ReLU(inplace=True), lambda: nn.Linear(5, 2)])
     message = noise(3, 5)
     before = message.clone()
     stage.forward(0, (message,), sample=0, read=read)
@@ -164,7 +164,7 @@ def test_a_first_layer_that_writes_in_place_leaves_the_message(read: Read) -> No
     assert torch.equal(message, before)
 
 
-def test_dropout_draws_by_sample_and_layer_and_rests_in_evaluation() -> None:
+def test_dropout_is_seeded_by_sample_and_layer() -> None:
     def masks(first_layer: int, sample: int) -> torch.Tensor:
         stage = Stage([nn.Dropout(0.5)], first_layer=first_layer, seed=3)
         return stage.forward(0, (torch.ones(64, dtype=DOUBLE),), sample=sample, read=KEEP)[0]
@@ -205,7 +205,7 @@ def chain(interval: int | None, *, last: bool = False) -> Stage:
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("read", [KEEP, RECOMPUTE], ids=["keep", "recompute"])
 @pytest.mark.parametrize("interval", [1, 2, 4])
-def test_checkpoints_give_the_same_bits(interval: int, read: Read, last: bool) -> None:
+def test_activation_checkpointing_is_bit_identical(interval: int, read: Read, last: bool) -> None:
     """Two microbatches in flight, closed in the other order; dropout, running statistics, a layer that writes."""
     targets = (torch.tensor([0, 1, 1, 0]),) if last else ()
 
@@ -222,7 +222,7 @@ def test_checkpoints_give_the_same_bits(interval: int, read: Read, last: bool) -
     assert all(torch.equal(a, b) for a, b in zip(plain, checkpointed, strict=True))
 
 
-def test_only_the_inputs_of_segments_and_the_graphs_of_ends_are_kept() -> None:
+def test_checkpointing_keeps_segment_inputs_and_unrecomputed_graphs() -> None:
     stage = chain(2)
     stage.forward(0, (noise(4, 5),), sample=0, read=KEEP)
     assert [outputs is None for outputs in stage.open[0].outputs] == [False, True, True, False]
@@ -230,7 +230,7 @@ def test_only_the_inputs_of_segments_and_the_graphs_of_ends_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "interval", "found"),
+    ("count", "interval", "expected"),
     [
         (4, None, [(0, 4, False)]),
         (4, 4, [(0, 4, True)]),
@@ -240,13 +240,13 @@ def test_only_the_inputs_of_segments_and_the_graphs_of_ends_are_kept() -> None:
         (0, 1, [(0, 0, False)]),
     ],
 )
-def test_segments(count: int, interval: int | None, found: list[tuple[int, int, bool]]) -> None:
+def test_segments_divide_stage(count: int, interval: int | None, expected: list[tuple[int, int, bool]]) -> None:
     layers = [nn.Linear(1, 1) for _ in range(count)]
-    assert [(s.layers.start, s.layers.stop, s.recomputed) for s in segments(layers, interval)] == found
+    assert [(s.layers.start, s.layers.stop, s.recomputed) for s in segments(layers, interval)] == expected
 
 
 @pytest.mark.parametrize("interval", [0, -1, 3, 5])
-def test_an_interval_that_does_not_divide_is_refused(interval: int) -> None:
+def test_checkpoint_interval_must_divide_layers(interval: int) -> None:
     with pytest.raises(
         InvalidRequest,
         match=f"={interval} on a stage of 4 layers; .* legal: activation_checkpointing=1 or 2 or 4, or None",

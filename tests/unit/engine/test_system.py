@@ -15,7 +15,7 @@ TINY = ["model.shape.layers=1", "model.shape.hidden=16", "model.shape.heads=2", 
 SEARCH = ["pruning=early_bird", "pruning.ticket.epoch=1", "pruning.ticket.window=2", "pruning.ticket.scope=layer"]
 
 
-def told_after(batches: int, *overrides: str) -> dict[str, Any]:
+def notes_after(batches: int, *overrides: str) -> dict[str, Any]:
     config = resolve(["system=axonn_samo", *TINY, "batch.size=2", "batch.microbatch=1", *overrides])
     system = EngineSystem(threads.LoopbackWorld(threads.Hub(1), 0), config)
     rows = np.random.default_rng(0).integers(0, 256, (2, 9))
@@ -24,18 +24,18 @@ def told_after(batches: int, *overrides: str) -> dict[str, Any]:
     return system.told()
 
 
-def test_a_ticket_drawn_at_first_needs_no_remark() -> None:
-    told = told_after(1, "pruning=magnitude", "pruning.sparsity=0.75")
-    assert (told["pruned_after"], told["sparsity"]) == (0, 0.75)
-    assert "notes" not in told
-    assert "pruned_after" not in told_after(1, "pruning=none", "memory=dense")
+def test_mask_drawn_at_start_has_no_note() -> None:
+    notes = notes_after(1, "pruning=magnitude", "pruning.sparsity=0.75")
+    assert (notes["pruned_after"], notes["sparsity"]) == (0, 0.75)
+    assert "notes" not in notes
+    assert "pruned_after" not in notes_after(1, "pruning=none", "memory=dense")
 
 
-@pytest.mark.parametrize(("batches", "says"), [(1, "not pruned: the masks did not settle"), (4, "pruned after ")])
-def test_a_search_says_what_it_has_found(batches: int, says: str) -> None:
-    told = told_after(batches, *SEARCH, "pruning.ticket.distance=0.5")
-    (note,) = told["notes"]
-    assert note.startswith(says)
-    assert told["pruned_after"] == (None if batches == 1 else 2)
-    assert len(told["mask_distances"]) == (0 if batches == 1 else 1)
+@pytest.mark.parametrize(("batches", "prefix"), [(1, "not pruned: the masks did not settle"), (4, "pruned after ")])
+def test_mask_search_reports_outcome(batches: int, prefix: str) -> None:
+    notes = notes_after(batches, *SEARCH, "pruning.ticket.distance=0.5")
+    (note,) = notes["notes"]
+    assert note.startswith(prefix)
+    assert notes["pruned_after"] == (None if batches == 1 else 2)
+    assert len(notes["mask_distances"]) == (0 if batches == 1 else 1)
     assert ("last two masks" in note) == (batches > 1)

@@ -41,54 +41,54 @@ def engine_of(case: Case, world: threads.LoopbackWorld, grid: Grid | None = None
 
 def test_train_is_lazy_and_in_order() -> None:
     case = gpt_case("untied", "float64", tied=False)
-    taken = []
+    read_batches = []
 
     def batches() -> Iterator[Any]:
         for number in range(100):
-            taken.append(number)
+            read_batches.append(number)
             yield case.batch(number, 2, 1)
 
     engine = engine_of(case, alone())
     losses = engine.train(batches())
-    assert (taken, engine.state.updates) == ([], 0)
+    assert (read_batches, engine.state.updates) == ([], 0)
     first = next(losses)
-    assert (taken, engine.state.updates, engine.state.microbatches) == ([0], 1, 2)
+    assert (read_batches, engine.state.updates, engine.state.microbatches) == ([0], 1, 2)
     got = [first, next(losses), next(losses)]
-    assert (taken, engine.state.updates, engine.state.microbatches) == ([0, 1, 2], 3, 6)
+    assert (read_batches, engine.state.updates, engine.state.microbatches) == ([0, 1, 2], 3, 6)
     other = engine_of(case, alone())
     assert got == [other.train_batch(case.batch(number, 2, 1)) for number in range(3)]
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_every_rank_is_told_the_same_loss(grid: Grid) -> None:
+def test_every_rank_returns_same_loss(grid: Grid) -> None:
     case = odd_case(torch.float32)
 
     def rank(world: threads.LoopbackWorld) -> list[float]:
         engine = engine_of(case, world, grid)
         batches = [case.batch(number, count, grid.data) for number, count in enumerate((3, 1, 2))]
-        told = [*engine.train(batches), engine.evaluate(batches[:2])]
+        losses_by_rank = [*engine.train(batches), engine.evaluate(batches[:2])]
         engine.close()
-        return told
+        return losses_by_rank
 
-    told = threads.run(grid.size, rank)
-    assert all(losses == told[0] for losses in told)
-    assert len(set(told[0])) == 4
+    losses_by_rank = threads.run(grid.size, rank)
+    assert all(losses == losses_by_rank[0] for losses in losses_by_rank)
+    assert len(set(losses_by_rank[0])) == 4
 
 
 # -- what is refused ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("samples", "legal"), [(6, 4), (1, 4), (13, 12), (0, 4)])
-def test_a_batch_that_does_not_divide_is_refused(samples: int, legal: int) -> None:
+def test_indivisible_batch_is_rejected(samples: int, legal: int) -> None:
     case = odd_case(torch.float32)
     x, y = case.sample(torch.Generator().manual_seed(0), max(samples, legal))
 
     def rank(world: threads.LoopbackWorld) -> None:
         engine = engine_of(case, world, Grid(data=2), microbatch=2)
         rule = "replicas . microbatch divides the batch"
-        said = f"a batch of {samples} samples on 2 replicas .*; rule: {rule}; legal: a batch of {legal} samples$"
+        pattern = f"a batch of {samples} samples on 2 replicas .*; rule: {rule}; legal: a batch of {legal} samples$"
         for use in (engine.train_batch, engine.gradients):
-            with pytest.raises(InvalidRequest, match=said):
+            with pytest.raises(InvalidRequest, match=pattern):
                 use((x[:samples], y[:samples]))
         assert engine.train_batch((x[:legal], y[:legal])) > 0
         engine.close()
@@ -96,7 +96,7 @@ def test_a_batch_that_does_not_divide_is_refused(samples: int, legal: int) -> No
     threads.run(2, rank)
 
 
-def test_more_stages_than_layers_are_refused() -> None:
+def test_more_stages_than_layers_are_rejected() -> None:
     case = gpt_case("untied", "float32", tied=False, layers=1)
 
     def rank(world: threads.LoopbackWorld) -> None:
@@ -107,7 +107,7 @@ def test_more_stages_than_layers_are_refused() -> None:
 
 
 @pytest.mark.parametrize("grid", GRIDS[1:], ids=str)
-def test_another_world_is_refused_with_the_line_that_starts_one(grid: Grid) -> None:
+def test_world_of_other_size_is_rejected_with_launch_command(grid: Grid) -> None:
     case = gpt_case("untied", "float32", tied=False)
     with pytest.raises(
         InvalidRequest, match=f"{grid.size} ranks .* in a world of 1 ranks; .*; legal: .*mpiexec -n {grid.size} "
@@ -115,17 +115,17 @@ def test_another_world_is_refused_with_the_line_that_starts_one(grid: Grid) -> N
         engine_of(case, alone(), grid)
 
 
-def test_a_microbatch_of_nothing_is_refused() -> None:
+def test_zero_microbatch_is_rejected() -> None:
     with pytest.raises(InvalidRequest, match=r"microbatch=0; rule: at least 1 .*; legal: microbatch=4"):
         engine_of(gpt_case("untied", "float32", tied=False), alone(), microbatch=0)
 
 
-def test_an_evaluation_of_nothing_is_refused() -> None:
+def test_evaluation_without_batches_is_rejected() -> None:
     with pytest.raises(InvalidRequest, match="at least 1 batch"):
         engine_of(gpt_case("untied", "float32", tied=False), alone()).evaluate([])
 
 
-def test_a_gradient_that_a_user_has_cleared_is_refused() -> None:
+def test_cleared_gradient_is_rejected() -> None:
     case = gpt_case("untied", "float32", tied=False)
     engine = engine_of(case, alone())
     engine.state.stage.layers.zero_grad()
@@ -136,7 +136,7 @@ def test_a_gradient_that_a_user_has_cleared_is_refused() -> None:
 # -- several engines ------------------------------------------------------------------------------------------
 
 
-def test_two_engines_in_one_process_do_not_meet() -> None:
+def test_two_engines_in_one_process_are_independent() -> None:
     """Without a world each is alone in its own; interleaved they learn what they learn one after the other."""
     cases = [gpt_case("dropout", "float32", dropout=0.3), odd_case(torch.float32)]
 
@@ -157,7 +157,7 @@ def test_two_engines_in_one_process_do_not_meet() -> None:
     assert apart == [list(column) for column in zip(*turns, strict=True)]
 
 
-def test_two_engines_in_one_world_take_turns() -> None:
+def test_two_engines_in_one_world_alternate() -> None:
     case = gpt_case("tied", "float64")
 
     def rank(world: threads.LoopbackWorld) -> list[float]:
@@ -238,29 +238,31 @@ def trained(
     return threads.run(grid.size, rank)
 
 
-def assert_equals_one_leaf(results: list[tuple[list[float], dict[str, torch.Tensor]]], layers: list[nn.Module]) -> None:
-    losses, model = with_one_leaf(layers, len(results[0][0]))
-    found = set()
-    for ours, weights in results:
+def assert_equals_one_leaf(
+    outcomes: list[tuple[list[float], dict[str, torch.Tensor]]], layers: list[nn.Module]
+) -> None:
+    losses, model = with_one_leaf(layers, len(outcomes[0][0]))
+    leaves = set()
+    for ours, weights in outcomes:
         assert ours == pytest.approx(losses, rel=1e-12)
         for name, weight in weights.items():
             assert (weight - model.get_parameter(name)).abs().max() < 1e-12, name
-            found.add(name)
-    assert {name for name, _ in model.named_parameters(remove_duplicate=False)} == found
+            leaves.add(name)
+    assert {name for name, _ in model.named_parameters(remove_duplicate=False)} == leaves
 
 
 @pytest.mark.parametrize("grid", [Grid(inter=n) for n in (1, 2, 3, 4)] + GRIDS[2:], ids=str)
-def test_a_shared_parameter_is_found_and_trained_as_one(grid: Grid) -> None:
-    results = trained(shared_layers, grid, 4)
-    assert_equals_one_leaf(results, shared_layers())
-    together = {name: weight for _, weights in results for name, weight in weights.items()}
+def test_shared_parameter_is_trained_as_one(grid: Grid) -> None:
+    outcomes = trained(shared_layers, grid, 4)
+    assert_equals_one_leaf(outcomes, shared_layers())
+    together = {name: weight for _, weights in outcomes for name, weight in weights.items()}
     assert torch.equal(together["0.weight"], together["3.weight"])
 
 
 @pytest.mark.parametrize("grid", [Grid(), Grid(inter=2)], ids=str)
-def test_a_shared_parameter_that_is_also_named_counts_once(grid: Grid) -> None:
-    results = trained(shared_layers, grid, 3, tied=[(0, "weight", 3, "weight")])
-    assert_equals_one_leaf(results, shared_layers())
+def test_shared_and_named_tie_counts_once(grid: Grid) -> None:
+    outcomes = trained(shared_layers, grid, 3, tied=[(0, "weight", 3, "weight")])
+    assert_equals_one_leaf(outcomes, shared_layers())
 
 
 def same_module_twice() -> list[nn.Module]:
@@ -284,25 +286,25 @@ def same_module_twice() -> list[nn.Module]:
 
 
 @pytest.mark.parametrize("grid", [Grid(), Grid(inter=2), Grid(inter=3), Grid(data=2)], ids=str)
-def test_one_module_at_both_ends_is_a_tie_too(grid: Grid) -> None:
+def test_one_module_at_both_ends_is_tied(grid: Grid) -> None:
     assert_equals_one_leaf(trained(same_module_twice, grid, 4), same_module_twice())
 
 
 @pytest.mark.parametrize("grid", [Grid(), Grid(inter=2)], ids=str)
-def test_a_tied_weight_that_is_not_trained_stays(grid: Grid) -> None:
+def test_frozen_tied_weight_does_not_change(grid: Grid) -> None:
     def frozen() -> list[nn.Module]:
         layers = shared_layers()
         layers[0].weight.requires_grad_(False)
         return layers
 
-    results = trained(frozen, grid, 2)
-    for _, weights in results:
+    outcomes = trained(frozen, grid, 2)
+    for _, weights in outcomes:
         for name in weights.keys() & {"0.weight", "3.weight"}:
             assert torch.equal(weights[name], frozen()[0].weight)
-    assert_equals_one_leaf(results, frozen())
+    assert_equals_one_leaf(outcomes, frozen())
 
 
-def test_a_tie_in_the_middle_is_refused() -> None:
+def test_tie_must_join_first_and_last_layer() -> None:
     layers = shared_layers()
     with pytest.raises(InvalidRequest, match=r"layers 0 and 3 of 5; rule: .*; legal: layers 0 and 4"):
         Engine([*layers, nn.Tanh()], loss=F.cross_entropy, optimizer=SGD(0.1), microbatch=1, world=alone())
@@ -321,8 +323,8 @@ def test_a_tie_in_the_middle_is_refused() -> None:
 
 
 @pytest.mark.parametrize("grid", [Grid(data=2), Grid(data=3), Grid(data=2, inter=2)], ids=str)
-def test_replicas_start_from_replica_0_whatever_each_has_made(grid: Grid) -> None:
-    def made(rank: int) -> list[nn.Module]:
+def test_replicas_start_from_weights_of_replica_0(grid: Grid) -> None:
+    def make_layers(rank: int) -> list[nn.Module]:
         generator = torch.Generator().manual_seed(40 + rank)
         layers = [nn.Linear(5, 5), nn.BatchNorm1d(5), nn.Linear(5, 5)]
         for layer in layers:
@@ -332,23 +334,23 @@ def test_replicas_start_from_replica_0_whatever_each_has_made(grid: Grid) -> Non
         return layers
 
     def rank(world: threads.LoopbackWorld) -> None:
-        layers = made(world.rank)
-        own = copy.deepcopy(layers)
+        layers = make_layers(world.rank)
+        rank_layers = copy.deepcopy(layers)
         engine = Engine(layers, loss=F.mse_loss, optimizer=SGD(0.1), microbatch=1, grid=grid, world=world)
-        root = made(grid.data_parallel_group(world.rank)[0])
+        root = make_layers(grid.data_parallel_group(world.rank)[0])
         for number, layer in zip(
             engine.state.settings.split[engine.place.stage], engine.state.stage.layers, strict=True
         ):
             for name, tensor in layer.state_dict().items():
                 assert torch.equal(tensor, root[number].state_dict()[name])
                 if engine.place.replica and tensor.is_floating_point():
-                    assert not torch.equal(tensor, own[number].state_dict()[name])
+                    assert not torch.equal(tensor, rank_layers[number].state_dict()[name])
         engine.close()
 
     threads.run(grid.size, rank)
 
 
-def test_both_ends_of_a_tie_start_as_the_first() -> None:
+def test_both_tie_ends_start_from_first_layer() -> None:
     case = gpt_case("tied", "float32")
 
     def rank(world: threads.LoopbackWorld) -> torch.Tensor:
@@ -421,7 +423,7 @@ def test_evaluation_changes_no_training_state(grid: Grid) -> None:
         assert all(torch.equal(a, b) for a, b in zip(tensors, alone_tensors, strict=True))
 
 
-def test_an_evaluation_is_the_mean_in_evaluation_mode() -> None:
+def test_evaluation_is_mean_in_evaluation_mode() -> None:
     engine = restless(alone(), Grid())
     sample = odd_case(torch.float32)
     engine.train_batch(sample.batch(0, 4, 1))
@@ -432,7 +434,7 @@ def test_an_evaluation_is_the_mean_in_evaluation_mode() -> None:
     assert got == pytest.approx(float(F.cross_entropy(model(x), y).detach()), rel=1e-6)
 
 
-def test_the_users_random_state_is_undisturbed() -> None:
+def test_user_random_state_is_preserved() -> None:
     torch.manual_seed(77)
     state = torch.get_rng_state()
     expected = torch.rand(4)
@@ -478,13 +480,13 @@ def reference(config: RunConfig, ten_batches: list[Any]) -> tuple[list[float], f
 
 
 @pytest.mark.parametrize("grid", [Grid(), Grid(inter=2), Grid(data=2), Grid(data=2, inter=2)], ids=str)
-def test_adamw_has_the_losses_of_plain_pytorch(
+def test_adamw_losses_match_plain_pytorch(
     grid: Grid, config: RunConfig, ten_batches: list[Any], reference: tuple[list[float], float]
 ) -> None:
-    own = config.changed({"grid.data": grid.data, "grid.inter": grid.inter})
+    rank_layers = config.changed({"grid.data": grid.data, "grid.inter": grid.inter})
 
     def rank(world: threads.LoopbackWorld) -> tuple[list[float], float]:
-        system = EngineSystem(world, own)
+        system = EngineSystem(world, rank_layers)
         losses = [system.train_batch(batch) for batch in ten_batches], system.evaluate(ten_batches[:2])
         system.close()
         return losses

@@ -51,7 +51,7 @@ def alone() -> threads.LoopbackWorld:
     return threads.LoopbackWorld(threads.Hub(1), 0)
 
 
-def test_a_tie_on_one_stage_is_summed_input_part_then_output_part() -> None:
+def test_local_tie_is_summed_first_layer_first() -> None:
     first, between, last = parameter(1.0, 1.0), parameter(2.0), parameter(1.0, 1.0)
     update = update_of(alone(), [first, between, last], ties=[(first, last)])
     update.state.gradient.copy_(torch.tensor([3.0, -0.25, 7.0, 4.0, 0.5]))
@@ -65,7 +65,7 @@ def test_a_tie_on_one_stage_is_summed_input_part_then_output_part() -> None:
     assert not update.state.gradient.any()
 
 
-def test_replicas_are_added_before_the_tie() -> None:
+def test_replicas_are_summed_before_tie() -> None:
     """Two replicas that hold both ends: (BIG + 1) + (0 - BIG) is 0, and (BIG - BIG) + (1 + 0), the tie first, is 1."""
     parts = [(BIG, -BIG), (1.0, 0.0)]
 
@@ -79,7 +79,7 @@ def test_replicas_are_added_before_the_tie() -> None:
     assert threads.run(2, rank) == [[0.0, 0.0], [0.0, 0.0]]
 
 
-def test_a_tie_of_two_ranks_is_summed_over_the_ends() -> None:
+def test_remote_tie_is_summed_over_embedding_group() -> None:
     def rank(world: threads.LoopbackWorld) -> list[float]:
         tied, other = parameter(0.0, 0.0), parameter(0.0)
         update = update_of(world, [other, tied], column=(world.rank,), ends=(0, 1), ties=[(tied,)])
@@ -90,26 +90,26 @@ def test_a_tie_of_two_ranks_is_summed_over_the_ends() -> None:
     assert threads.run(2, rank) == [[10.0, 3.0, 6.0], [20.0, 3.0, 6.0]]
 
 
-def test_a_middle_stage_has_no_part_in_a_tie() -> None:
-    own = parameter(1.0)
-    update = update_of(alone(), [own], ends=(0, 2), ties=[()])
+def test_middle_stage_ignores_ties() -> None:
+    weight = parameter(1.0)
+    update = update_of(alone(), [weight], ends=(0, 2), ties=[()])
     assert not update.remote_ties
     assert not update.local_ties
     assert not update.reduces
 
 
 @pytest.mark.parametrize("replacement", [None, torch.zeros(2, dtype=torch.float64)], ids=["none", "another"])
-def test_a_replaced_gradient_is_refused(replacement: torch.Tensor | None) -> None:
-    own = parameter(1.0, 2.0)
-    update = update_of(alone(), [own])
+def test_replaced_gradient_is_rejected(replacement: torch.Tensor | None) -> None:
+    weight = parameter(1.0, 2.0)
+    update = update_of(alone(), [weight])
     list(update.run(step=False))
-    own.grad = replacement
+    weight.grad = replacement
     with pytest.raises(InvalidRequest, match="do not call zero_grad"):
         list(update.run(step=False))
 
 
 @pytest.mark.parametrize("rule", [SGD(0.1, momentum=0.9, weight_decay=0.1), Adam(0.1, weight_decay=0.1)], ids=str)
-def test_a_stage_without_weights_steps(rule: SGD | Adam) -> None:
+def test_stage_without_weights_can_step(rule: SGD | Adam) -> None:
     def rank(world: threads.LoopbackWorld) -> tuple[int, bool]:
         update = update_of(world, [], column=(0, 1), rule=rule)
         for _ in range(2):
@@ -123,7 +123,7 @@ def test_a_stage_without_weights_steps(rule: SGD | Adam) -> None:
 
 
 @pytest.mark.parametrize(
-    ("span", "taken", "rest"),
+    ("span", "holes", "rest"),
     [
         ((0, 10), [], [(0, 10)]),
         ((0, 10), [(0, 10)], []),
@@ -134,8 +134,8 @@ def test_a_stage_without_weights_steps(rule: SGD | Adam) -> None:
         ((2, 6), [(0, 20)], []),
     ],
 )
-def test_what_is_left_of_a_span(span: tuple, taken: list, rest: list) -> None:
-    assert subtract(slice(*span), [slice(*pair) for pair in taken]) == [slice(*pair) for pair in rest]
+def test_subtract_returns_parts_outside_holes(span: tuple, holes: list, rest: list) -> None:
+    assert subtract(slice(*span), [slice(*pair) for pair in holes]) == [slice(*pair) for pair in rest]
 
 
 # -- overlap, offload: the same bits ---------------------------------------------------------------------------------
@@ -167,14 +167,14 @@ def trained(
         list(update.run())
         assert not update.state.gradient.any()
     state = update.state
-    held = [state.export(p) for p in state.parameters]
-    return [[float(entry) for entry in tensor.reshape(-1)] for part in held for tensor in part.values()]
+    exported = [state.export(p) for p in state.parameters]
+    return [[float(entry) for entry in tensor.reshape(-1)] for part in exported for tensor in part.values()]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
 @pytest.mark.parametrize("half", [None, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_every_bucket_and_chunk_gives_the_same_bits(rule: Any, half: torch.dtype | None, replicas: int) -> None:
+def test_every_bucket_and_chunk_size_is_bit_identical(rule: Any, half: torch.dtype | None, replicas: int) -> None:
     def runs(**more: Any) -> Any:
         return threads.run(replicas, partial(trained, rule=rule, half=half, **more))
 
@@ -187,7 +187,7 @@ def test_every_bucket_and_chunk_gives_the_same_bits(rule: Any, half: torch.dtype
             assert runs(bucket_numel=bucket, buckets_per_reduction=chunk, layout=layout) == whole, (bucket, chunk, sets)
 
 
-def test_reductions_begin_before_the_step_before_them_ends() -> None:
+def test_next_reduction_starts_before_step() -> None:
     """The order of events on one of two replicas: the next chunk is on its way while a chunk is stepped."""
     events: list[str] = []
 
@@ -222,15 +222,15 @@ def test_reductions_begin_before_the_step_before_them_ends() -> None:
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 40000.0])
 @pytest.mark.parametrize("where", range(0, 10, 3))
 @pytest.mark.parametrize("culprit", [0, 1])
-def test_an_overflow_anywhere_moves_nothing(layout: Any, value: float, where: int, culprit: int) -> None:
+def test_overflow_on_any_rank_skips_update(layout: Any, value: float, where: int, culprit: int) -> None:
     """Ranks 0 and 1 are replicas; 40000 is finite in float16 and the sum of two of them is not."""
 
     def rank(world: threads.LoopbackWorld) -> list[Any]:
-        own = nn.Parameter(torch.linspace(-1, 1, 10))
+        weight = nn.Parameter(torch.linspace(-1, 1, 10))
         scaler = DynamicLossScaler(start=8.0)
         update = update_of(
             world,
-            [own],
+            [weight],
             column=(0, 1),
             rule=Adam(0.1),
             half=torch.float16,
@@ -245,8 +245,10 @@ def test_an_overflow_anywhere_moves_nothing(layout: Any, value: float, where: in
             if batch == 1 and world.rank == culprit:
                 update.state.gradient[where] = value
             list(update.run())
-            kept = update.state.export(own)
-            seen.append(([t.clone() for t in kept.values()], own.data.clone(), update.state.rule.updates, scaler.scale))
+            exported = update.state.export(weight)
+            seen.append(
+                ([t.clone() for t in exported.values()], weight.data.clone(), update.state.rule.updates, scaler.scale)
+            )
         (full, half, updates, scale), (after, half_after, updates_after, scale_after), last = seen
         assert all(torch.equal(a, b) for a, b in zip(full, after, strict=True))
         assert torch.equal(half, half_after)
@@ -260,7 +262,7 @@ def test_an_overflow_anywhere_moves_nothing(layout: Any, value: float, where: in
     assert first == second
 
 
-def test_a_gradient_that_two_replicas_can_add_is_no_overflow() -> None:
+def test_representable_replica_sum_is_no_overflow() -> None:
     def rank(world: threads.LoopbackWorld) -> int:
         update = update_of(world, [parameter32(1.0)], column=(0, 1), half=torch.float16, loss_scaler=unscaled())
         update.state.gradient.fill_(32000.0)
@@ -270,7 +272,7 @@ def test_a_gradient_that_two_replicas_can_add_is_no_overflow() -> None:
     assert threads.run(2, rank) == [0, 0]
 
 
-def test_the_tie_counts_as_an_addend() -> None:
+def test_tie_counts_as_addend_in_overflow_check() -> None:
     """30000 and 30000 add up; with two replicas and both ends of a tie it would be 120000."""
 
     def rank(world: threads.LoopbackWorld) -> int:
@@ -293,14 +295,14 @@ def parameter32(*values: float) -> nn.Parameter:
 
 
 @pytest.mark.parametrize("half", [None, torch.bfloat16], ids=str)
-def test_clipping_is_by_the_norm_of_all_ranks_and_a_tie_counts_once(half: torch.dtype | None) -> None:
+def test_clipping_uses_global_norm_with_ties_once(half: torch.dtype | None) -> None:
     """Two stages of one pipeline: gradients 3 and 4 of own weights, 12 / 2 at either end of a tie: norm 13."""
 
     def rank(world: threads.LoopbackWorld) -> list[float]:
-        own, tied = parameter32(0.0), parameter32(0.0)
+        weight, tied = parameter32(0.0), parameter32(0.0)
         update = update_of(
             world,
-            [own, tied],
+            [weight, tied],
             column=(world.rank,),
             ends=(0, 1),
             ties=[(tied,)],
@@ -314,33 +316,33 @@ def test_clipping_is_by_the_norm_of_all_ranks_and_a_tie_counts_once(half: torch.
         )
         update.state.gradient.copy_(torch.tensor([3.0 + world.rank, 6.0]) * (16.0 if half else 1.0))
         list(update.run())
-        return [float(update.state.export(p)["weight"]) for p in (own, tied)]
+        return [float(update.state.export(p)["weight"]) for p in (weight, tied)]
 
     (first, tied), (second, tied_too) = threads.run(2, rank)
     assert tied == tied_too == pytest.approx(-12 / 13, rel=1e-6)
     assert (first, second) == (pytest.approx(-3 / 13, rel=1e-6), pytest.approx(-4 / 13, rel=1e-6))
 
 
-def test_replicas_do_not_count_twice_in_a_norm() -> None:
+def test_replicas_count_once_in_norm() -> None:
     def rank(world: threads.LoopbackWorld) -> float:
-        own = parameter32(0.0)
-        update = update_of(world, [own], column=(0, 1), rule=SGD(1.0), clip_norm=2.0, counts_in_norm=world.rank == 0)
+        weight = parameter32(0.0)
+        update = update_of(world, [weight], column=(0, 1), rule=SGD(1.0), clip_norm=2.0, counts_in_norm=world.rank == 0)
         update.state.gradient.fill_(1.0)
         list(update.run())
-        return own.item()
+        return weight.item()
 
     assert threads.run(2, rank) == [pytest.approx(-2.0, rel=1e-6)] * 2
 
 
-def test_a_small_gradient_is_not_clipped() -> None:
-    own = parameter32(0.0, 0.0)
-    update = update_of(alone(), [own], rule=SGD(1.0), clip_norm=5.1)
+def test_small_gradient_is_not_clipped() -> None:
+    weight = parameter32(0.0, 0.0)
+    update = update_of(alone(), [weight], rule=SGD(1.0), clip_norm=5.1)
     update.state.gradient.copy_(torch.tensor([3.0, 4.0]))
     list(update.run())
-    assert own.tolist() == [-3.0, -4.0]
+    assert weight.tolist() == [-3.0, -4.0]
 
 
-def test_what_the_record_says_of_overlap() -> None:
+def test_overlap_note_for_record() -> None:
     def rank(world: threads.LoopbackWorld) -> list[str]:
         settings: list[dict[str, Any]] = [
             {},

@@ -28,14 +28,14 @@ class Scripted:
 
     def __init__(self, here: Sequence[str] = (), later: Sequence[str] = ()) -> None:
         self.here, self.later = list(ops(*here)), list(ops(*later))
-        self.asked: list[tuple[tuple[str, ...], float | None]] = []
+        self.requests: list[tuple[tuple[str, ...], float | None]] = []
         self.sent: list[tuple[str, int]] = []
 
     def send(self, op: Op, value: tuple[torch.Tensor, ...]) -> None:
         self.sent.append((str(op), len(value)))
 
     def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, tuple[torch.Tensor, ...]] | None:
-        self.asked.append((tuple(map(str, ops)), timeout))
+        self.requests.append((tuple(map(str, ops)), timeout))
         if timeout is None and not any(op in self.here for op in ops):
             self.here.append(self.later.pop(0))
         for op in ops:
@@ -70,50 +70,50 @@ def driven(
     return ran, executed, trace, peak
 
 
-def test_the_first_op_that_is_ready_runs() -> None:
+def test_first_ready_op_runs() -> None:
     transport = Scripted(here=["0F0", "2B1", "0F2"])
     accepted = ops("1B5", "1F0", "1B1")
     ran, executed, _, _ = driven(transport, accepted)
     assert ran == ["1F0"]
     assert executed == [("1F0", [0.0])]  # with the value of the op that it needs
-    assert transport.asked == [(("2B5", "0F0", "2B1"), None)]
+    assert transport.requests == [(("2B5", "0F0", "2B1"), None)]
     assert transport.here == list(ops("2B1", "0F2"))
 
 
-def test_the_order_of_the_program_is_the_order_of_preference() -> None:
+def test_program_order_is_preference_order() -> None:
     here = ["0F0", "2B0"]
     assert driven(Scripted(here), ops("1B0", "1F0"))[0] == ["1B0"]
     assert driven(Scripted(here), ops("1F0", "1B0"))[0] == ["1F0"]
 
 
-def test_an_op_that_needs_nothing_is_not_overtaken_by_one_behind_it() -> None:
+def test_op_without_message_is_not_overtaken() -> None:
     """The last stage's backward stands first: a forward behind it is not even asked for."""
     transport = Scripted(here=["1F1"])
     ran, executed, _, _ = driven(transport, ops("2B0", "2F1"))
     assert ran == ["2B0"]
     assert executed == [("2B0", [])]
-    assert transport.asked == []
+    assert transport.requests == []
 
 
-def test_an_op_in_front_of_a_needless_one_is_polled_for() -> None:
+def test_preferred_op_is_polled_before_free_op() -> None:
     accepted = ops("0B0", "0F1", "0B1")
     absent = Scripted(here=["1B1"])
     assert driven(absent, accepted)[0] == ["0F1"]
-    assert absent.asked == [(("1B0",), 0)]
+    assert absent.requests == [(("1B0",), 0)]
     present = Scripted(here=["1B0"])
     assert driven(present, accepted)[0] == ["0B0"]
-    assert present.asked == [(("1B0",), 0)]
+    assert present.requests == [(("1B0",), 0)]
 
 
-def test_it_waits_only_when_no_op_is_ready() -> None:
+def test_worker_waits_only_without_ready_op() -> None:
     transport = Scripted(later=["2B0"])
     ran, executed, _, _ = driven(transport, ops("1F0", "1B0"))
     assert ran == ["1B0"]
     assert executed == [("1B0", [0.0])]
-    assert [timeout for _, timeout in transport.asked] == [None]
+    assert [timeout for _, timeout in transport.requests] == [None]
 
 
-def test_every_output_is_offered_to_the_transport_and_the_program_told() -> None:
+def test_every_output_is_sent_and_op_reported() -> None:
     transport = Scripted(here=["0F0", "2B0"])
     ran, _, _, peak = driven(transport, ops("1F0"), ops("1B0"), ops("1U0"))
     assert ran == ["1F0", "1B0", "1U0"]
@@ -121,7 +121,7 @@ def test_every_output_is_offered_to_the_transport_and_the_program_told() -> None
     assert peak == 1
 
 
-def test_the_bound_is_kept_and_the_peak_reported() -> None:
+def test_in_flight_bound_is_enforced_and_peak_returned() -> None:
     steps = [ops("0F0"), ops("0F1"), ops("0B0"), ops("0F2"), ops("0B1"), ops("0B2")]
     here = ["1B0", "1B1", "1B2"]
     assert driven(Scripted(here), *steps, bound=2)[3] == 2
@@ -129,14 +129,14 @@ def test_the_bound_is_kept_and_the_peak_reported() -> None:
         driven(Scripted(here), *steps, bound=1)
 
 
-def test_an_evaluation_opens_nothing() -> None:
+def test_evaluation_opens_no_forward_pass() -> None:
     ran, _, trace, peak = driven(Scripted(), ops("0E0"), ops("0E1"), bound=0)
     assert ran == ["0E0", "0E1"]
     assert peak == 0
     assert [span.category for span in trace] == [EVALUATE, EVALUATE]
 
 
-def test_spans() -> None:
+def test_trace_spans_of_ops() -> None:
     transport = Scripted(here=["0F0"], later=["2B0"])
     _, _, trace, _ = driven(transport, ops("1F0"), ops("1B0"), ops("1U0"))
     forward, backward = ops("1F0", "1B0")
@@ -153,10 +153,10 @@ def test_spans() -> None:
     assert times == sorted(times)
 
 
-def test_no_wait_is_written_where_nothing_is_needed_and_no_bytes_where_nothing_is_sent() -> None:
+def test_trace_omits_empty_waits_and_sends() -> None:
     _, _, trace, _ = driven(Scripted(), ops("0F0"), ops("0B0"), stages=1)
     assert [(span.category, span.bytes) for span in trace] == [(FORWARD, 0), (BACKWARD, 0)]
 
 
-def test_an_empty_program_is_done() -> None:
+def test_empty_program_ends_at_once() -> None:
     assert driven(Scripted())[0] == []

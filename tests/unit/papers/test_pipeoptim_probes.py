@@ -63,7 +63,7 @@ def test_a_smoothed_gradient_predicts_what_adam_does_not_do() -> None:
     run = watched(Reads(SpecTrain()), foreseen.smoothed("adam"), batches())
     usual = watched(Predict(), RULES["adam"], batches())
     assert [set(each.values()) for each in run.ahead] == [{3}, {2}, {2}, {1}]
-    velocity = run.stages[0].engine.state.rule.moments[foreseen.SMOOTHED]
+    velocity = run.stages[0].engine.state.model_states.rule.moments[foreseen.SMOOTHED]
     step = run.stages[0].versions[MINI_BATCHES] - run.stages[0].versions[MINI_BATCHES - 1]
     assert float(velocity.norm()) * 0.001 < float(step.norm())
     assert run.removed < usual.removed

@@ -17,7 +17,7 @@ from suite.pruning.early_bird import EarlyBird, differing, followed, packed
 from suite.pruning.magnitude import Magnitude
 from suite.pruning.mask import Indices, View
 from suite.workload import Transformer
-from tests.support.tickets import drawn, joined, same, whole
+from tests.support.masks import draw_on_stages, equal_masks, join_masks, whole_view
 
 
 def line(values: list[float]) -> list[nn.Module]:
@@ -32,7 +32,7 @@ def keeping(*places: int) -> list[float]:
 
 
 def epochs(method: EarlyBird, masks: list[tuple[int, ...]]) -> list[Indices | None]:
-    return [method.draw(whole(line(keeping(*places)), sparsity=0.5)) for places in masks]
+    return [method.draw(whole_view(line(keeping(*places)), sparsity=0.5)) for places in masks]
 
 
 # -- distances -------------------------------------------------------------------------------------------------------
@@ -133,11 +133,11 @@ def trained(method: EarlyBird, view: View, layers: list[nn.Module], epoch: Any) 
 
 def test_the_masks_of_a_training_settle_into_the_ticket_of_that_epoch() -> None:
     layers, epoch = learner()
-    view = whole(layers, sparsity=0.5)
+    view = whole_view(layers, sparsity=0.5)
     ticket, distances = trained(EarlyBird(1, window=4, distance=0.02), view, layers, epoch)
     assert ticket is not None
     assert max(distances[:3]) >= 0.02 > distances[-1]
-    assert same(ticket, Magnitude("global").draw(view))
+    assert equal_masks(ticket, Magnitude("global").draw(view))
 
 
 @pytest.mark.parametrize("scope", ["global", "layer"])
@@ -147,7 +147,7 @@ def test_every_grid_draws_the_same_ticket_after_the_same_epoch(stages: int, scop
         return EarlyBird(1, window=4, distance=0.02, scope=scope)
 
     layers, epoch = learner()
-    alone, distances = trained(made(), whole(layers, sparsity=0.5), layers, epoch)
+    alone, distances = trained(made(), whole_view(layers, sparsity=0.5), layers, epoch)
 
     history, epoch = learner()
     masters = []
@@ -163,8 +163,8 @@ def test_every_grid_draws_the_same_ticket_after_the_same_epoch(stages: int, scop
                 return ticket, method.distances
         return None, method.distances
 
-    found = drawn(made, history, stages, draw)
-    assert same(joined([ticket for ticket, _ in found]), alone)
+    found = draw_on_stages(made, history, stages, draw)
+    assert equal_masks(join_masks([ticket for ticket, _ in found]), alone)
     assert all(told == distances for _, told in found)
 
 
@@ -184,7 +184,7 @@ def test_a_search_that_is_recalled_goes_on_as_if_it_had_never_stopped() -> None:
         found = epochs(second, masks[stop:])
         assert second.distances == whole_search.distances
         assert [one is None for one in found] == [one is None for one in expected[stop:]]
-        assert same(found[-1], expected[-1])
+        assert equal_masks(found[-1], expected[-1])
 
 
 def test_a_search_by_other_settings_is_refused_before_anything_changes() -> None:
@@ -254,9 +254,9 @@ def test_what_is_asked_for_by_name_leaves_something_of_the_projections_of_a_gpt(
     blocks = [
         gpt.TransformerBlock(Transformer(layers=24, hidden=16, heads=2, sequence=4, vocabulary=11)) for _ in range(2)
     ]
-    assert len(search.build().draw(whole(blocks, sparsity=0.9))) == 8
+    assert len(search.build().draw(whole_view(blocks, sparsity=0.9))) == 8
     with pytest.raises(InvalidRequest, match=r"project\.weight of layer 0.*a scope of layer"):
-        search.build(scope="global").draw(whole(blocks, sparsity=0.9))
+        search.build(scope="global").draw(whole_view(blocks, sparsity=0.9))
 
 
 # -- channels --------------------------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ def test_a_channel_takes_its_scale_its_shift_and_the_rows_that_make_it() -> None
     for name, values in (("norm_1", [1.0, -5.0, 4.0]), ("norm_3", [3.0, 0.1, 0.2, -2.0]), ("norm_2", [9.0, 9.0, 9.0])):
         layer.get_submodule(name).weight.data = torch.tensor(values)
     layer.shortcut[1].weight.data = torch.tensor([0.3, 0.4, 6.0, 0.5])
-    ticket = EarlyBird(1, latest=1, kind="channels").draw(whole([layer], sparsity=1 - 5 / 11))
+    ticket = EarlyBird(1, latest=1, kind="channels").draw(whole_view([layer], sparsity=1 - 5 / 11))
     expected = {
         "norm_1.weight": [1, 2],
         "norm_1.bias": [1, 2],
@@ -319,7 +319,7 @@ def test_a_channel_that_went_is_zero_whatever_comes_in() -> None:
     layer = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6))
     nn.init.normal_(layer[1].weight)
     nn.init.normal_(layer[1].bias)
-    ticket = EarlyBird(1, latest=1, kind="channels").draw(whole([layer], sparsity=0.5))
+    ticket = EarlyBird(1, latest=1, kind="channels").draw(whole_view([layer], sparsity=0.5))
     with torch.no_grad():
         for (_, name), index in ticket.items():
             flat = layer.get_parameter(name).data.reshape(-1)
@@ -339,8 +339,8 @@ def test_every_grid_draws_the_same_channels(stages: int, scope: str) -> None:
         return EarlyBird(1, latest=1, kind="channels", scope=scope)
 
     layers = convolutional()
-    alone = made().draw(whole(layers, sparsity=0.3))
-    assert same(joined(drawn(made, layers, stages, sparsity=0.3)), alone)
+    alone = made().draw(whole_view(layers, sparsity=0.3))
+    assert equal_masks(join_masks(draw_on_stages(made, layers, stages, sparsity=0.3)), alone)
     assert len(alone) == 2 * 3 * 3
 
 
@@ -349,7 +349,7 @@ def test_distances_of_channels_count_channels() -> None:
     method = EarlyBird(1, window=2, kind="channels", distance=0.01)
     for scales in ([4.0, 3.0, 2.0, 1.0], [4.0, 2.0, 3.0, 1.0]):
         layer[1].weight.data = torch.tensor(scales)
-        method.draw(whole([layer], sparsity=0.5))
+        method.draw(whole_view([layer], sparsity=0.5))
     assert method.distances == [2 / 4]
 
 
@@ -360,7 +360,7 @@ def test_a_batch_norm_of_which_no_channel_stays_is_refused_by_name() -> None:
     layer = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2))
     layer[1].weight.data = torch.tensor([0.1, 0.2])
     with pytest.raises(InvalidRequest, match=r"weight 1\.weight of layer 0 of 2 entries.*something stays"):
-        EarlyBird(1, latest=1, kind="channels").draw(whole([layer], sparsity=0.5))
+        EarlyBird(1, latest=1, kind="channels").draw(whole_view([layer], sparsity=0.5))
 
 
 @pytest.mark.parametrize(
@@ -382,7 +382,7 @@ def test_a_network_with_nothing_to_rank_is_refused_on_every_stage_at_the_first_l
             method.draw(view)
         return str(refused.value)
 
-    told = drawn(lambda: EarlyBird(1, kind=kind), layers, 2, look)
+    told = draw_on_stages(lambda: EarlyBird(1, kind=kind), layers, 2, look)
     assert len(told) == 2
     assert all(re.search(words, one) for one in told)
 
@@ -390,7 +390,7 @@ def test_a_network_with_nothing_to_rank_is_refused_on_every_stage_at_the_first_l
 def test_channels_on_one_stage_alone_are_enough() -> None:
     layers = [nn.Sequential(nn.Conv2d(1, 4, 1), nn.BatchNorm2d(4)), nn.Linear(4, 4)]
     nn.init.normal_(layers[0][1].weight)
-    first, second = drawn(lambda: EarlyBird(1, latest=1, kind="channels"), layers, 2)
+    first, second = draw_on_stages(lambda: EarlyBird(1, latest=1, kind="channels"), layers, 2)
     assert len(first) == 3
     assert second == {}
 
@@ -398,9 +398,9 @@ def test_channels_on_one_stage_alone_are_enough() -> None:
 def test_a_mask_that_empties_a_weight_is_refused_only_as_the_ticket() -> None:
     layers = [*line([2.0, 2.0]), *line([1.0, 1.0])]
     method = EarlyBird(1, window=2)
-    assert method.draw(whole(layers, sparsity=0.5)) is None
+    assert method.draw(whole_view(layers, sparsity=0.5)) is None
     with pytest.raises(InvalidRequest, match=r"weight of layer 1 of 2 entries.*something stays"):
-        method.draw(whole(layers, sparsity=0.5))
+        method.draw(whole_view(layers, sparsity=0.5))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.pruning.early_bird import EarlyBird
 from suite.pruning.magnitude import Magnitude, ranked
 from suite.pruning.mask import Indices, View, check_index
-from tests.support.tickets import drawn, joined, same, whole
+from tests.support.masks import draw_on_stages, equal_masks, join_masks, whole_view
 
 TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 SHARES = [0.0, 0.1, 0.5, 0.9]
@@ -52,28 +52,28 @@ def by_sorting(layers: list[nn.Module], sparsity: float) -> Indices:
 
 def test_the_largest_of_one_weight_by_hand() -> None:
     layers = [line([[0.1, -3.0, 2.0], [-0.5, 2.5, -0.2]])]
-    assert Magnitude().draw(whole(layers, sparsity=0.5))[0, "weight"].tolist() == [1, 2, 4]
-    assert Magnitude().draw(whole(layers, sparsity=0.6))[0, "weight"].tolist() == [1, 4]
+    assert Magnitude().draw(whole_view(layers, sparsity=0.5))[0, "weight"].tolist() == [1, 2, 4]
+    assert Magnitude().draw(whole_view(layers, sparsity=0.6))[0, "weight"].tolist() == [1, 4]
 
 
 def test_of_equal_weights_the_first_places_stay() -> None:
     layers = [line([[1.0, -2.0, 1.0, -1.0, 1.0, -1.0]])]
-    assert Magnitude().draw(whole(layers, sparsity=0.5))[0, "weight"].tolist() == [0, 1, 2]
+    assert Magnitude().draw(whole_view(layers, sparsity=0.5))[0, "weight"].tolist() == [0, 1, 2]
     zeros = [line([[0.0, -0.0, 0.0, 0.0]])]
-    assert Magnitude().draw(whole(zeros, sparsity=0.5))[0, "weight"].tolist() == [0, 1]
+    assert Magnitude().draw(whole_view(zeros, sparsity=0.5))[0, "weight"].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("scope", ["global", "layer"])
 def test_sizes_that_differ_in_the_last_bit_alone_are_told_apart(scope: str) -> None:
     layers = [line([[1.0, 1.0 + 2**-52, 1.0, 1.0 + 2**-51]], torch.float64)]
-    assert Magnitude(scope).draw(whole(layers, sparsity=0.5))[0, "weight"].tolist() == [1, 3]
+    assert Magnitude(scope).draw(whole_view(layers, sparsity=0.5))[0, "weight"].tolist() == [1, 3]
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("sparsity", SHARES)
 def test_each_weight_keeps_its_share_and_what_goes_is_no_larger(sparsity: float, dtype: torch.dtype) -> None:
     layers = network(dtype)
-    for (number, _), index in Magnitude().draw(whole(layers, sparsity=sparsity)).items():
+    for (number, _), index in Magnitude().draw(whole_view(layers, sparsity=sparsity)).items():
         size = layers[number].weight.detach().abs().flatten()
         check_index((number, "weight"), index, size.numel())
         assert index.numel() == round((1 - sparsity) * size.numel())
@@ -89,7 +89,7 @@ def test_one_threshold_for_the_whole_model_is_that_of_sorting_everything(
     sparsity: float, dtype: torch.dtype, tied: bool
 ) -> None:
     layers = network(dtype, tied=tied)
-    assert same(ranked(whole(layers, sparsity=sparsity), "global"), by_sorting(layers, sparsity))
+    assert equal_masks(ranked(whole_view(layers, sparsity=sparsity), "global"), by_sorting(layers, sparsity))
 
 
 @pytest.mark.parametrize("scope", ["global", "layer"])
@@ -97,20 +97,20 @@ def test_one_threshold_for_the_whole_model_is_that_of_sorting_everything(
 @pytest.mark.parametrize("stages", [2, 3, 6])
 def test_every_grid_draws_the_same_ticket(stages: int, tied: bool, scope: str) -> None:
     layers = network(tied=tied)
-    tickets = drawn(Magnitude, layers, stages, lambda _, view: ranked(view, scope), sparsity=0.5)
-    assert same(joined(tickets), ranked(whole(layers, sparsity=0.5), scope))
+    tickets = draw_on_stages(Magnitude, layers, stages, lambda _, view: ranked(view, scope), sparsity=0.5)
+    assert equal_masks(join_masks(tickets), ranked(whole_view(layers, sparsity=0.5), scope))
 
 
 def test_stages_of_two_types_share_one_threshold() -> None:
     layers = network()
     layers[4:] = [layer.double() for layer in layers[4:]]
-    tickets = drawn(lambda: Magnitude("global"), layers, 2, sparsity=0.5)
-    assert same(joined(tickets), by_sorting(layers, 0.5))
+    tickets = draw_on_stages(lambda: Magnitude("global"), layers, 2, sparsity=0.5)
+    assert equal_masks(join_masks(tickets), by_sorting(layers, 0.5))
 
 
 def test_a_stage_without_prunable_weights_still_counts() -> None:
     layers = [nn.Embedding(4, 3), line([[1.0, 2.0, 3.0, 4.0]])]
-    first, second = drawn(lambda: Magnitude("global"), layers, 2, sparsity=0.5)
+    first, second = draw_on_stages(lambda: Magnitude("global"), layers, 2, sparsity=0.5)
     assert first == {}
     assert second[1, "weight"].tolist() == [2, 3]
 
@@ -118,8 +118,8 @@ def test_a_stage_without_prunable_weights_still_counts() -> None:
 def test_a_weight_below_the_threshold_of_the_model_is_refused_by_name() -> None:
     layers = [line([[1.0, 2.0]]), line([[0.1, 0.2]])]
     with pytest.raises(InvalidRequest, match=r"weight weight of layer 1 of 2 entries.*something stays.*layer"):
-        Magnitude("global").draw(whole(layers, sparsity=0.5))
-    assert Magnitude("layer").draw(whole(layers, sparsity=0.5))[1, "weight"].tolist() == [1]
+        Magnitude("global").draw(whole_view(layers, sparsity=0.5))
+    assert Magnitude("layer").draw(whole_view(layers, sparsity=0.5))[1, "weight"].tolist() == [1]
 
 
 def refused(method: Magnitude | EarlyBird, view: View) -> str:
@@ -132,7 +132,7 @@ def refused(method: Magnitude | EarlyBird, view: View) -> str:
 def test_a_weight_that_is_too_small_on_one_stage_is_refused_on_all(made: Callable[[], Magnitude | EarlyBird]) -> None:
     """Where one stage alone stopped, the others would wait for its sums."""
     layers = [line([[1.0, 2.0]]), line([[1.0] * 9])]
-    first, second = drawn(made, layers, 2, refused, sparsity=0.8)  # 0.4 and 1.8 entries
+    first, second = draw_on_stages(made, layers, 2, refused, sparsity=0.8)  # 0.4 and 1.8 entries
     assert "weight weight of layer 0 of 2 entries" in first
     assert "another stage cannot" in second
 
@@ -140,7 +140,7 @@ def test_a_weight_that_is_too_small_on_one_stage_is_refused_on_all(made: Callabl
 def test_a_vast_weight_on_one_stage_is_refused_on_all() -> None:
     with torch.device("meta"):
         vast = nn.Linear(2**16, 2**15, bias=False)
-    first, second = drawn(lambda: Magnitude("global"), [vast, line([[1.0]])], 2, refused)
+    first, second = draw_on_stages(lambda: Magnitude("global"), [vast, line([[1.0]])], 2, refused)
     assert "2^31" in first
     assert "another stage cannot" in second
 
@@ -153,7 +153,7 @@ def test_it_is_drawn_before_the_first_batch_and_never_again() -> None:
 @pytest.mark.parametrize("sparsity", [1.0, -0.1, float("nan")])
 def test_a_sparsity_that_is_no_share_is_refused(sparsity: float, scope: str) -> None:
     with pytest.raises(InvalidRequest, match=r"sparsity"):
-        Magnitude(scope).draw(whole(network(), sparsity=sparsity))
+        Magnitude(scope).draw(whole_view(network(), sparsity=sparsity))
 
 
 def test_a_scope_that_is_none_is_refused_with_the_nearest() -> None:

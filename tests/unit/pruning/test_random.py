@@ -9,7 +9,7 @@ from torch import nn
 from suite.core.errors import InvalidRequest
 from suite.pruning.mask import check_index
 from suite.pruning.random import RandomMask
-from tests.support.tickets import drawn, joined, same, whole
+from tests.support.masks import draw_on_stages, equal_masks, join_masks, whole_view
 
 
 def network() -> list[nn.Module]:
@@ -19,7 +19,7 @@ def network() -> list[nn.Module]:
 
 @pytest.mark.parametrize("sparsity", [0.0, 0.3, 0.5, 0.9])
 def test_every_weight_keeps_exactly_its_share(sparsity: float) -> None:
-    for key, index in RandomMask().draw(whole(network(), sparsity=sparsity)).items():
+    for key, index in RandomMask().draw(whole_view(network(), sparsity=sparsity)).items():
         check_index(key, index, 64)
         assert index.numel() == round((1 - sparsity) * 64)
 
@@ -27,13 +27,13 @@ def test_every_weight_keeps_exactly_its_share(sparsity: float) -> None:
 @pytest.mark.parametrize("stages", [2, 3])
 def test_every_grid_draws_the_same_ticket(stages: int) -> None:
     layers = network()
-    alone = RandomMask().draw(whole(layers, sparsity=0.5))
-    assert same(joined(drawn(RandomMask, layers, stages, sparsity=0.5)), alone)
+    alone = RandomMask().draw(whole_view(layers, sparsity=0.5))
+    assert equal_masks(join_masks(draw_on_stages(RandomMask, layers, stages, sparsity=0.5)), alone)
 
 
 def test_every_weight_every_layer_and_every_seed_has_places_of_its_own() -> None:
     layers = network()
-    tickets = [RandomMask().draw(whole(layers, sparsity=0.5, seed=seed)) for seed in (0, 1)]
+    tickets = [RandomMask().draw(whole_view(layers, sparsity=0.5, seed=seed)) for seed in (0, 1)]
     places = {tuple(index.tolist()) for ticket in tickets for index in ticket.values()}
     assert len(places) == 2 * 3 * 2
 
@@ -43,7 +43,7 @@ def test_the_weights_have_no_part_in_it_and_the_default_generator_stays_where_it
     for layer in others:
         layer[0].weight.data.zero_()
     before = torch.random.get_rng_state()
-    assert same(RandomMask().draw(whole(layers)), RandomMask().draw(whole(others)))
+    assert equal_masks(RandomMask().draw(whole_view(layers)), RandomMask().draw(whole_view(others)))
     assert torch.equal(before, torch.random.get_rng_state())
 
 
@@ -51,7 +51,7 @@ def test_each_place_stays_as_often_as_any_other() -> None:
     layers = [nn.Linear(10, 10, bias=False)]
     counts = torch.zeros(100)
     for seed in range(400):
-        counts[RandomMask().draw(whole(layers, sparsity=0.75, seed=seed))[0, "weight"].long()] += 1
+        counts[RandomMask().draw(whole_view(layers, sparsity=0.75, seed=seed))[0, "weight"].long()] += 1
     assert counts.min() > 60  # of 100 expected; the deviation is 8.7
     assert counts.max() < 140
 
@@ -60,7 +60,7 @@ def test_a_weight_of_which_nothing_would_stay_is_refused() -> None:
     with pytest.raises(
         InvalidRequest, match=r"weight weight of layer 0 of 4 entries at sparsity 0\.9.*something stays"
     ):
-        RandomMask().draw(whole([nn.Linear(2, 2)], sparsity=0.9))
+        RandomMask().draw(whole_view([nn.Linear(2, 2)], sparsity=0.9))
 
 
 def test_it_is_drawn_before_the_first_batch_and_never_again() -> None:

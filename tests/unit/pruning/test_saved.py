@@ -14,7 +14,7 @@ from suite.pruning.from_file import Saved
 from suite.pruning.magnitude import Magnitude
 from suite.pruning.mask import Indices, save
 from suite.pruning.random import RandomMask
-from tests.support.tickets import drawn, joined, same, whole
+from tests.support.masks import draw_on_stages, equal_masks, join_masks, whole_view
 
 
 def network(wide: int = 6, layers: int = 4) -> list[nn.Module]:
@@ -23,7 +23,7 @@ def network(wide: int = 6, layers: int = 4) -> list[nn.Module]:
 
 
 def kept(path: Path, layers: list[nn.Module], method: Magnitude | EarlyBird) -> Indices:
-    ticket = method.draw(whole(layers, sparsity=0.5))
+    ticket = method.draw(whole_view(layers, sparsity=0.5))
     assert ticket is not None
     save(path, ticket, {key: layers[key[0]].get_parameter(key[1]).numel() for key in ticket})
     return ticket
@@ -38,8 +38,8 @@ def path(tmp_path: Path) -> Path:
 def test_every_grid_takes_its_own_part(path: Path, stages: int) -> None:
     layers = network()
     ticket = kept(path, layers, Magnitude())
-    parts = drawn(lambda: Saved(str(path)), layers, stages)
-    assert same(joined(parts), ticket)
+    parts = draw_on_stages(lambda: Saved(str(path)), layers, stages)
+    assert equal_masks(join_masks(parts), ticket)
     assert all(len(part) == 4 // stages for part in parts)
 
 
@@ -47,7 +47,7 @@ def test_a_ticket_drawn_by_channels_comes_back_and_leaves_the_rest_dense(path: P
     layers = [nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4), nn.Linear(4, 4)), nn.Linear(4, 4)]
     nn.init.normal_(layers[0][1].weight)
     ticket = kept(path, layers, EarlyBird(1, latest=1, kind="channels"))
-    assert same(Saved(str(path)).draw(whole(layers)), ticket)
+    assert equal_masks(Saved(str(path)).draw(whole_view(layers)), ticket)
 
 
 @pytest.mark.parametrize("stages", [1, 2])
@@ -56,20 +56,20 @@ def test_whether_a_ticket_is_one_of_channels_the_whole_file_says(path: Path, sta
     layers = [nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4)), nn.Linear(4, 4)]
     nn.init.normal_(layers[0][1].weight)
     ticket = kept(path, layers, EarlyBird(1, latest=1, kind="channels"))
-    parts = drawn(lambda: Saved(str(path)), layers, stages)
-    assert same(joined(parts), ticket)
+    parts = draw_on_stages(lambda: Saved(str(path)), layers, stages)
+    assert equal_masks(join_masks(parts), ticket)
     assert {key[0] for key in ticket} == {0}
 
 
 def test_what_is_beside_a_ticket_of_all_weights_does_not_make_it_one_of_channels(path: Path) -> None:
     layers = [nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4)), nn.Linear(4, 4)]
-    ticket = RandomMask().draw(whole(layers, what="all"))
+    ticket = RandomMask().draw(whole_view(layers, what="all"))
     entries = {key: layers[key[0]].get_parameter(key[1]).numel() for key in ticket}
     ticket[0, "1.bias"] = ticket[0, "1.weight"]  # as by chance
     del ticket[1, "weight"]
     save(path, ticket, entries)
     with pytest.raises(InvalidRequest, match="no index of weight weight of layer 1"):
-        Saved(str(path)).draw(whole(layers))
+        Saved(str(path)).draw(whole_view(layers))
 
 
 # -- sparsity --------------------------------------------------------------------------------------------------------
@@ -81,10 +81,10 @@ def test_a_ticket_of_another_sparsity_is_refused_with_its_own(path: Path, scope:
     layers = network()  # 4 weights of 36 entries: half of them, or 0.7
     kept(path, layers, Magnitude(scope))
     if asked == 0.5:
-        Saved(str(path)).draw(whole(layers, sparsity=asked))
+        Saved(str(path)).draw(whole_view(layers, sparsity=asked))
         return
     with pytest.raises(InvalidRequest, match=r"ticket of sparsity 0\.5, asked for is .*=0\.3;.*legal: sparsity=0\.5"):
-        Saved(str(path)).draw(whole(layers, sparsity=asked))
+        Saved(str(path)).draw(whole_view(layers, sparsity=asked))
 
 
 def test_rounding_of_every_weight_explains_an_entry_of_each_and_no_more(path: Path) -> None:
@@ -95,11 +95,11 @@ def test_rounding_of_every_weight_explains_an_entry_of_each_and_no_more(path: Pa
         }  # no two alike
         save(path, own, dict.fromkeys(own, 25))
         if fits:
-            assert len(Saved(str(path)).draw(whole(layers))) == 4
+            assert len(Saved(str(path)).draw(whole_view(layers))) == 4
             continue
         with pytest.raises(InvalidRequest, match=r"legal: sparsity=0\.55$"):
-            Saved(str(path)).draw(whole(layers))
-        Saved(str(path)).draw(whole(layers, sparsity=0.55))
+            Saved(str(path)).draw(whole_view(layers))
+        Saved(str(path)).draw(whole_view(layers, sparsity=0.55))
 
 
 def test_channels_are_counted_where_channels_were_asked_for(path: Path) -> None:
@@ -110,9 +110,9 @@ def test_channels_are_counted_where_channels_were_asked_for(path: Path) -> None:
     layers[0][1].weight.data[4] = 3.0
     ticket = kept(path, layers, EarlyBird(1, latest=1, kind="channels"))
     assert ticket[0, "1.weight"].numel() == 1
-    assert same(Saved(str(path)).draw(whole(layers)), ticket)
+    assert equal_masks(Saved(str(path)).draw(whole_view(layers)), ticket)
     with pytest.raises(InvalidRequest, match=r"legal: sparsity=0\.5"):
-        Saved(str(path)).draw(whole(layers, sparsity=0.8))
+        Saved(str(path)).draw(whole_view(layers, sparsity=0.8))
 
 
 def test_a_tied_weight_that_stands_in_a_file_twice_was_drawn_once(path: Path) -> None:
@@ -123,13 +123,13 @@ def test_a_tied_weight_that_stands_in_a_file_twice_was_drawn_once(path: Path) ->
     layers[0].weight.data[0] = 9.0
     layers[1].weight.data.fill_(5.0)
     layers[2].weight = layers[0].weight
-    view = whole(layers[:2], sparsity=0.45)
+    view = whole_view(layers[:2], sparsity=0.45)
     ticket = Magnitude("global").draw(view)
     ticket[2, "weight"] = ticket[0, "weight"]
     save(path, ticket, dict.fromkeys(ticket, 100))
-    assert len(Saved(str(path)).draw(whole(layers, sparsity=0.45))) == 3
+    assert len(Saved(str(path)).draw(whole_view(layers, sparsity=0.45))) == 3
     with pytest.raises(InvalidRequest, match="a ticket of this sparsity"):
-        Saved(str(path)).draw(whole(layers, sparsity=0.5))
+        Saved(str(path)).draw(whole_view(layers, sparsity=0.5))
 
 
 # -- another model ---------------------------------------------------------------------------------------------------
@@ -148,14 +148,14 @@ def test_a_tied_weight_that_stands_in_a_file_twice_was_drawn_once(path: Path) ->
 def test_a_ticket_of_another_model_is_refused_by_what_differs(path: Path, other: list[nn.Module], words: str) -> None:
     kept(path, network(), Magnitude())
     with pytest.raises(InvalidRequest, match=words) as refused:
-        Saved(str(path)).draw(whole(other))
+        Saved(str(path)).draw(whole_view(other))
     assert "a ticket of this model" in str(refused.value)
     assert str(path) in str(refused.value)
 
 
 def test_a_file_that_is_not_there_is_refused_by_its_path(path: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"a\.ticket holds no ticket"):
-        Saved(str(path)).draw(whole(network()))
+        Saved(str(path)).draw(whole_view(network()))
 
 
 def test_it_is_read_before_the_first_batch_and_never_again(path: Path) -> None:

@@ -15,7 +15,7 @@ from suite.models.gpt import layers
 from suite.pruning.mask import Indices, View, check_index, check_model, check_some, density, kept, load, prunable, save
 from suite.pruning.random import RandomMask
 from suite.workload import Transformer
-from tests.support.tickets import drawn, same, whole
+from tests.support.masks import draw_on_stages, equal_masks, whole_view
 
 KEY = (3, "qkv.weight")
 SHAPE = Transformer(layers=1, hidden=8, heads=2, sequence=4, vocabulary=11)
@@ -113,8 +113,8 @@ def test_a_stage_without_weights_is_fine_and_a_model_without_is_refused_on_every
         return ""
 
     layers = [nn.Embedding(4, 3), nn.Linear(3, 3)]
-    assert drawn(RandomMask, layers, 2, asked) == ["", ""]
-    none = drawn(RandomMask, [nn.Embedding(4, 3), nn.LayerNorm(3)], 2, asked)
+    assert draw_on_stages(RandomMask, layers, 2, asked) == ["", ""]
+    none = draw_on_stages(RandomMask, [nn.Embedding(4, 3), nn.LayerNorm(3)], 2, asked)
     assert len(none) == 2
     assert all("nothing to prune" in told and "weights that may be pruned" in told for told in none)
 
@@ -137,7 +137,7 @@ def test_a_method_refuses_a_weight_that_int32_does_not_reach_before_it_draws(mon
     with torch.device("meta"):
         layer = nn.Linear(2**16, 2**15, bias=False)
     with pytest.raises(InvalidRequest, match=r"weight weight of layer 0 of 2147483648 entries.*2\^31"):
-        RandomMask().draw(whole([layer]))
+        RandomMask().draw(whole_view([layer]))
 
 
 @pytest.mark.parametrize("places", [(0, 4), (4,), (-1, 2), (0, 2, 9)], ids=str)
@@ -194,7 +194,7 @@ def test_a_file_gives_back_what_was_saved(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.ticket"
     save(path, TICKET, {**ENTRIES, (12, "dense"): 9})
     indices, entries = load(path)
-    assert same(indices, TICKET)
+    assert equal_masks(indices, TICKET)
     assert entries == ENTRIES
 
 
@@ -255,5 +255,5 @@ def test_a_save_that_breaks_off_leaves_the_file_that_was_there(tmp_path: Path, m
     monkeypatch.setattr(format_, "save_file", halfway)
     with pytest.raises(OSError, match="full"):
         save(path, {KEY: index(1)}, ENTRIES)
-    assert same(load(path)[0], TICKET)
+    assert equal_masks(load(path)[0], TICKET)
     assert list(tmp_path.iterdir()) == [path]

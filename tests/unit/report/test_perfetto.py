@@ -31,12 +31,12 @@ from suite.report.load import read_store
 from suite.report.plots.perfetto import events
 from tests.support.cases import gpt_case
 from tests.support.chrome import faults, overlaps
-from tests.support.masked import Given, random_ticket
+from tests.support.masked import FixedMask, random_mask
 from tests.support.resuming import engine_of
 
 ROOT = Path(__file__).parents[3]
 CASE = gpt_case("tied", "float32")
-TICKET = random_ticket(CASE, 0.8)
+TICKET = random_mask(CASE, 0.8)
 
 
 def slices(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -51,7 +51,7 @@ def traced(grid: Grid, **more: Any) -> Trace:
     """The second batch of a pruned network, on threads."""
 
     def rank(world: threads.LoopbackWorld) -> Trace:
-        with_ticket = {"memory": compressed, "pruning": Pruning(Given(TICKET), 0.8)}
+        with_ticket = {"memory": compressed, "pruning": Pruning(FixedMask(TICKET), 0.8)}
         engine = engine_of(CASE, world, grid, optimizer=AdamW(0.01), **with_ticket, **more)
         for number in range(2):
             engine.state.trace.clear()
@@ -66,7 +66,10 @@ def traced(grid: Grid, **more: Any) -> Trace:
     [
         (Grid(), {}),
         (Grid(inter=2), {"half": "bfloat16"}),
-        (Grid(data=2), {"half": "bfloat16", "bucket": 500, "chunk": 2}),  # steps beside reductions
+        (
+            Grid(data=2),
+            {"half": "bfloat16", "bucket_numel": 500, "buckets_per_reduction": 2},
+        ),  # steps beside reductions
     ],
     ids=["one process", "two stages", "two replicas"],
 )

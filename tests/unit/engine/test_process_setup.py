@@ -13,20 +13,20 @@ from suite.engine.optim.optimizer import SGD
 from suite.engine.process_setup import check_half, gemm_rate
 
 
-def test_a_type_that_this_processor_multiplies_passes() -> None:
+def test_supported_half_dtype_passes() -> None:
     check_half("bfloat16", "cpu")
 
 
-def test_a_type_without_kernels_is_refused_by_name() -> None:
+def test_unsupported_half_dtype_is_rejected() -> None:
     with pytest.raises(Unsupported, match="float8_e4m3fn"):
         check_half("float8_e4m3fn", "cpu")
 
 
-def test_an_engine_asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
+def test_engine_checks_half_dtype_before_making_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    created: list[int] = []
 
     def layer() -> nn.Module:
-        made.append(1)
+        created.append(1)
         return nn.Linear(1, 1)
 
     def missing(half: str, device: torch.device) -> None:
@@ -35,25 +35,25 @@ def test_an_engine_asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build_state, "check_half", missing)
     with pytest.raises(Unsupported, match="float16"):
         Engine([layer], loss=lambda y, t: y.mean(), optimizer=SGD(0.1), microbatch=1, half="float16")
-    assert not made
+    assert not created
 
 
 @pytest.mark.parametrize(("device", "size"), [("cpu", 4), ("meta", 768)])
-def test_the_peak_is_that_of_products_on_the_device(monkeypatch: pytest.MonkeyPatch, device: str, size: int) -> None:
+def test_gemm_rate_measures_products_on_device(monkeypatch: pytest.MonkeyPatch, device: str, size: int) -> None:
     """A device that computes nothing stands for one that is not here; without a size it is 768, as on a processor."""
     seen = set()
     product = torch.mm
 
-    def told(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+    def recorded_mm(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
         seen.update((tensor.device.type, tuple(tensor.shape), tensor.dtype) for tensor in (a, b, out))
         return product(a, b, out=out)
 
-    monkeypatch.setattr(torch, "mm", told)
+    monkeypatch.setattr(torch, "mm", recorded_mm)
     assert gemm_rate(size if device == "cpu" else None, 0.01, "bfloat16", device) > 0
     assert seen == {(device, (size, size), torch.bfloat16)}
 
 
-def test_a_first_product_that_had_to_wait_is_no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gemm_rate_ignores_slow_first_product(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of 2 x 2 numbers, 16 flop: the first takes 10 s, which is longer than was asked for, the others 1 s."""
     clock = [0.0]
 

@@ -8,7 +8,7 @@ from suite.core.errors import Diverged, InvalidRequest
 from suite.engine.optim.loss_scaler import STUCK, DynamicLossScaler, unscaled
 
 
-def test_it_halves_at_an_overflow_and_doubles_after_patience_clean_batches() -> None:
+def test_scale_halves_at_overflow_and_doubles_after_patience() -> None:
     scaler = DynamicLossScaler(start=16.0, patience=3)
     seen = []
     for overflow in (False, False, True, False, False, False, False):
@@ -18,7 +18,7 @@ def test_it_halves_at_an_overflow_and_doubles_after_patience_clean_batches() -> 
     assert scaler.clean == 1
 
 
-def test_it_stays_between_its_ends() -> None:
+def test_scale_stays_within_bounds() -> None:
     scaler = DynamicLossScaler(start=2.0, least=1.0, most=4.0, patience=1)
     for _ in range(5):
         scaler.observe(False)
@@ -28,7 +28,7 @@ def test_it_stays_between_its_ends() -> None:
     assert scaler.scale == 1.0
 
 
-def test_no_end_of_overflows_at_the_least_scale_is_a_failure_that_is_told() -> None:
+def test_repeated_overflow_at_smallest_scale_raises_diverged() -> None:
     """The original skips for ever, silently."""
     scaler = unscaled()
     for _ in range(STUCK - 1):
@@ -40,14 +40,14 @@ def test_no_end_of_overflows_at_the_least_scale_is_a_failure_that_is_told() -> N
         scaler.observe(True)
 
 
-def test_the_way_down_is_no_failure() -> None:
+def test_overflows_above_smallest_scale_do_not_raise() -> None:
     scaler = DynamicLossScaler(start=2.0**24)
     for _ in range(24):
         scaler.observe(True)
     assert (scaler.scale, scaler.stuck) == (1.0, 0)
 
 
-def test_what_a_checkpoint_keeps_is_all_there_is() -> None:
+def test_scaler_state_round_trips() -> None:
     scaler, other = DynamicLossScaler(start=8.0, patience=4), DynamicLossScaler(start=2.0, patience=4)
     for overflow in (True, False, False):
         scaler.observe(overflow)
@@ -71,6 +71,6 @@ def test_what_a_checkpoint_keeps_is_all_there_is() -> None:
         ({"patience": 1.5}, r"DynamicLossScaler\(patience=1.5\)"),
     ],
 )
-def test_bad_settings_are_refused(bad: dict[str, float], message: str) -> None:
+def test_invalid_settings_are_rejected(bad: dict[str, float], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         DynamicLossScaler(**bad)  # type: ignore[arg-type]

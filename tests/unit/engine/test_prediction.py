@@ -51,7 +51,7 @@ def sgd(lr: Any, u: float, tau: float, decay: float, *, nesterov: bool = False, 
 
 
 def adam(
-    lr: Any, b1: float, b2: float, eps: float, decay: float, *, decoupled: bool = False, told: bool = False
+    lr: Any, b1: float, b2: float, eps: float, decay: float, *, decoupled: bool = False, in_drift: bool = False
 ) -> Callable:
     def entry(i: int, t: int, s: int) -> tuple[float, float]:
         w, m, v, delta = START[i], 0.0, 0.0, 0.0
@@ -60,7 +60,7 @@ def adam(
             m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
             delta = (m / (1 - b1 ** (k + 1))) / (math.sqrt(v / (1 - b2 ** (k + 1))) + eps)
             w -= lr(k) * delta + (lr(k) * decay * w if decoupled else 0.0)
-        delta += decay * w if told and t else 0.0
+        delta += decay * w if in_drift and t else 0.0
         return w, w - lr(t) * s * delta
 
     return entry
@@ -114,7 +114,7 @@ CASES: dict[str, tuple[Any, Callable]] = {
     "adamw": (AdamW(0.01, weight_decay=0.2), adam(constant(0.01), 0.9, 0.999, 1e-8, 0.2, decoupled=True)),
     "adamw with decay": (
         AdamW(0.01, weight_decay=0.2, predict_decay=True),
-        adam(constant(0.01), 0.9, 0.999, 1e-8, 0.2, decoupled=True, told=True),
+        adam(constant(0.01), 0.9, 0.999, 1e-8, 0.2, decoupled=True, in_drift=True),
     ),
     "rmsprop": (RMSprop(0.01, weight_decay=0.02), rmsprop(constant(0.01), 0.99, 1e-8, 0.0, 0.02)),
     "rmsprop momentum": (
@@ -125,7 +125,7 @@ CASES: dict[str, tuple[Any, Callable]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_predicted_weights_are_table_1_and_equation_5(name: str) -> None:
+def test_predicted_weights_match_table_1_and_equation_5(name: str) -> None:
     rule, right = CASES[name]
     entries = len(START)
     moments = {state: torch.zeros(entries, dtype=torch.float64) for state in state_names(rule, predicts=True)}
@@ -134,18 +134,18 @@ def test_predicted_weights_are_table_1_and_equation_5(name: str) -> None:
         for s in (1, 2, 3):
             expected = [right(i, t, s) for i in range(entries)]
             before = [w.clone() for w in state.weights]
-            found = state.views(predicted(rule, state, s))
+            predicted_weights = state.views(predicted(rule, state, s))
             assert all(torch.equal(a, b) for a, b in zip(before, state.weights, strict=True)), "live weights are read"
-            for ours, which in ((state.weights, 0), (found, 1)):
+            for ours, which in ((state.weights, 0), (predicted_weights, 1)):
                 flat = torch.cat([w.reshape(-1) for w in ours]).tolist()
                 assert max(abs(a - b[which]) for a, b in zip(flat, expected, strict=True)) < 1e-12, (t, s, which)
-            assert [f.shape for f in found] == [torch.Size(shape) for shape in SHAPES]
+            assert [f.shape for f in predicted_weights] == [torch.Size(shape) for shape in SHAPES]
             moved = max(abs(b[1] - b[0]) for b in expected)
             assert (moved > 1e-3) == (t > 0), "before the first update nothing is predicted"
         rule.step(state, torch.tensor([gradient(t, i) for i in range(entries)], dtype=torch.float64))
 
 
-def test_the_last_gradient_is_kept_for_a_drift_only() -> None:
+def test_last_gradient_is_stored_only_for_prediction() -> None:
     for rule, needs in ((SGD(0.1, momentum=0.9), False), (SGD(0.1, momentum=0.9, direction="next"), True)):
         assert (LAST_GRADIENT in state_names(rule, predicts=True)) is needs
         assert LAST_GRADIENT not in state_names(rule, predicts=False)
@@ -153,7 +153,7 @@ def test_the_last_gradient_is_kept_for_a_drift_only() -> None:
     assert state_names(Adam(0.1), predicts=True) == state_names(Adam(0.1), predicts=False)
 
 
-def test_what_cannot_be_predicted_is_refused() -> None:
+def test_rule_without_drift_is_rejected() -> None:
     class Rule:
         states = ()
 

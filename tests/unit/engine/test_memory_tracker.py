@@ -12,7 +12,7 @@ from suite.engine.memory_tracker import MemoryTracker
 KILO = 250  # float32 entries of one thousand bytes
 
 
-def test_tensors_are_counted_when_made_and_when_they_die() -> None:
+def test_tensors_are_counted_from_allocation_to_release() -> None:
     with MemoryTracker() as live:
         a = torch.zeros(KILO)
         assert (live.live, live.peak) == (1000, 1000)
@@ -28,7 +28,7 @@ def test_tensors_are_counted_when_made_and_when_they_die() -> None:
         assert (live.live, live.peak) == (0, 3003)
 
 
-def test_views_and_results_in_place_are_counted_once() -> None:
+def test_views_and_in_place_results_are_counted_once() -> None:
     with MemoryTracker() as live:
         a = torch.zeros(10, 25)
         views = [a[2:], a.view(-1), a.t(), a.detach(), a.split(5)[1], a.expand(4, 10, 25)]
@@ -42,7 +42,7 @@ def test_views_and_results_in_place_are_counted_once() -> None:
         assert live.live == 0
 
 
-def test_what_was_there_before_is_not_counted() -> None:
+def test_earlier_tensors_are_not_counted() -> None:
     before = torch.zeros(KILO)
     with MemoryTracker() as live:
         view = before[1:]
@@ -53,7 +53,7 @@ def test_what_was_there_before_is_not_counted() -> None:
     assert (view.numel(), copy.numel()) == (KILO - 1, KILO)
 
 
-def test_the_peak_is_the_largest_sum_alive_at_once() -> None:
+def test_peak_is_largest_live_sum() -> None:
     with MemoryTracker() as live:
         for _ in range(5):
             x = torch.zeros(KILO)
@@ -64,7 +64,7 @@ def test_the_peak_is_the_largest_sum_alive_at_once() -> None:
         del y
 
 
-def test_the_phase_of_the_peak_is_kept() -> None:
+def test_phase_of_peak_is_recorded() -> None:
     with MemoryTracker() as live:
         a = torch.zeros(KILO)
         assert live.peak_phase == "activations"
@@ -77,7 +77,7 @@ def test_the_phase_of_the_peak_is_kept() -> None:
         del c
 
 
-def test_a_graph_keeps_its_activations_until_the_backward_pass() -> None:
+def test_activations_are_counted_until_backward_pass() -> None:
     linear = nn.Sequential(nn.Linear(KILO, KILO, bias=False), nn.Tanh())
     x = torch.zeros(1, KILO)
     for parameter in linear.parameters():
@@ -93,7 +93,7 @@ def test_a_graph_keeps_its_activations_until_the_backward_pass() -> None:
         assert live.peak >= 1000 + KILO * KILO * 4
 
 
-def test_storages_that_reuse_an_address_are_counted_again() -> None:
+def test_reused_addresses_are_counted_again() -> None:
     with MemoryTracker() as live:
         for size in (1, 2, 3):
             x = torch.zeros(size * KILO)
@@ -103,13 +103,13 @@ def test_storages_that_reuse_an_address_are_counted_again() -> None:
         assert not live.sizes
 
 
-def test_a_sparse_tensor_is_counted_by_its_parts() -> None:
+def test_sparse_tensor_is_counted_by_its_parts() -> None:
     """It has no storage of its own; its values and indices were counted where they were made."""
     with MemoryTracker() as live:
         offsets, columns, values = torch.arange(3), torch.arange(2), torch.ones(2)
-        made = live.live
+        allocated = live.live
         matrix = torch.sparse_csr_tensor(offsets, columns, values, (2, 2), check_invariants=False)
-        assert live.live == made == 8 * 3 + 8 * 2 + 4 * 2
+        assert live.live == allocated == 8 * 3 + 8 * 2 + 4 * 2
         right = torch.ones(2, 5)
         product = matrix @ right
-        assert live.live == made + right.nbytes + product.nbytes
+        assert live.live == allocated + right.nbytes + product.nbytes

@@ -23,24 +23,24 @@ def weights(shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype = torch.floa
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("rule", [SGD(0.1), Adam(0.1)], ids=["sgd", "adam"])
 @pytest.mark.parametrize("shapes", SIZES, ids=str)
-def test_allocated_bytes_are_the_layouts_by_kind(shapes: tuple, rule: SGD | Adam, dtype: torch.dtype) -> None:
+def test_allocated_bytes_match_layout(shapes: tuple, rule: SGD | Adam, dtype: torch.dtype) -> None:
     state = ModelState(weights(shapes, dtype), rule.states, resident)
     assert state.allocated() == state.layout.by_kind()
     entries = sum(torch.Size(shape).numel() for shape in shapes)
     assert state.entries == entries
     assert state.allocated()["moments"] == len(rule.states) * entries * dtype.itemsize
     # what is allocated is counted by storage: no state is a slice of something larger
-    held = [state.gradient, *state.rule.moments.values(), *(p.data for p in state.parameters)]
-    assert sum(t.untyped_storage().nbytes() for t in held) == sum(state.layout.by_kind().values())
+    tensors = [state.gradient, *state.rule.moments.values(), *(p.data for p in state.parameters)]
+    assert sum(t.untyped_storage().nbytes() for t in tensors) == sum(state.layout.by_kind().values())
 
 
-def test_the_rule_works_on_the_layers_own_weights() -> None:
+def test_rule_steps_layers_own_weights() -> None:
     parameters = weights(SIZES[1])
     state = ModelState(parameters, ("velocity",), resident)
     assert [w.data_ptr() for w in state.rule.weights] == [p.data_ptr() for p in parameters]
 
 
-def test_gradients_are_views_of_the_flat_one() -> None:
+def test_gradients_are_views_of_flat_gradient() -> None:
     parameters = weights(((3, 5), (7,), ()))
     state = ModelState(parameters, ("velocity",), resident)
     for passes in (1, 2):
@@ -54,7 +54,7 @@ def test_gradients_are_views_of_the_flat_one() -> None:
     assert not parameters[1].grad.any()
 
 
-def test_a_replaced_gradient_is_seen_and_attach_repairs_it() -> None:
+def test_replaced_gradient_is_detected_and_reattached() -> None:
     parameters = weights(((3,), (2,)))
     state = ModelState(parameters, ("velocity",), resident)
     parameters[0].grad = torch.tensor([1.0, 2.0, 3.0])
@@ -72,7 +72,7 @@ def test_a_replaced_gradient_is_seen_and_attach_repairs_it() -> None:
     assert state.gradient.tolist() == [1.0, 2.0, 3.0, 1.0, 1.0]
 
 
-def test_a_weight_that_lies_elsewhere_is_seen() -> None:
+def test_replaced_weight_data_is_detected() -> None:
     parameters = weights(((3,), (2,)))
     state = ModelState(parameters, ("velocity",), resident)
     parameters[1].data = parameters[1].data.clone()
@@ -80,20 +80,20 @@ def test_a_weight_that_lies_elsewhere_is_seen() -> None:
         check_attached(state)
 
 
-def test_gradients_that_are_there_before_are_kept() -> None:
+def test_existing_gradients_are_preserved() -> None:
     parameters = weights(((3,),))
     parameters[0].grad = torch.tensor([5.0, 6.0, 7.0])
     assert ModelState(parameters, (), resident).gradient.tolist() == [5.0, 6.0, 7.0]
 
 
-def test_a_stage_may_hold_no_weights() -> None:
+def test_stage_without_weights_has_empty_state() -> None:
     state = ModelState([], ("moment_1", "moment_2"), resident)
     assert state.entries == 0
     assert state.allocated() == state.layout.by_kind() == {"weights": 0, "gradients": 0, "moments": 0}
     check_attached(state)
 
 
-def test_two_dtypes_on_a_stage_are_refused() -> None:
+def test_mixed_dtypes_on_stage_are_rejected() -> None:
     with pytest.raises(
         InvalidRequest, match=r"torch\.float32, torch\.float64; rule: all weights of a stage have one dtype"
     ):

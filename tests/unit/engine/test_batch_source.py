@@ -136,34 +136,34 @@ def drawn_by(grid: Grid, make: Callable[[Any], Iterable[Any]], **more: Any) -> t
     return [[batch for batch in one.drawn if batch is not None] for one in shared], losses
 
 
-def assert_equal(found: list[list[Any]], expected: list[list[Any]]) -> None:
-    assert [len(epoch) for epoch in found] == [len(epoch) for epoch in expected]
-    pairs = [(a, b) for e, f in zip(found, expected, strict=True) for a, b in zip(e, f, strict=True)]
+def assert_equal(actual: list[list[Any]], expected: list[list[Any]]) -> None:
+    assert [len(epoch) for epoch in actual] == [len(epoch) for epoch in expected]
+    pairs = [(a, b) for e, f in zip(actual, expected, strict=True) for a, b in zip(e, f, strict=True)]
     assert all(torch.equal(x, z) for a, b in pairs for x, z in zip(a, b, strict=True))
 
 
 @MODES
 @pytest.mark.parametrize("make", [generator, Noisy])
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_shuffle_and_noise_are_those_of_plain_pytorch(
+def test_batches_and_noise_match_plain_pytorch(
     grid: Grid, make: Callable[[Any], Iterable[Any]], streamed: bool
 ) -> None:
     expected, right, after = plain(make)
-    found, losses = drawn_by(grid, make, dropout=0.4, **(STREAMED if streamed else {}))
+    actual, losses = drawn_by(grid, make, dropout=0.4, **(STREAMED if streamed else {}))
     assert torch.equal(torch.rand(4), after)
-    assert_equal(found, expected)
-    orders = {tuple(y.flatten().tolist()) for epoch in found for _, y in epoch}
+    assert_equal(actual, expected)
+    orders = {tuple(y.flatten().tolist()) for epoch in actual for _, y in epoch}
     assert len(orders) == EPOCHS * 3
     # and what user code draws changes no dropout
-    given = trained(grid, expected, dropout=0.4, **(STREAMED if streamed else {}))
-    assert losses == given
+    replayed = trained(grid, expected, dropout=0.4, **(STREAMED if streamed else {}))
+    assert losses == replayed
     if not streamed:
         _, losses = drawn_by(grid, make)
         assert all(own == pytest.approx(right, rel=1e-5) for own in losses)
 
 
 @MODES
-def test_a_replay_draws_as_plain_pytorch(streamed: bool) -> None:
+def test_replay_draws_like_plain_pytorch(streamed: bool) -> None:
     expected, _, after = plain(generator)
     torch.manual_seed(1)
     batches, drawn = loader(), []
@@ -180,7 +180,7 @@ def alone(dropout: float = 0.4, **more: Any) -> Engine:
     return Engine(layers(dropout), loss=F.mse_loss, optimizer=SGD(0.1), microbatch=2, **more)
 
 
-def test_evaluation_draws_as_a_plain_loop() -> None:
+def test_evaluation_draws_like_plain_loop() -> None:
     torch.manual_seed(1)
     batches, right = loader(), []
     for _ in range(2):
@@ -194,7 +194,7 @@ def test_evaluation_draws_as_a_plain_loop() -> None:
     assert torch.equal(torch.rand(4), after)
 
 
-def test_draws_between_losses_and_in_a_failing_iterator_count() -> None:
+def test_user_draws_between_losses_are_preserved() -> None:
     def failing() -> Iterator[Any]:
         for _ in range(2):
             yield torch.randn(4, 5), torch.randn(4, 1)
@@ -207,17 +207,17 @@ def test_draws_between_losses_and_in_a_failing_iterator_count() -> None:
         right.extend(tensor for batch in failing() for tensor in (*batch, torch.rand(3)))
     after = torch.rand(4)
     engine, drawn = alone(), []
-    found: list[torch.Tensor] = []
+    actual: list[torch.Tensor] = []
     torch.manual_seed(2)
     losses = engine.train(drawn.append(batch) or batch for batch in failing())
     with pytest.raises(ValueError, match="no more"):
-        found.extend(tensor for _ in losses for tensor in (*drawn.pop(), torch.rand(3)))
+        actual.extend(tensor for _ in losses for tensor in (*drawn.pop(), torch.rand(3)))
     assert torch.equal(torch.rand(4), after)
-    assert all(torch.equal(a, b) for a, b in zip(found, right, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(actual, right, strict=True))
 
 
 @pytest.mark.parametrize("call", ["gradients", "memory", "train_batch", "evaluate"])
-def test_no_call_disturbs_the_generator(call: str) -> None:
+def test_engine_calls_preserve_generator_state(call: str) -> None:
     """Nor does a loss that draws, or a layer that draws in evaluation."""
 
     class Draws(nn.Module):
@@ -260,7 +260,7 @@ def test_cuda_generators_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 7 not in seen
 
 
-def test_an_iterator_may_evaluate_on_thread_ranks() -> None:
+def test_iterator_may_call_evaluate_on_thread_ranks() -> None:
     batches = [(torch.ones(4, 5), torch.ones(4, 1))] * 3
 
     def rank(world: threads.LoopbackWorld) -> list[float]:
@@ -281,11 +281,11 @@ def test_an_iterator_may_evaluate_on_thread_ranks() -> None:
     assert len(set(first)) == 3
 
 
-def test_no_pass_of_another_thread_draws_within_user_code() -> None:
-    held, done = threading.Event(), []
+def test_passes_of_other_threads_wait_for_user_code() -> None:
+    locked, done = threading.Event(), []
 
     def other() -> None:
-        held.wait()
+        locked.wait()
         with undisturbed():
             torch.manual_seed(0)
             done.append(torch.rand(1))
@@ -294,7 +294,7 @@ def test_no_pass_of_another_thread_draws_within_user_code() -> None:
     thread.start()
     torch.manual_seed(4)
     with user_code(exclusive=True):
-        held.set()
+        locked.set()
         thread.join(0.05)
         assert not done
         first = torch.rand(2)
@@ -308,7 +308,7 @@ def test_no_pass_of_another_thread_draws_within_user_code() -> None:
 
 
 @MODES
-def test_a_loader_without_a_length_is_read_like_a_generator(streamed: bool) -> None:
+def test_loader_without_length_is_read_like_generator(streamed: bool) -> None:
     class Endless(IterableDataset[Any]):
         def __iter__(self) -> Iterator[Any]:
             return iter([(torch.ones(5), torch.ones(1))] * 16)
@@ -319,7 +319,7 @@ def test_a_loader_without_a_length_is_read_like_a_generator(streamed: bool) -> N
 
 
 @pytest.mark.parametrize("actual", [2, 4])
-def test_a_stream_of_another_length_than_its_loader_is_refused(actual: int) -> None:
+def test_stream_must_match_loader_length(actual: int) -> None:
     class Wrong:
         def __len__(self) -> int:
             return 3

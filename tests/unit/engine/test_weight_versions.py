@@ -39,7 +39,7 @@ def store_of(policy: object, updates: int = 0) -> WeightVersions:
     return store
 
 
-def test_the_newest_version_is_read() -> None:
+def test_newest_version_is_read() -> None:
     store = store_of(Latest())
     assert store.run(F0) == Read(0)
     assert store.run(B0) is None  # the forward's graph is kept: nobody is asked
@@ -47,17 +47,17 @@ def test_the_newest_version_is_read() -> None:
     assert store.run(F1) == Read(1)
 
 
-def test_recomputation_asks_for_the_backward_too() -> None:
+def test_recomputation_reads_weights_for_backward() -> None:
     store = store_of(Latest("recompute"))
     assert store.run(F0) == store.run(B0) == Read(0, backward_mode="recompute")
 
 
-def test_a_later_work_counts_on() -> None:
+def test_later_interval_continues_version_numbers() -> None:
     store = store_of(Latest(), updates=7)
     assert store.run(Op(0, Kind.FORWARD, 7)) == Read(7)
 
 
-def test_a_prediction_looks_ahead_of_the_newest_version_only() -> None:
+def test_prediction_starts_from_newest_version() -> None:
     store = store_of(Policy(lambda op, versions: Read(0, predict_steps=1) if versions.updates else Read(0)))
     for op in (F0, B0, U0):
         store.run(op)
@@ -67,7 +67,7 @@ def test_a_prediction_looks_ahead_of_the_newest_version_only() -> None:
         store_of(Policy(lambda op, versions: Read(0, predict_steps=-1))).run(F0)
 
 
-def test_a_version_that_the_policy_let_go_is_missed_by_name() -> None:
+def test_released_version_cannot_be_read() -> None:
     class Forgetful(Policy):
         def needed(self, versions: StageVersions) -> frozenset[int]:
             return frozenset()
@@ -79,7 +79,7 @@ def test_a_version_that_the_policy_let_go_is_missed_by_name() -> None:
         store.run(B0)
 
 
-def test_a_backward_by_swap_finds_the_weights_of_its_own_moment() -> None:
+def test_swap_backward_reads_weights_of_backward_time() -> None:
     """Notes of PipeOptim's public code: a weight's gradient has the forward pass's activations, which predicted weights
     made; the input's gradient has the weights that stand in the stage when the backward pass runs."""
     first, last = nn.Linear(3, 4, bias=False).double(), nn.Linear(4, 2, bias=False).double()
@@ -111,7 +111,7 @@ def test_a_backward_by_swap_finds_the_weights_of_its_own_moment() -> None:
     assert not torch.allclose(entering, inner @ ahead[0])
 
 
-def test_a_graph_that_is_kept_holds_its_weights_through_a_step() -> None:
+def test_kept_graph_preserves_its_weights_over_step() -> None:
     """keep: the backward pass meets what its forward pass met, however often the stage has stepped since."""
     layer = nn.Linear(3, 2, bias=False)
     stage, rule = Stage([nn.Tanh(), layer], first_layer=0, seed=0), SGD(1.0)
@@ -136,7 +136,7 @@ def test_a_graph_that_is_kept_holds_its_weights_through_a_step() -> None:
     assert torch.equal(layer.weight, before - 2)
 
 
-def test_a_step_is_in_place_where_nobody_reads_again() -> None:
+def test_step_is_in_place_without_later_reads() -> None:
     layer = nn.Linear(3, 2, bias=False)
     state = ModelState([layer.weight], ("velocity",), resident)
     store = WeightVersions(Latest("recompute"), 2)

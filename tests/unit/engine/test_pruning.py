@@ -25,11 +25,11 @@ from suite.memory.layout import compressed, offloaded, resident
 from suite.pruning.early_bird import EarlyBird
 from suite.pruning.magnitude import Magnitude
 from tests.support.cases import gpt_case
-from tests.support.masked import Given, MaskedLoop, dense_states, random_ticket
+from tests.support.masked import FixedMask, MaskedLoop, dense_states, random_mask
 from tests.support.resuming import engine_of, rank_state
 
 CASE = gpt_case("tied", "float32")
-TICKET = random_ticket(CASE, 0.8)
+TICKET = random_mask(CASE, 0.8)
 
 
 def alone(**more: Any) -> Engine:
@@ -57,7 +57,7 @@ def test_expand_is_the_inverse_of_compress(dtype: torch.dtype) -> None:
         assert int((dense != 0).sum()) == int((values != 0).sum())
 
 
-def test_the_flat_view_of_the_paper() -> None:
+def test_indices_follow_papers_flat_view() -> None:
     """SAMO III-B: of a 2 x 2 tensor with entries at (0, 0) and (1, 1) the places are 0 and 3."""
     assert compress(torch.tensor([[5.0, 6.0], [7.0, 8.0]]), torch.tensor([0, 3], dtype=torch.int32)).tolist() == [5, 8]
 
@@ -66,7 +66,7 @@ def test_the_flat_view_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("checkpoints", [None, 1])
-def test_no_two_gradients_of_pruned_weights_are_dense_at_once(checkpoints: int | None) -> None:
+def test_at_most_one_dense_gradient_is_alive(checkpoints: int | None) -> None:
     """SAMO III-C: the dense gradient of the model never exists. A linear layer's own goes before the next is made."""
     width, depth = 300, 6  # a gradient of 360 kB; activations of 2 x 300 are next to nothing
     layers = [nn.Linear(width, width, bias=False) for _ in range(depth)]
@@ -90,14 +90,16 @@ def test_no_two_gradients_of_pruned_weights_are_dense_at_once(checkpoints: int |
             engine.state.stage.backward(0, ())
             return live.peak - before
 
-    found = peak(pruning=Pruning(Magnitude(), 0.9))
-    assert one <= found < 1.5 * one, "one, and what is compressed of it"
+    peak_bytes = peak(pruning=Pruning(Magnitude(), 0.9))
+    assert one <= peak_bytes < 1.5 * one, "one, and what is compressed of it"
 
 
-def test_gradients_have_the_shapes_of_weights_and_zeros_where_they_are_pruned() -> None:
-    engine, dense = alone(pruning=Pruning(Given(TICKET), 0.8)), alone(memory=resident)
-    for parameter, own in zip(dense.state.model_states.parameters, engine.state.model_states.parameters, strict=True):
-        parameter.data.copy_(own.data)
+def test_gradients_are_dense_with_zeros_at_pruned_entries() -> None:
+    engine, dense = alone(pruning=Pruning(FixedMask(TICKET), 0.8)), alone(memory=resident)
+    for parameter, weight in zip(
+        dense.state.model_states.parameters, engine.state.model_states.parameters, strict=True
+    ):
+        parameter.data.copy_(weight.data)
     batch = CASE.batch(0, 4, 1)
     for parameter, got, right in zip(
         engine.state.model_states.parameters, engine.gradients(batch), dense.gradients(batch), strict=True
@@ -115,10 +117,10 @@ def test_gradients_have_the_shapes_of_weights_and_zeros_where_they_are_pruned() 
 @pytest.mark.parametrize(
     "memory", [compressed, partial(compressed, bucket=100, offloaded=True)], ids=["resident", "away"]
 )
-def test_weights_and_moments_go_on_from_where_they_are(half: str | None, memory: Any) -> None:
+def test_pruning_preserves_kept_weights_and_moments(half: str | None, memory: Any) -> None:
     """Two batches dense, then pruned: as if the states of the dense run had been masked, and trained on with masks."""
     rule = AdamW(0.01)
-    engine = alone(half=half, memory=memory, bucket_numel=100, pruning=Pruning(Given(TICKET, after=2), 0.8))
+    engine = alone(half=half, memory=memory, bucket_numel=100, pruning=Pruning(FixedMask(TICKET, after=2), 0.8))
     loop = MaskedLoop(CASE, 1, rule, {}, half=half)
     for number in range(2):
         batch = CASE.batch(number, 2, 1)
@@ -138,7 +140,7 @@ def test_weights_and_moments_go_on_from_where_they_are(half: str | None, memory:
 
 
 @pytest.mark.parametrize("memory", [resident, partial(offloaded, bucket=100)], ids=["resident", "offloaded"])
-def test_a_layout_that_keeps_all_is_refused_before_anything_changes(memory: Any) -> None:
+def test_dense_layout_is_rejected_for_pruning_without_change(memory: Any) -> None:
     engine = alone(memory=memory, bucket_numel=100, half="bfloat16")
     before = rank_state(engine)
     with pytest.raises(InvalidRequest, match=r"in a layout that keeps all.*legal: memory=compressed"):
@@ -150,10 +152,10 @@ def test_a_layout_that_keeps_all_is_refused_before_anything_changes(memory: Any)
 # -- what does not fit -----------------------------------------------------------------------------------------------
 
 
-def test_a_ticket_of_another_model() -> None:
+def test_mask_of_another_model_is_rejected() -> None:
     engine = alone()
     key = next(iter(TICKET))
-    for indices, says in (
+    for indices, pattern in (
         ({(1, "nothing.weight"): TICKET[key]}, "weight nothing.weight of layer 1, which this model does not train"),
         ({key: torch.tensor([0, 10**6], dtype=torch.int32)}, "index 1000000 of 768 entries"),
         ({key: torch.tensor([3, 2], dtype=torch.int32)}, "does not rise"),
@@ -162,12 +164,12 @@ def test_a_ticket_of_another_model() -> None:
         ({(0, "token.weight"): torch.tensor([1], dtype=torch.int32)}, "tied weight of layers 0 and 4"),
     ):
         before = rank_state(engine)
-        with pytest.raises(InvalidRequest, match=says):
+        with pytest.raises(InvalidRequest, match=pattern):
             engine.prune(indices)
-        before.compare(rank_state(engine), says)
+        before.compare(rank_state(engine), pattern)
 
 
-def test_pruned_twice_or_within_a_batch() -> None:
+def test_pruning_twice_or_within_batch_is_rejected() -> None:
     engine = alone()
     engine.state.drained = False
     with pytest.raises(InvalidRequest, match="within a batch"):
@@ -178,22 +180,22 @@ def test_pruned_twice_or_within_a_batch() -> None:
         engine.prune(TICKET)
 
 
-def test_steps_that_are_larger_than_what_a_layout_expands() -> None:
+def test_step_larger_than_expansion_is_rejected() -> None:
     with pytest.raises(InvalidRequest, match=r"steps of \d+ entries with a layout that expands 10 entries"):
-        alone(memory=partial(compressed, bucket=10), pruning=Pruning(Given(TICKET), 0.8))
+        alone(memory=partial(compressed, bucket=10), pruning=Pruning(FixedMask(TICKET), 0.8))
 
 
-def test_a_replaced_gradient_of_a_pruned_weight_is_noticed() -> None:
-    engine = alone(pruning=Pruning(Given(TICKET), 0.8))
-    own = next(p for p in engine.state.model_states.parameters if id(p) in engine.state.model_states.kept)
-    own.grad = torch.zeros_like(own)
+def test_replaced_gradient_of_pruned_weight_is_detected() -> None:
+    engine = alone(pruning=Pruning(FixedMask(TICKET), 0.8))
+    weight = next(p for p in engine.state.model_states.parameters if id(p) in engine.state.model_states.kept)
+    weight.grad = torch.zeros_like(weight)
     with pytest.raises(InvalidRequest, match=r"\.grad .* was replaced"):
         next(engine.state.update.run())
 
 
 @pytest.mark.parametrize("half", [None, "bfloat16"])
-def test_compressing_and_expanding_are_told_as_parts_of_a_batch(half: str | None) -> None:
-    engine = alone(half=half, pruning=Pruning(Given(TICKET), 0.8))
+def test_trace_has_spans_of_compression_and_expansion(half: str | None) -> None:
+    engine = alone(half=half, pruning=Pruning(FixedMask(TICKET), 0.8))
     engine.train_batch(CASE.batch(0, 4, 1))
     spans = [span for span in engine.state.trace if span.category in INSIDE]
     passes = [span for span in engine.state.trace if span.category == BACKWARD]
@@ -209,11 +211,11 @@ def test_compressing_and_expanding_are_told_as_parts_of_a_batch(half: str | None
 
 
 @pytest.mark.parametrize("data", [1, 2])
-def test_what_overflows_where_nothing_is_kept_is_nobodys_business(data: int) -> None:
+def test_overflow_at_pruned_entries_is_ignored(data: int) -> None:
     """One input of the last replica makes one column of the gradient infinite in float16."""
     ticket = {(0, "weight"): torch.tensor([0, 2], dtype=torch.int32)}  # of a 1 x 3 weight
     inputs = torch.full((data, 3), 2.0)
-    results = {}
+    outcomes = {}
     for column in (1, 2):
         big = inputs.clone()
         big[-1, column] = 60_000.0
@@ -227,7 +229,7 @@ def test_what_overflows_where_nothing_is_kept_is_nobodys_business(data: int) -> 
                 grid=Grid(data=data),
                 half="float16",
                 loss_scaler=DynamicLossScaler(start=8.0, patience=100),
-                pruning=Pruning(Given(ticket), 0.3),
+                pruning=Pruning(FixedMask(ticket), 0.3),
                 world=world,
             )
             before = engine.state.model_states.rule.weights[0].tolist()
@@ -236,12 +238,12 @@ def test_what_overflows_where_nothing_is_kept_is_nobodys_business(data: int) -> 
             assert engine.state.loss_scaler is not None
             return engine.state.update.skipped, moved, engine.state.loss_scaler.scale
 
-        results[column] = threads.run(data, rank)
-    assert all(skipped == 0 and scale == 8.0 and moved[0] != 0 for skipped, moved, scale in results[1])
-    assert all(skipped == 1 and scale == 4.0 and moved == [0.0, 0.0] for skipped, moved, scale in results[2])
+        outcomes[column] = threads.run(data, rank)
+    assert all(skipped == 0 and scale == 8.0 and moved[0] != 0 for skipped, moved, scale in outcomes[1])
+    assert all(skipped == 1 and scale == 4.0 and moved == [0.0, 0.0] for skipped, moved, scale in outcomes[2])
 
 
-def test_a_checkpoint_of_a_model_with_other_widths_is_refused(tmp_path: Path) -> None:
+def test_checkpoint_of_pruned_model_with_other_widths_is_rejected(tmp_path: Path) -> None:
     """Its places might all lie within a wider weight."""
 
     def one(width: int) -> Engine:
@@ -267,24 +269,24 @@ def test_a_checkpoint_of_a_model_with_other_widths_is_refused(tmp_path: Path) ->
 # -- several engines, several ranks ----------------------------------------------------------------------------------
 
 
-def test_engines_on_one_list_of_modules_one_after_the_other() -> None:
+def test_successive_engines_prune_same_modules() -> None:
     """Dense after pruned and pruned after pruned: gradients go to the engine that was made last."""
     layers = [nn.Linear(4, 4, bias=False)]
-    made: dict[str, Any] = {"loss": lambda y, _: y.square().mean(), "optimizer": SGD(0.1), "microbatch": 1}
+    settings: dict[str, Any] = {"loss": lambda y, _: y.square().mean(), "optimizer": SGD(0.1), "microbatch": 1}
     batch = torch.ones(2, 4), torch.zeros(2)
-    first = Engine(layers, pruning=Pruning(Magnitude(), 0.5), **made)
+    first = Engine(layers, pruning=Pruning(Magnitude(), 0.5), **settings)
     first.train_batch(batch)
-    second = Engine(layers, pruning=Pruning(Magnitude(), 0.75), **made)
+    second = Engine(layers, pruning=Pruning(Magnitude(), 0.75), **settings)
     second.train_batch(batch)
     assert int((layers[0].weight != 0).sum()) == 4
-    dense = Engine(layers, **made)
+    dense = Engine(layers, **settings)
     dense.train_batch(batch)
     assert int((layers[0].weight != 0).sum()) > 4
     del first, second
 
 
 @pytest.mark.parametrize("grid", [Grid(data=2), Grid(inter=2)], ids=str)
-def test_ranks_that_would_keep_other_places_are_refused_together(grid: Grid) -> None:
+def test_differing_masks_raise_on_every_rank(grid: Grid) -> None:
     """Replicas with other indices, or both ends of a tie on two stages: all ranks raise."""
     tied = CASE.ties if grid.inter == 2 else []
 
@@ -293,27 +295,27 @@ def test_ranks_that_would_keep_other_places_are_refused_together(grid: Grid) -> 
         places = [0, 5, 9 if world.rank == 0 else 8]
         index = torch.tensor(places, dtype=torch.int32)
         ends = {(0, "token.weight"): index, (4, "weight"): index}
-        with pytest.raises(InvalidRequest) as told:
+        with pytest.raises(InvalidRequest) as caught:
             engine.prune({(1, "qkv.weight"): index} if grid.data == 2 else ends)
         assert engine.state.pruned_after is None
         engine.train_batch(CASE.batch(0, 2, grid.data))
         engine.close()
-        return str(told.value)
+        return str(caught.value)
 
-    says = "differ between replicas" if grid.data == 2 else "differently at its two ends"
-    assert all(says in told for told in threads.run(grid.size, rank, deadline=20.0))
+    pattern = "differ between replicas" if grid.data == 2 else "differently at its two ends"
+    assert all(pattern in caught for caught in threads.run(grid.size, rank, deadline=20.0))
 
 
-def test_what_one_stage_refuses_no_stage_goes_on_from() -> None:
+def test_mask_error_of_one_stage_raises_on_every_rank() -> None:
     def rank(world: Any) -> str:
         engine = engine_of(CASE, world, Grid(inter=2), optimizer=AdamW(0.01))
         bad = {(1, "qkv.weight"): torch.tensor([10**6], dtype=torch.int32)}
-        with pytest.raises(InvalidRequest) as told:
+        with pytest.raises(InvalidRequest) as caught:
             engine.prune({**TICKET, **bad})
         before = engine.state.pruned_after
         engine.train_batch(CASE.batch(0, 2, 1))
         engine.close()
-        return f"{before} {told.value}"
+        return f"{before} {caught.value}"
 
     first, second = threads.run(2, rank, deadline=20.0)
     assert first.startswith("None weight qkv.weight of layer 1: index 1000000")
@@ -321,7 +323,7 @@ def test_what_one_stage_refuses_no_stage_goes_on_from() -> None:
 
 
 @pytest.mark.parametrize(
-    ("indices", "says"),
+    ("indices", "pattern"),
     [
         ({}, "a mask without a weight"),
         ({(99, "weight"): torch.tensor([0], dtype=torch.int32)}, r"a mask with key \(99, 'weight'\)"),
@@ -330,16 +332,16 @@ def test_what_one_stage_refuses_no_stage_goes_on_from() -> None:
     ],
     ids=str,
 )
-def test_a_ticket_of_nothing_here(indices: Any, says: str) -> None:
+def test_mask_without_weights_is_rejected(indices: Any, pattern: str) -> None:
     engine = alone()
-    with pytest.raises(InvalidRequest, match=says):
+    with pytest.raises(InvalidRequest, match=pattern):
         engine.prune(indices)
     assert engine.state.pruned_after is None
     engine.prune(TICKET)
 
 
 @pytest.mark.parametrize("half", [None, "bfloat16"])
-def test_a_refused_ticket_leaves_the_engine_as_it_was(half: str | None) -> None:
+def test_rejected_mask_leaves_engine_unchanged(half: str | None) -> None:
     """A layout that expands less than a step takes: refused before weights or states have changed."""
     engine = alone(memory=partial(compressed, bucket=3), bucket_numel=40, half=half)
     engine.train_batch(CASE.batch(0, 2, 1))
@@ -351,7 +353,7 @@ def test_a_refused_ticket_leaves_the_engine_as_it_was(half: str | None) -> None:
 
 
 @pytest.mark.parametrize("half", [None, "bfloat16"])
-def test_weights_that_lie_otherwise_in_memory(half: str | None) -> None:
+def test_non_contiguous_weights_are_pruned(half: str | None) -> None:
     """A transposed unpruned weight next to a pruned one, stepped in pieces."""
 
     def transposed() -> nn.Module:
@@ -367,14 +369,14 @@ def test_weights_that_lie_otherwise_in_memory(half: str | None) -> None:
         microbatch=1,
         half=half,
         bucket_numel=4,
-        pruning=Pruning(Given(ticket), 0.85),
+        pruning=Pruning(FixedMask(ticket), 0.85),
     )
     before = engine.state.model_states.parameters[1].detach().clone()
     engine.train_batch((torch.ones(2, 4), torch.zeros(2)))
     assert not torch.equal(engine.state.model_states.parameters[1], before)
 
 
-def test_an_offloaded_stage_without_weights() -> None:
+def test_offloaded_stage_without_weights_trains() -> None:
     layers = [nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1)]
 
     def rank(world: Any) -> int:
@@ -397,7 +399,7 @@ def test_an_offloaded_stage_without_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "says"),
+    ("other", "pattern"),
     [
         (Pruning(EarlyBird(epoch=1, window=3), 0.8), r"EarlyBird\(window=5\), this engine's is 3"),
         (
@@ -405,20 +407,20 @@ def test_an_offloaded_stage_without_weights() -> None:
             "what=weights, this engine's has sparsity=0.5",
         ),
         (Pruning(EarlyBird(epoch=1), 0.8, "all"), "this engine's has sparsity=0.8 and what=all"),
-        (Pruning(Given(TICKET, after=9), 0.8), "what=weights by Given"),
+        (Pruning(FixedMask(TICKET, after=9), 0.8), "what=weights by FixedMask"),
     ],
     ids=["window", "sparsity", "what", "method"],
 )
-def test_a_search_goes_on_as_it_began(other: Pruning, says: str, tmp_path: Path) -> None:
+def test_search_with_other_criterion_is_rejected(other: Pruning, pattern: str, tmp_path: Path) -> None:
     first = alone(pruning=Pruning(EarlyBird(epoch=1), 0.8))
     for number in range(2):
         first.train_batch(CASE.batch(number, 2, 1))
     first.save(tmp_path)
     again = alone(pruning=other)
     before = rank_state(again)
-    with pytest.raises(InvalidRequest, match=says):
+    with pytest.raises(InvalidRequest, match=pattern):
         again.load(tmp_path)
-    before.compare(rank_state(again), says)
+    before.compare(rank_state(again), pattern)
     same = alone(pruning=Pruning(EarlyBird(epoch=1), 0.8))
     same.load(tmp_path)
     assert same.state.pruning is not None

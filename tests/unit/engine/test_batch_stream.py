@@ -42,13 +42,13 @@ def test_forward_passes_may_run_in_any_order() -> None:
     assert engine(schedule=Reversed()).train_batch((X, Y)) == pytest.approx(engine().train_batch((X, Y)))
 
 
-def test_batches_are_told_from_the_end_by_identity() -> None:
+def test_end_marker_is_compared_by_identity() -> None:
     """The == of arrays has no single truth value."""
     with pytest.raises(InvalidRequest):
         list(engine(update_interval=1).train(iter([X.numpy()])))
 
 
-def test_a_shorter_last_batch_of_a_streamed_loader_names_drop_last() -> None:
+def test_short_last_batch_of_stream_suggests_drop_last() -> None:
     loader = DataLoader(TensorDataset(X, Y), batch_size=10)
     with pytest.raises(InvalidRequest, match=r"batch 3 has 2 microbatches.*drop_last=True.*list\(loader\)"):
         list(engine(update_interval=1).train(loader))

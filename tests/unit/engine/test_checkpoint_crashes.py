@@ -46,13 +46,13 @@ def trained(engine: Engine, *numbers: int) -> Engine:
 class Dying:
     """Dies at operation `left`; a write is two, of which the first leaves half."""
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+    def __init__(self, remaining: int) -> None:
+        self.remaining = remaining
 
     def step(self) -> None:
-        if self.left == 0:
+        if self.remaining == 0:
             os._exit(DIED)
-        self.left -= 1
+        self.remaining -= 1
 
     def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def called(*arguments: Any, **more: Any) -> Any:
@@ -123,7 +123,7 @@ def before(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_process_that_dies_at_any_step_leaves_the_last_good_one(before: Path, tmp_path: Path) -> None:
+def test_crash_at_any_write_leaves_complete_checkpoint(before: Path, tmp_path: Path) -> None:
     """The new one takes the place of one after as many updates, and an older one goes: every kind of step."""
     saving = trained(engine_of(), 0, 1, 7)
     last: RankState = rank_state(trained(engine_of(), 0, 1, 2))
@@ -137,13 +137,13 @@ def test_a_process_that_dies_at_any_step_leaves_the_last_good_one(before: Path, 
         engine = engine_of()
         loaded = engine.load(folder)
         assert loaded.notes == (), f"operation {len(outcomes)}: {loaded.notes}"
-        found = rank_state(engine)
-        is_new = all(torch.equal(found.tensors[name], tensor) for name, tensor in new.tensors.items())
-        (new if is_new else last).compare(found, f"operation {len(outcomes)}")
+        loaded = rank_state(engine)
+        is_new = all(torch.equal(loaded.tensors[name], tensor) for name, tensor in new.tensors.items())
+        (new if is_new else last).compare(loaded, f"operation {len(outcomes)}")
         outcomes.append("new" if is_new else "last")
         for path in (storage.path_of(folder, order) for order in storage.checkpoint_orders(folder)):
-            for name, told in storage.manifest(path)["files"].items():
-                storage.read_file(path, name, told)  # what has a name is whole, an old one too
+            for name, written in storage.manifest(path)["files"].items():
+                storage.read_file(path, name, written)  # what has a name is whole, an old one too
         saving.save(folder, keep=2)  # whatever was left, the next is whole
         assert engine.load(folder).notes == ()
         new.compare(rank_state(engine), f"after operation {len(outcomes)}")
@@ -155,7 +155,7 @@ def test_a_process_that_dies_at_any_step_leaves_the_last_good_one(before: Path, 
     assert len(outcomes) - turn > 5, "nothing dies while older ones go"
 
 
-def test_names_and_order() -> None:
+def test_checkpoint_names_and_order() -> None:
     assert [storage.is_step(Path(name)) for name in ("a/step-000001", "step-1234567", "step-000001.old")] == [True] * 3
     assert not any(
         storage.is_step(Path(name)) for name in ("step-1", ".step-000001.unfinished", "step-000001.new", "a")
@@ -168,7 +168,7 @@ def test_names_and_order() -> None:
     ]
 
 
-def test_the_order_is_by_updates_not_by_name(tmp_path: Path) -> None:
+def test_checkpoints_are_ordered_by_updates(tmp_path: Path) -> None:
     for name in (
         "step-999999",
         "step-1000000",
@@ -180,13 +180,13 @@ def test_the_order_is_by_updates_not_by_name(tmp_path: Path) -> None:
     ):
         (tmp_path / name).mkdir()
     (tmp_path / "step-000008").write_text("a file")
-    found = [storage.path_of(tmp_path, order).name for order in storage.checkpoint_orders(tmp_path)]
-    assert found == ["step-000007.old", "step-000007", "step-000100", "step-999999", "step-1000000"]
+    loaded = [storage.path_of(tmp_path, order).name for order in storage.checkpoint_orders(tmp_path)]
+    assert loaded == ["step-000007.old", "step-000007", "step-000100", "step-999999", "step-1000000"]
     assert storage.checkpoint_orders(tmp_path / "nowhere") == []
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names of open files are told by /proc")
-def test_everything_is_on_the_disk_before_it_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_synced_before_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """State after a power failure, which a killed process does not show."""
     seen: list[str] = []
     fsync, rename = os.fsync, Path.rename
