@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -72,3 +73,14 @@ def tensors_of(item: Any, *, gradients: bool = False, seen: set[int] | None = No
         members = attributes(item).values()
     for member in members:
         yield from tensors_of(member, gradients=gradients, seen=seen)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one torch thread in the context, so that neither results nor times depend on the core count."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""Figures and tables of the PipeOptim paper: for each, the function that draws its panels."""
+"""Panel functions of the PipeOptim paper by figure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The calibrated constant of the GNN efficiency: it solves one equation, ours = one cell of the paper.
+"""Calibration of the GNN software efficiency: one constant from one published result.
 
-The share of a node's adapters that a broadcast's ring uses follows from the count at which the paper sees no gain in
-sending less. The result stands in conf/stack/gnn.yaml; a test keeps both equal.
+The share of a node's adapters that a broadcast ring uses follows from the GPU count at which sparsity-awareness gains
+nothing in the paper. The constant is in conf/stack/gnn.yaml; a test keeps both equal.
 
     suite claims fit
 """
@@ -16,13 +16,13 @@ from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.figures import AWARE, CAGNET, ratio
 from suite.simulate.cost.efficiency import Stack
 
-FITTED = {"network": "sparse_gnn.fig3.amazon_p16_no_gain"}  # the constant, and the cell that it was fitted to
+FITTED = {"network": "sparse_gnn.fig3.amazon_p16_no_gain"}  # the constant, and the claim to which it is fitted
 
 
 def fitted(lab: GraphLab, published: Mapping[str, float]) -> Stack:
-    """The stack with its constant the root of ours = the cell that FITTED names, whose words are: about equal."""
+    """The stack whose constant makes SA and CAGNET equally fast in the claim that FITTED names."""
 
-    def wrong(network: float) -> float:
-        return ratio(lab.on(replace(lab.stack, network=network)), "amazon", 16, AWARE, CAGNET) - 1
+    def excess(network: float) -> float:
+        return ratio(lab.with_stack(replace(lab.stack, network=network)), "amazon", 16, AWARE, CAGNET) - 1
 
-    return replace(lab.stack, network=find_root("network", wrong, 0.02, 1.0))
+    return replace(lab.stack, network=find_root("network", excess, 0.02, 1.0))

@@ -1,9 +1,8 @@
 """Simulation of the published full-graph runs on stand-in graphs.
 
-Each partition is computed once. A partition is found and counted on a drawn graph of a laptop's size and then taken to
-the published number of vertices and entries, rows and blocks in proportion. A random order needs no drawn graph of the
-published density: it follows from degrees (suite.papers.sparse_gnn.expected_volume). The published sizes are settings
-(suite/papers/common/settings.yaml); no measured value of the paper is read here.
+Volumes are counted on a synthetic graph of a laptop's size and scaled in proportion to the published vertices and
+entries. Volumes of a random order follow from the degrees (suite.papers.sparse_gnn.expected_volume). The published
+sizes are settings (suite/papers/common/settings.yaml); no measured value of the paper is read here.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from suite.core.errors import UnknownName
 from suite.gnn.partition import Partition, Partitioner, partition
 from suite.gnn.plan import Placement, Volumes, count_volumes
 from suite.papers.common import claims, trace
-from suite.papers.sparse_gnn.expected_volume import by_chance, scaled
+from suite.papers.sparse_gnn.expected_volume import random_order_volumes, scale_volumes
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.full_graph import Epoch, FullGraph
 from suite.simulate.network.machine import Machine
 from suite.workload.gcn import GCN
 
 RANDOM = "random"
-PARTITIONERS = {  # of the systems compared
+PARTITIONERS = {  # by system
     "cagnet": RANDOM,
     "sparsity_aware": RANDOM,
     "sparsity_aware_metis": "metis",
@@ -45,7 +44,7 @@ def _datasets() -> Mapping[str, Mapping[str, Scalar]]:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A published graph's counts."""
+    """Sizes of a published graph."""
 
     vertices: int
     entries: int
@@ -60,12 +59,12 @@ class Dataset:
         return cls(*(int(rows[name][key]) for key in ("vertices", "edges", "features", "labels")))
 
 
-# what a stand-in was drawn to agree with, so that agreement proves nothing (suite/data/graphs)
+# claims to which a stand-in's parameters were tuned, so that agreement is no evidence (suite/data/graphs)
 TUNED = {
     "amazon": (
         *(
-            f"sparse_gnn.table2.{what}.p_{p}"
-            for what in ("average", "maximum", "imbalance")
+            f"sparse_gnn.table2.{column}.p_{p}"
+            for column in ("average", "maximum", "imbalance")
             for p in (16, 32, 64, 128, 256)
         ),
         *(f"sparse_gnn.table2.{name}" for name in ("max_imbalance", "bottleneck_ratio", "imbalance_grows")),
@@ -76,7 +75,7 @@ TUNED = {
 
 
 class SizedSource(Protocol):
-    """A stand-in's source: a dataclass that draws a graph."""
+    """Source of a stand-in: a dataclass that generates a graph."""
 
     features: int
     classes: int
@@ -88,9 +87,19 @@ class SizedSource(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class GraphLab:
-    """machine, stacks: by name; graphs: sources of stand-ins, by the published graph; partitioners: by name; folder:
-    where partitions are kept; exchanges: class paths of exchanges that are trained with, by system; seeds: of stand-ins
-    and their partitions, where another than SEED; changes: values that differ from those of plans.yaml, by name."""
+    """Simulated runs of the published graphs, with caches.
+
+    Attributes:
+        machine: The modelled cluster.
+        stacks: Software efficiencies by name.
+        graphs: Sources of the stand-ins by published graph.
+        partitioners: By name.
+        folder: Cache of partitions; None disables it.
+        exchanges: Class paths of the exchanges by system, for answers that train.
+        shape: The network.
+        seeds: Seeds of a stand-in and its partitions other than SEED, by graph.
+        changes: Choices that differ from plans.yaml, by name.
+    """
 
     machine: Machine
     stacks: Mapping[str, Stack]
@@ -104,15 +113,15 @@ class GraphLab:
 
     @cached_property
     def stack(self) -> Stack:
-        """The constants of the paper's software; reading one is noted."""
+        """The constants of the paper's software; each read is recorded."""
         return trace.trace_stack(self.stacks["gnn"])
 
     def fitted_to(self, name: str) -> tuple[str, ...]:
-        """The claims that a name that an answer reads was fitted to: a constant, or a stand-in's own parameters."""
+        """The claims to which an input of an answer was fitted: a constant of a stack, or a stand-in."""
         kind, owner, *rest = name.split(".")
         if kind == "stack":
             return trace.fitted_to(self.stacks[owner], rest[0])
-        return TUNED.get(owner, ()) if kind == "graph" else ()  # plans and partitioners were fitted to nothing
+        return TUNED.get(owner, ()) if kind == "graph" else ()  # plans and partitioners are not fitted
 
     @cached_property
     def _matrices(self) -> trace.TracedCache[str, csr_array]:
@@ -131,14 +140,14 @@ class GraphLab:
         return trace.TracedCache()
 
     def chosen(self, name: str, usual: Scalar) -> Scalar:
-        """A value that the paper leaves open: `usual`, unless it is varied. `name`: plan.sparse_gnn.local_work"""
+        """A choice that the paper leaves open, such as plan.sparse_gnn.local_work: `usual`, unless it is varied."""
         trace.read(name)
         return self.changes.get(name, usual)
 
     def forms(self, usual: Sequence[str]) -> Sequence[str]:
-        """The forms of the exchange whose epochs are cases of an answer: `usual`, or one of them alone."""
-        one = str(self.chosen("plan.sparse_gnn.form", "both"))
-        return [one] if one in usual else usual
+        """The forms of the exchange that are cases of an answer: `usual`, or only the varied one."""
+        form = str(self.chosen("plan.sparse_gnn.form", "both"))
+        return [form] if form in usual else usual
 
     # -- stand-ins -----------------------------------------------------------------------------------------------------
 
@@ -149,53 +158,55 @@ class GraphLab:
         return self.graphs[graph]
 
     def matrix(self, graph: str) -> csr_array:
-        """The stand-in's adjacency; its features are not drawn."""
+        """The adjacency matrix of a stand-in, generated without features."""
 
-        def drawn() -> csr_array:
+        def generate() -> csr_array:
             source = self.source(graph)
-            bare = {name: 0 for name in ("features", "classes") if name in {f.name for f in fields(source)}}
-            matrix: csr_array = replace(source, **bare).load(self.seeds.get(graph, SEED)).adjacency
+            without = {name: 0 for name in ("features", "classes") if name in {f.name for f in fields(source)}}
+            matrix: csr_array = replace(source, **without).load(self.seeds.get(graph, SEED)).adjacency
             return matrix
 
-        return self._matrices.get(graph, drawn)
+        return self._matrices.get(graph, generate)
 
     def partition(self, graph: str, partitioner: str, k: int) -> Partition:
-        def found() -> Partition:
+        def compute() -> Partition:
             if partitioner not in self.partitioners:
                 raise UnknownName("partitioner", partitioner, self.partitioners)
             trace.read(f"partitioner.{partitioner}")
             seed = self.seeds.get(graph, SEED)
             return partition(self.partitioners[partitioner], self.matrix(graph), k, seed=seed, folder=self.folder)
 
-        return self._partitions.get((graph, partitioner, k), found)
+        return self._partitions.get((graph, partitioner, k), compute)
 
     def counted(self, graph: str, partitioner: str, k: int) -> Volumes:
-        """Of one product on the stand-in itself, 1D."""
+        """1D volumes of one product on the unscaled stand-in."""
 
-        def counted() -> Volumes:
+        def count() -> Volumes:
             return count_volumes(self.matrix(graph), self.partition(graph, partitioner, k).parts, k)
 
-        return self._counted.get((graph, partitioner, k), counted)
+        return self._counted.get((graph, partitioner, k), count)
 
     # -- the published graphs --------------------------------------------------------------------------------------
 
     def volumes(self, graph: str, partitioner: str, processes: int, c: int = 1) -> Volumes:
-        """In vertices and entries of the published graph, on the paper's P/c x c grid."""
+        """Volumes at the published vertices and entries, on the paper's P/c x c grid."""
 
-        def found() -> Volumes:
+        def scale() -> Volumes:
             size, placement = Dataset.of(graph), Placement.of(processes, c)
             counts = {"vertices": size.vertices, "entries": size.entries}
             if partitioner == RANDOM:
-                return by_chance(np.diff(self.matrix(graph).indptr), placement, **counts)
-            return scaled(self.counted(graph, partitioner, placement.parts), **counts).on_grid(placement)
+                return random_order_volumes(np.diff(self.matrix(graph).indptr), placement, **counts)
+            return scale_volumes(self.counted(graph, partitioner, placement.parts), **counts).on_grid(placement)
 
-        return self._scaled.get((graph, partitioner, processes, c), found)
+        return self._scaled.get((graph, partitioner, processes, c), scale)
 
     def full_graph(
         self, graph: str, system: str, processes: int, c: int = 1, *, form: str | None = None, **options: Any
     ) -> FullGraph:
-        """A system as published: c = 1 sends to all at once, c > 1 in stages (Section 6.2). `form`, and the options of
-        FullGraph, change that."""
+        """A system as published: fused for c = 1, staged for c > 1 (Section 6.2).
+
+        `form` and `options`, the fields of FullGraph, override this.
+        """
         if system not in PARTITIONERS:
             raise UnknownName("system on a whole graph", system, PARTITIONERS)
         size = Dataset.of(graph)
@@ -211,24 +222,24 @@ class GraphLab:
     def epoch(self, graph: str, system: str, processes: int, c: int = 1, **options: Any) -> Epoch:
         key = graph, system, processes, c, *sorted(options.items())
 
-        def simulated() -> Epoch:
+        def simulate() -> Epoch:
             return self.full_graph(graph, system, processes, c, **options).seconds(self.machine, self.stack)
 
-        return self._epochs.get(key, simulated)
+        return self._epochs.get(key, simulate)
 
-    def on(self, stack: Stack) -> GraphLab:
-        """The same stand-ins and partitions on another stack."""
+    def with_stack(self, stack: Stack) -> GraphLab:
+        """The same stand-ins and partitions with another stack."""
         changed = replace(self, stacks={**self.stacks, "gnn": stack})
         for name in ("_matrices", "_partitions", "_counted", "_scaled"):
             changed.__dict__[name] = getattr(self, name)
         return changed
 
     def varied(self, name: str, value: Scalar) -> GraphLab:
-        """The lab with another value of a constant or a choice; what does not read it is kept.
+        """The lab with another value of a constant or choice. Cached values that do not depend on it are kept.
 
         Args:
-            name: stack.gnn.pairs, graph.protein.bridges, partitioner.gvb.effort, plan.sparse_gnn.form.
-            value: Of several spreads of mixing a factor.
+            name: For example stack.gnn.pairs, graph.protein.bridges, partitioner.gvb.effort or plan.sparse_gnn.form.
+            value: The new value; for a parameter with several spreads, a factor of all.
         """
         kind, owner, key = name.split(".")
         if kind == "stack":
@@ -240,11 +251,11 @@ class GraphLab:
             changed = replace(self, seeds={**self.seeds, owner: int(value)})
         elif kind == "graph":
             source: Any = self.graphs[owner]
-            now = getattr(source, key)
-            made_of = tuple(each * float(value) for each in now) if isinstance(now, tuple) else value
-            changed = replace(self, graphs={**self.graphs, owner: replace(source, **{key: made_of})})
+            current = getattr(source, key)
+            parameter = tuple(spread * float(value) for spread in current) if isinstance(current, tuple) else value
+            changed = replace(self, graphs={**self.graphs, owner: replace(source, **{key: parameter})})
         else:
             changed = replace(self, changes={**self.changes, name: value})
-        for memory in ("_matrices", "_partitions", "_counted", "_scaled", "_epochs"):
-            changed.__dict__[memory] = getattr(self, memory).without(name)
+        for cache_name in ("_matrices", "_partitions", "_counted", "_scaled", "_epochs"):
+            changed.__dict__[cache_name] = getattr(self, cache_name).without(name)
         return changed

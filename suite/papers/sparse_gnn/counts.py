@@ -1,12 +1,12 @@
 """Volumes on stand-in graphs: Table 2 and Section 5 of the sparsity-aware GNN paper.
 
-Counts are of plans and cost no machine. The stand-in for Amazon was drawn to agree with Table 2, and that for Protein
-to be cut as little as the paper says: those rows are calibrated, never reproduced (figure_executor.py).
+Volumes are counted in plans, without a machine model. The stand-in for Amazon was tuned to Table 2, and the stand-in
+for Protein to the paper's small cut, so these rows are calibrated and never reproduced (figure_executor.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from suite.core.claim import Claim
 from suite.core.figure import FigurePanel
@@ -15,54 +15,55 @@ from suite.gnn.plan import Placement, Volumes
 from suite.papers.common.answer import Cases, Question
 from suite.papers.common.panel import published_number
 from suite.papers.sparse_gnn.cluster_runs import RANDOM, Dataset, GraphLab
-from suite.papers.sparse_gnn.figures import fitting
+from suite.papers.sparse_gnn.figures import fitting_counts
 
 Claims = Mapping[str, Claim]
 PROCESSES = (16, 32, 64, 128, 256)  # of Table 2
 COUNTS = (4, 16, 64, 256)
-KINDS = ("amazon", "protein", "reddit")  # of which something is said of partitions
+GRAPHS = ("amazon", "protein", "reddit")  # graphs of the paper's statements on partitions
 WIDTH, VALUE, MEGABYTE = 300, 4, 1e6  # of Table 2 (G17)
-LEAST = 512  # vertices a part: the published ones have 3600 or more, and of few a hub decides the balance
+# vertices per part: published parts have 3600 or more, and a single hub decides the balance of small parts
+MIN_PART_SIZE = 512
 
 
-def counts(lab: GraphLab, graph: str) -> tuple[int, ...]:
-    """Process counts at which a stand-in's parts are parts."""
-    return tuple(p for p in COUNTS if lab.matrix(graph).shape[0] >= LEAST * p)
+def process_counts(lab: GraphLab, graph: str) -> tuple[int, ...]:
+    """Process counts at which the parts of a stand-in have at least MIN_PART_SIZE vertices."""
+    return tuple(p for p in COUNTS if lab.matrix(graph).shape[0] >= MIN_PART_SIZE * p)
 
 
-def cases(lab: GraphLab, graphs: Sequence[str] = KINDS) -> Iterator[tuple[str, int]]:
-    return ((graph, p) for graph in graphs for p in counts(lab, graph))
+def graph_cases(lab: GraphLab, graphs: Sequence[str] = GRAPHS) -> Iterator[tuple[str, int]]:
+    return ((graph, p) for graph in graphs for p in process_counts(lab, graph))
 
 
-def told(lab: GraphLab, graphs: Sequence[str] = KINDS) -> str:
-    return "; ".join(f"{graph} on {', '.join(map(str, counts(lab, graph)))}" for graph in graphs)
+def describe_cases(lab: GraphLab, graphs: Sequence[str] = GRAPHS) -> str:
+    return "; ".join(f"{graph} on {', '.join(map(str, process_counts(lab, graph)))}" for graph in graphs)
 
 
 # -- Table 2 -----------------------------------------------------------------------------------------------------------
 
 
-def sent(lab: GraphLab, processes: int, partitioner: str = "metis") -> dict[str, float]:
-    """Table 2's row: megabytes that a process sends in one product, and percent of imbalance."""
+def table2_row(lab: GraphLab, processes: int, partitioner: str = "metis") -> dict[str, float]:
+    """A row of Table 2: megabytes that a process sends in one product, and the imbalance in percent."""
     volumes = lab.volumes("amazon", partitioner, processes)
-    each = VALUE * WIDTH / MEGABYTE * volumes.send
-    return {"average": float(each.mean()), "maximum": float(each.max()), "imbalance": volumes.imbalance}
+    megabytes = VALUE * WIDTH / MEGABYTE * volumes.send
+    return {"average": float(megabytes.mean()), "maximum": float(megabytes.max()), "imbalance": volumes.imbalance}
 
 
 def table2_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
     names = [str(p) for p in PROCESSES]
-    ours = {p: sent(lab, p) for p in PROCESSES}
+    ours = {p: table2_row(lab, p) for p in PROCESSES}
     printed = {
-        what: [published_number(claims, f"sparse_gnn.table2.{what}.p_{p}") for p in PROCESSES]
-        for what in ours[PROCESSES[0]]
+        column: [published_number(claims, f"sparse_gnn.table2.{column}.p_{p}") for p in PROCESSES]
+        for column in ours[PROCESSES[0]]
     }
-    every = [(what, i) for what in ("average", "maximum") for i in range(len(PROCESSES))]
-    sizes = {what: [ours[p][what] for p in PROCESSES] for what in ("average", "maximum")}
-    flat = {"average": [sent(lab, p, RANDOM)["average"] for p in PROCESSES]}
-    totals = {"ours": sizes["average"], "paper": printed["average"]}
-    rows = Dataset.of("amazon").vertices * VALUE * WIDTH / MEGABYTE
+    calibrated = [(column, i) for column in ("average", "maximum") for i in range(len(PROCESSES))]
+    sizes = {column: [ours[p][column] for p in PROCESSES] for column in ("average", "maximum")}
+    random = {"average": [table2_row(lab, p, RANDOM)["average"] for p in PROCESSES]}
+    averages = {"ours": sizes["average"], "paper": printed["average"]}
+    matrix_size = Dataset.of("amazon").vertices * VALUE * WIDTH / MEGABYTE  # megabytes of H
     share = {
-        whose: {"average": [p * each / rows for p, each in zip(PROCESSES, curve, strict=True)]}
-        for whose, curve in totals.items()
+        source: {"average": [p * average / matrix_size for p, average in zip(PROCESSES, curve, strict=True)]}
+        for source, curve in averages.items()
     }
     return [
         FigurePanel(
@@ -70,9 +71,9 @@ def table2_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
             "MB",
             names,
             sizes,
-            {what: printed[what] for what in sizes},
-            flat,
-            every,
+            {column: printed[column] for column in sizes},
+            random,
+            calibrated,
             axis="processes",
             quantity="data sent per product",
             evidence="derived",
@@ -105,131 +106,144 @@ def table2_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
     ]
 
 
-def row(question: Question, lab: GraphLab, *, quantity: str, processes: int) -> tuple[Cases, str]:
-    return [[sent(lab, processes)[quantity]]], "a stand-in that was drawn to agree with this table"
+def table2_cell(question: Question, lab: GraphLab, *, quantity: str, processes: int) -> tuple[Cases, str]:
+    return [[table2_row(lab, processes)[quantity]]], "a stand-in tuned to this table"
 
 
 def max_imbalance(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    return [[sent(lab, int(question.setting["processes"]))["imbalance"]]], "on 256 processes"
+    return [[table2_row(lab, int(question.setting["processes"]))["imbalance"]]], "on 256 processes"
 
 
-def bottleneck(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+def bottleneck_ratio(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     p = int(question.setting["processes"])
-    return [[1 + sent(lab, p)["imbalance"] / 100]], f"on {p} processes"
+    return [[1 + table2_row(lab, p)["imbalance"] / 100]], f"on {p} processes"
 
 
-def grows(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    return [[sent(lab, int(p))["imbalance"] for p in question.terms]], "a stand-in that was drawn to agree with it"
+def imbalance_by_count(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    return [[table2_row(lab, int(p))["imbalance"] for p in question.terms]], "a stand-in tuned to this table"
 
 
 # -- volumes -----------------------------------------------------------------------------------------------------------
 
 
+def total(volumes: Volumes) -> float:
+    return volumes.total
+
+
+def busiest(volumes: Volumes) -> float:
+    return float(volumes.send.max())
+
+
 def volumes_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
     panels = []
-    for graph in KINDS:
-        at = counts(lab, graph)
+    for graph in GRAPHS:
+        counts = process_counts(lab, graph)
         n = lab.matrix(graph).shape[0]
-        names = [str(p) for p in at]
-        kinds = {name: [lab.counted(graph, name, p) for p in at] for name in (RANDOM, "metis", "gvb")}
-        whole = {"oblivious": [one.oblivious() for one in kinds[RANDOM]], **kinds}
-        oblivious = {f"oblivious, {name}": [one.oblivious() for one in each] for name, each in kinds.items()}
+        names = [str(p) for p in counts]
+        aware = {name: [lab.counted(graph, name, p) for p in counts] for name in (RANDOM, "metis", "gvb")}
+        with_oblivious = {"oblivious": [volumes.oblivious() for volumes in aware[RANDOM]], **aware}
+        oblivious = {f"oblivious, {name}": [volumes.oblivious() for volumes in row] for name, row in aware.items()}
         panels += [
-            _panel(f"Rows that all send on {graph}, per vertex", names, whole, lambda v, n=n: v.total / n),
-            _panel(
-                f"Most rows that one sends on {graph}, per vertex",
-                names,
-                {**oblivious, **kinds},
-                lambda v, n=n: v.send.max() / n,
-            ),
+            _panel(f"Rows that all send on {graph}, per vertex", names, with_oblivious, total, n),
+            _panel(f"Most rows that one sends on {graph}, per vertex", names, {**oblivious, **aware}, busiest, n),
         ]
         grids = {
             f"{assignment}, c = {c}": [
-                lab.counted(graph, "gvb", p // c).on_grid(Placement.of(p, c, assignment)) for p in at
+                lab.counted(graph, "gvb", p // c).on_grid(Placement.of(p, c, assignment)) for p in counts
             ]
             for c in (1, 2, 4)
             for assignment in ("paper", "interleaved")[: 1 if c == 1 else 2]
         }
         title = f"Most rows that one sends on {graph} in 1.5D with gvb, per vertex"
-        panels.append(_panel(title, names, grids, lambda v, n=n: v.send.max() / n))
+        panels.append(_panel(title, names, grids, busiest, n))
     return panels
 
 
-def _panel(title: str, names: Sequence[str], kinds: Mapping[str, Sequence[Volumes]], of: object) -> FigurePanel:
-    curves = {name: [float(of(one)) for one in each] for name, each in kinds.items()}  # type: ignore[operator]
+def _panel(
+    title: str,
+    names: Sequence[str],
+    volumes_by_curve: Mapping[str, Sequence[Volumes]],
+    rows: Callable[[Volumes], float],
+    n: int,
+) -> FigurePanel:
+    curves = {name: [float(rows(volumes)) / n for volumes in row] for name, row in volumes_by_curve.items()}
     return FigurePanel(title, "row", names, curves, axis="processes", quantity="rows per vertex", evidence="derived")
 
 
-def little_gain(question: Question, lab: GraphLab, *, share: float, graphs: Sequence[str]) -> tuple[Cases, str]:
-    """At the published vertices and entries: the volume of a random order follows from degrees. share: of the volume
-    of the oblivious algorithm.
+def random_order_rows(question: Question, lab: GraphLab, *, share: float, graphs: Sequence[str]) -> tuple[Cases, str]:
+    """Rows sent in a random order at the published sizes, and `share` times the rows of the oblivious algorithm.
+
+    The volume of a random order follows from the degrees.
     """
-    at = [(graph, p) for graph in graphs for p in fitting(graph)]
-    volumes = [lab.volumes(graph, RANDOM, p) for graph, p in at]
-    values = [[float(one.total), share * one.oblivious().total] for one in volumes]
-    lost = [f"{graph} on {p}" for (graph, p), (a, b) in zip(at, values, strict=True) if a <= b]
-    return values, f"published sizes, degrees of stand-ins; more is saved on {', '.join(lost) or 'none'}"
+    runs = [(graph, p) for graph in graphs for p in fitting_counts(graph)]
+    volumes = [lab.volumes(graph, RANDOM, p) for graph, p in runs]
+    values = [[float(each.total), share * each.oblivious().total] for each in volumes]
+    below = [f"{graph} on {p}" for (graph, p), (a, b) in zip(runs, values, strict=True) if a <= b]
+    return values, f"published sizes, degrees of stand-ins; more is saved on {', '.join(below) or 'none'}"
 
 
-def bandwidth(question: Question, lab: GraphLab, *, graph: str, partitioner: str) -> tuple[Cases, str]:
-    """The cost's term in rows, P/c^2 times the largest cut of a pair, at c over that at c = 1, of partitions made."""
+def bandwidth_ratio(question: Question, lab: GraphLab, *, graph: str, partitioner: str) -> tuple[Cases, str]:
+    """Bandwidth term in rows, P/c^2 times the largest cut of a pair, at c over that at c = 1."""
     values, cuts = [], []
     for point in question.points:
         processes, c = int(point["P"]), int(point["c"])
-        stages = [len(Placement.of(processes, each).stages(0)) for each in (c, 1)]
-        pair = [lab.counted(graph, partitioner, processes // each).max_pair for each in (c, 1)]
+        stages = [len(Placement.of(processes, replication).stages(0)) for replication in (c, 1)]
+        pair = [lab.counted(graph, partitioner, processes // replication).max_pair for replication in (c, 1)]
         values.append(stages[0] * pair[0] / (stages[1] * pair[1]))
         cuts.append(f"{pair[1]} rows at {processes} parts, {pair[0]} at {processes // c}")
     return [values], f"{partitioner} on {graph}; largest cut of a pair {', '.join(cuts)}"
 
 
-def segments(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    values = [[lab.counted(graph, name, p).total for name in (RANDOM, "gvb", "metis")] for graph, p in cases(lab)]
-    return values, told(lab)
+def column_segments(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    values = [[lab.counted(graph, name, p).total for name in (RANDOM, "gvb", "metis")] for graph, p in graph_cases(lab)]
+    return values, describe_cases(lab)
 
 
-def balance(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+def row_and_nnz_imbalance(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = []
-    for graph, p in cases(lab):
+    for graph, p in graph_cases(lab):
         quality = Quality.of(lab.counted(graph, RANDOM, p))
         values.append([quality.vertex_imbalance, quality.nnz_imbalance])
-    return values, f"a random order; {told(lab)}"
+    return values, f"a random order; {describe_cases(lab)}"
 
 
-def compute_balance(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+def nnz_imbalance(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = [
-        [Quality.of(lab.counted(graph, name, p)).nnz_imbalance for name in (RANDOM, "gvb")] for graph, p in cases(lab)
+        [Quality.of(lab.counted(graph, name, p)).nnz_imbalance for name in (RANDOM, "gvb")]
+        for graph, p in graph_cases(lab)
     ]
-    lost = [f"{graph} on {p}" for (graph, p), (a, b) in zip(cases(lab), values, strict=True) if a >= b]
-    return values, f"{told(lab)}; a random order is balanced worse on {', '.join(lost) or 'none'}: few vertices a part"
+    worse = [f"{graph} on {p}" for (graph, p), (a, b) in zip(graph_cases(lab), values, strict=True) if a >= b]
+    note = f"a random order is balanced worse, with few vertices per part, on {', '.join(worse) or 'none'}"
+    return values, f"{describe_cases(lab)}; {note}"
 
 
-def lower_maximum(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+def max_send_bytes(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = [
         [VALUE * WIDTH * int(lab.counted("amazon", name, p).send.max()) for name in ("gvb", "metis")]
-        for p in counts(lab, "amazon")
+        for p in process_counts(lab, "amazon")
     ]
-    return values, told(lab, ["amazon"])
+    return values, describe_cases(lab, ["amazon"])
 
 
-def regular(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    shared = [p for p in COUNTS if all(p in counts(lab, graph) for graph in question.terms)]
+def partitioning_gain(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    shared = [p for p in COUNTS if all(p in process_counts(lab, graph) for graph in question.terms)]
 
     def gain(graph: str, p: int) -> float:
         return lab.counted(graph, RANDOM, p).total / max(1, lab.counted(graph, "gvb", p).total)
 
     values = [[gain(graph, p) for graph in question.terms] for p in shared]
-    return values, f"on {', '.join(map(str, shared))} processes; one row where nothing is sent"
+    return values, f"on {', '.join(map(str, shared))} processes; a volume of zero counts as one row"
 
 
 def edge_cut(question: Question, lab: GraphLab, *, edges: int) -> tuple[Cases, str]:
-    """edges: what a few thousand is read as.
+    """Share of the entries cut by both partitioners, after the share of `edges`, the bound read from the text.
 
-    Cuts grow with the vertices, as bridges do, and not with the entries inside of blocks."""
+    The cut scales with the vertices, as bridges do, and not with the entries inside blocks."""
     size, n = Dataset.of("protein"), lab.matrix("protein").shape[0]
 
     def share(name: str, p: int) -> float:
         return float(lab.partition("protein", name, p).quality.edge_cut * size.vertices / n / size.entries)
 
-    values = [[edges / size.entries, *(share(name, p) for name in ("gvb", "metis"))] for p in counts(lab, "protein")]
-    return values, f"a stand-in whose bridges are as many as the paper cuts; {told(lab, ['protein'])}"
+    counts = process_counts(lab, "protein")
+    values = [[edges / size.entries, *(share(name, p) for name in ("gvb", "metis"))] for p in counts]
+    return values, f"a stand-in with as many bridges as the paper's cut edges; {describe_cases(lab, ['protein'])}"

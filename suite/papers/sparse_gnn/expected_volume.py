@@ -1,8 +1,8 @@
 """Expected communication volumes of the published graphs, from smaller stand-ins.
 
-In a random order the neighbours of a vertex lie anywhere, so a part needs its row unless none of its neighbours is
-there. Degrees alone decide the mean, and one order of a large graph differs from it by little. The volumes of any other
-order are counted on a stand-in (suite.gnn.plan) and scaled to the published size.
+In a random order each neighbour of a vertex is in a given part with probability 1/k, and the part needs the vertex's
+row unless it holds none of them. The mean volume depends only on the degrees, and single orders of a large graph
+deviate little from it. Volumes of other partitions are counted on a stand-in and scaled to the published size.
 """
 
 from __future__ import annotations
@@ -15,27 +15,34 @@ from suite.core.errors import InvalidRequest
 from suite.gnn.plan import Placement, Volumes
 
 
-def by_chance(degrees: Any, placement: Placement, *, vertices: int, entries: int) -> Volumes:
-    """Of `vertices` vertices in parts of equal size, `entries` entries between them, in the mean over random orders.
+def random_order_volumes(degrees: Any, placement: Placement, *, vertices: int, entries: int) -> Volumes:
+    """Mean volumes over random orders of a graph with parts of equal size, rounded to integers.
 
-    degrees: (n,) of a symmetric graph of the same kind, of any size: their distribution counts, and is stretched to the
-    mean of entries / vertices. Rows and entries are rounded. Raises InvalidRequest for a graph without vertices.
+    Args:
+        degrees: (n,) degrees of a similar symmetric graph of any size. Only their distribution matters; they are
+            scaled to a mean of entries / vertices.
+        placement: Process grid.
+        vertices: Vertices of the graph.
+        entries: Matrix entries of the graph.
+
+    Raises:
+        InvalidRequest: The graph has no vertices.
     """
     degrees = np.asarray(degrees, dtype=np.float64)
     if not len(degrees) or vertices < 1:
         raise InvalidRequest(f"a random order of {min(len(degrees), vertices)} vertices", rule="at least 1")
     k = placement.parts
     mean = degrees.mean()
-    stretched = degrees * (entries / vertices / mean) if mean else degrees
-    absent = np.mean((1 - 1 / k) ** stretched) if k > 1 else 1.0
-    needed = np.full((k, k), round(vertices / k * (1 - absent)))
+    scaled = degrees * (entries / vertices / mean) if mean else degrees
+    not_needed = np.mean((1 - 1 / k) ** scaled) if k > 1 else 1.0
+    needed = np.full((k, k), round(vertices / k * (1 - not_needed)))
     np.fill_diagonal(needed, 0)
-    return Volumes(needed, _even(vertices, k), np.full((k, k), round(entries / k**2)), placement)
+    part_sizes = np.diff(np.arange(k + 1) * vertices // k)
+    return Volumes(needed, part_sizes, np.full((k, k), round(entries / k**2)), placement)
 
 
-def scaled(volumes: Volumes, *, vertices: int, entries: int) -> Volumes:
-    """The volumes of a graph of the same kind with another number of vertices and entries: rows in proportion to its
-    vertices, blocks in proportion to its entries."""
+def scale_volumes(volumes: Volumes, *, vertices: int, entries: int) -> Volumes:
+    """Volumes of a similar graph of another size: rows scale with the vertices, blocks with the entries."""
     rows, nonzeros = volumes.rows.sum(), volumes.nonzeros.sum()
     by_rows, by_entries = vertices / rows, entries / nonzeros if nonzeros else 0.0
     return Volumes(
@@ -44,7 +51,3 @@ def scaled(volumes: Volumes, *, vertices: int, entries: int) -> Volumes:
         np.rint(volumes.nonzeros * by_entries).astype(np.int64),
         volumes.placement,
     )
-
-
-def _even(vertices: int, k: int) -> Any:
-    return np.diff(np.arange(k + 1) * vertices // k)

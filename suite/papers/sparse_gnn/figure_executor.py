@@ -22,7 +22,7 @@ _LABS: dict[str, GraphLab] = {}
 
 
 class StandInGraph(TypedDict, total=False):
-    """A graph's group of keys. source: the built source, of whatever class the user names"""
+    """A graph's config group with its built source."""
 
     source: Any
 
@@ -31,8 +31,9 @@ class GraphFigureExecutor:
     """The executor of one figure of the sparsity-aware GNN paper.
 
     Attributes:
-        stand_ins: Configs of conf/graph, built, by the published graph.
-        counted: Whether the figure is counted, without machine and stack.
+        figure: Name of the figure.
+        counted: Whether the figure is counted in plans, without machine and stack.
+        lab: Simulated runs, shared by executors with equal arguments.
     """
 
     def __init__(
@@ -48,42 +49,45 @@ class GraphFigureExecutor:
         counted: bool = False,
     ) -> None:
         self.figure, self.counted = figure, counted
-        sources_of = {}
+        sources = {}
         for dataset, stand_in in stand_ins.items():
             source: Any = stand_in.get("source")
-            if not is_dataclass(source):  # asked for other sizes, and for no features
+            if not is_dataclass(source):  # its fields are replaced, to change sizes and drop the features
                 raise InvalidRequest(f"stand_ins.{dataset}.source={shown(source)}", rule="a dataclass with load(seed)")
-            drawn: SizedSource = stand_in["source"]
-            sources_of[dataset] = drawn
-        home = Path(folder) if folder else None
-        self.lab = shared_lab(_LABS, GraphLab, machine, stacks, sources_of, partitioners, home, exchanges or {})
+            sized_source: SizedSource = stand_in["source"]
+            sources[dataset] = sized_source
+        cache_folder = Path(folder) if folder else None
+        self.lab = shared_lab(_LABS, GraphLab, machine, stacks, sources, partitioners, cache_folder, exchanges or {})
 
     def check(self, config: RunConfig) -> None:
         find_figure(self.figure, ["sparse_gnn"])
 
     def run(self, config: RunConfig) -> ExecutorResult:
-        stack, notes = self.lab.stack, self.told()
+        stack = self.lab.stack
         fitted = () if self.counted else stack.calibrated_on
         tuned = (name for graph in self.lab.graphs for name in TUNED.get(graph, ()))
         return figure_result(
             self.figure,
             self.lab,
             Source.ANALYTIC if self.counted else Source.SIMULATED,
-            notes=(*notes, *(() if self.counted else (f"{name}: {why}" for name, why in stack.reasons.items()))),
+            notes=(
+                *self.notes(),
+                *(() if self.counted else (f"{name}: {reason}" for name, reason in stack.reasons.items())),
+            ),
             calibrated_on=(*fitted, *tuned),
         )
 
     def printed(self) -> ExecutorResult:
-        """The part of its record that shows the paper."""
+        """The part of the record with the paper's printed values."""
         return printed_result(self.figure, self.lab)
 
-    def told(self) -> list[str]:
-        """The stand-ins, and missing parts of a partitioner."""
-        said = []
+    def notes(self) -> list[str]:
+        """The stand-ins, and missing requirements of partitioners."""
+        notes = []
         for graph, source in self.lab.graphs.items():
             counts = source.provenance()
-            said.append(f"{graph}: {counts['name']} of {counts['vertices']} vertices, {counts['edges']} entries")
-        for name, one in self.lab.partitioners.items():
-            if isinstance(ready := one.probe(), Missing):
-                said.append(f"{name}: {ready.reason}")
-        return said
+            notes.append(f"{graph}: {counts['name']} of {counts['vertices']} vertices, {counts['edges']} entries")
+        for name, partitioner in self.lab.partitioners.items():
+            if isinstance(ready := partitioner.probe(), Missing):
+                notes.append(f"{name}: {ready.reason}")
+        return notes

@@ -1,7 +1,7 @@
-"""The paper's formulas, compared with counts from plans, grids and messages.
+"""The paper's formulas, compared with counts from plans, grids and the message model.
 
-No machine and no stand-in is involved: a point of a formula is a plan of that size, and the cost model is driven on
-links with the latency and bandwidth of the point. Claims on a training are checked in one, a small graph on threads
+No machine and no stand-in is involved: each point of a formula becomes a plan of that size, and the message model runs
+on links with the latency and bandwidth of the point. Claims on training are checked by real training on threads
 (suite.papers.sparse_gnn.probes)."""
 
 from __future__ import annotations
@@ -24,56 +24,60 @@ from suite.gnn.plan import ExchangePlan, Placement, Volumes, count_volumes
 from suite.papers.common.answer import Cases, Question
 from suite.papers.sparse_gnn.closed_forms import bound_1_5d, bound_1d, bound_sum
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
-from suite.papers.sparse_gnn.counts import MEGABYTE, sent
+from suite.papers.sparse_gnn.counts import MEGABYTE, table2_row
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.network.exchange import Wires
 from suite.simulate.network.machine import Link, Machine
 from suite.workload.gcn import GCN
 
-BARE = Stack("bare", 1.0)  # everything is reached, nothing costs time by itself
-PUBLISHED = ("reddit", "amazon", "protein", "papers")
+IDEAL = Stack("ideal", 1.0)  # peak rates, no overheads
 
 
 def even(vertices: int, k: int, cut: int, placement: Placement | None = None) -> Volumes:
-    """Every part needs `cut` rows of each other one."""
+    """Volumes of equal parts, each of which needs `cut` rows from every other."""
     needed = np.full((k, k), cut)
     np.fill_diagonal(needed, 0)
     sizes = np.bincount(Block().parts(csr_array((vertices, vertices)), k, 0), minlength=k)
     return Volumes(needed, sizes, needed, placement or Placement(k))
 
 
-def apart(alpha: float, beta: float) -> Wires:
-    """Nodes of one device: alpha seconds a message, beta seconds a word."""
+def alpha_beta_network(alpha: float, beta: float) -> Wires:
+    """Network of one-device nodes: alpha seconds per message, beta seconds per word."""
     link = Link(alpha, 1 / beta)
-    return Wires(Machine("points", 1, 1.0, {"float32": 1.0}, 1.0, link, link, 1, link), BARE)
+    return Wires(Machine("points", 1, 1.0, {"float32": 1.0}, 1.0, link, link, 1, link), IDEAL)
 
 
-def small_graphs() -> list[csr_array]:
-    """Matrices without structure, of the two kinds that are drawn without a setting; and a directed one."""
+def small_matrices() -> list[csr_array]:
+    """An R-MAT graph, a planted partition and a directed random matrix."""
     rng = np.random.default_rng(0)
     directed = csr_array(random_array((200, 200), density=0.03, rng=rng, format="csr"))
-    drawn = [RMAT(vertices=512, degree=8), Planted(vertices=512, blocks=16, classes=8)]
-    return [*(operator(source.load(0)) for source in drawn), directed]
+    symmetric = [RMAT(vertices=512, degree=8), Planted(vertices=512, blocks=16, classes=8)]
+    return [*(operator(source.load(0)) for source in symmetric), directed]
+
+
+def nonzero_columns(plan: ExchangePlan, i: int, q: int) -> list[int]:
+    """Nonzero columns of block (i, q), found in the dense block."""
+    rows, columns = (slice(plan.offsets[part], plan.offsets[part + 1]) for part in (i, q))
+    dense = plan.matrix[rows].toarray()[:, columns]
+    return [int(plan.offsets[q] + column) for column in np.flatnonzero(dense.any(axis=0))]
 
 
 def small_panels(lab: GraphLab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
-    """The printed costs of a product, compared with the waiting time of a message passing process, with the
-    all-reduce left out (G2).
-    """
+    """Printed costs of a product and modelled times of its messages, without the all-reduce (G2)."""
     counts, width, cut = (16, 64, 256), 300, 1000
     link = lab.machine.between
     beta = 4 / link.bandwidth
     curves: dict[str, list[float]] = {name: [] for name in ("1D, printed", "1D, all to all", "1.5D, printed")}
     curves |= {"1.5D, in stages": [], "1.5D, its all-reduce": []}
     for p in counts:
-        one = even(p * cut * 4, p, cut)
-        two = even(p * cut * 4, p // 2, 2 * cut, Placement.of(p, 2))
-        wires = apart(link.latency, beta)
-        curves["1D, printed"].append(bound_1d(one, width, alpha=link.latency, beta=beta))
-        curves["1D, all to all"].append(wires.all_to_all(one, width))
-        curves["1.5D, printed"].append(bound_1_5d(two, width, alpha=link.latency, beta=beta))
-        curves["1.5D, in stages"].append(wires.staged(two, width))
-        curves["1.5D, its all-reduce"].append(bound_sum(two, width, beta=beta))
+        volumes_1d = even(p * cut * 4, p, cut)
+        volumes_15d = even(p * cut * 4, p // 2, 2 * cut, Placement.of(p, 2))
+        network = alpha_beta_network(link.latency, beta)
+        curves["1D, printed"].append(bound_1d(volumes_1d, width, alpha=link.latency, beta=beta))
+        curves["1D, all to all"].append(network.all_to_all(volumes_1d, width))
+        curves["1.5D, printed"].append(bound_1_5d(volumes_15d, width, alpha=link.latency, beta=beta))
+        curves["1.5D, in stages"].append(network.staged(volumes_15d, width))
+        curves["1.5D, its all-reduce"].append(bound_sum(volumes_15d, width, beta=beta))
     title = f"A product of width {width}, {cut} rows a pair at c = 1 and {2 * cut} at c = 2"
     return [
         FigurePanel(
@@ -95,39 +99,37 @@ def products(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     products_by_point = [GCN(p["L"]).products(300, 24) for p in question.integer_points()]
     lean = [len(GCN(p["L"]).products(300, 24, epoch="lean")) for p in question.integer_points()]
     note = f"as Section 2.1 prints an epoch (G4); model.epoch=lean keeps the first layer's product: {lean}"
-    return [[len(each) for each in products_by_point]], note
+    return [[len(products) for products in products_by_point]], note
 
 
 def memory(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """Entries of all processes' matrices, and of what each layer makes of H."""
+    """Entries of all matrices and of the L embedding matrices, over all processes."""
     values = []
     for p in question.integer_points():
         partition = even(p["n"], 4, 1)
-        volumes = Volumes(partition.needed, partition.rows, _dealt(p["nnz"], 4), partition.placement)
+        entries = np.diff(np.arange(16 + 1) * p["nnz"] // 16).reshape(4, 4)  # divided evenly over the blocks
+        volumes = Volumes(partition.needed, partition.rows, entries, partition.placement)
         widths = GCN(p["L"], p["f"]).widths(p["f"], p["f"])[1:]
         values.append(int(volumes.entries.sum()) + int(volumes.rows.sum()) * sum(widths))
-    return [values], "the constant 1: matrix entries and the L embedding matrices, over all processes"
-
-
-def _dealt(total: int, k: int) -> np.ndarray:
-    return np.diff(np.arange(k * k + 1) * total // (k * k)).reshape(k, k)
+    return [values], "constant 1: matrix entries and the L embedding matrices, over all processes"
 
 
 def one_product(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    return [[_all_to_all(p) for p in question.points]], "every pair sends as much: the messages of one process, in turn"
+    note = "all pairs exchange equal volumes; a process sends one message after another"
+    return [[_all_to_all(p) for p in question.points]], note
 
 
 def _all_to_all(p: Mapping[str, float]) -> float:
     k, cut = int(p["P"]), int(p["cut"])
-    return apart(p["alpha"], p["beta"]).all_to_all(even(k * cut, k, cut), p["f"])
+    return alpha_beta_network(p["alpha"], p["beta"]).all_to_all(even(k * cut, k, cut), p["f"])
 
 
 def all_products(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    values = [_calls(p) * _all_to_all(p) for p in question.points]
-    return [values], "the products that an epoch of L square layers calls (G4)"
+    values = [_products_per_epoch(p) * _all_to_all(p) for p in question.points]
+    return [values], "the products of an epoch of L square layers (G4)"
 
 
-def _calls(p: Mapping[str, float]) -> int:
+def _products_per_epoch(p: Mapping[str, float]) -> int:
     layers, width = int(p["L"]), int(p["f"])
     return len(GCN(layers, width).products(width, width))
 
@@ -137,44 +139,42 @@ def oblivious(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     for p in question.integer_points():
         matrix = csr_array(random_array((p["n"], p["n"]), density=4 / p["n"], rng=np.random.default_rng(0)))
         values.append(count_volumes(matrix, Block().parts(matrix, p["P"], 0), p["P"]).oblivious().total)
-    return [values], "block rows as equal as they can be, uneven ones too"
+    return [values], "block rows whose sizes differ by at most one"
 
 
 def aware(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     cases = []
-    for matrix in small_graphs():
+    for matrix in small_matrices():
         plan = ExchangePlan.build(matrix, Random().parts(matrix, 5, 0), Placement(5))
         blocks = [LocalBlock.from_plan(plan, rank) for rank in range(5)]
-        for i in range(5):
-            for q in range(5):
-                rows_of, columns = (slice(plan.offsets[at], plan.offsets[at + 1]) for at in (i, q))
-                nonzero = np.count_nonzero(plan.matrix[rows_of].toarray()[:, columns].any(axis=0))
-                cases += [[nonzero, int(blocks[q].send_counts[i])]] if i != q else []
+        pairs = [(i, q) for i in range(5) for q in range(5) if i != q]
+        cases += [[len(nonzero_columns(plan, i, q)), int(blocks[q].send_counts[i])] for i, q in pairs]
     return cases, "R-MAT, a planted partition and a directed matrix in a random order, five processes"
 
 
 def never_more(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     cases = []
-    for matrix in small_graphs():
+    for matrix in small_matrices():
         for partitioner in (Block(), Random()):
             for k in (2, 3, 8, 64):
-                counted = count_volumes(matrix, partitioner.parts(matrix, k, 0), k)
-                cases.append([4 * counted.total, 4 * counted.oblivious().total])
-    return cases, "of width 1; three matrices, two orders, 2 to 64 processes"
+                volumes = count_volumes(matrix, partitioner.parts(matrix, k, 0), k)
+                cases.append([4 * volumes.total, 4 * volumes.oblivious().total])
+    return cases, "bytes at width 1; three matrices, two orders, 2 to 64 processes"
 
 
 def backward(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     cases = []
-    for matrix in small_graphs():
+    for matrix in small_matrices():
         parts = Random().parts(matrix, 6, 0)
-        ahead, back = (count_volumes(csr_array(each), parts, 6).needed for each in (matrix.T.tocsr(), matrix))
-        cases += [[4 * a, 4 * b] for a, b in zip(ahead.ravel(), back.ravel(), strict=True)]
+        operands = (matrix.T.tocsr(), matrix)
+        forward, backward = (count_volumes(csr_array(operand), parts, 6).needed for operand in operands)
+        cases += [[4 * a, 4 * b] for a, b in zip(forward.ravel(), backward.ravel(), strict=True)]
     return cases, "columns of A^T and of A: R-MAT, a planted partition, and a directed matrix"
 
 
 def weight_gradient(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = [GCN(1, p["f"]).parameters(p["f"], p["f"]) for p in question.integer_points()]
-    return [values], "weights of one layer, held by all"
+    return [values], "weights of one layer, replicated on all processes"
 
 
 def grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
@@ -183,20 +183,20 @@ def grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
         placement = Placement.of(p["P"], p["c"])
         rows_per_process = np.bincount([placement.coordinates(rank)[0] for rank in range(placement.processes)])
         values.append(int(np.count_nonzero(rows_per_process == p["c"])))
-    return [values], "block rows that exactly c processes hold"
+    return [values], "block rows stored on exactly c processes"
 
 
 def stages(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = []
     for p in question.integer_points():
         placement = Placement.of(p["P"], p["c"])
-        each = {len(placement.stages(rank)) for rank in range(placement.processes)}
-        values.append(each.pop() if len(each) == 1 else float("nan"))
-    return [values], "of every process"
+        counts = {len(placement.stages(rank)) for rank in range(placement.processes)}
+        values.append(counts.pop() if len(counts) == 1 else float("nan"))
+    return [values], "stages of every process"
 
 
 def one_product_on_a_grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    return [[_bound(p) for p in question.points]], _beside(question.points[0])
+    return [[_bound(p) for p in question.points]], _other_costs(question.points[0])
 
 
 def _bound(p: Mapping[str, float]) -> float:
@@ -208,65 +208,64 @@ def _replicated(p: Mapping[str, float]) -> Volumes:
     return even(processes * cut, processes // c, cut, Placement.of(processes, c))
 
 
-def _beside(p: Mapping[str, float]) -> str:
+def _other_costs(p: Mapping[str, float]) -> str:
+    """Note on the costs that the printed formula leaves out, at one point."""
     replicated = _replicated(p)
-    sums, staged = (
-        bound_sum(replicated, int(p["f"]), beta=p["beta"]),
-        apart(p["alpha"], p["beta"]).staged(replicated, p["f"]),
-    )
+    sums = bound_sum(replicated, int(p["f"]), beta=p["beta"])
+    staged = alpha_beta_network(p["alpha"], p["beta"]).staged(replicated, p["f"])
     return (
-        f"stages and longest message of a plan, in the printed cost; at the first point {_bound(p):.3g} s, the "
-        f"all-reduce (G2) {sums:.3g} s more, and Algorithm 2's stages, one sender at a time, take {staged:.3g} s"
+        f"printed cost with the stages and longest message of a plan; at the first point {_bound(p):.3g} s; the "
+        f"all-reduce (G2) adds {sums:.3g} s; Algorithm 2's stages with one sender at a time take {staged:.3g} s"
     )
 
 
 def all_products_on_a_grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    return [[_calls(p) * _bound(p) for p in question.points]], _beside(question.points[0])
+    return [[_products_per_epoch(p) * _bound(p) for p in question.points]], _other_costs(question.points[0])
 
 
-def summed(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+def all_reduce_words(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = []
     for p in question.integer_points():
         placement = Placement.of(p["P"], p["c"])
         values.append(int(even(p["n"], placement.parts, 1, placement).all_reduce_rows.max()) * p["f"])
-    return [values], "what the largest block row has"
+    return [values], "words of the largest block row"
 
 
 def partitions(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     return [[Placement.of(p["P"], p["c"]).parts for p in question.integer_points()]], "block rows of the grid"
 
 
-def amplified(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    def extra(width: int) -> float:
+def cut_row_cost_ratio(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    def row_cost(width: int) -> float:
         more, less = (bound_1d(even(4000, 4, cut), width, alpha=0.0, beta=1.0) for cut in (101, 100))
         return more - less
 
-    return [[extra(p["f"]) / extra(1) for p in question.integer_points()]], "one more row in every pair's cut"
+    return [[row_cost(p["f"]) / row_cost(1) for p in question.integer_points()]], "one more row in every pair's cut"
 
 
 def volume_bound(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     cases = []
     for p in (16, 32, 64, 128, 256):
-        size = MEGABYTE * sent(lab, p)["average"]
-        latency = apart(lab.machine.between.latency, 1e-30).all_to_all(even(p, p, 1), 1)
+        size = MEGABYTE * table2_row(lab, p)["average"]
+        latency = alpha_beta_network(lab.machine.between.latency, 1e-30).all_to_all(even(p, p, 1), 1)
         cases.append([latency, size / lab.machine.between.bandwidth])
-    note = "seconds: Table 2's averages on the stand-in, over one adapter; 4 microseconds a message"
+    note = "seconds: Table 2's averages on the stand-in, over one adapter; 4 microseconds per message"
     return cases, f"{note}; on 16 to 256 processes"
 
 
 def broadcast_and_pairs(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    wires, size, cases = Wires(lab.machine, lab.stack), 1e8, []
+    network, size, cases = Wires(lab.machine, lab.stack), 1e8, []
     for p in (8, 32, 128):
-        sent = [wires.all_to_all(_from_one(each), size) for each in (p, 2 * p)]
-        broadcast = [wires.broadcast(size, range(each)) for each in (p, 2 * p)]
+        messages = [network.all_to_all(_from_one(count), size) for count in (p, 2 * p)]
+        broadcast = [network.broadcast(size, range(count)) for count in (p, 2 * p)]
         cases.append([broadcast[1] / broadcast[0], math.log(2 * p) / math.log(p)])
-        cases.append([sent[1] / sent[0], (2 * p - 1) / (p - 1)])
-    note = "a block row of 100 MB on Perlmutter, from one process to all others, at twice as many over as many"
-    return cases, f"{note}; a broadcast, then messages; ours is a chain beyond a node, whose steps are its ranks"
+        cases.append([messages[1] / messages[0], (2 * p - 1) / (p - 1)])
+    note = "a block row of 100 MB on Perlmutter, from one process to all others, at 2P over P processes"
+    return cases, f"{note}; broadcasts, then messages; the modelled broadcast is a chain of ranks beyond a node"
 
 
 def _from_one(processes: int) -> Volumes:
-    """One row of the first process goes to each other."""
+    """Volumes in which process 0 sends one row to every other."""
     needed = np.zeros((processes, processes), dtype=np.int64)
     needed[1:, 0] = 1
     return Volumes(needed, np.ones(processes, dtype=np.int64), needed, Placement(processes))
@@ -276,12 +275,12 @@ def _from_one(processes: int) -> Volumes:
 
 
 def features(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    return [[int(_drawn(question, lab).features.shape[1])]], "columns of the features that our stand-in's source draws"
+    return [[int(_stand_in(question, lab).features.shape[1])]], "feature columns drawn by our stand-in's source"
 
 
 def labels(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    return [[_drawn(question, lab).classes]], "labels of the vertices that our stand-in's source draws"
+    return [[_stand_in(question, lab).classes]], "labels drawn by our stand-in's source"
 
 
-def _drawn(question: Question, lab: GraphLab) -> Any:
+def _stand_in(question: Question, lab: GraphLab) -> Any:
     return replace(lab.source(str(question.setting["dataset"])), vertices=2048).load(0)

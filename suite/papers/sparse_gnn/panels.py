@@ -1,4 +1,4 @@
-"""Figures and tables of the sparsity-aware GNN paper: for each, the function that draws its panels."""
+"""Panel functions of the sparsity-aware GNN paper by figure."""
 
 from __future__ import annotations
 

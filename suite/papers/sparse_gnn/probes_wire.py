@@ -1,6 +1,6 @@
-"""Probes for the traffic of real ranks in a sparse product: rows, bytes and sums.
+"""Probes for the traffic of a sparse product: rows, bytes and sums of real ranks.
 
-Ranks are threads that run the exchanges a training runs (suite.papers.sparse_gnn.probes_watch).
+Ranks are threads that run the same exchanges as training (suite.papers.sparse_gnn.probes_watch).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from suite.gnn.plan import ExchangePlan, Placement
 from suite.gnn.rank_shard import sorted_transpose
 from suite.papers.common.answer import Cases, Question
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
-from suite.papers.sparse_gnn.formulas import small_graphs
-from suite.papers.sparse_gnn.probes import ZEROS, in_one_dimension
-from suite.papers.sparse_gnn.probes_watch import multiplied
+from suite.papers.sparse_gnn.formulas import nonzero_columns, small_matrices
+from suite.papers.sparse_gnn.probes import ZEROS, multiply_in_1d
+from suite.papers.sparse_gnn.probes_watch import Traffic, run_product
 
-FORMS = ("fused", "staged")  # of the exchange of needed rows
+FORMS = ("fused", "staged")  # of the sparsity-aware exchange
 
 
 def _cagnet(lab: GraphLab) -> str:
@@ -38,89 +38,83 @@ def _aware(lab: GraphLab) -> str:
 
 
 def oblivious(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """Distinct rows that ranks get of others: whole block rows, if as many as there are."""
+    """Distinct rows that ranks receive from others."""
     values = []
     for p in question.integer_points():
         matrix = csr_array(random_array((p["n"], p["n"]), density=4 / p["n"], rng=np.random.default_rng(0)))
-        wires, _ = multiplied(
+        traffics, _ = run_product(
             ExchangePlan.build(matrix, Block().parts(matrix, p["P"], 0), Placement(p["P"])), _cagnet(lab)
         )
-        values.append(sum(len(set(rows)) for wire in wires for rows in wire.came.values()))
-    return [values], "rows that arrive at threads in CAGNET's exchange, each told by its number"
+        values.append(sum(len(set(rows)) for traffic in traffics for rows in traffic.received.values()))
+    return [values], "rows received by threads in CAGNET's exchange, identified by their numbers"
 
 
 def aware(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """A pair of processes is two cases: how many rows arrive, and how many of those are the ones named."""
+    """Two cases per pair of processes: rows received, and received rows that the plan's nonzero columns name."""
     cases = []
-    for matrix in small_graphs():
+    for matrix in small_matrices():
         plan = ExchangePlan.build(matrix, Random().parts(matrix, 5, 0), Placement(5))
         for form in FORMS:
-            wires, _ = multiplied(plan, _aware(lab), form=form)
+            traffics, _ = run_product(plan, _aware(lab), form=form)
             for i in range(5):
                 for q in range(5):
                     if i != q:
-                        expected, came = set(_columns(plan, i, q)), wires[i].came.get(q, [])
-                        cases += [[len(expected), len(came)], [len(expected), len(expected & set(came))]]
-    return cases, "threads, one call for all and stage by stage; three matrices in a random order, five processes"
+                        expected, received = set(nonzero_columns(plan, i, q)), traffics[i].received.get(q, [])
+                        cases += [[len(expected), len(received)], [len(expected), len(expected & set(received))]]
+    return cases, "threads, fused and staged; three matrices in a random order, five processes"
 
 
-def _columns(plan: ExchangePlan, i: int, q: int) -> list[int]:
-    """Nonzero columns of block (i, q), looked up in the dense block."""
-    rows, columns = (slice(plan.offsets[at], plan.offsets[at + 1]) for at in (i, q))
-    return [int(plan.offsets[q] + at) for at in np.flatnonzero(plan.matrix[rows].toarray()[:, columns].any(axis=0))]
-
-
-def less(
+def bytes_by_system(
     question: Question, lab: GraphLab, *, grids: Sequence[Sequence[int]] = ((2, 1), (8, 1), (8, 2))
 ) -> tuple[Cases, str]:
-    """grids: processes and replication of each."""
+    """Bytes that each system of the terms sends in a product. `grids` lists processes and replication."""
     cases = []
-    for matrix in small_graphs():
+    for matrix in small_matrices():
         for partitioner in (Block(), Random()):
             for processes, c in grids:
                 placement = Placement.of(processes, c)
                 plan = ExchangePlan.build(matrix, partitioner.parts(matrix, placement.parts, 0), placement)
-                both = [multiplied(plan, lab.exchanges[term])[0] for term in question.terms]
-                cases.append([sum(wire.bytes for wire in wires) for wires in both])
+                by_system = [run_product(plan, lab.exchanges[term])[0] for term in question.terms]
+                cases.append([sum(traffic.bytes for traffic in traffics) for traffics in by_system])
     ties = sum(a == b for a, b in cases)
-    return cases, f"bytes that threads hand over, 1D and 1.5D; {ties} ties"
+    return cases, f"bytes sent by threads, 1D and 1.5D; {ties} ties"
 
 
 def backward(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """Of A^T, the forward product, and of A; a case per pair of processes."""
+    """Bytes of the product by A^T, the forward one, and by A; one case per pair of processes."""
     cases, totals = [], []
-    for matrix in small_graphs():
+    for matrix in small_matrices():
         parts = Random().parts(matrix, 6, 0)
-        ahead, back = (
-            multiplied(ExchangePlan.build(one, parts, Placement(6)), _aware(lab))[0]
-            for one in (sorted_transpose(matrix), matrix)
-        )
+        directions = [
+            run_product(ExchangePlan.build(operand, parts, Placement(6)), _aware(lab))[0]
+            for operand in (sorted_transpose(matrix), matrix)
+        ]
         pairs = [(q, i) for q in range(6) for i in range(6) if i != q]
-        cases += [[8 * wires[q].rows.get(i, 0) for wires in (ahead, back)] for q, i in pairs]
-        totals.append("{} and {}".format(*(sum(sum(wire.rows.values()) for wire in wires) for wires in (ahead, back))))
-    return cases, f"rows in all, forward and backward: R-MAT {totals[0]}, planted {totals[1]}, directed {totals[2]}"
+        cases += [[8 * traffics[q].rows.get(i, 0) for traffics in directions] for q, i in pairs]
+        totals.append("{} and {}".format(*(sum(map(rows_sent, traffics)) for traffics in directions)))
+    return cases, f"total rows, forward and backward: R-MAT {totals[0]}, planted {totals[1]}, directed {totals[2]}"
 
 
 def c1_is_1d(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """1D by Algorithm 1 on the columns of a whole matrix, 1.5D by the exchange on a grid with c = 1."""
+    """1D by Algorithm 1 on the undivided matrix, and 1.5D by the exchange on a grid with c = 1."""
     matrix = operator(Planted(vertices=128, blocks=8, classes=4, features=12).load(0))
     plan = ExchangePlan.build(matrix, Random().parts(matrix, 4, 0), Placement.of(4, 1))
-    wires, z = multiplied(plan, _aware(lab), width=3)
+    traffics, z = run_product(plan, _aware(lab), width=3)
     x = np.random.default_rng(0).standard_normal((plan.vertices, 3))
     x[:, 0] = np.arange(plan.vertices)
-    theirs, sent = in_one_dimension(plan.matrix, plan.offsets, x)
-    entries = zip(theirs.ravel(), np.concatenate(z).ravel(), strict=True)
-    sums = sum(len(wire.sums) for wire in wires)
+    z_1d, sent_1d = multiply_in_1d(plan.matrix, plan.offsets, x)
+    entries = zip(z_1d.ravel(), np.concatenate(z).ravel(), strict=True)
+    sums = sum(len(traffic.sums) for traffic in traffics)
     cases: list[list[float]] = [[a or ZEROS, b or ZEROS] for a, b in entries]
-    cases += [[sent[i], wires[i].bytes] for i in range(4)]
-    return [*cases, [1, 1 + sums]], "bytes, and one more than the sums over replicas, last"
+    cases += [[sent_1d[i], traffics[i].bytes] for i in range(4)]
+    return [*cases, [1, 1 + sums]], "entries of the product, bytes sent, and 1 plus the sums over replicas"
 
 
 # -- sums and stages ---------------------------------------------------------------------------------------------------
 
 
-def summed(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """Words of the sum over a process row, of every form; nan where ranks differ, or another group sums."""
+def all_reduce_words(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    """Words of the all-reduce over a grid row, per form; nan if ranks differ or another group sums."""
     cases = []
     for form in FORMS:
         values = []
@@ -128,76 +122,88 @@ def summed(question: Question, lab: GraphLab) -> tuple[Cases, str]:
             placement = Placement.of(p["P"], p["c"])
             matrix = csr_array(random_array((p["n"], p["n"]), density=4 / p["n"], rng=np.random.default_rng(0)))
             plan = ExchangePlan.build(matrix, Block().parts(matrix, placement.parts, 0), placement)
-            wires, _ = multiplied(plan, _aware(lab), p["f"], form)
+            traffics, _ = run_product(plan, _aware(lab), p["f"], form)
             rows = [placement.row(placement.coordinates(rank)[0]) for rank in range(placement.processes)]
-            alike = {
-                words if ranks == rows[at] else -1 for at, wire in enumerate(wires) for ranks, words, _ in wire.sums
+            word_counts = {
+                words if ranks == rows[rank] else -1
+                for rank, traffic in enumerate(traffics)
+                for ranks, words, _ in traffic.sums
             }
-            values.append(alike.pop() if len(alike) == 1 and all(len(wire.sums) == 1 for wire in wires) else np.nan)
+            once = all(len(traffic.sums) == 1 for traffic in traffics)
+            values.append(word_counts.pop() if len(word_counts) == 1 and once else np.nan)
         cases.append(values)
-    return cases, "words of the one sum that every thread brings to its process row, in one call and stage by stage"
+    return cases, "words of every thread's one all-reduce over its grid row, fused and staged"
 
 
 def stages(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """Broadcasts that a rank takes part in, and block rows that it has rows of, its own where it multiplies them."""
+    """Broadcasts that a rank takes part in, and block rows that it reads, its own included if it multiplies it."""
     broadcasts: list[float] = []
-    senders: list[float] = []
+    block_rows: list[float] = []
     for p in question.integer_points():
         placement = Placement.of(p["P"], p["c"])
         full = csr_array(np.ones((placement.parts, placement.parts)))
         plan = ExchangePlan.build(full, np.arange(placement.parts), placement)
-        for exchange, moved in ((_cagnet(lab), broadcasts), (_aware(lab), senders)):
-            wires, _ = multiplied(plan, exchange)
+        for exchange, counts in ((_cagnet(lab), broadcasts), (_aware(lab), block_rows)):
+            traffics, _ = run_product(plan, exchange)
             own_stages = [
                 placement.coordinates(rank)[0] in placement.stages(rank) for rank in range(placement.processes)
             ]
-            each = {
-                wire.broadcasts if moved is broadcasts else len(wire.came) + mine
-                for wire, mine in zip(wires, own_stages, strict=True)
+            per_rank = {
+                traffic.broadcasts if counts is broadcasts else len(traffic.received) + own
+                for traffic, own in zip(traffics, own_stages, strict=True)
             }
-            moved.append(each.pop() if len(each) == 1 else np.nan)
-    return [broadcasts, senders], "broadcasts of every thread; block rows that it multiplies, on a graph without zeros"
+            counts.append(per_rank.pop() if len(per_rank) == 1 else np.nan)
+    return [broadcasts, block_rows], "broadcasts of every thread; block rows that it multiplies, on a full matrix"
 
 
 def grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """Groups of c ranks that add up one product and end with the same rows of it, no two groups with the same."""
+    """Groups of c ranks that sum one product and end with equal rows, different from those of any other group."""
     values = []
     for p in question.integer_points():
         placement = Placement.of(p["P"], p["c"])
         matrix = csr_array(random_array((4 * p["P"],) * 2, density=0.1, rng=np.random.default_rng(0)))
         plan = ExchangePlan.build(matrix, Block().parts(matrix, placement.parts, 0), placement)
-        wires, z = multiplied(plan, _aware(lab))
-        groups = {ranks for wire in wires for ranks, _, _ in wire.sums}
-        alike = {ranks: {z[rank].tobytes() for rank in ranks} for ranks in groups if len(ranks) == p["c"]}
-        values.append(len({each.pop() for each in alike.values() if len(each) == 1}))
-    return [values], "groups of c threads that sum a product, each with rows that no other group has"
+        traffics, z = run_product(plan, _aware(lab))
+        groups = {ranks for traffic in traffics for ranks, _, _ in traffic.sums}
+        products = [{z[rank].tobytes() for rank in ranks} for ranks in groups if len(ranks) == p["c"]]
+        values.append(len({distinct.pop() for distinct in products if len(distinct) == 1}))
+    return [values], "groups of c threads that sum a product, each with distinct rows"
 
 
 # -- stand-ins ---------------------------------------------------------------------------------------------------------
 
 
+def rows_sent(traffic: Traffic) -> int:
+    return sum(traffic.rows.values())
+
+
 @cache
-def _sent(lab: GraphLab, exchange: str, graph: str, partitioner: str, k: int) -> tuple[int, ...]:
+def _rows_by_rank(lab: GraphLab, exchange: str, graph: str, partitioner: str, k: int) -> tuple[int, ...]:
     matrix = lab.matrix(graph)
     plan = ExchangePlan.build(matrix, lab.partition(graph, partitioner, k).parts, Placement(k))
-    return tuple(sum(wire.rows.values()) for wire in multiplied(plan, exchange)[0])
+    return tuple(map(rows_sent, run_product(plan, exchange)[0]))
 
 
-def sent(lab: GraphLab, system: str, graph: str, partitioner: str, k: int) -> tuple[int, ...]:
-    """Rows that each thread hands over in a product on a stand-in itself."""
-    lab.source(graph)  # noted as read
-    return _sent(lab, lab.exchanges[system], graph, partitioner, k)
+def rows_by_rank(lab: GraphLab, system: str, graph: str, partitioner: str, k: int) -> tuple[int, ...]:
+    """Rows that each thread sends in a product on an unscaled stand-in."""
+    lab.source(graph)  # records the graph as read, also on a cache hit
+    return _rows_by_rank(lab, lab.exchanges[system], graph, partitioner, k)
 
 
-def little_gain(
+def random_order_rows(
     question: Question, lab: GraphLab, *, cases: Sequence[Sequence[Any]], share: float
 ) -> tuple[Cases, str]:
-    """cases: a graph and a count of processes each; share: of the volume of the oblivious exchange."""
-    gains = []
+    """Rows sent in a random order, and `share` times the rows of the oblivious exchange.
+
+    `cases` lists graphs with process counts.
+    """
+    rows = []
     for graph, k in cases:
-        ours, theirs = (sum(sent(lab, system, graph, "random", k)) for system in ("sparsity_aware", "cagnet"))
-        gains.append([ours, share * theirs])
-    return gains, f"rows that threads hand over: {', '.join(f'{graph} on {k}' for graph, k in cases)}"
+        aware, oblivious = (
+            sum(rows_by_rank(lab, system, graph, "random", k)) for system in ("sparsity_aware", "cagnet")
+        )
+        rows.append([aware, share * oblivious])
+    return rows, f"rows sent by threads: {', '.join(f'{graph} on {k}' for graph, k in cases)}"
 
 
 def by_partitioner(
@@ -208,7 +214,9 @@ def by_partitioner(
     partitioners: Sequence[str],
     statistic: str = "total",
 ) -> tuple[Cases, str]:
-    """Rows sent, in all or by the busiest thread, with each partitioner in the order of the terms."""
-    of: Callable[[Sequence[int]], int] = {"total": sum, "busiest": max}[statistic]  # type: ignore[assignment]
-    values = [[of(sent(lab, "sparsity_aware", graph, name, k)) for name in partitioners] for graph, k in cases]
-    return values, f"rows that threads hand over, {statistic}: {', '.join(f'{graph} on {k}' for graph, k in cases)}"
+    """Rows sent with each partitioner, in the order of the terms; `statistic` is total or busiest (thread)."""
+    summarise: Callable[[Sequence[int]], int] = {"total": sum, "busiest": max}[statistic]  # type: ignore[assignment]
+    values = [
+        [summarise(rows_by_rank(lab, "sparsity_aware", graph, name, k)) for name in partitioners] for graph, k in cases
+    ]
+    return values, f"rows sent by threads, {statistic}: {', '.join(f'{graph} on {k}' for graph, k in cases)}"

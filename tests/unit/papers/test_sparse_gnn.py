@@ -33,13 +33,13 @@ from suite.simulate.cost.efficiency import Stack
 from suite.simulate.network.machine import Machine
 
 FIGURES_OF = ("gnn_fig3", "gnn_fig4", "gnn_fig5", "gnn_fig6", "gnn_fig7", "gnn_small", "gnn_volumes", "gnn_table2")
-# what wants published data, or the authors' own program
+# claims that need published data or the authors' own program
 LEFT_OUT = {
-    *(f"sparse_gnn.table3.{g}.{what}" for g in ("reddit", "papers") for what in ("features", "labels")),
+    *(f"sparse_gnn.table3.{g}.{column}" for g in ("reddit", "papers") for column in ("features", "labels")),
     *(
-        f"sparse_gnn.table3.{g}.{what}"
+        f"sparse_gnn.table3.{g}.{column}"
         for g in ("reddit", "amazon", "protein", "papers")
-        for what in ("vertices", "edges")
+        for column in ("vertices", "edges")
     ),
     *(f"sparse_gnn.{name}" for name in ("sec6.3.protein_subgraph", "sec7.1.gvb_oom_papers")),
 }
@@ -52,19 +52,19 @@ def published() -> dict[str, Claim]:
 
 @cache
 def machine() -> Machine:
-    found: Machine = build(resolve(["executor=volumes", "system=sparsity_aware"]).executor.more["machine"])
-    return found
+    built: Machine = build(resolve(["executor=volumes", "system=sparsity_aware"]).executor.more["machine"])
+    return built
 
 
 @cache
 def stack() -> Stack:
-    found: Stack = build(composed(["stack=gnn"])["stack"])
-    return found
+    built: Stack = build(composed(["stack=gnn"])["stack"])
+    return built
 
 
 @cache
 def lab() -> GraphLab:
-    """Smaller stand-ins, and METIS with another balance in the place of the GVB-style partitioner."""
+    """Smaller stand-ins; METIS with another balance replaces the GVB-style partitioner."""
     return GraphLab(
         machine(),
         {"gnn": stack()},
@@ -82,43 +82,43 @@ def lab() -> GraphLab:
 
 @cache
 def rows() -> dict[str, AnswerRow]:
-    """Of each claim the answer that these figures compute, the derived one of two."""
-    found = [each for figure in FIGURES_OF for each in answers_of_figure(claims.load(), figure)]
-    return {claim.id: row for claim, row in sorted(found, key=lambda each: each[1].evidence is Evidence.DERIVED)}
+    """The answer of each claim that these figures compute; of two, the derived one."""
+    answer_rows = [each for figure in FIGURES_OF for each in answers_of_figure(claims.load(), figure)]
+    return {claim.id: row for claim, row in sorted(answer_rows, key=lambda each: each[1].evidence is Evidence.DERIVED)}
 
 
 def ours(name: str) -> list[tuple[float, ...]]:
-    """Our cases of a claim."""
+    """Our cases of a claim, checked for unit, note and case length."""
     claim = published()[f"sparse_gnn.{name}"]
-    found = answer(claim, rows()[claim.id], lab())
-    assert found.unit == claim.unit
-    assert found.note
+    answered = answer(claim, rows()[claim.id], lab())
+    assert answered.unit == claim.unit
+    assert answered.note
     width = max(1, len(claim.terms) or len(claim.points))
-    assert len(found.values) % width == 0
-    return [found.values[i : i + width] for i in range(0, len(found.values), width)]
+    assert len(answered.values) % width == 0
+    return [answered.values[i : i + width] for i in range(0, len(answered.values), width)]
 
 
-# -- what is answered ------------------------------------------------------------------------------------------------
+# -- answers -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_claim_is_answered_or_left_out_by_name() -> None:
+def test_every_claim_is_answered_or_listed_as_left_out() -> None:
     assert {name for name, claim in published().items() if not claim.answers} == LEFT_OUT
     figures = {row.figure for claim in published().values() for row in claim.answers if row.figure}
     assert figures == {*FIGURES_OF, "formulas"}
     assert set(rows()) <= set(published())
 
 
-def test_every_formula_is_counted_to_what_it_says() -> None:
+def test_counted_formulas_equal_printed_expressions() -> None:
     formulas = [claim for claim in published().values() if claim.check is Check.FORMULA]
     assert len(formulas) == 14
     for claim in formulas:
         if not claim.id.endswith(("sec1.spmm_per_epoch", "sec4.2.bandwidth_scales_with_c")):
             values = [evaluate(claim.expression, point) for point in claim.points]
             assert ours(claim.id.removeprefix("sparse_gnn."))[0] == pytest.approx(values, rel=1e-12), claim.id
-    assert ours("sec1.spmm_per_epoch") == [(4, 6, 10)]  # 2 L, as the printed equations need (G4)
+    assert ours("sec1.spmm_per_epoch") == [(4, 6, 10)]  # 2 L by the printed equations (G4)
 
 
-def test_what_is_counted_without_a_graph() -> None:
+def test_answers_that_need_no_stand_in() -> None:
     assert all(a == b for a, b in ours("sec4.1.aware_volume"))
     pairs = ours("sec4.1.backward_same")
     assert all(a == b for a, b in pairs[:72])
@@ -133,7 +133,7 @@ def test_what_is_counted_without_a_graph() -> None:
     assert ours("table3.amazon.features") == [(300,)]
 
 
-def test_a_small_training_is_the_same_whatever_is_sent() -> None:
+def test_training_agrees_between_exchanges() -> None:
     losses = ours("sec6.2.accuracy_unchanged")
     assert len(losses) == 2 * 2 * 2 * sparse_gnn_trained.EPOCHS
     assert all(b == pytest.approx(a, rel=1e-9) for a, b in losses)
@@ -143,12 +143,11 @@ def test_a_small_training_is_the_same_whatever_is_sent() -> None:
     assert all(b == pytest.approx(a, rel=1e-12) for a, b in ours("sec7.2.c1_is_1d"))
 
 
-def test_one_dimension_is_checked_by_a_matrix_and_not_by_the_plan() -> None:
-    """A plan that forgets a row gives another product."""
+def test_1d_reference_multiplies_without_a_plan() -> None:
     graph = sparse_gnn_trained.GRAPH.load(0).adjacency
     offsets = np.array([0, 40, 90, 128])
     x = np.random.default_rng(1).standard_normal((128, 2))
-    z, sent = sparse_gnn_trained.in_one_dimension(graph, offsets, x)
+    z, sent = sparse_gnn_trained.multiply_in_1d(graph, offsets, x)
     assert z == pytest.approx(graph @ x)
     assert len(sent) == 3
     assert min(sent) > 0
@@ -157,64 +156,64 @@ def test_one_dimension_is_checked_by_a_matrix_and_not_by_the_plan() -> None:
 # -- the lab -----------------------------------------------------------------------------------------------------------
 
 
-def test_volumes_are_those_of_the_published_size() -> None:
+def test_volumes_have_published_size() -> None:
     size = Dataset.of("amazon")
     assert (size.vertices, size.entries, size.features, size.classes) == (14249639, 230788269, 300, 24)
     for name in (RANDOM, "metis"):
-        found = lab().volumes("amazon", name, 16)
-        assert found.rows.sum() == pytest.approx(size.vertices, rel=1e-4)
-        assert found.nonzeros.sum() == pytest.approx(size.entries, rel=1e-3)
-    counted, said = lab().counted("amazon", RANDOM, 16), lab().volumes("amazon", RANDOM, 16)
-    assert said.total / size.vertices == pytest.approx(counted.total / 8192, rel=0.02)
+        volumes = lab().volumes("amazon", name, 16)
+        assert volumes.rows.sum() == pytest.approx(size.vertices, rel=1e-4)
+        assert volumes.nonzeros.sum() == pytest.approx(size.entries, rel=1e-3)
+    counted, scaled = lab().counted("amazon", RANDOM, 16), lab().volumes("amazon", RANDOM, 16)
+    assert scaled.total / size.vertices == pytest.approx(counted.total / 8192, rel=0.02)
     for name in (RANDOM, "metis"):
-        found = lab().volumes("amazon", name, 32, 2)
-        assert (found.needed.shape, found.placement) == ((16, 16), Placement.of(32, 2))
-    with pytest.raises(UnknownName, match="amazon"):
+        volumes = lab().volumes("amazon", name, 32, 2)
+        assert (volumes.needed.shape, volumes.placement) == ((16, 16), Placement.of(32, 2))
+    with pytest.raises(UnknownName):
         Dataset.of("amazn")
 
 
-def test_a_random_order_of_a_dense_graph_asks_for_nearly_every_row() -> None:
-    """242 neighbours a vertex: 1 - (255/256)^242 of the rows on 256 processes, as the paper's Section 7.1 needs."""
-    found = lab().volumes("protein", RANDOM, 256)
-    share = found.receive[0] / (255 * found.rows[0])
+def test_random_order_of_dense_graph_needs_nearly_every_row() -> None:
+    """With 242 neighbours per vertex, 1 - (255/256)^242 of the rows on 256 processes (Section 7.1)."""
+    volumes = lab().volumes("protein", RANDOM, 256)
+    share = volumes.receive[0] / (255 * volumes.rows[0])
     assert share == pytest.approx(1 - (255 / 256) ** 242, abs=0.02)
 
 
-def test_systems_are_what_they_are_called() -> None:
+def test_systems_use_their_form_of_exchange() -> None:
     assert set(PARTITIONERS) == {CAGNET, AWARE, METIS, GVB}
     forms = [(s, c, lab().full_graph("amazon", s, 16, c).form) for s in (CAGNET, AWARE) for c in (1, 2)]
     assert [form for _, _, form in forms] == ["oblivious", "oblivious", "fused", "staged"]
     assert lab().full_graph("amazon", AWARE, 16).published
-    with pytest.raises(UnknownName, match="cagnet"):
+    with pytest.raises(UnknownName):
         lab().full_graph("amazon", "cagne", 16)
 
 
-def test_graphs_are_drawn_without_features_and_partitioned_once() -> None:
+def test_partitions_and_graphs_are_cached() -> None:
     one = replace(lab())
     assert one.source("reddit").features == 300
     assert one.partition("papers", "metis", 4) is one.partition("papers", "metis", 4)
-    assert one.on(replace(stack(), launch=1.0)).matrix("papers") is one.matrix("papers")
+    assert one.with_stack(replace(stack(), launch=1.0)).matrix("papers") is one.matrix("papers")
 
 
 # -- the constants -----------------------------------------------------------------------------------------------------
 
 
-def test_the_constant_is_the_root_that_the_stack_says() -> None:
-    """At the sizes of the executor's config, but for parts of Protein by METIS, which send a little more."""
+def test_fitted_constant_equals_configured_constant() -> None:
+    """At the configured sizes, with METIS for GVB on Protein, which sends slightly more."""
     executor = resolve(["executor=graph_clusters", "executor.figure=gnn_fig3"]).executor.build()
     assert isinstance(executor, GraphFigureExecutor)
     configured = replace(executor.lab, partitioners={RANDOM: Random(), "gvb": Metis()}, folder=None)
-    found = sparse_gnn_fitted.fitted(configured, {})
+    fitted = sparse_gnn_fitted.fitted(configured, {})
     assert set(stack().fitted) == set(sparse_gnn_fitted.FITTED)
     assert all(stack().fitted[name] == [cell] for name, cell in sparse_gnn_fitted.FITTED.items())
-    assert stack().network == pytest.approx(found.network, rel=0.02)
+    assert stack().network == pytest.approx(fitted.network, rel=0.02)
 
 
-# -- what comes out ----------------------------------------------------------------------------------------------------
+# -- simulated results -------------------------------------------------------------------------------------------------
 
 
-def test_broadcasts_slow_down_and_messages_do_not() -> None:
-    """1D: bytes of a broadcast stay, its steps grow; a random order needs less of each block the more there are."""
+def test_broadcasts_slow_down_with_gpus_and_messages_do_not() -> None:
+    """1D: a broadcast keeps its bytes and gains steps; in a random order each part needs less of smaller blocks."""
     for graph in ("amazon", "protein"):
         rows = [lab().epoch(graph, CAGNET, p).exchange for p in (16, 32, 64, 128, 256)]
         assert rows == sorted(rows)
@@ -225,8 +224,8 @@ def test_broadcasts_slow_down_and_messages_do_not() -> None:
     assert ratio(lab(), "amazon", 16, AWARE, CAGNET) == pytest.approx(1.0, abs=0.05)
 
 
-def test_one_sender_at_a_time_makes_sa_slower_and_one_call_does_not() -> None:
-    """Figure 7: as printed SA loses at every count; in one call it wins where messages are few enough."""
+def test_staged_exchange_is_slower_than_fused() -> None:
+    """Figure 7: staged, SA loses at every count; fused, it wins where messages are few."""
     for graph in ("amazon", "protein"):
         for c in (2, 4):
             for p in (16, 256):
@@ -237,8 +236,8 @@ def test_one_sender_at_a_time_makes_sa_slower_and_one_call_does_not() -> None:
     assert lab().epoch("amazon", AWARE, 256, 2, form="fused").seconds < seconds(lab(), "amazon", CAGNET, 256, 2)
 
 
-def test_two_dimensions_by_hand() -> None:
-    """SUMMA on 8 x 8: eight stages a product, of which each broadcasts a block of A and two of H to eight processes."""
+def test_2d_communication_by_hand() -> None:
+    """SUMMA on 8 x 8: each of eight stages broadcasts a block of A and two of H to eight processes."""
     from suite.simulate.network.exchange import Wires
 
     wires, size = Wires(machine(), stack()), Dataset.of("amazon")
@@ -251,17 +250,17 @@ def test_two_dimensions_by_hand() -> None:
     assert sparse_gnn_grid.planes(lab(), "amazon", 64, 4) < expected
 
 
-def test_what_does_not_fit_is_no_point() -> None:
+def test_runs_beyond_memory_are_not_plotted() -> None:
     with pytest.raises(DoesNotFit):
         lab().full_graph("protein", AWARE, 4).check_memory(machine())
-    panel = sparse_gnn.epochs(lab(), "Figure 3", "amazon", COMPARED, (4, 16))
+    panel = sparse_gnn.epoch_panel(lab(), "Figure 3", "amazon", COMPARED, (4, 16))
     assert np.isnan(panel.ours[AWARE][0])
     assert np.isfinite(panel.ours[GVB][0])
     assert np.isfinite(panel.ours[AWARE][1])
-    assert panel.null[CAGNET][1] == pytest.approx(panel.null[CAGNET][0])  # the same rows to each, one time
+    assert panel.null[CAGNET][1] == pytest.approx(panel.null[CAGNET][0])  # equally many rows per receiver
 
 
-def test_every_answer_and_panel_of_the_cluster_figures_has_values() -> None:
+def test_cluster_answers_and_panels_are_complete() -> None:
     for name, claim in published().items():
         if claim.reach == "cluster" and name in rows():
             assert all(np.isfinite(value) for case in ours(name.removeprefix("sparse_gnn.")) for value in case), name
@@ -271,10 +270,10 @@ def test_every_answer_and_panel_of_the_cluster_figures_has_values() -> None:
                 assert all(len(curve) == len(panel.x) for curve in curves.values()), panel.title
 
 
-def test_table_2_is_of_what_one_process_sends() -> None:
-    found = lab().volumes("amazon", "metis", 16)
-    row = sparse_gnn_counted.sent(lab(), 16)
-    assert row["average"] == pytest.approx(found.total * 300 * 4 / 16 / 1e6)
+def test_table_2_counts_bytes_sent_per_process() -> None:
+    volumes = lab().volumes("amazon", "metis", 16)
+    row = sparse_gnn_counted.table2_row(lab(), 16)
+    assert row["average"] == pytest.approx(volumes.total * 300 * 4 / 16 / 1e6)
     assert row["maximum"] == pytest.approx(row["average"] * (1 + row["imbalance"] / 100))
     assert ours("table2.average.p_16")[0][0] == row["average"]
     assert ours("table2.imbalance_grows")[0][0] == row["imbalance"]
@@ -283,7 +282,7 @@ def test_table_2_is_of_what_one_process_sends() -> None:
 # -- the record --------------------------------------------------------------------------------------------------------
 
 
-def test_a_record_says_what_stood_for_what_and_what_was_tuned() -> None:
+def test_record_lists_stand_ins_and_tuned_claims() -> None:
     parts = lab()
     executor = GraphFigureExecutor(
         figure="gnn_table2",
@@ -295,12 +294,12 @@ def test_a_record_says_what_stood_for_what_and_what_was_tuned() -> None:
     )
     executor.lab = parts
     executor.check({})
-    found = executor.run({})
-    assert found.source is Source.ANALYTIC
-    assert set(TUNED["amazon"]) <= set(found.calibrated_on)
-    assert not set(stack().calibrated_on) & set(found.calibrated_on)
-    assert set(found.metrics) == {claim.id for claim, _ in answers_of_figure(claims.load(), "gnn_table2")}
-    assert any("amazon_like of 8192 vertices" in note for note in found.notes)
+    record = executor.run({})
+    assert record.source is Source.ANALYTIC
+    assert set(TUNED["amazon"]) <= set(record.calibrated_on)
+    assert not set(stack().calibrated_on) & set(record.calibrated_on)
+    assert set(record.metrics) == {claim.id for claim, _ in answers_of_figure(claims.load(), "gnn_table2")}
+    assert any("amazon_like of 8192 vertices" in note for note in record.notes)
     every = {name for names in TUNED.values() for name in names}
     assert every == {name for name in published() if ".table2." in name} | {
         "sparse_gnn.sec7.1.1.bottleneck_p64",
