@@ -1,4 +1,4 @@
-"""Annotations of classes and functions: their types in words, and legal values."""
+"""Types of annotated arguments and results, as text and with legal values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAPPINGS = (dict, Mapping)
 
 @cache
 def hints_of(target: Callable[..., Any]) -> Mapping[str, Any]:
-    """The types of its arguments by name; empty where annotations name what does not exist at run time."""
+    """Types of the arguments by name; empty if an annotation does not exist at run time."""
     call = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
     try:
         hints = typing.get_type_hints(call, include_extras=True)
@@ -30,15 +30,15 @@ def hints_of(target: Callable[..., Any]) -> Mapping[str, Any]:
 
 @cache
 def results_of(target: Callable[..., Any]) -> Sequence[type]:
-    """The classes of the objects that a call may return; empty where its annotations do not say."""
+    """Classes that a call may return; empty without annotations."""
     if isinstance(target, type):
         return [target]
     try:
         hint = typing.get_type_hints(target).get("return", Any)
     except (NameError, TypeError, AttributeError):
         return []
-    options = [get_origin(one) or one for one in (get_args(hint) if is_union(hint) else [hint])]
-    types = [one for one in options if isinstance(one, type) and one is not Any]
+    options = [get_origin(option) or option for option in (get_args(hint) if is_union(hint) else [hint])]
+    types = [option for option in options if isinstance(option, type) and option is not Any]
     return types if len(types) == len(options) else []
 
 
@@ -75,7 +75,7 @@ def plain(hint: Any) -> Any:
 
 
 def described(hint: Any) -> str:
-    """A type in words, with its article where it has one."""
+    """A type as text, with an article before a noun."""
     hint = plain(hint)
     inner = get_args(hint)
     if is_union(hint):
@@ -97,8 +97,7 @@ def with_article(hint: Any) -> str:
 
 
 def legal_text(hint: Any) -> str:
-    """A value of a type as it is typed on a command line; empty where none is known: text may have to be one
-    of a few names."""
+    """A value of a type as typed on a command line; empty if unknown, as text may have to be one of a few names."""
     if bounds := [each for each in get_args(hint)[1:] if isinstance(each, Bounds)]:
         return bounds[0].legal
     hint = plain(hint)

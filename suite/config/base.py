@@ -1,8 +1,8 @@
 """Base class and value types of the configuration models.
 
 Each key has its type, default, bounds, unit and one line of help in its model, and nowhere else. Values are strict:
-text is not read as a number, and a group accepts no key that its model does not have. `legal` is a value that a refusal
-may suggest.
+text is not read as a number, and a group accepts only the keys of its model. The examples of a field are legal values
+that an error message may suggest.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-MOST_SEED = 2**32 - 1  # the largest seed that every random number generator takes
-MOST_COUNT = 1_000_000_000
-MOST_RANKS = 100_000  # ranks of a grid, which simulators list one by one
-MOST_LAYERS = 10_000
+MAX_SEED = 2**32 - 1  # the largest seed that every random number generator takes
+MAX_COUNT = 1_000_000_000
+MAX_RANKS = 100_000  # ranks of a grid, which simulators list one by one
+MAX_LAYERS = 10_000
 YEAR = 366 * 86400  # seconds
 _NAME_BYTES = 255  # of one part of a path, on common file systems
 
@@ -35,7 +35,7 @@ class Settings(BaseModel):
     )
 
     def plain(self) -> dict[str, Any]:
-        """The group as plain data, with the keys that were given and no others."""
+        """The group as plain data, with the keys that were set."""
         return self.model_dump(by_alias=True, exclude_unset=True)
 
     @property
@@ -44,22 +44,22 @@ class Settings(BaseModel):
         return self.model_extra or {}
 
 
-def broken(rule: str, legal: str | None = None) -> PydanticCustomError:
-    """The error of a value that breaks `rule`. legal: a legal value, where the type of the key gives none"""
+def rule_error(rule: str, legal: str | None = None) -> PydanticCustomError:
+    """Error of a value that breaks `rule`. legal: a legal value, if the type of the key gives none."""
     context = {"rule": rule} if legal is None else {"rule": rule, "legal": legal}
     return PydanticCustomError("rule", "{rule}", context)
 
 
 def _text(value: str) -> str:
-    """A text that a file system takes, too."""
+    """Text that is also a legal path."""
     if any("\0" in part or len(part.encode(errors="replace")) > _NAME_BYTES for part in value.split("/")):
-        raise broken(f"text without a null character, each part of a path at most {_NAME_BYTES} bytes")
+        raise rule_error(f"text without a null character, each part of a path at most {_NAME_BYTES} bytes")
     return value
 
 
 def _name(value: str) -> str:
     if not value:
-        raise broken("text that is not empty")
+        raise rule_error("text that is not empty")
     return _text(value)
 
 
@@ -69,26 +69,26 @@ def _is_number(value: Any) -> bool:
 
 def _duration(value: Any) -> Any:
     if not _is_number(value) or not 0 < value <= YEAR:
-        raise broken("more than 0 seconds" if not _is_number(value) or not value > 0 else f"at most {YEAR} seconds")
+        raise rule_error("more than 0 seconds" if not _is_number(value) or not value > 0 else f"at most {YEAR} seconds")
     return float(value)
 
 
 def _number(value: Any) -> Any:
-    """Whole numbers beyond the range of a float pass neither as a number nor as a tag."""
+    """A number within the range of a float."""
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
-        raise broken("a number")
+        raise rule_error("a number")
     return value
 
 
 def _share(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise broken("a share from 0 to below 1")
+        raise rule_error("a share from 0 to below 1")
     return float(value)
 
 
 def _positive(value: Any) -> float:
     if not _number(value) > 0:
-        raise broken("above 0")
+        raise rule_error("above 0")
     return float(value)
 
 
@@ -98,7 +98,7 @@ def _word(value: Any) -> Any:
     try:
         return _number(value)
     except PydanticCustomError as error:
-        raise broken("text or a number") from error
+        raise rule_error("text or a number") from error
 
 
 Rerun = Literal["stale", "failed", "timeout", "all", "keep"]
@@ -107,17 +107,17 @@ Text = Annotated[str, AfterValidator(_text)]
 Name = Annotated[str, AfterValidator(_name), Field(examples=["text"])]
 
 
-READ_ONLY = Field(json_schema_extra={"readOnly": True})  # a key that the suite sets, and no configuration
+READ_ONLY = Field(json_schema_extra={"readOnly": True})  # a key that the suite sets, not a configuration
 
 
 def name_like(example: str | None) -> Any:
-    """A Name with a legal value that refusals suggest."""
+    """A Name with a legal value that error messages suggest."""
     return Field(examples=[example])
 
 
 Word = Annotated[Any, BeforeValidator(_word), Field(examples=["text"])]
-Count = Annotated[int, Field(ge=1, le=MOST_COUNT, examples=[1])]
-Ranks = Annotated[int, Field(ge=1, le=MOST_RANKS, examples=[1])]
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT, examples=[1])]
+Ranks = Annotated[int, Field(ge=1, le=MAX_RANKS, examples=[1])]
 Duration = Annotated[Any, BeforeValidator(_duration), Field(examples=[120])]
 Share = Annotated[Any, BeforeValidator(_share)]
 Positive = Annotated[Any, BeforeValidator(_positive), Field(examples=[1.0])]

@@ -1,4 +1,4 @@
-"""Checks of a composed configuration against the models, before anything compares, adds or opens its values."""
+"""Check a composed configuration against the models, before its values are used."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from suite.config.base import MOST_LAYERS, OnError, Rerun, Settings
+from suite.config.base import MAX_LAYERS, OnError, Rerun, Settings
 from suite.config.commands import Draw, Tune
 from suite.config.executor import reads_graphs
 from suite.config.experiment import Runs
@@ -20,18 +20,18 @@ from suite.core.errors import InvalidRequest
 from suite.simulate.network.machine import Machine
 
 GRAPHS = ("graph", "partitioner", "exchange")  # groups that only runs on a whole graph read
-# groups of a composed configuration that are no part of a run: executors that simulate hold their own machine
-APART = ("draw", "tune", "machine", "stack")
+# groups of a composed configuration that are no part of a run
+NOT_IN_RUN = ("draw", "tune", "machine", "stack")
 G = TypeVar("G", bound=Settings)
 Size = Annotated[int, Field(ge=1, le=10_000_000, examples=[1])]
 
 
 class Sizes(BaseModel):
-    """Sizes of a network, whatever its shape is. A shape has some of them."""
+    """Sizes of any network. A shape has some of them."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
-    layers: Annotated[int, Field(ge=1, le=MOST_LAYERS, examples=[1])] = 1
+    layers: Annotated[int, Field(ge=1, le=MAX_LAYERS, examples=[1])] = 1
     hidden: Size = 1
     heads: Size = 1
     sequence: Size = 1
@@ -81,7 +81,7 @@ class Drawing(Settings):
 
 
 def faults(config: Mapping[str, Any]) -> Iterator[tuple[str, InvalidRequest]]:
-    """Each key of a run that is missing, unknown or has a wrong value, with its refusal, in the order of the models."""
+    """Path and error of each key that is missing, unknown or has a wrong value, in the order of the models."""
     yield from _faults(RunConfig, settings_of(config))
     shape = config["model"].get("shape") if isinstance(config.get("model"), Mapping) else None
     if isinstance(shape, Mapping):
@@ -91,7 +91,7 @@ def faults(config: Mapping[str, Any]) -> Iterator[tuple[str, InvalidRequest]]:
 def _faults(
     model: type[BaseModel], data: Any, at: str = "", keys: type[BaseModel] | None = None
 ) -> Iterator[tuple[str, InvalidRequest]]:
-    """The faults of some keys. keys: the model that has legal values for refusals, if it is another."""
+    """Faults of a group of keys. keys: model with the legal values for error messages, if it is another."""
     try:
         model.model_validate(data)
     except ValidationError as error:
@@ -100,8 +100,8 @@ def _faults(
 
 def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that a run of a composed configuration has."""
-    apart = APART if reads_graphs(config.get("executor")) else (*APART, *GRAPHS)
-    return {key: value for key, value in config.items() if key not in apart}
+    excluded = NOT_IN_RUN if reads_graphs(config.get("executor")) else (*NOT_IN_RUN, *GRAPHS)
+    return {key: value for key, value in config.items() if key not in excluded}
 
 
 def checked_run(config: Mapping[str, Any]) -> RunConfig:

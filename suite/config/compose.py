@@ -27,11 +27,12 @@ from suite.config import checks
 from suite.config.defaults import defaults
 from suite.config.locate import TARGET, search
 from suite.config.places import check_parts
-from suite.config.refusals import every_key, legal_value, of_other_member, shown
+from suite.config.refusals import every_key, legal_value, of_other_member
 from suite.config.run import RunConfig
 from suite.config.sources import argument_names
 from suite.core.errors import InvalidRequest, SuiteError, UnknownName
 from suite.core.resources import conf_folder
+from suite.core.values import typed
 
 CONF = conf_folder()
 _COMPOSING = RLock()
@@ -187,7 +188,7 @@ def check_names(overrides: Sequence[str]) -> None:
     for override in overrides:
         key, override_value, value = override.partition("=")
         if not override_value and not override.startswith("~"):
-            example = _default_choice(key) or next(map(shown, legal_value(every_key(RunConfig).get(key))), "VALUE")
+            example = _default_choice(key) or next(map(typed, legal_value(every_key(RunConfig).get(key))), "VALUE")
             raise InvalidRequest(
                 f"{override} without a value", rule="an override is KEY=VALUE", legal=f"{key}={example}"
             )

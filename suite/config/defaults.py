@@ -1,8 +1,8 @@
 """Default values of the configuration keys, from the models.
 
-Hydra merges them below the YAML files, so that it knows every key that has a default. A group whose class takes further
-keys (a system, a model, an executor) is left out: its YAML file holds all its keys. `optimizer` is no such group: its
-YAML files name a rule, and the keys of its model belong to every rule.
+Hydra merges them below the YAML files, so that it knows every key with a default. Groups whose class takes further keys
+(system, model, executor) are left out, because their YAML files hold all their keys. `optimizer` is included: the keys
+of its model belong to every update rule.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ def defaults_of(model: type[Settings]) -> dict[str, Any]:
     return defaults
 
 
-def completed(config: Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def completed(config: Mapping[str, Any], default_values: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A composed configuration in which a key that `~key` deleted has its default."""
-    usual = defaults() if usual is None else usual
-    values = {**usual, **config}
+    default_values = defaults() if default_values is None else default_values
+    values = {**default_values, **config}
     return {
-        key: completed(value, usual[key]) if _are_groups(value, usual.get(key)) else value
+        key: completed(value, default_values[key]) if _are_groups(value, default_values.get(key)) else value
         for key, value in values.items()
     }
 
 
-def without_defaults(config: Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The keys of a configuration whose values are not their defaults.
+def without_defaults(config: Mapping[str, Any], default_values: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Keys whose values are not their defaults.
 
-    An absent key and a key at its default make the same run: a record is found by what remains here.
+    An absent key and a key at its default make the same run, so records are found by these keys.
     """
-    usual = defaults() if usual is None else usual
+    default_values = defaults() if default_values is None else default_values
     values: dict[str, Any] = {}
     for key, value in config.items():
-        if _are_groups(value, usual.get(key)):
-            if inside := without_defaults(value, usual[key]):
-                values[key] = inside
-        elif key not in usual or type(value) is not type(usual[key]) or value != usual[key]:
+        if _are_groups(value, default_values.get(key)):
+            if group := without_defaults(value, default_values[key]):
+                values[key] = group
+        elif key not in default_values or type(value) is not type(default_values[key]) or value != default_values[key]:
             values[key] = value
     return values
 
 
-def _are_groups(value: Any, usual: Any) -> bool:
-    return isinstance(value, Mapping) and isinstance(usual, Mapping)
+def _are_groups(value: Any, default_values: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(default_values, Mapping)
 
 
 def _is_group(kind: Any) -> bool:

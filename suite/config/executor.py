@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from suite.config import protocols
-from suite.config.base import Count, Name, Settings, Text, broken
+from suite.config.base import Count, Name, Settings, Text, rule_error
 from suite.config.locate import TARGET
 from suite.config.plugins import Plugin, build_at
 from suite.core.protocols import CostModel
@@ -21,10 +21,10 @@ from suite.simulate.network.machine import Machine
 
 
 def _source_folders(value: Any) -> Any:
-    """Only folders of this code decide what a run finds; others could be all of a disk."""
+    """Folders of this code only; other folders could be a whole disk."""
     listed = isinstance(value, list) and all(isinstance(each, str) for each in value)
     if not listed or not all(each.split("/")[0] in ("suite", "baselines") and ".." not in each for each in value):
-        raise broken("a list of folders below suite or baselines")
+        raise rule_error("a list of folders below suite or baselines")
     return value
 
 
@@ -37,7 +37,7 @@ def _factors(value: Any) -> Any:
         for rank, factor in value.items()
     )
     if not fits:
-        raise broken("a finite factor above 0 for each rank")
+        raise rule_error("a finite factor above 0 for each rank")
     return {int(rank): float(factor) for rank, factor in value.items()}
 
 
@@ -57,7 +57,7 @@ class ExecutorSettings(Settings):
     """Whether its ranks load torch."""
 
     kind: str
-    """What carries the run out; each kind has its own keys."""
+    """Kind of executor; each kind has its own keys."""
     name: Name | None = None
     """Name in the record and on the page."""
     label: Text | None = None
@@ -122,7 +122,7 @@ class EmulatedExecutor(ExecutorSettings):
     loads_torch: ClassVar[bool] = False
 
     kind: Literal["emulated"]
-    """Timed sleeps in the place of compute."""
+    """Timed sleeps in place of compute."""
     cost: Plugin[CostModel]
     """Seconds and bytes of each op."""
     prediction: Seconds = 0.0
@@ -170,7 +170,7 @@ class CheckExecutor(ExecutorSettings):
     starts_ranks: ClassVar[bool] = False
 
     kind: Literal["check"]
-    """The driver that proves an order legal, in ticks."""
+    """The schedule checker, in ticks."""
     ticks: Ticks
 
 
@@ -184,27 +184,27 @@ class SimulatedExecutor(ExecutorSettings):
     machine: Plugin[Machine]
     """Modelled machine."""
     stack: Plugin[Stack]
-    """Share of the machine that the software reaches."""
+    """Share of the machine's peak that the software reaches."""
     plan: Annotated[Literal["given", "search"], Field(examples=["given"])] = "given"
     """given: grid and microbatch of the config; search: the best of as many devices."""
     account: Annotated[Literal["auto", "blocks", "layers"], Field(examples=["auto"])] = "auto"
     """blocks of a GPT, layers of any network; auto: blocks where a GPT drains after every batch."""
     symmetric: bool = True
-    """One replica stands for all; false: every rank is simulated."""
+    """One replica represents all; false: every rank is simulated."""
 
 
 class ReplayExecutor(ExecutorSettings):
-    """One process runs the ops of all ranks in turn: losses, scores and weight versions are theirs, times are not."""
+    """One process runs the ops of all ranks in turn: losses, scores and weight versions are equal, times are not."""
 
     trains: ClassVar[bool] = True
     one_process: ClassVar[bool] = True
 
     kind: Literal["replay"]
-    """One process in the place of all ranks of a system on the suite's engine."""
+    """One process in place of all ranks of a system on the suite's engine."""
 
 
 class PluginExecutor(ExecutorSettings):
-    """A class that carries the run out without ranks. It takes further keys."""
+    """A class that executes the run without ranks. It takes further keys."""
 
     model_config = ConfigDict(extra="allow")
     starts_ranks: ClassVar[bool] = False
@@ -212,7 +212,7 @@ class PluginExecutor(ExecutorSettings):
     kind: Literal["plugin"]
     """A class by its path."""
     target: Annotated[Text, Field(alias="_target_")]
-    """Class that carries the run out."""
+    """Class that executes the run."""
     graphs: bool = False
     """It reads the groups graph, partitioner and exchange."""
 
@@ -221,7 +221,7 @@ class PluginExecutor(ExecutorSettings):
         return self.graphs
 
     def build(self) -> protocols.Executor:
-        """The object that carries the run out. Raises InvalidRequest for an argument that its class refuses."""
+        """The executor. Raises InvalidRequest for an argument that its class refuses."""
         executor: protocols.Executor = build_at("executor", {TARGET: self.target, **self.more})
         return executor
 

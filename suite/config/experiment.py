@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from suite.config.base import Duration, Name, Settings, broken
+from suite.config.base import Duration, Name, Settings, rule_error
 from suite.core import experiment as specs
 from suite.core.errors import InvalidRequest
 from suite.core.experiment import ExpectationSpec, PanelSpec, StudySpec
@@ -18,7 +18,7 @@ AboveZero = Annotated[float, Field(gt=0, examples=[1.0])]
 def _runs(value: Any) -> Any:
     lists = isinstance(value, list) and all(isinstance(entry, list) for entry in value)
     if not lists or not all(isinstance(word, str) for entry in value for word in entry):
-        raise broken("a list of lists of overrides")
+        raise rule_error("a list of lists of overrides")
     return value
 
 
@@ -34,7 +34,7 @@ class Specification(Settings):
         try:
             self.spec()
         except InvalidRequest as error:
-            raise broken(f"{error.key.rpartition('.')[2]}: {error.rule}", error.legal) from error
+            raise rule_error(f"{error.key.rpartition('.')[2]}: {error.rule}", error.legal) from error
         return self
 
 

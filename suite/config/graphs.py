@@ -12,17 +12,17 @@ from suite.config.protocols import GraphSource
 
 
 class GraphConfig(Settings):
-    """The graph that a graph network learns from."""
+    """Graph on which a graph network is trained."""
 
     name: Name
     source: Plugin[GraphSource]
     """Generator or reader of the graph."""
     holdings: Annotated[Name | None, name_like(None), READ_ONLY] = None
-    """Folder of the ranks' parts, which the process that starts them sets."""
+    """Folder of the parts of the ranks, set by the process that starts them."""
 
 
 class PartitionerConfig(Settings):
-    """How vertices are shared out over the processes. Its class takes further keys."""
+    """Partition of the vertices over the processes. Its class takes further keys."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -31,19 +31,19 @@ class PartitionerConfig(Settings):
 
 
 class ExchangeConfig(Settings):
-    """How rows travel between the processes."""
+    """Exchange of rows between the processes."""
 
     target: Annotated[Text, Field(alias="_target_")]
     name: Name
     oblivious: bool = False
-    """Whole parts travel, needed or not."""
+    """Whole parts are sent, including rows that are not needed."""
     replication: Ranks = 1
     """c of a P/c x c grid; P is grid.data (1.5D)."""
     assignment: Annotated[Name, name_like("interleaved")] = "paper"
-    """Of blocks to the columns of the grid: paper, or interleaved, which spreads the sends over the replicas."""
+    """Assignment of blocks to the columns of the grid: paper, or interleaved, which spreads sends over the replicas."""
     form: Annotated[Name, name_like("staged")] = "fused"
     """fused: one all-to-all; staged: block row after block row, as Algorithm 2 prints it."""
     overlap: bool = False
-    """The product with own rows runs while the other rows travel."""
+    """The product with local rows runs while the other rows are sent."""
     barrier: bool = False
-    """Ranks meet before every exchange, so that waiting is timed apart from sending."""
+    """A barrier before every exchange, so that waiting and sending are timed separately."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from suite.config.base import MOST_RANKS, Duration, Name, Ranks, Settings, name_like
+from suite.config.base import MAX_RANKS, Duration, Name, Ranks, Settings, name_like
 
 Threads = Annotated[int, Field(ge=1, le=4096, examples=[1])]
 
@@ -42,15 +42,15 @@ class Launch(Settings):
     python_path: Annotated[list[str], Field(default_factory=list, examples=[[]])]
     """Folders with code and YAML files of your own."""
     mpiexec: Annotated[Name | None, name_like(None)] = None
-    """Program that starts ranks; null: the one beside this Python, else the one on PATH."""
+    """Program that starts ranks; null: mpiexec next to this Python, else on PATH."""
     host: Annotated[Name | None, name_like("auto")] = "auto"
     """Address, name or interface at which ranks of other hosts reach this process; auto: all of this host's."""
     mpi: Annotated[Name | None, name_like(None)] = None
-    """How srun starts MPI ranks (pmix, pmi2: srun --mpi=list); null: ranks meet without MPI."""
-    nodes: Annotated[int, Field(ge=1, le=MOST_RANKS, examples=[1])] | None = None
-    """Nodes of a job; null: as few as tasks_per_node allows."""
-    tasks_per_node: Annotated[int, Field(ge=1, le=MOST_RANKS, examples=[1])] | None = None
-    """Ranks per node; null: all on one node, or shared out over `nodes`."""
+    """How srun starts MPI ranks (pmix, pmi2: srun --mpi=list); null: rendezvous without MPI."""
+    nodes: Annotated[int, Field(ge=1, le=MAX_RANKS, examples=[1])] | None = None
+    """Nodes of a job; null: the smallest number that tasks_per_node allows."""
+    tasks_per_node: Annotated[int, Field(ge=1, le=MAX_RANKS, examples=[1])] | None = None
+    """Ranks per node; null: all on one node, or evenly over `nodes`."""
     cpus_per_task: Threads | None = None
     """Cores per rank; null: launch.threads."""
     scheduler: Annotated[Literal["slurm"] | None, Field(examples=["slurm"])] = None
@@ -70,7 +70,7 @@ class Launch(Settings):
     qos: Annotated[Name | None, name_like(None)] = None
     """Quality of service; null: the cluster's default."""
     constraint: Annotated[Name | None, name_like(None)] = None
-    """Kind of node, so that all numbers come from one kind; null: any."""
+    """Kind of node, for comparable numbers; null: any."""
     array_parallelism: Annotated[int, Field(ge=1, le=1_000_000, examples=[16])] = 16
     """Jobs of an array that run at the same time."""
     setup: Annotated[list[str], Field(default_factory=list, examples=[[]])]

@@ -1,7 +1,7 @@
-"""Classes and functions by the dotted path that a config names.
+"""Classes and functions by the dotted path in a config.
 
-A config names parts of the suite, its baselines, and modules in folders that the user has chosen (launch.python_path).
-A class or function counts by where it was defined, whatever other module imports it; nothing else is imported.
+A config names parts of the suite, its baselines, and modules in folders of the user (launch.python_path). The module
+that defines a class or function decides, not a module that imports it. No other module is imported.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ TARGET, PARTIAL = "_target_", "_partial_"
 ROOTS = ("suite", "baselines")
 _LEGAL = "suite.weights.policy.Latest, or a class in a folder of launch.python_path"
 _RULE = "a class or function of the suite, its baselines, or a folder of launch.python_path, named where it is defined"
-_folders: list[Path] = []  # the user's; as global as sys.path, to which they are added
+_folders: list[Path] = []  # folders of the user, which are added to sys.path
 
 
 def search(folders: Iterable[str | Path]) -> None:
-    """Adds the user's folders: configs may name their modules from now on."""
-    for folder in (Path(one).resolve() for one in folders):
+    """Add folders of the user, whose modules a config may then name."""
+    for folder in (Path(name).resolve() for name in folders):
         if folder not in _folders:
             _folders.append(folder)
         if str(folder) not in sys.path:
@@ -42,16 +42,16 @@ def search(folders: Iterable[str | Path]) -> None:
 def locate(path: str) -> Any:
     """The class or function at a dotted path.
 
-    Raises UnknownName with the nearest path, MissingDependency where its module needs an absent package, and
-    InvalidRequest for what belongs neither to the suite nor to the user, without importing it.
+    Raises UnknownName with the nearest path, MissingDependency if its module needs an absent package, and
+    InvalidRequest for a module outside the suite and the folders of the user, which is not imported.
     """
     home, _, name = path.rpartition(".")
     if not home:
         raise InvalidRequest(f"{path!r} is not a class path", rule="package.module.Name", legal=_homes(path) or _LEGAL)
     source = module(home, f"to use {path}", name)
-    target = getattr(source, name, None)  # a module may load it on demand
+    target = getattr(source, name, None)  # the module may define it on demand
     if target is None:
-        top = home.partition(".")[0]  # of what the module imports, only parts of its own package are meant
+        top = home.partition(".")[0]  # imported names are listed if they are of the same package
         public = {key: value for key, value in vars(source).items() if not key.startswith("_") and _allowed(value)}
         homes = [f"{home}.{key}" for key, value in public.items() if f"{value.__module__}.".startswith(f"{top}.")]
         raise UnknownName("class", path, homes)
@@ -67,9 +67,14 @@ def locate(path: str) -> Any:
 def module(path: str, purpose: str = "", name: str = "") -> ModuleType:
     """The module at a dotted path of the suite, its baselines or the user's folders.
 
-    purpose and name: what the caller does with it and takes from it, for messages. Raises InvalidRequest for another
-    module, which is not imported, with the nearest path for a misspelled one; MissingDependency where it needs an
-    absent one.
+    Args:
+        path: Dotted path.
+        purpose: Purpose of the import, for messages.
+        name: Name that is read from the module, for messages.
+
+    Raises:
+        InvalidRequest: For any other module, which is not imported, with the nearest path.
+        MissingDependency: If the module needs an absent package.
     """
     _check_top(path, name)
     try:
@@ -81,8 +86,10 @@ def module(path: str, purpose: str = "", name: str = "") -> ModuleType:
 
 
 def check_source(path: str, name: str = "") -> Path:
-    """The source file of a module, which is not imported: it may load torch. Raises as `module` does, and UnknownName
-    where the file has no class or function of this name."""
+    """Source file of a module, which is not imported because it may import torch.
+
+    Raises as `module` does, and UnknownName if the file has no class or function of this name.
+    """
     _check_top(path, name)
     top, *parts = path.split(".")
     homes = [ROOT] if top in ROOTS else _folders
@@ -103,7 +110,7 @@ def _check_top(path: str, name: str) -> None:
         raise _no_module(path, name)
     if top not in ROOTS and not _in_folders(spec):
         rule = "a module of the suite, its baselines, or a folder of launch.python_path"
-        raise InvalidRequest(f"{path} is none of them", rule=rule, legal=_suggestion(path, name))
+        raise InvalidRequest(f"{path} is in no such folder", rule=rule, legal=_suggestion(path, name))
 
 
 def in_user_folder(home: str) -> bool:
@@ -113,7 +120,7 @@ def in_user_folder(home: str) -> bool:
 
 
 def _spec(top: str) -> ModuleSpec | None:
-    """The origin of a top-level module, which is not imported."""
+    """Import spec of a top-level module, which is not imported."""
     try:
         return importlib.util.find_spec(top) if top.isidentifier() else None
     except (ImportError, ValueError):  # ValueError: a module without origin, such as __main__
@@ -121,9 +128,9 @@ def _spec(top: str) -> ModuleSpec | None:
 
 
 def _in_folders(spec: ModuleSpec) -> bool:
-    """Whether a module lies directly in one of the user's folders: further down there may be a whole environment."""
+    """Whether a module lies directly in a folder of the user; a subfolder may hold a virtual environment."""
     if spec.submodule_search_locations is not None:
-        places = [Path(one) for one in spec.submodule_search_locations]
+        places = [Path(location) for location in spec.submodule_search_locations]
     else:
         places = [Path(spec.origin)] if spec.has_location and spec.origin else []
     return bool(places) and all(place.resolve().parent in _folders for place in places)
@@ -148,9 +155,13 @@ def _suggestion(path: str, name: str) -> str:
 
 
 def _nearest(parts: list[str], name: str) -> str:
-    """The legal path whose every part is nearest to that of a misspelled one; empty where a part resembles none.
+    """The legal path nearest to a misspelled one, part by part; empty if a part resembles no legal one.
 
-    name: of the class in the module, empty where a module is sought. Only files are read, as an import may load torch.
+    Files are read and not imported, because an import may load torch.
+
+    Args:
+        parts: Parts of the path of a module.
+        name: Name of a class in the module; empty for the module itself.
     """
     folders, candidates = _folders, list[str]()
     for number, part in enumerate(parts):
@@ -173,7 +184,7 @@ def _nearest(parts: list[str], name: str) -> str:
 
 
 def _homes(name: str) -> str:
-    """The advice for a class path without its module: a module that defines the class; empty where there is none."""
+    """Advice for a class path without a module: a module that defines the class; empty if there is none."""
     root = ROOT
     files = [
         *(file for top in ROOTS for file in (root / top).rglob("*.py")),
@@ -188,7 +199,7 @@ def _homes(name: str) -> str:
 
 
 def _bound(file: Path) -> set[str]:
-    """The public names that a module's source defines or imports at its top level."""
+    """Public names that a module's source defines or imports at its top level."""
     names = set[str]()
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -201,7 +212,7 @@ def _bound(file: Path) -> set[str]:
 
 
 def _names(file: Path) -> list[str]:
-    """The names that a module's source defines, or imports from the suite."""
+    """Names that a module's source defines, or imports from the suite."""
     try:
         body = ast.parse(file.read_text(encoding="utf-8")).body
     except (OSError, ValueError, SyntaxError):

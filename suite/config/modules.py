@@ -1,4 +1,4 @@
-"""Modules that a configuration names: the members that the suite uses, with defaults for optional ones."""
+"""Modules of networks and data sources: the members that the suite uses, with defaults for optional ones."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class NetworkModule:
 
     Attributes:
         layers: `layers(shape, dropout=, dtype=)`, functions that make the layers, in order.
-        ties: `ties(shape)`, weights that two layers share, as the engine's `tied`.
+        ties: `ties(shape)`, weights that two layers share, in the form of the engine's `tied`.
         loss: The mean loss of outputs and targets.
         scores: Numbers that an evaluation adds to the loss, of outputs and targets.
-        SCORES: Their names.
+        SCORES: Names of these numbers.
         decode: `decode(forward, inputs)`, the token ids that the network generates.
     """
 
@@ -41,7 +41,8 @@ def _any_shape(name: str, folder: Any, shape: Any) -> None:
 class SourceModule:
     """The module of a data source.
 
-    check_shape: `check_shape(name, folder, shape)`, raises InvalidRequest for a network that cannot read the data
+    Attributes:
+        check_shape: `check_shape(name, folder, shape)`, raises InvalidRequest for a network that cannot read the data.
     """
 
     check_shape: Callable[[str, Any, Any], None] = _any_shape

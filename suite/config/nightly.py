@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypedDict
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
-from suite.config.base import Count, Name, Settings, broken, name_like
+from suite.config.base import Count, Name, Settings, name_like, rule_error
 from suite.config.refusals import refusal
 from suite.core.errors import InvalidRequest
 from suite.core.resources import conf_folder
@@ -29,9 +29,9 @@ def _commands(commands: list[str]) -> list[str]:
         try:
             overrides = split(command)
         except ValueError as error:
-            raise broken("overrides quoted as in a shell") from error
+            raise rule_error("overrides quoted as in a shell") from error
         if any(override.partition("=")[0] == "reports" or override.startswith("-") for override in overrides):
-            raise broken("overrides alone, without reports, which nightly runs set")
+            raise rule_error("overrides alone, without reports, which nightly runs set")
     return commands
 
 

@@ -34,7 +34,7 @@ class Optimizer(Settings):
     @property
     def rule(self) -> Plugin[UpdateRule]:
         """The update rule, by its class and arguments."""
-        return Plugin(self.target, self.arguments, wanted=UpdateRule, place="optimizer")
+        return Plugin(self.target, self.arguments, required_type=UpdateRule, place="optimizer")
 
     def build(self) -> UpdateRule:
         """The update rule. Raises InvalidRequest where an argument does not fit its class."""

@@ -1,4 +1,4 @@
-"""Keys that even the record of a refused run needs."""
+"""Keys that the record of a refused run needs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from suite.config.system import SystemConfig
 
 
 class _Part(BaseModel):
-    """A group of which only some keys are known to be well-formed."""
+    """A group whose other keys may hold any value."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
 
 def _claim(value: Any) -> Any:
-    """The id of a claim, whatever its other keys hold."""
+    """The id of a claim, without its other keys."""
     return value.get("id") if isinstance(value, Mapping) and isinstance(value.get("id"), str) else None
 
 
 class ExecutorOutline(_Part):
-    """The executor that would have carried out a refused run."""
+    """Executor of a refused run."""
 
     kind: Name
     name: Name | None = None
@@ -42,7 +42,7 @@ class ExecutorOutline(_Part):
 
 
 class LaunchOutline(Launch):
-    """Where a run would have started. A record may hold any value of the keys below."""
+    """Launch of a refused run. A record may hold any value of the keys below."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -58,20 +58,19 @@ class LaunchOutline(Launch):
 
 
 class DataOutline(_Part):
-    """The keys that a refused run would have read."""
+    """Data of a refused run."""
 
     folder: Name | None
 
 
 class PrecisionOutline(_Part):
-    """Number format that a run would have had, which a record holds resolved."""
+    """Number format of a refused run, which a record holds resolved."""
 
     half: Name | None
 
 
 class Outline(_Part):
-    """The keys of a run that every record needs. A refused run has them, whatever its other keys hold. A composed
-    configuration has every key that has a default."""
+    """Keys that every record needs. The other keys of a refused run may hold any value."""
 
     reports: Name
     rerun: Rerun

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from suite.config.base import Count, Ranks, Settings, broken
+from suite.config.base import Count, Ranks, Settings, rule_error
 from suite.core.grid import Grid as RankGrid
 
 
@@ -56,7 +56,7 @@ class Comm(Settings):
 def _checkpoints(value: Any) -> Any:
     if value is None or value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
         return value
-    raise broken("a whole number of blocks, auto, or null")
+    raise rule_error("a whole number of blocks, auto, or null")
 
 
 Checkpoints = Annotated[Any, BeforeValidator(_checkpoints), Field(examples=[None])]

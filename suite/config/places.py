@@ -1,7 +1,8 @@
 """Places of plug-ins in a configuration, with the type that each requires.
 
-Most types are the parameters of `Plugin[...]` in the models. The tables add the entries of groups with a model of
-their own, and the later uses of an object. A plug-in of another type is refused before anything is built."""
+Most types are the parameters of `Plugin[...]` in the models. The tables add groups with a model of their own, and the
+calls of an object. A plug-in of another type is refused before anything is built.
+"""
 
 from __future__ import annotations
 
@@ -32,21 +33,23 @@ from suite.core.protocols import UpdateRule
 
 @dataclass(frozen=True, slots=True)
 class PlugInPlace:
-    """wanted: the type of what is built there
+    """Requirements of a place.
 
-    names: for a class that is used before it is built, the names of the arguments that it is built with
-    calls: for a function that is called later, the names of the arguments that it is called with
-    besides: keys of the group that are no arguments
+    Attributes:
+        required_type: Type of the built object.
+        names: Argument names of a class that is built on the ranks.
+        calls: Argument names of a function that is called later.
+        group_keys: Keys of the group that are no arguments.
     """
 
-    wanted: Any
+    required_type: Any
     names: Sequence[str] = ()
     calls: Sequence[str] = ()
-    besides: Sequence[str] = ()
+    group_keys: Sequence[str] = ()
 
 
 def _in_models(model: type[BaseModel], at: str = "") -> Iterator[tuple[str, PlugInPlace]]:
-    """The plug-ins of the models, by their keys. The kind of a union's member follows a colon: executor:check."""
+    """Plug-ins of the models by their keys. A member of a union has its kind after a colon: executor:check."""
     for name, info in model.model_fields.items():
         for kind, each in variants(info).items():
             yield from _in_models(each, f"{at}{name}:{kind}.")
@@ -58,42 +61,47 @@ def _in_models(model: type[BaseModel], at: str = "") -> Iterator[tuple[str, Plug
 
 
 _MODELS = dict(_in_models(RunConfig))
-_OF_EXECUTORS = tuple(ExecutorSettings.model_fields)
-OF_DATA = {"data.source": _MODELS["data.source"]}  # whose module may need a package of its own: where data are read
-OF_RANKS = {  # whose modules load torch
-    "optimizer": PlugInPlace(UpdateRule, besides=OWN_KEYS),
+_EXECUTOR_KEYS = tuple(ExecutorSettings.model_fields)
+OF_DATA = {
+    "data.source": _MODELS["data.source"]
+}  # its module may need a package that is only installed where data are read
+OF_RANKS = {  # their modules import torch
+    "optimizer": PlugInPlace(UpdateRule, group_keys=OWN_KEYS),
     "pruning.ticket": _MODELS["pruning.ticket"],
     "system": PlugInPlace(System, names=("world", "config")),
     "exchange": PlugInPlace(ExchangeMethod, names=("block", "world", "recorder", "dtype")),
 }
-PLACES = {  # whose modules load no torch
+PLACES = {  # their modules import no torch
     **{key: place for key, place in _MODELS.items() if key not in (*OF_RANKS, *OF_DATA)},
     "memory.layout": replace(_MODELS["memory.layout"], calls=("entries", "moments", "dtype", "half")),
     "system.simulation.layout": replace(_MODELS["system.simulation.layout"], calls=("entries", "moments", "dtype")),
-    "executor:plugin": PlugInPlace(Executor, besides=(*_OF_EXECUTORS, "graphs")),
+    "executor:plugin": PlugInPlace(Executor, group_keys=(*_EXECUTOR_KEYS, "graphs")),
     "executor:plugin.stand_ins.*.source": PlugInPlace(GraphSource),
-    "executor:microbenchmark": PlugInPlace(Microbenchmark, besides=_OF_EXECUTORS),
-    "partitioner": PlugInPlace(PartitionMethod, besides=("name",)),
+    "executor:microbenchmark": PlugInPlace(Microbenchmark, group_keys=_EXECUTOR_KEYS),
+    "partitioner": PlugInPlace(PartitionMethod, group_keys=("name",)),
 }
 
 
 def check_parts(config: Mapping[str, Any], places: Mapping[str, PlugInPlace] = PLACES) -> None:
-    """Raises InvalidRequest for the first plug-in that its place does not take, or whose arguments do not fit its
-    class."""
+    """Raises InvalidRequest for the first plug-in of another type than its place requires, or with wrong arguments."""
     for pattern, place in places.items():
         for key, value in values_at(config, pattern.split(".")):
             if isinstance(value, str):
-                check_class(key, value, located(key, value), place.wanted, place.names)
+                check_class(key, value, located(key, value), place.required_type, place.names)
             elif isinstance(value, Mapping) and TARGET in value and place.names:
                 path, full = str(value[TARGET]), f"{key}.{TARGET}"
-                check_class(full, path, located(full, path), place.wanted, place.names)
+                check_class(full, path, located(full, path), place.required_type, place.names)
             elif isinstance(value, Mapping) and TARGET in value:
-                check(key, {name: each for name, each in value.items() if name not in place.besides}, place.wanted)
+                check(
+                    key,
+                    {name: each for name, each in value.items() if name not in place.group_keys},
+                    place.required_type,
+                )
                 _check_calls(key, value, place.calls)
 
 
 def values_at(config: Any, keys: Sequence[str], path: str = "") -> Iterator[tuple[str, Any]]:
-    """The value at a place, if there is one. `*` is every key of a group, `group:kind` a group of that kind."""
+    """Path and value at each place. `*` matches every key of a group, and `group:kind` a group of that kind."""
     if not keys:
         yield path[1:], config
     elif isinstance(config, Mapping):

@@ -2,8 +2,8 @@
 
     schedule: {_target_: suite.schedule.MessageDriven, cap: 2}
 
-`_target_` is `package.module.Name`, the other keys are its arguments, and `_partial_: true` asks for a function that is
-called later with the remaining arguments. Ranks build from plain data with this, so that they need no Hydra.
+`_target_` is `package.module.Name`. The other keys are its arguments. `_partial_: true` gives a function that is called
+later with the remaining arguments. Ranks build plug-ins from plain data, without Hydra.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar, get_args
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import core_schema
 
-from suite.config.base import broken
+from suite.config.base import rule_error
 from suite.config.locate import PARTIAL, TARGET, locate
 from suite.config.results import object_mismatch, result_refusal
 from suite.config.signature import check_names, check_values, fits
@@ -31,21 +31,24 @@ T = TypeVar("T")
 def build(config: Any, **extra: Any) -> Any:
     """The object of a configuration, with everything inside it. `extra` is passed to the outermost class.
 
-    Raises InvalidRequest where an argument does not fit the class, naming those that do.
+    Raises InvalidRequest if an argument does not fit the class, with the arguments that it takes.
     """
     return _built("", config, extra)
 
 
 def build_at(key: str, config: Mapping[str, Any]) -> Any:
-    """As `build`, of the plug-in at a key of the configuration: errors of its class name the keys below it."""
+    """Build the plug-in at a key of the configuration. Errors of its class name the keys below this key."""
     return _built(key, config, {})
 
 
 def own_settings(kind: type[T], config: Any) -> T:
-    """The keys of `system` that its model leaves to a class, as an object of `kind`, which the class names as its
-    `settings`, so that they are checked before ranks start. `config` is a RunConfig.
+    """The further keys of `system` as an object of `kind`, which the class of the system names as its `settings`.
 
-    Raises InvalidRequest for a key that `kind` does not have, or a value of another type.
+    They are checked before ranks start. Raises InvalidRequest for an unknown key or a value of another type.
+
+    Args:
+        kind: Class of the settings.
+        config: A RunConfig.
     """
     arguments, path = dict(config.system.more), f"{kind.__module__}.{kind.__qualname__}"
     check_names("system", path, kind, arguments)
@@ -64,7 +67,7 @@ def _built(key: str, config: Any, extra: Mapping[str, Any]) -> Any:
     path, later = str(config[TARGET]), bool(config.get(PARTIAL, False))
     target = locate(path)
     check_names(key, path, target, {**arguments, **extra}, later=later)
-    check_values(key, path, target, arguments)  # plug-ins by their return type: nothing is built yet
+    check_values(key, path, target, arguments)  # plug-ins are checked by their return type before they are built
     built = {**{key: build(value) for key, value in arguments.items()}, **extra}
     changed = {name: value for name, value in built.items() if value is not arguments.get(name)}
     check_values(key, path, target, changed)
@@ -73,7 +76,7 @@ def _built(key: str, config: Any, extra: Mapping[str, Any]) -> Any:
     try:
         with in_config_keys(), in_keys_of(key, arguments) if key else nullcontext():
             return target(**built)
-    except (TypeError, ValueError) as error:  # a value that annotations allow and the class does not
+    except (TypeError, ValueError) as error:  # the annotation allows the value and the class does not
         call = ", ".join(f"{key}={shown(value)}" for key, value in built.items() if key not in extra)
         reason = headline(whole(error)) if is_users(error) else str(error)
         raise InvalidRequest(f"{path}({call}): {reason}", rule="values of the kinds its docstring gives") from error
@@ -84,24 +87,27 @@ def arguments_of(config: Mapping[str, Any]) -> dict[str, Any]:
     return {str(key): value for key, value in config.items() if key not in (TARGET, PARTIAL)}
 
 
-def check(key: str, config: Any, wanted: Any = Any) -> None:
-    """Raises InvalidRequest, with the whole key, for the first plug-in of a configuration that cannot be built.
+def check(key: str, config: Any, required_type: Any = Any) -> None:
+    """Raises InvalidRequest for the first plug-in of a configuration that cannot be built. Nothing is built.
 
-    Its result has to be of the type `wanted`, and its arguments have to fit its class. Nothing is built.
+    Args:
+        key: Key of the configuration, for messages.
+        config: The configuration.
+        required_type: Type of the outermost object.
     """
     for at, each in plugins_in(key, config):
         located(f"{at}.{TARGET}", str(each[TARGET]))
     for at, each in plugins_in(key, config):
         path, later, arguments = str(each[TARGET]), bool(each.get(PARTIAL, False)), arguments_of(each)
         target = locate(path)
-        if each is config and (refused := result_refusal(at, each, wanted)):
+        if each is config and (refused := result_refusal(at, each, required_type)):
             raise refused
         check_names(at, path, target, arguments, later=later)
         check_values(at, path, target, arguments)
 
 
 def plugins_in(key: str, config: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The plug-ins of a configuration, each before those inside it, by their keys."""
+    """Keys and plug-ins of a configuration, outer ones before inner ones."""
     if isinstance(config, list | tuple):
         for number, each in enumerate(config):
             yield from plugins_in(f"{key}[{number}]", each)
@@ -126,17 +132,23 @@ class Plugin(Generic[T]):
 
     Attributes:
         later: Whether what is built is the function itself, to be called with the remaining arguments.
-        wanted: T, at run time.
+        required_type: T, at run time.
         place: The key of the configuration, for messages.
     """
 
-    __slots__ = ("arguments", "later", "place", "target", "wanted")
+    __slots__ = ("arguments", "later", "place", "required_type", "target")
 
     def __init__(
-        self, target: str, arguments: Mapping[str, Any], *, later: bool = False, wanted: Any = Any, place: str = ""
+        self,
+        target: str,
+        arguments: Mapping[str, Any],
+        *,
+        later: bool = False,
+        required_type: Any = Any,
+        place: str = "",
     ) -> None:
         self.target, self.arguments, self.later = target, arguments, later
-        self.wanted, self.place = wanted, place
+        self.required_type, self.place = required_type, place
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Plugin) and self.data() == other.data()
@@ -147,16 +159,15 @@ class Plugin(Generic[T]):
         return f"Plugin({self.data()})"
 
     def build(self, **more: Any) -> T:
-        """The object. `more` are arguments that the configuration does not hold.
+        """The object. more: arguments that the configuration does not hold.
 
-        Raises InvalidRequest where it is not of the type that its place requires, or an argument does not fit the
-        class.
+        Raises InvalidRequest if the object is of another type than its place requires, or an argument does not fit.
         """
-        if refused := result_refusal(self.place, self.data(), self.wanted):
+        if refused := result_refusal(self.place, self.data(), self.required_type):
             raise refused
         built: T = build(self.data(), **more)
-        if not fits(built, self.wanted):  # a function may not say what it returns
-            rule = f"its place requires {object_mismatch(built, self.wanted)}"
+        if not fits(built, self.required_type):  # a function may have no return annotation
+            rule = f"its place requires {object_mismatch(built, self.required_type)}"
             raise InvalidRequest(f"{self.place}={self.target}, which returns {shown(built)}", rule=rule)
         return built
 
@@ -173,9 +184,11 @@ class Plugin(Generic[T]):
             if isinstance(value, Plugin):
                 return value
             if not isinstance(value, Mapping) or not isinstance(value.get(TARGET), str):
-                raise broken("a group of keys with a class path in _target_")
+                raise rule_error("a group of keys with a class path in _target_")
             later = bool(value.get(PARTIAL, False))
-            return cls(value[TARGET], arguments_of(value), later=later, wanted=annotation, place=info.field_name or "")
+            return cls(
+                value[TARGET], arguments_of(value), later=later, required_type=annotation, place=info.field_name or ""
+            )
 
         return core_schema.with_info_plain_validator_function(
             read, serialization=core_schema.plain_serializer_function_ser_schema(Plugin.data)

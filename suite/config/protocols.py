@@ -1,6 +1,6 @@
-"""Protocols of plug-ins that read a whole configuration, or whose rooms need torch or scipy.
+"""Protocols of plug-ins that read a whole configuration, or whose packages import torch or scipy.
 
-A process that starts ranks loads neither.
+A process that starts ranks imports neither.
 """
 
 from __future__ import annotations
@@ -55,13 +55,11 @@ class PartitionMethod(Protocol):
 
 
 class System(Protocol):
-    """One thing compared, as each of its ranks runs it. The suite's systems and third-party systems implement the same
+    """A compared system, as each of its ranks runs it. The suite's systems and third-party systems implement the same
     methods.
 
-    A class that implements it is built on every rank as `cls(world=..., config=...)`; `probe` is asked first. A batch
-    is what Data gives. A class that inherits from this one has the defaults below.
-
-    streams: whether batches go through `stream` instead of `train_batch`
+    A class that implements it is built on every rank as `cls(world=..., config=...)`; `probe` is called first.
+    Batches come from the data source. A class that inherits from this one has the defaults below.
     """
 
     @property
@@ -70,32 +68,32 @@ class System(Protocol):
 
     @classmethod
     def probe(cls, config: RunConfig) -> Ready | Missing:
-        """Missing if a package or device is not here. Raises Unsupported for a combination the system does not have."""
+        """Missing if a package or device is absent. Raises Unsupported for an unsupported combination."""
 
     def train_batch(self, batch: Value) -> float | None:
-        """One training batch; the mean loss, known on every rank. None from what computes none."""
+        """Train on a batch. Returns the mean loss on every rank, or None if none is computed."""
 
     def evaluate(self, batches: Sequence[Value]) -> float | None:
-        """Mean loss, changing no training state."""
+        """Mean loss, without changing the training state."""
 
     def observe(self) -> Any:
         """The trace of the last batch, or an empty one for a system that keeps none."""
 
     def memory(self, batch: Value) -> tuple[float | None, dict[str, int]]:
-        """Trains on `batch`: its loss, and this rank's peak bytes by kind, counted at allocation."""
+        """Train on a batch. Returns its loss, and this rank's peak bytes by kind, counted at allocation."""
 
     def close(self) -> None: ...
 
     def stream(self, batches: Sequence[Value]) -> tuple[list[float], list[float]]:
-        """The loss of each batch, and when this rank had finished it on the clock of time.perf_counter."""
+        """Loss of each batch, and the time.perf_counter() at which this rank finished it."""
         raise Unsupported(f"a stream of {type(self).__name__}", rule="its batches are trained one by one")
 
     def score(self, batches: Sequence[Value]) -> Mapping[str, float | None]:
-        """The loss of `evaluate` as "loss", and other means by name; by default the loss alone."""
+        """The loss of `evaluate` as "loss", and further means by name; by default only the loss."""
         return {"loss": self.evaluate(batches)}
 
     def decode(self, batches: Sequence[Value]) -> list[Any] | None:
-        """Token ids per batch; None, the default, for a network that decodes nothing."""
+        """Token ids per batch; None, the default, for a network without decoding."""
         return None
 
     def told(self) -> dict[str, Any]:
@@ -109,7 +107,7 @@ class Executor(Protocol):
     """
 
     def check(self, config: RunConfig) -> None:
-        """Raises InvalidRequest for a config that it cannot carry out."""
+        """Raises InvalidRequest for a config that it cannot execute."""
 
     def run(self, config: RunConfig) -> ExecutorResult: ...
 
@@ -121,12 +119,7 @@ class ExchangeMethod(Protocol):
 
 
 class Sampler(Protocol):
-    """One rank's part of a microbenchmark, which trains nothing. A batch is one sweep over what is measured.
-
-    A class that inherits from this one has the default below.
-
-    streams: whether batches go through `stream` instead of `train_batch`
-    """
+    """One rank of a microbenchmark, which trains nothing. A batch is one sweep over the measured operations."""
 
     streams: bool = False
 

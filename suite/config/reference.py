@@ -1,4 +1,4 @@
-"""Reference of all configuration keys, from the models: a page in Markdown and a JSON schema."""
+"""Reference of all configuration keys: a page in Markdown and a JSON schema."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pydantic.fields import FieldInfo
 
 from suite.config.base import Settings
 from suite.config.commands import Draw, Tune
-from suite.config.refusals import discriminator_of, element_groups, groups_of, shown, variants
+from suite.config.refusals import discriminator_of, element_groups, groups_of, variants
 from suite.config.run import RunConfig
+from suite.core.values import typed
 
-_HEAD = """# Configuration reference
+_HEADER = """# Configuration reference
 
 Every key of a run, of `suite draw` and of `suite tune`, with its default and its meaning.
 `suite run KEY=VALUE` sets one. A group in `conf/` with several choices is set by `GROUP=CHOICE`; its YAML files
@@ -29,7 +30,7 @@ def schema() -> str:
 
 def page() -> str:
     """The reference in Markdown: a table for each group."""
-    return "\n".join([_HEAD, *_tables("", RunConfig), *_tables("draw", Draw), *_tables("tune", Tune)])
+    return "\n".join([_HEADER, *_tables("", RunConfig), *_tables("draw", Draw), *_tables("tune", Tune)])
 
 
 def _tables(path: str, group: type[Settings], title: str = "") -> Iterator[str]:
@@ -66,4 +67,4 @@ def _default(info: FieldInfo) -> str:
     if info.is_required():
         return "by the choice"
     value: Any = info.get_default(call_default_factory=True)
-    return f"`{shown(value)}`" if value != "" else "empty"
+    return f"`{typed(value)}`" if value != "" else "empty"

@@ -1,4 +1,4 @@
-"""Refusals from pydantic's validation errors: key, value, rule and a legal value in one sentence."""
+"""Errors with key, value, rule and a legal value, from pydantic's validation errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,13 @@ _TAGS = (_NO_TAG, _UNKNOWN_TAG)
 
 
 def refusals(error: ValidationError, model: type[BaseModel], at: str = "") -> Iterator[tuple[str, InvalidRequest]]:
-    """Each fault of a group of keys: the path of its key, and the refusal. at: the path of the group itself."""
+    """Path of the key and error of each fault in a group of keys.
+
+    Args:
+        error: Validation error of the group.
+        model: Model of the group.
+        at: Path of the group.
+    """
     seen: set[str] = set()
     for each in error.errors(include_url=False):
         keys = [str(part) for part in each["loc"]]
@@ -45,7 +51,7 @@ def refusals(error: ValidationError, model: type[BaseModel], at: str = "") -> It
 
 
 def refusal(error: ValidationError, model: type[BaseModel], at: str = "") -> InvalidRequest:
-    """The refusal of the first fault."""
+    """Error of the first fault."""
     return next(refusals(error, model, at))[1]
 
 
@@ -55,7 +61,7 @@ def _refusal(fault: Any, model: type[BaseModel], keys: Sequence[str], path: str)
         return _refusal_of_tag(fault, variants(info), path)
     if fault["type"] == _UNKNOWN:
         group = path.rpartition(".")[0]
-        if refused := of_other_member(model, path, f"{path}={shown(fault['input'])}"):
+        if refused := of_other_member(model, path, f"{path}={typed(fault['input'])}"):
             return refused
         return UnknownName(
             "config key", path, [f"{group}.{name}".lstrip(".") for name in names(model, keys[:-1])], legal=""
@@ -63,7 +69,7 @@ def _refusal(fault: Any, model: type[BaseModel], keys: Sequence[str], path: str)
     legal = _nearest(fault, info) or legal_value(info)
     if "legal" in fault.get("ctx", {}):
         return InvalidRequest(path, fault["input"], rule_of(fault), fault["ctx"]["legal"])
-    advice = f"{path}={shown(legal[0])}" if legal else _legal_below(info, path)
+    advice = f"{path}={typed(legal[0])}" if legal else _legal_below(info, path)
     if fault["type"] == _MISSING:
         return InvalidRequest(f"there is no {path}", rule=_requirement(model, keys), legal=advice)
     rule = rule_of(fault)
@@ -73,7 +79,7 @@ def _refusal(fault: Any, model: type[BaseModel], keys: Sequence[str], path: str)
 
 
 def of_other_member(model: type[BaseModel], path: str, what: str) -> InvalidRequest | None:
-    """The refusal of a key that belongs to a member of the union other than the selected one; None for other keys."""
+    """Error for a key of another member of a union than the selected one; None for other keys."""
     for name, info in model.model_fields.items():
         for tag, each in variants(info).items():
             if path in every_key(each, name):
@@ -83,7 +89,7 @@ def of_other_member(model: type[BaseModel], path: str, what: str) -> InvalidRequ
 
 
 def _requirement(model: type[BaseModel], keys: Sequence[str]) -> str:
-    """Why a key that is missing is required: by every run, or by the member of a union that the path selects."""
+    """Why a missing key is required: by every run, or by the selected member of a union."""
     if any(key.isdecimal() for key in keys):
         return "every entry of this list has this key"
     for number, key in enumerate(keys):
@@ -94,25 +100,25 @@ def _requirement(model: type[BaseModel], keys: Sequence[str]) -> str:
 
 
 def _refusal_of_tag(fault: Any, tags: Mapping[str, Any], path: str) -> InvalidRequest:
-    """The refusal of a group whose kind is missing or unknown."""
+    """Error for a group whose kind is missing or unknown."""
     if fault["type"] == _UNKNOWN_TAG:
         return UnknownName(path, fault["ctx"]["tag"], tags)
     return InvalidRequest(f"there is no {path}", rule=f"one of {', '.join(tags)}", legal=f"{path}={next(iter(tags))}")
 
 
 def _legal_below(info: FieldInfo | None, path: str) -> str:
-    """A legal value of a key of a group; empty for an unknown group."""
+    """A key below a group with a legal value; empty for an unknown group."""
     group: Any = member(info.annotation) if info else None
     if info is not None and (tags := variants(info)):
         return f"{path}.{discriminator_of(info)}={next(iter(tags))}"
     if not _is_model(group):
         return ""
     below = ((name, legal_value(each)) for name, each in every_key(group, path).items())
-    return next((f"{name}={shown(legal[0])}" for name, legal in below if legal), "")
+    return next((f"{name}={typed(legal[0])}" for name, legal in below if legal), "")
 
 
 def _nearest(fault: Any, info: FieldInfo | None) -> Sequence[str]:
-    """The nearest of the words that a key takes; none for other keys and values."""
+    """The legal word nearest to the value; none for keys that are no words."""
     if info is None or fault["type"] != "literal_error" or not isinstance(fault["input"], str):
         return ()
     options = [each for option in (info.annotation, *get_args(info.annotation)) for each in get_args(option)]
@@ -121,7 +127,7 @@ def _nearest(fault: Any, info: FieldInfo | None) -> Sequence[str]:
 
 
 def rule_of(error: Any) -> str:
-    """The rule that a value breaks, in words."""
+    """Text of the rule that a value breaks."""
     kind, context = error["type"], error.get("ctx", {})
     bounds = {
         "greater_than_equal": ("ge", "at least"),
@@ -139,7 +145,7 @@ def rule_of(error: Any) -> str:
 
 
 def legal_value(info: FieldInfo | None) -> Sequence[Any]:
-    """A legal value of a field, which its type may name too; empty where none would do for every run."""
+    """A legal value of a field, from its own examples or from its type; empty if no value is legal for every run."""
     if info is None:
         return ()
     annotated = [option for option in get_args(info.annotation) if get_origin(option) is Annotated]
@@ -150,22 +156,17 @@ def legal_value(info: FieldInfo | None) -> Sequence[Any]:
     return (info.default,) if isinstance(info.default, bool) else ()
 
 
-def shown(value: Any) -> str:
-    """A value as it is typed on a command line."""
-    return typed(value)
-
-
 def field(model: type[BaseModel], keys: Sequence[str]) -> FieldInfo | None:
-    """The field at a path of keys; None where the path leaves the models.
+    """The field at a path of keys; None if the path leaves the models.
 
-    A union whose members differ by the value of a key has that value in the path after its own key, as pydantic's
-    errors have it.
+    The path of a member of a union has the value of the discriminator after the key of the union, as in pydantic's
+    errors.
     """
     return next(reversed([info for _, info in _fields(model, keys)]), None)
 
 
 def _fields(model: type[BaseModel], keys: Sequence[str]) -> Iterator[tuple[str, FieldInfo | None]]:
-    """The keys of a path without the values that select members of unions, each with its field or that above it."""
+    """Keys of a path without discriminator values, each with its field or, outside the models, the field above."""
     group: Any = model
     info: FieldInfo | None = None
     tags: Mapping[str, Any] = {}
@@ -187,7 +188,7 @@ def _is_model(annotation: Any) -> bool:
 
 
 def variants(info: FieldInfo | None) -> Mapping[str, type[BaseModel]]:
-    """The models of a union by the value of the key that selects one; empty for a field that is no such union."""
+    """Models of a union by the value of its discriminator; empty for other fields."""
     if info is None or not (discriminator := discriminator_of(info)):
         return {}
     union = _annotated_element(info)[0] if get_origin(info.annotation) is list else info.annotation
@@ -195,7 +196,7 @@ def variants(info: FieldInfo | None) -> Mapping[str, type[BaseModel]]:
 
 
 def discriminator_of(info: FieldInfo) -> str:
-    """The key that selects a member of a union, of a field or of the elements of its list; empty for others."""
+    """Discriminator of a field, or of the elements of its list; empty for other fields."""
     names = [info.discriminator]
     if get_origin(info.annotation) is list:
         names += [part.discriminator for part in _annotated_element(info)[1:] if isinstance(part, FieldInfo)]
@@ -203,7 +204,7 @@ def discriminator_of(info: FieldInfo) -> str:
 
 
 def _annotated_element(info: FieldInfo) -> Sequence[Any]:
-    """The type of the elements of a list, and its annotations."""
+    """Type of the elements of a list, followed by its annotations."""
     element = get_args(info.annotation)[0]
     return get_args(element) if get_origin(element) is Annotated else (element,)
 
@@ -215,7 +216,7 @@ def member(annotation: Any) -> Any:
 
 
 def names(model: type[BaseModel], keys: Sequence[str]) -> list[str]:
-    """The keys that a group has. keys: its path, as for `field`."""
+    """Keys of a group. keys: its path, as for `field`."""
     info = field(model, keys)
     tags = variants(info)
     group = tags[keys[-1]] if keys and keys[-1] in tags else member(info.annotation) if info else model
@@ -240,7 +241,10 @@ def element_groups(info: FieldInfo) -> Sequence[type[BaseModel]]:
 def every_key(model: type[BaseModel], at: str = "", data: Any = None) -> Mapping[str, FieldInfo]:
     """Every key below a model by its path, groups included.
 
-    data: a configuration, whose values select the members of unions; without it all members have their keys
+    Args:
+        model: The model.
+        at: Path of the model.
+        data: Configuration whose values select the members of unions; by default all members are included.
     """
     fields: dict[str, FieldInfo] = {}
     for name, info in model.model_fields.items():

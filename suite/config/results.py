@@ -1,4 +1,4 @@
-"""Results of classes and functions, compared with the type that a place requires."""
+"""Comparison of the results of classes and functions with the type that a place requires."""
 
 from __future__ import annotations
 
@@ -18,53 +18,56 @@ EXAMPLES: Mapping[Any, str] = {
 }
 
 
-def mismatch(target: Callable[..., Any], wanted: Any, *, later: bool = False) -> str | None:
-    """Why what `target` returns is not of the type `wanted`; None where it is, or where annotations do not say.
+def mismatch(target: Callable[..., Any], required_type: Any, *, later: bool = False) -> str | None:
+    """Why the result of `target` is not of the required type; None if it is, or if annotations do not tell.
 
-    later: whether the object is the function itself, which is called later (`_partial_`)
+    Args:
+        target: Class or function.
+        required_type: Type that its place requires.
+        later: Whether the object is the function itself, which is called later (`_partial_`).
     """
-    wanted = plain(wanted)
-    inner = get_args(wanted)
-    if wanted is Any:
+    required_type = plain(required_type)
+    inner = get_args(required_type)
+    if required_type is Any:
         return None
-    if is_union(wanted):
+    if is_union(required_type):
         reasons = [mismatch(target, each, later=later) for each in inner]
         return None if None in reasons else reasons[0]
-    if later and is_callable(wanted):
+    if later and is_callable(required_type):
         return mismatch(target, inner[-1]) if inner else None
     if later:
-        return f"{with_article(wanted)}, which is built at once, without _partial_"
-    kind = type(None) if wanted is None else get_origin(wanted) or wanted
+        return f"{with_article(required_type)}, which is built at once, without _partial_"
+    kind = type(None) if required_type is None else get_origin(required_type) or required_type
     if not isinstance(kind, type):
         return None
     reasons = [_difference(result_type, kind) for result_type in results_of(target)]
-    return None if None in reasons or not reasons else f"{with_article(wanted)}; {reasons[0]}"
+    return None if None in reasons or not reasons else f"{with_article(required_type)}; {reasons[0]}"
 
 
-def result_refusal(key: str, config: Mapping[str, Any], wanted: Any) -> InvalidRequest | None:
-    """The refusal of a plug-in whose result is not of the type that its place requires; None where it is."""
+def result_refusal(key: str, config: Mapping[str, Any], required_type: Any) -> InvalidRequest | None:
+    """Error for a plug-in whose result is not of the type that its place requires; None for a fitting one."""
     path, later = str(config[TARGET]), bool(config.get(PARTIAL, False))
     target = locate(path)
-    reason = mismatch(target, wanted, later=later)
+    reason = mismatch(target, required_type, later=later)
     if reason is None:
         return None
-    other = mismatch(target, wanted, later=not later) is None
-    legal = f"{key}.{PARTIAL}={str(not later).lower()}" if other else _example(key, wanted)
+    other = mismatch(target, required_type, later=not later) is None
+    legal = f"{key}.{PARTIAL}={str(not later).lower()}" if other else _example(key, required_type)
     return InvalidRequest(f"{key}={path}", rule=f"its place requires {reason}", legal=legal)
 
 
-def _example(key: str, wanted: Any) -> str:
-    """The class of the suite that a refusal suggests; empty where it suggests none."""
-    path = EXAMPLES.get(plain(wanted))
+def _example(key: str, required_type: Any) -> str:
+    """A class of the suite that an error message suggests; empty if there is none."""
+    path = EXAMPLES.get(plain(required_type))
     return f"{key}.{TARGET}={path}" if path else ""
 
 
-def object_mismatch(value: Any, wanted: Any) -> str:
-    """Members that an object lacks for the type `wanted`."""
-    wanted = plain(wanted)
-    kinds = get_args(wanted) if is_union(wanted) else (wanted,)
+def object_mismatch(value: Any, required_type: Any) -> str:
+    """The required type, and the members of it that an object lacks."""
+    required_type = plain(required_type)
+    kinds = get_args(required_type) if is_union(required_type) else (required_type,)
     missing = lacking(value, kinds[0]) if is_protocol(kinds[0]) else []
-    return f"{with_article(wanted)}{f'; it has no {_and_no(missing)}' if missing else ''}"
+    return f"{with_article(required_type)}{f'; it has no {_and_no(missing)}' if missing else ''}"
 
 
 def _and_no(names: Iterable[str]) -> str:
@@ -81,11 +84,7 @@ def _difference(result: type, kind: type) -> str | None:
 
 
 def check_class(key: str, path: str, target: Any, protocol: type, names: Iterable[str]) -> None:
-    """Raises InvalidRequest unless `target`, which is used before it is built, is a class with the methods of a
-    protocol.
-
-    names: of the arguments that it is built with
-    """
+    """Raises InvalidRequest unless `target` is a class with a protocol's methods and takes arguments of these names."""
     if not isinstance(target, type):
         raise InvalidRequest(f"{key}={path}", rule=f"a class that is {with_article(protocol)}")
     if missing := lacking(target, protocol):
@@ -94,7 +93,7 @@ def check_class(key: str, path: str, target: Any, protocol: type, names: Iterabl
 
 
 def lacking_refusal(what: str, missing: Sequence[str], protocol: type) -> InvalidRequest:
-    """The refusal of a class without some members of the protocol that its place requires."""
+    """Error for a class that lacks members of the protocol that its place requires."""
     rule = f"its place requires {with_article(protocol)}"
     base = f"{protocol.__module__}.{protocol.__name__}"
     return InvalidRequest(
@@ -103,7 +102,7 @@ def lacking_refusal(what: str, missing: Sequence[str], protocol: type) -> Invali
 
 
 def check_call(what: str, target: Callable[..., Any], names: Iterable[str]) -> None:
-    """Raises InvalidRequest unless `target` takes arguments of these names and requires no other."""
+    """Raises InvalidRequest unless `target` takes arguments of these names and requires no others."""
     names = [*names]
     try:
         inspect.signature(target).bind(**dict.fromkeys(names))

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from suite.comm.world import launcher_kind, uses_pair_exchange
-from suite.config.base import MOST_SEED, READ_ONLY, Count, Name, OnError, Rerun, Settings, Word, name_like
+from suite.config.base import MAX_SEED, READ_ONLY, Count, Name, OnError, Rerun, Settings, Word, name_like
 from suite.config.executor import Executor
 from suite.config.experiment import Experiment, Scale
 from suite.config.graphs import ExchangeConfig, GraphConfig, PartitionerConfig
@@ -28,11 +28,11 @@ from suite.workload.transformer import Network
 
 
 class RunConfig(Settings):
-    """One run: training (model, data, optimizer), system (schedule, weights, memory), place (grid, launch), and
+    """One run: training (model, data, optimizer), system (schedule, weights, memory), ranks (grid, launch) and
     measurement.
     """
 
-    seed: Annotated[int, Field(ge=0, le=MOST_SEED, examples=[0])] = 0
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED, examples=[0])] = 0
     """Selects initial weights, dropout masks, samples and partitions."""
     tag: Word = ""
     """End of a run's label, which distinguishes two runs of one system."""
@@ -72,7 +72,7 @@ class RunConfig(Settings):
     scale: Scale
     experiment: Experiment
     unread: Annotated[list[str] | None, READ_ONLY] = None
-    """Overrides that the run does not read, for which it is refused."""
+    """Overrides that the run does not read and is refused for."""
     graph: GraphConfig | None = None
     partitioner: PartitionerConfig | None = None
     exchange: ExchangeConfig | None = None
@@ -95,14 +95,14 @@ class RunConfig(Settings):
 
     @property
     def warm_up_batches(self) -> int:
-        """Batches before the first turn: of an asynchronous pipeline no fewer than fill it."""
+        """Batches before the first round: in an asynchronous pipeline at least as many as fill it."""
         batches = self.measure.warm_up
         if self.update_interval is None:
             return batches
         return max(batches, math.ceil(self.grid.inter / self.microbatches))
 
     def flush_interval(self) -> FlushInterval:
-        """From one drain to the next: a batch, or a turn of an asynchronous run, as far as its order can differ."""
+        """Interval from one drain to the next: a batch, or the part of an asynchronous epoch whose order can differ."""
         every, count = self.update_interval, self.microbatches
         if every is None:
             return FlushInterval(0, count, None, 0)
@@ -119,10 +119,10 @@ class RunConfig(Settings):
     def network(self) -> Network:
         """The model's shape, as a pipeline splits it.
 
-        Raises Unsupported for a model whose layers no stage can hold alone: each is a product with a whole graph.
+        Raises Unsupported for a graph network, whose layers are products with a whole graph.
         """
         shape = self.model.shape.build()
         if isinstance(shape, GCN):
             what = f"model={self.model.name} under system={self.system.name}"
-            raise Unsupported(what, rule="its layers are those of a whole graph", legal="system=sparsity_aware")
+            raise Unsupported(what, rule="its layers are products with a whole graph", legal="system=sparsity_aware")
         return shape

@@ -1,8 +1,9 @@
-"""Arguments of a plug-in, checked against the signature of its class or function.
+"""Check the arguments of a plug-in against the signature of its class or function.
 
-Each annotation becomes a strict pydantic type. A protocol requires its members, and a class of the suite or of the user
-an object of it; of other classes nothing is checked, as a config cannot name them. A plug-in that is not built yet
-has the type of its future object."""
+Each annotation becomes a strict pydantic type. A protocol requires its members; a class of the suite or of the user
+requires an instance. Other classes are not checked, because a config cannot name them. A plug-in that is not built yet
+has the type of its future object.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from suite.config.annotations import (
     legal_text,
     plain,
 )
-from suite.config.base import broken
+from suite.config.base import rule_error
 from suite.config.locate import ROOTS, TARGET, in_user_folder
 from suite.config.refusals import rule_of
 from suite.config.results import result_refusal
@@ -41,8 +42,11 @@ def check_names(key: str, path: str, target: Callable[..., Any], names: Iterable
     """Raises InvalidRequest for an unknown argument of `target` and, unless `later`, for a missing one.
 
     Args:
-        key: Of the plug-in in the configuration, empty where unknown.
-        path: Of its class.
+        key: Key of the plug-in in the configuration; empty if unknown.
+        path: Path of its class.
+        target: The class or function.
+        names: Names of the arguments.
+        later: Whether more arguments follow when it is called.
     """
     names, parameters = {*names}, _parameters(target)
     if parameters is None:
@@ -72,8 +76,7 @@ def check_names(key: str, path: str, target: Callable[..., Any], names: Iterable
 
 
 def check_values(key: str, path: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Raises InvalidRequest for the first argument that is not of its annotated type, with a legal value if there is
-    one."""
+    """Raises InvalidRequest, with a legal value if one is known, for the first argument of another type."""
     hints = hints_of(target)
     for name, value in arguments.items():
         if name not in hints:
@@ -94,7 +97,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def example(target: Callable[..., Any], name: str, hint: Any) -> str:
-    """A value that `target` accepts for an argument, as it is typed on a command line: its default, or one of its type.
+    """A legal value of an argument as typed on a command line: its default, or a value of its type.
 
     Empty for text without a default, which may have to be one of a few names.
     """
@@ -107,7 +110,7 @@ def example(target: Callable[..., Any], name: str, hint: Any) -> str:
 
 @cache
 def _parameters(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
-    """By name; None where the annotation is unknown, such as for a class written in C."""
+    """Parameters by name; None if the signature is unknown, as for a class written in C."""
     try:
         return inspect.signature(target).parameters
     except (TypeError, ValueError):
@@ -115,7 +118,7 @@ def _parameters(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter] |
 
 
 def _keyed(error: InvalidRequest) -> InvalidRequest:
-    error.keyed = True  # it names the keys of a config, not arguments that stand for them
+    error.keyed = True  # it names keys of a config, not arguments
     return error
 
 
@@ -123,7 +126,7 @@ def _refusal(error: ValidationError, key: str, path: str, target: Any, name: str
     fault = error.errors(include_url=False)[0]
     full = f"{key}.{name}" if key else f"{path}: {name}"
     if fault["type"] == _PLUGIN:
-        refused = result_refusal(f"{full}{_inside(value, fault['loc'])}", fault["input"], fault["ctx"]["wanted"])
+        refused = result_refusal(f"{full}{_inside(value, fault['loc'])}", fault["input"], fault["ctx"]["required_type"])
         assert refused is not None
         return refused
     hint = hints_of(target)[name]
@@ -139,7 +142,7 @@ def _refusal(error: ValidationError, key: str, path: str, target: Any, name: str
 
 
 def _nearest(hint: Any, value: Any) -> str:
-    """The choice of a Literal that is nearest to a text; empty where none is near."""
+    """The choice of a Literal nearest to a text; empty if no choice is near."""
     options = [
         each for part in (plain(hint), *get_args(plain(hint))) if get_origin(part) is Literal for each in get_args(part)
     ]
@@ -152,7 +155,7 @@ def _nearest(hint: Any, value: Any) -> str:
 
 
 def _refusal_of_entry(key: str, hint: Any, entry: str, value: Any) -> InvalidRequest:
-    """The refusal of a value in a mapping."""
+    """Error for a value in a mapping."""
     inner = get_args(hint)[1]
     legal = legal_text(inner)
     full = f"{key}.{entry}"
@@ -166,7 +169,7 @@ def _given(value: Any) -> str:
 
 
 def _inside(value: Any, places: Sequence[int | str]) -> str:
-    """The path of a fault within an argument; pydantic also lists the branches of unions."""
+    """Path of a fault within an argument, without the branches of unions that pydantic lists."""
     path = ""
     for place in places:
         if isinstance(value, Mapping) and place in value:
@@ -178,7 +181,7 @@ def _inside(value: Any, places: Sequence[int | str]) -> str:
 
 # Annotations as pydantic types
 
-_PLUGIN = "plugin"  # the type of the error of a plug-in that returns something else
+_PLUGIN = "plugin"  # error type of a plug-in that returns another type
 
 
 def _adapter(hint: Any) -> TypeAdapter[Any]:
@@ -194,7 +197,7 @@ def _cached(hint: Any) -> TypeAdapter[Any]:
 
 
 def _checked(hint: Any) -> Any:
-    """The strict type of values, or of plug-ins that return them."""
+    """Strict type of values and of plug-ins that return them."""
     bounds: list[Any] = []
     while get_origin(hint) is Annotated:
         hint, *more = get_args(hint)
@@ -209,7 +212,7 @@ def _checked(hint: Any) -> Any:
 def _interval(bounds: Bounds) -> AfterValidator:
     def check(value: Any) -> Any:
         if not bounds.hold(value):
-            raise broken(bounds.rule)
+            raise rule_error(bounds.rule)
         return value
 
     return AfterValidator(check)
@@ -219,12 +222,12 @@ def _plugin_or_value(hint: Any, value: Any, check: Callable[[Any], Any]) -> Any:
     if not (isinstance(value, Mapping) and TARGET in value):
         return check(value)
     if result_refusal("", value, hint):
-        raise PydanticCustomError(_PLUGIN, "a plug-in of another type", {"wanted": hint})
+        raise PydanticCustomError(_PLUGIN, "a plug-in of another type", {"required_type": hint})
     return value
 
 
 def _strict(hint: Any) -> Any:
-    """The pydantic type of an annotation; Any for one of which nothing is checked."""
+    """Pydantic type of an annotation; Any if it is not checked."""
     inner = get_args(hint)
     if hint is None or hint is type(None):
         return None
@@ -275,7 +278,7 @@ def _tuple(value: Any) -> Any:
 
 
 def _other_type() -> PydanticCustomError:
-    """The error of a value that its annotation describes better."""
+    """Error of a value for which the annotation is the rule."""
     return PydanticCustomError("other_type", "another type")
 
 

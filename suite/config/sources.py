@@ -1,8 +1,8 @@
 """Signatures of classes, read from their source without importing them.
 
-The process that starts ranks loads no torch. Classes whose modules load it are checked by their source: their name,
-and of a dataclass or a class with `__init__` the names of the arguments and the types int, float, bool and str.
-Ranks check the rest when they build the object.
+The process that starts ranks imports no torch. Classes whose modules import it are checked by their source: the name of
+the class, the names of its arguments, and the types int, float, bool and str. Ranks check the other types when they
+build the object.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 def check_sources(config: RunConfig) -> None:
-    """Raises InvalidRequest for a class or module of the ranks that does not exist, or that does not take an
-    argument."""
+    """Raises InvalidRequest for a class or module of the ranks that does not exist or does not take an argument."""
     data = config.plain()
     _file("model.network", config.model.network)
     for pattern, place in OF_RANKS.items():
@@ -40,18 +39,18 @@ def check_sources(config: RunConfig) -> None:
             if isinstance(value, str):
                 _file(key, *_parts(value))
             elif isinstance(value, Mapping) and TARGET in value and place.names:
-                _check_members(f"{key}.{TARGET}", str(value[TARGET]), place.wanted)
+                _check_members(f"{key}.{TARGET}", str(value[TARGET]), place.required_type)
                 if key == "system" and (settings := _settings_of(str(value[TARGET]))):
                     _check_call(key, settings, config.system.more)
             elif isinstance(value, Mapping):
-                _check_clash(key, value, place.besides)
-                arguments = {name: each for name, each in value.items() if name not in place.besides}
+                _check_clash(key, value, place.group_keys)
+                arguments = {name: each for name, each in value.items() if name not in place.group_keys}
                 for at, each in plugins_in(key, arguments):
                     _check_arguments(at, each)
 
 
 def _check_members(key: str, path: str, protocol: type) -> None:
-    """Raises InvalidRequest for a class without the methods of a protocol, as far as its source shows."""
+    """Raises InvalidRequest for a class whose source lacks a method of a protocol."""
     home, name = _parts(path)
     members = _members(name, _source(_file(key, home, name)))
     if members is None:
@@ -62,7 +61,7 @@ def _check_members(key: str, path: str, protocol: type) -> None:
 
 
 def _home(name: str, source: _Source) -> _Source | None:
-    """The source that defines a class, this one or the one it is imported from; None where that is not known."""
+    """The source that defines a class, which may be imported from another module; None if unknown."""
     if name in source.classes:
         return source
     if name not in source.imported:
@@ -75,7 +74,7 @@ def _home(name: str, source: _Source) -> _Source | None:
 
 
 def _members(name: str, source: _Source) -> set[str] | None:
-    """The names that the bodies of a class and of its bases define; None where one of them is not known."""
+    """Names that a class and its bases define; None if a base is unknown."""
     if name in ("Protocol", "Generic", "object"):
         return set()
     home = _home(name, source)
@@ -98,18 +97,18 @@ def _members(name: str, source: _Source) -> set[str] | None:
     return members
 
 
-def _check_clash(key: str, group: Mapping[str, Any], besides: Sequence[str]) -> None:
-    """Raises InvalidRequest for a class with an argument that is named as a key of its group which is no argument."""
+def _check_clash(key: str, group: Mapping[str, Any], group_keys: Sequence[str]) -> None:
+    """Raises InvalidRequest for a class with an argument of the same name as a key of its group."""
     path = str(group.get(TARGET, ""))
-    if clash := next((name for name in besides if path and name in argument_names(path)), None):
-        rule = f"{key}.{clash} is a key of every {key}, which no argument of its class is named as"
+    if clash := next((name for name in group_keys if path and name in argument_names(path)), None):
+        rule = f"{key}.{clash} is a key of every {key}, so no argument of its class may have this name"
         raise InvalidRequest(
             f"{key}.{TARGET}={path} with an argument {clash}", rule=rule, legal=f"an argument {clash}_of_mine"
         )
 
 
 def argument_names(path: str) -> list[str]:
-    """The names of the arguments of a class; empty where its source does not say and it cannot be imported."""
+    """Argument names of a class; empty if neither its source nor an import gives them."""
     try:
         target = declared(path) or locate(path)
         return [*inspect.signature(target).parameters]
@@ -119,7 +118,7 @@ def argument_names(path: str) -> list[str]:
 
 @cache
 def declared(path: str) -> Callable[..., Any] | None:
-    """A function with the signature of a class; None where its source does not show it. Raises as `check_source`."""
+    """A function with the signature of a class; None if its source does not show it. Raises as `check_source` does."""
     home, name = _parts(path)
     source = _source(check_source(home, name))
     parameters = _parameters(source.classes[name], source) if name in source.classes else None
@@ -127,11 +126,15 @@ def declared(path: str) -> Callable[..., Any] | None:
         return None
 
     def stand_in() -> None:
-        """Never called."""
+        """It is never called."""
 
-    each = {one.name: one for one in parameters}  # a dataclass may define a field of its base again
-    stand_in.__signature__ = inspect.Signature([*each.values()])  # type: ignore[attr-defined]
-    stand_in.__annotations__ = {one.name: one.annotation for one in each.values() if one.annotation is not Any}
+    by_name = {
+        parameter.name: parameter for parameter in parameters
+    }  # a dataclass may define a field of its base again
+    stand_in.__signature__ = inspect.Signature([*by_name.values()])  # type: ignore[attr-defined]
+    stand_in.__annotations__ = {
+        name: parameter.annotation for name, parameter in by_name.items() if parameter.annotation is not Any
+    }
     return stand_in
 
 
@@ -142,14 +145,14 @@ def _check_arguments(key: str, plugin: Mapping[str, Any]) -> None:
 
 
 def _check_call(key: str, path: str, arguments: Mapping[str, Any], *, later: bool = False) -> None:
-    """Raises InvalidRequest for an argument that a class does not take, as far as its source shows."""
+    """Raises InvalidRequest for an argument that the source of a class does not have."""
     if (target := declared(path)) is not None:
         check_names(key, path, target, arguments, later=later)
         check_values(key, path, target, arguments)
 
 
 def _settings_of(path: str) -> str:
-    """The class of the keys that a system adds to its group: `settings = NAME` in its body; empty without one."""
+    """Class of the keys that a system adds to its group, `settings = NAME` in its body; empty without one."""
     home, name = _parts(path)
     node = _source(check_source(home, name)).classes.get(name)
     for line in node.body if node else ():
@@ -198,7 +201,7 @@ def _source(file: Path) -> _Source:
 
 
 def _parameters(node: ast.ClassDef, source: _Source) -> list[inspect.Parameter] | None:
-    """The arguments of a class; None where they may come from elsewhere."""
+    """Arguments of a class; None if the source does not list them all."""
     for method in node.body:
         if isinstance(method, ast.FunctionDef) and method.name == "__init__":
             return None if method.args.vararg or method.args.kwarg else [*_of_method(method.args)]
@@ -214,9 +217,9 @@ def _parameters(node: ast.ClassDef, source: _Source) -> list[inspect.Parameter] 
 
 
 def _inherited(name: str, source: _Source) -> list[inspect.Parameter] | None:
-    """The fields that a base gives to a dataclass; None where its source is not one of the suite or of the user.
+    """Fields that a dataclass inherits from a base; None if its source is neither of the suite nor of the user.
 
-    A base that is no dataclass gives none, if its own bases give none.
+    A base that is no dataclass has no fields, unless its own bases have some.
     """
     if name in ("Protocol", "Generic", "object"):
         return []
@@ -257,7 +260,7 @@ def _parameter(name: str, annotation: ast.expr | None, default: ast.expr | None)
 
 
 def _type(annotation: ast.expr | None) -> Any:
-    """The type of an annotation of plain values; Any for others, of which nothing is checked."""
+    """Type of an annotation of plain values; Any for others, which are not checked."""
     if isinstance(annotation, ast.BinOp):
         options = [_type(annotation.left), _type(annotation.right)]
         return Any if Any in options else options[0] | options[1]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from suite.config.base import MOST_COUNT, Count, Name, Ranks, Settings, Text
+from suite.config.base import MAX_COUNT, Count, Name, Ranks, Settings, Text
 from suite.config.locate import PARTIAL, TARGET
 from suite.config.plugins import Plugin
 from suite.core.errors import Unsupported
@@ -19,7 +19,7 @@ MIXED = {TARGET: "suite.memory.mixed", PARTIAL: True}
 
 
 class SimulationConfig(Settings):
-    """Settings of a system's simulation that do not follow from its other keys. A value that another key has too is
+    """Settings of a system's simulation that do not follow from its other keys. A value of another key may be
     overridden here, with the reason in its YAML.
     """
 
@@ -30,18 +30,18 @@ class SimulationConfig(Settings):
     blocking_sends: bool = False
     """A send occupies its stage (NCCL, AxoNN IV-A)."""
     device_initiated: bool = False
-    """Messages leave by the device at once, not when the host comes round to them."""
+    """The device sends messages at once, without waiting for the host."""
     sync_before_update: bool = False
     """No stage updates before every stage has drained."""
     scatter_messages: Annotated[Literal["none", "forward", "both"], Field(examples=["none"])] = "none"
-    """Passes whose messages the ranks of a split layer share out, a slice each."""
+    """Passes whose messages are split over the ranks of a tensor-parallel layer."""
     zero_stage: Annotated[int, Field(ge=0, le=1, examples=[1])] = 0
-    """ZeRO stage: 1 where replicas share the optimizer states out."""
+    """ZeRO stage; 1: optimizer states are sharded over replicas."""
     allreduces_per_update: Annotated[float, Field(ge=0, examples=[1.0])] = 1.0
     """Traffic of an update in all-reduces of its gradients: 1.5 is an all-reduce and an all-gather."""
     tied_embeddings: bool = False
-    """The ends of a pipeline add the gradients of their shared embedding, as they must to train one model."""
-    bucket_numel: Annotated[int, Field(ge=0, le=MOST_COUNT, examples=[4_000_000])] = 0
+    """The first and last stage add the gradients of their shared embedding."""
+    bucket_numel: Annotated[int, Field(ge=0, le=MAX_COUNT, examples=[4_000_000])] = 0
     """Entries per optimizer step; 0: one step."""
     buckets_per_reduction: Count | None = None
     """Buckets per reduction (AxoNN V-C); null: one reduction, then the step."""
@@ -84,13 +84,13 @@ class SystemConfig(Settings):
     transformers: bool = False
     """It trains networks of transformer blocks and no others."""
     sparse: bool = False
-    """Its products with weights skip what is pruned: its useful flops are a part of the dense ones."""
+    """Its products skip pruned weights, so its useful flops are a part of the dense ones."""
     asynchronous: bool = False
     """Its pipeline does not drain for an update."""
     bubble: Text | None = None
     """Formula of its idle time in `stages` and `microbatches`, which the law of closed forms checks; null: none."""
     simulation: Annotated[SimulationConfig | None, Field(examples=[None])] = None
-    """What a simulator cannot take from the other keys; null: it is not simulated."""
+    """Settings of the simulation that other keys do not give; null: it is not simulated."""
 
     @property
     def on_engine(self) -> bool:
@@ -104,7 +104,7 @@ class SystemConfig(Settings):
 
     @property
     def brings_order(self) -> bool:
-        """Whether its ranks run an order of their own, which its YAML names."""
+        """Whether its ranks run a fixed order, which its YAML names."""
         return not self.runs_schedule and self.order is not None
 
     @property

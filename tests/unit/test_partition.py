@@ -87,4 +87,4 @@ def test_a_network_with_fewer_layers_than_stages_is_refused(tmp_path: Path, caps
 
 def test_layers_of_a_whole_graph_are_timed_by_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert profile_split.main(["model=gcn", f"reports={tmp_path}"]) == 2
-    assert "model=gcn under system=axonn; rule: its layers are those of a whole graph" in capsys.readouterr().err
+    assert "model=gcn under system=axonn; rule: its layers are products with a whole graph" in capsys.readouterr().err

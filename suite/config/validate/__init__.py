@@ -1,8 +1,9 @@
 """Rules between the keys of a configuration.
 
-Each rule is a function that raises InvalidRequest for a configuration that breaks it. The modules hold them by subject;
-this one holds their order, as the first broken rule is what a user reads. Shapes, schedules and folders decide them:
-nothing here loads torch. suite.runner.machine_memory checks the memory of the machine."""
+Each rule is a function that raises InvalidRequest for a configuration that breaks it. The modules group the rules by
+subject. This module orders them, because a user sees the first broken rule. The rules read shapes, schedules and
+folders, and import no torch. suite.runner.machine_memory checks the memory of the machine.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ Rule = Callable[[RunConfig], None]
 
 
 def plugins_fit_their_places(config: RunConfig) -> None:
-    """Each class exists, is what its place requires, and takes its arguments (suite.config.places)."""
+    """Each class exists, has the type that its place requires, and takes its arguments (suite.config.places)."""
     check_parts(config.plain())
 
 
@@ -36,10 +37,10 @@ PLUGINS: Sequence[Rule] = (
 )
 LAUNCH: Sequence[Rule] = (
     launch.ranks_fit_launch,
-    launch.heartbeats_fit_silence,
+    launch.heartbeats_fit_timeout,
     launch.srun_has_places,
     launch.transport_suits_launch,
-    launch.torchrun_binds_nothing,
+    launch.torchrun_does_not_bind,
 )
 PIPELINE: Sequence[Rule] = (
     *PLUGINS,
@@ -88,7 +89,7 @@ TRAINING: Sequence[Rule] = (
 
 
 def rules_of(config: RunConfig, executor_accepts: Rule) -> Sequence[Rule]:
-    """The rules for a run of its executor, in order. executor_accepts: the rules of the executor's own class."""
+    """The rules that apply to a run, in order. executor_accepts: rules of the executor's class."""
     if config.executor.kind == "full_graph":
         return (*PLUGINS, executor_accepts, *LAUNCH, training.learning_rate_is_not_negative)
     if not config.executor.starts_ranks:

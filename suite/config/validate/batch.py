@@ -56,7 +56,7 @@ def split_layers_are_transformers(config: RunConfig) -> None:
             "grid.tensor",
             tensor,
             what=f"grid.tensor={tensor} with a {type(shape).__name__}",
-            rule="what is split are transformer blocks",
+            rule="only transformer blocks are split",
             legal="grid.tensor=1",
         )
 
@@ -69,7 +69,7 @@ def system_trains_network(config: RunConfig) -> None:
             "system",
             system.name,
             what=f"system={system.name} with a {type(shape).__name__}",
-            rule="it has transformer blocks alone",
+            rule="it trains networks of transformer blocks only",
             legal="system=axonn",
         )
 
@@ -83,7 +83,7 @@ def microbatch_suits_batch_norms(config: RunConfig) -> None:
             "batch.microbatch",
             microbatch,
             what=f"batch.microbatch={microbatch} with a {type(shape).__name__} of model.shape.image={image}",
-            rule=f"its last batch norms see a single point of an image, and need {least} of them",
+            rule=f"its last batch norms have one point per image, and need at least {least} samples",
             legal=f"batch.microbatch={least}",
         )
 

@@ -7,7 +7,7 @@ from suite.core.errors import Unsupported
 
 
 def name(config: RunConfig) -> str:
-    """The executor as messages name it."""
+    """Name of the executor in messages."""
     kind = config.executor.kind
     return (config.executor.name or kind) if kind in ("plugin", "microbenchmark") else kind
 
@@ -48,7 +48,7 @@ def resumed_system_has_checkpoints(config: RunConfig) -> None:
             "checkpoint.folder",
             config.checkpoint.folder,
             what=f"checkpoint.folder with system={config.system.name}",
-            rule="the systems of the suite's engine have checkpoints; yours says system.supports_checkpoints=true",
+            rule="only systems on the suite's engine, or with system.supports_checkpoints=true, have checkpoints",
             legal="checkpoint.folder=null",
         )
 
@@ -60,6 +60,6 @@ def replayed_system_is_on_engine(config: RunConfig) -> None:
             "executor",
             name(config),
             what=f"executor=replay of system={config.system.name}",
-            rule="what is replayed are systems on the suite's engine",
+            rule="only systems on the suite's engine are replayed",
             legal="system=pipeoptim",
         )

@@ -22,16 +22,16 @@ def ranks_fit_launch(config: RunConfig) -> None:
         )
 
 
-def heartbeats_fit_silence(config: RunConfig) -> None:
-    """A rank has time for two heartbeats before its silence ends the run."""
-    beat, silence = config.launch.heartbeat_interval, config.launch.heartbeat_timeout
-    if silence is not None and silence < 2 * beat:
+def heartbeats_fit_timeout(config: RunConfig) -> None:
+    """A rank sends at least two heartbeats within the timeout."""
+    interval, timeout = config.launch.heartbeat_interval, config.launch.heartbeat_timeout
+    if timeout is not None and timeout < 2 * interval:
         raise InvalidRequest(
             "launch.heartbeat_timeout",
-            silence,
-            what=f"launch.heartbeat_timeout={silence:g}",
-            rule=f"null, or at least twice launch.heartbeat_interval={beat:g} seconds",
-            legal=f"launch.heartbeat_timeout={12 * beat:g}",
+            timeout,
+            what=f"launch.heartbeat_timeout={timeout:g}",
+            rule=f"null, or at least twice launch.heartbeat_interval={interval:g} seconds",
+            legal=f"launch.heartbeat_timeout={12 * interval:g}",
         )
 
 
@@ -61,14 +61,14 @@ def transport_suits_launch(config: RunConfig) -> None:
     check_transport(comm.transport, comm.order, device=launch.device, launcher=launcher)
 
 
-def torchrun_binds_nothing(config: RunConfig) -> None:
-    """torchrun binds no ranks to cores."""
+def torchrun_does_not_bind(config: RunConfig) -> None:
+    """torchrun does not bind ranks to cores."""
     launch = config.launch
     if launch.binding != "none" and launch.launcher == "torchrun":
         raise Unsupported(
             "launch.binding",
             launch.binding,
             what=f"launch.binding={launch.binding} under torchrun",
-            rule="mpiexec binds",
+            rule="mpiexec and srun bind ranks",
             legal="launch.binding=none",
         )

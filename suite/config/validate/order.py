@@ -1,11 +1,11 @@
 """Rules about the order of ops that a system runs.
 
 Systems on the suite's engine run the schedule of their config. A user's system that does so sets
-`system.supports_schedules: true`. Other systems bring their own order. Their YAML names it as `system.order`, a
-class path, and `schedule` is the same class: every reader of `schedule` then has the order that runs, and another
-class is refused. The order of a user's system may take parameters, which are the other keys of `schedule`. The
-orders of the suite's peers take none. `system.processes` and `system.requires_full_pipeline` limit the grids and
-batches that the order serves."""
+`system.supports_schedules: true`. Other systems have a fixed order. Their YAML names its class as `system.order`, and
+`schedule` must be the same class, so that every reader of `schedule` has the order that runs. The order of a user's
+system may take parameters, which are the other keys of `schedule`; the orders of the suite's peers take none.
+`system.processes` and `system.requires_full_pipeline` limit the grids and batches of the order.
+"""
 
 from __future__ import annotations
 

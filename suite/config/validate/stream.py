@@ -1,6 +1,6 @@
 """Rules about weight policies, and about systems that train in streams.
 
-A system with `update_interval` does not drain between batches: a turn of its measurement is one stream, from drain to
+A system with `update_interval` does not drain between batches. A round of its measurement is one stream, from drain to
 drain.
 """
 
@@ -11,7 +11,7 @@ import math
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 
-MOMENT = "stages of an asynchronous pipeline have no moment in common"
+MOMENT = "stages of an asynchronous pipeline have no common point in time"
 
 
 def policy_serves_pipeline(config: RunConfig) -> None:
@@ -116,7 +116,7 @@ def stream_fills_pipeline(config: RunConfig) -> None:
         raise InvalidRequest(
             "measure.batches",
             measure.batches,
-            what=f"measure.batches={measure.batches} in a turn of {turn} microbatches through {stages} stages",
+            what=f"measure.batches={measure.batches} in a round of {turn} microbatches through {stages} stages",
             rule="an asynchronous pipeline fills before it updates: at least as many as stages",
             legal=f"measure.batches={math.ceil(stages / count) - measure.discard_first}",
         )

@@ -95,7 +95,7 @@ def pruning_leaves_weights(config: RunConfig) -> None:
             "pruning.sparsity",
             pruning.sparsity,
             what=f"pruning.sparsity={pruning.sparsity} of a weight of {least} entries",
-            rule="something stays of each",
+            rule="each weight keeps an entry",
             legal=f"pruning.sparsity={most_sparse(least)}",
         )
 

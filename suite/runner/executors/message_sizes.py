@@ -28,7 +28,7 @@ from suite.stats.spread import relative_iqr
 OPERATIONS = ("point_to_point", "all_reduce")
 BACKENDS = ("mpi", "gloo", "nccl")
 LINK_SIZES, LINK_ROUNDS = tuple(2**power for power in (3, 10, 14, 18, 20, 22)), 10  # of the machine's own model
-MOST_RANKS = 64  # up to here every type adds the values without rounding
+MAX_RANKS = 64  # up to here every type adds the values without rounding
 LEAST_ROUNDS = 2
 _UNIT = 4  # bytes: of a float32
 
@@ -184,8 +184,8 @@ class Messages:
         executor, ranks = config.executor.name or config.executor.kind, config.grid.build().size
         for backend in self.backends:
             _check_backend(backend, config.launch)
-        if not 2 <= ranks <= MOST_RANKS:
-            rule = f"2 to {MOST_RANKS} ranks: messages need two, and more would round the sums that are checked"
+        if not 2 <= ranks <= MAX_RANKS:
+            rule = f"2 to {MAX_RANKS} ranks: messages need two, and more would round the sums that are checked"
             raise InvalidRequest(f"{ranks} ranks under executor={executor}", rule=rule, legal="grid.data=2")
         if config.comm.transport != "auto":
             raise InvalidRequest(

@@ -71,5 +71,5 @@ def test_a_hostile_config_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("it ran"))
     hostile = {"_target_": "subprocess.Popen", "args": ["true"]}
     for config in (hostile, [hostile], {"a": {"b": [hostile]}}, {"_target_": SCHEDULE, "cap": hostile}):
-        with pytest.raises(InvalidRequest, match="none of them"):
+        with pytest.raises(InvalidRequest, match="in no such folder"):
             build(config)

@@ -72,10 +72,10 @@ def test_misspelled_path_of_the_users_gets_the_nearest(mine: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("os.system", "none of them"),
-        ("builtins.eval", "none of them"),
-        ("torch.load", "none of them"),
-        ("__main__.main", "none of them|there is no module"),
+        ("os.system", "in no such folder"),
+        ("builtins.eval", "in no such folder"),
+        ("torch.load", "in no such folder"),
+        ("__main__.main", "in no such folder|there is no module"),
         # by way of a module of the suite
         ("suite.runner.launch.processes.subprocess.Popen", "there is no module"),
         ("suite.config.locate.Path", r"is pathlib[.\w]*\.Path"),
@@ -94,9 +94,9 @@ def test_nothing_is_imported_to_say_so(tmp_path: Path, monkeypatch: pytest.Monke
     """Also not from where Python itself would look: the current folder is no choice."""
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "lying_around.py").write_text("raise SystemExit('it ran')\n")
-    with pytest.raises(InvalidRequest, match=r"lying_around is none of them.*launch\.python_path"):
+    with pytest.raises(InvalidRequest, match=r"lying_around is in no such folder.*launch\.python_path"):
         module("lying_around")
-    with pytest.raises(InvalidRequest, match=r"lying_around\.deep is none of them"):
+    with pytest.raises(InvalidRequest, match=r"lying_around\.deep is in no such folder"):
         locate("lying_around.deep.Thing")
     assert "lying_around" not in sys.modules
 
@@ -140,7 +140,7 @@ def test_a_folder_that_holds_an_environment_does_not_choose_it(
     inside.mkdir(parents=True)
     (inside / "some_package.py").write_text("class Thing: ...\n")
     monkeypatch.syspath_prepend(str(inside))
-    with pytest.raises(InvalidRequest, match="some_package is none of them"):
+    with pytest.raises(InvalidRequest, match="some_package is in no such folder"):
         locate("some_package.Thing")
 
 

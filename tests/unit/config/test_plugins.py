@@ -18,7 +18,7 @@ READER = TypeAdapter(Plugin[Schedule])
 
 def test_plugin_builds_its_class_with_further_arguments() -> None:
     plugin = READER.validate_python({"_target_": PATH, "cap": 2})
-    assert plugin.wanted is Schedule
+    assert plugin.required_type is Schedule
     assert plugin.build(pipeline_limit=5) == MessageDriven(pipeline_limit=5, cap=2)
 
 

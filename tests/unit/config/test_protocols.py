@@ -133,7 +133,7 @@ def test_object_is_told_which_members_it_lacks(monkeypatch: pytest.MonkeyPatch) 
     assert object_mismatch(3, CostModel | None).startswith("CostModel or null; it has no compute()")
     for name in ("plugins", "results"):
         monkeypatch.setattr(f"suite.config.{name}.locate", lambda path: lambda: Plain(None, None))
-    plugin: Plugin[DataSource] = Plugin("mine.source", {}, wanted=DataSource, place="data.source")
+    plugin: Plugin[DataSource] = Plugin("mine.source", {}, required_type=DataSource, place="data.source")
     with pytest.raises(
         InvalidRequest, match=r"data\.source=mine\.source, .* requires a DataSource; it has no batch\(\) and no "
     ):

@@ -140,7 +140,7 @@ def test_a_batch_norm_of_single_points_needs_two_images() -> None:
     error = refusal(config)
     assert (error.key, error.value) == ("batch.microbatch", 1)
     assert "with a WideResNet of model.shape.image=16" in str(error)
-    assert "single point of an image" in error.rule
+    assert "one point per image" in error.rule
     validate_run(with_legal(config, error))
     validate_run(resolve(["model=vgg_narrow", "data=digits", "batch.microbatch=1"]))
 
@@ -148,9 +148,9 @@ def test_a_batch_norm_of_single_points_needs_two_images() -> None:
 @pytest.mark.parametrize(
     ("overrides", "key", "value", "rule"),
     [
-        (["system=deepspeed_3d", "grid.tensor=2"], "grid.tensor", 2, "what is split are transformer blocks"),
-        (["system=megatron_lm"], "system", "megatron_lm", "it has transformer blocks alone"),
-        (["system=sputnik"], "system", "sputnik", "it has transformer blocks alone"),
+        (["system=deepspeed_3d", "grid.tensor=2"], "grid.tensor", 2, "only transformer blocks are split"),
+        (["system=megatron_lm"], "system", "megatron_lm", "it trains networks of transformer blocks only"),
+        (["system=sputnik"], "system", "sputnik", "it trains networks of transformer blocks only"),
     ],
 )
 def test_what_only_transformers_have_is_refused_by_name(
@@ -301,7 +301,7 @@ def test_a_count_that_is_no_whole_number(base: RunConfig, path: str, value: obje
         (
             {"launch.binding": "core", "launch.launcher": "torchrun"},
             "launch.binding",
-            "mpiexec binds",
+            "mpiexec and srun bind ranks",
             "launch.binding=none",
         ),
         ({"launch.launcher": "torchru"}, "launch.launcher", "srun", "launch.launcher=torchrun"),
@@ -342,7 +342,11 @@ def test_a_silence_of_two_beats_is_accepted(base: RunConfig) -> None:
 @pytest.mark.parametrize(
     ("overrides", "key", "rule"),
     [
-        (["system=pytorch"], "checkpoint.folder", "the systems of the suite's engine have checkpoints"),
+        (
+            ["system=pytorch"],
+            "checkpoint.folder",
+            "only systems on the suite's engine",
+        ),
         (["executor=emulated"], "checkpoint.folder", "no ranks of a system train under it"),
         (["executor=simulated"], "checkpoint.folder", "no ranks of a system train under it"),
         (["executor=replay"], "checkpoint.folder", "no ranks of a system train under it"),
@@ -457,7 +461,7 @@ def test_every_system_of_the_engine_prunes(system: str) -> None:
         (["pruning.sparsity=-0.1"], "pruning.sparsity", "a share from 0 to below 1"),
         (["pruning.sparsity=many"], "pruning.sparsity", "a share from 0 to below 1"),
         (["pruning.sparsity=true"], "pruning.sparsity", "a share from 0 to below 1"),
-        (["pruning.sparsity=0.9999"], "pruning.sparsity", "something stays of each"),
+        (["pruning.sparsity=0.9999"], "pruning.sparsity", "each weight keeps an entry"),
         (["pruning.scope=biases"], "pruning.scope", "one of weights, all"),
         (["memory=dense"], "pruning", "compressed states are those of memory=samo"),
         (["memory=offload"], "pruning", "compressed states are those of memory=samo"),

@@ -267,10 +267,10 @@ def test_sums_over_the_most_ranks_are_not_rounded(dtype: torch.dtype) -> None:
     assert {float(bit) for bit in bits.unique()} == {0.0, 1.0}
     assert not torch.equal(bits, bits.roll(1))
     total = torch.zeros_like(bits)
-    for rank in range(message_sizes.MOST_RANKS):
+    for rank in range(message_sizes.MAX_RANKS):
         total += bits + communication.shift(5, rank)
-    shifts = sum(communication.shift(5, rank) for rank in range(message_sizes.MOST_RANKS))
-    exact = bits.double() * message_sizes.MOST_RANKS + shifts
+    shifts = sum(communication.shift(5, rank) for rank in range(message_sizes.MAX_RANKS))
+    exact = bits.double() * message_sizes.MAX_RANKS + shifts
     assert torch.equal(total.double(), exact)
     assert {communication.shift(number, rank) for number in range(-1, 3) for rank in range(3)} == {1, 2, 3}, (
         "0 adds nothing"
