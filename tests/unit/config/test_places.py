@@ -29,7 +29,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "memory.layout": {"_target_": "suite.memory.resident", "_partial_": True},
     "system.simulation.layout": {"_target_": "suite.memory.mixed", "_partial_": True},
     "model.shape": {"_target_": "suite.workload.gcn.GCN"},
-    "precision.loss_scale": {"_target_": "suite.engine.optim.loss_scaler.Dynamic"},
+    "precision.loss_scale": {"_target_": "suite.engine.optim.loss_scaler.DynamicLossScaler"},
     "executor:plugin": {
         **{"kind": "plugin", "_target_": "suite.papers.pipeoptim.unit_time_executor.UnitTimeExecutor"},
         **{"forward": 4, "backward": 8, "batches": 8},

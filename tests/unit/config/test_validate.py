@@ -295,7 +295,7 @@ def test_a_count_that_is_no_whole_number(base: RunConfig, path: str, value: obje
         ({"split": "evn"}, "split", "even", "did you mean 'even'?"),
         ({"comm.transport": "gloom"}, "comm.transport", "gloo", "comm.transport=gloo"),
         ({"comm.order": "fixed"}, "comm.order", "one of any, static", ""),
-        ({"comm.transport": "nccl"}, "comm.transport", "NCCL moves CUDA memory", "launch.device=cuda"),
+        ({"comm.transport": "nccl"}, "comm.transport", "NCCL sends CUDA memory", "launch.device=cuda"),
         ({"launch.device": "tpu"}, "launch.device", "one of cpu, cuda", "launch.device=cpu"),
         ({"launch.binding": "cores"}, "launch.binding", "numa", "launch.binding=core"),
         (
