@@ -19,6 +19,7 @@ from suite.conformance.reference import Reference, as_tuple
 from suite.core.op import FlushInterval
 from suite.core.protocols import Schedule, World
 from suite.engine.engine import Engine
+from suite.engine.system import EngineSystem
 
 BATCHES = (8, 1, 3, 5)  # microbatches per replica: many, one, fewer than stages, a short last batch
 
@@ -204,7 +205,7 @@ def _ratio(actual: torch.Tensor, expected: torch.Tensor) -> str:
     return f"; each entry is {float(ratios.mean()):.6g} times the expected one" if constant else ""
 
 
-def check_system(system_class: Any, config: RunConfig, case: Case, world: World) -> int:
+def check_system(system_class: type[EngineSystem], config: RunConfig, case: Case, world: World) -> int:
     """Law 2 of a system on the suite's engine, which this rank builds. Returns the number of compared tensors.
 
     Args:
@@ -217,12 +218,12 @@ def check_system(system_class: Any, config: RunConfig, case: Case, world: World)
     engine, interval, replicas = system.engine, config.update_interval, config.grid.data
     tolerance = 0.0 if replicas <= 2 else 1e-12
     if interval is None:
-        return check_engine(engine, case, engine.schedule, world, system=system, tolerance=tolerance)
+        return check_engine(engine, case, engine.state.schedule.schedule, world, system=system, tolerance=tolerance)
     full = max(2 * engine.grid.inter, interval)
     batches = (full + 1, full)  # the first ends with a short group if the interval is longer than 1
     expected = expected_streams(case, replicas, batches, interval, float(config.optimizer.arguments["momentum"]))
     return check_engine(
-        *(engine, case, engine.schedule, world),
+        *(engine, case, engine.state.schedule.schedule, world),
         system=system,
         expected=expected,
         batches=batches,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from suite.config.run import RunConfig
 from suite.core.protocols import World
@@ -31,7 +31,7 @@ class MemoryCounts(TypedDict):
     in_flight: int
 
 
-def count_memory(world: World, config: RunConfig, system_class: Any = EngineSystem) -> MemoryCounts:
+def count_memory(world: World, config: RunConfig, system_class: type[EngineSystem] = EngineSystem) -> MemoryCounts:
     """Memory that this rank needs for the second batch."""
     data, shape = config.data.source.build(), config.model.shape.build()
     system = system_class(world=world, config=config)

@@ -15,7 +15,7 @@ from suite.conformance.resuming import train
 from suite.core.protocols import World
 from suite.engine.engine import Engine
 from suite.engine.replay import Replay
-from suite.engine.system import to_tensors
+from suite.engine.system import EngineSystem, to_tensors
 
 
 def compare_with_replay(engine: Engine, replay: Replay, where: str) -> int:
@@ -35,7 +35,9 @@ def compare_with_replay(engine: Engine, replay: Replay, where: str) -> int:
     return compared
 
 
-def check_replayed(system_class: Any, config: RunConfig, epochs: Sequence[Sequence[Any]], world: World) -> int:
+def check_replayed(
+    system_class: type[EngineSystem], config: RunConfig, epochs: Sequence[Sequence[Any]], world: World
+) -> int:
     """Compare a system on the suite's engine with its replay: losses after every epoch, and the final state.
 
     Args:
@@ -48,7 +50,7 @@ def check_replayed(system_class: Any, config: RunConfig, epochs: Sequence[Sequen
         Number of compared weights.
     """
     system = system_class(world=world, config=config)
-    replay = Replay(**system_class.settings(config))
+    replay = Replay(**system_class.engine_arguments(config))
     where = f"{config.system.name} {system.engine.grid} rank {world.rank}"
     for number, epoch in enumerate(epochs):
         losses = train(system, epoch)

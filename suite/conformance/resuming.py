@@ -12,6 +12,7 @@ import torch
 from suite.config.run import RunConfig
 from suite.core.protocols import Value, World
 from suite.engine.engine import Engine
+from suite.engine.system import EngineSystem
 
 
 @dataclass
@@ -61,7 +62,13 @@ def train(system: Any, batches: Sequence[Value]) -> list[float]:
 
 
 def check_resumed(
-    system_class: Any, config: RunConfig, batches: Sequence[Value], folder: Path, world: World, *, where: str
+    system_class: type[EngineSystem],
+    config: RunConfig,
+    batches: Sequence[Value],
+    folder: Path,
+    world: World,
+    *,
+    where: str,
 ) -> int:
     """Train half of the batches, save, and train the other half in a new system that loads the checkpoint.
 
