@@ -1,7 +1,8 @@
-"""Command line shared by every command of `suite`: arguments, help, refusals, and how a signal ends a command.
+"""Command line of `suite`: arguments, help, refusals and signals of every subcommand.
 
-Loads the standard library, suite.core and suite.runner.launch.signals only, so that `--help` is quick and Ctrl-C
-during the imports of a command is handled like any other."""
+This package loads only the standard library, suite.core and suite.runner.launch.signals. So `--help` is fast, and
+Ctrl-C is handled even during the imports of a command.
+"""
 
 from suite.cli.command import Arguments, Command
 

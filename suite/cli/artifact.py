@@ -37,7 +37,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 COMMAND = Command(
     "artifact",
-    "Pack the claims, records, page, environment and source into an archive for artifact evaluators.",
+    "Pack claims, records, page and source into an archive for evaluators.",
     bundle,
     "reports=FOLDER",
     keys={"reports": "FOLDER   folder of the records, where the archive is written (default: reports)"},

@@ -16,13 +16,13 @@ def check(arguments: Arguments) -> int:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """No flags of its own; `suite run` reads its flags from the same namespace."""
+    """Set the flags of `suite run`, which reads them from the same namespace."""
     parser.set_defaults(dry_run=False, cfg=None, package=None, resolve=False, info=None, hydra_help=False, label=[])
 
 
 COMMAND = Command(
     "check",
-    "Check that a schedule is legal, and count ticks, bubble, weight versions and activations.",
+    "Check a schedule, and count its ticks, bubble, versions and activations.",
     check,
     "system=pipeoptim grid.inter=4",
     keys={"reports": "FOLDER   records (default: reports)"},

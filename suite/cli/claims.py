@@ -49,11 +49,12 @@ def _answer(names: Sequence[str]) -> int:
         raise InvalidRequest("no claim is named", rule="at least one id", legal="samo.eq2.samo_bytes")
     for name, verdict in judge_claims(names).items():
         print(f"{name} ({verdict.claim.paper}, {verdict.claim.where})\n  the paper: {verdict.claim.asserts}")
-        for one in (verdict, *verdict.others):
-            basis = f"{one.evidence}, {one.scope}{f' ({one.stand_in})' if one.stand_in else ''}" if one.evidence else ""
-            print(f"  {one.verdict}: {one.why}" + (f"; {one.note}" if one.note else ""))
-            if one.verdict is not Verdict.NOT_RUN:
-                print(f"    printed {published(verdict.claim)}, ours {ours(one)} {verdict.claim.unit}; {basis}")
+        for each in (verdict, *verdict.others):
+            stand_in = f" ({each.stand_in})" if each.stand_in else ""
+            basis = f"{each.evidence}, {each.scope}{stand_in}" if each.evidence else ""
+            print(f"  {each.verdict}: {each.why}" + (f"; {each.note}" if each.note else ""))
+            if each.verdict is not Verdict.NOT_RUN:
+                print(f"    printed {published(verdict.claim)}, ours {ours(each)} {verdict.claim.unit}; {basis}")
     return Exit.OK
 
 
@@ -68,32 +69,32 @@ def _mutate(options: argparse.Namespace) -> int:
         among = mutations.answers_matching(options.among)
         return _find(mutations.run_mutations(chosen, lambda _: among), options.among)
     selection = mutations.first_of_families(chosen) if options.first else {each.id: each.turns for each in chosen}
-    some = [each for each in chosen if selection[each.id]]
-    same = 0
-    for one in mutations.run_mutations(some, lambda each: selection[each.id]):
-        same += not one.turns
-        print(f"{one}{'' if one.turns else '  SAME'}", flush=True)
-    print(f"{len(some)} mutations, {same} verdicts that do not turn")
-    return Exit.SOME_FAILED if same else Exit.OK
+    selected = [each for each in chosen if selection[each.id]]
+    unchanged = 0
+    for result in mutations.run_mutations(selected, lambda each: selection[each.id]):
+        unchanged += not result.turns
+        print(f"{result}{'' if result.turns else '  SAME'}", flush=True)
+    print(f"{len(selected)} mutations, {unchanged} unchanged verdicts")
+    return Exit.SOME_FAILED if unchanged else Exit.OK
 
 
-def _find(found: Iterable[MutationResult], among: str) -> int:
-    """Shows what each mutation turns, and writes it to the papers' files."""
+def _find(results: Iterable[MutationResult], among: str) -> int:
+    """Print the verdicts that each mutation changes, and write them to the files of the papers."""
     from suite.papers.common import mutations
 
-    turned = []
-    for one in found:
-        if one.turns:
-            turned.append(one)
-        if one.turns or one.after == mutations.FAILED:
-            print(f"{one}  {one.seconds:.2f} s", flush=True)
-    for path in mutations.write_turned_answers(turned, among):
+    changed = []
+    for result in results:
+        if result.turns:
+            changed.append(result)
+        if result.turns or result.after == mutations.FAILED:
+            print(f"{result}  {result.seconds:.2f} s", flush=True)
+    for path in mutations.write_turned_answers(changed, among):
         print(path)
     return Exit.OK
 
 
 def _unturned() -> int:
-    """Lists the answers by a function that no mutation turns, by paper and function, the largest family first."""
+    """List the functions whose answers no mutation changes, by paper, the largest family first."""
     from suite.papers.common import mutations
 
     for (paper, function), names in mutations.answers_without_mutation():
@@ -162,23 +163,23 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=("answer", "where", "mutate", "sensitivity", "fit"),
-        help="answer: compute our value of claims and judge it; where: the passages of claims in the papers' texts; "
-        "mutate: break the code that verdicts rest on, one change at a time, and answer the claims again; sensitivity: "
-        "vary what simulated verdicts rest on and write each paper's sensitivity.yaml; fit: the "
-        "constants of the simulated machines, next to those of conf/stack",
+        help="answer: compute and judge our values of claims; where: print the passages of claims from the papers' "
+        "texts; mutate: change the code behind verdicts, one change at a time, and judge again; sensitivity: vary the "
+        "constants behind simulated verdicts and write each paper's sensitivity.yaml; fit: fit the constants of the "
+        "simulated machines and compare them with conf/stack",
     )
-    help_of_names = "claims, such as samo.eq2.samo_bytes, mutations or papers (default: all)"
+    help_of_names = "ids of claims (samo.eq2.samo_bytes) or mutations, or papers (default: all)"
     parser.add_argument("names", nargs="*", metavar="ID", help=help_of_names)
-    parser.add_argument("--first", action="store_true", help="mutate: ask one quick claim of each family only")
-    help_of_among = "mutate: ask all claims of this pattern and write to mutations.yaml which of them turn"
+    parser.add_argument("--first", action="store_true", help="mutate: judge one quick claim per family")
+    help_of_among = "mutate: judge all claims that match and write the changed ones to mutations.yaml"
     parser.add_argument("--among", metavar="PATTERN", help=help_of_among)
-    help_of_unturned = "mutate: list the answers that no mutation turns"
+    help_of_unturned = "mutate: list the answers that no mutation changes"
     parser.add_argument("--unturned", action="store_true", help=help_of_unturned)
 
 
 COMMAND = Command(
     "claims",
-    "Answer claims of the papers, show their passages, or break the code that their verdicts rest on.",
+    "Answer claims of the papers, print their passages, or mutate the code.",
     papers,
     "answer samo.eq2.samo_bytes",
     options=options,

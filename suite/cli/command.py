@@ -1,4 +1,4 @@
-"""Definition of one command: its help, its arguments, and its run from the first argument to the exit status."""
+"""Definition of a subcommand: help, arguments, and execution up to the exit status."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from suite.runner.launch.signals import run_command
 CONF = conf_folder()
 REPORTS = "reports"  # the default of RunConfig.reports, which takes seconds to import
 _HELP = ("-h", "--help")
-_ALIKE = 0.6  # the least likeness of a word that is suggested: short words share a few letters with most others
+_MIN_SIMILARITY = 0.6  # of a suggested word; short words share a few letters with most others
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class Arguments:
     """Arguments of one call.
 
     Attributes:
-        given: As typed.
+        given: All arguments in order.
         words: Every KEY=VALUE, +KEY=VALUE, ~KEY and @FILE, in order.
-        options: Flags and positional arguments, as argparse reads them.
+        options: Flags and positional arguments.
     """
 
     given: tuple[str, ...]
@@ -38,13 +38,13 @@ class Arguments:
     options: argparse.Namespace
 
     def value(self, key: str, default: str) -> str:
-        """The last value that the command line gives `key`."""
+        """The last value of `key` on the command line, or `default`."""
         values = [value_of(word) for word in self.words if word.partition("=")[0] == key]
         return values[-1] if values else default
 
     @property
     def reports(self) -> Path:
-        """The folder that `reports=` names. Raises InvalidRequest for an empty name."""
+        """The folder of `reports=`. Raises InvalidRequest for an empty name."""
         folder = self.value("reports", REPORTS)
         if not folder:
             raise InvalidRequest("reports=", rule="a folder", legal=f"reports={REPORTS}")
@@ -57,23 +57,23 @@ class _Parser(argparse.ArgumentParser):
 
 
 def no_options(parser: argparse.ArgumentParser) -> None:
-    """Options of a command that has neither flags nor positional arguments."""
+    """Add neither flags nor positional arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command.
+    """A subcommand of `suite`.
 
     Attributes:
-        name: The subcommand, which follows `suite`.
-        summary: One sentence for the help and for a list of commands.
-        run: Does the work and returns the exit status. Imports what is slow to import by itself.
+        name: Name of the subcommand.
+        summary: One sentence for the help of the command and for the list of commands.
+        run: Function that executes the command and returns the exit status. It imports slow modules itself.
         example: Arguments of a typical call, as typed in a shell.
-        keys: KEY=VALUE words that the command reads itself, each with its help as "VALUE  sentence".
-        config: Whether words are Hydra overrides, so that every key of a run's config is accepted.
-        reads: The keys of a run's config that it accepts, where it does not accept every one.
-        options: Adds flags and positional arguments to the parser.
-        resumes: Whether the same command continues where it was ended.
+        keys: KEY=VALUE words of the command, each with its help as "VALUE  sentence".
+        config: Whether words are Hydra overrides, so that all keys of a run's configuration are legal.
+        reads: Legal keys of a run's configuration, if not all of them are.
+        options: Function that adds flags and positional arguments to the parser.
+        resumes: Whether the same command continues after an interrupt.
     """
 
     name: str
@@ -87,13 +87,11 @@ class Command:
     resumes: bool = False
 
     def line(self, *words: str) -> str:
-        """The command line of this command with these words, for a person to paste into a shell."""
+        """Command line of this command with these words, quoted for a shell."""
         return shell_line(self.name, words)
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
-        """Run with these arguments (default: the arguments of the process). Returns the exit status, whatever ends
-        it.
-        """
+        """Execute the command with these arguments, by default those of the process. Returns the exit status."""
         words = sys.argv[1:] if arguments is None else list(arguments)
         return run_command(self._main, words, resumes=self.resumes)
 
@@ -107,7 +105,7 @@ class Command:
         """Split and check the arguments. Raises InvalidRequest, with the nearest legal word for an unknown one."""
         parser = self._parser()
         words, rest, unknown = list[str](), list[str](), list[str]()
-        is_value = False  # of the flag before it
+        is_value = False  # whether the argument is the value of the previous flag
         for argument in arguments:
             if not is_value and (self.config or self.keys) and is_word(argument):
                 words.append(argument)
@@ -118,7 +116,7 @@ class Command:
             if not is_value and name.startswith("--") and name not in ("--", *parser._option_string_actions):
                 unknown.append(argument)
             is_value = not is_value and flag is not None and flag.nargs is None
-        for argument in unknown:  # before the parser asks for an argument that is missing too
+        for argument in unknown:  # before the parser reports a missing argument
             raise self._unknown(argument, parser)
         options, unknown = parser.parse_known_intermixed_args(rest)
         for argument in unknown:
@@ -126,18 +124,18 @@ class Command:
         if not self.config:
             for word in words:
                 if (key := word.partition("=")[0]) not in self.keys:
-                    raise UnknownName("key", key, self.keys, alike=_ALIKE, legal="")
+                    raise UnknownName("key", key, self.keys, alike=_MIN_SIMILARITY, legal="")
         return Arguments(tuple(arguments), tuple(words), options)
 
     def _unknown(self, argument: str, parser: argparse.ArgumentParser) -> InvalidRequest:
         if argument.startswith("-"):
             options = [*parser._option_string_actions]
-            return UnknownName("option", argument.partition("=")[0], options, alike=_ALIKE, legal="")
+            return UnknownName("option", argument.partition("=")[0], options, alike=_MIN_SIMILARITY, legal="")
         if self.config and (group := _group_of(argument)):
             return InvalidRequest(f"unknown argument {argument!r}", rule="KEY=VALUE", legal=f"{group}={argument}")
         options = [*parser._option_string_actions, *(f"{key}=" for key in self.keys)]
         options += [f"{group}=" for group in _groups() if self.config]
-        return UnknownName("argument", argument, options, alike=_ALIKE, legal="")
+        return UnknownName("argument", argument, options, alike=_MIN_SIMILARITY, legal="")
 
     def _parser(self) -> argparse.ArgumentParser:
         parser = _Parser(

@@ -25,14 +25,14 @@ def show(arguments: Arguments) -> int:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--schema", action="store_true", help="print the JSON schema of a run's configuration")
-    which.add_argument("--docs", action="store_true", help="write the reference to docs/reference/config.md")
+    output = parser.add_mutually_exclusive_group(required=True)
+    output.add_argument("--schema", action="store_true", help="print the JSON schema of a run's configuration")
+    output.add_argument("--docs", action="store_true", help="write the reference to docs/reference/config.md")
 
 
 COMMAND = Command(
     "config",
-    "Print the JSON schema of a run's configuration, or write the reference of all keys.",
+    "Print the JSON schema of the configuration, or write its reference.",
     show,
     "--schema",
     options=options,

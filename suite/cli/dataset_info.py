@@ -2,7 +2,7 @@
 
     suite dataset-info cifar_100 FOLDER
 
-What a paper says of its data can be counted so, before anything is trained on it.
+The counts verify the statements of a paper about its data, without training.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from suite.core.exit_codes import Exit
 
 
 def sources() -> Mapping[str, Any]:
-    """The data sets that can be counted, by name."""
+    """The class of each data set, by name."""
     from suite.data import images, sentiment, translation
 
     parts = (images, sentiment, translation)
@@ -26,8 +26,10 @@ def sources() -> Mapping[str, Any]:
 
 
 def counts(name: str, folder: str | os.PathLike[str]) -> dict[str, int]:
-    """Samples and classes of data set `name`; per class the least and the most. Raises UnknownName, and InvalidRequest
-    for a folder of another layout."""
+    """Numbers of samples and classes of a data set, and the sizes of its smallest and largest class.
+
+    Raises UnknownName for the name, and InvalidRequest for a folder with another layout.
+    """
     import numpy as np
 
     from suite.data import translation
@@ -48,14 +50,14 @@ def counts(name: str, folder: str | os.PathLike[str]) -> dict[str, int]:
 
 
 def count(arguments: Arguments) -> int:
-    for what, number in counts(arguments.options.name, arguments.options.folder).items():
-        print(f"{number:>10,}  {what}")
+    for name, number in counts(arguments.options.name, arguments.options.folder).items():
+        print(f"{number:>10,}  {name}")
     return Exit.OK
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="DATASET", help=f"one of {', '.join(sources())}")
-    parser.add_argument("folder", metavar="FOLDER", help="where its files are, in the published layout")
+    parser.add_argument("folder", metavar="FOLDER", help="folder of its files in the published layout")
 
 
 COMMAND = Command(

@@ -1,4 +1,7 @@
-"""Command `make doctor`: all checks at once, one line each, then it measures; 0 when a laptop can go on."""
+"""Command `suite doctor`: check the components of this machine concurrently, then measure it.
+
+Exit status 0 means that `make reproduce` can run on this machine.
+"""
 
 from __future__ import annotations
 
@@ -15,36 +18,36 @@ def doctor(arguments: Arguments) -> int:
     from suite.doctor.measure import measure
 
     folder = arguments.reports
-    return examined(checks(folder), ComponentCheck("local machine", lambda: measure(folder)))
+    return run_checks(checks(folder), ComponentCheck("local machine", lambda: measure(folder)))
 
 
-def examined(checks: Iterable[ComponentCheck], last: ComponentCheck | None = None) -> int:
-    """Prints a line per check. `last` runs after the other checks: it measures, and they would disturb it."""
+def run_checks(checks: Iterable[ComponentCheck], measurement: ComponentCheck | None = None) -> int:
+    """Print a line per check. `measurement` runs after the other checks, which would disturb it."""
     from suite.doctor import probe
 
-    bad = []
+    failed = []
     pool = ThreadPoolExecutor(max_workers=32)
     try:
         for check, pending in [(check, pool.submit(check.finding)) for check in checks]:
             finding = pending.result()
             print(finding.line(), flush=True)
-            bad += [check.name] if check.needed and finding.state != WORKS else []
-        if last is not None:
-            print(last.finding().line(), flush=True)
+            failed += [check.name] if check.needed and finding.state != WORKS else []
+        if measurement is not None:
+            print(measurement.finding().line(), flush=True)
     except BaseException:
         probe.end_all()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-    print(f"\nmake reproduce needs {', '.join(bad)}" if bad else "\nall that make reproduce needs works")
-    return Exit.SOME_FAILED if bad else Exit.OK
+    print(f"\nmake reproduce needs {', '.join(failed)}" if failed else "\nall that make reproduce needs works")
+    return Exit.SOME_FAILED if failed else Exit.OK
 
 
 COMMAND = Command(
     "doctor",
-    "Check what works on this machine, one line per component, and measure it for machine=local.",
+    "Check the components of this machine, and measure it for machine=local.",
     doctor,
     "",
-    keys={"reports": "FOLDER   folder whose machine.json is written (default: reports)"},
+    keys={"reports": "FOLDER   write the measurement to FOLDER/machine.json (default: reports)"},
 )
 main = COMMAND.main

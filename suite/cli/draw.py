@@ -210,7 +210,7 @@ def command(arguments: Arguments) -> int:
 
 COMMAND = Command(
     "draw",
-    "Draw the schedule of a config as a text grid, or the plan of a system that trains a whole graph.",
+    "Draw a schedule as a text grid, or the plan of a full-graph system.",
     command,
     "system=axonn grid.inter=3 draw.microbatches=5",
     keys={

@@ -3,7 +3,8 @@
     suite export-mask reports/resume/RUN ticket.safetensors
     suite run system=sputnik pruning=saved pruning.ticket.path=ticket.safetensors pruning.sparsity=0.9
 
-The newest checkpoint of a folder, or the one that is named. Says how many places of how many weights stay.
+CHECKPOINT is a checkpoint, or a folder of checkpoints, of which the newest is read. The command prints the number of
+remaining entries and weights.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from suite.core.exit_codes import Exit
 from suite.core.files import check_file
 
 
-def ticket(arguments: Arguments) -> int:
+def export(arguments: Arguments) -> int:
     from suite.engine.checkpoint import restore
     from suite.pruning.mask import density, save
 
@@ -24,22 +25,23 @@ def ticket(arguments: Arguments) -> int:
     file = check_file(options.file, "FILE")
     indices, entries = restore.load_mask(options.checkpoint)
     save(file, indices, entries)
-    kept_entries = sum(index.numel() for index in indices.values())
-    print(f"{file}: {kept_entries} places of {len(indices)} weights stay, sparsity {1 - density(indices, entries):.4f}")
+    remaining = sum(index.numel() for index in indices.values())
+    sparsity = 1 - density(indices, entries)
+    print(f"{file}: {remaining} entries of {len(indices)} weights remain, sparsity {sparsity:.4f}")
     return Exit.OK
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "checkpoint", metavar="CHECKPOINT", type=Path, help="a checkpoint, or a folder of them: its newest"
+        "checkpoint", metavar="CHECKPOINT", type=Path, help="a checkpoint, or a folder whose newest checkpoint is read"
     )
-    parser.add_argument("file", metavar="FILE", type=Path, help="the ticket, for pruning.ticket.path=FILE")
+    parser.add_argument("file", metavar="FILE", type=Path, help="file of the mask, for pruning.ticket.path=FILE")
 
 
 COMMAND = Command(
     "export-mask",
-    "Copy the ticket out of a checkpoint into a file, for pruning=saved.",
-    ticket,
+    "Copy the pruning mask of a checkpoint into a file, for pruning=saved.",
+    export,
     "reports/resume/RUN ticket.safetensors",
     options=options,
 )

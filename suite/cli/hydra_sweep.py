@@ -1,8 +1,8 @@
 """Jobs of `suite sweep`: Hydra parses the sweep, and each job is a separate process.
 
-A job that is killed by the out-of-memory killer or crashes in a library ends alone, under any of Hydra's launchers.
-Its runs without a record get one with the reason. Jobs tell their ends in files, because a launcher may put them
-anywhere."""
+The out-of-memory killer, or a crash in a library, ends a single job, under any launcher of Hydra. Its runs without a
+record get one with the reason. Each job writes its exit status to a file, because a launcher may run it in any process.
+"""
 
 from __future__ import annotations
 
@@ -43,47 +43,53 @@ from suite.runner.override_files import read_files
 from suite.runner.runs import Run, expand
 from suite.runner.store import Store
 
-_STOPPED = "stopped"  # a file: no further job of this sweep is begun
-_LOOK = 0.1  # seconds between two looks at a job
-_GRACE = 20.0  # seconds that an interrupted job may take to end its ranks
-_SWEEPS = ("-m", "--multirun")
+_STOPPED = "stopped"  # file whose existence keeps further jobs of the sweep from starting
+_POLL_INTERVAL = 0.1  # seconds
+_GRACE = 20.0  # seconds in which an interrupted job may end its ranks
+_MULTIRUN = ("-m", "--multirun")
 
 
 def sweep(arguments: Sequence[str], dry: bool = False, labelled: Sequence[str] = ()) -> int:
-    """Hydra reads the command line and calls back once per job; no job ends the others. Raises SuiteError where the
-    command line is none.
+    """Run a sweep: Hydra parses the command line and calls back once per job.
 
     Args:
-        dry: Says what would be made, or submitted, and makes nothing.
-        labelled: Keys that the label of each job shows.
+        arguments: Command line of the sweep.
+        dry: List the runs or jobs, and start none.
+        labelled: Keys that the label of each run shows.
+
+    Returns:
+        The exit status of all jobs together.
+
+    Raises:
+        SuiteError: The command line is illegal.
     """
     arguments = read_files(arguments)
     check_names([argument for argument in arguments if "=" in argument])
     reports = Path(str(given("reports", arguments, "reports"))).absolute()
     (check_access if dry else check_folder)(reports, "reports")
     folder = reports / "hydra" / f"jobs-{secrets.token_hex(6)}"
-    many, sweeper = any(argument in _SWEEPS for argument in arguments), _Sweeper.here()
+    many, sweeper = any(argument in _MULTIRUN for argument in arguments), _Sweeper.here()
 
     def job(config: DictConfig) -> None:
         if many:
             _job(folder, config, dry, sweeper, (arguments, labelled))
 
     # Hydra takes all overrides from one place of a command line
-    first = sorted(arguments, key=lambda argument: argument not in _SWEEPS)
+    first = sorted(arguments, key=lambda argument: argument not in _MULTIRUN)
     sys.argv[1:] = [*first, *searched(arguments)]
     register()
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # else it prints a traceback and ends this process
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # without it, Hydra prints a traceback and ends this process
     fault = ""
     try:
         try:
             hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
         except Interrupted:
             raise
-        except SystemExit as error:  # of Hydra's parser of arguments, which has printed why
+        except SystemExit as error:  # from Hydra's argument parser, which has printed the reason
             if not error.code:
                 return Exit.OK
             raise InvalidRequest("Hydra does not take these arguments", legal="suite run --hydra-help") from error
-        except Exception as error:  # of a command line, or of a launcher whose worker has died
+        except Exception as error:  # an illegal command line, or a launcher whose worker has died
             if not folder.exists():
                 raise explained(error, arguments) from error
             fault = " ".join(f"{type(error).__name__}: {error}".split())[:300]
@@ -94,34 +100,35 @@ def sweep(arguments: Sequence[str], dry: bool = False, labelled: Sequence[str] =
 
 @dataclass(frozen=True, slots=True)
 class _Sweeper:
-    """The process that began a sweep. A worker of a launcher's may outlive it."""
+    """The process that started a sweep. A worker of a launcher may outlive it."""
 
     host: str
     pid: int
-    since: float
+    started: float
 
     @classmethod
     def here(cls) -> _Sweeper:
         return cls(platform.node(), os.getpid(), psutil.Process().create_time())
 
     @property
-    def gone(self) -> bool:
-        """Whether it is known to have ended; of another host nothing is."""
+    def ended(self) -> bool:
+        """Whether the process has ended. False on another host, where it cannot be seen."""
         if self.host != platform.node():
             return False
         try:
             process = psutil.Process(self.pid)
-            return bool(process.create_time() != self.since or process.status() == psutil.STATUS_ZOMBIE)
+            return bool(process.create_time() != self.started or process.status() == psutil.STATUS_ZOMBIE)
         except psutil.Error:
             return True
 
 
 class SweepJob(TypedDict):
-    """A job's file.
+    """Content of a job's file.
 
     Attributes:
-        status: None while it waits for a scheduler.
-        plan: The fields of its Plan in a dry run.
+        overrides: Overrides of the job.
+        status: Exit status; None for a job that a scheduler will run.
+        plan: Fields of its DryRun in a dry run.
     """
 
     overrides: list[str]
@@ -132,25 +139,31 @@ class SweepJob(TypedDict):
 def _job(
     folder: Path, config: DictConfig, dry: bool, sweeper: _Sweeper, line: tuple[Sequence[str], Sequence[str]]
 ) -> None:
-    """Hydra calls this for every job, in this process or in a worker of a launcher. line: the arguments of the
-    sweep's command line, and the keys that every label shows.
+    """Run one job and write its file. Hydra calls this in this process or in a worker of a launcher.
+
+    Args:
+        folder: Folder of the jobs' files.
+        config: Configuration that Hydra composed.
+        dry: List the runs, and start none.
+        sweeper: Process of the sweep.
+        line: Arguments of the sweep's command line, and the keys that every label shows.
     """
     overrides = list(HydraConfig.get().overrides.task)
     overrides += label_flags(overrides, *line)
     number = int(HydraConfig.get().job.num)
-    if sweeper.gone:
+    if sweeper.ended:
         return
     plan: DryRun | None = None
     if (folder / _STOPPED).exists():
         status: int | None = Exit.STOPPED
-    elif config.launch.get("submit"):  # all at once, when all are known
+    elif config.launch.get("submit"):  # submitted together after the last callback
         status = None
     elif dry:
-        plan = plan_of(overrides)
+        plan = plan_command(overrides)
         print("\n".join(plan.lines), flush=True)
         status = plan.exit
     else:
-        status = isolated(overrides, sweeper)
+        status = run_isolated(overrides, sweeper)
     if status == Exit.STOPPED:
         write_atomically(folder / _STOPPED, b"")
     job = {"overrides": overrides, "status": status, "plan": asdict(plan) if plan else {}}
@@ -159,7 +172,7 @@ def _job(
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """Result of a dry run. lines: one per run; the counts are counts of runs"""
+    """Result of a dry run: a line per run, and the numbers of runs."""
 
     lines: tuple[str, ...]
     would_run: int = 0
@@ -174,27 +187,26 @@ class DryRun:
         return Exit.SOME_FAILED if self.would_run or self.recorded else Exit.NOTHING
 
 
-def planned(runs: Sequence[Run]) -> DryRun:
-    """A line for each run: it has a record, is refused, or would run. Raises InvalidRequest where no record can be
-    written."""
+def plan_runs(runs: Sequence[Run]) -> DryRun:
+    """Dry run of these runs. Raises InvalidRequest if records cannot be written to the reports folder."""
     lines, recorded, refused = [], 0, 0
     for reports in {str(run.outline.reports) for run in runs}:
         check_access(Path(reports), "reports")
     for run in runs:
         store, key = Store(Path(run.outline.reports)), provenance.key(run)
-        standing = store.reusable(run.settings, key, run.outline.rerun)
-        if standing:
-            recorded, what = recorded + 1, f"has a record ({standing.outcome})"
-        elif refusal := run.refusal or _unwritable(run):
-            refused, what = refused + 1, f"refused: {headline(str(refusal))}"
+        record = store.reusable(run.settings, key, run.outline.rerun)
+        if record:
+            recorded, state = recorded + 1, f"has a record ({record.outcome})"
+        elif refusal := run.refusal or _checkpoint_refusal(run):
+            refused, state = refused + 1, f"refused: {headline(str(refusal))}"
         else:
-            what = f"would run on {count(run.ranks, 'rank')}"
-        lines.append(f"  {run.label:<18} {what}")
+            state = f"would run on {count(run.ranks, 'rank')}"
+        lines.append(f"  {run.label:<18} {state}")
     return DryRun(tuple(lines), len(runs) - recorded - refused, recorded, refused)
 
 
-def _unwritable(run: Run) -> InvalidRequest | None:
-    """Why a run's checkpoints cannot be written, as far as it is known without writing."""
+def _checkpoint_refusal(run: Run) -> InvalidRequest | None:
+    """The refusal of a run whose checkpoint folder cannot be written, as far as known without writing."""
     if (folder := run.config.checkpoint.folder) is not None:
         try:
             check_access(Path(folder), "checkpoint.folder")
@@ -203,16 +215,16 @@ def _unwritable(run: Run) -> InvalidRequest | None:
     return None
 
 
-def plan_of(overrides: Sequence[str]) -> DryRun:
-    """The plan of one command line; a command line that does not compose counts as refused."""
+def plan_command(overrides: Sequence[str]) -> DryRun:
+    """Dry run of one command line. A command line that does not compose counts as refused."""
     try:
-        return planned(expand(overrides))
+        return plan_runs(expand(overrides))
     except SuiteError as error:
         return DryRun((f"  refused: {error}",), refused=1)
 
 
-def counted(plans: Sequence[DryRun]) -> str:
-    """The last line of a dry run."""
+def dry_run_summary(plans: Sequence[DryRun]) -> str:
+    """The last line of a dry run: the numbers of runs."""
     would_run, recorded, refused = (
         sum(getattr(plan, name) for plan in plans) for name in ("would_run", "recorded", "refused")
     )
@@ -221,11 +233,12 @@ def counted(plans: Sequence[DryRun]) -> str:
 
 
 def label_flags(overrides: Sequence[str], arguments: Sequence[str], labelled: Sequence[str] = ()) -> list[str]:
-    """A flag for each key of `labelled`, and for each that a sweep varies and labels would not hold.
+    """Flags that make labels show keys which they would leave out: those in `labelled`, and those the sweep varies.
 
     Args:
-        overrides: Of one of its jobs.
-        arguments: Its command line.
+        overrides: Overrides of one job.
+        arguments: Command line of the sweep.
+        labelled: Keys that labels always show.
     """
     typed = {key_of(argument): argument for argument in arguments if "=" in argument and not argument.startswith("-")}
     keys = [key for key in map(key_of, overrides) if below(key, COMMON)]
@@ -234,28 +247,27 @@ def label_flags(overrides: Sequence[str], arguments: Sequence[str], labelled: Se
 
 
 def _status(folder: Path, fault: str, dry: bool) -> int:
-    """The exit status of a sweep whose jobs have told their ends in `folder`; those that wait for a scheduler go there
-    now."""
+    """The exit status of a sweep whose jobs wrote their files in `folder`. Submits the jobs for a scheduler first."""
     jobs: list[SweepJob] = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     codes = [int(job["status"]) for job in jobs if job["status"] is not None]
     if waiting := [job["overrides"] for job in jobs if job["status"] is None]:
-        codes += scheduled(waiting, dry)
+        codes += submit(waiting, dry)
     if fault:
-        print(f"the launcher broke off: {fault}\nrun the same command again to continue", file=sys.stderr)
+        print(f"the launcher failed: {fault}\nrun the same command again to continue", file=sys.stderr)
         codes.append(Exit.SOME_FAILED)
     if dry:
         plans = [DryRun(**job["plan"]) for job in jobs if job["plan"]]
         if plans:
-            print(counted(plans), flush=True)
-        return together(codes)
+            print(dry_run_summary(plans), flush=True)
+        return combined_status(codes)
     counts = Counter(Exit(code).name.lower().replace("_", " ") for code in codes)
-    ends = ", ".join(f"{number} {what}" for what, number in counts.items())
-    print(f"{count(codes, 'job')}: {ends}", file=sys.stderr)
-    return together(codes)
+    states = ", ".join(f"{number} {name}" for name, number in counts.items())
+    print(f"{count(codes, 'job')}: {states}", file=sys.stderr)
+    return combined_status(codes)
 
 
-def together(codes: Sequence[int]) -> int:
-    """The exit status of several commands."""
+def combined_status(codes: Sequence[int]) -> int:
+    """The exit status for several commands together."""
     kinds = set(codes)
     if not kinds:
         return Exit.NOTHING
@@ -264,37 +276,38 @@ def together(codes: Sequence[int]) -> int:
     return Exit.STOPPED if Exit.STOPPED in kinds else Exit.SOME_FAILED
 
 
-def isolated(overrides: Sequence[str], sweeper: _Sweeper) -> int:
-    """Makes the runs of one command line in a process of its own; its exit status. If the process dies, its runs
-    without a record get one. It ends with its sweep.
+def run_isolated(overrides: Sequence[str], sweeper: _Sweeper) -> int:
+    """Execute one command line in a process of its own, which ends with its sweep. Returns the exit status.
+
+    If the process dies, its runs without a record get one.
     """
     command = [sys.executable, "-m", "suite", "run", *overrides]
     process = subprocess.Popen(command, preexec_fn=partial(die_with_parent, signal.SIGTERM))  # noqa: PLW1509
     try:
         while (status := process.poll()) is None:
-            if sweeper.gone:
+            if sweeper.ended:
                 process.terminate()
                 process.wait(_GRACE)
                 os._exit(Exit.SOME_FAILED)  # an orphaned worker
-            time.sleep(_LOOK)
+            time.sleep(_POLL_INTERVAL)
     except BaseException:
-        process.terminate()  # it ends its ranks first; a terminal may have interrupted it already
+        process.terminate()  # the process ends its ranks; a terminal may have interrupted it already
         try:
             process.wait(_GRACE)
         except subprocess.TimeoutExpired:
             process.kill()
         raise
-    if status in tuple(Exit) and status != Exit.FAULT:  # whatever a command says itself
+    if status in tuple(Exit) and status != Exit.FAULT:  # the command itself chose the status
         return status
     try:
-        leave_records(overrides, *ended(status))
-    except Exception as error:  # what it cannot even compose leaves none
+        write_missing_records(overrides, *ending_reason(status))
+    except Exception as error:  # the command line does not compose
         print(f"no record: {type(error).__name__}: {error}", file=sys.stderr)
     return Exit.SOME_FAILED
 
 
-def ended(status: int) -> tuple[Outcome, str]:
-    """The outcome and the reason of a job's process that ended with `status` and said nothing."""
+def ending_reason(status: int) -> tuple[Outcome, str]:
+    """Outcome and reason for the runs of a process that ended with `status` before it wrote its records."""
     number = -status if status < 0 else status - 128
     try:
         name = signal.Signals(number).name
@@ -305,16 +318,16 @@ def ended(status: int) -> tuple[Outcome, str]:
     return Outcome.CANCELLED if interrupted else Outcome.LOST_RANK, f"the process of this job was ended by {name}{hint}"
 
 
-def leave_records(overrides: Sequence[str], outcome: Outcome, reason: str) -> None:
-    """Write a record with the reason for every run of a command line that has none."""
+def write_missing_records(overrides: Sequence[str], outcome: Outcome, reason: str) -> None:
+    """Write a record with this outcome for every run of a command line that has none."""
     for run in expand(overrides):
         store, key = Store(Path(run.outline.reports)), provenance.key(run)
         if store.find(key) is None and store.reusable(run.settings, key, run.outline.rerun) is None:
             store.write(in_process.unfinished_record(run, key, outcome, reason))
 
 
-def scheduled(commands: Sequence[Sequence[str]], dry: bool = False) -> list[int]:
-    """Gives the command lines to the scheduler that their config names, and waits for them; their exit statuses."""
+def submit(commands: Sequence[Sequence[str]], dry: bool = False) -> list[int]:
+    """Submit command lines to the scheduler and wait for them. Returns their exit statuses."""
     from suite.runner.slurm.submit import submit_sweep
 
     if commands:

@@ -37,8 +37,10 @@ MODULES = {  # in the order of the help
 
 
 def command(name: str) -> Command:
-    """The subcommand with this name. Raises UnknownName with the nearest name, and InvalidRequest for an override or a
-    flag in place of a name."""
+    """The subcommand with this name.
+
+    Raises UnknownName with the nearest name, and InvalidRequest for an override or a flag in place of a name.
+    """
     if name not in MODULES:
         if is_word(name) or name.startswith("-"):
             raise InvalidRequest(f"suite {name}", rule="a subcommand comes first", legal=f"suite run {name}")
@@ -61,7 +63,7 @@ def overview() -> str:
             "commands:",
             *lines,
             "",
-            "`suite COMMAND --help` describes the arguments of a command. `python -m suite` is the same program.",
+            "`suite COMMAND --help` describes a command. `python -m suite` is the same program.",
             "",
         ]
     )

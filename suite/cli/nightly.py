@@ -75,7 +75,7 @@ def print_result(result: run.NightlyResult) -> None:
 
 COMMAND = Command(
     "nightly",
-    "Repeat the commands of conf/nightly.yaml and compare them with the accepted baseline.",
+    "Repeat the runs of conf/nightly.yaml, and compare them with the baseline.",
     nightly,
     "repeats=20 baseline=2026-11-01",
     keys=KEYS,

@@ -3,9 +3,9 @@
     suite profile-split model=vgg_narrow data=digits grid.inter=4
     suite run model=vgg_narrow data=digits grid.inter=4 split=reports/profiles/vgg_narrow-2.json
 
-The link is that of `machine` between devices of a node. Says the split that grid.inter stages with grid.data replicas
-each have, and the plan for as many devices that may have other stages and replicas; one whose stages differ in their
-replicas is told, and refused by name. Leaves the profile in reports/profiles/, for `split=`.
+The bandwidth is that of `machine` between devices of a node. The command prints the split into grid.inter stages with
+grid.data replicas each, and PipeDream's best plan for the same number of devices. A plan whose stages differ in their
+replicas is printed, but cannot run. The profile is written to reports/profiles/, for `split=`.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from suite.workload.pipedream_split import DevicePartition
 
 
-def table(found: NetworkProfile) -> Iterator[str]:
-    """The layers that were timed, a line each."""
-    yield f"{found.model}, microbatches of {found.microbatch}, {si(found.bandwidth, 'B/s')} between devices"
-    for number, layer in enumerate(found.layers):
+def table(profile: NetworkProfile) -> Iterator[str]:
+    """A heading, and a line per layer with its times and sizes."""
+    yield f"{profile.model}, microbatches of {profile.microbatch}, {si(profile.bandwidth, 'B/s')} between devices"
+    for number, layer in enumerate(profile.layers):
         times = f"forward {si(layer.forward, 's')}, backward {si(layer.backward, 's')}"
         sizes = f"passes on {si(layer.output, 'B')}, weights {si(layer.weights, 'B')}"
         yield f"  {number:3} {layer.name}: {times}, {sizes}"
 
 
-def told(name: str, plan: DevicePartition) -> str:
-    """A plan in one line: layers and replicas of each stage, and the seconds of its slowest part."""
+def plan_line(name: str, plan: DevicePartition) -> str:
+    """A plan in one line: layers and replicas of each stage, and the seconds of its slowest stage."""
     stages = ", ".join(f"{s.layers.start}-{s.layers.stop - 1} on {s.replicas}" for s in plan.stages)
     return f"{name}: layers {stages}; slowest {si(plan.slowest, 's')}"
 
 
-def partition(arguments: Arguments) -> int:
+def profile_split(arguments: Arguments) -> int:
     from suite.config import checks
     from suite.config.compose import composed
     from suite.engine.profile import profile_layers
@@ -54,11 +54,11 @@ def partition(arguments: Arguments) -> int:
     grid = config.grid.build()
     profile = profile_layers(config, bandwidth=machine.within.bandwidth)
     print("\n".join(table(profile)))
-    print(told(f"{grid.inter} stages of {grid.data}", equal(profile.profile, grid.inter, grid.data)))
-    free = any_replicas(profile.profile, grid.inter * grid.data)
-    print(told(f"any plan for {grid.inter * grid.data} devices", free))
+    print(plan_line(f"{grid.inter} stages of {grid.data}", equal(profile.profile, grid.inter, grid.data)))
+    best = any_replicas(profile.profile, grid.inter * grid.data)
+    print(plan_line(f"any plan for {grid.inter * grid.data} devices", best))
     try:
-        free.runnable()
+        best.runnable()
     except Unsupported as error:
         print(f"refused: {error}")
     file = folder / f"{profile.model}-{profile.microbatch}.json"
@@ -69,8 +69,8 @@ def partition(arguments: Arguments) -> int:
 
 COMMAND = Command(
     "profile-split",
-    "Time each layer alone, and print how PipeDream's rule divides the layers over stages.",
-    partition,
+    "Time each layer, and divide the layers over stages by PipeDream's rule.",
+    profile_split,
     "model=vgg_narrow data=digits grid.inter=4",
     keys={"reports": "FOLDER   the profile is written to FOLDER/profiles (default: reports)"},
     config=True,

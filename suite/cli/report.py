@@ -40,7 +40,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 COMMAND = Command(
     "report",
-    "Make the page, index.html, from the records of a reports folder, and print its path.",
+    "Write the page, index.html, from the records of a reports folder.",
     report,
     "reports=FOLDER",
     keys={"reports": "FOLDER   folder of the records (default: reports)"},

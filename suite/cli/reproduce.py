@@ -1,14 +1,15 @@
 """Command `suite reproduce`: run the experiments of one scale in order, then write the page.
 
     suite reproduce scale=laptop
-    suite reproduce scale=laptop reports=FOLDER    # any further override goes to every experiment
-    suite reproduce scale=laptop --dry-run         # what would be made, or submitted
-    suite reproduce scale=laptop --blind           # hide what the papers print until the records are written
+    suite reproduce scale=laptop reports=FOLDER    # further overrides apply to every experiment
+    suite reproduce scale=laptop --dry-run         # list the runs or jobs
+    suite reproduce scale=laptop --blind           # hide printed outcomes until the records are written
 
-An entry of a scale is an experiment's name, or that and overrides of its own: "samo_fig1 launch.device=cuda".
+An entry of a scale is the name of an experiment, and may have overrides: "samo_fig1 launch.device=cuda".
 
-Runs that have a record are not repeated. After a kill, the same command continues. A run that this machine cannot
-make is a row of the page with its reason, and no failure."""
+Runs with a record are not repeated, so the same command continues after an interrupt. A run that this machine cannot
+execute is a row of the page with its reason, and no failure.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +39,7 @@ if TYPE_CHECKING:
 
 
 def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
-    """The command line that an entry of a scale stands for; `overrides` come last. Raises InvalidRequest for an
-    unknown scale.
-    """
+    """The command line of an entry of a scale, followed by `overrides`. Raises InvalidRequest for an illegal entry."""
     try:
         name, *options = shlex.split(entry) if isinstance(entry, str) else []
     except ValueError as error:
@@ -50,9 +49,10 @@ def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
     return [f"experiment={name}", *options, *overrides]
 
 
-def shared(entries: Sequence[Any], overrides: Sequence[str]) -> list[list[str]]:
-    """The command line of each entry of a scale, with the `overrides` that at least one of its runs reads. Raises
-    InvalidRequest for an override that none of the entries reads.
+def expand_entries(entries: Sequence[Any], overrides: Sequence[str]) -> list[list[str]]:
+    """The command line of each entry of a scale, with the `overrides` that at least one of its runs reads.
+
+    Raises InvalidRequest for an override that no entry reads.
     """
     from suite.config.compose import key_of
     from suite.runner.runs import expand
@@ -61,25 +61,25 @@ def shared(entries: Sequence[Any], overrides: Sequence[str]) -> list[list[str]]:
     if all((key := key_of(override)) in CHOICES or below(key, BOOKKEEPING) for override in overrides):
         return commands
     expanded = [expand(arguments) for arguments in commands]
-    idle = [{o for run in runs for o in unread(run)} & {*overrides} for runs in expanded]
+    unread = [{o for run in runs for o in unread_overrides(run)} & {*overrides} for runs in expanded]
     for override in overrides:
-        if all(override in one for one in idle):
-            raise next(run.refusal for run in expanded[0] if run.refusal and override in unread(run))
-    return [[o for o in one if o not in out] for one, out in zip(commands, idle, strict=True)]
+        if all(override in entry for entry in unread):
+            raise next(run.refusal for run in expanded[0] if run.refusal and override in unread_overrides(run))
+    return [[o for o in arguments if o not in entry] for arguments, entry in zip(commands, unread, strict=True)]
 
 
-def unread(run: Run) -> Sequence[str]:
+def unread_overrides(run: Run) -> Sequence[str]:
     """The overrides that a run does not read, for which it is refused."""
     return (run.checked.unread or ()) if run.checked else ()
 
 
 def reproduce(given: Arguments) -> int:
-    from suite.cli.hydra_sweep import counted, plan_of, scheduled, together
+    from suite.cli.hydra_sweep import combined_status, dry_run_summary, plan_command, submit
     from suite.config.compose import resolve
 
     dry, overrides = bool(given.options.dry_run), list(given.words)
     base = resolve(overrides)
-    commands = shared(base.scale.reproduce, overrides)
+    commands = expand_entries(base.scale.reproduce, overrides)
     expected = sum(resolve(arguments).experiment.expected_seconds for arguments in commands)
     if base.launch.submit and given.options.blind:
         raise InvalidRequest(
@@ -88,32 +88,32 @@ def reproduce(given: Arguments) -> int:
             legal="launch.submit=false, inside an allocation",
         )
     if base.launch.submit:
-        status = together(scheduled(commands, dry))
+        status = combined_status(submit(commands, dry))
         print("" if dry else f"The page: {_page(base)}")
         return status
     if dry:
         check_access(Path(base.reports), "reports")
-        plans = [plan_of(arguments) for arguments in commands]
+        plans = [plan_command(arguments) for arguments in commands]
         for entry, plan in zip(base.scale.reproduce, plans, strict=True):
             print("\n".join([str(entry), *plan.lines]))
-        print(counted(plans))
-        return Exit.OK  # a run that this machine refuses is a row of the page
+        print(dry_run_summary(plans))
+        return Exit.OK  # a refused run is a row of the page
     check_folder(Path(base.reports), "reports")
     hides, progress = bool(given.options.blind) or blind.active(), Progress(expected)
     if hides:
         check_all_blind(Store(Path(base.reports)))
     with blind.hiding() if hides else nullcontext():
-        records, status = _made(base, commands, progress)
+        records, status = _run_experiments(base, commands, progress)
     if hides:
-        _fill(base, commands)
+        _fill_printed_values(base, commands)
     page = _page(base)
     print(f"\n{count(records, 'record')} in {seconds(progress.clock() - progress.begin)}. The page: {page}")
     tried = [record for record in records if record.outcome not in CANNOT]
     return max(status, exit_code(tried, base.on_error))
 
 
-def _made(base: RunConfig, commands: Sequence[list[str]], progress: Progress) -> tuple[list[Record], Exit]:
-    """The records of all experiments in order, and whether one was refused."""
+def _run_experiments(base: RunConfig, commands: Sequence[list[str]], progress: Progress) -> tuple[list[Record], Exit]:
+    """Run all experiments in order. Returns their records, and SOME_FAILED if one was refused."""
     progress.print_line(
         f"{count(commands, 'experiment')} at scale {base.scale.name}, about {seconds(progress.remaining)}"
     )
@@ -132,19 +132,19 @@ def _made(base: RunConfig, commands: Sequence[list[str]], progress: Progress) ->
 
 
 def check_all_blind(store: Store) -> None:
-    """Raises InvalidRequest for a folder with a record that was made with printed outcomes in sight: it would stand."""
+    """Raises InvalidRequest for a folder that holds a record of a run that could read printed outcomes."""
     for path in sorted(store.folder.glob("records/*.json")):
         record = store.find(path.stem)
         if record is not None and blind.MARK not in record.provenance:
             raise InvalidRequest(
                 f"--blind with reports={store.folder}, which holds {path.name}, made without --blind",
-                rule="every record of a blind reproduction is made blind",
+                rule="every record of a blind reproduction comes from a blind run",
                 legal="reports=reports/blind",
             )
 
 
-def _fill(base: RunConfig, commands: Sequence[list[str]]) -> None:
-    """Add what the papers print to the records, now that they are written."""
+def _fill_printed_values(base: RunConfig, commands: Sequence[list[str]]) -> None:
+    """Add the printed values of the papers to the written records."""
     from suite.papers.common.fill import fill_printed_values
     from suite.runner.runs import expand
 
@@ -162,21 +162,21 @@ def _page(config: RunConfig) -> Path:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="print what would be run or submitted, and run nothing")
+    parser.add_argument("--dry-run", action="store_true", help="list the runs or jobs without starting them")
     parser.add_argument(
         "--blind",
         action="store_true",
-        help="hide the papers' printed outcomes from every process until its records are written",
+        help="hide the papers' printed outcomes until the records are written",
     )
 
 
 COMMAND = Command(
     "reproduce",
-    "Run the experiments of one scale in order, then make the page.",
+    "Run the experiments of one scale in order, then write the page.",
     reproduce,
     "scale=laptop",
     keys={
-        "scale": "NAME       list of experiments, a file in conf/scale (default: laptop)",
+        "scale": "NAME       list of experiments: a file in conf/scale (default: laptop)",
         "reports": "FOLDER   records, traces and pages (default: reports)",
     },
     config=True,

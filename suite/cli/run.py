@@ -1,16 +1,16 @@
-"""Command `suite run`: make the run or experiment that the command line describes.
+"""Command `suite run`: execute one run or the runs of an experiment.
 
     suite run system=axonn model=gpt_tiny grid.inter=2
     suite run experiment=axonn_fig10
-    suite sweep system=axonn,gpipe grid.inter=1,2     # a sweep, by Hydra: each job in a process of its own
-    suite run experiment=axonn_fig10 --dry-run         # what would be made, or submitted
+    suite run experiment=axonn_fig10 --dry-run         # list what would run or be submitted
 
-What it ends with stands in suite/core/exit_codes.py.
+suite/core/exit_codes.py lists the exit statuses.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 def run(overrides: Sequence[str], progress: Progress | None = None) -> list[Record]:
-    """Makes the runs of one command line; says a line for each."""
+    """Execute the runs of one command line and print a line for each."""
     from suite.runner.runs import expand
 
-    return made(expand(overrides), progress)
+    return execute(expand(overrides), progress)
 
 
-def made(runs: Sequence[Run], progress: Progress | None = None) -> list[Record]:
-    """The records of these runs; says a line for each."""
+def execute(runs: Sequence[Run], progress: Progress | None = None) -> list[Record]:
+    """Execute runs and print a line for each. Returns their records."""
     from suite.runner.interleave import measure
 
     progress = progress or Progress(float(runs[0].outline.experiment.expected_seconds))
@@ -57,7 +57,7 @@ def summary(record: Record) -> str:
 
 
 def command(arguments: Arguments) -> int:
-    from suite.cli.hydra_sweep import counted, planned, scheduled, sweep, together
+    from suite.cli.hydra_sweep import combined_status, dry_run_summary, plan_runs, submit, sweep
     from suite.config.compose import register
     from suite.runner.labels import FLAG
     from suite.runner.runs import expand
@@ -68,23 +68,23 @@ def command(arguments: Arguments) -> int:
     dry = bool(options.dry_run)
     if options.cfg or options.package or options.resolve or options.info or options.hydra_help:
         return sweep(for_hydra(arguments.given), dry, options.label)
-    begun = Progress(1.0)
+    begin = time.monotonic()
     runs = expand(words)
     if runs and runs[0].outline.launch.submit:
-        return together(scheduled([words], dry))
+        return combined_status(submit([words], dry))
     if dry:
-        plan = planned(runs)
-        print("\n".join([*plan.lines, counted([plan])]))
+        plan = plan_runs(runs)
+        print("\n".join([*plan.lines, dry_run_summary([plan])]))
         return plan.exit
-    records = made(runs)
+    records = execute(runs)
     folder = Path(runs[0].outline.reports) if runs else Path("reports")
-    print(f"{count(records, 'record')} in {folder / 'records'}, {seconds(begun.clock() - begun.begin)}")
+    print(f"{count(records, 'record')} in {folder / 'records'}, {seconds(time.monotonic() - begin)}")
     print(f"{for_reports('report', folder)} makes the page")
     return exit_code(records, runs[0].outline.on_error if runs else "record")
 
 
 def for_hydra(arguments: Sequence[str]) -> list[str]:
-    """The arguments that Hydra reads itself: all but --dry-run, and --label with its key."""
+    """The arguments for Hydra: all except --dry-run, and --label with its key."""
     overrides, is_key = [], False
     for argument in arguments:
         if not is_key and argument != "--dry-run" and argument.partition("=")[0] != "--label":
@@ -94,24 +94,24 @@ def for_hydra(arguments: Sequence[str]) -> list[str]:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="print what would be run or submitted, and run nothing")
-    parser.add_argument("-c", "--cfg", metavar="PART", help="print the config (job, hydra or all), and run nothing")
-    parser.add_argument("-p", "--package", metavar="KEY", help="with --cfg: only this part of the config")
-    parser.add_argument("--resolve", action="store_true", help="with --cfg: interpolated values as they are")
-    parser.add_argument("--info", nargs="?", const="all", metavar="PART", help="print where Hydra finds configs")
-    parser.add_argument("--label", action="append", default=[], metavar="KEY", help="show this key in labels")
+    parser.add_argument("--dry-run", action="store_true", help="list the runs or jobs without starting them")
+    parser.add_argument("-c", "--cfg", metavar="PART", help="print the configuration: job, hydra or all")
+    parser.add_argument("-p", "--package", metavar="KEY", help="with --cfg: print only this part")
+    parser.add_argument("--resolve", action="store_true", help="with --cfg: resolve interpolations")
+    parser.add_argument("--info", nargs="?", const="all", metavar="PART", help="print the search path of Hydra")
+    parser.add_argument("--label", action="append", default=[], metavar="KEY", help="show this key in labels of runs")
     parser.add_argument("--hydra-help", action="store_true", help="print the help of Hydra itself")
 
 
 COMMAND = Command(
     "run",
-    "Run a system or an experiment, and write a record of each run.",
+    "Run a system or an experiment, and write a record per run.",
     command,
     "system=axonn model=gpt_tiny grid.inter=2",
     keys={
         "reports": "FOLDER   records, traces and pages (default: reports)",
-        "rerun": "WHAT       runs that are repeated although they have a record: stale, failed, timeout, all or keep",
-        "on_error": "WHAT    record: go on with the other runs; stop: end at the first that fails",
+        "rerun": "WHICH      repeat runs with a record: stale (default), failed, timeout, all or keep",
+        "on_error": "ACTION  after a failed run: record (default) continues, stop ends the command",
         "checkpoint.folder": "FOLDER   checkpoints of long runs (default: none)",
     },
     config=True,

@@ -1,8 +1,8 @@
-"""Print one record so that a person can read it.
+"""Command `suite show`: print one record.
 
-suite show 3f2a                       # a record's key, or the beginning of one
-suite show "axonn 2x1" reports=FOLDER # or its label: the newest record of that label
-suite show reports/records/KEY.json   # or its file
+suite show 3f2a                         # by its key, or the beginning of its key
+suite show "axonn 2x1" reports=FOLDER   # by its label: the newest record with it
+suite show reports/records/KEY.json     # by its file
 """
 
 from __future__ import annotations
@@ -27,47 +27,51 @@ from suite.runner.result_line import format_result
 from suite.stats.spread import quartiles
 
 PREFIXED = ("s", "B", "flop", "flop/s", "B/s")  # units that are printed with a decimal prefix
-RANKS = 16  # ranks of a table of memory, at most
+MAX_RANKS = 16  # columns of a table of memory
 NEWEST = 5  # labels that a refusal lists
-NEEDED = ("paper", "figure")  # keys without which an executor's choice does not compose
-NOT_SHOWN = ("reports", "hydra", "experiment", "label")  # keys that say where, or for whom, a run was made
+REQUIRED = ("paper", "figure")  # keys without which an executor does not compose
+NOT_SHOWN = ("reports", "hydra", "experiment", "label")  # keys without influence on the measurement
 
 
-def find(wanted: str, folder: Path) -> Record:
-    """The record of a file, or of a key or label in a reports folder. Raises InvalidRequest where none or several are
-    meant, DamagedRecord for a file that is no record."""
-    if (path := Path(wanted.partition("#")[0])).is_file():
-        return _of_file(path, wanted)
-    if (path := folder / "records" / f"{wanted}.json").is_file():
+def find(name: str, folder: Path) -> Record:
+    """The record of a file, or of a key or label in a reports folder.
+
+    Raises InvalidRequest if no record or several match, and DamagedRecord for a file that holds no record.
+    """
+    if (path := Path(name.partition("#")[0])).is_file():
+        return _read_file(path, name)
+    if (path := folder / "records" / f"{name}.json").is_file():
         return Record.read(path)
     records = list(_readable(folder))
-    matching = [one for one in records if one.key == wanted] or [one for one in records if one.key.startswith(wanted)]
-    if matching:
-        if len({one.key for one in matching}) > 1:
-            raise InvalidRequest(f"{wanted} begins {len(matching)} keys", rule="one record", legal=matching[0].key)
-        return matching[0]
-    labelled = [one for one in records if one.label == wanted] or [one for one in records if _begins(one, wanted)]
-    if len({one.label for one in labelled}) > 1:
-        labels = ", ".join(sorted({one.label for one in labelled})[:5])
-        raise InvalidRequest(f"{wanted} begins several labels: {labels}", rule="one record", legal=f"{labelled[0].key}")
+    by_key = [record for record in records if record.key == name]
+    by_key = by_key or [record for record in records if record.key.startswith(name)]
+    if by_key:
+        if len({record.key for record in by_key}) > 1:
+            raise InvalidRequest(f"{name} begins {len(by_key)} keys", rule="one record", legal=by_key[0].key)
+        return by_key[0]
+    labelled = [record for record in records if record.label == name]
+    labelled = labelled or [record for record in records if record.label.startswith(name)]
+    if len({record.label for record in labelled}) > 1:
+        labels = ", ".join(sorted({record.label for record in labelled})[:5])
+        raise InvalidRequest(f"{name} begins several labels: {labels}", rule="one record", legal=f"{labelled[0].key}")
     if not labelled:
         newest = sorted(records, key=_started, reverse=True)
         known_labels = list(dict.fromkeys(record.label for record in newest))[:NEWEST]
         rule = f"a file, or a key or label of the {count(records, 'record')} in {folder}"
         if known_labels:
             rule += f", the newest of which are {', '.join(known_labels)}"
-        raise InvalidRequest(f"there is no record {wanted}", rule=rule, legal=newest[0].key if newest else "")
+        raise InvalidRequest(f"there is no record {name}", rule=rule, legal=newest[0].key if newest else "")
     return max(labelled, key=_started)
 
 
-def _of_file(path: Path, wanted: str) -> Record:
-    """The only record of a file, or the one on the line that `#LINE` names."""
-    records_by_key = dict(readers(path))
-    line = wanted.removeprefix(str(path))
-    if line not in records_by_key and len(records_by_key) != 1:
-        legal = f"{path}{next(iter(records_by_key), '')}"
-        raise InvalidRequest(f"{wanted}: a file of {len(records_by_key)} records", rule="one record", legal=legal)
-    return (records_by_key[line] if line in records_by_key else next(iter(records_by_key.values())))()
+def _read_file(path: Path, name: str) -> Record:
+    """The only record of a file, or the record on the line that `#LINE` selects."""
+    readers_by_line = dict(readers(path))
+    line = name.removeprefix(str(path))
+    if line not in readers_by_line and len(readers_by_line) != 1:
+        legal = f"{path}{next(iter(readers_by_line), '')}"
+        raise InvalidRequest(f"{name}: a file of {len(readers_by_line)} records", rule="one record", legal=legal)
+    return (readers_by_line[line] if line in readers_by_line else next(iter(readers_by_line.values())))()
 
 
 def _readable(folder: Path) -> Iterator[Record]:
@@ -75,10 +79,6 @@ def _readable(folder: Path) -> Iterator[Record]:
         for _, read in readers(path):
             with suppress(DamagedRecord):
                 yield read()
-
-
-def _begins(record: Record, wanted: str) -> bool:
-    return record.label.startswith(wanted)
 
 
 def _started(record: Record) -> str:
@@ -89,7 +89,7 @@ def _started(record: Record) -> str:
 
 
 def lines(record: Record) -> Iterator[str]:
-    """A record's parts, one after the other; parts that it has not are left out."""
+    """The lines of a record. Empty parts are left out."""
     yield record.label
     yield f"  outcome     {record.outcome.value}"
     if record.outcome is Outcome.OK:
@@ -145,13 +145,13 @@ def metric_line(name: str, metric: Metric) -> str:
 
 
 def memory_lines(kinds: Mapping[str, Sequence[int]]) -> Iterator[str]:
-    """Bytes by kind and their sum, a column for each rank."""
+    """Bytes by kind and their sum, with a column per rank."""
     if not kinds:
         return
     totals = [sum(rank) for rank in zip(*kinds.values(), strict=False)]
     for name, ranks in {**kinds, "all": totals}.items():
-        sizes = [si(size, "B") for size in ranks[:RANKS]]
-        yield f"{name:<14} {'  '.join(f'{text:>8}' for text in sizes)}{'  ...' if len(ranks) > RANKS else ''}"
+        sizes = [si(size, "B") for size in ranks[:MAX_RANKS]]
+        yield f"{name:<14} {'  '.join(f'{text:>8}' for text in sizes)}{'  ...' if len(ranks) > MAX_RANKS else ''}"
 
 
 def series_lines(series: Mapping[str, Sequence[float]]) -> Iterator[str]:
@@ -161,20 +161,20 @@ def series_lines(series: Mapping[str, Sequence[float]]) -> Iterator[str]:
 
 
 def changes(config: Mapping[str, Json]) -> list[str]:
-    """The choices and keys of a record's config that differ from what an empty command line gives."""
+    """Choices and keys of a record's configuration that differ from the defaults."""
     from suite.config.compose import composed
 
     choices = dict(_choices(config))
     executor_name = config.get("executor")
     executor = executor_name if isinstance(executor_name, Mapping) else {}
-    needed = [f"executor.{key}={executor[key]}" for key in NEEDED if key in executor]
+    required = [f"executor.{key}={executor[key]}" for key in REQUIRED if key in executor]
     chosen = [f"{group}={choice}" for group, choice in choices.items()]
-    # what a system chooses itself (memory, weights, schedule) is no difference
-    usual = dict(_choices(composed([one for one in chosen if one.startswith("system=")])))
+    # choices of the system itself (memory, weights, schedule) are no difference
+    usual = dict(_choices(composed([choice for choice in chosen if choice.startswith("system=")])))
     usual["system"] = composed([])["system"]["name"]
     try:
-        base = composed([*chosen, *needed])
-    except SuiteError:  # a choice that is no longer there, or wants more
+        base = composed([*chosen, *required])
+    except SuiteError:  # a choice that no longer exists, or requires further keys
         base = composed([])
     differing = [f"{group}={choice}" for group, choice in choices.items() if usual.get(group) != choice]
     before = dict(_flat({key: value for key, value in base.items() if key in config}))
@@ -183,8 +183,8 @@ def changes(config: Mapping[str, Json]) -> list[str]:
     differ = [f"{key}={typed(value)}" for key, value in after.items() if key not in before or before[key] != value]
     return [
         *differing,
-        *needed,
-        *(one for one in differ if not one.startswith("executor.label=") and one not in needed),
+        *required,
+        *(o for o in differ if not o.startswith("executor.label=") and o not in required),
     ]
 
 
@@ -223,7 +223,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 COMMAND = Command(
     "show",
-    "Print one record: outcome, evidence, metrics, memory, and where its config differs from the defaults.",
+    "Print one record, with the keys that differ from the defaults.",
     show,
     "'axonn 2x1'",
     keys={"reports": "FOLDER  folder of the record (default: reports)"},

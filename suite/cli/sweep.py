@@ -21,13 +21,13 @@ def sweep(arguments: Arguments) -> int:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="print what would be run or submitted, and run nothing")
-    parser.add_argument("--label", action="append", default=[], metavar="KEY", help="show this key in labels")
+    parser.add_argument("--dry-run", action="store_true", help="list the runs or jobs without starting them")
+    parser.add_argument("--label", action="append", default=[], metavar="KEY", help="show this key in labels of runs")
 
 
 COMMAND = Command(
     "sweep",
-    "Run every combination of comma-separated values, each job in a process of its own.",
+    "Run every combination of comma-separated values, one process per job.",
     sweep,
     "system=axonn,gpipe grid.inter=1,2",
     keys=RUN.keys,

@@ -3,8 +3,8 @@
     suite tune system=axonn,deepspeed_3d model=gpt_tiny tune.devices=2
     suite tune system=axonn machine=h200 launch.device=cuda tune.devices=8 tune.candidates=6
 
-Says a line per plan and leaves its overrides in reports/tuned/, for `suite run @FILE`. Ends with 0 when every
-system has a plan, 1 when some have none, 2 when nothing could be tuned.
+It prints a line per plan and writes the selected plan to reports/tuned/, for `suite run @FILE`. Exit status: 0 if
+every system has a plan, 1 if some have none, 2 if no system has one.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from suite.runner.progress import Progress
 
 
 def systems(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The systems that `system=a,b` names, and the other overrides."""
+    """The systems in `system=a,b`, and the other overrides."""
     system_names = [word.partition("=")[2] for word in overrides if word.partition("=")[0] == "system"]
     rest = [word for word in overrides if word.partition("=")[0] != "system"]
     return (system_names[-1] if system_names else "axonn").split(","), rest
 
 
-def here(system: str, overrides: Sequence[str]) -> list[str]:
-    """The overrides, with this machine for predictions unless they name another; it is measured where it was not."""
+def with_machine(system: str, overrides: Sequence[str]) -> list[str]:
+    """The overrides, with machine=local unless they name a machine. Measures this machine if it was not yet."""
     from suite.config.compose import resolve
     from suite.doctor.finding import CheckFailed
     from suite.doctor.measure import FILE, measure
@@ -38,8 +38,8 @@ def here(system: str, overrides: Sequence[str]) -> list[str]:
     if not (folder / FILE).exists():
         try:
             print(f"this machine: {measure(folder)}", flush=True)
-        except CheckFailed as ill:
-            print(f"this machine is not measured: {ill.why}; {ill.do}", file=sys.stderr)
+        except CheckFailed as failure:
+            print(f"this machine is not measured: {failure.reason}; {failure.remedy}", file=sys.stderr)
     return ["machine=local", *overrides]
 
 
@@ -48,7 +48,7 @@ def command(arguments: Arguments) -> int:
 
     codes = []
     system_names, rest = systems(arguments.words)
-    overrides = here(system_names[0], rest)
+    overrides = with_machine(system_names[0], rest)
     for system in system_names:
         tuned = tune(system, overrides, Progress(40.0))
         print("\n".join(report_lines(tuned)), flush=True)
@@ -61,15 +61,15 @@ def command(arguments: Arguments) -> int:
 
 COMMAND = Command(
     "tune",
-    "Find for each system the grid and microbatch that suit it best on as many devices.",
+    "Find the fastest grid and microbatch of each system on N devices.",
     command,
     "system=axonn,deepspeed_3d model=gpt_tiny tune.devices=2",
     keys={
         "system": "NAME,NAME         systems to tune (default: axonn)",
         "tune.devices": "N           ranks of every plan (default: 2)",
-        "tune.candidates": "N        plans that are measured (default: 4)",
-        "tune.rounds": "N             turns of each plan (default: 5)",
-        "tune.batches": "N           samples per turn (default: 4)",
+        "tune.candidates": "N        plans to measure (default: 4)",
+        "tune.rounds": "N            rounds per plan (default: 5)",
+        "tune.batches": "N           timed batches per round (default: 4)",
         "reports": "FOLDER           records, and plans in FOLDER/tuned (default: reports)",
     },
     config=True,

@@ -1,6 +1,7 @@
 """Checks of the components: one function each, with the remedy for a failure.
 
-A function says what works, or raises CheckFailed; what it cannot find out in time is not known, never a traceback.
+A function returns a description of the working component or raises CheckFailed. A check that exceeds its time limit has
+the state UNKNOWN.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def packages() -> str:
 
 
 def installed(name: str) -> str:
-    """The version of a package; empty where it is not installed."""
+    """Version of a package; empty if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -70,77 +71,77 @@ def installed(name: str) -> str:
 
 
 def torch() -> str:
-    said = torch_ranks()
-    if "torch" not in said.facts:
-        state = UNKNOWN if said.late else BROKEN if installed("torch") else ABSENT
-        raise CheckFailed(said.why or "it said nothing", AGAIN if said.late else INSTALL, state)
-    kind = f"CUDA {said.facts['built']}" if said.facts["built"] else "CPU"
-    return f"{said.facts['torch']}, a {kind} build, {said.facts['threads']} threads"
+    output = torch_ranks()
+    if "torch" not in output.facts:
+        state = UNKNOWN if output.late else BROKEN if installed("torch") else ABSENT
+        raise CheckFailed(output.reason or "it printed nothing", AGAIN if output.late else INSTALL, state)
+    kind = f"CUDA {output.facts['built']}" if output.facts["built"] else "CPU"
+    return f"{output.facts['torch']}, a {kind} build, {output.facts['threads']} threads"
 
 
-def torch_says() -> dict[str, Any]:
-    """Versions and devices that torch reports. Raises CheckFailed where it says nothing."""
-    said = torch_ranks()
-    if "torch" not in said.facts:
-        raise CheckFailed("torch says nothing", "see torch", UNKNOWN)
-    return said.facts
+def torch_report() -> dict[str, Any]:
+    """Versions and devices that torch reports. Raises CheckFailed without a report."""
+    output = torch_ranks()
+    if "torch" not in output.facts:
+        raise CheckFailed("torch reports nothing", "see torch", UNKNOWN)
+    return output.facts
 
 
 def gloo() -> str:
-    torch_facts, said = torch_says(), torch_ranks()
+    torch_facts, output = torch_report(), torch_ranks()
     if not torch_facts["gloo"]:
         raise CheckFailed("torch was built without it", INSTALL)
-    if "sum" not in torch_facts and said.late and "gloo_error" not in torch_facts:
-        raise CheckFailed(said.why, AGAIN, UNKNOWN)
+    if "sum" not in torch_facts and output.late and "gloo_error" not in torch_facts:
+        raise CheckFailed(output.reason, AGAIN, UNKNOWN)
     if torch_facts.get("sum") != 2.0:
-        why = torch_facts.get("gloo_error") or said.why or f"1 + 1 is {torch_facts.get('sum')}"
+        reason = torch_facts.get("gloo_error") or output.reason or f"1 + 1 is {torch_facts.get('sum')}"
         raise CheckFailed(
-            f"two ranks do not add: {why}", "GLOO_SOCKET_IFNAME=lo, or another interface of this machine", BROKEN
+            f"two ranks do not add: {reason}", "GLOO_SOCKET_IFNAME=lo, or another interface of this machine", BROKEN
         )
     return "two ranks add"
 
 
 def cuda() -> str:
-    torch_facts = torch_says()
+    torch_facts = torch_report()
     if not torch_facts["cuda"]:
-        why = "torch sees no device" if torch_facts["built"] else "this torch is a CPU build"
-        raise CheckFailed(why, "nothing on a laptop, runs use the CPU; with a GPU, install torch's CUDA build")
+        reason = "torch sees no device" if torch_facts["built"] else "this torch is a CPU build"
+        raise CheckFailed(reason, "nothing on a laptop, runs use the CPU; with a GPU, install torch's CUDA build")
     return f"{len(torch_facts['cuda'])} x {torch_facts['cuda'][0]}"
 
 
 def nccl() -> str:
-    torch_facts = torch_says()
+    torch_facts = torch_report()
     if not torch_facts["nccl"] or not torch_facts["cuda"]:
-        why = "there is no CUDA device for it" if torch_facts["nccl"] else "torch was built without it"
-        raise CheckFailed(why, "nothing on a CPU: comm.transport is mpi or gloo there")
+        reason = "there is no CUDA device for it" if torch_facts["nccl"] else "torch was built without it"
+        raise CheckFailed(reason, "nothing on a CPU: comm.transport is mpi or gloo there")
     return "built in: comm.transport=nccl"
 
 
 def mpi4py() -> str:
     if not installed("mpi4py"):
         raise CheckFailed("it is not installed", INSTALL)
-    said = attempt([sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version())"])
-    if said.late:
-        raise CheckFailed(said.why, AGAIN, UNKNOWN)
-    if said.why:
+    output = attempt([sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version())"])
+    if output.late:
+        raise CheckFailed(output.reason, AGAIN, UNKNOWN)
+    if output.reason:
         raise CheckFailed(
-            f"it finds no MPI library: {said.why}", f"{INSTALL} (a wheel with Open MPI), or load an MPI", BROKEN
+            f"it finds no MPI library: {output.reason}", f"{INSTALL} (a wheel with Open MPI), or load an MPI", BROKEN
         )
-    return f"{installed('mpi4py')} on {' '.join(said.text.replace(chr(0), '').split(',')[0].split()[:5])}"
+    return f"{installed('mpi4py')} on {' '.join(output.text.replace(chr(0), '').split(',')[0].split()[:5])}"
 
 
 def mpiexec() -> str:
-    said = mpi_ranks()
-    facts = said.facts
+    output = mpi_ranks()
+    facts = output.facts
     if facts.get("size") == 1:
-        do = "keep one MPI: mpi4py's library and mpiexec must be of the same"
+        remedy = "keep one MPI: mpi4py's library and mpiexec must be of the same"
         raise CheckFailed(
-            f"each of two ranks is alone: mpi4py loads {facts['library']}, mpiexec is another's", do, BROKEN
+            f"each of two ranks is alone: mpi4py loads {facts['library']}, mpiexec is another's", remedy, BROKEN
         )
-    if said.late:
-        raise CheckFailed(said.why, AGAIN, UNKNOWN)
+    if output.late:
+        raise CheckFailed(output.reason, AGAIN, UNKNOWN)
     if "moved" not in facts:
-        raise CheckFailed(f"two ranks do not talk: {said.why or 'they said nothing'}", INSTALL, BROKEN)
+        raise CheckFailed(f"two ranks do not talk: {output.reason or 'they printed nothing'}", INSTALL, BROKEN)
     return f"{facts['library']}, two ranks start and talk"
 
 
@@ -154,24 +155,26 @@ def root() -> str:
 
 
 def kernel_copies() -> str:
-    said = mpi_ranks()
-    if "moved" not in said.facts:
+    output = mpi_ranks()
+    if "moved" not in output.facts:
         raise CheckFailed("two ranks do not talk", "see mpiexec", UNKNOWN)
-    if not said.facts["moved"]:
-        do = "nothing, the suite calls MPI while it waits; where ptrace is allowed large messages are quicker"
-        raise CheckFailed("a message of 4 MiB moves only while both sides call MPI", do)
+    if not output.facts["moved"]:
+        remedy = "nothing, the suite calls MPI while it waits; where ptrace is allowed large messages are quicker"
+        raise CheckFailed("a message of 4 MiB moves only while both sides call MPI", remedy)
     return "a message of 4 MiB moves while its sender calls nothing"
 
 
 def deepspeed() -> str:
     if not installed("deepspeed"):
         raise CheckFailed("it is not installed", f"DS_BUILD_OPS=0 {INSTALL}")
-    torch_facts, said = torch_says(), torch_ranks()
+    torch_facts, output = torch_report(), torch_ranks()
     if "deepspeed_error" in torch_facts:
         raise CheckFailed(f"it does not import: {torch_facts['deepspeed_error']}", f"DS_BUILD_OPS=0 {INSTALL}", BROKEN)
     if "deepspeed" not in torch_facts:
-        why = said.why or "it said nothing"
-        raise CheckFailed(why, AGAIN if said.late else f"DS_BUILD_OPS=0 {INSTALL}", UNKNOWN if said.late else BROKEN)
+        reason = output.reason or "it printed nothing"
+        raise CheckFailed(
+            reason, AGAIN if output.late else f"DS_BUILD_OPS=0 {INSTALL}", UNKNOWN if output.late else BROKEN
+        )
     return f"{torch_facts['deepspeed']} imports"
 
 
@@ -191,20 +194,20 @@ def build_locks() -> str:
 def compiler() -> str:
     names = [os.environ.get("CXX", ""), "c++", "g++", "clang++"]
     path = next((path for name in names if name and (path := shutil.which(name))), None)
-    why = [] if path else ["no C++ compiler"]
-    why += [] if shutil.which("ninja") or find_spec("ninja") else ["no ninja"]
-    if why:
+    missing = [] if path else ["no C++ compiler"]
+    missing += [] if shutil.which("ninja") or find_spec("ninja") else ["no ninja"]
+    if missing:
         raise CheckFailed(
-            f"there is {' and '.join(why)}", "nothing: only DeepSpeed's optional kernels want g++ and ninja"
+            f"there is {' and '.join(missing)}", "nothing: only DeepSpeed's optional kernels want g++ and ninja"
         )
-    said = attempt([str(path), "--version"], 5)
-    if said.why:
-        raise CheckFailed(said.why, "another compiler in CXX", BROKEN)
-    return f"{said.text.splitlines()[0]}, and ninja"
+    output = attempt([str(path), "--version"], 5)
+    if output.reason:
+        raise CheckFailed(output.reason, "another compiler in CXX", BROKEN)
+    return f"{output.text.splitlines()[0]}, and ninja"
 
 
 def find_chromium() -> str | None:
-    """The program on the PATH, None where there is no Chromium."""
+    """The Chromium program on the PATH; None without one."""
     return next((path for name in BROWSERS if (path := shutil.which(name))), None)
 
 
@@ -212,11 +215,11 @@ def chromium() -> str:
     path = find_chromium()
     if path is None:
         raise CheckFailed("there is none on the PATH", "apt-get install chromium; only tests of the page need it")
-    said = attempt([path, "--version"], 10)
-    if said.why:
-        do = AGAIN if said.late else "apt-get install --reinstall chromium"
-        raise CheckFailed(said.why, do, UNKNOWN if said.late else BROKEN)
-    return said.text.strip()
+    output = attempt([path, "--version"], 10)
+    if output.reason:
+        remedy = AGAIN if output.late else "apt-get install --reinstall chromium"
+        raise CheckFailed(output.reason, remedy, UNKNOWN if output.late else BROKEN)
+    return output.text.strip()
 
 
 def pytest_benchmark() -> str:
@@ -231,10 +234,10 @@ def slurm() -> str:
         raise CheckFailed(
             f"there is no {' and no '.join(missing)}", "nothing on a laptop; on a cluster, log in where it is"
         )
-    said = attempt(["sinfo", "--noheader", "--format=%P %D"], 5)
-    if said.why:
-        raise CheckFailed(said.why, "scontrol ping, and ask whoever runs the controller", BROKEN)
-    return f"partitions and nodes: {', '.join(said.text.strip().splitlines()) or 'none'}"
+    output = attempt(["sinfo", "--noheader", "--format=%P %D"], 5)
+    if output.reason:
+        raise CheckFailed(output.reason, "scontrol ping, and ask whoever runs the controller", BROKEN)
+    return f"partitions and nodes: {', '.join(output.text.strip().splitlines()) or 'none'}"
 
 
 def triton() -> str:
@@ -254,7 +257,7 @@ def disk(folder: Path = REPORTS) -> str:
 
 
 def existing(path: Path) -> Path:
-    """The path, or the nearest folder above it that is there."""
+    """The path, or its nearest existing parent folder."""
     return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
 
 
@@ -295,4 +298,4 @@ CHECKS = (
 
 def checks(folder: Path) -> list[ComponentCheck]:
     """All checks, for this reports folder."""
-    return [replace(c, look=partial(c.look, folder)) if c.look in (disk, reports) else c for c in CHECKS]
+    return [replace(c, run=partial(c.run, folder)) if c.run in (disk, reports) else c for c in CHECKS]

@@ -18,8 +18,10 @@ class ComponentState:
     """State of one component.
 
     Attributes:
+        name: Name of the component.
         state: WORKS, ABSENT, BROKEN or UNKNOWN.
-        remedy: Remedy, unless the component works.
+        detail: Description of a working component, or the reason why it does not work.
+        remedy: Remedy for a component that does not work.
     """
 
     name: str
@@ -35,25 +37,31 @@ class ComponentState:
 
 
 class CheckFailed(Exception):
-    """A component does not work as it is: why, and what to do."""
+    """A component does not work: the reason, the remedy, and the state."""
 
-    def __init__(self, why: str, do: str, state: str = ABSENT) -> None:
-        super().__init__(why)
-        self.why, self.do, self.state = why, do, state
+    def __init__(self, reason: str, remedy: str, state: str = ABSENT) -> None:
+        super().__init__(reason)
+        self.reason, self.remedy, self.state = reason, remedy, state
 
 
 @dataclass(frozen=True)
 class ComponentCheck:
-    """look: says what works, or raises CheckFailed; needed: by `make reproduce` on a laptop."""
+    """Check of a component.
+
+    Attributes:
+        name: Name of the component.
+        run: Function that returns a description of the component, or raises CheckFailed.
+        needed: Whether `make reproduce` needs the component on a laptop.
+    """
 
     name: str
-    look: Callable[[], str]
+    run: Callable[[], str]
     needed: bool = False
 
     def finding(self) -> ComponentState:
         try:
-            return ComponentState(self.name, WORKS, self.look())
-        except CheckFailed as ill:
-            return ComponentState(self.name, ill.state, ill.why, ill.do)
-        except Exception as error:  # whatever is missing, the others still have their say
+            return ComponentState(self.name, WORKS, self.run())
+        except CheckFailed as failure:
+            return ComponentState(self.name, failure.state, failure.reason, failure.remedy)
+        except Exception as error:  # other checks continue
             return ComponentState(self.name, BROKEN, f"{type(error).__name__}: {error}", INSTALL)

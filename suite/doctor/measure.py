@@ -74,14 +74,14 @@ world.close()
 
 
 class MeasuredLink(TypedDict):
-    """Of messages: seconds of latency, and bytes per second."""
+    """Latency (s) and bandwidth (bytes/s) of messages."""
 
     latency: float
     bandwidth: float
 
 
 class MachineMeasurement(TypedDict):
-    """Output of two ranks: flop/s of a core, bytes/s copied, messages, and each way of sending by operation."""
+    """Output of two ranks: flop/s per core, bytes/s copied, messages, and the backends by operation."""
 
     rate: float
     copied: float
@@ -107,37 +107,39 @@ class Description(TypedDict):
 
 
 def measure(folder: Path) -> str:
-    """Measure, write `folder`/machine.json unless a less disturbed one is there, and return a line about it.
+    """Measure this machine and write `folder`/machine.json, unless the file holds a less disturbed measurement.
 
-    Raises CheckFailed where this machine cannot be measured."""
+    Returns a line about the measurement. Raises CheckFailed if this machine cannot be measured.
+    """
     from suite.core.files import write_atomically
     from suite.core.units import si
     from suite.runner.provenance import machine
 
-    measurement, foreign = _quietest()
+    measurement, foreign = _least_disturbed()
     here, path = machine(), folder / FILE
     timed = sum(map(len, measurement.get("backends", {}).values())) or "no"
-    said = (
+    summary = (
         f"{si(measurement['rate'], 'flop/s')} a core, messages in {si(measurement['latency'], 's')} and at "
         f"{si(measurement['bandwidth'], 'B/s')}, {timed} messages and all-reduces timed"
     )
-    new = described(measurement, here, foreign)
+    new = describe(measurement, here, foreign)
     busy = f"; busy: other programs used {foreign:.1f} of {here['cores']} cores" if foreign > load.BUSY else ""
     if busy and _disturbed_less(path, new):
-        return f"{said}{busy}; {path} was measured on a quieter machine and stays (rm {path} to replace it)"
+        return f"{summary}{busy}; {path} was measured on a quieter machine and stays (rm {path} to replace it)"
     write_atomically(path, json.dumps(new, indent=1).encode())
     again = ", make doctor again when the machine is idle" if busy else ""
-    return f"{said}{busy}{again}; machine=local reads {path}"
+    return f"{summary}{busy}{again}; machine=local reads {path}"
 
 
-def _quietest() -> tuple[MachineMeasurement, float]:
-    """The least disturbed of at most TRIES measurements, and the cores that others used meanwhile. Raises
-    CheckFailed.
+def _least_disturbed() -> tuple[MachineMeasurement, float]:
+    """The least disturbed of at most TRIES measurements, and the cores that other programs used during it.
+
+    Raises CheckFailed.
     """
     begin, best = time.monotonic(), None
     for _ in range(TRIES):
         before, started = load.cpu_time(), time.monotonic()
-        measurement = _once()
+        measurement = _measure_once()
         foreign = load.foreign_cores(before, load.cpu_time())
         if best is None or foreign < best[1]:
             best = measurement, foreign
@@ -148,8 +150,8 @@ def _quietest() -> tuple[MachineMeasurement, float]:
     return best
 
 
-def _once() -> MachineMeasurement:
-    """The numbers of one measurement. Raises CheckFailed."""
+def _measure_once() -> MachineMeasurement:
+    """Measure once. Raises CheckFailed."""
     from suite.comm.rendezvous.mpiexec_flags import find_mpiexec
     from suite.runner.launch.launch_command import binding_options, rank_environment
 
@@ -157,10 +159,12 @@ def _once() -> MachineMeasurement:
     if mpiexec is None:
         raise CheckFailed("there is no mpiexec to start two ranks", INSTALL)
     line = [mpiexec, "-n", "2", *binding_options(None), sys.executable, "-m", "mpi4py", "-c", _PROGRAM]
-    said = attempt(line, environment=rank_environment(threads=1))
-    facts = said.facts
+    output = attempt(line, environment=rank_environment(threads=1))
+    facts = output.facts
     if not {"rate", "copied", "latency", "bandwidth"} <= set(facts):
-        raise CheckFailed(said.why or "two ranks said nothing", "make doctor again, when the machine is idle", UNKNOWN)
+        raise CheckFailed(
+            output.reason or "two ranks said nothing", "make doctor again, when the machine is idle", UNKNOWN
+        )
     return {
         "rate": facts["rate"],
         "copied": facts["copied"],
@@ -171,8 +175,10 @@ def _once() -> MachineMeasurement:
 
 
 def _disturbed_less(path: Path, new: Description) -> bool:
-    """Whether the file holds this machine, measured with less foreign load. A file that does not say how it was
-    measured holds its ground only where none of its numbers is worse."""
+    """Whether the file holds a measurement of this machine under less foreign load.
+
+    A file without a foreign load counts as less disturbed if none of its numbers is worse.
+    """
     try:
         old = json.loads(path.read_text(encoding="utf-8"))
         same = all(old[name] == new[name] for name in ("source", "devices_per_node"))
@@ -184,23 +190,26 @@ def _disturbed_less(path: Path, new: Description) -> bool:
         return False
 
 
-def described(found: MachineMeasurement, here: MachineFacts, foreign: float = 0.0) -> Description:
-    """The measured numbers as suite.simulate.network.machine.measured reads them: one node, a device per core. `found`
-    may hold `backends`: by kind of operation, each one of suite.microbench.communication with its latency and
-    bandwidth.
-    foreign: cores that other programs used meanwhile."""
-    link: MeasuredLink = {"latency": found["latency"], "bandwidth": found["bandwidth"]}
-    rate = found["rate"]
+def describe(measurement: MachineMeasurement, here: MachineFacts, foreign: float = 0.0) -> Description:
+    """The machine description that suite.simulate.network.machine.measured reads: one node with a device per core.
+
+    Args:
+        measurement: Measured numbers. `backends` holds latency and bandwidth by operation and backend.
+        here: Facts about this machine.
+        foreign: Cores that other programs used during the measurement.
+    """
+    link: MeasuredLink = {"latency": measurement["latency"], "bandwidth": measurement["bandwidth"]}
+    rate = measurement["rate"]
     return {
         "devices_per_node": here["cores"],
         "memory": here["memory_bytes"] / here["cores"],
         "peak": {"float32": rate, "float16": rate},  # a processor without half-precision units widens
-        "memory_bandwidth": found["copied"],
+        "memory_bandwidth": measurement["copied"],
         "within": link,
         "between": link,
         "adapters": 1,
-        "host": {"latency": 0.0, "bandwidth": found["copied"]},
-        "backends": found.get("backends", {}),
+        "host": {"latency": 0.0, "bandwidth": measurement["copied"]},
+        "backends": measurement.get("backends", {}),
         "foreign_cores": round(foreign, 3),
         "source": f"make doctor on {here['processor']}: two ranks at once, one thread each",
     }

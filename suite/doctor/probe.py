@@ -18,26 +18,27 @@ from typing import Any, NamedTuple
 from suite.core.values import Json
 from suite.doctor.finding import INSTALL, CheckFailed
 
-PATIENCE = 15.0  # seconds for one program: the doctor is done within 20
+PATIENCE = 15.0  # seconds for one program, so that the doctor ends within 20
 _running: set[subprocess.Popen[str]] = set()
-_ending = threading.Event()  # no further program is started
+_ending = threading.Event()  # once set, no further program starts
 
 
-class Said(NamedTuple):
+class ProbeOutput(NamedTuple):
     """Output of a program.
 
     Attributes:
-        why: How it failed, empty if it did not.
-        late: It exceeded the time limit.
+        text: Standard output.
+        reason: Reason of a failure; empty after success.
+        late: Whether the program exceeded its time limit.
     """
 
     text: str
-    why: str = ""
+    reason: str = ""
     late: bool = False
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Its lines of JSON as one mapping; other output of libraries is ignored."""
+        """The lines of JSON as one mapping. Other output, which libraries print, is ignored."""
         facts_by_name: dict[str, Json] = {}
         for line in self.text.splitlines():
             with suppress(ValueError):
@@ -46,11 +47,19 @@ class Said(NamedTuple):
         return facts_by_name
 
 
-def attempt(line: Sequence[str], seconds: float | None = None, environment: Mapping[str, str] | None = None) -> Said:
-    """Run a program, with more of an environment, for at most `seconds` (PATIENCE) and two more to end it."""
+def attempt(
+    line: Sequence[str], seconds: float | None = None, environment: Mapping[str, str] | None = None
+) -> ProbeOutput:
+    """Run a program for at most `seconds` (default PATIENCE), and two more to end it.
+
+    Args:
+        line: Command line.
+        seconds: Time limit.
+        environment: Variables in addition to those of this process.
+    """
     patience = PATIENCE if seconds is None else seconds
     if _ending.is_set():
-        return Said("", "the doctor was interrupted", late=True)
+        return ProbeOutput("", "the doctor was interrupted", late=True)
     try:
         process = subprocess.Popen(
             line,
@@ -63,24 +72,24 @@ def attempt(line: Sequence[str], seconds: float | None = None, environment: Mapp
             start_new_session=True,
         )
     except OSError as error:
-        return Said("", str(error))
+        return ProbeOutput("", str(error))
     name = Path(line[0]).name
     _running.add(process)
     try:
-        if _ending.is_set():  # since it was asked above
+        if _ending.is_set():  # set since the test above
             _kill(process)
-        said, complained = process.communicate(timeout=patience)
+        output, errors = process.communicate(timeout=patience)
     except subprocess.TimeoutExpired:
-        return Said(_end(process), f"{name} was not done after {patience:g} s{load()}", late=True)
+        return ProbeOutput(_end(process), f"{name} was not done after {patience:g} s{load()}", late=True)
     except BaseException:  # Ctrl-C
         _end(process)
         raise
     finally:
         _running.discard(process)
     if process.returncode == 0:
-        return Said(said)
-    last = (complained.strip() or said.strip() or "it said nothing").splitlines()[-1]
-    return Said(said, f"{name} ended with {process.returncode}: {last}")
+        return ProbeOutput(output)
+    last = (errors.strip() or output.strip() or "it printed nothing").splitlines()[-1]
+    return ProbeOutput(output, f"{name} ended with {process.returncode}: {last}")
 
 
 def load() -> str:
@@ -88,7 +97,7 @@ def load() -> str:
 
 
 def _end(process: subprocess.Popen[str]) -> str:
-    """End a program and all that it started; what it had printed."""
+    """End a program and its children. Returns its output so far."""
     _kill(process)
     try:
         return process.communicate(timeout=2)[0]
@@ -98,17 +107,17 @@ def _end(process: subprocess.Popen[str]) -> str:
 
 def _kill(process: subprocess.Popen[str]) -> None:
     family: list[Any] = []
-    with suppress(Exception):  # psutil itself may be what is missing
+    with suppress(Exception):  # psutil itself may be missing
         import psutil
 
-        family = [one for one in psutil.process_iter() if _session(one.pid) == process.pid]
+        family = [other for other in psutil.process_iter() if _session(other.pid) == process.pid]
     for member in (process, *family):
         with suppress(Exception):
             member.kill()
 
 
 def _session(pid: int) -> int:
-    """The session of a process, which its children keep when it is gone; 0 for no process."""
+    """Session of a process, which its children keep after its end; 0 if there is no such process."""
     try:
         return os.getsid(pid)
     except OSError:
@@ -116,27 +125,27 @@ def _session(pid: int) -> int:
 
 
 def end_all() -> None:
-    """End every program that is running, and start no further one: the doctor was interrupted."""
+    """End all running programs and start no further one, after an interrupt."""
     _ending.set()
     end = time.monotonic() + 3
-    while (running := list(_running)) and time.monotonic() < end:  # a program may start another one meanwhile
+    while (running := list(_running)) and time.monotonic() < end:  # a program may start another in between
         for process in running:
             _kill(process)
         time.sleep(0.05)
 
 
-class Once:
-    """A probe that is made once, however many checks ask for it at the same time."""
+class RunOnce:
+    """A probe that runs once, even if several checks request it at the same time."""
 
-    def __init__(self, look: Callable[[], Said]) -> None:
-        self.look, self.lock = look, threading.Lock()
-        self.said: Said | None = None
+    def __init__(self, probe: Callable[[], ProbeOutput]) -> None:
+        self.probe, self.lock = probe, threading.Lock()
+        self.output: ProbeOutput | None = None
 
-    def __call__(self) -> Said:
+    def __call__(self) -> ProbeOutput:
         with self.lock:
-            if self.said is None:
-                self.said = self.look()
-            return self.said
+            if self.output is None:
+                self.output = self.probe()
+            return self.output
 
 
 _TORCH = """
@@ -168,14 +177,14 @@ if rank == 0:
 """
 
 
-@Once
-def torch_ranks() -> Said:
-    """Report of torch, then the sum of two gloo ranks, then DeepSpeed: everything before a hang is kept."""
+@RunOnce
+def torch_ranks() -> ProbeOutput:
+    """Reports of torch, of a sum over two gloo ranks, and of DeepSpeed, up to a failure or a hang."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
         lines = [[sys.executable, "-c", _TORCH, str(Path(folder) / "store"), str(rank)] for rank in (0, 1)]
         try:
             return next(iter(pool.map(lambda line: attempt(line, environment={"DS_ACCELERATOR": "cpu"}), lines)))
-        except (KeyboardInterrupt, SystemExit):  # else the pool waits for both programs
+        except (KeyboardInterrupt, SystemExit):  # otherwise the pool would wait for both programs
             end_all()
             raise
 
@@ -206,16 +215,16 @@ if comm.size == 2:
 """
 
 
-@Once
-def mpi_ranks() -> Said:
-    """Report of two ranks under mpiexec: library, size, and whether a large message moves while its sender sleeps."""
+@RunOnce
+def mpi_ranks() -> ProbeOutput:
+    """Report of two ranks under mpiexec: library, size, and whether a large message moves while the sender sleeps."""
     from suite.comm.rendezvous.mpiexec_flags import find_mpiexec
     from suite.runner.launch.launch_command import binding_options, rank_environment
 
     mpiexec = find_mpiexec(None)
     if mpiexec is None:
         raise CheckFailed(
-            "there is none beside this Python and none on the PATH", f"{INSTALL}, or load your cluster's MPI"
+            "there is none next to this Python and none on the PATH", f"{INSTALL}, or load your cluster's MPI"
         )
     line = [mpiexec, "-n", "2", *binding_options(None), sys.executable, "-m", "mpi4py", "-c", _MPI]
     return attempt(line, environment=rank_environment(threads=1))

@@ -10,7 +10,7 @@ import pytest
 from suite.cli.run import exit_code, run, summary
 from suite.core.record import Outcome, Source
 from suite.doctor import probe
-from suite.doctor.measure import FILE, described, measure
+from suite.doctor.measure import FILE, describe, measure
 from suite.report.load import read_store
 from suite.report.panels import figure_panels
 from suite.simulate.network.machine import Link, measured
@@ -76,7 +76,7 @@ def test_doctor_measures_messages_and_reductions(tmp_path: Path, monkeypatch: py
 def test_machine_file_without_backends_is_accepted(tmp_path: Path, backends: dict) -> None:  # type: ignore[type-arg]
     figures = {"rate": 1e11, "copied": 1e10, "latency": 1e-6, "bandwidth": 1e10}
     here = {"cores": 2, "memory_bytes": 8_000_000_000, "processor": "a processor"}
-    description = described(figures | ({"backends": backends} if backends else {}), here)
+    description = describe(figures | ({"backends": backends} if backends else {}), here)
     (tmp_path / FILE).write_text(json.dumps(description))
     machine = measured(name="local", file=str(tmp_path / FILE))
     expected = {op: {way: Link(**link) for way, link in ways.items()} for op, ways in backends.items()}

@@ -19,14 +19,14 @@ from tests.soak.composed import Found
 COUNT, SEED = 20, 20261123
 
 
-def test_random_configs_are_refused_by_name_or_run_to_an_outcome(tmp_path: Path) -> None:
+def test_random_configs_are_refused_or_run_to_an_outcome(tmp_path: Path) -> None:
     found = composed.many(COUNT, SEED, tmp_path)
     assert not found.faults, composed.told(found)
     assert found.outcomes["ok"] >= COUNT // 10
     assert found.outcomes["unsupported"] >= COUNT // 10
 
 
-def test_a_seed_makes_the_same_configs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seed_reproduces_the_same_configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[list[str]] = []
     monkeypatch.setattr(composed, "one", lambda overrides, folder, found: tried.append(overrides))
     composed.many(20, SEED, tmp_path)
@@ -62,7 +62,7 @@ def record(**changes: Any) -> Record:
         (SystemExit(3), "SystemExit at"),
     ],
 )
-def test_what_is_a_fault(left: Any, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_endings_are_faults(left: Any, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def carried_out(overrides: Sequence[str], folder: Path) -> list[Record]:
         if isinstance(left, BaseException):
             raise left

@@ -30,14 +30,14 @@ def faults(folder: Path, before: Record, after: Record | None) -> list[str]:
     return [fault.partition(": ")[2].strip() for fault in sweep.tally.faults]
 
 
-def test_a_replaced_record_is_a_fault_that_says_both_outcomes(tmp_path: Path) -> None:
+def test_replaced_record_is_a_fault_with_both_outcomes(tmp_path: Path) -> None:
     [fault] = faults(tmp_path, record(Outcome.OK), record(Outcome.FAILED, "no space"))
     assert fault == f"{KEY}.json is changed: ok; now failed (no space)"
 
 
-def test_a_lost_record_is_a_fault(tmp_path: Path) -> None:
+def test_lost_record_is_a_fault(tmp_path: Path) -> None:
     assert faults(tmp_path, record(Outcome.FAILED), None) == [f"{KEY}.json is lost"]
 
 
-def test_a_cancelled_run_may_be_made_again(tmp_path: Path) -> None:
+def test_cancelled_run_is_repeated(tmp_path: Path) -> None:
     assert not faults(tmp_path, record(Outcome.CANCELLED), record(Outcome.OK))

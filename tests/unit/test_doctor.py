@@ -16,23 +16,23 @@ from typing import Any
 import psutil
 import pytest
 
-from suite.cli.doctor import examined
+from suite.cli.doctor import run_checks
 from suite.comm.rendezvous import mpiexec_flags
 from suite.doctor import checks, probe
 from suite.doctor.finding import ABSENT, BROKEN, UNKNOWN, WORKS, CheckFailed, ComponentCheck, ComponentState
-from suite.doctor.probe import Said, attempt
+from suite.doctor.probe import ProbeOutput, attempt
 from suite.runner.launch.stale_build_locks import build_folders, stale_locks
 from tests.support.tools import needs
 
 ROOT = Path(__file__).resolve().parents[2]
 BY_NAME = {check.name: check for check in checks.CHECKS}
 TORCH = {"torch": "9.9", "built": None, "cuda": [], "threads": 3, "nccl": False, "gloo": True, "sum": 2.0}
-LATE = Said("", "python was not done after 15 s", late=True)
+LATE = ProbeOutput("", "python was not done after 15 s", late=True)
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
-    probe.torch_ranks.said = probe.mpi_ranks.said = None
+    probe.torch_ranks.output = probe.mpi_ranks.output = None
 
 
 Patch = pytest.MonkeyPatch
@@ -44,23 +44,23 @@ def json_lines(**facts: Any) -> str:
     return "".join(f"{json.dumps({name: value})}\n" for name, value in facts.items())
 
 
-def says(patch: Patch, probed: str, said: Said) -> None:
+def says(patch: Patch, probed: str, said: ProbeOutput) -> None:
     patch.setattr(checks, probed, lambda: said)
 
 
-def torch_says(**facts: Any) -> Callable[[Patch], None]:
-    return lambda patch: says(patch, "torch_ranks", Said(json_lines(**TORCH | facts), ""))
+def torch_report(**facts: Any) -> Callable[[Patch], None]:
+    return lambda patch: says(patch, "torch_ranks", ProbeOutput(json_lines(**TORCH | facts), ""))
 
 
-def torch_said(said: Said) -> Callable[[Patch], None]:
+def torch_said(said: ProbeOutput) -> Callable[[Patch], None]:
     return lambda patch: says(patch, "torch_ranks", said)
 
 
-def mpi_said(said: Said) -> Callable[[Patch], None]:
+def mpi_said(said: ProbeOutput) -> Callable[[Patch], None]:
     return lambda patch: says(patch, "mpi_ranks", said)
 
 
-def program_said(said: Said) -> Callable[[Patch], None]:
+def program_said(said: ProbeOutput) -> Callable[[Patch], None]:
     def arrange(patch: Patch) -> None:
         patch.setattr(checks, "attempt", lambda *_, **__: said)
         patch.setattr(checks.shutil, "which", lambda name: f"/bin/{name}")
@@ -112,7 +112,7 @@ def locked(patch: Patch) -> None:
     patch.setattr("suite.runner.launch.stale_build_locks.stale_locks", lambda _: [Path("/c a/lock"), Path("/d/lock")])
 
 
-OK_MPI = Said(json_lines(library="Open MPI v9", size=2, moved=True), "")
+OK_MPI = ProbeOutput(json_lines(library="Open MPI v9", size=2, moved=True), "")
 # the component, what is done to it, its state, and words of its line
 CASES: list[tuple[str, Callable[[Patch], None], str, tuple[str, ...]]] = [
     ("Python", old_python, BROKEN, ("this is Python", "do this: make install PYTHON=python3.11")),
@@ -120,74 +120,79 @@ CASES: list[tuple[str, Callable[[Patch], None], str, tuple[str, ...]]] = [
     ("packages", no_package("scipy"), ABSENT, ("scipy of ", "packages are not installed", "do this: make install")),
     (
         "torch",
-        torch_said(Said("", "ended with 1: ModuleNotFoundError")),
+        torch_said(ProbeOutput("", "ended with 1: ModuleNotFoundError")),
         BROKEN,
         ("ModuleNotFoundError", "make install"),
     ),
     ("torch", torch_said(LATE), UNKNOWN, ("not done after 15 s", "when the machine is idle")),
-    ("torch", torch_says(), WORKS, ("9.9, a CPU build, 3 threads",)),
-    ("gloo", torch_says(gloo=False), ABSENT, ("torch was built without it",)),
-    ("gloo", torch_says(sum=1.0), BROKEN, ("two ranks do not add: 1 + 1 is 1.0", "GLOO_SOCKET_IFNAME")),
-    ("gloo", torch_says(sum=None, gloo_error="RuntimeError: no interface"), BROKEN, ("no interface",)),
-    ("gloo", torch_said(LATE), UNKNOWN, ("torch says nothing", "see torch")),
-    ("gloo", torch_says(), WORKS, ("two ranks add",)),
+    ("torch", torch_report(), WORKS, ("9.9, a CPU build, 3 threads",)),
+    ("gloo", torch_report(gloo=False), ABSENT, ("torch was built without it",)),
+    ("gloo", torch_report(sum=1.0), BROKEN, ("two ranks do not add: 1 + 1 is 1.0", "GLOO_SOCKET_IFNAME")),
+    ("gloo", torch_report(sum=None, gloo_error="RuntimeError: no interface"), BROKEN, ("no interface",)),
+    ("gloo", torch_said(LATE), UNKNOWN, ("torch reports nothing", "see torch")),
+    ("gloo", torch_report(), WORKS, ("two ranks add",)),
     ("mpi4py", no_package("mpi4py"), ABSENT, ("not installed", "make install")),
     (
         "mpi4py",
-        program_said(Said("", "ended with 1: cannot load MPI library")),
+        program_said(ProbeOutput("", "ended with 1: cannot load MPI library")),
         BROKEN,
         ("no MPI library", "load an MPI"),
     ),
     ("mpi4py", program_said(LATE), UNKNOWN, ("not done after", "idle")),
-    ("mpiexec", no_program, ABSENT, ("none beside this Python", "make install, or load your cluster's MPI")),
+    ("mpiexec", no_program, ABSENT, ("none next to this Python", "make install, or load your cluster's MPI")),
     (
         "mpiexec",
-        mpi_said(Said(json_lines(library="MPICH 5", size=1), "")),
+        mpi_said(ProbeOutput(json_lines(library="MPICH 5", size=1), "")),
         BROKEN,
         ("alone", "MPICH 5", "one MPI"),
     ),
-    ("mpiexec", mpi_said(Said("", "mpiexec ended with 1: not enough slots")), BROKEN, ("not enough slots",)),
+    ("mpiexec", mpi_said(ProbeOutput("", "mpiexec ended with 1: not enough slots")), BROKEN, ("not enough slots",)),
     ("mpiexec", mpi_said(LATE), UNKNOWN, ("not done after", "idle")),
     ("mpiexec", mpi_said(OK_MPI), WORKS, ("Open MPI v9, two ranks start and talk",)),
     ("root, many ranks", root_user, WORKS, ("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",)),
     ("root, many ranks", common_user, WORKS, ("not root", "OVERSUBSCRIBE")),
-    ("kernel copies", mpi_said(Said(json_lines(size=2, moved=False), "")), ABSENT, ("only while both", "ptrace")),
+    (
+        "kernel copies",
+        mpi_said(ProbeOutput(json_lines(size=2, moved=False), "")),
+        ABSENT,
+        ("only while both", "ptrace"),
+    ),
     ("kernel copies", mpi_said(LATE), UNKNOWN, ("do not talk", "see mpiexec")),
-    ("kernel copies", no_program, ABSENT, ("none beside this Python",)),
-    ("CUDA", torch_says(), ABSENT, ("CPU build", "nothing on a laptop")),
-    ("CUDA", torch_says(built="13.0"), ABSENT, ("torch sees no device",)),
-    ("CUDA", torch_says(built="13.0", cuda=["H200", "H200"]), WORKS, ("2 x H200",)),
-    ("NCCL", torch_says(), ABSENT, ("built without it", "mpi or gloo")),
-    ("NCCL", torch_says(nccl=True), ABSENT, ("no CUDA device",)),
-    ("NCCL", torch_says(nccl=True, cuda=["H200"]), WORKS, ("comm.transport=nccl",)),
+    ("kernel copies", no_program, ABSENT, ("none next to this Python",)),
+    ("CUDA", torch_report(), ABSENT, ("CPU build", "nothing on a laptop")),
+    ("CUDA", torch_report(built="13.0"), ABSENT, ("torch sees no device",)),
+    ("CUDA", torch_report(built="13.0", cuda=["H200", "H200"]), WORKS, ("2 x H200",)),
+    ("NCCL", torch_report(), ABSENT, ("built without it", "mpi or gloo")),
+    ("NCCL", torch_report(nccl=True), ABSENT, ("no CUDA device",)),
+    ("NCCL", torch_report(nccl=True, cuda=["H200"]), WORKS, ("comm.transport=nccl",)),
     ("DeepSpeed", no_package("deepspeed"), ABSENT, ("not installed", "DS_BUILD_OPS=0 make install")),
-    ("DeepSpeed", torch_says(deepspeed_error="ImportError: hjson"), BROKEN, ("does not import: ImportError: hjson",)),
-    ("DeepSpeed", torch_said(Said(json_lines(**TORCH), "python ended with -11")), BROKEN, ("ended with -11",)),
-    ("DeepSpeed", torch_said(Said(json_lines(**TORCH), "late", late=True)), UNKNOWN, ("late", "idle")),
-    ("DeepSpeed", torch_says(deepspeed="0.1"), WORKS, ("0.1 imports",)),
+    ("DeepSpeed", torch_report(deepspeed_error="ImportError: hjson"), BROKEN, ("does not import: ImportError: hjson",)),
+    ("DeepSpeed", torch_said(ProbeOutput(json_lines(**TORCH), "python ended with -11")), BROKEN, ("ended with -11",)),
+    ("DeepSpeed", torch_said(ProbeOutput(json_lines(**TORCH), "late", late=True)), UNKNOWN, ("late", "idle")),
+    ("DeepSpeed", torch_report(deepspeed="0.1"), WORKS, ("0.1 imports",)),
     ("build locks", locked, BROKEN, ("wait for '/c a/lock' /d/lock", "do this: rm '/c a/lock' /d/lock")),
     ("compiler", no_program, ABSENT, ("no C++ compiler and no ninja", "optional kernels")),
-    ("compiler", program_said(Said("", "g++ ended with 4: killed")), BROKEN, ("killed", "CXX")),
+    ("compiler", program_said(ProbeOutput("", "g++ ended with 4: killed")), BROKEN, ("killed", "CXX")),
     ("Triton", no_package("triton"), ABSENT, ("not installed", "nothing")),
     ("Chromium", no_program, ABSENT, ("none on the PATH", "apt-get install chromium")),
-    ("Chromium", program_said(Said("", "ended with 127: libnss3.so")), BROKEN, ("libnss3.so", "--reinstall")),
+    ("Chromium", program_said(ProbeOutput("", "ended with 127: libnss3.so")), BROKEN, ("libnss3.so", "--reinstall")),
     ("Chromium", program_said(LATE), UNKNOWN, ("not done after",)),
     ("pytest-benchmark", no_package("pytest-benchmark"), ABSENT, ("not installed", "make install")),
     ("Slurm", no_program, ABSENT, ("no sinfo and no sbatch", "nothing on a laptop")),
     (
         "Slurm",
-        program_said(Said("", "sinfo ended with 1: Unable to contact")),
+        program_said(ProbeOutput("", "sinfo ended with 1: Unable to contact")),
         BROKEN,
         ("Unable to contact", "scontrol"),
     ),
-    ("Slurm", program_said(Said("debug* 2\nlong 64\n")), WORKS, ("debug* 2, long 64",)),
+    ("Slurm", program_said(ProbeOutput("debug* 2\nlong 64\n")), WORKS, ("debug* 2, long 64",)),
     ("disk", full_disk, BROKEN, ("has 38 MB free", "make room: 1 GB")),
     ("reports", no_writing, BROKEN, ("cannot be written: Permission denied", "reports=FOLDER")),
 ]
 
 
 @pytest.mark.parametrize(("name", "harm", "state", "words"), CASES, ids=[f"{c[0]}-{n}" for n, c in enumerate(CASES)])
-def test_what_is_wrong_is_said_with_what_to_do(
+def test_failed_check_reports_reason_and_remedy(
     monkeypatch: Patch, name: str, harm: Callable[[Patch], None], state: str, words: tuple[str, ...]
 ) -> None:
     harm(monkeypatch)
@@ -202,18 +207,18 @@ def test_what_is_wrong_is_said_with_what_to_do(
         assert word in line
 
 
-def test_every_component_can_fail_here() -> None:
+def test_every_component_has_a_failing_case() -> None:
     failing = {name for name, _, state, _ in CASES if state != WORKS}
     assert {check.name for check in checks.CHECKS} - failing == {"root, many ranks"}  # which only tells
 
 
-def test_a_line_is_one_line() -> None:
+def test_result_is_a_single_line() -> None:
     assert ComponentState("x", WORKS, "a\n  b").line().endswith("works: a b")
     assert ComponentState("x", BROKEN, "a\nb", "c\nd").line().endswith("does not work because a b | do this: c d")
 
 
 @pytest.mark.parametrize("error", [KeyError("gone"), ImportError("No module named 'psutil'"), OSError(5, "I/O")])
-def test_an_error_that_nobody_thought_of_is_a_finding(error: Exception) -> None:
+def test_unexpected_error_is_a_failed_check(error: Exception) -> None:
     def look() -> str:
         raise error
 
@@ -237,7 +242,9 @@ def test_only_what_a_laptop_needs_decides_the_exit_status(
     capsys: pytest.CaptureFixture[str], state: str, needed: bool, code: int
 ) -> None:
     assert (
-        examined([ComponentCheck("good", lambda: "yes", needed=True), ComponentCheck("bad", ill(state), needed=needed)])
+        run_checks(
+            [ComponentCheck("good", lambda: "yes", needed=True), ComponentCheck("bad", ill(state), needed=needed)]
+        )
         == code
     )
     lines = capsys.readouterr().out.splitlines()
@@ -246,7 +253,7 @@ def test_only_what_a_laptop_needs_decides_the_exit_status(
     assert lines[-1] == ("make reproduce needs bad" if code else "all that make reproduce needs works")
 
 
-def test_what_a_laptop_needs() -> None:
+def test_components_that_a_laptop_needs() -> None:
     needed = {check.name for check in checks.CHECKS if check.needed}
     assert needed == {"Python", "machine", "packages", "torch", "gloo", "mpi4py", "mpiexec", "disk", "reports"}
 
@@ -254,44 +261,46 @@ def test_what_a_laptop_needs() -> None:
 # -- programs -------------------------------------------------------------------------------------------------------
 
 
-def test_a_program_that_hangs_is_ended_with_all_that_it_started() -> None:
+def test_hanging_program_is_ended_with_its_children() -> None:
     child = "import time; time.sleep(600)"
     code = f"import subprocess, sys; print('here', flush=True); subprocess.run([sys.executable, '-c', {child!r}])"
     begin = time.monotonic()
-    said = attempt([sys.executable, "-c", code], 2)
+    output = attempt([sys.executable, "-c", code], 2)
     assert time.monotonic() - begin < 8
-    assert (said.late, said.text) == (True, "here\n")
-    assert "was not done after 2 s" in said.why
+    assert (output.late, output.text) == (True, "here\n")
+    assert "was not done after 2 s" in output.reason
     assert not [p for p in psutil.process_iter(["cmdline"]) if child in (p.info["cmdline"] or [])]
 
 
-def test_a_program_says_why_it_failed() -> None:
-    assert attempt([sys.executable, "-c", "print(1)"]) == Said("1\n")
-    assert "ended with 3: the last" in attempt([sys.executable, "-c", "import sys; print('the last'); sys.exit(3)"]).why
-    assert "ended with 1: ValueError: x" in attempt([sys.executable, "-c", "raise ValueError('x')"]).why
-    assert "No such file" in attempt(["/no/such/program"]).why
+def test_failed_program_reports_its_reason() -> None:
+    assert attempt([sys.executable, "-c", "print(1)"]) == ProbeOutput("1\n")
+    assert (
+        "ended with 3: the last" in attempt([sys.executable, "-c", "import sys; print('the last'); sys.exit(3)"]).reason
+    )
+    assert "ended with 1: ValueError: x" in attempt([sys.executable, "-c", "raise ValueError('x')"]).reason
+    assert "No such file" in attempt(["/no/such/program"]).reason
 
 
-def test_facts_stand_between_other_peoples_lines() -> None:
+def test_facts_are_read_between_other_output() -> None:
     text = '[INFO] {"torch": broken\n{"torch": "1"}\n7\n{"gloo": true}\n'
-    assert Said(text).facts == {"torch": "1", "gloo": True}
+    assert ProbeOutput(text).facts == {"torch": "1", "gloo": True}
 
 
-def test_checks_that_ask_at_the_same_time_share_one_probe() -> None:
+def test_concurrent_checks_share_one_probe() -> None:
     asked = []
 
-    def look() -> Said:
+    def look() -> ProbeOutput:
         asked.append(1)
         time.sleep(0.2)
-        return Said("found")
+        return ProbeOutput("found")
 
-    shared = probe.Once(look)
+    shared = probe.RunOnce(look)
     with ThreadPoolExecutor(max_workers=5) as pool:
-        assert list(pool.map(lambda _: shared(), range(5))) == [Said("found")] * 5
+        assert list(pool.map(lambda _: shared(), range(5))) == [ProbeOutput("found")] * 5
     assert len(asked) == 1
 
 
-def test_two_ranks_talk_and_say_whether_the_kernel_copies_for_them(monkeypatch: Patch) -> None:
+def test_mpi_probe_detects_kernel_copies(monkeypatch: Patch) -> None:
     """Without kernel-assisted copies a large message waits for its sender's next call."""
     needs("mpiexec")
     monkeypatch.setattr(probe, "PATIENCE", 60.0)
@@ -304,7 +313,7 @@ def test_two_ranks_talk_and_say_whether_the_kernel_copies_for_them(monkeypatch: 
     assert BY_NAME["mpiexec"].finding().state == WORKS
 
 
-def test_two_ranks_that_do_not_meet_are_told_apart_from_no_torch(monkeypatch: Patch) -> None:
+def test_gloo_failure_differs_from_missing_torch(monkeypatch: Patch) -> None:
     monkeypatch.setattr(probe, "PATIENCE", 60.0)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no-such-interface")
     assert BY_NAME["torch"].finding().state == WORKS
@@ -313,7 +322,7 @@ def test_two_ranks_that_do_not_meet_are_told_apart_from_no_torch(monkeypatch: Pa
     assert "two ranks do not add" in finding.line()
 
 
-def test_the_command_has_a_line_for_each_and_no_traceback() -> None:
+def test_doctor_prints_a_line_per_component_without_traceback() -> None:
     line = [sys.executable, "-m", "suite", "doctor"]
     env = {**os.environ, "PATH": "/nowhere", "HOME": "/nowhere", "TORCH_EXTENSIONS_DIR": "/nowhere"}
     begin = time.monotonic()
@@ -332,7 +341,7 @@ def test_the_command_has_a_line_for_each_and_no_traceback() -> None:
 # -- locks ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_lock_is_stale_when_nobody_holds_it(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_build_lock_without_an_open_file_is_stale(tmp_path: Path, monkeypatch: Patch) -> None:
     held, stale, lock_folder = (tmp_path / "py311_cpu" / name for name in ("held", "stale op", "folder"))
     for folder in (held, stale, lock_folder / "lock"):
         folder.mkdir(parents=True)
@@ -357,7 +366,7 @@ def test_a_lock_is_stale_when_nobody_holds_it(tmp_path: Path, monkeypatch: Patch
     assert BY_NAME["build locks"].finding().state == WORKS
 
 
-def test_where_torch_builds(tmp_path: Path) -> None:
+def test_build_folders_follow_the_environment(tmp_path: Path) -> None:
     cache = "Library/Caches" if sys.platform == "darwin" else ".cache"
     assert build_folders({"HOME": "/h"}) == [Path("/h") / cache / "torch_extensions"]
     assert build_folders({"HOME": "/h", "XDG_CACHE_HOME": "/x"}) == [Path("/x/torch_extensions")]

@@ -20,7 +20,7 @@ BAD = {"rate": 2e10, "copied": 4e9, "latency": 1.99e-3, "bandwidth": 1e9}
 def planted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, float], float]]:
     """Result of each measurement, and the cores that others use during it; consumed by use."""
     plan: list[tuple[dict[str, float], float]] = []
-    monkeypatch.setattr(measuring, "_once", lambda: dict(plan[0][0]))
+    monkeypatch.setattr(measuring, "_measure_once", lambda: dict(plan[0][0]))
     monkeypatch.setattr(load, "foreign_cores", lambda before, after: plan.pop(0)[1])
     return plan
 

@@ -21,7 +21,7 @@ def grid_of(*overrides: str) -> str:
     ("system", "same"),
     [("torch_gpipe", "gpipe"), ("torch_1f1b", "one_f_one_b"), ("deepspeed_3d", "one_f_one_b")],
 )
-def test_a_third_partys_pipeline_is_drawn_in_its_own_order(system: str, same: str) -> None:
+def test_third_party_pipeline_is_drawn_in_its_own_order(system: str, same: str) -> None:
     size = ("grid.inter=3", "draw.microbatches=5")
     assert grid_of(f"system={system}", *size) == grid_of(f"system={same}", *size) != grid_of("system=axonn", *size)
 
@@ -39,10 +39,10 @@ def test_a_third_partys_pipeline_is_drawn_in_its_own_order(system: str, same: st
         (["system=naive", "draw.microbatches=3"], "its batch is 1"),
         (["system=axonn", "grid.tensor=2"], "splits no layer"),
         (["system=gpipe", "weights=stash"], "its versions bridge updates"),
-        (["system=cagnet", "grid.inter=2"], "split no layers"),
+        (["system=cagnet", "grid.inter=2"], "distributes vertices"),
     ],
 )
-def test_what_does_not_run_is_not_drawn(overrides: list[str], rule: str) -> None:
+def test_illegal_run_is_not_drawn(overrides: list[str], rule: str) -> None:
     with pytest.raises(InvalidRequest, match=f"rule: .*{rule}"):
         draw(overrides)
 

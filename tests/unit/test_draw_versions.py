@@ -9,7 +9,7 @@ from suite.core.errors import InvalidRequest
 from suite.schedule.draw import columns
 
 
-def test_a_flush_has_a_grid_and_nothing_to_say_of_versions() -> None:
+def test_flushing_schedule_is_drawn_without_versions() -> None:
     lines = draw(["system=one_f_one_b", "grid.inter=2", "draw.microbatches=2"]).splitlines()
     assert len(lines) == 4
     assert lines[-1] == "activations alive per stage at most 2, 1"
@@ -39,13 +39,13 @@ def test_pipeoptim_reads_ahead_and_table_2_stands_below() -> None:
     ]
 
 
-def test_a_graph_that_is_kept_reads_once() -> None:
+def test_saved_graph_is_read_once() -> None:
     _, versions, table = draw(["system=pipedream", "grid.inter=2", "weights.graph=keep"]).split("\n\n")
     assert versions.count("kept") == 16
     assert table.splitlines()[1].split() == ["pipedream", "1", "0", "1", "0", "0", "0", "0", "0", "2", "1"]
 
 
-def test_what_a_policy_cannot_serve_is_not_drawn() -> None:
+def test_schedule_illegal_for_the_policy_is_not_drawn() -> None:
     with pytest.raises(InvalidRequest, match=r"2BW on 4 stages with update_interval=2"):
         draw(["system=pipedream_2bw", "grid.inter=4", "update_interval=2"])
 
@@ -62,11 +62,11 @@ def test_what_a_policy_cannot_serve_is_not_drawn() -> None:
         ("grid.inter=2000", "2000 stages; rule: 2 \\* microbatches"),
     ],
 )
-def test_what_is_no_drawing_is_refused_by_name(override: str, told: str) -> None:
+def test_unread_key_of_a_drawing_is_refused(override: str, told: str) -> None:
     with pytest.raises(InvalidRequest, match=told):
         draw(["system=pipeoptim", override])
 
 
-def test_a_deep_pipeline_is_drawn_without_the_table() -> None:
+def test_deep_pipeline_is_drawn_without_the_table() -> None:
     *_, table = draw(["system=pipeoptim", "grid.inter=33", "draw.microbatches=1"]).split("\n\n")
     assert table == "Table II is told of at most 32 stages"

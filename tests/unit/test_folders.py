@@ -40,7 +40,7 @@ class Worked(BaseException):
     ("module", "arguments", "work"),
     [
         ("suite.cli.run", [*CHECKED, "reports={}"], "suite.runner.executors.in_process.run_in_process"),
-        ("suite.cli.sweep", [*CHECKED, "seed=1,2", "reports={}"], "suite.cli.hydra_sweep.isolated"),
+        ("suite.cli.sweep", [*CHECKED, "seed=1,2", "reports={}"], "suite.cli.hydra_sweep.run_isolated"),
         ("suite.cli.reproduce", ["scale=smoke", "reports={}"], "suite.runner.interleave.measure"),
         ("suite.cli.tune", ["machine=summit", "reports={}"], "suite.runner.tune.list_candidates"),
         ("suite.cli.profile_split", ["model=vgg_narrow", "data=digits", "reports={}"], "suite.engine.profile.measure"),

@@ -70,7 +70,7 @@ def test_each_reader_refuses_by_name_and_runs_nothing(reader: str, content: str,
     assert not mark.exists()
 
 
-def test_a_yaml_of_ones_own_is_read_as_data(tmp_path: Path) -> None:
+def test_yaml_of_the_user_is_read_as_data(tmp_path: Path) -> None:
     """Also where the folder was chosen: its modules may run, its YAMLs have nothing to run."""
     mark = tmp_path / "it ran"
     (tmp_path / "system").mkdir()
@@ -99,7 +99,7 @@ def signed(step: Path, body: Any) -> None:
     (step / storage.MANIFEST).write_text(json.dumps({"sha256": told, "body": body}))
 
 
-def test_a_file_of_a_checkpoint_that_leads_elsewhere_is_damage(saved: Path, tmp_path: Path) -> None:
+def test_checkpoint_file_outside_its_folder_is_damage(saved: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     layer = next(saved.glob("layer-*"))
     layer.rename(outside)
@@ -116,7 +116,7 @@ def test_a_file_of_a_checkpoint_that_leads_elsewhere_is_damage(saved: Path, tmp_
         engine().load(saved)
 
 
-def test_a_checkpoint_that_is_a_link_is_none(saved: Path, tmp_path: Path) -> None:
+def test_linked_checkpoint_is_ignored(saved: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     saved.rename(elsewhere)
     saved.symlink_to(elsewhere)
@@ -137,9 +137,7 @@ def test_a_checkpoint_that_is_a_link_is_none(saved: Path, tmp_path: Path) -> Non
         lambda body: {**body, "extra": {}},
     ],
 )
-def test_a_manifest_of_another_form_is_refused_and_changes_nothing(
-    spoil: Callable[[dict[str, Any]], Any], saved: Path
-) -> None:
+def test_manifest_of_another_form_is_refused(spoil: Callable[[dict[str, Any]], Any], saved: Path) -> None:
     signed(saved, spoil(storage.manifest(saved)))
     other = engine()
     before = [parameter.detach().clone() for parameter in other.state.model_states.parameters]
@@ -148,7 +146,7 @@ def test_a_manifest_of_another_form_is_refused_and_changes_nothing(
     assert all(bool((a == b).all()) for a, b in zip(before, other.state.model_states.parameters, strict=True))
 
 
-def test_a_manifest_that_is_no_mapping_is_damage(saved: Path) -> None:
+def test_manifest_without_a_mapping_is_damage(saved: Path) -> None:
     for text in ("[]", '{"body": 3, "sha256": 4}', '{"body": [], "sha256": ""}'):
         (saved / storage.MANIFEST).write_text(text)
         with pytest.raises(storage.Damaged):
@@ -167,7 +165,7 @@ def test_a_manifest_that_is_no_mapping_is_damage(saved: Path) -> None:
         "hydra.searchpath=[somewhere]",
     ],
 )
-def test_a_file_of_overrides_chooses_no_program(line: str, tmp_path: Path) -> None:
+def test_override_file_cannot_select_a_program(line: str, tmp_path: Path) -> None:
     file = tmp_path / "asked.yaml"
     file.write_text(json.dumps(["seed=1", line]))
     with pytest.raises(InvalidRequest, match="chooses no program and no code"):

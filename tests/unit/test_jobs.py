@@ -70,7 +70,7 @@ def wait_until_begun(folder: Path, seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def test_a_job_that_dies_ends_itself_alone_and_what_is_asked_for_is_made_again(tmp_path: Path) -> None:
+def test_killed_job_ends_alone_and_rerun_repeats_selected_runs(tmp_path: Path) -> None:
     sweep = ["-m", f"executor.how={','.join(FATES)}"]
     found = made(tmp_path, *sweep)
     assert found.returncode == Exit.SOME_FAILED, found.stderr
@@ -87,7 +87,7 @@ def test_a_job_that_dies_ends_itself_alone_and_what_is_asked_for_is_made_again(t
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("launcher", ["hydra/launcher=joblib hydra.launcher.n_jobs=2", "hydra/launcher=submitit_local"])
-def test_hydras_other_launchers_end_no_sweep_either(launcher: str, tmp_path: Path) -> None:
+def test_killed_job_ends_no_sweep_under_other_launchers(launcher: str, tmp_path: Path) -> None:
     found = made(tmp_path, "-m", *launcher.split(), "executor.how=killed,well,slow")
     assert found.returncode == Exit.SOME_FAILED, found.stderr
     assert outcomes(tmp_path) == Counter(
@@ -96,7 +96,7 @@ def test_hydras_other_launchers_end_no_sweep_either(launcher: str, tmp_path: Pat
 
 
 @pytest.mark.exhaustive
-def test_a_sweep_stops_at_the_first_fault_if_it_is_asked_to(tmp_path: Path) -> None:
+def test_sweep_stops_at_the_first_failure_with_on_error_stop(tmp_path: Path) -> None:
     sweep = ["-m", "executor.how=well,raises,slow"]
     assert made(tmp_path, *sweep, "on_error=stop").returncode == Exit.STOPPED
     assert outcomes(tmp_path) == Counter({("well", Outcome.OK): 1, ("raises", Outcome.FAILED): 1})
@@ -105,7 +105,7 @@ def test_a_sweep_stops_at_the_first_fault_if_it_is_asked_to(tmp_path: Path) -> N
     assert begun(tmp_path) == Counter(["slow"])
 
 
-def test_two_sweeps_on_one_folder_make_each_run_once(tmp_path: Path) -> None:
+def test_concurrent_sweeps_execute_each_run_once(tmp_path: Path) -> None:
     sweep = line(tmp_path, "-m", "executor.how=slow,well", "seed=0")
     both = [subprocess.Popen(sweep, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(2)]
     said = [process.communicate(timeout=120)[1].decode() for process in both]
@@ -114,7 +114,7 @@ def test_two_sweeps_on_one_folder_make_each_run_once(tmp_path: Path) -> None:
     assert outcomes(tmp_path) == Counter([("slow", Outcome.OK), ("well", Outcome.OK)])
 
 
-def test_what_is_asked_for_again_is_made_though_another_command_was_waited_for(tmp_path: Path) -> None:
+def test_rerun_repeats_a_run_after_waiting_for_its_lock(tmp_path: Path) -> None:
     """That one has made nothing of it: it was killed."""
     made(tmp_path, "executor.how=well", f"executor.log={tmp_path / 'log'}")
     begun(tmp_path)
@@ -137,19 +137,19 @@ def test_what_is_asked_for_again_is_made_though_another_command_was_waited_for(t
     assert begun(tmp_path) == Counter(["well"])
 
 
-def test_a_file_of_overrides_stands_in_a_sweep_too(tmp_path: Path) -> None:
+def test_sweep_reads_an_override_file(tmp_path: Path) -> None:
     (tmp_path / "asked.yaml").write_text("['executor.how=well,raises']")
     assert made(tmp_path, "-m", f"@{tmp_path / 'asked.yaml'}").returncode == Exit.SOME_FAILED
     assert sum(outcomes(tmp_path).values()) == 2
 
 
-def test_nothing_measured_is_another_status_than_some_failed(tmp_path: Path) -> None:
+def test_status_differs_if_no_run_succeeds(tmp_path: Path) -> None:
     assert made(tmp_path, "executor.how=raises").returncode == Exit.NOTHING
     assert made(tmp_path, "executor.how=raises", "on_error=stop").returncode == Exit.STOPPED
     assert outcomes(tmp_path) == Counter({("raises", Outcome.FAILED): 1})
 
 
-def test_a_dry_sweep_counts_what_would_run_and_runs_nothing(tmp_path: Path) -> None:
+def test_dry_sweep_counts_runs_and_starts_none(tmp_path: Path) -> None:
     """A record, a run to come, and two that are refused."""
     made(tmp_path, "executor.how=well")
     begun(tmp_path)
@@ -171,7 +171,7 @@ def test_a_dry_sweep_counts_what_would_run_and_runs_nothing(tmp_path: Path) -> N
         pytest.param("hydra/launcher=submitit_local", marks=pytest.mark.exhaustive),
     ],
 )
-def test_a_sweep_that_is_gone_leaves_no_job(launcher: str, tmp_path: Path) -> None:
+def test_killed_sweep_leaves_no_job(launcher: str, tmp_path: Path) -> None:
     command = line(tmp_path, "-m", *launcher.split(), "executor.how=sleeps", "seed=0,1")
     sweep = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_until_begun(tmp_path)
@@ -187,7 +187,7 @@ def test_a_sweep_that_is_gone_leaves_no_job(launcher: str, tmp_path: Path) -> No
     ("number", "sweep"),
     cells([signal.SIGTERM, signal.SIGINT], ["-m executor.how=sleeps,slow", "executor.how=sleeps"]),
 )
-def test_a_signal_to_the_command_alone_ends_its_jobs_too(tmp_path: Path, number: signal.Signals, sweep: str) -> None:
+def test_signal_to_the_command_ends_its_jobs(tmp_path: Path, number: signal.Signals, sweep: str) -> None:
     """As `kill` sends it: a terminal would send it to every process."""
     process = subprocess.Popen(
         line(tmp_path, *sweep.split()),
@@ -208,7 +208,7 @@ def test_a_signal_to_the_command_alone_ends_its_jobs_too(tmp_path: Path, number:
     assert not [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(one.info["cmdline"] or [])]
 
 
-def test_a_run_that_is_cancelled_takes_no_good_record_away(tmp_path: Path) -> None:
+def test_cancelled_run_keeps_an_earlier_good_record(tmp_path: Path) -> None:
     assert made(tmp_path, "executor.how=slow").returncode == Exit.OK
     begun(tmp_path)
     process = subprocess.Popen(line(tmp_path, "executor.how=slow", "rerun=all"), cwd=ROOT, stderr=subprocess.DEVNULL)

@@ -41,13 +41,15 @@ def record(outcome: Outcome) -> Record:
     ],
     ids=str,
 )
-def test_the_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outcomes: list[Outcome], code: int) -> None:
+def test_exit_code_follows_outcomes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outcomes: list[Outcome], code: int
+) -> None:
     monkeypatch.setattr(reproduce, "run", lambda overrides, progress: [record(outcome) for outcome in outcomes])
     monkeypatch.setattr("suite.report.write_report", lambda folder: folder / "index.html")
     assert reproduce.main(["scale=smoke", f"reports={tmp_path}"]) == code
 
 
-def test_an_entry_of_a_scale_may_have_overrides_and_the_command_line_stands_behind_them() -> None:
+def test_command_line_overrides_follow_those_of_an_entry() -> None:
     entry = "samo_fig1 executor.widths=[128,256] tag='two words'"
     wanted = ["experiment=samo_fig1", "executor.widths=[128,256]", "tag=two words", "seed=3"]
     assert reproduce.command(entry, ["seed=3"]) == wanted
@@ -55,7 +57,7 @@ def test_an_entry_of_a_scale_may_have_overrides_and_the_command_line_stands_behi
 
 
 @pytest.mark.parametrize("entry", ["", "overhead_bound tag='", 3, None, ["overhead_bound"]])
-def test_an_entry_that_is_none_is_refused(entry: object) -> None:
+def test_illegal_scale_entry_is_refused(entry: object) -> None:
     with pytest.raises(InvalidRequest, match=r"scale\.reproduce holds .*; rule: an experiment and overrides"):
         reproduce.command(entry)
 
@@ -94,7 +96,7 @@ def word(run: Run, path: str) -> str:
 
 
 @pytest.mark.parametrize("entries", ENTRIES, ids=["h200", "cluster"])
-def test_no_two_entries_that_want_a_gpu_fall_on_one_point_of_a_picture(entries: list[str]) -> None:
+def test_entries_for_a_gpu_are_distinct_points_of_plots(entries: list[str]) -> None:
     runs = [run_of(entry) for entry in entries]
     for name in {run.config.experiment.name for run in runs}:
         mine = [run for run in runs if run.config.experiment.name == name]
@@ -109,14 +111,14 @@ def test_no_two_entries_that_want_a_gpu_are_one_run(entries: list[str]) -> None:
 
 
 @pytest.mark.parametrize("entry", [*GPU, *(pytest.param(entry, marks=pytest.mark.exhaustive) for entry in CLUSTER)])
-def test_every_entry_that_wants_a_gpu_is_accepted_and_says_so(entry: str) -> None:
+def test_entries_for_a_gpu_request_a_device(entry: str) -> None:
     run = run_of(entry)
     assert run.refusal is None, run.refusal
     assert run.config.launch.device == "cuda"
     assert run.config.experiment.expected_seconds > 0
 
 
-def test_what_wants_a_scheduler_goes_there_all_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_jobs_of_a_scheduler_are_submitted_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Every entry is a job; what they left makes the page, and their worst end is the command's."""
     asked: list[list[str]] = []
 
@@ -124,16 +126,14 @@ def test_what_wants_a_scheduler_goes_there_all_at_once(monkeypatch: pytest.Monke
         asked.extend(commands)
         return [0, 1]
 
-    monkeypatch.setattr("suite.cli.hydra_sweep.scheduled", scheduled)
+    monkeypatch.setattr("suite.cli.hydra_sweep.submit", scheduled)
     own = ["scale.reproduce=[formulas,smoke]", "++launch.submit=true", f"reports={tmp_path}"]
     assert reproduce.main(own) == Exit.SOME_FAILED
     assert asked == [["experiment=formulas", *own], ["experiment=smoke", *own]]
     assert (tmp_path / "index.html").exists()
 
 
-def test_a_dry_run_says_what_would_be_made_and_makes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_run_lists_runs_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert reproduce.main(["scale.reproduce=[smoke]", f"reports={tmp_path}", "--dry-run"]) == Exit.OK
     said = capsys.readouterr().out
     assert said.splitlines()[0] == "smoke"
@@ -143,7 +143,7 @@ def test_a_dry_run_says_what_would_be_made_and_makes_nothing(
     assert not list(tmp_path.iterdir())
 
 
-def test_without_a_gpu_an_entry_is_a_row_with_its_reason(tmp_path: Path) -> None:
+def test_entry_for_a_gpu_is_unsupported_without_one(tmp_path: Path) -> None:
     import torch
 
     if torch.cuda.is_available():
@@ -155,7 +155,7 @@ def test_without_a_gpu_an_entry_is_a_row_with_its_reason(tmp_path: Path) -> None
     assert found.outcome in reproduce.CANNOT
 
 
-def test_a_key_goes_to_the_entries_that_read_it() -> None:
-    first, second = reproduce.shared(["formulas", "smoke"], ["launch.threads=2", "reports=elsewhere"])
+def test_key_applies_to_entries_that_read_it() -> None:
+    first, second = reproduce.expand_entries(["formulas", "smoke"], ["launch.threads=2", "reports=elsewhere"])
     assert first == ["experiment=formulas", "reports=elsewhere"]
     assert second == ["experiment=smoke", "launch.threads=2", "reports=elsewhere"]

@@ -105,7 +105,7 @@ def test_line_of_a_run_is_what_it_is_about(folder: Path) -> None:
     assert told["axonn formulas"].endswith(f" {len(formulas)} claims answered, analytic")
 
 
-def test_an_unknown_label_is_answered_with_the_newest(folder: Path) -> None:
+def test_unknown_label_lists_the_newest_labels(folder: Path) -> None:
     with pytest.raises(InvalidRequest) as caught:
         find("sputnik", folder)
     assert "megatron_lm 2x1" in str(caught.value)

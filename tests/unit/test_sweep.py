@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.cli.hydra_sweep import DryRun, counted, ended, plan_of, sweep, together
+from suite.cli.hydra_sweep import DryRun, combined_status, dry_run_summary, ending_reason, plan_command, sweep
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome
@@ -27,7 +27,7 @@ from suite.core.record import Outcome
     ],
 )
 def test_some_failed_is_not_nothing_measured(codes: list[int], expected: Exit) -> None:
-    assert together(codes) == expected
+    assert combined_status(codes) == expected
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_some_failed_is_not_nothing_measured(codes: list[int], expected: Exit) -
     ],
 )
 def test_how_a_job_died_is_said(status: int, outcome: Outcome, words: str) -> None:
-    found, reason = ended(status)
+    found, reason = ending_reason(status)
     assert found is outcome
     assert words in reason
 
@@ -55,16 +55,16 @@ def test_arguments_that_hydra_does_not_take_are_refused(monkeypatch: pytest.Monk
         sweep(["-m", "--nothing-of-hydras", "system=axonn,gpipe", f"reports={tmp_path}"])
 
 
-def test_a_dry_run_counts_one_run_as_one() -> None:
-    assert counted([DryRun((), would_run=1)]).startswith("dry run of 1 run: ")
-    assert "1 has a record" in counted([DryRun((), recorded=1)])
+def test_dry_run_of_one_run_uses_the_singular() -> None:
+    assert dry_run_summary([DryRun((), would_run=1)]).startswith("dry run of 1 run: ")
+    assert "1 has a record" in dry_run_summary([DryRun((), recorded=1)])
 
 
 @pytest.mark.parametrize("key", ["reports", "checkpoint.folder"])
 @pytest.mark.parametrize("where", ["/proc/nobody", "FILE/below"])
-def test_a_dry_run_refuses_a_folder_that_cannot_be_written(key: str, where: str, tmp_path: Path) -> None:
+def test_dry_run_refuses_a_read_only_folder(key: str, where: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     folder = where.replace("FILE", str(tmp_path / "file"))
-    assert plan_of([f"reports={tmp_path}/reports", "system=axonn", f"{key}={folder}"]).refused == 1
-    assert plan_of([f"reports={tmp_path}/reports", "system=axonn", f"{key}={tmp_path}/a/b"]).would_run == 1
+    assert plan_command([f"reports={tmp_path}/reports", "system=axonn", f"{key}={folder}"]).refused == 1
+    assert plan_command([f"reports={tmp_path}/reports", "system=axonn", f"{key}={tmp_path}/a/b"]).would_run == 1
     assert [path.name for path in tmp_path.iterdir()] == ["file"], "nothing is made"

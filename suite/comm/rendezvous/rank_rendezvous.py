@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
-
 from suite.comm.rendezvous.launcher_env import LaunchInfo
 from suite.core.errors import InvalidRequest
 
@@ -107,6 +105,8 @@ def use_interface_of(address: str) -> None:
 
 def interface_of(address: str) -> str | None:
     """Name of the interface of this host that has an address; None without one."""
+    import psutil  # imported here: the configuration loads this module for every command
+
     for name, addresses in psutil.net_if_addrs().items():
         if any(entry.address.partition("%")[0] == address for entry in addresses):
             return str(name)

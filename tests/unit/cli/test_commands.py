@@ -141,7 +141,7 @@ def test_unknown_arguments_are_refused(tmp_path: Path, argument: str) -> None:
         ("doctor", "reports", "'reports='"),
     ],
 )
-def test_the_nearest_legal_word_is_named(name: str, typed: str, legal: str) -> None:
+def test_nearest_legal_word_is_suggested(name: str, typed: str, legal: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         command(name).read([typed])
     assert str(caught.value).rpartition("legal: ")[2].strip("?").endswith(legal)
@@ -151,7 +151,7 @@ def test_the_nearest_legal_word_is_named(name: str, typed: str, legal: str) -> N
     ("name", "typed"),
     [("run", "blah"), ("show", "--blah"), ("show", "--blah=1"), ("run", "-x")],
 )
-def test_an_unlike_word_is_named_and_nothing_is_suggested(name: str, typed: str) -> None:
+def test_dissimilar_word_gets_no_suggestion(name: str, typed: str) -> None:
     with pytest.raises(UnknownName) as caught:
         command(name).read([typed])
     assert repr(typed.partition("=")[0]) in str(caught.value)
@@ -159,7 +159,7 @@ def test_an_unlike_word_is_named_and_nothing_is_suggested(name: str, typed: str)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_command_reads_its_own_example(name: str) -> None:
+def test_command_accepts_its_own_example(name: str) -> None:
     assert command(name).name == name
     command(name).read(
         [word for word in shlex.split(command(name).example) if not word.startswith("launch.python_path")]
@@ -176,7 +176,7 @@ def test_keys_of_a_help_are_keys_of_the_config(name: str) -> None:
             group = group[part]
 
 
-def test_the_help_of_the_night_names_all_its_settings() -> None:
+def test_nightly_help_lists_all_settings() -> None:
     assert command("nightly").keys.keys() == {*NightlySettings.model_fields, "accept", "index"}
 
 
@@ -189,7 +189,7 @@ def test_overrides_flags_and_values_stand_in_any_order() -> None:
     assert str(read.reports) == "z"
 
 
-def test_a_help_may_stand_anywhere(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_flag_may_be_at_any_position(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("tune").main(["system=nobody", "--no-such-flag", "-h"]) == Exit.OK
     assert capsys.readouterr().out == command("tune").help()
 

@@ -44,12 +44,12 @@ def test_samo_figure_3(tmp_path: Path) -> None:
     assert record.series["in_flight"] == [3, 3, 1]
 
 
-def test_ticks_are_the_configs_own(tmp_path: Path) -> None:
+def test_ticks_come_from_the_configuration(tmp_path: Path) -> None:
     record = checked(tmp_path, "batch.size=4", "batch.microbatch=2", "executor.ticks={forward:3,backward:4,update:5}")
     assert value(record, "makespan") == 2 * (3 + 4) + 5
 
 
-def test_replicas_share_a_batch_out(tmp_path: Path) -> None:
+def test_replicas_share_a_batch(tmp_path: Path) -> None:
     assert value(checked(tmp_path, "batch.size=16", "grid.data=4"), "makespan") == 2 * (1 + 2)
 
 
@@ -85,7 +85,7 @@ def test_versions_of_four_stages(tmp_path: Path, system: str, gaps: list[int], c
         (["system=pipedream_2bw", "grid.inter=4", "update_interval=2"], "update_interval"),
     ],
 )
-def test_what_cannot_be_checked_is_refused(tmp_path: Path, overrides: list[str], told: str) -> None:
+def test_impossible_check_is_refused(tmp_path: Path, overrides: list[str], told: str) -> None:
     record = checked(tmp_path, *overrides)
     assert record.outcome is Outcome.UNSUPPORTED
     assert told in record.reason

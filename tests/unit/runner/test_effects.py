@@ -226,7 +226,7 @@ def varied(case: str) -> list[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_key_changes_a_result_or_is_refused(case: str) -> None:
+def test_key_changes_a_result_or_is_refused(case: str) -> None:
     """A few keys of each case; the next test: every key."""
     assert usual_result(case) not in (None, "refused", "does not fit")
     at, count = list(CASES).index(case), 3 * len(CASES)
@@ -265,7 +265,7 @@ def test_every_choice_changes_a_result_or_is_refused(case: str) -> None:
 @pytest.mark.parametrize(
     "overrides", [("executor=analytic", "executor.paper=samo"), ("executor=published", "executor.figure=samo_memory")]
 )
-def test_an_executor_of_figures_reads_its_own_keys_alone(overrides: tuple[str, ...]) -> None:
+def test_figure_executor_reads_only_its_own_keys(overrides: tuple[str, ...]) -> None:
     """It is made from them, and carries out a config without any other."""
     executor = without_ranks(checks.checked_run(both(overrides)[0]).executor)
     executor.check(None)
@@ -335,7 +335,7 @@ HARNESS = (  # read by what drives a system's ranks: suite.runner.ranks.rank, se
         ("system=pipeoptim", "model.shape.tied=false"),
     ],
 )
-def test_a_system_looks_up_the_keys_of_its_entry(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_reads_the_keys_of_its_entry(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     from suite.comm.p2p.threads import Hub, LoopbackWorld
 
@@ -428,7 +428,7 @@ XL = (
         (("executor=published", "executor.figure=samo_memory"), "system=gpipe", "executor=real"),
     ],
 )
-def test_a_given_key_that_nothing_reads_is_refused(overrides: tuple[str, ...], key: str, legal: str) -> None:
+def test_unread_key_is_refused(overrides: tuple[str, ...], key: str, legal: str) -> None:
     (run,) = expand([*overrides, key])
     assert isinstance(run.refusal, Unsupported)
     assert str(run.refusal).startswith(f"{key}; rule: ")
@@ -474,7 +474,7 @@ SIMULATED = ("executor=simulated", "grid.inter=2")
         (("system=sparsity_aware",), "batch.size=32"),
     ],
 )
-def test_a_hint_leads_to_no_further_refusal(overrides: tuple[str, ...], refused: str) -> None:
+def test_suggested_value_is_legal(overrides: tuple[str, ...], refused: str) -> None:
     """Added to the line it is taken with the key, unless it says that the key has to go."""
     (run,) = expand([*overrides, refused])
     hint = str(run.refusal).partition("; legal: ")[2]
@@ -484,7 +484,7 @@ def test_a_hint_leads_to_no_further_refusal(overrides: tuple[str, ...], refused:
     assert [run.refusal for run in expand(given)] == [None]
 
 
-def test_the_schedule_that_a_system_runs_is_taken() -> None:
+def test_predicted_memory_uses_the_schedule_of_the_system() -> None:
     assert expand(["system=torch_1f1b", "schedule=one_f_one_b"])[0].refusal is None
 
 
@@ -498,12 +498,12 @@ def test_every_key_of_the_models_is_read_or_bookkeeping() -> None:
     assert [key for key in keys if not below(key, known) and not any(below(one, [key]) for one in known)] == []
 
 
-def test_a_simulated_system_is_not_pruned_on_demand() -> None:
+def test_simulated_system_without_sparsity_refuses_pruning() -> None:
     """The choice changes the result although the sparsity that it holds does not."""
     assert expand([*XL, "system=axonn_samo", "pruning=none"])[0].refusal is None
 
 
-def test_an_entry_of_an_experiment_gives_no_idle_key() -> None:
+def test_experiment_entries_set_only_keys_that_are_read() -> None:
     useless, useful = expand(
         [
             "experiment.runs=[['system=pytorch','optimizer.buckets_per_reduction=2'],['system=axonn','optimizer.buckets_per_reduction=2']]"
@@ -513,7 +513,7 @@ def test_an_entry_of_an_experiment_gives_no_idle_key() -> None:
     assert useful.refusal is None
 
 
-def test_a_key_of_the_command_line_is_for_the_runs_that_read_it() -> None:
+def test_command_line_key_applies_to_runs_that_read_it() -> None:
     pair = "experiment.runs=[['system=pytorch'],['system=axonn']]"
     usual = expand([pair])[0]
     alone, pipeline = expand([pair, "optimizer.buckets_per_reduction=2"])
@@ -526,7 +526,7 @@ def test_a_key_of_the_command_line_is_for_the_runs_that_read_it() -> None:
     assert all(run.refusal for run in expand([pair, "machine=h200"]))
 
 
-def test_a_refused_key_has_a_record_of_its_own() -> None:
+def test_run_with_a_refused_key_has_its_own_record() -> None:
     """Its config is that of the run without the key, whose record has to stand."""
     usual, refused = expand([])[0], expand(["machine=h200"])[0]
     assert deciding_keys(usual.settings) != deciding_keys(refused.settings)

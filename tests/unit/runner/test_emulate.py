@@ -106,14 +106,14 @@ def test_every_op_is_run_and_its_bytes_are_sent(base: RunConfig) -> None:
     assert len(set(map(id, [made.buffers[1000] for _, _, made in found]))) == 3
 
 
-def test_a_rank_alone_sleeps_what_its_ops_cost(base: RunConfig) -> None:
+def test_single_rank_sleeps_for_the_cost_of_its_ops(base: RunConfig) -> None:
     config = altered(base, executor__cost=fixed(step=0.015))
     ((seconds, trace, _),) = on_time(lambda: emulated(config), whole(4 * 0.03 + 0.015), 0.1)
     assert seconds >= 4 * 0.03 + 0.015
     assert [span.category for span in trace] == [FORWARD, BACKWARD] * 4 + [STEP]
 
 
-def test_what_a_host_is_late_is_not_the_devices_time(base: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_wake_up_of_the_host_is_not_timed(base: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Woken 6 ms late from every one of 8 ops: the last one's is all that shows."""
     sleep_until = emulated_rank.sleep_until
     monkeypatch.setattr(emulated_rank, "sleep_until", lambda end, progress: sleep_until(end + 0.006, progress))
@@ -121,7 +121,7 @@ def test_what_a_host_is_late_is_not_the_devices_time(base: RunConfig, monkeypatc
     assert seconds >= 0.126
 
 
-def test_an_op_that_waited_begins_when_its_message_is_here(base: RunConfig) -> None:
+def test_waiting_op_begins_when_its_message_arrives(base: RunConfig) -> None:
     """Else a rank that has waited would make up for it."""
     config = altered(base, grid__inter=2, batch__size=1, executor__cost=fixed(forward=[0.04, 0.001], backward=0.03))
     told = of(BACKWARD, 0.03), whole(0.101)
@@ -130,7 +130,7 @@ def test_an_op_that_waited_begins_when_its_message_is_here(base: RunConfig) -> N
     assert [span.category for span in first[1]] == [FORWARD, WAIT, BACKWARD, STEP]
 
 
-def test_stragglers_and_jitter_are_slept(base: RunConfig) -> None:
+def test_ranks_sleep_for_stragglers_and_jitter(base: RunConfig) -> None:
     jitter = {"kind": "uniform", "spread": 0.9}
     config = altered(base, executor__jitter=jitter, executor__stragglers={"0": 2.0}, seed=5)
     slower = EmulationPlan.of(config).perturbation
@@ -144,7 +144,7 @@ def test_stragglers_and_jitter_are_slept(base: RunConfig) -> None:
     on_time(lambda: emulated(config, batches=3), whole(expected), 0.08)  # every batch repeats the first one's ops
 
 
-def test_an_update_reduces_over_its_column_then_steps(base: RunConfig) -> None:
+def test_update_reduces_over_data_parallel_group_then_steps(base: RunConfig) -> None:
     cost = fixed(forward=0.001, backward=0.001, step=0.02, reduce_bytes=3000)
     config = altered(base, grid__data=4, grid__inter=2, executor__cost=cost)
     found = on_time(lambda: emulated(config), of(STEP, 0.02), 0.2)
@@ -156,7 +156,7 @@ def test_an_update_reduces_over_its_column_then_steps(base: RunConfig) -> None:
     assert told["payload_bytes"].values == told["simulated_bytes"].values == (0.0,)  # messages of passes are empty
 
 
-def test_one_replica_reduces_nothing(base: RunConfig) -> None:
+def test_single_replica_reduces_nothing(base: RunConfig) -> None:
     ((_, trace, made),) = emulated(altered(base, executor__cost=fixed(forward=0.0, backward=0.0, reduce_bytes=3000)))
     assert not made.buffers
     assert REDUCE not in {span.category for span in trace}
@@ -178,13 +178,13 @@ class TwoChunks(CostModel):
         return (Chunk(0, 0.01), Chunk(self.second, 0.02))
 
 
-def test_any_cost_model_will_do(base: RunConfig) -> None:
+def test_user_cost_model_is_emulated_and_predicted(base: RunConfig) -> None:
     config = altered(base, executor__cost={"_target_": f"{__name__}.TwoChunks"})
     on_time(lambda: emulated(config), lambda ranks: [(ranks[0][1][-1].seconds, 0.03)], 0.15)
     assert predict(config, Link(**NETWORK)).seconds == pytest.approx(8 * 0.001 + 0.03)
 
 
-def test_a_static_order_is_emulated_and_predicted_as_such(base: RunConfig) -> None:
+def test_static_order_is_emulated_and_predicted(base: RunConfig) -> None:
     config = altered(base, grid__inter=3)
     plan, static = EmulationPlan.of(config), EmulationPlan.of(config, static=True)
     interval = FlushInterval(4, 4, None, 1)
@@ -205,7 +205,7 @@ def test_a_static_order_is_emulated_and_predicted_as_such(base: RunConfig) -> No
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
-def test_a_prediction_by_hand(base: RunConfig, replicas: int) -> None:
+def test_prediction_equals_a_hand_computed_case(base: RunConfig, replicas: int) -> None:
     """GPipe, two stages, two microbatches, 2 ms a message: the first backward comes back at 54 ms, the last at 94."""
     config = altered(
         base,
@@ -222,7 +222,7 @@ def test_a_prediction_by_hand(base: RunConfig, replicas: int) -> None:
     assert predict(slow, Link(**NETWORK)).seconds == pytest.approx(0.099 + later, abs=1e-9)
 
 
-def test_a_hop_is_counted_where_somebody_waited() -> None:
+def test_hops_are_waits_from_op_to_op() -> None:
     forward, backward = Op.parse("1F0"), Op.parse("0B0")
     trace = Trace()
     trace.add(0, FORWARD, 0.0, 1.0, Op.parse("0F0"))
@@ -236,7 +236,7 @@ def test_a_hop_is_counted_where_somebody_waited() -> None:
     assert hops(trace[1:], Grid(inter=2)) == []
 
 
-def test_without_a_network_the_runs_own_messages_are_one(base: RunConfig) -> None:
+def test_prediction_without_a_network_uses_measured_hops(base: RunConfig) -> None:
     cost = fixed(forward=0.0, backward=0.0, message_bytes=10**6)
     config = altered(base, grid__inter=2, batch__size=1, executor__cost=cost, executor__network=None)
     trace = Trace()
@@ -252,7 +252,7 @@ def test_without_a_network_the_runs_own_messages_are_one(base: RunConfig) -> Non
 # -- what is refused -----------------------------------------------------------------------------------------------
 
 
-def test_what_ranks_do_not_need_is_not_asked_for(base: RunConfig) -> None:
+def test_emulation_ignores_model_and_data_limits(base: RunConfig) -> None:
     """More stages than the model has layers, and no text."""
     validate_run(altered(base, grid__inter=16, data__folder="nowhere", model__shape__vocabulary=7))
     assert freeze(altered(base, grid__inter=16).plain(), "").label == "axonn 16x1"
@@ -318,7 +318,7 @@ def test_what_ranks_do_not_need_is_not_asked_for(base: RunConfig) -> None:
         ({"batch.size": 0}, InvalidRequest, ["batch.size=0"]),
     ],
 )
-def test_what_cannot_be_emulated_is_refused_before_a_rank_starts(
+def test_impossible_emulation_is_refused_before_ranks_start(
     base: RunConfig, changes: dict[str, Any], kind: type[InvalidRequest], words: list[str]
 ) -> None:
     validate_run(altered(base, grid__inter=3))
@@ -328,7 +328,7 @@ def test_what_cannot_be_emulated_is_refused_before_a_rank_starts(
         assert word in str(refusal)
 
 
-def test_a_world_of_another_size_is_refused(base: RunConfig) -> None:
+def test_world_of_another_size_is_refused(base: RunConfig) -> None:
     with pytest.raises(InvalidRequest, match=r"a grid of 3 ranks \(3x1\) in a world of 1"):
         EmulatedRank(threads.LoopbackWorld(threads.Hub(1), 0), altered(base, grid__inter=3))
 
@@ -366,7 +366,7 @@ def streamed(config: RunConfig, *lengths: int) -> list[tuple[list[float], Trace]
     return threads.run(config.grid.build().size, rank, deadline=60)
 
 
-def test_a_stream_does_not_drain_between_batches(streaming: RunConfig) -> None:
+def test_stream_does_not_drain_between_batches(streaming: RunConfig) -> None:
     """Of four batches of two: 45 ms a microbatch on the first stage, which predicts; the second one waits for it."""
 
     def told(ranks: list[tuple[list[float], Trace]]) -> list[tuple[float, float]]:
@@ -381,7 +381,7 @@ def test_a_stream_does_not_drain_between_batches(streaming: RunConfig) -> None:
     assert ran[:4] == ["1F2", "1B2", "1F3", "1B3"], "the last stage alternates from the first microbatch on"
 
 
-def test_the_simulation_of_a_stream_is_of_a_full_pipeline(streaming: RunConfig) -> None:
+def test_stream_is_predicted_for_a_full_pipeline(streaming: RunConfig) -> None:
     free = Link(latency=0.0, bandwidth=1e18)
     assert predict(streaming, free).seconds == pytest.approx(2 * 0.045)
     long = altered(streaming, measure__batches=20)
@@ -389,7 +389,7 @@ def test_the_simulation_of_a_stream_is_of_a_full_pipeline(streaming: RunConfig) 
     assert predict(long, free).bytes == 5 * predict(streaming, free).bytes
 
 
-def test_a_copy_is_paid_where_a_version_stays(streaming: RunConfig) -> None:
+def test_weight_copy_costs_where_a_version_is_stashed(streaming: RunConfig) -> None:
     stash = {"_target_": "baselines.pipedream.Stash", "graph": "recompute"}
     plan = EmulationPlan.of(altered(streaming, weights=stash, executor__copy=0.25))
     assert [[chunk.step for chunk in plan.cost.update(stage)] for stage in (0, 1)] == [[0.255], [0.005]]
@@ -398,14 +398,14 @@ def test_a_copy_is_paid_where_a_version_stays(streaming: RunConfig) -> None:
 
 @pytest.mark.parametrize("name", ["prediction", "copy"])
 @pytest.mark.parametrize("value", [-1.0, math.nan, "often"])
-def test_what_is_asked_costs_no_less_than_nothing(streaming: RunConfig, name: str, value: Any) -> None:
+def test_overheads_of_a_policy_are_not_negative(streaming: RunConfig, name: str, value: Any) -> None:
     refusal = freeze(unchecked(streaming, {f"executor.{name}": value}), "").refusal
     assert isinstance(refusal, InvalidRequest)
     assert str(refusal).startswith(f"executor.{name}={value}; rule: ")
     assert str(refusal).endswith(f"legal: executor.{name}=0.01")
 
 
-def test_a_static_order_is_that_of_each_stream(streaming: RunConfig) -> None:
+def test_each_stream_has_its_own_static_order(streaming: RunConfig) -> None:
     def rank(world: threads.LoopbackWorld) -> list[str]:
         made = EmulatedRank(world, streaming)
         made.plan = EmulationPlan.of(streaming, static=True)

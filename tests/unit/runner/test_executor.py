@@ -77,7 +77,7 @@ def carried(folder: Path, *values: float) -> list[Record]:
     return interleave.measure(runs, Progress(1.0, io.StringIO()))
 
 
-def test_what_an_executor_leaves_is_the_record(tmp_path: Path) -> None:
+def test_result_of_an_executor_is_the_record(tmp_path: Path) -> None:
     (record,) = carried(tmp_path, 4.0)
     assert (record.outcome, record.source, record.label) == (Outcome.OK, Source.SIMULATED, "axonn 3x1 4.0")
     assert record.metrics["batch_time"].values == (0.25,)
@@ -92,7 +92,7 @@ def test_what_an_executor_leaves_is_the_record(tmp_path: Path) -> None:
     assert [span.end for span in store.entries[0].trace.spans] == [0.25]
 
 
-def test_one_that_fails_or_is_refused_does_not_end_the_others(tmp_path: Path) -> None:
+def test_failed_or_refused_run_does_not_end_the_others(tmp_path: Path) -> None:
     records = carried(tmp_path, 0.0, -1.0, 2.0)
     assert [record.outcome for record in records] == [Outcome.FAILED, Outcome.UNSUPPORTED, Outcome.OK]
     assert records[0].reason.endswith("ZeroDivisionError: nothing to divide by")
@@ -102,7 +102,7 @@ def test_one_that_fails_or_is_refused_does_not_end_the_others(tmp_path: Path) ->
     assert "nothing to divide by" in summary(records[0])
 
 
-def test_a_record_stands_until_its_sources_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_is_reused_until_its_sources_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "ROOT", tmp_path)
     (tmp_path / "suite" / "own").mkdir(parents=True)
     tmp_path = tmp_path / "suite" / "own"
@@ -121,7 +121,7 @@ def test_a_record_stands_until_its_sources_change(tmp_path: Path, monkeypatch: p
     assert key_of(made, provenance.circumstances(outline_of(made))) == after
 
 
-def test_without_ranks_nothing_is_refused_for_their_sake(tmp_path: Path) -> None:
+def test_executor_without_ranks_ignores_rules_for_ranks(tmp_path: Path) -> None:
     """Thousands of stages, another microbatch, no text: the executor knows what it needs; the suite's counts stay."""
     made = config(tmp_path, 4.0)
     made["grid"] = {"data": 64, "inter": 48, "tensor": 3}
@@ -138,7 +138,7 @@ def test_without_ranks_nothing_is_refused_for_their_sake(tmp_path: Path) -> None
 # -- the formulas ------------------------------------------------------------------------------------------------------
 
 
-def test_a_paper_is_asked_for_and_must_have_formulas(tmp_path: Path) -> None:
+def test_formulas_require_a_known_paper(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"executor\.paper has no value"):
         resolve(["executor=analytic"])
     wrong = freeze(composed(["executor=analytic", "executor.paper=sam"]), "")
@@ -146,7 +146,7 @@ def test_a_paper_is_asked_for_and_must_have_formulas(tmp_path: Path) -> None:
     assert freeze(composed(["executor=analytic", "executor.paper=samo"]), "").label == "samo formulas"
 
 
-def test_the_formulas_answer_their_claims_and_each_gets_a_verdict(tmp_path: Path) -> None:
+def test_formulas_answer_their_claims_with_verdicts(tmp_path: Path) -> None:
     records = run(["experiment=formulas", f"reports={tmp_path}"], Progress(1.0, io.StringIO()))
     asked = answers_of_figure(claims.load(), FIGURE)
     papers = list(dict.fromkeys(claim.paper for claim, _ in asked))
@@ -184,7 +184,7 @@ def expected(claim: Claim, row: AnswerRow) -> Verdict:
     return Verdict.CONTRADICTED if claim.control else Verdict.DIFFERS
 
 
-def test_a_formula_agrees_with_what_is_printed_or_reproduces_it(tmp_path: Path) -> None:
+def test_formulas_reproduce_or_agree_with_printed_values(tmp_path: Path) -> None:
     run(["experiment=formulas", f"reports={tmp_path}"], Progress(1.0, io.StringIO()))
     asked = [
         (claim, row)
@@ -200,12 +200,12 @@ def test_a_formula_agrees_with_what_is_printed_or_reproduces_it(tmp_path: Path) 
     }
 
 
-def test_an_empty_store_answers_none(tmp_path: Path) -> None:
+def test_empty_store_answers_no_claim(tmp_path: Path) -> None:
     asked = [claim for claim in claims.load() if claim.reach == "analytic" and claim.paper in ("axonn", "samo")]
     assert {found.verdict for found in judge(asked, read_store(tmp_path))} == {Verdict.NOT_RUN}
 
 
-def test_the_formulas_come_first_at_every_scale_of_a_laptop() -> None:
+def test_formulas_come_first_at_laptop_scales() -> None:
     for scale in ("laptop", "smoke"):
         assert resolve([f"scale={scale}"]).scale.reproduce[0] == "formulas"
     assert {run.refusal for run in expand(["experiment=formulas"])} == {None}

@@ -16,7 +16,7 @@ def label(*overrides: str) -> str:
     return run.label
 
 
-def test_a_setting_of_a_system_stands_in_the_label() -> None:
+def test_label_shows_settings_of_the_system() -> None:
     two = ("system=torch_gpipe", "grid.inter=2")
     assert label(*two, "system.schedule=Schedule1F1B") == "torch_gpipe 2x1 system.schedule=Schedule1F1B"
     assert label("system=deepspeed_3d", "system.zero_stage=1") == "deepspeed_3d 1x1 system.zero_stage=1"
@@ -26,17 +26,17 @@ def test_a_setting_of_a_system_stands_in_the_label() -> None:
 @pytest.mark.parametrize(
     "override", ["reports=elsewhere", "rerun=all", "on_error=stop", "system.description=mine", "scale=smoke"]
 )
-def test_bookkeeping_stands_in_no_label(override: str) -> None:
+def test_label_hides_bookkeeping_keys(override: str) -> None:
     assert label(override) == "axonn 1x1"
 
 
-def test_a_grid_stands_in_a_label_that_an_executor_writes() -> None:
+def test_label_pattern_of_an_executor_shows_the_grid() -> None:
     own = ("executor=check", "executor.label=mine")
     assert label("executor=check", "grid.inter=2") == "axonn 2x1 checked executor=check"
     assert label(*own, "grid.inter=2") == "mine executor=check grid.inter=2"
 
 
-def test_runs_of_one_label_have_the_keys_added_in_which_they_differ() -> None:
+def test_equal_labels_gain_the_overrides_that_differ() -> None:
     entries = "['system=axonn','schedule.cap=2'],['system=axonn'],['system=axonn','schedule.cap=2','measure.rounds=2']"
     found = [run.label for run in expand([f"experiment.runs=[{entries}]"])]
     assert found == ["axonn 1x1 schedule.cap=2", "axonn 1x1", "axonn 1x1 schedule.cap=2 measure.rounds=2"]
@@ -47,7 +47,7 @@ def test_runs_that_differ_in_no_number_keep_one_label() -> None:
     assert [run.label for run in runs] == ["axonn 1x1", "axonn 1x1"]
 
 
-def test_a_sweep_labels_its_jobs_by_the_keys_that_it_varies() -> None:
+def test_sweep_labels_its_jobs_by_varied_keys() -> None:
     line = ["-m", "system=axonn,gpipe", "measure.rounds=1,2", "measure.batches=3", "seed=1,2", "launch.nodes=1"]
     job = ["system=axonn", "measure.rounds=2", "measure.batches=3", "seed=2"]
     assert label_flags(job, line) == ["--label=measure.rounds"]
@@ -58,21 +58,21 @@ def test_a_sweep_labels_its_jobs_by_the_keys_that_it_varies() -> None:
     assert label(*job) == "axonn 1x1 seed=2"
 
 
-def test_two_files_of_one_system_are_told_apart() -> None:
+def test_runs_of_equal_system_names_have_distinct_labels() -> None:
     """As configs of one's own may be: the choice is shown where it is not the system's name."""
     first, second = expand(["experiment.runs=[['system=gpipe','system.name=x'],['system=naive','system.name=x']]"])
     assert first.label != second.label
     assert {"system=gpipe", "system=naive"} == {word for run in (first, second) for word in run.label.split()[2:]}
 
 
-def test_labels_that_no_key_tells_apart_are_refused() -> None:
+def test_indistinguishable_labels_are_refused() -> None:
     one, two = expand(["seed=1"])[0], expand(["seed=2"])[0]
     same = [one, labels.replace(two, label=one.label, command=one.command)]
     with pytest.raises(InvalidRequest, match="tag=first"):
         labels.make_distinct(same)
 
 
-def test_a_sweep_gives_its_label_flags_to_its_jobs() -> None:
+def test_sweep_passes_label_flags_to_its_jobs() -> None:
     assert label_flags(["system=axonn"], [], ["measure.batches"]) == ["--label=measure.batches"]
     assert label_flags(["launch.heartbeat_timeout=5"], [], ["launch.heartbeat_timeout"]) == [
         "--label=launch.heartbeat_timeout"

@@ -87,6 +87,6 @@ def test_neither_is_negative() -> None:
         ([8, 16], [1e-6, math.inf]),
     ],
 )
-def test_what_is_no_line_is_refused(sizes: list[float], seconds: list[float]) -> None:
+def test_times_without_a_line_are_refused(sizes: list[float], seconds: list[float]) -> None:
     with pytest.raises(InvalidRequest):
         fit(sizes, seconds)

@@ -79,7 +79,7 @@ def test_run_that_would_exhaust_the_machine_is_refused(overrides: list[str]) -> 
     "overrides",
     [["executor=simulated", "model=gpt3_175b"], ["executor=check", "batch.size=800000", "batch.microbatch=8000"]],
 )
-def test_run_without_ranks_of_a_huge_model_or_batch_is_made(overrides: list[str]) -> None:
+def test_runs_without_ranks_accept_a_huge_model(overrides: list[str]) -> None:
     assert not refusal(*overrides)
 
 
@@ -100,7 +100,7 @@ def test_only_ranks_of_one_node_count(monkeypatch: pytest.MonkeyPatch) -> None:
         check_memory(config)
 
 
-def test_cuda_rank_is_held_against_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_rank_must_fit_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
     on_device = ("launch.device=cuda", "grid.inter=2")
     told = refusal("model=gpt3_6_7b", "system=axonn_no_memopt", *on_device)
     assert re.search(r"on the device of rank \d of a node; rule: CUDA device \d has 80 GB", told)
@@ -109,7 +109,7 @@ def test_cuda_rank_is_held_against_its_device(monkeypatch: pytest.MonkeyPatch) -
     assert not refusal("model=gpt3_6_7b", "system=axonn_no_memopt", *on_device)
 
 
-def test_a_process_holds_its_batches_and_what_it_loads() -> None:
+def test_process_needs_memory_for_batches_and_libraries() -> None:
     config = resolve([])
     shape, measure = config.model.shape, config.measure
     drawn = 16 * config.batch.size * shape.arguments["sequence"] * (measure.discard_first + measure.batches)
@@ -120,14 +120,14 @@ def test_a_process_holds_its_batches_and_what_it_loads() -> None:
     assert [need.host for need in rank_needs(emulated)] == [PLAIN + 2000] * 3
 
 
-def test_replay_holds_all_stages_in_one_process() -> None:
+def test_replay_needs_memory_for_all_stages() -> None:
     ranks = rank_needs(resolve(["system=pipedream", "model.shape.tied=false", "grid.inter=4"]))
     (one,) = rank_needs(resolve(["system=pipedream", "model.shape.tied=false", "grid.inter=4", "executor=replay"]))
     base = TORCH + batches_bytes(resolve([]))
     assert one.host == sum(need.host - base for need in ranks) + base
 
 
-def test_drawn_graph_holds_features_and_both_matrices() -> None:
+def test_synthetic_graph_needs_features_and_both_matrices() -> None:
     graph = RMAT(vertices=1024, degree=16, features=300)
     assert synthetic_bytes(graph) == 1024 * (16 * 2 * 8 + 300 * 4)
 

@@ -51,14 +51,14 @@ def study(config: RunConfig) -> Messages:
 @pytest.mark.parametrize(
     "sizes", [[], None, 8, "8", [0], [-8], [8, -64], [6], [8, 8], [64, 8], [8.0], [True, 8], ["8"], [4, None]]
 )
-def test_a_list_of_sizes_that_is_none_is_refused_with_a_legal_one(base: RunConfig, sizes: Any) -> None:
+def test_illegal_sizes_are_refused_with_a_legal_list(base: RunConfig, sizes: Any) -> None:
     refusal = str(freeze(altered(base, executor__sizes=sizes, batch__size=2, batch__microbatch=1).plain(), "").refusal)
     legal = re.fullmatch(r"executor\.sizes=.*; rule: .*; legal: executor\.sizes=(\[.*\])", refusal)
     assert legal, refusal
     check_sizes(json.loads(legal[1]))
 
 
-def test_every_other_list_is_taken() -> None:
+def test_other_lists_are_accepted() -> None:
     for sizes in ([4], [8, 12, 16], SIZES, (8, 1 << 24)):
         check_sizes(sizes)
 
@@ -81,7 +81,7 @@ def test_every_other_list_is_taken() -> None:
         ({"comm__transport": "gloo"}, InvalidRequest, "legal: comm.transport=auto"),
     ],
 )
-def test_a_study_that_cannot_be_made_is_refused(
+def test_impossible_message_study_is_refused(
     base: RunConfig, changes: dict[str, Any], kind: type[InvalidRequest], words: str
 ) -> None:
     config = altered(base, **changes)
@@ -139,7 +139,7 @@ def test_every_size_has_its_samples_on_every_rank(operation: str, ranks: int) ->
             assert all((second > 0) == timed for each in samples for second in each), "who has no part has no time"
 
 
-def test_a_first_rank_that_starts_late_is_not_what_is_timed(monkeypatch: Patch) -> None:
+def test_late_start_of_a_rank_is_not_timed(monkeypatch: Patch) -> None:
     monkeypatch.setattr(communication, "SEND_DELAY", 0.02)
     first, _ = swept("point_to_point")
     assert statistics.median(first["suite over threads"][0]) < 0.01
@@ -214,14 +214,14 @@ class BrokenGroup(LoopbackGroup):
 
 
 @pytest.mark.parametrize("fault", ["last number", "mended", "displaced", "another type", "short", "what came before"])
-def test_a_lane_that_spoils_a_value_ends_the_run(fault: str) -> None:
+def test_corrupted_message_ends_the_run(fault: str) -> None:
     with pytest.raises(RankError, match=r"suite over threads: \d+ of \d+ numbers of value -?\d+ \(\d+ bytes\)"):
         swept("point_to_point", world=lambda own: Broken(own, fault))
 
 
 @pytest.mark.parametrize("held", [0, 1])
 @pytest.mark.parametrize("kind", [communication.RoundTrip, communication.AllReduce])
-def test_what_lay_there_before_is_no_arrival(kind: type[communication.TimedOperation], held: int) -> None:
+def test_message_present_before_is_no_arrival(kind: type[communication.TimedOperation], held: int) -> None:
     """Neither what a rank starts with nor the memory for what comes is what it must have in the end."""
     operation = kind(LoopbackWorld(threads.Hub(2), 1), "nothing", "threads", lambda *memory: memory[held])
     for number in range(6):
@@ -231,7 +231,7 @@ def test_what_lay_there_before_is_no_arrival(kind: type[communication.TimedOpera
             operation.check()
 
 
-def test_what_came_long_ago_is_no_arrival() -> None:
+def test_message_received_earlier_is_no_arrival() -> None:
     """Values repeat after three rounds."""
     came = iter([True, False])
     bits = communication.pattern(16, torch.float32, torch.device("cpu"))
@@ -251,12 +251,12 @@ def test_what_came_long_ago_is_no_arrival() -> None:
 
 @pytest.mark.parametrize("fault", BrokenGroup.faults)
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_a_sum_that_is_wrong_ends_the_run(fault: str, ranks: int) -> None:
+def test_wrong_sum_ends_the_run(fault: str, ranks: int) -> None:
     with pytest.raises(RankError, match=r"suite over threads( bfloat16)?: \d+ of \d+ numbers"):
         swept("all_reduce", ranks, world=lambda own: Broken(own, fault))
 
 
-def test_the_broken_worlds_are_broken_by_their_faults_alone() -> None:
+def test_broken_worlds_differ_by_their_faults_alone() -> None:
     for operation in message_sizes.OPERATIONS:
         swept(operation, world=lambda own: Broken(own, "none"))
 
@@ -277,7 +277,7 @@ def test_sums_over_the_most_ranks_are_not_rounded(dtype: torch.dtype) -> None:
     )
 
 
-def test_a_machine_is_its_least_times(monkeypatch: Patch) -> None:
+def test_links_are_fitted_to_the_least_times(monkeypatch: Patch) -> None:
     """Times are a line's, and more than that in all rounds but one; an operation whose times fall has none."""
     go = communication.TimedOperation.run_timed
 

@@ -56,13 +56,13 @@ def left_of(config: RunConfig, curves: Mapping[str, Any], staged: bool, sweeps: 
     return config.executor.build().summarize(config, {"curves": curves, "staged": staged}, sweeps)
 
 
-def test_one_clock_of_many() -> None:
+def test_samples_of_ranks_merge_to_one_clock() -> None:
     ranks = [{"a": [[1.0, 2.0], [3.0]]}, {"a": [[3.0, 6.0], [5.0]]}]
     assert joined("point_to_point", ranks) == {"a": [[1.0, 2.0], [3.0]]}
     assert joined("all_reduce", ranks) == {"a": [[2.0, 4.0], [4.0]]}
 
 
-def test_raw_samples_lines_and_panels_stand_in_the_record(base: dict[str, Any]) -> None:
+def test_record_holds_samples_fits_and_panels(base: dict[str, Any]) -> None:
     config = altered(base, executor__operation="all_reduce")
     sweeps = [(made(factor), made(factor)) for factor in (1.0, 1.1, 1.5)]
     found = left_of(config, CURVES, False, sweeps)
@@ -98,14 +98,14 @@ def test_raw_samples_lines_and_panels_stand_in_the_record(base: dict[str, Any]) 
     assert any("relative errors" in note for note in found.notes)
 
 
-def test_one_size_has_no_line_and_one_sample_no_spread(base: dict[str, Any]) -> None:
+def test_single_size_has_no_fit_and_single_sample_no_spread(base: dict[str, Any]) -> None:
     config = altered(base, executor__sizes=[64])
     found = left_of(config, {"a": {"backend": "mpi", "ours": False}}, False, [({"a": [[1e-6]]}, {"a": [[0.0]]})])
     assert set(found.metrics) == {"a, 64 B"}
     assert not [note for note in found.notes if "latency" in note]
 
 
-def test_more_ranks_than_cores_and_copies_are_said(base: dict[str, Any]) -> None:
+def test_oversubscription_and_staging_are_noted(base: dict[str, Any]) -> None:
     config = altered(base, grid__data=64)
     curves = {"a": {"backend": "mpi", "ours": False}}
     found = left_of(config, curves, True, [({"a": [[1e-6]] * 4},) * 64])
@@ -148,7 +148,7 @@ def judged(folder: Path | None = None, *records: Record) -> Any:
         (dict(reversed(BOTH.items())), Verdict.DIFFERS_ON_STAND_IN),
     ],
 )
-def test_an_order_of_both_libraries_on_a_stand_in_is_at_most_a_trend(
+def test_library_order_on_a_stand_in_is_at_most_a_trend(
     base: dict[str, Any], curves: Mapping[str, Any], verdict: Verdict
 ) -> None:
     config = altered(base, executor__operation="all_reduce", executor__claim=CLAIM)
@@ -174,7 +174,7 @@ def test_an_order_of_both_libraries_on_a_stand_in_is_at_most_a_trend(
         ({"executor__claim": {**CLAIM, "least": 1e6, "most": 5e7}}, BOTH, False),  # no size of the claim's
     ],
 )
-def test_what_is_not_the_papers_answers_nothing(
+def test_study_unlike_the_paper_answers_no_claim(
     base: dict[str, Any], changes: dict[str, Any], curves: Mapping[str, Any], staged: bool
 ) -> None:
     config = altered(base, executor__operation="all_reduce", **changes)
@@ -182,7 +182,7 @@ def test_what_is_not_the_papers_answers_nothing(
     assert CLAIM["id"] not in found.metrics
 
 
-def test_a_claim_that_is_refused_here_says_by_which_run(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_unanswered_claim_names_its_refused_run(tmp_path: Path, monkeypatch: Patch) -> None:
     def started(*_: Any, **__: Any) -> None:
         raise AssertionError("a rank was started")
 
@@ -201,7 +201,7 @@ def test_a_claim_that_is_refused_here_says_by_which_run(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("name", ["axonn_fig3", "axonn_fig4"])
-def test_the_experiments_ask_what_their_claims_are(name: str) -> None:
+def test_message_experiments_cover_the_cases_of_their_claims(name: str) -> None:
     """Enough points, repeats and cases; the terms are the claim's own, in its order."""
     known = {claim.id: claim for claim in claims.load()}
     for run in expand([f"experiment={name}"]):

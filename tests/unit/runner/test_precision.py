@@ -23,13 +23,13 @@ from suite.runner.runs import freeze
         ("", set()),
     ],
 )
-def test_flags_of_x86_and_arm(tmp_path: Path, text: str, found: set[str]) -> None:
+def test_cpu_flags_of_x86_and_arm(tmp_path: Path, text: str, found: set[str]) -> None:
     file = tmp_path / "cpuinfo"
     file.write_text(text)
     assert precision.cpu_flags(file) == found
 
 
-def test_no_such_file_means_no_flags(tmp_path: Path) -> None:
+def test_missing_cpuinfo_means_no_flags(tmp_path: Path) -> None:
     assert precision.cpu_flags(tmp_path / "nothing") == frozenset()
 
 
@@ -43,17 +43,19 @@ def test_no_such_file_means_no_flags(tmp_path: Path) -> None:
         (set(), "cuda", "bfloat16"),
     ],
 )
-def test_auto(monkeypatch: pytest.MonkeyPatch, has: set[str], device: str, half: str | None) -> None:
+def test_auto_precision_depends_on_the_device(
+    monkeypatch: pytest.MonkeyPatch, has: set[str], device: str, half: str | None
+) -> None:
     monkeypatch.setattr(precision, "cpu_flags", lambda: frozenset(has))
     assert precision.resolve_half("auto", device) == half
 
 
 @pytest.mark.parametrize("half", [None, "float16"])
-def test_what_is_chosen_stays(half: str | None) -> None:
+def test_explicit_precision_stays(half: str | None) -> None:
     assert precision.resolve_half(half, "cuda") == half
 
 
-def test_a_run_never_keeps_auto(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_resolves_automatic_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     def of(flags: set[str]) -> Any:
         monkeypatch.setattr(precision, "cpu_flags", lambda: frozenset(flags))
         return freeze(composed(["precision=auto"]), "").config.precision.half

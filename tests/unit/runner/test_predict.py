@@ -56,7 +56,7 @@ def states(parameters: int, activations: int, moments: int = 2, width: int = 4) 
     return {"weights": held, "gradients": held, "moments": moments * held, "activations": activations}
 
 
-def test_one_rank() -> None:
+def test_one_rank_holds_the_whole_model() -> None:
     saved = 2 * (0 + 840 + 840 + 180)
     working = 2 * (288 - 180) + 256  # when the last block's backward pass runs, what the head kept is gone
     (found,) = kinds(config_of())
@@ -64,7 +64,7 @@ def test_one_rank() -> None:
     assert sum(found.values()) == 12576
 
 
-def test_a_pipeline_keeps_what_is_in_flight_and_what_waits() -> None:
+def test_stage_memory_counts_microbatches_in_flight() -> None:
     first, last = estimate.budgets(config_of({"inter": 2}))
     assert first.by_kind() == states(264, 2 * 2 * (840 + 48) + 832)  # two microbatches, each with the stage's output
     assert last.by_kind() == states(260, 2 * (840 + 180) + 472 + 2 * 48)  # one, and a message that has come
@@ -109,7 +109,7 @@ def offload(bucket: int, **more: int) -> dict[str, Any]:
     return {"layout": {"_target_": "suite.memory.offloaded", "_partial_": True, "bucket": bucket, **more}}
 
 
-def test_the_update_can_be_the_peak() -> None:
+def test_update_can_be_the_peak() -> None:
     """A batch of one short sequence: the buckets of a step are larger than the saved activations."""
     small = CONFIG["model"]["shape"] | {"hidden": 40, "sequence": 1}
     few = {"model": CONFIG["model"] | {"shape": small}, "batch": {"size": 1, "microbatch": 1}}
@@ -176,7 +176,7 @@ def test_two_replicas_exchange_what_they_add(changes: dict[str, Any], reducing: 
     assert estimate.budgets(config_of(**changes))[0].reducing == 0
 
 
-def test_a_stage_without_blocks_has_nothing_to_compute_again() -> None:
+def test_stage_without_blocks_recomputes_nothing() -> None:
     """A head so wide that it stands alone."""
     shape = CONFIG["model"]["shape"] | {"vocabulary": 5000, "layers": 4}
     config = config_of({"inter": 2}, model=CONFIG["model"] | {"shape": shape}, split="cost", activation_checkpointing=2)
@@ -250,7 +250,7 @@ def test_recomputation_follows_the_policy_where_no_key_names_it(name: str, monke
         ({"_target_": "suite.engine.optim.optimizer.RMSprop", "momentum": 0.0}, 2),
     ],
 )
-def test_a_prediction_may_need_the_last_gradient(changes: dict[str, Any], moments: int) -> None:
+def test_prediction_may_need_the_last_gradient(changes: dict[str, Any], moments: int) -> None:
     """And the budget's account of a rule, which loads no torch, is the rule's own."""
     given = {key: value for key, value in {**SGD, **changes}.items() if value is not None}
     made, target = build({"lr": 0.1, **given}), given.pop("_target_")
@@ -259,6 +259,6 @@ def test_a_prediction_may_need_the_last_gradient(changes: dict[str, Any], moment
 
 
 @pytest.mark.parametrize(("every", "drains"), [(None, True), (1, False)])
-def test_a_flush_drains_and_a_stream_does_not(every: int | None, drains: bool) -> None:
+def test_flush_drains_and_stream_does_not(every: int | None, drains: bool) -> None:
     config = config_of({"inter": 2}, schedule={"_target_": "suite.schedule.OneFOneB"}, update_interval=every)
     assert [budget.drains for budget in estimate.budgets(config)] == [drains] * 2

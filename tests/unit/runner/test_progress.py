@@ -27,7 +27,7 @@ def made(expected: float, stream: io.StringIO | None = None) -> tuple[Progress, 
     return Progress(expected, stream, clock), clock, stream
 
 
-def test_before_anything_is_done_the_expectation_stands() -> None:
+def test_remaining_time_starts_as_expected() -> None:
     progress, clock, _ = made(100)
     assert progress.remaining == 100
     clock.now += 30
@@ -46,7 +46,7 @@ def test_before_anything_is_done_the_expectation_stands() -> None:
         (120, 500, 0.0),  # more than expected is done
     ],
 )
-def test_time_left_follows_the_pace_as_it_is_known(done: float, spent: float, left: float) -> None:
+def test_remaining_time_follows_the_pace(done: float, spent: float, left: float) -> None:
     progress, clock, _ = made(100)
     clock.now += spent
     progress.advance(done / 2)
@@ -54,11 +54,11 @@ def test_time_left_follows_the_pace_as_it_is_known(done: float, spent: float, le
     assert progress.remaining == pytest.approx(left, rel=1e-12)
 
 
-def test_an_expectation_of_nothing_is_a_second() -> None:
+def test_expected_time_is_at_least_a_second() -> None:
     assert made(0)[0].remaining == 1.0
 
 
-def test_on_a_screen_the_line_is_rewritten() -> None:
+def test_terminal_line_is_rewritten() -> None:
     progress, clock, stream = made(90, Screen())
     progress.show("a long title")
     clock.now += 0.1
@@ -76,7 +76,7 @@ def test_on_a_screen_the_line_is_rewritten() -> None:
     assert stream.getvalue().endswith("\rnext · 23 s left")
 
 
-def test_in_a_file_lines_stay_and_are_few() -> None:
+def test_log_file_gets_few_lines() -> None:
     progress, clock, stream = made(100)
     for _ in range(46):
         progress.show("step")
@@ -87,7 +87,7 @@ def test_in_a_file_lines_stay_and_are_few() -> None:
     assert "\r" not in stream.getvalue()
 
 
-def test_without_a_stream_it_talks_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_default_stream_is_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     Progress(10).print_line("hello")
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "hello\n")

@@ -58,7 +58,7 @@ def record_of(key: str, outcome: Outcome = Outcome.OK) -> Record:
 # -- names -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_is_a_short_name_that_stays() -> None:
+def test_record_key_is_short_and_stable() -> None:
     key = key_of(CONFIG, HERE)
     assert len(key) == 20
     assert set(key) <= set("0123456789abcdef")
@@ -90,7 +90,7 @@ def test_another_config_is_another_key(path: str, value: Any) -> None:
         ("system.simulation", {"activation_checkpointing": "layer"}),
     ],
 )
-def test_what_decides_no_number_is_not_in_the_key(path: str, value: Any) -> None:
+def test_keys_without_influence_on_numbers_leave_the_hash(path: str, value: Any) -> None:
     assert key_of(changed(path, value), HERE) == key_of(CONFIG, HERE)
 
 
@@ -107,7 +107,7 @@ def test_other_circumstances_are_another_key(other: dict[str, Any]) -> None:
     assert key_of(CONFIG, {**HERE, **other}) != key_of(CONFIG, HERE)
 
 
-def test_the_same_command_finds_what_it_has_measured() -> None:
+def test_same_command_reuses_its_records() -> None:
     def keys(*more: str) -> list[str]:
         return [key_of(run.settings, HERE) for run in expand(["experiment=smoke", *more])]
 
@@ -135,7 +135,7 @@ def test_sources_are_hashed_by_name_and_content(tmp_path: Path) -> None:
     assert source_hash([folder]) not in (first, second)
 
 
-def test_the_circumstances_are_machine_versions_and_source() -> None:
+def test_circumstances_are_machine_versions_and_source() -> None:
     found = provenance.circumstances(resolve([]))
     assert found.keys() == {"machine", "versions", "source"}
     assert found["versions"]["torch"]
@@ -173,7 +173,7 @@ def test_measured_numbers_belong_to_the_code_that_makes_them() -> None:
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_written_is_found(tmp_path: Path) -> None:
+def test_written_record_is_found(tmp_path: Path) -> None:
     store, record = Store(tmp_path), record_of("a" * 20)
     assert store.find(record.key) is None
     path = store.write(record)
@@ -181,7 +181,7 @@ def test_what_is_written_is_found(tmp_path: Path) -> None:
     assert store.find(record.key) == record
 
 
-def test_a_file_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_are_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "deep" / "record.json"
     write_atomically(path, b"first")
 
@@ -258,7 +258,7 @@ def test_only_keep_takes_a_record_over_changed_circumstances(tmp_path: Path) -> 
     [b"", b"{", b"null", b"[]", b"{}", b'{"schema_version": 99}', b'{"schema_version": 2}', b"\xff\xfe\x00"],
     ids=repr,
 )
-def test_a_damaged_file_is_no_record(content: bytes, tmp_path: Path) -> None:
+def test_damaged_file_is_ignored(content: bytes, tmp_path: Path) -> None:
     store, key = Store(tmp_path), "c" * 20
     write_atomically(store.path(key), content)
     assert store.find(key) is None
@@ -267,7 +267,7 @@ def test_a_damaged_file_is_no_record(content: bytes, tmp_path: Path) -> None:
     assert store.find(key) == record_of(key)
 
 
-def test_a_cut_record_is_no_record(tmp_path: Path) -> None:
+def test_truncated_record_is_ignored(tmp_path: Path) -> None:
     store, record = Store(tmp_path), record_of("d" * 20)
     whole = store.write(record).read_bytes()
     for cut in range(0, len(whole) - 1, 37):
@@ -275,13 +275,13 @@ def test_a_cut_record_is_no_record(tmp_path: Path) -> None:
         assert store.find(record.key) is None, cut
 
 
-def test_a_folder_in_a_records_place_is_no_record(tmp_path: Path) -> None:
+def test_folder_in_place_of_a_record_is_ignored(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.path("e" * 20).mkdir(parents=True)
     assert store.find("e" * 20) is None
 
 
-def test_a_trace_reads_back(tmp_path: Path) -> None:
+def test_trace_reads_back(tmp_path: Path) -> None:
     spans = Trace([Span(0, FORWARD, 0.0, 1.5, Op.parse("0F1"), 64), Span(1, "wait", 0.25, 0.5)])
     name = Store(tmp_path).write_trace("f" * 20, Grid(data=2, inter=3), spans)
     assert name == f"traces/{'f' * 20}.json.gz"
@@ -293,7 +293,7 @@ def test_a_trace_reads_back(tmp_path: Path) -> None:
     assert (tmp_path / name).read_bytes() == first  # no time of day in it
 
 
-def test_a_measured_profile_is_a_circumstance(tmp_path: Path) -> None:
+def test_measured_profile_changes_the_record_key(tmp_path: Path) -> None:
     """A split that is read from a file is another one when the file is."""
     profile = tmp_path / "profile.json"
     config = composed([]) | {"split": str(profile)}

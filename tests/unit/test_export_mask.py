@@ -23,7 +23,7 @@ CASE = gpt_case("tied", "float32", layers=2)
 
 
 @pytest.mark.parametrize("half", [None, "bfloat16"])
-def test_out_of_a_checkpoint_of_two_stages_into_a_training_of_one(
+def test_mask_moves_from_two_stages_to_one(
     half: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     indices = random_mask(CASE, 0.75)
@@ -31,24 +31,24 @@ def test_out_of_a_checkpoint_of_two_stages_into_a_training_of_one(
     threads.run(2, lambda world: run(world=world, save=tmp_path, pruning=Pruning(FixedMask(indices), 0.75)))
     file = tmp_path / "own" / "ticket.safetensors"
     assert main([str(tmp_path), str(file)]) == 0
-    kept = sum(index.numel() for index in indices.values())
-    assert f"{kept} places of 8 weights stay, sparsity 0.75" in capsys.readouterr().out
-    found, entries = load(file)
-    assert found.keys() == indices.keys()
-    assert all(torch.equal(found[key], index) for key, index in indices.items())
+    remaining = sum(index.numel() for index in indices.values())
+    assert f"{remaining} entries of 8 weights remain, sparsity 0.75" in capsys.readouterr().out
+    loaded, entries = load(file)
+    assert loaded.keys() == indices.keys()
+    assert all(torch.equal(loaded[key], index) for key, index in indices.items())
     assert set(entries.values()) == {16 * 48, 16 * 16, 16 * 64}
-    one = partial(trained, CASE, grid=Grid(), batches=range(1), optimizer=AdamW(0.01), half=half)
-    threads.run(1, lambda world: one(world=world, pruning=Pruning(Saved(str(file)), 0.75)))
+    one_stage = partial(trained, CASE, grid=Grid(), batches=range(1), optimizer=AdamW(0.01), half=half)
+    threads.run(1, lambda world: one_stage(world=world, pruning=Pruning(Saved(str(file)), 0.75)))
 
 
-def test_what_holds_no_ticket_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checkpoint_without_a_mask_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dense = partial(trained, CASE, grid=Grid(), batches=range(1), optimizer=AdamW(0.01))
     threads.run(1, lambda world: dense(world=world, save=tmp_path / "dense"))
-    told = {str(tmp_path / "dense"): "holds no mask", str(tmp_path / "nothing"): "no checkpoint in"}
+    messages = {str(tmp_path / "dense"): "holds no mask", str(tmp_path / "nothing"): "no checkpoint in"}
     (tmp_path / "broken" / "step-000001").mkdir(parents=True)
-    told[str(tmp_path / "broken")] = "has no manifest"
-    for path, says in told.items():
+    messages[str(tmp_path / "broken")] = "has no manifest"
+    for path, message in messages.items():
         assert main([path, str(tmp_path / "ticket")]) == 2
-        assert says in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert main([]) == 2
     assert not (tmp_path / "ticket").exists()

@@ -20,36 +20,37 @@ from suite.workload.split import divide
 NARROW = ("model=vgg_narrow", "data=digits", "optimizer=sgd", "batch.microbatch=2", "grid.inter=2")
 
 
-def test_every_layer_is_timed_alone_and_the_file_is_a_split(
+def test_each_layer_is_timed_and_the_profile_is_a_split(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter(range(10**6))
     monkeypatch.setattr(profile, "now", lambda: float(next(clock)))
     assert profile_split.main([*NARROW, f"reports={tmp_path}"]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     shape = resolve(NARROW).model.shape.build()
     shapes = shape.shapes()
-    rows = re.findall(r"^ +(\d+) (.+): forward 1 s, backward 1 s, passes on", said, re.M)
+    rows = re.findall(r"^ +(\d+) (.+): forward 1 s, backward 1 s, passes on", output, re.M)
     assert [name for _, name in rows] == [layer.name for layer in shapes]
     # every layer takes two ticks, and eleven layers on two stages are six and five
-    assert "2 stages of 1: layers 0-5 on 1, 6-10 on 1; slowest 12 s" in said
+    assert "2 stages of 1: layers 0-5 on 1, 6-10 on 1; slowest 12 s" in output
     file = tmp_path / "profiles" / "vgg_narrow-2.json"
-    assert f"split={file}" in said
+    assert f"split={file}" in output
     assert divide(shape, 2, str(file)) == (range(6), range(6, 11))
 
 
-def test_bytes_are_the_tensors_own() -> None:
+def test_profile_bytes_equal_tensor_bytes() -> None:
     config = resolve(NARROW)
-    found = profile_layers(config, bandwidth=1e9, rounds=1)
+    network = profile_layers(config, bandwidth=1e9, rounds=1)
     shapes = config.model.shape.build().shapes()
-    assert [layer.weights for layer in found.layers] == [4 * shape.parameters for shape in shapes]
-    assert [layer.output for layer in found.layers] == [2 * shape.output for shape in shapes]
-    assert all(layer.forward > 0 and layer.backward > 0 for layer in found.layers)
-    with pytest.raises(InvalidRequest, match="rounds=0; rule: at least 1"):
+    assert [layer.weights for layer in network.layers] == [4 * shape.parameters for shape in shapes]
+    assert [layer.output for layer in network.layers] == [2 * shape.output for shape in shapes]
+    assert all(layer.forward > 0 and layer.backward > 0 for layer in network.layers)
+    with pytest.raises(InvalidRequest) as refusal:
         profile_layers(config, bandwidth=1e9, rounds=0)
+    assert refusal.value.key == "rounds"
 
 
-def test_a_layer_is_timed_without_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layer_is_timed_without_its_predecessors(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow layer's backward pass is measured alone, without the layers in front of it."""
 
     class Slow(nn.Module):
@@ -61,30 +62,30 @@ def test_a_layer_is_timed_without_those_before_it(monkeypatch: pytest.MonkeyPatc
     layers = [nn.Linear(3, 3), Slow(), nn.Linear(3, 2)]
     monkeypatch.setattr(profile, "now", lambda: float(len(ran)))
     loss = nn.functional.cross_entropy
-    found = profile._time_round(layers, (torch.randn(4, 3),), (torch.zeros(4, dtype=torch.int64),), loss)
-    assert [backward for _, backward, _ in found] == [0.0, 1.0, 0.0]
+    network = profile._time_round(layers, (torch.randn(4, 3),), (torch.zeros(4, dtype=torch.int64),), loss)
+    assert [backward for _, backward, _ in network] == [0.0, 1.0, 0.0]
 
 
-def test_a_plan_with_unequal_replicas_is_told_and_refused(
+def test_plan_with_unequal_replicas_is_printed_and_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layers = (LayerTime("wide", 3.0, 6.0, 1, 0), LayerTime("heavy", 1.0, 2.0, 1, 90))
     monkeypatch.setattr(
-        "suite.engine.profile.measure", lambda config, bandwidth: NetworkProfile("two", 2, 10.0, layers)
+        "suite.engine.profile.profile_layers", lambda config, bandwidth: NetworkProfile("two", 2, 10.0, layers)
     )
     assert profile_split.main(["grid.inter=2", "grid.data=2", f"reports={tmp_path}"]) == 0
-    said = capsys.readouterr().out
-    assert "any plan for 4 devices: layers 0-0 on 3, 1-1 on 1; slowest 3 s" in said
-    assert "refused: a plan of 2 stages with 3, 1 replicas; rule: every stage has as many replicas" in said
-    assert "2 stages of 2: layers 0-0 on 2, 1-1 on 2; slowest 9 s" in said
+    output = capsys.readouterr().out
+    assert "any plan for 4 devices: layers 0-0 on 3, 1-1 on 1; slowest 3 s" in output
+    assert "refused: a plan of 2 stages with 3, 1 replicas; rule: every stage has as many replicas" in output
+    assert "2 stages of 2: layers 0-0 on 2, 1-1 on 2; slowest 9 s" in output
     assert equal(NetworkProfile("two", 2, 10.0, layers).profile, 2, 2).slowest == 9.0  # 2 * 90 / 10 over two
 
 
-def test_a_network_with_fewer_layers_than_stages_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_stages_than_layers_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert profile_split.main([*NARROW, "grid.inter=12", f"reports={tmp_path}"]) == 2
     assert "=12 for 11 layers" in capsys.readouterr().err
 
 
-def test_layers_of_a_whole_graph_are_timed_by_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_full_graph_layers_cannot_be_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert profile_split.main(["model=gcn", f"reports={tmp_path}"]) == 2
     assert "model=gcn under system=axonn; rule: its layers are products with a whole graph" in capsys.readouterr().err
