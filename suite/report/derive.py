@@ -1,7 +1,7 @@
 """Derived numbers of the page, from the raw samples and the trace of a record.
 
-Records keep samples, so a better statistic needs no new run. Numbers that are not there are nan, never zero: a missing
-measurement must not look like a good one.
+Records keep samples, so a better statistic needs no new run. A missing number is nan, never zero: a missing measurement
+must not look like a good one.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from suite.report.load import ReportStore, StoredRecord, at, grid_of, real, text
 
 NAN = float("nan")
 BATCH_TIME = "batch_time"
-OVERSUBSCRIBED = "oversubscribed"  # a note of batch_time that starts so: its times stand in no ratio
-TOKENS = 3e11  # that AxoNN's Equation 2 trains on
+OVERSUBSCRIBED = "oversubscribed"  # first word of the note on times that are not comparable
+TOKENS = 3e11  # tokens of training in AxoNN's Equation 2
 
 
 @dataclass(frozen=True, slots=True)
 class SampleSummary:
-    """Finite samples of one quantity, summed up."""
+    """Median, minimum, maximum and number of the finite samples of a quantity."""
 
     median: float = NAN
     low: float = NAN
@@ -36,7 +36,7 @@ class SampleSummary:
 
 @dataclass(frozen=True, slots=True)
 class RecordRow:
-    """One record in numbers. Times in seconds, memory in bytes (largest rank), shares and efficiency from 0 to 1."""
+    """Numbers of one record: times in seconds, memory in bytes of the largest rank, fractions from 0 to 1."""
 
     key: str
     experiment: str
@@ -47,8 +47,8 @@ class RecordRow:
     source: str
     reason: str
     file: str
-    current: bool  # False where a newer record of the same label stands in the store
-    comparable: bool  # whether the times may stand in a ratio
+    current: bool  # False if the store has a newer record of the same label
+    comparable: bool  # whether ratios of the times are meaningful
     grid: str
     batch_time_median: float
     batch_time_min: float
@@ -70,11 +70,14 @@ class RecordRow:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentGroup:
-    """The runs of one experiment on one machine: what stands side by side.
+    """The runs of one experiment on one machine.
 
     Attributes:
+        name: Name of the experiment.
+        machine: The machine; empty for this one.
         entries: The newest record of each label, the reference first.
-        earlier: Those that a newer one supersedes.
+        earlier: Records that a newer one of the same label supersedes.
+        reference: The run that the others are compared with.
     """
 
     name: str
@@ -85,7 +88,7 @@ class ExperimentGroup:
 
     @property
     def lead(self) -> StoredRecord:
-        """The newest entry: its config speaks for the experiment."""
+        """The newest entry, whose configuration describes the experiment."""
         return max(self.entries, key=age)
 
     def find(self, label: str) -> StoredRecord | None:
@@ -139,20 +142,18 @@ def note(record: Record, metric: str) -> str:
 
 
 def comparable(record: Record) -> bool:
-    """Whether the batch times may stand in a ratio."""
+    """Whether ratios of the batch times are meaningful."""
     return not note(record, BATCH_TIME).startswith(OVERSUBSCRIBED)
 
 
 def crowded(record: Record, metric: str) -> str:
-    """The reason why the times of `metric` are not comparable with others: the record's note on ranks and cores, or
-    nothing.
-    """
+    """Why the times of `metric` are not comparable: the record's note on more ranks than cores; empty if they are."""
     notes = (note(record, BATCH_TIME), note(record, metric), *record.notes)
     return next((text for text in notes if text.startswith(OVERSUBSCRIBED)), "")
 
 
 def not_in_turns(records: Iterable[Record]) -> str:
-    """Why the batch times of `records` may stand in no ratio: they did not take turns; empty if they did."""
+    """Why ratios of the batch times are not meaningful: the rounds were not interleaved; empty if they were."""
     calls = {text_at(record.provenance, "turns"): record.label for record in records}
     if len(calls) < 2:
         return ""
@@ -160,30 +161,31 @@ def not_in_turns(records: Iterable[Record]) -> str:
 
 
 def ratio(above: float, below: float) -> float:
-    """above / below, nan where that is no number."""
+    """above / below; nan if either is not finite or `below` is not positive."""
     return above / below if math.isfinite(above) and math.isfinite(below) and below > 0 else NAN
 
 
 def percent_of_peak(record: Record, seconds: float) -> float:
-    """Flops of a batch, without recomputation, in percent of the peak's flops in `seconds`; nan without either."""
+    """Flop of a batch, without recomputation, in percent of the measured peak over `seconds`; nan without either."""
     return 100 * ratio(samples(record, "flops_per_batch").median, seconds * samples(record, "peak_flops").high)
 
 
 def useful_percent_of_peak(record: Record, seconds: float) -> float:
-    """The same of the flops that sparse products do; nan of a system without any. Never mixed with percent_of_peak,
-    which counts a pruned network's flops as dense (SAMO V-C).
+    """Flop of the sparse products in percent of the measured peak; nan for a system without any.
+
+    percent_of_peak counts a pruned network as dense (SAMO V-C), so the two are never mixed.
     """
     return 100 * ratio(samples(record, "useful_flops_per_batch").median, seconds * samples(record, "peak_flops").high)
 
 
 def percent_of_vendor_peak(record: Record, seconds: float) -> float:
-    """The same as percent_of_peak of the flop/s that the vendor promises, where the experiment names them."""
+    """Flop of a batch in percent of the vendor's peak (experiment.vendor_peak); nan without one."""
     promised = real(at(record.config, "experiment", "vendor_peak"))
     return 100 * ratio(samples(record, "flops_per_batch").median, seconds * promised)
 
 
 def training_days(record: Record, seconds: float) -> float:
-    """AxoNN Equation 2: days of training on 300e9 tokens at `seconds` a batch; nan for a config without tokens."""
+    """AxoNN Equation 2: days of training on 300e9 tokens at `seconds` per batch; nan without a sequence length."""
     batch, sequence = at(record.config, "batch", "size"), at(record.config, "model", "shape", "sequence")
     return ratio(TOKENS * seconds, real(batch) * real(sequence)) / 86400
 
@@ -197,7 +199,7 @@ DERIVED: Mapping[str, tuple[str, Callable[[Record, float], float]]] = {  # unit,
 
 
 def perplexities(record: Record) -> dict[str, float]:
-    """exp of each validation loss that has one, by the batches that were trained before it, in order."""
+    """Perplexity of each validation, by the number of batches trained before it."""
     scores = record.series.get("validation_loss", [])
     places = [float(len(record.series.get("loss", [])))] * len(scores)
     if text_at(record.config, "measure", "validate") == "every_round":
@@ -208,8 +210,11 @@ def perplexities(record: Record) -> dict[str, float]:
 
 
 def quantity(record: Record, metric: str) -> tuple[SampleSummary, str]:
-    """A metric's samples and unit; of a derived one, what it is at the batch times' median and ends; the perplexity is
-    the last."""
+    """Summary and unit of a metric.
+
+    A derived metric is computed at the median, minimum and maximum of the batch time. Perplexity is that of the last
+    validation.
+    """
     if metric == PERPLEXITY:
         return summary(list(perplexities(record).values())[-1:]), PERPLEXITY
     if metric not in DERIVED:
@@ -220,13 +225,13 @@ def quantity(record: Record, metric: str) -> tuple[SampleSummary, str]:
 
 
 def prediction_error(record: Record, metric: str) -> float:
-    """Median of `metric` over its prediction, minus 1; nan without either. Nothing against nothing is no error."""
+    """Median of `metric` divided by its prediction, minus 1; nan without either. 0 predicted as 0 is no error."""
     ours, predicted = samples(record, metric).median, samples(record, PREDICTED[metric]).median
     return 0.0 if ours == predicted else ratio(ours, predicted) - 1
 
 
 def loss_difference(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The largest |ours - theirs| / |theirs| over the batches that both ran; inf where one of the two is not finite."""
+    """Largest |ours - theirs| / |theirs| over the batches of both; inf if a loss is not finite."""
     worst = NAN
     for a, b in zip(ours, theirs, strict=False):
         if not (math.isfinite(a) and math.isfinite(b)):
@@ -237,12 +242,12 @@ def loss_difference(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def memory_peak(record: Record, side: str) -> float:
-    """Bytes of the rank that holds most, all kinds together. `side` is predicted or measured."""
+    """Bytes of the rank with the most, over all kinds. side: `predicted` or `measured`"""
     return float(max((sum(rank) for rank in _ranks(record, side)), default=NAN))
 
 
 def memory_by_kind(record: Record, side: str) -> dict[str, float]:
-    """Bytes by kind on the rank that holds most."""
+    """Bytes by kind on the rank with the most."""
     ranks = _ranks(record, side)
     return dict(zip(record.memory[side], max(ranks, key=sum), strict=True)) if ranks else {}
 
@@ -257,15 +262,14 @@ def shares(entry: StoredRecord) -> dict[str, float]:
 
 
 def efficiency(entry: StoredRecord) -> float:
-    """The makespan that the trace's own op times allow, over the makespan that was measured; nan of a run without ops,
-    whose exchanges are spans like any other."""
+    """Shortest makespan that the op times of the trace allow over the measured one; nan for a run without ops."""
     if entry.trace is None or any(span.category == EXCHANGE for span in entry.trace.spans):
         return NAN
     return ratio(allowed_makespan(entry.trace.spans, entry.trace.grid), entry.trace.spans.makespan)
 
 
 def derive(entry: StoredRecord, reference: StoredRecord | None, *, current: bool = True) -> RecordRow:
-    """The numbers of one record; `reference` is the run whose losses it is compared with."""
+    """The numbers of one record. reference: the run whose losses it is compared with"""
     record = entry.record
     time = samples(record, BATCH_TIME)
     flops, peak = samples(record, "flops_per_batch").median, samples(record, "peak_flops").high
@@ -315,7 +319,7 @@ def rows(found: Iterable[ExperimentGroup]) -> dict[str, RecordRow]:
 
 
 def usable(entry: StoredRecord | None) -> str:
-    """Why the entry can stand in no comparison; empty if it can."""
+    """Why a run cannot be compared; empty if it can."""
     if entry is None:
         return "no record"
     return "" if entry.record.outcome is Outcome.OK else f"outcome {entry.record.outcome.value}"

@@ -1,8 +1,9 @@
 """Verdicts on published claims, from the records of a reports folder.
 
-A record answers a claim by a metric that bears the claim's id, or by the series or medians of the runs that the answer
-names. suite.report.verdict_rules holds the rules. A claim shows each of its answers. The headline is the answer with
-the strongest evidence: measured, derived, emulated, simulated, printed."""
+A record answers a claim with a metric of the claim's id, or with the series or medians of the runs that the answer
+names. The rules are in suite.report.verdict_rules. A claim shows all its answers; the headline is the answer with the
+strongest evidence, in the order measured, derived, emulated, simulated, printed.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +30,21 @@ _NEEDS = {
     "data": "a run on its data set, or on a stand-in for it",
 }
 Case = tuple[float, ...]
-# evidence that a record's source stands for where its metric does not say
-_EVIDENCE = {
+# evidence of a metric that states none, by the source of its record
+_POSSIBLE_EVIDENCE = {
     Source.MEASURED: (Evidence.MEASURED,),
     Source.EMULATED: (Evidence.EMULATED,),
     Source.SIMULATED: (Evidence.SIMULATED, Evidence.DERIVED, Evidence.MEASURED),
     Source.ANALYTIC: (Evidence.DERIVED, Evidence.PRINTED),
 }
-_STATES = {
+_EVIDENCE_OF_SOURCE = {
     Source.MEASURED: Evidence.MEASURED,
     Source.EMULATED: Evidence.EMULATED,
     Source.SIMULATED: Evidence.SIMULATED,
     Source.ANALYTIC: Evidence.DERIVED,
 }
 _HEADLINE = list(Evidence)  # the strongest first
-# units of measured values that another run gives otherwise: times, accuracies, and ratios, which may be of either
+# units of measured values that vary between runs: times, accuracies, and ratios of these
 _VARYING = frozenset({"second", "percent", "ratio", "fraction", "nat", "perplexity", "bleu"})
 
 
@@ -52,9 +53,10 @@ class _StoredAnswer:
     """Stored values of an answer.
 
     Attributes:
-        fault: Why its values are no values.
-        entries: Whose they are.
-        samples: Per term, the repeats that its value was taken from, where it is no exact count.
+        entries: Records that hold the values.
+        cases: A value per term for each case.
+        fault: Why the values cannot be used; empty if they can.
+        samples: Repeats behind the value of each term; empty for an exact count.
     """
 
     entries: tuple[StoredRecord, ...] = ()
@@ -64,8 +66,14 @@ class _StoredAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """Known data: the last run of each label by its metrics and by its experiment, and the claims by id."""
+class _StoreIndex:
+    """Contents of the store by the keys that answers use.
+
+    Attributes:
+        holders: Last run of each label, by the metrics that it has.
+        ran: Last run of each label, by experiment.
+        claims: Claims by id.
+    """
 
     holders: Mapping[str, Sequence[StoredRecord]]
     ran: Mapping[str, Sequence[StoredRecord]]
@@ -73,7 +81,13 @@ class _Held:
 
 
 def judge(claims: Iterable[Claim], store: ReportStore, *, hold: bool = True) -> list[Judged]:
-    """A verdict for every claim, in their order. hold: whether an answer that no mutation turns is held back."""
+    """Verdict of every claim, in the given order.
+
+    Args:
+        claims: The claims.
+        store: Records of a reports folder.
+        hold: Whether the verdict of an answer is at most `consistent` if no registered mutation changes it.
+    """
     published = {claim.id: claim for claim in claims}
     holders: dict[str, list[StoredRecord]] = {}
     ran: dict[str, list[StoredRecord]] = {}
@@ -81,16 +95,16 @@ def judge(claims: Iterable[Claim], store: ReportStore, *, hold: bool = True) -> 
         ran.setdefault(entry.record.experiment, []).append(entry)
         for name in entry.record.metrics:
             holders.setdefault(name, []).append(entry)
-    answers = _Held(holders, ran, published)
+    answers = _StoreIndex(holders, ran, published)
     verdicts = {
-        name: _headline(claim, [_judge(claim, row, answers, hold=hold) for row in claim.answers])
+        name: _headline(claim, [_judge_answer(claim, row, answers, hold=hold) for row in claim.answers])
         for name, claim in published.items()
     }
     return [controlled(one, verdicts) for one in verdicts.values()]
 
 
 def _headline(claim: Claim, found: Sequence[Judged]) -> Judged:
-    """The answer of the strongest evidence that has a value, and the other answers."""
+    """The answer with the strongest evidence among those with a value, and the other answers."""
     if not found:
         requirement = _NEEDS.get(claim.reach, "a record")
         return Judged(claim, Verdict.NOT_RUN, f"nothing here answers it: it needs {requirement}")
@@ -106,16 +120,16 @@ def _rank(judged: Judged) -> int:
 
 
 def _newest(entries: Iterable[StoredRecord]) -> list[StoredRecord]:
-    """The last run of each label, however it ended: an older success must not hide that the code fails now."""
+    """The last run of each label, whatever its outcome: an older success must not hide a present failure."""
     newest: dict[tuple[object, ...], StoredRecord] = {}
     for entry in sorted(entries, key=_precedence):
         newest[entry.machine, entry.record.source, entry.record.experiment, entry.record.label] = entry
     return list(newest.values())
 
 
-def _values(claim: Claim, answer: AnswerRow, holders: Mapping[str, Sequence[StoredRecord]]) -> _StoredAnswer:
-    """Our values by the metric that bears the claim's id. holders: the last run of each label, by its metrics"""
-    matching = [entry for entry in holders.get(claim.id, ()) if _is_of(entry, claim, answer.evidence)]
+def _values_of_metric(claim: Claim, answer: AnswerRow, holders: Mapping[str, Sequence[StoredRecord]]) -> _StoredAnswer:
+    """Our values from the metric with the claim's id. holders: the last run of each label, by its metrics"""
+    matching = [entry for entry in holders.get(claim.id, ()) if _has_evidence(entry, claim, answer.evidence)]
     if not matching:
         return _StoredAnswer(fault=f"no record holds it: it needs {_NEEDS.get(claim.reach, 'a record')}")
     if not (fit := [entry for entry in matching if entry.record.outcome is Outcome.OK]):
@@ -130,21 +144,25 @@ def _values(claim: Claim, answer: AnswerRow, holders: Mapping[str, Sequence[Stor
     return _StoredAnswer((entry,), tuple(values[i : i + width] for i in range(0, len(values), width)))
 
 
-def _is_of(entry: StoredRecord, claim: Claim, evidence: Evidence) -> bool:
-    """Whether the value of a record is of this evidence."""
+def _has_evidence(entry: StoredRecord, claim: Claim, evidence: Evidence) -> bool:
+    """Whether a record's value of the claim has this evidence."""
     stated = entry.record.metrics[claim.id].evidence
     if entry.record.outcome is not Outcome.OK:  # a run that was refused has no source of its own
         return not stated or stated == evidence.value
-    return stated == evidence.value if stated else evidence in _EVIDENCE[entry.record.source]
+    return stated == evidence.value if stated else evidence in _POSSIBLE_EVIDENCE[entry.record.source]
 
 
-def _compared(answer: AnswerRow, entries: Sequence[StoredRecord]) -> _StoredAnswer:
-    """The runs that the answer names, side by side: of one machine and one source. `entries`: the experiment's.
+def _values_of_runs(answer: AnswerRow, entries: Sequence[StoredRecord]) -> _StoredAnswer:
+    """Values of the runs that the answer names, all from one machine and one source.
 
-    A label with * stands for the runs of several seeds, whose mean is taken.
+    A label with * matches the runs of several seeds; their mean is the value.
+
+    Args:
+        answer: The answer.
+        entries: Runs of its experiment.
     """
     labels = answer.labels
-    of_its_kind = [entry for entry in entries if _STATES[entry.record.source] is answer.evidence]
+    of_its_kind = [entry for entry in entries if _EVIDENCE_OF_SOURCE[entry.record.source] is answer.evidence]
     labelled = [entry for entry in of_its_kind if any(fnmatchcase(entry.record.label, label) for label in labels)]
     sets: dict[tuple[str, Source], list[StoredRecord]] = {}
     for entry in labelled:
@@ -157,7 +175,7 @@ def _compared(answer: AnswerRow, entries: Sequence[StoredRecord]) -> _StoredAnsw
     best = max(whole, key=lambda found: max(_precedence(entry) for runs in found for entry in runs))
     chosen = tuple(entry for runs in best for entry in runs)
     if answer.series:
-        return _curves(answer, best)
+        return _values_of_series(answer, best)
     name = answer.metric
     for entry in chosen:
         if name == derive.BATCH_TIME and not derive.comparable(entry.record):
@@ -172,18 +190,18 @@ def _compared(answer: AnswerRow, entries: Sequence[StoredRecord]) -> _StoredAnsw
 
 
 def _value(record: Record, name: str) -> float:
-    """The median of a metric that the record has, or of a quantity that follows from its others."""
+    """The median of a metric of the record, or of a quantity derived from its metrics."""
     return (derive.samples(record, name) if name in record.metrics else derive.quantity(record, name)[0]).median
 
 
 def _by_label(labels: Sequence[str], entries: Sequence[StoredRecord]) -> list[list[StoredRecord]]:
-    """The runs of each label, as many of each; nothing where one has none."""
+    """The runs of each label; empty unless every label has the same number of runs, at least one."""
     by_label = [[entry for entry in entries if fnmatchcase(entry.record.label, label)] for label in labels]
     return by_label if len({len(runs) for runs in by_label}) == 1 and by_label[0] else []
 
 
-def _curves(answer: AnswerRow, chosen: Sequence[Sequence[StoredRecord]]) -> _StoredAnswer:
-    """The curves of each term, batch by batch; a mean over seeds."""
+def _values_of_series(answer: AnswerRow, chosen: Sequence[Sequence[StoredRecord]]) -> _StoredAnswer:
+    """The curve of each term, batch by batch, as the mean over seeds."""
     entries = tuple(entry for runs in chosen for entry in runs)
     curves = [[entry.record.series.get(answer.series, []) for entry in runs] for runs in chosen]
     lengths = [len(curve) for runs in curves for curve in runs]
@@ -197,7 +215,7 @@ def _curves(answer: AnswerRow, chosen: Sequence[Sequence[StoredRecord]]) -> _Sto
 
 
 def _repeats(runs: Sequence[StoredRecord], name: str) -> tuple[float, ...]:
-    """Samples of a rank test: a value per seed, or per round of a timed run; empty for a count."""
+    """Samples for a rank test: a value per seed, or per round of a timed run; empty for a count."""
     if len(runs) > 1:
         return tuple(_value(entry.record, name) for entry in runs)
     record = runs[0].record
@@ -209,14 +227,14 @@ def _repeats(runs: Sequence[StoredRecord], name: str) -> tuple[float, ...]:
 
 
 def _fewest_repeats(claim: Claim, answer: AnswerRow, samples: Sequence[Sequence[float]]) -> int:
-    """As Judged.repeats says: one run of what varies is one repeat."""
+    """Value of Judged.repeats: 0 for an exact value, 1 for a single run of a varying one."""
     if answer.evidence is not Evidence.MEASURED or (claim.check in (Check.FORMULA, Check.EQUAL) and not answer.labels):
         return 0
     return min(map(len, samples), default=0) or (1 if claim.unit in _VARYING else 0)
 
 
 def _precedence(entry: StoredRecord) -> tuple[int, bool, str, str]:
-    """The better the source, the greater; then what was made here; then what is newer."""
+    """Sort key: the best source last, then records made here, then newer ones."""
     rank = -BEST_FIRST.index(entry.record.source)
     return rank, not entry.machine, text_at(entry.record.provenance, "started"), entry.file
 
@@ -228,11 +246,11 @@ def _outcomes(entries: Iterable[StoredRecord]) -> str:
 # Verdict on the claim
 
 
-def _judge(claim: Claim, answer: AnswerRow, known: _Held, *, hold: bool) -> Judged:
+def _judge_answer(claim: Claim, answer: AnswerRow, index: _StoreIndex, *, hold: bool) -> Judged:
     if answer.labels:
-        answer_values = _compared(answer, known.ran.get(answer.experiment, ()))
+        answer_values = _values_of_runs(answer, index.ran.get(answer.experiment, ()))
     else:
-        answer_values = _values(claim, answer, known.holders)
+        answer_values = _values_of_metric(claim, answer, index.holders)
     outcome = Judged(claim, Verdict.NOT_RUN, answer_values.fault, scope=answer.scope, stand_in=answer.stand_in)
     outcome = replace(outcome, experiment=answer.experiment)
     if not answer_values.entries:
@@ -253,7 +271,7 @@ def _judge(claim: Claim, answer: AnswerRow, known: _Held, *, hold: bool) -> Judg
     if broken := sum(not math.isfinite(value) for value in values):
         return replace(outcome, why=f"not finite: {broken} of our {len(values)} values")
     names = dict.fromkeys(name for entry in answer_values.entries for name in _fed_by(claim, entry.record))
-    fitted = [known.claims[name] for name in names if name in known.claims]
+    fitted = [index.claims[name] for name in names if name in index.claims]
     metric = lead.record.metrics.get(claim.id)
     basis = Basis(fitted, metric.null if metric else (), answer_values.samples)
     outcome = replace(outcome, ours=answer_values.cases, repeats=_fewest_repeats(claim, answer, answer_values.samples))
@@ -262,7 +280,7 @@ def _judge(claim: Claim, answer: AnswerRow, known: _Held, *, hold: bool) -> Judg
 
 
 def _fed_by(claim: Claim, record: Record) -> tuple[str, ...]:
-    """The claims that the constants behind our value were fitted to; of a record that does not say, its model's."""
+    """Ids of the claims to which constants behind our value were fitted; by default those of the record's model."""
     metric = record.metrics.get(claim.id)
     if metric is not None and metric.evidence:
         return metric.fed_by
@@ -271,7 +289,7 @@ def _fed_by(claim: Claim, record: Record) -> tuple[str, ...]:
 
 
 def _answer_seconds(claim: Claim, record: Record) -> float | None:
-    """Seconds that the function of our value took when the record was made; None where none answered."""
+    """Seconds that the function of our value took when the record was made; None without such a function."""
     metric = record.metrics.get(claim.id)
     return _duration(metric.seconds) if metric else None
 

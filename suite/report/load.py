@@ -1,8 +1,9 @@
 """Load the records of a reports folder, and set other files aside with a reason.
 
-A page must come out of whatever a folder holds: a truncated file, a record of another schema version or a trace path
-that leaves the folder costs its own row and nothing else. The files may come from elsewhere, so none is trusted:
-sizes are bounded and shapes are checked here once. Later code relies on them."""
+A page is made from any folder: a truncated file, a record of another schema version or a trace path that leaves the
+folder costs its own row and nothing else. Files may come from elsewhere, so their sizes and shapes are checked here
+once, and later code relies on them.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ from suite.core.record import LINES, Record, readers
 from suite.core.trace import Span, Trace
 from suite.core.words import override, shell_line
 
-MOST_BYTES = 2**63  # that a rank can say it holds
-LONGEST = 1e9  # seconds that one batch can take
+MOST_BYTES = 2**63  # largest memory of a rank
+LONGEST = 1e9  # seconds of one batch
 MAX_UNPACKED = 64 << 20  # bytes of a trace: a small gzip can hold terabytes
 
 
@@ -57,7 +58,7 @@ class StoredTrace:
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """One record and where it lies. `machine` is empty for records made here, else the folder under measured/."""
+    """A record and its file. machine: folder below measured/; empty for a record made here"""
 
     record: Record
     file: str
@@ -67,7 +68,7 @@ class StoredRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReportStore:
-    """Everything a reports folder holds."""
+    """Contents of a reports folder."""
 
     folder: Path
     entries: tuple[StoredRecord, ...] = ()

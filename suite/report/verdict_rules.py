@@ -1,25 +1,25 @@
 """Rules that lead from our values of a claim to a verdict.
 
-Each answer of a claim is judged by the first rule that fits:
+The first rule that applies to an answer gives its verdict:
 
 1. No value: not run (suite.report.judge).
 2. Printed numbers against each other: consistent, or contradicted.
 3. Our value restates a definition, a setting or a literal, and holds: consistent.
 4. A constant was fitted to this claim: calibrated, or calibrated and missed.
-5. Simulated or emulated: matched by the model if within the tolerance, nearer than the null model, and by no constant
-   that was fitted to another cell of the same table or figure; no better than null, or fed by calibration, where one of
-   these fails; else not matched by the model. A null model that lies in a printed range is as near as any value in it.
-   Cells of one figure are claims that name it, and claims that one simulated figure of the suite answers: a sentence of
-   the text that reports a figure's value often does not name the figure.
+5. Simulated or emulated: matched by the model if the value is within the tolerance, is nearer than the null model,
+   and reads no constant that was fitted to another cell of the same table or figure. The verdict is no better than
+   null if only the second condition fails, and fed by calibration if only the third fails. Otherwise it is not matched
+   by the model. All values inside a printed range are equally near. Two claims are cells of one figure if both name
+   it, or if one simulated figure of the suite answers both: a sentence about a figure often does not name it.
 6. Measured or derived on a stand-in: trend only, or differs on a stand-in. An identity counts as published.
 7. Measured or derived as published: reproduced; contradicted where the value is exact or has three repeats, and a
    control holds; else differs.
 
-Before rules 6 and 7 a measured value with repeats is undecided where they do not decide: an order by an exact rank
-test, a number or an equality where the interval of the mean spans an end of the tolerance.
+Before rules 6 and 7, repeats may leave a measured value undecided: an order if an exact rank test does not separate the
+terms, a number or an equality if the confidence interval of the mean spans an end of the tolerance.
 
-Behind all rules: what speaks for a claim (reproduced, trend only, matched by the model) is consistent at most where no
-registered mutation of the code turns the verdict (suite.papers.common.mutations).
+A verdict in favour of a claim (reproduced, trend only, matched by the model) becomes consistent if no registered
+mutation of the code changes it (suite.papers.common.mutations).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from suite.report.claim_text import published, short, terms
 from suite.stats import inference, rank_test
 
 IN_FAVOUR = (Verdict.REPRODUCED, Verdict.TREND_ONLY, Verdict.MATCHED)
-FORMULA_TOLERANCE = 1e-12  # relative: what the order of operations can change
-FEWEST_REPEATS = 3  # behind a measured value that varies and contradicts a claim
-MOST = 6  # values in a sentence
+FORMULA_TOLERANCE = 1e-12  # relative; the order of floating-point operations changes less
+FEWEST_REPEATS = 3  # fewest repeats of a varying measured value that contradicts a claim
+MOST = 6  # most values that a sentence lists
 _PAIRS: dict[Check, tuple[Callable[[float, float], bool], str]] = {
     Check.RISES: (lambda before, after: before < after, "less than"),
     Check.FALLS: (lambda before, after: before > after, "greater than"),
@@ -53,12 +53,12 @@ Case = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """Foundation of our values.
+    """Inputs of the rules in addition to our values.
 
     Attributes:
-        fed_by: The claims that constants behind them were fitted to.
-        null: The null model's values.
-        samples: Per term, the repeats that a value was taken from.
+        fed_by: Claims to which constants behind our values were fitted.
+        null: Values of the null model.
+        samples: Repeats behind the value of each term.
     """
 
     fed_by: Sequence[Claim] = ()
@@ -67,9 +67,11 @@ class Basis:
 
 
 def verdict(found: Judged, answer: AnswerRow, basis: Basis) -> Judged:
-    """The first of the module's rules 2 to 7 that fits."""
+    """Verdict by the first of rules 2 to 7 that applies."""
     evidence = answer.evidence
-    holds, why = _holds(_to_the_digit(found.claim) if evidence is Evidence.PRINTED else found.claim, found.ours)
+    holds, why = _holds(
+        _with_printed_tolerance(found.claim) if evidence is Evidence.PRINTED else found.claim, found.ours
+    )
     if evidence is Evidence.PRINTED:
         return replace(found, verdict=Verdict.CONSISTENT if holds else Verdict.CONTRADICTED, why=why)
     if answer.restates and holds:
@@ -78,15 +80,15 @@ def verdict(found: Judged, answer: AnswerRow, basis: Basis) -> Judged:
         verdict = Verdict.CALIBRATED if holds else Verdict.CALIBRATED_MISSED
         return replace(found, verdict=verdict, why=f"the model was fitted to this value; {why}")
     if evidence in MODELLED:
-        return _modelled(replace(found, why=why), answer, basis, holds=holds)
-    decided, test = _over_repeats(found.claim, basis.samples, holds)
+        return _modelled_verdict(replace(found, why=why), answer, basis, holds=holds)
+    decided, test = _decide_by_repeats(found.claim, basis.samples, holds)
     why = f"{why}; {test}" if test else why
     if decided is None:
         return replace(found, verdict=Verdict.UNDECIDED, why=why)
     holds = decided
     if found.scope is Scope.STAND_IN:
         direction = _direction(found)
-        trend = bool(direction) if _side(found.claim) else holds
+        trend = bool(direction) if _published_side(found.claim) else holds
         verdict = Verdict.TREND_ONLY if trend else Verdict.DIFFERS_ON_STAND_IN
         return replace(found, verdict=verdict, why=why, note="" if holds else direction)
     verdict = Verdict.REPRODUCED if holds else Verdict.DIFFERS
@@ -94,19 +96,19 @@ def verdict(found: Judged, answer: AnswerRow, basis: Basis) -> Judged:
 
 
 def held_back(found: Judged, answer: AnswerRow) -> Judged:
-    """`found`, consistent at most where no mutation turns the answer's verdict."""
+    """The answer with a verdict of at most `consistent` if no mutation changes it."""
     if answer.turned_by or found.verdict not in IN_FAVOUR:
         return found
     why = f"{found.why}; no registered change of the code turns it, else {found.verdict}"
     return replace(found, verdict=Verdict.CONSISTENT, why=why)
 
 
-def _modelled(found: Judged, answer: AnswerRow, basis: Basis, *, holds: bool) -> Judged:
+def _modelled_verdict(found: Judged, answer: AnswerRow, basis: Basis, *, holds: bool) -> Judged:
     """Rule 5: a simulated or emulated value."""
     if not holds:
         return replace(found, verdict=Verdict.NOT_MATCHED, note=_direction(found))
     cells = [each.id for each in basis.fed_by if _share_figure(found.claim, answer, each)]
-    beaten = _beats(found, basis.null)
+    beaten = _is_nearer_than_null(found, basis.null)
     if cells:
         why = f"{found.why}; a constant was fitted to {', '.join(cells)}"
         worse = "" if beaten else "; the null model is as near"
@@ -123,8 +125,8 @@ def _share_figure(claim: Claim, answer: AnswerRow, other: Claim) -> bool:
     return bool(claim.displays & other.displays) or answer.figure in figures
 
 
-def _beats(found: Judged, null: Sequence[float]) -> bool:
-    """Whether our values are nearer to print than the null model's; True where there is nothing to compare."""
+def _is_nearer_than_null(found: Judged, null: Sequence[float]) -> bool:
+    """Whether our values are nearer to the printed ones than the null model's; True if there is nothing to compare."""
     values = [value for case in found.ours for value in case]
     if isinstance(found.claim.value, str) or len(null) != len(values) or not all(map(math.isfinite, null)):
         return True
@@ -134,11 +136,12 @@ def _beats(found: Judged, null: Sequence[float]) -> bool:
 
 
 def _distance(claim: Claim, cases: Sequence[Case]) -> float:
-    """Distance of the value that is farthest from print; 0 for what lies in a printed range. Where the ends of a range
-    are asked for, each of our two values has the distance from its own end.
+    """Largest distance of our values from the printed one; 0 inside a printed range.
+
+    A check of both ends of a range compares each of our two values with its own end.
 
     Raises:
-        InvalidRequest: the check compares our values with each other alone
+        InvalidRequest: The check only compares our values with each other.
     """
     if isinstance(claim.value, str) or claim.check not in (Check.NUMBER, Check.RANGE, Check.ENDS):
         raise InvalidRequest(f"claim {claim.id} is an order", rule="only printed numbers have a distance")
@@ -148,21 +151,22 @@ def _distance(claim: Claim, cases: Sequence[Case]) -> float:
     return max(max(low - value, value - high, 0.0) for case in cases for value in case)
 
 
-def _over_repeats(claim: Claim, samples: Sequence[Sequence[float]], holds: bool) -> tuple[bool | None, str]:
-    """Whether repeats support what their means say, and the test in words; None where they do not decide."""
+def _decide_by_repeats(claim: Claim, samples: Sequence[Sequence[float]], holds: bool) -> tuple[bool | None, str]:
+    """Whether the repeats support the result of their means, and the test in words; None if they do not decide."""
     if not samples or not all(samples):
         return holds, ""
     if claim.check in _PAIRS:
-        return _separated(claim, samples, holds)
+        return _decide_by_rank_test(claim, samples, holds)
     if claim.check is Check.FORMULA:
         return holds, ""
-    return _inside(claim, samples)
+    return _decide_by_interval(claim, samples)
 
 
-def _inside(claim: Claim, samples: Sequence[Sequence[float]]) -> tuple[bool | None, str]:
-    """Whether intervals of means lie within the tolerance of a number, of each end of a range or of an equality.
+def _decide_by_interval(claim: Claim, samples: Sequence[Sequence[float]]) -> tuple[bool | None, str]:
+    """Whether confidence intervals of means lie within the tolerance of a number, a range or an equality.
 
-    For an equality the interval is the interval of the difference from the first term."""
+    The interval of an equality is that of the difference from the first term.
+    """
     if claim.check is Check.EQUAL:
         first = samples[0]
         slack = (claim.tolerance or 0.0) * abs(fmean(first))
@@ -180,10 +184,10 @@ def _inside(claim: Claim, samples: Sequence[Sequence[float]]) -> tuple[bool | No
     return (True if all(low <= least and most <= high for (least, most), (low, high) in pairs) else None), test
 
 
-def _separated(claim: Claim, samples: Sequence[Sequence[float]], holds: bool) -> tuple[bool | None, str]:
-    """Whether an exact rank test over repeats supports what the means say; None where it does not decide.
+def _decide_by_rank_test(claim: Claim, samples: Sequence[Sequence[float]], holds: bool) -> tuple[bool | None, str]:
+    """Whether an exact rank test over repeats supports the order of the means; None if it does not decide.
 
-    A strict order needs every pair apart in its direction, and is refuted by one pair that is apart in the other.
+    A strict order needs every pair separated in its direction. One pair separated in the other direction refutes it.
     """
     tests = []
     for index in range(1, len(samples)):
@@ -200,8 +204,8 @@ def _separated(claim: Claim, samples: Sequence[Sequence[float]], holds: bool) ->
     return (True if apart and holds else None), f"{repeats_text}, largest p {worst:.2g} (rank test)"
 
 
-def _to_the_digit(claim: Claim) -> Claim:
-    """A claim as its own paper's numbers are held to it: to a unit of the last printed digit, unless the row says."""
+def _with_printed_tolerance(claim: Claim) -> Claim:
+    """The claim with the tolerance of printed numbers: one unit of the last digit unless the row states another."""
     if claim.tolerance is not None or not isinstance(claim.value, float) or not claim.value:
         return claim
     return replace(claim, tolerance=last_digit(claim.value) / abs(claim.value))
@@ -210,25 +214,25 @@ def _to_the_digit(claim: Claim) -> Claim:
 def _holds(claim: Claim, cases: Sequence[Case]) -> tuple[bool, str]:
     """Whether the claim holds in the required number of cases, and the compared quantities."""
     if claim.check is Check.ENDS:
-        return _ends(claim, cases)
-    return (_number if claim.check in (Check.NUMBER, Check.RANGE) else _relation)(claim, cases)
+        return _check_ends(claim, cases)
+    return (_check_number if claim.check in (Check.NUMBER, Check.RANGE) else _check_relation)(claim, cases)
 
 
-def _enough(claim: Claim, held: int, cases: int) -> bool:
+def _holds_in_enough_cases(claim: Claim, held: int, cases: int) -> bool:
     """Whether a claim that holds in `held` of its cases holds."""
     return {Cases.ALL: held == cases, Cases.MOST: 2 * held > cases, Cases.SOME: held > 0}[claim.cases]
 
 
-def _share(claim: Claim, held: int, cases: int) -> str:
+def _case_count(claim: Claim, held: int, cases: int) -> str:
     """'in 8 of 11 cases (the paper says normally)'."""
     hedge = f" (the paper says {claim.hedge})" if claim.hedge and claim.cases is not Cases.ALL else ""
     return f"in {held} of {cases} cases{hedge}"
 
 
-def _relation(claim: Claim, cases: Sequence[Case]) -> tuple[bool, str]:
-    faults = {number: fault for number, case in enumerate(cases, 1) if (fault := _fault(claim, case))}
+def _check_relation(claim: Claim, cases: Sequence[Case]) -> tuple[bool, str]:
+    faults = {number: fault for number, case in enumerate(cases, 1) if (fault := _first_violation(claim, case))}
     holding = len(cases) - len(faults)
-    if not _enough(claim, holding, len(cases)):
+    if not _holds_in_enough_cases(claim, holding, len(cases)):
         number, fault = next(iter(faults.items()))
         return False, f"case {number} of {len(cases)}: {fault}" if len(cases) > 1 else fault
     words = {
@@ -240,12 +244,12 @@ def _relation(claim: Claim, cases: Sequence[Case]) -> tuple[bool, str]:
         Check.EQUAL: f"equal within {claim.tolerance:g}, relative:" if claim.tolerance else "equal:",
         Check.FORMULA: f"our code gives what {claim.expression} gives at",
     }[claim.check]
-    counted = f" {_share(claim, holding, len(cases))}" if len(cases) > 1 else ""
+    counted = f" {_case_count(claim, holding, len(cases))}" if len(cases) > 1 else ""
     return True, f"{words} {', '.join(terms(claim))}{counted}"
 
 
-def _fault(claim: Claim, case: Case) -> str:
-    """The first of the values that breaks the relation; empty where it holds."""
+def _first_violation(claim: Claim, case: Case) -> str:
+    """The first pair of values that breaks the relation, in words; empty if it holds."""
     names = terms(claim)
     if claim.check is Check.FORMULA:
         allowed = FORMULA_TOLERANCE if claim.tolerance is None else claim.tolerance
@@ -270,35 +274,35 @@ def _fault(claim: Claim, case: Case) -> str:
     return ""
 
 
-def _number(claim: Claim, cases: Sequence[Case]) -> tuple[bool, str]:
+def _check_number(claim: Claim, cases: Sequence[Case]) -> tuple[bool, str]:
     values = [value for case in cases for value in case]
     outside = [value for value in values if not claim.within(value)]
     holding = len(values) - len(outside)
-    holds = _enough(claim, holding, len(values))
-    value_text = _told(claim, values if holds else outside[:1], inside=holds)
+    holds = _holds_in_enough_cases(claim, holding, len(values))
+    value_text = _comparison(claim, values if holds else outside[:1], inside=holds)
     return holds, value_text if holding == len(
         values
-    ) or not holds else f"{value_text} {_share(claim, holding, len(values))}"
+    ) or not holds else f"{value_text} {_case_count(claim, holding, len(values))}"
 
 
-def _ends(claim: Claim, cases: Sequence[Case]) -> tuple[bool, str]:
-    """Whether our least and our largest value are the published ends, each within the tolerance."""
+def _check_ends(claim: Claim, cases: Sequence[Case]) -> tuple[bool, str]:
+    """Whether our minimum and maximum equal the published ends, each within the tolerance."""
     printed = _printed_ends(claim)
     faults: list[str] = []
     for case in cases:
         wrong = [
-            f"{name} = {short(ours)} is {'outside' if claim.slack_of(end) else 'not'} {_with_slack(claim, end)}"
+            f"{name} = {short(ours)} is {'outside' if claim.slack_of(end) else 'not'} {_format_tolerance(claim, end)}"
             for name, ours, end in zip(terms(claim), case, printed, strict=True)
             if not claim.around(end)[0] <= ours <= claim.around(end)[1]
         ]
         faults += wrong[:1]
     holding = len(cases) - len(faults)
-    if not _enough(claim, holding, len(cases)):
+    if not _holds_in_enough_cases(claim, holding, len(cases)):
         return False, faults[0]
     ranges = ", ".join(f"{short(case[0])} to {short(case[1])}" for case in cases)
     verb = "lie in" if any(map(claim.slack_of, printed)) else "are"
-    ends_text = f"the ends of our {ranges} {verb} {' and '.join(_with_slack(claim, end) for end in printed)}"
-    return True, ends_text if holding == len(cases) else f"{ends_text} {_share(claim, holding, len(cases))}"
+    ends_text = f"the ends of our {ranges} {verb} {' and '.join(_format_tolerance(claim, end) for end in printed)}"
+    return True, ends_text if holding == len(cases) else f"{ends_text} {_case_count(claim, holding, len(cases))}"
 
 
 def _span(value: float | tuple[float, float]) -> tuple[float, float]:
@@ -313,25 +317,25 @@ def _printed_ends(claim: Claim) -> tuple[float, float]:
     return claim.value
 
 
-def _with_slack(claim: Claim, printed: float) -> str:
+def _format_tolerance(claim: Claim, printed: float) -> str:
     """'50 ± 4'; the number alone where it is exact."""
     slack = claim.slack_of(printed)
     return f"{short(printed)} ± {short(slack)}" if slack else short(printed)
 
 
 def _direction(found: Judged) -> str:
-    """That a number keeps the published direction in enough cases, where it has one; otherwise empty."""
-    side = _side(found.claim)
+    """A note that our values are on the published side of the neutral point in enough cases; otherwise empty."""
+    side = _published_side(found.claim)
     if not side:
         return ""
     values = [value for case in found.ours for value in case]
-    keeping = sum(_keeps(found.claim, side, value) for value in values)
-    if not _enough(found.claim, keeping, len(values)):
+    keeping = sum(_is_on_published_side(found.claim, side, value) for value in values)
+    if not _holds_in_enough_cases(found.claim, keeping, len(values)):
         return ""
     return f"on the published side of {found.claim.neutral:g}"
 
 
-def _side(claim: Claim) -> int:
+def _published_side(claim: Claim) -> int:
     """1 where the published value lies above the neutral point, -1 below, 0 where it has no side."""
     if claim.neutral is None or isinstance(claim.value, str):
         return 0
@@ -341,17 +345,17 @@ def _side(claim: Claim) -> int:
     return 1 if low >= claim.neutral else -1 if high <= claim.neutral else 0
 
 
-def _keeps(claim: Claim, side: int, value: float) -> bool:
+def _is_on_published_side(claim: Claim, side: int, value: float) -> bool:
     """Whether the value lies on the published side; the neutral point itself does where the claim includes it."""
     beyond = (value - (claim.neutral or 0.0)) * side
     return beyond > 0 or (beyond == 0 and claim.within(value))
 
 
 def _allowed(claim: Claim) -> str:
-    return _with_slack(claim, claim.value) if isinstance(claim.value, float) and claim.slack else published(claim)
+    return _format_tolerance(claim, claim.value) if isinstance(claim.value, float) and claim.slack else published(claim)
 
 
-def _told(claim: Claim, values: Sequence[float], *, inside: bool) -> str:
+def _comparison(claim: Claim, values: Sequence[float], *, inside: bool) -> str:
     """'our 46 lies in 50 ± 4'; the ends of many values."""
     many = f"{len(values)} values, {short(min(values))} to {short(max(values))},"
     ours = many if len(values) > MOST else ", ".join(map(short, values))
@@ -363,7 +367,7 @@ def _told(claim: Claim, values: Sequence[float], *, inside: bool) -> str:
 
 
 def controlled(judged: Judged, found: Mapping[str, Judged]) -> Judged:
-    """`judged` and its other answers; what differs beyond doubt contradicts the claim if the control is reproduced."""
+    """The answer and its other answers, contradicted if they differ certainly and the control claim is reproduced."""
     others = tuple(_controlled(one, found) for one in judged.others)
     return replace(_controlled(judged, found), others=others)
 

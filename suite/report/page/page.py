@@ -1,8 +1,8 @@
 """Write the page: one offline file that shows hostile records as text.
 
-A report is read years later and far away, so the page contains its style, script and pictures and makes no network
-request (a content security policy tells the browser). Autoescape is on everywhere; the only markup that is not
-escaped is what this package made itself."""
+The page contains its style, script and pictures, so it can be read anywhere and at any time. A content security policy
+forbids network requests. Autoescape is on everywhere; only markup of this package is not escaped.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write_report(folder: Path) -> Path:
     is a link that leaves it.
     """
     collecting = gc.isenabled()
-    gc.disable()  # whatever is read stays to the end: to look through it again and again takes a fifth of the time
+    gc.disable()  # all records stay alive until the end, and collecting them takes a fifth of the time
     try:
         return _write(folder)
     finally:
@@ -79,8 +79,10 @@ class PageLayout:
     """Content of the page.
 
     Attributes:
-        rows: A record's numbers by its file.
-        findings, shown: By group.
+        groups: The experiments.
+        rows: Numbers of a record by its file.
+        findings: Judged expectations of each experiment.
+        shown: Shown runs of each experiment.
     """
 
     groups: Sequence[derive.ExperimentGroup]
@@ -90,7 +92,7 @@ class PageLayout:
 
 
 def layout(store: ReportStore, judged: Sequence[Judged]) -> PageLayout:
-    """The sections' runs: what a verdict rests on is shown before what is newer."""
+    """The runs of each section. A run behind a verdict is shown before a newer run."""
     groups = derive.groups(store)
     findings = [expectations.findings(group) for group in groups]
     record_files = {claim_verdict.record for claim_verdict in judged}
@@ -113,7 +115,7 @@ def render(
 
     Args:
         exports: Perfetto file by record file, in the store's folder.
-        settings: The published ones.
+        settings: Published settings.
         held: Result of `layout` for the same store.
     """
     script = "".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("table.js", "claims.js"))
@@ -132,14 +134,14 @@ def render(
         for number, drawn_group in enumerate(held.shown, 1)
         for place, entry in enumerate((*drawn_group.entries, *drawn_group.earlier), 1)
     }
-    near = claim_tables.around(store, runs, judged, decisions, settings)
+    near = claim_tables.claim_context(store, runs, judged, decisions, settings)
     context = sections.PageContext(held.groups, held.rows, exports or {}, judged, near)
     papers = published_figures.papers(held.groups, judged, near)
     planned = [
         sections.plan(f"e{number}", *of, context)
         for number, of in enumerate(zip(held.groups, held.findings, held.shown, strict=True), 1)
     ]
-    papers, planned = published_figures.adopted(papers, planned)
+    papers, planned = published_figures.place_panels(papers, planned)
     return environment.get_template("page.html.j2").render(
         style=Markup((_TEMPLATES / "style.css").read_text(encoding="utf-8") + svg.SHEET),
         script=Markup(script),
@@ -147,7 +149,7 @@ def render(
         labels=claim_tables.cards(judged, summary_tables.CARDS),
         overview=provenance_table.overview(store.entries),
         scores=scorecard.scores(judged),
-        papers=published_figures.drawn(papers),
+        papers=published_figures.draw_panels(papers),
         measured=summary_tables.measured(judged, near),
         contradicted=summary_tables.contradicted(judged),
         worst=summary_tables.worst(papers),
@@ -163,12 +165,12 @@ def render(
 
 
 def breakable(text: str) -> Markup:
-    """`text`, escaped, with places where a long name may break: behind an underscore and inside a dotted name."""
+    """`text`, escaped, with line breaks allowed after an underscore and inside a dotted name."""
     return Markup(_INSIDE_NAMES.sub("<wbr>", str(escape(text))))
 
 
 def _export(folder: Path, entries: Iterable[StoredRecord]) -> dict[str, str]:
-    """Write the traces of the runs that the page shows for Perfetto; the file by record file."""
+    """Write the traces of shown runs for Perfetto. Returns the file by record file."""
     exported = {}
     for entry in entries:
         if entry.trace is None:

@@ -1,8 +1,9 @@
 """Size limits of the page: everything for a few hundred runs, a fair share of each experiment for several thousand.
 
 A browser scrolls fifteen megabytes, and a reader waits twenty seconds; a picture takes 30 ms and a run 4 kB. All
-content is counted first and shared out, so that the same records give the same page, no section starves next to a
-large one, and every section lists its omissions. The tables of numbers that are left out are in records.csv."""
+content is counted before it is drawn, so equal records give equal pages and a large section leaves room for the others.
+Every section lists its omissions. Numbers of omitted runs are in records.csv.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +16,24 @@ from suite.report.load import StoredRecord
 from suite.report.tables.record_tables import Table
 
 # on one page
-RUNS = 1200  # that stand in tables and pictures, the newest of each experiment
-EARLIER = 240  # records that a newer one supersedes
+RUNS = 1200  # runs in tables and pictures, the newest of each experiment
+EARLIER = 240  # superseded records
 PICTURES = 240
-BOXES = 8000  # of all pictures of one batch in time
-ROWS = 5000  # of the tables next to panels
-LINES = 40  # of the reason of a run that did not end well
+BOXES = 8000  # boxes of all timelines
+ROWS = 5000  # rows of the tables next to panels
+LINES = 40  # lines of the reason of a failed run
 
 
 @dataclass(frozen=True, slots=True)
 class ShownRuns:
-    """The runs of a group that the page shows, and what it says of the others. said: empty where there are none"""
+    """Shown runs of a group.
+
+    Attributes:
+        entries: Shown runs.
+        earlier: Shown superseded records.
+        said: Remark on omitted runs; empty for none.
+        said_earlier: Remark on omitted superseded records.
+    """
 
     entries: tuple[StoredRecord, ...]
     earlier: tuple[StoredRecord, ...]
@@ -37,35 +45,35 @@ def shares(wanted: Sequence[int], most: int) -> list[int]:
     """Split `most` among consumers by max-min fairness. No consumer gets more than it requests; the remainder goes
     to the first ones.
     """
-    got = [0] * len(wanted)
-    remaining, open_ = most, [place for place, wish in enumerate(wanted) if wish > 0]
+    granted_rows = [0] * len(wanted)
+    remaining, open_ = most, [place for place, request in enumerate(wanted) if request > 0]
     while remaining > 0 and open_:
         each = max(1, remaining // len(open_))
         for place in open_[:remaining]:
-            granted = min(each, wanted[place] - got[place])
-            got[place] += granted
+            granted = min(each, wanted[place] - granted_rows[place])
+            granted_rows[place] += granted
             remaining -= granted
-        open_ = [place for place in open_ if got[place] < wanted[place]]
-    return got
+        open_ = [place for place in open_ if granted_rows[place] < wanted[place]]
+    return granted_rows
 
 
 def shown(groups: Sequence[derive.ExperimentGroup], wanted: Collection[str]) -> list[ShownRuns]:
-    """The runs of each group that the page shows: those whose files are `wanted`, then the newest."""
+    """The shown runs of each group: runs whose files are in `wanted`, then the newest."""
     runs = shares([len(group.entries) for group in groups], RUNS)
     earlier = shares([len(group.earlier) for group in groups], EARLIER)
     return [
         ShownRuns(
-            mine := _newest(group.entries, most, {*wanted, group.reference.file if group.reference else ""}),
-            old := _newest(group.earlier, most_earlier, ()),
-            _said(group.entries, mine, "runs"),
-            _said(group.earlier, old, "earlier records"),
+            shown_entries := _newest(group.entries, most, {*wanted, group.reference.file if group.reference else ""}),
+            shown_earlier := _newest(group.earlier, most_earlier, ()),
+            _omission_remark(group.entries, shown_entries, "runs"),
+            _omission_remark(group.earlier, shown_earlier, "earlier records"),
         )
         for group, most, most_earlier in zip(groups, runs, earlier, strict=True)
     ]
 
 
 def _newest(entries: Sequence[StoredRecord], most: int, first: Collection[str]) -> tuple[StoredRecord, ...]:
-    """So many of the entries, in their order."""
+    """At most `most` entries in their order: those in `first`, then the newest."""
     if len(entries) <= most:
         return tuple(entries)
     by_age = sorted(entries, key=lambda entry: (entry.file in first, derive.age(entry)), reverse=True)
@@ -73,22 +81,22 @@ def _newest(entries: Sequence[StoredRecord], most: int, first: Collection[str]) 
     return tuple(entry for entry in entries if entry.file in newest)
 
 
-def _said(entries: Sequence[StoredRecord], mine: Sequence[StoredRecord], what: str) -> str:
-    """How many are not shown, and how they ended."""
-    if len(mine) == len(entries):
+def _omission_remark(entries: Sequence[StoredRecord], shown_entries: Sequence[StoredRecord], noun: str) -> str:
+    """Remark on the number and the outcomes of omitted runs."""
+    if len(shown_entries) == len(entries):
         return ""
-    own_files = {entry.file for entry in mine}
+    own_files = {entry.file for entry in shown_entries}
     counts: dict[str, int] = {}
     for entry in entries:
         if entry.file not in own_files:
             outcome = entry.record.outcome.value
             counts[outcome] = counts.get(outcome, 0) + 1
     counts_text = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items(), key=lambda one: -one[1]))
-    return f"{len(mine)} of {len(entries)} {what} stand here. The others ({counts_text}) are in records.csv."
+    return f"{len(shown_entries)} of {len(entries)} {noun} stand here. The others ({counts_text}) are in records.csv."
 
 
 def cut(tables: Sequence[Table | None], most: int = 0) -> list[Table | None]:
-    """Tables of at most so many rows together (ROWS unless told), each with a word on what it leaves out."""
+    """The tables with at most `most` rows in total (default ROWS), each with a remark on omitted rows."""
     rows = shares([len(table.rows) if table else 0 for table in tables], most or ROWS)
     return [table and _first(table, count) for table, count in zip(tables, rows, strict=True)]
 
@@ -101,7 +109,7 @@ def _first(table: Table, most: int) -> Table:
 
 
 def failures(entries: Sequence[StoredRecord]) -> list[tuple[str, str, str]]:
-    """Label, outcome and reason of the runs that did not end well."""
+    """Label, outcome and reason of each failed run."""
     return [
         (entry.record.label, entry.record.outcome.value, reason(entry))
         for entry in entries
@@ -110,7 +118,7 @@ def failures(entries: Sequence[StoredRecord]) -> list[tuple[str, str, str]]:
 
 
 def reason(entry: StoredRecord) -> str:
-    """Why a run did not end well: of a long text its first and last lines, with the file that has the whole."""
+    """Reason of a failed run; a long text is shortened to its first and last lines, with the file of the whole."""
     text = entry.record.reason or "no reason was recorded"
     lines = [line if len(line) <= 400 else f"{line[:400]} …" for line in text.splitlines()]
     if len(lines) > LINES:

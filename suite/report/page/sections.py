@@ -1,6 +1,7 @@
 """Section of one experiment on one machine.
 
-A section is planned before anything is drawn: what it would hold is counted, and the page shares out what it carries.
+A section is planned before anything is drawn. The page counts the pictures and rows of all sections and splits its
+size limits among them.
 """
 
 from __future__ import annotations
@@ -24,8 +25,13 @@ class Section:
     """One experiment on one machine.
 
     Attributes:
-        drafts: Of the pictures behind the panels.
-        said: Omissions of the section.
+        panels: Panels of published figures without a place in a paper.
+        swept: Sweep panels.
+        unswept: Remarks on sweep panels that cannot be drawn.
+        learned: Panels of an accuracy study.
+        unlearned: Remarks on the study.
+        drafts: Pictures of the runs, drawn after the panels.
+        said: Remarks on omissions.
     """
 
     anchor: str
@@ -56,10 +62,10 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """Context shared by all sections.
+    """Data shared by all sections.
 
     Attributes:
-        rows: A record's numbers by its file.
+        rows: Numbers of a record by its file.
         exports: Perfetto file by record file.
     """
 
@@ -67,46 +73,56 @@ class PageContext:
     rows: Mapping[str, derive.RecordRow]
     exports: Mapping[str, str]
     judged: Sequence[Judged]
-    near: claim_tables.Around
+    claim_context: claim_tables.ClaimContext
 
 
 def plan(
     salt: str,
     group: derive.ExperimentGroup,
-    found: Sequence[expectations.Expectation],
+    findings: Sequence[expectations.Expectation],
     shown: page_budget.ShownRuns,
-    held: PageContext,
+    context: PageContext,
 ) -> Section:
-    """The section of `group`, nothing drawn yet. found: what was expected of it"""
-    config, near = group.lead.record.config, held.near
-    runs, entries = near.runs, shown.entries
-    rows = [held.rows[entry.file] for entry in entries]
+    """The section of an experiment, with nothing drawn yet.
+
+    Args:
+        salt: Anchor of the section, and prefix of the ids in its pictures.
+        group: The experiment.
+        findings: Its judged expectations.
+        shown: The runs that the page shows.
+        context: Data shared by all sections.
+    """
+    config, claim_context = group.lead.record.config, context.claim_context
+    runs, entries = claim_context.runs, shown.entries
+    rows = [context.rows[entry.file] for entry in entries]
     reference = group.reference.record.label if group.reference else ""
     labels = {entry.record.label: runs[entry.file] for entry in entries}
     files = {entry.file for entry in (*group.entries, *group.earlier)}
-    mine = claim_tables.of_experiment(held.judged, group.name, files)
-    claims_by_id = {verdict.claim.id: verdict.claim for verdict in held.judged}
-    experiment_tables = (record_tables.expectations(found, labels), claim_tables.beside(mine, near))
-    # a figure has panels and no batch; where all is analytic there are values alone, and nothing side by side
+    section_claims = claim_tables.of_experiment(context.judged, group.name, files)
+    claims_by_id = {verdict.claim.id: verdict.claim for verdict in context.judged}
+    experiment_tables = (
+        record_tables.expectations(findings, labels),
+        claim_tables.beside(section_claims, claim_context),
+    )
+    # a figure has panels and no batches; analytic runs have no times to compare
     ran = [
         row
         for row, entry in zip(rows, entries, strict=True)
         if row.batch_time_n or not (row.source == Source.SIMULATED or figure_panels.read(entry.record))
     ]
-    some = any(row.source != Source.ANALYTIC for row in ran)
-    tables = (record_tables.systems(ran, reference, runs), record_tables.memory(entries, runs)) if some else ()
-    # a record's own panels, and those that the experiment makes of several runs
-    # runs of a published figure appear in the section of its paper
+    has_runs = any(row.source != Source.ANALYTIC for row in ran)
+    tables = (record_tables.systems(ran, reference, runs), record_tables.memory(entries, runs)) if has_runs else ()
+    # panels of a published figure appear in the section of its paper
     panels = [one for entry in entries for one in figure_panels.shown(entry, runs) if not one.panel.figure]
     several, unswept = sweep_panels.read(group, claims_by_id, runs)
-    studied, unlearned = learning_curves.read(group, held.groups, near.settings, runs, salt)
+    studied, unlearned = learning_curves.read(group, context.groups, claim_context.settings, runs, salt)
     systems = dict.fromkeys(name for one in (*panels, *several) for name in one.panel.systems)
     looks = {name: number for number, name in enumerate(systems)}
     section = (
-        record_tables.runs(entries, held.exports, "Runs and the commands that make them", runs, shown.said),
+        record_tables.runs(entries, context.exports, "Runs and the commands that make them", runs, shown.said),
         record_tables.runs(
             shown.earlier,
-            held.exports,
+            context.exports,
             "Earlier records of the same labels",
             runs,
             shown.said_earlier,
@@ -120,7 +136,7 @@ def plan(
         question=text_at(config, "experiment", "question"),
         paper=scorecard.PAPERS.get(paper := text_at(config, "experiment", "paper"), paper),
         where=text_at(config, "experiment", "paper_ref"),
-        score=_score(found, mine),
+        score=_score_text(findings, section_claims),
         sources=", ".join(sorted({row.source for row in rows})),
         panels=tuple(plots.of_panels(panels, looks, f"{salt}-panel")),
         swept=tuple(plots.of_panels(several, looks, f"{salt}-swept")),
@@ -144,14 +160,14 @@ def plan(
 
 
 def finished(planned: Sequence[Section]) -> list[Section]:
-    """The sections with their pictures and tables, as far as one page carries them."""
+    """The sections with their pictures and tables, within the size limits of the page."""
     offered = page_budget.shares([len(_drafts(one)) for one in planned], page_budget.PICTURES)
     boxes = page_budget.shares([plots.boxes(one.entries) for one in planned], page_budget.BOXES)
     rows = iter(
         page_budget.cut([table for one in planned for panel in _panels(one) for table in (panel.table, panel.more)])
     )
     return [
-        _drawn(_cut(one, [(next(rows), next(rows)) for _ in _panels(one)]), count, most)
+        _draw(_with_tables(one, [(next(rows), next(rows)) for _ in _panels(one)]), count, most)
         for one, count, most in zip(planned, offered, boxes, strict=True)
     ]
 
@@ -161,11 +177,11 @@ def _panels(section: Section) -> tuple[PanelPlot, ...]:
 
 
 def _drafts(section: Section) -> list[Draft]:
-    """Possible plots, the more telling first."""
+    """Possible pictures, the most informative first."""
     return [*(panel.draft for panel in _panels(section) if panel.draft), *section.drafts]
 
 
-def _with(section: Section, changed: Sequence[PanelPlot]) -> Section:
+def _with_panels(section: Section, changed: Sequence[PanelPlot]) -> Section:
     """The section with its panels replaced."""
     first, second = len(section.panels), len(section.panels) + len(section.swept)
     return replace(
@@ -176,8 +192,10 @@ def _with(section: Section, changed: Sequence[PanelPlot]) -> Section:
     )
 
 
-def _cut(section: Section, tables: Sequence[tuple[record_tables.Table | None, record_tables.Table | None]]) -> Section:
-    return _with(
+def _with_tables(
+    section: Section, tables: Sequence[tuple[record_tables.Table | None, record_tables.Table | None]]
+) -> Section:
+    return _with_panels(
         section,
         [
             replace(panel, table=record_tables.with_values(table or panel.table), more=record_tables.with_values(more))
@@ -186,8 +204,8 @@ def _cut(section: Section, tables: Sequence[tuple[record_tables.Table | None, re
     )
 
 
-def _drawn(section: Section, count: int, boxes: int) -> Section:
-    """The first so many pictures, and one batch in time of the runs that so many boxes show."""
+def _draw(section: Section, count: int, boxes: int) -> Section:
+    """The section with its first `count` pictures, and timelines of at most `boxes` boxes."""
     drafts = _drafts(section)
     pictures = {id(draft): draft.drawn() for draft in drafts[:count]}
     gantts, said_gantts = plots.in_time(section.entries, boxes)
@@ -195,7 +213,9 @@ def _drawn(section: Section, count: int, boxes: int) -> Section:
     if omitted := len(drafts) - count:
         said += (f"{omitted} of {len(drafts)} pictures are not drawn: one page carries {page_budget.PICTURES}.",)
     return replace(
-        _with(section, [replace(p, picture=pictures.get(id(p.draft)) if p.draft else None) for p in _panels(section)]),
+        _with_panels(
+            section, [replace(p, picture=pictures.get(id(p.draft)) if p.draft else None) for p in _panels(section)]
+        ),
         pictures=tuple(pictures[id(draft)] for draft in section.drafts if id(draft) in pictures),
         gantts=tuple(gantts),
         said_gantts=said_gantts,
@@ -203,10 +223,10 @@ def _drawn(section: Section, count: int, boxes: int) -> Section:
     )
 
 
-def _score(found: Sequence[expectations.Expectation], mine: Sequence[Judged]) -> str:
+def _score_text(findings: Sequence[expectations.Expectation], section_claims: Sequence[Judged]) -> str:
     """'2 met, 1 not met; claims: 3 reproduced': results of expectations and claims."""
-    met = [(sum(f.judgement is verdict for f in found), verdict.value) for verdict in expectations.Judgement]
-    holding = [(count.count, count.name) for count in scorecard.counts(mine)]
+    met = [(sum(f.judgement is verdict for f in findings), verdict.value) for verdict in expectations.Judgement]
+    holding = [(count.count, count.name) for count in scorecard.counts(section_claims)]
     texts = [", ".join(f"{count} {name}" for count, name in counts if count) for counts in (met, holding)]
     parts = [texts[0]] if texts[0] else []
     parts += [f"claims: {texts[1]}"] if texts[1] else []
@@ -214,7 +234,7 @@ def _score(found: Sequence[expectations.Expectation], mine: Sequence[Judged]) ->
 
 
 def _remarks(entries: Sequence[StoredRecord], claimed: set[str]) -> list[tuple[str, str]]:
-    """Each remark once, with the labels it is about. Remarks on a claim's value appear next to the claim."""
+    """Each remark once, with the labels of its runs. Remarks on the value of a claim appear next to the claim."""
     remarks: dict[str, list[str]] = {}
     for entry in entries:
         metrics = entry.record.metrics.items()

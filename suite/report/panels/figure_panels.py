@@ -24,7 +24,7 @@ CALIBRATED, QUICKEST = "calibrated", "quickest"
 UNITS = {"s": "seconds", "percent": "percent", "gigabyte": "gigabytes", "day": "days", "count": "", "ratio": "ratios"}
 SYMBOLS = {"percent": "%", "gigabyte": "GB", "day": "days", "byte": "bytes", "count": ""}  # of units, on an axis
 TIMES = ("s", "day", "hour")
-RACES = ("batch time", "epoch time", "time to train")  # quantities of which the least value is the quickest
+RACES = ("batch time", "epoch time", "time to train")  # quantities whose smallest value is the best
 _LEADING = re.compile(r" (?:of|over|on|by|to|at|from|with|when|that|per|saved)\b|[,(:]")
 _MOST_POINTS, _MOST_SYSTEMS, _MOST_FITTED = 64, 12, 40
 
@@ -34,14 +34,17 @@ class PlottedPanel:
     """A panel as it is drawn: curves over the same points, by system; nan where there is no value.
 
     Attributes:
-        curves: ours, paper and null, each with the systems that have a value.
-        axis: Quantity of the points, empty where the record has none.
-        calibrated: (system, index) that a constant was fitted to.
-        cut: Whether the record holds more.
-        told: The caption, where it differs from the curves' own.
-        quantity: What the values are.
-        scale: "log" or "log-log" where the paper's figure is drawn so.
-        evidence: How our values came about.
+        title: Title without the name of the published figure.
+        unit: Unit of the values.
+        axis: Label of the x axis.
+        x: Names of the points.
+        curves: Values of ours, paper and null by system.
+        calibrated: Points that a constant was fitted to, as (system, index).
+        cut: Whether the record holds more curves or points.
+        told: Caption; empty for the default one.
+        quantity: Label of the y axis.
+        scale: "log" or "log-log" as in the paper's figure.
+        evidence: Evidence of our values; empty for the source of the record.
         figure: Published figure or table that it belongs to, such as "Figure 8"; empty for none.
         publication: Name of its paper.
     """
@@ -91,13 +94,15 @@ class PlottedPanel:
 
 @dataclass(frozen=True, slots=True)
 class ShownPanel:
-    """A panel and what stands next to it.
+    """A panel with its tables and links.
 
     Attributes:
-        source: The word for ours.
-        run: Links to the run that it is of, if it is of one.
-        more: A table that is folded away.
-        where: The machine on which our values were measured or modelled.
+        panel: The panel.
+        source: Source of our values, in words.
+        run: Links to its run; empty for a panel over several runs.
+        table: Table next to the picture.
+        more: A folded table.
+        where: Machine on which our values were measured or modelled.
     """
 
     panel: PlottedPanel
@@ -109,7 +114,7 @@ class ShownPanel:
 
 
 def shown(entry: StoredRecord, runs: Mapping[str, str]) -> list[ShownPanel]:
-    """The panels of one record with their tables. runs: a run's anchor by its record's file."""
+    """The panels of one record with their tables. runs: anchor of a run by the file of its record"""
     run = to_run(entry.record.label, entry.file, runs)
     panels = []
     for panel in read(entry.record):
@@ -121,7 +126,7 @@ def shown(entry: StoredRecord, runs: Mapping[str, str]) -> list[ShownPanel]:
 
 
 def _where(entry: StoredRecord, source: str) -> str:
-    """'on a model of summit', 'on epyc-2-cores'; empty where no machine has a part in the values."""
+    """'on a model of summit', 'on epyc-2-cores'; empty for values that depend on no machine."""
     if source in ("measured", "emulated"):
         return f"on {entry.machine or 'the machine of this page'}"
     machine = text_at(entry.record.config, "executor", "machine", "name")
@@ -152,7 +157,7 @@ def _read(record: Record) -> list[FigurePanel | str]:
 
 
 def fitted(record: Record) -> list[str]:
-    """The record's remark on its fitted constants, at most one."""
+    """A remark on the claims to which constants of the record were fitted; empty without any."""
     claims = record.provenance.get("calibrated_on")
     names = [name for name in claims if isinstance(name, str)] if isinstance(claims, list) else []
     more = f" and {len(names) - _MOST_FITTED} more" if len(names) > _MOST_FITTED else ""
@@ -196,8 +201,13 @@ def rest(panel: PlottedPanel) -> bool:
 
 
 def caption(panel: PlottedPanel, source: str, where: str = "", *, printed: bool = False) -> str:
-    """Caption: unit, evidence, machine, whether the paper prints numbers, and the fitted points. printed: whether
-    claims hold other printed numbers of the same figure
+    """Caption: unit, evidence, machine, printed numbers and fitted points.
+
+    Args:
+        panel: The panel.
+        source: Source of our values.
+        where: Machine of our values.
+        printed: Whether claims hold other printed numbers of the same figure.
     """
     if panel.told:
         return panel.told
@@ -219,7 +229,7 @@ def caption(panel: PlottedPanel, source: str, where: str = "", *, printed: bool 
 
 
 def compared(panel: PlottedPanel, source: str) -> Table | None:
-    """Our value and the null model next to each printed value; None where it prints none."""
+    """Table of each printed value with ours and the null model's; None if the paper prints none."""
     unit = UNITS.get(panel.unit, panel.unit)
     null, both = bool(panel.curves[NULL]), "and points (pt)" if panel.unit == "percent" else ""
     columns = (
@@ -248,7 +258,7 @@ def compared(panel: PlottedPanel, source: str) -> Table | None:
 
 
 def values(panel: PlottedPanel, source: str) -> Table:
-    """All our values, a row per point; the null model's below each."""
+    """Table of all our values, a row per point, with the null model's below each."""
     unit = UNITS.get(panel.unit, panel.unit)
     columns = (Column(panel.axis or "point", numeric=False), *(Column(name, detail=unit) for name in panel.systems))
     rows = tuple(
@@ -265,7 +275,7 @@ def _own(panel: PlottedPanel, system: str, index: int) -> Cell:
 
 
 def quickest(panel: PlottedPanel, index: int) -> str:
-    """The system whose time is the least at a point; empty where values are no times of several systems, or tie."""
+    """The system with the smallest time at a point; empty for other quantities, for one system and for ties."""
     if panel.unit not in TIMES or panel.quantity not in RACES:
         return ""
     times = {name: panel.at(OURS, name, index) for name in panel.curves[OURS]}
@@ -279,7 +289,7 @@ def _badge(panel: PlottedPanel, system: str, index: int) -> str:
 
 
 def error(ours: float, paper: float, unit: str) -> Cell:
-    """ours / paper - 1 in percent; where the unit is percent, the difference in points below."""
+    """ours / paper - 1 in percent, and below it the difference in points if the unit is percent."""
     relative = 100 * derive.ratio(ours - paper, abs(paper))
     points = f"{_signed(ours - paper)} pt" if unit == "percent" and math.isfinite(ours - paper) else ""
     if not math.isfinite(relative):

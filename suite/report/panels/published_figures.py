@@ -1,7 +1,8 @@
 """Published figures and tables of each paper, with our panels, claims and experiments of each.
 
-All panels of a published figure are drawn: the limit on plots holds for all other panels. Panels of one figure that
-show one unit share their y axis."""
+All panels of a published figure are drawn; the limit on pictures applies to the other panels. Panels of one figure with
+the same unit share their y axis.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from suite.report.plots.plots import PanelPlot
 from suite.report.tables import claim_tables, scorecard
 from suite.report.tables.record_tables import NONE, Cell, Column, Table
 
-_ONE = r"(?:[IVX]+|\d+)(?:\(\w\)|[a-z])?"
-_NAMES = re.compile(rf"(Table|Figure|Fig\.)s? ((?:{_ONE}(?: to |, (?:and )?| and )?)+)")
+_FIGURE_NUMBER = r"(?:[IVX]+|\d+)(?:\(\w\)|[a-z])?"
+_NAMES = re.compile(rf"(Table|Figure|Fig\.)s? ((?:{_FIGURE_NUMBER}(?: to |, (?:and )?| and )?)+)")
 _NUMBER = re.compile(r"\b(?:[IVX]+|\d+)")
 _ROMAN = {"I": 1, "II": 2, "III": 3, "IV": 4, "V": 5, "VI": 6, "VII": 7, "VIII": 8, "IX": 9, "X": 10}
 
@@ -32,11 +33,11 @@ class Display:
 
     Attributes:
         name: 'Figure 8 of SAMO'.
-        claims: The paper's values next to ours.
-        counts: Its claims by verdict, in words.
-        experiments: (address, title) of the runs here that stand for it.
-        distance: The largest relative distance of one of our values from a printed one, nan where none is comparable.
-        farthest: The claim that it is of.
+        claims: Table of the paper's values next to ours.
+        counts: Number of its claims by verdict, in words.
+        experiments: (address, title) of the experiments that reproduce it.
+        distance: Largest relative distance of our values from a printed one; nan if none is comparable.
+        farthest: The claim with this distance.
     """
 
     anchor: str
@@ -52,7 +53,7 @@ class Display:
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """The published figures and tables of one paper. counts: all its claims by verdict, in words"""
+    """The published figures and tables of one paper. counts: number of its claims by verdict, in words"""
 
     anchor: str
     name: str
@@ -61,9 +62,9 @@ class Paper:
 
 
 def papers(
-    groups: Sequence[derive.ExperimentGroup], judged: Sequence[Judged], near: claim_tables.Around
+    groups: Sequence[derive.ExperimentGroup], judged: Sequence[Judged], near: claim_tables.ClaimContext
 ) -> list[Paper]:
-    """Each paper with its displays. `groups` must come in the order of the page's sections e1, e2, ..."""
+    """Each paper with its figures and tables. groups: the experiments in the order of the sections e1, e2, ..."""
     newest = _newest(groups, near.runs)
     by_display: dict[tuple[str, str], list[Judged]] = {}
     for verdict in judged:
@@ -71,15 +72,17 @@ def papers(
             by_display.setdefault(
                 (scorecard.paper(verdict), display.removeprefix(f"{verdict.claim.paper} ")), []
             ).append(verdict)
-    ran = _experiments(groups)
+    experiments = _experiments(groups)
     names = [*scorecard.PAPERS.values(), *scorecard.papers(judged), *(paper for paper, _ in newest)]
     papers_drawn = []
     for paper in dict.fromkeys(names):
-        mine = {short for name, short in (*newest, *by_display) if name == paper}
-        if mine:
+        figure_names = {short for name, short in (*newest, *by_display) if name == paper}
+        if figure_names:
             displays = [
-                _display(paper, short, newest.get((paper, short), []), by_display.get((paper, short), []), ran, near)
-                for short in sorted(mine, key=_order)
+                _display(
+                    paper, short, newest.get((paper, short), []), by_display.get((paper, short), []), experiments, near
+                )
+                for short in sorted(figure_names, key=_order)
             ]
             whole = [verdict for verdict in judged if scorecard.paper(verdict) == paper]
             papers_drawn.append(Paper(_anchor(paper), paper, counts(whole), tuple(displays)))
@@ -91,8 +94,8 @@ def counts(items: Sequence[Judged]) -> str:
     return "; ".join(f"{count.count} {count.name}" for count in scorecard.counts(items) if count.count)
 
 
-def named(where: str) -> set[str]:
-    """The figures and tables that a place names: 'Figures 6 and 7, Table II'; 'Figures 3 to 5' names three."""
+def figures_in(where: str) -> set[str]:
+    """Figures and tables in a text such as 'Figures 6 and 7, Table II'; 'Figures 3 to 5' names three."""
     names = set()
     for kind, text in _NAMES.findall(where):
         numbers = _NUMBER.findall(text)
@@ -116,7 +119,7 @@ def _order(short: str) -> tuple[str, int, list[tuple[int, str]]]:
 def _newest(
     groups: Iterable[derive.ExperimentGroup], runs: Mapping[str, str]
 ) -> dict[tuple[str, str], list[tuple[figure_panels.ShownPanel, str]]]:
-    """The panels by paper and display, each from one record: of this machine before others, then the newest."""
+    """The panels by paper and figure, each from one record: a record of this machine first, then the newest."""
     newest: dict[tuple[str, str, str], tuple[tuple[bool, tuple[str, str]], figure_panels.ShownPanel]] = {}
     for group in groups:
         for entry in group.entries:
@@ -133,13 +136,13 @@ def _newest(
 
 
 def _experiments(groups: Sequence[derive.ExperimentGroup]) -> dict[tuple[str, str], list[tuple[str, str]]]:
-    """The experiments that stand for a display, as links, by paper and display."""
+    """Links to the experiments that reproduce a figure, by paper and figure."""
     experiments: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for number, group in enumerate(groups, 1):
         config = group.lead.record.config
         paper = text_at(config, "experiment", "paper")
         title = text_at(config, "experiment", "title") or group.name
-        for short in named(text_at(config, "experiment", "paper_ref")):
+        for short in figures_in(text_at(config, "experiment", "paper_ref")):
             link = (f"#e{number}", f"{title} ({group.machine})" if group.machine else title)
             experiments.setdefault((scorecard.PAPERS.get(paper, paper), short), []).append(link)
     return experiments
@@ -148,13 +151,13 @@ def _experiments(groups: Sequence[derive.ExperimentGroup]) -> dict[tuple[str, st
 def _display(
     paper: str,
     short: str,
-    held: Sequence[tuple[figure_panels.ShownPanel, str]],
+    shown_panels: Sequence[tuple[figure_panels.ShownPanel, str]],
     items: Sequence[Judged],
-    ran: Mapping[tuple[str, str], Sequence[tuple[str, str]]],
-    near: claim_tables.Around,
+    experiments: Mapping[tuple[str, str], Sequence[tuple[str, str]]],
+    near: claim_tables.ClaimContext,
 ) -> Display:
     anchor, name = _anchor(paper, short), f"{short} of {paper}"
-    panels = [one for one, _ in sorted(held, key=lambda pair: derive.natural(pair[1]))]
+    panels = [one for one, _ in sorted(shown_panels, key=lambda pair: derive.natural(pair[1]))]
     printed = any(isinstance(verdict.claim.value, float | tuple) for verdict in items)
     systems = dict.fromkeys(name for one in panels for name in one.panel.systems)
     looks = {system: number for number, system in enumerate(systems)}
@@ -167,15 +170,17 @@ def _display(
         counts(items),
         tuple(replace(panel, title=one.panel.capitalized_title) for panel, one in zip(drafts, panels, strict=True)),
         _claims(name, items, near),
-        tuple(ran.get((paper, short), ())),
+        tuple(experiments.get((paper, short), ())),
         distance,
         far,
     )
 
 
-def adopted(found: Sequence[Paper], planned: Sequence[Section]) -> tuple[list[Paper], list[Section]]:
-    """Displays without panels of their own take the panels of the first experiment that stands for them, such as the
-    learning curves of a study; the section of that experiment then holds the rest.
+def place_panels(found: Sequence[Paper], planned: Sequence[Section]) -> tuple[list[Paper], list[Section]]:
+    """Move panels of experiments to the published figures that they reproduce.
+
+    A figure without its own panels takes those of the first experiment that reproduces it, such as the learning curves
+    of a study. The section of that experiment keeps the rest.
     """
     unplaced = {f"#{section.anchor}": section for section in planned}
     papers = []
@@ -196,7 +201,7 @@ def adopted(found: Sequence[Paper], planned: Sequence[Section]) -> tuple[list[Pa
                 panels=tuple(panel for panel in section.panels if not panel.draft),
                 swept=tuple(panel for panel in section.swept if not panel.draft),
                 learned=tuple(panel for panel in section.learned if not panel.draft),
-                said=(*section.said, f"The panels of this experiment stand at {one.name}, above."),
+                said=(*section.said, f"The panels of this experiment are shown at {one.name}, above."),
             )
         papers.append(replace(paper, displays=tuple(displays)))
     return papers, list(unplaced.values())
@@ -206,8 +211,8 @@ def _drawable(section: Section) -> list[PanelPlot]:
     return [panel for panel in (*section.panels, *section.swept, *section.learned) if panel.draft]
 
 
-def drawn(found: Sequence[Paper]) -> list[Paper]:
-    """The papers with all pictures of their displays."""
+def draw_panels(found: Sequence[Paper]) -> list[Paper]:
+    """The papers with the pictures of all their figures."""
     return [
         replace(
             paper,
@@ -226,7 +231,7 @@ def drawn(found: Sequence[Paper]) -> list[Paper]:
 
 
 def farthest(items: Sequence[Judged]) -> tuple[Judged | None, float]:
-    """The claim whose value lies farthest from the printed number or range, relative to the printed value."""
+    """The claim with the largest relative distance from its printed number or range, and this distance."""
     distances = [(distance(verdict), verdict) for verdict in items]
     finite = [(value, verdict) for value, verdict in distances if math.isfinite(value)]
     if not finite:
@@ -236,7 +241,7 @@ def farthest(items: Sequence[Judged]) -> tuple[Judged | None, float]:
 
 
 def distance(item: Judged) -> float:
-    """The largest of |ours - printed| / |printed|; of a range, from its nearer end, 0 inside; nan of anything else."""
+    """Largest |ours - printed| / |printed|, for a range from its nearer end and 0 inside; nan for other claims."""
     value = item.claim.value
     if isinstance(value, str) or item.claim.check not in (Check.NUMBER, Check.RANGE):
         return math.nan
@@ -260,7 +265,7 @@ _CLAIMS = (
 )
 
 
-def _claims(name: str, items: Sequence[Judged], near: claim_tables.Around) -> Table | None:
+def _claims(name: str, items: Sequence[Judged], near: claim_tables.ClaimContext) -> Table | None:
     rows = tuple(
         (
             Cell("", links=((f"#{claim_tables.anchor(verdict.claim.id)}", verdict.claim.id),)),

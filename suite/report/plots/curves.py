@@ -1,4 +1,4 @@
-"""Draw a panel: ours filled, printed values hollow, the null model pale and dotted.
+"""Draw a panel: our values filled, printed values hollow, the null model pale and dotted.
 
 Where the points are numbers, x is a numeric axis and lines join our values. Where they are names (networks, systems,
 stages), nothing is joined: each system has a bar with its marker on top, or the marker alone on a logarithmic axis.
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 # with eight colours and seven shapes, no two of 168 systems look alike
 LINES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (6, 2, 1.5, 2)))
 _WIDE = 72  # characters of the points' names that fit below a picture
-_STEEP = 10  # values that span more are drawn on a log scale; shares never are
-_OCTAVES = 8  # points that span more stand on a log scale
+_STEEP = 10  # a larger range of values has a log scale, except shares
+_OCTAVES = 8  # a larger range of points has a log scale
 _GROUP = 0.8  # of the distance between two names that the bars at one of them take
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15})?", re.ASCII)
 

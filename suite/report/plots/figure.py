@@ -1,8 +1,8 @@
 """Style of curves and bars: inline SVG that follows the text colour of the page.
 
-Pictures are drawn by seaborn and matplotlib on figures of their own (no pyplot, so nothing stays open or changed) and
-then rewritten: ids carry a salt, so that many pictures share one page; ink is `currentColor`, so that one picture
-serves light and dark; dates and metadata are left out, so that equal records give equal bytes.
+seaborn and matplotlib draw each picture on a separate figure, without pyplot and its global state. The SVG is then
+rewritten. Ids carry a salt, so many pictures share one page. Ink is `currentColor`, so a picture suits light and dark
+pages. Dates and metadata are left out, so equal records give equal bytes.
 """
 
 from __future__ import annotations

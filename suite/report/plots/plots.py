@@ -1,7 +1,7 @@
 """Plots of one experiment, in order of importance, as many as the page has room for.
 
-A picture costs thirty times what its table costs, so it is only promised at first: the page counts what all sections
-offer before any is drawn.
+A picture costs thirty times as much as its table, so it is drawn late: the page first counts the pictures of all
+sections.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A picture that is drawn when it is asked for."""
+    """A picture that is not drawn yet."""
 
     caption: str
     draw: Callable[[], str]
@@ -48,11 +48,16 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class PanelPlot:
-    """The paper's points next to ours; no draft where nothing can be drawn, no picture before it is.
+    """A panel with its picture and tables.
 
     Attributes:
-        run, more: As in panels.Shown.
-        unfolded: Whether its table stands open, as it compares printed values.
+        title: Title of the panel.
+        run: Links to its run.
+        draft: The picture before it is drawn; None if there is nothing to draw.
+        table: Table next to the picture.
+        more: A folded table.
+        picture: The drawn picture.
+        unfolded: Whether the table is open, as it compares printed values.
     """
 
     title: str
@@ -104,7 +109,7 @@ def _kin(panel: figure_panels.PlottedPanel) -> tuple[str, str]:
 
 
 def of_runs(entries: Sequence[StoredRecord], salt: str) -> list[Draft]:
-    """Losses, batch times, where the time goes, and memory: whatever the records hold."""
+    """Losses, batch times, breakdown of the time, and memory, as far as the records hold them."""
     records = [entry.record for entry in entries]
     colours = figure.palette([record.label for record in records])
     faint = {record.label for record in records if not derive.comparable(record)}
@@ -131,7 +136,7 @@ def of_runs(entries: Sequence[StoredRecord], salt: str) -> list[Draft]:
         drafts.append(Draft(caption, lambda: figure.batch_times(times, faint, colours, f"{salt}-time")))
     parts = {entry.record.label: derive.shares(entry) for entry in entries if entry.trace}
     if parts:
-        caption = "Where the time of one traced batch goes."
+        caption = "Breakdown of the time of one traced batch."
         legend = _stacked(parts, figure.COLOURS)
         drafts.append(Draft(caption, lambda: figure.breakdowns(parts, faint, f"{salt}-parts"), _named(legend)))
     sides = [
@@ -139,7 +144,7 @@ def of_runs(entries: Sequence[StoredRecord], salt: str) -> list[Draft]:
         for side in ("predicted", "measured")
     ]
     if any(sides):
-        caption = "Memory by kind on the fullest rank. Pale: predicted; full: measured."
+        caption = "Memory by kind on the rank with the most. Pale: predicted; full: measured."
         legend = _stacked(sides[0] | sides[1], figure.KINDS)
         drafts.append(Draft(caption, lambda: figure.memory(sides[0], sides[1], f"{salt}-memory"), _named(legend)))
     return drafts
@@ -156,12 +161,12 @@ def _stacked(parts: Mapping[str, Mapping[str, float]], known: Mapping[str, str])
 
 
 def boxes(entries: Sequence[StoredRecord]) -> int:
-    """How many boxes their batches in time would have."""
+    """Number of boxes in the timelines of these runs."""
     return sum(min(len(entry.trace.spans), gantt.MOST) for entry in entries if entry.trace)
 
 
 def in_time(entries: Sequence[StoredRecord], most: int) -> tuple[list[tuple[str, Picture]], str]:
-    """One batch of each traced run, within `most` boxes, and a remark on the others."""
+    """Timeline of one batch of each traced run, within `most` boxes, and a remark on the others."""
     traced = [(entry.record.label, entry.trace) for entry in entries if entry.trace]
     pictures: list[tuple[str, Picture]] = []
     for label, trace in traced:

@@ -1,7 +1,7 @@
 """Tables of judged claims: the paper's value, our value, and links to the run.
 
-Cells are plain text, as everywhere: a claim file may hold anything. An anchor is made from a claim's id alone, so that
-a link to a claim lasts as long as the id does.
+Cells are plain text, as a claim file may hold anything. An anchor depends only on the id of the claim, so links to a
+claim stay valid as long as its id.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _SETTING = 64  # characters of a setting in a row; the whole stands in the claim
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """Context of a claim.
+class ClaimContext:
+    """Data that tables of claims refer to.
 
     Attributes:
-        runs: The anchors of runs by their record's file.
-        machines: The machine of each committed record by its file.
-        notes: What a record says of how it came to its value, by (file, claim).
-        decided: The decisions by claim.
-        settings: The published settings by group.
+        runs: Anchor of a run by the file of its record.
+        machines: Machine of a committed record by its file.
+        notes: Note of the metric that answers a claim, by (file, claim).
+        decided: Ids of decisions by claim.
+        settings: Published settings by group.
     """
 
     runs: Mapping[str, str] = field(default_factory=dict)
@@ -48,13 +48,13 @@ class Around:
     settings: Settings = field(default_factory=dict)
 
 
-def around(
+def claim_context(
     store: ReportStore,
     runs: Mapping[str, str],
     judged: Sequence[Judged],
     decisions: Sequence[Decision],
     settings: Settings | None = None,
-) -> Around:
+) -> ClaimContext:
     """Context of the claims from `store`, `decisions` and `settings`."""
     entries = {entry.file: entry for entry in store.entries}
     notes = {
@@ -68,7 +68,7 @@ def around(
         for claim in row.claims:
             decided.setdefault(claim, []).append(row.id)
     machines = {entry.file: entry.machine for entry in store.entries if entry.machine}
-    return Around(runs, machines, notes, decided, settings or {})
+    return ClaimContext(runs, machines, notes, decided, settings or {})
 
 
 def anchor(claim: str) -> str:
@@ -79,7 +79,7 @@ def anchor(claim: str) -> str:
 
 
 def plain(value: float) -> str:
-    """Six digits at most, counts below 1e9 in full: 4, 49.4, 124 439 808, 5e10."""
+    """A number with at most six digits; whole numbers below 1e9 in full: 4, 49.4, 124 439 808, 5e10."""
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     if math.isnan(value):
@@ -90,13 +90,13 @@ def plain(value: float) -> str:
 
 
 def short(value: float) -> str:
-    """One of our values: counts in full, everything else in four digits."""
+    """A number with four digits; whole numbers in full."""
     whole = math.isfinite(value) and float(value).is_integer()
     return plain(value if whole or not math.isfinite(value) else float(f"{value:.4g}"))
 
 
 def published(claim: Claim) -> Cell:
-    """The paper's value; a range sorts by its finite end."""
+    """The published value; a range sorts by its finite end."""
     value = claim.value
     if isinstance(value, str):
         return Cell(value)
@@ -111,7 +111,7 @@ def published(claim: Claim) -> Cell:
 
 
 def ours(judged: Judged, runs: Mapping[str, str]) -> Cell:
-    """Our values, case by case, as a link to their record; below it the terms and the way to command and config."""
+    """Our values, case by case, as a link to their record, with the terms and a link to the run below."""
     cases = judged.ours
     run = ((f"#{runs[judged.record]}", "run"),) if judged.record in runs else ()
     if not cases:
@@ -189,7 +189,7 @@ FULL = (
 )
 
 
-def claims(judged: Sequence[Judged], near: Around) -> Table:
+def claims(judged: Sequence[Judged], context: ClaimContext) -> Table:
     """Every claim."""
     menus = filters(judged)
     rows = tuple(
@@ -199,12 +199,12 @@ def claims(judged: Sequence[Judged], near: Around) -> Table:
             _system(judged_claim.claim),
             Cell(judged_claim.claim.quantity, detail=setting(judged_claim.claim)),
             published(judged_claim.claim),
-            ours(judged_claim, near.runs),
+            ours(judged_claim, context.runs),
             Cell(judged_claim.claim.unit),
             Cell(judged_claim.evidence.value) if judged_claim.evidence else Cell(NONE, tone="none"),
             Cell(judged_claim.scope.value, detail=judged_claim.stand_in),
             verdict(judged_claim, sensitivity(judged_claim)),
-            _why(judged_claim, near, near.decided.get(judged_claim.claim.id, ())),
+            _why(judged_claim, context, context.decided.get(judged_claim.claim.id, ())),
         )
         for judged_claim in judged
     )
@@ -219,7 +219,7 @@ def claims(judged: Sequence[Judged], near: Around) -> Table:
 
 
 def sensitivity(judged: Judged) -> str:
-    """Whether the verdict of a modelled value changes within the ranges of the model's constants."""
+    """Whether the verdict of a modelled value changes within the stated ranges of the model's constants."""
     if judged.evidence not in MODELLED:
         return NO_MODEL
     return (
@@ -228,7 +228,7 @@ def sensitivity(judged: Judged) -> str:
 
 
 def filters(judged: Sequence[Judged]) -> list[tuple[str, list[str], Any]]:
-    """The filters of the claims table: name, values, and how a claim answers."""
+    """The filters of the claims table: name, values, and the function that gives the value of a claim."""
     every = (TURNS, STAYS, NOT_VARIED, NO_MODEL)
     states = {sensitivity(verdict) for verdict in judged}
     return [
@@ -240,12 +240,15 @@ def filters(judged: Sequence[Judged]) -> list[tuple[str, list[str], Any]]:
     ]
 
 
-def _why(judged: Judged, near: Around, decided: Sequence[str] = ()) -> Cell:
-    """The reason; folded away, what the paper asserts, the limits of the check, how the record came to its value, the
-    other answers, the sensitivity, the decisions that bear on the claim, and the command."""
+def _why(judged: Judged, context: ClaimContext, decided: Sequence[str] = ()) -> Cell:
+    """The reason of the verdict, with folded details.
+
+    The details are the assertion of the paper, the limits of the check, notes on the value, the other answers, the
+    sensitivity, the decisions about the claim, and the command.
+    """
     claim = judged.claim
     links = tuple((f"#{decision_anchor(name)}", f"decision {name}") for name in decided)
-    note = near.notes.get((judged.record, claim.id), "")
+    note = context.notes.get((judged.record, claim.id), "")
     lines = (
         ("The paper asserts", claim.asserts),
         ("Hedge", claim.hedge),
@@ -260,7 +263,7 @@ def _why(judged: Judged, near: Around, decided: Sequence[str] = ()) -> Cell:
 
 
 def _sensitivity(judged: Judged) -> str:
-    """Over the ranges of the model's constants and choices: our values, and where the verdict turns."""
+    """Range of our value over the ranges of the model's constants, and the constants at which the verdict changes."""
     if judged.sensitivity is None:
         return ""
     low, high = (short(value) for value in judged.sensitivity.values)
@@ -287,7 +290,7 @@ BESIDE = (
 )
 
 
-def beside(judged: Sequence[Judged], near: Around) -> Table | None:
+def beside(judged: Sequence[Judged], context: ClaimContext) -> Table | None:
     """The claims of one experiment: the paper's values next to ours."""
     rows = tuple(
         (
@@ -301,9 +304,9 @@ def beside(judged: Sequence[Judged], near: Around) -> Table | None:
                 detail=" versus ".join(part for part in (judged_claim.claim.system, judged_claim.claim.versus) if part),
             ),
             published(judged_claim.claim),
-            ours(judged_claim, near.runs),
+            ours(judged_claim, context.runs),
             verdict(judged_claim, sensitivity(judged_claim)),
-            Cell(judged_claim.why, detail=near.notes.get((judged_claim.record, judged_claim.claim.id), "")),
+            Cell(judged_claim.why, detail=context.notes.get((judged_claim.record, judged_claim.claim.id), "")),
         )
         for judged_claim in judged
     )
@@ -311,7 +314,7 @@ def beside(judged: Sequence[Judged], near: Around) -> Table | None:
 
 
 def of_experiment(judged: Sequence[Judged], name: str, files: set[str]) -> list[Judged]:
-    """The claims that the runs in `files` answered, and those that ask for experiment `name` and have no answer yet."""
+    """Claims that the runs in `files` answer, and claims without an answer that experiment `name` would answer."""
     return [
         verdict
         for verdict in judged
@@ -327,8 +330,8 @@ def _compared(claim: Claim) -> set[str]:
 DECISIONS = (
     Column("decision", numeric=False, detail="weight"),
     Column("where", numeric=False),
-    Column("what disagrees", numeric=False),
-    Column("what is done here", numeric=False),
+    Column("contradiction", numeric=False),
+    Column("decision here", numeric=False),
     Column("claims", numeric=False),
 )
 
@@ -336,7 +339,7 @@ DECISIONS = (
 def cards(
     judged: Sequence[Judged], more: Iterable[tuple[str, Sequence[Column]]] = ()
 ) -> Sequence[tuple[str, Sequence[str]]]:
-    """Kinds of tables that become cards on a narrow screen, with the words that head their cells then.
+    """Kinds of tables that become cards on a narrow screen, with the headings of their cells.
 
     more: kinds of other modules, with their columns
     """
@@ -355,7 +358,7 @@ def decision_anchor(name: str) -> str:
 
 
 def decisions(found: Sequence[Decision], known: set[str]) -> Table | None:
-    """Where the papers contradict themselves. `known`: the claims that have a row on this page."""
+    """Table of contradictions in the papers. known: claims that have a row on this page"""
     rows = tuple(
         (
             Cell(decision.id, detail=decision.weight),

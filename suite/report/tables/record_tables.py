@@ -36,20 +36,26 @@ _TONES = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """`value` is what a column sorts by, `detail` a second, smaller line.
+    """A cell of a table.
 
     Attributes:
-        tone: good, bad, faint or a badge's name.
-        fold: The heading under which links, code and lines stand folded away.
-        empty: They stand open.
-        lines: (term, text) of what is folded away.
+        text: The text.
+        value: Sort value of the column.
+        detail: A second, smaller line.
+        tone: good, bad, faint or the name of a badge.
+        links: (address, text); without an address the text is no link.
+        between: Separator of the links.
+        code: Code below the text.
+        badge: A badge next to the text.
+        fold: Heading under which links, code and lines are folded; empty to show them.
+        lines: (term, text) below the text.
     """
 
     text: str
     value: float | None = None
     detail: str = ""
     tone: str = ""
-    links: tuple[tuple[str, str], ...] = ()  # (address, text); without an address the text stands alone
+    links: tuple[tuple[str, str], ...] = ()
     between: str = " · "
     code: str = ""
     badge: str = ""
@@ -71,13 +77,16 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The first cell of a row is its heading.
+    """A table, in which the first cell of a row is its heading.
 
     Attributes:
-        anchors: The rows' ids, where they have any.
-        filters: What the rows are filtered by, one number per filter.
-        kind: A style of its own; a table with one becomes a list of cards on a narrow screen.
-        said: What stands below, of rows that are left out.
+        title: Title of the table.
+        columns: The columns.
+        rows: The rows.
+        anchors: Id of each row; empty for none.
+        filters: Filter values of each row, one number per filter.
+        kind: Name of a separate style; such a table becomes a list of cards on a narrow screen.
+        said: Remark below the table on omitted rows.
     """
 
     title: str
@@ -90,7 +99,7 @@ class Table:
 
 
 def with_values(table: Table | None) -> Table | None:
-    """`table` without columns that hold no value; None where nothing but the headings of its rows would be left."""
+    """The table without empty columns; None if only the headings of its rows would remain."""
     if table is None or table.kind:
         return table
     filled = [
@@ -121,7 +130,7 @@ def percent(value: float, digits: int = 1) -> str:
 
 
 def systems(rows: Sequence[RecordRow], reference: str, anchors: Mapping[str, str]) -> Table:
-    """The experiment's systems side by side. `anchors`: where a record's files and command stand, by its file."""
+    """Table of the systems of an experiment. anchors: anchor of a run by the file of its record"""
     columns = (
         Column("system", numeric=False, detail="source"),
         Column("grid", numeric=False, detail="stages × replicas"),
@@ -142,9 +151,7 @@ def systems(rows: Sequence[RecordRow], reference: str, anchors: Mapping[str, str
 
 
 def to_run(label: str, file: str, anchors: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """A link from a label to the run's files, command and config on this page; without an address for a run
-    elsewhere.
-    """
+    """A link from a label to the run's files, command and configuration, as text if the page omits the run."""
     return ((f"#{anchors[file]}" if file in anchors else "", label or NONE),)
 
 
@@ -188,7 +195,7 @@ def _span(low: float, high: float) -> str:
 
 
 def memory(entries: Sequence[StoredRecord], anchors: Mapping[str, str]) -> Table | None:
-    """Bytes by kind on the fullest rank, predicted below measured; None where no record has any."""
+    """Bytes by kind on the rank with the most, predicted below measured; None if no record has any."""
     sides_by_label = {
         entry.record.label: tuple(derive.memory_by_kind(entry.record, side) for side in ("measured", "predicted"))
         for entry in entries
@@ -223,7 +230,7 @@ def _both(measured: float, predicted: float) -> Cell:
 
 
 def expectations(findings: Sequence[Expectation], runs: Mapping[str, str]) -> Table | None:
-    """Expectation, our value, target and verdict. `runs`: the anchor of the newest run by label."""
+    """Table of expectations with our value, target and verdict. runs: anchor of the newest run by label"""
     columns = (
         Column("expectation", numeric=False),
         Column("compared", numeric=False),
@@ -245,7 +252,7 @@ def expectations(findings: Sequence[Expectation], runs: Mapping[str, str]) -> Ta
         )
         for finding in findings
     )
-    return Table("Expected, and what came out", columns, rows) if rows else None
+    return Table("Expectations and results", columns, rows) if rows else None
 
 
 def _interval(finding: Expectation) -> str:
@@ -254,7 +261,7 @@ def _interval(finding: Expectation) -> str:
 
 
 def _compared(finding: Expectation, runs: Mapping[str, str]) -> Cell:
-    """Both sides. A side that is a run links to it, as does the fastest of several."""
+    """The two runs of an expectation, each with a link where it is on the page."""
     links = []
     for name in (finding.system, finding.versus):
         label = name if name in runs else name.rpartition(", the quickest")[0]
@@ -281,8 +288,16 @@ def runs(
     *,
     beside: StoredRecord | None = None,
 ) -> Table | None:
-    """Each run's files, the command that makes it again and its config. `exports`: Perfetto file by record file;
-    beside: the run whose config stands here in full, and from which the others differ in a few lines; the first"""
+    """Table of runs with their files, command and configuration.
+
+    Args:
+        entries: The runs.
+        exports: Perfetto file by record file.
+        title: Title of the table.
+        anchors: Anchor of a run by record file.
+        said: Remark on omitted runs.
+        beside: Run with its full configuration, by default the first; the others show only the keys that differ.
+    """
     full = beside or (entries[0] if entries else None)
     columns = (
         Column("run", numeric=False),
@@ -321,7 +336,7 @@ def _links(entry: StoredRecord, exports: Mapping[str, str]) -> tuple[tuple[str, 
 
 
 def address(file: str) -> str:
-    """A link to `file` below the page; './' comes first, as a prefix against file names that read as a scheme."""
+    """A link to `file` relative to the page. The prefix './' keeps a file name from being read as a URL scheme."""
     path, ending, line = file.partition(f"{LINES}#")  # of a file with a record per line
     return "./" + quote(path.encode("utf-8", "surrogateescape")) + ending + quote(line)
 

@@ -1,4 +1,4 @@
-"""Counts of verdicts by paper, scope and evidence. Counts of different evidence are never added up."""
+"""Counts of verdicts by paper, scope and evidence. Counts of different evidence are never added."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ TONES = {
 NO_EVIDENCE = "none"
 
 
-_BY_EVIDENCE = (Verdict.REPRODUCED, Verdict.TREND_ONLY, Verdict.DIFFERS)  # counted apart by how the value came about
+_BY_EVIDENCE = (Verdict.REPRODUCED, Verdict.TREND_ONLY, Verdict.DIFFERS)  # counted separately for each evidence
 _OURS = (Evidence.MEASURED, Evidence.DERIVED)
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictColumn:
-    """A column of the scorecard: a verdict, and where the same verdict rests on different evidence, which."""
+    """A column of the scorecard: a verdict, with its evidence where it is counted separately for each."""
 
     verdict: Verdict
     evidence: Evidence | None = None
@@ -69,7 +69,7 @@ KINDS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many claims of a row are of one kind."""
+    """Number of claims of a row in one column."""
 
     kind: VerdictColumn
     count: int
@@ -97,11 +97,13 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class ScorecardRow:
-    """One row.
+    """One row of the scorecard.
 
     Attributes:
-        value: The filter value of the claims table.
-        counts: One per kind that occurs on the page, in their order.
+        name: Heading of the row.
+        value: Value of the filter of the claims table.
+        counts: A count for each column.
+        total: Number of claims.
     """
 
     name: str
@@ -112,7 +114,15 @@ class ScorecardRow:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Claims by one property (`field` of the claims table's filter) and verdict; whole: `total` is the last row."""
+    """A table of the scorecard: claims by one property and verdict.
+
+    Attributes:
+        title: Title of the table.
+        field: Filter of the claims table for the property.
+        lines: The rows.
+        total: All claims.
+        whole: Whether `total` is the last row.
+    """
 
     title: str
     field: str
@@ -122,7 +132,7 @@ class Score:
 
 
 def paper(judged: Judged) -> str:
-    """The paper's name as the page writes it."""
+    """Name of the paper on the page."""
     return PAPERS.get(judged.claim.paper, judged.claim.paper)
 
 
@@ -170,7 +180,7 @@ def scores(judged: Sequence[Judged]) -> list[Score]:
 
 
 def counts(judged: Sequence[Judged], kinds: Sequence[VerdictColumn] = KINDS) -> tuple[Count, ...]:
-    """How many of these claims are of each kind."""
+    """Number of these claims in each column."""
     return tuple(Count(kind, sum(map(kind.holds, judged))) for kind in kinds)
 
 

@@ -1,4 +1,4 @@
-"""Tables at the top of the page: what is measured, what is contradicted, which figure is matched worst."""
+"""Tables at the top of the page: measured claims, contradicted claims, and figures by their match."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HOLDS = (Verdict.REPRODUCED, Verdict.TREND_ONLY)
 
 _MEASURED = (
     Column("claim", numeric=False),
-    Column("what the paper asserts", numeric=False),
+    Column("assertion of the paper", numeric=False),
     Column("printed"),
     Column("ours"),
     Column("unit", numeric=False),
@@ -23,8 +23,8 @@ _MEASURED = (
 )
 
 
-def measured(judged: Sequence[Judged], near: claim_tables.Around) -> list[tuple[str, Table]]:
-    """The claims of each paper that hold on measured evidence: a heading with their count, and a table."""
+def measured(judged: Sequence[Judged], near: claim_tables.ClaimContext) -> list[tuple[str, Table]]:
+    """For each paper a heading and a table of the claims that hold on measured evidence."""
     tables = []
     for paper in scorecard.papers(judged):
         mine = [judged_claim for judged_claim in judged if scorecard.paper(judged_claim) == paper]
@@ -54,10 +54,10 @@ def measured(judged: Sequence[Judged], near: claim_tables.Around) -> list[tuple[
     return tables
 
 
-def _measured_on(item: Judged, near: claim_tables.Around) -> Cell:
-    """The scope, what a stand-in is, and the machine of a committed record.
+def _measured_on(item: Judged, near: claim_tables.ClaimContext) -> Cell:
+    """The scope, the stand-in, and the machine of a committed record.
 
-    An identity holds for any input, so that it counts as published on a stand-in too.
+    An identity holds for any input, so on a stand-in it counts as published.
     """
     text, lines = item.scope.value, []
     if item.stand_in and item.scope is Scope.STAND_IN:
@@ -71,7 +71,7 @@ def _measured_on(item: Judged, near: claim_tables.Around) -> Cell:
 
 _CONTRADICTED = (
     Column("claim", numeric=False, detail="where"),
-    Column("what the paper asserts", numeric=False),
+    Column("assertion of the paper", numeric=False),
     Column("printed"),
     Column("against it", detail="ours, or printed elsewhere"),
     Column("unit", numeric=False),
@@ -81,7 +81,7 @@ _CONTRADICTED = (
 
 
 def contradicted(judged: Sequence[Judged]) -> Table | None:
-    """Each claim that is contradicted, with the two numbers side by side."""
+    """Table of the contradicted claims, with both numbers next to each other."""
     rows = tuple(
         (
             Cell("", links=_link(verdict).links, detail=f"{scorecard.paper(verdict)}, {verdict.claim.where}"),
@@ -99,7 +99,7 @@ def contradicted(judged: Sequence[Judged]) -> Table | None:
 
 
 def turning(judged: Sequence[Judged]) -> tuple[int, int]:
-    """How many modelled verdicts turn within the ranges of the model's constants, and how many were varied."""
+    """Number of modelled verdicts that change within the ranges of the constants, and number that were varied."""
     states = [claim_tables.sensitivity(verdict) for verdict in judged]
     turns = states.count(claim_tables.TURNS)
     return turns, turns + states.count(claim_tables.STAYS)
@@ -110,7 +110,7 @@ def _link(item: Judged) -> Cell:
 
 
 def _values(item: Judged) -> Cell:
-    """Our values; of a claim with several terms each with its name."""
+    """Our values, each with its name where the claim has several terms."""
     if len(item.claim.terms) > 1 and len(item.ours) == 1:
         pairs = zip(item.claim.terms, item.ours[0], strict=False)
         return Cell(", ".join(f"{name}: {claim_tables.short(value)}" for name, value in pairs))

@@ -107,7 +107,7 @@ def test_a_figure_without_panels_takes_those_of_its_experiment_once(filled):
     section = html.partition('<h3 id="paper-axonn-figure-6">')[2].partition("</section>")[0]
     assert "<h4>A batch over its ranks" in section
     assert section.count("<svg") == html.count("<h4>A batch over its ranks") == 1
-    assert "The panels of this experiment stand at Figure 6 of AxoNN, above." in html
+    assert "The panels of this experiment are shown at Figure 6 of AxoNN, above." in html
     ids = re.findall(r' id="([^"]*)"', html)
     assert len(ids) == len(set(ids))
 
@@ -122,7 +122,7 @@ def test_a_figure_without_panels_takes_those_of_its_experiment_once(filled):
     ],
 )
 def test_a_place_names_its_figures(where, names):
-    assert published_figures.named(where) == names
+    assert published_figures.figures_in(where) == names
 
 
 # tables
@@ -184,7 +184,7 @@ def test_the_figure_that_is_matched_worst_stands_first(make, store, tmp_path):
         judged(claim("samo.far", where="Figure 7"), Verdict.NOT_MATCHED, 30.0),
         judged(claim("samo.order", where="Figure 8", value="a < b"), Verdict.MATCHED, 1.0),
     ]
-    near = published_figures.claim_tables.around(read_store(tmp_path), {}, found, ())
+    near = published_figures.claim_tables.claim_context(read_store(tmp_path), {}, found, ())
     table = summary_tables.worst(published_figures.papers([], found, near))
     assert table is not None
     shown = [(row[0].links[0][1], row[1].text, row[3].text, row[4].text, row[5].text) for row in table.rows]
@@ -203,7 +203,7 @@ def test_the_top_says_what_is_measured_and_what_is_contradicted(tmp_path):
         judged(claim("samo.x"), Verdict.DIFFERS, 3.0, evidence=Evidence.MEASURED),
         judged(claim("samo.c"), Verdict.CONTRADICTED, 12.0, evidence=Evidence.PRINTED),
     ]
-    [(heading, table)] = summary_tables.measured(found, published_figures.claim_tables.Around())
+    [(heading, table)] = summary_tables.measured(found, published_figures.claim_tables.ClaimContext())
     assert heading == "SAMO: 1 reproduced"
     assert [(row[0].links[0][1], row[1].text, row[2].text, row[3].text) for row in table.rows] == [
         ("samo.m", "It takes ten seconds.", "10", "10.2")
@@ -242,7 +242,7 @@ def test_measured_claim_shows_its_scope_and_the_machine_of_a_committed_record(
     (committed / "a.jsonl").write_text(make("b").to_line())
     found = judged(claim("samo.m"), Verdict.REPRODUCED, 10.0, evidence=Evidence.MEASURED)
     found = replace(found, record=file, **changes)
-    near = published_figures.claim_tables.around(read_store(tmp_path), {}, [found], ())
+    near = published_figures.claim_tables.claim_context(read_store(tmp_path), {}, [found], ())
     [(_, table)] = summary_tables.measured([found], near)
     (row,) = table.rows
     assert (row[6].text, row[6].detail) == (text, detail)

@@ -101,7 +101,7 @@ def test_the_page_holds_every_part(built):
         "Weak scaling, simulated",
         "a quiet processor",
         "float32 product of 1024 x 1024 matrices, 2 threads",
-        "Cost of filling and draining the pipeline",
+        "Idle time of filling and draining the pipeline",
     ):
         assert text in words
     pictures = page.all("svg")

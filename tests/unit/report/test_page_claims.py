@@ -303,7 +303,7 @@ def test_a_simulated_verdict_shows_its_sensitivity_and_whether_it_turns(tmp_path
     assert "Sensitivity" not in rows[2][10] + rows[3][10]
     menu = page.partition('name="sensitivity"')[2].partition("</select>")[0]
     assert re.findall(">([^<]+)</option>", menu) == ["all", "turns", "stays", "not varied", "no model"]
-    assert "1 turn</a> within the stated ranges" in page
+    assert "1 change</a> within the stated ranges" in page
 
 
 def test_an_experiment_of_values_alone_has_no_systems_side_by_side(tmp_path, make, store) -> None:
@@ -321,12 +321,12 @@ def test_both_sides_of_an_expectation_lead_to_their_runs(tmp_path, make, store) 
     for label, seconds in (("b", 1.0), ("c", 3.0), ("d", 2.0)):
         store(tmp_path, make(label, (seconds,), config={"experiment": {"expect": rows}}))
     cells = Cells(render(read_store(tmp_path)))
-    compared = [row[1] for row in cells.rows("Expected, and what came out")]
+    compared = [row[1] for row in cells.rows("Expectations and results")]
     assert compared == [
         "b / d, the quickest of 2 | ratio of median batch times",
         "b / e | ratio of median batch times",
     ]
-    assert cells.links["Expected, and what came out"][1:] == [["#e1-r1", "#e1-r3"], ["#e1-r1"]]
+    assert cells.links["Expectations and results"][1:] == [["#e1-r1", "#e1-r3"], ["#e1-r1"]]
 
 
 def test_the_contents_count_what_was_met_and_claimed(answered) -> None:

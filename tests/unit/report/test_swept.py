@@ -776,7 +776,7 @@ def test_the_section_holds_the_panel_its_table_its_remarks_and_links(run, store:
     store(tmp_path, run(None, [2.0] * 3, panels=panels), "b.json")
     fact = replace(claim("c.one", 4.0), check=Check.NUMBER)
     seen = rendered(tmp_path, fact)
-    for words in ("A run per point", "Update against k", "Printed values and medians of measured runs", "● axonn"):
+    for words in ("Sweeps, one run per point", "Update against k", "Printed values and medians of measured runs", "● axonn"):
         assert words in seen.text
     assert "panel 2 : panel.metric=" in seen.text
     assert "Update against k: run by run" in seen.all("table", "aria-label")
@@ -805,7 +805,7 @@ def test_what_only_the_paper_has_is_drawn_too(run, store: Save, tmp_path):
 
 def test_a_page_without_such_panels_says_nothing_of_them(make, store: Save, tmp_path):
     store(tmp_path, make("axonn 2x1"))
-    assert "A run per point" not in rendered(tmp_path).text
+    assert "Sweeps, one run per point" not in rendered(tmp_path).text
 
 
 EVIL = ('<script>alert(1)</script>"><img src=x onerror=alert(2)>', "$\\frac{$ {{ 7 * 7 }}", "\ud800 \x00 \u202e 漢")
