@@ -11,5 +11,5 @@ for pruning in (None, Pruning(Magnitude(), sparsity=0.9)):
     samples = torch.randn(64, 64)
     engine = Engine(layers, loss=mse_loss, optimizer=AdamW(lr=1e-2), microbatch=16, half="bfloat16", pruning=pruning)
     losses = list(engine.train([(samples, samples)] * 20))
-    kind = "pruned" if pruning else "dense"
-    print(f"{kind:<7} {engine.state.layout.bytes():>7} bytes of model states, loss {losses[0]:.3f} to {losses[-1]:.3f}")
+    kind, layout = "pruned" if pruning else "dense", engine.state.model_states.layout
+    print(f"{kind:<7} {layout.bytes():>7} bytes of model states, loss {losses[0]:.3f} to {losses[-1]:.3f}")

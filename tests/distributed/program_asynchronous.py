@@ -1,7 +1,7 @@
 """Program of each rank for test_asynchronous.py: asynchronous systems over real messages, and their replay.
 
-Arguments: the transport, and how many systems share a grid's turn: 1 for all. Two epochs, so that the second begins
-with state; dropout, tuples, integers and statistics.
+Arguments: the transport, and the stride over the systems on each grid (1 runs all). Two epochs, so that the second
+starts with state. The models have dropout, tuples, integers and running statistics.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SYSTEMS: list[tuple[Any, Any]] = [
 
 
 def world_of(transport: str) -> World:
-    """`ordered` has NCCL's channels and static order, on gloo."""
+    """World of a transport; `ordered` is NCCL's channels and static order, on gloo."""
     return (
         TorchWorld(launch_info(), connect_ranks(launch_info()), transport="nccl", eager_bytes=16384)
         if transport == "ordered"

@@ -1,8 +1,8 @@
 """Program of each rank for test_batches.py: batches drawn by a user's code, and batches that differ between ranks.
 
 Argument: the transport; `ordered` has NCCL's channels and static order, on gloo. Prints one line of JSON per rank:
-batches and losses by mode and in plain PyTorch, the numbers drawn afterwards, and the error of every case in which the
-last rank has other batches.
+batches and losses by mode and in plain PyTorch, subsequent random numbers, and the error of every case in which the
+last rank has different batches.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def errors(world: World, grid: Grid) -> dict[str, str]:
             list(engine.train(rank_batches))
         except InvalidRequest as error:
             messages[name] = str(error).partition(";")[0]
-        with suppress(RankError):  # values that are never received
+        with suppress(RankError):  # some values are never received
             engine.close()
     return messages
 

@@ -1,8 +1,9 @@
-"""What each rank runs for test_ends.py: training that ends in the ways in which users' scripts end.
+"""Program of each rank for test_ends.py: the ways in which users' training scripts end.
 
 program_ends.py HOW [TRANSPORT]
 
-HOW=calls,GRID,COUNT,COUNT: both ranks train so many batches; loop,GRID,COUNT,COUNT: they leave a loop after so many
+HOW=calls,GRID,COUNT,COUNT: number of train_batch calls of each rank.
+HOW=loop,GRID,COUNT,COUNT: number of batches after which each rank leaves its loop.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ elif how == "close":
 elif how == "destroy":
     torch.distributed.destroy_process_group()
 elif how == "slow" and engine.rank == 1:
-    time.sleep(8)  # longer than the other's end waits
+    time.sleep(8)  # longer than the other rank waits at its exit
 elif how == "interrupt":
     if engine.rank == 1:
         os.kill(os.getpid(), signal.SIGINT)
     engine.train_batch(batch)
-elif how == "collective":  # one is under way when its rank raises
+elif how == "collective":  # a collective is under way when its rank raises
     if engine.rank == 1:
         under_way = world.group((0, 1)).all_reduce(torch.ones(1))
         raise ValueError("a deliberate fault")
@@ -58,5 +59,5 @@ elif how.startswith(("exit", "raise")):
         if how == "raise":
             raise ValueError("a deliberate fault")
         sys.exit(int(how.removeprefix("exit")))
-    engine.train_batch(batch)  # waits for what never comes
+    engine.train_batch(batch)  # waits for a message that never comes
 print("ended")

@@ -22,11 +22,11 @@ from suite.workload.gcn import GCN
 from tests.support.graphs import EXCHANGES, dense, problem, shards_of, uneven
 
 torch.set_num_threads(1)
-counted = [0]  # bytes that left this rank
+counted = [0]  # bytes sent by this rank
 
 
 def count_sent_bytes() -> None:
-    """Patch torch.distributed to add the bytes that leave this rank to `counted`."""
+    """Patch torch.distributed to add the bytes that this rank sends to `counted`."""
     all_to_all, broadcast, batch = dist.all_to_all_single, dist.broadcast, dist.batch_isend_irecv
 
     def counting_all_to_all(output: Any, outgoing: Any, *rest: Any, **options: Any) -> Any:
@@ -70,7 +70,7 @@ def check_epoch(world: World, placement: Placement, exchange: str) -> None:
     predicted = predict_memory(shard, shape, form=form, width=8, moments=1, paired=paired)
     assert {**allocated, "activations": 0} == {**predicted, "activations": 0}, (allocated, predicted)
     tolerance = 512  # bytes: scalars such as losses and counts
-    if placement.replication > 1:  # gloo's thread frees the buffer of a sum a little after the sum is done
+    if placement.replication > 1:  # gloo's thread frees the buffer of a sum shortly after the sum is complete
         tolerance += shard.forward.rows * 4 * 8
     difference = abs(allocated["activations"] - predicted["activations"])
     assert difference <= tolerance, (allocated, predicted, placement, exchange)

@@ -20,7 +20,7 @@ torch.set_num_threads(1)
 
 
 def world_of(transport: str, order: str, eager_bytes: int) -> World:
-    """`ordered` is the transport of NCCL on gloo: the same lanes and the same order, on a CPU."""
+    """World of a transport; `ordered` is NCCL's channels and static order, on gloo."""
     if transport == "ordered":
         return TorchWorld(launch_info(), connect_ranks(launch_info()), transport="nccl", eager_bytes=eager_bytes)
     return init_world(transport=transport, order=order, eager_bytes=eager_bytes)
@@ -32,7 +32,7 @@ def compare(transport: str, order: str, eager_bytes: int, *, every_case: bool) -
     compared = 0
     everything = all_cases()
     schedules = [MessageDriven(), GPipe()]
-    if world.size == 2:  # four ranks share two cores on a laptop: the orders that differ most are enough there
+    if world.size == 2:  # four ranks share two cores on a laptop: only the most different orders run there
         schedules += [MessageDriven(pipeline_limit=6, prefer="forward"), OneFOneB()]
     if not every_case:
         everything, schedules = [everything[0], everything[-1]], schedules[-2:]
@@ -51,7 +51,7 @@ def compare(transport: str, order: str, eager_bytes: int, *, every_case: bool) -
 
 
 def staged(world: World, grid: Grid) -> int:
-    # what a GPU without CUDA-aware MPI does: every value is copied to host memory before it is sent
+    # like a GPU without CUDA-aware MPI: every value is copied to host memory before it is sent
     copied, to_host = [], torch.Tensor.cpu
     torch.Tensor.cpu = lambda tensor: copied.append(1) or to_host(tensor)  # type: ignore[method-assign]
     world.staged = True

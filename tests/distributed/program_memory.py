@@ -15,7 +15,7 @@ from suite.engine.process_setup import prepare
 def main(job: Path) -> None:
     prepare(1)
     world = init_world()
-    before = "torch._dynamo" in sys.modules  # by a program that these ranks ran
+    before = "torch._dynamo" in sys.modules  # loaded by an earlier program of these ranks
     counted = [count_memory(world, RunConfig.model_validate(data)) for data in json.loads(job.read_text())]
     assert before or "torch._dynamo" not in sys.modules, "counting loads a compiler: seconds per rank"
     job.with_name(f"rank{world.rank}.json").write_text(json.dumps(counted))

@@ -19,7 +19,7 @@ torch.set_num_threads(1)
 
 
 def main() -> None:
-    world = init_world(pair_exchange=False)  # an exchange over MPI would move the messages by itself
+    world = init_world(pair_exchange=False)  # a reduction over MPI would itself progress the messages
     grid = Grid(inter=2, data=world.size // 2)
     for sequence in (40, 512):  # 40 kB and 0.5 MB per message
         shape = Transformer(2, 128, 2, sequence, 16)

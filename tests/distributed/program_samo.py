@@ -1,7 +1,7 @@
 """Program of each of two MPI ranks for test_samo.py: masked training bit for bit, and the counted bytes of reductions.
 
-With the argument `mpi` two replicas add by an exchange of bytes, which are counted where MPI is given them; with `gloo`
-they are counted where torch hands them to a process group.
+With the argument `mpi` two replicas reduce by exchanging bytes, which are counted at the calls of MPI. With `gloo` they
+are counted at the calls of torch's process group.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OVERLAPPED = {"bucket_numel": 500, "buckets_per_reduction": 2}
 
 
 class Sent:
-    """A communicator that counts the bytes it is given to send."""
+    """A communicator that counts the bytes of its sends."""
 
     def __init__(self, comm: Any) -> None:
         self.comm, self.bytes = comm, 0
@@ -40,7 +40,7 @@ class Sent:
 
 
 class Reduced(TorchDispatchMode):
-    """Bytes of every all-reduce that a process group is given."""
+    """Counts the bytes of every all-reduce of a process group."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,8 +54,8 @@ class Reduced(TorchDispatchMode):
 
 
 def counted(engine: Engine, batch: Any, over: str) -> int:
-    """Bytes that this rank hands over to add the gradients of one batch."""
-    engine.state.agreement.off = True  # its sums are no gradients
+    """Bytes that this rank sends to reduce the gradients of one batch."""
+    engine.state.agreement.off = True  # its reductions are not gradients
     if over == "gloo":
         with Reduced() as reduced:
             engine.train_batch(batch)

@@ -1,4 +1,4 @@
-"""Law 3 over real messages: what ranks of an asynchronous pipeline leave is what their replay leaves, bit for bit."""
+"""Law 3 over real messages: ranks of an asynchronous pipeline equal their replay bit for bit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROGRAM = ROOT / "tests" / "distributed" / "program_asynchronous.py"
     ],
 )
 def test_ranks_equal_their_replay(ranks: int, transport: str, launcher: str, every: int) -> None:
-    """Of all systems on two ranks over MPI, elsewhere of every third on the first grid, of others on the next."""
+    """All systems run on two ranks over MPI; elsewhere every third on the first grid, and others on the next."""
     if launcher == "mpiexec":
         output = run_persistent(ranks, PROGRAM, transport, str(every))
     else:

@@ -1,4 +1,4 @@
-"""Batches on real ranks: drawn as in a plain PyTorch loop, and refused on every rank where they differ."""
+"""Batches on real ranks: drawn as in a plain PyTorch loop, and rejected on every rank if they differ."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The programs of the benchmarks' ranks work, with few rounds: plain pytest skips the benchmarks themselves.
+"""Rank programs of the benchmarks run with few rounds; plain pytest skips the benchmarks themselves.
 
-The programs check every value that comes back; here every backend and group must have had its turn, for every size.
+The programs check every value themselves. This test checks that every backend, group and size ran.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ FEW, RANKS = {"composes", "order", "versions", "gradients"}, {"replay", "clocks"
 
 @pytest.mark.parametrize("laws", [FEW, pytest.param(FEW | RANKS, marks=pytest.mark.exhaustive)], ids=["few", "all"])
 def test_documented_system_keeps_every_law(laws: set[str], tmp_path: Path) -> None:
-    """The command runs in the folder that holds `mine`, as documented."""
+    """Run a documented command in the folder with `mine`."""
     needs("mpiexec")
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -64,7 +64,7 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 def test_readme_example_losses_match_on_two_ranks(
     launcher: str, times: int, one_process: list[float], tmp_path: Path
 ) -> None:
-    """Each command as it is printed, with the example as it stands; it ends well every time."""
+    """Run each command as printed, with the example as printed; each exits with status 0."""
     (command,) = [line for line in LAUNCHES if line.startswith(launcher)]
     needs("mpiexec")
     (tmp_path / "train.py").write_text(example())
@@ -74,18 +74,20 @@ def test_readme_example_losses_match_on_two_ranks(
         line = shlex.split(command)
         done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
-        # torchrun's ranks write a line and its end apart, so that two losses may stand on one line
+        # ranks under torchrun write a line and its end separately, so two losses may share a line
         losses = sorted(map(float, re.findall(r"\d\.\d+?(?=\d\.|\s|$)", done.stdout)))
         assert losses[0::2] == losses[1::2], "both ranks report the same losses"
         assert losses[0::2] == pytest.approx(one_process, rel=1e-5)
 
 
 def test_documented_pruning_example_runs(tmp_path: Path) -> None:
-    """The section's lines come after the lines that make the layers."""
+    """The section's lines follow the lines that make the layers."""
     (pruned,) = re.findall(r"```python\n(.*?)```", SAMO, flags=re.S)
     setup = example().partition("engine = ")[0]
     program = tmp_path / "prune.py"
-    program.write_text(f"{setup}{pruned}\nprint(*engine.train(batches))\nprint(engine.state.layout.bytes())\n")
+    program.write_text(
+        f"{setup}{pruned}\nprint(*engine.train(batches))\nprint(engine.state.model_states.layout.bytes())\n"
+    )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=env, check=False)
     assert len(done.stdout.split()) == 4, done.stderr
@@ -130,7 +132,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run_command(command: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    """The document's command, word by word, in the folder that holds `mine`."""
+    """Run the document's command, word for word, in the folder with `mine`."""
     line = [sys.executable, "-m", *shlex.split(command), *more]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=180)
@@ -144,7 +146,7 @@ def test_documented_schedule_is_short() -> None:
 
 
 def test_documented_system_runs_in_simulator(folder: Path) -> None:
-    """The document's command: its own schedule is simulated, so longer waves end sooner."""
+    """The command simulates the documented schedule, so longer waves take less time."""
     seconds = {}
     for wave in (1, 2):
         done = run_command(COMMANDS[2], folder, f"schedule.wave={wave}", f"reports=reports{wave}")
@@ -173,10 +175,10 @@ def test_documented_schedule_trains_like_pytorch(folder: Path) -> None:
 
 
 def test_record_of_documented_schedule_depends_on_its_code(folder: Path) -> None:
-    """A number is not reused across a change of the user's own file."""
+    """A record is not reused after a change of the user's file."""
     for own in ("", "# changed\n"):
         (folder / "mine/waves.py").write_text(own + FILES["mine/waves.py"])
-        done = run_command(COMMANDS[1], folder, "batch.size=7", "reports=reports")  # refused: no rank starts
+        done = run_command(COMMANDS[1], folder, "batch.size=7", "reports=reports")  # rejected before any rank starts
         assert done.returncode == 2, done.stdout + done.stderr
     assert len(list((folder / "reports" / "records").glob("*.json"))) == 2
 
@@ -199,7 +201,7 @@ def module(path: Path) -> ModuleType:
 
 
 def test_documented_schedule_keeps_laws(folder: Path) -> None:
-    """Each op once, in order, no deadlock, the promised activations: and the promise is tight."""
+    """Each op runs once, in order, without deadlock, and the promised bound of activations is tight."""
     waves = module(folder / "mine/waves.py").Waves
     for wave in (1, 2, 3, 7):
         schedule = waves(wave=wave)
@@ -214,7 +216,7 @@ def test_documented_schedule_keeps_laws(folder: Path) -> None:
 
 def test_illegal_schedule_is_rejected_before_launch(folder: Path) -> None:
     broken = FILES["mine/waves.py"].replace("for index in wave:", "for index in reversed(wave):", 1)
-    broken = broken.replace("min(self.wave, work.microbatches)", "1")
+    broken = broken.replace("min(self.wave, interval.microbatches)", "1")
     assert broken.count("reversed") == 1
     (folder / "mine/waves.py").write_text(broken)
     done = run_command(COMMANDS[1], folder, "reports=reports")
@@ -234,7 +236,7 @@ def test_illegal_schedule_is_rejected_before_launch(folder: Path) -> None:
     [c if "executor=" in c else pytest.param(c, marks=pytest.mark.exhaustive) for c in MORE_COMMANDS],
 )
 def test_documented_yaml_adds_system(command: str, folder: Path) -> None:
-    """Each of the three commands leaves good records, of what its YAML names."""
+    """Each of the three commands leaves successful records of the systems in its YAML."""
     done = run_command(command, folder, *(SHORT if "simulated" not in command else ()), "reports=reports")
     assert done.returncode == 0, done.stdout + done.stderr
     records = [Record.read(file) for file in (folder / "reports" / "records").glob("*.json")]

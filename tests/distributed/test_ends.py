@@ -1,4 +1,4 @@
-"""Ends of users' scripts on two ranks: each ends with its own status, soon, and no rank aborts or waits for ever."""
+"""Ends of users' scripts on two ranks: each exits promptly with its status, and no rank aborts or hangs."""
 
 from __future__ import annotations
 

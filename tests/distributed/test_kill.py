@@ -1,4 +1,4 @@
-"""Killing a reproduction at any moment loses no finished run and leaves no process; the same command goes on."""
+"""Killing a reproduction at any moment loses no finished run and leaves no process; the same command resumes."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ from tests.support.pairwise import pairwise
 
 CONF = Path(__file__).parents[2] / "conf"
 LIMIT = 10.0  # seconds after which no process may be left
-FORMULAS = len(yaml.safe_load((CONF / "experiment/formulas.yaml").read_text())["experiment"]["runs"])  # need no ranks
-MEASURED = 3  # records that SMALL leaves after those of the formulas
+FORMULAS = len(
+    yaml.safe_load((CONF / "experiment/formulas.yaml").read_text())["experiment"]["runs"]
+)  # these need no ranks
+MEASURED = 3  # number of records of SMALL, in addition to the formulas' records
 SMALL = "scale.reproduce=[formulas,smoke,'single grid.inter=2']"
-TURNS = "scale.reproduce=[formulas,smoke_grid]"  # one process alone is never far enough to be stopped
+TURNS = "scale.reproduce=[formulas,smoke_grid]"  # a single process is too fast to be stopped in between
 
 
 def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
-    """Scratch files lie below `folder`, so every rank's command line names it."""
+    """Scratch files are in `folder`, so the command line of every rank contains it."""
     scratch = folder / "scratch"
     scratch.mkdir(exist_ok=True)
     line = [sys.executable, "-m", "suite", "reproduce", "scale=smoke", f"reports={folder / 'reports'}", *more]
     env = {**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": str(Path(__file__).parents[2])}
 
     def heeds_interrupts() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # what runs in a shell's background inherits that it is ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a background job of a shell inherits that SIGINT is ignored
 
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     return subprocess.Popen(line, env=env, start_new_session=True, preexec_fn=heeds_interrupts, **pipes)  # noqa: PLW1509
@@ -72,7 +74,7 @@ def records(folder: Path) -> dict[str, Record]:
         ],
         always=[(signal.SIGKILL, "ranks of two systems are stopped between their turns", "mpiexec")],
     )
-    + [  # far into a sweep, which takes long: `make soak` kills there too
+    + [  # late in a sweep takes long; `make soak` covers it
         pytest.param(
             each, "two measured records are there and two ranks are up", "mpiexec", marks=pytest.mark.exhaustive
         )
@@ -95,9 +97,9 @@ def test_killed_sweep_leaves_no_process_and_resumes(
         if "starting" in moment:
             reached = bool(ranks)
         elif "stopped" in moment:
-            reached = sum(status(rank) == psutil.STATUS_STOPPED for rank in ranks) >= 3  # a system has two at most
+            reached = sum(status(rank) == psutil.STATUS_STOPPED for rank in ranks) >= 3  # at most two ranks per system
         else:
-            reached = len(records(tmp_path)) >= FORMULAS + 2 and len(ranks) >= 3  # mpiexec is one
+            reached = len(records(tmp_path)) >= FORMULAS + 2 and len(ranks) >= 3  # mpiexec is one of them
     finished = records(tmp_path)
     parent.send_signal(number)
     assert parent.wait(LIMIT) != 0, "it went on to its end"

@@ -16,7 +16,7 @@ from suite.report.panels import figure_panels
 from suite.simulate.network.machine import Link, measured
 from tests.support.tools import needs
 
-SIZES = [8, 65536]  # inside the header's message, and behind it
+SIZES = [8, 65536]  # within the header's message, and after it
 TRIPS = ["MPI Isend/Irecv", "suite over MPI", "gloo send/recv", "suite over gloo"]
 SUMS = [
     "MPI Allreduce",

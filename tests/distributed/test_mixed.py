@@ -1,4 +1,4 @@
-"""Mixed precision over MPI gives the bits of a plain loop."""
+"""Mixed precision over MPI is bit-identical to a plain loop."""
 
 from __future__ import annotations
 

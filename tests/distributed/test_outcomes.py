@@ -1,4 +1,4 @@
-"""One record per run, whatever happens: each outcome provoked for real, with the samples it got before."""
+"""One record per run for every outcome, with the samples collected before a fault."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_unclosed_ranks_are_recorded_as_failed(tmp_path: Path, more: list[str]) 
 
 @pytest.fixture(scope="module")
 def in_turns(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
-    """Of three systems in turns, the middle one killed."""
+    """Three interleaved systems, of which the second is killed."""
     folder = tmp_path_factory.mktemp("turns")
     runs = [
         *expand([*SHORT, f"reports={folder}"]),
@@ -128,7 +128,7 @@ def in_turns(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
 
 
 def test_fault_does_not_end_sweep(in_turns: list[Record]) -> None:
-    """The others have all their samples."""
+    """The other systems have all their samples."""
     assert [record.outcome for record in in_turns] == [Outcome.OK, Outcome.LOST_RANK, Outcome.OK]
     assert "rank 1 ended without a word" in in_turns[1].reason
     assert [len(record.metrics["batch_time"].values) for record in in_turns] == [2, 1, 2]
@@ -137,7 +137,7 @@ def test_fault_does_not_end_sweep(in_turns: list[Record]) -> None:
 
 
 def test_torchrun_outcome_matches_mpiexec(tmp_path: Path, in_turns: list[Record]) -> None:
-    """The same losses, and a record that says what carried the values and in which order ops ran."""
+    """Equal losses, and a record of the transport and the order of ops."""
     usual = in_turns[2]
     (other,) = run([*SHORT, f"reports={tmp_path}", "grid.inter=2", "launch.launcher=torchrun", "comm.order=static"])
     assert usual.outcome is other.outcome is Outcome.OK, other.reason
@@ -177,7 +177,7 @@ def test_missing_mpiexec_is_a_missing_dependency(tmp_path: Path) -> None:
 
 
 def key(command: list[str]) -> str:
-    """Of the record that a command would leave now."""
+    """Key of the record that a command would write now."""
     (expanded,) = expand(command)
     return key_of(expanded.settings, circumstances(expanded.outline))
 
@@ -210,7 +210,7 @@ def test_rerun_failed_repeats_failures(tmp_path: Path) -> None:
 
 
 def test_rejected_config_is_validated_again(tmp_path: Path) -> None:
-    """Its reason may be gone: the config does not mention it."""
+    """The reason may be gone, and the config does not contain it."""
     folder = tmp_path / "text"
     command = [*SHORT, f"reports={tmp_path}", "data=wikitext_103", f"data.folder={folder}"]
     (refused,) = run(command)

@@ -1,4 +1,4 @@
-"""Law 8 over MPI, and of a run that was killed: the same command goes on."""
+"""Law 8 over MPI, and for a killed run that the same command resumes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def losses_of(command: list[str], batches: int) -> list[float]:
 
 
 def test_same_command_resumes_after_kill(tmp_path: Path) -> None:
-    """A rank is killed in its third batch; the second process trains the rest, one batch and the memory batch."""
+    """A rank is killed in its third batch; the second process trains the remaining batch and the memory batch."""
     folder, reports = tmp_path / "checkpoints", tmp_path / "reports"
     small = ["model.shape.layers=2", "model.shape.hidden=32", "model.shape.sequence=16", "batch.size=8"]
     small += [

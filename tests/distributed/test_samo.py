@@ -1,4 +1,4 @@
-"""SAMO over MPI equals masked training, and sends the density times the dense bytes."""
+"""SAMO over MPI equals masked training, and sends dense bytes times the density."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROGRAM = ROOT / "tests" / "distributed" / "program_samo.py"
 @pytest.mark.ranks
 @pytest.mark.parametrize("over", ["mpi", "gloo"])
 def test_reduction_sends_only_kept_entries(over: str) -> None:
-    """SAMO IV-A: 2 f phi instead of 2 phi; of weights that stay whole all."""
+    """SAMO IV-A: 2 f phi bytes instead of 2 phi; unpruned weights send all bytes."""
     rows = json.loads(run_persistent(2, PROGRAM, over).splitlines()[-1])
     assert len(rows) == 12
     dense = {(half, chunks): size for half, chunks, _, sparsity, _, _, size in rows if sparsity == 0}

@@ -13,13 +13,13 @@ from tests.support.ranks import run_ranks, without_single_copy
 HERE = Path(__file__).parent
 LAWS = HERE / "program_laws.py"
 
-# transport, order, largest value in one message and cases of a world, and what it is; ranks of one mpiexec make all of
-# its own. Every case under every launcher and on four ranks stands behind the marker: channels carry bytes, and of two
-# cases one has ties, the other tuples of several types and statistics
+# Each entry: (transport, order, eager bytes and cases of a world, expected description). Ranks of one mpiexec run all
+# of its entries. The marker adds every case under every launcher and on four ranks. Two cases suffice otherwise: one
+# has ties, the other has tuples of several dtypes and running statistics.
 WORLDS = {
     "mpiexec": [
         ("auto any 16384 all", "MpiWorld"),
-        ("mpi any 512 some", "MpiWorld"),  # header first, tensors after it
+        ("mpi any 512 some", "MpiWorld"),  # a header message, followed by tensors
         ("mpi static 16384 some", "MpiWorld"),
         ("gloo any 16384 some", "TorchWorld"),
         ("ordered static 16384 some", "TorchWorld"),
@@ -31,14 +31,14 @@ WORLDS = {
         ("ordered static 16384 some", "TorchWorld"),
     ],
 }
-SELDOM = [("torchrun", *one) for one in WORLDS["torchrun"][1:]]  # the same worlds under mpiexec remain
+SELDOM = [("torchrun", *one) for one in WORLDS["torchrun"][1:]]  # the same worlds run under mpiexec
 OF_FOUR = ("auto any 16384 some", "ordered any 16384 some")
 OF_FOUR_SELDOM = ("auto any 16384 all", "gloo any 16384 some")
 
 
 @cache
 def started(ranks: int, launcher: str, worlds: tuple[str, ...]) -> tuple[str, bool]:
-    """Output of the ranks of one start, worlds one after the other, and whether all ended well."""
+    """Output of the ranks of one launch, for all worlds in order, and whether all succeeded."""
     try:
         if launcher == "mpiexec":
             return run_persistent(ranks, LAWS, *worlds, deadline=180), True
@@ -48,7 +48,7 @@ def started(ranks: int, launcher: str, worlds: tuple[str, ...]) -> tuple[str, bo
 
 
 def compared(ranks: int, launcher: str, transport: str, worlds: tuple[str, ...]) -> str:
-    """Output of one world. The first that is missing fails, and the last where the start did not end well."""
+    """Line of one world. The first missing world fails, or the last one if the launch failed."""
     out, well = started(ranks, launcher, worlds)
     assert f"{transport}: " in out, out
     assert well or transport != worlds[-1], out

@@ -1,4 +1,4 @@
-"""A small tuning for real: two plans on two ranks take turns, one is kept, and the file that names it runs."""
+"""A small tuning run: two plans on two ranks in interleaved rounds; the selected plan's file runs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_interrupt_records_cancellation_and_leaves_no_process(tmp_path: Path) ->
     long = [*SHORT[:2], "tune.rounds=1", "tune.batches=100000", "model.shape.layers=2", "machine=h200"]
     process = subprocess.Popen(
         [sys.executable, "-m", "suite", "tune", *long, f"reports={tmp_path}"],
-        env={**os.environ, "TMPDIR": str(tmp_path)},  # every rank's command line names it
+        env={**os.environ, "TMPDIR": str(tmp_path)},  # the command line of every rank contains it
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,7 +1,7 @@
-"""Laws 3 and 7: pipelines that do not drain for an update compute what their definitions say, as replays do.
+"""Laws 3 and 7: asynchronous pipelines equal their replay and a reference of their definition.
 
-The oracle (tests/support/asynchronous.py) keeps every version for ever and shares no code with the engine. MPI ranks
-face the replay in tests/distributed.
+The reference (tests/support/asynchronous.py) keeps every version and shares no code with the engine. tests/distributed
+compares MPI ranks with their replay.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ RULES: dict[str, tuple[Rule, Any]] = {
     ),
 }
 DEEP = gpt_case("dropout", "float64", tied=False, dropout=0.2, layers=4)
-EPOCHS = (9, 6)  # microbatches per replica; the second is no multiple of anything
+EPOCHS = (9, 6)  # microbatches per replica; the second is a prime
 
 
 def engine_settings(case: Case, policy: Any, rule: Any, every: int) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def streamed(case: Case, grid: Grid, policy: Any, rule: Any, every: int) -> Call
 
 
 def rows() -> list[tuple[str, str, Grid, int]]:
-    """System, rule, grid and microbatches per update: all systems and rules at depths 2 and 4, one replica and two."""
+    """(system, rule, grid, microbatches per update): all systems and rules at depths 2 and 4, with 1 and 2 replicas."""
     found = []
     for system in POLICIES:
         for rule in RULES:
@@ -134,7 +134,7 @@ def test_reference_distinguishes_systems() -> None:
     ids=str,
 )
 def test_ranks_equal_their_replay_bit_for_bit(system: str, graph: str) -> None:
-    """Law 3, with dropout, tuples, integers and running statistics, on threads."""
+    """Law 3 on threads, with dropout, tuples, integers and running statistics."""
     for case, grid in ((gpt_case("dropout", "float32", tied=False, dropout=0.3), Grid(inter=4)), (all_cases()[5], TWO)):
         every, rule = (grid.inter if system == "2bw" else 1), SGD(0.05, momentum=0.9)
         policy = POLICIES[system](graph)
@@ -151,7 +151,7 @@ TWO = Grid(inter=2, data=2)
 
 
 def test_recorded_order_replays_exactly() -> None:
-    """Ops and versions of a run, and neither its schedule nor its policy."""
+    """The replay knows ops and versions of a run, but neither its schedule nor its policy."""
     case = gpt_case("untied", "float32", tied=False)
     for system in ("pipedream", "pipeoptim", "2bw"):
         grid, every = Grid(inter=3, data=2), 3 if system == "2bw" else 1
@@ -169,7 +169,7 @@ def test_recorded_order_replays_exactly() -> None:
 
 @pytest.mark.parametrize("rule", ["sgdm", "adam", "adamw"])
 def test_all_systems_are_serial_on_one_stage(rule: str) -> None:
-    """2BW apart, which keeps its delay of one."""
+    """Except 2BW, whose delay of one update remains."""
     case, optimizer = gpt_case("untied", "float32", tied=False), RULES[rule][1]
     serial = Engine(
         case.layers,
@@ -194,7 +194,7 @@ def test_all_systems_are_serial_on_one_stage(rule: str) -> None:
 
 
 class Slope(nn.Module):
-    """A layer whose weight has the same gradient whatever it is: 2^-3 per sample and entry."""
+    """A layer with a constant weight gradient: 2^-3 per sample and entry."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -206,8 +206,8 @@ class Slope(nn.Module):
 
 @pytest.mark.parametrize("stages", [2, 4, 8])
 def test_law_7_forward_reads_weights_of_its_backward(stages: int) -> None:
-    """Plain SGD at constant gradient on dyadic numbers: with the exact count every forward pass of a stream reads what
-    its backward pass will read, bit for bit, once there is an update to predict from; with the authors' count never."""
+    """Plain SGD at constant gradient on dyadic numbers. After the first update, with the exact count, each forward pass
+    reads bit for bit the weights that its backward pass reads. With the authors' count none does."""
     met: dict[tuple[int, Kind, int], torch.Tensor] = {}
     wrong = {}
     for s in ("paper", "inflight", "authors"):
@@ -237,7 +237,7 @@ def test_law_7_forward_reads_weights_of_its_backward(stages: int) -> None:
 
 
 def spied(engine: Engine, number: int, met: dict[tuple[int, Kind, int], torch.Tensor]) -> None:
-    """Writes down the weight that each pass of a stage meets."""
+    """Records the weight that each pass of a stage reads."""
     stage = engine.state.stage
     forward, backward = stage.forward, stage.backward
 
@@ -253,7 +253,7 @@ def spied(engine: Engine, number: int, met: dict[tuple[int, Kind, int], torch.Te
 
 
 def test_passes_never_write_live_weights() -> None:
-    """The tensors that layers hold are theirs again after every pass, with the values of before."""
+    """After every pass the layers have their own tensors again, with unchanged values."""
     case = gpt_case("untied", "float32", tied=False)
     for system, policy in POLICIES.items():
         replay = Replay(
@@ -290,7 +290,7 @@ def test_passes_never_write_live_weights() -> None:
 
 
 def test_stored_versions_match_ledger_counts() -> None:
-    """Table II in tensors: bytes that the store has allocated in addition to the live weights."""
+    """Table II in tensors: allocated bytes in addition to the live weights."""
     case = gpt_case("untied", "float32", tied=False, layers=4)
     for system, copies in (("pipedream", [4, 3, 2, 1]), ("2bw", [2] * 4), ("pipeoptim", [2, 2, 2, 1])):
         replay = Replay(
@@ -310,7 +310,7 @@ def test_stored_versions_match_ledger_counts() -> None:
 
 
 def holding(store: Any, seen: list[Op]) -> None:
-    """From here on `store` is compared with its ledger after every op."""
+    """Compare `store` with its ledger after every following op."""
     run, swapped_in, most = store.run, store.swapped_in, 1
 
     def compare(op: Op) -> None:
@@ -318,7 +318,7 @@ def holding(store: Any, seen: list[Op]) -> None:
         ledger = store.ledger
         most = max(most, ledger.peak)
         assert store.stored.keys() == ledger.alive - {(ledger.updates, 0)}, op
-        free = [*store.free, *([store.prediction] if store.prediction else [])]  # for versions to come
+        free = [*store.free, *([store.prediction] if store.prediction else [])]  # free tensors for later versions
         counts = [p.data for p in store.state.parameters], *store.stored.values(), *free
         assert len({tensors[0].data_ptr() for tensors in counts}) == len(counts) <= most, op
         seen.append(op)
@@ -341,7 +341,7 @@ def holding(store: Any, seen: list[Op]) -> None:
 @pytest.mark.parametrize("graph", ["recompute", "keep"])
 @pytest.mark.parametrize("system", ["pipedream", "2bw", "pipeoptim_inflight", "spectrain", "latest"])
 def test_stored_versions_match_ledger_after_every_op(system: str, graph: str) -> None:
-    """In the shortest stream, and in a longer one behind it."""
+    """In the shortest stream, and in a longer one after it."""
     case, every = gpt_case("untied", "float32", tied=False, layers=4), 4 if system == "2bw" else 1
     settings = engine_settings(case, POLICIES[system](graph), SGD(0.05, momentum=0.9), every)
     replay = Replay(case.layers, grid=Grid(inter=4), **settings)
@@ -363,14 +363,14 @@ def test_stored_versions_match_ledger_after_every_op(system: str, graph: str) ->
 
 
 def asynchronous() -> list[str]:
-    """The systems of conf/system that update before a pipeline drains. Read: to compose them all takes seconds."""
+    """Systems of conf/system with an update interval, read from the YAML files, as composing all takes seconds."""
     files = {name: yaml.safe_load((CONF / "system" / f"{name}.yaml").read_text()) for name in groups()["system"]}
     return [name for name, content in files.items() if content.get("update_interval")]
 
 
 @pytest.mark.parametrize("name", asynchronous())
 def test_every_configured_asynchronous_system_trains(name: str) -> None:
-    """A new YAML is tested by being there."""
+    """A new YAML file is tested without registration."""
     case, grid = gpt_case("untied", "float32", tied=False), Grid(inter=2)
     config = resolve([f"system={name}", "grid.inter=2"])
     settings = engine_settings(case, config.weights.build(), SGD(0.05, momentum=0.9), config.update_interval)

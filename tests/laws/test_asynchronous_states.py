@@ -1,6 +1,6 @@
-"""Asynchronous pipelines on every form of model states, over a checkpoint, and their refusals.
+"""Asynchronous pipelines with every layout of model states, over a checkpoint, and rejected settings.
 
-Mixed precision predicts full-precision weights and rounds; SAMO's states predict what is kept and expand.
+Mixed precision predicts full-precision weights and rounds; SAMO's states predict kept entries and expand.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def epoch(case: Case, count: int = 9, replicas: int = 1, first: int = 0) -> list
     ("system", "form"), cells(POLICIES, FORMS, always=[("pipeoptim", "samo"), ("pipeoptim", "mixed samo")]), ids=str
 )
 def test_every_state_layout_equals_its_replay(system: str, form: str) -> None:
-    """Law 3 bit for bit; PipeOptim's schedule on SAMO's states is one of them."""
+    """Law 3 bit for bit, including PipeOptim's schedule on SAMO's states."""
     policy, every, rule = POLICIES[system]
     grid = Grid(inter=4) if form == "mixed samo" else Grid(inter=2, data=2)
     arguments = settings(CASE, policy, every, rule, **FORMS[form])
@@ -103,7 +103,7 @@ def test_every_state_layout_equals_its_replay(system: str, form: str) -> None:
 @pytest.mark.parametrize("rule", [SGD(0.05, momentum=0.9), Adam(0.01), AdamW(0.01, predict_decay=True)], ids=str)
 @pytest.mark.parametrize("form", ["mixed", "mixed in buckets", "samo", "samo in buckets", "mixed samo"])
 def test_prediction_on_any_layout_matches_rule(form: str, rule: Any) -> None:
-    """Masters are prediction, then rounded; of pruned weights what is kept, with zeros where nothing is."""
+    """Master weights are predicted, then rounded; pruned weights have predicted kept entries and zeros."""
     engine = alone(**settings(CASE, Predict(), 1, rule, **FORMS[form]))
     list(engine.train(epoch(CASE, 3)))
     state = engine.state.model_states
@@ -128,7 +128,7 @@ def test_prediction_on_any_layout_matches_rule(form: str, rule: Any) -> None:
 
 @pytest.mark.parametrize("system", POLICIES)
 def test_law_8_a_resumed_stream_is_bit_identical(system: str, tmp_path: Path) -> None:
-    """Between two streams; the versions of 2BW and of the stash are none but the newest there."""
+    """The checkpoint is saved between two streams, where 2BW and weight stashing hold only the newest version."""
     policy, every, rule = POLICIES[system]
     for case, grid in ((CASE, Grid(inter=3)), (odd_case(torch.float32), Grid(inter=2, data=2))):
         arguments = settings(case, policy, every, rule)
@@ -163,7 +163,7 @@ def test_law_8_a_resumed_stream_is_bit_identical(system: str, tmp_path: Path) ->
 
 
 def test_weight_stashing_works_with_offloaded_states() -> None:
-    """A policy without prediction fetches nothing before a pass: offload stays legal."""
+    """A policy without prediction fetches no state before a pass, so offload is legal."""
     away = {"memory": partial(offloaded, bucket=400, half=None), "bucket_numel": 400}
     found = []
     for more in ({}, away):
@@ -173,7 +173,7 @@ def test_weight_stashing_works_with_offloaded_states() -> None:
 
 
 def test_stream_reads_batches_lazily() -> None:
-    """Neither an epoch nor its losses are held back: after a loss is told, few batches were read beyond it."""
+    """Batches are not read far ahead of the losses: after a loss, only a few more batches were read."""
     engine = alone(**settings(CASE, Predict(), 1, SGD(0.05)))
     read: list[int] = []
 
@@ -196,7 +196,7 @@ def test_stream_reads_batches_lazily() -> None:
 
 
 def test_losses_arrive_in_order_during_stream() -> None:
-    """Every few batches; and on every rank the same."""
+    """Losses arrive every few batches, equal on every rank."""
 
     def rank(world: Any) -> Any:
         engine = Engine(CASE.layers, grid=Grid(inter=3), world=world, **settings(CASE, Stash(), 1, SGD(0.05)))
@@ -208,11 +208,11 @@ def test_losses_arrive_in_order_during_stream() -> None:
     for arguments in threads.run(3, rank):
         assert len(arguments) == 30
         assert arguments == sorted(arguments)
-        assert arguments[0] < 30 * 3 / 2  # long before the end
+        assert arguments[0] < 30 * 3 / 2  # long before the stream ends
 
 
 def test_update_interval_may_differ_from_batch_size() -> None:
-    """Losses are means over batches, whatever an update is made of."""
+    """Losses are means over batches, for any update interval."""
     case = gpt_case("untied", "float64", tied=False)
     batches = [case.batch(i, 3, 1) for i in range(4)]
     for every in (1, 2, 3, 5):
@@ -227,7 +227,7 @@ def test_update_interval_may_differ_from_batch_size() -> None:
 
 
 class Sign:
-    """A rule that expects nothing."""
+    """An update rule without a drift."""
 
     states = ("velocity",)
 
@@ -297,7 +297,7 @@ def test_mask_search_is_rejected_in_replay() -> None:
 
 
 def test_replay_evaluation_matches_ranks() -> None:
-    """Also of a system that drains, with losses, clipping and a scale that all stages agree on."""
+    """Also for a pipeline that drains, with clipping and a loss scale of all stages."""
     case = gpt_case("tied", "float32")
     arguments = settings(
         case, None, None, Adam(0.01), tied=case.ties, half="bfloat16", loss_scaler=DynamicLossScaler(), clip_norm=0.5
@@ -318,7 +318,7 @@ def test_replay_evaluation_matches_ranks() -> None:
 
 
 def test_evaluation_between_batches_does_not_change_replay() -> None:
-    """Of a system that drains; within a stream stages stand at different updates, and an evaluation is refused."""
+    """In a pipeline that drains. Within a stream an evaluation is rejected, as stages are at different updates."""
     case = gpt_case("untied", "float32", tied=False)
     replay = Replay(case.layers, grid=Grid(inter=3), **settings(case, None, None, SGD(0.1)))
     batches = [case.batch(i, 2, 1) for i in range(8)]
@@ -334,7 +334,7 @@ def test_evaluation_between_batches_does_not_change_replay() -> None:
 
 
 def test_replay_preserves_shared_weights() -> None:
-    """A tie that is found because two modules of the list share a weight; asynchronous, it is refused there too."""
+    """Two modules of the list share a weight, which makes a tie; an asynchronous replay rejects it."""
 
     def shared() -> list[nn.Module]:
         torch.manual_seed(0)
@@ -368,7 +368,7 @@ def test_replay_ranks_have_separate_loss_scales() -> None:
 
 @pytest.mark.parametrize("policy", [Predict("inflight"), Latest("recompute"), Stash()], ids=str)
 def test_stream_with_batch_norm_and_empty_stage(policy: Any) -> None:
-    """RankState graphs next to recomputed ones, and a stage without weights."""
+    """Kept and recomputed graphs, and a stage without weights."""
     layers: list[Any] = [
         lambda: nn.Linear(5, 6),
         lambda: nn.BatchNorm1d(6),
@@ -400,7 +400,7 @@ def test_stream_with_batch_norm_and_empty_stage(policy: Any) -> None:
 
 
 def test_last_loss_comes_after_drain() -> None:
-    """An engine continues after a caller takes as many losses as batches."""
+    """An engine can continue after a caller took as many losses as batches."""
 
     def rank(world: Any) -> list[bool]:
         engine = Engine(CASE.layers, grid=Grid(inter=2), world=world, **settings(CASE, Stash(), 1, SGD(0.1)))
@@ -416,7 +416,7 @@ def test_last_loss_comes_after_drain() -> None:
 
 
 def test_stream_resumes_only_with_same_settings(tmp_path: Path) -> None:
-    """Depth, updates and versions decide its numbers."""
+    """Depth, update interval and weight policy determine the numbers of a stream."""
     first = alone(**settings(CASE, Stash(), 1, SGD(0.1)))
     list(first.train(epoch(CASE)))
     first.save(tmp_path)
@@ -427,7 +427,7 @@ def test_stream_resumes_only_with_same_settings(tmp_path: Path) -> None:
 
 
 def test_mask_search_checks_every_update_of_stream() -> None:
-    """An epoch of two updates ends within streams of seven, too."""
+    """An epoch of two updates also ends within streams of seven."""
     found = []
     for count in (6, 7):
         engine = alone(**settings(CASE, Stash(), 1, SGD(0.0)) | {"pruning": Pruning(EarlyBird(epoch=2), 0.5)})
@@ -454,7 +454,7 @@ def test_prediction_does_not_write_rule_state() -> None:
 
 
 def test_prediction_allocates_little_besides_buffer() -> None:
-    """For any size of the stage: Table II's versions are its bytes."""
+    """For any size of the stage, so that the bytes are those of Table II's versions."""
     layers = [lambda: nn.Linear(1500, 1000, bias=False)]
     for rule in (AdamW(0.01, predict_decay=True), RMSprop(0.01), SGD(0.1, momentum=0.9, direction="next")):
         engine = Engine(

@@ -1,6 +1,6 @@
-"""Law 2 on loopback: every flush schedule on every grid gives the one-process gradients, bit for bit.
+"""Law 2 on loopback: every flushing schedule on every grid gives the one-process gradients, bit for bit.
 
-MPI ranks face the same check in tests/distributed.
+tests/distributed runs the same check on MPI ranks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OTHER_ORDERS = [
 
 @cache
 def of_every_system() -> list[tuple[str, Schedule]]:
-    """The schedules of conf/system that run on the engine: a new YAML is tested by being there."""
+    """Schedules of conf/system that run on the engine; a new YAML file is tested without registration."""
     names: dict[Schedule, str] = {}
     for name in groups()["system"]:
         config = resolve([f"system={name}"])
@@ -121,7 +121,7 @@ def test_gradients_without_a_step_change_nothing() -> None:
 
 
 def test_reference_depends_on_summation_order() -> None:
-    """The check can fail: another number of replicas adds in another order, and is not bit-equal."""
+    """The check can fail: another number of replicas sums in another order and is not bit-equal."""
     case = gpt_case("untied", "float64", tied=False)
     batch = case.batch(0, 6, 2)
     _, one = Reference(case, 1).gradients(batch, 0)

@@ -1,4 +1,4 @@
-"""Law 2 for full graphs: a distributed epoch is the dense one, for every grid, exchange, order and partition.
+"""Law 2 for full graphs: a distributed epoch equals the dense one, for every grid, exchange, order and partition.
 
 The reference multiplies dense matrices in float64 by the printed equations and shares no code with the
 implementation. Graphs are directed and weighted, so that a swapped transpose shows; parts are uneven or empty."""

@@ -34,7 +34,7 @@ def systems() -> list[str]:
 
 
 def configs(ranks: int) -> list[list[str]]:
-    """Every system on two ranks; on one, other shapes, vocabularies, widths and precisions."""
+    """Every system on two ranks, and other shapes, vocabularies, widths and precisions on one rank."""
     if ranks == 1:
         return [
             [],
@@ -81,7 +81,7 @@ def configs(ranks: int) -> list[list[str]]:
     return [*rows, ["system=gpipe", "model=gpt_overhead", "grid.inter=2", "batch.microbatch=1"]]
 
 
-# no weight that two stages share, and batches small enough that versions of weights show
+# no tied weight, and small batches, so that weight versions dominate
 SMALL = ("model.shape.tied=false", "batch.size=4")
 ASYNCHRONOUS = dict.fromkeys(("pipedream", "pipedream_2bw", "pipeoptim"), SMALL)
 ASYNCHRONOUS["spectrain"] = (*SMALL, "optimizer=sgd")
@@ -93,7 +93,7 @@ ASYNCHRONOUS["spectrain"] = (*SMALL, "optimizer=sgd")
     ids=["resident", "offloaded", "last bucket short"],
 )
 def test_mixed_precision_states_match_layout(memory: Any, bucket: int, always: int, step: int) -> None:
-    """AxoNN V-B: 20 phi, and 4 phi + 16 bsize; exactly, with nothing else allocated during a step."""
+    """AxoNN V-B: exactly 20 phi, and 4 phi + 16 bsize bytes; a step allocates nothing else."""
     memory = partial(offloaded, bucket=bucket) if memory is offloaded else memory
     case = gpt_case("tied", "float32", layers=4)
     engine = Engine(
@@ -118,7 +118,7 @@ def test_mixed_precision_states_match_layout(memory: Any, bucket: int, always: i
     assert state.layout.bytes() == always * phi + step * bucket
 
 
-# bytes for each kept entry, each entry of a pruned weight, and each other entry
+# bytes per kept entry, per entry of a pruned weight, and per other entry
 FORMULAS = {("bfloat16", "AdamW"): (24, 2, 20), ("bfloat16", "SGD"): (20, 2, 16)}
 FORMULAS |= {(None, "AdamW"): (20, 4, 16), (None, "SGD"): (16, 4, 12)}
 
@@ -127,7 +127,7 @@ FORMULAS |= {(None, "AdamW"): (20, 4, 16), (None, "SGD"): (16, 4, 12)}
 @pytest.mark.parametrize("what", ["weights", "all"])
 @pytest.mark.parametrize(("half", "rule"), FORMULAS, ids=str)
 def test_pruned_states_match_layout(sparsity: float, what: str, half: str | None, rule: str) -> None:
-    """SAMO Equation 2 and its analogues, counted during a step: exact, also with unpruned weights."""
+    """SAMO Equation 2 and its analogues hold exactly during a step, also with unpruned weights."""
     case = gpt_case("tied", "float32", layers=4)
     engine = Engine(
         case.layers,
@@ -166,9 +166,7 @@ def test_predicted_memory_matches_counted(tmp_path: Path, ranks: int) -> None:
 
 
 def counted_by(ranks: int, configs: list[RunConfig], job: Path) -> list[list[dict[str, Any]]]:
-    """Counts of every rank for each config: ranks of mpiexec, whose messages are held, or a single rank, which has
-    none and needs no process.
-    """
+    """Counted memory of every rank for each config, on ranks under mpiexec or on a single rank in this process."""
     if ranks == 1:
         return [[count_memory(threads.LoopbackWorld(threads.Hub(1), 0), config) for config in configs]]
     job.write_text(json.dumps([config.plain() for config in configs]))

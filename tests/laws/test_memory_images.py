@@ -1,4 +1,4 @@
-"""Law 4 for networks of images: their layers differ, so a peak is where it is, not where the largest layer is."""
+"""Law 4 for image networks, whose layers differ, so the peak need not be at the largest layer."""
 
 from __future__ import annotations
 

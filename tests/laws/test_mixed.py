@@ -1,6 +1,6 @@
-"""Law 2 in mixed precision: every grid, bucket, chunk, home and checkpoint interval gives the bits of a plain loop.
+"""Law 2 in mixed precision: every grid, bucket size, layout and checkpointing is bit-identical to a plain loop.
 
-One replica adds as one process does; two are compared with a loop that keeps two partial sums.
+One replica sums like one process; two are compared with a loop that keeps two partial sums.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ VARIANTS = {
 
 
 def check(case: Case, grid: Grid, half: str, rule: Any, scale: float, **more: Any) -> int:
-    """On a grid of threads; batches that were left out."""
+    """Compare a grid of threads with the loop. Returns the number of skipped batches."""
     checked = MixedPrecisionCheck(case, grid, half, rule, scale)
     (skipped,) = set(threads.run(grid.size, partial(checked.rank, **more)))
     return skipped
 
 
-ALL = [(grid, name, "bfloat16") for grid in GRIDS for name in VARIANTS]  # the steps of both types are one code
+ALL = [(grid, name, "bfloat16") for grid in GRIDS for name in VARIANTS]  # both dtypes share the code of the step
 
 
 ROWS = [*ALL, *((grid, "everything", "float16") for grid in GRIDS[1:4])]
@@ -85,7 +85,7 @@ def test_odd_shapes_match_reference(grid: Grid, half: str) -> None:
     ("grid", "variant"), [(Grid(), "plain"), *((grid, "everything") for grid in GRIDS[1:4])], ids=str
 )
 def test_overflowing_batches_are_skipped_on_every_rank(grid: Grid, variant: str) -> None:
-    """A scale far too large at first: gradients overflow in the passes themselves, on some ranks only."""
+    """The initial scale is far too large: gradients overflow within passes, on some ranks only."""
     case = gpt_case("tied", "float32", layers=4)
     assert check(case, grid, "float16", AdamW(0.01), 2.0**19, **VARIANTS[variant]) >= 1
 
@@ -113,7 +113,7 @@ def test_variants_are_bit_identical_in_one_precision(grid: Grid, dtype: str) -> 
 
 
 class Scaled(nn.Module):
-    """x times one weight: its gradient is the input."""
+    """x times one weight, so the gradient is the input."""
 
     def __init__(self, value: float = 1.0) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ def mean_only(output: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
 
 
 def test_loss_is_divided_before_gradients_are_summed() -> None:
-    """Eight gradients of 16384 overflow float16 when they are added; eight of 2048 are 16384."""
+    """The sum of eight gradients of 16384 overflows float16; the sum of eight of 2048 is 16384."""
     assert torch.isinf(torch.full((8,), 16384.0, dtype=torch.float16).sum())
     engine = Engine([Scaled()], loss=mean_only, optimizer=SGD(2.0**-15), microbatch=1, half="float16")
     engine.train_batch((torch.full((8, 1), 16384.0), torch.zeros(8, 1)))

@@ -1,4 +1,4 @@
-"""Laws 2 and 4 for recurrent networks: tuples with integers in messages, lent weights, bytes of plain kernels."""
+"""Laws 2 and 4 for recurrent networks: tuples with integers, swapped weights, bytes of plain kernels."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_every_split_matches_one_process_gradients(kind: str, dtype: str, grid: 
     ids=" ".join,
 )
 def test_predicted_bytes_match_counted_bytes(overrides: list[str]) -> None:
-    """In double precision, which runs on torch's plain kernels."""
+    """In float64, for which torch has plain kernels."""
     common = ["system=axonn_no_memopt", "model.dtype=float64", "batch.size=32", "batch.microbatch=32"]
     config = resolve([*common, *overrides])
     data, shape = config.data.source.build(), config.model.shape.build()

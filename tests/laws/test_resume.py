@@ -1,6 +1,6 @@
-"""Law 8: a resumed run is bit-identical to an uninterrupted one, whatever the precision, home, rule and grid.
+"""Law 8: a resumed run is bit-identical to an uninterrupted one, for every precision, layout, rule and grid.
 
-The interrupted run's engines are gone; those that resume have other weights, moments and counts until they load.
+The resuming engines are new: they have other weights, moments and counters until they load.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ VARIANTS: dict[str, tuple[Case, dict[str, Any]]] = {
 
 PRUNED = gpt_case("dropout", "float32", dropout=0.3, layers=1)
 AWAY = {"memory": partial(compressed, bucket=77, offloaded=True), "bucket_numel": 77, "buckets_per_reduction": 3}
-TICKETS: dict[str, tuple[int, dict[str, Any]]] = {  # batches before the ticket is drawn
+TICKETS: dict[str, tuple[int, dict[str, Any]]] = {  # batches before the mask is drawn
     "float32 pruned at first": (0, {"optimizer": AdamW(0.01), "memory": compressed}),
     "float32 pruned before": (1, {"optimizer": MOMENTUM, "memory": compressed}),
     "bfloat16 pruned before": (1, {"optimizer": AdamW(0.01), "memory": compressed, "half": "bfloat16"}),
@@ -65,7 +65,7 @@ TICKETS: dict[str, tuple[int, dict[str, Any]]] = {  # batches before the ticket 
 
 @pytest.mark.parametrize(("grid", "variant"), cells(GRIDS, TICKETS), ids=str)
 def test_mask_is_saved_and_loaded(grid: Grid, variant: str, tmp_path: Path) -> None:
-    """An unpruned engine takes the mask over; an engine that draws it later draws the same."""
+    """An unpruned engine loads the mask; an engine that draws it later draws the same mask."""
     after, more = TICKETS[variant]
     indices = random_mask(PRUNED, 0.8)
     run = partial(trained, PRUNED, grid=grid, **more)
@@ -86,14 +86,14 @@ def test_mask_is_saved_and_loaded(grid: Grid, variant: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("after", [2, 3, 5])
 def test_mask_search_resumes(after: int, tmp_path: Path) -> None:
-    """Masks of epochs before are kept: the ticket is drawn after the same batch from the same window."""
+    """Masks of earlier epochs are saved, so the mask is drawn after the same batch from the same window."""
     grid = Grid(inter=2)
 
     def pruning() -> Pruning:
         return Pruning(EarlyBird(epoch=1, window=3, distance=0.045), 0.8)
 
     run = partial(trained, PRUNED, grid=grid, optimizer=AdamW(0.003), memory=compressed)
-    one = pruning()  # each engine searches with a copy
+    one = pruning()  # each engine searches with its own copy
     whole = threads.run(2, lambda world: run(world=world, batches=range(8), pruning=one))
     threads.run(2, lambda world: run(world=world, batches=range(after), save=tmp_path, pruning=one))
     again = threads.run(2, lambda world: run(world=world, batches=range(after, 8), load=tmp_path, pruning=one))
@@ -103,7 +103,7 @@ def test_mask_search_resumes(after: int, tmp_path: Path) -> None:
 
 
 def interrupted(case: Case, grid: Grid, folder: Path, *, after: int, batches: int, **more: Any) -> list[RankState]:
-    """Trains, saves, trains on in engines that have loaded: what each rank is left with."""
+    """State of each rank after training, saving, loading in new engines, and further training."""
     if after:
         threads.run(grid.size, lambda world: trained(case, world, grid, range(after), save=folder, **more))
     return threads.run(grid.size, lambda world: trained(case, world, grid, range(after, batches), load=folder, **more))
@@ -123,7 +123,7 @@ def test_resume_is_bit_identical(grid: Grid, variant: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 def test_resume_preserves_overflow_history(grid: Grid, tmp_path: Path) -> None:
-    """The loss scale falls, is saved in the middle of its patience, rises until a batch overflows again."""
+    """The loss scale falls, is saved within its patience, and rises until a batch overflows again."""
     case = gpt_case("tied", "float32", layers=1)
     run = partial(trained, case, grid=grid, optimizer=AdamW(0.01), half="float16")
 
@@ -204,14 +204,14 @@ def test_resume_on_other_pipeline_is_bit_identical(before: Grid, after: Grid, va
     again = threads.run(after.size, lambda world: run(world, after, range(2, 4), load=tmp_path))
     for right, resumed in zip(whole, again, strict=True):
         right.compare(resumed, f"{before} {after}")
-        assert resumed.losses == pytest.approx(right.losses[2:], rel=1e-14)  # a loss is added in the grid's order
+        assert resumed.losses == pytest.approx(right.losses[2:], rel=1e-14)  # losses are summed in the grid's order
 
 
 @pytest.mark.parametrize(
     ("before", "after"), [(Grid(), Grid(data=2)), (Grid(inter=2, data=2), Grid()), (Grid(), Grid(inter=2, data=2))]
 )
 def test_resume_on_other_replicas_agrees_to_rounding(before: Grid, after: Grid, tmp_path: Path) -> None:
-    """The same masks of dropout too: the position is counted over all replicas."""
+    """Dropout masks are equal too, because the position counts microbatches of all replicas."""
     case = gpt_case("tied", "float64", dropout=0.3)
     run = partial(trained, case, optimizer=SGD(0.1, momentum=0.9))
     whole = threads.run(after.size, lambda world: run(world, after, range(4)))
@@ -234,7 +234,7 @@ def test_running_statistics_resume_per_replica(tmp_path: Path) -> None:
     def elsewhere(world: Any) -> torch.Tensor:
         engine = engine_of(case, world, Grid(data=world.size), optimizer=SGD(0.1))
         (note,) = engine.load(tmp_path).notes
-        assert note == f"buffers (running statistics) are those of replica 0 of 2, for all {world.size}"
+        assert note == f"buffers (running statistics) of all {world.size} replicas: those of replica 0 of 2"
         engine.close()
         return engine.state.stage.layers[0].running_mean
 
@@ -264,7 +264,7 @@ def test_evaluations_and_saves_do_not_change_training(grid: Grid, tmp_path: Path
             assert other.state.evaluated == engine.state.evaluated
             assert other.evaluate([batch_of(case, 9)]) == scores[-1]
         state = rank_state(engine, losses)
-        for one in (engine, *others):  # channels of threads are their world's: a rank ahead sends already
+        for one in (engine, *others):  # channels of threads belong to their world: a faster rank may have sent already
             one.close()
         return state
 

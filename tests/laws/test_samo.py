@@ -1,6 +1,6 @@
-"""SAMO is masked dense training: the same bits on every grid, in every precision, wherever its states are (SAMO III).
+"""SAMO equals masked dense training bit for bit, on every grid, in every precision and layout (SAMO III).
 
-The reference knows nothing of indices: it multiplies by masks. Compressed tensors are stepped by the same rules.
+The reference has no indices: it multiplies by masks. The same update rules step compressed tensors.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def label(value: Any) -> str:
 
 
 def check(case: Case, grid: Grid, rule: Any, *, sparsity: float = 0.8, **more: Any) -> None:
-    """On a grid of threads."""
+    """Compare a grid of threads with masked training."""
     threads.run(grid.size, MaskedTrainingCheck(case, grid, rule, sparsity, **more).rank)
 
 
@@ -82,7 +82,7 @@ def test_pruned_variants_match_masked_in_one_precision(variant: str, grid: Grid)
     ids=str,
 )
 def test_every_sparsity_matches_masked_training(sparsity: float, what: str, half: str | None) -> None:
-    """Where all is pruned, both ends of a tie lose the same places."""
+    """With scope `all`, both ends of a tie have the same mask."""
     for grid in (Grid(), Grid(inter=2, data=2)):
         case = gpt_case("tied", "float32", layers=4)
         check(case, grid, AdamW(0.01), sparsity=sparsity, what=what, half=half, batches=(4, 1, 3), bucket_numel=301)
@@ -110,5 +110,5 @@ def test_odd_shapes_match_reference(grid: Grid, half: str | None) -> None:
 
 @pytest.mark.parametrize("grid", [GRIDS[0], GRIDS[3]], ids=str)
 def test_clipping_uses_norm_of_kept_entries(grid: Grid) -> None:
-    """The norm adds fewer zeros, so in another order: 1e-6, not the same bits."""
+    """The norm has fewer zeros to add, in another order, so equality holds to 1e-6 only."""
     check(gpt_case("tied", "float32", layers=4), grid, SGD(0.1, momentum=0.9), clip_norm=0.05, close=1e-6)

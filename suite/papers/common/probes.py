@@ -23,7 +23,7 @@ class Flops(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """False, as in LiveBytes: nothing is compiled, and torch's compiler is not imported."""
+        """False, as in MemoryTracker: nothing is compiled, and torch's compiler is not imported."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

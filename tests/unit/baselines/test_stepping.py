@@ -27,7 +27,7 @@ def config(half: str | None = None, *, clip: float | None = None, scale: dict[st
 
 
 def dynamic(start: float, patience: int = 200) -> dict[str, Any]:
-    return {"_target_": "suite.engine.optim.loss_scaler.Dynamic", "start": start, "patience": patience}
+    return {"_target_": "suite.engine.optim.loss_scaler.DynamicLossScaler", "start": start, "patience": patience}
 
 
 def weights(*values: float) -> list[nn.Parameter]:

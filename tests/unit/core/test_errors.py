@@ -44,7 +44,7 @@ def test_key_of_a_sentence_is_that_it_begins_with(error: errors.InvalidRequest, 
 
 def test_argument_names_become_keys_in_every_part_of_a_refusal() -> None:
     with pytest.raises(errors.InvalidRequest) as caught, in_config_keys():
-        raise errors.InvalidRequest("clip", None, "above 0, or None", "clip=1.0")
+        raise errors.InvalidRequest("clip_norm", None, "above 0, or None", "clip_norm=1.0")
     error = caught.value
     assert str(error) == "optimizer.clip_norm=null; rule: above 0, or null; legal: optimizer.clip_norm=1.0"
     assert (error.key, error.rule, error.legal) == (

@@ -1,4 +1,4 @@
-"""Arguments of Engine, Grid and Pruning, and batches: a wrong kind or value is refused by the argument's own name."""
+"""Validation of arguments of Engine, Grid and Pruning, and of batches: errors name the argument."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_memory_measurement_does_not_disable_loss_check() -> None:
 
 @pytest.mark.parametrize(("factor", "more"), [(1.0, 3), (0.0, 24)])
 def test_loss_check_makes_documented_number_of_calls(factor: float, more: int) -> None:
-    """3 times where the first microbatch decides, 6 times in each of four where none does."""
+    """3 calls if the first microbatch is decisive; 6 calls in each of four microbatches if none is."""
     calls = 0
 
     def counted(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -272,7 +272,7 @@ def test_loss_check_makes_documented_number_of_calls(factor: float, more: int) -
 
 
 def contrastive(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """InfoNCE at zero similarity: log of the samples, which doubles from two to four of them."""
+    """InfoNCE at zero similarity is the logarithm of the samples, which doubles from two to four samples."""
     return cross_entropy(0.0 * outputs @ outputs.T, torch.arange(len(outputs)))
 
 
@@ -285,7 +285,7 @@ def test_mean_and_contrastive_losses_are_accepted(loss: Any) -> None:
 
 
 def test_loss_check_does_not_change_training() -> None:
-    """A stochastic loss with running statistics trains bit for bit as without the check."""
+    """A stochastic loss with running statistics trains bit-identically with and without the check."""
 
     class Noisy(nn.Module):
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Ranks that are given different batches end with an error that names them, on every rank."""
+"""Different batches on the ranks raise an error on every rank that names the differing ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 class Loader:
-    """A length and an iterator, as a DataLoader has."""
+    """Loader with a length and an iterator, like a DataLoader."""
 
     def __init__(self, batches: list[Any]) -> None:
         self.batches = batches
@@ -40,7 +40,7 @@ class Loader:
 
 
 class Longer(Loader):
-    """A length that is not its number of batches."""
+    """Loader whose length differs from its number of batches."""
 
     def __len__(self) -> int:
         return 9
@@ -62,7 +62,7 @@ def errors(
     layers: Any = None,
     **more: Any,
 ) -> list[str]:
-    """The error of every rank. Ranks that hang end the test."""
+    """Error message of every rank. The deadline ends a test whose ranks hang."""
 
     def rank(world: threads.LoopbackWorld) -> str:
         engine = Engine(
@@ -166,7 +166,7 @@ def test_failing_stream_iterator_raises_on_every_rank() -> None:
 @pytest.mark.parametrize("call", ["train", "stream", "train_batch", "evaluate", "gradients", "generator"])
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 def test_single_differing_element_of_first_batch_is_detected(grid: Grid, call: str) -> None:
-    """Before anything is computed."""
+    """The error comes before any rank computes."""
     other = grid.size // 2
 
     def use(engine: Engine, rank: int) -> None:
@@ -193,7 +193,7 @@ def test_single_differing_element_of_first_batch_is_detected(grid: Grid, call: s
 @pytest.mark.parametrize("first", [1, 3])
 @pytest.mark.parametrize("grid", GRIDS[:3], ids=str)
 def test_later_batches_are_compared_at_powers_of_two(grid: Grid, call: str, first: int) -> None:
-    """From batch `first` on, counted from 0, rank 1 has others."""
+    """Rank 1 has different batches from batch `first` on, counted from 0."""
 
     def use(engine: Engine, rank: int) -> None:
         batches = [batch(n + 100 * (rank == 1 and n >= first)) for n in range(20)]
@@ -244,7 +244,7 @@ def test_different_sizes_of_single_batches_are_detected(call: str) -> None:
 
 @pytest.mark.parametrize("kind", ["list", "generator", "loader", "stream"])
 def test_first_batch_of_each_epoch_is_compared(kind: str) -> None:
-    """Batches 4 and 7 of 9 are no powers of two."""
+    """Batches 4 and 7 of 9 start epochs and are no powers of two."""
 
     def use(engine: Engine, rank: int) -> None:
         for epoch in range(3):
@@ -301,7 +301,7 @@ def test_different_calls_raise_on_every_rank(grid: Grid, call: str, tmp_path: Pa
 
 
 def ended_early(grid: Grid, use: Callable[[Engine, int], Any], **more: Any) -> dict[int, str]:
-    """Errors of the ranks that wait for an ended rank."""
+    """Error messages of the ranks that wait for an ended rank, by rank."""
     messages: dict[int, str] = {}
 
     def rank(world: threads.LoopbackWorld) -> None:
@@ -327,7 +327,7 @@ def ended_early(grid: Grid, use: Callable[[Engine, int], Any], **more: Any) -> d
 @pytest.mark.parametrize("counts", [(3, 5), (5, 3), (3, 4), (2, 3), (0, 1)], ids=str)
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 def test_error_names_rank_that_ends_early(grid: Grid, counts: tuple[int, int], closes: bool) -> None:
-    """Rank 0 trains counts[0] batches, the others counts[1]."""
+    """Rank 0 trains counts[0] batches, the other ranks counts[1]."""
 
     def use(engine: Engine, rank: int) -> None:
         for number in range(counts[rank > 0]):
@@ -413,7 +413,7 @@ def test_user_error_is_raised_despite_broken_reduction() -> None:
 
 
 class Counted:
-    """Reductions that a rank begins over the grid, and elements that it hashes."""
+    """Counts the reductions that a rank begins over the grid, and the elements that it hashes."""
 
     def __init__(self, engine: Engine) -> None:
         self.begun, self.reduce = 0, engine.state.agreement.reduce
@@ -426,7 +426,7 @@ class Counted:
 
 @pytest.mark.parametrize(("call", "reductions"), [("train_batch", 16), ("list", 16), ("generator", 17), ("loader", 17)])
 def test_equal_batches_need_few_reductions(call: str, reductions: int) -> None:
-    """One for each of 16 batches, and one for the end of an iterator."""
+    """One reduction for each of 16 batches, and one for the end of an iterator."""
 
     def rank(world: threads.LoopbackWorld) -> tuple[int, list[float]]:
         engine = Engine(
@@ -528,7 +528,7 @@ def test_every_tensor_type_has_a_digest(tensor: torch.Tensor) -> None:
 
 
 def test_broken_channel_is_explained_by_batch_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over gloo a rank that has raised closes its channels before others look at the reduction."""
+    """Over gloo a failed rank closes its channels before the other ranks poll the reduction."""
 
     def use(engine: Engine, rank: int) -> None:
         recv_any = engine.state.comm.transport.recv_any

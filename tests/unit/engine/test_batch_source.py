@@ -37,7 +37,7 @@ def noisy(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 class Noisy:
-    """A loader: its length is known, its batches are drawn one by one."""
+    """Loader with a known length that draws batches one by one."""
 
     def __init__(self, batches: DataLoader[Any]) -> None:
         self.batches = batches
@@ -60,7 +60,7 @@ def layers(dropout: float) -> list[nn.Module]:
 
 
 def plain(make: Callable[[Any], Iterable[Any]]) -> tuple[list[list[Any]], list[float], torch.Tensor]:
-    """Of plain PyTorch: batches by epoch, losses without dropout, and the numbers that are drawn next."""
+    """Batches by epoch, losses without dropout, and subsequent random numbers of a plain PyTorch loop."""
     torch.manual_seed(1)
     model, batches = nn.Sequential(*layers(0.0)), loader()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -79,7 +79,7 @@ def plain(make: Callable[[Any], Iterable[Any]]) -> tuple[list[list[Any]], list[f
 
 
 class Shared:
-    """Batches that threads share with their generator: the first thread to ask draws one, the others are given it."""
+    """Batches that threads share, as they share torch's generator: the first thread draws each, the others reuse it."""
 
     def __init__(self, make: Callable[[], Iterable[Any]]) -> None:
         self.make, self.lock, self.drawn = make, threading.RLock(), []
@@ -108,7 +108,7 @@ class SharedLoader(Shared):
 
 
 def trained(grid: Grid, epochs: list[Any], dropout: float = 0.0, **more: Any) -> list[list[float]]:
-    """Losses of every rank. epochs: batches for each"""
+    """Losses of every rank; `epochs` holds the batches of each epoch."""
 
     def rank(world: threads.LoopbackWorld) -> list[float]:
         engine = Engine(
@@ -154,7 +154,7 @@ def test_batches_and_noise_match_plain_pytorch(
     assert_equal(actual, expected)
     orders = {tuple(y.flatten().tolist()) for epoch in actual for _, y in epoch}
     assert len(orders) == EPOCHS * 3
-    # and what user code draws changes no dropout
+    # random numbers that user code draws do not change dropout
     replayed = trained(grid, expected, dropout=0.4, **(STREAMED if streamed else {}))
     assert losses == replayed
     if not streamed:
@@ -218,7 +218,7 @@ def test_user_draws_between_losses_are_preserved() -> None:
 
 @pytest.mark.parametrize("call", ["gradients", "memory", "train_batch", "evaluate"])
 def test_engine_calls_preserve_generator_state(call: str) -> None:
-    """Nor does a loss that draws, or a layer that draws in evaluation."""
+    """A loss that draws, and a layer that draws in evaluation, preserve the generator too."""
 
     class Draws(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Batches of one work: read, opened and freed."""
+"""Batches of a flush interval: reading order, end marker and sizes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def engine(**more: Any) -> Engine:
 
 
 class Reversed:
-    """All forward passes, the last microbatch first, then all backward passes."""
+    """Schedule with all forward passes in reverse order, then all backward passes."""
 
     def program(self, place: Any, interval: Any) -> Any:
         for index in reversed(range(interval.first, interval.end)):
@@ -43,7 +43,7 @@ def test_forward_passes_may_run_in_any_order() -> None:
 
 
 def test_end_marker_is_compared_by_identity() -> None:
-    """The == of arrays has no single truth value."""
+    """Comparison by == would fail, because == of arrays has no single truth value."""
     with pytest.raises(InvalidRequest):
         list(engine(update_interval=1).train(iter([X.numpy()])))
 

@@ -1,4 +1,4 @@
-"""Checkpoints: content, and refusal before anything changes."""
+"""Checkpoints: content, and rejection without any change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def make_engine(case: Case = ODD, **more: Any) -> Engine:
 
 
 def taught(folder: Path, batches: int = 1, case: Case = ODD, **more: Any) -> Engine:
-    """An engine that has trained and saved after every batch."""
+    """An engine that trained and saved a checkpoint after every batch."""
     engine = make_engine(case, **more)
     for number in range(batches):
         engine.train_batch(batch_of(case, number))
@@ -54,7 +54,7 @@ def files_of(path: Path) -> dict[str, dict[str, torch.Tensor]]:
 
 
 def untouched(engine: Engine, action: Callable[[], Any], pattern: str, kind: type[Exception] = InvalidRequest) -> None:
-    """The action is refused in these words, and nothing of the engine has changed."""
+    """Assert that the action raises InvalidRequest with this pattern and does not change the engine."""
     before, state = rank_state(engine), torch.get_rng_state()
     with pytest.raises(kind, match=pattern):
         action()
@@ -81,8 +81,11 @@ def test_checkpoint_holds_full_precision_weights(tmp_path: Path) -> None:
 
 
 def test_loaded_weights_survive_first_step(tmp_path: Path) -> None:
-    """The original loads the half copies alone: its next step writes the masters of before over them."""
-    more = {"half": "bfloat16", "optimizer": SGD(WarmupCosine(0.5, total=1), momentum=0.0)}  # the rate ends at 0
+    """AxoNN's public code loads only half-precision copies; its next step overwrites them with old master weights."""
+    more = {
+        "half": "bfloat16",
+        "optimizer": SGD(WarmupCosine(0.5, total=1), momentum=0.0),
+    }  # the learning rate ends at 0
     engine = taught(tmp_path, case=TIED, **more)
     right = rank_state(engine)
     again = make_engine(TIED, **more)
@@ -121,7 +124,7 @@ def test_checkpoint_holds_offloaded_moments(tmp_path: Path) -> None:
     more = {**HALF, "memory": partial(offloaded, bucket=300), "bucket_numel": 300}
     engine = taught(tmp_path, case=TIED, **more)
     assert engine.state.model_states.layout["moment_1"].home == "host"
-    again = make_engine(TIED, **HALF)  # where the states lie is not part of a run
+    again = make_engine(TIED, **HALF)  # the memory layout is not part of the fingerprint
     again.load(tmp_path)
     rank_state(engine).compare(rank_state(again), "from the host")
 
@@ -140,7 +143,7 @@ def test_checkpoint_has_files_of_every_stage_and_replica(tmp_path: Path) -> None
 
 
 def test_two_engines_save_separate_checkpoints(tmp_path: Path) -> None:
-    """The original keeps whatever its one global model is."""
+    """AxoNN's public code has one global model."""
     taught(tmp_path / "one", case=TIED)
     two = taught(tmp_path / "two", 2)
     before = rank_state(two)
@@ -168,7 +171,7 @@ def test_checkpoint_holds_frozen_weights_and_buffers(half: str | None, tmp_path:
 
     first = engine()
     with torch.no_grad():
-        first.state.stage.layers[0].bias.add_(1.0)  # as a user may have loaded it from elsewhere
+        first.state.stage.layers[0].bias.add_(1.0)  # as if the user had loaded it from another file
     first.train_batch(batch_of(ODD, 0))
     first.save(tmp_path)
     again = engine()
@@ -293,7 +296,7 @@ def test_replicas_must_divide_trained_microbatches(tmp_path: Path) -> None:
 
 
 def test_load_error_of_one_stage_raises_on_every_rank(tmp_path: Path) -> None:
-    """Layer 6 stands on the second stage only: the first would load."""
+    """Layer 6 is on the second stage, so the first stage alone could load."""
     taught(tmp_path)
     other = Case("", wider(), F.cross_entropy, ODD.sample, 3)
 
@@ -340,7 +343,7 @@ def test_interrupted_batch_prevents_save_and_load(tmp_path: Path) -> None:
 
 
 class Stashing(WeightPolicy):
-    """A policy that will read the first version for ever."""
+    """A policy that keeps reading the first version."""
 
     def read(self, op: Any, versions: Any) -> Read:
         return Read(versions.updates)

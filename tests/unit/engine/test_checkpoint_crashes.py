@@ -1,7 +1,7 @@
 """Checkpoint storage: a process killed at any step leaves the last complete checkpoint.
 
-Each child process is a copy of this one that saves until its n-th operation on the disk, and dies there: half of what
-it writes is written, and nothing of what it would clean up is cleaned up.
+Each child process is a fork that saves until its n-th disk operation and exits there, without any cleanup. A write that
+is interrupted leaves half of its data.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def trained(engine: Engine, *numbers: int) -> Engine:
 
 
 class Dying:
-    """Dies at operation `left`; a write is two, of which the first leaves half."""
+    """Disk operations that exit the process after `remaining` operations; a write counts as two halves."""
 
     def __init__(self, remaining: int) -> None:
         self.remaining = remaining
@@ -93,7 +93,7 @@ class Dying:
 
 
 def save_and_die(engine: Engine, folder: Path, at: int) -> int:
-    """The exit code of a child that saves and dies at its operation `at`: 0 if there are fewer."""
+    """Exit code of a child that saves and exits at its operation `at`; 0 if saving takes fewer operations."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -112,7 +112,7 @@ def save_and_die(engine: Engine, folder: Path, at: int) -> int:
 
 @pytest.fixture
 def before(tmp_path: Path) -> Path:
-    """Checkpoints 1, 2 and 3, and the rest of a fourth by a killed process."""
+    """Checkpoints 1, 2 and 3, and an unfinished fourth of a killed process."""
     folder = tmp_path / "before"
     engine = engine_of()
     for number in range(3):
@@ -124,7 +124,7 @@ def before(tmp_path: Path) -> Path:
 
 
 def test_crash_at_any_write_leaves_complete_checkpoint(before: Path, tmp_path: Path) -> None:
-    """The new one takes the place of one after as many updates, and an older one goes: every kind of step."""
+    """The save replaces a checkpoint of the same update and removes an older one, so it has every kind of step."""
     saving = trained(engine_of(), 0, 1, 7)
     last: RankState = rank_state(trained(engine_of(), 0, 1, 2))
     new = rank_state(saving)
@@ -143,16 +143,16 @@ def test_crash_at_any_write_leaves_complete_checkpoint(before: Path, tmp_path: P
         outcomes.append("new" if is_new else "last")
         for path in (storage.path_of(folder, order) for order in storage.checkpoint_orders(folder)):
             for name, written in storage.manifest(path)["files"].items():
-                storage.read_file(path, name, written)  # what has a name is whole, an old one too
-        saving.save(folder, keep=2)  # whatever was left, the next is whole
+                storage.read_file(path, name, written)  # every named checkpoint is complete, also an old one
+        saving.save(folder, keep=2)  # the next save is complete despite leftovers
         assert engine.load(folder).notes == ()
         new.compare(rank_state(engine), f"after operation {len(outcomes)}")
         assert sorted(path.name for path in folder.iterdir()) == ["step-000002", "step-000003"]
     assert code == 0, code
     turn = outcomes.index("new")
     assert outcomes == ["last"] * turn + ["new"] * (len(outcomes) - turn)
-    assert turn > 20, "files, their halves, names: not all were tried"
-    assert len(outcomes) - turn > 5, "nothing dies while older ones go"
+    assert turn > 20, "the test did not reach every file, half and rename"
+    assert len(outcomes) - turn > 5, "the test did not reach the removal of older checkpoints"
 
 
 def test_checkpoint_names_and_order() -> None:
@@ -185,9 +185,9 @@ def test_checkpoints_are_ordered_by_updates(tmp_path: Path) -> None:
     assert storage.checkpoint_orders(tmp_path / "nowhere") == []
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names of open files are told by /proc")
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="/proc lists the names of open files")
 def test_files_are_synced_before_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """State after a power failure, which a killed process does not show."""
+    """Order of syncs and rename, which protects against a power failure that no killed process shows."""
     seen: list[str] = []
     fsync, rename = os.fsync, Path.rename
 

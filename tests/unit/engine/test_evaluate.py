@@ -1,4 +1,4 @@
-"""Evaluations of batches of any size: the mean over samples, as plain PyTorch has it, on every grid."""
+"""Evaluation of batches of any size: the mean over samples, as in plain PyTorch, on every grid."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def settings(**more: Any) -> dict[str, Any]:
 
 
 def plainly(sizes: tuple[int, ...]) -> dict[str, float]:
-    """By a plain loop: the mean over the samples of all batches."""
+    """Mean over the samples of all batches, by a plain loop."""
     model, total, samples = nn.Sequential(*layers()).eval(), torch.zeros(3, dtype=torch.float64), 0
     for x, y in batches(sizes):
         with torch.no_grad():
@@ -52,7 +52,7 @@ def plainly(sizes: tuple[int, ...]) -> dict[str, float]:
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 def test_evaluation_weights_batches_by_samples(grid: Grid, sizes: tuple[int, ...]) -> None:
-    right, modules = plainly(sizes), layers()  # threads share torch's generator: nothing is drawn in them
+    right, modules = plainly(sizes), layers()  # threads share torch's generator, so no thread draws initial weights
 
     def rank(world: Any) -> dict[str, float]:
         engine = Engine(copy.deepcopy(modules), grid=grid, world=world, **settings())

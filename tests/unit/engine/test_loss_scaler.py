@@ -29,7 +29,7 @@ def test_scale_stays_within_bounds() -> None:
 
 
 def test_repeated_overflow_at_smallest_scale_raises_diverged() -> None:
-    """The original skips for ever, silently."""
+    """AxoNN's public code would skip every batch without an error."""
     scaler = unscaled()
     for _ in range(STUCK - 1):
         scaler.observe(True)

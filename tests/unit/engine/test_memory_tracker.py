@@ -84,12 +84,12 @@ def test_activations_are_counted_until_backward_pass() -> None:
         parameter.grad = torch.zeros_like(parameter)
     with MemoryTracker() as live:
         y = linear(x).sum()
-        assert live.live == 1000 + 4  # what tanh saves is its own output; the product is gone
+        assert live.live == 1000 + 4  # tanh saves its own output; the product is freed
         y.backward()
         del y
         gc.collect()
         assert live.live == 0
-        # the ones that the backward pass starts from, tanh's gradient, the weight's gradient before it is added
+        # initial gradient of ones, gradient of tanh, and the weight's gradient before accumulation
         assert live.peak >= 1000 + KILO * KILO * 4
 
 
@@ -104,7 +104,7 @@ def test_reused_addresses_are_counted_again() -> None:
 
 
 def test_sparse_tensor_is_counted_by_its_parts() -> None:
-    """It has no storage of its own; its values and indices were counted where they were made."""
+    """It has no storage; its values and indices were counted at their allocation."""
     with MemoryTracker() as live:
         offsets, columns, values = torch.arange(3), torch.arange(2), torch.ones(2)
         allocated = live.live

@@ -1,4 +1,4 @@
-"""Model states: bytes of the layout, and the place of gradients."""
+"""Model states: allocated bytes, and gradients as views."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_allocated_bytes_match_layout(shapes: tuple, rule: SGD | Adam, dtype: to
     entries = sum(torch.Size(shape).numel() for shape in shapes)
     assert state.entries == entries
     assert state.allocated()["moments"] == len(rule.states) * entries * dtype.itemsize
-    # what is allocated is counted by storage: no state is a slice of something larger
+    # counted by storage: no state is a slice of a larger allocation
     tensors = [state.gradient, *state.rule.moments.values(), *(p.data for p in state.parameters)]
     assert sum(t.untyped_storage().nbytes() for t in tensors) == sum(state.layout.by_kind().values())
 
@@ -64,7 +64,7 @@ def test_replaced_gradient_is_detected_and_reattached() -> None:
     state.attach_gradients()
     check_attached(state)
     assert state.gradient.tolist() == [1.0, 2.0, 3.0, 0.0, 0.0]
-    parameters[1].grad = None  # as zero_grad leaves it
+    parameters[1].grad = None  # as after zero_grad()
     with pytest.raises(InvalidRequest, match=r"\.grad .* was replaced"):
         check_attached(state)
     state.attach_gradients()

@@ -1,6 +1,6 @@
 """Offloaded buckets: order of fetch, step and write-back on one and on three streams.
 
-The streams of an absent device are replaced by a list of the calls on them."""
+Lists of calls replace the streams of a device that this machine may lack."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Stream:
 
 
 def test_streams_wait_for_required_events_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bucket comes when its set is free, is stepped when it is here, leaves when it is stepped."""
+    """A bucket is fetched when its buffers are free, stepped when fetched, and written back when stepped."""
     log: list[str] = []
     names = iter(["come", "leave"])
 
@@ -194,7 +194,7 @@ def test_layout_with_other_bucket_size_is_rejected(bucket: int, layout: int) -> 
 
 
 def test_every_bucket_is_fetched_once_per_update(recorded_streams: list[RecordedStreams]) -> None:
-    """Overlapped or not: one set of buffers and streams per update, and the host waits at its end alone."""
+    """With and without overlap: one set of streams per update, and the host waits only at its end."""
 
     def rank(world: threads.LoopbackWorld) -> None:
         state = state_of(3, 3)
@@ -218,7 +218,7 @@ def test_every_bucket_is_fetched_once_per_update(recorded_streams: list[Recorded
 
 
 class Watched(ModelState):
-    """Counts, whenever a weight is about to be copied, how many are still held as they were drawn."""
+    """Model states that count, before each weight is copied, how many original weights are alive."""
 
     drawn: tuple[Any, ...] = ()
     seen: tuple[int, ...] = ()
@@ -229,7 +229,7 @@ class Watched(ModelState):
 
 
 def test_setup_frees_each_weight_before_copying_next() -> None:
-    """AxoNN's code held all of them until the last was copied: a higher peak than any step's."""
+    """AxoNN's public code frees none before all are copied, so its peak at setup is higher than in any step."""
     parameters = [nn.Parameter(torch.full((7,), float(number))) for number in range(5)]
     Watched.drawn = tuple(weakref.ref(p.data.untyped_storage()) for p in parameters)
     state = Watched(parameters, Adam(0.1).states, partial(offloaded, bucket=4), half=torch.bfloat16, bucket_numel=4)

@@ -1,6 +1,6 @@
 """Update rules: equal to PyTorch, independent of the split, and with correct drift.
 
-Prediction is only as good as `drift`: at constant gradient it must be the future itself.
+At constant gradient a prediction by `drift` must equal the future weights.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ ROUNDED: dict[str, tuple[Any, Callable[[Any], torch.optim.Optimizer]]] = {
 
 @pytest.mark.parametrize("name", ROUNDED)
 def test_float32_step_is_within_one_rounding_of_torch_optim(name: str) -> None:
-    """1.2e-7 of the weight (of 1 for a smaller weight) per step, at equal gradients: as docs/papers/axonn.md says."""
+    """At most 1.2e-7 of the weight (of 1 for a smaller weight) per step at equal gradients (docs/papers/axonn.md)."""
     rule, theirs = ROUNDED[name]
     generator = torch.Generator().manual_seed(5)
     weight = torch.randn(4096, generator=generator)
@@ -130,7 +130,7 @@ RULES = [
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_split_states_step_bit_identically(rule: Any, dtype: torch.dtype) -> None:
-    """A vectorised loop treats a tensor's end differently from its middle; rounding must not depend on it."""
+    """A vectorised loop handles the end of a tensor differently; rounding must not depend on the position."""
     entries = 1009
     weights, gradients = noise((entries,), 0, dtype), [noise((entries,), 1 + k, dtype) for k in range(6)]
     whole = state_of(rule, [weights.clone()])
@@ -150,7 +150,7 @@ def test_split_states_step_bit_identically(rule: Any, dtype: torch.dtype) -> Non
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_step_allocates_only_scratch(rule: Any) -> None:
-    """It uses the gradient up; coupled decay alone holds a few entries more, however many weights there are."""
+    """A step uses the gradient as scratch. Only coupled decay allocates more: a constant number of entries."""
     few = 4096
     state, gradient = state_of(rule, [noise((8 * few,), 0)]), noise((8 * few,), 1)
     with MemoryTracker() as live:
@@ -175,7 +175,7 @@ def test_drift_is_pure_and_not_a_view(rule: Any) -> None:
     first = rule.drift(state)
     snapshot = first.clone()
     assert torch.equal(first, rule.drift(state))
-    first.add_(1.0)  # whoever predicts may scale it in place
+    first.add_(1.0)  # a caller may scale the drift in place
     after = [*state.weights, *state.moments.values()]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
     assert state.updates == 3
@@ -188,7 +188,7 @@ def test_drift_is_pure_and_not_a_view(rule: Any) -> None:
     ids=str,
 )
 def test_drift_is_the_change_of_the_last_step_at_the_rate_to_come(rule: Any) -> None:
-    """The learning rate falls to a tenth for the third step: after the second the drift is a tenth of its change."""
+    """The learning rate falls to a tenth at the third step, so the drift after the second is a tenth of its change."""
     state = state_of(rule, [noise((5,), 0)])
     for update in range(5):
         before = state.weights[0].clone()
@@ -240,7 +240,7 @@ def test_law_7_within_as_many_ulps_as_steps(weight: float, gradient: float, lr: 
     for _ in range(ahead):
         rule.step(state, grad.clone())
         largest = max(largest, abs(float(state.weights[0])))
-    # the ulp of the largest number met on the way: a sum that cancels rounds where it was large
+    # ulp of the largest intermediate number: a sum that cancels was rounded when it was large
     assert abs(predicted - float(state.weights[0])) <= ahead * math.ulp(max(largest, abs(ahead * lr * gradient)))
 
 

@@ -1,7 +1,7 @@
 """Predicted weights against PipeOptim's Table I and Equation 5 in float64.
 
-Every option, over several steps and up to three ahead; the formulas below are the papers', entry by entry, in Python's
-own floats.
+Every option is tested over several steps and up to three updates ahead. The formulas below are the papers', for single
+entries in Python floats.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STEPS = 6
 
 
 def gradient(t: int, i: int) -> float:
-    """Of entry i at update t."""
+    """Gradient of entry i at update t."""
     return math.sin(1.7 * t + 0.9 * i) + 0.3 * math.cos(3.1 * t * (i + 1))
 
 
@@ -34,7 +34,7 @@ def weights() -> list[torch.Tensor]:
 
 
 def sgd(lr: Any, u: float, tau: float, decay: float, *, nesterov: bool = False, following: bool = False) -> Callable:
-    """Weights and their prediction after t updates, of one entry."""
+    """Weight of one entry, and its prediction, after t updates."""
 
     def entry(i: int, t: int, s: int) -> tuple[float, float]:
         w, v, g = START[i], 0.0, 0.0

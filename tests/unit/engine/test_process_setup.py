@@ -1,4 +1,4 @@
-"""Data types without kernels, and measurement of the peak rate."""
+"""Half-precision dtypes without kernels, and the measured peak rate."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_engine_checks_half_dtype_before_making_layers(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("device", "size"), [("cpu", 4), ("meta", 768)])
 def test_gemm_rate_measures_products_on_device(monkeypatch: pytest.MonkeyPatch, device: str, size: int) -> None:
-    """A device that computes nothing stands for one that is not here; without a size it is 768, as on a processor."""
+    """The meta device replaces a GPU; its default size is that of a CPU, 768."""
     seen = set()
     product = torch.mm
 
@@ -54,7 +54,7 @@ def test_gemm_rate_measures_products_on_device(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_gemm_rate_ignores_slow_first_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products of 2 x 2 numbers, 16 flop: the first takes 10 s, which is longer than was asked for, the others 1 s."""
+    """Products of 2 x 2 matrices (16 flop): the first takes 10 s, longer than the requested time, the others 1 s."""
     clock = [0.0]
 
     def slow(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> None:

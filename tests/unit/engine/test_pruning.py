@@ -1,4 +1,4 @@
-"""Pruning of an engine: takes over a mask, and refuses masks by name."""
+"""Pruning of an engine: valid masks are applied, and invalid masks are rejected."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def alone(**more: Any) -> Engine:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_expand_is_the_inverse_of_compress(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(0)
-    for entries, kept in ((1, 1), (7, 3), (300_000, 290_000)):  # the last is expanded in pieces
+    for entries, kept in ((1, 1), (7, 3), (300_000, 290_000)):  # the last size is expanded in pieces
         index = torch.randperm(entries, generator=generator)[:kept].sort().values.int()
         dense = torch.randn(entries, generator=generator).to(dtype)
         values = compress(dense.view(1, -1), index)
@@ -58,7 +58,7 @@ def test_expand_is_the_inverse_of_compress(dtype: torch.dtype) -> None:
 
 
 def test_indices_follow_papers_flat_view() -> None:
-    """SAMO III-B: of a 2 x 2 tensor with entries at (0, 0) and (1, 1) the places are 0 and 3."""
+    """SAMO III-B: the entries (0, 0) and (1, 1) of a 2 x 2 tensor have the indices 0 and 3."""
     assert compress(torch.tensor([[5.0, 6.0], [7.0, 8.0]]), torch.tensor([0, 3], dtype=torch.int32)).tolist() == [5, 8]
 
 
@@ -67,8 +67,8 @@ def test_indices_follow_papers_flat_view() -> None:
 
 @pytest.mark.parametrize("checkpoints", [None, 1])
 def test_at_most_one_dense_gradient_is_alive(checkpoints: int | None) -> None:
-    """SAMO III-C: the dense gradient of the model never exists. A linear layer's own goes before the next is made."""
-    width, depth = 300, 6  # a gradient of 360 kB; activations of 2 x 300 are next to nothing
+    """SAMO III-C: the model's dense gradient never exists. A layer's is freed before the next is computed."""
+    width, depth = 300, 6  # a gradient of 360 kB; activations of 2 x 300 are negligible
     layers = [nn.Linear(width, width, bias=False) for _ in range(depth)]
     one = 4 * width * width
 
@@ -118,7 +118,7 @@ def test_gradients_are_dense_with_zeros_at_pruned_entries() -> None:
     "memory", [compressed, partial(compressed, bucket=100, offloaded=True)], ids=["resident", "away"]
 )
 def test_pruning_preserves_kept_weights_and_moments(half: str | None, memory: Any) -> None:
-    """Two batches dense, then pruned: as if the states of the dense run had been masked, and trained on with masks."""
+    """Two dense batches, then pruning: equal to masking the dense states and continuing with masks."""
     rule = AdamW(0.01)
     engine = alone(half=half, memory=memory, bucket_numel=100, pruning=Pruning(FixedMask(TICKET, after=2), 0.8))
     loop = MaskedLoop(CASE, 1, rule, {}, half=half)
@@ -212,8 +212,8 @@ def test_trace_has_spans_of_compression_and_expansion(half: str | None) -> None:
 
 @pytest.mark.parametrize("data", [1, 2])
 def test_overflow_at_pruned_entries_is_ignored(data: int) -> None:
-    """One input of the last replica makes one column of the gradient infinite in float16."""
-    ticket = {(0, "weight"): torch.tensor([0, 2], dtype=torch.int32)}  # of a 1 x 3 weight
+    """An input of the last replica makes a column of the gradient infinite in float16."""
+    ticket = {(0, "weight"): torch.tensor([0, 2], dtype=torch.int32)}  # of a weight of shape (1, 3)
     inputs = torch.full((data, 3), 2.0)
     outcomes = {}
     for column in (1, 2):
@@ -244,7 +244,7 @@ def test_overflow_at_pruned_entries_is_ignored(data: int) -> None:
 
 
 def test_checkpoint_of_pruned_model_with_other_widths_is_rejected(tmp_path: Path) -> None:
-    """Its places might all lie within a wider weight."""
+    """All indices are valid for the wider weight too."""
 
     def one(width: int) -> Engine:
         return Engine(
@@ -270,7 +270,7 @@ def test_checkpoint_of_pruned_model_with_other_widths_is_rejected(tmp_path: Path
 
 
 def test_successive_engines_prune_same_modules() -> None:
-    """Dense after pruned and pruned after pruned: gradients go to the engine that was made last."""
+    """Dense after pruned, and pruned after pruned: the newest engine receives the gradients."""
     layers = [nn.Linear(4, 4, bias=False)]
     settings: dict[str, Any] = {"loss": lambda y, _: y.square().mean(), "optimizer": SGD(0.1), "microbatch": 1}
     batch = torch.ones(2, 4), torch.zeros(2)
@@ -287,7 +287,7 @@ def test_successive_engines_prune_same_modules() -> None:
 
 @pytest.mark.parametrize("grid", [Grid(data=2), Grid(inter=2)], ids=str)
 def test_differing_masks_raise_on_every_rank(grid: Grid) -> None:
-    """Replicas with other indices, or both ends of a tie on two stages: all ranks raise."""
+    """Different indices on replicas, or at the ends of a tie, raise on all ranks."""
     tied = CASE.ties if grid.inter == 2 else []
 
     def rank(world: Any) -> str:
@@ -342,7 +342,7 @@ def test_mask_without_weights_is_rejected(indices: Any, pattern: str) -> None:
 
 @pytest.mark.parametrize("half", [None, "bfloat16"])
 def test_rejected_mask_leaves_engine_unchanged(half: str | None) -> None:
-    """A layout that expands less than a step takes: refused before weights or states have changed."""
+    """A layout that expands fewer entries than a step takes is rejected before weights or states change."""
     engine = alone(memory=partial(compressed, bucket=3), bucket_numel=40, half=half)
     engine.train_batch(CASE.batch(0, 2, 1))
     before = rank_state(engine)
@@ -354,7 +354,7 @@ def test_rejected_mask_leaves_engine_unchanged(half: str | None) -> None:
 
 @pytest.mark.parametrize("half", [None, "bfloat16"])
 def test_non_contiguous_weights_are_pruned(half: str | None) -> None:
-    """A transposed unpruned weight next to a pruned one, stepped in pieces."""
+    """A transposed unpruned weight and a pruned weight, stepped in several buckets."""
 
     def transposed() -> nn.Module:
         layer = nn.Linear(5, 3, bias=False)

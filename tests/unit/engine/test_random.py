@@ -24,7 +24,7 @@ def test_seeds_are_distinct_over_a_cube() -> None:
 
 
 def test_seeds_are_stable_between_releases() -> None:
-    """A resumed run and a committed record draw what they drew: these values are part of the format."""
+    """Resumed runs and committed records depend on these values, which are therefore part of the format."""
     assert seed_of(0, 0, 0) == 1279368494785126216
     assert seed_of(1, 2, 3) == 3851293329796251419
     assert seed_of(3, 2, 1) == 7716143592125757362
@@ -32,7 +32,7 @@ def test_seeds_are_stable_between_releases() -> None:
 
 
 def splitmix(run: int, layer: int, sample: int) -> int:
-    """splitmix64's published step, written once more."""
+    """The published step of splitmix64, implemented again."""
     state = 0
     for number in (run, layer, sample):
         z = (state + number + 0x9E3779B97F4A7C15) % 2**64
@@ -64,7 +64,7 @@ def test_initial_weights_have_unused_sample_number() -> None:
 def test_drawing_releases_lock_after_error() -> None:
     with pytest.raises(ValueError, match="a layer failed"), drawing(0, 0, 0):
         raise ValueError("a layer failed")
-    with drawing(0, 0, 0):  # a lock still held would wait here for ever
+    with drawing(0, 0, 0):  # would wait without end if the lock were not released
         assert torch.rand(1).numel() == 1
 
 

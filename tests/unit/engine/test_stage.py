@@ -1,4 +1,4 @@
-"""Stage: values and gradients for its neighbours, and recomputation."""
+"""Stage: values, gradients and recomputation."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_unused_float_input_has_zero_gradient() -> None:
 
 
 def test_constant_float_output_is_skipped() -> None:
-    """An output that is a constant of the stage gets a gradient and has no use for it."""
+    """The stage ignores the gradient of an output that is constant."""
 
     class WithConstant(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -138,7 +138,7 @@ def test_recompute_equals_keep_bit_for_bit() -> None:
         outputs = [stage.forward(n, (x.clone(),), sample=10 + n, read=read)[0] for n, x in enumerate(inputs)]
         statistics = [buffer.clone() for buffer in stage.layers.buffers()]
         backward = [stage.backward(n, (noise(4, 3, seed=9 + n),))[0] for n in (1, 0, 2)]
-        # statistics count a forward pass once, whenever its backward pass runs
+        # running statistics count each forward pass once
         assert all(torch.equal(a, b) for a, b in zip(statistics, stage.layers.buffers(), strict=True))
         values.append([*outputs, *backward, *statistics, *(p.grad for p in stage.layers.parameters())])
         assert not stage.open
@@ -180,7 +180,7 @@ def test_dropout_is_seeded_by_sample_and_layer() -> None:
 
 
 class End(nn.Linear):
-    """A layer whose graph is kept."""
+    """Layer that is not recomputed."""
 
     checkpointed = False
 
@@ -206,7 +206,7 @@ def chain(interval: int | None, *, last: bool = False) -> Stage:
 @pytest.mark.parametrize("read", [KEEP, RECOMPUTE], ids=["keep", "recompute"])
 @pytest.mark.parametrize("interval", [1, 2, 4])
 def test_activation_checkpointing_is_bit_identical(interval: int, read: Read, last: bool) -> None:
-    """Two microbatches in flight, closed in the other order; dropout, running statistics, a layer that writes."""
+    """Two microbatches in flight, with backward passes in reverse order, dropout, statistics and an in-place layer."""
     targets = (torch.tensor([0, 1, 1, 0]),) if last else ()
 
     def run(stage: Stage, read: Read) -> list[torch.Tensor]:

@@ -137,7 +137,7 @@ def test_cleared_gradient_is_rejected() -> None:
 
 
 def test_two_engines_in_one_process_are_independent() -> None:
-    """Without a world each is alone in its own; interleaved they learn what they learn one after the other."""
+    """Each engine without `world` has its own; interleaved training equals successive training."""
     cases = [gpt_case("dropout", "float32", dropout=0.3), odd_case(torch.float32)]
 
     def make(case: Case) -> Engine:
@@ -187,7 +187,7 @@ class Output(nn.Module):
 
 
 def shared_layers() -> list[nn.Module]:
-    """An embedding and an output layer that are given one and the same nn.Parameter, two layers between."""
+    """An embedding and an output layer that share one nn.Parameter, with two layers between them."""
     generator = torch.Generator().manual_seed(8)
     table = nn.Embedding(9, 4, dtype=DOUBLE)
     between = [nn.Linear(4, 4, dtype=DOUBLE), nn.Tanh()]
@@ -218,7 +218,7 @@ def with_one_leaf(layers: list[nn.Module], batches: int) -> tuple[list[float], n
 def trained(
     layers: Callable[[], Sequence[nn.Module]], grid: Grid, batches: int, **more: Any
 ) -> list[tuple[list[float], dict[str, torch.Tensor]]]:
-    """Of every rank: its losses, and its weights by their names in the whole model."""
+    """Losses of every rank, and its weights by their names in the whole model."""
 
     def rank(world: threads.LoopbackWorld) -> tuple[list[float], dict[str, torch.Tensor]]:
         optimizer = SGD(0.3, momentum=0.9)
@@ -272,7 +272,7 @@ def same_module_twice() -> list[nn.Module]:
         parameter.data = torch.randn(parameter.shape, generator=generator, dtype=DOUBLE)
 
     class Through(nn.Module):
-        """Looks a token up, or multiplies with the table."""
+        """Embedding lookup for integers, product with the table for floats."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -368,7 +368,7 @@ def test_both_tie_ends_start_from_first_layer() -> None:
 
 
 class Restless(nn.Module):
-    """Dropout and running statistics in one layer."""
+    """Layer with dropout and running statistics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -447,7 +447,7 @@ def test_user_random_state_is_preserved() -> None:
     engine.evaluate([sample.batch(2, 2, 1)])
     engine.gradients(sample.batch(3, 2, 1))
     assert torch.equal(torch.rand(4), expected)
-    # and what a user draws changes no training
+    # random numbers that the user draws do not change training
     again = restless(alone(), Grid())
     second = []
     for number in range(2):

@@ -1,4 +1,4 @@
-"""Update: which gradients are added, in which order, and only once."""
+"""Update: order of sums of gradients, each added exactly once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from suite.engine.optim.update import Update, subtract
 from suite.engine.states.state import ModelState
 from suite.memory.layout import offloaded, resident
 
-BIG = 2.0**53  # BIG + 1 rounds to BIG in float64: sums tell in which order they were made
+BIG = 2.0**53  # BIG + 1 rounds to BIG in float64, so a sum depends on its order
 
 
 def parameter(*values: float) -> nn.Parameter:
@@ -66,7 +66,7 @@ def test_local_tie_is_summed_first_layer_first() -> None:
 
 
 def test_replicas_are_summed_before_tie() -> None:
-    """Two replicas that hold both ends: (BIG + 1) + (0 - BIG) is 0, and (BIG - BIG) + (1 + 0), the tie first, is 1."""
+    """Two replicas with both ends: (BIG + 1) + (0 - BIG) is 0; with the tie first, (BIG - BIG) + (1 + 0) would be 1."""
     parts = [(BIG, -BIG), (1.0, 0.0)]
 
     def rank(world: threads.LoopbackWorld) -> list[float]:
@@ -147,7 +147,7 @@ RULES = [SGD(0.3, momentum=0.9, weight_decay=0.01), Adam(0.1), AdamW(0.1)]
 def trained(
     world: threads.LoopbackWorld, rule: Any, *, half: torch.dtype | None, batches: int = 3, **more: Any
 ) -> list[list[float]]:
-    """Full-precision weights and moments after some updates of gradients that differ by rank and batch."""
+    """Full-precision weights and moments after updates with gradients that differ by rank and batch."""
     generator = torch.Generator().manual_seed(3)
     parameters = [nn.Parameter(torch.randn(size, generator=generator)) for size in SIZES]
     parameters[3].data.copy_(parameters[1].data)
@@ -188,7 +188,7 @@ def test_every_bucket_and_chunk_size_is_bit_identical(rule: Any, half: torch.dty
 
 
 def test_next_reduction_starts_before_step() -> None:
-    """The order of events on one of two replicas: the next chunk is on its way while a chunk is stepped."""
+    """Events on one of two replicas: the next chunk is being reduced while a chunk is stepped."""
     events: list[str] = []
 
     class Told:
@@ -223,7 +223,7 @@ def test_next_reduction_starts_before_step() -> None:
 @pytest.mark.parametrize("where", range(0, 10, 3))
 @pytest.mark.parametrize("culprit", [0, 1])
 def test_overflow_on_any_rank_skips_update(layout: Any, value: float, where: int, culprit: int) -> None:
-    """Ranks 0 and 1 are replicas; 40000 is finite in float16 and the sum of two of them is not."""
+    """Ranks 0 and 1 are replicas; 40000 is finite in float16, but 2 * 40000 is not."""
 
     def rank(world: threads.LoopbackWorld) -> list[Any]:
         weight = nn.Parameter(torch.linspace(-1, 1, 10))
@@ -273,7 +273,7 @@ def test_representable_replica_sum_is_no_overflow() -> None:
 
 
 def test_tie_counts_as_addend_in_overflow_check() -> None:
-    """30000 and 30000 add up; with two replicas and both ends of a tie it would be 120000."""
+    """30000 + 30000 is finite in float16; with two replicas and two ends of a tie the sum would be 120000."""
 
     def rank(world: threads.LoopbackWorld) -> int:
         first, last = parameter32(1.0), parameter32(1.0)
@@ -296,7 +296,7 @@ def parameter32(*values: float) -> nn.Parameter:
 
 @pytest.mark.parametrize("half", [None, torch.bfloat16], ids=str)
 def test_clipping_uses_global_norm_with_ties_once(half: torch.dtype | None) -> None:
-    """Two stages of one pipeline: gradients 3 and 4 of own weights, 12 / 2 at either end of a tie: norm 13."""
+    """Two stages: gradients 3 and 4 of untied weights, and 12 / 2 at each end of a tie, give the norm 13."""
 
     def rank(world: threads.LoopbackWorld) -> list[float]:
         weight, tied = parameter32(0.0), parameter32(0.0)

@@ -1,4 +1,4 @@
-"""Modules that a user passes: all of them train in place, in full precision, with the modes and statistics they had.
+"""User modules train in place, in full precision, and keep their modes and statistics.
 
 Their state after training is compared with plain PyTorch."""
 
@@ -24,7 +24,7 @@ WORDS, WIDTH = 9, 4
 
 
 class Head(nn.Module):
-    """A norm with running statistics and a scale, and the embedding's matrix."""
+    """Norm with running statistics and scale, followed by the embedding's matrix."""
 
     def __init__(self, weight: nn.Parameter) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def numbers(number: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def plainly(layers: list[nn.Module], batch: Any, batches: int) -> dict[str, torch.Tensor]:
-    """State of a list of layers after a plain loop, two microbatches of three samples a batch."""
+    """State of layers after a plain loop with two microbatches of three samples per batch."""
     model = nn.Sequential(*layers)
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.SGD(trained, lr=0.3, momentum=0.9)
@@ -152,7 +152,7 @@ def test_second_engine_continues_from_first() -> None:
 @pytest.mark.parametrize("half", [None, "bfloat16"])
 @pytest.mark.parametrize("pruned", [False, True])
 def test_older_engine_of_same_modules_is_rejected(half: str | None, pruned: bool) -> None:
-    """Its gradients or its weights are the second one's: nothing may be added there."""
+    """The second engine owns the gradients or weights, so the first must not add to them."""
     user_modules = single()
     first = make_engine(user_modules)
     pruning = Pruning(Magnitude(), sparsity=0.5) if pruned else None
@@ -299,7 +299,7 @@ def test_pruning_in_mixed_precision_updates_user_weights() -> None:
 
 
 def test_mixed_precision_trains_modules_like_functions() -> None:
-    """Bit for bit, tied and offloaded."""
+    """The comparison is bit for bit, with tied weights and offloaded states."""
     settings: dict[str, Any] = {"memory": partial(offloaded, bucket=11), "bucket_numel": 11, "clip_norm": 0.5}
     user_modules = single()
     parts = [copy.deepcopy(layer) for layer in user_modules]
@@ -358,7 +358,7 @@ def test_uncopyable_module_is_rejected() -> None:
 @pytest.mark.parametrize("half", [None, "bfloat16"])
 def test_evaluation_restores_module_modes(half: str | None) -> None:
     user_modules = single()
-    user_modules[2].norm.eval()  # as one does with statistics that are not to move
+    user_modules[2].norm.eval()  # freezes the running statistics
     engine = make_engine(user_modules, half=half)
     before = [module.training for layer in user_modules for module in layer.modules()]
     mean = user_modules[2].norm.running_mean.clone()

@@ -1,4 +1,4 @@
-"""Weight versions follow the policy, and impossible requests are refused by name."""
+"""Weight versions follow the policy, and invalid reads are rejected."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def store_of(policy: object, updates: int = 0) -> WeightVersions:
 def test_newest_version_is_read() -> None:
     store = store_of(Latest())
     assert store.run(F0) == Read(0)
-    assert store.run(B0) is None  # the forward's graph is kept: nobody is asked
+    assert store.run(B0) is None  # the forward's graph is kept, so the policy is not called
     assert store.run(U0) is None
     assert store.run(F1) == Read(1)
 
@@ -80,8 +80,8 @@ def test_released_version_cannot_be_read() -> None:
 
 
 def test_swap_backward_reads_weights_of_backward_time() -> None:
-    """Notes of PipeOptim's public code: a weight's gradient has the forward pass's activations, which predicted weights
-    made; the input's gradient has the weights that stand in the stage when the backward pass runs."""
+    """As in PipeOptim's public code: weight gradients use activations of the forward pass, computed with predicted
+    weights. Input gradients use the live weights at the backward pass."""
     first, last = nn.Linear(3, 4, bias=False).double(), nn.Linear(4, 2, bias=False).double()
     stage = Stage([first, nn.Tanh(), last], first_layer=0, seed=0)
     rule = SGD(0.5)
@@ -112,7 +112,7 @@ def test_swap_backward_reads_weights_of_backward_time() -> None:
 
 
 def test_kept_graph_preserves_its_weights_over_step() -> None:
-    """keep: the backward pass meets what its forward pass met, however often the stage has stepped since."""
+    """With `keep`, the backward pass reads its forward's weights, however many steps came between."""
     layer = nn.Linear(3, 2, bias=False)
     stage, rule = Stage([nn.Tanh(), layer], first_layer=0, seed=0), SGD(1.0)
     state = ModelState([layer.weight], rule.states, resident)

@@ -19,9 +19,9 @@ def ops(*texts: str) -> tuple[Op, ...]:
 
 
 class Scripted:
-    """A transport whose neighbours' values are here as the script says, and which writes down what it is asked.
+    """A transport with scripted values, which records its requests.
 
-    later: values that come only when somebody waits for them, one per wait, in order.
+    `later` holds values that arrive only during a wait, one per wait, in order.
     """
 
     any_order = True
@@ -57,7 +57,7 @@ def program(*steps: tuple[Op, ...], ran: list[str]) -> Program:
 def driven(
     transport: Scripted, *steps: tuple[Op, ...], stages: int = 3, bound: int = 9
 ) -> tuple[list[str], list[tuple[str, list[float]]], Trace, int]:
-    """Messages to the program, executed ops with their inputs, the spans, and the peak."""
+    """Ops sent to the program, executed ops with their inputs, spans, and the peak."""
     ran: list[str] = []
     executed: list[tuple[str, list[float]]] = []
     trace = Trace()
@@ -75,7 +75,7 @@ def test_first_ready_op_runs() -> None:
     accepted = ops("1B5", "1F0", "1B1")
     ran, executed, _, _ = driven(transport, accepted)
     assert ran == ["1F0"]
-    assert executed == [("1F0", [0.0])]  # with the value of the op that it needs
+    assert executed == [("1F0", [0.0])]  # the value of the op that it needs
     assert transport.requests == [(("2B5", "0F0", "2B1"), None)]
     assert transport.here == list(ops("2B1", "0F2"))
 
@@ -87,7 +87,7 @@ def test_program_order_is_preference_order() -> None:
 
 
 def test_op_without_message_is_not_overtaken() -> None:
-    """The last stage's backward stands first: a forward behind it is not even asked for."""
+    """The last stage's backward is free and comes first, so no message is requested for a later forward."""
     transport = Scripted(here=["1F1"])
     ran, executed, _, _ = driven(transport, ops("2B0", "2F1"))
     assert ran == ["2B0"]
@@ -140,7 +140,7 @@ def test_trace_spans_of_ops() -> None:
     transport = Scripted(here=["0F0"], later=["2B0"])
     _, _, trace, _ = driven(transport, ops("1F0"), ops("1B0"), ops("1U0"))
     forward, backward = ops("1F0", "1B0")
-    # a wait carries the op whose message ended it; an update writes its two halves itself
+    # a wait span has the op whose message ended it; an update records its spans itself
     assert [(span.category, span.op) for span in trace] == [
         (WAIT, forward),
         (FORWARD, forward),
