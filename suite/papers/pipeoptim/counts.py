@@ -1,8 +1,7 @@
-"""Answers to PipeOptim's claims that need no cluster: versions from ledgers, orders from the checker.
+"""Counted answers to PipeOptim's claims: versions from ledgers, orders from the checker.
 
-Table II is the account that the engine's store obeys (suite.weights.Ledger), followed in the checker's order at unit
-cost, with the schedule, the policy and the update interval of each system's config. probes_ranks answers the same
-claims with real ranks."""
+Table II follows the ledger that the engine obeys (suite.weights.Ledger) in the checker's order at unit cost, with the
+configured schedule, policy and update interval of each system. probes_ranks answers the same claims by real ranks."""
 
 from __future__ import annotations
 
@@ -31,21 +30,21 @@ EPOCH = 50_000 // 128  # mini-batches of the paper's shortest epoch between two 
 
 
 def ordered(stages: int, microbatches: int, update_interval: int = 1) -> Timeline:
-    """An epoch of 1F1B without a flush, passes of 1 and 2 units."""
+    """Timeline of an epoch of 1F1B without a flush, with forward passes of 1 and backward passes of 2 units."""
     return check(OneFOneB(), stages, FlushInterval(0, microbatches, update_interval, 0))
 
 
 def ledgers(
     policy: WeightPolicy, stages: int, update_interval: int | None = 1, schedule: Schedule | None = None
 ) -> list[Ledger]:
-    """Of each stage after an epoch that is long enough to be full for as many updates as there are stages."""
+    """Ledger of each stage after an epoch long enough for the full pipeline to see one update per stage."""
     interval = FlushInterval(0, (2 * stages + 4) * (update_interval or 1), update_interval, 0)
     timeline = check(schedule or OneFOneB(), stages, interval)
     return follow(policy, [timeline.order(stage) for stage in range(stages)], interval)
 
 
 def table(system: str, stages: int = DEPTH) -> list[Ledger]:
-    """The ledgers of a system as it is configured."""
+    """The ledgers of a configured system."""
     configured = systems.configured(system, stages)
     return ledgers(configured.policy, stages, configured.every, configured.schedule)
 
@@ -55,8 +54,9 @@ def reads(ledger: Ledger, microbatch: int, kind: Kind) -> Read:
 
 
 def pairs(ledger: Ledger, *, steady: bool = True) -> list[tuple[Read, Read]]:
-    """Versions read by the forward and backward pass of each mini-batch; a backward whose graph was kept reads its
-    forward's.
+    """Versions read by the forward and the backward pass of each mini-batch.
+
+    A backward pass that keeps its graph reads the version of its forward pass.
     """
     forwards = {entry.op.index: entry.read for entry in entries(ledger, Kind.FORWARD, steady=steady)}
     backwards = {entry.op.index: entry.read for entry in entries(ledger, Kind.BACKWARD, steady=steady)}
@@ -64,19 +64,19 @@ def pairs(ledger: Ledger, *, steady: bool = True) -> list[tuple[Read, Read]]:
 
 
 def predictions(ledger: Ledger) -> float:
-    """Passes of a steady mini-batch that read predicted weights; one whose graph is kept counts once."""
+    """Passes per steady mini-batch that read predicted weights; passes that share a kept graph count once."""
     count = sum(entry.read.predict_steps > 0 for kind in PASSES for entry in entries(ledger, kind))
     return count / len(entries(ledger, Kind.FORWARD))
 
 
 def by_definition(stages: int, stage: int, microbatches: int) -> list[tuple[Kind, int]]:
-    """1F1B in words: as many forwards as stages follow, then a forward and a backward in turn while there are both."""
-    ahead = min(stages - 1 - stage, microbatches)
-    predicted = [(Kind.FORWARD, index) for index in range(ahead)]
+    """1F1B by definition: one warm-up forward per following stage, then forward and backward passes alternate."""
+    warm_up = min(stages - 1 - stage, microbatches)
+    passes = [(Kind.FORWARD, index) for index in range(warm_up)]
     for index in range(microbatches):
-        predicted += [(Kind.FORWARD, index + ahead)] if index + ahead < microbatches else []
-        predicted.append((Kind.BACKWARD, index))
-    return predicted
+        passes += [(Kind.FORWARD, index + warm_up)] if index + warm_up < microbatches else []
+        passes.append((Kind.BACKWARD, index))
+    return passes
 
 
 def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
@@ -113,7 +113,7 @@ def _panel(
     *,
     table: bool = False,
 ) -> FigurePanel:
-    """A panel over the stages. table: whether it belongs to Table II"""
+    """Panel over the stages; `table` marks it as part of Table II."""
     return FigurePanel(
         title,
         unit,
@@ -129,7 +129,7 @@ def _panel(
 
 
 def _printed(claims: Mapping[str, Claim], system: str, stage: int) -> float:
-    """Copies of a stage's weights by Table II; nan in blind mode."""
+    """Printed copies of a stage's weights in Table II; nan in blind mode."""
     claim = claims.get(f"pipeoptim.table2.{system}.weights_memory")
     return evaluate(claim.expression, {"D": DEPTH, "rank": stage, "M": 1}) if claim and claim.expression else NONE
 
@@ -145,12 +145,12 @@ def bubble(question: Question, source: Any) -> tuple[Cases, str]:
     last = [s.end for s in slots if s.op == Op(0, Kind.FORWARD, epoch - 1)]
     start, end = max(warm), last[0]
     busy = sum(max(0.0, min(s.end, end) - max(s.start, start)) for s in slots)
-    note = f"an epoch of {epoch} mini-batches; what is idle is the wait for the first backward passes"
+    note = f"an epoch of {epoch} mini-batches; all idle time is the wait for the first backward passes"
     return [[100 * (1 - busy / (stages * (end - start)))]], note
 
 
 def naive(question: Question, source: Any) -> tuple[Cases, str]:
-    """Naive: one pass at a time, down the stages and back, mini-batch after mini-batch."""
+    """Start times of the naive order (one pass at a time, down the stages and back) and of the schedule."""
     checked = check(systems.configured("gpipe", DEPTH).schedule, DEPTH, FlushInterval(0, 3, 1, 0))
     starts = {slot.op: slot.start for slot in checked.slots if slot.op.kind in PASSES}
     clock, cases = 0.0, []
@@ -173,11 +173,11 @@ def schedule(question: Question, source: Any, *, system: str) -> tuple[Cases, st
             passes = [(op.kind, op.index) for op in checked.order(stage) if op.kind in PASSES]
             places = {op: place for place, op in enumerate(passes)}
             cases += [[place, places[op]] for place, op in enumerate(by_definition(stages, stage, length))]
-    note = "1F1B in words beside the order of the configured schedule, updates apart; 4, 2 and 8 stages"
+    note = "1F1B by definition and the configured schedule, without updates; 4, 2 and 8 stages"
     return distinct_cases(cases), note
 
 
-def between_5th(question: Question, source: Any) -> tuple[Cases, str]:
+def updates_between(question: Question, source: Any) -> tuple[Cases, str]:
     setting = question.setting
     gaps = ordered(int(setting["pipeline_stages"]), EPOCH).gaps[int(setting["stage"])]
     return [[gaps[int(setting["minibatch"]) - 1]]], "updates between the two passes, counted by the checker"
@@ -185,13 +185,13 @@ def between_5th(question: Question, source: Any) -> tuple[Cases, str]:
 
 def version_difference(question: Question, source: Any) -> tuple[Cases, str]:
     values = [_predicted(int(point["D"]), int(point["rank"])) for point in question.points]
-    return [values], "updates that the configured policy predicts ahead of a steady forward pass, from ledgers"
+    return [values], "updates that a steady forward pass predicts under the configured policy, from ledgers"
 
 
 def figure_1e(question: Question, source: Any) -> tuple[Cases, str]:
     setting = question.setting
     predicted = _predicted(int(setting["pipeline_stages"]), int(setting["stage"]))
-    return [[predicted]], "updates that the configured policy predicts ahead of a steady forward pass, from ledgers"
+    return [[predicted]], "updates that a steady forward pass predicts under the configured policy, from ledgers"
 
 
 def _predicted(stages: int, stage: int) -> float:
@@ -201,8 +201,8 @@ def _predicted(stages: int, stage: int) -> float:
 # -- versions --------------------------------------------------------------------------------------------------------
 
 
-def used_5th(question: Question, source: Any) -> tuple[Cases, str]:
-    """Versions and mini-batches count from 1 in the paper, from 0 here."""
+def forward_version(question: Question, source: Any) -> tuple[Cases, str]:
+    """Version of a forward pass. The paper counts versions and mini-batches from 1, the ledger from 0."""
     values = []
     for point in question.points:
         ledger = table("pipedream", int(point["D"]))[int(point["rank"])]
@@ -220,15 +220,15 @@ def inconsistent(question: Question, source: Any) -> tuple[Cases, str]:
 
 def stash_versions(question: Question, source: Any) -> tuple[Cases, str]:
     values = [table("pipedream", int(p["D"]))[int(p["rank"])].peak for p in question.points]
-    return [values], "versions alive at most, from ledgers"
+    return [values], "peak number of live versions, from ledgers"
 
 
 def double_versions(question: Question, source: Any) -> tuple[Cases, str]:
-    return [[ledger.peak] for ledger in table("pipedream_2bw")], "versions alive at most, stage by stage"
+    return [[ledger.peak] for ledger in table("pipedream_2bw")], "peak number of live versions per stage"
 
 
 def two_versions(question: Question, source: Any) -> tuple[Cases, str]:
-    return [[ledger.peak] for ledger in table("pipeoptim")], "copies alive at most, stage by stage"
+    return [[ledger.peak] for ledger in table("pipeoptim")], "peak number of live copies per stage"
 
 
 def consistent_but_stale(question: Question, source: Any) -> tuple[Cases, str]:
@@ -236,19 +236,21 @@ def consistent_but_stale(question: Question, source: Any) -> tuple[Cases, str]:
     for kind in PASSES:
         tables = [(table("pipedream", int(p["D"])), int(p["rank"])) for p in question.points]
         cases.append([staleness(each[rank], kind) for each, rank in tables])
-    return cases, "updates that the version lacks which a steady pass reads, forward and backward, from ledgers"
+    return cases, "updates missing from the version of steady forward and backward passes, from ledgers"
 
 
 def stash_stale(question: Question, source: Any) -> tuple[Cases, str]:
     tables = [(table("pipedream", int(p["D"])), int(p["rank"])) for p in question.points]
-    return [[staleness(each[rank], Kind.FORWARD) for each, rank in tables]], "of steady forward passes, from ledgers"
+    return [
+        [staleness(each[rank], Kind.FORWARD) for each, rank in tables]
+    ], "updates missing in steady forward passes, from ledgers"
 
 
 def double_stale(question: Question, source: Any) -> tuple[Cases, str]:
     (serial,) = ledgers(Latest("recompute"), 1)
     system = "pipedream_2bw"
     cases = [[staleness(serial, kind), staleness(ledger, kind)] for ledger in table(system) for kind in PASSES]
-    return cases, "of steady passes, forward and backward, stage by stage, from ledgers"
+    return cases, "updates missing in steady forward and backward passes per stage, from ledgers"
 
 
 def backward_fresh(question: Question, source: Any) -> tuple[Cases, str]:
@@ -256,17 +258,19 @@ def backward_fresh(question: Question, source: Any) -> tuple[Cases, str]:
     stages = table("pipeoptim", int(question.setting["pipeline_stages"]))
     read = [reads(ledger, 4, Kind.BACKWARD) for ledger in (serial, *stages)]
     values = [each.version + each.predict_steps + 1 for each in read]
-    return [values], "what the backward pass of mini-batch 5 reads, updates ahead included, from ledgers; from 1"
+    return [
+        values
+    ], "version of the backward pass of mini-batch 5, predicted updates included, counted from 1, from ledgers"
 
 
 def last_stage(question: Question, source: Any, *, depths: Sequence[int]) -> tuple[Cases, str]:
     ledgers = [table("pipeoptim", depth)[-1] for depth in depths]
     counts = [[sum(entry.read.predict_steps > 0 for entry in ledger.entries)] for ledger in ledgers]
-    return counts, "passes of an epoch that read predicted weights, a case per depth"
+    return counts, "passes of an epoch that read predicted weights, one case per depth"
 
 
 def predictions_made(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
-    """Of a mini-batch on its way, stage by stage; the last stage is left out, as PipeOptim predicts nothing there."""
+    """Predictions per steady mini-batch and stage, without the last stage, where PipeOptim does not predict."""
     counts = [predictions(each) for each in table(system)]
     counts_text = ", ".join(f"{each:g}" for each in counts)
     return [[each] for each in counts[:-1]], f"every stage but the last, from ledgers; on all stages {counts_text}"
@@ -290,9 +294,9 @@ def aimed(question: Question, source: Any) -> tuple[Cases, str]:
     ]
     return distinct_cases(
         cases
-    ), "of every steady mini-batch on every stage, from ledgers; while the pipeline fills s is too large"
+    ), "versions of steady mini-batches on every stage, from ledgers; while the pipeline fills, s is too large"
 
 
 def weights_memory(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
     values = [table(system, int(p["D"]))[int(p["rank"])].peak * p["M"] for p in question.points]
-    return [values], "copies alive at most, from ledgers, times the bytes of one"
+    return [values], "peak number of live copies, from ledgers, times the bytes of one"

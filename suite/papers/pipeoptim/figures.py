@@ -1,13 +1,12 @@
 """Simulation of PipeOptim's throughput on four P100: Figures 5 and 6, Tables V and VI.
 
-Every system runs the schedule and the weight policy of its config on the same cuts (plans.yaml) with the same stack;
-GPipe has four microbatches of a streaming system's mini-batch. Throughput is measured on a full pipeline. Nothing
-here reads a value that it answers; the three constants that were fitted are in conf/stack/pipeoptim.yaml, and
-`fitted` makes them."""
+All systems run their configured schedule and weight policy on the same stage boundaries (plans.yaml) with the same
+stack. A GPipe microbatch is as large as an asynchronous system's mini-batch. Throughput is that of a full pipeline. No
+answer reads a value that it answers. `fitted` computes the three fitted constants of conf/stack/pipeoptim.yaml."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -34,9 +33,10 @@ from suite.workload import InceptionV3, Network, ResNet, flops
 from suite.workload.recurrent import GNMT
 
 Claims = Mapping[str, Claim]
+Rate = Callable[[Lab, str, str], float]  # samples per second of a model on a system
 PLANS = pipeoptim_run()
 SYSTEMS = ("gpipe", *systems.ASYNCHRONOUS)
-MODELS = ("resnet_101", "gnmt_8", "gnmt_16")  # of the throughput figures
+MODELS = ("resnet_101", "gnmt_8", "gnmt_16")  # networks of the throughput figures
 EPOCH = 100_000  # training images of Tiny-ImageNet
 SAME = 64  # Figure 5's batch per GPU
 NULL = 100 * ((PLANS["microbatches"] + PLANS["stages"] - 1) / PLANS["microbatches"] - 1)  # equal stages, free messages
@@ -47,7 +47,7 @@ NETWORKS: Mapping[str, Network] = {
     "gnmt_16": GNMT(encoder=8, decoder=8, sequence=PLANS["sentence"]),
 }
 MOMENTS = {"resnet_101": ("velocity",), "inception_v3": ("velocity",)}  # SGD with momentum; Adam for both GNMT
-FITTED = {  # a constant of the stack, and the cell that it was fitted to
+FITTED = {  # constants of the stack, and the claim to which each is fitted
     "products": "pipeoptim.table6.resnet_101.pipedream.epoch_time",
     "kernels": "pipeoptim.table6.inception_v3.pipedream.epoch_time",
     "states": "pipeoptim.fig6.gain_over_gpipe.gnmt_16",
@@ -55,7 +55,7 @@ FITTED = {  # a constant of the stack, and the cell that it was fitted to
 
 
 def network(lab: Lab, model: str) -> Network:
-    """The network as it was trained; no paper prints how long a sentence is."""
+    """The trained network. The sentence length of GNMT is a choice, as the paper prints none."""
     shape = NETWORKS[model]
     if isinstance(shape, GNMT):
         return replace(shape, sequence=int(lab.choice("plan.pipeoptim.sentence", PLANS["sentence"])))
@@ -63,12 +63,12 @@ def network(lab: Lab, model: str) -> Network:
 
 
 def compared(model: str, system: str) -> bool:
-    """Whether the paper has this pair: SpecTrain predicts by the momentum of SGD, and did not train GNMT."""
+    """Whether the paper reports this pair; SpecTrain, which predicts by SGD's momentum, did not train GNMT."""
     return system != "spectrain" or model not in ("gnmt_8", "gnmt_16")
 
 
 def policy(system: str, graph: str = "recompute") -> WeightPolicy:
-    """The weight policy of a system, every one of which computes activations again (V-A)."""
+    """The weight policy of a system; by default all systems recompute activations (V-A)."""
     if system == "gpipe":
         return Latest(graph)
     if system not in systems.ASYNCHRONOUS:
@@ -79,8 +79,10 @@ def policy(system: str, graph: str = "recompute") -> WeightPolicy:
 
 
 def plan(lab: Lab, model: str, system: str, batch: int, graph: str = "recompute", *, own: bool = False) -> LayerPlan:
-    """`batch` samples per GPU: a mini-batch of a stream, or one of GPipe's four microbatches. own: on the cuts that
-    PipeDream's rule finds on the suite's profile, instead of those of the public code."""
+    """Plan of a system with `batch` samples per mini-batch, or per microbatch of GPipe's four.
+
+    With `own`, PipeDream's rule on the suite's profile sets the stage boundaries instead of the public code.
+    """
     stages, flush, shape = PLANS["stages"], system == "gpipe", network(lab, model)
     cuts = (0, *PLANS["cuts"][model], len(shape.shapes()))
     own = own or lab.choice("plan.pipeoptim.cuts", "public code") == "profile"
@@ -111,46 +113,47 @@ def rate(lab: Lab, model: str, system: str, batch: int, own: bool = False) -> fl
 
 
 def largest(lab: Lab, model: str, system: str) -> int:
-    """Table V's batch per GPU; of Inception-V3, which is not printed, ResNet-101's."""
+    """Batch per GPU of Table V. Inception-V3, which is not printed, takes the batch of ResNet-101."""
     if model in PLANS["batches"]:
         return PLANS["batches"][model][system]
     return round(PLANS["batches"]["resnet_101"][system] * float(lab.choice(f"plan.pipeoptim.{model}", 1.0)))
 
 
-def same(lab: Lab, model: str, system: str) -> float:
-    """Figure 5."""
+def fixed_batch_rate(lab: Lab, model: str, system: str) -> float:
+    """Samples per second at 64 samples per GPU (Figure 5)."""
     return rate(lab, model, system, SAME)
 
 
-def filling(lab: Lab, model: str, system: str) -> float:
-    """Figure 6 and Table VI."""
+def largest_batch_rate(lab: Lab, model: str, system: str) -> float:
+    """Samples per second at the largest batch (Figure 6 and Table VI)."""
     return rate(lab, model, system, largest(lab, model, system))
 
 
-def on_own_cuts(lab: Lab, model: str, system: str) -> float:
-    """Figure 6 on the suite's own partition, nothing fitted anew."""
+def own_cuts_rate(lab: Lab, model: str, system: str) -> float:
+    """Samples per second of Figure 6 on the suite's own stage boundaries, with the same constants."""
     return rate(lab, model, system, largest(lab, model, system), True)
 
 
-def gain(lab: Lab, model: str, of: Any) -> float:
+def gain(lab: Lab, model: str, rate_of: Rate) -> float:
     """Percent by which PipeOptim's throughput exceeds GPipe's."""
-    return float(100 * (of(lab, model, "pipeoptim") / of(lab, model, "gpipe") - 1))
+    return 100 * (rate_of(lab, model, "pipeoptim") / rate_of(lab, model, "gpipe") - 1)
 
 
-def epoch(lab: Lab, model: str, system: str) -> float:
-    return EPOCH / filling(lab, model, system)
+def epoch_seconds(lab: Lab, model: str, system: str) -> float:
+    return EPOCH / largest_batch_rate(lab, model, system)
 
 
 # Figures 5 and 6
 
 
-def throughput_panels(lab: Lab, claims: Claims, name: str, of: Any) -> Sequence[FigurePanel]:
+def throughput_panels(lab: Lab, claims: Claims, name: str, rate_of: Rate) -> Sequence[FigurePanel]:
     rates: dict[str, list[float]] = {
-        system: [of(lab, model, system) if compared(model, system) else NONE for model in MODELS] for system in SYSTEMS
+        system: [rate_of(lab, model, system) if compared(model, system) else NONE for model in MODELS]
+        for system in SYSTEMS
     }
-    gains = [gain(lab, model, of) for model in MODELS]
+    gains = [gain(lab, model, rate_of) for model in MODELS]
     statistics = ("average", "maximum") if name == "fig5" else ("average",)
-    whole = {"average": sum(gains) / len(gains), "maximum": max(gains)}
+    summary = {"average": sum(gains) / len(gains), "maximum": max(gains)}
     points = [*MODELS, *statistics]
     printed = [published_number(claims, f"pipeoptim.{name}.gain_over_gpipe.{point}") for point in points]
     figure = f"Figure {name.removeprefix('fig')}"
@@ -171,7 +174,7 @@ def throughput_panels(lab: Lab, claims: Claims, name: str, of: Any) -> Sequence[
             "PipeOptim's gain over GPipe",
             "percent",
             points,
-            {"pipeoptim": [*gains, *(whole[statistic] for statistic in statistics)]},
+            {"pipeoptim": [*gains, *(summary[statistic] for statistic in statistics)]},
             {"pipeoptim": printed},
             null,
             calibrated,
@@ -182,16 +185,16 @@ def throughput_panels(lab: Lab, claims: Claims, name: str, of: Any) -> Sequence[
         ),
     ]
     if name == "fig6":
-        tried = {"public code": gains, "PipeDream's rule here": [gain(lab, model, on_own_cuts) for model in MODELS]}
+        by_cuts = {"public code": gains, "PipeDream's rule here": [gain(lab, model, own_cuts_rate) for model in MODELS]}
         title = "PipeOptim over GPipe by the cuts, same constants"
-        panels.append(FigurePanel(title, "percent", MODELS, tried, axis="network", quantity="gain in throughput"))
+        panels.append(FigurePanel(title, "percent", MODELS, by_cuts, axis="network", quantity="gain in throughput"))
     return panels
 
 
-def _against(lab: Lab, of: Any, system: str) -> Cases:
-    """`system` compared with each other asynchronous system, a case per model and pair."""
+def _compared_rates(lab: Lab, rate_of: Rate, system: str) -> Cases:
+    """Throughput of a system and of another asynchronous one, one case per model and pair."""
     return [
-        [of(lab, model, system), of(lab, model, other)]
+        [rate_of(lab, model, system), rate_of(lab, model, other)]
         for model in MODELS
         for other in systems.ASYNCHRONOUS
         if other != system and compared(model, other)
@@ -199,30 +202,36 @@ def _against(lab: Lab, of: Any, system: str) -> Cases:
 
 
 def lowest_5(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return _against(lab, same, "gpipe"), "64 samples per GPU; a case per model and streaming system"
+    return _compared_rates(
+        lab, fixed_batch_rate, "gpipe"
+    ), "64 samples per GPU; one case per model and asynchronous system"
 
 
 def lowest_6(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return _against(lab, filling, "gpipe"), "Table V's batches; a case per model and streaming system"
+    return _compared_rates(
+        lab, largest_batch_rate, "gpipe"
+    ), "Table V's batches; one case per model and asynchronous system"
 
 
 def comparable(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return _against(lab, same, "pipeoptim"), "64 samples per GPU; a case per model and other streaming system"
+    return _compared_rates(
+        lab, fixed_batch_rate, "pipeoptim"
+    ), "64 samples per GPU; one case per model and other asynchronous system"
 
 
 def as_stashing(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return [[filling(lab, model, term) for term in question.terms] for model in MODELS], "a case per model"
+    return [[largest_batch_rate(lab, model, term) for term in question.terms] for model in MODELS], "one case per model"
 
 
 # The null model of every gain over GPipe is NULL: GPipe's bubble, and no difference between systems without one
 
 
 def gains_5(question: Question, lab: Lab, *, statistic: str) -> WithNull:
-    return _over_models([gain(lab, each, same) for each in MODELS], statistic)
+    return _over_models([gain(lab, model_name, fixed_batch_rate) for model_name in MODELS], statistic)
 
 
 def gains_6(question: Question, lab: Lab, *, statistic: str = "", model: str = "") -> WithNull:
-    return _over_models([gain(lab, each, filling) for each in MODELS], statistic, model)
+    return _over_models([gain(lab, model_name, largest_batch_rate) for model_name in MODELS], statistic, model)
 
 
 def _over_models(gains: Sequence[float], statistic: str, model: str = "") -> WithNull:
@@ -239,7 +248,7 @@ def table6_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     panels = []
     anchor = published_number(claims, FITTED["products"])
     for model in TIMED:
-        times = {"epoch": [epoch(lab, model, system) for system in systems.ASYNCHRONOUS]}
+        times = {"epoch": [epoch_seconds(lab, model, system) for system in systems.ASYNCHRONOUS]}
         printed = {
             "epoch": [
                 published_number(claims, f"pipeoptim.table6.{model}.{s}.epoch_time") for s in systems.ASYNCHRONOUS
@@ -265,25 +274,25 @@ def table6_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
 
 
 def _null_epoch(model: str, anchor: float) -> float:
-    """Seconds of an epoch in proportion to the forward flops, the same for every system; `anchor`: of ResNet-101."""
+    """Seconds of an epoch in proportion to the forward flops, equal for all systems; `anchor` is ResNet-101's."""
     return anchor * flops.forward(NETWORKS[model]) / flops.forward(NETWORKS[TIMED[0]])
 
 
 def epochs(question: Question, lab: Lab, *, model: str, system: str, anchor: float) -> WithNull:
-    """anchor: the printed seconds of PipeDream on ResNet-101, from which the null model goes on"""
+    """Seconds of an epoch. The null model scales `anchor`, the printed epoch of PipeDream on ResNet-101."""
     note = f"{largest(lab, model, system)} images per GPU, no validation"
-    return [[epoch(lab, model, system)]], note, [[_null_epoch(model, anchor)]]
+    return [[epoch_seconds(lab, model, system)]], note, [[_null_epoch(model, anchor)]]
 
 
 def epochs_alike(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return [[epoch(lab, model, term) for term in question.terms] for model in TIMED], ", ".join(TIMED)
+    return [[epoch_seconds(lab, model, term) for term in question.terms] for model in TIMED], ", ".join(TIMED)
 
 
 # the constants
 
 
 def fitted(lab: Lab, published: Mapping[str, float]) -> Stack:
-    """The stack with each constant the root of one equation, ours = the cell that FITTED names."""
+    """The stack whose constants reproduce the claims that FITTED names, one constant per claim."""
     stack = lab.stacks["pipeoptim"]
 
     def on(changed: Stack) -> Lab:
@@ -292,11 +301,11 @@ def fitted(lab: Lab, published: Mapping[str, float]) -> Stack:
     def changing(name: str, value: Any) -> Stack:
         return replace(stack, **{name: value})
 
-    for _ in range(3):  # the step takes a little of an epoch
+    for _ in range(3):  # the constants depend weakly on one another
         target = published[FITTED["products"]]
         fitted = find_root(
             "products",
-            lambda v: epoch(on(changing("products", v)), TIMED[0], "pipedream") - target,  # noqa: B023
+            lambda v: epoch_seconds(on(changing("products", v)), TIMED[0], "pipedream") - target,  # noqa: B023
             0.1,
             1.0,
         )
@@ -304,7 +313,7 @@ def fitted(lab: Lab, published: Mapping[str, float]) -> Stack:
         target = published[FITTED["kernels"]]
         fitted = find_root(
             "kernels",
-            lambda v: epoch(on(changing("kernels", {"InceptionV3": v})), TIMED[1], "pipedream") - target,  # noqa: B023
+            lambda v: epoch_seconds(on(changing("kernels", {"InceptionV3": v})), TIMED[1], "pipedream") - target,  # noqa: B023
             0.3,
             1.5,
         )
@@ -312,7 +321,7 @@ def fitted(lab: Lab, published: Mapping[str, float]) -> Stack:
         target = published[FITTED["states"]]
         fitted = find_root(
             "states",
-            lambda v: gain(on(changing("states", v)), "gnmt_16", filling) - target,  # noqa: B023
+            lambda v: gain(on(changing("states", v)), "gnmt_16", largest_batch_rate) - target,  # noqa: B023
             0.01,
             1.0,
         )

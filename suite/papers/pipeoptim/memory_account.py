@@ -1,8 +1,8 @@
 """PipeOptim's Table V from the suite's memory budget: largest batches and bytes of weight versions.
 
-The largest batch is the one whose largest stage still fits 16 GB. Activations are either recomputed, as the paper
-says for all systems (V-A), or kept, as its public code does: the option is parsed there and never read. Neither
-counts what a framework, its caching allocator and its convolutions' workspaces take."""
+At the largest batch, the fullest stage still fits in 16 GB. Activations are either recomputed, as the paper says for
+all systems (V-A), or kept, as in its public code, which parses the option and never reads it. The memory of the
+framework, its caching allocator and convolution workspaces is not counted."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from suite.papers.common.cluster_runs import Lab
 from suite.papers.common.panel import published_number
 from suite.papers.pipeoptim.figures import MODELS, SYSTEMS, compared, plan
 
-MOST = 1 << 14  # samples
+MAX_BATCH = 1 << 14  # samples
 GNMTS = ("gnmt_8", "gnmt_16")
 
 
 def largest(lab: Lab, model: str, system: str, graph: str) -> int:
-    """Samples per GPU: a mini-batch of a stream, a microbatch of GPipe; 0 where none fits. Memory grows with it."""
-    low, high = 0, MOST
+    """Largest mini-batch per GPU, or microbatch of GPipe, in samples; 0 if none fits. Memory grows with the batch."""
+    low, high = 0, MAX_BATCH
     while low < high:
         middle = (low + high + 1) // 2
         fits = plan(lab, model, system, middle, graph).peak <= lab.machine.memory
@@ -30,8 +30,10 @@ def largest(lab: Lab, model: str, system: str, graph: str) -> int:
 
 
 def weights(lab: Lab, model: str, system: str) -> int:
-    """Bytes of the weight versions that are alive at once, on the stage that holds most. SpecTrain's too, which did not
-    train these networks with Adam: versions do not depend on the rule."""
+    """Peak bytes of live weight versions on the fullest stage.
+
+    Versions do not depend on the update rule, so this holds for SpecTrain too, which did not train these networks.
+    """
     return plan(lab, model, system, 1).versions()
 
 
@@ -75,22 +77,22 @@ def table5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel
 
 def batch(question: Question, lab: Lab, *, model: str, system: str, graph: str) -> tuple[Cases, str]:
     batch_size = largest(lab, model, system, "keep")
-    return [[largest(lab, model, system, graph)]], f"by the account of tensors; {batch_size} with activations kept"
+    return [[largest(lab, model, system, graph)]], f"by counted tensors; {batch_size} with activations kept"
 
 
 def alike(question: Question, lab: Lab, *, graph: str) -> tuple[Cases, str]:
-    """PipeOptim compared with each other system, a case per model and system in the paper."""
+    """PipeOptim's batch and that of each other system, one case per model and system in the paper."""
     cases = []
     for model in MODELS:
         batch_size = largest(lab, model, "pipeoptim", graph)
         others = [each for each in SYSTEMS if each != "pipeoptim" and compared(model, each)]
         cases += [[batch_size, largest(lab, model, each, graph)] for each in others]
-    return cases, "by the account of tensors, a case per model and other system"
+    return cases, "by counted tensors, one case per model and other system"
 
 
 def larger(question: Question, lab: Lab, *, graph: str) -> tuple[Cases, str]:
     cases = [[largest(lab, model, term, graph) for term in question.terms] for model in GNMTS]
-    return cases, "by the account of tensors, a case per model"
+    return cases, "by counted tensors, one case per model"
 
 
 def most(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -98,4 +100,4 @@ def most(question: Question, lab: Lab) -> tuple[Cases, str]:
     sizes_text = "; ".join(
         f"{m}: {', '.join(f'{v / 1e6:.0f}' for v in sizes)} MB" for m, sizes in zip(GNMTS, cases, strict=True)
     )
-    return cases, f"float32, at the cuts of the public code; {sizes_text}"
+    return cases, f"float32, at the stage boundaries of the public code; {sizes_text}"

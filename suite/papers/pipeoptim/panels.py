@@ -9,8 +9,8 @@ from suite.papers.common.panel import Panels
 from suite.papers.pipeoptim import counts, figures, memory_account, predictions
 
 FIGURES: Mapping[str, Panels] = {
-    "pipeoptim_fig5": partial(figures.throughput_panels, name="fig5", of=figures.same),
-    "pipeoptim_fig6": partial(figures.throughput_panels, name="fig6", of=figures.filling),
+    "pipeoptim_fig5": partial(figures.throughput_panels, name="fig5", rate_of=figures.fixed_batch_rate),
+    "pipeoptim_fig6": partial(figures.throughput_panels, name="fig6", rate_of=figures.largest_batch_rate),
     "pipeoptim_table5": memory_account.table5_panels,
     "pipeoptim_table6": figures.table6_panels,
     "pipeoptim_small": counts.small_panels,

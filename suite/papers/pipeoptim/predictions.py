@@ -1,7 +1,7 @@
-"""Answers to PipeOptim's claims on weights: formulas by the engine's rules, distances in a small network.
+"""Answers to PipeOptim's claims on weights: formulas by the engine's update rules, distances in a small network.
 
-The network is trained by replay with the paper's optimizers, learning rates and smallest mini-batch, on scikit-learn's
-digits, from two seeds. How far predicted weights are from those that came is the figure that the paper does not have.
+The network is trained by replay on scikit-learn's digits with the paper's optimizers, learning rates and smallest
+mini-batch, from two seeds. A further figure, which the paper lacks, shows the distance of predicted from true weights.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 OPTIMIZERS = ("sgdm", "adam", "adamw")
 MINI_BATCHES, SAMPLES = 48, 56  # Section V-B trains with 56, 128 and 256 samples
 SEEDS = (0, 1)
-SIZES = (8, SAMPLES, 128)  # what noise in gradients does to predictions
-LONG, WINDOW = 192, 16  # mini-batches of the figure, and of a mean
+SIZES = (8, SAMPLES, 128)  # mini-batch sizes: gradient noise affects predictions
+LONG, WINDOW = 192, 16  # mini-batches of the figure, and of a mean value in it
 TAUGHT = f"scikit-learn's digits, {MINI_BATCHES} mini-batches of {SAMPLES} on {DEPTH} stages, seeds {SEEDS}"
 
 
@@ -38,19 +38,21 @@ def batches(seed: int, count: int = MINI_BATCHES, samples: int = SAMPLES) -> lis
 
 @cache
 def _run(system: str, policy: Any, every: int, optimizer: str, seed: int, count: int, samples: int) -> WatchedTraining:
-    from suite.papers.pipeoptim import probes as foreseen
+    from suite.papers.pipeoptim import probes
 
-    rule = foreseen.RULES[optimizer]
+    rule = probes.RULES[optimizer]
     if system == "spectrain":
-        policy, rule = foreseen.Reads(policy), foreseen.smoothed(optimizer)
-    return foreseen.watched(policy, rule, batches(seed, count, samples), every=every, seed=seed)
+        policy, rule = probes.UncheckedPolicy(policy), probes.smoothed(optimizer)
+    return probes.train_watched(policy, rule, batches(seed, count, samples), every=every, seed=seed)
 
 
 def run(
     lab: Lab, system: str, optimizer: str, seed: int, count: int = MINI_BATCHES, samples: int = SAMPLES
 ) -> WatchedTraining:
-    """A watched training with the policy of the system's config. SpecTrain predicts from a smoothed gradient for any
-    optimizer: the engine refuses that, so the paper's statements on it are examined here.
+    """Watched training with the configured policy of a system.
+
+    SpecTrain predicts from a smoothed gradient for every optimizer here. The engine rejects that; the probe allows it
+    to test the paper's statements.
     """
     configured = systems.configured(system, DEPTH)
     policy: Any = configured.policy
@@ -61,42 +63,44 @@ def run(
 
 
 def update_sum(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.papers.pipeoptim import probes_drift as drifts
+    from suite.papers.pipeoptim import probes_drift
 
-    values = [drifts.stepped(p["w"], p["lr"], [p["d0"], p["d1"], p["d2"]]) for p in question.points]
+    values = [probes_drift.stepped(p["w"], p["lr"], [p["d0"], p["d1"], p["d2"]]) for p in question.points]
     return [values], "three steps of the engine's SGD without momentum, in double precision"
 
 
 def prediction(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.papers.pipeoptim import probes_drift as drifts
+    from suite.papers.pipeoptim import probes_drift
 
-    values = [drifts.ahead(p["w"], p["lr"], p["dw"], int(p["s"])) for p in question.points]
+    values = [probes_drift.predict_sgd(p["w"], p["lr"], p["dw"], int(p["s"])) for p in question.points]
     return [values], "predicted by the engine's SGD after a step with this change, in double precision"
 
 
 def smoothed(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.papers.pipeoptim import probes_drift as drifts
+    from suite.papers.pipeoptim import probes_drift
 
-    values = [drifts.smoothed_ahead(p["w"], p["lr"], p["v"], int(p["s"])) for p in question.points]
+    values = [probes_drift.predict_momentum(p["w"], p["lr"], p["v"], int(p["s"])) for p in question.points]
     return [values], "predicted by the engine's SGD with momentum, in double precision"
 
 
 def sgdm(question: Question, lab: Lab) -> tuple[Cases, str]:
     from suite.engine.optim.optimizer import SGD
-    from suite.papers.pipeoptim import probes_drift as drifts
+    from suite.papers.pipeoptim import probes_drift
 
-    values = [drifts.direction(SGD(0.5, p["u"], p["tau"]), p["g"], 2, velocity=p["v_prev"]) for p in question.points]
+    values = [
+        probes_drift.direction(SGD(0.5, p["u"], p["tau"]), p["g"], 2, velocity=p["v_prev"]) for p in question.points
+    ]
     return [values], "the drift of the engine's rule after an update with g, over -lr"
 
 
 def adam(question: Question, lab: Lab, *, decoupled: bool) -> tuple[Cases, str]:
-    """AdamW with the decay that conf/optimizer has, which its prediction leaves out."""
+    """Increment of Adam, or of AdamW with the optimizer's default decay, which its prediction leaves out."""
     from suite.engine.optim.optimizer import Adam, AdamW
-    from suite.papers.pipeoptim import probes_drift as drifts
+    from suite.papers.pipeoptim import probes_drift
 
     kind = AdamW if decoupled else Adam
     values = [
-        drifts.direction(
+        probes_drift.direction(
             kind(0.5, p["b1"], p["b2"], p["eps"]), p["g"], int(p["t"]), moment_1=p["m_prev"], moment_2=p["v_prev"]
         )
         for p in question.points
@@ -108,7 +112,7 @@ def adam(question: Question, lab: Lab, *, decoupled: bool) -> tuple[Cases, str]:
 
 
 def needs_sgdm(question: Question, lab: Lab) -> tuple[Cases, str]:
-    """By direction: how long a step SpecTrain would predict with Adam is not published."""
+    """Removed distance by direction, as the length of SpecTrain's predicted step with Adam is not published."""
     cases = []
     for seed in SEEDS:
         for name in OPTIMIZERS[1:]:
@@ -118,11 +122,11 @@ def needs_sgdm(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 
 def spectrain_inconsistent(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return _shares(lab, lambda found: found.total(found.between) / found.total(found.late))
+    return _shares(lab, lambda run: run.total(run.between) / run.total(run.late))
 
 
 def spectrain_stale(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return _shares(lab, lambda found: found.total(found.forward) / found.total(found.late))
+    return _shares(lab, lambda run: run.total(run.forward) / run.total(run.late))
 
 
 def _shares(lab: Lab, share: Callable[[WatchedTraining], float]) -> tuple[Cases, str]:
@@ -136,18 +140,18 @@ def pipeoptim_stale(question: Question, lab: Lab) -> tuple[Cases, str]:
     return cases, f"SGDM, Adam and AdamW; {TAUGHT}"
 
 
-# -- the figure that the paper does not have -------------------------------------------------------------------------
+# -- distances of predicted weights ----------------------------------------------------------------------------------
 
 
 def distance_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
-    """Means over windows of mini-batches, one network."""
+    """Distances of predicted from true weights, as means over windows of mini-batches of one network."""
     starts = range(0, LONG, WINDOW)
     places = [str(start) for start in starts]
     panels, distances = [], {}
     for name in OPTIMIZERS:
-        seen = run(lab, "pipeoptim", name, 0, LONG)
-        parts = [[i for i in range(start, start + WINDOW) if i in seen.steady] for start in starts]
-        curves = {f"stage {stage}": [seen.share(part, stage) for part in parts] for stage in range(DEPTH - 1)}
+        training = run(lab, "pipeoptim", name, 0, LONG)
+        parts = [[i for i in range(start, start + WINDOW) if i in training.steady] for start in starts]
+        curves = {f"stage {stage}": [training.share(part, stage) for part in parts] for stage in range(DEPTH - 1)}
         panels.append(
             FigurePanel(
                 f"Distance of predicted from true weights, over that of the newest ones: {name}",
@@ -159,9 +163,9 @@ def distance_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePan
                 evidence="derived",
             )
         )
-        for label, difference in (("predicted", seen.forward), ("newest", seen.late)):
+        for label, difference in (("predicted", training.forward), ("newest", training.late)):
             distances[f"{name}, {label}"] = [
-                fmean(seen.distance(index, difference) for index in part) for part in parts
+                fmean(training.distance(index, difference) for index in part) for part in parts
             ]
     title = "Distance of weights at the forward pass from those that serial training reads, all stages"
     smaller = "The same of three systems with SGD and momentum, by the samples of a mini-batch"

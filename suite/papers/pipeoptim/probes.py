@@ -1,13 +1,12 @@
-"""Probes for PipeOptim's claims on tensors, in a small network.
+"""Probes for PipeOptim's claims on weights: distances of predicted from true weights in a small network.
 
-It is trained by replay on the paper's number of stages, once per system and optimizer. The weights that each pass
-has read are stored with the actual versions. Nothing here knows what the paper says of these numbers. One thread
-computes, so that a number does not depend on how many cores there are."""
+The network is trained by replay on the paper's number of stages, once per system and optimizer. The weights that each
+pass reads are stored together with the true versions. One thread computes, so results do not depend on the number of
+cores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -22,6 +21,7 @@ from suite.core.protocols import Read, StageVersions, Value, WeightPolicy
 from suite.engine.optim.optimizer import SGD, Adam, AdamW, RuleState
 from suite.engine.random_state import drawing, initial
 from suite.engine.replay import Replay
+from suite.papers.common.probes import one_thread
 from suite.papers.pipeoptim.probes_drift import SMOOTHING
 
 DEPTH = 4
@@ -39,7 +39,7 @@ Batches = Sequence[tuple[Any, Any]]  # arrays or tensors: inputs [n, ...] and cl
 
 
 def network(seed: int = 0, width: int = 32) -> list[nn.Module]:
-    """A layer per stage, for digits of 8 x 8."""
+    """One layer per stage, for 8 x 8 digits."""
     sizes = [64, *[width] * (DEPTH - 1), 10]
     layers: list[nn.Module] = []
     for number, (inputs, following) in enumerate(pairwise(sizes)):
@@ -50,20 +50,20 @@ def network(seed: int = 0, width: int = 32) -> list[nn.Module]:
 
 
 def prepared(batches: Batches, dtype: torch.dtype = torch.float32) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Images of bytes as rows between -1 and 1."""
+    """Byte images as rows of values between -1 and 1."""
     return [
         (torch.as_tensor(x).flatten(1).to(dtype) / 127.5 - 1, torch.as_tensor(y, dtype=torch.int64)) for x, y in batches
     ]
 
 
-def replay(layers: Sequence[nn.Module], rule: Any, microbatch: int, **told: Any) -> Replay:
+def replay(layers: Sequence[nn.Module], rule: Any, microbatch: int, **options: Any) -> Replay:
     return Replay(
         layers,
         loss=nn.functional.cross_entropy,
         optimizer=rule,
         microbatch=microbatch,
         grid=Grid(inter=DEPTH),
-        **told,
+        **options,
     )
 
 
@@ -71,7 +71,7 @@ def replay(layers: Sequence[nn.Module], rule: Any, microbatch: int, **told: Any)
 
 
 class _Smoothed:
-    """An optimizer that is predicted as SGD with momentum is: by a smoothed gradient, at its own learning rate."""
+    """Mixin for an optimizer whose drift is that of SGD with momentum: a smoothed gradient times its learning rate."""
 
     drift_states = (SMOOTHED,)
 
@@ -93,25 +93,15 @@ class _SmoothedAdamW(_Smoothed, AdamW):
 
 
 def smoothed(name: str) -> Any:
-    """A rule of RULES, predicted as SpecTrain predicts."""
+    """A rule of RULES with SpecTrain's prediction."""
     rule = RULES[name]
     kinds: Mapping[str, type[Adam]] = {"adam": _SmoothedAdam, "adamw": _SmoothedAdamW}
     return kinds[name](rule.lr, weight_decay=rule.weight_decay) if name in kinds else rule
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 @dataclass(frozen=True)
-class Reads(WeightPolicy):
-    """The reads of another policy, without its requirements on the optimizer."""
+class UncheckedPolicy(WeightPolicy):
+    """Another policy without its requirements on the optimizer."""
 
     policy: WeightPolicy
     predicts = True
@@ -123,18 +113,18 @@ class Reads(WeightPolicy):
         return self.policy.needed(versions)
 
 
-class _Watch:
-    """Weights of one stage, flat: each version, and what both passes of each microbatch have read."""
+class _StageWatch:
+    """Flat weights of one stage: every version, and the weights that both passes of each microbatch read."""
 
     def __init__(self, engine: Any) -> None:
         self.engine, self.stage = engine, engine.state.stage
         self.versions: dict[int, torch.Tensor] = {}
-        self.forward: dict[int, tuple[int, torch.Tensor]] = {}  # by microbatch: updates made, weights read
+        self.forward: dict[int, tuple[int, torch.Tensor]] = {}  # by microbatch: updates applied, weights read
         self.backward: dict[int, tuple[int, torch.Tensor]] = {}
         for name in ("forward", "backward"):
-            setattr(engine.state.stage, name, self._seen(getattr(engine.state.stage, name), getattr(self, name)))
+            setattr(engine.state.stage, name, self._watch(getattr(engine.state.stage, name), getattr(self, name)))
 
-    def _seen(self, compute: Callable[..., Value], into: dict[int, tuple[int, torch.Tensor]]) -> Callable[..., Value]:
+    def _watch(self, compute: Callable[..., Value], into: dict[int, tuple[int, torch.Tensor]]) -> Callable[..., Value]:
         def watched(index: int, *args: Any, **kwargs: Any) -> Value:
             into[index] = self.newest(), _flat(p.data for p in self.engine.state.model_states.parameters)
             return compute(index, *args, **kwargs)
@@ -142,7 +132,7 @@ class _Watch:
         return watched
 
     def newest(self) -> int:
-        """Keeps the newest version; its number."""
+        """Store the newest version and return its number."""
         rule = self.engine.state.model_states.rule
         if rule.updates not in self.versions:
             self.versions[rule.updates] = _flat(rule.weights)
@@ -155,12 +145,15 @@ def _flat(tensors: Any) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class WatchedTraining:
-    """A watched training, of which the mini-batches that found a full pipeline count.
+    """A watched training; measures are over mini-batches that enter a full pipeline.
 
-    every: mini-batches per update; read: what the policy read, by stage, op kind and mini-batch
+    Attributes:
+        stages: Weights of each stage.
+        every: Mini-batches per update.
+        mini_batches: Number of mini-batches.
     """
 
-    stages: Sequence[_Watch]
+    stages: Sequence[_StageWatch]
     every: int
     mini_batches: int
 
@@ -169,7 +162,7 @@ class WatchedTraining:
         return range(max(DEPTH, self.every), self.mini_batches)
 
     def due(self, index: int) -> int:
-        """The update that the gradient of a mini-batch enters: serial training would read as many updates."""
+        """Update of a mini-batch's gradient, and number of the version that serial training reads for it."""
         return index // self.every
 
     @cached_property
@@ -185,7 +178,7 @@ class WatchedTraining:
         ]
 
     def distance(self, index: int, difference: Callable[[int, int], torch.Tensor]) -> float:
-        """Of one mini-batch, over the weights of all stages."""
+        """Norm of a difference in one mini-batch, over the weights of all stages."""
         return float(self._joined(index, difference).norm())
 
     def _joined(self, index: int, difference: Callable[[int, int], torch.Tensor]) -> torch.Tensor:
@@ -194,30 +187,30 @@ class WatchedTraining:
     def total(self, difference: Callable[[int, int], torch.Tensor]) -> float:
         return sum(self.distance(index, difference) for index in self.steady)
 
-    # differences: of one stage in one mini-batch
+    # differences of weights on one stage in one mini-batch
 
     def late(self, stage: int, index: int) -> torch.Tensor:
-        """Distance from the newest weights at the forward pass to the weights of serial training."""
+        """Newest weights at the forward pass minus the weights of serial training."""
         watch = self.stages[stage]
         return watch.versions[watch.forward[index][0]] - watch.versions[self.due(index)]
 
     def forward(self, stage: int, index: int) -> torch.Tensor:
-        """Distance from the weights that the forward pass read to the weights of serial training."""
+        """Weights that the forward pass read minus the weights of serial training."""
         watch = self.stages[stage]
         return watch.forward[index][1] - watch.versions[self.due(index)]
 
     def between(self, stage: int, index: int) -> torch.Tensor:
-        """The weights that the forward pass read, to those that the backward pass read."""
+        """Weights that the forward pass read minus those that the backward pass read."""
         watch = self.stages[stage]
         return watch.forward[index][1] - watch.backward[index][1]
 
     def missed(self, stage: int, index: int) -> torch.Tensor:
-        """Distance from the predicted weights to the actual version."""
+        """Predicted weights minus the true version that they predict."""
         watch = self.stages[stage]
         return watch.forward[index][1] - self._aim(stage, index)
 
     def moved(self, stage: int, index: int) -> torch.Tensor:
-        """The newest weights at the forward pass, to the version that is predicted."""
+        """Newest weights at the forward pass minus the true version that is predicted."""
         watch = self.stages[stage]
         return watch.versions[watch.forward[index][0]] - self._aim(stage, index)
 
@@ -227,7 +220,7 @@ class WatchedTraining:
         return watch.versions[min(newest, watch.forward[index][0] + self.ahead[stage][index])]
 
     def share(self, part: Sequence[int], stage: int) -> float:
-        """Of one stage over some mini-batches: what is still missed of the distance that is predicted."""
+        """Share of the predicted distance that remains, on one stage over some mini-batches."""
         missed, moved = (
             sum(float(difference(stage, index).norm()) for index in part) for difference in (self.missed, self.moved)
         )
@@ -235,14 +228,14 @@ class WatchedTraining:
 
     @property
     def removed(self) -> float:
-        """The share of the distance between stale and true weights that prediction removes."""
+        """Share of the distance between stale and true weights that prediction removes."""
         return 1 - self.total(self.missed) / self.total(self.moved)
 
     @property
     def removed_by_direction(self) -> float:
-        """The same share, with each mini-batch's prediction scaled (by 0 or more) so that it removes most.
+        """The same share with each prediction scaled by the best nonnegative factor.
 
-        It does not depend on the length of the predicted step, which an optimizer may have in another unit.
+        It does not depend on the length of the predicted step, whose scale differs between optimizers.
         """
         remaining = 0.0
         for index in self.steady:
@@ -255,15 +248,17 @@ class WatchedTraining:
 
     @property
     def staleness(self) -> float:
-        """The mean distance between the weights of forward passes and the weights of serial training."""
+        """Mean distance between the weights of forward passes and the weights of serial training."""
         return self.total(self.forward) / len(self.steady)
 
 
-def watched(policy: WeightPolicy, rule: Any, batches: Batches, *, every: int = 1, seed: int = 0) -> WatchedTraining:
-    """A small network, trained on `batches` by a policy; each is a mini-batch of the paper, one microbatch."""
+def train_watched(
+    policy: WeightPolicy, rule: Any, batches: Batches, *, every: int = 1, seed: int = 0
+) -> WatchedTraining:
+    """Train a small network under a policy; each batch is one mini-batch of one microbatch."""
     data = prepared(batches)
     replayed = replay(network(seed), rule, len(data[0][0]), weights=policy, update_interval=every)
-    stages = [_Watch(engine) for engine in replayed.stages]
+    stages = [_StageWatch(engine) for engine in replayed.stages]
     with one_thread():
         for _ in replayed.train(data):
             pass

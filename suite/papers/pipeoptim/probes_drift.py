@@ -1,7 +1,6 @@
-"""Probes for PipeOptim's formulas: the engine's update rules in double precision.
+"""Probes for PipeOptim's formulas: the engine's update rules on single weights in double precision.
 
-Table I and Equation 5 are about one weight, so everything here is about one, or a few. A rule is asked for its drift
-after an update, as no gradient of a mini-batch is known before its forward pass.
+The drift of a rule is evaluated after an update, as the gradient of a mini-batch is unknown before its forward pass.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ import torch
 
 from suite.engine.optim.optimizer import SGD, RuleState, predicted, state_names
 
-SMOOTHING = 0.9  # of the gradient that SpecTrain predicts by
+SMOOTHING = 0.9  # momentum of the gradient by which SpecTrain predicts
 
 
 def state(rule: Any, weights: Sequence[float], updates: int = 0, **moments: Sequence[float]) -> RuleState:
-    """State that a rule works on, in double precision; moments that are not given are zero."""
+    """State of a rule in double precision; missing moments are zero."""
     weight = [torch.tensor(weights, dtype=torch.float64)]
     names = state_names(rule, predicts=True)
     states = {name: torch.tensor(moments.get(name, [0.0] * len(weights)), dtype=torch.float64) for name in names}
@@ -29,7 +28,7 @@ def step(rule: Any, on: RuleState, *gradient: float) -> None:
 
 
 def stepped(weight: float, lr: float, gradients: Sequence[float]) -> float:
-    """A weight after plain steps, one per gradient."""
+    """A weight after one plain SGD step per gradient."""
     rule = SGD(lr)
     on = state(rule, [weight])
     for gradient in gradients:
@@ -37,23 +36,22 @@ def stepped(weight: float, lr: float, gradients: Sequence[float]) -> float:
     return float(on.weights[0])
 
 
-def ahead(weight: float, lr: float, change: float, further: int) -> float:
-    """The prediction `further` updates ahead of `weight`, after a plain step with `change`."""
+def predict_sgd(weight: float, lr: float, change: float, steps: int) -> float:
+    """The weight predicted `steps` updates ahead, after a plain SGD step with gradient `change`."""
     rule = SGD(lr)
     on = state(rule, [weight + lr * change])
     step(rule, on, change)
-    return float(predicted(rule, on, further)[0])
+    return float(predicted(rule, on, steps)[0])
 
 
-def smoothed_ahead(weight: float, lr: float, velocity: float, further: int) -> float:
-    """The same of SGD with momentum whose last update has left `velocity`."""
+def predict_momentum(weight: float, lr: float, velocity: float, steps: int) -> float:
+    """The weight predicted `steps` updates ahead by SGD with momentum whose last update left `velocity`."""
     rule = SGD(lr, momentum=SMOOTHING)
-    return float(predicted(rule, state(rule, [weight], 1, velocity=[velocity]), further)[0])
+    return float(predicted(rule, state(rule, [weight], 1, velocity=[velocity]), steps)[0])
 
 
 def direction(rule: Any, gradient: float, updates: int, **moments: float) -> float:
-    """The change that `rule` expects next, over -lr, after an update with `gradient` on these moments, which is number
-    `updates` (from 1)."""
+    """The drift of a rule over -lr, after update number `updates` (from 1) with `gradient` on these moments."""
     on = state(rule, [0.5], updates - 1, **{name: [value] for name, value in moments.items()})
     step(rule, on, gradient)
     on.updates = updates

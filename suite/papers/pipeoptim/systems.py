@@ -1,6 +1,6 @@
-"""Reads what a system of PipeOptim's comparison runs from its own config: order, weight versions and update interval.
+"""Configured schedule, weight policy and update interval of the systems in PipeOptim's comparison.
 
-An answer on a system asks here, so that a system which is configured otherwise is answered otherwise.
+Answers read them here, so that a changed configuration changes the answers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ASYNCHRONOUS = ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """every: mini-batches per update; None: the pipeline drains for each."""
+    """A configured system. `every` is the number of mini-batches per update; None if the pipeline drains for each."""
 
     schedule: Schedule
     policy: WeightPolicy
@@ -25,6 +25,6 @@ class Configured:
 
 @cache
 def configured(system: str, stages: int) -> Configured:
-    """The system of conf/system that has this name, on as many stages."""
+    """The system of conf/system with this name, on a number of stages."""
     config = resolve([f"system={system}", f"grid.inter={stages}"])
     return Configured(config.schedule.build(), config.weights.build(), config.update_interval)

@@ -1,7 +1,7 @@
-"""Executor with unit times: the schedule of a system when all stages take equally long (PipeOptim's Figure 1).
+"""Executor with unit times: a system's schedule on stages of equal duration (PipeOptim's Figure 1).
 
-A mini-batch takes as long on every stage of every plan, messages and updates take nothing, and a flush drains.
-executor=simulated adds a machine."""
+A mini-batch takes equally long on every stage; messages and updates take no time. executor=simulated models a
+machine instead."""
 
 from __future__ import annotations
 
@@ -22,8 +22,12 @@ PASSES = (CATEGORY[Kind.FORWARD], CATEGORY[Kind.BACKWARD])
 
 
 class UnitTimeExecutor:
-    """forward, backward: units of time of a mini-batch through the whole network, of which a stage takes its part and a
-    microbatch its own; batches: mini-batches of a run."""
+    """Executor of a unit-time timeline.
+
+    Attributes:
+        forward, backward: Time units of a mini-batch through the network, divided evenly over stages and microbatches.
+        batches: Mini-batches of a run.
+    """
 
     def __init__(
         self,
@@ -35,9 +39,7 @@ class UnitTimeExecutor:
         self.forward, self.backward, self.batches = forward, backward, batches
 
     def check(self, config: RunConfig) -> None:
-        """Raises InvalidRequest for zero batches, a batch that is no whole number of microbatches, and refusals of a
-        policy.
-        """
+        """Raises InvalidRequest for zero batches, an indivisible batch, or a combination that the policy rejects."""
         if self.batches < 1:
             raise InvalidRequest(f"executor.batches={self.batches}", rule="at least 1", legal="executor.batches=8")
         batch_is_whole_microbatches(config)
@@ -54,14 +56,14 @@ class UnitTimeExecutor:
             Source.SIMULATED,
             metrics={
                 "makespan": Metric("unit", "lower", (trace.makespan,), f"{self.batches} mini-batches"),
-                "idle": Metric("percent", "lower", (idle,), "of all stages' time, filling and draining included"),
+                "idle": Metric("percent", "lower", (idle,), "share of all stages' time, filling and draining included"),
             },
             trace=trace,
-            notes=("every mini-batch takes as long on every stage; messages and updates take no time",),
+            notes=("every mini-batch takes equally long on every stage; messages and updates take no time",),
         )
 
     def timeline(self, config: RunConfig) -> Trace:
-        """The spans of one replica."""
+        """Spans of one replica."""
         stages, pieces, every = config.grid.inter, config.microbatches, config.update_interval
         schedule = config.schedule.build()
         cost = Fixed(self.forward / stages / pieces, self.backward / stages / pieces)
@@ -70,7 +72,7 @@ class UnitTimeExecutor:
             return simulate(schedule, Grid(inter=stages), interval, cost, FREE, traced=True).trace
         one = simulate(schedule, Grid(inter=stages), FlushInterval(0, pieces, None, 0), cost, FREE, traced=True)
         trace = Trace()
-        for batch in range(self.batches):  # the first stage ends a batch, and begins the next one
+        for batch in range(self.batches):  # a flush: the first stage ends a batch and begins the next
             later = batch * one.makespan
             for span in one.trace:
                 op = span.op and _moved(span.op, batch, pieces)

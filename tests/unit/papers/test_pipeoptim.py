@@ -12,7 +12,16 @@ from suite.papers.common.answer import answer, answers_of_figure
 from suite.papers.common.figure_executor import figure_metrics, find_figure
 from suite.papers.pipeoptim import figures as pipeoptim
 from suite.papers.pipeoptim import memory_account as pipeoptim_memory
-from suite.papers.pipeoptim.figures import MODELS, NETWORKS, PLANS, epoch, filling, gain, plan, same
+from suite.papers.pipeoptim.figures import (
+    MODELS,
+    NETWORKS,
+    PLANS,
+    epoch_seconds,
+    fixed_batch_rate,
+    gain,
+    largest_batch_rate,
+    plan,
+)
 from suite.papers.pipeoptim.systems import ASYNCHRONOUS
 from suite.papers.samo.ablations import anchors
 from suite.workload.split import divide
@@ -36,7 +45,7 @@ def test_every_cluster_claim_is_answered() -> None:
     assert len(table_5) == 5 + 2 * 4 + 3
 
 
-def test_the_constants_are_the_roots_that_the_stack_says() -> None:
+def test_fitted_constants_equal_configured_constants() -> None:
     found = pipeoptim.fitted(lab(), anchors(published()))
     stack = lab().stacks["pipeoptim"]
     assert set(stack.fitted) == set(pipeoptim.FITTED)
@@ -45,7 +54,7 @@ def test_the_constants_are_the_roots_that_the_stack_says() -> None:
     assert stack.kernels["InceptionV3"] == pytest.approx(found.kernels["InceptionV3"], rel=1e-3)
 
 
-def test_all_systems_run_on_the_same_cuts_with_their_own_policy() -> None:
+def test_systems_share_stage_boundaries_and_keep_their_policy() -> None:
     """Parameters of the stages equal the public code's, except for heads of 200 classes instead of 1000."""
     resnet = plan(lab(), "resnet_101", "gpipe", 64)
     head = 800 * 2048 + 800
@@ -64,12 +73,12 @@ def test_all_systems_run_on_the_same_cuts_with_their_own_policy() -> None:
 
 
 @pytest.mark.parametrize("model", ["inception_v3", "gnmt_16"])
-def test_our_own_partition_is_the_authors(model: str) -> None:
+def test_own_partition_equals_public_code(model: str) -> None:
     starts = [stage.start for stage in divide(NETWORKS[model], 4, "pipedream")]
     assert starts[1:] == PLANS["cuts"][model]
 
 
-def test_more_equal_stages_gain_more() -> None:
+def test_balanced_stages_raise_the_gain() -> None:
     """On the suite's own cuts ResNet-101's stages are nearly equal, and its gain is near the null model's."""
     [ours] = [panel.ours for panel in find_figure("pipeoptim_fig6")[1](lab(), published()) if "cuts" in panel.title]
     theirs, own = ours["public code"], ours["PipeDream's rule here"]
@@ -78,35 +87,39 @@ def test_more_equal_stages_gain_more() -> None:
     assert (theirs[1] < own[1], own[2]) == (True, theirs[2])
 
 
-def test_what_ours_come_to() -> None:
+def test_simulated_gains_and_epoch_times() -> None:
     """Held out: all gains but GNMT-16's of Figure 6, six epoch times. ResNet-101's gain is 6 points too large, that of
     GNMT-8 13 too small; 2BW, which steps for every fourth mini-batch, is quicker on GNMT than it was."""
-    assert [gain(lab(), model, filling) for model in MODELS] == pytest.approx([41.7, 37.4, 47.3], abs=0.2)
-    fives = [gain(lab(), model, same) for model in MODELS]
+    assert [gain(lab(), model, largest_batch_rate) for model in MODELS] == pytest.approx([41.7, 37.4, 47.3], abs=0.2)
+    fives = [gain(lab(), model, fixed_batch_rate) for model in MODELS]
     assert (sum(fives) / 3, max(fives)) == pytest.approx((32.6, 40.7), abs=0.2)
     for model in ("resnet_101", "inception_v3"):
-        times = [epoch(lab(), model, system) for system in ASYNCHRONOUS]
+        times = [epoch_seconds(lab(), model, system) for system in ASYNCHRONOUS]
         printed = [float(published()[f"pipeoptim.table6.{model}.{s}.epoch_time"].value) for s in ASYNCHRONOUS]  # type: ignore[arg-type]
         assert times == pytest.approx(printed, rel=0.035)
         assert max(times) / min(times) < 1.05
     for model in MODELS:
-        rates = {s: filling(lab(), model, s) for s in ("gpipe", *ASYNCHRONOUS) if pipeoptim.compared(model, s)}
+        rates = {
+            s: largest_batch_rate(lab(), model, s) for s in ("gpipe", *ASYNCHRONOUS) if pipeoptim.compared(model, s)
+        }
         assert min(rates, key=lambda s: rates[s]) == "gpipe"
         assert rates["pipedream"] == pytest.approx(rates["pipeoptim"], rel=0.05)
-    assert filling(lab(), "gnmt_16", "pipedream_2bw") > 1.1 * filling(lab(), "gnmt_16", "pipeoptim")
+    assert largest_batch_rate(lab(), "gnmt_16", "pipedream_2bw") > 1.1 * largest_batch_rate(
+        lab(), "gnmt_16", "pipeoptim"
+    )
 
 
-def test_a_batch_of_one_stage_by_hand() -> None:
+def test_batch_time_of_last_stage_by_hand() -> None:
     """ResNet-101's last stage, 5.99 Gflop and 26.55 million weights: four forwards, and a step of 20 bytes a weight."""
     made = plan(lab(), "resnet_101", "pipedream", 64)
     own = [made.shapes[index] for index in made.ranges[3]]
     flops, moved = sum(layer.flops for layer in own), sum(2 * (layer.saved + layer.output) for layer in own)
     forward = 64 * flops / (0.3044 * 9.3e12) + 64 * moved / (0.8 * 732e9)
     step = 20 * made.entries(3) / (0.04358 * 732e9)
-    assert same(lab(), "resnet_101", "pipedream") == pytest.approx(64 / (4 * forward + step), rel=1e-6)
+    assert fixed_batch_rate(lab(), "resnet_101", "pipedream") == pytest.approx(64 / (4 * forward + step), rel=1e-6)
 
 
-def test_the_largest_batch_is_the_last_that_fits() -> None:
+def test_largest_batch_is_last_that_fits() -> None:
     """Kept activations fit 91 images of ResNet-101 where 86 are printed, computed again three times as many."""
     assert [pipeoptim_memory.largest(lab(), "resnet_101", "pipeoptim", graph) for graph in ("keep", "recompute")] == [
         91,
@@ -125,7 +138,7 @@ def test_the_largest_batch_is_the_last_that_fits() -> None:
     assert "91 with activations kept" in found.note
 
 
-def test_pipedream_holds_most_weights() -> None:
+def test_pipedream_needs_most_weight_memory() -> None:
     asked = published()[f"{TABLE_5}.pipedream_most_weight_memory"]
     values = figure_metrics("pipeoptim_table5", {asked.id: asked}, lab())[asked.id].values
     assert asked.terms == ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim", "gpipe")
@@ -137,7 +150,7 @@ def test_pipedream_holds_most_weights() -> None:
 GAIN = "PipeOptim's gain over GPipe"
 
 
-def test_pictures_have_the_paper_and_the_null_model_beside_ours() -> None:
+def test_panels_include_paper_and_null_model() -> None:
     gains = {panel.title: panel for panel in find_figure("pipeoptim_fig6")[1](lab(), published())}[GAIN]
     assert (gains.figure, gains.publication, gains.axis) == ("Figure 6", "PipeOptim", "network")
     assert gains.paper["pipeoptim"] == [35.3, 50.5, 47.3, 44.37]
@@ -149,6 +162,6 @@ def test_pictures_have_the_paper_and_the_null_model_beside_ours() -> None:
     assert epochs["an epoch of inception_v3"].null["epoch"] == pytest.approx([672.0] * 4, abs=1.0)
 
 
-def test_a_policy_that_is_not_there_is_refused() -> None:
+def test_unknown_policy_is_refused() -> None:
     with pytest.raises(UnknownName, match="no weight policy of PipeOptim's systems named 'pipemare'"):
         pipeoptim.policy("pipemare")

@@ -61,13 +61,13 @@ def configure(patch: pytest.MonkeyPatch, system: str, **changed: Any) -> None:
     patch.setattr(systems, "configured", configured)
 
 
-def test_one_forward_one_backward_in_words_by_hand() -> None:
+def test_1f1b_definition_by_hand() -> None:
     assert small_pipeoptim.by_definition(3, 1, 3) == [(F, 0), (F, 1), (B, 0), (F, 2), (B, 1), (B, 2)]
     assert small_pipeoptim.by_definition(3, 2, 2) == [(F, 0), (B, 0), (F, 1), (B, 1)]
     assert small_pipeoptim.by_definition(4, 0, 2) == [(F, 0), (F, 1), (B, 0), (B, 1)]
 
 
-def test_a_full_pipeline_is_never_idle_and_fills_once() -> None:
+def test_bubble_is_wait_for_first_backward_passes() -> None:
     """Stage s of 4 waits 2 (3 - s) units for its first backward pass, and no unit from then on."""
     (percent,) = counted("sec2c.bubble_1f1b")
     units = 3 * (small_pipeoptim.EPOCH - 4) + 2 * 3 + 1  # from the last warm-up forward to the last of stage 0
@@ -75,7 +75,7 @@ def test_a_full_pipeline_is_never_idle_and_fills_once() -> None:
     assert percent == pytest.approx(100 * (2 + 4 + 6) / (4 * units), rel=0.02)
 
 
-def test_stashed_versions_are_those_of_the_configured_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stash_versions_follow_configured_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     """A version per mini-batch in flight: depth less rank, at ranks 0 and 2 of four and 1 of eight."""
     assert counted("sec2c.stash_versions") == (4, 2, 7)
     found = counted("table2.pipedream.inconsistency")
@@ -86,7 +86,7 @@ def test_stashed_versions_are_those_of_the_configured_policy(monkeypatch: pytest
     assert found[::2] != found[1::2]
 
 
-def test_predicted_versions_are_those_of_the_configured_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predicted_versions_follow_configured_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Newest weights of 1024, 2304 and 576 bytes, of which the second are the last stage's: with a predicted copy of
     each stage's but that one's, of that one's too, and of every mini-batch in flight."""
     assert counted("sec1.two_versions_at_most") == (2, 2, 2, 1)
@@ -99,7 +99,7 @@ def test_predicted_versions_are_those_of_the_configured_policy(monkeypatch: pyte
     assert counted("sec1.two_versions_at_most") == (1 + 4, 1 + 3, 1 + 2, 1)
 
 
-def test_a_double_buffers_staleness_is_that_of_the_configured_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_double_buffer_staleness_follows_configured_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cases compare serial training with the system, stage by stage, forward and backward."""
     assert counted("table2.pipedream_2bw.staleness") == (0, 1) * 8
     configure(monkeypatch, "pipedream_2bw", policy=Latest("recompute"))
@@ -111,7 +111,7 @@ def test_a_double_buffers_staleness_is_that_of_the_configured_policy(monkeypatch
     assert forward == (3 / 4, 2 / 4, 1 / 4, 0)
 
 
-def test_orders_are_those_of_the_configured_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_orders_follow_configured_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     found = counted("table2.pipeoptim.schedule")
     assert found[::2] == found[1::2]
     assert len(set(found)) == 2 * 24  # three mini-batches a stage on eight stages
@@ -122,7 +122,7 @@ def test_orders_are_those_of_the_configured_schedules(monkeypatch: pytest.Monkey
     assert found[::2] != found[1::2]
 
 
-def test_one_piece_on_the_configured_schedule_goes_down_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpipe_with_one_microbatch_is_naive(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mini-batch takes 4 * 1 and 4 * 2 units, so the third ends at 36, and its last pass starts 2 earlier."""
     starts = counted("sec2c.gpipe_reduces_to_naive")
     assert starts[:8] == (0, 0, 1, 1, 2, 2, 3, 3)
@@ -152,7 +152,7 @@ def test_predictions_of_a_mini_batch_by_stage() -> None:
     assert counted("sec3b.predictions_per_minibatch.pipeoptim") == (1, 1, 1)
 
 
-def test_the_figure_shows_what_the_ledgers_hold_beside_table_2() -> None:
+def test_figure_shows_ledgers_and_table_2() -> None:
     held, late, _, ahead = find_figure("pipeoptim_small")[1](executor().lab, CLAIMS)
     assert held.ours == held.paper
     assert held.ours["pipedream"] == [4, 3, 2, 1]
@@ -162,7 +162,7 @@ def test_the_figure_shows_what_the_ledgers_hold_beside_table_2() -> None:
     assert ahead.ours["spectrain, forward"] == [3, 2, 2, 1]
 
 
-def test_the_figures_bytes_are_copies_of_a_split_networks_weights() -> None:
+def test_figure_bytes_are_copies_of_stage_weights() -> None:
     """The stash holds what four, three, two and one copies of the stages take; the network's own size is known."""
     sizes = find_figure("pipeoptim_small")[1](executor().lab, CLAIMS)[2].ours
     once = [whole / copies for whole, copies in zip(sizes["pipedream"], (4, 3, 2, 1), strict=True)]

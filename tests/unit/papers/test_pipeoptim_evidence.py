@@ -1,4 +1,4 @@
-"""PipeOptim's claims on real ranks and printed cells, by hand and on changed code."""
+"""PipeOptim's claims by real ranks and printed cells, checked by hand and on changed code."""
 
 from __future__ import annotations
 
@@ -31,46 +31,46 @@ from suite.weights import Latest, Predict
 CONFIGURED = systems.configured
 FOUR = [{"D": 4, "rank": stage} for stage in range(4)]
 IN_FOUR = {"pipeline_stages": 4}
-Asked = Callable[..., tuple[Sequence[Sequence[Any]], str]]
+AnswerFunction = Callable[..., tuple[Sequence[Sequence[Any]], str]]
 
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    """No test sees ranks that another has run with changed code."""
-    ranks.known.cache_clear()
+    """Clear cached runs, as other tests run changed code."""
+    ranks.cached_run.cache_clear()
     yield
-    ranks.known.cache_clear()
+    ranks.cached_run.cache_clear()
 
 
 def ours(
-    function: Asked,
+    function: AnswerFunction,
     setting: Mapping[str, Any] | None = None,
     points: Sequence[Mapping[str, float]] = (),
     terms: Sequence[str] = (),
-    **told: Any,
+    **arguments: Any,
 ) -> list[list[Any]]:
-    cases, _ = function(Question(setting or {}, tuple(points), tuple(terms)), None, **told)
+    cases, _ = function(Question(setting or {}, tuple(points), tuple(terms)), None, **arguments)
     return [list(case) for case in cases]
 
 
 def configure(patch: pytest.MonkeyPatch, **changed: Any) -> None:
-    """Every system is configured with another schedule, policy or update interval."""
+    """Configure all systems with another schedule, policy or update interval."""
     patch.setattr(systems, "configured", lambda system, stages: replace(CONFIGURED(system, stages), **changed))
-    ranks.known.cache_clear()
+    ranks.cached_run.cache_clear()
 
 
 def predict_twice_as_far(patch: pytest.MonkeyPatch) -> None:
-    usual = weight_versions.predict
-    patch.setattr(weight_versions, "predict", lambda state, rule, ahead, into: usual(state, rule, 2 * ahead, into))
-    ranks.known.cache_clear()
+    original = weight_versions.predict
+    patch.setattr(weight_versions, "predict", lambda state, rule, ahead, into: original(state, rule, 2 * ahead, into))
+    ranks.cached_run.cache_clear()
 
 
 def read_newest(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Stash, "read", lambda self, op, versions: Read(versions.updates, 0, self.graph))
-    ranks.known.cache_clear()
+    ranks.cached_run.cache_clear()
 
 
-def test_a_system_is_read_from_its_config() -> None:
+def test_systems_are_read_from_their_configs() -> None:
     assert [CONFIGURED(system, 4).every for system in (*ASYNCHRONOUS, "gpipe")] == [1, 4, 1, 1, None]
     assert CONFIGURED("pipedream_2bw", 8).every == 8
     assert all(CONFIGURED(system, 4).schedule == OneFOneB() for system in ASYNCHRONOUS)
@@ -81,22 +81,24 @@ def test_a_system_is_read_from_its_config() -> None:
 
 @pytest.mark.parametrize("system", ASYNCHRONOUS)
 @pytest.mark.parametrize("asked", [ranks.schedule, counts.schedule])
-def test_passes_follow_the_configured_schedule(asked: Asked, system: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = ours(asked, system=system)
-    assert all(first == second for first, second in found)
-    assert len(found) == 48  # places of 24 mini-batches in two kinds, on eight stages
+def test_passes_follow_the_configured_schedule(
+    asked: AnswerFunction, system: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = ours(asked, system=system)
+    assert all(first == second for first, second in cases)
+    assert len(cases) == 48  # places of 24 mini-batches in two kinds, on eight stages
     configure(monkeypatch, schedule=GPipe())
     assert any(first != second for first, second in ours(asked, system=system))
 
 
-def test_one_piece_goes_down_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpipe_with_one_microbatch_is_naive(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ours(ranks.naive) == [[place, place] for place in range(32)]
     configure(monkeypatch, schedule=OneFOneB(), every=1)
     assert any(first != second for first, second in ours(ranks.naive))
 
 
 BYTES = [{"D": 4, "rank": 0, "M": 256}, {"D": 4, "rank": 3, "M": 1024}, {"D": 8, "rank": 2, "M": 576}]
-HELD = {
+PEAK_BYTES = {
     "pipedream": [4 * 256, 1024, 6 * 576],
     "pipedream_2bw": [2 * 256, 2 * 1024, 2 * 576],
     "spectrain": [2 * 256, 2 * 1024, 2 * 576],
@@ -105,60 +107,62 @@ HELD = {
 
 
 @pytest.mark.parametrize("system", ASYNCHRONOUS)
-def test_ranks_hold_as_many_bytes_as_versions(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ours(ranks.held_bytes, points=BYTES, system=system) == [HELD[system]]
-    assert ours(counts.weights_memory, points=BYTES, system=system) == [HELD[system]]
+def test_peak_weight_bytes_are_versions_times_stage(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ours(ranks.peak_bytes, points=BYTES, system=system) == [PEAK_BYTES[system]]
+    assert ours(counts.weights_memory, points=BYTES, system=system) == [PEAK_BYTES[system]]
     other = CONFIGURED("pipedream" if system != "pipedream" else "pipeoptim", 4)
     configure(monkeypatch, policy=other.policy, every=other.every)
-    assert ours(ranks.held_bytes, points=BYTES, system=system) != [HELD[system]]
-    assert ours(counts.weights_memory, points=BYTES, system=system) != [HELD[system]]
+    assert ours(ranks.peak_bytes, points=BYTES, system=system) != [PEAK_BYTES[system]]
+    assert ours(counts.weights_memory, points=BYTES, system=system) != [PEAK_BYTES[system]]
 
 
-def test_versions_held_stage_by_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ours(ranks.versions, system="pipeoptim") == [[2], [2], [2], [1]]
-    assert ours(ranks.versions, system="pipedream_2bw") == [[2]] * 4
-    assert ours(ranks.versions, points=[{"D": 4, "rank": 0}, {"D": 8, "rank": 1}], system="pipedream") == [[4, 7]]
+def test_live_versions_per_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ours(ranks.live_versions, system="pipeoptim") == [[2], [2], [2], [1]]
+    assert ours(ranks.live_versions, system="pipedream_2bw") == [[2]] * 4
+    assert ours(ranks.live_versions, points=[{"D": 4, "rank": 0}, {"D": 8, "rank": 1}], system="pipedream") == [[4, 7]]
     names = ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim", "gpipe")
-    assert [each / (8 * 64) for each in ours(ranks.most, terms=names)[0]] == [4, 2, 2, 2, 1]
-    monkeypatch.setattr(weight_versions.WeightVersions, "_release", lambda self: None)  # nothing is ever free again
-    ranks.known.cache_clear()
-    assert ours(ranks.versions, system="pipedream") != [[4], [3], [2], [1]]
+    assert [each / (8 * 64) for each in ours(ranks.most_weight_memory, terms=names)[0]] == [4, 2, 2, 2, 1]
+    monkeypatch.setattr(weight_versions.WeightVersions, "_release", lambda self: None)  # versions are never released
+    ranks.cached_run.cache_clear()
+    assert ours(ranks.live_versions, system="pipedream") != [[4], [3], [2], [1]]
 
 
 FIFTH = [{**point, "minibatch": 5} for point in FOUR]
 
 
-def test_a_stash_by_the_tensors_that_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[Asked, dict[str, Any]]] = [
-        (ranks.stale, {"points": FOUR, "system": "pipedream", "passes": ["forward", "backward"]}),
+def test_stash_answers_follow_tensors_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    questions: list[tuple[AnswerFunction, dict[str, Any]]] = [
+        (ranks.missing_updates, {"points": FOUR, "system": "pipedream", "passes": ["forward", "backward"]}),
         (ranks.consistent, {"system": "pipedream"}),
         (ranks.stashing, {"system": "pipedream"}),
     ]
-    right = [ours(function, **told) for function, told in asked]
+    right = [ours(function, **arguments) for function, arguments in questions]
     assert right[0] == [[3, 2, 1, 0], [3, 2, 1, 0]]
     assert right[1] == [[version, version] for version in range(1, 12)]
     assert right[2] == [[version] * 3 for version in range(12)]
-    assert ours(ranks.used, points=FIFTH, system="pipedream") == [[2, 3, 4, 5]]
+    assert ours(ranks.forward_version, points=FIFTH, system="pipedream") == [[2, 3, 4, 5]]
     read_newest(monkeypatch)
-    assert all(ours(function, **told) != each for (function, told), each in zip(asked, right, strict=True))
+    assert all(
+        ours(function, **arguments) != each for (function, arguments), each in zip(questions, right, strict=True)
+    )
     configure(monkeypatch, schedule=GPipe())
-    assert ours(ranks.used, points=FIFTH, system="pipedream") == [[5, 5, 5, 5]]
+    assert ours(ranks.forward_version, points=FIFTH, system="pipedream") == [[5, 5, 5, 5]]
 
 
-def test_a_double_buffer_is_one_update_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_double_buffer_lags_one_update(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ours(ranks.double_stale, system="pipedream_2bw") == [[0, 1]] * 8
     configure(monkeypatch, policy=Latest("recompute"))
     assert [0, 0] in ours(ranks.double_stale, system="pipedream_2bw")
 
 
-def test_weights_change_between_two_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_change_between_passes_without_stash(monkeypatch: pytest.MonkeyPatch) -> None:
     fifth = {**IN_FOUR, "stage": 0, "minibatch": 5}
-    assert (ours(ranks.between, fifth), ours(ranks.inconsistent, points=FOUR)) == ([[3]], [[1, 1, 1, 0]])
+    assert (ours(ranks.updates_between, fifth), ours(ranks.inconsistent, points=FOUR)) == ([[3]], [[1, 1, 1, 0]])
     configure(monkeypatch, schedule=GPipe())
-    assert (ours(ranks.between, fifth), ours(ranks.inconsistent, points=FOUR)) == ([[0]], [[0, 0, 0, 0]])
+    assert (ours(ranks.updates_between, fifth), ours(ranks.inconsistent, points=FOUR)) == ([[0]], [[0, 0, 0, 0]])
 
 
-def test_only_the_forward_pass_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_forward_pass_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     for asked in (ranks.backward_fresh, counts.backward_fresh):
         assert ours(asked, IN_FOUR) == [[5] * 5]
     assert ours(ranks.last_stage, depths=[3, 4]) == [[0], [0]]
@@ -167,24 +171,24 @@ def test_only_the_forward_pass_is_predicted(monkeypatch: pytest.MonkeyPatch) -> 
         return Read(versions.updates, versions.stages - op.stage, self.graph)
 
     monkeypatch.setattr(Predict, "read", both)
-    ranks.known.cache_clear()
+    ranks.cached_run.cache_clear()
     assert ours(ranks.backward_fresh, IN_FOUR) == [[5, 0, 0, 0, 0]]
     assert ours(counts.backward_fresh, IN_FOUR) == [[5, 9, 8, 7, 6]]
     assert ours(ranks.last_stage, depths=[4]) == [[12]]  # both passes of a mini-batch use one prediction
 
 
-def test_how_far_ranks_predict(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prediction_distance_of_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     points = [{"D": 4, "rank": 0}, {"D": 6, "rank": 1}, {"D": 3, "rank": 2}]
     assert ours(ranks.version_difference, points=points)[0] == pytest.approx([3, 4, 0], abs=1e-9)
     assert ours(counts.version_difference, points=points) == [[3, 4, 0]]
     assert ours(ranks.figure_1e, {**IN_FOUR, "stage": 1})[0] == pytest.approx([2], abs=1e-9)
     pairs = ours(ranks.by_the_optimizer)
     assert len(pairs) == 9
-    assert all(told == pytest.approx(change, rel=1e-9) for change, told in pairs)
+    assert all(predicted == pytest.approx(change, rel=1e-9) for change, predicted in pairs)
     predict_twice_as_far(monkeypatch)
     assert ours(ranks.version_difference, points=points)[0] == pytest.approx([6, 8, 0], abs=1e-9)
     assert ours(ranks.figure_1e, {**IN_FOUR, "stage": 1})[0] == pytest.approx([4], abs=1e-9)
-    assert all(told == pytest.approx(2 * change, rel=1e-9) for change, told in ours(ranks.by_the_optimizer))
+    assert all(predicted == pytest.approx(2 * change, rel=1e-9) for change, predicted in ours(ranks.by_the_optimizer))
     configure(monkeypatch, policy=Predict("authors"))
     assert ours(counts.version_difference, points=points) == [[4, 5, 1]]
 

@@ -10,7 +10,7 @@ from suite.weights import Predict
 from tests.unit.papers.test_pipeoptim_counts import CLAIMS, ROWS, configure, executor, ours
 
 
-def test_every_claim_that_a_cpu_can_answer_has_an_answer() -> None:
+def test_every_cpu_claim_has_an_answer() -> None:
     wanted = {claim.id for claim in CLAIMS.values() if claim.paper == "pipeoptim" and claim.reach == "cpu"}
     assert wanted == set(ROWS)
 
@@ -26,12 +26,12 @@ def test_every_claim_that_a_cpu_can_answer_has_an_answer() -> None:
         "table2.spectrain.effective_learning",
     ],
 )
-def test_every_point_of_a_formula_has_a_number_of_its_own(name: str) -> None:
+def test_formula_points_have_distinct_values(name: str) -> None:
     values = ours(name)
     assert len(values) == len(set(values)) == len(CLAIMS[f"pipeoptim.{name}"].points)
 
 
-def test_a_policy_that_predicts_too_far_is_staler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_long_prediction_increases_staleness(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answers follow the policies: distances refer to the weights that were read."""
     monkeypatch.setattr(weights, "MINI_BATCHES", 12)
     lab = executor().lab
@@ -42,7 +42,7 @@ def test_a_policy_that_predicts_too_far_is_staler(monkeypatch: pytest.MonkeyPatc
     assert right.staleness < stashed.staleness
 
 
-def test_the_distance_figure_has_a_curve_per_stage_that_predicts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distance_figure_has_one_curve_per_predicting_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "LONG", 16)
     monkeypatch.setattr(weights, "WINDOW", 8)
     monkeypatch.setattr(weights, "OPTIMIZERS", ("adam",))

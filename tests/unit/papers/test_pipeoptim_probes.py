@@ -12,8 +12,9 @@ from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
 from suite.core.op import Kind, Op
 from suite.core.protocols import Read
-from suite.papers.pipeoptim import probes as foreseen
-from suite.papers.pipeoptim.probes import DEPTH, RULES, Reads, WatchedTraining, watched
+from suite.papers.common.probes import one_thread
+from suite.papers.pipeoptim import probes
+from suite.papers.pipeoptim.probes import DEPTH, RULES, UncheckedPolicy, WatchedTraining, train_watched
 from suite.weights import Predict
 
 MINI_BATCHES = 12
@@ -25,8 +26,8 @@ def batches(count: int = MINI_BATCHES) -> list[tuple[Any, Any]]:
     return list(zip(images, torch.randint(0, 10, (count, 8), generator=generator), strict=True))
 
 
-def test_a_stash_reads_one_old_version_in_both_passes() -> None:
-    run = watched(Stash(), RULES["sgdm"], batches())
+def test_stash_reads_one_old_version_in_both_passes() -> None:
+    run = train_watched(Stash(), RULES["sgdm"], batches())
     assert run.total(run.between) == 0
     assert run.total(run.forward) == run.total(run.late) > 0
     for stage, watch in enumerate(run.stages):
@@ -36,8 +37,8 @@ def test_a_stash_reads_one_old_version_in_both_passes() -> None:
             assert torch.equal(watch.forward[index][1], watch.versions[watch.forward[index][0]])
 
 
-def test_a_double_buffer_is_an_update_late() -> None:
-    run = watched(DoubleBuffer(), RULES["adam"], batches(), every=4)
+def test_double_buffer_lags_one_update() -> None:
+    run = train_watched(DoubleBuffer(), RULES["adam"], batches(), every=4)
     assert list(run.steady) == list(range(4, MINI_BATCHES))
     for stage, watch in enumerate(run.stages):
         assert sorted(watch.versions) == [0, 1, 2, 3]
@@ -49,8 +50,8 @@ def test_a_double_buffer_is_an_update_late() -> None:
 
 
 @pytest.mark.parametrize("optimizer", RULES)
-def test_a_prediction_aims_at_what_the_backward_pass_reads(optimizer: str) -> None:
-    run = watched(Predict(), RULES[optimizer], batches())
+def test_prediction_targets_version_of_backward_pass(optimizer: str) -> None:
+    run = train_watched(Predict(), RULES[optimizer], batches())
     assert run.total(run.missed) == run.total(run.forward) == run.total(run.between) > 0
     assert run.total(run.moved) == run.total(run.late) > 0
     for index in run.steady:
@@ -59,23 +60,23 @@ def test_a_prediction_aims_at_what_the_backward_pass_reads(optimizer: str) -> No
             assert torch.equal(watch.backward[index][1], watch.versions[index])
 
 
-def test_a_smoothed_gradient_predicts_what_adam_does_not_do() -> None:
-    run = watched(Reads(SpecTrain()), foreseen.smoothed("adam"), batches())
-    usual = watched(Predict(), RULES["adam"], batches())
+def test_smoothed_gradient_mispredicts_adam() -> None:
+    run = train_watched(UncheckedPolicy(SpecTrain()), probes.smoothed("adam"), batches())
+    usual = train_watched(Predict(), RULES["adam"], batches())
     assert [set(each.values()) for each in run.ahead] == [{3}, {2}, {2}, {1}]
-    velocity = run.stages[0].engine.state.model_states.rule.moments[foreseen.SMOOTHED]
+    velocity = run.stages[0].engine.state.model_states.rule.moments[probes.SMOOTHED]
     step = run.stages[0].versions[MINI_BATCHES] - run.stages[0].versions[MINI_BATCHES - 1]
     assert float(velocity.norm()) * 0.001 < float(step.norm())
     assert run.removed < usual.removed
     assert run.removed_by_direction < usual.removed_by_direction
-    assert foreseen.smoothed("sgdm") is RULES["sgdm"]
+    assert probes.smoothed("sgdm") is RULES["sgdm"]
 
 
-def test_one_thread_computes_and_the_others_come_back() -> None:
+def test_one_thread_restores_thread_count() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        with foreseen.one_thread():
+        with one_thread():
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
     finally:
