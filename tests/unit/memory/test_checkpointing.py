@@ -76,7 +76,7 @@ def test_what_a_config_means(word: int | str | None, stages: list[int], found: i
 @pytest.mark.parametrize("word", [3, 0, -2, 16, 2.0, True, "often"])
 def test_what_does_not_divide_a_stage_is_refused_with_what_does(word: object) -> None:
     with pytest.raises(
-        InvalidRequest, match=rf"activation_checkpointing={word} on stages of 8 layers; .* 8, auto or None; .*=8"
+        InvalidRequest, match=rf"={word} on stages of 8 layers; .* 8, auto or None; .*=8"
     ):
         chosen(word, [8] * 6)  # type: ignore[arg-type]
 
@@ -85,10 +85,10 @@ def test_stages_of_unequal_layers_have_no_rule_and_fewer_intervals() -> None:
     with pytest.raises(InvalidRequest, match="7 layers on 2 stages; rule: stages divide layers"):
         chosen("auto", [4, 3])
     with pytest.raises(
-        InvalidRequest, match=r"activation_checkpointing=4 on stages of 6, 4 layers; .*: 1, 2 or None; .*=2"
+        InvalidRequest, match=r"=4 on stages of 6, 4 layers; .*: 1, 2 or None; .*=2"
     ):
         chosen(4, [6, 4])
     with pytest.raises(
-        InvalidRequest, match=r"activation_checkpointing=auto on stages of 5, 3 layers; .*: 1 or None; .*=1"
+        InvalidRequest, match=r"=auto on stages of 5, 3 layers; .*: 1 or None; .*=1"
     ):
         chosen("auto", [5, 3])
