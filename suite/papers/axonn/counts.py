@@ -1,7 +1,7 @@
-"""Answers to AxoNN's claims that need no cluster: counts of schedules, layouts and shapes.
+"""Answers to AxoNN's claims from counts on schedules, layouts and shapes.
 
-Bytes come from the layouts that ranks allocate exactly (law 4), orders from the schedules that ranks run. probes.py
-counts bytes, messages and ops of real ranks."""
+Law 4 keeps the bytes of these layouts equal to allocated bytes, and ranks run the same schedules. probes.py counts
+bytes, messages and ops of real ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MICROBATCHES = 32
 
 
 def idle(schedule: Schedule, stages: int, share: float = 1.0) -> float:
-    """Units of time that a stage does not compute, of a batch whose passes take `share` and twice that on a stage."""
+    """Idle time of a stage in a batch whose forward passes take `share` and backward passes twice as long."""
     simulated = simulate(
         schedule, Grid(inter=stages), FlushInterval(0, MICROBATCHES, None, 0), Fixed(share, 2 * share), FREE
     )
@@ -35,21 +35,21 @@ def idle(schedule: Schedule, stages: int, share: float = 1.0) -> float:
 
 
 def after_answers(stages: int, limit: int, microbatches: int) -> list[int]:
-    """Content of the first stage, from the checked order."""
+    """Microbatches in flight on the first stage after each answered backward pass, from the checked order."""
     return answered(
         check(MessageDriven(pipeline_limit=limit), stages, FlushInterval(0, microbatches, None, 0)).order(0)
     )
 
 
 def answered(ops: Sequence[Op]) -> list[int]:
-    """Microbatches in flight on the first stage whenever it has answered a backward pass with the next forward."""
-    open_count, seen, before = 0, [], None
+    """Microbatches in flight on the first stage after each forward pass that follows a backward pass."""
+    in_flight, counts, previous = 0, [], None
     for op in ops:
-        open_count += {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(op.kind, 0)
-        if op.kind is Kind.FORWARD and before is Kind.BACKWARD:
-            seen.append(open_count)
-        before = op.kind
-    return seen
+        in_flight += {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(op.kind, 0)
+        if op.kind is Kind.FORWARD and previous is Kind.BACKWARD:
+            counts.append(in_flight)
+        previous = op.kind
+    return counts
 
 
 def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
@@ -77,7 +77,7 @@ def idle_grows(question: Question, lab: Lab) -> tuple[Cases, str]:
     values += [[idle(order, count, 1 / count) for count in stages] for order in orders]
     return (
         values,
-        "makespan less a stage's passes, 1F1B and message-driven; then shares of one model",
+        "makespan minus passes of a stage, in 1F1B and message-driven order; then with shares of one model",
     )
 
 
@@ -90,9 +90,9 @@ def pipeline_limit(question: Question, lab: Lab) -> tuple[Cases, str]:
 def constant_in_flight(question: Question, lab: Lab) -> tuple[Cases, str]:
     cases = []
     for stages, limit in ((2, 2), (3, 3), (4, 6), (6, 6), (8, 12)):
-        seen = after_answers(stages, limit, 4 * limit)
-        cases.append([limit, min(seen), max(seen)])
-    return cases, "counted on the first stage after each answer, 2 to 8 stages, limits 2 to 12"
+        in_flight = after_answers(stages, limit, 4 * limit)
+        cases.append([limit, min(in_flight), max(in_flight)])
+    return cases, "counted on the first stage after each answered backward pass, 2 to 8 stages, limits of 2 to 12"
 
 
 def resident_bytes(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -103,7 +103,7 @@ def resident_bytes(question: Question, lab: Lab) -> tuple[Cases, str]:
 def footprint(question: Question, lab: Lab) -> tuple[Cases, str]:
     buckets = [int(point["bsize"]) for point in question.points]
     values = [offloaded(10 * bucket, ADAM, bucket=bucket).bytes(life="bucket") for bucket in buckets]
-    return [values], "bytes that an update fetches or makes for a bucket: memory=offload"
+    return [values], "bytes that an update fetches or allocates for a bucket: memory=offload"
 
 
 def offloaded_bytes(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -120,20 +120,20 @@ def table_1(question: Question, lab: Lab) -> tuple[Cases, str]:
         sequence=int(setting["sequence_length"]),
         vocabulary=int(setting["vocab"]),
     )
-    return [[shape.parameters]], "counted layer by layer, the tied matrix once"
+    return [[shape.parameters]], "counted layer by layer, with the tied matrix once"
 
 
 def gpt2_small(
     question: Question, lab: Lab, *, vocabulary: Sequence[int], positions: Sequence[int]
 ) -> tuple[Cases, str]:
-    """12 blocks of width 768 with 12 heads, as published with GPT-2; the head shares the embedding's matrix."""
-    shapes = [Transformer(12, 768, 12, *each) for each in zip(positions, vocabulary, strict=True)]
+    """Parameters of 12 blocks of width 768 with 12 heads and a tied embedding, as published with GPT-2."""
+    shapes = [Transformer(12, 768, 12, *sizes) for sizes in zip(positions, vocabulary, strict=True)]
     sizes = " and ".join(f"{shape.vocabulary} words, {shape.sequence} positions" for shape in shapes)
     return [[shape.parameters] for shape in shapes], f"12 layers, 768 wide, the tied matrix once; {sizes}"
 
 
 def ratio_of_all(question: Question, lab: Lab) -> tuple[Cases, str]:
-    """All memory by the account, and the states of one GPU, both before over after."""
+    """Total memory by the account and states of one GPU, both before over after the memory optimization."""
     plans = [lab.study(when, inter=24).plan for when in ("before", "after")]
     bytes_by_plan = [
         plan.system.layout(entries=-(-plan.shape.parameters // 24), moments=ADAM).bytes() for plan in plans

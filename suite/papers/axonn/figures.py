@@ -1,4 +1,4 @@
-"""Simulation of AxoNN's Section V: Figures 5, 6 and 8, and the memory of all GPUs."""
+"""Simulation of AxoNN's Section V: Figures 5, 6 and 8, and the total memory."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from suite.simulate.search import divisors
 
 Claims = Mapping[str, Claim]
 DEPTHS = (6, 12, 24, 48)
-BATCHES = (2048, 4096, 8192, 16384)  # of V-B
+BATCHES = (2048, 4096, 8192, 16384)  # batch sizes of the expected gain (V-B)
 COARSENINGS = (1, 2, 4, 8, 16, 32)
 
 
-# Figure 5: the pipeline's time over its depth
+# Figure 5: time of the pipeline over its depth
 
 
-def _depth(lab: Lab, inter: int) -> float:
-    """Optimizer states are removed, so that all depths fit (V-B): the pipeline alone is timed."""
+def _pipeline_seconds(lab: Lab, inter: int) -> float:
+    """Seconds of the pipeline phase. The authors remove optimizer states so that all depths fit (V-B)."""
     return lab.study("before", inter=inter).pipeline
 
 
 def fig5_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
-    ours = [_depth(lab, inter) for inter in DEPTHS]
+    ours = [_pipeline_seconds(lab, inter) for inter in DEPTHS]
     printed = {24: "axonn.fig6.pipeline_time.before", 6: "axonn.fig6.pipeline_time.after"}
     paper = [published_number(claims, printed[inter]) if inter in printed else NONE for inter in DEPTHS]
     plans = [lab.study("before", inter=inter).plan for inter in DEPTHS]
@@ -54,13 +54,14 @@ def fig5_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
 
 
 def time_over_depth(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return [[_depth(lab, int(term)) for term in question.terms]], "microbatch 1, phases timed one by one"
+    return [[_pipeline_seconds(lab, int(term)) for term in question.terms]], "microbatch 1, separate phases"
 
 
-# Figure 6: before and after the memory optimisation
+# Figure 6: before and after the memory optimization
 
 
 def improvement(lab: Lab, batch: int = STUDY_BATCH) -> float:
+    """Percent of batch time that the memory optimization saves."""
     before, after = lab.study("before", batch=batch), lab.study("after", batch=batch)
     return 100 * (1 - after.seconds / before.seconds)
 
@@ -100,25 +101,24 @@ def fig6_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
 
 
 def pipeline_time(question: Question, lab: Lab, *, when: str, anchor: float) -> WithNull:
-    """Seconds of the pipeline.
+    """Seconds of the pipeline phase.
 
-    Null model: the same work on as many GPUs, longer by the bubble alone; `anchor` is the printed time before the
-    optimisation.
+    Null model: only the bubble changes. `anchor` is the printed time before the optimization.
     """
     first, study = lab.study("before").plan, lab.study(when)
     null = anchor * pipeline_utilization(first) / pipeline_utilization(study.plan)
-    return [[study.pipeline]], "until every stage has drained", [[null]]
+    return [[study.pipeline]], "until all stages have drained", [[null]]
 
 
 def reduction_time(question: Question, lab: Lab, *, when: str, anchor: float) -> WithNull:
     """Seconds of the reduction.
 
-    Null model: in proportion to the bytes that a GPU of the first stage sends in its ring; `anchor` is the printed time
-    after the optimisation.
+    Null model: proportional to the bytes that a GPU of the first stage sends in its ring. `anchor` is the printed time
+    after the optimization.
     """
     study, last = lab.study(when), lab.study("after").plan
     null = anchor * _reduced(study.plan) / _reduced(last)
-    return [[study.reduction]], "the first stage's ring beside its node's others", [[null]]
+    return [[study.reduction]], "ring of the first stage, concurrent with the other rings of its node", [[null]]
 
 
 def _reduced(plan: SimulationPlan) -> float:
@@ -127,13 +127,13 @@ def _reduced(plan: SimulationPlan) -> float:
 
 
 def gain(question: Question, lab: Lab) -> WithNull:
-    """Percent of batch time that the optimisation saves. Null model: the difference of the bubbles alone."""
+    """Percent of batch time that the memory optimization saves. Null model: only the bubble changes."""
     null = BubbleAlone(lab.study("after").plan, lab.study("before").plan).saved
-    return [[improvement(lab)]], "whole batches, phases one after the other", [[null]]
+    return [[improvement(lab)]], "whole batches with sequential phases", [[null]]
 
 
 def gains(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return [[improvement(lab, batch) for batch in BATCHES]], "the update's share of a batch falls"
+    return [[improvement(lab, batch) for batch in BATCHES]], "the share of the update in a batch falls"
 
 
 def reduction_over_step(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -161,12 +161,12 @@ def memory_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
 
 
 def gigabytes(lab: Lab, when: str) -> float:
-    """States and activations of all GPUs, with the depth of 24 that both have."""
+    """States and activations of all GPUs in gigabytes, at G_inter 24 before and after."""
     return lab.study(when, inter=24).plan.total() / 1e9
 
 
 def total_memory(question: Question, lab: Lab, *, when: str) -> tuple[Cases, str]:
-    return [[gigabytes(lab, when)]], "states, checkpoints in flight and one segment, summed"
+    return [[gigabytes(lab, when)]], "sum of states, checkpoints in flight and one segment"
 
 
 def memory_ratio(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -174,20 +174,24 @@ def memory_ratio(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 
 def fewest(lab: Lab, when: str, memory: float) -> SimulationPlan:
-    """The plan with the fewest stages that divide GPUs and batch, and whose GPUs hold everything in `memory` bytes."""
+    """Plan with the fewest stages that divide GPUs and batch and fit `memory` bytes per GPU.
+
+    Raises:
+        InvalidRequest: No depth fits.
+    """
     for inter in divisors(STUDY_GPUS):
         if STUDY_BATCH % (STUDY_GPUS // inter) == 0:
             plan = lab.study(when, inter=inter).plan
             if plan.peak <= memory:
                 return plan
     raise InvalidRequest(
-        f"12B on {STUDY_GPUS} GPUs of {memory:g} bytes", rule="some depth fits", legal="memory=16.0e+9"
+        f"12B does not fit {STUDY_GPUS} GPUs of {memory:g} bytes", rule="some depth fits", legal="memory=16.0e+9"
     )
 
 
 def fewest_stages(question: Question, lab: Lab, *, memory: float) -> tuple[Cases, str]:
     before, after = (fewest(lab, when, memory).grid.inter for when in ("before", "after"))
-    return [[before / after]], f"fewest stages that fit with microbatch 1: {before} before, {after} after"
+    return [[before / after]], f"fewest stages that fit at microbatch 1: {before} before, {after} after"
 
 
 def parameters_of_fewest(question: Question, lab: Lab, *, memory: float) -> tuple[Cases, str]:
@@ -195,14 +199,14 @@ def parameters_of_fewest(question: Question, lab: Lab, *, memory: float) -> tupl
     entries = before.entries(1), after.entries(1)
     return [
         [entries[1] / entries[0]]
-    ], f"{entries[0]} and {entries[1]} parameters of a GPU inside, at the fewest stages that fit"
+    ], f"{entries[0]} and {entries[1]} parameters of an inner GPU, at the fewest stages that fit"
 
 
-# Figure 8: reductions overlap steps
+# Figure 8: reductions overlap optimizer steps
 
 
 def overlapped(lab: Lab, coarsening: int) -> float:
-    """Reduction and step together; 0: one after the other."""
+    """Seconds of reduction and step together at a coarsening factor; 0 means sequential phases."""
     bucket = 16_000_000 if coarsening else 0
     study = lab.study("after", bucket_numel=bucket, buckets_per_reduction=coarsening)
     return study.reduction + study.step
@@ -226,11 +230,11 @@ def fig8_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
 
 def times_over_k(question: Question, lab: Lab) -> tuple[Cases, str]:
     values = [overlapped(lab, 0 if term == "no overlap" else int(term[2:])) for term in question.terms]
-    return [values], "buckets of 16 million entries; rings share the adapters of their node"
+    return [values], "buckets of 16 million entries; rings share the network adapters of their node"
 
 
 def optimum(question: Question, lab: Lab) -> tuple[Cases, str]:
-    """Of each term the slowest of the factors that it names."""
-    named_factors = [[int(factor) for factor in re.findall(r"k=(\d+)", term)] for term in question.terms]
-    seconds = [max(overlapped(lab, factor) for factor in factors) for factors in named_factors]
+    """Seconds of the slowest factor in each term."""
+    factors_by_term = [[int(factor) for factor in re.findall(r"k=(\d+)", term)] for term in question.terms]
+    seconds = [max(overlapped(lab, factor) for factor in factors) for factors in factors_by_term]
     return [seconds], "seconds of reduction and step together"

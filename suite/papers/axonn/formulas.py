@@ -1,4 +1,4 @@
-"""Formulas of the AxoNN paper: model states, flops, messages, and the settings of its tables."""
+"""Answers to AxoNN's claims from formulas: model states, flops, messages, settings of its tables."""
 
 from __future__ import annotations
 
@@ -81,27 +81,27 @@ def group_growth(question: Question, papers: Papers) -> tuple[Cases, str]:
         for replicas in (int(question.setting[f"g_data_{when}"]),)
     )
     cases = [[Fraction(new, old)] for old, new in zip(before, after, strict=True)]
-    return cases, "ranks of one column of the grid; and GPUs / G_inter"
+    return cases, "ranks of a data-parallel group of the grid; then GPUs / G_inter"
 
 
 def activation_memory(question: Question, papers: Papers) -> tuple[Cases, str]:
     values = [checkpointing.activations(p["N"], p["G_inter"], p["ac"]) for p in question.points]
-    return [values], "checkpoints of the microbatches in flight, one segment input, one segment"
+    return [values], "checkpoints of the microbatches in flight, one segment input and one segment"
 
 
 def best_interval(question: Question, papers: Papers) -> tuple[Cases, str]:
     values = [closed_forms.best_interval(int(point["N"])) for point in question.points]
-    return [values], "searched: where the exact difference quotient of Equation 1 turns from below to above zero"
+    return [values], "root of the exact difference quotient of Equation 1, by bisection"
 
 
 def interval(question: Question, papers: Papers) -> tuple[Cases, str]:
     values = [checkpointing.checkpoint_interval(int(point["N"]), int(point["G_inter"])) for point in question.points]
-    return [values], "all factors of a stage's layers, tried one by one"
+    return [values], "search over all divisors of the layers of a stage"
 
 
 def training_time(question: Question, papers: Papers) -> tuple[Cases, str]:
     values = [shared_forms.training_time(int(p["b"]), int(p["s"]), p["t"]) for p in question.points]
-    return [values], "tokens to train on, over tokens per batch, times seconds per batch"
+    return [values], "training tokens over tokens per batch, times seconds per batch"
 
 
 def flop_rate(question: Question, papers: Papers) -> tuple[Cases, str]:
@@ -111,12 +111,12 @@ def flop_rate(question: Question, papers: Papers) -> tuple[Cases, str]:
         shape = Transformer(p["l"], p["h"], 1, sequence=p["s"], vocabulary=p["V"])
         counted.append(flops.training(shape, p["b"], recompute=True) / point["t"])
         closed.append(shared_forms.equation_3(shape, p["b"], point["t"]))
-    note = "matrix products counted layer by layer: three passes, and the blocks once more; then the closed form"
+    note = "matrix products counted layer by layer, with recomputation of the blocks; then the closed form"
     return [counted, closed], note
 
 
 def message_size(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """The first term is the study of Section V, the others are the networks of Table II at their microbatch sizes."""
+    """Message sizes in megabytes: the study of Section V first, then the networks of Table II."""
     study = papers.training("axonn", "section V studies")
     sizes = [message_bytes(papers.shape(str(study["model"])), int(study["microbatch_size"]))]
     for term in question.terms[1:]:
@@ -124,7 +124,7 @@ def message_size(question: Question, papers: Papers) -> tuple[Cases, str]:
         sizes.append(message_bytes(papers.shape(model), scaling_plan("axonn", "axonn", model).get("microbatch", 1)))
     return [
         [size / 1e6 for size in sizes]
-    ], "a block's output in float16, for one microbatch as Section V and Table II say"
+    ], "output of a block in float16 for one microbatch, of the sizes in Section V and Table II"
 
 
 def grid_example(question: Question, papers: Papers) -> tuple[Cases, str]:
@@ -134,19 +134,21 @@ def grid_example(question: Question, papers: Papers) -> tuple[Cases, str]:
 
 
 def nodes(question: Question, papers: Papers) -> tuple[Cases, str]:
-    each = int(papers.machine(str(question.setting["machine"]))["gpus_per_node"])
-    return [[Fraction(int(question.setting["gpus"]), each)]], f"GPUs over the machine's {each} per node"
+    per_node = int(papers.machine(str(question.setting["machine"]))["gpus_per_node"])
+    return [[Fraction(int(question.setting["gpus"]), per_node)]], f"GPUs over the machine's {per_node} per node"
 
 
 def replicas(model: str, system: str, papers: Papers) -> int:
-    """G_data that the GPUs, G_inter and G_intra of AxoNN's Table II leave."""
+    """G_data from the GPUs, G_inter and G_intra of AxoNN's Table II."""
     row = f"axonn.table2.{model}.{system}"
     gpus = int(papers.setting(f"{row}.g_inter")["gpus"])
     inter = int(papers.value(f"{row}.g_inter"))
     intra = 1 if system == "axonn" else int(papers.value(f"{row}.g_intra"))
     grid = Grid(data=gpus // (inter * intra), inter=inter, tensor=intra)
     if grid.size != gpus:
-        raise InvalidRequest(f"{row}: {gpus} GPUs on {inter} x {intra}", rule="G_inter G_intra divides the GPUs")
+        raise InvalidRequest(
+            f"{row}: {gpus} GPUs do not divide into {inter} x {intra}", rule="G_inter G_intra divides the GPUs"
+        )
     return grid.data
 
 
@@ -157,8 +159,9 @@ def replica_ratios(question: Question, papers: Papers, *, models: Sequence[str],
 
 
 def phases_gain(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """Values derived from the printed phases of Figure 6: without any optimizer, and with one after the memory
-    optimization.
+    """Gain of the memory optimization from the printed phases of Figure 6.
+
+    The first value leaves out the optimizer step. The second adds the step after the optimization.
     """
     old, new = (
         sum(papers.exact(f"axonn.fig6.{phase}_time.{when}") for phase in ("pipeline", "data_parallel"))
@@ -166,10 +169,10 @@ def phases_gain(question: Question, papers: Papers) -> tuple[Cases, str]:
     )
     step = papers.exact("axonn.fig6.data_parallel_time.after") / papers.exact("axonn.sec5c.allreduce_over_optimizer")
     cases: list[list[Number]] = [[100 * (1 - new / old)], [100 * (1 - (new + step) / old)]]
-    return cases, "of the printed phases; of the optimizer the one after is known alone, so the second is the least"
+    return cases, "from printed phases; only the optimizer step after is known, so the second value is a lower bound"
 
 
 def order_by_gains(question: Question, papers: Papers, *, over: Sequence[str]) -> tuple[Cases, str]:
-    """Times over AxoNN's, from its printed gains over the others."""
+    """Batch times relative to AxoNN's, from its printed gains over the other systems."""
     times: list[Number] = [1, *(1 / (1 - papers.exact(name) / 100) for name in over)]
-    return [times], "times over AxoNN's, from printed gains"
+    return [times], "batch times relative to AxoNN's, from printed gains"

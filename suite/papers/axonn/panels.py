@@ -1,4 +1,4 @@
-"""Figures and tables of the AxoNN paper: for each, the function that draws its panels."""
+"""Panel functions of the figures and tables of the AxoNN paper."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Probes for AxoNN's claims on bytes, messages, orders and losses, in runs of the engine.
+"""Answers to AxoNN's claims on bytes, messages, op orders and losses, from small runs of the engine.
 
-Systems are built from their configs, ranks are threads, networks are small. Bytes are counted on tensors that are
-held or sent, never on planned layouts. Torch is imported for these answers alone."""
+Systems are built from their configs, and ranks are threads. Bytes are counted on allocated or sent tensors, never on
+planned layouts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import accumulate
 from typing import Any, cast
 
 import torch
@@ -31,13 +32,13 @@ from suite.papers.common.equations import INSIDE
 from suite.papers.common.probes import Flops, ReducedBytes
 
 BEFORE, AFTER = "axonn_no_memopt", "axonn"
-HALF = "precision=bf16"  # what a processor multiplies; as many bytes as the paper's float16
-WIDTH = 8  # of the square layers whose messages are counted
-PAUSE = 0.002  # seconds that a pass behind the first stage takes, so that the first stage never lacks time
-SUFFIX = "_bucket"  # of the room that a state on the host is fetched into
-LARGE = (2e4, 3e4)  # gradients: four of them leave the range of float16
-ENTRIES = 1000  # of the weight that has them
-LOSSES = 12  # batches
+HALF = "precision=bf16"  # CPUs multiply bfloat16; it is as wide as the paper's float16
+WIDTH = 8  # width of the square layers whose messages are counted
+PAUSE = 0.002  # seconds of a pass on every later stage, so that the first stage never limits the pipeline
+SUFFIX = "_bucket"  # suffix of the device buffer into which a state on the host is fetched
+LARGE = (2e4, 3e4)  # range of gradients, of which four overflow float16
+ENTRIES = 1000  # entries of the weight with these gradients
+LOSSES = 12  # batches of the compared training
 
 
 @cache
@@ -48,9 +49,9 @@ def resolve(*overrides: str) -> RunConfig:
 # Engines
 
 
-def made(config: RunConfig, layers: Sequence[nn.Module], world: Any, **told: Any) -> Engine:
-    """The engine of a config's system on other layers, in microbatches of one sample."""
-    usual = {
+def build_engine(config: RunConfig, layers: Sequence[nn.Module], world: Any, **options: Any) -> Engine:
+    """Engine of a config's system on other layers, with microbatches of one sample and further engine options."""
+    defaults = {
         "loss": nn.functional.mse_loss,
         "optimizer": config.optimizer.build(),
         "microbatch": 1,
@@ -62,15 +63,15 @@ def made(config: RunConfig, layers: Sequence[nn.Module], world: Any, **told: Any
         "buckets_per_reduction": config.optimizer.buckets_per_reduction,
         "compare_batches": False,
     }
-    return Engine(layers, world=world, **{**usual, **told})
+    return Engine(layers, world=world, **{**defaults, **options})
 
 
-def alone() -> threads.LoopbackWorld:
+def single_rank() -> threads.LoopbackWorld:
     return threads.LoopbackWorld(threads.Hub(1), 0)
 
 
 class Scaled(nn.Module):
-    """One flat weight of so many entries, by whose mean a sample is multiplied."""
+    """Multiply a sample by the mean of one flat weight."""
 
     draws = False
 
@@ -84,22 +85,22 @@ class Scaled(nn.Module):
 
 def reduced_bytes(question: Question, source: Any, *, entries: int) -> tuple[Cases, str]:
     cases = []
-    for system in (BEFORE, AFTER):  # one reduction, and several that overlap the steps
+    for system in (BEFORE, AFTER):  # one reduction; several that overlap the optimizer steps
         config = resolve(f"system={system}", HALF, "grid.data=2", f"optimizer.bucket_numel={entries // 40}")
 
         def rank(world: Any) -> int:
-            engine = made(config, [Scaled(entries)], world)  # noqa: B023 - called within this turn of the loop
+            engine = build_engine(config, [Scaled(entries)], world)  # noqa: B023 - called within this iteration
             counted = ReducedBytes(engine.state.update.data_parallel_group)
             engine.state.update.data_parallel_group = cast("Group", counted)
             engine.train_batch((torch.ones(2, 1), torch.zeros(2, 1)))
             return counted.bytes
 
         cases += [[sent_bytes / entries] for sent_bytes in threads.run(2, rank)]
-    return cases, f"bytes that each of two replicas hands to reductions over {entries} parameters, whole and in chunks"
+    return cases, f"bytes that each of two replicas reduces over {entries} parameters, at once and in chunks"
 
 
 class CountingTransport(Transport):
-    """A transport that counts the bytes of messages that its rank sends and receives."""
+    """Transport that counts the bytes of messages that its rank sends and receives."""
 
     def __init__(self, transport: Transport, stages: int) -> None:
         self.transport, self.stages, self.any_order = transport, stages, transport.any_order
@@ -123,13 +124,23 @@ class CountingTransport(Transport):
 
 @cache
 def work(gpus: int, inter: int, layers: int, samples: int) -> tuple[int, int]:
-    """Flops and bytes of messages of a rank inside a pipeline, in one batch of `samples` on so many ranks.
+    """Flops and message bytes of an inner rank in one batch.
 
-    The network is `layers` equal layers, so that the engine divides both them and the batch by itself."""
+    The engine divides the batch among replicas and the `layers` equal layers among stages.
+
+    Args:
+        gpus: Ranks of the run.
+        inter: Pipeline stages.
+        layers: Layers of the network.
+        samples: Samples of the batch.
+
+    Raises:
+        InvalidRequest: Replicas have different counts.
+    """
     config = resolve(f"system={AFTER}", f"grid.inter={inter}", f"grid.data={gpus // inter}")
 
     def rank(world: Any) -> tuple[int, int] | None:
-        engine = made(config, [nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)], world)
+        engine = build_engine(config, [nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)], world)
         counted = CountingTransport(engine.state.comm.transport, inter)
         engine.state.comm.transport = counted
         with Flops() as flops:
@@ -138,12 +149,12 @@ def work(gpus: int, inter: int, layers: int, samples: int) -> tuple[int, int]:
 
     pairs: set[tuple[int, int]] = {pair for pair in threads.run(gpus, rank) if pair is not None}
     if len(pairs) != 1:
-        raise InvalidRequest(f"replicas with {sorted(pairs)} flops and bytes", rule="replicas do the same work")
+        raise InvalidRequest(f"replicas have {sorted(pairs)} flops and bytes", rule="replicas do the same work")
     return pairs.pop()
 
 
 def _both(point: Mapping[str, int]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """At g_inter and at g_base: two samples a GPU, and layers that both depths divide."""
+    """Work of an inner rank at g_inter and at g_base, with two samples per GPU and layers that both depths divide."""
     gpus, depths = point["gpus"], (point["g_inter"], point["g_base"])
     first, second = (work(gpus, inter, math.lcm(*depths), 2 * gpus) for inter in depths)
     return first, second
@@ -152,26 +163,28 @@ def _both(point: Mapping[str, int]) -> tuple[tuple[int, int], tuple[int, int]]:
 def lemma_1(question: Question, source: Any) -> tuple[Cases, str]:
     pairs = [_both(point) for point in question.integer_points()]
     values = [sent / base for (_, sent), (_, base) in pairs]
-    return [values], "bytes that a rank inside sends and receives by its transport, over those at g_base"
+    return [values], "bytes that an inner rank sends and receives on its transport, relative to g_base stages"
 
 
 def lemma_2(question: Question, source: Any) -> tuple[Cases, str]:
-    each = 3 * 2 * WIDTH**2  # flops of a layer for a sample: a product forward, two backward
-    values = [work(p["gpus"], p["g_inter"], p["layers"], p["samples"])[0] / each for p in question.integer_points()]
-    return [values], "flops that torch dispatches on a rank inside, over those of a layer and sample"
+    per_layer = 3 * 2 * WIDTH**2  # flops of a layer per sample: one product forward, two backward
+    values = [
+        work(p["gpus"], p["g_inter"], p["layers"], p["samples"])[0] / per_layer for p in question.integer_points()
+    ]
+    return [values], "flops that torch dispatches on an inner rank, over flops of one layer and sample"
 
 
 def theorem_3(question: Question, source: Any) -> tuple[Cases, str]:
     pairs = [_both(point) for point in question.integer_points()]
     values = [(flops / sent) / (base / least) for (flops, sent), (base, least) in pairs]
-    return [values], "flops over bytes of messages of a rank inside, both counted, over that at g_base"
+    return [values], "flops over message bytes of an inner rank, relative to g_base stages"
 
 
 # Orders
 
 
 class Slow(nn.Module):
-    """A layer that takes a while, forward and backward."""
+    """Linear layer with a pause of PAUSE seconds in both passes."""
 
     draws = False
 
@@ -187,12 +200,18 @@ class Slow(nn.Module):
 
 
 def first_stage(stages: int, microbatches: int, *schedule: str) -> list[Op]:
-    """The passes of the first stage, in the order in which its rank ran them. schedule: what AxoNN's is told."""
+    """Passes of the first stage in the order in which its rank ran them.
+
+    Args:
+        stages: Pipeline stages.
+        microbatches: Microbatches of the batch.
+        schedule: Overrides of the schedule's arguments, such as "prefer=forward".
+    """
     config = resolve(f"system={AFTER}", f"grid.inter={stages}", *(f"schedule.{argument}" for argument in schedule))
 
     def rank(world: Any) -> list[Op]:
         layers = [nn.Linear(WIDTH, WIDTH, bias=False), *(Slow() for _ in range(stages - 1))]
-        engine = made(config, layers, world)
+        engine = build_engine(config, layers, world)
         engine.train_batch((torch.ones(microbatches, WIDTH), torch.zeros(microbatches, WIDTH)))
         return [op for op, _ in engine.passes]
 
@@ -200,46 +219,43 @@ def first_stage(stages: int, microbatches: int, *schedule: str) -> list[Op]:
     return order
 
 
-def open_at_once(ops: Sequence[Op]) -> int:
-    """The most microbatches in flight."""
-    open_count = most = 0
-    for op in ops:
-        open_count += {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(op.kind, 0)
-        most = max(most, open_count)
-    return most
+def max_in_flight(ops: Sequence[Op]) -> int:
+    """Largest number of microbatches in flight."""
+    changes = ({Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(op.kind, 0) for op in ops)
+    return max(accumulate(changes, initial=0))
 
 
 def pipeline_limit(question: Question, source: Any) -> tuple[Cases, str]:
-    values = [open_at_once(first_stage(p["G_inter"], p["microbatches"])) for p in question.integer_points()]
-    return [values], "most microbatches in flight on the first rank, from the passes that it ran; the others are slower"
+    values = [max_in_flight(first_stage(p["G_inter"], p["microbatches"])) for p in question.integer_points()]
+    return [values], "most microbatches in flight on the first rank, from its passes; all other ranks are slower"
 
 
 def constant_in_flight(
     question: Question, source: Any, *, stages: Sequence[int], limits: Sequence[int]
 ) -> tuple[Cases, str]:
-    """By Algorithm 2 as it is printed: the first stage answers a backward pass before it takes the next."""
+    """Microbatches in flight in the order of Algorithm 2: a forward pass follows each backward pass at once."""
     cases = []
     for count, limit in zip(stages, limits, strict=True):
-        seen = answered(first_stage(count, 4 * limit, f"pipeline_limit={limit}", "prefer=forward"))
-        cases.append([limit, min(seen), max(seen)])
-    return cases, "on the first rank after each answer, from the passes that it ran; the others are slower"
+        in_flight = answered(first_stage(count, 4 * limit, f"pipeline_limit={limit}", "prefer=forward"))
+        cases.append([limit, min(in_flight), max(in_flight)])
+    return cases, "on the first rank after each answered backward pass, from its passes; all other ranks are slower"
 
 
-class UnderWay:
-    """A group whose reductions are open from their start until somebody finds them ended."""
+class PendingReductions:
+    """Group that counts reductions from their start until their end is observed."""
 
     def __init__(self, group: Group) -> None:
         self.group, self.ranks, self.open = group, group.ranks, 0
 
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
         self.open += 1
-        return cast("Handle", _OpenReduction(self, self.group.all_reduce(tensor, op)))
+        return cast("Handle", _PendingReduction(self, self.group.all_reduce(tensor, op)))
 
 
-class _OpenReduction:
-    """A reduction that is under way."""
+class _PendingReduction:
+    """Handle of a pending reduction."""
 
-    def __init__(self, group: UnderWay, handle: Handle) -> None:
+    def __init__(self, group: PendingReductions, handle: Handle) -> None:
         self.group, self.handle, self.closed = group, handle, False
 
     def _close(self) -> None:
@@ -247,51 +263,51 @@ class _OpenReduction:
         self.closed = True
 
     def done(self) -> bool:
-        if ended := self.handle.done():
+        if done := self.handle.done():
             self._close()
-        return ended
+        return done
 
     def wait(self) -> None:
         self.handle.wait()
         self._close()
 
 
-class Watched:
-    """An update rule that counts the steps that it takes while a reduction is under way."""
+class OverlapCounter:
+    """Update rule that counts its steps during pending reductions."""
 
-    def __init__(self, rule: Any, group: UnderWay) -> None:
-        self.rule, self.group, self.beside = rule, group, 0
+    def __init__(self, rule: Any, group: PendingReductions) -> None:
+        self.rule, self.group, self.overlapped = rule, group, 0
 
     def step(self, state: Any, gradient: torch.Tensor) -> None:
-        self.beside += self.group.open > 0
+        self.overlapped += self.group.open > 0
         self.rule.step(state, gradient)
 
 
 def overlap(question: Question, source: Any, *, entries: int, bucket: int, chunks: Sequence[int]) -> tuple[Cases, str]:
-    """The first term is one reduction and then the step, the second chunks of so many buckets."""
+    """Optimizer steps during reductions: first with one reduction before the step, then with chunks of buckets."""
 
-    def beside(chunk: int | str) -> int:
+    def overlapped_steps(chunk: int | str) -> int:
         places = ("grid.data=2", f"optimizer.bucket_numel={bucket}", f"optimizer.buckets_per_reduction={chunk}")
         config = resolve(f"system={AFTER}", HALF, *places)
 
         def rank(world: Any) -> int:
-            engine = made(config, [Scaled(entries)], world)
-            group = UnderWay(engine.state.update.data_parallel_group)
-            watched = Watched(engine.state.update.rule, group)
+            engine = build_engine(config, [Scaled(entries)], world)
+            group = PendingReductions(engine.state.update.data_parallel_group)
+            counter = OverlapCounter(engine.state.update.rule, group)
             engine.state.update.data_parallel_group, engine.state.update.rule = (
                 cast("Group", group),
-                cast("Any", watched),
+                cast("Any", counter),
             )
             engine.train_batch((torch.ones(2, 1), torch.zeros(2, 1)))
-            return watched.beside
+            return counter.overlapped
 
         return int(min(threads.run(2, rank)))
 
-    cases = [[beside("null"), beside(chunk)] for chunk in chunks]
+    cases = [[overlapped_steps("null"), overlapped_steps(chunk)] for chunk in chunks]
     chunks_text = ", ".join(map(str, chunks))
     return (
         cases,
-        f"steps of {entries // bucket} that begin while a reduction is under way; chunks of {chunks_text} buckets",
+        f"steps of {entries // bucket} that begin during a reduction; chunks of {chunks_text} buckets",
     )
 
 
@@ -299,7 +315,7 @@ def overlap(question: Question, source: Any, *, entries: int, bucket: int, chunk
 
 
 class Weighted(nn.Module):
-    """A sample's entries times a weight's, summed: the weight's gradient is the sample."""
+    """Scalar product of a sample and a weight, so that the gradient of the weight is the sample."""
 
     draws = False
 
@@ -311,11 +327,11 @@ class Weighted(nn.Module):
         return (x * self.weight).sum(1)
 
 
-def finite(microbatches: int, replicas: int, *, times: float = 1.0) -> int:
-    """Finite entries of a gradient in float16 that replicas have added; times: a factor of the loss."""
+def finite_entries(microbatches: int, replicas: int, *, loss_factor: float = 1.0) -> int:
+    """Finite entries of a float16 gradient summed over microbatches and replicas, for a scaled loss."""
 
     def loss(outputs: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
-        return outputs.mean() * times
+        return outputs.mean() * loss_factor
 
     samples = microbatches * replicas
     inputs = torch.rand(samples, ENTRIES, generator=torch.Generator().manual_seed(samples))
@@ -323,7 +339,7 @@ def finite(microbatches: int, replicas: int, *, times: float = 1.0) -> int:
     config = resolve(f"system={AFTER}", f"grid.data={replicas}")
 
     def rank(world: Any) -> int:
-        engine = made(config, [Weighted()], world, loss=loss, half="float16", memory=resident)
+        engine = build_engine(config, [Weighted()], world, loss=loss, half="float16", memory=resident)
         (gradient,) = engine.gradients((inputs, torch.zeros(samples)))
         return int(torch.isfinite(gradient).sum())
 
@@ -335,16 +351,17 @@ def loss_predivision(
 ) -> tuple[Cases, str]:
     cases = []
     for count, copies in zip(microbatches, replicas, strict=True):
-        if undivided := finite(count, copies, times=count * copies):
+        if undivided := finite_entries(count, copies, loss_factor=count * copies):
             raise InvalidRequest(
-                f"{undivided} entries that do not overflow undivided", rule="a case that needs the division"
+                f"{undivided} entries stay finite without the division of the loss",
+                rule="every entry overflows without the division",
             )
-        cases.append([ENTRIES, finite(count, copies)])
-    return cases, "entries, and finite ones after the engine's own reduction; none is where the division is undone"
+        cases.append([ENTRIES, finite_entries(count, copies)])
+    return cases, "all entries, then finite entries after the engine's reduction; all overflow without the division"
 
 
 def loss_curves(question: Question, source: Any, *, inter: int, data: int) -> tuple[Cases, str]:
-    """Plain PyTorch on whole batches, compared with the engine on a grid, from the same weights."""
+    """Losses of plain PyTorch on whole batches and of the engine on a grid, from the same initial weights."""
     small = ("model.shape.hidden=32", "model.shape.sequence=16", "data.source.limit_bytes=200000")
     places = (f"grid.inter={inter}", f"grid.data={data}", f"batch.size={2 * data}", "batch.microbatch=1")
     config = resolve(f"system={AFTER}", *small, *places, "optimizer.bucket_numel=5000")
@@ -354,19 +371,21 @@ def loss_curves(question: Question, source: Any, *, inter: int, data: int) -> tu
         config.data.source.build(),
     )
     with drawing(*initial(0, 0)):
-        begun = [make() for make in settings["layers"]]
+        initial_layers = [make() for make in settings["layers"]]
     batches = [
         tuple(torch.from_numpy(part) for part in text.batch(number, size=2 * data, seed=0, shape=shape))
         for number in range(LOSSES)
     ]
-    right = in_pytorch(copy.deepcopy(begun), settings["tied"], settings["loss"], settings["optimizer"], batches)
+    reference = in_pytorch(
+        copy.deepcopy(initial_layers), settings["tied"], settings["loss"], settings["optimizer"], batches
+    )
 
     def rank(world: Any) -> list[float]:
-        engine = Engine(**{**settings, "layers": copy.deepcopy(begun)}, world=world)
+        engine = Engine(**{**settings, "layers": copy.deepcopy(initial_layers)}, world=world)
         return [engine.train_batch(batch) for batch in batches]
 
     ours = threads.run(inter * data, rank)[0]
-    return list(zip(right, ours, strict=True)), f"{LOSSES} batches, float32, states on the host in buckets of 5000"
+    return list(zip(reference, ours, strict=True)), f"{LOSSES} batches, float32, states on the host in buckets of 5000"
 
 
 def in_pytorch(
@@ -376,7 +395,7 @@ def in_pytorch(
     rule: Any,
     batches: Sequence[tuple[torch.Tensor, ...]],
 ) -> list[float]:
-    """Losses of a training without any of the engine."""
+    """Losses of the same training in plain PyTorch."""
     for first, name, last, other in ties:
         owner, _, attribute = other.rpartition(".")
         setattr(layers[last].get_submodule(owner), attribute, layers[first].get_parameter(name))

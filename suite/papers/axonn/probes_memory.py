@@ -1,6 +1,6 @@
-"""Bytes of model states that AxoNN's engine allocates, on small networks whose systems are built from their configs.
+"""Answers to AxoNN's claims on memory, from bytes that the engine allocates on small networks.
 
-Bytes are counted on tensors that are held, never on planned layouts."""
+Systems are built from their configs. Bytes are counted on allocated tensors, never on planned layouts."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from suite.comm.p2p import threads
 from suite.engine.engine import Engine
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.system import EngineSystem
-from suite.papers.axonn.probes import AFTER, BEFORE, HALF, SUFFIX, Scaled, alone, made, resolve
+from suite.papers.axonn.probes import AFTER, BEFORE, HALF, SUFFIX, Scaled, build_engine, resolve, single_rank
 from suite.papers.common.answer import Cases, Question
 from suite.papers.common.probes import tensors_of
 
 
 def after_a_batch(system: str, entries: int, bucket: int = 1000) -> Engine:
+    """Engine of one rank after a batch on a weight of `entries` entries."""
     config = resolve(f"system={system}", HALF, f"optimizer.bucket_numel={bucket}")
-    engine = made(config, [Scaled(entries)], alone())
+    engine = build_engine(config, [Scaled(entries)], single_rank())
     engine.train_batch((torch.ones(2, 1), torch.zeros(2, 1)))
     return engine
 
 
 def storages(tensors: Iterator[torch.Tensor] | Sequence[torch.Tensor]) -> dict[int, int]:
-    """Bytes by allocation: views of one count once."""
+    """Bytes by storage, so that views of one allocation count once."""
     return {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors if t.numel()}
 
 
 def on_the_host(engine: Engine) -> list[torch.Tensor]:
-    """Bytes that an update fetches, bucket by bucket, from where they are kept."""
+    """States in host memory, which an update fetches bucket by bucket."""
     shuttle, rule = engine.state.model_states.offloader, engine.state.model_states.rule
     names = {state.name for state in shuttle.fetched} if shuttle else set()
     states = {"master": rule.weights[0], **rule.moments}
@@ -41,27 +42,28 @@ def on_the_host(engine: Engine) -> list[torch.Tensor]:
 
 
 def on_the_device(engine: Engine) -> int:
-    """Bytes of everything that the engine's states hold between batches, less what is kept on the host."""
-    storages_by_kind = storages(tensors_of(engine.state.model_states, gradients=True))
-    return sum(storages_by_kind.values()) - sum(storages_by_kind[key] for key in storages(on_the_host(engine)))
+    """Bytes of all tensors of the train state between batches, without the states in host memory."""
+    allocated = storages(tensors_of(engine.state.model_states, gradients=True))
+    return sum(allocated.values()) - sum(allocated[key] for key in storages(on_the_host(engine)))
 
 
 def in_a_step(engine: Engine) -> int:
-    """The maximum of live bytes that a step allocates."""
+    """Peak of the bytes that an optimizer step allocates."""
     with MemoryTracker() as live:
         engine.state.model_states.step(engine.state.update.rule)
     return int(live.peak)
 
 
-def needed(system: str, entries: int, bucket: int) -> int:
+def state_peak(system: str, entries: int, bucket: int) -> int:
+    """Bytes of the states between batches and of the allocations of a step."""
     engine = after_a_batch(system, entries, bucket)
     return on_the_device(engine) + in_a_step(engine)
 
 
 def state_bytes(question: Question, source: Any, *, state: str, entries: Sequence[int]) -> tuple[Cases, str]:
-    """Bytes per parameter that are allocated for one of the states of a rank without offload."""
+    """Allocated bytes per parameter of one state, on a rank without offload."""
 
-    def held(engine: Engine) -> Mapping[str, Sequence[torch.Tensor]]:
+    def states_by_name(engine: Engine) -> Mapping[str, Sequence[torch.Tensor]]:
         states = engine.state.model_states
         return {
             "theta16": [parameter.data for parameter in states.parameters],
@@ -71,39 +73,47 @@ def state_bytes(question: Question, source: Any, *, state: str, entries: Sequenc
             "optimizer_state": list(states.rule.moments.values()),
         }
 
-    bytes_by_count = [(held(after_a_batch(BEFORE, count))[state], count) for count in entries]
-    cases = [[sum(storages(tensors).values()) / count] for tensors, count in bytes_by_count]
-    return cases, f"allocations behind the tensors that the engine of {BEFORE} holds, in bfloat16 and float32"
+    tensors = [(states_by_name(after_a_batch(BEFORE, count))[state], count) for count in entries]
+    cases = [[sum(storages(of_state).values()) / count] for of_state, count in tensors]
+    return cases, f"allocations of the engine of {BEFORE}, in bfloat16 and float32"
 
 
 def resident_bytes(question: Question, source: Any) -> tuple[Cases, str]:
-    values = [needed(BEFORE, int(point["phi"]), 1000) for point in question.points]
-    return [values], f"allocations that a rank of {BEFORE} holds, and what a step allocates beside them"
+    values = [state_peak(BEFORE, int(point["phi"]), 1000) for point in question.points]
+    return [values], f"permanent allocations of a rank of {BEFORE}, plus allocations of a step"
 
 
 def footprint(question: Question, source: Any) -> tuple[Cases, str]:
     sizes = [int(point["bsize"]) for point in question.points]
     values = [in_a_step(after_a_batch(AFTER, 10 * size, size)) for size in sizes]
-    return [values], f"most bytes alive of what a step of {AFTER} allocates for ten buckets"
+    return [values], f"peak of the allocations of a step of {AFTER} with ten buckets"
 
 
 def offloaded_bytes(question: Question, source: Any) -> tuple[Cases, str]:
-    values = [needed(AFTER, int(point["phi"]), int(point["bsize"])) for point in question.points]
-    return [values], f"allocations of {AFTER} less what a step fetches, and what it allocates meanwhile"
+    values = [state_peak(AFTER, int(point["phi"]), int(point["bsize"])) for point in question.points]
+    return [values], f"allocations of {AFTER} without the states on the host, plus allocations of a step"
 
 
 def saving(question: Question, source: Any, *, entries: int, buckets: Sequence[int]) -> tuple[Cases, str]:
-    before = needed(BEFORE, entries, buckets[0])
-    cases = [[before / needed(AFTER, entries, bucket)] for bucket in buckets]
+    before = state_peak(BEFORE, entries, buckets[0])
+    cases = [[before / state_peak(AFTER, entries, bucket)] for bucket in buckets]
     return cases, f"{before} bytes before, {entries} parameters, buckets of {', '.join(map(str, buckets))}"
 
 
-# All memory of a small run
+# Total memory of a small run
 
 
 @cache
 def memory(system: str, hidden: int, heads: int, sequence: int, bucket: int) -> tuple[int, int]:
-    """Bytes of all stages of a GPT on four: model states that are held for ever, and the sum of the peaks."""
+    """Bytes of a GPT on four stages: permanent model states, and the sum of the stages' peaks.
+
+    Args:
+        system: Name of the system.
+        hidden: Width of the GPT.
+        heads: Attention heads.
+        sequence: Tokens per sequence.
+        bucket: Entries of an optimizer bucket.
+    """
     shape = {"layers": 8, "hidden": hidden, "heads": heads, "sequence": sequence}
     config = resolve(
         *(f"system={system}", HALF, "grid.inter=4", "batch.size=8", "batch.microbatch=1"),
@@ -113,11 +123,11 @@ def memory(system: str, hidden: int, heads: int, sequence: int, bucket: int) -> 
     tokens = np.random.default_rng(0).integers(0, config.model.shape.arguments["vocabulary"], (8, sequence))
 
     def rank(world: Any) -> tuple[int, int]:
-        one = EngineSystem(world=world, config=config)
-        one.train_batch((tokens, tokens))
-        _, peak = one.memory((tokens, tokens))
-        state_bytes = on_the_device(one.engine), sum(peak.values())
-        one.close()
+        system = EngineSystem(world=world, config=config)
+        system.train_batch((tokens, tokens))
+        _, peak = system.memory((tokens, tokens))
+        state_bytes = on_the_device(system.engine), sum(peak.values())
+        system.close()
         return state_bytes
 
     ranks = threads.run(4, rank)
@@ -135,9 +145,6 @@ def below_states(
     cases = []
     for number, bucket in enumerate(buckets):
         shape = {name: values[number] for name, values in lists.items()}
-        (states, peak), (fewer, less) = (memory(system, bucket=bucket, **shape) for system in (BEFORE, AFTER))
-        cases.append([peak / less, states / fewer])
-    return cases, "sums over four stages: peaks, and states held for ever, before over after"
-
-
-# Bytes that a rank sends
+        before, after = (memory(system, bucket=bucket, **shape) for system in (BEFORE, AFTER))
+        cases.append([before[1] / after[1], before[0] / after[0]])
+    return cases, "before over after, summed over four stages: peaks, then permanent states"

@@ -22,9 +22,9 @@ from suite.simulate.search import plans
 from suite.workload import Transformer
 
 Claims = Mapping[str, Claim]
-MODELS = tuple(AXONN_COUNTS)  # of Table I
+MODELS = tuple(AXONN_COUNTS)  # Table I
 SYSTEMS = ("axonn", "deepspeed_3d", "megatron_lm")
-SPLIT = ("deepspeed_3d", "megatron_lm")  # those that split layers
+SPLIT = ("deepspeed_3d", "megatron_lm")  # systems with intra-layer parallelism
 
 
 def _short(model: str) -> str:
@@ -38,8 +38,7 @@ def fig9_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     percent = {system: [lab.weak(model, system).percent_of_peak for model in MODELS] for system in SYSTEMS}
     days = {system: [lab.weak(model, system).days for model in MODELS] for system in SYSTEMS}
     weak = [lab.weak_plan(model, "axonn") for model in MODELS]
-    ends = claims["axonn.abstract.percent_of_peak"].value if "axonn.abstract.percent_of_peak" in claims else ""
-    low, high = ends if isinstance(ends, tuple) else (NONE, NONE)
+    low, high = published_range(claims, "axonn.abstract.percent_of_peak")
     constant = high / pipeline_utilization(weak[0])
     names = [_short(model) for model in MODELS]
     saved = {"over deepspeed_3d": [days_saved(lab, model) for model in MODELS]}
@@ -109,46 +108,46 @@ def fig9_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     ]
 
 
-# The null model of both scalings: percent of peak = constant * m / (m + S - 1), with a constant per system that makes
-# the largest percent of its four weak runs the printed one, `highest`
+# Null model of both scalings: percent of peak = constant * m / (m + S - 1). The constant of a system makes the largest
+# percent of its four weak-scaling runs equal to the printed one, `highest`.
 
 
 def _null_percent(lab: Lab, plan: SimulationPlan, system: str, highest: float) -> float:
-    """Percent of peak of any plan of a system."""
+    """Null model's percent of peak for a plan of a system."""
     return null_model.percent_of_peak(plan, [lab.weak_plan(model, system) for model in MODELS], highest)
 
 
 def _null_percents(lab: Lab, system: str, highest: float) -> list[float]:
-    """Percent of peak of the weak runs of a system."""
+    """Null model's percent of peak for the weak-scaling runs of a system."""
     return [_null_percent(lab, lab.weak_plan(model, system), system, highest) for model in MODELS]
 
 
 def _null_seconds(lab: Lab, model: str, system: str, highest: float) -> float:
-    """Seconds of a batch of a weak run."""
+    """Null model's seconds per batch for a weak-scaling run."""
     plan = lab.weak_plan(model, system)
     return null_model.batch_seconds(plan, _null_percent(lab, plan, system, highest))
 
 
 def _null_days_saved(lab: Lab, model: str, highest: Sequence[float]) -> float:
-    """highest: of AxoNN and of DeepSpeed-3D"""
+    """Null model's days saved over DeepSpeed-3D, given the `highest` printed percents of AxoNN and DeepSpeed-3D."""
     ours, theirs = (
-        training_time(WEAK_BATCH, lab.shapes[model].sequence, _null_seconds(lab, model, system, most)) / 86400
-        for system, most in zip(SYSTEMS[:2], highest, strict=True)
+        training_time(WEAK_BATCH, lab.shapes[model].sequence, _null_seconds(lab, model, system, percent)) / 86400
+        for system, percent in zip(SYSTEMS[:2], highest, strict=True)
     )
     return theirs - ours
 
 
 def percents(question: Question, lab: Lab, *, highest: float) -> WithNull:
-    """highest: the printed percent from which the null model goes on"""
+    """Percent of peak of AxoNN's weak scaling. `highest`: printed anchor of the null model."""
     percentages = [lab.weak(model, "axonn").percent_of_peak for model in MODELS]
     return [percentages], "plans of Table II", [_null_percents(lab, "axonn", highest)]
 
 
-ROUNDINGS = {"down": np.floor, "up": np.ceil}  # of nan too, which hides an anchor
+ROUNDINGS = {"down": np.floor, "up": np.ceil}  # numpy's, because math's raise for nan, a hidden anchor
 
 
 def whole_percents(question: Question, lab: Lab, *, system: str, highest: float, rounding: str = "") -> WithNull:
-    """highest: the printed percent from which the null model goes on; both are rounded as the paper does"""
+    """Percent of peak of a system's weak scaling, rounded as in print. `highest`: printed anchor of the null model."""
     values = [lab.weak(model, system).percent_of_peak for model in MODELS]
     values_text = ", ".join(f"{value:.2f}" for value in values)
     rounded = ROUNDINGS[rounding] if rounding else float
@@ -161,29 +160,29 @@ def days_saved(lab: Lab, model: str) -> float:
 
 
 def all_days(question: Question, lab: Lab, *, highest: Sequence[float]) -> WithNull:
-    """highest: the printed percents of AxoNN and DeepSpeed-3D from which the null model goes on"""
+    """Days saved over DeepSpeed-3D by model. `highest`: printed percents of both, anchors of the null model."""
     nulls = [_null_days_saved(lab, model, highest) for model in MODELS]
     return [[days_saved(lab, model) for model in MODELS]], "plans of Table II", [nulls]
 
 
 def days(question: Question, lab: Lab, *, model: str, highest: Sequence[float]) -> WithNull:
-    """highest: the printed percents of AxoNN and DeepSpeed-3D from which the null model goes on"""
+    """Days saved over DeepSpeed-3D for one model. `highest`: printed percents of both, anchors of the null model."""
     return [[days_saved(lab, model)]], "plans of Table II", [[_null_days_saved(lab, model, highest)]]
 
 
 def reductions(question: Question, lab: Lab, *, highest: Sequence[float]) -> WithNull:
-    """highest: the printed percents of AxoNN and DeepSpeed-3D from which the null model goes on"""
+    """Percent of batch time saved over DeepSpeed-3D. `highest`: printed percents of both, anchors of the null model."""
     values = [100 * (1 - lab.weak(m, "axonn").seconds / lab.weak(m, "deepspeed_3d").seconds) for m in MODELS]
-    ours, theirs = (_null_percents(lab, system, most) for system, most in zip(SYSTEMS[:2], highest, strict=True))
+    ours, theirs = (_null_percents(lab, system, percent) for system, percent in zip(SYSTEMS[:2], highest, strict=True))
     nulls = [100 * (1 - slow / quick) for quick, slow in zip(ours, theirs, strict=True)]
     return [values], "plans of Table II", [nulls]
 
 
 def ratios(question: Question, lab: Lab, *, over: str, highest: Sequence[float]) -> WithNull:
-    """highest: the printed percents of AxoNN and of the other system from which the null model goes on"""
+    """Batch time of `over` over AxoNN's at 100B. `highest`: printed percents of both, anchors of the null model."""
     model = "transformer_100b"
     ours, theirs = (
-        _null_seconds(lab, model, system, most) for system, most in zip(("axonn", over), highest, strict=True)
+        _null_seconds(lab, model, system, percent) for system, percent in zip(("axonn", over), highest, strict=True)
     )
     times_slower = lab.weak(model, over).seconds / lab.weak(model, "axonn").seconds
     return [[times_slower]], "plans of Table II", [[theirs / ours]]
@@ -207,10 +206,10 @@ def fastest(question: Question, lab: Lab) -> tuple[Cases, str]:
 def efficiency(question: Question, lab: Lab) -> tuple[Cases, str]:
     batch = STRONG[-1][1]  # divides by every G_data and microbatch
     cases = [[lab.strong(system, int(term), batch).percent_of_peak for term in question.terms] for system in SYSTEMS]
-    return cases, f"12B, Table II's plans, a batch of {batch} on every count"
+    return cases, f"12B, plans of Table II, a batch of {batch} at every GPU count"
 
 
-# Table II: what the search finds
+# Table II: fastest plans of the search
 
 COUNTS = {"microbatch_size": "microbatch", "g_inter": "inter", "g_intra": "tensor", "g_data": "data"}
 
@@ -259,7 +258,7 @@ def best_plan(question: Question, lab: Lab, *, model: str, system: str, quantity
 
 
 def same_settings(question: Question, lab: Lab) -> tuple[Cases, str]:
-    """The first term is Table II's plan, the others are GPU counts of the strong scaling."""
+    """G_inter and G_intra of each system. The first term is Table II, the others are GPU counts."""
     model, cases, batches = "transformer_12b", [], dict(STRONG)
     for system in SYSTEMS:
         counts = [int(term) for term in question.terms[1:]]
@@ -268,16 +267,19 @@ def same_settings(question: Question, lab: Lab) -> tuple[Cases, str]:
         cases.append([grid.inter for grid in grids])
         if system in SPLIT:
             cases.append([grid.tensor for grid in grids])
-    return cases, "Table II and the best plans found: G_inter of the three systems, G_intra of the two that have it"
+    return (
+        cases,
+        "Table II and the fastest plans: G_inter of three systems, then G_intra of DeepSpeed-3D and Megatron-LM",
+    )
 
 
 def fewest(question: Question, lab: Lab, *, nodes: int) -> tuple[Cases, str]:
-    """The fewest GPUs, of 1 to so many nodes, on which every framework has a plan that fits."""
+    """Fewest GPUs, in 1 to `nodes` whole nodes, on which every framework has a plan that fits."""
     shape = lab.shapes["transformer_12b"]
     for count in range(1, nodes + 1):
         gpus = count * lab.machine.devices_per_node
         if all(_fits(lab, shape, system, gpus) for system in SYSTEMS):
-            return [[gpus]], f"by nodes, batch {WEAK_BATCH}, microbatch 1, memory account of each system"
+            return [[gpus]], f"whole nodes, batch {WEAK_BATCH}, microbatch 1, memory account of each system"
     return [[math.nan]], "no count fits"
 
 
@@ -289,7 +291,17 @@ def _fits(lab: Lab, shape: Transformer, system: str, gpus: int) -> bool:
 def trillion(
     question: Question, lab: Lab, *, parameters: float, blocks: Sequence[int], step: int, gpus: int, memory: float
 ) -> tuple[Cases, str]:
-    """Of each depth the narrowest network with so many parameters, its width a multiple of `step`: a block a stage."""
+    """Bytes of the fullest GPU compared with `memory`, for networks with one block per stage.
+
+    Args:
+        question: The claim.
+        lab: Simulated cluster.
+        parameters: Smallest number of parameters.
+        blocks: Numbers of blocks. Each network is the narrowest with enough parameters.
+        step: Divisor of the width.
+        gpus: GPUs of the run.
+        memory: Bytes of a GPU.
+    """
     cases, notes = [], []
     for count in blocks:
         shape = next(
@@ -301,7 +313,7 @@ def trillion(
         plan = SimulationPlan(shape, lab.system("axonn"), Grid(data=gpus // count, inter=count), WEAK_BATCH, 1, "share")
         cases.append([float(plan.peak), memory])
         notes.append(f"{count} of width {shape.hidden} on {plan.grid}: {plan.peak / 1e9:.2f}")
-    return cases, f"blocks, width and grid, GB of the fullest GPU: {'; '.join(notes)}"
+    return cases, f"blocks, width, grid and GB of the fullest GPU: {'; '.join(notes)}"
 
 
 # Figure 11: strong scaling
@@ -351,12 +363,12 @@ def fig11_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
 
 
 def strong_gain(question: Question, lab: Lab, *, over: str, highest: Sequence[float]) -> WithNull:
-    """highest: the printed percents of AxoNN and of the other system from which the null model goes on"""
+    """Percent of batch time saved over `over`. `highest`: printed percents of both, anchors of the null model."""
     systems = ("axonn", over)
     ours, theirs = (lab.strong(system, *STRONG[-1]) for system in systems)
     nulls = [
-        _null_percent(lab, gains.plan, system, most)
-        for gains, system, most in zip((ours, theirs), systems, highest, strict=True)
+        _null_percent(lab, batch.plan, system, percent)
+        for batch, system, percent in zip((ours, theirs), systems, highest, strict=True)
     ]
     note = f"{STRONG[-1][0]} GPUs, {STUDY_GPUS} times {STRONG[-1][0] // STUDY_GPUS}"
     return [[100 * (1 - ours.seconds / theirs.seconds)]], note, [[100 * (1 - nulls[1] / nulls[0])]]
@@ -371,4 +383,4 @@ def scaling(question: Question, lab: Lab) -> tuple[Cases, str]:
     for system in SYSTEMS:
         rates = [batch / lab.strong(system, gpus, batch).seconds / gpus for gpus, batch in STRONG]
         cases.append([rate / rates[0] for rate in rates])
-    return cases, "samples per second and GPU, relative to 48 GPUs"
+    return cases, "samples per second per GPU, relative to 48 GPUs"

@@ -1,8 +1,8 @@
-"""Ablations of the cluster model: alternative models, each refitted by the same rule, and their errors.
+"""Ablations of the cluster model: refitted variants and their errors.
 
-A simulator with a few constants can be steered into agreement; the guard is to show every structure that was tried.
-Each variant changes one thing of the model that stands in conf, fits the same constants to the same cells, and is
-measured by the same held-out values. Effects that no model covers come first."""
+A simulator with a few constants can be tuned into agreement, so every variant that was tried is reported. Each variant
+changes one assumption of the model in conf, fits the same constants to the same cells, and is compared on the same
+held-out values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from suite.simulate.cost.efficiency import Stack
 
 T = TypeVar("T")
 Claims = Mapping[str, Claim]
-HELD_OUT = (512, 1024, 2048)  # rows of Table II that no constant has seen
+HELD_OUT = (512, 1024, 2048)  # GPU counts of Table II to which no constant is fitted
 CELLS = "largest error of the 9 cells of Table II held out for AxoNN, AxoNN+SAMO and DeepSpeed-3D, percent"
 SPUTNIK = "the same for Sputnik, percent"
 SAVED = "largest error of the time saved at the largest counts, points"
@@ -34,7 +34,14 @@ PHASE = "error of AxoNN's 34.05 s, percent"
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """name: what is different. both, samo: a change of both stacks, or of SAMO's; systems: of modelled ones."""
+    """A variant of the cluster model.
+
+    Attributes:
+        name: Description of the changed assumption.
+        both: Change of both stacks.
+        samo: Change of SAMO's stack.
+        systems: Changes of modelled systems by name.
+    """
 
     name: str
     both: Callable[[Stack], Stack] | None = None
@@ -62,7 +69,7 @@ VARIANTS = (
 
 
 def refitted(lab: Lab, variant: Variant, published: Mapping[str, float]) -> Lab:
-    """The lab of a variant, its constants fitted anew. Raises InvalidRequest where a constant has no root."""
+    """Lab of a variant with refitted constants. Raises InvalidRequest if a constant has no root."""
     systems = {name: _changed(system, variant.systems.get(name)) for name, system in lab.systems.items()}
     axonn = _changed(lab.stacks["axonn"], variant.both)
     changed_stack = _changed(_changed(lab.stacks["samo"], variant.both), variant.samo)
@@ -76,7 +83,7 @@ def _changed(value: T, change: Callable[[T], T] | None) -> T:
 
 
 def errors(lab: Lab, published: Mapping[str, float]) -> dict[str, float]:
-    """The errors by which variants are told apart."""
+    """Errors of a variant by name."""
 
     def cell(system: str, gpus: int) -> float:
         printed = published[f"samo.table2.{system}.gpus_{gpus}"]
@@ -106,9 +113,10 @@ def errors(lab: Lab, published: Mapping[str, float]) -> dict[str, float]:
 
 
 def anchors(claims: Claims) -> dict[str, float]:
-    """The published numbers by claim; of a range its upper end (54.78 percent of peak is the 12B model's).
+    """Published numbers by claim, and upper ends of published ranges (54.78 percent of peak belongs to the 12B model).
 
-    Raises HiddenOutcome in blind mode: what is fitted to printed outcomes cannot be made without them.
+    Raises:
+        HiddenOutcome: In blind mode, because constants are fitted to printed outcomes.
     """
     if hides := [claim.id for claim in claims.values() if isinstance(claim.value, Hidden)]:
         raise HiddenOutcome(hides[0])
@@ -125,7 +133,7 @@ def variants_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     for variant in VARIANTS:
         try:
             variant_errors = errors(refitted(lab, variant, published), published)
-        except InvalidRequest:  # no constant makes the printed value
+        except InvalidRequest:  # no constant gives the printed value
             variant_errors = dict.fromkeys(rows, NONE)
         for name, values in rows.items():
             values.append(variant_errors[name])

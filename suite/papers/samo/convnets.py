@@ -1,9 +1,9 @@
 """Simulation of SAMO's Figure 5: two convolutional networks in pure data parallelism.
 
-A batch is passes, one ring over all GPUs, and a step: there is no pipeline. Nothing is fitted to the figure: it uses
-the efficiency of the paper's GPTs. A layer costs its products and the launch that a layer costs there; element-wise
-kernels, batch norms among them, are in the products, as there. All systems run torchvision's layers (V-A) with the
-same kernels."""
+A batch consists of passes, one ring all-reduce over all GPUs, and an optimizer step. Nothing is fitted to the figure:
+the efficiency constants are those of the paper's GPTs. As there, a layer costs its products and a launch, and
+element-wise kernels such as batch norms are included in the products. All systems run torchvision's layers (V-A) with
+the same kernels."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from suite.workload import VGG, Network, WideResNet, flops
 
 BATCH, GPUS = 128, (16, 32, 64, 128)  # Table I
 NETWORKS: Mapping[str, Network] = {"wideresnet_101": WideResNet(), "vgg_19": VGG()}
-SYSTEMS = {"axonn_samo": "axonn_samo", "axonn": "axonn_no_memopt", "deepspeed_3d": "deepspeed_3d"}  # theirs, ours
-PASSES = 3  # forward, and twice as much backward; nothing is computed again
-MOMENT = 8  # bytes per parameter that Adam's step reads and writes for its second moment, which momentum has not
+SYSTEMS = {"axonn_samo": "axonn_samo", "axonn": "axonn_no_memopt", "deepspeed_3d": "deepspeed_3d"}  # printed: modelled
+PASSES = 3  # cost in forward passes: a backward pass counts twice, and there is no recomputation
+MOMENT = 8  # bytes per parameter that a step of Adam reads and writes for its second moment; momentum has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Parts:
 
 
 def layout(lab: Lab, model: str, system: str, gpus: int) -> Layout:
-    """The states of one GPU: mixed precision, with momentum."""
+    """Model states of one GPU in mixed precision with momentum."""
     modelled = lab.system(SYSTEMS[system])
     entries = sum(layer.parameters for layer in NETWORKS[model].shapes())
     layout_of_states: Layout = modelled.layout(entries=entries, moments=("velocity",), dtype="float32")
@@ -51,10 +51,10 @@ def layout(lab: Lab, model: str, system: str, gpus: int) -> Layout:
 
 
 def parts(lab: Lab, model: str, system: str, gpus: int) -> Parts:
-    """One batch of `model` on `gpus`. Raises InvalidRequest for GPUs that do not divide it."""
+    """Times of one batch of `model` on `gpus` GPUs. Raises InvalidRequest if `gpus` does not divide the batch."""
     if gpus < 1 or BATCH % gpus:
         raise InvalidRequest(
-            f"a batch of {BATCH} images on {gpus} GPUs", rule="GPUs divide it", legal="16, 32, 64 or 128"
+            f"a batch of {BATCH} images on {gpus} GPUs", rule="the GPUs divide the batch", legal="16, 32, 64 or 128"
         )
     machine, stack, network = lab.machine, lab.stack("samo"), NETWORKS[model]
     states, layers = layout(lab, model, system, gpus), len(network.shapes())
@@ -65,11 +65,11 @@ def parts(lab: Lab, model: str, system: str, gpus: int) -> Parts:
     volume = lab.system(SYSTEMS[system]).allreduces_per_update * ring_volume(states["half_gradient"].bytes, gpus)
     traffic = (STEPPED - MOMENT) * states["master"].entries + HALF * states["half"].entries
     step = traffic / (machine.memory_bandwidth * (stack.traffic or 1.0))
-    return Parts(passes, _alone(lab, gpus, volume), step)
+    return Parts(passes, _ring_seconds(lab, gpus, volume), step)
 
 
-def _alone(lab: Lab, gpus: int, volume: float) -> float:
-    """Seconds of a ring over all GPUs in which each sends `volume` bytes, with the network to itself."""
+def _ring_seconds(lab: Lab, gpus: int, volume: float) -> float:
+    """Seconds of a ring over all GPUs in which each sends `volume` bytes, without other traffic."""
     kernel = Kernel()
     fabric = Fabric(kernel, lab.machine, lab.stack("samo"), gpus)
     ring = Ring.of(range(gpus), lab.machine)
@@ -119,7 +119,7 @@ def fig5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
         )
         panels.append(
             FigurePanel(
-                # the text prints the least and the largest, not at which count
+                # the text prints the smallest and the largest gain, but not their GPU counts
                 f"least and largest time saved over AxoNN, {model}",
                 "percent",
                 ("least", "largest"),
@@ -135,23 +135,16 @@ def fig5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
 
 
 def speedups(question: Question, lab: Lab, *, model: str, first: float) -> WithNull:
-    """Our least and largest over the GPU counts.
+    """Smallest and largest time saved over the GPU counts.
 
-    first: the printed least; without a pipeline, the null model's constant per system gives it at every count
+    Without a pipeline, the null model gives the printed minimum `first` at every GPU count.
     """
-    speedup_cases = [saved(lab, model, gpus) for gpus in GPUS]
-    return (
-        [[min(speedup_cases), max(speedup_cases)]],
-        ", ".join(f"{value:.1f}" for value in speedup_cases),
-        [[first, first]],
-    )
+    savings = [saved(lab, model, gpus) for gpus in GPUS]
+    return [[min(savings), max(savings)]], ", ".join(f"{value:.1f}" for value in savings), [[first, first]]
 
 
 def compute_ratio(question: Question, lab: Lab, *, models: Sequence[str]) -> WithNull:
-    """Seconds of the first network's passes divided by the second's, without reduction and step.
-
-    Null model: the ratio of their flops.
-    """
+    """Ratio of the pass times of two networks. Null model: the ratio of their flops."""
     first, second = models
     cases = [[parts(lab, first, "axonn", gpus).passes / parts(lab, second, "axonn", gpus).passes] for gpus in GPUS]
     ratio = flops.training(NETWORKS[first], 1) / flops.training(NETWORKS[second], 1)
@@ -160,7 +153,7 @@ def compute_ratio(question: Question, lab: Lab, *, models: Sequence[str]) -> Wit
 
 def equals(question: Question, lab: Lab) -> tuple[Cases, str]:
     cases = [[seconds(lab, model, term, gpus) for term in question.terms] for model in NETWORKS for gpus in GPUS]
-    ratios_text = ", ".join(f"{other / our_bytes:.2f}" for our_bytes, other in cases)
+    ratios_text = ", ".join(f"{deepspeed / axonn:.2f}" for axonn, deepspeed in cases)
     return cases, f"DeepSpeed over AxoNN, wideresnet_101 then vgg_19: {ratios_text}"
 
 

@@ -1,8 +1,7 @@
-"""Answers to SAMO's claims that need no cluster: bytes of layouts, counts of schedules, tensors of the engine.
+"""Answers to SAMO's claims from counts on layouts and schedules, and from tensors of the engine.
 
-Bytes come from the layouts that ranks allocate exactly (law 4), messages and idle time from the schedules that ranks
-run. Claims on tensors are checked in a small network that the engine trains (suite.papers.samo.probes): torch is
-imported for these answers alone."""
+Law 4 keeps the bytes of these layouts equal to allocated bytes. Messages and idle time come from the schedules that
+ranks run. Answers on tensors train a small network (suite.papers.samo.probes); only they import torch."""
 
 from __future__ import annotations
 
@@ -27,40 +26,40 @@ from suite.simulate.worker import Simulation, simulate
 from suite.workload import convnet
 
 HALF = "float16"
-FORWARD, BACKWARD = 1.0, 2.0  # units of time, of Figure 3
+FORWARD, BACKWARD = 1.0, 2.0  # units of time in Figure 3
 UNITS = Fixed(FORWARD, BACKWARD, BYTES)
-UNEVEN = Fixed(0.375, 0.625, BYTES)  # exact in binary; neither pass is a whole number of the other
+UNEVEN = Fixed(0.375, 0.625, BYTES)  # exact in binary; neither pass is a multiple of the other
 PASSES = (CATEGORY[Kind.FORWARD], CATEGORY[Kind.BACKWARD])
 
 
 def layout(density: float, entries: int) -> Layout:
-    """Bytes that ranks hold of `entries` prunable weights, in mixed precision with Adam: memory=samo."""
+    """Layout memory=samo of `entries` prunable weights in mixed precision with Adam."""
     return compressed(entries, ADAM, half=HALF, kept=round(density * entries), of=entries)
 
 
-def indexed(found: Layout) -> int:
-    """Bytes of the compressed states that are held for ever, without their index."""
-    return sum(s.bytes for s in found if s.form == "indexed" and s.life == "always" and s.kind != "indices")
+def indexed(states: Layout) -> int:
+    """Bytes of the permanent compressed states without their index."""
+    return sum(s.bytes for s in states if s.form == "indexed" and s.life == "always" and s.kind != "indices")
 
 
 def run(stages: int, microbatches: int, cost: Fixed = UNITS, order: Schedule | None = None) -> Simulation:
-    """One batch in `order`; without one in the message-driven order."""
+    """Simulate one batch in `order`, by default message-driven."""
     interval = FlushInterval(0, microbatches, None, 0)
     return simulate(order or MessageDriven(), Grid(inter=stages), interval, cost, FREE, traced=True)
 
 
 def bubbles(stages: int, microbatches: int, cost: Fixed = UNITS, order: Schedule | None = None) -> list[float]:
-    """Units of time that each stage does not compute, from its spans."""
+    """Idle time of each stage, from its trace."""
     simulated = run(stages, microbatches, cost, order)
     busy = [0.0] * stages
     for span in simulated.trace:
         if span.category in PASSES:
             busy[span.rank] += span.seconds
-    return [simulated.makespan - one for one in busy]
+    return [simulated.makespan - seconds for seconds in busy]
 
 
 def messages(stages: int, microbatches: int) -> list[float]:
-    """That each stage sends and receives for a microbatch."""
+    """Messages per microbatch that each stage sends and receives."""
     counts = [0] * stages
     for span in run(stages, microbatches).trace:
         if span.op is not None and span.bytes and (fed := feeds(span.op, stages)) is not None:
@@ -110,12 +109,12 @@ def index(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 def theta16(question: Question, lab: Lab) -> tuple[Cases, str]:
     values = [layout(point["f"], int(point["phi"]))["half"].bytes for point in question.points]
-    return [values], "bytes of the weights that passes read: memory=samo"
+    return [values], "bytes of the half-precision weights: memory=samo"
 
 
 def temporary(question: Question, lab: Lab) -> tuple[Cases, str]:
     values = [layout(point["f"], int(point["phi"]))["half_copy"].bytes for point in question.points]
-    return [values], "bytes that a step makes and gives back: memory=samo, where one bucket is everything"
+    return [values], "bytes that a step allocates and frees: memory=samo, with all weights in one bucket"
 
 
 def samo_bytes(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -128,21 +127,21 @@ def saving(question: Question, lab: Lab) -> tuple[Cases, str]:
     for point in question.points:
         entries = int(point["phi"])
         values.append(mixed(entries, ADAM).bytes() - layout(1 - point["p"], entries).bytes())
-    return [values], "bytes of memory=dense less those of memory=samo"
+    return [values], "bytes of memory=dense minus bytes of memory=samo"
 
 
-# -- programs --------------------------------------------------------------------------------------------------------
+# -- schedules --------------------------------------------------------------------------------------------------------
 
 
 def figure_3(question: Question, lab: Lab) -> tuple[Cases, str]:
     setting = question.setting
     cost = Fixed(float(setting["forward_units"]), float(setting["backward_units"]), BYTES)
     values = bubbles(int(setting["g_inter"]), int(setting["microbatches"]), cost)
-    return [[value] for value in values], "makespan less a stage's passes, message-driven, stage by stage"
+    return [[value] for value in values], "makespan minus passes of a stage, message-driven, stage by stage"
 
 
 def bubble_of_passes(question: Question, lab: Lab) -> tuple[Cases, str]:
-    """In both orders: Figure 3, other pipelines, and one whose backward passes are no whole number of forward ones."""
+    """Idle time and passes in both orders: Figure 3, other pipelines, and a backward pass of 5/3 forward passes."""
     figure = int(question.setting["g_inter"]), int(question.setting["microbatches"])
     pipelines = [(*size, UNITS) for size in (figure, (2, 4), (4, 9), (8, 16))] + [(4, 8, UNEVEN)]
     cases = []
@@ -155,27 +154,27 @@ def bubble_of_passes(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 
 def per_microbatch(question: Question, lab: Lab, *, stages: int, microbatches: int) -> tuple[Cases, str]:
-    """Of every stage, as it is claimed of each GPU; the ends have one neighbour instead of two (S14)."""
+    """Messages of every stage, because the paper claims a number for each GPU; both ends have one neighbour (S14)."""
     counts = messages(stages, microbatches)
-    counts_text = ", ".join(f"{one:g}" for one in counts)
-    return [[one] for one in counts], f"counted on {stages} stages, the first one first: {counts_text}"
+    counts_text = ", ".join(f"{count:g}" for count in counts)
+    return [[count] for count in counts], f"counted on {stages} stages, in order: {counts_text}"
 
 
 def even_bubble(question: Question, lab: Lab) -> tuple[Cases, str]:
-    """Two cases: 1F1B, whose bubble the paper cites, and AxoNN's own order, of which it speaks."""
+    """Bubble in 1F1B, which the paper cites, and in AxoNN's message-driven order."""
     orders: dict[str, Schedule] = {"1F1B": OneFOneB(), "message-driven": MessageDriven()}
     cases = [
         [idle_time(point["t_f"], point["t_b"], int(point["G_inter"]), order) for point in question.points]
         for order in orders.values()
     ]
-    return cases, f"makespan less a stage's passes: {', then '.join(orders)}"
+    return cases, f"makespan minus passes of a stage: {', then '.join(orders)}"
 
 
 def bubble_gains(question: Question, lab: Lab) -> tuple[Cases, str]:
-    """Bubble that one GPU fewer saves, and that half the GPUs save, in the orders of 1F1B and of AxoNN.
+    """Bubble time saved by one GPU fewer and by half the GPUs, in 1F1B and in AxoNN's order.
 
-    A stage's passes take whole units, so that rounding never decides which of two messages arrives first; results
-    are in units of the whole model's time."""
+    Passes of a stage take whole units, so that rounding never decides the order of two messages. Results are in units
+    of the whole model's time."""
     counts = [int(term) for term in question.terms]
     sizes = sorted({m for n in counts for m in (n, n - 1, n // 2)})
     cases = []
@@ -187,7 +186,7 @@ def bubble_gains(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 
 def per_gpu(question: Question, lab: Lab) -> tuple[Cases, str]:
-    """Forward passes of a first stage in the plan that the simulator makes of a batch, a grid and a microbatch."""
+    """Forward passes of a first stage in a simulated plan of batch size, grid and microbatch size."""
     values = []
     for point in question.points:
         batch, replicas, size = int(point["B"]), int(point["G_data"]), int(point["mbs"])
@@ -213,78 +212,79 @@ def vgg(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 
 def gpt(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return [[lab.shapes[str(question.setting["model"])].parameters]], "counted layer by layer, the tied matrix once"
+    parameters = lab.shapes[str(question.setting["model"])].parameters
+    return [[parameters]], "counted layer by layer, with the tied matrix once"
 
 
 # -- tensors ---------------------------------------------------------------------------------------------------------
 
 
 def linear_index(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.papers.samo import probes as shown
+    from suite.papers.samo import probes
 
-    pairs = [shown.index_bytes(int(point["N"]), int(point["entries"])) for point in question.points]
-    return [[coordinates / ours for coordinates, ours in pairs]], "bytes of a random ticket's index, and of coordinates"
+    pairs = [probes.index_bytes(int(point["N"]), int(point["entries"])) for point in question.points]
+    return [[coordinates / linear for coordinates, linear in pairs]], "bytes of coordinates over a random mask's index"
 
 
 def example(question: Question, lab: Lab) -> tuple[Cases, str]:
-    """The points of one width are entries of one tensor, as the two of the published example are."""
-    from suite.papers.samo import probes as shown
+    """Linear indices of the points. Points of the same width are entries of one tensor, as in the published example."""
+    from suite.papers.samo import probes
 
     entries: dict[int, list[tuple[int, int]]] = {}
     for point in question.points:
         entries.setdefault(int(point["columns"]), []).append((int(point["row"]), int(point["column"])))
-    indices = [index for columns, these in entries.items() for index in shown.indices_of(these, columns)]
-    return [indices], "the ticket of a tensor whose other entries are zero"
+    indices = [index for columns, unpruned in entries.items() for index in probes.indices_of(unpruned, columns)]
+    return [indices], "mask of a tensor whose other entries are zero"
 
 
 def shared_index(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.papers.samo import probes as shown
+    from suite.papers.samo import probes
 
-    return [[count] for count in shown.index_tensors()], "counted in the states of a convolution and two linear layers"
+    return [[count] for count in probes.index_tensors()], "counted in the states of a convolution and two linear layers"
 
 
 def forward(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.papers.samo import probes as shown
+    from suite.papers.samo import probes
 
-    return distinct_cases(shown.outputs()), f"{shown.HALF} outputs of a small network after five batches"
+    return distinct_cases(probes.outputs()), f"{probes.HALF} outputs of a small network after five batches"
 
 
 def optimizer(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.papers.samo import probes as shown
+    from suite.papers.samo import probes
 
     return distinct_cases(
-        shown.updated()
-    ), f"weights of a small network after five steps of Adam, full and {shown.HALF}"
+        probes.updated()
+    ), f"weights of a small network after five steps of Adam, full and {probes.HALF}"
 
 
 def layerwise(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.papers.samo import probes as shown
+    from suite.papers.samo import probes
 
-    sizes = [(1, *shown.dense_gradients(count)) for count in (1, 2, 4)]
-    return sizes, "counted at allocation; 1, 2 and 4 microbatches"
+    sizes = [(1, *probes.dense_gradients(count)) for count in (1, 2, 4)]
+    return sizes, "counted at allocation, with 1, 2 and 4 microbatches"
 
 
 def inverse(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.papers.samo import probes as shown
+    from suite.papers.samo import probes
 
-    return distinct_cases(shown.expanded()), "entries of tensors of one, two and four dimensions"
+    return distinct_cases(probes.expanded()), "entries of tensors of one, two and four dimensions"
 
 
 def same_flops(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.papers.samo import probes as shown
+    from suite.papers.samo import probes
 
-    return [shown.flops()], "counted as torch dispatches the products of a batch"
+    return [probes.flops()], "counted as torch dispatches the products of a batch"
 
 
 def allreduce(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.papers.samo import probes as shown
+    from suite.papers.samo import probes
 
-    values = [shown.reduced_bytes(point["f"], int(point["phi"])) for point in question.points]
-    return [values], f"bytes that one of two replicas hands to its all-reduces in a batch, {shown.HALF}"
+    values = [probes.reduced_bytes(point["f"], int(point["phi"])) for point in question.points]
+    return [values], f"bytes that one of two replicas passes to all-reduces in a batch, {probes.HALF}"
 
 
 def size_ratios(question: Question, lab: Lab) -> tuple[Cases, str]:
-    """The least and the largest ratio of a GPT to a convolutional network."""
+    """Smallest and largest ratio of a GPT's parameters to a convolutional network's."""
     small = [convnet.parameters(layers()) for layers in CONVNETS.values()]
     ratios = [Fraction(lab.shapes[model].parameters, count) for model in GPTS for count in small]
     return [[min(ratios), max(ratios)]], f"{len(ratios)} ratios of parameters counted from the shapes"

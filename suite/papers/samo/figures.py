@@ -15,13 +15,14 @@ from suite.papers.common.panel import NONE, published_number, published_range
 
 Claims = Mapping[str, Claim]
 MODELS = tuple(SAMO_COUNTS)
-SYSTEMS = ("axonn_samo", "axonn", "deepspeed_3d", "sputnik")  # as the paper names them
-DENSE = "axonn_no_memopt"  # its AxoNN keeps its states on the GPU (X2)
-PROFILED = (128, 256, 512)  # GPUs of Figure 8
-BASE = 256  # GPUs of the row of Table II that constants are fitted to
+SYSTEMS = ("axonn_samo", "axonn", "deepspeed_3d", "sputnik")  # names in the paper
+DENSE = "axonn_no_memopt"  # the paper's AxoNN keeps model states on the GPU (X2)
+PROFILED = (128, 256, 512)  # GPU counts of Figure 8
+BASE = 256  # GPU count of Table II to which constants are fitted
 
 
 def _ours(system: str) -> str:
+    """Name of the modelled system for a name in the paper."""
     return DENSE if system == "axonn" else system
 
 
@@ -30,7 +31,7 @@ def counts(model: str) -> tuple[int, ...]:
 
 
 def everywhere(lab: Lab, systems: Sequence[str]) -> list[list[float]]:
-    """Batch times of `systems`, a case for every model at each of its GPU counts."""
+    """Batch times of `systems`, one case for each model and GPU count."""
     return [[lab.samo(m, _ours(s), g).seconds for s in systems] for m in MODELS for g in counts(m)]
 
 
@@ -91,7 +92,7 @@ def fig6_7_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
 
 
 def _null_saved(lab: Lab, model: str, over: str, first: float) -> list[float]:
-    """Percent of batch time saved over a system at each GPU count; `first` is printed for the fewest GPUs."""
+    """Null model's percent of batch time saved at each GPU count; `first` is printed for the fewest GPUs."""
     ours, theirs = (
         [lab.samo_plan(model, _ours(system), gpus) for gpus in counts(model)] for system in ("axonn_samo", over)
     )
@@ -99,10 +100,7 @@ def _null_saved(lab: Lab, model: str, over: str, first: float) -> list[float]:
 
 
 def speedups(question: Question, lab: Lab, *, model: str, over: str, first: float) -> WithNull:
-    """Our least and largest over the GPU counts.
-
-    first: the printed least, from which the null model goes on at the fewest GPUs
-    """
+    """Smallest and largest time saved over the GPU counts. `first`: printed minimum, anchor at the fewest GPUs."""
     savings_by_count = [lab.saved(model, gpus, over=_ours(over)) for gpus in counts(model)]
     null = _null_saved(lab, model, over, first)
     return (
@@ -113,19 +111,19 @@ def speedups(question: Question, lab: Lab, *, model: str, over: str, first: floa
 
 
 def largest_speedup(question: Question, lab: Lab, *, model: str, first: float) -> WithNull:
-    """first: the printed speedup at the fewest GPUs, from which the null model goes on"""
+    """Time saved over AxoNN at the most GPUs. `first`: printed percent at the fewest GPUs, anchor of the null model."""
     null = _null_saved(lab, model, "axonn", first)[-1]
     return [[lab.saved(model, counts(model)[-1], over=DENSE)]], f"{counts(model)[-1]} GPUs", [[null]]
 
 
 def abstract_speedups(question: Question, lab: Lab, *, over: str, first: float) -> WithNull:
-    """first: the printed speedup at the fewest GPUs, from which the null model goes on"""
+    """Time saved for 2.7B on 512 GPUs. `first`: printed percent at the fewest GPUs, anchor of the null model."""
     saving = lab.saved("gpt3_2_7b", 512, over=_ours(over))
     return [[saving]], "512 GPUs", [[_null_saved(lab, "gpt3_2_7b", over, first)[-1]]]
 
 
 def grows(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return [[lab.saved(m, g, over=DENSE) for g in reversed(counts(m))] for m in MODELS], "a case per model"
+    return [[lab.saved(m, g, over=DENSE) for g in reversed(counts(m))] for m in MODELS], "one case per model"
 
 
 def over_both(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -142,10 +140,10 @@ def quickest(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 
 def over_sputnik(question: Question, lab: Lab, *, first: float) -> WithNull:
-    """first: the printed ratio, from which the null model goes on at the fewest GPUs of each model"""
+    """Batch time of Sputnik over AxoNN+SAMO. `first`: printed ratio, anchor at the fewest GPUs of each model."""
     cases = [[theirs / ours] for ours, theirs in everywhere(lab, ("axonn_samo", "sputnik"))]
-    saved = [each for model in MODELS for each in _null_saved(lab, model, "sputnik", 100 * (1 - 1 / first))]
-    return cases, "the models at their GPU counts", [[1 / (1 - each / 100)] for each in saved]
+    saved = [percent for model in MODELS for percent in _null_saved(lab, model, "sputnik", 100 * (1 - 1 / first))]
+    return cases, "the models at their GPU counts", [[1 / (1 - percent / 100)] for percent in saved]
 
 
 # Table II: percent of peak of 13B
@@ -178,7 +176,7 @@ def table2_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
 
 
 def percents(question: Question, lab: Lab, *, system: str, gpus: int, first: float) -> WithNull:
-    """first: the printed percent at the fewest GPUs, from which the null model goes on"""
+    """Percent of peak of a cell. `first`: printed percent at the fewest GPUs, anchor of the null model."""
     simulated = lab.samo("gpt3_13b", _ours(system), gpus)
     note = f"grid {simulated.plan.grid}, {simulated.plan.microbatches} microbatches"
     return [[simulated.percent_of_peak]], note, [[_null_percent(lab, system, gpus, first)]]
@@ -194,9 +192,9 @@ def falls(question: Question, lab: Lab, *, systems: Sequence[str]) -> tuple[Case
 
 
 def dense_at_largest(question: Question, lab: Lab, *, first: Sequence[float]) -> WithNull:
-    """first: the printed percents of both at the fewest GPUs, from which the null model goes on"""
+    """Percent of peak on 2048 GPUs. `first`: printed percents of both at the fewest GPUs, anchors of the null model."""
     systems = ("axonn", "deepspeed_3d")
-    nulls = [[_null_percent(lab, system, 2048, each)] for system, each in zip(systems, first, strict=True)]
+    nulls = [[_null_percent(lab, system, 2048, anchor)] for system, anchor in zip(systems, first, strict=True)]
     return [[percent(lab, system, 2048)] for system in systems], ", ".join(systems), nulls
 
 
@@ -208,7 +206,7 @@ def drops(question: Question, lab: Lab) -> tuple[Cases, str]:
     return [[100 * (1 - percent(lab, s, 2048) / percent(lab, s, BASE)) for s in question.terms]], "256 to 2048 GPUs"
 
 
-# Figure 8: where the time of 2.7B goes
+# Figure 8: breakdown of the batch time of 2.7B
 
 
 def phases(lab: Lab, system: str, gpus: int) -> Phases:
@@ -216,7 +214,7 @@ def phases(lab: Lab, system: str, gpus: int) -> Phases:
 
 
 def savings(lab: Lab, gpus: int) -> dict[str, float]:
-    """Time that AxoNN+SAMO saves in each phase, in percent of AxoNN's batch time (S1)."""
+    """Percent of AxoNN's batch time that AxoNN+SAMO saves, by phase (S1)."""
     dense, pruned = phases(lab, "axonn", gpus), phases(lab, "axonn_samo", gpus)
     share = 100 / dense.total
     parts = {
@@ -246,25 +244,25 @@ def fig8_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
 
 
 def _bubble_alone(lab: Lab, gpus: int) -> BubbleAlone:
-    """The null model of Figure 8: passes take as long with SAMO as without, and messages nothing."""
+    """Null model of Figure 8: equal passes with and without SAMO, and messages that take no time."""
     return BubbleAlone(*(lab.samo_plan("gpt3_2_7b", _ours(system), gpus) for system in ("axonn_samo", "axonn")))
 
 
 def saved_share(question: Question, lab: Lab, *, phase: str, gpus: int) -> WithNull:
-    """Percent of AxoNN's batch time that a phase saves. Null model: the bubble alone is shorter."""
+    """Percent of AxoNN's batch time saved in a phase. Null model: only the bubble changes."""
     null = _bubble_alone(lab, gpus).saved if phase in ("bubble", "total") else 0.0
-    return [[savings(lab, gpus)[phase]]], "of AxoNN's batch time; first stage, as profiled", [[null]]
+    return [[savings(lab, gpus)[phase]]], "percent of AxoNN's batch time, first stage", [[null]]
 
 
 def communication_reduction(question: Question, lab: Lab, *, gpus: int) -> WithNull:
-    """By how much communication itself is shorter, in percent of AxoNN's. Null model: all of it is bubble."""
+    """Percent by which communication becomes shorter. Null model: all communication is bubble."""
     dense, pruned = (_communication(phases(lab, system, gpus)) for system in ("axonn", "axonn_samo"))
     note = f"point-to-point, bubble and collective: {dense:.2f} s to {pruned:.2f} s"
     return [[100 * (1 - pruned / dense)]], note, [[_bubble_alone(lab, gpus).bubble_reduction]]
 
 
-def _communication(found: Phases) -> float:
-    return found.point_to_point + found.bubble + found.collective
+def _communication(phase_times: Phases) -> float:
+    return phase_times.point_to_point + phase_times.bubble + phase_times.collective
 
 
 def dominates(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -277,12 +275,13 @@ def leads(question: Question, lab: Lab) -> tuple[Cases, str]:
         phase_times = phases(lab, "axonn", gpus)
         return (phase_times.point_to_point - max(phase_times.bubble, phase_times.collective)) / phase_times.total
 
-    return [[lead(128), lead(256), 0.0]], "share of the batch by which it exceeds the next phase"
+    return [[lead(128), lead(256), 0.0]], "lead over the next phase as a share of the batch"
 
 
 def share_falls(question: Question, lab: Lab) -> tuple[Cases, str]:
-    phase_times = [phases(lab, "axonn", int(term)) for term in question.terms]
-    return [[100 * one.point_to_point / one.total for one in phase_times]], "of AxoNN's batch, first stage"
+    by_count = [phases(lab, "axonn", int(term)) for term in question.terms]
+    shares = [100 * phase_times.point_to_point / phase_times.total for phase_times in by_count]
+    return [shares], "percent of AxoNN's batch time, first stage"
 
 
 def sources(question: Question, lab: Lab, *, gpus: int) -> tuple[Cases, str]:
@@ -292,15 +291,15 @@ def sources(question: Question, lab: Lab, *, gpus: int) -> tuple[Cases, str]:
 
 
 def overcome(question: Question, lab: Lab, *, gpus: Sequence[int]) -> tuple[Cases, str]:
-    saving_list = [savings(lab, count) for count in gpus]
-    return [[one["total"], one["overhead"]] for one in saving_list], f"{' and '.join(map(str, gpus))} GPUs"
+    by_count = [savings(lab, count) for count in gpus]
+    return [[saved["total"], saved["overhead"]] for saved in by_count], f"{' and '.join(map(str, gpus))} GPUs"
 
 
-# Section I: memory of all GPUs of one model
+# Section I: memory of one model instance
 
 
 def gigabytes(lab: Lab, system: str) -> float:
-    """States and activations of one pipeline of 2.7B."""
+    """States and activations of one pipeline of 2.7B in gigabytes."""
     plan = lab.samo_plan("gpt3_2_7b", _ours(system), 512)
     return plan.total() / plan.grid.data / 1e9
 
@@ -328,4 +327,4 @@ def total_memory(question: Question, lab: Lab, *, system: str) -> tuple[Cases, s
 
 def memory_reduction(question: Question, lab: Lab) -> tuple[Cases, str]:
     value = 100 * (1 - gigabytes(lab, "axonn_samo") / gigabytes(lab, "axonn"))
-    return [[float(int(value))]], f"cut to whole percents, as printed: {value:.2f}"
+    return [[float(int(value))]], f"truncated to whole percents, as in print: {value:.2f}"

@@ -1,4 +1,4 @@
-"""Formulas of the SAMO paper: model states of pruned networks, bubbles and messages, and its Table I."""
+"""Answers to SAMO's claims from formulas: model states of pruned networks, bubbles, messages, Table I."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from suite.workload import flops
 
 
 def index_width(question: Question, papers: Papers, *, model: str) -> tuple[Cases, str]:
-    """Bits of a layout's index; those that number the entries of a model's largest layer where these are more."""
+    """Bits of a layout's index, or the bits that number the entries of the model's largest layer if these are more."""
     index = pruned_states("0.9")(ENTRIES)["index"]
     shape = papers.shape(model)
     largest = max(layer.parameters for layer in shape.shapes())
     whole = (shape.parameters - 1).bit_length()
     needed = (largest - 1).bit_length()
-    note = f"{needed} bits number the largest layer of {model}; to number all its parameters takes {whole} bits"
+    note = f"{needed} bits number the largest layer of {model}; {whole} bits would number all its parameters"
     return [[max(8 * index.bytes // index.entries, needed)]], note
 
 
@@ -50,7 +50,7 @@ def overhead(question: Question, papers: Papers) -> tuple[Cases, str]:
 def compressible(question: Question, papers: Papers) -> tuple[Cases, str]:
     layout = mixed_precision_states(ENTRIES)
     rest = layout.bytes() - layout["half"].bytes
-    return [[Fraction(100 * rest, layout.bytes())]], "all states but half, of all states of the layout"
+    return [[Fraction(100 * rest, layout.bytes())]], "all states except half, as a share of the layout"
 
 
 def gpt3_states(question: Question, papers: Papers) -> tuple[Cases, str]:
@@ -65,11 +65,11 @@ def break_even(question: Question, papers: Papers) -> tuple[Cases, str]:
     break_even_entries = bisect_right(range(ENTRIES + 1), whole.bytes(), key=lambda kept: samo(kept)(whole).bytes()) - 1
     return [
         [1 - Fraction(break_even_entries, ENTRIES)]
-    ], f"the most of {si(ENTRIES)} entries that SAMO keeps in no more bytes: {break_even_entries}"
+    ], f"most unpruned entries of {si(ENTRIES)} for which SAMO needs no more bytes: {break_even_entries}"
 
 
 def saving_ends(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """Percent saved at the sparsities that the setting goes from and to."""
+    """Percent saved at both ends of the setting's range of sparsities."""
     sparsities = range_of_setting(question, "sparsity")
     return [
         [percent_saved(share) for share in sparsities]
@@ -81,7 +81,7 @@ def saving_line(question: Question, papers: Papers) -> tuple[Cases, str]:
 
 
 def fewer_stages(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """A case per model: the fewest stages with SAMO, and without."""
+    """Fewest stages with SAMO and without, one case per model."""
     sparsity = float(papers.training("samo", "all")["sparsity"])
     memory = int(papers.machine("summit")["gpu_memory_gigabyte"])
     cases: list[list[int]] = []
@@ -117,7 +117,7 @@ def gradient_sizes(question: Question, papers: Papers) -> tuple[Cases, str]:
 
 
 def printed_size_ratios(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """The least and the largest ratio of the counts that Table I prints."""
+    """Smallest and largest ratio of the parameter counts in Table I."""
 
     def count(model: str) -> Fraction:
         return Fraction(repr(papers.value(f"samo.table1.parameters.{model}")))
@@ -127,19 +127,20 @@ def printed_size_ratios(question: Question, papers: Papers) -> tuple[Cases, str]
 
 
 def sparse_flops(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """Share of all products of a forward pass: attention's own products involve no weight, so sparse kernels skip
-    none of them.
+    """Share of a forward pass's flops that sparse kernels compute.
+
+    The products of attention itself involve no weight, so sparse kernels compute all of them.
     """
     density = 1 - Fraction(str(question.setting["sparsity"]))
     shapes = [papers.shape(model) for model in GPTS]
     cases = [[100 * (weighted(shape, density) + flops.attention(shape)) / flops.forward(shape)] for shape in shapes]
-    return cases, f"all flops of a pass, attention's own among them, over those of dense kernels: {', '.join(GPTS)}"
+    return cases, f"flops of a pass, including attention's own products, over flops of dense kernels: {', '.join(GPTS)}"
 
 
 def percent_of_peak(question: Question, papers: Papers) -> tuple[Cases, str]:
     peak = 1e12 * int(papers.machine("summit")["peak_half_tflop_per_second"])
     values = [closed_forms.percent_of_peak(p["flop_per_batch"], p["t"], p["G"] * peak) for p in question.points]
-    return [values], f"flop/s over the peak of all GPUs, {peak:g} each as the machine's data have it"
+    return [values], f"flop/s over the peak of all GPUs, {peak:g} flop/s each"
 
 
 def bubble_slope(question: Question, papers: Papers) -> tuple[Cases, str]:
@@ -152,7 +153,7 @@ def send_slope(question: Question, papers: Papers) -> tuple[Cases, str]:
         return messages(batch=point["B"], microbatch=point["mbs"], gpus=point["G"], stages=stages)
 
     values = [slope(partial(sent, point), point["G_inter"]) for point in question.points]
-    return [values], "exact difference quotient of the messages per GPU, counted from what each pass needs and feeds"
+    return [values], "exact difference quotient of the messages per GPU, counted from the needs and feeds of each pass"
 
 
 TABLE_1 = ("wideresnet_101", "vgg_19", "gpt3_xl", "gpt3_2_7b", "gpt3_6_7b", "gpt3_13b")  # SAMO
@@ -160,7 +161,7 @@ CITED_TOKENS = {"gpt3_xl": 1e6, "gpt3_2_7b": 1e6, "gpt3_6_7b": 2e6, "gpt3_13b": 
 
 
 def per_gpu(model: str, papers: Papers) -> tuple[Fraction, Fraction]:
-    """Batch per GPU of one row of SAMO's Table I, at the fewest and at the most GPUs."""
+    """Batch size per GPU of a model in SAMO's Table I, at the fewest and the most GPUs."""
     batch = Fraction(papers.value(f"samo.table1.batch_size.{model}"))
     fewest, most = papers.ends(f"samo.table1.gpus.{model}")
     return batch / Fraction(fewest), batch / Fraction(most)
@@ -175,24 +176,24 @@ def _others(model: str) -> list[str]:
 
 
 def gpus(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """This row's batch over the batch per GPU of every other row, at the fewest and at the most GPUs."""
+    """GPUs from a model's batch size and the batch size per GPU of every other row, at both ends."""
     model = str(question.setting["model"])
     batch = Fraction(papers.value(f"samo.table1.batch_size.{model}"))
     shares = [per_gpu(other, papers) for other in _others(model)]
     cases = distinct_cases([[batch / share for share in pair] for pair in shares])
     note = _agreement(cases, len(shares))
-    return cases, f"the row's batch over the batch per GPU of the other rows: {note}"
+    return cases, f"batch size of the row over batch size per GPU of the other rows: {note}"
 
 
 def batch_size(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """This row's fewest and most GPUs, times every other row's batch per GPU there: a case for each answer."""
+    """Batch size from a model's GPUs and the batch size per GPU of every other row: one case per distinct result."""
     model = str(question.setting["model"])
     ends = papers.ends(f"samo.table1.gpus.{model}")
     others = _others(model)
     cases = distinct_cases(
         [[Fraction(end) * share] for other in others for end, share in zip(ends, per_gpu(other, papers), strict=True)]
     )
-    note = f"the row's GPUs times the other rows' batch per GPU: {_agreement(cases, len(others))}"
+    note = f"GPUs of the row times batch size per GPU of the other rows: {_agreement(cases, len(others))}"
     if model in CITED_TOKENS:
         tokens = float(cases[0][0]) * papers.shape(model).sequence / 1e6
         note += f"; {tokens:.1f} million tokens, where the cited GPT-3 table has {CITED_TOKENS[model] / 1e6:g}"
@@ -200,20 +201,20 @@ def batch_size(question: Question, papers: Papers) -> tuple[Cases, str]:
 
 
 def batch_per_gpu(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """Values of the table's rows at the largest number of GPUs, which is the minimum, and at the smallest."""
+    """Batch size per GPU of the rows of Table I at the most GPUs, the minimum, and at the fewest."""
     cases = distinct_cases([per_gpu(model, papers)[::-1] for model in TABLE_1])
     note = _agreement(cases, len(TABLE_1))
-    return cases, f"the table's own batch sizes over its most and fewest GPUs: {note}"
+    return cases, f"batch sizes of the table over its most and fewest GPUs: {note}"
 
 
-# Printed numbers against each other
+# Comparison of printed numbers
 
 
 def memory_cut(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """The two printed gigabytes as a reduction, cut to whole percents as the abstract has it (S6)."""
+    """Reduction from the two printed gigabytes, truncated to whole percents as in the abstract (S6)."""
     before, after = (Fraction(repr(papers.value(f"samo.sec1.memory_{when}"))) for when in ("before", "after"))
     value = 100 * (1 - after / before)
-    return [[int(value)]], f"{float(value):.2f} percent, cut to whole percents"
+    return [[int(value)]], f"{float(value):.2f} percent, truncated to whole percents"
 
 
 def _cell(papers: Papers, system: str, count: int) -> Fraction:
@@ -221,7 +222,7 @@ def _cell(papers: Papers, system: str, count: int) -> Fraction:
 
 
 def _reduction(papers: Papers, over: str, count: int) -> Fraction:
-    """Percent of batch time that AxoNN+SAMO saves by Table II, whose flops are the same for all systems."""
+    """Percent of batch time that AxoNN+SAMO saves by Table II, which counts the same flops for all systems."""
     return 100 * (1 - _cell(papers, over, count) / _cell(papers, "axonn_samo", count))
 
 
@@ -229,24 +230,24 @@ TABLE_2 = (256, 512, 1024, 2048)  # GPUs
 
 
 def table2_reduction(question: Question, papers: Papers, *, over: str, gpus: int) -> tuple[Cases, str]:
-    return [[_reduction(papers, over, gpus)]], f"1 less the ratio of two cells of Table II, {gpus} GPUs"
+    return [[_reduction(papers, over, gpus)]], f"1 minus the ratio of two cells of Table II, {gpus} GPUs"
 
 
 def table2_ends(question: Question, papers: Papers, *, over: str) -> tuple[Cases, str]:
-    """The least and the largest that Table II's cells give."""
+    """Smallest and largest reduction from the cells of Table II."""
     ends = [_reduction(papers, over, count) for count in TABLE_2]
     return [[min(ends), max(ends)]], ", ".join(f"{float(value):.1f}" for value in ends)
 
 
 def table2_gains(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """The largest count first."""
+    """Percent of batch time saved over AxoNN, the largest GPU count first."""
     return [[_reduction(papers, "axonn", count) for count in reversed(TABLE_2)]], "13B, from the cells of Table II"
 
 
 def table2_drops(question: Question, papers: Papers) -> tuple[Cases, str]:
     first, last = TABLE_2[0], TABLE_2[-1]
     drops = [100 * (1 - _cell(papers, system, last) / _cell(papers, system, first)) for system in question.terms]
-    return [drops], f"in relation to the cell of {first} GPUs"
+    return [drops], f"relative to the cell of {first} GPUs"
 
 
 def table2_ratios(question: Question, papers: Papers, *, over: str) -> tuple[Cases, str]:
@@ -255,14 +256,14 @@ def table2_ratios(question: Question, papers: Papers, *, over: str) -> tuple[Cas
 
 
 def largest_end(question: Question, papers: Papers, *, of: str) -> tuple[Cases, str]:
-    """The upper end of a range that is printed elsewhere."""
+    """Upper end of a range printed elsewhere."""
     return [[papers.ends(of)[1]]], "two places of Section VI-B"
 
 
 def printed_gains(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """The ends of each model's printed range over DeepSpeed-3D, and over AxoNN."""
+    """Ends of each model's printed range over DeepSpeed-3D and over AxoNN."""
     cases = []
     for model in GPTS:
         pair = (papers.ends(f"samo.fig6_7.speedup_over_{system}.{model}") for system in ("deepspeed", "axonn"))
         cases += [list(ends) for ends in zip(*pair, strict=True)]
-    return cases, "least, then largest, of each of the four models"
+    return cases, "smallest, then largest, of each of the four models"

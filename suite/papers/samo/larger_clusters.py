@@ -1,7 +1,7 @@
-"""Extrapolation of the 13B model: percent of peak on up to 4096 GPUs, and the breakdown of its time.
+"""Extrapolation of the 13B model to 4096 GPUs: percent of peak and breakdown of the batch time.
 
-No paper printed these points, so no claim is answered: the same plans, stacks and constants go on, and what dominates
-(bubble, point-to-point, collective) is read off the first stage as SAMO's Figure 8 reads it.
+No paper prints these points, so they answer no claim. Plans and constants stay the same. The breakdown into bubble,
+point-to-point and collective time is that of the first stage, as in SAMO's Figure 8.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHOWN = ("axonn", "axonn_samo")
 
 
 def shares(lab: Lab, system: str, gpus: int) -> dict[str, float]:
-    """Percent of the batch by phase, of the first stage."""
+    """Percent of the batch time by phase of the first stage."""
     phase_times = Phases.of(lab.samo(MODEL, system, gpus, traced=True))
     parts = {
         "compute": phase_times.compute,
@@ -50,7 +50,7 @@ def scaling_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePane
                 f"Where a batch goes, {system}",
                 "percent",
                 names,
-                {phase: [one[phase] for one in phase_times] for phase in phase_times[0]},
+                {phase: [percents[phase] for percents in phase_times] for phase in phase_times[0]},
                 axis="GPUs",
                 quantity="share of a batch",
             )

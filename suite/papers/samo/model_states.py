@@ -1,11 +1,12 @@
-"""Bytes of SAMO's model states against sparsity, alone and combined with AxoNN's offload.
+"""Bytes of SAMO's model states over sparsity, alone and combined with AxoNN's offload.
 
-Bytes come from the layouts that ranks allocate. Its paper charges the dense baseline 20 bytes per parameter, though
-AxoNN's own offload had left 4 on the GPU (X2): here the two stand side by side, and together, which no paper has.
-The suite's own planner derives G_inter for each, with the efficiency of the paper's GPTs; nothing is fitted to it."""
+Bytes come from the layouts that ranks allocate. The paper charges the dense baseline 20 bytes per parameter, although
+AxoNN's own offload leaves 4 on the GPU (X2). This module compares SAMO with offload and combines both, which no paper
+does. The plan search derives G_inter for each with the efficiency constants of the paper's GPTs; nothing is fitted."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,58 +25,55 @@ from suite.simulate.block_model import Modelled, SimulationPlan
 from suite.simulate.search import MICROBATCHES, best, divisors, plans
 
 HALF = "float16"
-ENTRIES = 1_200_000  # of which every sparsity here keeps a whole number
+ENTRIES = 1_200_000  # network size for which every sparsity here keeps a whole number of entries
 SHARES = tuple(step / 20 for step in range(20))  # 0 to 0.95
-PRECISIONS = {  # by what a curve is named: moments, and the type of the half copies
+PRECISIONS = {  # moments, and type of the half-precision copies, by name of the curve
     "Adam, mixed precision": (ADAM, HALF),
     "Adam, one precision": (ADAM, None),
     "SGD with momentum, mixed precision": (MOMENTUM, HALF),
     "SGD with momentum, one precision": (MOMENTUM, None),
 }
-SHORT = ("Adam mixed", "Adam full", "SGD mixed", "SGD full")  # as points
+SHORT = ("Adam mixed", "Adam full", "SGD mixed", "SGD full")  # names of points
 PUBLISHED = "Adam, mixed precision"
 DENSE, OFFLOAD, SAMO, BOTH = "axonn_no_memopt", "axonn", "axonn_samo", "axonn_samo, offloaded"
 NAMES = {"gpt3_xl": "XL", "gpt3_2_7b": "2.7B", "gpt3_6_7b": "6.7B", "gpt3_13b": "13B"}
 Claims = Mapping[str, Claim]
 
 
-def kept(sparsity: float) -> int:
+def unpruned_entries(sparsity: float) -> int:
     return round((1 - sparsity) * ENTRIES)
 
 
-def pruned(left: int, moments: Sequence[str] = ADAM, half: str | None = HALF, **more: Any) -> Layout:
-    """ENTRIES weights of which `left` stay. SAMO expands all of them at once, as its paper counts, but for a bucket."""
-    return compressed(ENTRIES, moments, half=half, kept=left, of=ENTRIES, **more)
+def pruned(unpruned: int, moments: Sequence[str] = ADAM, half: str | None = HALF, **options: Any) -> Layout:
+    """SAMO's layout of ENTRIES weights with `unpruned` unpruned ones. Without a bucket, SAMO expands all at once."""
+    return compressed(ENTRIES, moments, half=half, kept=unpruned, of=ENTRIES, **options)
 
 
 def saved(sparsity: float, moments: Sequence[str], half: str | None) -> float:
-    """Percent of a dense network's bytes that SAMO does without at the peak of a step; below 0 where it needs more."""
+    """Percent of a dense network's bytes that SAMO saves at the peak of a step; negative if it needs more."""
     dense = resident(ENTRIES, moments, half=half).bytes()
-    return 100 * (dense - pruned(kept(sparsity), moments, half).bytes()) / dense
+    return 100 * (dense - pruned(unpruned_entries(sparsity), moments, half).bytes()) / dense
 
 
 def break_even(ours: LayoutOf, theirs: LayoutOf) -> float:
-    """The least sparsity at which `ours` needs no more bytes of a device than `theirs`; found in whole entries, as
-    bytes of ours grow with what is kept and those of theirs do not. nan where it never does."""
-    low, high = -1, ENTRIES  # ours fits at the lower, at the upper it need not
-    if ours(high).bytes() <= theirs(high).bytes():
-        return 0.0
-    while high - low > 1:
-        middle = (low + high) // 2
-        if ours(middle).bytes() <= theirs(middle).bytes():
-            low = middle
-        else:
-            high = middle
-    return 1 - low / ENTRIES if low >= 0 else NONE
+    """Smallest sparsity at which `ours` needs no more device memory than `theirs`; nan if there is none.
+
+    The bytes of `ours` grow with the unpruned entries and the bytes of `theirs` do not, so bisection over whole entries
+    finds it.
+    """
+    fitting = bisect_right(
+        range(ENTRIES + 1), False, key=lambda entries: ours(entries).bytes() > theirs(entries).bytes()
+    )
+    return 1 - (fitting - 1) / ENTRIES if fitting else NONE
 
 
 # Figure 2
 
 
 def least_sparsity(moments: Sequence[str], half: str | None) -> float:
-    """From which SAMO needs no more memory than the dense network of the same optimizer and precision."""
+    """Sparsity from which SAMO needs no more memory than dense states of the same optimizer and precision."""
     dense = resident(ENTRIES, moments, half=half)
-    return break_even(lambda left: pruned(left, moments, half), lambda left: dense)
+    return break_even(lambda unpruned: pruned(unpruned, moments, half), lambda _: dense)
 
 
 def fig2_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
@@ -115,39 +113,41 @@ def fig2_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     ]
 
 
-# Compared with AxoNN's offload
+# Comparison with AxoNN's offload
 
 
 def layouts(bucket: int) -> dict[str, LayoutOf]:
-    """What ranks hold of ENTRIES weights, all of them prunable, in mixed precision with Adam, by what is done about it.
+    """Layouts of ENTRIES prunable weights in mixed precision with Adam, by system.
 
-    bucket: entries of an offloaded update at a time
+    Each layout is a function of the unpruned entries. `bucket` is the number of entries in an offloaded bucket.
     """
     return {
-        DENSE: lambda left: resident(ENTRIES, ADAM, half=HALF),
-        OFFLOAD: lambda left: offloaded(ENTRIES, ADAM, half=HALF, bucket=bucket),
+        DENSE: lambda _: resident(ENTRIES, ADAM, half=HALF),
+        OFFLOAD: lambda _: offloaded(ENTRIES, ADAM, half=HALF, bucket=bucket),
         SAMO: pruned,
-        BOTH: lambda left: pruned(left, bucket=bucket, offloaded=True),
+        BOTH: lambda unpruned: pruned(unpruned, bucket=bucket, offloaded=True),
     }
 
 
 def compressed_and_offloaded(lab: Lab) -> Modelled:
-    """AxoNN with its memory optimisation on compressed states: the remaining optimizer states are in host memory.
+    """AxoNN with its memory optimization on compressed states: the remaining optimizer states are in host memory.
 
-    The cost of its step is that of the host's link; writing the expanded weights, 2 bytes each, is about a thousandth
-    of a batch and is left out, as is every write of half precision where states are offloaded
+    The cost of a step is that of the host link. Writes of half-precision weights are left out, as for every offloaded
+    system. They take about a thousandth of a batch.
     """
-    moved, pruned = lab.system(OFFLOAD), lab.system(SAMO)
+    axonn, samo = lab.system(OFFLOAD), lab.system(SAMO)
 
-    def layout(bucket: int, **told: object) -> Layout:
-        return offload("master", "moments", bucket=bucket)(pruned.layout(**told))
+    def layout(bucket: int, **sizes: object) -> Layout:
+        return offload("master", "moments", bucket=bucket)(samo.layout(**sizes))
 
-    return replace(moved, name=BOTH, layout=partial(layout, moved.bucket_numel))
+    return replace(axonn, name=BOTH, layout=partial(layout, axonn.bucket_numel))
 
 
 def candidates(lab: Lab, model: str, system: Modelled) -> Iterator[SimulationPlan]:
-    """Every plan of `model` on the fewest GPUs of SAMO's Table I. Where stages do not divide the blocks they are taken
-    to be equal, as the published plans are (plans.yaml)."""
+    """All plans of `model` on the fewest GPUs of SAMO's Table I.
+
+    If the number of stages does not divide the blocks, the stages are assumed to be equal, as in plans.yaml.
+    """
     shape, (batch, (gpus, *_)) = lab.shapes[model], SAMO_COUNTS[model]
     yield from plans(shape, system, gpus, batch)
     for inter in divisors(gpus):
@@ -156,36 +156,36 @@ def candidates(lab: Lab, model: str, system: Modelled) -> Iterator[SimulationPla
                 yield SimulationPlan(shape, system, Grid(data=gpus // inter, inter=inter), batch, microbatch, "share")
 
 
-def chosen(lab: Lab, model: str, system: Modelled) -> tuple[float, float, float]:
-    """The fewest stages that fit a device; stages and seconds per batch of the quickest plan. nan where none fits."""
-    tried = list(candidates(lab, model, system))
-    fewest = min((plan.grid.inter for plan in tried if plan.peak <= lab.machine.memory), default=NONE)
+def best_stages(lab: Lab, model: str, system: Modelled) -> tuple[float, float, float]:
+    """Fewest stages that fit; stages and seconds per batch of the fastest plan. All are nan if no plan fits."""
+    candidate_plans = list(candidates(lab, model, system))
+    fewest = min((plan.grid.inter for plan in candidate_plans if plan.peak <= lab.machine.memory), default=NONE)
     try:
-        best_plan = best(tried, lab.machine, lab.stack("samo"))
+        best_plan = best(candidate_plans, lab.machine, lab.stack("samo"))
     except DoesNotFit:
         return NONE, NONE, NONE
     return fewest, best_plan.plan.grid.inter, best_plan.seconds
 
 
 def beside_offload_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
-    bucket = ENTRIES // 300  # as 4 million (AxoNN VI-C) of 1.2 billion weights on a GPU
+    bucket = ENTRIES // 300  # in proportion to 4 million (AxoNN VI-C) of 1.2 billion weights on a GPU
     shares, layouts_by_name = [f"{share:g}" for share in SHARES], layouts(bucket)
 
-    def held(home: str) -> dict[str, list[float]]:
+    def bytes_per_parameter(home: str) -> dict[str, list[float]]:
         return {
-            name: [of(kept(share)).bytes(home=home) / ENTRIES for share in SHARES]
-            for name, of in layouts_by_name.items()
+            name: [layout(unpruned_entries(share)).bytes(home=home) / ENTRIES for share in SHARES]
+            for name, layout in layouts_by_name.items()
         }
 
-    small = layouts(1)
-    small["axonn_samo, expanded in buckets"] = lambda left: pruned(left, bucket=1)
-    ways = {
-        name: [break_even(small[name], small[other]) for other in (DENSE, OFFLOAD)]
-        for name in small
+    unit_buckets = layouts(1)
+    unit_buckets["axonn_samo, expanded in buckets"] = lambda unpruned: pruned(unpruned, bucket=1)
+    break_evens = {
+        name: [break_even(layout, unit_buckets[other]) for other in (DENSE, OFFLOAD)]
+        for name, layout in unit_buckets.items()
         if name not in (DENSE, OFFLOAD)
     }
     systems = {**{name: lab.system(name) for name in (DENSE, OFFLOAD, SAMO)}, BOTH: compressed_and_offloaded(lab)}
-    plans_by_system = {name: [chosen(lab, model, system) for model in SAMO_COUNTS] for name, system in systems.items()}
+    plans_by_system = {name: [best_stages(lab, m, system) for m in SAMO_COUNTS] for name, system in systems.items()}
     models = [f"{NAMES[model]} on {gpus}" for model, (_, (gpus, *_)) in SAMO_COUNTS.items()]
 
     def planned(title: str, unit: str, which: int, quantity: str) -> FigurePanel:
@@ -198,7 +198,7 @@ def beside_offload_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
                 f"Model states {where} per parameter over sparsity",
                 "byte",
                 shares,
-                held(home),
+                bytes_per_parameter(home),
                 axis="sparsity, share of weights",
                 quantity="model states per parameter",
                 evidence="derived",
@@ -209,7 +209,7 @@ def beside_offload_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
             "Sparsity from which a device holds no more than",
             "share",
             ["dense", "offload"],
-            ways,
+            break_evens,
             axis="states, in buckets of one",
             quantity="sparsity",
             evidence="derived",

@@ -1,7 +1,6 @@
-"""Probes for SAMO's claims on tensors, in runs of the engine on a small network.
+"""Answers to SAMO's claims on tensors, from runs of the engine on a small network.
 
-The reference is dense masked training: the same engine with every state dense and gradients multiplied by masks.
-Nothing here knows what the paper says of these numbers."""
+The reference is dense masked training: the same engine with dense states and gradients multiplied by masks."""
 
 from __future__ import annotations
 
@@ -29,13 +28,13 @@ from suite.pruning.magnitude import Magnitude
 from suite.pruning.mask import Indices, View, prunable
 from suite.pruning.random import RandomMask
 
-HALF = "bfloat16"  # what a processor multiplies; the paper has float16
+HALF = "bfloat16"  # CPUs multiply bfloat16; the paper uses float16
 Pairs = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class FixedMask(MaskMethod):
-    """A ticket that is known already."""
+    """Mask given in advance."""
 
     indices: Indices
 
@@ -47,8 +46,11 @@ class FixedMask(MaskMethod):
 
 
 def network() -> list[nn.Module]:
-    """A convolution and two linear layers for images of 1 x 5 x 5, with norm and biases; no two weights of one size,
-    and each in half precision larger than any activation of a sample in full."""
+    """A convolution and two linear layers for images of 1 x 5 x 5, with norm and biases.
+
+    All weights have different sizes. Each weight in half precision is larger than any activation of a sample in
+    float32.
+    """
     with drawing(*initial(0, 0)):
         return [
             nn.Sequential(nn.Conv2d(1, 6, 4), nn.ReLU(), nn.Flatten()),
@@ -63,7 +65,7 @@ def batch(number: int, samples: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def view(layers: Sequence[nn.Module], sparsity: float) -> View:
-    """All of a list of layers."""
+    """View on all prunable weights of a list of layers."""
     keys = [(number, name) for number, layer in enumerate(layers) for name in prunable(layer, "weights")]
     return View(
         layers=list(enumerate(layers)),
@@ -75,62 +77,64 @@ def view(layers: Sequence[nn.Module], sparsity: float) -> View:
     )
 
 
-def engine(layers: Sequence[nn.Module], pruning: Pruning | None = None, **told: Any) -> Engine:
-    """In mixed precision with Adam, microbatches of two; `layers` stay as they are."""
+def engine(layers: Sequence[nn.Module], pruning: Pruning | None = None, **options: Any) -> Engine:
+    """Engine on copies of `layers` in mixed precision with Adam and microbatches of two, unless options differ."""
     adam: Any = Adam(0.01)
-    usual = {"half": HALF, "microbatch": 2, "world": threads.LoopbackWorld(threads.Hub(1), 0)}
+    defaults = {"half": HALF, "microbatch": 2, "world": threads.LoopbackWorld(threads.Hub(1), 0)}
     return Engine(
         copy.deepcopy(list(layers)),
         loss=nn.functional.mse_loss,
         optimizer=adam,
         memory=compressed,
         pruning=pruning,
-        **{**usual, **told},
+        **{**defaults, **options},
     )
 
 
-def masked(layers: Sequence[nn.Module], ticket: Indices) -> Engine:
-    """Dense masked training: the weights begin with zeros, and so does each gradient where they stand."""
-    begun = copy.deepcopy(list(layers))
+def masked(layers: Sequence[nn.Module], mask_indices: Indices) -> Engine:
+    """Engine of dense masked training: pruned weights start at zero, and their gradients are multiplied by zero."""
+    masked_layers = copy.deepcopy(list(layers))
     masks = {}
-    for (number, name), index in ticket.items():
-        weight = begun[number].get_parameter(name)
+    for (number, name), index in mask_indices.items():
+        weight = masked_layers[number].get_parameter(name)
         mask = torch.zeros(weight.numel()).index_fill_(0, index.long(), 1.0).view(weight.shape)
         weight.data.mul_(mask)
         masks[number, name] = mask
-    dense = engine(begun)
+    dense = engine(masked_layers)
     for number, layer in dense.state.numbered_layers():
         for name, weight in layer.named_parameters():
             if (number, name) in masks:
-                weight.register_hook(partial(_masked, masks[number, name].to(weight.dtype)))
+                weight.register_hook(partial(mask_gradient, masks[number, name].to(weight.dtype)))
     return dense
 
 
-def _masked(mask: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+def mask_gradient(mask: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     return gradient * mask
 
 
 def twins(sparsity: float = 0.75, batches: int = 5) -> tuple[Engine, Engine]:
-    """Dense masked training and SAMO's, after the same batches."""
+    """Engines of dense masked training and of SAMO after the same batches."""
     layers = network()
-    ticket = Magnitude().draw(view(layers, sparsity))
-    both = masked(layers, ticket), engine(layers, Pruning(FixedMask(ticket), sparsity))
+    mask = Magnitude().draw(view(layers, sparsity))
+    engines = masked(layers, mask), engine(layers, Pruning(FixedMask(mask), sparsity))
     for number in range(batches):
-        for one in both:
-            one.train_batch(batch(number))
-    return both
+        for trained in engines:
+            trained.train_batch(batch(number))
+    return engines
 
 
 def outputs() -> Pairs:
-    """Outputs of both for a new batch, entry by entry."""
-    (inputs, _), both = batch(99), twins()
+    """Outputs of dense masked training and SAMO for a new batch, entry by entry."""
+    (inputs, _), engines = batch(99), twins()
     with torch.no_grad():
-        dense, samo = (nn.Sequential(*one.state.stage.layers)(inputs.to(getattr(torch, HALF))) for one in both)
+        dense, samo = (
+            nn.Sequential(*trained.state.stage.layers)(inputs.to(getattr(torch, HALF))) for trained in engines
+        )
     return _paired(dense, samo)
 
 
 def updated() -> Pairs:
-    """The full-precision weights of both, entry by entry, then those that passes read."""
+    """Weights of dense masked training and SAMO, entry by entry: full precision, then half precision."""
     dense, samo = twins()
     pairs: Pairs = []
     for first, second in zip(dense.state.model_states.parameters, samo.state.model_states.parameters, strict=True):
@@ -141,7 +145,7 @@ def updated() -> Pairs:
 
 
 def expanded() -> Pairs:
-    """Tensors that are zero user_values their index, compared with the expansion of their compressed values."""
+    """Tensors that are zero outside their index, and the expansion of their compressed values, entry by entry."""
     generator = torch.Generator().manual_seed(0)
     pairs: Pairs = []
     for shape in ((40,), (5, 8), (3, 2, 2, 3)):
@@ -155,12 +159,12 @@ def expanded() -> Pairs:
     return pairs
 
 
-def _paired(one: torch.Tensor, other: torch.Tensor) -> Pairs:
-    return list(zip(one.double().flatten().tolist(), other.double().flatten().tolist(), strict=True))
+def _paired(first: torch.Tensor, second: torch.Tensor) -> Pairs:
+    return list(zip(first.double().flatten().tolist(), second.double().flatten().tolist(), strict=True))
 
 
 class _Gradients(MemoryTracker):
-    """Bytes alive of what backward passes make, of `least` bytes and more: gradients of whole weights, in any type."""
+    """Live bytes of tensors of at least `least` bytes that backward passes allocate: gradients of whole weights."""
 
     def __init__(self, least: int) -> None:
         super().__init__()
@@ -171,22 +175,23 @@ class _Gradients(MemoryTracker):
             super()._count(tensor)
 
     def during(self, work: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*args: Any, **kwargs: Any) -> Any:
+        """`work` with counting enabled during its calls."""
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
             self.within = True
             try:
                 return work(*args, **kwargs)
             finally:
                 self.within = False
 
-        return watched
+        return counted
 
 
 def dense_gradients(microbatches: int) -> tuple[int, int]:
-    """The maximum of bytes of uncompressed gradients of pruned weights during a batch, and the bytes of the largest
-    layer.
+    """Peak of the uncompressed gradients of pruned weights during a batch, and size of the largest layer, in bytes.
 
-    With microbatches of one, nothing else that a backward pass makes is as large as the smallest weight in half
-    precision: gradients of activations are not, nor what is kept of a weight, in either precision."""
+    With microbatches of one, all other tensors of a backward pass are smaller than the smallest weight in half
+    precision."""
     samo = engine(network(), Pruning(Magnitude(), 0.75), microbatch=1)
     sizes = {
         p.numel() * p.element_size()
@@ -201,36 +206,33 @@ def dense_gradients(microbatches: int) -> tuple[int, int]:
 
 
 def index_tensors() -> list[int]:
-    """Of each pruned weight the index tensors that its states are held with: integer tensors with as many entries as
-    are kept, each place in memory once."""
+    """Number of index tensors of each pruned weight: distinct integer tensors as long as its unpruned entries."""
     state = engine(network(), Pruning(Magnitude(), 0.5)).state.model_states
     tensors = {(t.data_ptr(), t.numel()) for t in tensors_of(vars(state)) if not t.is_floating_point()}
     return [sum(entries == index.numel() for _, entries in tensors) for index in state.kept.values()]
 
 
 def flops() -> tuple[int, int]:
-    """Of a batch's products as torch dispatches them, forward and backward: without pruning, and with SAMO."""
+    """Flops of the products that torch dispatches in a batch, without pruning and with SAMO."""
     counts = []
     for pruning in (None, Pruning(Magnitude(), 0.75)):
-        one = engine(network(), pruning)
+        trained = engine(network(), pruning)
         with Flops() as counter:
-            one.train_batch(batch(0))
+            trained.train_batch(batch(0))
         counts.append(counter.total)
     return counts[0], counts[1]
 
 
 def reduced_bytes(density: float, entries: int) -> int:
-    """Of the buffer that one of two replicas reduces in a batch, of a network with so many entries, all prunable."""
+    """Bytes that one of two replicas reduces in a batch, for a network of `entries` prunable weights."""
     width = max(side for side in range(1, int(entries**0.5) + 1) if entries % side == 0)
 
     def rank(world: Any) -> int:
         layer = nn.Linear(width, entries // width, bias=False)
-        one = engine([layer], Pruning(RandomMask(), 1 - density), world=world, grid=Grid(data=2), microbatch=1)
-        counted = ReducedBytes(one.state.update.data_parallel_group)
-        one.state.update.data_parallel_group = cast(
-            "Group", counted
-        )  # one rank of two reduces, and exchanges nothing else
-        one.train_batch((torch.ones(2, width), torch.ones(2, entries // width)))
+        replica = engine([layer], Pruning(RandomMask(), 1 - density), world=world, grid=Grid(data=2), microbatch=1)
+        counted = ReducedBytes(replica.state.update.data_parallel_group)
+        replica.state.update.data_parallel_group = cast("Group", counted)
+        replica.train_batch((torch.ones(2, width), torch.ones(2, entries // width)))
         return counted.bytes
 
     first, second = threads.run(2, rank)
@@ -242,24 +244,24 @@ def reduced_bytes(density: float, entries: int) -> int:
 
 
 def indices_of(entries: Sequence[tuple[int, int]], columns: int) -> list[int]:
-    """The rising indices of a ticket of one tensor with `columns` columns: the `entries` (row, column) stay."""
+    """Linear indices of the unpruned `entries` (row, column) in a tensor with `columns` columns."""
     layer = nn.Linear(columns, max(row for row, _ in entries) + 1, bias=False)
     layer.weight.data.zero_()
     for row, column in entries:
         layer.weight.data[row, column] = 1.0
-    ticket = Magnitude().draw(view([layer], 1 - len(entries) / layer.weight.numel()))
-    return [int(index) for index in ticket[0, "weight"].tolist()]
+    mask = Magnitude().draw(view([layer], 1 - len(entries) / layer.weight.numel()))
+    return [int(index) for index in mask[0, "weight"].tolist()]
 
 
 def index_bytes(dimensions: int, entries: int) -> tuple[int, int]:
-    """Bytes of one coordinate per dimension, of 4 each, and of a ticket's index, for so many entries of a tensor."""
+    """Bytes of 4-byte coordinates and of a mask's linear index for `entries` unpruned entries of a tensor."""
     side = 2
     while side**dimensions < 2 * entries:
         side += 1
     tensor = torch.zeros((side,) * dimensions)
     key = (0, "tensor")
     share = 1 - entries / tensor.numel()
-    drawn = RandomMask().draw(View([], lambda _: tensor, [key], share, 0, float))[key]
-    expand(torch.ones(drawn.numel()), drawn, tensor)
+    index = RandomMask().draw(View([], lambda _: tensor, [key], share, 0, float))[key]
+    expand(torch.ones(index.numel()), index, tensor)
     coordinates = tensor.nonzero().int()
-    return coordinates.numel() * coordinates.element_size(), drawn.numel() * drawn.element_size()
+    return coordinates.numel() * coordinates.element_size(), index.numel() * index.element_size()

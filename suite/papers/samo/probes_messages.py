@@ -1,6 +1,6 @@
-"""Probes for SAMO's claims on messages: bytes that each rank hands to its transport in a batch.
+"""Answers to SAMO's claims on messages, counted on the transports of ranks in one batch.
 
-Ranks are threads of one process; each has one linear layer. Schedule and engine are those that ordinary runs have.
+Ranks are threads of one process with one linear layer each. Schedule and engine are those of ordinary runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WIDTH = 3
 
 @dataclass
 class Counts:
-    """Of one rank and one batch: messages of passes that it sends and receives, and forward passes."""
+    """Messages of passes and forward passes of one rank in one batch."""
 
     stage: int = 0
     sent: int = 0
@@ -38,14 +38,14 @@ class Counts:
 
 
 def batch(grid: Grid, samples: int, microbatch: int) -> list[Counts]:
-    """Counts of each rank in one batch with this number of samples."""
+    """Counts of each rank in one batch of `samples` samples."""
 
     def rank(world: Any) -> Counts:
         layers = [nn.Linear(WIDTH, WIDTH) for _ in range(grid.inter)]
-        one = engine(layers, world=world, grid=grid, microbatch=microbatch, half=None)
-        counts = Counts(one.place.stage)
-        transport: Any = one.state.comm.transport
-        stage: Any = one.state.stage
+        rank_engine = engine(layers, world=world, grid=grid, microbatch=microbatch, half=None)
+        counts = Counts(rank_engine.place.stage)
+        transport: Any = rank_engine.state.comm.transport
+        stage: Any = rank_engine.state.stage
         send, recv_any, forward = transport.send, transport.recv_any, stage.forward
 
         def sending(op: Op, value: Any) -> None:
@@ -63,7 +63,7 @@ def batch(grid: Grid, samples: int, microbatch: int) -> list[Counts]:
             return forward(*args, **more)
 
         transport.send, transport.recv_any, stage.forward = sending, receiving, passing
-        one.train_batch((torch.ones(samples, WIDTH), torch.ones(samples, WIDTH)))
+        rank_engine.train_batch((torch.ones(samples, WIDTH), torch.ones(samples, WIDTH)))
         return counts
 
     rank_counts: list[Counts] = threads.run(grid.size, rank)
@@ -71,28 +71,28 @@ def batch(grid: Grid, samples: int, microbatch: int) -> list[Counts]:
 
 
 def per_microbatch(question: Question, source: Any, *, stages: int, microbatches: int) -> tuple[Cases, str]:
-    """Of every stage: the paper says it of each GPU."""
+    """Messages per microbatch of every stage, because the paper claims a number for each GPU."""
     counts = batch(Grid(inter=stages), microbatches, 1)
-    values = [one.messages / microbatches for one in counts]
+    values = [rank.messages / microbatches for rank in counts]
     counts_text = ", ".join(f"{value:g}" for value in values)
     return [[value] for value in values], f"sent and received by {stages} ranks, the first stage first: {counts_text}"
 
 
 def send_time(question: Question, source: Any) -> tuple[Cases, str]:
-    """Messages of a stage with two neighbours, each of the same time."""
+    """Messages of an inner stage, each taking the same time."""
     values = []
     for point in question.points:
         gpus, stages = int(point["G"]), int(point["G_inter"])
         counts = batch(Grid(data=gpus // stages, inter=stages), int(point["B"]), int(point["mbs"]))
-        (value,) = {one.messages for one in counts if 0 < one.stage < stages - 1}
+        (value,) = {rank.messages for rank in counts if 0 < rank.stage < stages - 1}
         values.append(value)
-    return [values], "sent and received in a batch by each rank with two neighbours"
+    return [values], "messages that each inner rank sends and receives in a batch"
 
 
 def microbatches(question: Question, source: Any) -> tuple[Cases, str]:
     values = []
     for point in question.points:
         grid = Grid(data=int(point["G_data"]), inter=2)
-        (value,) = {one.forwards for one in batch(grid, int(point["B"]), int(point["mbs"]))}
+        (value,) = {rank.forwards for rank in batch(grid, int(point["B"]), int(point["mbs"]))}
         values.append(value)
     return [values], "forward passes of each rank in a batch, on two stages"

@@ -1,9 +1,8 @@
-"""Probes for the bytes of SAMO's model states: tensors of the engine after one batch.
+"""Answers to SAMO's claims on bytes of model states, from tensors of the engine after one batch.
 
-Every weight is in one linear layer and may be pruned, which is how the paper counts. The permanent memory of a rank
-is the set of storages that its states reach, each once; further memory of a step is counted at allocation. A layout
-has no part in it. The half precision is bfloat16, which is as wide as the paper's float16 and which a CPU can
-multiply."""
+All weights are in one prunable linear layer, as the paper counts. The permanent memory of a rank is the set of storages
+reachable from its states. Further memory of a step is counted at allocation. No planned layout is used. The half
+precision is bfloat16, which CPUs multiply and which is as wide as the paper's float16."""
 
 from __future__ import annotations
 
@@ -25,20 +24,20 @@ from suite.papers.common.probes import tensors_of
 from suite.papers.samo.probes import HALF, engine
 from suite.pruning.random import RandomMask
 
-ENTRIES = 4000  # where only shares matter
+ENTRIES = 4000  # network size for bytes per parameter and percentages
 COMPRESSED = ("grad16", "theta32", "grad32", "optimizer_state")
 
 
 def small(entries: int, density: Fraction | None = None, half: str | None = HALF) -> Engine:
-    """One rank with so many weights, of which the share `density` stays; None: it does not prune."""
+    """Engine of one rank with `entries` weights, pruned to the share `density`, or unpruned."""
     width = max(side for side in range(1, int(entries**0.5) + 1) if entries % side == 0)
     pruning = None if density is None else Pruning(RandomMask(), float(1 - density))
     return engine([nn.Linear(width, entries // width, bias=False)], pruning, microbatch=1, half=half)
 
 
-def held(one: Engine) -> dict[str, int]:
-    """Bytes that a rank holds for ever, by the paper's names; `else` are those that the paper does not name."""
-    state, bytes_by_state = one.state.model_states, dict.fromkeys(("theta16", "index", "else", *COMPRESSED), 0)
+def permanent_bytes(trained: Engine) -> dict[str, int]:
+    """Permanent bytes of a rank by the paper's names of states; `else` holds all other bytes."""
+    state, bytes_by_state = trained.state.model_states, dict.fromkeys(("theta16", "index", "else", *COMPRESSED), 0)
     full = state.half is None
     names: dict[int, str] = {}
     for name, tensors in (
@@ -50,58 +49,58 @@ def held(one: Engine) -> dict[str, int]:
         ("index", list(state.kept.values())),
     ):
         for tensor in tensors:
-            names.setdefault(_place(tensor), name)
+            names.setdefault(_address(tensor), name)
     seen: set[int] = set()
     for tensor in tensors_of(vars(state)):
-        if _place(tensor) not in seen:
-            seen.add(_place(tensor))
-            bytes_by_state[names.get(_place(tensor), "else")] += tensor.untyped_storage().nbytes()
+        if _address(tensor) not in seen:
+            seen.add(_address(tensor))
+            bytes_by_state[names.get(_address(tensor), "else")] += tensor.untyped_storage().nbytes()
     return bytes_by_state
 
 
-def _place(tensor: torch.Tensor) -> int:
+def _address(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage().data_ptr())
 
 
-def step_bytes(one: Engine) -> int:
-    """The most bytes that the step of a batch allocates and gives back."""
-    state, counter, peaks = one.state.model_states, MemoryTracker(), list[int]()
-    stepped = state.step
+def step_bytes(trained: Engine) -> int:
+    """Peak of the bytes that an optimizer step allocates and frees."""
+    state, counter, peaks = trained.state.model_states, MemoryTracker(), list[int]()
+    step = state.step
 
-    def watched(*args: Any, **more: Any) -> None:
-        begun = counter.peak = counter.live
-        stepped(*args, **more)
-        peaks.append(counter.peak - begun)
+    def counted_step(*args: Any, **kwargs: Any) -> None:
+        before = counter.peak = counter.live
+        step(*args, **kwargs)
+        peaks.append(counter.peak - before)
 
-    state.step = watched  # type: ignore[method-assign]
+    state.step = counted_step  # type: ignore[method-assign]
     weight = state.parameters[0]
     with counter:
-        one.train_batch((torch.ones(1, weight.shape[1]), torch.ones(1, weight.shape[0])))
+        trained.train_batch((torch.ones(1, weight.shape[1]), torch.ones(1, weight.shape[0])))
     (peak,) = peaks
     return peak
 
 
 def total(entries: int, density: Fraction | None = None, half: str | None = HALF) -> int:
-    """Bytes of a rank's states in the step, where they are most."""
-    one = small(entries, density, half)
-    return sum(held(one).values()) + step_bytes(one)
+    """Bytes of a rank's states during the optimizer step, their maximum."""
+    trained = small(entries, density, half)
+    return sum(permanent_bytes(trained).values()) + step_bytes(trained)
 
 
 def saved(entries: int, sparsity: float | str) -> Fraction:
-    """Percent of a dense network's bytes that SAMO does without."""
+    """Percent of a dense network's bytes that SAMO saves."""
     before = total(entries)
     return Fraction(100 * (before - total(entries, 1 - _exact(sparsity))), before)
 
 
 def _exact(share: float | str) -> Fraction:
-    return Fraction(str(share))  # as printed: 0.9 is nine tenths
+    return Fraction(str(share))  # the printed decimal: 0.9 is 9/10
 
 
 # -- answers ---------------------------------------------------------------------------------------------------------
 
 
 def bytes_per_parameter(question: Question, source: Any, *, state: str) -> tuple[Cases, str]:
-    bytes_by_state = held(small(ENTRIES))
+    bytes_by_state = permanent_bytes(small(ENTRIES))
     return [
         [Fraction(bytes_by_state[state], ENTRIES)]
     ], f"bytes that a rank allocated for {si(ENTRIES)} weights, {HALF}"
@@ -109,30 +108,29 @@ def bytes_per_parameter(question: Question, source: Any, *, state: str) -> tuple
 
 def dense_bytes(question: Question, source: Any) -> tuple[Cases, str]:
     values = [total(int(point["phi"])) for point in question.points]
-    return [values], "bytes that a rank without pruning holds in its step"
+    return [values], "bytes of a rank without pruning during its step"
 
 
 def pruned_bytes(question: Question, source: Any, *, states: Sequence[str]) -> tuple[Cases, str]:
-    """Of these states together, at the formula's points."""
-    founds = [held(small(int(point["phi"]), _exact(point["f"]))) for point in question.points]
-    return [
-        [sum(bytes_by_state[name] for name in states) for bytes_by_state in founds]
-    ], "bytes that a rank with SAMO allocated"
+    """Bytes of the given states together, at the points of the formula."""
+    by_point = [permanent_bytes(small(int(point["phi"]), _exact(point["f"]))) for point in question.points]
+    values = [sum(bytes_by_state[name] for name in states) for bytes_by_state in by_point]
+    return [values], "bytes that a rank with SAMO allocated"
 
 
 def temporary(question: Question, source: Any) -> tuple[Cases, str]:
     values = [step_bytes(small(int(point["phi"]), _exact(point["f"]))) for point in question.points]
-    return [values], "the most bytes that a step with SAMO allocated and gave back, all weights in one bucket"
+    return [values], "peak of the bytes that a step with SAMO allocates and frees, with all weights in one bucket"
 
 
 def samo_bytes(question: Question, source: Any) -> tuple[Cases, str]:
     values = [total(int(point["phi"]), _exact(point["f"])) for point in question.points]
-    return [values], "bytes that a rank with SAMO holds in its step, all weights in one bucket"
+    return [values], "bytes of a rank with SAMO during its step, with all weights in one bucket"
 
 
 def saving(question: Question, source: Any) -> tuple[Cases, str]:
     sizes = [(int(point["phi"]), 1 - _exact(point["p"])) for point in question.points]
-    return [[total(phi) - total(phi, f) for phi, f in sizes]], "bytes of a rank without SAMO less those of one with it"
+    return [[total(phi) - total(phi, f) for phi, f in sizes]], "bytes of a rank without SAMO minus bytes with SAMO"
 
 
 def break_even(question: Question, source: Any) -> tuple[Cases, str]:
@@ -142,11 +140,11 @@ def break_even(question: Question, source: Any) -> tuple[Cases, str]:
     )
     return [
         [1 - Fraction(break_even_entries, entries)]
-    ], f"of {entries} weights a rank with SAMO keeps {break_even_entries} in no more bytes"
+    ], f"most unpruned weights of {entries} for which SAMO needs no more bytes: {break_even_entries}"
 
 
 def saving_ends(question: Question, source: Any) -> tuple[Cases, str]:
-    """Percent saved at the sparsities that the setting goes from and to."""
+    """Percent saved at both ends of the setting's range of sparsities."""
     sparsities = range_of_setting(question, "sparsity")
     note = f"bytes of ranks with and without SAMO at {' and '.join(sparsities)}"
     return [[saved(ENTRIES, share) for share in sparsities]], note
@@ -162,20 +160,20 @@ def overhead(question: Question, source: Any) -> tuple[Cases, str]:
 
 
 def compressible(question: Question, source: Any) -> tuple[Cases, str]:
-    """Bytes of a dense rank's states that are smaller on a rank with SAMO."""
-    before, after = held(small(ENTRIES)), held(small(ENTRIES, Fraction(1, 2)))
+    """Share of a dense rank's states that are smaller on a rank with SAMO."""
+    before, after = permanent_bytes(small(ENTRIES)), permanent_bytes(small(ENTRIES, Fraction(1, 2)))
     names = [name for name in before if after[name] < before[name]]
     share = Fraction(100 * sum(before[name] for name in names), sum(before.values()))
     return [[share]], f"smaller at a sparsity of 0.5: {', '.join(names)}"
 
 
 def index_width(question: Question, source: Any, *, model: str) -> tuple[Cases, str]:
-    """Bits of an index as held; those that number the entries of a model's largest layer where these are more."""
-    one = small(ENTRIES, Fraction(1, 2))
-    widths = {8 * index.element_size() for index in one.state.model_states.kept.values()}
+    """Bits of an allocated index, or bits that number the entries of the model's largest layer if these are more."""
+    trained = small(ENTRIES, Fraction(1, 2))
+    widths = {8 * index.element_size() for index in trained.state.model_states.kept.values()}
     shape: Any = resolve([f"model={model}"]).model.shape.build()
     largest = max(layer.parameters for layer in shape.shapes())
     whole = (shape.parameters - 1).bit_length()
     needed = (largest - 1).bit_length()
-    note = f"{needed} bits number the largest layer of {model}; to number all its parameters takes {whole} bits"
+    note = f"{needed} bits number the largest layer of {model}; {whole} bits would number all its parameters"
     return [[max(width, needed)] for width in sorted(widths)], note

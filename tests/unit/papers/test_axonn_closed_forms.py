@@ -42,7 +42,7 @@ def test_message_bytes_by_hand() -> None:
     shape = Transformer(48, 4512, 24, sequence=512, vocabulary=51200)
     assert message_bytes(shape, 1) == 2 * 512 * 4512 == 4_620_288
     assert message_bytes(shape, 3, width=4) == 4 * 512 * 4512 * 3
-    with pytest.raises(InvalidRequest, match="0 sequences"):
+    with pytest.raises(InvalidRequest, match="microbatch=0"):
         message_bytes(shape, 0)
 
 

@@ -199,7 +199,7 @@ class Narrowing(torch.nn.Module):
 
 def test_in_flight_by_hand() -> None:
     ops = [Op(0, kind, index) for kind, index in ((Kind.FORWARD, 0), (Kind.FORWARD, 1), (Kind.BACKWARD, 0))]
-    assert probes.open_at_once(ops) == 2
+    assert probes.max_in_flight(ops) == 2
     assert counts.answered([*ops, Op(0, Kind.FORWARD, 2)]) == [2]
 
 
@@ -244,7 +244,7 @@ def test_reductions_that_are_waited_for_at_once_are_seen(monkeypatch: pytest.Mon
 
 def test_division_before_the_sum_keeps_every_entry() -> None:
     assert probes.loss_predivision(asked(), None, microbatches=[8, 2], replicas=[1, 4])[0] == [[1000, 1000]] * 2
-    assert probes.finite(4, 2, times=8) == 0
+    assert probes.finite_entries(4, 2, loss_factor=8) == 0
 
 
 def test_an_engine_that_does_not_divide_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ def test_an_engine_that_does_not_divide_is_seen(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_case_that_needs_no_division_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="1000 entries that do not overflow"):
+    with pytest.raises(InvalidRequest, match="1000 entries stay finite"):
         probes.loss_predivision(asked(), None, microbatches=[2], replicas=[1])
 
 

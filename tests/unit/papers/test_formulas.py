@@ -143,20 +143,20 @@ def test_what_departs_from_the_papers_departs() -> None:
         assert apart[0] <= tolerance, name
 
 
-def test_notes_tell_what_the_value_leaves_out() -> None:
+def test_notes_contain_facts_beyond_the_value() -> None:
     assert "4.2 million tokens, where the cited GPT-3 table has 2" in ours("samo.table1.batch_size.gpt3_13b").note
     assert "1.0 million tokens, where the cited GPT-3 table has 1" in ours("samo.table1.batch_size.gpt3_xl").note
     assert "37.1 in units of 2^30 bytes" in ours("axonn.sec5b.model_state_per_gpu").note
-    assert "attention's own among them" in ours("samo.sec5b.sputnik_flops").note
-    # 2^37 < 175e9 < 2^38: 32 bits would not do
-    assert "to number all its parameters takes 38 bits" in ours("samo.sec3b.index_width").note
+    assert "including attention's own products" in ours("samo.sec5b.sputnik_flops").note
+    # 2^37 < 175e9 < 2^38, so 32 bits are too few
+    assert "38 bits would number all its parameters" in ours("samo.sec3b.index_width").note
 
 
-# -- none copied -------------------------------------------------------------------------------------------------------
+# -- independence of printed values ----------------------------------------------------------------------------------
 
 
 def altered(claim: Claim) -> Claim:
-    """The claim as if the paper had printed something else."""
+    """Copy of the claim with another published value."""
     value = claim.value
     if isinstance(value, tuple):
         other: Any = tuple(3 * end + 7 for end in value)

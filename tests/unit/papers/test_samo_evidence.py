@@ -47,7 +47,10 @@ def ours(name: str, evidence: Evidence = Evidence.MEASURED, source: Any = None) 
 
 def test_bytes_of_a_rank_by_hand() -> None:
     """Two bytes of a half and four of a full number; Adam has two moments, and the index is of 32 bits."""
-    dense, pruned = bytes_of.held(bytes_of.small(400)), bytes_of.held(bytes_of.small(400, Fraction(1, 4)))
+    dense, pruned = (
+        bytes_of.permanent_bytes(bytes_of.small(400)),
+        bytes_of.permanent_bytes(bytes_of.small(400, Fraction(1, 4))),
+    )
     assert dense == {
         **{"theta16": 800, "grad16": 800, "theta32": 1600, "grad32": 1600, "optimizer_state": 3200},
         **{"index": 0, "else": 0},
@@ -56,7 +59,7 @@ def test_bytes_of_a_rank_by_hand() -> None:
         **{"theta16": 800, "grad16": 200, "theta32": 400, "grad32": 400, "optimizer_state": 800},
         **{"index": 400, "else": 0},
     }
-    single = bytes_of.held(bytes_of.small(400, half=None))
+    single = bytes_of.permanent_bytes(bytes_of.small(400, half=None))
     assert sum(single.values()) == 16 * 400
     assert single["theta16"] == single["grad16"] == 0
 

@@ -30,7 +30,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, RankError, UnknownName
 from suite.core.record import Source
 from suite.papers.common.claims import load
-from suite.papers.samo.layer_products import ALONE, CSR, DENSE, PRODUCTS, SPUTNIK, Products, left
+from suite.papers.samo.layer_products import ALONE, CSR, DENSE, PRODUCTS, SPUTNIK, Products, study_result
 from suite.report.panels.figure_panels import read
 from suite.runner.runs import expand
 from tests.support.configs import altered
@@ -235,7 +235,7 @@ def plan_of(config: RunConfig) -> Products:
 def carried(widths: list[int], *, cuda: bool, changes: Mapping[str, Any] | None = None, **seconds: float) -> Any:
     plan = replace(plan_of(study()), widths=tuple(widths), **(changes or {}))
     turns = [sweep(len(widths), **seconds)] * 3
-    return left(plan, {"cuda": cuda, "notes": ["a remark"]}, turns)
+    return study_result(plan, {"cuda": cuda, "notes": ["a remark"]}, turns)
 
 
 def test_the_record_keeps_raw_samples_and_draws_ratios_beside_the_papers() -> None:
@@ -332,7 +332,7 @@ def test_the_parent_reads_the_study_without_torch() -> None:
         ("executor__claims", {**CLAIMS, "ratio": 5}, InvalidRequest, "executor.claims.ratio=5"),
         ("executor__claims", {**CLAIMS, "ratoi": "a"}, InvalidRequest, "ratoi"),
         ("executor__claims", {**CLAIMS, "widths": 5}, InvalidRequest, "widths=5"),
-        ("executor__sparsity", 0.99999, InvalidRequest, "leaves something of 16384 entries"),
+        ("executor__sparsity", 0.99999, InvalidRequest, "leaves at least one of 16384 entries"),
     ],
 )
 def test_a_study_that_cannot_be_made_is_refused(name: str, value: Any, kind: type[InvalidRequest], told: str) -> None:

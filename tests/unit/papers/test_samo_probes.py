@@ -29,7 +29,7 @@ def test_both_trainings_move_and_are_the_same() -> None:
 
 
 def test_dense_training_without_masks_is_seen_to_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shown, "_masked", lambda mask, gradient: gradient)
+    monkeypatch.setattr(shown, "mask_gradient", lambda mask, gradient: gradient)
     assert any(one != other for one, other in shown.updated())
     assert any(one != other for one, other in shown.outputs())
 

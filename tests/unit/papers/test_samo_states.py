@@ -119,7 +119,7 @@ def test_no_plan_with_fewer_stages_fits() -> None:
     assert {plan.grid.inter for plan in tried} == {1, 2, 4, 8, 16, 32}
     assert {plan.split for plan in tried if plan.grid.inter > 8} == {"share"}
     fit = {plan.grid.inter for plan in tried if plan.peak <= lab().machine.memory}
-    fewest, stages, seconds = samo_states.chosen(lab(), "gpt3_13b", both)
+    fewest, stages, seconds = samo_states.best_stages(lab(), "gpt3_13b", both)
     assert (min(fit), fewest) == (4, 4)
     quickest = next(plan for plan in tried if (plan.grid.inter, plan.microbatch) == (4, 1))
     assert (stages, seconds) == (4, run(quickest, lab().machine, lab().stacks["samo"]).makespan)
@@ -150,4 +150,4 @@ def test_what_the_quickest_plans_come_to() -> None:
 
 def test_where_nothing_fits_there_is_no_number() -> None:
     small = replace(lab(), machine=replace(lab().machine, memory=1e9))
-    assert all(map(math.isnan, samo_states.chosen(small, "gpt3_xl", lab().system(SAMO))))
+    assert all(map(math.isnan, samo_states.best_stages(small, "gpt3_xl", lab().system(SAMO))))
