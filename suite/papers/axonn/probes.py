@@ -249,10 +249,10 @@ class PendingReductions:
 
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
         self.open += 1
-        return cast("Handle", _PendingReduction(self, self.group.all_reduce(tensor, op)))
+        return cast("Handle", _CountedReduction(self, self.group.all_reduce(tensor, op)))
 
 
-class _PendingReduction:
+class _CountedReduction:
     """Handle of a pending reduction."""
 
     def __init__(self, group: PendingReductions, handle: Handle) -> None:

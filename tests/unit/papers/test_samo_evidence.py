@@ -13,7 +13,7 @@ import torch
 from suite.core.claim import Claim, Evidence
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op, Place
-from suite.engine import engine
+from suite.engine import train_state
 from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.states.state import ModelState
 from suite.memory import layout
@@ -85,46 +85,46 @@ def test_shares_by_hand(name: str, values: Sequence[float]) -> None:
     assert ours(name).values == values
 
 
-def _roomy(patch: pytest.MonkeyPatch) -> None:
-    """Every state that the engine allocates lies in room for two."""
-    made = ModelState._tensor
+def _double_states(patch: pytest.MonkeyPatch) -> None:
+    """Every state is allocated with twice its size."""
+    allocate = ModelState._allocate
 
     def twice(self: ModelState, state: Any) -> torch.Tensor:
-        own = made(self, state)
-        return torch.zeros(2 * own.numel(), dtype=own.dtype)[: own.numel()]
+        tensor = allocate(self, state)
+        return torch.zeros(2 * tensor.numel(), dtype=tensor.dtype)[: tensor.numel()]
 
-    patch.setattr(ModelState, "_tensor", twice)
+    patch.setattr(ModelState, "_allocate", twice)
 
 
-def _moments_whole(patch: pytest.MonkeyPatch) -> None:
+def _dense_moments(patch: pytest.MonkeyPatch) -> None:
     """Adam's moments are not compressed."""
-    made = ModelState._tensor
+    allocate = ModelState._allocate
 
-    def whole(self: ModelState, state: Any) -> torch.Tensor:
-        own = made(self, state)
-        return torch.zeros(bytes_of.ENTRIES)[: own.numel()] if state.kind == "moments" else own
+    def dense(self: ModelState, state: Any) -> torch.Tensor:
+        tensor = allocate(self, state)
+        return torch.zeros(bytes_of.ENTRIES)[: tensor.numel()] if state.kind == "moments" else tensor
 
-    patch.setattr(ModelState, "_tensor", whole)
+    patch.setattr(ModelState, "_allocate", dense)
 
 
 def _not_cast(patch: pytest.MonkeyPatch) -> None:
-    """The weights that passes read stay in full precision."""
-    patch.setattr(engine, "cast", lambda layers, half: layers.float())
+    """The half-precision weights stay in full precision."""
+    patch.setattr(train_state, "cast", lambda layers, half: layers.float())
 
 
 def _copied(patch: pytest.MonkeyPatch) -> None:
     """A step copies all weights in full precision."""
-    rounded = ModelState._round
+    rounded = ModelState._round_bucket
 
     def copied(self: ModelState, at: slice, full: torch.Tensor) -> None:
         again = full.clone()
         rounded(self, at, again)
 
-    patch.setattr(ModelState, "_round", copied)
+    patch.setattr(ModelState, "_round_bucket", copied)
 
 
 BREAKS = {
-    "samo.sec3a.compressible_share": _moments_whole,
+    "samo.sec3a.compressible_share": _dense_moments,
     "samo.sec3d.default_bytes.theta16": _not_cast,
     "samo.sec3d.theta16_bytes": _not_cast,
     "samo.sec3d.temporary_bytes": _copied,
@@ -137,7 +137,7 @@ BREAKS = {
 )
 def test_bytes_are_those_that_the_engine_allocates(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = ours(name).values
-    BREAKS.get(name, _roomy)(monkeypatch)
+    BREAKS.get(name, _double_states)(monkeypatch)
     assert ours(name).values != known
 
 
