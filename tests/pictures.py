@@ -2,7 +2,7 @@
 
     python -m tests.pictures reports/index.html docs/pictures
 
-Needs Chromium. A picture has few colours, so that it stays below 250 kB.
+Needs Chromium. A picture is reduced to few colours, so it stays below 250 kB.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.browser import Tab, started
 SIZES = {"desktop": (1440, 1000), "phone": (390, 844)}
 FIGURES = {"axonn": "figure-9", "samo": "figure-7", "pipeoptim": "figure-5", "sparse_gnn": "figure-5"}
 MOST_BYTES = 250_000
-# the figure with this anchor if it is drawn, else the paper's first that is
+# the figure with this anchor if it is drawn, else the first drawn figure of the paper
 _FIND = """((paper, wanted) => {
     const papers = [...document.querySelectorAll("section.paper")];
     const own = papers.find((one) => one.querySelector("h2").textContent.startsWith(paper));
@@ -35,11 +35,11 @@ _FIND = """((paper, wanted) => {
 
 
 def take(page: Path, folder: Path) -> list[Path]:
-    """The pictures, written below `folder`.
+    """Write the pictures below `folder`. Returns their paths.
 
     Raises:
-        OSError: there is no Chromium, no page, or a file cannot be written
-        ValueError: the page draws no figure of a paper
+        OSError: There is no Chromium or no page, or a file cannot be written.
+        ValueError: The page draws no figure of a paper.
     """
     if not page.is_file():
         raise FileNotFoundError(f"{page} is no file. make reproduce writes a page.")
@@ -64,14 +64,14 @@ def take(page: Path, folder: Path) -> list[Path]:
 
 
 def shot(tab: Tab, path: Path) -> Path:
-    """The visible window, as a PNG of at most MOST_BYTES."""
+    """Write the visible window as a PNG of at most MOST_BYTES."""
     tab.screenshot(path)
     path.write_bytes(small(path.read_bytes()))
     return path
 
 
 def small(data: bytes) -> bytes:
-    """A PNG with as many colours, at most 256, as MOST_BYTES allow. Raises ValueError where 16 are too many."""
+    """A PNG with the most colours, up to 256, that MOST_BYTES allows. Raises ValueError if 16 are too many."""
     picture = Image.open(io.BytesIO(data)).convert("RGB")
     for colours in (256, 128, 64, 32, 16):
         out = io.BytesIO()

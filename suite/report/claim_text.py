@@ -21,14 +21,14 @@ COLUMNS = (
 
 
 def terms(claim: Claim) -> tuple[str, ...]:
-    """The names of the values of one case."""
+    """Names of the values of one case."""
     if claim.check is Check.FORMULA:
         return claim.terms or tuple(f"point {number}" for number in range(1, len(claim.points) + 1))
     return claim.terms or (claim.system or claim.quantity,)
 
 
 def short(value: float) -> str:
-    """A number in six digits at most."""
+    """A number with at most six digits."""
     return f"{value:.6g}"
 
 
@@ -40,7 +40,7 @@ def published(claim: Claim) -> str:
 
 
 def ours(judged: Judged) -> str:
-    """Our value as text: a number, or term=value pairs; cases stand between bars."""
+    """Our value as text: a number or term=value pairs, with a bar between cases."""
     names = terms(judged.claim)
     return " | ".join(
         short(case[0])
@@ -51,12 +51,12 @@ def ours(judged: Judged) -> str:
 
 
 def turns(judged: Judged) -> str:
-    """Where a simulated verdict turns, as text: 'stack.samo.adapters=1 (not matched by the model); ...'."""
+    """Constants at which a simulated verdict changes: 'stack.samo.adapters=1 (not matched by the model); ...'."""
     return "; ".join(f"{turn.constant}={turn.at} ({turn.verdict})" for turn in judged.turns)
 
 
 def write_claims(folder: Path, judged: Iterable[Judged]) -> Path:
-    """Write `folder`/claims.csv, a row per claim. Raises OSError where it cannot be written."""
+    """Write `folder`/claims.csv with a row per claim. Raises OSError if it cannot be written."""
     text = io.StringIO(newline="")
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(COLUMNS)
@@ -78,30 +78,30 @@ def write_claims(folder: Path, judged: Iterable[Judged]) -> Path:
 
 
 def write_json(folder: Path, judged: Iterable[Judged]) -> Path:
-    """Write `folder`/claims.json, so that a program can run each claim. Raises OSError where it cannot be written.
+    """Write `folder`/claims.json, from which a program can run each claim. Raises OSError if it cannot be written.
 
-    Each entry has the id, the place in the paper and the assertion; evidence, scope and command of our value; the
-    tolerance, both values and the verdict. `answer_seconds` is what the function of our value took when its record was
-    made, without the start of the program; work that several answers share counts for the first of them.
-    `experiment_seconds` is what the whole experiment of the record takes on two quiet cores. Either is null where
-    unknown; where runs answer, so is the first. Of a simulated value also `range`, our smallest and largest over the
-    ranges of the constants and choices that it reads (null where it was not varied), and `turns`: the values of these
-    at which the verdict is another.
+    Each entry has the id, the place in the paper, the assertion, the tolerance, both values and the verdict, and the
+    evidence, scope and command of our value. Further keys:
+
+    * `answer_seconds`: seconds of the function of our value, without the start of the program. Work that several
+      answers share counts for the first one. Null if unknown, and if runs answer the claim.
+    * `experiment_seconds`: seconds of the whole experiment on two quiet cores. Null if unknown.
+    * `range`: our smallest and largest simulated value over the ranges of the constants and choices that it reads. Null
+      if they were not varied.
+    * `turns`: values of these constants at which the verdict changes.
     """
     rows = [_entry(verdict) for verdict in judged]
     return write(folder, "claims.json", json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
 
 
 def answering(judged: Judged) -> str:
-    """The command that gives the headline value again; empty where no function gives it."""
+    """The command that repeats the headline value; empty if no function gives it."""
     headline = (answer for answer in judged.claim.answers if judged.evidence in (None, answer.evidence))
     return f"suite claims answer {judged.claim.id}" if any(answer.function for answer in headline) else ""
 
 
 def command(judged: Judged) -> str:
-    """The command that gives our value: of the answer, of the run, or else of the experiment; empty where no command
-    gives one.
-    """
+    """The command that gives our value: of the answer, the run or the experiment, in this order; empty for none."""
     experiment = f"suite run experiment={judged.experiment}" if judged.experiment else ""
     return answering(judged) or judged.command or experiment
 

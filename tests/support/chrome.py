@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-FIELDS = {  # per phase: those that the format asks for, and those that it allows beside them
+FIELDS = {  # required and optional fields of each phase
     "X": ({"name", "cat", "ph", "ts", "dur", "pid", "tid"}, {"args"}),
     "M": ({"name", "ph", "pid", "args"}, {"tid"}),
     "s": ({"name", "cat", "ph", "id", "ts", "pid", "tid"}, set()),
@@ -16,7 +16,7 @@ NAMES = {"process_name", "process_sort_index", "thread_name", "thread_sort_index
 
 
 def faults(events: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Events that a viewer would misread: a missing field, two overlapping slices of a track without nesting, an
+    """Events that a viewer would misread: a missing field, two slices of a track that overlap without nesting, or an
     arrow that starts or ends outside every slice.
     """
     found: list[str] = []
@@ -51,7 +51,7 @@ def faults(events: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def overlaps(slices: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Pairs of slices of one track of which neither holds the other. In whole nanoseconds, as viewers store them."""
+    """Pairs of slices of one track that overlap without nesting, in whole nanoseconds as viewers store them."""
     found: list[str] = []
     open_: list[tuple[int, str]] = []
     for one in sorted(slices, key=lambda one: (int(one["ts"] * 1000), -int(one["dur"] * 1000))):

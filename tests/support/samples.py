@@ -1,8 +1,7 @@
 """Times measured by ranks, passed to pytest-benchmark with the circumstances of the benchmark.
 
-Ranks are started once and time themselves: what pytest-benchmark would measure is the start. So its clock is replaced
-for such a test by one that stands at zero until a sample is played: the statistics in the JSON are those of the
-samples, to the last bit.
+Ranks start once and time themselves; pytest-benchmark would measure only their start. Such a test replaces its
+clock by one that returns the samples, so the statistics in the JSON are exactly those of the samples.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from suite.comm.rendezvous.mpiexec_flags import mpi_version
 from suite.runner.provenance import versions
 from tests.support.ranks import run_ranks
 
-REQUIRED = ("peer", "libraries", "threads", "binding", "timing")  # what extra_info of every benchmark holds
+REQUIRED = ("peer", "libraries", "threads", "binding", "timing")  # keys of extra_info of every benchmark
 
 
 class _Clock:
@@ -63,10 +62,16 @@ def timed(program: str, rounds: Mapping[int, int]) -> dict[str, dict[str, list[f
 def tell(
     benchmark: Any, *, peer: bool, timing: str, ranks: int = 1, threads: int = 1, binding: str = "none", **more: Any
 ) -> None:
-    """What a reader needs to judge the numbers.
+    """Record the circumstances of a benchmark in its extra_info.
 
-    peer: somebody else's code, which ours is compared with; timing: what was timed, and by whom; threads: per rank;
-    binding: of ranks to cores by mpiexec; more: the settings of what was timed
+    Args:
+        benchmark: The benchmark fixture.
+        peer: Whether the code belongs to another project that ours is compared with.
+        timing: Description of the timed operation and of the clock.
+        ranks: Number of ranks.
+        threads: Threads per rank.
+        binding: Binding of ranks to cores by mpiexec.
+        more: Settings of the operation.
     """
     launched = {"mpiexec": mpi_version(None)} if ranks > 1 else {}
     benchmark.extra_info.update(

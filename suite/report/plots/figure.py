@@ -68,12 +68,12 @@ KINDS = {
     "features": "#14573f",
     "rows": "#c65d8f",
 }
-OTHER = "#a08a5b"  # a category or kind that this module does not know: both sets are open
-# seven, as colours come in eights: no two of 56 systems have both alike
+OTHER = "#a08a5b"  # categories and kinds without a colour above
+# seven shapes and eight colours: 56 systems have different pairs
 SHAPES = {"o": "●", "s": "■", "^": "▲", "v": "▼", "P": "✚", "X": "✕", "*": "★"}
 _WIDTH = 6.2  # inches
-_SAMPLES = 1500  # that are drawn in a picture of all its runs
-_POINTS = 6000  # of all curves of a picture: they have 400 columns
+_SAMPLES = 1500  # samples in one picture
+_POINTS = 6000  # points of all curves in one picture, which has 400 columns
 _STYLE: dict[str, str | float | bool | list[str]] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "suite",
@@ -99,7 +99,7 @@ def palette(labels: Sequence[str]) -> dict[str, str]:
 
 
 def shape(number: int) -> tuple[str, str]:
-    """The marker of a system by its number, and the same as a character."""
+    """Marker of a system by its number, and the same shape as a character."""
     return list(SHAPES.items())[number % len(SHAPES)]
 
 
@@ -115,7 +115,7 @@ def losses(
         for number, (label, loss) in enumerate(training.items()):
             heights = drawable(loss)
             ax.plot(*outline(heights, _POINTS // len(training)), color=colours[label], linewidth=1.4)
-            # curves that coincide stay visible through markers that do not
+            # markers at different places keep coinciding curves visible
             start, step = _every(number, len(training), len(loss))
             ax.plot(
                 range(start + 1, len(loss) + 1, step),
@@ -139,14 +139,15 @@ def losses(
 
 
 def outlined(training: Mapping[str, Sequence[float]]) -> bool:
-    """Whether a curve has more points than its picture."""
+    """Whether a curve has more points than its picture can show."""
     return any(len(loss) > _POINTS // len(training) for loss in training.values())
 
 
 def outline(heights: Sequence[float], most: int) -> tuple[list[int], list[float]]:
-    """x and y of a curve of at most some `most` points: of each stretch its least and its greatest, where they are.
+    """x and y of a curve reduced to about `most` points: the minimum and maximum of each stretch.
 
-    A curve of more points than the picture has columns is a band, whose edges these are."""
+    A curve with more points than the picture has columns looks like a band, and these are its edges.
+    """
     count = len(heights)
     if count <= most:
         return list(range(1, count + 1)), list(heights)
@@ -156,7 +157,7 @@ def outline(heights: Sequence[float], most: int) -> tuple[list[int], list[float]
         here = range(start, min(start + stretch, count))
         if finite := [index for index in here if math.isfinite(heights[index])]:
             indices |= {min(finite, key=heights.__getitem__), max(finite, key=heights.__getitem__)}
-        if len(finite) < len(here):  # a gap stays one
+        if len(finite) < len(here):  # a gap stays a gap
             indices.add(next(index for index in here if not math.isfinite(heights[index])))
     chosen = sorted(indices)
     return [index + 1 for index in chosen], [heights[index] for index in chosen]
@@ -190,19 +191,18 @@ def batch_times(
 
 
 def drawable(values: Sequence[float]) -> list[float]:
-    """`values` without what no axis carries: beyond 1e30 becomes nan, below 1e-30 zero."""
+    """`values` within the range of an axis: nan beyond 1e30, zero below 1e-30."""
     return [(0.0 if abs(value) < 1e-30 else value) if abs(value) < 1e30 else math.nan for value in values]
 
 
 def fewer(samples: Mapping[str, Sequence[float]]) -> int:
-    """How many samples of a run are drawn where not all are; 0 where all are."""
+    """Number of samples drawn per run; 0 if all are drawn."""
     most = _SAMPLES // len(samples)
     return most if any(len(values) > most for values in samples.values()) else 0
 
 
 def thinned(values: Sequence[float], most: int) -> list[float]:
-    """At most `most` of the values, or the two ends: in the order of size, at equal steps from the least to the
-    greatest."""
+    """At most `most` of the values, sorted and at equal steps from the minimum to the maximum."""
     if len(values) <= most:
         return list(values)
     ordered, last = sorted(values), max(most, 2) - 1
@@ -210,13 +210,13 @@ def thinned(values: Sequence[float], most: int) -> list[float]:
 
 
 def memory(predicted: Mapping[str, Mapping[str, float]], measured: Mapping[str, Mapping[str, float]], salt: str) -> str:
-    """Bytes by kind on the rank that holds most: per label a pale bar predicted and a full bar measured."""
+    """Bytes by kind on the rank with the most; a pale bar for predicted and a full bar for measured bytes."""
     labels = list(dict.fromkeys([*predicted, *measured]))
     with _rows(labels) as (fig, ax):
         for row, label in enumerate(labels):
             _stack(ax, row - 0.2, predicted.get(label, {}), KINDS, height=0.3, alpha=0.5)
             _stack(ax, row + 0.2, measured.get(label, {}), KINDS, height=0.3)
-        _quantity(ax, "B", "Memory of the fullest rank (bytes)")
+        _quantity(ax, "B", "Memory of the rank with the most (bytes)")
         pairs = ", ".join(
             f"{label} {si(sum(predicted.get(label, {}).values()), 'B')} predicted"
             f" and {si(sum(measured.get(label, {}).values()), 'B')} measured"
@@ -235,7 +235,7 @@ def breakdowns(seconds: Mapping[str, Mapping[str, float]], faint: Collection[str
             f"{label}: " + ", ".join(f"{name} {si(value, 's')}" for name, value in ordered(parts, COLOURS).items())
             for label, parts in seconds.items()
         )
-        return finished(fig, salt, f"Where the time of one batch goes. {texts}.")
+        return finished(fig, salt, f"Breakdown of the time of one batch. {texts}.")
 
 
 def ordered(parts: Mapping[str, float], known: Mapping[str, str]) -> dict[str, float]:
@@ -266,9 +266,9 @@ def _style() -> dict[Any, Any]:
 
 @contextmanager
 def drawing(height: float, *, left: float, top: float = 0.1, bottom: float = 0.46) -> Iterator[tuple[Figure, Axes]]:
-    """A figure of `height` inches with margins in inches, drawn under our style and no other."""
+    """A figure of `height` inches with margins in inches, drawn only in our style."""
     with mpl.rc_context(_style()), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has it
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has the glyph
         fig = Figure((_WIDTH, height))
         FigureCanvasSVG(fig)
         ax = fig.add_axes((left / _WIDTH, bottom / height, 1 - (left + 0.2) / _WIDTH, 1 - (bottom + top) / height))
@@ -289,7 +289,7 @@ def _rows(labels: Sequence[str]) -> Iterator[tuple[Figure, Axes]]:
 
 
 def clean(label: str, most: int = 26) -> str:
-    """A label that stands in XML and on one line."""
+    """A label on one line, without characters that XML forbids."""
     text = "".join(
         " " if unicodedata.category(letter) in {"Cc", "Cs", "Cn", "Co", "Zl", "Zp"} else letter for letter in label
     )

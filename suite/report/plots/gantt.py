@@ -1,7 +1,7 @@
 """Gantt chart of one batch: a row per rank, a box per span, with microbatch numbers.
 
-Written as SVG by hand, because a picture of a thousand named boxes wants tooltips and text that scales with the page,
-and because drawing it by a plotting library would take longer than the rest of the page.
+The SVG is written by hand. A chart of a thousand named boxes needs tooltips and text that scales with the page, and a
+plotting library would take longer for it than for the rest of the page.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from suite.core.trace import BACKWARD, EVALUATE, FORWARD, WAIT, Span, Trace
 from suite.core.units import si
 from suite.report.plots.figure import COLOURS, OTHER
 
-SHORTEST = 1e-12  # seconds: a batch below has no width
-MOST = 4000  # boxes in one picture: more are neither seen nor scrolled smoothly
-IDLE = "#7f899347"  # a rank that waits recedes, on white and on black
+SHORTEST = 1e-12  # seconds; a shorter batch has no width
+MOST = 4000  # boxes in one picture; more are not visible and scroll slowly
+IDLE = "#7f899347"  # waiting is pale on white and on black
 _WIDTH, _LEFT, _RIGHT, _ROW, _BOX, _TOP = 1000.0, 58.0, 30.0, 26.0, 20.0, 6.0
 _DIGIT = 6.4  # width of one digit at the size that style.css gives numbers
 _NUMBERED = frozenset({FORWARD, BACKWARD, EVALUATE})
@@ -27,13 +27,13 @@ def colour(category: str) -> str:
 
 
 def window(trace: Trace, most: int = MOST) -> tuple[list[Span], float]:
-    """The spans that are drawn and the time they end at: all, or the first `most` by their start, at most MOST."""
+    """The first spans by start, at most `most` and MOST, and the end of the last one in seconds."""
     spans = sorted(trace, key=lambda span: (span.start, span.rank))[: min(most, MOST)]
     return spans, max((span.end for span in spans), default=0.0)
 
 
 def gantt(trace: Trace, grid: Grid, label: str, most: int = MOST) -> str:
-    """One picture of `trace`, or of its first `most` spans, as an `<svg>` element that can stand in a page."""
+    """Chart of the first `most` spans of a trace as an `<svg>` element of a page."""
     spans, end = window(trace, most)
     ranks = {rank: row for row, rank in enumerate(sorted({span.rank for span in spans}))}
     height = _TOP + _ROW * len(ranks) + 26
@@ -50,7 +50,7 @@ def gantt(trace: Trace, grid: Grid, label: str, most: int = MOST) -> str:
         _text(root, x, foot + 16, si(time, "s"), "middle")
     for rank, row in ranks.items():
         _text(root, f"{_LEFT - 8:g}", _TOP + _ROW * row + _BOX / 2 + 4, f"rank {rank}", "end")
-    # idle time first, so that nothing that was done is hidden below it
+    # idle time first, so that it hides no op
     for span in sorted(spans, key=lambda span: (span.category != WAIT, span.start)):
         _box(root, span, _TOP + _ROW * ranks[span.rank], scale)
     return ElementTree.tostring(root, encoding="unicode").replace(" />", "/>")

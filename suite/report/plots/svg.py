@@ -1,8 +1,8 @@
 """Reduce the markup of an SVG to the parts that a browser needs.
 
-A plotting library writes for programs that edit: a group and an id for every tick, six digits after the point, a list
-of fonts for every word. Hundreds of pictures share one page, so all of that goes, while every line stays where it was
-drawn: a hundredth of a point is below what a screen shows.
+A plotting library writes for editors: a group and an id for every tick, six decimals, a list of fonts for every word.
+Hundreds of pictures share one page, so all of this is removed. Lines keep their place to a hundredth of a point, which
+no screen resolves.
 """
 
 from __future__ import annotations

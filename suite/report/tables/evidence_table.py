@@ -1,6 +1,6 @@
 """Markdown tables of verdicts by evidence, one per paper, from the claims.json of a reports folder.
 
-Counts of different evidence stand in columns of their own and are never added up.
+Each evidence has its own column; counts of different evidence are never added.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def entries(folder: Path) -> list[ClaimCount]:
     return counts
 
 
-def markdown(found: Sequence[ClaimCount]) -> str:
+def markdown(claims: Sequence[ClaimCount]) -> str:
     """A table for all claims and one per paper: a row per verdict, a column per kind of evidence that occurs."""
-    run = sum(one.verdict != Verdict.NOT_RUN for one in found)
-    parts = [f"{run} of {len(found)} claims have a value in the records of this page.", _table("All papers", found)]
-    parts += [_table(name, [one for one in found if one.paper == paper]) for paper, name in PAPERS.items()]
+    run = sum(one.verdict != Verdict.NOT_RUN for one in claims)
+    parts = [f"{run} of {len(claims)} claims have a value in the records of this page.", _table("All papers", claims)]
+    parts += [_table(name, [one for one in claims if one.paper == paper]) for paper, name in PAPERS.items()]
     return "\n\n".join(parts)
 
 

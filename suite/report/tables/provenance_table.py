@@ -1,6 +1,6 @@
 """Table of a record's provenance: configuration, machine and duration.
 
-Both are mappings that may hold anything, nested to any depth: they are shown leaf by leaf, within bounds.
+Configuration and provenance may hold anything, nested to any depth. They are shown leaf by leaf, within limits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from suite.report.load import StoredRecord, real, text_at
 
 
 def took(entry: StoredRecord) -> float:
-    """Seconds of running, nan where the record does not say."""
+    """Seconds of the run; nan if the record has none."""
     return real(entry.record.provenance.get("seconds"))
 
 
@@ -48,7 +48,7 @@ def config_beside(config: Mapping[str, Json], other: Mapping[str, Json], whose: 
 
 
 def overview(entries: Sequence[StoredRecord]) -> str:
-    """How many runs there are, how they ended, and of when the newest is; empty where there are none."""
+    """Number of runs, their outcomes and the day of the newest; empty without runs."""
     if not entries:
         return ""
     ended = Counter(entry.record.outcome for entry in entries)
@@ -65,8 +65,8 @@ def overview(entries: Sequence[StoredRecord]) -> str:
     )
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def facts(entries: Sequence[StoredRecord], most: int = 4) -> list[tuple[str, list[str]]]:
@@ -96,7 +96,7 @@ def facts(entries: Sequence[StoredRecord], most: int = 4) -> list[tuple[str, lis
 
 
 def _numbers(texts: Iterable[str]) -> list[float]:
-    """The texts as numbers; none where one of them is no finite number."""
+    """The texts as numbers; empty unless all are finite numbers."""
     try:
         numbers = [float(text) for text in texts]
     except ValueError:
@@ -105,7 +105,7 @@ def _numbers(texts: Iterable[str]) -> list[float]:
 
 
 def _flat(value: Json, path: str = "", depth: int = 8) -> Iterable[tuple[str, str]]:
-    """Each leaf with its dotted path; what lies deeper than `depth` is one leaf."""
+    """Each leaf with its dotted path; a value below `depth` levels is one leaf."""
     if isinstance(value, dict) and value and depth:
         for name, element in value.items():
             yield from _flat(element, f"{path}.{name}" if path else str(name), depth - 1)

@@ -776,7 +776,8 @@ def test_the_section_holds_the_panel_its_table_its_remarks_and_links(run, store:
     store(tmp_path, run(None, [2.0] * 3, panels=panels), "b.json")
     fact = replace(claim("c.one", 4.0), check=Check.NUMBER)
     seen = rendered(tmp_path, fact)
-    for words in ("Sweeps, one run per point", "Update against k", "Printed values and medians of measured runs", "● axonn"):
+    caption = "Printed values and medians of measured runs"
+    for words in ("Sweeps, one run per point", "Update against k", caption, "● axonn"):
         assert words in seen.text
     assert "panel 2 : panel.metric=" in seen.text
     assert "Update against k: run by run" in seen.all("table", "aria-label")
