@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
 from suite.core.protocols import Read, StageVersions, WeightPolicy
-from suite.weights.policy import GRAPHS, check_streams, known, read_again
+from suite.weights.policy import GRAPHS, check_choice, require_stream, versions_read_again
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class Stash(WeightPolicy):
     graph: str = "recompute"
 
     def __post_init__(self) -> None:
-        known("backward graph", self.graph, GRAPHS)
+        check_choice("backward graph", self.graph, GRAPHS)
 
     def check(self, stages: int, update_interval: int | None) -> None:
         """Raises InvalidRequest for a flush."""
-        check_streams("a stash of weights", update_interval)
+        require_stream("a stash of weights", update_interval)
 
     def read(self, op: Op, versions: StageVersions) -> Read:
         if op.kind is Kind.BACKWARD:
@@ -43,7 +43,7 @@ class Stash(WeightPolicy):
 
     def needed(self, versions: StageVersions) -> frozenset[int]:
         """Versions read by the forward passes in flight; a forward pass to come reads the newest version."""
-        return read_again(versions)
+        return versions_read_again(versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ class DoubleBuffer(WeightPolicy):
     graph: str = "recompute"
 
     def __post_init__(self) -> None:
-        known("backward graph", self.graph, GRAPHS)
+        check_choice("backward graph", self.graph, GRAPHS)
 
     def check(self, stages: int, update_interval: int | None) -> None:
         """Raises InvalidRequest for a flush, and for updates so frequent that two versions are too few."""
-        check_streams("2BW", update_interval)
+        require_stream("2BW", update_interval)
         if update_interval is not None and update_interval < stages:
             raise InvalidRequest(
                 f"2BW on {stages} stages with update_interval={update_interval}",
@@ -75,5 +75,5 @@ class DoubleBuffer(WeightPolicy):
         newer version.
         """
         if versions.next_forward_update is None:
-            return read_again(versions)
-        return read_again(versions) | {max(versions.drained_at, versions.next_forward_update - 1)}
+            return versions_read_again(versions)
+        return versions_read_again(versions) | {max(versions.drained_at, versions.next_forward_update - 1)}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from suite.core.op import Kind, Op
 from suite.core.protocols import Read, StageVersions, WeightPolicy
-from suite.weights.policy import GRAPHS, check_each, known
+from suite.weights.policy import GRAPHS, check_choice, require_update_per_microbatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class SpecTrain(WeightPolicy):
     smoothed = True
 
     def __post_init__(self) -> None:
-        known("backward graph", self.graph, GRAPHS)
+        check_choice("backward graph", self.graph, GRAPHS)
 
     def check(self, stages: int, update_interval: int | None) -> None:
         """Raises InvalidRequest for a flush and for fewer than one update per mini-batch."""
-        check_each("SpecTrain", update_interval, legal="update_interval=1")
+        require_update_per_microbatch("SpecTrain", update_interval, legal="update_interval=1")
 
     def read(self, op: Op, versions: StageVersions) -> Read:
         between = versions.stages - op.stage - 1 if op.kind is Kind.FORWARD else 0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from suite.cli import Arguments, Command
 from suite.core.errors import UnknownName
 from suite.core.exit_codes import Exit
-from suite.core.words import count
+from suite.core.words import format_count
 
 if TYPE_CHECKING:
     from suite.conformance.laws import LawResult
@@ -65,7 +65,7 @@ def summary(name: str, results: Sequence[LawResult]) -> str:
     broken = f", {len(names)} broken ({', '.join(names)})" if names else ""
     idle = counts[LawVerdict.NOT_APPLICABLE]
     law_counts = (
-        f"{count(counts[LawVerdict.KEPT], 'law')} kept{broken}, {idle} {'does' if idle == 1 else 'do'} not apply"
+        f"{format_count(counts[LawVerdict.KEPT], 'law')} kept{broken}, {idle} {'does' if idle == 1 else 'do'} not apply"
     )
     return f"{name}: {law_counts}, {seconds:.0f} s"
 

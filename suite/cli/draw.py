@@ -30,7 +30,7 @@ from suite.runner.keys_read import BOOKKEEPING, below
 from suite.schedule.check import SHORT, Timeline, check, check_size
 from suite.schedule.draw import chart, columns
 from suite.weights import Ledger
-from suite.weights.version_table import PASSES, ahead, entries, follow, staleness
+from suite.weights.version_table import PASSES, entries, run_ledgers, staleness, steps_ahead
 
 if TYPE_CHECKING:
     from suite.config.checks import Drawing
@@ -158,7 +158,7 @@ def placement(of: Placement) -> str:
 
 
 def account(policy: WeightPolicy, timeline: Timeline, interval: FlushInterval) -> list[Ledger]:
-    return follow(policy, [timeline.order(stage) for stage in range(timeline.stages)], interval)
+    return run_ledgers(policy, [timeline.order(stage) for stage in range(timeline.stages)], interval)
 
 
 def versions(ledgers: Sequence[Ledger]) -> str:
@@ -196,7 +196,7 @@ def table_2(config: RunConfig) -> str:
         interval = FlushInterval(0, (stages + 2) * 2 * every, every, 0)
         stage_accounts = account(resolved.weights.build(), check(resolved.schedule.build(), stages, interval), interval)
         lacks = [[f"{staleness(each, kind):g}" for each in stage_accounts] for kind in PASSES]
-        further = [[f"{ahead(each, kind):g}" for each in stage_accounts] for kind in PASSES]
+        further = [[f"{steps_ahead(each, kind):g}" for each in stage_accounts] for kind in PASSES]
         rows.append(
             [system, *(" ".join(part) for part in (*lacks, *further, [str(each.peak) for each in stage_accounts]))]
         )

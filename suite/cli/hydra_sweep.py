@@ -33,7 +33,7 @@ from suite.core.exit_codes import Exit
 from suite.core.files import check_access, check_folder, write_atomically
 from suite.core.reasons import headline
 from suite.core.record import Outcome
-from suite.core.words import count
+from suite.core.words import format_count
 from suite.runner import provenance
 from suite.runner.executors import in_process
 from suite.runner.keys_read import below
@@ -200,7 +200,7 @@ def plan_runs(runs: Sequence[Run]) -> DryRun:
         elif refusal := run.refusal or _checkpoint_refusal(run):
             refused, state = refused + 1, f"refused: {headline(str(refusal))}"
         else:
-            state = f"would run on {count(run.ranks, 'rank')}"
+            state = f"would run on {format_count(run.ranks, 'rank')}"
         lines.append(f"  {run.label:<18} {state}")
     return DryRun(tuple(lines), len(runs) - recorded - refused, recorded, refused)
 
@@ -229,7 +229,7 @@ def dry_run_summary(plans: Sequence[DryRun]) -> str:
         sum(getattr(plan, name) for plan in plans) for name in ("would_run", "recorded", "refused")
     )
     summary = f"{would_run} would run, {recorded} {'has' if recorded == 1 else 'have'} a record, {refused} refused"
-    return f"dry run of {count(would_run + recorded + refused, 'run')}: {summary}; nothing was run"
+    return f"dry run of {format_count(would_run + recorded + refused, 'run')}: {summary}; nothing was run"
 
 
 def label_flags(overrides: Sequence[str], arguments: Sequence[str], labelled: Sequence[str] = ()) -> list[str]:
@@ -262,7 +262,7 @@ def _status(folder: Path, fault: str, dry: bool) -> int:
         return combined_status(codes)
     counts = Counter(Exit(code).name.lower().replace("_", " ") for code in codes)
     states = ", ".join(f"{number} {name}" for name, number in counts.items())
-    print(f"{count(codes, 'job')}: {states}", file=sys.stderr)
+    print(f"{format_count(codes, 'job')}: {states}", file=sys.stderr)
     return combined_status(codes)
 
 

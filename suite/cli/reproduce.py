@@ -28,7 +28,7 @@ from suite.core.exit_codes import Exit, exit_code
 from suite.core.files import check_access, check_folder
 from suite.core.record import CANNOT, Record
 from suite.core.units import seconds
-from suite.core.words import count
+from suite.core.words import format_count
 from suite.runner.keys_read import BOOKKEEPING, CHOICES, below
 from suite.runner.progress import Progress
 from suite.runner.store import Store
@@ -107,7 +107,7 @@ def reproduce(given: Arguments) -> int:
     if hides:
         _fill_printed_values(base, commands)
     page = _page(base)
-    print(f"\n{count(records, 'record')} in {seconds(progress.clock() - progress.begin)}. The page: {page}")
+    print(f"\n{format_count(records, 'record')} in {seconds(progress.clock() - progress.begin)}. The page: {page}")
     tried = [record for record in records if record.outcome not in CANNOT]
     return max(status, exit_code(tried, base.on_error))
 
@@ -115,7 +115,7 @@ def reproduce(given: Arguments) -> int:
 def _run_experiments(base: RunConfig, commands: Sequence[list[str]], progress: Progress) -> tuple[list[Record], Exit]:
     """Run all experiments in order. Returns their records, and SOME_FAILED if one was refused."""
     progress.print_line(
-        f"{count(commands, 'experiment')} at scale {base.scale.name}, about {seconds(progress.remaining)}"
+        f"{format_count(commands, 'experiment')} at scale {base.scale.name}, about {seconds(progress.remaining)}"
     )
     records: list[Record] = []
     refused = Exit.OK

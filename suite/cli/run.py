@@ -20,7 +20,7 @@ from suite.core.exit_codes import exit_code
 from suite.core.reasons import headline
 from suite.core.record import Outcome, Record
 from suite.core.units import seconds
-from suite.core.words import count, for_reports
+from suite.core.words import for_reports, format_count
 from suite.runner.launch.signals import ending_ranks
 from suite.runner.progress import Progress
 from suite.runner.result_line import format_result
@@ -78,7 +78,7 @@ def command(arguments: Arguments) -> int:
         return plan.exit
     records = execute(runs)
     folder = Path(runs[0].outline.reports) if runs else Path("reports")
-    print(f"{count(records, 'record')} in {folder / 'records'}, {seconds(time.monotonic() - begin)}")
+    print(f"{format_count(records, 'record')} in {folder / 'records'}, {seconds(time.monotonic() - begin)}")
     print(f"{for_reports('report', folder)} makes the page")
     return exit_code(records, runs[0].outline.on_error if runs else "record")
 

@@ -20,8 +20,8 @@ from suite.core.errors import DamagedRecord, InvalidRequest, SuiteError
 from suite.core.exit_codes import Exit
 from suite.core.record import LINES, Metric, Outcome, Record, readers
 from suite.core.units import si
-from suite.core.values import Json, typed
-from suite.core.words import count
+from suite.core.values import Json, format_typed
+from suite.core.words import format_count
 from suite.report.load import check_records
 from suite.runner.result_line import format_result
 from suite.stats.spread import quartiles
@@ -57,7 +57,7 @@ def find(name: str, folder: Path) -> Record:
     if not labelled:
         newest = sorted(records, key=_started, reverse=True)
         known_labels = list(dict.fromkeys(record.label for record in newest))[:NEWEST]
-        rule = f"a file, or a key or label of the {count(records, 'record')} in {folder}"
+        rule = f"a file, or a key or label of the {format_count(records, 'record')} in {folder}"
         if known_labels:
             rule += f", the newest of which are {', '.join(known_labels)}"
         raise InvalidRequest(f"there is no record {name}", rule=rule, legal=newest[0].key if newest else "")
@@ -180,7 +180,9 @@ def changes(config: Mapping[str, Json]) -> list[str]:
     before = dict(_flat({key: value for key, value in base.items() if key in config}))
     names = {f"{group}.name" for group in choices}
     after = {key: value for key, value in _flat(config) if key.split(".")[0] not in NOT_SHOWN and key not in names}
-    differ = [f"{key}={typed(value)}" for key, value in after.items() if key not in before or before[key] != value]
+    differ = [
+        f"{key}={format_typed(value)}" for key, value in after.items() if key not in before or before[key] != value
+    ]
     return [
         *differing,
         *required,

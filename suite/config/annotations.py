@@ -9,7 +9,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from suite.core.bounds import Bounds
-from suite.core.values import typed
+from suite.core.values import format_typed
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 _LEGAL = {int: "1", float: "1.0", bool: "true", str: ""}
@@ -81,7 +81,7 @@ def described(hint: Any) -> str:
     if is_union(hint):
         return " or ".join("null" if each is type(None) else described(each) for each in inner)
     if get_origin(hint) is Literal:
-        return f"one of {', '.join(map(typed, inner))}"
+        return f"one of {', '.join(map(format_typed, inner))}"
     if is_mapping(hint):
         return f"a mapping, each value {described(inner[1])}" if inner else "a mapping"
     if is_list(hint):
@@ -105,7 +105,7 @@ def legal_text(hint: Any) -> str:
     if is_union(hint):
         return "null" if type(None) in inner else legal_text(inner[0])
     if get_origin(hint) is Literal:
-        return typed(inner[0])
+        return format_typed(inner[0])
     if is_mapping(hint):
         return "{}"
     if is_list(hint):

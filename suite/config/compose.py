@@ -32,7 +32,7 @@ from suite.config.run import RunConfig
 from suite.config.sources import argument_names
 from suite.core.errors import InvalidRequest, SuiteError, UnknownName
 from suite.core.resources import conf_folder
-from suite.core.values import typed
+from suite.core.values import format_typed
 
 CONF = conf_folder()
 _COMPOSING = RLock()
@@ -188,7 +188,9 @@ def check_names(overrides: Sequence[str]) -> None:
     for override in overrides:
         key, override_value, value = override.partition("=")
         if not override_value and not override.startswith("~"):
-            example = _default_choice(key) or next(map(typed, legal_value(every_key(RunConfig).get(key))), "VALUE")
+            example = _default_choice(key) or next(
+                map(format_typed, legal_value(every_key(RunConfig).get(key))), "VALUE"
+            )
             raise InvalidRequest(
                 f"{override} without a value", rule="an override is KEY=VALUE", legal=f"{key}={example}"
             )

@@ -15,7 +15,7 @@ from suite.config.base import Count, Name, Settings, Text, rule_error
 from suite.config.locate import TARGET
 from suite.config.plugins import Plugin, build_at
 from suite.core.protocols import CostModel
-from suite.core.values import number
+from suite.core.values import is_number
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.network.machine import Machine
 
@@ -33,7 +33,7 @@ def _factors(value: Any) -> Any:
     if value is None:
         return None
     fits = isinstance(value, Mapping) and all(
-        isinstance(rank, str | int) and str(rank).isdecimal() and number(factor) and factor > 0
+        isinstance(rank, str | int) and str(rank).isdecimal() and is_number(factor) and factor > 0
         for rank, factor in value.items()
     )
     if not fits:

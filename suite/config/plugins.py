@@ -22,8 +22,8 @@ from suite.config.results import object_mismatch, result_refusal
 from suite.config.signature import check_names, check_values, fits
 from suite.core.errors import InvalidRequest
 from suite.core.keys import in_config_keys, in_keys_of
-from suite.core.reasons import headline, is_users, whole
-from suite.core.values import shown
+from suite.core.reasons import format_traceback, headline, raised_in_user_code
+from suite.core.values import format_value
 
 T = TypeVar("T")
 
@@ -77,8 +77,8 @@ def _built(key: str, config: Any, extra: Mapping[str, Any]) -> Any:
         with in_config_keys(), in_keys_of(key, arguments) if key else nullcontext():
             return target(**built)
     except (TypeError, ValueError) as error:  # the annotation allows the value and the class does not
-        call = ", ".join(f"{key}={shown(value)}" for key, value in built.items() if key not in extra)
-        reason = headline(whole(error)) if is_users(error) else str(error)
+        call = ", ".join(f"{key}={format_value(value)}" for key, value in built.items() if key not in extra)
+        reason = headline(format_traceback(error)) if raised_in_user_code(error) else str(error)
         raise InvalidRequest(f"{path}({call}): {reason}", rule="values of the kinds its docstring gives") from error
 
 
@@ -168,7 +168,7 @@ class Plugin(Generic[T]):
         built: T = build(self.data(), **more)
         if not fits(built, self.required_type):  # a function may have no return annotation
             rule = f"its place requires {object_mismatch(built, self.required_type)}"
-            raise InvalidRequest(f"{self.place}={self.target}, which returns {shown(built)}", rule=rule)
+            raise InvalidRequest(f"{self.place}={self.target}, which returns {format_value(built)}", rule=rule)
         return built
 
     def data(self) -> dict[str, Any]:

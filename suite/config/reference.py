@@ -12,7 +12,7 @@ from suite.config.base import Settings
 from suite.config.commands import Draw, Tune
 from suite.config.refusals import discriminator_of, element_groups, groups_of, variants
 from suite.config.run import RunConfig
-from suite.core.values import typed
+from suite.core.values import format_typed
 
 _HEADER = """# Configuration reference
 
@@ -67,4 +67,4 @@ def _default(info: FieldInfo) -> str:
     if info.is_required():
         return "by the choice"
     value: Any = info.get_default(call_default_factory=True)
-    return f"`{typed(value)}`" if value != "" else "empty"
+    return f"`{format_typed(value)}`" if value != "" else "empty"

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.core.values import typed
+from suite.core.values import format_typed
 
 _RULES = {
     "int_type": "a whole number",
@@ -61,7 +61,7 @@ def _refusal(fault: Any, model: type[BaseModel], keys: Sequence[str], path: str)
         return _refusal_of_tag(fault, variants(info), path)
     if fault["type"] == _UNKNOWN:
         group = path.rpartition(".")[0]
-        if refused := of_other_member(model, path, f"{path}={typed(fault['input'])}"):
+        if refused := of_other_member(model, path, f"{path}={format_typed(fault['input'])}"):
             return refused
         return UnknownName(
             "config key", path, [f"{group}.{name}".lstrip(".") for name in names(model, keys[:-1])], legal=""
@@ -69,7 +69,7 @@ def _refusal(fault: Any, model: type[BaseModel], keys: Sequence[str], path: str)
     legal = _nearest(fault, info) or legal_value(info)
     if "legal" in fault.get("ctx", {}):
         return InvalidRequest(path, fault["input"], rule_of(fault), fault["ctx"]["legal"])
-    advice = f"{path}={typed(legal[0])}" if legal else _legal_below(info, path)
+    advice = f"{path}={format_typed(legal[0])}" if legal else _legal_below(info, path)
     if fault["type"] == _MISSING:
         return InvalidRequest(f"there is no {path}", rule=_requirement(model, keys), legal=advice)
     rule = rule_of(fault)
@@ -114,7 +114,7 @@ def _legal_below(info: FieldInfo | None, path: str) -> str:
     if not _is_model(group):
         return ""
     below = ((name, legal_value(each)) for name, each in every_key(group, path).items())
-    return next((f"{name}={typed(legal[0])}" for name, legal in below if legal), "")
+    return next((f"{name}={format_typed(legal[0])}" for name, legal in below if legal), "")
 
 
 def _nearest(fault: Any, info: FieldInfo | None) -> Sequence[str]:

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 from suite.config.annotations import is_callable, is_union, plain, results_of, with_article
 from suite.config.locate import PARTIAL, TARGET, locate
 from suite.core.errors import InvalidRequest
-from suite.core.members import is_protocol, lacking
+from suite.core.members import is_protocol, missing_members
 from suite.core.protocols import Schedule, WeightPolicy
 
 EXAMPLES: Mapping[Any, str] = {
@@ -66,7 +66,7 @@ def object_mismatch(value: Any, required_type: Any) -> str:
     """The required type, and the members of it that an object lacks."""
     required_type = plain(required_type)
     kinds = get_args(required_type) if is_union(required_type) else (required_type,)
-    missing = lacking(value, kinds[0]) if is_protocol(kinds[0]) else []
+    missing = missing_members(value, kinds[0]) if is_protocol(kinds[0]) else []
     return f"{with_article(required_type)}{f'; it has no {_and_no(missing)}' if missing else ''}"
 
 
@@ -76,7 +76,7 @@ def _and_no(names: Iterable[str]) -> str:
 
 def _difference(result: type, kind: type) -> str | None:
     if is_protocol(kind):
-        missing = lacking(result, kind)
+        missing = missing_members(result, kind)
         return f"{result.__name__} has no {_and_no(missing)}" if missing else None
     if issubclass(result, kind) or (kind is float and result is int):
         return None
@@ -87,7 +87,7 @@ def check_class(key: str, path: str, target: Any, protocol: type, names: Iterabl
     """Raises InvalidRequest unless `target` is a class with a protocol's methods and takes arguments of these names."""
     if not isinstance(target, type):
         raise InvalidRequest(f"{key}={path}", rule=f"a class that is {with_article(protocol)}")
-    if missing := lacking(target, protocol):
+    if missing := missing_members(target, protocol):
         raise lacking_refusal(f"{key}={path}", missing, protocol)
     check_call(f"{key}={path}", target, names)
 

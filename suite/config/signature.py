@@ -32,8 +32,8 @@ from suite.config.refusals import rule_of
 from suite.config.results import result_refusal
 from suite.core.bounds import Bounds
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.core.members import is_protocol, lacking
-from suite.core.values import shown, typed
+from suite.core.members import is_protocol, missing_members
+from suite.core.values import format_typed, format_value
 
 _BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "multiple_of", "rule")
 
@@ -105,7 +105,7 @@ def example(target: Callable[..., Any], name: str, hint: Any) -> str:
     default = parameter.default if parameter else inspect.Parameter.empty
     default = [*default] if isinstance(default, tuple) else default
     simple = default is None or isinstance(default, bool | int | float | str | list)
-    return typed(default) if simple and fits(default, hint) else legal_text(hint)
+    return format_typed(default) if simple and fits(default, hint) else legal_text(hint)
 
 
 @cache
@@ -151,7 +151,7 @@ def _nearest(hint: Any, value: Any) -> str:
         if isinstance(value, str)
         else []
     )
-    return typed(near[0]) if near else ""
+    return format_typed(near[0]) if near else ""
 
 
 def _refusal_of_entry(key: str, hint: Any, entry: str, value: Any) -> InvalidRequest:
@@ -165,7 +165,7 @@ def _refusal_of_entry(key: str, hint: Any, entry: str, value: Any) -> InvalidReq
 
 
 def _given(value: Any) -> str:
-    return shown(value) if isinstance(value, str) else typed(value)  # '5' is text
+    return format_value(value) if isinstance(value, str) else format_typed(value)  # '5' is text
 
 
 def _inside(value: Any, places: Sequence[int | str]) -> str:
@@ -283,6 +283,6 @@ def _other_type() -> PydanticCustomError:
 
 
 def _instance(kind: type, value: Any) -> Any:
-    if lacking(value, kind) if is_protocol(kind) else not isinstance(value, kind):
+    if missing_members(value, kind) if is_protocol(kind) else not isinstance(value, kind):
         raise _other_type()
     return value

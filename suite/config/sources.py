@@ -23,7 +23,7 @@ from suite.config.run import RunConfig
 from suite.config.signature import check_names, check_values
 from suite.core import bounds
 from suite.core.errors import InvalidRequest, MissingDependency
-from suite.core.members import lacking
+from suite.core.members import missing_members
 
 _TYPES: Mapping[str, Any] = {"int": int, "float": float, "bool": bool, "str": str, "None": None}
 _BOUNDED = {name: vars(bounds)[name] for name in ("NonNegative", "Positive", "UnitInterval")}
@@ -56,7 +56,7 @@ def _check_members(key: str, path: str, protocol: type) -> None:
     if members is None:
         return
     shape = type(name, (), dict.fromkeys(members))  # with the names alone
-    if missing := lacking(shape, protocol):
+    if missing := missing_members(shape, protocol):
         raise lacking_refusal(f"{key}={path}", missing, protocol)
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from suite.config.run import RunConfig
 from suite.core.errors import Fault, SuiteError
-from suite.core.reasons import headline, is_users, whole
+from suite.core.reasons import format_traceback, headline, raised_in_user_code
 from suite.engine.system import network, to_tensors
 
 Layers = list[Callable[[], nn.Module]]
@@ -67,8 +67,8 @@ def reason_of(error: BaseException) -> str:
     text = str(error).strip()
     if isinstance(error, Fault):
         return headline(text)
-    if is_users(error) and not isinstance(error, SuiteError | AssertionError):
-        return headline(whole(error))
+    if raised_in_user_code(error) and not isinstance(error, SuiteError | AssertionError):
+        return headline(format_traceback(error))
     intended = isinstance(error, AssertionError) and text
     return text if intended else f"{type(error).__name__}: {text or 'no reason given'}"
 

@@ -17,7 +17,7 @@ from suite.schedule.check import Timeline, check
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
 from suite.simulate.worker import NetworkModel, simulate
-from suite.weights.version_table import follow
+from suite.weights.version_table import run_ledgers
 
 STAGES, MICROBATCHES = range(1, 9), range(1, 33)
 FREE_MESSAGES = NetworkModel(lambda first, second: Link(0.0, 1e30))  # messages take no time
@@ -117,7 +117,7 @@ def check_versions(policy: WeightPolicy, schedule: Schedule, update_interval: in
             continue  # the policy refuses this size
         timeline = check(schedule, stages, interval)
         try:
-            follow(policy, [timeline.order(stage) for stage in range(stages)], interval)
+            run_ledgers(policy, [timeline.order(stage) for stage in range(stages)], interval)
         except (SuiteError, KeyError) as error:
             raise AssertionError(f"{_size_text(stages, interval)}: {error}") from error
         sizes += 1

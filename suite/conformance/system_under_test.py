@@ -14,7 +14,7 @@ from suite.config.protocols import System
 from suite.config.run import RunConfig
 from suite.conformance.fixtures import Case
 from suite.core.errors import IllegalSchedule, InvalidRequest
-from suite.core.members import lacking
+from suite.core.members import missing_members
 from suite.core.protocols import Missing, Schedule, WeightPolicy
 from suite.engine.system import EngineSystem
 from suite.gnn.settings import exchange_settings, partitioner_settings
@@ -148,11 +148,11 @@ class SystemUnderTest:
 
     def check_composes(self) -> str:
         """Build each part and probe the class. Raises InvalidRequest, or AssertionError for a part without a member."""
-        for member in lacking(self.system_class, System):
+        for member in missing_members(self.system_class, System):
             raise AssertionError(f"{self.base.system.target} has no {member}")
         if self.on_engine:
             for part, protocol in ((self.schedule, Schedule), (self.policy, WeightPolicy)):
-                missing = lacking(part, protocol)
+                missing = missing_members(part, protocol)
                 assert not missing, f"{part!r} is no {protocol.__name__}: no {missing}"
         try:
             config = self.config("grid.data=2" if self.trains_graphs else "grid.inter=2")

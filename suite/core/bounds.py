@@ -19,7 +19,7 @@ from functools import cache
 from typing import Annotated, Any, get_args, get_type_hints
 
 from suite.core.errors import InvalidRequest
-from suite.core.values import number
+from suite.core.values import is_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Bounds:
 
     def hold(self, value: Any) -> bool:
         """Whether a value is a number of the interval."""
-        if not number(value) or (self.below is not None and not value < self.below):
+        if not is_number(value) or (self.below is not None and not value < self.below):
             return False
         return bool(value > self.least if self.above else value >= self.least)
 

@@ -1,21 +1,22 @@
 """Exceptions of the suite.
 
     SuiteError
-    ├── InvalidRequest         what was asked for cannot run; says the numbers, the rule and a legal value
-    │   ├── UnknownName        a name that nothing answers to; says the nearest one
-    │   ├── Unsupported        a combination that a system does not have
-    │   └── DoesNotFit         a plan whose fullest device would need more memory than it has
-    ├── MissingDependency      a package or program that is not on this machine
-    ├── IllegalSchedule        a program that breaks an order law; prints the grid with the culprit marked
-    ├── Diverged               training broke down: no loss scale keeps its gradients finite
-    ├── RankError              a rank did not do its part
-    │   └── RankTimeout               it was not done at the deadline
-    ├── Fault                  code raised what it should not, the user's or the suite's: a traceback
-    ├── HiddenOutcome          a printed outcome that was read while outcomes are hidden
-    └── DamagedRecord          a file in the store that is no record
-        └── OtherSchema        a record, of another schema version
+    ├── InvalidRequest         a request that cannot run, with its value, the rule and a legal value
+    │   ├── UnknownName        a name that does not exist, with the nearest name
+    │   ├── Unsupported        a combination that a system does not support
+    │   └── DoesNotFit         a plan whose fullest device needs more memory than it has
+    ├── MissingDependency      a package or program that is not installed
+    ├── IllegalSchedule        a schedule that breaks a law of order, with the grid up to the fault
+    ├── Diverged               training in which no loss scale keeps the gradients finite
+    ├── RankError              a rank that failed
+    │   ├── PeerEnded          a rank that waits for a rank that has ended
+    │   └── RankTimeout        a rank that missed its deadline
+    ├── Fault                  an unexpected exception of the user's or the suite's code, with its traceback
+    ├── HiddenOutcome          a read of a printed outcome while outcomes are hidden
+    └── DamagedRecord          a file in the record store that is not a record
+        └── OtherSchema        a record of another schema version
 
-An error of the first two families is an outcome of a run, never a lost run: see core.record.Outcome.
+InvalidRequest and MissingDependency become the outcome of a run (core.record.Outcome), so that no run is lost.
 """
 
 from __future__ import annotations
@@ -24,28 +25,34 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 
-from suite.core.values import typed
+from suite.core.values import format_typed
 
-_LISTED = 160  # characters of a list of names that is shown whole
-_NEAREST = 3  # names of a longer one
+_LISTED = 160  # longest list of names, in characters, that a message shows in full
+_NEAREST = 3  # names that a message shows of a longer list
 _NAMED = re.compile(r"there is no (?:(?:config key|argument of \S+)|(?P<key>[\w.]+)) named '(?P<name>[^']*)'")
 _ABSENT = re.compile(r"there is no (?P<key>[\w.]+)(?=;|$)")
 _SETTING = re.compile(r"(?P<key>[A-Za-z_]\w*(?:\.\w+)*)=(?P<value>[^\s;:]*)")
 
 
 class SuiteError(Exception):
-    """Root of every error the suite raises on purpose."""
+    """Base class of the suite's exceptions."""
 
 
 class InvalidRequest(SuiteError):
-    """The request cannot run. Its text is the setting with its value, the rule that it breaks, and a legal value.
+    """Request that cannot run. The message holds the setting with its value, the rule, and a legal value.
 
         InvalidRequest("batch.size", 7, rule="grid.data * batch.microbatch divides batch.size", legal="batch.size=8")
         InvalidRequest("a batch of 7 samples", rule="an even number")
 
-    key: the setting; without a value, a sentence in its place
-    what: the subject of the text where `key=value` does not describe it
-    keyed: whether the settings that it names are those of a config (suite.core.keys), not arguments
+    Args:
+        key: Name of the setting, or without a value a phrase that describes the request.
+        value: Value of the setting.
+        rule: Rule that the value breaks.
+        legal: A legal value.
+        what: Subject of the message where `key=value` does not describe the request.
+
+    Attributes:
+        keyed: Whether the message names config keys (suite.core.keys) rather than arguments.
     """
 
     keyed = False
@@ -54,7 +61,7 @@ class InvalidRequest(SuiteError):
         has_value = value is not ...
         self._setting: tuple[str, object] | None = (key, value) if has_value else None
         self.rule, self.legal = rule, legal
-        parts = [what or (f"{key}={typed(value)}" if has_value else key)]
+        parts = [what or (f"{key}={format_typed(value)}" if has_value else key)]
         if rule:
             parts.append(f"rule: {rule}")
         if legal:
@@ -63,16 +70,16 @@ class InvalidRequest(SuiteError):
 
     @property
     def key(self) -> str:
-        """The setting, as far as it was given or the text begins with it; else empty."""
+        """Name of the setting, given or read from the start of the message; empty if neither has one."""
         return self._setting[0] if self._setting else _setting_of(str(self))[0]
 
     @property
     def value(self) -> object:
-        """The value of the setting; as text where only the text has it, and None where nothing has."""
+        """Value of the setting; as text if read from the message, None if there is none."""
         return self._setting[1] if self._setting else _setting_of(str(self))[1]
 
     def rephrase(self, change: Callable[[str], str]) -> None:
-        """Replaces words in the text, the setting, the rule and the legal value."""
+        """Apply `change` to the message, the setting, the rule and the legal value."""
         self.args = (change(str(self)),)
         self.rule, self.legal = change(self.rule), change(self.legal)
         if self._setting:
@@ -81,7 +88,7 @@ class InvalidRequest(SuiteError):
 
 
 def _setting_of(text: str) -> tuple[str, str | None]:
-    """The setting and the value with which a refusal's text begins, which may lack either."""
+    """Setting and value at the start of a message; empty and None where it has none."""
     if match := _NAMED.match(text):
         return match["key"] or match["name"], match["name"]
     if absent := _ABSENT.match(text):
@@ -91,14 +98,18 @@ def _setting_of(text: str) -> tuple[str, str | None]:
 
 
 class UnknownName(InvalidRequest):
-    """`name` is not one of `known`; the message names the nearest."""
+    """Name that is not one of `known`; the message suggests the nearest."""
 
     def __init__(
         self, kind: str, name: object, known: Iterable[str], *, alike: float = 0.4, legal: str | None = None
     ) -> None:
         """
-        alike: the least ratio of common characters at which a name is the nearest
-        legal: the advice where no name is near; by default the first of `known`
+        Args:
+            kind: What is named, for example `schedule`.
+            name: Name that does not exist.
+            known: Names that exist.
+            alike: Least similarity (difflib ratio) of a suggested name.
+            legal: Advice if no name is similar; by default the first of `known`.
         """
         known, name = sorted(known), str(name)
         near = get_close_matches(name, known, n=1, cutoff=alike)
@@ -111,7 +122,7 @@ class UnknownName(InvalidRequest):
 
 
 def _listed(name: str, known: Sequence[str]) -> str:
-    """The names, or of many the nearest."""
+    """All names, or the nearest ones of a long list."""
     if len(", ".join(known)) <= _LISTED:
         return f"one of {', '.join(known)}"
     nearest = get_close_matches(name, known, n=_NEAREST, cutoff=0.0)
@@ -119,19 +130,21 @@ def _listed(name: str, known: Sequence[str]) -> str:
 
 
 class Unsupported(InvalidRequest):
-    """A combination that is refused by name (an outcome of its own on the page)."""
+    """Combination that a system does not support; the page shows it as an outcome of its own."""
 
 
 class DoesNotFit(InvalidRequest):
-    """Too little memory, known before anything is allocated: an outcome of its own (oom), as in the papers' plots.
+    """Too little memory, known before allocation. The outcome is `oom`, as in the papers' plots.
 
-    memory: predicted bytes by kind, one per stage, where they are known"""
+    Attributes:
+        memory: Predicted bytes by kind, one value per stage; empty if unknown.
+    """
 
     memory: dict[str, list[int]] = {}  # noqa: RUF012 - replaced, never changed
 
 
 class HiddenOutcome(SuiteError):
-    """A run read what a paper prints while printed outcomes are hidden. claim: the id of its row"""
+    """Read of a printed outcome while outcomes are hidden; `claim` is the id of its row."""
 
     def __init__(self, claim: str) -> None:
         self.claim = claim
@@ -142,39 +155,39 @@ class HiddenOutcome(SuiteError):
 
 
 class MissingDependency(SuiteError):
-    """A package, program or system is not here. `remedy` says why, or what would bring it."""
+    """Package, program or system that is not installed; `remedy` is the reason or the way to install it."""
 
     def __init__(self, name: str, remedy: str) -> None:
         super().__init__(f"{name} is not on this machine: {remedy}")
 
 
 class IllegalSchedule(SuiteError):
-    """A schedule broke a law. The message ends with the grid up to the fault."""
+    """Schedule that breaks a law of order. The message ends with the grid up to the fault."""
 
 
 class Fault(SuiteError):
-    """Text of an unexpected exception: its traceback."""
+    """Unexpected exception; the message is its traceback."""
 
 
 class Diverged(SuiteError):
-    """Training broke down: an outcome of its own."""
+    """Training without finite gradients; an outcome of its own."""
 
 
 class RankError(SuiteError):
-    """A rank did not do its part."""
+    """Failure of a rank."""
 
 
 class PeerEnded(RankError):
-    """A rank cannot go on because another rank may have ended. The cause is on that other rank."""
+    """Rank that cannot continue because another rank may have ended; the cause is on that rank."""
 
 
 class RankTimeout(RankError):
-    """A rank was not done at the deadline."""
+    """Rank that missed its deadline."""
 
 
 class DamagedRecord(SuiteError):
-    """A file in the record store cannot be read as a record."""
+    """File in the record store that cannot be read as a record."""
 
 
 class OtherSchema(DamagedRecord):
-    """A readable record whose schema version is not this suite's."""
+    """Record of a schema version that this version of the suite does not read."""

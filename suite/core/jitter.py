@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.grid import Grid
 from suite.core.op import Op
-from suite.core.values import number
+from suite.core.values import is_number
 
 JITTERS = ("lognormal", "uniform")
 _WORD = 2**64 - 1
@@ -38,11 +38,11 @@ class Perturbation:
         if self.jitter not in JITTERS:
             raise UnknownName("jitter.kind", str(self.jitter), JITTERS)
         most = 1.0 if self.jitter == "uniform" else math.inf
-        if not (number(self.spread) and 0 <= self.spread < most):
+        if not (is_number(self.spread) and 0 <= self.spread < most):
             rule = "at least 0" + (" and below 1: no op takes negative time" if most == 1 else ", finite")
             raise InvalidRequest(f"jitter.spread={self.spread}", rule=rule, legal="jitter.spread=0.1")
         for rank, factor in self.stragglers.items():
-            if not (number(factor) and 0 < factor < math.inf):
+            if not (is_number(factor) and 0 < factor < math.inf):
                 raise InvalidRequest(
                     f"stragglers={{{rank}: {factor}}}",
                     rule="a finite factor above 0",

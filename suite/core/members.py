@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from suite.core.errors import InvalidRequest
-from suite.core.values import shown
+from suite.core.values import format_value
 
 
 def is_protocol(kind: Any) -> bool:
@@ -22,7 +22,7 @@ def _has(value: Any, name: str) -> bool:
     return True
 
 
-def lacking(value: Any, protocol: type) -> list[str]:
+def missing_members(value: Any, protocol: type) -> list[str]:
     """The members of a protocol that an object lacks; for a class only methods, as `__init__` may set the rest."""
     missing = []
     for part in (each for each in protocol.__mro__ if is_protocol(each)):
@@ -51,6 +51,6 @@ def check_protocol(name: str, value: Any, protocol: type, legal: str) -> None:
         raise InvalidRequest(
             f"{name}={value.__name__}, a class", rule="an object of it", legal=f"{name}={value.__name__}()"
         )
-    if missing := lacking(value, protocol):
+    if missing := missing_members(value, protocol):
         rule = f"an object with {', '.join(missing)}, as {protocol.__module__}.{protocol.__name__} has"
-        raise InvalidRequest(f"{name}={shown(value)}", rule=rule, legal=f"{name}={legal}")
+        raise InvalidRequest(f"{name}={format_value(value)}", rule=rule, legal=f"{name}={legal}")

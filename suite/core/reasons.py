@@ -41,12 +41,12 @@ def headline(reason: str, *, width: int | None = None, nothing: str = "no reason
     return sentence if width is None or len(sentence) <= width else f"{sentence[: width - 3].rstrip()}..."
 
 
-def whole(error: BaseException) -> str:
+def format_traceback(error: BaseException) -> str:
     """The traceback of an error, as a record keeps it."""
     return "".join(traceback.format_exception(error)).strip()
 
 
-def is_users(error: BaseException) -> bool:
+def raised_in_user_code(error: BaseException) -> bool:
     """Whether an error was raised in a file that is neither the suite's nor a library's, or on a way through one."""
     chain: BaseException | None = error
     while chain is not None:

@@ -136,11 +136,11 @@ def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
             total[category] = total.get(category, 0.0) + seconds
     for part in parts:
         total[part.category] = total.get(part.category, 0.0) + part.seconds
-        total[whole(part)] = total.get(whole(part), 0.0) - part.seconds
+        total[parent_category(part)] = total.get(parent_category(part), 0.0) - part.seconds
     return {category: seconds / len(ranks) for category, seconds in total.items()}
 
 
-def whole(part: Span) -> str:
+def parent_category(part: Span) -> str:
     """The category that a span of a category in INSIDE is part of."""
     kind = Kind.FORWARD if part.op is None else part.op.kind
     return INSIDE[part.category] or CATEGORY[kind]

@@ -14,19 +14,19 @@ Exact: TypeAlias = int | float | Fraction  # a number that formulas take as a fr
 _WIDTH = 100  # characters
 
 
-def number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     """Whether it is a number within the range of a float: a config may hold whole numbers of a thousand digits."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-def typed(value: Any) -> str:
+def format_typed(value: Any) -> str:
     """A plain value as it is typed on a command line, in at most a hundred characters."""
     if value is None or isinstance(value, bool):
         return str(value).lower().replace("none", "null")
-    return _short(str(value)) if isinstance(value, str) else shown(value)
+    return _short(str(value)) if isinstance(value, str) else format_value(value)
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """The representation of a value on one line, in at most a hundred characters."""
     return _short(repr(value))
 

@@ -39,7 +39,7 @@ def override(key: str, value: object) -> str:
     return f"{key}='{quoted}'"
 
 
-def count(things: Sized | int, noun: str) -> str:
+def format_count(things: Sized | int, noun: str) -> str:
     """The number of things and their noun, in the plural but for one."""
     number = things if isinstance(things, int) else len(things)
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

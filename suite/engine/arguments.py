@@ -19,9 +19,9 @@ from torch import nn
 
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
-from suite.core.members import check_protocol, lacking
+from suite.core.members import check_protocol, missing_members
 from suite.core.protocols import Schedule, UpdateRule, WeightPolicy, World
-from suite.core.values import shown
+from suite.core.values import format_value
 from suite.engine.layers import Layer, Tie
 from suite.engine.loss_mean_check import check_loss
 from suite.engine.optim.loss_scaler import DynamicLossScaler
@@ -86,7 +86,7 @@ def check(args: EngineArguments) -> list[Layer]:
         if value is not None:
             _check_integer(name, value, unit, f"{name}={legal} or {name}=None")
     if not _is_integer(args.seed):
-        raise InvalidRequest(f"seed={shown(args.seed)}", rule="a whole number", legal="seed=0")
+        raise InvalidRequest(f"seed={format_value(args.seed)}", rule="a whole number", legal="seed=0")
     _check_clip_norm(args.clip_norm)
     _check_precision(args.half, args.loss_scaler)
     _check_class("grid", args.grid, Grid, "Grid(inter=2, data=1)")
@@ -129,7 +129,7 @@ def check_batches(batches: Any) -> None:
     """Raises InvalidRequest for batches that cannot be iterated."""
     if not isinstance(batches, Iterable) or isinstance(batches, str | bytes | dict | torch.Tensor):
         rule = "a list or another iterable of batches (inputs, targets)"
-        raise InvalidRequest(f"batches={shown(batches)}", rule=rule, legal="batches=[(inputs, targets)]")
+        raise InvalidRequest(f"batches={format_value(batches)}", rule=rule, legal="batches=[(inputs, targets)]")
 
 
 def _check_layers(layers: Any) -> list[Layer]:
@@ -145,11 +145,11 @@ def _check_layers(layers: Any) -> list[Layer]:
         )
     if not isinstance(layers, Sequence) or isinstance(layers, str | bytes) or not layers:
         rule = "a list of at least one module, or function that makes one"
-        raise InvalidRequest(f"layers={shown(layers)}", rule=rule, legal=_LEGAL_LAYERS)
+        raise InvalidRequest(f"layers={format_value(layers)}", rule=rule, legal=_LEGAL_LAYERS)
     for number, layer in enumerate(layers):
         if not callable(layer):
             rule = "each entry is a module, or a function that makes one"
-            raise InvalidRequest(f"layers[{number}]={shown(layer)}", rule=rule, legal=_LEGAL_LAYERS)
+            raise InvalidRequest(f"layers[{number}]={format_value(layer)}", rule=rule, legal=_LEGAL_LAYERS)
     return list(layers)
 
 
@@ -164,7 +164,7 @@ def _check_split(split: Any, layers: int, stages: int) -> None:
     if not (len(ranges) == len(entries) == stages and consecutive):
         even = [range(layers * stage // stages, layers * (stage + 1) // stages) for stage in range(stages)]
         raise InvalidRequest(
-            f"split={shown(split)} of {layers} layers on {stages} stages",
+            f"split={format_value(split)} of {layers} layers on {stages} stages",
             rule="a non-empty range of layers for each stage, in order, which together hold all layers",
             legal=f"split={even} or split=None",
         )
@@ -180,7 +180,7 @@ def _check_tied(tied: Any, layers: int) -> None:
             and all(_is_integer(tie[position]) and 0 <= tie[position] < layers for position in (0, 2))
         ):
             raise InvalidRequest(
-                f"tied={shown(tied)}",
+                f"tied={format_value(tied)}",
                 rule=f"a list of (first layer, name of its weight, last layer, name), layers from 0 to {layers - 1}",
                 legal=f'tied=[(0, "weight", {layers - 1}, "weight")]',
             )
@@ -192,27 +192,29 @@ def _is_integer(value: Any) -> bool:
 
 def _check_integer(name: str, value: Any, unit: str, legal: str) -> None:
     if not _is_integer(value):
-        raise InvalidRequest(f"{name}={shown(value)}", rule=f"a whole number of {unit}", legal=legal)
+        raise InvalidRequest(f"{name}={format_value(value)}", rule=f"a whole number of {unit}", legal=legal)
     if value < 1:
-        raise InvalidRequest(f"{name}={shown(value)}", rule=f"at least 1 of {unit}", legal=legal)
+        raise InvalidRequest(f"{name}={format_value(value)}", rule=f"at least 1 of {unit}", legal=legal)
 
 
 def _check_class(name: str, value: Any, expected: type, legal: str) -> None:
     if value is not None and not isinstance(value, expected):
-        raise InvalidRequest(f"{name}={shown(value)}", rule=f"a {expected.__name__}, or None", legal=f"{name}={legal}")
+        raise InvalidRequest(
+            f"{name}={format_value(value)}", rule=f"a {expected.__name__}, or None", legal=f"{name}={legal}"
+        )
 
 
 def _check_clip_norm(clip_norm: Any) -> None:
     is_real = isinstance(clip_norm, Real) and not isinstance(clip_norm, bool)
     if clip_norm is not None and not (is_real and 0 < clip_norm < math.inf):
         rule = "a finite norm above 0, or None"
-        raise InvalidRequest(f"clip_norm={shown(clip_norm)}", rule=rule, legal="clip_norm=1.0 or clip_norm=None")
+        raise InvalidRequest(f"clip_norm={format_value(clip_norm)}", rule=rule, legal="clip_norm=1.0 or clip_norm=None")
 
 
 def _check_precision(half: Any, loss_scaler: Any) -> None:
     if half is not None and half not in HALVES:
         rule = f"one of {', '.join(map(repr, HALVES))}, or None"
-        raise InvalidRequest(f"half={shown(half)}", rule=rule, legal='half="bfloat16" or half=None')
+        raise InvalidRequest(f"half={format_value(half)}", rule=rule, legal='half="bfloat16" or half=None')
     if loss_scaler is not None and half is None:
         rule = "only mixed precision scales the loss"
         raise InvalidRequest("loss_scaler= with half=None", rule=rule, legal='half="float16"')
@@ -229,9 +231,9 @@ def _check_optimizer(optimizer: Any) -> None:
         raise InvalidRequest(f"optimizer={name}, a class", rule="an update rule with a learning rate", legal=legal)
     if isinstance(factory, type | torch.optim.Optimizer):
         raise InvalidRequest(f"optimizer=torch.optim.{name}", rule=rule, legal=legal)
-    if missing := {"states", "step()"}.intersection(lacking(factory, UpdateRule)):
+    if missing := {"states", "step()"}.intersection(missing_members(factory, UpdateRule)):
         raise InvalidRequest(
-            f"optimizer={shown(optimizer)}, which has no {' and no '.join(sorted(missing))}",
+            f"optimizer={format_value(optimizer)}, which has no {' and no '.join(sorted(missing))}",
             rule=rule if callable(optimizer) else "an update rule of the suite",
             legal=legal,
         )
@@ -242,29 +244,33 @@ def _check_optimizer(optimizer: Any) -> None:
 def _check_memory(memory: Any, half: str | None) -> None:
     if not callable(memory):
         rule = "a function that makes a memory layout"
-        raise InvalidRequest(f"memory={shown(memory)}", rule=rule, legal=_LEGAL_MEMORY)
+        raise InvalidRequest(f"memory={format_value(memory)}", rule=rule, legal=_LEGAL_MEMORY)
     try:
         inspect.signature(memory).bind(entries=1, moments=(), dtype="float64", half=None)
     except TypeError as error:
         rule = "a function of entries, moments, dtype and half that makes a memory layout"
-        raise InvalidRequest(f"memory={shown(memory)}: {error}", rule=rule, legal=_LEGAL_MEMORY) from error
+        raise InvalidRequest(f"memory={format_value(memory)}: {error}", rule=rule, legal=_LEGAL_MEMORY) from error
     except ValueError:  # a builtin function has no signature
         pass
     layout = memory(entries=1, moments=("moment",), dtype="float32", half=half)
     if not isinstance(layout, Layout):
         rule = "a function that makes a suite.memory.layout.Layout"
-        raise InvalidRequest(f"memory={shown(memory)} makes {shown(layout)}", rule=rule, legal=_LEGAL_MEMORY)
+        raise InvalidRequest(
+            f"memory={format_value(memory)} makes {format_value(layout)}", rule=rule, legal=_LEGAL_MEMORY
+        )
 
 
 def _check_scores(scores: Any, names: Any) -> None:
     legal = 'scores=suite.models.accuracy.top, score_names=("top_1", "top_5")'
     if scores is not None and not callable(scores):
-        raise InvalidRequest(f"scores={shown(scores)}", rule="a function of outputs and targets, or None", legal=legal)
+        raise InvalidRequest(
+            f"scores={format_value(scores)}", rule="a function of outputs and targets, or None", legal=legal
+        )
     is_list = isinstance(names, Sequence) and not isinstance(names, str)
     valid = is_list and all(isinstance(name, str) for name in names)
     if not valid or bool(names) != (scores is not None) or "loss" in names or len({*names}) != len(names):
         raise InvalidRequest(
-            f"score_names={shown(names)}",
+            f"score_names={format_value(names)}",
             rule="one name for each number of scores=, different names other than 'loss'; no names without scores=",
             legal=legal,
         )

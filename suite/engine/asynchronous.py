@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
-from suite.core.members import lacking
+from suite.core.members import missing_members
 from suite.core.protocols import UpdateRule, WeightPolicy
 from suite.engine.arguments import EngineArguments
 from suite.engine.optim.optimizer import SGD
@@ -40,7 +40,7 @@ def check(args: EngineArguments, policy: WeightPolicy, grid: Grid, *, tied: bool
 def _check_prediction(args: EngineArguments, policy: WeightPolicy) -> None:
     rule = args.optimizer
     policy_name, rule_name = type(policy).__name__, type(rule).__name__
-    if missing := lacking(rule, UpdateRule):
+    if missing := missing_members(rule, UpdateRule):
         raise Unsupported(
             f"{policy_name} with {rule_name}, which cannot predict weights",
             rule=f"an update rule with {' and '.join(missing)}, as suite.core.protocols.UpdateRule has",

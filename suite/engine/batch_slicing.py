@@ -15,7 +15,7 @@ import torch
 from suite.core.errors import InvalidRequest
 from suite.core.op import Place
 from suite.core.protocols import Value
-from suite.core.values import shown
+from suite.core.values import format_value
 
 _LEGAL = "(inputs, targets), each a tensor or a tuple of tensors"
 
@@ -23,7 +23,9 @@ _LEGAL = "(inputs, targets), each a tensor or a tuple of tensors"
 def split_batch(batch: Any) -> tuple[Value, Value]:
     """The inputs and the targets of a batch. Raises InvalidRequest unless all are tensors with equally many samples."""
     if isinstance(batch, torch.Tensor) or not isinstance(batch, Sequence) or len(batch) != 2:
-        description = f"a tensor of shape {tuple(batch.shape)}" if isinstance(batch, torch.Tensor) else shown(batch)
+        description = (
+            f"a tensor of shape {tuple(batch.shape)}" if isinstance(batch, torch.Tensor) else format_value(batch)
+        )
         rule = "a batch is a pair; train and evaluate take a list of batches, train_batch takes one"
         raise InvalidRequest(f"a batch that is {description}", rule=rule, legal=_LEGAL)
     inputs, targets = (_to_value(name, tensors) for name, tensors in zip(("inputs", "targets"), batch, strict=True))
@@ -43,7 +45,7 @@ def _to_value(name: str, tensors: Any) -> Value:
     if value is None or not all(isinstance(tensor, torch.Tensor) and tensor.dim() for tensor in value):
         legal = f"torch.from_numpy({name})" if isinstance(tensors, np.ndarray) else _LEGAL
         rule = "a tensor with the samples in its first dimension, or a tuple of such tensors"
-        raise InvalidRequest(f"{name} of a batch: {shown(tensors)}", rule=rule, legal=legal)
+        raise InvalidRequest(f"{name} of a batch: {format_value(tensors)}", rule=rule, legal=legal)
     return value
 
 

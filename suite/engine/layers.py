@@ -24,7 +24,7 @@ from torch.nn.parameter import is_lazy
 from suite.comm.p2p.polling import wait_until
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Group
-from suite.core.values import shown
+from suite.core.values import format_value
 from suite.engine.random_state import drawing, initial, undisturbed
 from suite.engine.states.state import ModelState
 
@@ -166,14 +166,14 @@ def _call_maker(function: Callable[[], nn.Module], number: int) -> nn.Module:
         signature.bind()
     except TypeError as error:
         raise InvalidRequest(
-            f"layer {number}, {shown(function)}, called without arguments: {error}",
+            f"layer {number}, {format_value(function)}, called without arguments: {error}",
             rule="a function in layers= takes no arguments and makes a module",
             legal=legal,
         ) from error
     module = function()
     if not isinstance(module, nn.Module):
         raise InvalidRequest(
-            f"layer {number}, {shown(function)}, which makes a {type(module).__name__}",
+            f"layer {number}, {format_value(function)}, which makes a {type(module).__name__}",
             rule="a function in layers= makes a module",
             legal=legal,
         )

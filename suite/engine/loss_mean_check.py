@@ -23,7 +23,7 @@ from torch import nn
 
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Value
-from suite.core.values import shown
+from suite.core.values import format_value
 from suite.engine.random_state import undisturbed
 
 TRIES = 4  # microbatches that are checked at most
@@ -94,7 +94,7 @@ def check_loss(loss: Any) -> None:
             legal=f"loss={loss.__name__}()",
         )
     if not callable(loss):
-        raise InvalidRequest(f"loss={shown(loss)}", rule="a function of outputs and targets", legal=legal)
+        raise InvalidRequest(f"loss={format_value(loss)}", rule="a function of outputs and targets", legal=legal)
     if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
         raise InvalidRequest(
             f"loss={type(loss).__name__}(...), which has trainable weights",

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import torch
 
 from suite.core.errors import InvalidRequest
-from suite.core.members import lacking
+from suite.core.members import missing_members
 from suite.core.protocols import MaskMethod
-from suite.core.values import shown
+from suite.core.values import format_value
 from suite.pruning.validation import WHAT, check_sparsity, check_what
 
 _CRITERION = "asked"  # entry of a search's state: sparsity and scope (its name stands in checkpoints)
@@ -25,10 +25,10 @@ class Pruning:
     """
 
     def __init__(self, method: MaskMethod, sparsity: float, what: str = "weights") -> None:
-        if isinstance(method, type) or (missing := lacking(method, MaskMethod)):
+        if isinstance(method, type) or (missing := missing_members(method, MaskMethod)):
             rule = "an object of a class" if isinstance(method, type) else f"an object with {' and '.join(missing)}"
             raise InvalidRequest(
-                f"Pruning(method={shown(method)})", rule=rule, legal="Pruning(Magnitude(), sparsity=0.9)"
+                f"Pruning(method={format_value(method)})", rule=rule, legal="Pruning(Magnitude(), sparsity=0.9)"
             )
         check_what(what)
         self.method, self.sparsity, self.what = method, check_sparsity(sparsity), what

@@ -13,7 +13,7 @@ import torch
 
 from suite.comm.p2p.polling import wait_until
 from suite.core.errors import InvalidRequest
-from suite.core.values import shown
+from suite.core.values import format_value
 from suite.engine.pruning import Pruning
 from suite.engine.states.flat_layout import FlatLayout, make_layout, make_offloader
 from suite.engine.train_state import TrainState
@@ -142,7 +142,7 @@ def validate_mask(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> Kep
 def _kept_by_id(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> KeptById:
     """Kept indices by the ids of this stage's weights. Raises InvalidRequest for a mask of another model."""
     if not isinstance(indices, Mapping):
-        raise InvalidRequest(f"mask={shown(indices)}", rule="a mask maps (layer, name of its weight) to indices")
+        raise InvalidRequest(f"mask={format_value(indices)}", rule="a mask maps (layer, name of its weight) to indices")
     layers, layer_count = dict(state.numbered_layers()), state.settings.layer_count
     kept = {}
     for key, index in indices.items():

@@ -22,7 +22,7 @@ from suite.engine.layers import Layer
 from suite.engine.pruning import Pruning
 from suite.engine.stage import as_value
 from suite.engine.train_state import TrainState
-from suite.memory.checkpointing import chosen
+from suite.memory.checkpointing import resolve_interval
 from suite.workload.split import blocks, divide
 
 
@@ -95,7 +95,7 @@ class EngineSystem(System):
             "bucket_numel": optimizer.bucket_numel,
             "buckets_per_reduction": optimizer.buckets_per_reduction,
             "clip_norm": optimizer.clip_norm,
-            "activation_checkpointing": chosen(config.activation_checkpointing, blocks(shape, split)),
+            "activation_checkpointing": resolve_interval(config.activation_checkpointing, blocks(shape, split)),
             "pruning": pruning_of(config),
             "update_interval": config.update_interval,
             "scores": module.scores,

@@ -1,7 +1,4 @@
-"""Model states: form, place and bytes per rank.
-
-No tensors.
-"""
+"""Model states of a rank: form, place and bytes, without tensors."""
 
 from suite.memory.budget import Budget
 from suite.memory.layout import (

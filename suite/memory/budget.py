@@ -1,7 +1,7 @@
 """Peak memory of a rank: model states, activations in flight, weight versions and working set.
 
-Activations and the update's scratch do not meet in a flush: nothing is in flight when the update runs. Without a drain
-they do, but for the microbatch whose backward pass came before the update.
+With a flush nothing is in flight during an update, so activations and the scratch of the update never coexist. Without
+a drain they coexist, except for the microbatch whose backward pass precedes the update.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ class Budget:
     """Bytes on the device of one rank.
 
     Attributes:
-        layout: Its model states.
-        activations: Saved for one microbatch's backward pass.
+        layout: Model states of the rank.
+        activations: Bytes saved for the backward pass of one microbatch.
         in_flight: Microbatches whose activations are alive at once.
-        working: The largest transient of a pass, beyond what is saved.
-        waiting: Messages that have come and are not yet used.
+        working: Largest transient of a pass, in addition to saved activations.
+        waiting: Bytes of received messages that are not yet used.
         extra_versions: Bytes of weight versions in addition to the newest.
-        reducing: Bytes that a reduction allocates for itself.
-        beside: Whether a step runs while one is under way.
+        reducing: Bytes that a gradient reduction allocates.
+        overlaps_step: Whether an optimizer step runs during a reduction.
         drains: Whether nothing is in flight during an update (a flush).
     """
 
@@ -34,14 +34,14 @@ class Budget:
     waiting: int = 0
     extra_versions: int = 0
     reducing: int = 0
-    beside: bool = False
+    overlaps_step: bool = False
     drains: bool = True
 
     def by_kind(self) -> dict[str, int]:
         """Peak bytes by kind at the moment of the overall peak; they sum to `peak`."""
         kinds = dict(self.layout.by_kind())
         step = self.layout.bytes(life="step") + self.layout.bytes(life="bucket")
-        scratch = step + self.reducing if self.beside else max(step, self.reducing)
+        scratch = step + self.reducing if self.overlaps_step else max(step, self.reducing)
         live = self.activations * self.in_flight + self.working + self.waiting
         if self.extra_versions:
             kinds["weights"] = kinds.get("weights", 0) + self.extra_versions

@@ -1,8 +1,8 @@
-"""Interval of activation checkpoints, and the activations that a stage then holds.
+"""Interval of activation checkpoints, and the activations that a stage holds with them.
 
-With checkpoints a stage keeps the output of every `interval`-th layer and computes the rest again before a backward
-pass. AxoNN derives the interval (V-A, Equation 1): its formula and its rule are two things, since the formula's best
-interval need not divide the layers of a stage.
+A stage saves the output of every `interval`-th layer and recomputes the others before a backward pass. AxoNN derives
+the interval (V-A, Equation 1). Its formula and its rule differ, because the best interval of the formula need not
+divide the layers of a stage.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from math import sqrt
 
 from suite.core.errors import InvalidRequest
 from suite.core.values import Exact
+from suite.core.words import format_count
 
 
 def activations(layers: Exact, stages: Exact, interval: Exact) -> Fraction:
-    """AxoNN Equation 1: layer outputs alive at the peak of a stage, in units of one layer's output of one microbatch.
+    """Layer outputs in memory at the peak of a stage, in layer outputs of one microbatch (AxoNN Equation 1).
 
-    Checkpoints of every microbatch in flight (as many as stages: AxoNN IV-A), the input of the segment that is computed
-    again, and the segment's own layers. `interval` may be any number above zero.
+    They are the checkpoints of all microbatches in flight (one per stage, AxoNN IV-A), the input of the segment that is
+    recomputed, and the layers of that segment. `interval` is any number above zero.
     """
     in_flight, stage_layers = Fraction(stages), Fraction(layers) / Fraction(stages)
     checkpoints = stage_layers / Fraction(interval)
@@ -27,11 +28,16 @@ def activations(layers: Exact, stages: Exact, interval: Exact) -> Fraction:
     return in_flight * checkpoints + segment_input + Fraction(interval)
 
 
-def chosen(checkpoints: int | str | None, stages: Sequence[int]) -> int | None:
-    """The interval that a config's `checkpoints` means for `stages` with so many layers each; 'auto' is AxoNN's rule.
+def resolve_interval(checkpoints: int | str | None, stages: Sequence[int]) -> int | None:
+    """Checkpoint interval of a configuration; `auto` is AxoNN's rule.
 
-    Raises InvalidRequest for anything else than auto, nothing or a number that divides every stage's layers, and for
-    auto on stages that differ."""
+    Args:
+        checkpoints: `auto`, None, or a number that divides the layers of every stage.
+        stages: Number of layers of each stage; all equal for `auto`.
+
+    Raises:
+        InvalidRequest: For any other value.
+    """
     if checkpoints is None:
         return None
     spacing = checkpoint_interval(sum(stages), len(stages)) if checkpoints == "auto" else checkpoints
@@ -48,14 +54,15 @@ def chosen(checkpoints: int | str | None, stages: Sequence[int]) -> int | None:
 
 
 def checkpoint_interval(layers: int, stages: int) -> int:
-    """AxoNN's rule (V-A): of the factors of a stage's layers the one closest to sqrt(layers).
+    """AxoNN's rule (V-A): the factor of a stage's layers that is closest to sqrt(layers).
 
-    Of two equally close the one with fewer activations. Raises InvalidRequest unless every stage has the same layers.
+    Of two equally close factors, the one with fewer activations. Raises InvalidRequest unless `stages` divides
+    `layers`.
     """
     if not 1 <= stages <= layers or layers % stages:
         legal = max(n for n in range(1, max(1, min(stages, layers)) + 1) if layers % n == 0)
         raise InvalidRequest(
-            f"{layers} layers on {stages} stages", rule="stages divide layers", legal=f"{legal} stages"
+            f"{layers} layers on {stages} stages", rule="stages divide layers", legal=format_count(legal, "stage")
         )
     stage_layers = layers // stages
     factors = [n for n in range(1, stage_layers + 1) if stage_layers % n == 0]

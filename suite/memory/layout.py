@@ -1,7 +1,7 @@
 """Model states of a rank: form, type, size, place and lifetime of each.
 
 A layout is a tuple of states, and a memory optimisation is a function from layout to layout, so that optimisations
-compose (SAMO with offload) and their byte counts follow instead of being typed. engine.state holds the tensors.
+compose (SAMO with offload) and their byte counts follow from the states. suite.engine.states holds the tensors.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from suite.core.errors import InvalidRequest, UnknownName
 
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8}
-LIVES = ("always", "step", "bucket")  # held for ever; during the update; one bucket of the update at a time
+LIVES = ("always", "step", "bucket")  # always; during an update; one bucket of an update at a time
 HOMES = ("device", "host")
 FORMS = ("dense", "indexed")
-INDEX = "int32"  # of a kept entry in the flat view of its layer: no layer has 2^31 entries (SAMO III-B)
+INDEX = "int32"  # position in the flat view of a layer; no layer has 2^31 entries (SAMO III-B)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelStateSpec:
-    """One model state: `entries` numbers of `dtype`. kind groups states on the page: weights, moments, ..."""
+    """One model state: `entries` numbers of type `dtype`. The page groups states by `kind`, for example moments."""
 
     name: str
     kind: str
@@ -64,11 +64,11 @@ class Layout:
 
     @property
     def read(self) -> ModelStateSpec:
-        """The weights that passes read: the half-precision copy in mixed precision, else the weights themselves."""
+        """Weights that passes read: the half-precision copy in mixed precision, else the weights themselves."""
         return self["half" if any(state.name == "half" for state in self.states) else "master"]
 
     def bytes(self, *, home: str = "device", life: str | None = None) -> int:
-        """Bytes at `home`, of one `life` or of all."""
+        """Bytes of the states at `home`, of one lifetime or of all."""
         return sum(s.bytes for s in self.states if s.home == home and life in (None, s.life))
 
     def by_kind(self, *, home: str = "device", life: str = "always") -> dict[str, int]:
@@ -82,7 +82,7 @@ class Layout:
 def dense(entries: int, moments: Sequence[str], dtype: str = "float32") -> Layout:
     """Weights, gradients and one buffer per moment, all of one type: 16 bytes per parameter with Adam in float32.
 
-    A step works in place on the gradient, which nothing needs afterwards.
+    A step works in place on the gradient, which is not needed afterwards.
     """
     return Layout(
         (
@@ -97,9 +97,10 @@ Transform = Callable[[Layout], Layout]
 
 
 def mixed_precision(layout: Layout, half: str = "float16") -> Layout:
-    """Half-precision copies of weights and gradients in addition to the full ones (AxoNN II, SAMO III). theta16 is
-    `half`, its gradient `half_gradient`; theta32 stays `master`, its gradient `gradient`. With Adam that is 2 + 2 +
-    4 + 4 + 8 = 20 bytes per parameter.
+    """Add half-precision copies of weights and gradients (AxoNN II, SAMO III).
+
+    theta16 is `half` and its gradient `half_gradient`; theta32 is `master` and its gradient `gradient`. With Adam this
+    is 2 + 2 + 4 + 4 + 8 = 20 bytes per parameter.
     """
     full = layout["master"]
     if BYTES[full.dtype] <= BYTES[half] or "half" in {state.name for state in layout}:
@@ -116,16 +117,19 @@ def mixed_precision(layout: Layout, half: str = "float16") -> Layout:
 
 
 def samo(kept: int, of: int | None = None, *, bucket: int | None = None) -> Transform:
-    """Model states of a pruned network (SAMO III): all but the weights that passes read keep `kept` entries of `of`.
+    """Compress the model states of a pruned network (SAMO III).
 
-    One 32-bit index, into the flat view of each weight, serves all states (III-B). At the end of a step a compressed
-    half-precision copy of the weights is expanded (III-C): with Adam 24 * kept + 2 * of bytes (Equation 2) and 20 for
-    each other entry. In one precision the weights that passes read are the only ones: their compressed copy exists
-    while they are stepped, and with Adam in float32 it is 20 * kept + 4 * of bytes, and 16 for each other entry.
+    All states except the weights that passes read hold the remaining entries only. One 32-bit index into the flat view
+    of each weight serves all states (III-B). At the end of a step a compressed half-precision copy of the weights is
+    expanded (III-C). With Adam this is 24 * kept + 2 * of bytes (Equation 2), and 20 bytes per unpruned entry.
+
+    In one precision passes read the only weights. A compressed copy of them exists during a step: with Adam in float32
+    20 * kept + 4 * of bytes, and 16 bytes per unpruned entry.
 
     Args:
-        of: Entries of the pruned weights; None: of all of them. All other states stay whole.
-        bucket: Entries that are expanded at a time at the end of a step; None: all.
+        kept: Remaining entries of the pruned weights.
+        of: Entries of the pruned weights before pruning; None means all weights are pruned.
+        bucket: Entries that are expanded at a time at the end of a step; None means all.
     """
 
     def compress(layout: Layout) -> Layout:
@@ -155,11 +159,16 @@ def samo(kept: int, of: int | None = None, *, bucket: int | None = None) -> Tran
 
 
 def offload(*wanted: str, bucket: int, sets: int = 1) -> Transform:
-    """Host memory for the states or kinds `wanted`; an update fetches `bucket` entries of each at a time (AxoNN V-B).
+    """Move states, given by name or kind, to host memory (AxoNN V-B).
 
-    The full-precision gradient of mixed precision, and whatever else lives during a step, then exists for one bucket
-    at a time. offload("master", "moments") of mixed precision with Adam leaves 4 * entries + 16 * bucket bytes; with
-    two `sets` of buckets, of which one is fetched or written back while the other is stepped, 16 * bucket more.
+    An update fetches `bucket` entries of each state at a time. The full-precision gradient of mixed precision and all
+    scratch of a step then exist for one bucket at a time. offload("master", "moments") of mixed precision with Adam
+    leaves 4 * entries + 16 * bucket bytes on the device.
+
+    Args:
+        wanted: Names or kinds of states.
+        bucket: Entries that an update fetches at a time.
+        sets: Buffers per state. With two, one is copied while the other is stepped, for 16 * bucket more bytes.
     """
     if bucket < 1:
         raise InvalidRequest(f"a bucket of {bucket} entries", rule="at least 1", legal="1")
@@ -179,7 +188,7 @@ def offload(*wanted: str, bucket: int, sets: int = 1) -> Transform:
                 states.append(replace(state, name=f"{state.name}_bucket", kind="scratch", entries=part, life="bucket"))
             elif state.name == "gradient" and "half_gradient" in names:
                 states.append(replace(state, kind="scratch", entries=part, life="bucket"))
-            elif state.life == "step":  # what a step itself needs is made for a bucket at a time
+            elif state.life == "step":  # scratch of a step exists for one bucket at a time
                 states.append(replace(state, entries=min(bucket, state.entries), life="bucket"))
             else:
                 states.append(state)
@@ -189,8 +198,11 @@ def offload(*wanted: str, bucket: int, sets: int = 1) -> Transform:
 
 
 def zero_1(replicas: int) -> Transform:
-    """Optimizer states shared out over data-parallel replicas (Rajbhandari et al. 2020, stage 1): each replica keeps
-    and steps its part of the full-precision weights, gradient and moments; what passes read and write stays whole."""
+    """Partition optimizer states over data-parallel replicas (ZeRO stage 1, Rajbhandari et al. 2020).
+
+    Each replica holds and steps its part of the full-precision weights, gradient and moments. Half-precision weights
+    and gradients stay whole.
+    """
     if replicas < 1:
         raise InvalidRequest(f"optimizer states on {replicas} replicas", rule="at least 1", legal="1")
 
@@ -209,14 +221,15 @@ def zero_1(replicas: int) -> Transform:
     return share
 
 
-# What conf/memory names: a layout from a rank's entries, its optimizer's moments, the type of its full precision, in
-# mixed precision of its half copies, and of a pruned network how many entries are `kept` `of` those of pruned weights
+# Layouts of conf/memory. Their arguments: entries of the rank, moments of the optimizer, type of full precision, type
+# of the half-precision copies (`half`), and for a pruned network the remaining entries `kept` of its `of` prunable
+# entries
 
 
 def resident(
     entries: int, moments: Sequence[str], dtype: str = "float32", *, half: str | None = None, kept: int = 0, of: int = 0
 ) -> Layout:
-    """Every state on the device: with Adam 16 bytes per parameter, or 20 with half-precision copies."""
+    """All states on the device: with Adam 16 bytes per parameter, or 20 with half-precision copies."""
     if of:
         what = f"{kept} of {of} entries in a layout that keeps all"
         raise InvalidRequest(what, rule="compressed", legal="memory=compressed")
@@ -240,9 +253,11 @@ def offloaded(
     kept: int = 0,
     of: int = 0,
 ) -> Layout:
-    """The optimizer's states in host memory: in mixed precision 4 bytes per parameter, and 16 per bucket entry. In one
-    precision passes read the weights themselves, so the moments alone move: 8 bytes per parameter and as many per
-    bucket entry."""
+    """Optimizer states in host memory; the device holds 4 bytes per parameter and 16 per bucket entry.
+
+    This is mixed precision with Adam. In one precision passes read the weights themselves, so only the moments move:
+    the device holds 8 bytes per parameter and 8 per bucket entry.
+    """
     return _away(half, bucket, sets)(resident(entries, moments, dtype, half=half, kept=kept, of=of))
 
 
@@ -262,10 +277,11 @@ def compressed(
     offloaded: bool = False,
     sets: int = 1,
 ) -> Layout:
-    """SAMO on the weights of which `kept` entries `of` so many stay; the others are whole. Nothing pruned: `resident`.
+    """SAMO on the pruned weights, which keep `kept` of `of` entries; without pruning the same as `resident`.
 
-    offloaded: the compressed states of the optimizer in host memory too: in mixed precision with Adam
-    2 * of + 6 * kept bytes of pruned weights, 4 of each other entry, and 16 per bucket entry (18 where it is pruned)
+    With `offloaded` the compressed optimizer states are in host memory too. In mixed precision with Adam the device
+    then holds 2 * of + 6 * kept bytes of pruned weights, 4 bytes per unpruned entry, and 16 per bucket entry (18 where
+    it is pruned).
     """
     layout = resident(entries, moments, dtype, half=half)
     layout = samo(kept, of, bucket=bucket)(layout) if of else layout
@@ -277,7 +293,7 @@ def compressed(
 def pruned(
     entries: int, moments: Sequence[str], dtype: str = "float32", *, sparsity: float, half: str = "float16"
 ) -> Layout:
-    """SAMO: mixed precision of which `1 - sparsity` is kept, in addition to all half-precision weights."""
+    """SAMO in mixed precision: a share of `1 - sparsity` of the states, and all half-precision weights."""
     if not 0 <= sparsity <= 1:
         raise InvalidRequest(f"sparsity={sparsity}", rule="a share from 0 to 1", legal="sparsity=0.9")
     return samo(min(entries, round((1 - sparsity) * entries)))(mixed(entries, moments, dtype, half=half))
@@ -286,7 +302,7 @@ def pruned(
 def sparse(
     entries: int, moments: Sequence[str], dtype: str = "float32", *, sparsity: float, half: str = "float16"
 ) -> Layout:
-    """Every state of a pruned network indexed, the weights that passes read too: what sparse kernels work on."""
+    """All states of a pruned network in indexed form, for sparse kernels."""
     compressed = pruned(entries, moments, dtype, sparsity=sparsity, half=half)
     kept_entries = compressed["index"].entries
     return Layout(

@@ -1,6 +1,7 @@
-"""Flat states of an optimizer, from its configuration and without torch.
+"""Flat states of an optimizer, from its configuration.
 
-Budgets and simulations run in processes that load no torch. A test compares this table with the rules themselves."""
+Budgets and simulations run without torch. A test compares this table with the update rules.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +11,13 @@ from suite.core.values import Json
 
 
 def states_of(rule: str, arguments: Mapping[str, Json], *, predicts: bool) -> tuple[str, ...]:
-    """The flat states of an optimizer, by the class path and the arguments of its rule.
+    """Names of the flat states of an optimizer. suite.engine.optim.optimizer.states_of returns the same for an object.
 
-    suite.engine.optim.optimizer.states_of gives the same for the rule itself, which is made of torch. predicts:
-    whether the rule's drift is asked for, which may need the last gradient."""
+    Args:
+        rule: Class path of the update rule.
+        arguments: Arguments of the update rule.
+        predicts: Whether weights are predicted. The drift may need the last gradient.
+    """
     kind, momentum = rule.rpartition(".")[2], bool(arguments.get("momentum"))
     last = ("gradient_last",)
     if "Adam" in kind:

@@ -2,8 +2,8 @@
 
 The prediction of a run (suite.runner.estimate), the simulation of layers (suite.simulate.layer_model) and the planning
 of a GPT's blocks (suite.simulate.block_model) count the bytes of one microbatch in different ways. How many
-microbatches, waiting messages and weight versions a rank then holds is decided here alone, so a term can be left out
-only by its caller's own argument."""
+microbatches, waiting messages and weight versions a rank holds is decided here alone, so that no account omits a term.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class StageMemory(Protocol):
     """Bytes of one microbatch on one stage (suite.workload.stage_memory.MicrobatchMemory).
 
     Attributes:
-        kept: Saved until its backward pass.
-        working: The largest transient of a pass in addition to that.
-        entering: The message that the stage receives for it, 0 on the first stage.
+        kept: Bytes saved until the backward pass.
+        working: Largest transient of a pass, in addition to saved bytes.
+        entering: Bytes of the message that the stage receives; 0 on the first stage.
     """
 
     @property
@@ -44,28 +44,25 @@ def stage_budget(
     *,
     extra_versions: int,
     reducing: int,
-    beside: bool,
+    overlaps_step: bool,
     scratch_stays: bool,
 ) -> Budget:
-    """The memory of one rank at `place`.
+    """Memory budget of the rank at `place`, in bytes on the device.
 
     Args:
-        layout: model states of the rank.
-        held: bytes of one microbatch.
-        schedule, work: the order of passes, and the microbatches from drain to drain, which decide how many
-            microbatches are in flight. A `work` without `update_interval` drains before its update.
-        extra_versions: copies of the weights that passes read, in addition to the newest.
-        reducing: bytes that a reduction of gradients allocates for itself.
-        beside: whether an optimizer step runs during a reduction.
-        scratch_stays: whether the scratch of an update stays allocated between updates. It is then counted with the
-            activations, under `waiting`.
-
-    Returns:
-        The budget, in bytes on the device.
+        layout: Model states of the rank.
+        held: Bytes of one microbatch.
+        schedule: Order of passes; bounds the microbatches in flight.
+        place: Stage and replica of the rank.
+        interval: Microbatches between two drains. Without `update_interval` the pipeline drains before its update.
+        extra_versions: Copies of the weights that passes read, in addition to the newest.
+        reducing: Bytes that a gradient reduction allocates.
+        overlaps_step: Whether an optimizer step runs during a reduction.
+        scratch_stays: Whether the scratch of an update stays allocated between updates. It then counts as `waiting`.
     """
     in_flight = schedule.in_flight(place, interval)
-    # a microbatch that is open on the stage before is open here too, or its message waits here, or its gradient is on
-    # the way back
+    # a microbatch in flight on the previous stage is in flight here too, or its message waits here, or its gradient is
+    # on its way back
     before = 0 if place.first else schedule.in_flight(replace(place, rank=place.rank - 1), interval)
     staying = layout.bytes(life="bucket") + layout.bytes(life="step") if scratch_stays else 0
     return Budget(
@@ -76,6 +73,6 @@ def stage_budget(
         waiting=max(0, before - in_flight) * held.entering + staying,
         extra_versions=extra_versions * layout.read.bytes,
         reducing=reducing,
-        beside=beside,
+        overlaps_step=overlaps_step,
         drains=interval.update_interval is None,
     )

@@ -9,10 +9,10 @@ from typing import Any
 from suite.config.network import PruningConfig
 from suite.config.run import RunConfig
 from suite.memory.budget import Budget
-from suite.memory.checkpointing import chosen
+from suite.memory.checkpointing import resolve_interval
 from suite.memory.optimizer_states import states_of
 from suite.memory.stage_budget import stage_budget
-from suite.simulate.policy_overheads import asked, full
+from suite.simulate.policy_overheads import counting_interval, policy_overheads
 from suite.workload import flops
 from suite.workload.split import blocks, divide
 from suite.workload.stage_memory import held, held_entries
@@ -37,15 +37,15 @@ def budgets(config: RunConfig) -> list[Budget]:
     )
     schedule, layout = config.schedule.build(), config.memory.layout.build()
     microbatch, every = config.batch.microbatch, config.update_interval
-    interval = full(config.microbatches, every, grid.inter)
+    interval = counting_interval(config.microbatches, every, grid.inter)
     policy = config.weights.build()
     rule, predicts = config.optimizer, policy.predicts
     moments = states_of(rule.target, rule.arguments, predicts=predicts)
-    versions = asked(
+    versions = policy_overheads(
         policy, schedule, grid.inter, interval
     )  # also whether a stage runs again, by the policy's own reads
     split = divide(shape, grid.inter, config.split)
-    apart = chosen(config.activation_checkpointing, blocks(shape, split))
+    apart = resolve_interval(config.activation_checkpointing, blocks(shape, split))
 
     def of_stage(stage: int) -> Budget:
         """Memory that every replica of a stage needs."""
@@ -54,13 +54,13 @@ def budgets(config: RunConfig) -> list[Budget]:
         reduced = entries - ticket.get("of", 0) + ticket.get("kept", 0)
         return stage_budget(
             layout(entries=entries, moments=moments, dtype=config.model.dtype, half=half, **ticket),
-            held(shapes, split, stage, microbatch, apart=apart, again=versions[stage].again),
+            held(shapes, split, stage, microbatch, apart=apart, again=versions[stage].recomputes),
             schedule,
             grid.place(grid.rank(data=0, inter=stage)),
             interval,
-            extra_versions=versions[stage].beside,
+            extra_versions=versions[stage].extra_versions,
             reducing=min(chunk, reduced) * width if exchanged else 0,
-            beside=chunk < reduced,
+            overlaps_step=chunk < reduced,
             scratch_stays=False,  # the engine allocates what a step needs, and frees it
         )
 

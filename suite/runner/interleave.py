@@ -18,7 +18,7 @@ from typing import Any
 
 from suite.core.errors import InvalidRequest, SuiteError
 from suite.core.files import check_folder, tidy
-from suite.core.reasons import whole
+from suite.core.reasons import format_traceback
 from suite.core.record import CANNOT, Outcome, Record
 from suite.runner import provenance
 from suite.runner.executors import in_process
@@ -153,7 +153,7 @@ def _activate(runs: Sequence[Run], pending: _PendingRuns, scratch: Path, group_i
         except OSError:  # no disk space or no port, which concerns all runs
             raise
         except Exception as error:
-            pending.write(in_process.unfinished_record(run, key, Outcome.FAILED, whole(error)))
+            pending.write(in_process.unfinished_record(run, key, Outcome.FAILED, format_traceback(error)))
 
 
 def _interleave(runs: Sequence[Run], pending: _PendingRuns, expected: float) -> None:

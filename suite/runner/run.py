@@ -16,7 +16,7 @@ from suite.config.run import RunConfig
 from suite.core import load
 from suite.core.errors import InvalidRequest, MissingDependency, SuiteError
 from suite.core.protocols import ExecutorResult
-from suite.core.reasons import whole
+from suite.core.reasons import format_traceback
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import Span, Trace
 from suite.core.units import si
@@ -95,7 +95,7 @@ class ActiveRun:
         except RunFailed as failure:
             self.failure = failure
         except Exception as error:  # a fault of a system or of the suite must not end other runs
-            self.failure = RunFailed(Outcome.FAILED, whole(error))
+            self.failure = RunFailed(Outcome.FAILED, format_traceback(error))
         self.seconds += time.monotonic() - begin
         if self.failure is not None:
             self.ranks.stop()
@@ -203,7 +203,7 @@ class ActiveRun:
         try:
             return self._record(store)
         except Exception as error:
-            return in_process.unfinished_record(self.run, self.key, Outcome.FAILED, whole(error))
+            return in_process.unfinished_record(self.run, self.key, Outcome.FAILED, format_traceback(error))
 
     def _record(self, store: Store) -> Record:
         memory = {"predicted": self._predicted_memory()} if self.config.executor.trains else {}

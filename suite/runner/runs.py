@@ -13,7 +13,7 @@ from suite.config.outline import Outline
 from suite.config.run import RunConfig
 from suite.core.errors import Fault, InvalidRequest, SuiteError
 from suite.core.grid import Grid
-from suite.core.reasons import whole
+from suite.core.reasons import format_traceback
 from suite.core.values import Json
 from suite.runner import labels, machine_memory, precision
 from suite.runner.executors import registry
@@ -166,7 +166,7 @@ def freeze(data: Mapping[str, Json], command: str, suffix: str = "") -> Run:
     except SuiteError as error:
         return Run(label, settings, command, outline, config, error)
     except Exception as error:  # raised by a user's schedule, policy, shape or executor
-        return Run(label, settings, command, outline, config, Fault(whole(error)))
+        return Run(label, settings, command, outline, config, Fault(format_traceback(error)))
     return Run(label, settings, command, outline, config)
 
 

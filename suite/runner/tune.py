@@ -22,7 +22,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, SuiteError
 from suite.core.files import write_atomically
 from suite.core.grid import Grid
-from suite.core.reasons import headline, whole
+from suite.core.reasons import format_traceback, headline
 from suite.core.record import Outcome, Record
 from suite.core.units import si
 from suite.core.words import shell_line
@@ -203,7 +203,7 @@ def predict_candidate(run: Run, predictor: Simulated) -> Candidate:
     except SuiteError as error:
         return Candidate(run, reason=f"not predicted: {error}")
     except Exception as error:  # a failed prediction must not end the others
-        return Candidate(run, reason=f"not predicted: {headline(whole(error))}")
+        return Candidate(run, reason=f"not predicted: {headline(format_traceback(error))}")
     candidate = Candidate(run, seconds, SIMULATED if simulated else CLOSED_FORM)
     if peak > machine.memory:
         reason = f"does not fit: {si(peak, 'B')} on a device of {machine.name} with {si(machine.memory, 'B')}"

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TypeGuard
 
 from suite.core.errors import InvalidRequest
-from suite.core.members import lacking
+from suite.core.members import missing_members
 from suite.core.op import Place
 from suite.core.protocols import PlacedSchedule, Schedule, TabledSchedule
 
 
 def is_placed(schedule: Schedule) -> TypeGuard[PlacedSchedule]:
     """Whether a schedule defines its number of chunks; every other schedule has one unsplit chunk per rank."""
-    return not lacking(schedule, PlacedSchedule)
+    return not missing_members(schedule, PlacedSchedule)
 
 
 def is_tabled(schedule: Schedule) -> TypeGuard[TabledSchedule]:
     """Whether a schedule lists the rank of each stage."""
-    return not lacking(schedule, TabledSchedule)
+    return not missing_members(schedule, TabledSchedule)
 
 
 def places(schedule: Schedule, ranks: int, replica: int = 0, replicas: int = 1) -> tuple[Place, ...]:

@@ -235,7 +235,7 @@ class SimulationPlan:
             self.interval,
             extra_versions=0,  # a plan drains, and its passes read the newest weights
             reducing=0,  # a ring reduces in place
-            beside=False,
+            overlaps_step=False,
             # both papers add buckets to the activations; otherwise AxoNN's printed 130 GB (V-B) would be 114, not 126
             scratch_stays=True,
         )

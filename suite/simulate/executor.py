@@ -138,7 +138,7 @@ class Simulated:
             split=config.split,
         )
         self.machine.peak_of(plan.half or "float32")
-        _ = plan.ranges, plan.asks  # whatever cannot be is refused here
+        _ = plan.ranges, plan.overheads  # whatever cannot be is refused here
         return plan
 
     def of(self, config: RunConfig) -> SimulationPlan:

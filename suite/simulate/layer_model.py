@@ -24,7 +24,7 @@ from suite.simulate.block_model import Modelled
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.network.machine import Machine
 from suite.simulate.network.network import ring_volume
-from suite.simulate.policy_overheads import PolicyOverheads, asked, full
+from suite.simulate.policy_overheads import PolicyOverheads, counting_interval, policy_overheads
 from suite.simulate.simulation import Simulation
 from suite.simulate.worker import NetworkModel as Wires
 from suite.simulate.worker import simulate
@@ -102,10 +102,10 @@ class LayerPlan:
         return self.split
 
     @cached_property
-    def asks(self) -> tuple[PolicyOverheads, ...]:
+    def overheads(self) -> tuple[PolicyOverheads, ...]:
         """Of each stage's policy."""
-        interval = full(self.microbatches, self.update_interval, self.grid.inter)
-        return asked(self.policy, self.system.schedule, self.grid.inter, interval)
+        interval = counting_interval(self.microbatches, self.update_interval, self.grid.inter)
+        return policy_overheads(self.policy, self.system.schedule, self.grid.inter, interval)
 
     @property
     def deepest(self) -> int:
@@ -122,7 +122,7 @@ class LayerPlan:
 
     def held(self, stage: int) -> MicrobatchMemory:
         """Bytes of one microbatch, without activation checkpoints, whose recomputation LayerCost does not charge."""
-        return held(self.shapes, self.ranges, stage, self.microbatch, again=self.asks[stage].again)
+        return held(self.shapes, self.ranges, stage, self.microbatch, again=self.overheads[stage].recomputes)
 
     def budget(self, stage: int) -> Budget:
         """Bytes of one rank of `stage`."""
@@ -132,9 +132,9 @@ class LayerPlan:
             self.system.schedule,
             self.grid.place(self.grid.rank(data=0, inter=stage)),
             self.interval,
-            extra_versions=self.asks[stage].beside,
+            extra_versions=self.overheads[stage].extra_versions,
             reducing=0,  # a ring reduces in place; the engine's pairwise exchange is not what is modelled
-            beside=False,
+            overlaps_step=False,
             scratch_stays=False,  # the layouts are the engine's, which frees what a step needed
         )
 
@@ -145,7 +145,7 @@ class LayerPlan:
 
     def versions(self) -> int:
         """Bytes of the weights that passes read, in all versions alive at once, on the stage that holds most."""
-        copies = [1 + one.beside for one in self.asks]
+        copies = [1 + overheads.extra_versions for overheads in self.overheads]
         return max(count * self.states(stage).read.bytes for stage, count in enumerate(copies))
 
     def seconds(self, found: Simulation) -> float:
@@ -181,19 +181,19 @@ class LayerCost:
     def update(self, stage: int) -> Sequence[Chunk]:
         plan, layout = self.plan, self.plan.states(stage)
         reduced = layout["half_gradient" if plan.half else "gradient"].bytes
-        seconds = self.step(stage) + plan.asks[stage].copies * self.copy(stage)
+        seconds = self.step(stage) + plan.overheads[stage].copies * self.copy(stage)
         return (Chunk(round(plan.system.allreduces_per_update * ring_volume(reduced, plan.grid.data)), seconds),)
 
     def parts(self, op: Op) -> Mapping[str, float]:
         """Seconds of `op` by category, besides its pass or step."""
-        asks = self.plan.asks[op.stage]
+        overheads = self.plan.overheads[op.stage]
         if op.kind is Kind.UPDATE:
-            return {COPY: asks.copies * self.copy(op.stage)}
+            return {COPY: overheads.copies * self.copy(op.stage)}
         back = op.kind is Kind.BACKWARD
         return {
             MESSAGE: self._messages(op.stage),
-            PREDICT: (asks.backward if back else asks.forward) * self.prediction(op.stage),
-            RECOMPUTE: self.layers(op.stage) if back and asks.again else 0.0,
+            PREDICT: (overheads.backward if back else overheads.forward) * self.prediction(op.stage),
+            RECOMPUTE: self.layers(op.stage) if back and overheads.recomputes else 0.0,
         }
 
     # -- passes ------------------------------------------------------------------------------------------------------
@@ -213,12 +213,12 @@ class LayerCost:
         return seconds
 
     def _forward(self, stage: int) -> float:
-        return self.layers(stage) + self.plan.asks[stage].forward * self.prediction(stage) + self._messages(stage)
+        return self.layers(stage) + self.plan.overheads[stage].forward * self.prediction(stage) + self._messages(stage)
 
     def _backward(self, stage: int) -> float:
-        asks = self.plan.asks[stage]
-        passes = 3 if asks.again else 2
-        return passes * self.layers(stage) + asks.backward * self.prediction(stage) + self._messages(stage)
+        overheads = self.plan.overheads[stage]
+        passes = 3 if overheads.recomputes else 2
+        return passes * self.layers(stage) + overheads.backward * self.prediction(stage) + self._messages(stage)
 
     def _messages(self, stage: int) -> float:
         """Each pass receives from one side and sends to the other; an end of the pipeline has one of them."""

@@ -1,8 +1,9 @@
 """Overheads of a weight policy: predictions and copies of weights, counted from its ledger.
 
-No system is named here: the system's own policy is driven through the order of its own schedule, and its requests
-are counted once the pipeline is full. PipeOptim predicts once per microbatch on all stages but the last, SpecTrain
-in both passes. PipeDream and 2BW keep a previous version when a step writes a new one."""
+The policy of a system runs through the order of its schedule, and its reads are counted once the pipeline is full.
+PipeOptim predicts once per microbatch on all stages but the last, SpecTrain in both passes. PipeDream and 2BW keep a
+previous version when a step writes a new one.
+"""
 
 from __future__ import annotations
 
@@ -17,48 +18,52 @@ from suite.weights import Ledger
 
 @dataclass(frozen=True, slots=True)
 class PolicyOverheads:
-    """Of one stage in the steady state.
+    """Overheads of one stage in the steady state.
 
     Attributes:
-        forward, backward: Predictions per pass.
-        copies: Versions per update that are written in addition to the previous one.
-        beside: Copies of the weights in addition to the newest, at most.
-        again: Whether a backward pass computes its forward pass again.
+        forward, backward: Weight predictions per forward and per backward pass.
+        copies: Weight copies per update: the previous version stays when a step writes a new one.
+        extra_versions: Most versions in memory at once, in addition to the newest.
+        recomputes: Whether a backward pass runs its forward pass again.
     """
 
     forward: float
     backward: float
     copies: float
-    beside: int
-    again: bool
+    extra_versions: int
+    recomputes: bool
 
 
-def asked(
+def policy_overheads(
     policy: WeightPolicy, schedule: Schedule, stages: int, interval: FlushInterval
 ) -> tuple[PolicyOverheads, ...]:
-    """By stage, of `work` from drain to drain. Raises InvalidRequest for a policy that such a pipeline cannot serve."""
+    """Overheads of each stage over one flush interval.
+
+    Raises InvalidRequest if the policy cannot serve the pipeline.
+    """
     policy.check(stages, interval.update_interval)
-    if interval.update_interval is None:  # in a flush no microbatch is unlike those before it
+    if interval.update_interval is None:  # in a flush all microbatches after the first are alike
         interval = FlushInterval(interval.first, min(interval.microbatches, 2 * stages), None, interval.update)
     order = check(schedule, stages, interval)
-    return tuple(_followed(policy, order.order(stage), interval, stages) for stage in range(stages))
+    return tuple(_stage_overheads(policy, order.order(stage), interval, stages) for stage in range(stages))
 
 
-def full(microbatches: int, update_interval: int | None, stages: int) -> FlushInterval:
-    """A work that is long enough to count in: a flush as it is; a stream of at least three times the stages, and of as
-    many updates."""
+def counting_interval(microbatches: int, update_interval: int | None, stages: int) -> FlushInterval:
+    """Flush interval to count overheads in: a whole flush, or at least three updates per stage of a stream."""
     if update_interval is None:
         return FlushInterval(0, microbatches, None, 0)
     return FlushInterval(0, update_interval * 3 * max(2, stages), update_interval, 0)
 
 
-def _followed(policy: WeightPolicy, order: Sequence[Op], interval: FlushInterval, stages: int) -> PolicyOverheads:
+def _stage_overheads(
+    policy: WeightPolicy, order: Sequence[Op], interval: FlushInterval, stages: int
+) -> PolicyOverheads:
     ledger = Ledger(policy, interval, stages)
     predicted = {Kind.FORWARD: 0, Kind.BACKWARD: 0}
     counted = {Kind.FORWARD: 0, Kind.BACKWARD: 0}
     updates = copies = 0
-    again = False
-    # of a stream the middle third: before it the pipeline fills, behind it it drains
+    recomputes = False
+    # the middle third of a stream: the pipeline fills before it and drains after it
     window = (
         range(interval.updates // 3, 2 * interval.updates // 3)
         if interval.update_interval
@@ -66,7 +71,7 @@ def _followed(policy: WeightPolicy, order: Sequence[Op], interval: FlushInterval
     )
     for op in order:
         read = ledger.run(op)
-        again = again or (read is not None and op.kind is Kind.BACKWARD and read.backward_mode == "recompute")
+        recomputes = recomputes or (read is not None and op.kind is Kind.BACKWARD and read.backward_mode == "recompute")
         if ledger.updates - interval.update not in window:
             continue
         if op.kind is Kind.UPDATE:
@@ -80,5 +85,5 @@ def _followed(policy: WeightPolicy, order: Sequence[Op], interval: FlushInterval
         predicted[Kind.BACKWARD] / max(1, counted[Kind.BACKWARD]),
         copies / max(1, updates),
         ledger.peak - 1,
-        again,
+        recomputes,
     )

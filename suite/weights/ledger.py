@@ -15,7 +15,7 @@ from suite.core.errors import InvalidRequest
 from suite.core.members import check_protocol
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Read, StageVersions, WeightPolicy
-from suite.core.values import shown
+from suite.core.values import format_value
 
 
 class LedgerEntry(NamedTuple):
@@ -24,12 +24,12 @@ class LedgerEntry(NamedTuple):
     op: Op
     read: Read
     updates: int
-    due: int
+    update: int
 
     @property
     def staleness(self) -> int:
         """Updates that what was read lacks, of those its gradient will meet; negative beyond them."""
-        return self.due - self.read.version - self.read.predict_steps
+        return self.update - self.read.version - self.read.predict_steps
 
 
 class Ledger:
@@ -115,7 +115,7 @@ class Ledger:
         versions = tuple(returned) if isinstance(returned, Iterable) and not isinstance(returned, str | bytes) else None
         if versions is None or not all(isinstance(v, Integral) and not isinstance(v, bool) for v in versions):
             raise InvalidRequest(
-                f"{type(self.policy).__name__}.needed() returned {shown(returned)}",
+                f"{type(self.policy).__name__}.needed() returned {format_value(returned)}",
                 rule="an iterable of whole numbers, the versions older than the newest that a later pass may read",
                 legal="frozenset()",
             )

@@ -19,13 +19,13 @@ GRAPHS = ("keep", "recompute", "swap")
 COUNTS = ("paper", "authors", "inflight")
 
 
-def known(kind: str, name: str, names: Iterable[str]) -> None:
+def check_choice(kind: str, name: str, names: Iterable[str]) -> None:
     """Raises UnknownName unless `name` is one of `names`."""
     if name not in names:
         raise UnknownName(kind, name, names)
 
 
-def check_streams(name: str, update_interval: int | None) -> None:
+def require_stream(name: str, update_interval: int | None) -> None:
     """Raises InvalidRequest for a flush, after which no version but the newest has a reader."""
     if update_interval is None:
         raise InvalidRequest(
@@ -37,10 +37,10 @@ def check_streams(name: str, update_interval: int | None) -> None:
         )
 
 
-def check_each(name: str, update_interval: int | None, *, legal: str) -> None:
+def require_update_per_microbatch(name: str, update_interval: int | None, *, legal: str) -> None:
     """Raises InvalidRequest unless every mini-batch is followed by an update, as a count made of stages alone takes
     it."""
-    check_streams(name, update_interval)
+    require_stream(name, update_interval)
     if update_interval != 1:
         raise InvalidRequest(
             "update_interval",
@@ -51,7 +51,7 @@ def check_each(name: str, update_interval: int | None, *, legal: str) -> None:
         )
 
 
-def read_again(versions: StageVersions) -> frozenset[int]:
+def versions_read_again(versions: StageVersions) -> frozenset[int]:
     """The versions that open forwards have read and whose graphs do not hold them."""
     return frozenset(read.version for read in versions.read_by.values() if read.backward_mode != "keep")
 
@@ -63,7 +63,7 @@ class Latest(WeightPolicy):
     graph: str = "keep"
 
     def __post_init__(self) -> None:
-        known("backward graph", self.graph, GRAPHS)
+        check_choice("backward graph", self.graph, GRAPHS)
 
     def read(self, op: Op, versions: StageVersions) -> Read:
         return Read(version=versions.updates, predict_steps=0, backward_mode=self.graph)
@@ -89,15 +89,17 @@ class Predict(WeightPolicy):
     predicts = True
 
     def __post_init__(self) -> None:
-        known("count of updates ahead", self.s, COUNTS)
-        known("backward graph", self.graph, GRAPHS)
+        check_choice("count of updates ahead", self.s, COUNTS)
+        check_choice("backward graph", self.graph, GRAPHS)
 
     def check(self, stages: int, update_interval: int | None) -> None:
         """Raises InvalidRequest for a flush, and where `s` counts one update per mini-batch and there are fewer."""
         if self.s == "inflight":
-            check_streams("a prediction", update_interval)
+            require_stream("a prediction", update_interval)
         else:
-            check_each(f"a prediction with s={self.s}", update_interval, legal='update_interval=1, or s="inflight"')
+            require_update_per_microbatch(
+                f"a prediction with s={self.s}", update_interval, legal='update_interval=1, or s="inflight"'
+            )
 
     def read(self, op: Op, versions: StageVersions) -> Read:
         return Read(versions.updates, self._ahead(op, versions) if op.kind is Kind.FORWARD else 0, self.graph)

@@ -16,7 +16,7 @@ from suite.weights.ledger import Ledger, LedgerEntry
 PASSES = (Kind.FORWARD, Kind.BACKWARD)
 
 
-def follow(policy: WeightPolicy, orders: Sequence[Sequence[Op]], interval: FlushInterval) -> list[Ledger]:
+def run_ledgers(policy: WeightPolicy, orders: Sequence[Sequence[Op]], interval: FlushInterval) -> list[Ledger]:
     """The ledger of each stage after the whole work, whose ops ran there in the order given."""
     ledgers = [Ledger(policy, interval, len(orders)) for _ in orders]
     for ledger, order in zip(ledgers, orders, strict=True):
@@ -33,7 +33,7 @@ def entries(ledger: Ledger, kind: Kind, *, steady: bool = True) -> list[LedgerEn
     return [entry for entry in ledger.entries if entry.op.kind is kind and entry.op.index >= first]
 
 
-def one(values: Sequence[float]) -> float:
+def common_value(values: Sequence[float]) -> float:
     """The common value of all mini-batches, or their mean where they differ."""
     return values[0] if len(set(values)) == 1 else fmean(values)
 
@@ -41,9 +41,9 @@ def one(values: Sequence[float]) -> float:
 def staleness(ledger: Ledger, kind: Kind) -> float:
     """Updates that what a steady pass reads lacks of those which its gradient meets; negative beyond them."""
     reads = entries(ledger, kind) or entries(ledger, Kind.FORWARD)
-    return one([entry.staleness for entry in reads])
+    return common_value([entry.staleness for entry in reads])
 
 
-def ahead(ledger: Ledger, kind: Kind) -> float:
+def steps_ahead(ledger: Ledger, kind: Kind) -> float:
     """Updates that a steady pass predicts ahead."""
-    return one([entry.read.predict_steps for entry in entries(ledger, kind) or entries(ledger, Kind.FORWARD)])
+    return common_value([entry.read.predict_steps for entry in entries(ledger, kind) or entries(ledger, Kind.FORWARD)])

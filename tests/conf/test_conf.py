@@ -25,7 +25,7 @@ from suite.config.plugins import build
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.grid import Grid
-from suite.core.members import lacking
+from suite.core.members import missing_members
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Schedule, WeightPolicy
 from suite.core.trace import CATEGORY, Span
@@ -185,14 +185,14 @@ def test_every_stack_says_why(choice: str) -> None:
 @pytest.mark.parametrize("choice", groups()["schedule"])
 def test_every_schedule_builds_and_is_legal(choice: str) -> None:
     schedule = build(_composed(overrides_of("schedule", choice))["schedule"])
-    assert not lacking(schedule, Schedule)
+    assert not missing_members(schedule, Schedule)
     for stages in (1, 2, 5):
         assert check(schedule, stages, FlushInterval(0, 7, None, 0)).makespan > 0
 
 
 @pytest.mark.parametrize("choice", groups()["weights"])
 def test_every_weight_policy_builds(choice: str) -> None:
-    assert not lacking(config_of("weights", choice).weights.build(), WeightPolicy)
+    assert not missing_members(config_of("weights", choice).weights.build(), WeightPolicy)
 
 
 @pytest.mark.parametrize("choice", groups()["memory"])

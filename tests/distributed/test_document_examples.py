@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 from suite.cli.run import run
-from suite.core.members import lacking
+from suite.core.members import missing_members
 from suite.core.op import FlushInterval, Place
 from suite.core.protocols import Schedule
 from suite.core.record import Outcome, Record
@@ -205,7 +205,7 @@ def test_documented_schedule_keeps_laws(folder: Path) -> None:
     waves = module(folder / "mine/waves.py").Waves
     for wave in (1, 2, 3, 7):
         schedule = waves(wave=wave)
-        assert not lacking(schedule, Schedule)
+        assert not missing_members(schedule, Schedule)
         for stages in range(1, 7):
             for microbatches in (1, 2, 5, 8, 12):
                 for every in (None, 1, 3):

@@ -6,7 +6,7 @@ import math
 
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
-from suite.memory.checkpointing import chosen
+from suite.memory.checkpointing import resolve_interval
 from suite.schedule.check import check as check_schedule
 from suite.workload.split import blocks, divide
 from suite.workload.transformer import Transformer
@@ -96,7 +96,7 @@ def stages_have_layers(config: RunConfig) -> None:
 def stages_have_whole_checkpoints(config: RunConfig) -> None:
     """The interval of activation checkpoints divides the blocks of each stage (suite.memory.checkpointing)."""
     shape = config.network()
-    chosen(config.activation_checkpointing, blocks(shape, divide(shape, config.grid.inter, config.split)))
+    resolve_interval(config.activation_checkpointing, blocks(shape, divide(shape, config.grid.inter, config.split)))
 
 
 def schedule_obeys_order_laws(config: RunConfig) -> None:

@@ -10,7 +10,7 @@ from suite.config.places import OF_DATA, check_parts
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.units import most_sparse
-from suite.core.values import number
+from suite.core.values import is_number
 from suite.pruning.validation import LARGEST, REACHED
 
 HALVES = ("bfloat16", "float16")
@@ -19,7 +19,7 @@ HALVES = ("bfloat16", "float16")
 def learning_rate_is_not_negative(config: RunConfig) -> None:
     """The learning rate is a number that is not negative, or a function of the update."""
     rate = config.optimizer.arguments.get("lr", 0.0)
-    if not isinstance(rate, Mapping) and not (number(rate) and rate >= 0):
+    if not isinstance(rate, Mapping) and not (is_number(rate) and rate >= 0):
         raise InvalidRequest(
             "optimizer.lr",
             rate,

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from suite.core.errors import Diverged, InvalidRequest
-from suite.core.values import number
+from suite.core.values import is_number
 
 STUCK = 16  # batches in a row that overflow at the smallest scale: no scale helps
 
@@ -35,7 +35,7 @@ class DynamicLossScaler:
     def __post_init__(self) -> None:
         for name in ("start", "least", "most"):
             value = getattr(self, name)
-            if not (number(value) and value > 0 and math.frexp(value)[0] == 0.5):
+            if not (is_number(value) and value > 0 and math.frexp(value)[0] == 0.5):
                 raise InvalidRequest(f"DynamicLossScaler({name}={value})", rule="a power of two", legal="65536.0")
         if not self.least <= self.start <= self.most:
             raise InvalidRequest(f"DynamicLossScaler(start={self.start})", rule=f"from {self.least} to {self.most}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from suite.core.errors import InvalidRequest
-from suite.core.values import number
+from suite.core.values import is_number
 
 Rate = Callable[[int], float]
 
@@ -16,7 +16,7 @@ def as_rate(lr: float | Rate) -> Rate:
     """A rate as a function of the number of updates; a number is a constant rate."""
     if callable(lr):
         return lr
-    if not (number(lr) and lr >= 0):
+    if not (is_number(lr) and lr >= 0):
         raise InvalidRequest(f"lr={lr}", rule="finite and not negative", legal="0.001")
     return Constant(float(lr))
 

@@ -21,7 +21,7 @@ import torch
 
 from suite.core.bounds import NonNegative, UnitInterval, check_bounds
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.core.members import lacking
+from suite.core.members import missing_members
 from suite.core.protocols import UpdateRule
 from suite.engine.optim.lr_schedule import Rate, as_rate
 
@@ -271,7 +271,7 @@ def predicted(rule: UpdateRule, state: RuleState, updates_ahead: int) -> torch.T
 
     They are w + updates_ahead * drift (PipeOptim Equation 5, whose Delta W is -drift / lr). Raises InvalidRequest for a
     rule without a drift, and for missing states of the drift."""
-    if missing := lacking(rule, UpdateRule):
+    if missing := missing_members(rule, UpdateRule):
         raise InvalidRequest(
             f"{type(rule).__name__} cannot predict weights",
             rule=f"an update rule with {' and '.join(missing)}, as suite.core.protocols.UpdateRule has",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from suite.core.errors import InvalidRequest
-from suite.core.values import shown
+from suite.core.values import format_value
 from suite.workload import Transformer
 
 
@@ -22,7 +22,7 @@ def transformers(models: Mapping[str, ModelGroup]) -> dict[str, Transformer]:
     for model, config in models.items():
         shape = config.get("shape")
         if not isinstance(shape, Transformer):
-            what = f"models.{model}.shape={shown(shape)}"
+            what = f"models.{model}.shape={format_value(shape)}"
             raise InvalidRequest(what, rule="the shape of a GPT", legal=f"model@executor.models.{model}=gpt3_xl")
         shapes[str(model)] = shape
     return shapes

@@ -21,7 +21,7 @@ from suite.papers.pipeoptim.systems import ASYNCHRONOUS
 from suite.schedule import OneFOneB
 from suite.schedule.check import Timeline, check
 from suite.weights import Latest, Ledger
-from suite.weights.version_table import PASSES, ahead, entries, follow, one, staleness
+from suite.weights.version_table import PASSES, common_value, entries, run_ledgers, staleness, steps_ahead
 from suite.workload.recurrent import GNMT
 from suite.workload.split import divide
 
@@ -40,7 +40,7 @@ def ledgers(
     """Ledger of each stage after an epoch long enough for the full pipeline to see one update per stage."""
     interval = FlushInterval(0, (2 * stages + 4) * (update_interval or 1), update_interval, 0)
     timeline = check(schedule or OneFOneB(), stages, interval)
-    return follow(policy, [timeline.order(stage) for stage in range(stages)], interval)
+    return run_ledgers(policy, [timeline.order(stage) for stage in range(stages)], interval)
 
 
 def table(system: str, stages: int = DEPTH) -> list[Ledger]:
@@ -89,7 +89,7 @@ def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]
         for kind in PASSES
     }
     predicted = {
-        f"{system}, {kind.name.lower()}": [ahead(ledger, kind) for ledger in tables[system]]
+        f"{system}, {kind.name.lower()}": [steps_ahead(ledger, kind) for ledger in tables[system]]
         for system in ("spectrain", "pipeoptim")
         for kind in PASSES
     }
@@ -195,7 +195,7 @@ def figure_1e(question: Question, source: Any) -> tuple[Cases, str]:
 
 
 def _predicted(stages: int, stage: int) -> float:
-    return ahead(table("pipeoptim", stages)[stage], Kind.FORWARD)
+    return steps_ahead(table("pipeoptim", stages)[stage], Kind.FORWARD)
 
 
 # -- versions --------------------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def inconsistent(question: Question, source: Any) -> tuple[Cases, str]:
     values = []
     for point in question.points:
         ledger = ledgers(Latest("recompute"), int(point["D"]))[int(point["rank"])]
-        values.append(one([float(first.version != second.version) for first, second in pairs(ledger)]))
+        values.append(common_value([float(first.version != second.version) for first, second in pairs(ledger)]))
     return [values], "both passes read the newest version, from ledgers"
 
 

@@ -11,7 +11,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import ExecutorResult, Missing
 from suite.core.record import Source
-from suite.core.values import shown
+from suite.core.values import format_value
 from suite.gnn.partition import Partitioner
 from suite.papers.common.figure_executor import figure_result, find_figure, printed_result, shared_lab
 from suite.papers.sparse_gnn.cluster_runs import TUNED, GraphLab, SizedSource
@@ -53,7 +53,9 @@ class GraphFigureExecutor:
         for dataset, stand_in in stand_ins.items():
             source: Any = stand_in.get("source")
             if not is_dataclass(source):  # its fields are replaced, to change sizes and drop the features
-                raise InvalidRequest(f"stand_ins.{dataset}.source={shown(source)}", rule="a dataclass with load(seed)")
+                raise InvalidRequest(
+                    f"stand_ins.{dataset}.source={format_value(source)}", rule="a dataclass with load(seed)"
+                )
             sized_source: SizedSource = stand_in["source"]
             sources[dataset] = sized_source
         cache_folder = Path(folder) if folder else None

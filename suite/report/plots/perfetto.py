@@ -19,7 +19,7 @@ from typing import Any, TypedDict
 from suite.core.grid import Grid
 from suite.core.op import Op, feeds
 from suite.core.trace import INSIDE, REDUCE, TIE, WAIT, Span, Trace
-from suite.core.trace import whole as whole_of
+from suite.core.trace import parent_category as whole_of
 
 # 125 ns: the shortest time whose multiples are exact both in microseconds, which the format counts in, and in whole
 # nanoseconds, which viewers store. Ends and starts that meet in the trace meet in every viewer.

@@ -17,8 +17,8 @@ from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
 from suite.runner.system_schedule import schedule_of
 from suite.schedule.check import SHORT, Timeline, check, check_size
-from suite.simulate.policy_overheads import full
-from suite.weights.version_table import PASSES, entries, follow
+from suite.simulate.policy_overheads import counting_interval
+from suite.weights.version_table import PASSES, entries, run_ledgers
 
 _MAX_LISTED = 16  # stages in a note
 
@@ -78,7 +78,7 @@ class ScheduleCheck:
         """
         gaps = [max(stage) for stage in timeline.gaps]
         orders = [timeline.order(stage) for stage in range(timeline.stages)]
-        ledgers = follow(config.weights.build(), orders, interval)
+        ledgers = run_ledgers(config.weights.build(), orders, interval)
         ahead = max(
             entry.read.predict_steps for ledger in ledgers for kind in PASSES for entry in entries(ledger, kind)
         )
@@ -102,4 +102,4 @@ def flush_interval(config: RunConfig) -> FlushInterval:
     Raises InvalidRequest for a batch size that is no multiple of the microbatch size.
     """
     batch_is_whole_microbatches(config)
-    return full(config.microbatches, config.update_interval, config.grid.inter)
+    return counting_interval(config.microbatches, config.update_interval, config.grid.inter)

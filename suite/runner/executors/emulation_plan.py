@@ -15,10 +15,10 @@ from suite.core.grid import Grid
 from suite.core.jitter import Perturbation
 from suite.core.op import FlushInterval, Kind, Op, Place, Program, feeds
 from suite.core.protocols import Chunk, CostModel, Schedule
-from suite.core.values import number
+from suite.core.values import is_number
 from suite.schedule.check import check as check_schedule
 from suite.schedule.static import fixed
-from suite.simulate.policy_overheads import PolicyOverheads, asked
+from suite.simulate.policy_overheads import PolicyOverheads, policy_overheads
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class EmulationPlan:
         perturbation = Perturbation(config.seed, jitter.kind, jitter.spread, executor.stragglers or {})
         perturbation.check(grid)
         if update_interval is not None:
-            overheads = asked(config.weights.build(), schedule, grid.inter, interval)
+            overheads = policy_overheads(config.weights.build(), schedule, grid.inter, interval)
             cost = PolicyCost(cost, overheads, executor.prediction, executor.copying)
 
         def seconds(op: Op) -> float:
@@ -134,7 +134,7 @@ def static_order(schedule: Schedule, stages: int, interval: FlushInterval) -> St
 
 
 def _check_cost(subject: str, value: float, *, whole: bool = False) -> float:
-    if not number(value) or value < 0 or (whole and not isinstance(value, int)):
+    if not is_number(value) or value < 0 or (whole and not isinstance(value, int)):
         rule = f"a {'whole ' if whole else ''}number, finite and not negative"
         raise InvalidRequest(f"executor.cost: {subject} {value}", rule=rule, legal="1024" if whole else "0.01")
     return value

@@ -10,7 +10,7 @@ from typing import Any
 from suite.core import blind, load
 from suite.core.errors import DoesNotFit, Fault, HiddenOutcome, InvalidRequest, MissingDependency, Unsupported
 from suite.core.protocols import ExecutorResult
-from suite.core.reasons import whole
+from suite.core.reasons import format_traceback
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.values import Json
 from suite.runner import provenance
@@ -64,12 +64,12 @@ def run_in_process(run: Run, key: str, store: Store) -> Record:
         outcome = Outcome.MISSING_DEPENDENCY if missing else Outcome.UNSUPPORTED
         answer, reason = ExecutorResult(Source.ANALYTIC), str(error)
     except Exception as error:  # other runs continue
-        answer, reason = ExecutorResult(Source.ANALYTIC), whole(error)
+        answer, reason = ExecutorResult(Source.ANALYTIC), format_traceback(error)
     try:
         outcome, timing = outcome if reason else Outcome.OK, (now, time.monotonic() - begin)
         return _result_record(run, key, store, answer, outcome, reason, timing, load_averages(before))
     except Exception as error:  # a user's executor returned values that a record cannot hold
-        return unfinished_record(run, key, Outcome.FAILED, whole(error))
+        return unfinished_record(run, key, Outcome.FAILED, format_traceback(error))
 
 
 def _result_record(

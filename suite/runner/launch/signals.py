@@ -16,7 +16,7 @@ from typing import Any
 
 from suite.core.errors import SuiteError
 from suite.core.exit_codes import Exit
-from suite.core.reasons import headline, is_users, whole
+from suite.core.reasons import format_traceback, headline, raised_in_user_code
 
 LINUX = sys.platform == "linux"
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -102,9 +102,9 @@ def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str
         sys.stderr.write(f"stopped: {error}{again}\n")
         return Exit.NOTHING
     except Exception as error:
-        if is_users(error):
+        if raised_in_user_code(error):
             _print_traceback()
-            sys.stderr.write(f"failed: {headline(whole(error))}; {TRACEBACK}=1 shows the whole traceback\n")
+            sys.stderr.write(f"failed: {headline(format_traceback(error))}; {TRACEBACK}=1 shows the whole traceback\n")
             return Exit.NOTHING
         traceback.print_exc()
         return Exit.FAULT

@@ -17,7 +17,7 @@ from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.protocols import Chunk, CostModel
 from suite.core.trace import INSIDE, REDUCE, STEP, TIE, WAIT, Span
-from suite.core.values import number
+from suite.core.values import is_number
 
 COMPUTE = (Kind.FORWARD, Kind.BACKWARD, Kind.EVALUATE)
 
@@ -36,7 +36,7 @@ class Fixed(CostModel):
         for name in ("forward", "backward", "message_bytes", "step", "reduce_bytes"):
             value = getattr(self, name)
             each = value if name in ("forward", "backward") and isinstance(value, list | tuple) else (value,)
-            if not all(number(one) and one >= 0 for one in each):
+            if not all(is_number(one) and one >= 0 for one in each):
                 raise InvalidRequest(f"cost.{name}={value}", rule="finite and not negative", legal=f"cost.{name}=0")
 
     def compute(self, op: Op) -> float:

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from suite.core.bounds import NonNegative, Positive, check_bounds
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.core.values import number
+from suite.core.values import is_number
 from suite.core.words import for_reports
 
 
 def positive(owner: str, **numbers: float) -> None:
     """Raises InvalidRequest for the first of `numbers` that is not a finite number above zero."""
     for name, value in numbers.items():
-        if not number(value) or value <= 0:
+        if not is_number(value) or value <= 0:
             raise InvalidRequest(
                 f"{owner}.{name}={value}", rule="a finite number above 0", legal=f"{owner}.{name}=1.0e+9"
             )

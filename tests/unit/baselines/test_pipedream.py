@@ -33,7 +33,7 @@ def test_a_double_buffer_is_one_update_behind_on_every_stage(stages: int, more: 
         for ledger in follow(DoubleBuffer(), stages, interval, exact=True):
             assert len(entries(ledger, Kind.FORWARD)) == len(entries(ledger, Kind.BACKWARD)) == interval.microbatches
             for entry in ledger.entries:
-                assert entry.read.version == (entry.due if entry.due == interval.update else entry.due - 1)
+                assert entry.read.version == (entry.update if entry.update == interval.update else entry.update - 1)
                 assert entry.read.predict_steps == 0
             assert ledger.peak == 2
             assert ledger.alive == {(interval.update + interval.updates, 0)}

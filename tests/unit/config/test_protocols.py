@@ -11,7 +11,7 @@ from suite.config.plugins import Plugin
 from suite.config.protocols import PartitionMethod, Sampler, System
 from suite.config.results import check_class, object_mismatch
 from suite.core.errors import InvalidRequest, Unsupported
-from suite.core.members import lacking
+from suite.core.members import missing_members
 from suite.core.protocols import CostModel, DataSource, MaskMethod, Transport, UpdateRule
 from suite.engine.replay_system import ReplaySystem
 from suite.workload.transformer import Network
@@ -44,7 +44,7 @@ class Derived(Plain, System):
 
 def test_derived_system_has_the_optional_members() -> None:
     system = Derived(None, None)
-    assert lacking(Derived, System) == lacking(system, System) == []
+    assert missing_members(Derived, System) == missing_members(system, System) == []
     assert (system.streams, system.told(), system.score([]), system.decode([])) == (
         False,
         {},
@@ -64,7 +64,7 @@ def test_system_without_the_optional_members_is_refused_by_their_names() -> None
 
 
 def test_replay_of_the_engine_has_every_member() -> None:
-    assert lacking(ReplaySystem, System) == ["probe()"]
+    assert missing_members(ReplaySystem, System) == ["probe()"]
 
 
 class Rule(UpdateRule):
@@ -117,7 +117,7 @@ DEFAULTS: list[tuple[Callable[[], Any], type, dict[str, Any]]] = [
 @pytest.mark.parametrize(("made", "protocol", "values"), DEFAULTS, ids=lambda value: getattr(value, "__name__", ""))
 def test_defaults_of_a_derived_class(made: Callable[[], Any], protocol: type, values: dict[str, Any]) -> None:
     value = made()
-    assert not lacking(value, protocol)
+    assert not missing_members(value, protocol)
     assert {name: getattr(value, name) for name in values} == values
 
 

@@ -15,7 +15,7 @@ from suite.config.compose import composed, resolve
 from suite.config.locate import search
 from suite.config.run import RunConfig
 from suite.core.errors import IllegalSchedule, InvalidRequest, SuiteError, Unsupported
-from suite.core.values import typed
+from suite.core.values import format_typed
 from suite.runner.runs import expand, freeze, validate_run
 from tests.support.configs import altered, unchecked
 
@@ -267,7 +267,7 @@ def test_how_it_is_measured(base: RunConfig, name: str, value: int, legal: int) 
 @pytest.mark.parametrize("value", ["abc", None, float("nan"), -0.5])
 def test_a_deadline_that_is_no_time(base: RunConfig, value: object) -> None:
     error = refused(base, {"measure.deadline": value})
-    assert str(error).startswith(f"measure.deadline={typed(value)}; rule: ")
+    assert str(error).startswith(f"measure.deadline={format_typed(value)}; rule: ")
     assert (error.key, error.rule, error.legal) == ("measure.deadline", "more than 0 seconds", "measure.deadline=120")
     validate_run(altered(base, measure__deadline=0.5))
 
@@ -280,7 +280,7 @@ PATHS += ["measure.rounds", "measure.eval_batches", "model.shape.layers", "model
 @pytest.mark.parametrize("path", PATHS)
 def test_a_count_that_is_no_whole_number(base: RunConfig, path: str, value: object) -> None:
     error = refused(base, {path: value})
-    assert str(error).startswith(f"{path}={typed(value)}; rule: ")
+    assert str(error).startswith(f"{path}={format_typed(value)}; rule: ")
     assert (error.key, error.rule) == (path, "a whole number")
     assert error.legal.startswith(f"{path}=")
 

@@ -7,7 +7,7 @@ from typing import Protocol
 import pytest
 
 from suite.core.errors import InvalidRequest
-from suite.core.members import check_protocol, lacking
+from suite.core.members import check_protocol, missing_members
 
 
 class Reads(Protocol):
@@ -26,13 +26,13 @@ class Calls(Protocol):
 
 
 def test_object_needs_every_member_and_class_its_methods() -> None:
-    assert lacking(Reader, Reads) == []
-    assert lacking(Reader(), Reads) == ["wide"]
-    assert lacking(3, Reads) == ["read()", "wide"]
+    assert missing_members(Reader, Reads) == []
+    assert missing_members(Reader(), Reads) == ["wide"]
+    assert missing_members(3, Reads) == ["read()", "wide"]
 
 
 def test_class_is_not_callable_because_its_type_is() -> None:
-    assert lacking(Reader, Calls) == ["__call__()"]
+    assert missing_members(Reader, Calls) == ["__call__()"]
 
 
 def test_argument_that_lacks_members_is_refused_by_name() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from suite.core.errors import IllegalSchedule, InvalidRequest, RankError
-from suite.core.reasons import headline, is_users, whole
+from suite.core.reasons import format_traceback, headline, raised_in_user_code
 
 OWN = """Traceback (most recent call last):
   File "/suites/suite/runner/ranks/rank.py", line 280, in main
@@ -66,14 +66,14 @@ def raised(path: Path, text: str) -> BaseException:
 
 def test_the_place_is_the_users_own_line(tmp_path: Path) -> None:
     error = raised(tmp_path / "waves.py", "def program():\n    raise ValueError('my own fault')\nprogram()\n")
-    assert headline(whole(error)) == f"ValueError: my own fault ({tmp_path}/waves.py, line 2 in program)"
-    assert is_users(error)
+    assert headline(format_traceback(error)) == f"ValueError: my own fault ({tmp_path}/waves.py, line 2 in program)"
+    assert raised_in_user_code(error)
 
 
 def test_a_file_that_does_not_parse_is_the_users(tmp_path: Path) -> None:
     error = raised(tmp_path / "waves.py", "def program(:\n")
-    assert headline(whole(error)).endswith(f"({tmp_path}/waves.py, line 1)")
-    assert is_users(error)
+    assert headline(format_traceback(error)).endswith(f"({tmp_path}/waves.py, line 1)")
+    assert raised_in_user_code(error)
 
 
 def test_a_fault_of_the_suite_is_not_the_users() -> None:
@@ -83,6 +83,6 @@ def test_a_fault_of_the_suite_is_not_the_users() -> None:
         Op.parse(None)  # type: ignore[arg-type]
     except Exception as error:
         inner = error.with_traceback(error.__traceback__.tb_next if error.__traceback__ else None)
-        assert not is_users(inner)
-        assert "suite/core/" in headline(whole(inner))
-    assert not is_users(RankError("nobody raised it"))
+        assert not raised_in_user_code(inner)
+        assert "suite/core/" in headline(format_traceback(inner))
+    assert not raised_in_user_code(RankError("nobody raised it"))

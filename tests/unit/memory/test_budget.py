@@ -59,7 +59,7 @@ def test_kinds_sum_to_the_peak(drains: bool, versions: int) -> None:
     assert sum(budget.by_kind().values()) == budget.peak == 120 + versions + (40 if drains else 47)
 
 
-@pytest.mark.parametrize(("beside", "scratch"), [(False, 70), (True, 110)])
-def test_a_reduction_needs_room_beside_a_step_or_before_it(beside: bool, scratch: int) -> None:
-    budget = Budget(LAYOUT, activations=5, in_flight=1, working=0, reducing=70, beside=beside)
+@pytest.mark.parametrize(("overlaps_step", "scratch"), [(False, 70), (True, 110)])
+def test_a_reduction_needs_room_beside_a_step_or_before_it(overlaps_step: bool, scratch: int) -> None:
+    budget = Budget(LAYOUT, activations=5, in_flight=1, working=0, reducing=70, overlaps_step=overlaps_step)
     assert budget.by_kind()["scratch"] == scratch

@@ -19,7 +19,7 @@ from suite.workload.stage_memory import MicrobatchMemory
 LAYOUT = dense(10, ("velocity",))
 HELD = MicrobatchMemory(kept=100, working=20, entering=8)
 FLUSH, STREAM = FlushInterval(0, 8, None, 0), FlushInterval(0, 24, 1, 0)
-NOTHING_MORE: dict[str, Any] = {"extra_versions": 0, "reducing": 0, "beside": False, "scratch_stays": False}
+NOTHING_MORE: dict[str, Any] = {"extra_versions": 0, "reducing": 0, "overlaps_step": False, "scratch_stays": False}
 
 
 def budget(stage: int = 0, stages: int = 4, **changes: Any) -> Budget:
@@ -66,11 +66,11 @@ def test_stream_meets_its_update_with_microbatches_in_flight() -> None:
     assert budget(1, layout=layout, held=small, interval=STREAM).peak == 4 * 10 + 2 * 5 + 8 + 16 * 10
 
 
-@pytest.mark.parametrize(("beside", "scratch"), [(False, 160), (True, 160 + 70)])
-def test_reduction_allocates_before_a_step_or_during_it(beside: bool, scratch: int) -> None:
+@pytest.mark.parametrize(("overlaps_step", "scratch"), [(False, 160), (True, 160 + 70)])
+def test_reduction_allocates_before_a_step_or_during_it(overlaps_step: bool, scratch: int) -> None:
     layout = offloaded(10, ("moment_1", "moment_2"), bucket=10)
-    found = budget(layout=layout, held=MicrobatchMemory(0, 0, 0), reducing=70, beside=beside)
-    assert (found.reducing, found.beside) == (70, beside)
+    found = budget(layout=layout, held=MicrobatchMemory(0, 0, 0), reducing=70, overlaps_step=overlaps_step)
+    assert (found.reducing, found.overlaps_step) == (70, overlaps_step)
     assert found.peak == 4 * 10 + scratch
 
 

@@ -69,7 +69,9 @@ def test_systems_share_stage_boundaries_and_keep_their_policy() -> None:
         }
     assert (resnet.batch, resnet.microbatches, resnet.update_interval) == (256, 4, None)
     assert [plan(lab(), "gnmt_8", s, 64).update_interval for s in ASYNCHRONOUS] == [1, 4, 1, 1]
-    assert all(one.again for system in ("gpipe", *ASYNCHRONOUS) for one in plan(lab(), "gnmt_8", system, 64).asks)
+    assert all(
+        one.recomputes for system in ("gpipe", *ASYNCHRONOUS) for one in plan(lab(), "gnmt_8", system, 64).overheads
+    )
 
 
 @pytest.mark.parametrize("model", ["inception_v3", "gnmt_16"])

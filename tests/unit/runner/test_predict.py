@@ -172,7 +172,7 @@ def test_counts() -> None:
 )
 def test_two_replicas_exchange_what_they_add(changes: dict[str, Any], reducing: int, beside: bool) -> None:
     found = estimate.budgets(config_of({"data": 2}, **changes))
-    assert {(budget.reducing, budget.beside) for budget in found} == {(reducing, beside)}
+    assert {(budget.reducing, budget.overlaps_step) for budget in found} == {(reducing, beside)}
     assert estimate.budgets(config_of(**changes))[0].reducing == 0
 
 

@@ -166,7 +166,7 @@ def test_what_cannot_be_is_refused() -> None:
     ):
         plan("gpipe", batch=7)
     with pytest.raises(InvalidRequest, match="update_interval=1"):
-        _ = plan("pipedream_2bw", update_interval=1).asks
+        _ = plan("pipedream_2bw", update_interval=1).overheads
 
 
 # -- the executor ----------------------------------------------------------------------------------------------------

@@ -10,15 +10,15 @@ from baselines.spectrain import SpecTrain
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import WeightPolicy
 from suite.schedule import OneFOneB
-from suite.simulate.policy_overheads import asked, full
+from suite.simulate.policy_overheads import counting_interval, policy_overheads
 from suite.weights import Latest, Predict
 
 STAGES = 4
 
 
 def counted(policy: WeightPolicy, every: int) -> list[tuple[float, float, float, int]]:
-    found = asked(policy, OneFOneB(), STAGES, full(1, every, STAGES))
-    return [(one.forward, one.backward, one.copies, one.beside) for one in found]
+    found = policy_overheads(policy, OneFOneB(), STAGES, counting_interval(1, every, STAGES))
+    return [(one.forward, one.backward, one.copies, one.extra_versions) for one in found]
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def test_what_a_full_pipeline_asks_for(
 
 @pytest.mark.parametrize("graph", ["keep", "recompute", "swap"])
 def test_a_flush_asks_for_nothing_but_recomputation(graph: str) -> None:
-    for one in asked(Latest(graph), GPipe(), STAGES, full(4, None, STAGES)):
-        assert (one.forward, one.backward, one.copies, one.beside) == (0, 0, 0, 0)
-        assert one.again is (graph == "recompute")
+    for one in policy_overheads(Latest(graph), GPipe(), STAGES, counting_interval(4, None, STAGES)):
+        assert (one.forward, one.backward, one.copies, one.extra_versions) == (0, 0, 0, 0)
+        assert one.recomputes is (graph == "recompute")
 
 
 def test_a_policy_refuses_a_pipeline_that_it_cannot_serve() -> None:
     with pytest.raises(InvalidRequest, match="update_interval=2"):
-        asked(DoubleBuffer(), OneFOneB(), STAGES, full(1, 2, STAGES))
+        policy_overheads(DoubleBuffer(), OneFOneB(), STAGES, counting_interval(1, 2, STAGES))
     with pytest.raises(InvalidRequest, match="with a flush"):
-        asked(Predict(), OneFOneB(), STAGES, full(4, None, STAGES))
+        policy_overheads(Predict(), OneFOneB(), STAGES, counting_interval(4, None, STAGES))
