@@ -62,8 +62,8 @@ def swept(words: tuple[str, ...]) -> list[list[str]]:
     choices = []
     for override in OverridesParser.create().parse_overrides(list(words[2:])):
         key = str(override.key_or_group)
-        found = list(override.sweep_string_iterator()) if override.is_sweep_override() else [override.input_line]
-        choices.append([one if "=" in str(one) else f"{key}={one}" for one in (found[0], found[-1])])
+        values = list(override.sweep_string_iterator()) if override.is_sweep_override() else [override.input_line]
+        choices.append([one if "=" in str(one) else f"{key}={one}" for one in (values[0], values[-1])])
     return [[pair[0] for pair in choices], [pair[1] for pair in choices]]
 
 
@@ -91,7 +91,7 @@ def accepted(overrides: list[str], folder: Path) -> RunConfig:
     return run.config
 
 
-def test_every_claim_that_wants_data_or_a_gpu_has_one() -> None:
+def test_claims_that_need_data_or_a_gpu_have_commands() -> None:
     wanting = {name for name, claim in rows().items() if claim.reach in ("data", "gpu")}
     assert known().keys() == wanting
     assert len([name for name in wanting if rows()[name].reach == "data"]) == 110
@@ -99,20 +99,20 @@ def test_every_claim_that_wants_data_or_a_gpu_has_one() -> None:
         assert list(words[:3]) == EXPERIMENT or (list(words[:2]) == COUNT and words[2] in dataset_info.sources())
 
 
-def test_what_a_claim_sets_stands_in_its_command() -> None:
+def test_settings_of_a_claim_are_in_its_command() -> None:
     for name, claim in rows().items():
         if name not in known():
             continue
-        line, asked = known()[name], claim.setting
-        if "epochs" in asked:
-            assert f"measure.rounds={asked['epochs']} " in line
-            assert f"batch.size={asked['batch_size']} " in line
-        if "dataset" in asked:
-            assert f"FOLDER/{reproduce_commands.NAMES[str(asked['dataset'])]}" in line
+        line, setting = known()[name], claim.setting
+        if "epochs" in setting:
+            assert f"measure.rounds={setting['epochs']} " in line
+            assert f"batch.size={setting['batch_size']} " in line
+        if "dataset" in setting:
+            assert f"FOLDER/{reproduce_commands.NAMES[str(setting['dataset'])]}" in line
         if claim.system in reproduce_commands.SYSTEMS:
-            shown = "naive" if claim.system == "gpipe" and claim.reach == "data" else claim.system
-            told = [word.removeprefix("system=") for word in shlex.split(line) if word.startswith("system=")]
-            assert shown in ",".join(told).split(",")
+            system = "naive" if claim.system == "gpipe" and claim.reach == "data" else claim.system
+            systems = [word.removeprefix("system=") for word in shlex.split(line) if word.startswith("system=")]
+            assert system in ",".join(systems).split(",")
 
 
 @pytest.mark.parametrize(
@@ -130,13 +130,13 @@ def test_what_a_claim_sets_stands_in_its_command() -> None:
         ("sec5a.tiny_imagenet_classes", ["suite dataset-info tiny_imagenet FOLDER/tiny_imagenet"]),
     ],
 )
-def test_commands_by_hand(name: str, words: list[str]) -> None:
+def test_commands_of_selected_claims(name: str, words: list[str]) -> None:
     for word in words:
         assert word in command(name)
     assert " && " not in command(name)
 
 
-def test_a_claim_about_several_names_all_of_them_and_no_more() -> None:
+def test_claim_about_several_systems_names_them_all() -> None:
     best = command("sec5b.alexnet_best").split(" && ")
     assert [line.split()[3] for line in best] == ["system=naive,pipedream,spectrain,pipeoptim", "system=pipedream_2bw"]
     trained = [shlex.split(line)[4] for line in command("sec5b.adamw_best").split(" && ")]
@@ -170,11 +170,11 @@ def test_renamed_claim_keeps_its_command() -> None:
         )
         for claim in claims.load()
     ]
-    found = reproduce_commands.commands(rows, claims.settings())
-    assert found == {new[name]: line for name, line in known().items()}
+    commands = reproduce_commands.commands(rows, claims.settings())
+    assert commands == {new[name]: line for name, line in known().items()}
 
 
-def test_section_is_no_ground_for_a_command() -> None:
+def test_section_alone_selects_no_command() -> None:
     """The place in the text decides nothing: a claim made of cells of Table VI trains with the largest batches."""
     claim = rows()["pipeoptim.sec5d.speedup.resnet_101.pipedream"]
     assert reproduce_commands.command(replace(claim, where="elsewhere"), published()) == known()[claim.id]
@@ -194,7 +194,7 @@ def one_of_each() -> list[list[str]]:
     return chosen
 
 
-def test_no_parent_refuses_them(folder: Path) -> None:
+def test_commands_are_accepted_by_validation(folder: Path) -> None:
     runs = one_of_each()
     assert {word for run in runs for word in run if word.startswith("system=")} == {
         f"system={name}" for name in ("naive", "gpipe", "pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
@@ -207,7 +207,7 @@ def test_no_parent_refuses_them(folder: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_no_parent_refuses_any_of_them(folder: Path) -> None:
+def test_all_commands_are_accepted_by_validation(folder: Path) -> None:
     for words in parts():
         for run in swept(words) if list(words[:3]) == EXPERIMENT else ():
             accepted(run, folder)
@@ -218,17 +218,17 @@ def test_the_rate_falls_where_the_paper_says(folder: Path) -> None:
     for system, updates in (("pipedream", 1786), ("pipedream_2bw", math.ceil(1786 / 4))):
         words = tuple(shlex.split(command(f"table4.sgdm.resnet_101.{system}")))
         rate = build(accepted(swept(words)[0], folder).optimizer.arguments["lr"])
-        found = [rate(epoch * updates) for epoch in (0, 39, 40, 59, 60, 69)]
-        assert found == pytest.approx([0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001])
+        rates = [rate(epoch * updates) for epoch in (0, 39, 40, 59, 60, 69)]
+        assert rates == pytest.approx([0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001])
 
 
-def test_what_nothing_has_run_shows_its_command() -> None:
+def test_claim_without_a_run_shows_its_command() -> None:
     [cpu] = itertools.islice((claim for claim in rows().values() if claim.reach == "cpu"), 1)
     data = rows()["pipeoptim.table4.sgdm.alexnet.gpipe"]
     none = Judged(data, Verdict.NOT_RUN, "no record")
     ran = replace(none, record="records/a.json")  # which the record says, or nothing does
-    found = reproduce_commands.with_commands([none, ran, replace(none, claim=cpu)], claims.settings())
-    assert [item.command for item in found] == [command("table4.sgdm.alexnet.gpipe"), "", ""]
+    judged = reproduce_commands.with_commands([none, ran, replace(none, claim=cpu)], claims.settings())
+    assert [item.command for item in judged] == [command("table4.sgdm.alexnet.gpipe"), "", ""]
 
 
 def test_spectrain_trains_with_momentum_alone() -> None:
@@ -255,5 +255,5 @@ def test_no_two_networks_share_a_label() -> None:
             label = f"{chosen['system']} 4x1{labels.suffix(run, chosen['system'], None)}"
             networks.setdefault(label, set()).add((chosen["model"], chosen["data"], chosen["optimizer"]))
     assert len(networks) > 50
-    assert [label for label, found in networks.items() if len(found) > 1] == []
-    assert {model for found in networks.values() for model, _, _ in found} >= {"alexnet", "resnet_101", "gnmt_8"}
+    assert [label for label, labelled in networks.items() if len(labelled) > 1] == []
+    assert {model for labelled in networks.values() for model, _, _ in labelled} >= {"alexnet", "resnet_101", "gnmt_8"}

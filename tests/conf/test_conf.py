@@ -103,9 +103,9 @@ def config_of(group: str, choice: str) -> RunConfig:
 
 
 def overrides_of(group: str, choice: str) -> tuple[str, ...]:
-    wanted = [f"{group}.folder=SOMEWHERE"] if choice in LAYOUTS else []
+    required = [f"{group}.folder=SOMEWHERE"] if choice in LAYOUTS else []
     checks = ["launch.memory_check=false"]  # a choice is no worse for a machine that it does not fit
-    return (f"{group}={choice}", *wanted, *WANTED.get((group, choice), ()), *checks)
+    return (f"{group}={choice}", *required, *WANTED.get((group, choice), ()), *checks)
 
 
 def test_every_file_is_a_choice_of_a_group() -> None:
@@ -142,14 +142,14 @@ def test_every_simulated_system_is_accepted(choice: str) -> None:
 
 
 @pytest.mark.parametrize("choice", systems())
-def test_figures_simulate_a_system_as_its_own_file_has_it(choice: str) -> None:
+def test_figures_simulate_systems_from_their_files(choice: str) -> None:
     """Also where another system is chosen, and after a run in which its own keys were changed."""
     composed(["executor=simulated", f"system={choice}", "++system.simulation.allreduces_per_update=3.0"])
     config = _resolved((f"system={choice}",))
-    wanted = [f"++executor.systems.{choice}=${{simulated_system:{choice}}}", "executor.figure=samo_memory"]
-    found = composed(["system=naive", "executor=published", *wanted])["executor"]["systems"][choice]
-    assert found == config.system.modelled(config.schedule.data())
-    assert build(found).schedule == config.schedule.build()
+    required = [f"++executor.systems.{choice}=${{simulated_system:{choice}}}", "executor.figure=samo_memory"]
+    system = composed(["system=naive", "executor=published", *required])["executor"]["systems"][choice]
+    assert system == config.system.modelled(config.schedule.data())
+    assert build(system).schedule == config.schedule.build()
 
 
 @pytest.mark.parametrize("choice", groups()["cost"])
@@ -158,8 +158,8 @@ def test_every_cost_model_costs_every_op(choice: str, tmp_path: Path) -> None:
     ops = [Span(stage, CATEGORY[kind], 0.0, 1.0, Op(stage, kind, 0)).row() for stage in (0, 1) for kind in CATEGORY]
     content = {"grid": {"data": 1, "inter": 2, "tensor": 1}, "spans": ops}
     trace.write_bytes(gzip.compress(json.dumps(content).encode()))
-    wanted = [f"executor.cost.trace={trace}"] if choice == "profiled" else []
-    config = _resolved(("executor=emulated", "grid.inter=2", f"cost@executor.cost={choice}", *wanted))
+    required = [f"executor.cost.trace={trace}"] if choice == "profiled" else []
+    config = _resolved(("executor=emulated", "grid.inter=2", f"cost@executor.cost={choice}", *required))
     cost = config.executor.cost.build()
     assert all(cost.compute(Op(stage, kind, 0)) > 0 for stage in (0, 1) for kind in (Kind.FORWARD, Kind.BACKWARD))
     assert cost.update(1)
@@ -167,12 +167,12 @@ def test_every_cost_model_costs_every_op(choice: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("choice", groups()["machine"])
 def test_every_machine_builds(choice: str, tmp_path: Path) -> None:
-    found = _composed((f"machine={choice}", f"reports={tmp_path}"))["machine"]
+    machine = _composed((f"machine={choice}", f"reports={tmp_path}"))["machine"]
     if choice == "local":
         with pytest.raises(InvalidRequest, match=r"suite doctor reports=.* writes .*machine\.json"):
-            build(found)
+            build(machine)
     else:
-        assert build(found).name == choice
+        assert build(machine).name == choice
 
 
 @pytest.mark.parametrize("choice", groups()["stack"])
@@ -339,8 +339,8 @@ def runs_of(experiment: str) -> list[Any]:
 
 def kinds(entry: list[str]) -> set[tuple[str, ...]]:
     """The system on its executor, and the model."""
-    told = {of: [word for word in entry if word.startswith(f"{of}=")] for of in ("system", "executor", "model")}
-    return {("on", *told["system"], *told["executor"]), ("of", *told["model"])}
+    words_of = {of: [word for word in entry if word.startswith(f"{of}=")] for of in ("system", "executor", "model")}
+    return {("on", *words_of["system"], *words_of["executor"]), ("of", *words_of["model"])}
 
 
 @cache
@@ -351,14 +351,14 @@ def spread() -> dict[str, set[int]]:
     for name in groups()["experiment"]:
         plan = yaml.safe_load((CONF / "experiment" / f"{name}.yaml").read_text())["experiment"]
         entries[name] = [read_files(entry) for entry in plan.get("runs") or ()]
-    kept = {name: {0} for name, own in entries.items() if own}
-    known = set().union(*(kinds(entries[name][0]) for name in kept))
-    for name, some in kept.items():
+    selected = {name: {0} for name, own in entries.items() if own}
+    known = set().union(*(kinds(entries[name][0]) for name in selected))
+    for name, some in selected.items():
         for at, entry in enumerate(entries[name]):
             if not kinds(entry) <= known:
                 some.add(at)
                 known |= kinds(entry)
-    return kept
+    return selected
 
 
 def likeness(entry: list[str], label: str) -> int:
@@ -436,7 +436,7 @@ def test_every_run_of_every_experiment_is_accepted(choice: str) -> None:
 # -- who wins -------------------------------------------------------------------------------------------------
 
 
-def test_an_experiments_values_win_over_the_defaults_and_the_command_line_over_both() -> None:
+def test_command_line_overrides_experiment_and_defaults() -> None:
     default, own = resolve([]), resolve(["experiment=overhead_bound"])
     assert default.batch.plain() == {"size": 16, "microbatch": 2}
     assert own.batch.plain() == {"size": 32, "microbatch": 1}
@@ -478,7 +478,7 @@ def test_per_replica(overrides: Sequence[str], microbatch: int) -> None:
     assert resolve(["system=naive", *overrides]).batch.microbatch == microbatch
 
 
-def test_per_replica_leaves_the_faults_to_those_who_name_them() -> None:
+def test_per_replica_accepts_illegal_sizes() -> None:
     register()
     made = OmegaConf.create({"size": 8, "replicas": 0, "each": "${per_replica:${size},${replicas}}"})
     assert made.each == 8
@@ -508,14 +508,14 @@ def test_per_replica_leaves_the_faults_to_those_who_name_them() -> None:
         ("sed=3", "seed"),
     ],
 )
-def test_an_unknown_name_is_told_the_nearest(override: str, nearest: str) -> None:
+def test_unknown_name_gets_the_nearest(override: str, nearest: str) -> None:
     with pytest.raises(UnknownName) as caught:
         resolve([override])
     assert f"did you mean '{nearest}'?" in str(caught.value)
     assert override.partition("=")[0 if "." in nearest or nearest == "seed" else 2].strip("'") in str(caught.value)
 
 
-def test_an_unknown_key_is_told_all_that_stand_beside_it() -> None:
+def test_unknown_key_lists_the_keys_of_its_group() -> None:
     with pytest.raises(UnknownName, match=r"one of grid\.data, grid\.inter, grid\.tensor;"):
         resolve(["grid.intr=2"])
     with pytest.raises(UnknownName, match=r"one of \d+ names, such as "):
@@ -535,13 +535,13 @@ def test_a_sweep_names_several_choices() -> None:
 
 
 @pytest.mark.parametrize("choice", LAYOUTS)
-def test_a_value_that_a_choice_wants_is_asked_for_by_its_whole_name(choice: str) -> None:
+def test_required_value_is_named_by_its_key(choice: str) -> None:
     with pytest.raises(InvalidRequest, match=r"data\.folder has no value; rule: .*; legal: data\.folder=VALUE"):
         resolve([f"data={choice}"])
 
 
 @pytest.mark.parametrize("override", ["batch.size=[1", "grid.inter", "system=", "optimizer=sgd,adam"])
-def test_what_hydra_cannot_read_is_refused_in_one_line(override: str) -> None:
+def test_unreadable_override_is_refused_in_one_line(override: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         resolve([override])
     assert "\n" not in str(caught.value)
@@ -555,7 +555,7 @@ def test_resolved_configs_are_plain_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "told"),
+    ("override", "in_label"),
     [
         ("launch.threads=2", True),
         ("launch.binding=none", True),
@@ -566,8 +566,8 @@ def test_resolved_configs_are_plain_data() -> None:
         ("on_error=stop", False),
     ],
 )
-def test_a_label_tells_what_a_time_depends_on(override: str, told: bool) -> None:
+def test_label_holds_the_settings_that_affect_time(override: str, in_label: bool) -> None:
     """Two records of one label stand for one another, so they may differ in nothing that makes one slower."""
     usual, other = runs_of("smoke_grid"), expand(["experiment=smoke_grid", override])
     for run, changed in zip(usual, other, strict=True):
-        assert changed.label == (f"{run.label} {override}" if told else run.label)
+        assert changed.label == (f"{run.label} {override}" if in_label else run.label)

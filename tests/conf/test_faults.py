@@ -81,7 +81,7 @@ def folder(tmp_path: Path, code: str, group: str) -> list[str]:
         ("executor", EXECUTOR.format(check="pass", body=RAISES)),
     ],
 )
-def test_a_fault_in_a_users_file_is_a_record_with_its_line(
+def test_fault_in_a_user_file_is_recorded_with_its_line(
     group: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -89,29 +89,27 @@ def test_a_fault_in_a_users_file_is_a_record_with_its_line(
     (file,) = (tmp_path / "reports" / "records").glob("*.json")
     record = Record.read(file)
     assert record.outcome is Outcome.FAILED
-    said = "SyntaxError" if "def program(:" in code else "LookupError: my own fault"
-    assert said in record.reason
+    message = "SyntaxError" if "def program(:" in code else "LookupError: my own fault"
+    assert message in record.reason
     assert "Traceback (most recent call last):" in record.reason
     (line,) = [number for number, text in enumerate(code.splitlines(), 1) if RAISES in text or "(:" in text]
-    shown = capsys.readouterr()
-    (printed,) = [text for text in (shown.out + shown.err).splitlines() if said in text]
+    output = capsys.readouterr()
+    (printed,) = [text for text in (output.out + output.err).splitlines() if message in text]
     assert f"{tmp_path}/mine/faulty_" in printed
     assert f".py, line {line}" in printed
-    assert "Traceback" not in shown.out + shown.err
+    assert "Traceback" not in output.out + output.err
 
 
-@pytest.mark.parametrize("left", ["None", "7", "{}"])
-def test_what_no_record_can_hold_is_a_failed_run(left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("result", ["None", "7", "{}"])
+def test_unrecordable_result_is_a_failed_run(result: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    code = EXECUTOR.format(check="pass", body=f"return {left}")
+    code = EXECUTOR.format(check="pass", body=f"return {result}")
     assert main(folder(tmp_path, code, "executor")) == Exit.NOTHING
     (file,) = (tmp_path / "reports" / "records").glob("*.json")
     assert Record.read(file).outcome is Outcome.FAILED
 
 
-def test_a_value_that_a_users_class_refuses_is_told_with_its_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_value_that_a_user_class_refuses_names_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     code = SCHEDULE.format(method="__init__(self)", body='raise ValueError("too few waves")')
     assert main(folder(tmp_path, code, "schedule")) == Exit.NOTHING
@@ -122,18 +120,18 @@ def test_a_value_that_a_users_class_refuses_is_told_with_its_line(
     assert ".py, line 5 in __init__" in record.reason
 
 
-def test_an_illegal_order_is_told_by_its_sentence(
+def test_illegal_order_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     code = SCHEDULE.format(method="in_flight(self, place, interval)", body="return 1")
     main(folder(tmp_path, code, "schedule"))
-    shown = capsys.readouterr()
-    (line,) = [text for text in (shown.out + shown.err).splitlines() if "unsupported" in text]
+    output = capsys.readouterr()
+    (line,) = [text for text in (output.out + output.err).splitlines() if "unsupported" in text]
     assert "the schedule promised 1" in line
 
 
-def test_a_command_tells_a_users_fault_in_one_line(
+def test_command_reports_a_user_fault_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from suite.cli.draw import main as draw

@@ -39,9 +39,9 @@ def named(*folders: Path) -> str:
     return f"launch.python_path=[{','.join(quoted)}]"
 
 
-def test_a_system_of_ones_own_is_composed_built_and_accepted(own: Path) -> None:
+def test_user_system_is_composed_and_built(own: Path) -> None:
     config = resolve([named(own), "system=own_order"])
-    assert config.schedule.data() == {"_target_": "own_order.Order"}, "nothing of the default schedule is left"
+    assert config.schedule.data() == {"_target_": "own_order.Order"}, "the default schedule is replaced"
     assert config.launch.python_path == [str(own)]
     assert "hydra" not in config.more
     (run,) = expand([named(own), "system=own_order", "grid.inter=2"])
@@ -49,7 +49,7 @@ def test_a_system_of_ones_own_is_composed_built_and_accepted(own: Path) -> None:
     assert run.label == "own_order 2x1"
 
 
-def test_it_is_a_choice_only_where_it_is_named(own: Path) -> None:
+def test_user_choice_needs_its_folder(own: Path) -> None:
     assert "own_order" in groups([named(own)])["system"]
     assert "own_order" not in groups()["system"]
     assert groups([named(own)])["model"] == groups()["model"]
@@ -60,12 +60,12 @@ def test_it_is_a_choice_only_where_it_is_named(own: Path) -> None:
         resolve([named(own), "system=own_ordr"])
 
 
-def test_an_unknown_key_is_explained_beside_ones_own(own: Path) -> None:
+def test_unknown_key_is_explained_with_user_folders(own: Path) -> None:
     with pytest.raises(UnknownName, match=r"did you mean 'grid\.inter'"):
         resolve([named(own), "system=own_order", "grid.intr=2"])
 
 
-def test_an_experiment_of_ones_own_names_ones_own_system(own: Path) -> None:
+def test_user_experiment_names_a_user_system(own: Path) -> None:
     (own / "experiment").mkdir()
     text = (CONF / "experiment" / "smoke.yaml").read_text().replace("name: smoke", "name: own_smoke")
     (own / "experiment" / "own_smoke.yaml").write_text(text.replace("[system=axonn]", "[system=own_order]"))
@@ -84,7 +84,7 @@ def test_several_folders_are_searched(own: Path, tmp_path: Path) -> None:
         assert run.refusal is None, run.refusal
 
 
-def test_the_name_of_a_system_that_is_there_is_refused(own: Path) -> None:
+def test_duplicate_system_name_is_refused(own: Path) -> None:
     """Hydra would run the suite's without a word."""
     (own / "system" / "axonn.yaml").write_text(SYSTEM.format(module="own_order", name="Order"))
     with pytest.raises(InvalidRequest, match="there is a system=axonn already; legal: system=axonn_of_mine"):
@@ -92,7 +92,7 @@ def test_the_name_of_a_system_that_is_there_is_refused(own: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["[no/such/folder]", "no/such/folder", "[.,no/such/folder]"])
-def test_a_folder_that_is_not_there_is_refused(value: str) -> None:
+def test_missing_folder_is_refused(value: str) -> None:
     with pytest.raises(InvalidRequest, match="no folder no/such/folder"):
         resolve([f"launch.python_path={value}"])
 
@@ -104,7 +104,7 @@ def test_without_a_folder_nothing_is_searched() -> None:
         resolve(["launch.python_path=[unclosed"])
 
 
-def test_a_sweep_finds_it_too(own: Path, tmp_path: Path) -> None:
+def test_sweep_searches_user_folders(own: Path, tmp_path: Path) -> None:
     line = [sys.executable, "-m", "suite", "sweep", named(own), "system=own_order,gpipe"]
     line += ["batch.size=7", f"reports={tmp_path}"]  # refused: no rank starts
     env = {**os.environ, "PYTHONPATH": str(CONF.parent)}

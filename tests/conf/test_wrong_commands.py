@@ -266,9 +266,9 @@ def mended(words: Sequence[str], value: str, message: str) -> list[str]:
     assert " ".join(changes) == first, f"no command: {advice}"
     keys = {key_of(change) for change in changes}
     replaced = {key_of(word): word for word in words if key_of(word) in keys}
-    kept = [word for word in words if key_of(word) not in {*keys, without} and not is_group(word, message, changes)]
+    other = [word for word in words if key_of(word) not in {*keys, without} and not is_group(word, message, changes)]
     given = [each.replace(" ", "") for each in changes if not each.startswith("~")]
-    return [*kept, *("+" * replaced.get(key_of(each), "").startswith("+") + each for each in given)]
+    return [*other, *("+" * replaced.get(key_of(each), "").startswith("+") + each for each in given)]
 
 
 def is_group(word: str, message: str, changes: Sequence[str]) -> bool:
@@ -323,8 +323,8 @@ def test_command_prints_its_refusal_and_ends_with_status_2(
 ) -> None:
     wrong = next(each for each in WRONG if each.words == words)
     status = main([*words_of(wrong, mine), f"reports={tmp_path / 'reports'}"])
-    shown = capfd.readouterr()
+    output = capfd.readouterr()
     assert status == Exit.NOTHING
-    assert "Traceback" not in shown.err + shown.out
-    assert "; rule: " in shown.err + shown.out
-    assert wrong.value in shown.err + shown.out
+    assert "Traceback" not in output.err + output.out
+    assert "; rule: " in output.err + output.out
+    assert wrong.value in output.err + output.out

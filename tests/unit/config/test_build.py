@@ -25,7 +25,7 @@ def test_extra_arguments_go_to_the_outermost_target() -> None:
     assert build({"plain": 1}, more=2) == {"plain": 1, "more": 2}
 
 
-def test_a_target_that_is_no_class_is_refused() -> None:
+def test_target_that_is_no_class_is_refused() -> None:
     with pytest.raises(InvalidRequest, match=r"is a tuple; rule: a class or a function"):
         build({"_target_": "suite.gnn.plan.ASSIGNMENTS"})
 
@@ -65,7 +65,7 @@ MACHINE = {
 }
 
 
-def test_a_hostile_config_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_config_runs_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """At any place in a config, before anything else is called."""
     monkeypatch.setattr(builtins, "eval", lambda *_: pytest.fail("it ran"))
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("it ran"))

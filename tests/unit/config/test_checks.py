@@ -31,10 +31,10 @@ def graphs() -> dict[str, Any]:
 def altered(base: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     config: Any = copy.deepcopy(base)
     *groups, name = path.split(".")
-    found = config
+    group_values = config
     for group in groups:
-        found = found.setdefault(group, {})
-    found[name] = value
+        group_values = group_values.setdefault(group, {})
+    group_values[name] = value
     return dict(config)
 
 
@@ -54,10 +54,10 @@ def refusal_of(config: dict[str, Any], path: str) -> InvalidRequest | None:
     try:
         if path in DRAWN:
             checks.checked(checks.Drawing, config)
-        found = freeze(copy.deepcopy(config), "").refusal
+        error = freeze(copy.deepcopy(config), "").refusal
     except InvalidRequest as error:
         return error
-    return found if isinstance(found, InvalidRequest) else None
+    return error if isinstance(error, InvalidRequest) else None
 
 
 @pytest.mark.parametrize("path", [path for path, info in EVERY.items() if legal_value(info)])
@@ -77,7 +77,7 @@ HUGE = 10**400  # more than a float holds
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "told"),
+    ("path", "value", "message"),
     [
         ("seed", -1, "seed=-1; rule: at least 0; legal: seed=0"),
         ("seed", 2**32, "rule: at most 4294967295"),
@@ -101,8 +101,8 @@ HUGE = 10**400  # more than a float holds
         ),
     ],
 )
-def test_values_of_no_use(base: dict[str, Any], path: str, value: Any, told: str) -> None:
-    assert told in refusal(altered(base, path, value))
+def test_unusable_optimizer_values_are_refused(base: dict[str, Any], path: str, value: Any, message: str) -> None:
+    assert message in refusal(altered(base, path, value))
 
 
 def test_a_deleted_key_takes_its_default() -> None:
@@ -136,6 +136,6 @@ def test_a_deleted_key_without_default_is_refused(base: dict[str, Any]) -> None:
         *("rerun=5", "launch.heartbeat_interval=often", "launch.exclusive=5"),
     ],
 )
-def test_what_a_record_is_made_of_is_refused_before_there_is_one(override: str) -> None:
+def test_wrong_key_of_a_record_is_refused(override: str) -> None:
     with pytest.raises(InvalidRequest):
         expand([override])

@@ -41,11 +41,11 @@ def test_no_yaml_file_repeats_a_default(file: Path) -> None:
 
 
 def test_every_default_of_a_closed_group_is_composed() -> None:
-    found = dict(leaves(composed([])))
+    leaf_keys = dict(leaves(composed([])))
     groups = ("batch", "comm", "data", "grid", "launch", "measure", "precision", "pruning", "resume", "update")
     keys = [key for key in every_key(RunConfig) if key.partition(".")[0] in groups and "." in key]
     assert keys
-    assert {key for key in keys if not any(each == key or each.startswith(f"{key}.") for each in found)} == set()
+    assert {key for key in keys if not any(each == key or each.startswith(f"{key}.") for each in leaf_keys)} == set()
 
 
 def test_an_override_needs_no_plus_for_a_key_of_the_model() -> None:

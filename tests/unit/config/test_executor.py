@@ -53,7 +53,7 @@ def test_properties_follow_from_the_kind(kinds: tuple[str, ...], member: str) ->
     assert tuple(kind for kind in KINDS if getattr(BY_KIND[kind], member)) == kinds
 
 
-def test_ranks_of_each_kind_that_starts_some_have_commands() -> None:
+def test_kinds_that_start_ranks_have_rank_commands() -> None:
     assert {*RANKS} == {kind for kind in KINDS if starts_ranks(kind)}
 
 
@@ -113,7 +113,7 @@ def test_key_of_another_kind_names_that_kind(kind: str, key: str, value: Any, ot
 
 
 @pytest.mark.parametrize(
-    ("kind", "keys", "told"),
+    ("kind", "keys", "message"),
     [
         ("emulated", {"jitter": {"kind": "uniforn"}}, "executor.jitter.kind=uniforn; rule: one of lognormal, uniform"),
         ("emulated", {"jitter": {"sprad": 1}}, "there is no config key named 'executor.jitter.sprad'"),
@@ -125,8 +125,8 @@ def test_key_of_another_kind_names_that_kind(kind: str, key: str, value: Any, ot
         ("plugin", {"target": 3, "_target_": 3}, "executor._target_=3; rule: text"),
     ],
 )
-def test_wrong_value_is_refused_with_its_key(kind: str, keys: dict[str, Any], told: str) -> None:
-    assert told in str(refused(kind, **keys))
+def test_wrong_value_is_refused_with_its_key(kind: str, keys: dict[str, Any], message: str) -> None:
+    assert message in str(refused(kind, **keys))
 
 
 def test_keys_of_a_plugin_are_the_arguments_of_its_class() -> None:

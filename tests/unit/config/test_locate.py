@@ -20,12 +20,12 @@ def test_locate_finds_classes_and_functions() -> None:
 
 
 @pytest.mark.parametrize("path", ["Grid", "", "suite.nowhere.Grid", "nowhere.at.all.Grid"])
-def test_a_path_that_leads_nowhere_is_refused(path: str) -> None:
+def test_wrong_path_is_refused(path: str) -> None:
     with pytest.raises(InvalidRequest, match="rule: "):
         locate(path)
 
 
-def test_a_package_that_is_not_here_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the absent package's name is a prefix of the module's name."""
     monkeypatch.setattr("sys.path", [*sys.path])
     search([tmp_path])
@@ -59,7 +59,7 @@ def test_only_legal_paths_are_suggested(path: str) -> None:
     assert "did you mean" not in str(caught.value)
 
 
-def test_misspelled_path_of_the_users_gets_the_nearest(mine: Path) -> None:
+def test_misspelled_user_path_gets_the_nearest(mine: Path) -> None:
     (mine / "my_orders.py").write_text("raise SystemExit('it ran')\nclass Waves: ...\n")
     with pytest.raises(InvalidRequest, match=r"did you mean 'my_orders\.Waves'\?"):
         locate("my_order.Wave")
@@ -84,13 +84,13 @@ def test_misspelled_path_of_the_users_gets_the_nearest(mine: Path) -> None:
         ("suite.schedule.__getattribute__", "a public name"),
     ],
 )
-def test_what_is_no_part_of_the_suite_is_refused(path: str, words: str) -> None:
+def test_path_outside_the_suite_is_refused(path: str, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words) as caught:
         locate(path)
     assert "rule: " in str(caught.value)
 
 
-def test_nothing_is_imported_to_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_module_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also not from where Python itself would look: the current folder is no choice."""
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "lying_around.py").write_text("raise SystemExit('it ran')\n")
@@ -109,7 +109,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_users_own_folder_is_a_choice_and_what_it_borrows_is_not(mine: Path) -> None:
+def test_user_module_is_legal_and_its_imports_are_not(mine: Path) -> None:
     (mine / "chosen_plain.py").write_text(
         "import os, subprocess\nfrom os import system\nfrom suite.core.grid import Grid\n"
         "class Mine: ...\ndef made(): ...\nalias = os.system\n"
@@ -133,9 +133,7 @@ def test_the_users_own_folder_is_a_choice_and_what_it_borrows_is_not(mine: Path)
             locate(path)
 
 
-def test_a_folder_that_holds_an_environment_does_not_choose_it(
-    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_in_a_user_folder_is_refused(mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inside = tmp_path / "venv" / "site-packages"
     inside.mkdir(parents=True)
     (inside / "some_package.py").write_text("class Thing: ...\n")
@@ -144,7 +142,7 @@ def test_a_folder_that_holds_an_environment_does_not_choose_it(
         locate("some_package.Thing")
 
 
-def test_modules_that_came_from_nowhere_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_without_origin_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "from_nowhere", ModuleType("from_nowhere"))
     with pytest.raises(InvalidRequest, match="there is no module"):
         locate("from_nowhere.Thing")

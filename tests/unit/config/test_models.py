@@ -92,5 +92,5 @@ def test_unknown_key_gets_the_nearest(base: dict[str, Any], path: str) -> None:
     assert "did you mean" in message
 
 
-def test_configuration_is_dumped_as_it_was_given(base: dict[str, Any]) -> None:
+def test_configuration_is_dumped_unchanged(base: dict[str, Any]) -> None:
     assert RunConfig.model_validate(base).model_dump(by_alias=True, exclude_unset=True) == base

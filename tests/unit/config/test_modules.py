@@ -24,7 +24,7 @@ def test_network_module_needs_no_scores_and_no_decode(monkeypatch: pytest.Monkey
     assert (made.scores, made.SCORES, made.decode) == (None, (), None)
 
 
-def test_optional_members_of_a_network_module_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_optional_members_of_a_network_module_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, layers=list, ties=list, loss=max, scores=min, SCORES=("top",), decode=sum)
     made = network_module("mine")
     assert (made.scores, made.SCORES, made.decode) == (min, ("top",), sum)
@@ -38,7 +38,7 @@ def test_network_module_without_a_required_member_is_refused(monkeypatch: pytest
         network_module("mine")
 
 
-def test_source_module_may_check_the_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_module_checks_the_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch)
     source_module("mine").check_shape("data", None, object())
     seen: list[object] = []

@@ -18,7 +18,7 @@ class Clipped:
 
 
 @pytest.mark.parametrize("choice", groups()["optimizer"])
-def test_every_choice_has_the_pieces_and_passes_them_to_no_rule(choice: str) -> None:
+def test_bucket_keys_are_no_arguments_of_update_rules(choice: str) -> None:
     config = resolve([f"optimizer={choice}", "optimizer.bucket_numel=7", "optimizer.clip_norm=0.5"])
     optimizer = config.optimizer
     assert (optimizer.bucket_numel, optimizer.buckets_per_reduction, optimizer.clip_norm) == (7, 4, 0.5)

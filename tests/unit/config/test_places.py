@@ -95,7 +95,7 @@ def test_every_place_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("path", PARTS)
-def test_a_place_takes_its_own_kind_and_no_other(path: str) -> None:
+def test_place_accepts_its_own_type_only(path: str) -> None:
     check_parts(holding(path, PARTS[path]), {place(path): ALL[place(path)]})
     for other, value in PARTS.items():
         if other != path and (path, other) not in ALIKE:
@@ -104,7 +104,7 @@ def test_a_place_takes_its_own_kind_and_no_other(path: str) -> None:
             assert value["_target_"] in message, other
 
 
-def test_a_function_says_what_it_makes_and_takes_what_it_is_given() -> None:
+def test_function_has_the_result_and_arguments_of_its_place() -> None:
     at_once = refusal("memory.layout", {"_target_": "suite.memory.resident"})
     assert "a function; the result is a Layout" in at_once
     assert "the result is a list" in refusal(
@@ -117,7 +117,7 @@ def test_a_function_says_what_it_makes_and_takes_what_it_is_given() -> None:
     check_parts(holding("memory.layout", {**given, "bucket": 4}))
 
 
-def test_no_choice_of_ours_is_refused_by_ranks() -> None:
+def test_every_choice_is_accepted_by_ranks() -> None:
     looked = 0
     for group, path in (("system", "system"), ("optimizer", "optimizer"), ("pruning", "pruning.ticket")):
         for choice in groups()[group]:
@@ -145,7 +145,7 @@ def made():
 """
 
 
-def test_a_class_of_ones_own_is_known_by_its_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_class_is_checked_by_its_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "parts_of_a_user.py").write_text(MINE)
     monkeypatch.syspath_prepend(tmp_path)
     search([tmp_path])
@@ -177,27 +177,29 @@ def test_a_class_of_ones_own_is_known_by_its_methods(tmp_path: Path, monkeypatch
         ],
     ],
 )
-def test_a_command_line_with_a_part_of_another_kind_is_refused_before_it_runs(overrides: list[str]) -> None:
+def test_plugin_of_another_type_is_refused_before_the_run(overrides: list[str]) -> None:
     (run,) = expand(overrides)
     assert isinstance(run.refusal, SuiteError)
     assert "\n" not in str(run.refusal)
 
 
-def test_what_is_drawn_or_tuned_is_held_to_it_too() -> None:
+def test_draw_and_tune_check_plugins_too() -> None:
     with pytest.raises(InvalidRequest, match="its place requires a Schedule"):
         resolve(["schedule._target_=suite.weights.Latest"])
 
 
-@pytest.mark.parametrize("told", ["optimizer._target_=suite.schedule.OneFOneB", "system._target_=suite.weights.Latest"])
-def test_what_only_ranks_load_they_refuse(tmp_path: Path, told: str) -> None:
+@pytest.mark.parametrize(
+    "override", ["optimizer._target_=suite.schedule.OneFOneB", "system._target_=suite.weights.Latest"]
+)
+def test_ranks_refuse_plugins_that_they_import(tmp_path: Path, override: str) -> None:
     size = ["batch.size=4", "batch.microbatch=2", "measure.rounds=1", "measure.batches=1"]
-    (record,) = measure(expand([told, *size, f"reports={tmp_path}"]), Progress(1.0))
+    (record,) = measure(expand([override, *size, f"reports={tmp_path}"]), Progress(1.0))
     assert record.outcome.value == "unsupported"
-    assert told.partition("=")[2] in record.reason
+    assert override.partition("=")[2] in record.reason
     assert "Traceback" not in record.reason
 
 
-def test_places_are_looked_at_without_a_change() -> None:
+def test_checking_places_changes_nothing() -> None:
     config = resolve([])
     before = copy.deepcopy(config)
     check_parts(config)
@@ -250,7 +252,7 @@ def test_legal_argument_named_in_refusal_is_accepted(choice: str) -> None:
     assert refused
 
 
-def test_null_for_a_word_names_a_word_that_is_one() -> None:
+def test_null_for_a_word_suggests_a_legal_word() -> None:
     key = "system.simulation.activation_checkpointing"
     (run,) = expand(["executor=simulated", f"{key}=null"])
     assert f"legal: {key}=interval" in str(run.refusal)

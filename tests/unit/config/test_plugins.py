@@ -22,7 +22,7 @@ def test_plugin_builds_its_class_with_further_arguments() -> None:
     assert plugin.build(pipeline_limit=5) == MessageDriven(pipeline_limit=5, cap=2)
 
 
-def test_plugin_is_dumped_as_it_was_given() -> None:
+def test_plugin_is_dumped_unchanged() -> None:
     for data in ({"_target_": PATH, "cap": 2}, {"_target_": "suite.memory.resident", "_partial_": True}):
         plugin = READER.validate_python(data)
         assert READER.dump_python(plugin) == plugin.data() == data

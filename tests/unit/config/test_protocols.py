@@ -121,12 +121,12 @@ def test_defaults_of_a_derived_class(made: Callable[[], Any], protocol: type, va
     assert {name: getattr(value, name) for name in values} == values
 
 
-def test_default_methods_find_nothing() -> None:
+def test_default_methods_return_nothing() -> None:
     assert Method().remembered() == Cost().parts(None) == Source().score([], []) == {}  # type: ignore[arg-type]
     assert Parts().notes() == ()
 
 
-def test_object_is_told_which_members_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_object_names_its_missing_members(monkeypatch: pytest.MonkeyPatch) -> None:
     assert object_mismatch(3, CostModel) == (
         "a CostModel; it has no compute() and no message() and no update() and no parts()"
     )

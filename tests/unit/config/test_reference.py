@@ -18,7 +18,7 @@ def test_written_reference_is_up_to_date() -> None:
 
 
 def test_every_key_stands_in_reference_and_schema() -> None:
-    text, found = page(), json.loads(schema())
+    text, json_schema = page(), json.loads(schema())
     for path, info in every_key(RunConfig).items():
         group, _, key = path.rpartition(".")
         if groups_of(info):
@@ -28,7 +28,7 @@ def test_every_key_stands_in_reference_and_schema() -> None:
         if group.startswith("executor"):
             continue  # see below
         name = group.rpartition(".")[2].capitalize()
-        parts = found if not group else found["$defs"].get(f"{name}Config") or found["$defs"][name]
+        parts = json_schema if not group else json_schema["$defs"].get(f"{name}Config") or json_schema["$defs"][name]
         assert key in parts["properties"], path
 
 

@@ -43,13 +43,13 @@ NAN, INF = float("nan"), float("inf")
         (torch_like := type("Tensor", (), {"__module__": "another_package"}), [3, torch_like()], []),
     ],
 )
-def test_values_of_a_type(hint: Any, good: Sequence[Any], bad: Sequence[Any]) -> None:
+def test_values_are_checked_against_their_type(hint: Any, good: Sequence[Any], bad: Sequence[Any]) -> None:
     assert [value for value in good if not fits(value, hint)] == []
     assert [value for value in bad if fits(value, hint)] == []
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "message"),
     [
         (
             {"_target_": "suite.schedule.MessageDriven", "pipeline_limit": "x"},
@@ -66,10 +66,10 @@ def test_values_of_a_type(hint: Any, good: Sequence[Any], bad: Sequence[Any]) ->
         ),
     ],
 )
-def test_argument_of_another_type_is_refused_with_a_legal_value(config: dict[str, Any], told: str) -> None:
+def test_argument_of_another_type_is_refused_with_a_legal_value(config: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         build(config)
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
 class Reads(Protocol):
@@ -99,7 +99,7 @@ def anything() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("target", "wanted", "partly", "words"),
+    ("target", "required_type", "later", "words"),
     [
         (Reader, Reads, False, None),
         (reader, Reads, False, None),
@@ -123,10 +123,10 @@ def anything() -> Any:
         (Reader, Mapping[str, int], False, "a mapping"),
     ],
 )
-def test_result_is_known_before_it_is_built(
-    target: Callable[..., Any], wanted: Any, partly: bool, words: str | None
+def test_result_type_is_checked_before_building(
+    target: Callable[..., Any], required_type: Any, later: bool, words: str | None
 ) -> None:
-    reason = mismatch(target, wanted, later=partly)
+    reason = mismatch(target, required_type, later=later)
     assert (reason is None) if words is None else re.search(words, str(reason))
 
 
@@ -153,7 +153,7 @@ def test_refusal_has_the_whole_key(arguments: dict[str, Any], message: str) -> N
     assert str(caught.value) == message
 
 
-def test_names_are_those_of_the_signature() -> None:
+def test_argument_names_are_checked() -> None:
     check_names("machine", "mine.Bounded", Bounded, ["share", "readers"])
     check_names("", "mine.either", lambda **anything: anything, ["whatever"])
     with pytest.raises(InvalidRequest, match=r"named 'machine\.shar'.*did you mean 'machine\.share'\?") as caught:
@@ -161,7 +161,7 @@ def test_names_are_those_of_the_signature() -> None:
     assert "argument of mine.Bounded" in str(caught.value)
 
 
-def test_annotations_that_name_nothing_at_run_time_check_nothing() -> None:
+def test_unresolvable_annotations_check_nothing() -> None:
     def lazy(count: Absent) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     check_values("x", "mine.lazy", lazy, {"count": "x"})

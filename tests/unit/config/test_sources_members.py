@@ -42,5 +42,5 @@ def test_system_without_methods_is_refused_before_ranks_start(path: str, missing
     (tmp_path / "own_systems.py").write_text(SYSTEM)
     search([str(tmp_path)])
     (run,) = expand([f"system._target_={path}", f"launch.python_path=[{tmp_path}]"])
-    said = str(run.refusal)
-    assert (missing in said and "its place requires a System" in said) if missing else "has no" not in said
+    message = str(run.refusal)
+    assert (missing in message and "its place requires a System" in message) if missing else "has no" not in message

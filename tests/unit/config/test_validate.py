@@ -58,9 +58,7 @@ def test_the_default_is_accepted(base: RunConfig) -> None:
 @pytest.mark.parametrize(
     ("data", "size", "microbatch", "legal"), [(1, 16, 3, 18), (2, 16, 3, 18), (3, 16, 2, 18), (5, 1, 1, 5)]
 )
-def test_a_batch_that_grid_and_microbatch_do_not_divide(
-    base: RunConfig, data: int, size: int, microbatch: int, legal: int
-) -> None:
+def test_indivisible_batch_is_refused(base: RunConfig, data: int, size: int, microbatch: int, legal: int) -> None:
     config = altered(base, grid__data=data, batch__size=size, batch__microbatch=microbatch)
     error = refusal(config)
     for part in (f"batch.size={size}", f"grid.data={data}", f"batch.microbatch={microbatch}"):
@@ -72,7 +70,7 @@ def test_a_batch_that_grid_and_microbatch_do_not_divide(
 
 
 @pytest.mark.parametrize(("stages", "split"), [(7, "even"), (40, "even"), (7, "cost")])
-def test_more_stages_than_layers(base: RunConfig, stages: int, split: str) -> None:
+def test_more_stages_than_layers_are_refused(base: RunConfig, stages: int, split: str) -> None:
     config = altered(base, grid__inter=stages, split=split)
     error = refusal(config)
     assert (error.key, error.value) == ("grid.inter", str(stages))
@@ -82,7 +80,7 @@ def test_more_stages_than_layers(base: RunConfig, stages: int, split: str) -> No
         validate_run(altered(config, grid__inter=legal))
 
 
-def test_too_many_ranks(base: RunConfig) -> None:
+def test_too_many_ranks_are_refused(base: RunConfig) -> None:
     config = altered(base, grid__data=4, grid__inter=3, launch__max_ranks=11)
     error = refusal(config)
     assert str(error).startswith("12 ranks (grid.inter=3 grid.data=4); rule: ")
@@ -93,7 +91,7 @@ def test_too_many_ranks(base: RunConfig) -> None:
     validate_run(altered(config, launch__max_ranks=12))
 
 
-def test_an_absent_data_folder(base: RunConfig, tmp_path: Path) -> None:
+def test_absent_data_folder_is_refused(base: RunConfig, tmp_path: Path) -> None:
     absent = tmp_path / "nowhere"
     config = resolve(["data=wikitext_103", f"data.folder={absent}"])
     error = refusal(config)
@@ -105,7 +103,7 @@ def test_an_absent_data_folder(base: RunConfig, tmp_path: Path) -> None:
     validate_run(config)
 
 
-def test_a_folder_of_another_form(tmp_path: Path) -> None:
+def test_data_folder_of_another_form_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("text\n")
     config = resolve(["data=bookcorpus", f"data.folder={tmp_path}"])
     error = refusal(config)
@@ -128,14 +126,14 @@ def test_a_folder_of_another_form(tmp_path: Path) -> None:
         (["model.shape.vocabulary=255"], "model.shape.vocabulary", "", ""),
     ],
 )
-def test_a_network_reads_what_it_is_for(overrides: list[str], key: str, rule: str, legal: str) -> None:
+def test_network_for_other_data_is_refused(overrides: list[str], key: str, rule: str, legal: str) -> None:
     error = refusal(resolve(overrides))
     assert error.key == key
     assert rule in error.rule
     assert legal in error.legal
 
 
-def test_a_batch_norm_of_single_points_needs_two_images() -> None:
+def test_batch_norm_of_single_points_needs_two_samples() -> None:
     config = resolve(["model=wideresnet_narrow", "model.shape.image=16", "data=digits", "batch.microbatch=1"])
     error = refusal(config)
     assert (error.key, error.value) == ("batch.microbatch", 1)
@@ -153,9 +151,7 @@ def test_a_batch_norm_of_single_points_needs_two_images() -> None:
         (["system=sputnik"], "system", "sputnik", "it trains networks of transformer blocks only"),
     ],
 )
-def test_what_only_transformers_have_is_refused_by_name(
-    overrides: list[str], key: str, value: object, rule: str
-) -> None:
+def test_other_networks_than_transformers_are_refused(overrides: list[str], key: str, value: object, rule: str) -> None:
     error = refusal(resolve(["model=vgg_narrow", "data=digits", "optimizer=sgd", *overrides]), Unsupported)
     assert (error.key, error.value, error.rule) == (key, value, rule)
 
@@ -198,7 +194,7 @@ class NoSchedule:
         ("Greedy", "0F1 would be forward number 2 in flight, the schedule promised 1"),
     ],
 )
-def test_an_illegal_schedule(
+def test_illegal_schedule_is_refused(
     base: RunConfig, name: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "schedules_of_a_user.py").write_text(SCHEDULES)
@@ -211,7 +207,7 @@ def test_an_illegal_schedule(
     sys.modules.pop("schedules_of_a_user")
 
 
-def test_what_is_no_schedule(base: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_class_that_is_no_schedule_is_refused(base: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "schedules_of_a_user.py").write_text(SCHEDULES)
     monkeypatch.syspath_prepend(tmp_path)
     search([tmp_path])
@@ -232,7 +228,7 @@ def test_what_is_no_schedule(base: RunConfig, tmp_path: Path, monkeypatch: pytes
     assert "pipeline_limit=0" in str(error)
 
 
-def test_a_tensor_axis(base: RunConfig) -> None:
+def test_tensor_parallelism_is_refused_if_unsupported(base: RunConfig) -> None:
     config = altered(base, grid__tensor=2)
     error = refusal(config, Unsupported)
     assert (error.key, error.value, error.rule) == ("grid.tensor", 2, "axonn splits no layer")
@@ -241,7 +237,7 @@ def test_a_tensor_axis(base: RunConfig) -> None:
 
 @pytest.mark.parametrize("path", ["batch.size", "batch.microbatch"])
 @pytest.mark.parametrize("value", [0, -2])
-def test_nothing_to_train_on(base: RunConfig, path: str, value: int) -> None:
+def test_run_without_training_batches_is_refused(base: RunConfig, path: str, value: int) -> None:
     config = altered(base, batch__size=1, batch__microbatch=1)
     error = refused(config, {path: value})
     assert (error.key, error.value, error.rule) == (path, value, "at least 1")
@@ -249,7 +245,7 @@ def test_nothing_to_train_on(base: RunConfig, path: str, value: int) -> None:
 
 
 @pytest.mark.parametrize("axis", ["data", "inter", "tensor"])
-def test_an_empty_grid(base: RunConfig, axis: str) -> None:
+def test_empty_grid_is_refused(base: RunConfig, axis: str) -> None:
     error = refused(base, {f"grid.{axis}": 0})
     assert (error.key, error.value, error.rule, error.legal) == (f"grid.{axis}", 0, "at least 1", f"grid.{axis}=1")
 
@@ -258,14 +254,14 @@ def test_an_empty_grid(base: RunConfig, axis: str) -> None:
     ("name", "value", "legal"),
     [("warm_up", -1, 0), ("rounds", 0, 1), ("batches", 0, 1), ("eval_batches", -1, 0), ("deadline", 0, 120)],
 )
-def test_how_it_is_measured(base: RunConfig, name: str, value: int, legal: int) -> None:
+def test_wrong_measure_settings_are_refused(base: RunConfig, name: str, value: int, legal: int) -> None:
     error = refused(base, {f"measure.{name}": value})
     assert (error.key, error.value, error.legal) == (f"measure.{name}", value, f"measure.{name}={legal}")
     validate_run(base.changed({f"measure.{name}": legal}))
 
 
 @pytest.mark.parametrize("value", ["abc", None, float("nan"), -0.5])
-def test_a_deadline_that_is_no_time(base: RunConfig, value: object) -> None:
+def test_deadline_that_is_no_duration_is_refused(base: RunConfig, value: object) -> None:
     error = refused(base, {"measure.deadline": value})
     assert str(error).startswith(f"measure.deadline={format_typed(value)}; rule: ")
     assert (error.key, error.rule, error.legal) == ("measure.deadline", "more than 0 seconds", "measure.deadline=120")
@@ -278,7 +274,7 @@ PATHS += ["measure.rounds", "measure.eval_batches", "model.shape.layers", "model
 
 @pytest.mark.parametrize("value", ["x", 1.5, None, True, [1]], ids=str)
 @pytest.mark.parametrize("path", PATHS)
-def test_a_count_that_is_no_whole_number(base: RunConfig, path: str, value: object) -> None:
+def test_fractional_count_is_refused(base: RunConfig, path: str, value: object) -> None:
     error = refused(base, {path: value})
     assert str(error).startswith(f"{path}={format_typed(value)}; rule: ")
     assert (error.key, error.rule) == (path, "a whole number")
@@ -328,14 +324,16 @@ def test_a_count_that_is_no_whole_number(base: RunConfig, path: str, value: obje
         ({"system.microbatches": 3}, "batch.microbatch", "it has 3", "batch.size=6"),
     ],
 )
-def test_other_values(base: RunConfig, changes: dict[str, Any], key: str, rule: str, legal: str) -> None:
+def test_other_illegal_values_are_refused(
+    base: RunConfig, changes: dict[str, Any], key: str, rule: str, legal: str
+) -> None:
     error = refused(base, changes)
     assert error.key == key
     assert rule in error.rule
     assert legal in error.legal
 
 
-def test_a_silence_of_two_beats_is_accepted(base: RunConfig) -> None:
+def test_timeout_of_two_heartbeats_is_accepted(base: RunConfig) -> None:
     validate_run(base.changed({"launch.heartbeat_interval": 5.0, "launch.heartbeat_timeout": 10.0}))
 
 
@@ -352,7 +350,7 @@ def test_a_silence_of_two_beats_is_accepted(base: RunConfig) -> None:
         (["executor=replay"], "checkpoint.folder", "no ranks of a system train under it"),
     ],
 )
-def test_what_has_no_checkpoints_is_not_resumed(overrides: list[str], key: str, rule: str) -> None:
+def test_run_without_checkpoints_is_not_resumed(overrides: list[str], key: str, rule: str) -> None:
     config = resolve(overrides)
     validate_run(config)
     resumed = config.changed({"checkpoint.folder": "somewhere"})
@@ -363,13 +361,13 @@ def test_what_has_no_checkpoints_is_not_resumed(overrides: list[str], key: str, 
         validate_run(resumed.changed({"system.supports_checkpoints": True}))
 
 
-def test_a_system_of_whole_graphs_needs_their_executor() -> None:
+def test_graph_system_needs_a_graph_executor() -> None:
     error = refusal(resolve(["system=cagnet", "executor=check"]), Unsupported)
     assert (error.key, error.value, error.legal) == ("system", "cagnet", "executor=full_graph")
     assert error.rule == "it trains one whole graph"
 
 
-def test_a_refusal_is_a_run_of_the_experiment_and_stops_no_other() -> None:
+def test_refused_run_stops_no_other_run() -> None:
     runs = expand(["experiment=smoke_grid", "batch.size=7"])
     assert [run.refusal is None for run in runs] == [False] * len(runs)
     mixed = expand(["experiment=smoke_grid", "batch.size=2"])
@@ -377,7 +375,7 @@ def test_a_refusal_is_a_run_of_the_experiment_and_stops_no_other() -> None:
     assert {run.refusal is None for run in mixed} == {True, False}
 
 
-def test_refusing_needs_no_torch() -> None:
+def test_refusal_imports_no_torch() -> None:
     code = "import sys; from suite.runner.runs import expand; expand([]); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
 
@@ -429,7 +427,7 @@ def test_settings_of_precision_updates_and_checkpoints(overrides: list[str], mes
     assert re.search(message, str(refusal))
 
 
-def test_settings_that_may_be() -> None:
+def test_legal_settings_are_accepted() -> None:
     for overrides in (
         ["optimizer.buckets_per_reduction=null", "optimizer.clip_norm=1", "activation_checkpointing=2", "grid.inter=2"],
         ["precision=fp16", "memory=dense", "activation_checkpointing=auto"],
@@ -440,7 +438,7 @@ def test_settings_that_may_be() -> None:
 
 
 @pytest.mark.parametrize("system", ["pytorch", "deepspeed_3d", "torch_gpipe", "megatron_lm"])
-def test_peers_prune_nothing(system: str) -> None:
+def test_pruning_with_a_peer_is_refused(system: str) -> None:
     error = freeze(composed([f"system={system}", "memory=samo", "pruning=magnitude"]), "").refusal
     assert isinstance(error, Unsupported)
     assert (error.key, error.value, error.legal) == ("pruning", "magnitude", "system=axonn_samo")
@@ -467,20 +465,20 @@ def test_every_system_of_the_engine_prunes(system: str) -> None:
         (["memory=offload"], "pruning", "compressed states are those of memory=samo"),
     ],
 )
-def test_tickets_that_cannot_be(overrides: list[str], key: str, rule: str) -> None:
+def test_impossible_masks_are_refused(overrides: list[str], key: str, rule: str) -> None:
     error = freeze(composed(["system=axonn_samo", *overrides]), "").refusal
     assert isinstance(error, InvalidRequest)
     assert (error.key, error.rule) == (key, rule)
 
 
-def test_what_an_error_proposes_is_accepted() -> None:
+def test_suggested_value_is_accepted() -> None:
     error = freeze(composed(["system=axonn_samo", "pruning.sparsity=0.9999"]), "").refusal
     assert isinstance(error, InvalidRequest)
     assert freeze(composed(["system=axonn_samo", error.legal]), "").refusal is None
 
 
 @pytest.mark.parametrize("system", ["axonn_samo", "sputnik"])
-def test_a_weight_that_a_32_bit_index_does_not_reach(system: str) -> None:
+def test_weight_beyond_32_bit_indices_is_refused(system: str) -> None:
     """Before any rank begins to draw it."""
     huge = ["model.shape.hidden=32768", "model.shape.heads=1", "model.shape.layers=1"]
     error = freeze(composed([f"system={system}", *huge]), "").refusal

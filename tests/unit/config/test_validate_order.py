@@ -44,7 +44,7 @@ def test_another_schedule_than_the_systems_own_is_refused(system: str, executor:
         (["system=torch_gpipe", "system.schedule=ScheduleGpipe"], "system.schedule=ScheduleGPipe"),
     ],
 )
-def test_an_order_that_is_not_pytorchs_is_refused_before_ranks_start(overrides: list[str], legal: str) -> None:
+def test_other_order_than_pytorchs_is_refused(overrides: list[str], legal: str) -> None:
     error = refusal(*overrides)
     assert isinstance(error, InvalidRequest)
     assert (error.key, error.legal) == ("system.schedule", legal)
@@ -86,7 +86,7 @@ def test_the_order_of_a_peer_has_no_parameters() -> None:
         (["system=torch_1f1b", "batch.size=2", "grid.inter=4"], "batch.microbatch", "batch.size=8"),
     ],
 )
-def test_a_grid_or_a_batch_that_an_order_does_not_serve_is_refused(
+def test_unsupported_grid_or_batch_of_an_order_is_refused(
     executor: str, overrides: list[str], key: str, legal: str
 ) -> None:
     error = refusal(*overrides, f"executor={executor}")

@@ -76,7 +76,7 @@ DEEP = {"grid.inter": 4, "measure.batches": 9}
         ),
     ],
 )
-def test_what_cannot_train_is_refused_by_name(
+def test_asynchronous_run_that_cannot_train_is_refused(
     overrides: tuple[str, ...], changes: dict[str, Any], key: str, rule: str, legal: str
 ) -> None:
     error = freeze(unchecked(base(*overrides), changes), "").refusal
@@ -97,13 +97,13 @@ def test_a_tied_model_is_refused_and_its_legal_value_is_accepted() -> None:
 
 @pytest.mark.parametrize("name", ["pipedream", "pipedream_2bw", "spectrain", "pipeoptim"])
 @pytest.mark.parametrize("executor", ["real", "replay"])
-def test_the_systems_as_they_stand_are_accepted(name: str, executor: str) -> None:
+def test_default_systems_are_accepted(name: str, executor: str) -> None:
     config = altered(base(f"system={name}", f"executor={executor}", "grid.inter=4"), measure__batches=9)
     validate_run(config)
     assert freeze(config.plain(), "").ranks == (1 if executor == "replay" else 4)
 
 
-def test_replays_want_no_ranks_of_this_machine() -> None:
+def test_replay_needs_no_ranks() -> None:
     deep = altered(base(PIPEOPTIM, "executor=replay"), grid__inter=8, launch__max_ranks=1, measure__batches=20)
     validate_run(deep)
     with pytest.raises(InvalidRequest, match="8 ranks"):
@@ -119,7 +119,7 @@ def test_a_warm_up_fills_the_pipeline() -> None:
     assert altered(base("system=gpipe"), grid__inter=4, measure__warm_up=1).warm_up_batches == 1
 
 
-def test_the_checked_work_is_a_batch_or_as_much_of_a_stream_as_can_differ() -> None:
+def test_checked_interval_is_a_batch_or_part_of_a_stream() -> None:
     assert altered(base("system=gpipe"), batch__microbatch=2).flush_interval() == FlushInterval(0, 4, None, 0)
     deep = altered(base(PIPEOPTIM), grid__inter=4)
     assert altered(deep, measure__discard_first=1, measure__batches=8).flush_interval() == FlushInterval(0, 9, 1, 0)
