@@ -1,8 +1,8 @@
 """Keys that each executor and each compared system reads.
 
-Every one of them has an entry here. A name covers the keys below it; only parts that are built with all their keys are
-named whole. A user's executor or system has no entry, and takes every key. suite.runner.unread_keys refuses given
-keys that are not read."""
+Each executor and system of the suite has an entry. A name covers the keys below it. An executor or system of the user
+has no entry and accepts every key. suite.runner.unread_keys refuses overrides of keys that a run does not read.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def below(key: str, names: Iterable[str]) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
-# -- keys that no result depends on, and that every run takes --------------------------------------------------------
+# -- keys without influence on results, which every run accepts ------------------------------------------------------
 
 BOOKKEEPING = {
     "reports": "names the folder of records",
@@ -71,14 +71,14 @@ BOOKKEEPING = {
     "pruning.name": "names the pruning",
     "memory.name": "names the memory layout",
 }
-CHOICES = {  # groups of which any choice is taken
+CHOICES = {  # groups of which every choice is legal
     "executor": "decides which keys are read",
     "executor.kind": "decides which keys are read",
     "experiment": "names the experiment",
     "scale": "names a list of experiments",
     "launch": "decides whether a scheduler starts the run",
 }
-DECLARED = {  # of a system: what it can do, by which configs are refused
+DECLARED = {  # capabilities of a system, which rules read
     f"system.{name}": "says what the system can do, for refusals"
     for name in (
         *("asynchronous", "graphs", "microbatches", "supports_schedules", "supports_pruning", "searches", "sparse"),
@@ -116,7 +116,7 @@ GRAPHS = (
     *(f"exchange.{name}" for name in ("oblivious", "replication", "assignment", "form")),
 )
 RANKS = (*LAUNCH, *SRUN, *TURNS)
-PEER = (  # of another framework in the place of the suite's engine
+PEER = (  # of a framework in place of the suite's engine
     *("seed", *BATCH, *GRID, *MODEL, *DATA, "optimizer", "precision.half", *SCORES),
     *("optimizer.clip_norm", "activation_checkpointing"),
     *("comm.transport", "system._target_"),
@@ -187,7 +187,7 @@ def _simulated(config: RunConfig, executor: SimulatedExecutor) -> Sequence[str]:
         return keys
     if executor.plan == "given":
         keys += ("batch.microbatch", "split")
-    # whether there is a ticket, and not which one
+    # only whether there is a mask, not its method
     ticket = "pruning.ticket._target_" if config.pruning.ticket else "pruning.ticket"
     return (*keys, *(("pruning.sparsity", ticket) if prunes else ()))
 
@@ -202,7 +202,7 @@ def _emulated(config: RunConfig, executor: EmulatedExecutor) -> Sequence[str]:
 
 
 def _order(config: RunConfig) -> Sequence[str]:
-    """The keys of an order of ops without tensors: weights have versions where a pipeline does not drain."""
+    """Keys of an order of ops. Weight versions matter only in a pipeline that does not drain."""
     return ("schedule", "update_interval", *(("weights",) if config.update_interval is not None else ()))
 
 
@@ -239,7 +239,7 @@ MICROBENCHMARKS: Mapping[str, Sequence[str]] = {  # by class
 
 
 def _of_kind(config: RunConfig) -> Sequence[str] | None:
-    """As `reads`, without the keys of a scheduler."""
+    """Like `reads`, without the keys of a scheduler."""
     match config.executor:
         case CheckExecutor():
             return _checked(config)
@@ -258,16 +258,16 @@ def _of_kind(config: RunConfig) -> Sequence[str] | None:
 
 
 def reads(config: RunConfig) -> Keys | None:
-    """The keys that a run of this resolved config reads; None where its executor or its system belongs to a user."""
+    """Keys that a run reads; None if its executor or system is the user's."""
     keys = _of_kind(config)
     if keys is None:
         return None
-    if "optimizer" in keys:  # the update rule, without the keys of the group that are no arguments of it
+    if "optimizer" in keys:  # the update rule and its arguments, without other keys of the group
         rule = (f"optimizer.{name}" for name in (TARGET, *config.optimizer.arguments))
         keys = (*(key for key in keys if key != "optimizer"), *rule)
     return frozenset((*keys, *(SBATCH + SRUN if scheduled(config.launch) else ())))
 
 
 def scheduled(launch: Launch) -> bool:
-    """Whether a scheduler takes the run, or has: a job is started with the keys by which it was asked for."""
+    """Whether a scheduler starts the run. A job of a scheduler keeps the keys of its submission."""
     return launch.submit or launch.scheduler is not None

@@ -1,9 +1,8 @@
-"""Refusal of a given key that changes nothing in a run.
+"""Refusal of overrides that change nothing in a run.
 
-A key that is typed and changes nothing would stand in a label as if it did. suite.runner.keys_read says which keys an
-executor and a system read; what an interpolation takes from a key is read with the key that holds it.
-
-tests/unit/runner/test_effects.py varies each key under each executor and compares results with these entries.
+Without it, the label of a run would show keys without effect. suite.runner.keys_read lists the keys that executors and
+systems read. A key that an interpolation refers to counts as read if the interpolated key is read.
+tests/unit/runner/test_effects.py varies each key under each executor and compares the results with these entries.
 """
 
 from __future__ import annotations
@@ -29,7 +28,14 @@ from suite.workload import Transformer
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Keys that nothing reads where `idle` holds for a config; why, and a config under which they are read."""
+    """Keys that a run does not read under a condition.
+
+    Attributes:
+        keys: The keys.
+        idle: Whether nothing reads the keys under a configuration.
+        why: Reason for the message.
+        legal: Override under which the keys are read.
+    """
 
     keys: Sequence[str]
     idle: Callable[[RunConfig], bool]
@@ -42,7 +48,7 @@ def _ranks(config: RunConfig) -> int:
 
 
 def _pruned(config: RunConfig) -> str:
-    """Keys of pruning; ranks hold a pruned network in a compressed layout only."""
+    """Override that enables pruning. Ranks need a compressed memory layout for it."""
     compressed = not config.executor.starts_ranks or str(config.memory.name).startswith(("samo", "sparse"))
     return "pruning=magnitude" if compressed else "pruning=magnitude memory=samo"
 
@@ -106,11 +112,13 @@ CONDITIONS = (
 
 # -- what to set instead ---------------------------------------------------------------------------------------------
 
-OVERRIDDEN: Mapping[str, str] = {  # by key of a run: the key of system.simulation that stands for it, and a value
+OVERRIDDEN: Mapping[str, str] = {  # by key of a run: the key of system.simulation that replaces it, and a value
     "activation_checkpointing": "activation_checkpointing=layer",
     "optimizer.bucket_numel": "bucket_numel=4000000",
 }
-LAYERS: Mapping[str, tuple[str, str]] = {  # why the blocks of a simulated GPT do not read a key, and how layers do
+LAYERS: Mapping[
+    str, tuple[str, str]
+] = {  # why simulated GPT blocks do not read a key, and overrides under which layers do
     "memory": ("the simulated system has its own layout", ""),
     "optimizer": ("blocks of a GPT are modelled with Adam", ""),
     "precision": ("blocks of a GPT are modelled in half precision", ""),
@@ -121,7 +129,7 @@ PIECES = tuple(f"optimizer.{name}" for name in OWN_KEYS)
 
 
 def _simulated(key: str, config: RunConfig, executor: SimulatedExecutor) -> tuple[str, str] | None:
-    """As `_instead`, of a key that a simulated system has in another place or that only simulated layers read."""
+    """Like `_instead`, for a key that a simulated system replaces or that only simulated layers read."""
     if executor.plan == "search" and below(key, reads(config.changed({"executor.plan": "given"})) or ()):
         return "the search chooses it", "executor.plan=given"
     for prefix, setting in OVERRIDDEN.items():
@@ -137,7 +145,7 @@ def _simulated(key: str, config: RunConfig, executor: SimulatedExecutor) -> tupl
 
 
 def _instead(key: str, config: RunConfig) -> tuple[str, str]:
-    """Why a run does not read `key`, and what to set instead. Where the key itself has to go, the hint says so."""
+    """Why a run does not read `key`, and the override to use instead."""
     executor, kind, system = config.executor, config.executor.kind, config.system.name
     subject = f"executor={executor.name or kind}" if kind != "real" else f"system={system}"
     why, legal = f"{subject} does not read it", ""
@@ -169,8 +177,13 @@ _REFERENCE = re.compile(r"\$\{(?:[\w.]+:)?([^{}]*)\}")
 
 
 def keys_of(override: str, groups: Sequence[str], written: Any) -> list[str]:
-    """The dotted keys that an override gives: one, or each of a group of keys that is written out. written: its value,
-    parsed."""
+    """The dotted keys that an override sets: one key, or each key of a mapping.
+
+    Args:
+        override: The override.
+        groups: Names of config groups.
+        written: Parsed value of the override.
+    """
     key, _, value = override.lstrip("+~").partition("=")
     group, _, package = key.partition("@")
     if package:
@@ -184,7 +197,7 @@ def keys_of(override: str, groups: Sequence[str], written: Any) -> list[str]:
 
 
 def leaves(data: Json, path: str = "") -> Iterator[tuple[str, Json]]:
-    """Every dotted key that holds no other, with its value."""
+    """Every dotted key without keys below it, with its value."""
     if isinstance(data, Mapping) and data:
         for key, value in data.items():
             yield from leaves(value, f"{path}.{key}" if path else str(key))
@@ -193,9 +206,7 @@ def leaves(data: Json, path: str = "") -> Iterator[tuple[str, Json]]:
 
 
 def in_typed_keys(text: str, unresolved: Mapping[str, Json]) -> str:
-    """A text with the keys that can be set: the keys of `machine`, without those of an executor.machine that
-    interpolates it.
-    """
+    """Replace keys that interpolate a group by the keys of the group: executor.machine.* becomes machine.*."""
     for key, value in leaves(unresolved):
         reference = re.fullmatch(r"\$\{(\w+)\}", value) if isinstance(value, str) else None
         if reference and isinstance(unresolved.get(reference[1]), Mapping):
@@ -204,7 +215,7 @@ def in_typed_keys(text: str, unresolved: Mapping[str, Json]) -> str:
 
 
 def referring(unresolved: Mapping[str, Json]) -> dict[str, set[str]]:
-    """The keys whose value an interpolation takes from each key of an unresolved config."""
+    """For each key of an unresolved configuration, the keys that interpolate it."""
     references: dict[str, set[str]] = {}
     for key, value in leaves(unresolved):
         for text in _REFERENCE.findall(value) if isinstance(value, str) else ():
@@ -214,9 +225,9 @@ def referring(unresolved: Mapping[str, Json]) -> dict[str, set[str]]:
 
 
 class KeyEffects:
-    """The keys of one config that its run reads.
+    """Keys of one configuration that its run reads.
 
-    composed, unresolved: its keys as plain data, with interpolations resolved and as they are written
+    `composed` and `unresolved` are its keys as plain data, with interpolations resolved and as written.
     """
 
     def __init__(self, config: RunConfig, composed: Mapping[str, Json], unresolved: Mapping[str, Json]) -> None:
@@ -226,7 +237,7 @@ class KeyEffects:
         self.users = referring(unresolved)
 
     def refusal(self, override: str, groups: Sequence[str], written: Any) -> InvalidRequest | None:
-        """Why an override changes nothing; None where the run reads each key that it gives. written: its value."""
+        """The refusal of an override that changes nothing; None if the run reads every key that it sets."""
         for key in keys_of(override, groups, written):
             if (reason := self.idle(key)) is not None:
                 why, legal = reason
@@ -234,14 +245,14 @@ class KeyEffects:
         return None
 
     def idle(self, key: str, seen: Keys = frozenset()) -> tuple[str, str] | None:
-        """Why nothing reads `key`, and what to set instead; None for a key that is read or is bookkeeping."""
+        """Why nothing reads `key`, and the override to use instead; None for a key that is read or bookkeeping."""
         if self.reads is None or key in CHOICES or below(key, [*BOOKKEEPING, *DECLARED]):
             return None
         if f"{key}.name" in self.reads:
             return None
         if below(key, ["schedule"]) and self.config.system.brings_order:
-            return None  # another than the system's own order is refused by suite.config.validate.order
-        apart = [*BOOKKEEPING, *(PIECES if key == "optimizer" else ())]  # a choice of the group gives a rule alone
+            return None  # suite.config.validate.order refuses an order other than the system's
+        apart = [*BOOKKEEPING, *(PIECES if key == "optimizer" else ())]  # a choice of the group sets only the rule
         within = [leaf for leaf in self.leaves if below(leaf, [key]) and not below(leaf, apart)] or [key]
         read = [leaf for leaf in within if below(leaf, self.reads)]
         for condition in CONDITIONS:
@@ -256,7 +267,7 @@ class KeyEffects:
         return self._of_blocks(key) or _instead(key, self.config)
 
     def _of_blocks(self, key: str) -> tuple[str, str] | None:
-        """As `_instead`, of a key of an update that simulated blocks read and simulated layers do not."""
+        """Like `_instead`, for a key of an update that simulated blocks read and simulated layers do not."""
         config = self.config
         if not isinstance(config.executor, SimulatedExecutor) or not below(key, ["optimizer.buckets_per_reduction"]):
             return None
@@ -272,5 +283,5 @@ class KeyEffects:
         return why, f"leave out {key}"
 
     def _users(self, key: str) -> set[str]:
-        """The keys whose values are taken from `key`, or from the group that it is in."""
+        """The keys that interpolate `key` or a group that contains it."""
         return {user for name, users in self.users.items() if below(key, [name]) for user in users}

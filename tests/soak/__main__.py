@@ -36,7 +36,7 @@ def killed(count: int, seed: int, folder: Path, minutes: float) -> bool:
     tally = kills.Tally(until=begin + 60 * minutes)
     folder.mkdir()
     side_by_side(kills.many, [(count, seed, folder, tally, worker, WORKERS) for worker in range(WORKERS)])
-    print(kills.told(tally, time.monotonic() - begin), flush=True)
+    print(kills.report(tally, time.monotonic() - begin), flush=True)
     done = sum(tally.kills.values())
     if done < count:
         print(f"only {done} of {count} kills in {minutes:g} minutes", flush=True)
@@ -47,28 +47,29 @@ def tried(count: int, seed: int, folder: Path) -> bool:
     begin = time.monotonic()
     jobs = [(len(range(each, count, WORKERS)), seed + each, f"{folder}-{each}") for each in range(WORKERS)]
     with get_context("spawn").Pool(WORKERS) as pool:  # Hydra's state is a process's own
-        found = pool.map(composed.part, jobs, chunksize=1)
-    for one in found[1:]:
-        found[0].add(one)
+        tally = pool.map(composed.part, jobs, chunksize=1)
+    for one in tally[1:]:
+        tally[0].add(one)
     print(
-        f"{count} random configs without ranks, {time.monotonic() - begin:.0f} s\n{composed.told(found[0])}", flush=True
+        f"{count} random configs without ranks, {time.monotonic() - begin:.0f} s\n{composed.report(tally[0])}",
+        flush=True,
     )
-    return not found[0].faults
+    return not tally[0].faults
 
 
 def ran(count: int, seed: int, folder: Path) -> bool:
     ended, begin = real.Ended(), time.monotonic()
     parts = [(list(range(each, count, WORKERS)), seed, folder, ended) for each in range(WORKERS)]
     side_by_side(real.many, parts)
-    print(f"{count} random configs of real ranks, {time.monotonic() - begin:.0f} s\n{real.told(ended)}", flush=True)
+    print(f"{count} random configs of real ranks, {time.monotonic() - begin:.0f} s\n{real.report(ended)}", flush=True)
     return not ended.faults
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description="Kills sweeps and tries random configs.")
     parser.add_argument("--seed", type=int, default=time.time_ns() // 10**9 % 10**6, help="of moments and configs")
-    for name, told in (("kills", "of sweeps"), ("configs", "without ranks"), ("real", "configs of real ranks")):
-        parser.add_argument(f"--{name}", type=int, default=0, help=told)
+    for name, description in (("kills", "of sweeps"), ("configs", "without ranks"), ("real", "configs of real ranks")):
+        parser.add_argument(f"--{name}", type=int, default=0, help=description)
     parser.add_argument("--minutes", type=float, default=60.0, help="after which no further sweep is killed")
     given = parser.parse_args(arguments)
     print(f"seed {given.seed}", flush=True)

@@ -42,7 +42,7 @@ class TooSlow(BaseException):  # no executor takes it for an error of its own
 
 
 @dataclass
-class Found:
+class Tally:
     """outcomes: how many configs ended so; faults: of each kind one config and what was said; slowest: seconds"""
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -50,20 +50,20 @@ class Found:
     counted: Counter[str] = field(default_factory=Counter)
     slowest: tuple[float, list[str]] = (0.0, [])
 
-    def add(self, other: Found) -> None:
+    def add(self, other: Tally) -> None:
         """Results of another process."""
         self.outcomes += other.outcomes
         self.counted += other.counted
         self.faults = other.faults | self.faults
         self.slowest = max(self.slowest, other.slowest)
 
-    def fault(self, kind: str, overrides: list[str], told: str) -> None:
+    def fault(self, kind: str, overrides: list[str], text: str) -> None:
         self.outcomes["fault"] += 1
         self.counted[kind] += 1
         if kind not in self.faults:
             sys.stderr.write(f"{kind}: {' '.join(overrides)}\n")
         if kind not in self.faults or len(overrides) < len(self.faults[kind][0]):
-            self.faults[kind] = (overrides, told)
+            self.faults[kind] = (overrides, text)
 
 
 @contextmanager
@@ -112,16 +112,16 @@ def where(error: BaseException) -> str:
 def carried_out(overrides: Sequence[str], folder: Path) -> list[Record]:
     """The records of a command line whose runs start no rank; a run that would start some is composed alone. Of most
     random configs an override changes nothing: what is refused for it is made again without it."""
-    told = [*overrides, f"reports={folder}"] if not any(o.startswith("reports=") for o in overrides) else overrides
-    runs = expand(told)
+    arguments = [*overrides, f"reports={folder}"] if not any(o.startswith("reports=") for o in overrides) else overrides
+    runs = expand(arguments)
     if unread := {override for run in runs for override in run.settings.get("unread", ())}:
-        runs += expand([override for override in told if override not in unread])
+        runs += expand([override for override in arguments if override not in unread])
     runs = [run for run in runs if run.refusal is not None or not run.outline.executor.starts_ranks]
     return measure(runs, Progress(1.0, io.StringIO()))
 
 
-def one(overrides: list[str], folder: Path, found: Found) -> None:
-    """The outcome of one config is added to `found`."""
+def one(overrides: list[str], folder: Path, tally: Tally) -> None:
+    """The outcome of one config is added to `tally`."""
     begin = time.monotonic()
     try:
         with (
@@ -131,38 +131,38 @@ def one(overrides: list[str], folder: Path, found: Found) -> None:
         ):
             records = carried_out(overrides, folder)
     except SuiteError as error:
-        found.outcomes["refused: nothing composes"] += 1
+        tally.outcomes["refused: nothing composes"] += 1
         if "\n" in str(error).strip():
-            found.fault(f"several lines: {type(error).__name__}", overrides, str(error))
+            tally.fault(f"several lines: {type(error).__name__}", overrides, str(error))
     except TooSlow as error:
-        found.fault(f"slow: {str(error).strip().splitlines()[-2].strip()}", overrides, str(error))
+        tally.fault(f"slow: {str(error).strip().splitlines()[-2].strip()}", overrides, str(error))
     except (Exception, SystemExit) as error:
-        found.fault(where(error), overrides, "".join(traceback.format_exception(error)[-8:]))
+        tally.fault(where(error), overrides, "".join(traceback.format_exception(error)[-8:]))
     else:
-        found.outcomes["composes: ranks would start"] += not records
+        tally.outcomes["composes: ranks would start"] += not records
         for record in records:
-            judge(record, overrides, found)
-    found.slowest = max(found.slowest, (time.monotonic() - begin, overrides))
+            judge(record, overrides, tally)
+    tally.slowest = max(tally.slowest, (time.monotonic() - begin, overrides))
 
 
-def judge(record: Record, overrides: list[str], found: Found) -> None:
+def judge(record: Record, overrides: list[str], tally: Tally) -> None:
     again = Record.from_json(record.to_json())
     if "Traceback" in record.reason or (record.outcome is Outcome.FAILED and "\n" in record.reason):
         lines = [line.strip() for line in record.reason.splitlines() if 'File "' in line]
         last = record.reason.strip().splitlines()[-1].partition(":")[0]
         own = [line for line in lines if "/suite/" in line or "/baselines/" in line] or lines
-        found.fault(f"outcome {last} at {own[-1].partition('/suite/')[2]}", overrides, record.reason[-1500:])
+        tally.fault(f"outcome {last} at {own[-1].partition('/suite/')[2]}", overrides, record.reason[-1500:])
     elif record.outcome is not Outcome.OK and "\n" in record.reason:
-        found.fault(f"several lines: {record.outcome.value}", overrides, record.reason)
+        tally.fault(f"several lines: {record.outcome.value}", overrides, record.reason)
     elif again.reason != record.reason:
-        found.fault("a reason changes as it is read back", overrides, record.reason)
+        tally.fault("a reason changes as it is read back", overrides, record.reason)
     else:
-        found.outcomes[record.outcome.value] += 1
+        tally.outcomes[record.outcome.value] += 1
 
 
-def many(count: int, number: int, folder: Path) -> Found:
+def many(count: int, number: int, folder: Path) -> Tally:
     """`count` configs of the seed `number`."""
-    found = Found()
+    tally = Tally()
 
     @seed(number)
     @settings(
@@ -174,26 +174,26 @@ def many(count: int, number: int, folder: Path) -> Found:
     )
     @given(config(folder))
     def tried(overrides: list[str]) -> None:
-        one(overrides, folder / "reports", found)
+        one(overrides, folder / "reports", tally)
 
     with parsed_once(), chdir(folder):
         tried()
-    return found
+    return tally
 
 
-def part(job: tuple[int, int, str]) -> Found:
+def part(job: tuple[int, int, str]) -> Tally:
     """Work of one of several processes: number of configs, seed, folder."""
     count, number, folder = job
     Path(folder).mkdir()
     return many(count, number, Path(folder))
 
 
-def told(found: Found) -> str:
+def report(tally: Tally) -> str:
     """How configs ended, and every kind of fault with one command line that has it."""
-    lines = [f"{number:7}  {outcome}" for outcome, number in found.outcomes.most_common()]
-    lines.append(f"the slowest took {found.slowest[0]:.1f} s: {' '.join(found.slowest[1])}")
-    for kind, count in found.counted.most_common():
-        overrides, text = found.faults[kind]
+    lines = [f"{number:7}  {outcome}" for outcome, number in tally.outcomes.most_common()]
+    lines.append(f"the slowest took {tally.slowest[0]:.1f} s: {' '.join(tally.slowest[1])}")
+    for kind, count in tally.counted.most_common():
+        overrides, text = tally.faults[kind]
         lines += [
             f"\nFAULT ({count} times) {kind}",
             f"  {overrides}",

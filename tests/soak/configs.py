@@ -92,20 +92,20 @@ def base() -> Mapping[str, Any]:
 def keys(group: str, choice: str) -> Mapping[str, Any]:
     """The keys that a choice of a group brings."""
     text = (CONF / group / f"{choice}.yaml").read_text(encoding="utf-8")
-    found = leaves(yaml.safe_load(text), "" if "@package _global_" in text else f"{group}.")
-    return {key: value for key, value in found if "." in key}
+    entries = leaves(yaml.safe_load(text), "" if "@package _global_" in text else f"{group}.")
+    return {key: value for key, value in entries if "." in key}
 
 
 @cache
 def answers() -> Mapping[str, list[str]]:
     """By key, what experiments of at most a minute say of it on their runs' lines."""
-    found: dict[str, list[str]] = {}
+    values_by_key: dict[str, list[str]] = {}
     for file in sorted((CONF / "experiment").glob("*.yaml")):
         text = file.read_text(encoding="utf-8")
         if yaml.safe_load(text)["experiment"]["expected_seconds"] <= 60:
             for key, value in re.findall(r"([a-z_]+(?:\.[a-z_]+)+)=([\w.]+)", text):
-                found.setdefault(key, []).append(value)
-    return found
+                values_by_key.setdefault(key, []).append(value)
+    return values_by_key
 
 
 @cache
@@ -138,8 +138,8 @@ def shape(random: Random) -> list[str]:
     """A grid, and most often a batch that it divides."""
     inter, data, each, times = (random.choice(COUNTS) for _ in range(4))
     size = each * data * times if random.random() < 0.8 else random.choice(COUNTS)
-    told = {"grid.inter": inter, "grid.data": data, "batch.microbatch": each, "batch.size": size}
-    return [f"{name}={value}" for name, value in told.items()]
+    settings = {"grid.inter": inter, "grid.data": data, "batch.microbatch": each, "batch.size": size}
+    return [f"{name}={value}" for name, value in settings.items()]
 
 
 def chosen(random: Random, executor: str) -> list[tuple[str, str]]:
@@ -148,12 +148,12 @@ def chosen(random: Random, executor: str) -> list[tuple[str, str]]:
     drawn = random.sample(sorted(known), random.choice((0, 0, 1, 1, 2, 4)))
     if random.random() < 0.8 and "system" not in drawn:
         drawn.insert(0, "system")
-    found = [(group, random.choice(known[group])) for group in drawn]
+    selected = [(group, random.choice(known[group])) for group in drawn]
     if executor in GRAPHS:
-        found = [(group, random.choice(SYSTEMS) if group == "system" else choice) for group, choice in found]
-    if found and random.random() < 0.02:
-        found[-1] = (found[-1][0], random.choice(("nothing", "null", "5", "''", "[]", "{}", "../system/axonn")))
-    return found
+        selected = [(group, random.choice(SYSTEMS) if group == "system" else choice) for group, choice in selected]
+    if selected and random.random() < 0.02:
+        selected[-1] = (selected[-1][0], random.choice(("nothing", "null", "5", "''", "[]", "{}", "../system/axonn")))
+    return selected
 
 
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="'\\"), max_size=8)
@@ -165,7 +165,7 @@ def config(draw: DrawFn, folder: Path) -> list[str]:
     random, text = draw(st.randoms(use_true_random=True)), draw(TEXT)
     executor = random.choice(EXECUTORS)
     groups_of = chosen(random, executor)
-    found = [f"executor={executor}", *(f"{group}={choice}" for group, choice in groups_of)]
+    overrides = [f"executor={executor}", *(f"{group}={choice}" for group, choice in groups_of)]
     known = list(base().items())
     for group, choice in [("executor", executor), *groups_of]:
         own = keys(group, choice) if group == "executor" or choice in choices()[group] else {}
@@ -173,20 +173,20 @@ def config(draw: DrawFn, folder: Path) -> list[str]:
         for name, value in own.items():
             if value == "???" and random.random() < 0.9:
                 files = [folder, folder / "nowhere", folder / "3.yaml"]
-                found.append(f"{name}={random.choice(answers().get(name) or files)}")
+                overrides.append(f"{name}={random.choice(answers().get(name) or files)}")
     if random.random() < 0.8:
-        found += shape(random)
+        overrides += shape(random)
     for name, value in random.sample(known, random.choice((0, 0, 0, 1, 1, 1, 2, 3))):
         if random.random() < 0.03:
-            found.append(f"~{name}")
+            overrides.append(f"~{name}")
         elif not name.endswith("_target_") or random.random() < 0.3:
-            found.append(f"{name}={near(random, value) if random.random() < 0.5 else any_value(random, text)}")
+            overrides.append(f"{name}={near(random, value) if random.random() < 0.5 else any_value(random, text)}")
     if random.random() < 0.03:
-        found.insert(random.randint(0, len(found)), random.choice(LINES))
+        overrides.insert(random.randint(0, len(overrides)), random.choice(LINES))
     elif random.random() < 0.02:
         number = random.randrange(len(FILES))
         file = folder / f"{number}.yaml"
         if not file.exists():
             file.write_text(FILES[number], encoding="utf-8")
-        found.append(f"@{file}")
-    return found
+        overrides.append(f"@{file}")
+    return overrides

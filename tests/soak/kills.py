@@ -88,25 +88,25 @@ class Sweep:
 
     def processes(self) -> dict[int, list[str]]:
         """Those that inherit the mark and are no zombies, with their command lines."""
-        found, wanted = {}, f"{MARK}={self.mark}\0".encode()
+        processes, wanted = {}, f"{MARK}={self.mark}\0".encode()
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal():
                 with suppress(OSError):
                     state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
                     if state not in "ZX" and wanted in (entry / "environ").read_bytes() + b"\0":
                         line = (entry / "cmdline").read_bytes().decode(errors="replace")
-                        found[int(entry.name)] = line.split("\0")[:-1]
-        return found
+                        processes[int(entry.name)] = line.split("\0")[:-1]
+        return processes
 
     def victims(self, kind: str, parent: int) -> list[int]:
         """The processes of that kind which are there now."""
-        found = {pid: line for pid, line in self.processes().items() if pid != parent}
+        children = {pid: line for pid, line in self.processes().items() if pid != parent}
         if kind == "job":
-            return [pid for pid, line in found.items() if line[1:3] == ["-m", "suite"]]
-        launchers = {pid for pid, line in found.items() if Path(line[0]).name in ("mpiexec", "prterun", "torchrun")}
+            return [pid for pid, line in children.items() if line[1:3] == ["-m", "suite"]]
+        launchers = {pid for pid, line in children.items() if Path(line[0]).name in ("mpiexec", "prterun", "torchrun")}
         if kind == "launcher":
             return sorted(launchers)
-        return [pid for pid, line in found.items() if "suite.runner.ranks.rank" in line and pid not in launchers]
+        return [pid for pid, line in children.items() if "suite.runner.ranks.rank" in line and pid not in launchers]
 
     def fault(self, told: str) -> None:
         with self.tally.lock:
@@ -126,7 +126,7 @@ class Sweep:
 
     def records(self) -> dict[str, Record]:
         """All that are there; a damaged one is a fault. So does a record that existed before and is gone or changed."""
-        found = {}
+        records = {}
         files = {path.name: path for path in (self.reports / "records").glob("*.json")}
         for name, (changed, content) in self.seen.items():
             if name not in files:
@@ -138,13 +138,13 @@ class Sweep:
         for name, path in files.items():
             content = path.read_bytes()
             try:
-                found[name] = Record.from_json(content.decode())
+                records[name] = Record.from_json(content.decode())
             except Exception as error:
                 self.fault(f"{name} is damaged: {error}")
                 continue
-            if "Traceback" in found[name].reason:
-                self.fault(f"{name} ended with a traceback: {found[name].reason[-1500:]}")
-            if found[name].outcome is Outcome.CANCELLED:
+            if "Traceback" in records[name].reason:
+                self.fault(f"{name} ended with a traceback: {records[name].reason[-1500:]}")
+            if records[name].outcome is Outcome.CANCELLED:
                 self.seen.pop(name, None)  # the next command makes this run again and replaces its record
             else:
                 self.seen[name] = (path.stat().st_mtime_ns, content)
@@ -153,11 +153,11 @@ class Sweep:
                 json.loads(gzip.decompress(path.read_bytes()))
             except Exception as error:
                 self.fault(f"{path.name} is damaged: {error}")
-        return found
+        return records
 
-    def expect_reruns(self, found: dict[str, Record]) -> None:
+    def expect_reruns(self, records: dict[str, Record]) -> None:
         """Let the next command replace every record that did not end ok."""
-        self.seen = {name: seen for name, seen in self.seen.items() if found[name].outcome is Outcome.OK}
+        self.seen = {name: seen for name, seen in self.seen.items() if records[name].outcome is Outcome.OK}
 
     def wait(self, process: subprocess.Popen[bytes], seconds: float = DEADLINE) -> int | None:
         """Its exit status; None, and a fault, where it hangs."""
@@ -189,9 +189,9 @@ class Sweep:
             process.wait()
             return True
         while process.poll() is None and time.monotonic() < until:
-            if found := self.victims(kind, process.pid):
+            if victims := self.victims(kind, process.pid):
                 with suppress(ProcessLookupError):
-                    os.kill(random.choice(found), signal.SIGKILL)
+                    os.kill(random.choice(victims), signal.SIGKILL)
                     return True
             time.sleep(0.02)
         return False
@@ -247,11 +247,11 @@ def chain(random: Random, sweep: Sweep, plan: Plan, wanted: int) -> None:
 def finish(sweep: Sweep, plan: Plan) -> None:
     """The same command to its end; then, where ranks and jobs were killed, what did not go well again."""
     for more in ((), ("rerun=failed",)):
-        found = sweep.records()
-        if len(found) == len(plan.keys) and all(record.outcome is Outcome.OK for record in found.values()):
+        records = sweep.records()
+        if len(records) == len(plan.keys) and all(record.outcome is Outcome.OK for record in records.values()):
             break
         if more:
-            sweep.expect_reruns(found)
+            sweep.expect_reruns(records)
         status = sweep.wait(sweep.start(*more))
         sweep.gone()
         if more and status != 0:
@@ -273,10 +273,12 @@ def unkilled(folder: Path, arguments: Sequence[str], tally: Tally) -> Plan:
     sweep, begin = Sweep(folder, arguments, tally), time.monotonic()
     status = sweep.wait(sweep.start())
     seconds = time.monotonic() - begin
-    found = sweep.records()
-    if status != 0 or any(record.outcome is not Outcome.OK for record in found.values()):
-        sweep.fault(f"unkilled it ends with {status}: {[(r.label, r.outcome.value, r.reason) for r in found.values()]}")
-    return Plan(frozenset(Path(name).stem for name in found), seconds)
+    records = sweep.records()
+    if status != 0 or any(record.outcome is not Outcome.OK for record in records.values()):
+        sweep.fault(
+            f"unkilled it ends with {status}: {[(r.label, r.outcome.value, r.reason) for r in records.values()]}"
+        )
+    return Plan(frozenset(Path(name).stem for name in records), seconds)
 
 
 @contextmanager

@@ -14,21 +14,21 @@ import pytest
 
 from suite.core.record import Outcome, Record, Source
 from tests.soak import composed, real
-from tests.soak.composed import Found
+from tests.soak.composed import Tally
 
 COUNT, SEED = 20, 20261123
 
 
 def test_random_configs_are_refused_or_run_to_an_outcome(tmp_path: Path) -> None:
-    found = composed.many(COUNT, SEED, tmp_path)
-    assert not found.faults, composed.told(found)
-    assert found.outcomes["ok"] >= COUNT // 10
-    assert found.outcomes["unsupported"] >= COUNT // 10
+    tally = composed.many(COUNT, SEED, tmp_path)
+    assert not tally.faults, composed.report(tally)
+    assert tally.outcomes["ok"] >= COUNT // 10
+    assert tally.outcomes["unsupported"] >= COUNT // 10
 
 
 def test_seed_reproduces_the_same_configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[list[str]] = []
-    monkeypatch.setattr(composed, "one", lambda overrides, folder, found: tried.append(overrides))
+    monkeypatch.setattr(composed, "one", lambda overrides, folder, tally: tried.append(overrides))
     composed.many(20, SEED, tmp_path)
     composed.many(20, SEED, tmp_path)
     composed.many(20, SEED + 1, tmp_path)
@@ -69,9 +69,9 @@ def test_unexpected_endings_are_faults(left: Any, fault: str, tmp_path: Path, mo
         return list(left)
 
     monkeypatch.setattr(composed, "carried_out", carried_out)
-    found = Found()
-    composed.one(["a=1"], tmp_path, found)
-    kinds = list(found.faults)
+    tally = Tally()
+    composed.one(["a=1"], tmp_path, tally)
+    kinds = list(tally.faults)
     assert bool(kinds) == bool(fault)
     assert not fault or kinds[0].startswith(fault)
-    assert not fault or "FAULT (1 times)" in composed.told(found)
+    assert not fault or "FAULT (1 times)" in composed.report(tally)

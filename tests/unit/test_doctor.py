@@ -44,25 +44,25 @@ def json_lines(**facts: Any) -> str:
     return "".join(f"{json.dumps({name: value})}\n" for name, value in facts.items())
 
 
-def says(patch: Patch, probed: str, said: ProbeOutput) -> None:
-    patch.setattr(checks, probed, lambda: said)
+def says(patch: Patch, probed: str, output: ProbeOutput) -> None:
+    patch.setattr(checks, probed, lambda: output)
 
 
 def torch_report(**facts: Any) -> Callable[[Patch], None]:
     return lambda patch: says(patch, "torch_ranks", ProbeOutput(json_lines(**TORCH | facts), ""))
 
 
-def torch_said(said: ProbeOutput) -> Callable[[Patch], None]:
-    return lambda patch: says(patch, "torch_ranks", said)
+def torch_said(output: ProbeOutput) -> Callable[[Patch], None]:
+    return lambda patch: says(patch, "torch_ranks", output)
 
 
-def mpi_said(said: ProbeOutput) -> Callable[[Patch], None]:
-    return lambda patch: says(patch, "mpi_ranks", said)
+def mpi_said(output: ProbeOutput) -> Callable[[Patch], None]:
+    return lambda patch: says(patch, "mpi_ranks", output)
 
 
-def program_said(said: ProbeOutput) -> Callable[[Patch], None]:
+def program_said(output: ProbeOutput) -> Callable[[Patch], None]:
     def arrange(patch: Patch) -> None:
-        patch.setattr(checks, "attempt", lambda *_, **__: said)
+        patch.setattr(checks, "attempt", lambda *_, **__: output)
         patch.setattr(checks.shutil, "which", lambda name: f"/bin/{name}")
 
     return arrange

@@ -26,7 +26,7 @@ FATES = {  # what a job does, and the outcome of its record
     "raises": Outcome.FAILED,
 }
 
-HOLDS = """
+HOLDER = """
 import fcntl, sys, time
 file = open(sys.argv[1], "w")
 fcntl.flock(file, fcntl.LOCK_EX)
@@ -43,7 +43,7 @@ def line(folder: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "suite", command, *own, f"reports={folder / 'reports'}", *words]
 
 
-def made(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+def run_command(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line(folder, *more), cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -72,24 +72,24 @@ def wait_until_begun(folder: Path, seconds: float = 60.0) -> None:
 
 def test_killed_job_ends_alone_and_rerun_repeats_selected_runs(tmp_path: Path) -> None:
     sweep = ["-m", f"executor.how={','.join(FATES)}"]
-    found = made(tmp_path, *sweep)
-    assert found.returncode == Exit.SOME_FAILED, found.stderr
-    assert "Traceback" not in found.stderr
+    process = run_command(tmp_path, *sweep)
+    assert process.returncode == Exit.SOME_FAILED, process.stderr
+    assert "Traceback" not in process.stderr
     assert outcomes(tmp_path) == Counter(FATES.items())
     assert set(begun(tmp_path)) == set(FATES)
     reasons = [file.read_text() for file in (tmp_path / "reports" / "records").glob("*.json")]
     assert any("was ended by SIGKILL" in text for text in reasons)
-    assert made(tmp_path, *sweep).returncode == Exit.SOME_FAILED
+    assert run_command(tmp_path, *sweep).returncode == Exit.SOME_FAILED
     assert begun(tmp_path) == Counter(["told_to_end"]), "a run that was cancelled was not made"
-    made(tmp_path, *sweep, "rerun=failed")
+    run_command(tmp_path, *sweep, "rerun=failed")
     assert begun(tmp_path) == Counter([how for how, outcome in FATES.items() if outcome is not Outcome.OK])
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("launcher", ["hydra/launcher=joblib hydra.launcher.n_jobs=2", "hydra/launcher=submitit_local"])
 def test_killed_job_ends_no_sweep_under_other_launchers(launcher: str, tmp_path: Path) -> None:
-    found = made(tmp_path, "-m", *launcher.split(), "executor.how=killed,well,slow")
-    assert found.returncode == Exit.SOME_FAILED, found.stderr
+    process = run_command(tmp_path, "-m", *launcher.split(), "executor.how=killed,well,slow")
+    assert process.returncode == Exit.SOME_FAILED, process.stderr
     assert outcomes(tmp_path) == Counter(
         {("killed", Outcome.LOST_RANK): 1, ("well", Outcome.OK): 1, ("slow", Outcome.OK): 1}
     )
@@ -98,10 +98,10 @@ def test_killed_job_ends_no_sweep_under_other_launchers(launcher: str, tmp_path:
 @pytest.mark.exhaustive
 def test_sweep_stops_at_the_first_failure_with_on_error_stop(tmp_path: Path) -> None:
     sweep = ["-m", "executor.how=well,raises,slow"]
-    assert made(tmp_path, *sweep, "on_error=stop").returncode == Exit.STOPPED
+    assert run_command(tmp_path, *sweep, "on_error=stop").returncode == Exit.STOPPED
     assert outcomes(tmp_path) == Counter({("well", Outcome.OK): 1, ("raises", Outcome.FAILED): 1})
     begun(tmp_path)
-    assert made(tmp_path, *sweep).returncode == Exit.SOME_FAILED
+    assert run_command(tmp_path, *sweep).returncode == Exit.SOME_FAILED
     assert begun(tmp_path) == Counter(["slow"])
 
 
@@ -116,12 +116,12 @@ def test_concurrent_sweeps_execute_each_run_once(tmp_path: Path) -> None:
 
 def test_rerun_repeats_a_run_after_waiting_for_its_lock(tmp_path: Path) -> None:
     """That one has made nothing of it: it was killed."""
-    made(tmp_path, "executor.how=well", f"executor.log={tmp_path / 'log'}")
+    run_command(tmp_path, "executor.how=well", f"executor.log={tmp_path / 'log'}")
     begun(tmp_path)
     (record,) = (tmp_path / "reports" / "records").glob("*.json")
     lock = tmp_path / "reports" / "locks" / f"{record.stem}.lock"
     lock.parent.mkdir(exist_ok=True)
-    holder = subprocess.Popen([sys.executable, "-c", HOLDS, str(lock)], stdout=subprocess.PIPE)
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(lock)], stdout=subprocess.PIPE)
     assert holder.stdout is not None
     holder.stdout.readline()
     waiting = subprocess.Popen(
@@ -139,27 +139,27 @@ def test_rerun_repeats_a_run_after_waiting_for_its_lock(tmp_path: Path) -> None:
 
 def test_sweep_reads_an_override_file(tmp_path: Path) -> None:
     (tmp_path / "asked.yaml").write_text("['executor.how=well,raises']")
-    assert made(tmp_path, "-m", f"@{tmp_path / 'asked.yaml'}").returncode == Exit.SOME_FAILED
+    assert run_command(tmp_path, "-m", f"@{tmp_path / 'asked.yaml'}").returncode == Exit.SOME_FAILED
     assert sum(outcomes(tmp_path).values()) == 2
 
 
 def test_status_differs_if_no_run_succeeds(tmp_path: Path) -> None:
-    assert made(tmp_path, "executor.how=raises").returncode == Exit.NOTHING
-    assert made(tmp_path, "executor.how=raises", "on_error=stop").returncode == Exit.STOPPED
+    assert run_command(tmp_path, "executor.how=raises").returncode == Exit.NOTHING
+    assert run_command(tmp_path, "executor.how=raises", "on_error=stop").returncode == Exit.STOPPED
     assert outcomes(tmp_path) == Counter({("raises", Outcome.FAILED): 1})
 
 
 def test_dry_sweep_counts_runs_and_starts_none(tmp_path: Path) -> None:
     """A record, a run to come, and two that are refused."""
-    made(tmp_path, "executor.how=well")
+    run_command(tmp_path, "executor.how=well")
     begun(tmp_path)
-    dry = made(tmp_path, "-m", "--dry-run", "executor.how=well,raises", "grid.inter=1,0")
+    dry = run_command(tmp_path, "-m", "--dry-run", "executor.how=well,raises", "grid.inter=1,0")
     assert dry.stdout.splitlines()[-1] == "dry run of 4 runs: 1 would run, 1 has a record, 2 refused; nothing was run"
     assert " ok" not in dry.stderr
     assert dry.returncode == Exit.SOME_FAILED
     assert not begun(tmp_path)
     assert len(outcomes(tmp_path)) == 1
-    refused = made(tmp_path, "-m", "--dry-run", "executor.how=well,raises", "grid.inter=0")
+    refused = run_command(tmp_path, "-m", "--dry-run", "executor.how=well,raises", "grid.inter=0")
     assert refused.returncode == Exit.NOTHING
 
 
@@ -209,7 +209,7 @@ def test_signal_to_the_command_ends_its_jobs(tmp_path: Path, number: signal.Sign
 
 
 def test_cancelled_run_keeps_an_earlier_good_record(tmp_path: Path) -> None:
-    assert made(tmp_path, "executor.how=slow").returncode == Exit.OK
+    assert run_command(tmp_path, "executor.how=slow").returncode == Exit.OK
     begun(tmp_path)
     process = subprocess.Popen(line(tmp_path, "executor.how=slow", "rerun=all"), cwd=ROOT, stderr=subprocess.DEVNULL)
     wait_until_begun(tmp_path)

@@ -1,8 +1,9 @@
 """Microbenchmark executor: seconds of messages and all-reduces by size and backend.
 
-The study of AxoNN's Figures 3 and 4 (Section IV): seconds of a message one way, and of an all-reduce, for several
-libraries. The library's own calls are measured next to our layer over it. All curves are measured in one set of
-ranks, size by size and in turns, so that the drift of a shared machine falls on all alike. Every value is checked."""
+The study reproduces AxoNN's Figures 3 and 4 (Section IV): seconds of a one-way message and of an all-reduce for several
+libraries. It measures the calls of the library and the suite's layer over them. One set of ranks measures all curves
+interleaved at each size, so drift of a shared machine affects all curves alike. Every received value is checked.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +40,12 @@ Samples = Mapping[str, Sequence[Sequence[float]]]  # of one sweep: by curve, for
 
 
 def rounds_of(size: int, rounds: int, traffic: int) -> int:
-    """Samples of one curve: `rounds` of messages of `size` bytes, fewer where they were more than `traffic` bytes."""
+    """Samples of a curve at one size: `rounds`, or fewer so that they send at most `traffic` bytes."""
     return max(min(rounds, traffic // size), min(rounds, LEAST_ROUNDS))
 
 
 def check_sizes(sizes: Sequence[int]) -> None:
-    """Raises InvalidRequest for anything but bytes of whole float32 values that rise."""
+    """Raises InvalidRequest unless the sizes rise and are multiples of a float32 in bytes."""
     rule = f"at least one, whole, multiples of {_UNIT} bytes above 0, rising"
     legal = "sizes=[8,1024,65536]"
     if not sizes:
@@ -57,10 +58,24 @@ def check_sizes(sizes: Sequence[int]) -> None:
 
 
 def sweep(world: World, operations: Sequence[Any], sizes: Sequence[int], rounds: int, traffic: int) -> Samples:
-    """Seconds of every size on this rank. `operations`, of suite.microbench.communication, take turns at each size.
-    Their order is drawn anew for every round, the same on all ranks, as each slows the next.
+    """Measure all operations at all sizes on this rank.
 
-    Raises RankError for a value that did not arrive whole, or was added wrongly."""
+    The operations are interleaved at each size. Every round has another random order, equal on all ranks, because an
+    operation slows the next one.
+
+    Args:
+        world: World of the rank.
+        operations: Operations of suite.microbench.communication.
+        sizes: Sizes in bytes.
+        rounds: Samples per operation and size.
+        traffic: Maximum number of bytes of these samples.
+
+    Returns:
+        Seconds of each sample, by operation and size.
+
+    Raises:
+        RankError: A value did not arrive intact, or a sum is wrong.
+    """
     samples: dict[str, list[list[float]]] = {each.name: [] for each in operations}
     for size in sizes:
         for each in operations:
@@ -79,8 +94,10 @@ def sweep(world: World, operations: Sequence[Any], sizes: Sequence[int], rounds:
 
 
 def links(world: World, backends: Sequence[str]) -> dict[str, dict[str, dict[str, float]]]:
-    """By kind of operation and name, the latency (s) and bandwidth (bytes/s) of the line through the least time of each
-    size: a machine's, not its load's. Known on rank 0 alone. Collective."""
+    """Latency (s) and bandwidth (bytes/s) by kind of operation and name, fitted to the least time at each size.
+
+    The least times describe the machine without its load. Collective; the result is complete on rank 0 only.
+    """
     from suite.microbench import communication
 
     fits: dict[str, dict[str, dict[str, float]]] = {}
@@ -114,9 +131,9 @@ class MessageFacts(TypedDict):
     """Report of a rank.
 
     Attributes:
-        sweeps: Samples of each.
-        curves: By name.
-        staged: Whether through the host's memory.
+        sweeps: Samples of each sweep.
+        curves: Curves by name.
+        staged: Whether messages are staged through host memory.
     """
 
     sweeps: Sequence[Samples]
@@ -126,9 +143,9 @@ class MessageFacts(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class MessageClaim:
-    """The claim that a study of messages answers: a case for each size from `least` to `most` bytes.
+    """Claim that a study of messages answers, with a case for each size from `least` to `most` bytes.
 
-    terms: backends, by their library's own calls
+    `terms` are backends, measured by the calls of their library.
     """
 
     id: str
@@ -176,11 +193,11 @@ class Messages:
         return Ready()
 
     def bytes_per_rank(self, config: RunConfig) -> list[int]:
-        """Of each rank: the largest message as it is sent and as it arrives."""
+        """Bytes of each rank: the largest message when sent and when received."""
         return [2 * max(self.sizes)] * config.grid.build().size
 
     def check(self, config: RunConfig) -> None:
-        """Raises InvalidRequest for a run that cannot make the study. Loads no torch."""
+        """Raises InvalidRequest for an impossible study. Loads no torch."""
         executor, ranks = config.executor.name or config.executor.kind, config.grid.build().size
         for backend in self.backends:
             _check_backend(backend, config.launch)
@@ -195,7 +212,7 @@ class Messages:
             )
 
     def on_rank(self, world: World, config: RunConfig) -> MessageSampler:
-        """One rank's part."""
+        """The sampler of one rank."""
         return MessageSampler(world, self)
 
     def summarize(self, config: RunConfig, facts: MessageFacts, sweeps: Sequence[Sequence[Samples]]) -> ExecutorResult:
@@ -203,7 +220,7 @@ class Messages:
         rank 0.
         """
         ranks, threads = config.grid.build().size, config.launch.threads
-        return left(self, ranks, threads, facts["curves"], facts["staged"], sweeps)
+        return summarize_sweeps(self, ranks, threads, facts["curves"], facts["staged"], sweeps)
 
 
 class MessageSampler(Sampling):
@@ -220,12 +237,12 @@ class MessageSampler(Sampling):
         self.swept: list[Samples] = []
 
     def train_batch(self, batch: Value | None = None) -> None:
-        """One sweep."""
+        """Measure one sweep."""
         plan = self.plan
         self.swept.append(sweep(self.world, self.operations, plan.sizes, plan.rounds, plan.traffic))
 
     def samples(self) -> MessageFacts:
-        """Of every sweep since this was last asked; the curves, in order, by what carries them and whose they are."""
+        """Samples of all sweeps since the last call, and the curves in order."""
         swept, self.swept = self.swept, []
         curves: dict[str, Curve] = {each.name: {"backend": each.backend, "ours": each.ours} for each in self.operations}
         return {"sweeps": swept, "curves": curves, "staged": self.staged}
@@ -248,12 +265,14 @@ def _check_backend(backend: str, launch: Launch) -> None:
         )
 
 
-# -- what a record keeps -------------------------------------------------------------------------------------------
+# -- content of the record -----------------------------------------------------------------------------------------
 
 
-def joined(operation: str, ranks: Sequence[Samples]) -> dict[str, list[list[float]]]:
-    """One sweep as one clock tells it: a message's by the rank that sent it first, a sum's as the mean over the ranks
-    (as osu_latency and osu_allreduce do)."""
+def merge_ranks(operation: str, ranks: Sequence[Samples]) -> dict[str, list[list[float]]]:
+    """Samples of one sweep: of the sending rank for messages, and the mean over the ranks for all-reduces.
+
+    osu_latency and osu_allreduce do the same.
+    """
     first = ranks[0]
     if operation == "point_to_point":
         return {name: [list(seconds) for seconds in sizes] for name, sizes in first.items()}
@@ -266,7 +285,7 @@ def joined(operation: str, ranks: Sequence[Samples]) -> dict[str, list[list[floa
     }
 
 
-def left(
+def summarize_sweeps(
     plan: Messages,
     ranks: int,
     threads: int,
@@ -274,12 +293,9 @@ def left(
     staged: bool,
     sweeps: Sequence[Sequence[Samples]],
 ) -> ExecutorResult:
-    """Raw samples by curve and size; of every turn the latency and bandwidth of each curve; panels of the medians.
-
-    threads: of each rank
-    """
+    """Metrics, panels and notes of all sweeps: raw samples by curve and size, fits per sweep, panels of the medians."""
     sizes = plan.sizes
-    turns = [joined(plan.operation, sweep_) for sweep_ in sweeps]
+    turns = [merge_ranks(plan.operation, sweep_) for sweep_ in sweeps]
     metrics: dict[str, Metric] = {}
     medians: dict[str, list[float]] = {}
     spread: dict[str, list[float]] = {}

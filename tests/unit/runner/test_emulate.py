@@ -31,7 +31,7 @@ from tests.support.configs import altered, unchecked
 NETWORK = {"latency": 0.001, "bandwidth": 1.0e6}
 
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 Ranks = list[tuple[float, Trace, EmulatedRank]]
 
 
@@ -44,33 +44,40 @@ def fixed(**costs: Any) -> dict[str, Any]:
     return {"_target_": "suite.simulate.cost.measured.Fixed", "forward": 0.01, "backward": 0.02, **costs}
 
 
-def emulated(config: RunConfig, batches: int = 1, before: Callable[[EmulatedRank], None] = lambda made: None) -> Ranks:
+def emulated(
+    config: RunConfig, batches: int = 1, before: Callable[[EmulatedRank], None] = lambda instance: None
+) -> Ranks:
     """Seconds and spans of the last of `batches`, and the rank itself, by rank."""
 
     def rank(world: threads.LoopbackWorld) -> tuple[float, Trace, EmulatedRank]:
-        made = EmulatedRank(world, config)
-        before(made)
+        instance = EmulatedRank(world, config)
+        before(instance)
         seconds = 0.0
         for _ in range(batches):
             begin = perf_counter()
-            made.train_batch()
+            instance.train_batch()
             seconds = perf_counter() - begin
-        made.close()
-        return seconds, made.observe(), made
+        instance.close()
+        return seconds, instance.observe(), instance
 
     return threads.run(config.grid.build().size, rank, deadline=60)
 
 
-def on_time(run: Callable[[], Found], told: Callable[[Found], Sequence[tuple[float, float]]], late: float) -> Found:
-    """The first of six runs in which nothing took longer than it should by a share of `late`: other programs keep a
-    sleeper waiting. In no run may anything be quicker by as much. told: pairs of seconds, as found and as expected"""
+def on_time(
+    run: Callable[[], Result], values: Callable[[Result], Sequence[tuple[float, float]]], late: float
+) -> Result:
+    """The first of at most six runs in which no value exceeds its expectation by the share `late`.
+
+    Other programs may delay a sleeping rank. In no run may a value fall short by as much. `values` maps the result of a
+    run to pairs of measured and expected seconds.
+    """
     for _ in range(6):
-        found = run()
-        pairs = told(found)
+        results = run()
+        pairs = values(results)
         assert pairs
-        assert all(took >= (1 - late) * expected for took, expected in pairs), f"quicker than told: {pairs}"
+        assert all(took >= (1 - late) * expected for took, expected in pairs), f"quicker than values: {pairs}"
         if all(took <= (1 + late) * expected for took, expected in pairs):
-            return found
+            return results
     raise AssertionError(f"late in each of six runs: {pairs}")
 
 
@@ -93,17 +100,17 @@ def spans(ranks: Ranks) -> Trace:
 
 def test_every_op_is_run_and_its_bytes_are_sent(base: RunConfig) -> None:
     config = altered(base, grid__inter=3, executor__cost=fixed(message_bytes=1000, forward=0.001, backward=0.002))
-    found = emulated(config, batches=2)
-    trace = spans(found)
-    told = metrics(config, trace)
-    assert told["payload_bytes"].values == told["simulated_bytes"].values == (2 * 2 * 4 * 1000.0,)
-    for rank, (_, mine, made) in enumerate(found):
+    results = emulated(config, batches=2)
+    trace = spans(results)
+    values = metrics(config, trace)
+    assert values["payload_bytes"].values == values["simulated_bytes"].values == (2 * 2 * 4 * 1000.0,)
+    for rank, (_, mine, instance) in enumerate(results):
         ran = [span.op for span in mine if span.category in (FORWARD, BACKWARD)]
         assert {str(op) for op in ran} == {f"{rank}{kind}{index}" for kind in "FB" for index in range(4, 8)}
         assert [str(span.op) for span in mine if span.category == STEP] == [f"{rank}U1"], "counted on, as in training"
-        assert made.evaluate([]) is None
-        assert made.memory() == (None, {})
-    assert len(set(map(id, [made.buffers[1000] for _, _, made in found]))) == 3
+        assert instance.evaluate([]) is None
+        assert instance.memory() == (None, {})
+    assert len(set(map(id, [instance.buffers[1000] for _, _, instance in results]))) == 3
 
 
 def test_single_rank_sleeps_for_the_cost_of_its_ops(base: RunConfig) -> None:
@@ -124,8 +131,8 @@ def test_late_wake_up_of_the_host_is_not_timed(base: RunConfig, monkeypatch: pyt
 def test_waiting_op_begins_when_its_message_arrives(base: RunConfig) -> None:
     """Else a rank that has waited would make up for it."""
     config = altered(base, grid__inter=2, batch__size=1, executor__cost=fixed(forward=[0.04, 0.001], backward=0.03))
-    told = of(BACKWARD, 0.03), whole(0.101)
-    first, second = on_time(lambda: emulated(config), lambda ranks: [*told[0](ranks), *told[1](ranks)], 0.15)
+    values = of(BACKWARD, 0.03), whole(0.101)
+    first, second = on_time(lambda: emulated(config), lambda ranks: [*values[0](ranks), *values[1](ranks)], 0.15)
     assert [span.category for span in second[1]] == [WAIT, FORWARD, BACKWARD, STEP]
     assert [span.category for span in first[1]] == [FORWARD, WAIT, BACKWARD, STEP]
 
@@ -147,18 +154,20 @@ def test_ranks_sleep_for_stragglers_and_jitter(base: RunConfig) -> None:
 def test_update_reduces_over_data_parallel_group_then_steps(base: RunConfig) -> None:
     cost = fixed(forward=0.001, backward=0.001, step=0.02, reduce_bytes=3000)
     config = altered(base, grid__data=4, grid__inter=2, executor__cost=cost)
-    found = on_time(lambda: emulated(config), of(STEP, 0.02), 0.2)
-    for _, trace, made in found:
+    results = on_time(lambda: emulated(config), of(STEP, 0.02), 0.2)
+    for _, trace, instance in results:
         (reduce,) = [span for span in trace if span.category == REDUCE]
         assert reduce.bytes == 3000
-        assert {buffer.nbytes for buffer in made.buffers.values()} == {2000}  # 2 (4 - 1) / 4 of it are 3000
-    told = metrics(config, spans(found))
-    assert told["payload_bytes"].values == told["simulated_bytes"].values == (0.0,)  # messages of passes are empty
+        assert {buffer.nbytes for buffer in instance.buffers.values()} == {2000}  # 2 (4 - 1) / 4 of it are 3000
+    values = metrics(config, spans(results))
+    assert values["payload_bytes"].values == values["simulated_bytes"].values == (0.0,)  # messages of passes are empty
 
 
 def test_single_replica_reduces_nothing(base: RunConfig) -> None:
-    ((_, trace, made),) = emulated(altered(base, executor__cost=fixed(forward=0.0, backward=0.0, reduce_bytes=3000)))
-    assert not made.buffers
+    ((_, trace, instance),) = emulated(
+        altered(base, executor__cost=fixed(forward=0.0, backward=0.0, reduce_bytes=3000))
+    )
+    assert not instance.buffers
     assert REDUCE not in {span.category for span in trace}
 
 
@@ -214,9 +223,9 @@ def test_prediction_equals_a_hand_computed_case(base: RunConfig, replicas: int) 
         batch={"size": 2 * replicas, "microbatch": 1},
         executor__cost=fixed(message_bytes=1000, step=0.005),
     )
-    told = predict(config, Link(**NETWORK))
-    assert told.seconds == pytest.approx(0.099, abs=1e-9)
-    assert told.bytes == 4000 * replicas
+    values = predict(config, Link(**NETWORK))
+    assert values.seconds == pytest.approx(0.099, abs=1e-9)
+    assert values.bytes == 4000 * replicas
     slow = altered(config, executor__stragglers={1: 2.0})
     later = (2 * 0.01 + 2 * 0.02) if replicas == 1 else 0.06  # on the stage that everybody waits for
     assert predict(slow, Link(**NETWORK)).seconds == pytest.approx(0.099 + later, abs=1e-9)
@@ -355,13 +364,13 @@ def streamed(config: RunConfig, *lengths: int) -> list[tuple[list[float], Trace]
     """By rank, how long after the one before each batch of the last stream ended, and the spans of that stream."""
 
     def rank(world: threads.LoopbackWorld) -> tuple[list[float], Trace]:
-        made = EmulatedRank(world, config)
-        assert made.streams
+        instance = EmulatedRank(world, config)
+        assert instance.streams
         for length in lengths:
-            losses, ends = made.stream([()] * length)
+            losses, ends = instance.stream([()] * length)
             assert losses == []
-        made.close()
-        return [after - before for before, after in pairwise(ends)], made.observe()
+        instance.close()
+        return [after - before for before, after in pairwise(ends)], instance.observe()
 
     return threads.run(config.grid.build().size, rank, deadline=60)
 
@@ -369,12 +378,12 @@ def streamed(config: RunConfig, *lengths: int) -> list[tuple[list[float], Trace]
 def test_stream_does_not_drain_between_batches(streaming: RunConfig) -> None:
     """Of four batches of two: 45 ms a microbatch on the first stage, which predicts; the second one waits for it."""
 
-    def told(ranks: list[tuple[list[float], Trace]]) -> list[tuple[float, float]]:
+    def values(ranks: list[tuple[list[float], Trace]]) -> list[tuple[float, float]]:
         forward = [span for span in ranks[0][1] if span.category == FORWARD]
         return [*((took[1], 0.09) for took, _ in ranks), (forward[3].seconds, 0.02)]
 
-    found = on_time(lambda: streamed(streaming, 1, 4), told, 0.15)
-    for number, (_, trace) in enumerate(found):
+    results = on_time(lambda: streamed(streaming, 1, 4), values, 0.15)
+    for number, (_, trace) in enumerate(results):
         ran = [str(span.op) for span in trace if span.category in (FORWARD, BACKWARD)]
         assert sorted(ran) == sorted(f"{number}{kind}{index}" for kind in "FB" for index in range(2, 10))
         assert [str(span.op) for span in trace if span.category == STEP] == [f"{number}U{i}" for i in range(2, 10)]
@@ -407,11 +416,11 @@ def test_overheads_of_a_policy_are_not_negative(streaming: RunConfig, name: str,
 
 def test_each_stream_has_its_own_static_order(streaming: RunConfig) -> None:
     def rank(world: threads.LoopbackWorld) -> list[str]:
-        made = EmulatedRank(world, streaming)
-        made.plan = EmulationPlan.of(streaming, static=True)
-        made.stream([()] * 3)
-        made.close()
-        return [str(span.op) for span in made.observe() if span.category in (FORWARD, BACKWARD)]
+        instance = EmulatedRank(world, streaming)
+        instance.plan = EmulationPlan.of(streaming, static=True)
+        instance.stream([()] * 3)
+        instance.close()
+        return [str(span.op) for span in instance.observe() if span.category in (FORWARD, BACKWARD)]
 
     first, _ = threads.run(2, rank, deadline=60)
     assert first[:4] == ["0F0", "0F1", "0B0", "0F2"]

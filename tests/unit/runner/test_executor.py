@@ -66,19 +66,19 @@ def _no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config(folder: Path, value: float, **more: Any) -> dict[str, Any]:
-    made = composed(["grid.inter=3", f"reports={folder}"])
-    return made | {
+    settings = composed(["grid.inter=3", f"reports={folder}"])
+    return settings | {
         "executor": {"kind": "plugin", "name": "counting", "_target_": f"{__name__}.Counting", "value": value, **more}
     }
 
 
-def carried(folder: Path, *values: float) -> list[Record]:
+def measure_values(folder: Path, *values: float) -> list[Record]:
     runs = [freeze(config(folder, value), "suite run", f" {value}") for value in values]
     return interleave.measure(runs, Progress(1.0, io.StringIO()))
 
 
 def test_result_of_an_executor_is_the_record(tmp_path: Path) -> None:
-    (record,) = carried(tmp_path, 4.0)
+    (record,) = measure_values(tmp_path, 4.0)
     assert (record.outcome, record.source, record.label) == (Outcome.OK, Source.SIMULATED, "axonn 3x1 4.0")
     assert record.metrics["batch_time"].values == (0.25,)
     assert record.memory == {"predicted": {"weights": [8]}}
@@ -93,7 +93,7 @@ def test_result_of_an_executor_is_the_record(tmp_path: Path) -> None:
 
 
 def test_failed_or_refused_run_does_not_end_the_others(tmp_path: Path) -> None:
-    records = carried(tmp_path, 0.0, -1.0, 2.0)
+    records = measure_values(tmp_path, 0.0, -1.0, 2.0)
     assert [record.outcome for record in records] == [Outcome.FAILED, Outcome.UNSUPPORTED, Outcome.OK]
     assert records[0].reason.endswith("ZeroDivisionError: nothing to divide by")
     assert not records[0].metrics
@@ -107,32 +107,32 @@ def test_record_is_reused_until_its_sources_change(tmp_path: Path, monkeypatch: 
     (tmp_path / "suite" / "own").mkdir(parents=True)
     tmp_path = tmp_path / "suite" / "own"
     (tmp_path / "data.yaml").write_text("a: 1")
-    made = config(tmp_path / "reports", 4.0, sources=["suite/own"])
-    first = interleave.measure([freeze(made, "")], Progress(1.0, io.StringIO()))
+    settings = config(tmp_path / "reports", 4.0, sources=["suite/own"])
+    first = interleave.measure([freeze(settings, "")], Progress(1.0, io.StringIO()))
     with monkeypatch.context() as patch:
         patch.setattr(Counting, "run", None)  # not called again
-        assert interleave.measure([freeze(made, "")], Progress(1.0, io.StringIO())) == first
-    before = key_of(made, provenance.circumstances(outline_of(made)))
+        assert interleave.measure([freeze(settings, "")], Progress(1.0, io.StringIO())) == first
+    before = key_of(settings, provenance.circumstances(outline_of(settings)))
     (tmp_path / "data.yaml").write_text("a: 2")
-    assert key_of(made, provenance.circumstances(outline_of(made))) != before
+    assert key_of(settings, provenance.circumstances(outline_of(settings))) != before
     (tmp_path / "page.html").write_text("no source")
-    after = key_of(made, provenance.circumstances(outline_of(made)))
+    after = key_of(settings, provenance.circumstances(outline_of(settings)))
     (tmp_path / "page.html").unlink()
-    assert key_of(made, provenance.circumstances(outline_of(made))) == after
+    assert key_of(settings, provenance.circumstances(outline_of(settings))) == after
 
 
 def test_executor_without_ranks_ignores_rules_for_ranks(tmp_path: Path) -> None:
     """Thousands of stages, another microbatch, no text: the executor knows what it needs; the suite's counts stay."""
-    made = config(tmp_path, 4.0)
-    made["grid"] = {"data": 64, "inter": 48, "tensor": 3}
-    made["batch"] = {"size": 7, "microbatch": 2}
-    made["data"]["folder"] = str(tmp_path / "nowhere")
-    assert freeze(made, "").refusal is None
-    made["measure"]["validate"] = "never"
-    assert "measure.validate" in str(freeze(made, "").refusal)
-    made["measure"]["validate"] = "end"
-    made["grid"]["inter"] = "many"
-    assert "a whole number" in str(freeze(made, "").refusal)
+    settings = config(tmp_path, 4.0)
+    settings["grid"] = {"data": 64, "inter": 48, "tensor": 3}
+    settings["batch"] = {"size": 7, "microbatch": 2}
+    settings["data"]["folder"] = str(tmp_path / "nowhere")
+    assert freeze(settings, "").refusal is None
+    settings["measure"]["validate"] = "never"
+    assert "measure.validate" in str(freeze(settings, "").refusal)
+    settings["measure"]["validate"] = "end"
+    settings["grid"]["inter"] = "many"
+    assert "a whole number" in str(freeze(settings, "").refusal)
 
 
 # -- the formulas ------------------------------------------------------------------------------------------------------
@@ -148,19 +148,19 @@ def test_formulas_require_a_known_paper(tmp_path: Path) -> None:
 
 def test_formulas_answer_their_claims_with_verdicts(tmp_path: Path) -> None:
     records = run(["experiment=formulas", f"reports={tmp_path}"], Progress(1.0, io.StringIO()))
-    asked = answers_of_figure(claims.load(), FIGURE)
-    papers = list(dict.fromkeys(claim.paper for claim, _ in asked))
+    answer_rows = answers_of_figure(claims.load(), FIGURE)
+    papers = list(dict.fromkeys(claim.paper for claim, _ in answer_rows))
     assert [(record.label, record.system, record.outcome) for record in records] == [
         (f"{paper} formulas", paper, Outcome.OK) for paper in papers
     ]
     assert {record.source for record in records} == {Source.ANALYTIC}
     for record in records:
-        rows = {claim.id: row.evidence for claim, row in asked if claim.paper == record.system}
+        rows = {claim.id: row.evidence for claim, row in answer_rows if claim.paper == record.system}
         assert {name: metric.evidence for name, metric in record.metrics.items()} == rows
         assert summary(record).endswith(f"{len(rows)} claims answered, analytic")
-    judged = {found.claim.id: found for found in judge(claims.load(), read_store(tmp_path))}
-    assert Verdict.NOT_RUN not in {judged[claim.id].verdict for claim, _ in asked}
-    assert {judged[claim.id].evidence for claim, _ in asked} == {Evidence.DERIVED, Evidence.PRINTED}
+    judged = {verdict.claim.id: verdict for verdict in judge(claims.load(), read_store(tmp_path))}
+    assert Verdict.NOT_RUN not in {judged[claim.id].verdict for claim, _ in answer_rows}
+    assert {judged[claim.id].evidence for claim, _ in answer_rows} == {Evidence.DERIVED, Evidence.PRINTED}
 
 
 DEPARTS = {
@@ -186,23 +186,21 @@ def expected(claim: Claim, row: AnswerRow) -> Verdict:
 
 def test_formulas_reproduce_or_agree_with_printed_values(tmp_path: Path) -> None:
     run(["experiment=formulas", f"reports={tmp_path}"], Progress(1.0, io.StringIO()))
-    asked = [
+    rows = [
         (claim, row)
         for claim, row in answers_of_figure(claims.load(), FIGURE)
         if claim.reach == "analytic" and claim.paper in ("axonn", "samo")
     ]
-    assert len(asked) > 50
-    judged = {found.claim.id: found.verdict for found in judge(claims.load(), read_store(tmp_path))}
-    controls = [claim.control for claim, _ in asked if claim.id in DEPARTS and claim.control]
+    assert len(rows) > 50
+    judged = {verdict.claim.id: verdict.verdict for verdict in judge(claims.load(), read_store(tmp_path))}
+    controls = [claim.control for claim, _ in rows if claim.id in DEPARTS and claim.control]
     assert {judged[name] for name in controls} <= {Verdict.REPRODUCED}
-    assert {claim.id: judged[claim.id] for claim, _ in asked} == {
-        claim.id: expected(claim, row) for claim, row in asked
-    }
+    assert {claim.id: judged[claim.id] for claim, _ in rows} == {claim.id: expected(claim, row) for claim, row in rows}
 
 
 def test_empty_store_answers_no_claim(tmp_path: Path) -> None:
-    asked = [claim for claim in claims.load() if claim.reach == "analytic" and claim.paper in ("axonn", "samo")]
-    assert {found.verdict for found in judge(asked, read_store(tmp_path))} == {Verdict.NOT_RUN}
+    rows = [claim for claim in claims.load() if claim.reach == "analytic" and claim.paper in ("axonn", "samo")]
+    assert {verdict.verdict for verdict in judge(rows, read_store(tmp_path))} == {Verdict.NOT_RUN}
 
 
 def test_formulas_come_first_at_laptop_scales() -> None:

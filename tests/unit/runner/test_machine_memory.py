@@ -43,13 +43,13 @@ def refusal(*overrides: str) -> str:
 
 
 def test_model_beyond_the_machine_is_refused_with_both_numbers() -> None:
-    told = refusal("model=gpt3_175b")
+    message = refusal("model=gpt3_175b")
     budgets = estimate.budgets(resolve(["model=gpt3_175b"]))
     whole = sum(budget.peak + budget.layout.bytes(home="host") for budget in budgets)
-    assert "model=gpt3_175b" in told
-    assert "this machine has 23 GB" in told
-    assert si(whole + TORCH, "B") in told
-    assert "launch.memory_check=false" in told
+    assert "model=gpt3_175b" in message
+    assert "this machine has 23 GB" in message
+    assert si(whole + TORCH, "B") in message
+    assert "launch.memory_check=false" in message
     assert not refusal("model=gpt3_175b", "launch.memory_check=false")
 
 
@@ -102,8 +102,8 @@ def test_only_ranks_of_one_node_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_cuda_rank_must_fit_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
     on_device = ("launch.device=cuda", "grid.inter=2")
-    told = refusal("model=gpt3_6_7b", "system=axonn_no_memopt", *on_device)
-    assert re.search(r"on the device of rank \d of a node; rule: CUDA device \d has 80 GB", told)
+    message = refusal("model=gpt3_6_7b", "system=axonn_no_memopt", *on_device)
+    assert re.search(r"on the device of rank \d of a node; rule: CUDA device \d has 80 GB", message)
     assert not refusal("model=gpt3_xl", "system=axonn_no_memopt", *on_device)
     monkeypatch.setattr(machine_memory, "device_limits", list)
     assert not refusal("model=gpt3_6_7b", "system=axonn_no_memopt", *on_device)

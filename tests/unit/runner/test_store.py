@@ -136,11 +136,11 @@ def test_sources_are_hashed_by_name_and_content(tmp_path: Path) -> None:
 
 
 def test_circumstances_are_machine_versions_and_source() -> None:
-    found = provenance.circumstances(resolve([]))
-    assert found.keys() == {"machine", "versions", "source"}
-    assert found["versions"]["torch"]
-    assert 1 <= found["machine"]["cores"] <= (os.cpu_count() or 1)
-    text = json.dumps(found)
+    facts = provenance.circumstances(resolve([]))
+    assert facts.keys() == {"machine", "versions", "source"}
+    assert facts["versions"]["torch"]
+    assert 1 <= facts["machine"]["cores"] <= (os.cpu_count() or 1)
+    text = json.dumps(facts)
     assert str(Path.home()) not in text
     assert str(provenance.ROOT) not in text
 
@@ -155,7 +155,7 @@ def test_own_code_and_data_are_circumstances_too(tmp_path: Path) -> None:
     code = provenance.circumstances(outline_of(config))
     (tmp_path / "wiki.train.tokens").write_text("other words")
     data = provenance.circumstances(outline_of(config))
-    assert len({key_of(config, found) for found in (before, code, data)}) == 3
+    assert len({key_of(config, facts) for facts in (before, code, data)}) == 3
 
 
 def test_measured_numbers_belong_to_the_code_that_makes_them() -> None:
@@ -228,8 +228,8 @@ def test_which_earlier_records_stand(rerun: str, outcome: Outcome, tmp_path: Pat
     store, key = Store(tmp_path), "b" * 20
     assert store.reusable(CONFIG, key, rerun) is None
     store.write(record_of(key, outcome))
-    found = Store(tmp_path).reusable(CONFIG, key, rerun)
-    assert (found is not None) is (outcome in STANDS[rerun])
+    record = Store(tmp_path).reusable(CONFIG, key, rerun)
+    assert (record is not None) is (outcome in STANDS[rerun])
 
 
 def test_stale_is_explained_once() -> None:
@@ -248,8 +248,8 @@ def test_only_keep_takes_a_record_over_changed_circumstances(tmp_path: Path) -> 
     for number, when in enumerate(("2026-01-02", "2026-01-03", "2026-01-01")):
         store.write(replace(record_of(f"{number:020}"), config=changed("rerun", "all"), provenance={"started": when}))
     for rerun in RERUN:
-        found = store.reusable(CONFIG, "e" * 20, rerun)
-        assert (found.key if found else None) == (f"{1:020}" if rerun == "keep" else None)
+        record = store.reusable(CONFIG, "e" * 20, rerun)
+        assert (record.key if record else None) == (f"{1:020}" if rerun == "keep" else None)
     assert store.reusable(changed("seed", 1), "e" * 20, "keep") is None
 
 

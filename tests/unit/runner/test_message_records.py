@@ -18,7 +18,7 @@ from suite.papers.common import claims
 from suite.report.judge import judge
 from suite.report.load import ReportStore, StoredRecord, read_store
 from suite.report.panels import figure_panels
-from suite.runner.executors.message_sizes import joined
+from suite.runner.executors.message_sizes import merge_ranks
 from suite.runner.interleave import measure
 from suite.runner.launch import processes
 from suite.runner.progress import Progress
@@ -44,35 +44,35 @@ CURVES = {
 }
 
 
-def made(factor: float = 1.0, curves: Mapping[str, Any] = CURVES) -> Any:
+def sweep_times(factor: float = 1.0, curves: Mapping[str, Any] = CURVES) -> Any:
     """A sweep with the times of a line, curve by curve: (10 us + bytes / (1 GB/s)) x its number x factor."""
     return {
         name: [[number * factor * (1e-5 + size / 1e9)] * 3 for size in SIZES] for number, name in enumerate(curves, 1)
     }
 
 
-def left_of(config: RunConfig, curves: Mapping[str, Any], staged: bool, sweeps: Sequence[Any]) -> ExecutorResult:
+def summarize(config: RunConfig, curves: Mapping[str, Any], staged: bool, sweeps: Sequence[Any]) -> ExecutorResult:
     """The part of a record that holds the configured study."""
     return config.executor.build().summarize(config, {"curves": curves, "staged": staged}, sweeps)
 
 
 def test_samples_of_ranks_merge_to_one_clock() -> None:
     ranks = [{"a": [[1.0, 2.0], [3.0]]}, {"a": [[3.0, 6.0], [5.0]]}]
-    assert joined("point_to_point", ranks) == {"a": [[1.0, 2.0], [3.0]]}
-    assert joined("all_reduce", ranks) == {"a": [[2.0, 4.0], [4.0]]}
+    assert merge_ranks("point_to_point", ranks) == {"a": [[1.0, 2.0], [3.0]]}
+    assert merge_ranks("all_reduce", ranks) == {"a": [[2.0, 4.0], [4.0]]}
 
 
 def test_record_holds_samples_fits_and_panels(base: dict[str, Any]) -> None:
     config = altered(base, executor__operation="all_reduce")
-    sweeps = [(made(factor), made(factor)) for factor in (1.0, 1.1, 1.5)]
-    found = left_of(config, CURVES, False, sweeps)
-    raw = found.metrics["MPI Allreduce, 1024 B"]
+    sweeps = [(sweep_times(factor), sweep_times(factor)) for factor in (1.0, 1.1, 1.5)]
+    result = summarize(config, CURVES, False, sweeps)
+    raw = result.metrics["MPI Allreduce, 1024 B"]
     assert (raw.unit, raw.better, len(raw.values)) == ("s", "lower", 9)
-    assert found.metrics["latency, MPI Allreduce"].values == pytest.approx((1e-5, 1.1e-5, 1.5e-5))
-    assert found.metrics["bandwidth, MPI Allreduce"].values == pytest.approx((1e9, 1e9 / 1.1, 1e9 / 1.5))
-    assert max(found.metrics["misfit, gloo all_reduce"].values) < 1e-9
+    assert result.metrics["latency, MPI Allreduce"].values == pytest.approx((1e-5, 1.1e-5, 1.5e-5))
+    assert result.metrics["bandwidth, MPI Allreduce"].values == pytest.approx((1e9, 1e9 / 1.1, 1e9 / 1.5))
+    assert max(result.metrics["misfit, gloo all_reduce"].values) < 1e-9
     record = Record(
-        "k", "x", "messages", "l", Outcome.OK, found.source, panels=[panel.to_record() for panel in found.panels]
+        "k", "x", "messages", "l", Outcome.OK, result.source, panels=[panel.to_record() for panel in result.panels]
     )
     drawn = {panel.title.partition(": ")[2]: panel for panel in figure_panels.read(record)}
     assert set(drawn) == {
@@ -95,22 +95,22 @@ def test_record_holds_samples_fits_and_panels(base: dict[str, Any]) -> None:
     turns = drawn["latency of the line through the medians"]
     assert (turns.axis, turns.x) == ("turn", ("1", "2", "3"))
     assert turns.at("ours", "gloo all_reduce", 2) == pytest.approx(60.0)
-    assert any("relative errors" in note for note in found.notes)
+    assert any("relative errors" in note for note in result.notes)
 
 
 def test_single_size_has_no_fit_and_single_sample_no_spread(base: dict[str, Any]) -> None:
     config = altered(base, executor__sizes=[64])
-    found = left_of(config, {"a": {"backend": "mpi", "ours": False}}, False, [({"a": [[1e-6]]}, {"a": [[0.0]]})])
-    assert set(found.metrics) == {"a, 64 B"}
-    assert not [note for note in found.notes if "latency" in note]
+    result = summarize(config, {"a": {"backend": "mpi", "ours": False}}, False, [({"a": [[1e-6]]}, {"a": [[0.0]]})])
+    assert set(result.metrics) == {"a, 64 B"}
+    assert not [note for note in result.notes if "latency" in note]
 
 
 def test_oversubscription_and_staging_are_noted(base: dict[str, Any]) -> None:
     config = altered(base, grid__data=64)
     curves = {"a": {"backend": "mpi", "ours": False}}
-    found = left_of(config, curves, True, [({"a": [[1e-6]] * 4},) * 64])
-    assert any(note.startswith("oversubscribed: 64 ranks on ") for note in found.notes)
-    assert any(note.startswith("staged: ") for note in found.notes)
+    result = summarize(config, curves, True, [({"a": [[1e-6]] * 4},) * 64])
+    assert any(note.startswith("oversubscribed: 64 ranks on ") for note in result.notes)
+    assert any(note.startswith("staged: ") for note in result.notes)
 
 
 # -- the claims ----------------------------------------------------------------------------------------------------
@@ -152,14 +152,14 @@ def test_library_order_on_a_stand_in_is_at_most_a_trend(
     base: dict[str, Any], curves: Mapping[str, Any], verdict: Verdict
 ) -> None:
     config = altered(base, executor__operation="all_reduce", executor__claim=CLAIM)
-    found = left_of(config, curves, False, [(made(1.0, curves),) * 2])
-    assert len(found.metrics[str(CLAIM["id"])].values) == 4, "two sizes, two libraries"
-    record = Record("k", "axonn_fig4", "messages", "l", Outcome.OK, found.source, metrics=dict(found.metrics))
+    result = summarize(config, curves, False, [(sweep_times(1.0, curves),) * 2])
+    assert len(result.metrics[str(CLAIM["id"])].values) == 4, "two sizes, two libraries"
+    record = Record("k", "axonn_fig4", "messages", "l", Outcome.OK, result.source, metrics=dict(result.metrics))
     answer = judged(None, record)
     assert (answer.verdict, answer.scope) == (verdict, Scope.STAND_IN)
     assert (answer.evidence, answer.ours) == (
         Evidence.MEASURED,
-        tuple(zip(*[iter(found.metrics[CLAIM["id"]].values)] * 2, strict=True)),
+        tuple(zip(*[iter(result.metrics[CLAIM["id"]].values)] * 2, strict=True)),
     )
     failed = replace(record, outcome=Outcome.FAILED)
     assert judged(None, failed).verdict is Verdict.NOT_RUN
@@ -178,8 +178,8 @@ def test_study_unlike_the_paper_answers_no_claim(
     base: dict[str, Any], changes: dict[str, Any], curves: Mapping[str, Any], staged: bool
 ) -> None:
     config = altered(base, executor__operation="all_reduce", **changes)
-    found = left_of(config, curves, staged, [(made(1.0, curves),) * 2])
-    assert CLAIM["id"] not in found.metrics
+    result = summarize(config, curves, staged, [(sweep_times(1.0, curves),) * 2])
+    assert CLAIM["id"] not in result.metrics
 
 
 def test_unanswered_claim_names_its_refused_run(tmp_path: Path, monkeypatch: Patch) -> None:
@@ -203,7 +203,7 @@ def test_unanswered_claim_names_its_refused_run(tmp_path: Path, monkeypatch: Pat
 @pytest.mark.parametrize("name", ["axonn_fig3", "axonn_fig4"])
 def test_message_experiments_cover_the_cases_of_their_claims(name: str) -> None:
     """Enough points, repeats and cases; the terms are the claim's own, in its order."""
-    known = {claim.id: claim for claim in claims.load()}
+    claims_by_id = {claim.id: claim for claim in claims.load()}
     for run in expand([f"experiment={name}"]):
         study, plan = run.config.executor.build(), run.config.measure
         assert run.label.endswith(str(run.grid)), "more ranks are another run"
@@ -211,7 +211,7 @@ def test_message_experiments_cover_the_cases_of_their_claims(name: str) -> None:
         assert (study.sizes[0], study.sizes[-1]) == (8, 1 << 24)
         assert plan.rounds * plan.batches >= 3
         claim = study.claim
-        assert known[claim.id].terms == tuple(claim.terms)
-        assert Evidence.MEASURED in {row.evidence for row in known[claim.id].answers}, "or no verdict follows"
+        assert claims_by_id[claim.id].terms == tuple(claim.terms)
+        assert Evidence.MEASURED in {row.evidence for row in claims_by_id[claim.id].answers}, "or no verdict follows"
         cases = [size for size in study.sizes if claim.least <= size <= claim.most]
         assert len(cases) >= 4

@@ -21,45 +21,45 @@ def times(latency: float, bandwidth: float, sizes: list[int] = SIZES) -> list[fl
 
 @given(st.floats(1e-7, 1e-2), st.floats(1e8, 1e11))
 def test_exact_times_give_back_both_numbers(latency: float, bandwidth: float) -> None:
-    found = fit(SIZES, times(latency, bandwidth))
+    line = fit(SIZES, times(latency, bandwidth))
     # as long as either shows in the times at all
     if latency > 1e-6 * SIZES[-1] / bandwidth:
-        assert found.latency == pytest.approx(latency, rel=1e-6)
+        assert line.latency == pytest.approx(latency, rel=1e-6)
     if SIZES[-1] / bandwidth > 1e-6 * latency:
-        assert found.bandwidth == pytest.approx(bandwidth, rel=1e-6)
-    assert found.misfit < 1e-6
-    assert found.seconds(12345) == pytest.approx(latency + 12345 / bandwidth, rel=1e-6)
+        assert line.bandwidth == pytest.approx(bandwidth, rel=1e-6)
+    assert line.misfit < 1e-6
+    assert line.seconds(12345) == pytest.approx(latency + 12345 / bandwidth, rel=1e-6)
 
 
 def test_two_points_are_a_line() -> None:
-    found = fit([0, 1000], [2e-6, 3e-6])
-    assert (found.latency, found.bandwidth) == (pytest.approx(2e-6), pytest.approx(1e9))
+    line = fit([0, 1000], [2e-6, 3e-6])
+    assert (line.latency, line.bandwidth) == (pytest.approx(2e-6), pytest.approx(1e9))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_noise_of_five_percent_moves_neither_by_more(seed: int) -> None:
     draw = random.Random(seed)
     noisy = [second * draw.lognormvariate(0.0, 0.05) for second in times(2e-5, 4e9)]
-    found = fit(SIZES, noisy)
-    assert found.latency == pytest.approx(2e-5, rel=0.05)
-    assert found.bandwidth == pytest.approx(4e9, rel=0.08)
-    assert 0 < found.misfit < 0.2
+    line = fit(SIZES, noisy)
+    assert line.latency == pytest.approx(2e-5, rel=0.05)
+    assert line.bandwidth == pytest.approx(4e9, rel=0.08)
+    assert 0 < line.misfit < 0.2
 
 
 def test_no_line_beside_it_has_less_relative_error() -> None:
     draw = random.Random(7)
     noisy = [second * draw.lognormvariate(0.0, 0.3) for second in times(2e-5, 4e9)]
-    found = fit(SIZES, noisy)
+    line = fit(SIZES, noisy)
 
-    def error(latency: float, slope: float) -> float:
+    def squared_error(latency: float, slope: float) -> float:
         return sum(((latency + size * slope) / second - 1) ** 2 for size, second in zip(SIZES, noisy, strict=True))
 
-    least = error(found.latency, 1 / found.bandwidth)
+    least = squared_error(line.latency, 1 / line.bandwidth)
     for factor in (0.99, 1.01):
-        assert error(found.latency * factor, 1 / found.bandwidth) > least
-        assert error(found.latency, factor / found.bandwidth) > least
-    errors = [abs(found.seconds(size) / second - 1) for size, second in zip(SIZES, noisy, strict=True)]
-    assert found.misfit == max(errors)
+        assert squared_error(line.latency * factor, 1 / line.bandwidth) > least
+        assert squared_error(line.latency, factor / line.bandwidth) > least
+    errors = [abs(line.seconds(size) / second - 1) for size, second in zip(SIZES, noisy, strict=True)]
+    assert line.misfit == max(errors)
 
 
 def test_neither_is_negative() -> None:

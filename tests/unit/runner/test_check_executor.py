@@ -30,8 +30,8 @@ def checked(folder: Path, *overrides: str) -> Record:
 
 
 def value(record: Record, name: str) -> float:
-    (found,) = record.metrics[name].values
-    return found
+    (number,) = record.metrics[name].values
+    return number
 
 
 def test_samo_figure_3(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_versions_of_four_stages(tmp_path: Path, system: str, gaps: list[int], c
 
 
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "excerpt"),
     [
         (["system=deepspeed_3d", "system.order=null"], "the order of system=deepspeed_3d; rule: its ranks do not run"),
         (["system=pytorch", "grid.inter=2"], "pytorch on 2 ranks"),
@@ -85,7 +85,7 @@ def test_versions_of_four_stages(tmp_path: Path, system: str, gaps: list[int], c
         (["system=pipedream_2bw", "grid.inter=4", "update_interval=2"], "update_interval"),
     ],
 )
-def test_impossible_check_is_refused(tmp_path: Path, overrides: list[str], told: str) -> None:
+def test_impossible_check_is_refused(tmp_path: Path, overrides: list[str], excerpt: str) -> None:
     record = checked(tmp_path, *overrides)
     assert record.outcome is Outcome.UNSUPPORTED
-    assert told in record.reason
+    assert excerpt in record.reason

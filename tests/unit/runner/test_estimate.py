@@ -59,9 +59,9 @@ def states(parameters: int, activations: int, moments: int = 2, width: int = 4) 
 def test_one_rank_holds_the_whole_model() -> None:
     saved = 2 * (0 + 840 + 840 + 180)
     working = 2 * (288 - 180) + 256  # when the last block's backward pass runs, what the head kept is gone
-    (found,) = kinds(config_of())
-    assert found == states(32 + 232 + 232 + 28, saved + working)
-    assert sum(found.values()) == 12576
+    (predicted,) = kinds(config_of())
+    assert predicted == states(32 + 232 + 232 + 28, saved + working)
+    assert sum(predicted.values()) == 12576
 
 
 def test_stage_memory_counts_microbatches_in_flight() -> None:
@@ -73,36 +73,36 @@ def test_stage_memory_counts_microbatches_in_flight() -> None:
 
 
 def test_gpipe_keeps_the_batch() -> None:
-    found = kinds(config_of({"inter": 2}, schedule=GPIPE))
-    assert found == [states(264, 4 * 2 * (840 + 48) + 832), states(260, 4 * 2 * (840 + 180) + 472)]
+    predicted = kinds(config_of({"inter": 2}, schedule=GPIPE))
+    assert predicted == [states(264, 4 * 2 * (840 + 48) + 832), states(260, 4 * 2 * (840 + 180) + 472)]
 
 
 def test_recomputation_keeps_the_messages() -> None:
     recompute = {"_target_": "suite.weights.Latest", "graph": "recompute"}
-    found = kinds(config_of({"inter": 2}, schedule=GPIPE, weights=recompute))
-    assert found == [states(264, 2 * (840 + 48) + 832), states(260, 4 * 96 + 2 * (840 + 180) + 472)]
+    predicted = kinds(config_of({"inter": 2}, schedule=GPIPE, weights=recompute))
+    assert predicted == [states(264, 2 * (840 + 48) + 832), states(260, 4 * 96 + 2 * (840 + 180) + 472)]
 
 
 def test_replicas_are_alike_and_share_the_batch() -> None:
     config = config_of({"inter": 2, "data": 2}, schedule=GPIPE)
     assert config.microbatches == 2
-    found = kinds(config)
-    assert found[:2] == found[2:]
-    assert found[:2] == [states(264, 2 * 2 * (840 + 48) + 832), states(260, 2 * 2 * (840 + 180) + 472)]
+    predicted = kinds(config)
+    assert predicted[:2] == predicted[2:]
+    assert predicted[:2] == [states(264, 2 * 2 * (840 + 48) + 832), states(260, 2 * 2 * (840 + 180) + 472)]
 
 
 def test_sgd_keeps_one_moment() -> None:
-    (found,) = kinds(config_of(optimizer={"_target_": "suite.engine.optim.optimizer.SGD"}))
-    assert found == states(524, 4192, moments=1)
+    (predicted,) = kinds(config_of(optimizer={"_target_": "suite.engine.optim.optimizer.SGD"}))
+    assert predicted == states(524, 4192, moments=1)
 
 
 @pytest.mark.parametrize(("dtype", "times"), [("float64", 2), ("float32", 1), ("bfloat16", 0.5)])
 def test_bytes_follow_the_precision(dtype: str, times: float) -> None:
-    (found,) = kinds(config_of(model=CONFIG["model"] | {"dtype": dtype}))
+    (predicted,) = kinds(config_of(model=CONFIG["model"] | {"dtype": dtype}))
     right = {kind: times * size for kind, size in kinds(config_of())[0].items()}
     if dtype == "bfloat16":  # log-probabilities, of which a loss is made, and two gradients as large stay in float32
         right["activations"] = 2 * (420 + 420 + 60 + 3 * 5 * 4) + 2 * (2 * 3 * 5 * 4)
-    assert found == right
+    assert predicted == right
 
 
 def offload(bucket: int, **more: int) -> dict[str, Any]:
@@ -113,32 +113,34 @@ def test_update_can_be_the_peak() -> None:
     """A batch of one short sequence: the buckets of a step are larger than the saved activations."""
     small = CONFIG["model"]["shape"] | {"hidden": 40, "sequence": 1}
     few = {"model": CONFIG["model"] | {"shape": small}, "batch": {"size": 1, "microbatch": 1}}
-    (found,) = kinds(config_of(**few, memory=offload(10**6)))
-    assert "activations" not in found
-    assert found["weights"] == 4 * ((5 + 1) * 40 + 2 * (12 * 40 * 40 + 10 * 40) + 80 + 5 * 40)
-    assert found["scratch"] == 2 * found["weights"]
+    (predicted,) = kinds(config_of(**few, memory=offload(10**6)))
+    assert "activations" not in predicted
+    assert predicted["weights"] == 4 * ((5 + 1) * 40 + 2 * (12 * 40 * 40 + 10 * 40) + 80 + 5 * 40)
+    assert predicted["scratch"] == 2 * predicted["weights"]
 
 
 def test_mixed_precision_offloaded() -> None:
     """AxoNN V-B: 4 phi, and during the update 16 per entry of a bucket."""
     half = {"half": "bfloat16", "loss_scale": None}
-    (found,) = estimate.budgets(config_of(precision=half, memory=offload(100)))
-    assert found.layout.by_kind() == {"weights": 2 * 524, "gradients": 2 * 524}
-    assert found.layout.bytes(life="bucket") == 1600
-    assert found.layout.bytes(home="host") == 12 * 524
+    (predicted,) = estimate.budgets(config_of(precision=half, memory=offload(100)))
+    assert predicted.layout.by_kind() == {"weights": 2 * 524, "gradients": 2 * 524}
+    assert predicted.layout.bytes(life="bucket") == 1600
+    assert predicted.layout.bytes(home="host") == 12 * 524
     (resident,) = estimate.budgets(config_of(precision=half))
     assert resident.layout.bytes() == 20 * 524
     head = 2 * 3 * 4 * 2 + 2 * 3 * 2 + 3 * 5 * 4  # its log-probabilities in float32
-    assert resident.activations == found.activations == 2 * (2 * 420 + head)
+    assert resident.activations == predicted.activations == 2 * (2 * 420 + head)
 
 
 def test_checkpoints_keep_the_inputs_of_intervals() -> None:
     """A block saves 840 bytes of a sequence, 48 of them its input."""
     deep = CONFIG["model"] | {"shape": CONFIG["model"]["shape"] | {"layers": 4}}
     for apart, inputs, again in ((1, 4, 1), (2, 2, 2), (4, 1, 4)):
-        (found,) = estimate.budgets(config_of(model=deep, activation_checkpointing=apart))
-        assert found.activations == 2 * (inputs * 48 + 180)
-        assert found.working == 832 + 2 * (again * 840 - 48 - 180)  # the head is done when blocks are computed again
+        (predicted,) = estimate.budgets(config_of(model=deep, activation_checkpointing=apart))
+        assert predicted.activations == 2 * (inputs * 48 + 180)
+        assert predicted.working == 832 + 2 * (
+            again * 840 - 48 - 180
+        )  # the head is done when blocks are computed again
     first, last = estimate.budgets(config_of({"inter": 2}, model=deep, activation_checkpointing="auto"))
     assert first.activations == 2 * 48  # two blocks on a stage, of four: an interval of two
     assert first.working == 832 + 2 * (2 * 840 - 48)
@@ -171,8 +173,8 @@ def test_counts() -> None:
     ],
 )
 def test_two_replicas_exchange_what_they_add(changes: dict[str, Any], reducing: int, beside: bool) -> None:
-    found = estimate.budgets(config_of({"data": 2}, **changes))
-    assert {(budget.reducing, budget.overlaps_step) for budget in found} == {(reducing, beside)}
+    predicted = estimate.budgets(config_of({"data": 2}, **changes))
+    assert {(budget.reducing, budget.overlaps_step) for budget in predicted} == {(reducing, beside)}
     assert estimate.budgets(config_of(**changes))[0].reducing == 0
 
 
