@@ -54,7 +54,7 @@ def test_a_table_that_is_cut_says_so():
         ("x" * 500, f"{'x' * 400} …\n… the whole stands in records/a.json"),
     ],
 )
-def test_a_reason_is_shown_whole_or_says_where_the_whole_is(make, reason, said):
+def test_long_reason_names_the_file_of_the_whole(make, reason, said):
     assert page_budget.reason(StoredRecord(make("a", reason=reason), "records/a.json")) == said
 
 
@@ -92,7 +92,7 @@ def html(large) -> str:
     return built(large)
 
 
-def test_what_is_left_out_is_said_and_stands_in_the_table_of_all_records(large, html):
+def test_omitted_runs_are_counted_and_are_in_records_csv(large, html):
     with (large / "records.csv").open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
     assert len(rows) == 220
@@ -123,7 +123,7 @@ def test_every_link_inside_the_page_leads_somewhere(large, html):
         assert (large / link.partition("#")[0]).is_file(), link
 
 
-def test_the_newest_runs_stand_and_those_that_a_verdict_rests_on(make):
+def test_newest_runs_and_runs_behind_verdicts_are_shown(make):
     entries = [
         StoredRecord(
             make(f"s{n} 1x1", provenance={"started": f"2026-01-{n + 1:02}T00:00:00+00:00"}), f"records/{n}.json"

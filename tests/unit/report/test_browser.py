@@ -251,7 +251,7 @@ def test_the_summary_leads_to_the_claims_that_it_counts(browser: Browser, page: 
     tab.close()
 
 
-def test_a_link_to_a_claim_shows_it_although_the_filter_hides_it(browser: Browser, page: Path, known: Known) -> None:
+def test_link_to_a_claim_overrides_the_filter(browser: Browser, page: Path, known: Known) -> None:
     tab = opened(browser, page, DESK, "#claims?paper=SAMO")
     name = next(item.id for item in known if item.paper == "axonn")
     assert f"claim-{name}" not in tab.evaluate(f"{SEEN}.map((row) => row.id)")

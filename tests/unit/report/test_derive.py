@@ -195,7 +195,7 @@ def test_ours_is_the_ratio_of_medians(tmp_path, make, store):
     assert expectations.findings(group_of(tmp_path))[0].ours == 0.5
 
 
-def test_a_ratio_of_runs_that_did_not_take_turns_is_none(tmp_path, make, store):
+def test_runs_that_were_not_interleaved_have_no_ratio(tmp_path, make, store):
     store(tmp_path, make("pytorch 1x1", (1.0,) * 4, loss=[2.0], provenance={"turns": "a"}))
     store(tmp_path, make("axonn 2x1", (0.5,) * 4, loss=[2.0], provenance={"turns": "b"}))
     first = expectations.findings(group_of(tmp_path))[0]
@@ -241,7 +241,7 @@ def test_an_expectation_that_is_none_is_not_comparable(tmp_path, make, store, ro
     assert expectations.judge(group, row).judgement is Judgement.NOT_COMPARABLE
 
 
-def test_a_loss_expectation_of_no_system_is_the_worst_of_all(tmp_path, make, store):
+def test_loss_expectation_without_system_is_the_worst_of_all(tmp_path, make, store):
     """Met only if every run of the experiment keeps it; one that failed leaves it open."""
     row = {"what": "losses", "kind": "loss", "at_most": 1e-5}
     store(tmp_path, make("pytorch 1x1", loss=[4.0, 2.0]))
@@ -267,7 +267,7 @@ def predicted(make: Any, label: str, times: tuple[float, ...], told: float | Non
     return make(label, times, metrics=metrics, **changes)
 
 
-def test_a_prediction_of_no_system_is_the_worst_of_all_and_names_it(tmp_path, make, store):
+def test_prediction_without_system_is_the_worst_of_all(tmp_path, make, store):
     store(tmp_path, predicted(make, "gpipe 2x1", (1.04, 1.039, 1.041, 1.04, 1.04), 1.0))
     store(tmp_path, predicted(make, "axonn 2x1", (0.96,) * 4, 1.0))
     finding = expectations.judge(group_of(tmp_path), PREDICTED)
@@ -367,7 +367,7 @@ def compressing(make: Any, compress: Sequence[float], expand: Sequence[float], *
     return replace(found, metrics=metrics | changes.pop("more", {}), **changes)
 
 
-def test_a_share_is_of_all_its_times_in_the_median_batch(tmp_path, make, store):
+def test_share_adds_all_times_of_the_median_batch(tmp_path, make, store):
     store(tmp_path, compressing(make, (0.06, 0.06, 0.06, 0.06, 0.061), (0.04,) * 5))
     finding = expectations.judge(group_of(tmp_path), SHARE)
     assert (finding.ours, finding.versus) == (pytest.approx(0.1), "its batch time")

@@ -78,7 +78,7 @@ def test_each_paper_begins_with_its_figures_under_their_published_names(make, st
     assert "content-visibility" not in html  # a place that is jumped to is drawn
 
 
-def test_a_figure_of_several_records_is_drawn_once_from_the_newest(make, store, tmp_path):
+def test_figure_in_several_records_is_drawn_from_the_newest(make, store, tmp_path):
     for label, value, day in (("old", 1.0, "01"), ("new", 7.0, "02")):
         changed = make(label).provenance | {"started": f"2025-03-{day}T10:00:00+00:00"}
         store(tmp_path, figure(make, label, [panel("batch time", "Figure 6", "SAMO", value)], provenance=changed))
@@ -152,7 +152,7 @@ def test_no_table_of_a_page_is_all_dashes(filled):
             assert any(re.sub(r"<[^>]*>|[–\s]", "", cell) for cell in column), table[:200]
 
 
-def test_every_wide_table_scrolls_in_a_region_that_can_say_so(filled):
+def test_every_wide_table_scrolls_in_a_labelled_region(filled):
     html = page.render(read_store(filled))
     for start in re.finditer(r"<table(?![^>]*class=)", html):
         assert re.search(r'<div class="scroll"[^>]*>\s*$', html[: start.start()])
@@ -233,9 +233,7 @@ def test_the_top_says_what_is_measured_and_what_is_contradicted(tmp_path):
         ),
     ],
 )
-def test_measured_claim_shows_its_scope_and_the_machine_of_a_committed_record(
-    make, store, tmp_path, changes, file, text, detail
-):
+def test_measured_claim_shows_scope_and_machine(make, store, tmp_path, changes, file, text, detail):
     store(tmp_path, make("a"), "a.json")
     committed = tmp_path / "measured" / "h200"
     committed.mkdir(parents=True)

@@ -291,7 +291,7 @@ def test_relations(
         assert verdict(claim, [*holds[0], *case]) is bad
 
 
-def test_the_reason_names_the_first_case_that_fails_and_its_numbers() -> None:
+def test_reason_names_the_first_failing_case() -> None:
     why = found(ORDER, entry([1, 2, 3, 1, 5, 4, 9, 8, 7])).why
     assert why == "case 2 of 3: b = 5 is not less than c = 4"
     assert found(replace(ORDER, check=Check.LEAST), entry([2, 3, 1])).why == "a = 2 is not less than c = 1"
@@ -321,7 +321,7 @@ def test_a_formula_holds_at_every_point() -> None:
     assert verdict(wide, [56.5, 127, 28.3]) is Verdict.DIFFERS
 
 
-def test_a_formula_that_is_nothing_somewhere_is_met_by_nothing_alone() -> None:
+def test_formula_with_value_zero_needs_exactly_zero() -> None:
     claim = replace(FORMULA, expression="phi - 10")
     assert verdict(claim, [0, 10, -5]) is Verdict.REPRODUCED
     assert verdict(claim, [1e-15, 10, -5]) is Verdict.DIFFERS
@@ -522,7 +522,7 @@ def test_a_model_has_to_be_nearer_than_the_null_model(
     assert ("the null model gives " in judged.why) is (expected is Verdict.NO_BETTER)
 
 
-def test_a_model_that_is_fed_and_no_better_is_not_matched() -> None:
+def test_fed_model_no_better_than_null_is_not_matched() -> None:
     claim, other = answered(BASE, Evidence.SIMULATED), replace(BASE, id="c.other")
     for null, expected in (([52.0], Verdict.FED), ([], Verdict.FED), ([50.0], Verdict.NOT_MATCHED)):
         one = held(claim, [49.0], Evidence.SIMULATED, fed_by=["c.other"], null=null)
@@ -558,7 +558,7 @@ def test_a_range_is_matched_where_the_null_model_lies_outside(
         ([], Verdict.MATCHED),
     ],
 )
-def test_ends_are_nearer_to_print_than_those_of_the_null_model(null: list[float], expected: Verdict) -> None:
+def test_ends_are_compared_with_those_of_the_null_model(null: list[float], expected: Verdict) -> None:
     assert verdict(answered(ENDS, Evidence.SIMULATED), [10.5, 40.0], null=null) is expected
 
 
@@ -633,7 +633,7 @@ def test_a_judged_claim_says_where_its_value_comes_from() -> None:
     assert judged.ours == ((50.0,),)
 
 
-def test_a_value_that_does_not_say_is_as_calibrated_as_its_record() -> None:
+def test_value_without_evidence_is_calibrated_like_its_record() -> None:
     for names in (["c.x"], ("c.y", "c.x")):
         for value, expected in ((50.0, Verdict.CALIBRATED), (1.0, Verdict.CALIBRATED_MISSED)):
             assert found(BASE, entry([value], provenance={"calibrated_on": names})).verdict is expected
@@ -761,7 +761,7 @@ def test_only_an_exact_value_as_published_is_contradicted(claim: Claim, expected
     assert with_control(claim, CONTROL, bad, held(CONTROL, [50.0], Evidence.DERIVED)).verdict is expected
 
 
-def test_a_measured_count_is_exact_and_a_measured_time_is_not() -> None:
+def test_measured_counts_are_exact_and_times_are_not() -> None:
     good = held(CONTROL, [50.0], Evidence.DERIVED)
     counted = replace(answered(CHECKED, Evidence.MEASURED), unit="byte")
     bad = held(counted, [60.0], Evidence.MEASURED, unit="byte")
@@ -973,7 +973,7 @@ def test_counts_and_models_need_no_repeats() -> None:
     assert found(modelled, *runs).verdict is Verdict.MATCHED
 
 
-def test_the_mean_over_seeds_answers_for_a_label_with_a_star() -> None:
+def test_label_with_star_answers_with_the_mean_over_seeds() -> None:
     answer = replace(QUICKER.answers[0], labels=("axonn seed *", "gpipe seed *"), metric="perplexity")
     claim = replace(QUICKER, answers=(answer,))
 

@@ -258,7 +258,7 @@ def test_a_traces_folder_that_leads_out_is_refused(filled, tmp_path_factory):
     assert list(outside.iterdir()) == []
 
 
-def test_arrows_lead_from_an_op_to_the_one_that_needs_it():
+def test_arrows_lead_from_an_op_to_its_consumer():
     trace = Trace()
     trace.add(0, FORWARD, 0.0, 1.0, Op.parse("0F0"), 64)
     trace.add(1, FORWARD, 1.5, 2.5, Op.parse("1F0"))

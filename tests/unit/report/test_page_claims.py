@@ -150,7 +150,7 @@ def test_claims_by_scope_stand_apart() -> None:
     assert [(line.name, line.total) for line in scores(found)[1].lines] == [("as published", 1), ("stand-in", 1)]
 
 
-def test_every_verdict_has_a_sign_of_its_own_and_a_tone() -> None:
+def test_every_verdict_has_a_unique_sign_and_a_tone() -> None:
     assert len(set(SIGNS.values())) == len(Verdict)
     assert set(TONES) == set(SIGNS) == set(Verdict)
     assert [verdict for verdict in Verdict if TONES[verdict] == "good"] == [Verdict.REPRODUCED]
@@ -191,7 +191,7 @@ def answered(tmp_path: Path, make: Callable[..., Any], store: Callable[..., Path
     return tmp_path, found
 
 
-def test_a_claim_stands_with_its_values_and_the_way_to_their_record(answered) -> None:
+def test_claim_row_has_values_and_a_link_to_the_record(answered) -> None:
     folder, found = answered
     cells = Cells(render(read_store(folder), judged=found, decisions=DECISIONS))
     first, order, asked, other = cells.rows("Every claim")
@@ -218,7 +218,7 @@ def test_a_claim_stands_with_its_values_and_the_way_to_their_record(answered) ->
     assert other[4] == "≥ 2"
 
 
-def test_an_experiment_shows_the_claims_that_it_answers_or_is_asked_for(answered) -> None:
+def test_experiment_shows_the_claims_that_it_answers(answered) -> None:
     folder, found = answered
     cells = Cells(render(read_store(folder), judged=found))
     rows = cells.rows("The paper’s values beside ours")
@@ -227,7 +227,7 @@ def test_an_experiment_shows_the_claims_that_it_answers_or_is_asked_for(answered
     assert cells.links["The paper’s values beside ours"][1][0] == "#claim-demo.speedup"
 
 
-def test_a_run_shows_its_config_and_the_numbers_lead_to_it(answered) -> None:
+def test_numbers_link_to_the_configuration_of_the_run(answered) -> None:
     folder, found = answered
     cells = Cells(render(read_store(folder), judged=found))
     (run,) = cells.rows("Runs and the commands that make them")
@@ -273,7 +273,7 @@ def test_other_answers_stand_beside_the_headline(tmp_path: Path) -> None:
     assert row[10] == f"the reason | details Value: a remark {model_told} {gone_told}"
 
 
-def test_a_claim_unfolds_what_is_asserted_its_limits_and_its_command(tmp_path: Path) -> None:
+def test_claim_unfolds_assertion_limits_and_command(tmp_path: Path) -> None:
     row = AnswerRow(Evidence.SIMULATED, figure="f", function="suite.papers.f")
     item = claim("demo.x", answers=(row,), asserts="Axonn is quick.", limits="The batch is smaller.", hedge="may")
     found = judged(item, Verdict.MATCHED, evidence=Evidence.SIMULATED, ours=((1.5,),))
@@ -306,7 +306,7 @@ def test_a_simulated_verdict_shows_its_sensitivity_and_whether_it_turns(tmp_path
     assert "1 change</a> within the stated ranges" in page
 
 
-def test_an_experiment_of_values_alone_has_no_systems_side_by_side(tmp_path, make, store) -> None:
+def test_analytic_experiment_has_no_table_of_systems(tmp_path, make, store) -> None:
     store(tmp_path, make("x", source=Source.ANALYTIC))
     assert "Systems side by side" not in Cells(render(read_store(tmp_path))).tables
     store(tmp_path, make("y"))
@@ -336,7 +336,7 @@ def test_the_contents_count_what_was_met_and_claimed(answered) -> None:
     )
 
 
-def test_a_value_of_no_run_on_the_page_keeps_its_command(tmp_path: Path) -> None:
+def test_value_of_an_omitted_run_keeps_its_command(tmp_path: Path) -> None:
     item = judged(claim(), Verdict.REPRODUCED, ours=((1.5,),), record="records/x.json", command="suite claims")
     (row,) = Cells(render(read_store(tmp_path), judged=[item])).rows("Every claim")
     assert row[5] == "1.5"

@@ -219,7 +219,7 @@ def test_errors_are_the_hand_computed_ones(make):
     ]
 
 
-def test_points_are_told_of_percentages_alone_and_no_null_model_has_no_column(make):
+def test_only_percentages_show_points_and_only_null_models_a_column(make):
     table = figure_panels.compared(only(make, row("1", ours={"x": [0.6411]}, paper={"x": [0.62]})), "simulated")
     assert rows(table) == [["x", "1", "0.62", "0.6411", "+3.4 %"]]
     assert table.columns[2].detail == "seconds"
@@ -258,7 +258,7 @@ def test_errors_at_the_edge(ours, paper, unit, shown):
 # the picture
 
 
-def test_the_picture_has_a_line_of_ours_hollow_points_and_a_pale_null_model(make):
+def test_picture_draws_our_line_hollow_printed_points_and_pale_null_model(make):
     root, lines = drawn(only(make, PEAK))
     assert set(lines) == {"ours-0", "ours-1", "null-0", "paper-0", "calibrated-0-0"}
     colour = "#0173b2"
@@ -273,7 +273,7 @@ def test_the_picture_has_a_line_of_ours_hollow_points_and_a_pale_null_model(make
     assert f"stroke:{colour}" in hollow
     assert "fill:none" in hollow or "fill-opacity:0" in hollow
     assert [x for x, _ in marks(paper)] == [marks(ours)[0][0], marks(ours)[2][0]]  # the paper prints nothing between
-    assert marks(paper)[0][1] > marks(ours)[0][1]  # 40 stands below 50
+    assert marks(paper)[0][1] > marks(ours)[0][1]  # 40 is below 50
     assert "stroke:currentColor" in style(lines["calibrated-0-0"], "use")
     assert marks(lines["calibrated-0-0"]) == marks(paper)[:1]
     for text in ("simulated", "printed in the paper", "null model", "calibrated", "64", "128", "256"):
@@ -389,7 +389,7 @@ def test_more_systems_than_colours_look_different():
         ("s", [0.0, 10.0, 90.0], False),
     ],
 )
-def test_wide_ranges_are_drawn_on_a_log_scale_and_shares_never(make, unit, values, log):
+def test_wide_ranges_have_a_log_scale_except_shares(make, unit, values, log):
     root, lines = drawn(only(make, row("1,2,3", unit, ours={"x": values})))
     assert any(text.startswith("A (") and "log scale" in text for text in texts(root)) is (log and unit != "percent")
     assert log or "0" in texts(root)
@@ -433,7 +433,7 @@ def test_nothing_made_for_runs_is_shown_of_a_simulated_figure(make, store, tmp_p
     assert "Percent of peak = flop per batch" not in seen.words()
 
 
-def test_a_measured_figure_has_no_batch_to_set_side_by_side_and_a_refused_run_no_more(make, store, tmp_path):
+def test_figures_and_refused_runs_are_not_in_the_table_of_systems(make, store, tmp_path):
     """Messages are measured, not trained by; what could not be measured has its reason."""
     store(tmp_path, replace(figure(make, PEAK), source=Source.MEASURED))
     store(tmp_path, make("nccl", (), outcome=Outcome.UNSUPPORTED, source=Source.ANALYTIC, reason="no device"))

@@ -84,7 +84,7 @@ def test_best_and_final_stand_apart_with_their_spread(run: Run) -> None:
     assert row[4].text == "3"
 
 
-def test_a_curve_is_the_median_and_the_ends_of_each_epoch(run: Run) -> None:
+def test_learning_curve_is_median_and_ends_of_each_epoch(run: Run) -> None:
     assert seed_study.seed_band([(1, 5, 9), (3, 4, 8), (2, 9, 1)]) == ([1, 4, 1], [2, 5, 8], [3, 9, 9])
     found, _ = read(run("naive", 0, (50, 70, 60)), run("naive", 1, (40, 50, 80)))
     drawn = found["Top-1 accuracy over epochs: alexnet_narrow on digits with SGD"]
@@ -172,7 +172,7 @@ def test_a_curve_with_a_hole_or_without_epochs_is_none(run: Run) -> None:
     assert [task.final("gpipe", "top_1") for task in tasks(*records)] == [[3]]
 
 
-def test_a_task_is_tested_on_the_first_score_that_it_has(run: Run) -> None:
+def test_task_is_tested_on_its_first_available_score(run: Run) -> None:
     asked = ASKED | {"scores": ["top_1", "bleu"], "target": 1.0}
     model = {"name": "gnmt_narrow"}
     made = [run("naive", n, (1, 80 + n), asked=asked, model=model) for n in range(2)]
@@ -189,7 +189,7 @@ def test_a_task_is_tested_on_the_first_score_that_it_has(run: Run) -> None:
     assert "BLEU, BLEU" not in drawn.draw()
 
 
-def test_time_to_target_is_epochs_times_the_simulated_time_of_one(run: Run) -> None:
+def test_time_to_target_is_epochs_times_simulated_epoch_time(run: Run) -> None:
     asked = ASKED | {"target": 2.0, "samples": 7200}
     told = {"samples_per_second": Metric("sample/s", "higher", (2.0,))}
     quick = {"samples_per_second": Metric("sample/s", "higher", (4.0,))}
@@ -209,7 +209,7 @@ def test_time_to_target_is_epochs_times_the_simulated_time_of_one(run: Run) -> N
     assert "Simulated time (hours)" in timed.draw()
 
 
-def test_a_study_gathers_other_experiments_and_names_those_that_did_not_run(run: Run) -> None:
+def test_study_collects_experiments_and_names_missing_ones(run: Run) -> None:
     asked = ASKED | {"of": ["one", "two", "three"], "curves": False, "stands_for": {"alexnet_narrow": "alexnet"}}
     lead = run("naive", 5, (), asked=asked, source=Source.SIMULATED)
     adam = {"_target_": "suite.engine.optim.optimizer.Adam", "lr": 0.001}

@@ -12,7 +12,7 @@ LONG = [5.0 * 0.999**step + (1.5 if step == 700 else 0.0) for step in range(5000
 LONG[-1] *= 1.01  # neither the least nor the greatest of the last few
 
 
-def test_a_long_curve_keeps_its_ends_its_peak_and_its_gaps_in_few_points():
+def test_thinned_curve_keeps_ends_peak_and_gaps():
     broken = [math.nan if 2000 <= step < 2100 else height for step, height in enumerate(LONG)]
     x, y = figure.outline(broken, 400)
     assert len(x) <= 3 * 400
@@ -35,7 +35,7 @@ def test_many_samples_are_drawn_from_the_least_to_the_greatest():
     assert figure.thinned(values, 1000) == values
 
 
-def test_what_no_browser_needs_is_gone_and_ids_are_the_pictures_own():
+def test_svg_keeps_only_needed_markup_with_unique_ids():
     drawn = [figure.losses({"a": LONG, "b": LONG[:30]}, {}, {"a": "#2f74b5", "b": "#e0912f"}, salt) for salt in "pq"]
     for text, salt in zip(drawn, "pq", strict=True):
         root = ElementTree.fromstring(text)

@@ -106,7 +106,7 @@ def curve(shown: ShownPanel, name: str, side: str = OURS) -> tuple[float, ...]:
 # values
 
 
-def test_a_curve_is_the_medians_of_its_runs_no_value_first(run):
+def test_curve_is_the_medians_of_its_runs(run):
     shown = only(run(10, [0.5, 0.1, 0.3]), run(2, [0.2, 0.4, 0.6, 0.8]), run(None, [3.0, 1.0, 2.0]))
     panel = shown.panel
     assert (panel.title, panel.unit, panel.axis, panel.x) == ("Update against k", "s", "k", ("no overlap", "2", "10"))
@@ -127,7 +127,7 @@ def test_a_curve_is_the_medians_of_its_runs_no_value_first(run):
     ]
 
 
-def test_a_curve_is_divided_by_its_own_value_at_a_point(run):
+def test_relative_curve_is_divided_by_its_value_at_a_point(run):
     panels = [K | {"relative": "no overlap", "unit": "day"}]
     mine = [run(k, [t] * 3, panels=panels) for k, t in ((None, 4.0), (1, 5.0), (2, 1.0))]
     theirs = [run(k, [t] * 3, system="gpipe", panels=panels) for k, t in ((None, 2.0), (1, 4.0))]
@@ -225,7 +225,7 @@ def test_flops_of_sparse_products_are_shown_apart(run):
 
 
 @pytest.mark.parametrize(("promised", "percent"), [(2e11, 10.0), ("much", NAN), (None, NAN)])
-def test_percent_of_what_a_vendor_promises_is_of_the_experiments_word(run, promised, percent):
+def test_percent_of_vendor_peak_reads_the_experiment(run, promised, percent):
     """2e9 flop in 0.1 s of 2e11 flop/s; without a promise there is no percent of it."""
     panels = [{"title": "Vendor", "key": "optimizer.buckets_per_reduction", "metric": "percent_of_vendor_peak"}]
     base = run(1, [], panels=panels, more={"batch_time": ("s", (0.1,))})
@@ -239,7 +239,7 @@ OVER_BATCHES = {"title": "Perplexity", "key": "batches", "metric": "perplexity",
 LAST = {"title": "Last", "key": "optimizer.buckets_per_reduction", "metric": "perplexity"}
 
 
-def test_perplexity_is_a_point_a_validation_and_the_last_one_is_a_runs(run):
+def test_perplexity_has_a_point_per_validation(run):
     """A turn is 1 batch that is not timed and 4 that are, after 2 of warming up."""
     turns = {"measure": {"validate": "every_round", "warm_up": 2, "discard_first": 1, "batches": 4}}
     found, remarks = read(run(1, [], panels=[OVER_BATCHES, LAST], tag="mine", series=SCORES, config=turns))
@@ -249,7 +249,7 @@ def test_perplexity_is_a_point_a_validation_and_the_last_one_is_a_runs(run):
     assert curve(found[1], "axonn") == pytest.approx((20,))
 
 
-def test_perplexity_at_the_end_of_a_run_comes_after_all_its_batches(run):
+def test_final_perplexity_comes_after_all_batches(run):
     config = {"measure": {"validate": "end", "warm_up": 2, "discard_first": 1, "batches": 4}}
     series = {"loss": [1.0] * 12, "validation_loss": [math.log(20)]}
     shown = only(run(1, [], panels=[OVER_BATCHES], tag="mine", series=series, config=config))
@@ -384,7 +384,7 @@ def test_a_run_without_a_curve_has_a_row(run, precision):
     assert rows(shown) == [["axonn", "1", "–", "axonn 2x1 1 no single value at precision.name", "–"]]
 
 
-def test_two_runs_at_one_point_are_both_told_and_neither_is_drawn(run):
+def test_two_runs_at_one_point_are_listed_and_not_drawn(run):
     shown = only(run(1, [1.0] * 3), run(1, [3.0] * 3, tag="again"), run(2, [1.0] * 3))
     assert curve(shown, "axonn")[1] == 1.0
     assert math.isnan(curve(shown, "axonn")[0])
@@ -394,7 +394,7 @@ def test_two_runs_at_one_point_are_both_told_and_neither_is_drawn(run):
     assert "Where several runs fall on one point of a curve, none of them is drawn." in shown.panel.told
 
 
-def test_a_run_that_is_not_drawn_takes_no_place_from_one_that_is(run):
+def test_excluded_run_does_not_hide_a_drawn_one(run):
     failed = run(1, [9.0] * 3, tag="again", outcome=Outcome.FAILED, reason="it broke")
     crowded = run(1, [9.0] * 3, tag="wide", more={"batch_time": ("s", (1.0,))})
     crowded.metrics["batch_time"] = Metric("s", "", (1.0,), CROWDED)
@@ -434,7 +434,7 @@ def test_more_ranks_than_cores_are_marked_and_not_drawn(run):
     assert not only(peak).panel.systems
 
 
-def test_runs_that_took_no_turns_stand_in_no_ratio_and_in_no_picture_without_a_word(run):
+def test_runs_that_were_not_interleaved_have_no_ratio_and_a_warning(run):
     def at(k, turns, panels):
         found = run(k, [2.0] * 3, panels=panels)
         return replace(found, provenance=found.provenance | {"turns": turns})
@@ -467,7 +467,7 @@ def test_what_no_clock_measured_is_not_drawn(run, source):
     assert rows(shown)[1][3] == f"axonn 2x1 2 {source.value}: only what a clock measured is drawn"
 
 
-def test_a_published_figure_of_the_experiment_is_no_run_of_it(run):
+def test_published_figure_is_not_a_run_of_the_experiment(run):
     figure = {
         "source": Source.SIMULATED,
         "metrics": {},
@@ -478,7 +478,7 @@ def test_a_published_figure_of_the_experiment_is_no_run_of_it(run):
     assert "it broke" in rows(only(run(1, [1.0] * 3), failed))[0][3]
 
 
-def test_runs_that_ended_badly_have_a_row_each_and_their_point_stays_empty(run):
+def test_failed_runs_have_a_row_and_an_empty_point(run):
     refused = {"outcome": Outcome.UNSUPPORTED, "source": Source.ANALYTIC, "metrics": {}}
     trace = "rank 0: Traceback (most recent call last):\n  File x\nRuntimeError: rank 1\n"
     records = [
@@ -504,7 +504,7 @@ def test_runs_that_ended_badly_have_a_row_each_and_their_point_stays_empty(run):
     ]
 
 
-def test_a_run_without_the_metric_has_a_row_and_no_place_in_the_picture(run, make):
+def test_run_without_the_metric_is_only_in_the_table(run, make):
     shown = only(run(1, [1.0] * 3), run(64, [], system="pytorch", metrics=make("pytorch").metrics))
     assert shown.panel.x == ("1",)
     assert [row[:4] for row in rows(shown)] == [
@@ -574,7 +574,7 @@ def test_published_values_are_divided_as_ours_are(run):
         ("c.bytes", "claim c.bytes is in 'gigabyte', the panel in 's'"),
     ],
 )
-def test_what_is_no_published_number_is_remarked_and_costs_nothing_else(run, name, remark):
+def test_claim_without_a_number_is_a_remark(run, name, remark):
     known = [claim("c.text", "t(1) > t(2)"), claim("c.range", (1.0, 2.0)), claim("c.bytes", 1.0, "gigabyte")]
     paper = {"axonn": {"1": name, "2": "c.fine"}}
     [shown], remarks = read(run(1, [1.0] * 3, panels=[K | {"paper": paper}]), known=[*known, claim("c.fine", 3.0)])
@@ -598,7 +598,7 @@ def published() -> dict[str, Claim]:
 
 
 @pytest.mark.parametrize("choice", sorted((CONF / "experiment").glob("*.yaml")), ids=lambda path: path.stem)
-def test_the_panels_of_our_own_experiments_are_well_formed_and_name_claims(choice, published):
+def test_panels_of_all_experiments_name_existing_claims(choice, published):
     plan = yaml.safe_load(choice.read_text(encoding="utf-8")) or {}
     for row in plan.get("experiment", {}).get("panels") or ():
         for points in read_panel(row).paper.values():
@@ -770,7 +770,7 @@ def rendered(folder: Path, *known: Claim) -> Seen:
     return Seen(page.render(read_store(folder), judged=judged))
 
 
-def test_the_section_holds_the_panel_its_table_its_remarks_and_links(run, store: Save, tmp_path):
+def test_section_has_panel_table_remarks_and_links(run, store: Save, tmp_path):
     panels = [K | {"paper": {"axonn": {"1": "c.one"}}}, {"title": "Oops"}]
     store(tmp_path, run(1, [1.0] * 3, panels=panels), "a.json")
     store(tmp_path, run(None, [2.0] * 3, panels=panels), "b.json")
