@@ -1,7 +1,7 @@
 """Random configurations without ranks: refused by name, run to an outcome, or a fault of the suite.
 
-A fault is a traceback, as an error or as the reason of an outcome, a reason of several lines, a record that does not
-read back, or more than LIMIT seconds, STUDY for a whole published figure.
+Faults are tracebacks (as an error or as a reason), reasons of several lines, and records that do not read back. A run
+of more than LIMIT seconds is a fault too, or STUDY seconds for a published figure.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TooSlow(BaseException):  # no executor takes it for an error of its own
 
 @dataclass
 class Tally:
-    """outcomes: how many configs ended so; faults: of each kind one config and what was said; slowest: seconds"""
+    """Number of configs by outcome, an example config and message by kind of fault, and the slowest config."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     faults: dict[str, tuple[list[str], str]] = field(default_factory=dict)

@@ -1,10 +1,10 @@
 """Persistent MPI ranks that run several programs, so that torch is imported once.
 
-    run_persistent(2, program, "argument")    # as run_ranks under mpiexec, by ranks that may have run other programs
+    run_persistent(2, program, "argument")    # like run_ranks under mpiexec, on ranks that may have run other programs
 
-Each rank waits for the next program without MPI, so that it takes no core, runs it as its main module and leaves what
-it printed in a file. Ranks that fail or are late are ended, and whatever comes next has new ones; so do programs that
-end their process, time what they do or ask what a process has loaded: they are run_ranks's.
+Each rank waits for the next program without MPI and so uses no core. It runs the program as its main module and writes
+the output to a file. Ranks that fail or exceed their time are replaced. Programs that end their process, measure time
+or inspect loaded modules use run_ranks instead.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from functools import cache
 from io import StringIO
 from pathlib import Path
 
-POLL = 0.01  # seconds between two looks at a folder: a hundredth of what a program takes
+POLL = 0.01  # seconds between two polls of the folder, about 1 % of a program's time
 
 
 class Ranks:
-    """Some ranks of one mpiexec, and the folder over which they are asked."""
+    """Ranks of one mpiexec, and the folder through which they receive programs."""
 
     def __init__(self, size: int) -> None:
         from suite.runner.launch.launch_command import binding_options, rank_environment

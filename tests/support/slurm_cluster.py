@@ -59,7 +59,7 @@ KillWait={kill_wait}
 
 @dataclass(frozen=True)
 class Host:
-    """A node: its name, its address, and its network namespace (None for that of the machine)."""
+    """Name, address and network namespace of a node; no namespace for the machine itself."""
 
     name: str
     address: str

@@ -1,5 +1,7 @@
-"""The doctor's lines: every failure that it knows is made here, and its line says why and what to do; it never hangs,
-never ends in a traceback, removes nothing, and what it tries for real is tried for real."""
+"""Lines of the doctor: each failure has a reason and a remedy.
+
+The doctor never hangs, prints no traceback and removes no file. Tests of real probes start real ranks.
+"""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ def test_every_key_changes_a_result_or_is_refused(case: str) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("case", CASES)
 def test_every_choice_changes_a_result_or_is_refused(case: str) -> None:
-    """Of the groups that a config has: one that is refused as idle makes no other result."""
+    """A choice that is refused as unread does not change the result."""
     spare = ("executor", "experiment", "scale", "launch", "cost", "system")
     faults = []
     for group, choice in ((g, c) for g, names in groups().items() if g not in spare for c in names):
@@ -527,7 +527,7 @@ def test_command_line_key_applies_to_runs_that_read_it() -> None:
 
 
 def test_run_with_a_refused_key_has_its_own_record() -> None:
-    """Its config is that of the run without the key, whose record has to stand."""
+    """Its configuration equals the run without the key, whose record must not be overwritten."""
     usual, refused = expand([])[0], expand(["machine=h200"])[0]
     assert deciding_keys(usual.settings) != deciding_keys(refused.settings)
 

@@ -221,8 +221,10 @@ def test_versions_of_an_asynchronous_run(name: str, copies: tuple[int, int]) -> 
 
 
 def test_activations_of_an_asynchronous_run_that_computes_again() -> None:
-    """The first stage keeps nothing of a microbatch but its rows, and computes 840 bytes and the 48 that it sends
-    again; the last keeps the 48 that it was sent, of one microbatch and of one that waits."""
+    """The first stage saves only its rows, and recomputes 840 bytes and the 48 that it sends.
+
+    The last stage saves the 48 bytes that it receives, for one microbatch and for a waiting one.
+    """
     first, last = asynchronous("pipeoptim")
     assert first["activations"] == 2 * (840 + 48) + (2 * 288 + 256)
     working = max(2 * 120 + 0, 2 * (288 - 180) + 256)

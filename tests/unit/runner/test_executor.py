@@ -34,7 +34,7 @@ from suite.runner.store import key_of
 
 
 class Counting:
-    """An executor of a simulator's kind, and one that breaks."""
+    """An executor without ranks, which fails for the value 0 and is refused for negative values."""
 
     def __init__(self, *, value: float) -> None:
         self.value = value
@@ -171,7 +171,7 @@ DEPARTS = {
 
 
 def expected(claim: Claim, row: AnswerRow) -> Verdict:
-    """By the rules for what no model computes, in their order; the controls that are named here hold."""
+    """Verdict by the rules for derived and printed values, in their order. All controls are assumed to pass."""
     holds = claim.id not in DEPARTS
     if row.evidence is Evidence.PRINTED:
         return Verdict.CONSISTENT if holds else Verdict.CONTRADICTED

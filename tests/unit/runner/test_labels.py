@@ -59,7 +59,7 @@ def test_sweep_labels_its_jobs_by_varied_keys() -> None:
 
 
 def test_runs_of_equal_system_names_have_distinct_labels() -> None:
-    """As configs of one's own may be: the choice is shown where it is not the system's name."""
+    """Configs of a user may share the name of a system. The label then shows the choice."""
     first, second = expand(["experiment.runs=[['system=gpipe','system.name=x'],['system=naive','system.name=x']]"])
     assert first.label != second.label
     assert {"system=gpipe", "system=naive"} == {word for run in (first, second) for word in run.label.split()[2:]}
