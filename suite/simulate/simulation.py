@@ -16,13 +16,13 @@ class Simulation:
     """Result of a simulated flush interval. Lists are by stage, times in seconds from its start.
 
     Attributes:
-        drained: When the stage's last update begins.
-        reduced: Its gradients are reduced.
-        finished: It has stepped.
-        steps: When each of its updates has stepped, in order.
-        peak: Most forwards open at once.
-        sent: Payload bytes of its messages.
-        trace: Empty unless asked for.
+        drained: Time at which the last update of the stage begins.
+        reduced: Time at which the gradients of that update are reduced.
+        finished: Time at which its optimizer step has ended.
+        steps: Times at which the optimizer steps of all updates have ended.
+        peak: Most forward passes in flight at once.
+        sent: Payload bytes of the messages.
+        trace: Spans; empty unless requested.
     """
 
     stages: int
@@ -41,8 +41,11 @@ class Simulation:
 
     @property
     def period(self) -> float:
-        """Seconds per update of a full pipeline: of the third quarter of the first stage's updates, behind where the
-        pipeline fills and before it drains. A flush has one update, which takes as long as its work."""
+        """Seconds per update of a full pipeline.
+
+        They are averaged over the third quarter of the first stage's updates, after the pipeline fills and before it
+        drains. A flush has one update, whose period is the makespan.
+        """
         ends = self.steps[0]
         first, last = len(ends) // 2, 3 * len(ends) // 4
         return self.makespan if last <= first else (ends[last] - ends[first]) / (last - first)

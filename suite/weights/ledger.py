@@ -28,12 +28,15 @@ class LedgerEntry(NamedTuple):
 
     @property
     def staleness(self) -> int:
-        """Updates that what was read lacks, of those its gradient will meet; negative beyond them."""
+        """Updates between the weights that were read and those the gradient updates; negative if read ahead."""
         return self.update - self.read.version - self.read.predict_steps
 
 
 class Ledger:
-    """Follows one stage's ops. `alive`: the weight copies held now, (version, ahead) each; `peak`: their most."""
+    """Weight versions of one stage, op by op.
+
+    `alive` holds the weight copies in memory as pairs (version, predicted updates); `peak` is their largest number.
+    """
 
     def __init__(self, policy: WeightPolicy, interval: FlushInterval, stages: int) -> None:
         check_protocol("policy", policy, WeightPolicy, "suite.weights.Latest()")
@@ -61,10 +64,11 @@ class Ledger:
         return versions_alive | {(version, 0) for version in self.stored}
 
     def run(self, op: Op) -> Read | None:
-        """Account for `op`; what it read, None for an update and for a backward that keeps its forward's graph.
+        """Account for `op` and return the weights it reads; None for an update and for a backward pass in mode `keep`.
 
-        Raises InvalidRequest for a policy that reads a version which is not there, or predicts from any but the
-        newest."""
+        Raises InvalidRequest if the policy reads a version that is not in memory, or predicts from an older version
+        than the newest.
+        """
         read = None
         if op.kind is Kind.FORWARD:
             read = self.open[op.index] = self.policy.read(op, self.stage_versions(op))
@@ -110,7 +114,7 @@ class Ledger:
         self.stored &= self._needed(op) | {self.updates}
 
     def _needed(self, op: Op) -> frozenset[int]:
-        """The versions that the policy keeps. Raises InvalidRequest unless they are whole numbers."""
+        """Versions that the policy keeps. Raises InvalidRequest unless they are integers."""
         returned = self.policy.needed(self.stage_versions(op))
         versions = tuple(returned) if isinstance(returned, Iterable) and not isinstance(returned, str | bytes) else None
         if versions is None or not all(isinstance(v, Integral) and not isinstance(v, bool) for v in versions):

@@ -1,4 +1,4 @@
-"""Weight policies that hold one version: read it as it is, or predict from it.
+"""Weight policies with one version: read the newest weights, or predict from them.
 
 With a flush nothing is in flight when an update runs, so the newest version is the only one and forward and backward
 agree. Without one a forward pass meets weights that lack the updates to come before its backward: PipeOptim predicts
@@ -26,7 +26,7 @@ def check_choice(kind: str, name: str, names: Iterable[str]) -> None:
 
 
 def require_stream(name: str, update_interval: int | None) -> None:
-    """Raises InvalidRequest for a flush, after which no version but the newest has a reader."""
+    """Raises InvalidRequest for a flush, where only the newest version is ever read."""
     if update_interval is None:
         raise InvalidRequest(
             "update_interval",
@@ -38,8 +38,10 @@ def require_stream(name: str, update_interval: int | None) -> None:
 
 
 def require_update_per_microbatch(name: str, update_interval: int | None, *, legal: str) -> None:
-    """Raises InvalidRequest unless every mini-batch is followed by an update, as a count made of stages alone takes
-    it."""
+    """Raises InvalidRequest unless every mini-batch is followed by an update.
+
+    A number of updates that follows from the stages alone assumes this.
+    """
     require_stream(name, update_interval)
     if update_interval != 1:
         raise InvalidRequest(
@@ -52,7 +54,7 @@ def require_update_per_microbatch(name: str, update_interval: int | None, *, leg
 
 
 def versions_read_again(versions: StageVersions) -> frozenset[int]:
-    """The versions that open forwards have read and whose graphs do not hold them."""
+    """Versions that forward passes in flight have read and that their backward passes read again."""
     return frozenset(read.version for read in versions.read_by.values() if read.backward_mode != "keep")
 
 
@@ -93,7 +95,7 @@ class Predict(WeightPolicy):
         check_choice("backward graph", self.graph, GRAPHS)
 
     def check(self, stages: int, update_interval: int | None) -> None:
-        """Raises InvalidRequest for a flush, and where `s` counts one update per mini-batch and there are fewer."""
+        """Raises InvalidRequest for a flush, and if `s` assumes one update per mini-batch and there are fewer."""
         if self.s == "inflight":
             require_stream("a prediction", update_interval)
         else:

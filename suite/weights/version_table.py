@@ -1,7 +1,6 @@
 """Columns of PipeOptim's Table II, computed from the ledgers of a run.
 
-A table that is printed by hand would be a second truth; these few questions are asked of the account that every run
-keeps.
+Every run keeps these ledgers, so the table needs no numbers of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ PASSES = (Kind.FORWARD, Kind.BACKWARD)
 
 
 def run_ledgers(policy: WeightPolicy, orders: Sequence[Sequence[Op]], interval: FlushInterval) -> list[Ledger]:
-    """The ledger of each stage after the whole work, whose ops ran there in the order given."""
+    """Ledger of each stage after the flush interval. `orders` holds the ops of each stage in the order they ran."""
     ledgers = [Ledger(policy, interval, len(orders)) for _ in orders]
     for ledger, order in zip(ledgers, orders, strict=True):
         for op in order:
@@ -26,8 +25,10 @@ def run_ledgers(policy: WeightPolicy, orders: Sequence[Sequence[Op]], interval: 
 
 
 def entries(ledger: Ledger, kind: Kind, *, steady: bool = True) -> list[LedgerEntry]:
-    """Versions read by the passes of `kind`, in order. steady: only mini-batches that met a full pipeline and, where
-    an update sums several mini-batches, a previous update.
+    """Versions read by the passes of `kind`, in order.
+
+    With `steady`, only the mini-batches that meet a full pipeline and, where an update sums several mini-batches, a
+    previous update.
     """
     first = ledger.interval.first + (max(ledger.stages, ledger.interval.microbatches_per_update) if steady else 0)
     return [entry for entry in ledger.entries if entry.op.kind is kind and entry.op.index >= first]
@@ -39,11 +40,11 @@ def common_value(values: Sequence[float]) -> float:
 
 
 def staleness(ledger: Ledger, kind: Kind) -> float:
-    """Updates that what a steady pass reads lacks of those which its gradient meets; negative beyond them."""
+    """Updates between the weights that a steady pass reads and those its gradient updates; negative if read ahead."""
     reads = entries(ledger, kind) or entries(ledger, Kind.FORWARD)
     return common_value([entry.staleness for entry in reads])
 
 
 def steps_ahead(ledger: Ledger, kind: Kind) -> float:
-    """Updates that a steady pass predicts ahead."""
+    """Number of updates that a steady pass predicts ahead."""
     return common_value([entry.read.predict_steps for entry in entries(ledger, kind) or entries(ledger, Kind.FORWARD)])
