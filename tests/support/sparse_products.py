@@ -1,4 +1,4 @@
-"""Sparse weights of every awkward form, and the masked dense products that they must equal."""
+"""Sparse weights of unusual shapes, and masked dense products as the reference."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple
 import torch
 
 Tensor = torch.Tensor
-# relative to the largest value: sums in another order, and of 16-bit types one rounding of the result
+# tolerance relative to the largest value: reordered sums and, for 16-bit types, one rounding of the result
 ALLOWED = {torch.float64: 1e-13, torch.float32: 2e-6, torch.bfloat16: 2**-8, torch.float16: 2**-11}
 
 
 class Case(NamedTuple):
-    """A weight [outputs, inputs] and m rows of activations. lengths: how many of a row's entries stay, in turns."""
+    """A weight (outputs, inputs) and m rows of activations; `lengths` are the entries kept per row, cyclically."""
 
     outputs: int
     inputs: int
@@ -29,14 +29,14 @@ CASES = {
     "one value": Case(6, 7, 4, (0, 0, 0, 1, 0, 0)),
     "one sample": Case(8, 12, 1, (6, 1)),
     "uneven rows": Case(9, 70, 67, (70, 1, 0, 45, 2, 33, 32, 64, 3)),
-    "all of it": Case(6, 5, 8, (5,)),
+    "all kept": Case(6, 5, 8, (5,)),
 }
-# what Triton's interpreter runs, which takes milliseconds a program
+# cases for Triton's interpreter, which takes milliseconds per program
 INTERPRETED = [(name, dtype) for name in CASES for dtype in ALLOWED if dtype == torch.float32 or name == "odd"]
 
 
 def index_of(case: Case) -> Tensor:
-    """Flat places that stay: int32, rising."""
+    """Flat indices of the kept entries: int32, ascending."""
     draw = torch.Generator().manual_seed(7)
     rows = [
         row * case.inputs + torch.randperm(case.inputs, generator=draw)[: case.lengths[row % len(case.lengths)]]
@@ -57,13 +57,13 @@ def masked(weight: Tensor, index: Tensor) -> Tensor:
 
 
 def products(weight: Tensor, index: Tensor, x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """In float64, by dense products with explicit zeros: the output, the input's gradient, the kept weights'."""
+    """Output, input gradient and gradient of the kept weights, by dense float64 products with explicit zeros."""
     full, x, grad = masked(weight, index), x.double(), grad.double()
     return x @ full.t(), grad @ full, (grad.t() @ x).flatten()[index.long()]
 
 
-def error(found: Tensor, wanted: Tensor) -> float:
-    """The largest difference over the largest value wanted; infinite for another shape or what is not finite."""
-    if found.shape != wanted.shape or not bool(found.isfinite().all()):
+def error(output: Tensor, expected: Tensor) -> float:
+    """Largest difference over the largest expected value; infinite for another shape or nonfinite values."""
+    if output.shape != expected.shape or not bool(output.isfinite().all()):
         return float("inf")
-    return float((found.detach().double() - wanted).abs().max() / wanted.abs().max().clamp_min(1e-30))
+    return float((output.detach().double() - expected).abs().max() / expected.abs().max().clamp_min(1e-30))

@@ -25,8 +25,8 @@ class Kahip(Partitioner):
     """One call of KaFFPa. A vertex weighs its degree + 1, as for METIS.
 
     Attributes:
-        mode: Preset. fastsocial is as fast as METIS on graphs with communities and up to a hundred times slower on
-            graphs without (an R-MAT graph of 2^16 vertices in 64 parts takes a minute); ecosocial takes three times as
+        mode: Preset. fastsocial is as fast as METIS on graphs with communities. It is up to a hundred times slower on
+            graphs without: an R-MAT graph of 2^16 vertices in 64 parts takes a minute. ecosocial takes three times as
             long for a smaller cut.
         imbalance: Share by which the heaviest part may exceed the mean.
     """

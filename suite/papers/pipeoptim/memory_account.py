@@ -81,7 +81,7 @@ def batch(question: Question, lab: Lab, *, model: str, system: str, graph: str) 
 
 
 def alike(question: Question, lab: Lab, *, graph: str) -> tuple[Cases, str]:
-    """PipeOptim's batch and that of each other system, one case per model and system in the paper."""
+    """Batches of PipeOptim and each other system, one case per model and system in the paper."""
     cases = []
     for model in MODELS:
         batch_size = largest(lab, model, "pipeoptim", graph)

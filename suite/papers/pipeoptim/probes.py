@@ -71,7 +71,7 @@ def replay(layers: Sequence[nn.Module], rule: Any, microbatch: int, **options: A
 
 
 class _Smoothed:
-    """Mixin for an optimizer whose drift is that of SGD with momentum: a smoothed gradient times its learning rate."""
+    """Mixin that gives an optimizer the drift of SGD with momentum: a smoothed gradient times its learning rate."""
 
     drift_states = (SMOOTHED,)
 

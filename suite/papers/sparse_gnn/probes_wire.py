@@ -157,7 +157,7 @@ def stages(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 
 
 def grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """Groups of c ranks that sum one product and end with equal rows, different from those of any other group."""
+    """Groups of c ranks that sum one product and end with equal rows, distinct from every other group."""
     values = []
     for p in question.integer_points():
         placement = Placement.of(p["P"], p["c"])

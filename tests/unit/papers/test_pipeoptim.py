@@ -35,34 +35,36 @@ lab = partial(lab_of, "pipeoptim_clusters")
 
 
 def test_every_cluster_claim_is_answered() -> None:
-    asked = {claim.id for claim in published().values() if claim.reach == "cluster" and claim.paper == "pipeoptim"}
+    cluster_claims = {
+        claim.id for claim in published().values() if claim.reach == "cluster" and claim.paper == "pipeoptim"
+    }
     answered = {claim.id for figure in FIGURES for claim, _ in answers_of_figure(claims.load(), figure)}
     table_5 = {claim.id for claim in published().values() if "pipeoptim Table V" in claim.displays}
-    assert asked >= NOT_DEFINED
-    assert answered == (asked - NOT_DEFINED) | table_5
-    assert len(asked - NOT_DEFINED) == 19
+    assert cluster_claims >= NOT_DEFINED
+    assert answered == (cluster_claims - NOT_DEFINED) | table_5
+    assert len(cluster_claims - NOT_DEFINED) == 19
     # five systems on ResNet-101, four on each GNMT, and three sentences of the text
     assert len(table_5) == 5 + 2 * 4 + 3
 
 
 def test_fitted_constants_equal_configured_constants() -> None:
-    found = pipeoptim.fitted(lab(), anchors(published()))
+    fitted = pipeoptim.fitted(lab(), anchors(published()))
     stack = lab().stacks["pipeoptim"]
     assert set(stack.fitted) == set(pipeoptim.FITTED)
     assert all(stack.fitted[name] == [cell] for name, cell in pipeoptim.FITTED.items())
-    assert (stack.products, stack.states) == pytest.approx((found.products, found.states), rel=1e-3)
-    assert stack.kernels["InceptionV3"] == pytest.approx(found.kernels["InceptionV3"], rel=1e-3)
+    assert (stack.products, stack.states) == pytest.approx((fitted.products, fitted.states), rel=1e-3)
+    assert stack.kernels["InceptionV3"] == pytest.approx(fitted.kernels["InceptionV3"], rel=1e-3)
 
 
 def test_systems_share_stage_boundaries_and_keep_their_policy() -> None:
     """Parameters of the stages equal the public code's, except for heads of 200 classes instead of 1000."""
     resnet = plan(lab(), "resnet_101", "gpipe", 64)
     head = 800 * 2048 + 800
-    found = [resnet.entries(stage) / 1e6 for stage in range(3)] + [(resnet.entries(3) + head) / 1e6]
-    assert found == pytest.approx([0.2, 5.0, 11.2, 28.2], abs=0.05)
+    millions = [resnet.entries(stage) / 1e6 for stage in range(3)] + [(resnet.entries(3) + head) / 1e6]
+    assert millions == pytest.approx([0.2, 5.0, 11.2, 28.2], abs=0.05)
     inception = plan(lab(), "inception_v3", "gpipe", 64)
-    found = [inception.entries(stage) / 1e6 for stage in range(3)] + [(inception.entries(3) + head) / 1e6]
-    assert found == pytest.approx([0.17, 2.0, 4.7, 17.0], abs=0.05)
+    millions = [inception.entries(stage) / 1e6 for stage in range(3)] + [(inception.entries(3) + head) / 1e6]
+    assert millions == pytest.approx([0.17, 2.0, 4.7, 17.0], abs=0.05)
     for model in NETWORKS:
         assert {plan(lab(), model, system, 64).ranges for system in ("gpipe", *ASYNCHRONOUS)} == {
             plan(lab(), model, "gpipe", 8).ranges
@@ -83,15 +85,15 @@ def test_own_partition_equals_public_code(model: str) -> None:
 def test_balanced_stages_raise_the_gain() -> None:
     """On the suite's own cuts ResNet-101's stages are nearly equal, and its gain is near the null model's."""
     [ours] = [panel.ours for panel in find_figure("pipeoptim_fig6")[1](lab(), published()) if "cuts" in panel.title]
-    theirs, own = ours["public code"], ours["PipeDream's rule here"]
-    assert theirs[0] < 45
-    assert 60 < own[0] < 75
-    assert (theirs[1] < own[1], own[2]) == (True, theirs[2])
+    public_cuts, own_cuts = ours["public code"], ours["PipeDream's rule here"]
+    assert public_cuts[0] < 45
+    assert 60 < own_cuts[0] < 75
+    assert (public_cuts[1] < own_cuts[1], own_cuts[2]) == (True, public_cuts[2])
 
 
 def test_simulated_gains_and_epoch_times() -> None:
-    """Held out: all gains but GNMT-16's of Figure 6, six epoch times. ResNet-101's gain is 6 points too large, that of
-    GNMT-8 13 too small; 2BW, which steps for every fourth mini-batch, is quicker on GNMT than it was."""
+    """Held out: all gains but GNMT-16's of Figure 6, and six epoch times. ResNet-101's gain is 6 points too large and
+    GNMT-8's 13 too small. 2BW, with one step per four mini-batches, is faster on GNMT than published."""
     assert [gain(lab(), model, largest_batch_rate) for model in MODELS] == pytest.approx([41.7, 37.4, 47.3], abs=0.2)
     fives = [gain(lab(), model, fixed_batch_rate) for model in MODELS]
     assert (sum(fives) / 3, max(fives)) == pytest.approx((32.6, 40.7), abs=0.2)
@@ -113,11 +115,11 @@ def test_simulated_gains_and_epoch_times() -> None:
 
 def test_batch_time_of_last_stage_by_hand() -> None:
     """ResNet-101's last stage, 5.99 Gflop and 26.55 million weights: four forwards, and a step of 20 bytes a weight."""
-    made = plan(lab(), "resnet_101", "pipedream", 64)
-    own = [made.shapes[index] for index in made.ranges[3]]
-    flops, moved = sum(layer.flops for layer in own), sum(2 * (layer.saved + layer.output) for layer in own)
+    run_plan = plan(lab(), "resnet_101", "pipedream", 64)
+    layers = [run_plan.shapes[index] for index in run_plan.ranges[3]]
+    flops, moved = sum(layer.flops for layer in layers), sum(2 * (layer.saved + layer.output) for layer in layers)
     forward = 64 * flops / (0.3044 * 9.3e12) + 64 * moved / (0.8 * 732e9)
-    step = 20 * made.entries(3) / (0.04358 * 732e9)
+    step = 20 * run_plan.entries(3) / (0.04358 * 732e9)
     assert fixed_batch_rate(lab(), "resnet_101", "pipedream") == pytest.approx(64 / (4 * forward + step), rel=1e-6)
 
 
@@ -128,22 +130,22 @@ def test_largest_batch_is_last_that_fits() -> None:
         313,
     ]
     for batch, fits in ((91, True), (92, False)):
-        made = plan(lab(), "resnet_101", "pipeoptim", batch, "keep")
-        assert (made.peak <= lab().machine.memory) is fits
-    asked, row = next(
+        run_plan = plan(lab(), "resnet_101", "pipeoptim", batch, "keep")
+        assert (run_plan.peak <= lab().machine.memory) is fits
+    claim, row = next(
         each
         for each in answers_of_figure(claims.load(), "pipeoptim_table5")
         if each[0].id == f"{TABLE_5}.resnet_101.pipeoptim"
     )
-    found = answer(asked, row, lab())
-    assert found.values == (313,), "activations computed again, as the paper says of every system"
-    assert "91 with activations kept" in found.note
+    answered = answer(claim, row, lab())
+    assert answered.values == (313,), "activations computed again, as the paper says of every system"
+    assert "91 with activations kept" in answered.note
 
 
 def test_pipedream_needs_most_weight_memory() -> None:
-    asked = published()[f"{TABLE_5}.pipedream_most_weight_memory"]
-    values = figure_metrics("pipeoptim_table5", {asked.id: asked}, lab())[asked.id].values
-    assert asked.terms == ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim", "gpipe")
+    claim = published()[f"{TABLE_5}.pipedream_most_weight_memory"]
+    values = figure_metrics("pipeoptim_table5", {claim.id: claim}, lab())[claim.id].values
+    assert claim.terms == ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim", "gpipe")
     first = sum(layer.parameters for layer in NETWORKS["gnmt_8"].shapes()[:3])
     assert values[:5] == (16.0 * first, 8.0 * first, 8.0 * first, 8.0 * first, 4.0 * first)
     assert values[5] == max(values[5:])

@@ -34,29 +34,29 @@ F, B = Kind.FORWARD, Kind.BACKWARD
 
 @cache
 def executor() -> FigureExecutor:
-    made = resolve(["executor=published", "executor.figure=pipeoptim_small"]).executor.build()
-    assert isinstance(made, FigureExecutor)
-    return made
+    built = resolve(["executor=published", "executor.figure=pipeoptim_small"]).executor.build()
+    assert isinstance(built, FigureExecutor)
+    return built
 
 
 def ours(name: str) -> tuple[float, ...]:
     """By the answer that the figure of small runs has."""
-    found = f"pipeoptim.{name}"
-    return answer(CLAIMS[found], ROWS[found], executor().lab).values
+    claim_id = f"pipeoptim.{name}"
+    return answer(CLAIMS[claim_id], ROWS[claim_id], executor().lab).values
 
 
 def counted(name: str) -> tuple[float, ...]:
     """By the answer of ledgers and of the checker's orders, which reads nothing but the systems' configs."""
-    found = f"pipeoptim.{name}"
-    return answer(CLAIMS[found], COUNTED[found], None).values
+    claim_id = f"pipeoptim.{name}"
+    return answer(CLAIMS[claim_id], COUNTED[claim_id], None).values
 
 
 def configure(patch: pytest.MonkeyPatch, system: str, **changed: Any) -> None:
     """This system alone is configured with another schedule, policy or update interval."""
 
     def configured(name: str, stages: int) -> systems.Configured:
-        found = CONFIGURED(name, stages)
-        return replace(found, **changed) if name == system else found
+        configured_system = CONFIGURED(name, stages)
+        return replace(configured_system, **changed) if name == system else configured_system
 
     patch.setattr(systems, "configured", configured)
 
@@ -78,17 +78,17 @@ def test_bubble_is_wait_for_first_backward_passes() -> None:
 def test_stash_versions_follow_configured_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     """A version per mini-batch in flight: depth less rank, at ranks 0 and 2 of four and 1 of eight."""
     assert counted("sec2c.stash_versions") == (4, 2, 7)
-    found = counted("table2.pipedream.inconsistency")
-    assert found[::2] == found[1::2]
+    cases = counted("table2.pipedream.inconsistency")
+    assert cases[::2] == cases[1::2]
     configure(monkeypatch, "pipedream", policy=Latest("recompute"))
     assert counted("sec2c.stash_versions") == (1, 1, 1)
-    found = counted("table2.pipedream.inconsistency")
-    assert found[::2] != found[1::2]
+    cases = counted("table2.pipedream.inconsistency")
+    assert cases[::2] != cases[1::2]
 
 
 def test_predicted_versions_follow_configured_policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Newest weights of 1024, 2304 and 576 bytes, of which the second are the last stage's: with a predicted copy of
-    each stage's but that one's, of that one's too, and of every mini-batch in flight."""
+    """Stages of 1024, 2304 and 576 bytes, the second of which is a last stage. Predicted copies: on all but the last
+    stage, on the last stage too, and one per mini-batch in flight."""
     assert counted("sec1.two_versions_at_most") == (2, 2, 2, 1)
     assert counted("table2.pipeoptim.weights_memory") == (2 * 1024, 2304, 2 * 576)
     assert counted("sec3.last_stage_no_prediction") == (0,) * 4
@@ -103,23 +103,23 @@ def test_double_buffer_staleness_follows_configured_policy(monkeypatch: pytest.M
     """Cases compare serial training with the system, stage by stage, forward and backward."""
     assert counted("table2.pipedream_2bw.staleness") == (0, 1) * 8
     configure(monkeypatch, "pipedream_2bw", policy=Latest("recompute"))
-    found = counted("table2.pipedream_2bw.staleness")
-    forward, backward = found[1::4], found[3::4]
-    assert found[::2] == (0,) * 8
+    cases = counted("table2.pipedream_2bw.staleness")
+    forward, backward = cases[1::4], cases[3::4]
+    assert cases[::2] == (0,) * 8
     assert backward == (0,) * 4, "a backward pass that reads the newest weights is not late"
     # of every four mini-batches, as many as stages follow have their forward pass before the update of the four before
     assert forward == (3 / 4, 2 / 4, 1 / 4, 0)
 
 
 def test_orders_follow_configured_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = counted("table2.pipeoptim.schedule")
-    assert found[::2] == found[1::2]
-    assert len(set(found)) == 2 * 24  # three mini-batches a stage on eight stages
-    found = counted("table2.pipedream_2bw.schedule")
-    assert found[::2] == found[1::2]
+    cases = counted("table2.pipeoptim.schedule")
+    assert cases[::2] == cases[1::2]
+    assert len(set(cases)) == 2 * 24  # three mini-batches a stage on eight stages
+    cases = counted("table2.pipedream_2bw.schedule")
+    assert cases[::2] == cases[1::2]
     configure(monkeypatch, "pipedream_2bw", schedule=GPipe())
-    found = counted("table2.pipedream_2bw.schedule")
-    assert found[::2] != found[1::2]
+    cases = counted("table2.pipedream_2bw.schedule")
+    assert cases[::2] != cases[1::2]
 
 
 def test_gpipe_with_one_microbatch_is_naive(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,9 +153,9 @@ def test_predictions_of_a_mini_batch_by_stage() -> None:
 
 
 def test_figure_shows_ledgers_and_table_2() -> None:
-    held, late, _, ahead = find_figure("pipeoptim_small")[1](executor().lab, CLAIMS)
-    assert held.ours == held.paper
-    assert held.ours["pipedream"] == [4, 3, 2, 1]
+    copies, late, _, ahead = find_figure("pipeoptim_small")[1](executor().lab, CLAIMS)
+    assert copies.ours == copies.paper
+    assert copies.ours["pipedream"] == [4, 3, 2, 1]
     assert late.ours["pipedream, backward"] == [3, 2, 1, 0]
     assert late.ours["pipeoptim, backward"] == [0, 0, 0, 0]
     assert late.ours["pipedream_2bw, forward"] == [1, 1, 1, 1]

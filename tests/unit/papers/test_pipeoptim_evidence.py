@@ -80,15 +80,15 @@ def test_systems_are_read_from_their_configs() -> None:
 
 
 @pytest.mark.parametrize("system", ASYNCHRONOUS)
-@pytest.mark.parametrize("asked", [ranks.schedule, counts.schedule])
+@pytest.mark.parametrize("function", [ranks.schedule, counts.schedule])
 def test_passes_follow_the_configured_schedule(
-    asked: AnswerFunction, system: str, monkeypatch: pytest.MonkeyPatch
+    function: AnswerFunction, system: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cases = ours(asked, system=system)
+    cases = ours(function, system=system)
     assert all(first == second for first, second in cases)
     assert len(cases) == 48  # places of 24 mini-batches in two kinds, on eight stages
     configure(monkeypatch, schedule=GPipe())
-    assert any(first != second for first, second in ours(asked, system=system))
+    assert any(first != second for first, second in ours(function, system=system))
 
 
 def test_gpipe_with_one_microbatch_is_naive(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,8 +163,8 @@ def test_weights_change_between_passes_without_stash(monkeypatch: pytest.MonkeyP
 
 
 def test_only_forward_pass_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    for asked in (ranks.backward_fresh, counts.backward_fresh):
-        assert ours(asked, IN_FOUR) == [[5] * 5]
+    for function in (ranks.backward_fresh, counts.backward_fresh):
+        assert ours(function, IN_FOUR) == [[5] * 5]
     assert ours(ranks.last_stage, depths=[3, 4]) == [[0], [0]]
 
     def both(self: Predict, op: Op, versions: StageVersions) -> Read:
@@ -194,9 +194,9 @@ def test_prediction_distance_of_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_both_systems_predictions_are_counted_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    for asked in (ranks.predictions_made, counts.predictions_made):
-        assert ours(asked, system="pipeoptim") == [[1], [1], [1]]
-        assert ours(asked, system="spectrain") == [[1], [1], [2]]
+    for function in (ranks.predictions_made, counts.predictions_made):
+        assert ours(function, system="pipeoptim") == [[1], [1], [1]]
+        assert ours(function, system="spectrain") == [[1], [1], [2]]
     small, large = ours(ranks.prediction_cost, terms=("pipeoptim", "spectrain"))[0]
     assert small == 3 * 64 < large
     configure(monkeypatch, policy=Latest("recompute"))
@@ -206,9 +206,9 @@ def test_both_systems_predictions_are_counted_alike(monkeypatch: pytest.MonkeyPa
 
 
 def test_microbatches_learn_what_plain_training_learns(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = ours(ranks.gpipe, microbatches=4)
-    assert len(found) == 13
-    assert all(piped == pytest.approx(alone, rel=1e-9) for alone, piped in found)
+    losses = ours(ranks.gpipe, microbatches=4)
+    assert len(losses) == 13
+    assert all(piped == pytest.approx(alone, rel=1e-9) for alone, piped in losses)
     usual = SGD.step
     monkeypatch.setattr(SGD, "step", lambda self, on, grad: usual(self, on, torch.mul(grad, 1.01)))
     assert any(piped != pytest.approx(alone, rel=1e-9) for alone, piped in ours(ranks.gpipe, microbatches=4))
@@ -219,30 +219,30 @@ def test_microbatches_learn_what_plain_training_learns(monkeypatch: pytest.Monke
 
 def papers(**values: Any) -> Papers:
     """Claims that publish these values, and nothing else."""
-    some = claims.load()[0]
-    return Papers({name: replace(some, id=name, value=value) for name, value in values.items()}, {}, {})
+    claim = claims.load()[0]
+    return Papers({name: replace(claim, id=name, value=value) for name, value in values.items()}, {}, {})
 
 
 def test_printed_cells_by_hand() -> None:
-    told = papers(a=35.3, b=50.5, c=47.3, bound=(12.91, float("inf")), hours=7.76, epoch=900.0)
-    asked = Question({})
-    assert float(printed_cells.mean(asked, told, of=["a", "b", "c"])[0][0][0]) == pytest.approx(44.3667, abs=1e-4)
-    assert float(printed_cells.ratio(asked, told, of="bound", over="hours")[0][0][0]) == pytest.approx(12.91 / 7.76)
-    assert float(printed_cells.product(asked, told, of="bound", by="hours")[0][0][0]) == pytest.approx(12.91 * 7.76)
-    assert printed_cells.hours(asked, told, epoch="epoch", epochs=70)[0] == [[17.5]]
-    (lower, other), *_ = printed_cells.cases(asked, told, of=[["bound", "hours"]])[0]
+    cells = papers(a=35.3, b=50.5, c=47.3, bound=(12.91, float("inf")), hours=7.76, epoch=900.0)
+    question = Question({})
+    assert float(printed_cells.mean(question, cells, of=["a", "b", "c"])[0][0][0]) == pytest.approx(44.3667, abs=1e-4)
+    assert float(printed_cells.ratio(question, cells, of="bound", over="hours")[0][0][0]) == pytest.approx(12.91 / 7.76)
+    assert float(printed_cells.product(question, cells, of="bound", by="hours")[0][0][0]) == pytest.approx(12.91 * 7.76)
+    assert printed_cells.hours(question, cells, epoch="epoch", epochs=70)[0] == [[17.5]]
+    (lower, other), *_ = printed_cells.cases(question, cells, of=[["bound", "hours"]])[0]
     assert (float(lower), float(other)) == (12.91, 7.76)
-    sentence = Papers({"sentence": replace(told.claims["a"], printed=("21.29", "21.20"))}, {}, {})
-    assert printed_cells.stated(asked, sentence, beside="sentence", place=1)[0] == [[Fraction("21.20")]]
+    sentence = Papers({"sentence": replace(cells.claims["a"], printed=("21.29", "21.20"))}, {}, {})
+    assert printed_cells.stated(question, sentence, beside="sentence", place=1)[0] == [[Fraction("21.20")]]
     data = papers(images=60000.0, classes=100.0, train=500.0, test=100.0)
-    assert printed_cells.images(asked, data, classes="classes", each=["train", "test"])[0] == [[60000]]
-    assert printed_cells.classes(asked, data, images="images", each=["train", "test"])[0] == [[100]]
-    assert printed_cells.rest(asked, data, images="images", classes="classes", less="test")[0] == [[500]]
+    assert printed_cells.images(question, data, classes="classes", each=["train", "test"])[0] == [[60000]]
+    assert printed_cells.classes(question, data, images="images", each=["train", "test"])[0] == [[100]]
+    assert printed_cells.rest(question, data, images="images", classes="classes", less="test")[0] == [[500]]
 
 
 def test_no_printed_row_reads_its_own_value() -> None:
     every = {claim.id: claim for claim in claims.load()}
-    told = Papers(every, claims.settings(), {})
+    source = Papers(every, claims.settings(), {})
     printed = [
         (claim, row)
         for claim in every.values()
@@ -251,9 +251,9 @@ def test_no_printed_row_reads_its_own_value() -> None:
     ]
     assert len(printed) > 50
     for claim, row in printed:
-        assert f"claim.{claim.id}" not in answer(claim, row, told).reads
-    found = every["pipeoptim.sec5d.top1_gain.pipedream_2bw.maximum"]
-    assert answer(found, found.answers[0], told).values == (5.01,)
+        assert f"claim.{claim.id}" not in answer(claim, row, source).reads
+    claim = every["pipeoptim.sec5d.top1_gain.pipedream_2bw.maximum"]
+    assert answer(claim, claim.answers[0], source).values == (5.01,)
 
 
 # batches that fit
@@ -263,17 +263,17 @@ def test_the_memory_account_hands_out_its_batches() -> None:
     configured: Any = resolve(["experiment=pipeoptim_clusters"]).executor
     executor = configured.build()
     assert isinstance(executor, FigureExecutor)
-    asked, lab = Question({}, terms=("pipedream", "pipedream_2bw", "pipeoptim")), executor.lab
-    own = memory_account.largest(lab, "resnet_101", "pipeoptim", "keep")
-    assert memory_account.batch(asked, lab, model="resnet_101", system="pipeoptim", graph="keep")[0] == [[own]]
-    alike, _ = memory_account.alike(asked, lab, graph="keep")
+    question, lab = Question({}, terms=("pipedream", "pipedream_2bw", "pipeoptim")), executor.lab
+    batch = memory_account.largest(lab, "resnet_101", "pipeoptim", "keep")
+    assert memory_account.batch(question, lab, model="resnet_101", system="pipeoptim", graph="keep")[0] == [[batch]]
+    alike, _ = memory_account.alike(question, lab, graph="keep")
     assert len(alike) == 4 + 3 + 3
-    assert alike[0][0] == own
-    larger, _ = memory_account.larger(asked, lab, graph="keep")
+    assert alike[0][0] == batch
+    larger, _ = memory_account.larger(question, lab, graph="keep")
     assert larger[0][2] == memory_account.largest(lab, "gnmt_8", "pipeoptim", "keep")
     roomy = replace(lab, machine=replace(lab.machine, memory=2 * lab.machine.memory))
-    (more,) = memory_account.batch(asked, roomy, model="resnet_101", system="pipeoptim", graph="keep")[0][0]
-    assert more > own
+    (more,) = memory_account.batch(question, roomy, model="resnet_101", system="pipeoptim", graph="keep")[0][0]
+    assert more > batch
 
 
 def test_a_configured_system_is_a_value() -> None:

@@ -101,8 +101,8 @@ def test_distances_by_hand() -> None:
     """At 1 update the weight is 4; 3 later it is 10, where its gradient is added; one more leads to 12."""
     versions = {1: 4.0, 4: 10.0, 5: 12.0}
     run = one(versions, 9.0, index=4, updates=1, ahead=3, back=10.5)
-    found = [run.distance(4, each) for each in (run.late, run.forward, run.between, run.moved, run.missed)]
-    assert found == [6, 1, 1.5, 6, 1]
+    distances = [run.distance(4, each) for each in (run.late, run.forward, run.between, run.moved, run.missed)]
+    assert distances == [6, 1, 1.5, 6, 1]
     assert run.removed == pytest.approx(1 - 1 / 6)
     assert run.share([4], 0) == pytest.approx(1 / 6)
     assert run.removed_by_direction == pytest.approx(1)  # one weight, and the right way
