@@ -26,7 +26,7 @@ CHECKED = "suite.runner.executors.check_executor.ScheduleCheck"
 SIMULATED = "suite.simulate.executor.Simulated"
 EMULATED = "suite.runner.executors.emulated_rank.EmulatedRank"
 PREPARATION = "suite.gnn.partition_data.Prepared"  # for full_graph, in the process that starts ranks
-REPLAY = "suite.engine.replay_system.Replayed"  # for replay, in place of all ranks of a system
+REPLAY = "suite.engine.replay_system.ReplaySystem"  # for replay, in place of all ranks of a system
 
 
 class ProbeExecutor(Protocol):
