@@ -1,7 +1,8 @@
-"""Parts shared by all peers: start, split, rows, pieces, optimizer and bytes.
+"""Parts shared by the compared systems: initial weights, split, rows, pieces, optimizer and memory counts.
 
-A peer brings its own engine, order and communication. These parts must not differ between the compared systems, or
-the comparison would measure something else."""
+A compared system brings its own engine, order and communication. These parts must not differ between the systems,
+because the comparison would otherwise measure them.
+"""
 
 from __future__ import annotations
 
@@ -38,18 +39,18 @@ _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "AdamW": torch.optim.AdamW,
     "RMSprop": torch.optim.RMSprop,
 }
-_AHEAD = ("direction", "predict_decay")  # how the suite's rules predict, which changes no step
+_AHEAD = ("direction", "predict_decay")  # prediction of the suite's rules, which does not change a step
 _HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
 class TrainOptions:
-    """Settings of a training loop beyond its plan.
+    """Settings of a training loop in addition to its plan.
 
     Attributes:
-        half: The dtype of passes and gradients, None for the model's.
-        loss_scale: A scale, for float16.
-        clip: The largest norm of all gradients.
+        half: Dtype of passes and gradients in mixed precision; None for the model's dtype.
+        loss_scale: Loss scale, for float16.
+        clip: Largest norm of all gradients.
         checkpoints: Blocks per recomputed piece.
     """
 
@@ -59,7 +60,7 @@ class TrainOptions:
     checkpoints: int | None
 
     def scale(self) -> DynamicLossScaler:
-        """The scale of losses in float16, 1 without one. Raises Unsupported for a class of the user's own."""
+        """The loss scale in float16, 1 without one. Raises Unsupported for a user-defined class."""
         scaler = self.loss_scale.build() if self.loss_scale else unscaled()
         if not isinstance(scaler, DynamicLossScaler):
             what = f"precision.loss_scale of {type(scaler).__name__} in a peer"
@@ -70,7 +71,7 @@ class TrainOptions:
 
 
 def train_options(config: RunConfig) -> TrainOptions:
-    """Raises UnknownName for a half precision that there is none of."""
+    """The options of a config. Raises UnknownName for an unknown half precision."""
     half, checkpoints = config.precision.half, config.activation_checkpointing
     if half is not None and half not in _HALVES:
         raise UnknownName("precision.half", half, _HALVES)
@@ -92,19 +93,19 @@ def gpt(config: RunConfig) -> Transformer:
 
 
 def check_device(config: RunConfig, device: torch.device) -> None:
-    """Raises Unsupported for a half precision that the device has no kernels for, as the suite's engine does."""
+    """Raise Unsupported for a half precision without kernels on the device, as the suite's engine does."""
     if config.precision.half:
         check_half(config.precision.half, device)
 
 
 class PeerPlan:
-    """A config as a peer needs it: the network, its split, the shape of a batch.
+    """A config in the terms of a compared system: the network, its split, the shape of a batch.
 
     Attributes:
-        ties: As Engine's `tied`.
+        ties: Tied weights, as the argument `tied` of Engine.
         split: Layers of each stage.
-        microbatches: Per replica and batch.
-        asked: Of the training.
+        microbatches: Number per replica and batch.
+        options: Settings of the training.
     """
 
     def __init__(self, config: RunConfig) -> None:
@@ -117,29 +118,33 @@ class PeerPlan:
         self.split: Split = divide(self.shape, self.grid.inter, config.split)
         self.seed, self.microbatch = config.seed, batch.microbatch
         self.size, self.microbatches = batch.size, microbatches(config)
-        self.asked = train_options(config)
+        self.options = train_options(config)
 
     def layer(self, number: int) -> nn.Module:
-        """Layer `number` of the whole model with its initial weights: the same in every system and on every split."""
+        """Layer `number` of the whole model with its initial weights, which are the same in every system and split."""
         with drawing(*initial(self.seed, number)):
             layer: nn.Module = self.makers[number]()
             return layer
 
-    def pieces(self, own: Sequence[int]) -> list[tuple[int, ...]]:
-        """The layers of a stage in order, in pieces: `checkpoints` blocks from its first block on form one piece,
-        and every other layer (embedding and head) is a piece by itself; without checkpoints every layer is.
+    def pieces(self, stage_layers: Sequence[int]) -> list[tuple[int, ...]]:
+        """The layers of a stage in order, grouped into pieces.
+
+        `checkpoints` consecutive blocks form a piece, from the first block of the stage on. Every other layer
+        (embedding, head) is a piece, and without checkpoints every layer is.
         """
-        inner = [number for number in own if self.blocks[number]]
-        step = self.asked.checkpoints or 1
+        inner = [number for number in stage_layers if self.blocks[number]]
+        step = self.options.checkpoints or 1
         ranges = [tuple(inner[at : at + step]) for at in range(0, len(inner), step)]
-        return sorted([*ranges, *((number,) for number in own if number not in inner)])
+        return sorted([*ranges, *((number,) for number in stage_layers if number not in inner)])
 
     def recomputed(self, piece: Sequence[int]) -> bool:
-        """Whether a backward pass computes `piece` again: pieces of blocks are, where there are checkpoints."""
-        return self.asked.checkpoints is not None and self.blocks[piece[0]]
+        """Whether the backward pass recomputes `piece`: with checkpoints it recomputes pieces of blocks."""
+        return self.options.checkpoints is not None and self.blocks[piece[0]]
 
     def rows(self, part: Any, replica: int) -> torch.Tensor:
-        """A replica's microbatches of a batch, [microbatches, microbatch, ...]: chunk index * replicas + replica."""
+        """A replica's microbatches of a batch, (microbatches, microbatch, ...): replica r takes every `replicas`-th
+        chunk from r on.
+        """
         chunks = torch.from_numpy(part).unflatten(0, (self.microbatches, self.grid.data, self.microbatch))
         rows: torch.Tensor = chunks[:, replica]
         return rows
@@ -158,8 +163,9 @@ def microbatches(config: RunConfig) -> int:
 
 
 def refuse(config: RunConfig, *, dtypes: Sequence[str]) -> None:
-    """Features that a peer lacks: split layers (except for systems with `tensor: true`), optimizers that torch
-    lacks, other precisions.
+    """Raise Unsupported for features that a compared system lacks.
+
+    These are split layers (except for systems with `tensor: true`), optimizers that torch lacks, and other precisions.
     """
     name, tensor, dtype = config.system.name, config.grid.tensor, config.model.dtype
     if tensor != 1 and not config.system.tensor:
@@ -176,14 +182,14 @@ def refuse(config: RunConfig, *, dtypes: Sequence[str]) -> None:
 
 
 def refuse_pairs(config: RunConfig) -> None:
-    """Raises Unsupported for a network whose batches hold more than one tensor of inputs, as a translator's do."""
+    """Raise Unsupported for a network with several input tensors per batch, as a translator has."""
     if isinstance(config.model.shape.build(), GNMT):
         what = f"{config.system.name} with model={config.model.name}"
         raise Unsupported(what, rule="it is given one tensor a batch, a translator reads two", legal="system=axonn")
 
 
 def join(layers: Mapping[int, nn.Module], ties: Iterable[tuple[int, str, int, str]]) -> None:
-    """Where both ends of a tie are in `layers`, make them one parameter: the first layer's."""
+    """Make both ends of a tie one parameter, the first layer's, where both are in `layers`."""
     for first, first_name, last, last_name in ties:
         if first in layers and last in layers:
             owner, _, leaf = last_name.rpartition(".")
@@ -191,7 +197,7 @@ def join(layers: Mapping[int, nn.Module], ties: Iterable[tuple[int, str, int, st
 
 
 def optimizer_class(config: RunConfig) -> type[torch.optim.Optimizer]:
-    """torch's optimizer of the same name as the suite's rule."""
+    """torch's optimizer class with the name of the suite's update rule."""
     name = config.optimizer.target.rpartition(".")[2]
     if name not in _OPTIMIZERS:
         what = f"{config.system.name} with {name}"
@@ -200,13 +206,15 @@ def optimizer_class(config: RunConfig) -> type[torch.optim.Optimizer]:
 
 
 def optimizer(config: RunConfig, parameters: Iterable[nn.Parameter], **more: Any) -> tuple[torch.optim.Optimizer, Rate]:
-    """torch's own optimizer with the arguments of the suite's rule of the same name, and the rate of each update."""
+    """torch's optimizer with the name and arguments of the suite's rule, and the learning rate of each update."""
     rule = config.optimizer.arguments
     arguments = {key: value for key, value in rule.items() if key not in ("lr", "beta1", "beta2", *_AHEAD)}
     if "beta1" in rule:
         arguments["betas"] = (rule["beta1"], rule["beta2"])
     rate, keywords = as_rate(build(rule["lr"])), optimizer_class(config)
-    more = {key: value for key, value in more.items() if key in signature(keywords).parameters}  # not all can be fused
+    more = {
+        key: value for key, value in more.items() if key in signature(keywords).parameters
+    }  # not every optimizer has a fused form
     return keywords(parameters, lr=rate(0), **arguments, **more), rate  # type: ignore[call-arg]  # every class of it has lr
 
 
@@ -216,7 +224,7 @@ def set_rate(optimizer: Any, lr: float) -> None:
 
 
 class Recomputed(nn.Sequential):
-    """Layers whose activations are not kept: the backward pass computes them again."""
+    """Layers whose activations are not stored: the backward pass computes them again."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not torch.is_grad_enabled():
@@ -227,7 +235,7 @@ class Recomputed(nn.Sequential):
 
 
 def stage_of(plan: PeerPlan, layers: Mapping[int, nn.Module]) -> nn.Sequential:
-    """`layers` one after the other; with checkpoints, pieces of blocks are computed again."""
+    """`layers` in sequence. With checkpoints, pieces of blocks are recomputed."""
     parts: list[nn.Module] = []
     for piece in plan.pieces(list(layers)):
         piece_layers = [layers[number] for number in piece]
@@ -240,12 +248,15 @@ def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def bytes_of_moments(optimizer: torch.optim.Optimizer) -> int:
-    """Optimizer state per weight; its counters of steps are numbers, not tensors of weights."""
+    """Bytes of the optimizer state per weight, without its step counters."""
     return bytes_of(t for state in optimizer.state.values() for t in state.values() if torch.is_tensor(t) and t.dim())
 
 
 class DefaultGroup:
-    """torch.distributed's default process group: the world's; a rank alone makes one of size 1, and ends it."""
+    """The default process group of torch.distributed.
+
+    A world of several ranks has created it. A single rank creates one of size 1, and destroys it at the end.
+    """
 
     def __init__(self, world: World, grid: Grid) -> None:
         if world.size != grid.size:
@@ -254,8 +265,8 @@ class DefaultGroup:
                 rule="one rank per place of the grid",
                 legal=f"{grid.size} ranks",
             )
-        self.own = not dist.is_initialized()
-        if not self.own:
+        self.owns_group = not dist.is_initialized()
+        if not self.owns_group:
             return
         if world.size > 1:
             raise InvalidRequest(
@@ -268,5 +279,5 @@ class DefaultGroup:
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
 
     def close(self) -> None:
-        if self.own and dist.is_initialized():
+        if self.owns_group and dist.is_initialized():
             dist.destroy_process_group()

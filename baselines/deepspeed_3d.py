@@ -145,7 +145,7 @@ class DeepSpeed3D(protocols.System):
         with MemoryTracker() as live:
             loss = self.train_batch(batch)
         bytes_by_kind = {"weights": weights, "gradients": weights, "moments": bytes_of_moments(optimizer)}
-        if self.engine.zero_optimization_stage() or self.plan.asked.half:
+        if self.engine.zero_optimization_stage() or self.plan.options.half:
             # the optimizer steps on a flat copy of its share of the weights
             bytes_by_kind["masters"] = bytes_of(p for group in optimizer.param_groups for p in group["params"])
         # BF16_Optimizer adds the gradients of all microbatches in a buffer next to the gradients of one
@@ -158,7 +158,7 @@ class DeepSpeed3D(protocols.System):
         import deepspeed
 
         self.engine.destroy()
-        if self.group.own:
+        if self.group.owns_group:
             deepspeed.comm.destroy_process_group()
         self.group.close()
 
@@ -180,7 +180,7 @@ def _engine(plan: PeerPlan, config: RunConfig) -> tuple[Any, Any]:
     trained = [p for p in layers.parameters() if p.requires_grad]
     chosen_optimizer, rate = optimizer(config, trained, fused=settings.fused or None)
     bucket = settings.bucket_entries or sum(p.numel() for p in trained)
-    before = [weight.detach().clone() for weight in trained] if plan.asked.half else []
+    before = [weight.detach().clone() for weight in trained] if plan.options.half else []
     engine, *_ = deepspeed.initialize(model=layers, optimizer=chosen_optimizer, config=_told(plan, settings, bucket))
     for weight, value in zip(trained, before, strict=False):  # DeepSpeed's masters begin as rounded weights
         deepspeed.utils.safe_set_full_fp32_param(weight, value)
@@ -189,7 +189,7 @@ def _engine(plan: PeerPlan, config: RunConfig) -> tuple[Any, Any]:
 
 def _told(plan: PeerPlan, settings: DeepSpeedSettings, bucket: int) -> dict[str, Any]:
     """The configuration that DeepSpeed is given. No timer, no printing."""
-    clip, zero_stage = plan.asked.clip, settings.zero_stage
+    clip, zero_stage = plan.options.clip, settings.zero_stage
     zero = {
         "reduce_bucket_size": bucket,
         "allgather_bucket_size": bucket,
@@ -197,7 +197,7 @@ def _told(plan: PeerPlan, settings: DeepSpeedSettings, bucket: int) -> dict[str,
         "reduce_scatter": settings.reduce_scatter,
         "overlap_comm": False,  # DeepSpeed has none with a pipeline
         # wanted for clipping alone, and by BF16_Optimizer, which always takes it
-        "compute_grad_norm": bool(clip or plan.asked.half),
+        "compute_grad_norm": bool(clip or plan.options.half),
     }
     return {
         "train_batch_size": plan.size,
@@ -221,7 +221,7 @@ def _told(plan: PeerPlan, settings: DeepSpeedSettings, bucket: int) -> dict[str,
 
 def _half(plan: PeerPlan, settings: DeepSpeedSettings) -> dict[str, Any]:
     """DeepSpeed's settings of mixed precision. Its scale has no upper bound."""
-    options = plan.asked
+    options = plan.options
     if options.half is None:
         return {}
     names = {"half": "bf16", "float32": "fp32"}

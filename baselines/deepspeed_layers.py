@@ -89,7 +89,7 @@ def module(plan: PeerPlan) -> Any:
         specs,
         topology=PipeModelDataParallelTopology(grid.inter, grid.tensor, grid.data),
         loss_fn=plan.network.loss,
-        activation_checkpoint_interval=1 if plan.asked.checkpoints else 0,
+        activation_checkpoint_interval=1 if plan.options.checkpoints else 0,
         checkpointable_layers=[Piece.__name__],
     )
     _mark(divided, tensor.rank)

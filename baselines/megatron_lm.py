@@ -227,7 +227,7 @@ class MegatronLM(System):
         assert isinstance(padded, int)
         exact = self._fill(model, padded)
         model.to(world.device)
-        inner = Float16Module(transformer, model) if self.plan.asked.half else model
+        inner = Float16Module(transformer, model) if self.plan.options.half else model
         self.model = DistributedDataParallel(transformer, DistributedDataParallelConfig(**options.ddp), inner)
         self.optimizer = get_megatron_optimizer(OptimizerConfig(**options.optimizer), [self.model], **options.groups)
         _unround(self.optimizer, exact)

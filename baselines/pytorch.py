@@ -1,9 +1,9 @@
-"""Plain PyTorch in one process: the reference whose losses and speed everything else is compared with.
+"""Plain PyTorch in one process: the reference for the losses and the speed of all other systems.
 
-A model, torch.optim, a loop over microbatches; no schedule, stage or transport of the suite. It starts from the same
-initial weights and reads the same rows in the same order, so that what differs is the parallelism (and dropout masks,
-where there is dropout: it draws as PyTorch does). In mixed precision gradients of the microbatches add in half
-precision, as the suite's own do.
+It is a model, torch.optim and a loop over microbatches, without a schedule, stage or transport of the suite. It starts
+from the same initial weights and reads the same rows in the same order. So only the parallelism differs, and the
+dropout masks, which it draws as PyTorch does. In mixed precision the gradients of the microbatches are added in half
+precision, as in the suite's engine.
 """
 
 from __future__ import annotations

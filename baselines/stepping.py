@@ -1,8 +1,9 @@
-"""Optimizer step for peers that leave it to the user: torch's optimizer on float32 master weights.
+"""Optimizer step of the compared systems that leave it to the user: torch's optimizer on float32 master weights.
 
 In mixed precision the weights of the passes and their gradients are in half precision, and the optimizer steps on
-float32 masters: gradients are widened at the step, divided by the loss scale, clipped, and the stepped masters are cast
-back. A batch whose gradients overflow changes nothing but the scale; it is no update, so the rate does not move either.
+float32 masters. The step widens the gradients, divides them by the loss scale, clips them, and casts the stepped
+masters back. A batch whose gradients overflow changes only the scale. It is no update, so the learning rate does not
+move either.
 """
 
 from __future__ import annotations
@@ -21,13 +22,12 @@ from suite.engine.optim.loss_scaler import DynamicLossScaler
 
 
 class Stepper:
-    """One rank's weights, which are cast to half precision here if they are to be, and the optimizer of all of them.
-
-    Without it, this rank's weights are the model.
+    """The optimizer of one rank's weights, which it casts to half precision if the config requests it.
 
     Attributes:
         uncounted: Weights that another rank counts in the norm of all gradients.
-        whole: From this rank's squared norm to the whole model's, the same on every rank.
+        sum_over_ranks: Sums the squared norms of all ranks; the result is equal on every rank. The default is the
+            identity, for a rank that holds the whole model.
     """
 
     def __init__(
@@ -37,24 +37,24 @@ class Stepper:
         *,
         fused: bool | None = None,
         uncounted: Sequence[nn.Parameter] = (),
-        whole: Callable[[float], float] = float,
+        sum_over_ranks: Callable[[float], float] = float,
     ) -> None:
-        self.asked = train_options(config)
+        self.options = train_options(config)
         self.weights = list(weights)
         self.masters = self.weights
-        if self.asked.half:
+        if self.options.half:
             self.masters = [nn.Parameter(weight.detach().clone()) for weight in self.weights]
             for weight in self.weights:
-                weight.data = weight.data.to(self.asked.half)
+                weight.data = weight.data.to(self.options.half)
         skipped = {id(weight) for weight in uncounted}
         self.counted = [m for w, m in zip(self.weights, self.masters, strict=True) if id(w) not in skipped]
-        self.whole = whole
+        self.sum_over_ranks = sum_over_ranks
         self.scale: DynamicLossScaler | None = None
-        if self.asked.half is torch.float16:
-            self.scale = self.asked.scale()
+        if self.options.half is torch.float16:
+            self.scale = self.options.scale()
         self.optimizer, self.rate = optimizer(config, self.masters, fused=fused)
         self.updates = 0
-        self.live: MemoryTracker | None = None  # told that a step has begun, while bytes are counted
+        self.live: MemoryTracker | None = None  # marks the beginning of a step, while bytes are counted
 
     @property
     def factor(self) -> float:
@@ -63,9 +63,7 @@ class Stepper:
 
     @torch.no_grad()
     def step(self) -> bool:
-        """An update from the gradients of the weights; False for an update that was left out, as gradients
-        overflowed.
-        """
+        """Update the weights from their gradients. Returns False for a skipped update, after an overflow."""
         if self.live is not None:
             self.live.phase = "scratch"
         mixed = self.masters is not self.weights
@@ -83,18 +81,18 @@ class Stepper:
         return done
 
     def _clip(self) -> bool:
-        """False if the gradients, in a format that is scaled, are not finite on some rank."""
-        if not (self.scale or self.asked.clip):
+        """Clip the gradients. Returns False if scaled gradients are not finite on some rank."""
+        if not (self.scale or self.options.clip):
             return True
         local_norm = float(get_total_norm([m.grad for m in self.counted if m.grad is not None]))
-        norm = math.sqrt(self.whole(local_norm * local_norm))
+        norm = math.sqrt(self.sum_over_ranks(local_norm * local_norm))
         if self.scale:
             overflow = not math.isfinite(norm)
             self.scale.observe(overflow)
             if overflow:
                 return False
-        if self.asked.clip:
-            clip_grads_with_norm_(self.masters, self.asked.clip, torch.tensor(norm, device=self.masters[0].device))
+        if self.options.clip:
+            clip_grads_with_norm_(self.masters, self.options.clip, torch.tensor(norm, device=self.masters[0].device))
         return True
 
     def _step(self) -> bool:
@@ -104,8 +102,11 @@ class Stepper:
         return True
 
     def measured(self, train: Callable[[], float]) -> tuple[float, dict[str, int]]:
-        """What `train` returns, and this rank's bytes by kind: what lives between batches (masters where they are not
-        the weights), and the most that was alive beside it, activations or what a step needs."""
+        """The loss that `train` returns, and this rank's bytes by kind.
+
+        The kinds are the memory that lives between batches (weights, moments, gradients, and masters in mixed
+        precision), and the peak of the additional memory, under the phase in which it was reached.
+        """
         with MemoryTracker() as self.live:
             loss = train()
         live, self.live = self.live, None

@@ -1,10 +1,10 @@
 """Megatron-LM's split layer (Shoeybi et al., 2019): a transformer block whose two products each end in one all-reduce.
 
-The ranks of a tensor group hold a part of every block: queries, keys and values of their heads and the matching columns
-of the projection behind, a part of the perceptron's hidden layer and the matching columns behind it. What is split so
-(column-parallel, then row-parallel) needs one sum over the group where a row-parallel product ends, in the forward
-pass, and one where a column-parallel product begins, in the backward pass. Norms and the biases of row-parallel
-products are the same on every rank and get the same gradients. DeepSpeed trains layers that are split so, and has none.
+Each rank of a tensor group holds a slice of every block: queries, keys and values of its heads with the matching
+columns of the output projection, and a slice of the MLP's hidden layer with the matching columns of its second matrix.
+A row-parallel product ends with one sum over the group in the forward pass, and a column-parallel product with one sum
+in the backward pass. Norms, and the biases of row-parallel products, are the same on every rank and get the same
+gradients. DeepSpeed can train such split layers, but provides none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from suite.models.gpt import TransformerBlock
 
 
 class _IntoSplit(torch.autograd.Function):
-    """The same activations to every rank; their gradients, each rank's share, are summed."""
+    """Copy the activations to every rank; sum the gradients of all ranks."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
@@ -36,7 +36,7 @@ class _IntoSplit(torch.autograd.Function):
 
 
 class _OutOfSplit(torch.autograd.Function):
-    """The sum of every rank's share of the activations; their gradient is every rank's."""
+    """Sum the activations of all ranks; copy the gradient to every rank."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
@@ -51,7 +51,7 @@ class _OutOfSplit(torch.autograd.Function):
 
 
 def check_heads(heads: int, ranks: int) -> None:
-    """Raises InvalidRequest unless every rank of a tensor group gets the same heads."""
+    """Raise InvalidRequest unless the ranks of a tensor group divide the attention heads."""
     if heads % ranks:
         legal = max(n for n in range(1, ranks + 1) if heads % n == 0)
         raise InvalidRequest(
@@ -62,11 +62,13 @@ def check_heads(heads: int, ranks: int) -> None:
 
 
 class SplitBlock(nn.Module):
-    """Rank `rank` of `ranks`' part of `block`, [b, s, h] to [b, s, h] on every rank of `group`: its weights are slices
-    of the block's, so what it computes is what the block does, up to the order of one sum.
+    """Slice `rank` of `ranks` of a transformer block, (b, s, h) to (b, s, h) on every rank of `group`.
 
-    `split` names its parameters that no other rank of the group has. Raises InvalidRequest unless `ranks` divide the
-    heads.
+    Its weights are slices of the weights of `block`, so that the group computes the same function, up to the order of
+    one sum. Raises InvalidRequest unless `ranks` divides the number of heads.
+
+    Attributes:
+        split: Names of the parameters that no other rank of the group holds.
     """
 
     split = ("qkv.weight", "qkv.bias", "project.weight", "widen.weight", "widen.bias", "narrow.weight")
@@ -100,28 +102,28 @@ class SplitBlock(nn.Module):
         return joined if linear.bias is None else joined + linear.bias
 
 
-def _rows(linear: nn.Linear, own: torch.Tensor) -> nn.Linear:
-    """The outputs `own` of a product."""
-    part = _empty(linear, linear.in_features, len(own))
+def _rows(linear: nn.Linear, outputs: torch.Tensor) -> nn.Linear:
+    """The slice of a linear layer that computes the given outputs."""
+    part = _empty(linear, linear.in_features, len(outputs))
     with torch.no_grad():
-        part.weight.copy_(linear.weight[own])
+        part.weight.copy_(linear.weight[outputs])
         if linear.bias is not None:
-            part.bias.copy_(linear.bias[own])
+            part.bias.copy_(linear.bias[outputs])
     return part
 
 
-def _columns(linear: nn.Linear, own: torch.Tensor) -> nn.Linear:
-    """A product over the inputs `own` alone, with the whole bias."""
-    part = _empty(linear, len(own), linear.out_features)
+def _columns(linear: nn.Linear, inputs: torch.Tensor) -> nn.Linear:
+    """The slice of a linear layer that reads the given inputs, with the whole bias."""
+    part = _empty(linear, len(inputs), linear.out_features)
     with torch.no_grad():
-        part.weight.copy_(linear.weight[:, own])
+        part.weight.copy_(linear.weight[:, inputs])
         if linear.bias is not None:
             part.bias.copy_(linear.bias)
     return part
 
 
 def _empty(linear: nn.Linear, inputs: int, outputs: int) -> nn.Linear:
-    """A product as `linear`, of another size; drawing its weights would move the generators."""
+    """An uninitialised linear layer of another size: drawing its weights would advance the generators."""
     like = linear.weight
     bias = linear.bias is not None
     part: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias, dtype=like.dtype, device=like.device)

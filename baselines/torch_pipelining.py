@@ -1,12 +1,14 @@
 """torch.distributed.pipelining (PyTorch's own pipelines): ScheduleGPipe and Schedule1F1B, with replicas.
 
-Stage, order and messages are PyTorch's. What it leaves to its user is done here as its tutorials do it: replicas add
-their gradients with one all-reduce of a flat buffer (system.data_parallel=flat) or through DistributedDataParallel,
-which overlaps it with the last microbatch's backward pass (ddp); a weight tied between the first stage and the last is
-one weight by an all-reduce of its gradient; the loss is summed over all ranks as the suite's own systems do it.
-In mixed precision passes, messages and reductions are in half precision, and gradients of the microbatches add in it.
-The norm that clips is the whole model's, as is the decision that a batch overflowed. Dropout draws as PyTorch does:
-masks differ from the suite's.
+Stages, order and messages are PyTorch's. PyTorch leaves other parts to the user, and they follow its tutorials.
+Replicas sum their gradients with one all-reduce of a flat buffer (system.data_parallel=flat) or through
+DistributedDataParallel, which overlaps it with the last microbatch's backward pass (ddp). A weight tied between the
+first and the last stage is kept equal by an all-reduce of its gradient. The loss is summed over all ranks as in the
+suite's own systems.
+
+In mixed precision passes, messages and reductions are in half precision, and gradients of the microbatches are added in
+it. Clipping uses the norm of the whole model, and all ranks agree on whether a batch overflowed. Dropout masks are
+PyTorch's, and differ from the suite's.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class TorchPipelining(System):
         self.group = DefaultGroup(world, grid)
         self.place = place = grid.place(world.rank)
         replicas = [grid.rank(data=replica, inter=0) for replica in range(grid.data)]
-        # every rank makes all groups, in one order
+        # every rank creates all groups, in the same order
         pipelines = [dist.new_group(list(range(first, first + grid.inter))) for first in replicas]
         self.column = [dist.new_group(list(grid.data_parallel_group(rank))) for rank in range(grid.inter)][place.stage]
         self.ends = [dist.new_group(list(grid.embedding_group(first))) for first in replicas][place.replica]
@@ -80,7 +82,7 @@ class TorchPipelining(System):
             self.trained,
             fused=settings.fused or None,
             uncounted=() if place.first else self.tied,
-            whole=lambda own: world.all_reduce_scalar(own, "sum", lambda: None) / grid.data,
+            sum_over_ranks=lambda squares: world.all_reduce_scalar(squares, "sum", lambda: None) / grid.data,
         )
         self.ddp = settings.data_parallel == "ddp" and grid.data > 1
         if self.ddp:
@@ -88,18 +90,18 @@ class TorchPipelining(System):
                 self.model,
                 process_group=self.column,
                 gradient_as_bucket_view=True,
-                # DDP sorts its buckets anew after the first batch and fails where no forward pass stood between the
-                # backward passes; it does not sort with this, which costs one walk through a graph per batch
+                # DDP sorts its buckets again after the first batch, and fails without a forward pass between the
+                # backward passes; this setting prevents the sorting, for one walk through a graph per batch
                 find_unused_parameters=True,
             )
         else:
             self.gradient = _flat_gradient(self.trained)
-        # of a loss before its backward pass: DDP divides by the replicas itself
+        # factor of a loss before its backward pass: DDP divides by the number of replicas itself
         self.share = 1 / (plan.microbatches * (1 if self.ddp else grid.data))
         stage = pipelining.PipelineStage(
             self.model, place.stage, grid.inter, world.device, group=pipelines[place.replica]
         )
-        # the loss is divided by the number of microbatches, so that no gradient has to be
+        # dividing the loss by the number of microbatches avoids dividing every gradient
         self.schedule = getattr(pipelining, settings.schedule)(
             stage, plan.microbatches, loss_fn=self._loss, scale_grads=False
         )
@@ -131,7 +133,7 @@ class TorchPipelining(System):
         self.group.close()
 
     def _run(self, step: Any, batch: Value) -> float:
-        """One batch through the pipeline: its mean loss, on every rank."""
+        """Run one batch through the pipeline; returns its mean loss, on every rank."""
         inputs, targets = (self.plan.rows(part, self.place.replica).flatten(0, 1) for part in batch)
         losses: list[torch.Tensor] = []
         arguments = (inputs.to(self.world.device),) if self.place.first else ()
@@ -142,7 +144,7 @@ class TorchPipelining(System):
 
     @property
     def factor(self) -> float:
-        """Factor of a microbatch's loss: its share, and the scale of the gradient's format."""
+        """Factor of a microbatch's loss: its share of the batch times the loss scale."""
         return self.share * self.stepper.factor
 
     def _loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -151,12 +153,12 @@ class TorchPipelining(System):
 
     def _zero_gradients(self) -> None:
         if self.ddp:
-            self.model.zero_grad(set_to_none=False)  # they are views of DDP's buckets
+            self.model.zero_grad(set_to_none=False)  # the gradients are views of DDP's buckets
         else:
             self.gradient.zero_()
 
     def _ties(self, layers: Mapping[int, nn.Module]) -> list[nn.Parameter]:
-        """This rank's end of every tie over two stages, equal to the first stage's from here on."""
+        """This rank's end of every tie between two stages. From here on it has the value of the first stage's end."""
         if self.plan.grid.inter == 1:
             return []
         tied = []
@@ -170,7 +172,7 @@ class TorchPipelining(System):
 
 
 def _flat_gradient(weights: Sequence[nn.Parameter]) -> torch.Tensor:
-    """One buffer whose parts are the gradients of `weights`: it is zeroed, divided and reduced without a copy."""
+    """One buffer that holds the gradients of `weights`: it is zeroed, divided and reduced without a copy."""
     first = weights[0]
     flat = torch.zeros(sum(weight.numel() for weight in weights), dtype=first.dtype, device=first.device)
     for weight, part in zip(weights, flat.split([weight.numel() for weight in weights]), strict=True):

@@ -1,12 +1,13 @@
 """Sparse products on CUDA: Triton kernels after Gale et al., "Sparse GPU Kernels for Deep Learning" (2020).
 
-Theirs are in CUDA; what is taken over is how work is cut. One-dimensional tiling: a program has one row of the sparse
-matrix and a tile of the dense one's columns (SpMM), or a strip of one row's values (SDDMM). Row swizzle: programs get
-rows by falling length, so that those that run at once end at about the same time. Vector loads: the dense matrices are
-row-major, so that a program's loads are of neighbouring entries, 16 bytes a thread where rows are multiples of 16
-entries. Sums are in float32, in float64 for float64.
+Their kernels are in CUDA; these take over the partitioning of the work. One-dimensional tiling: a program computes one
+row of the sparse matrix and a tile of the dense matrix's columns (SpMM), or a strip of one row's values (SDDMM). Row
+swizzle: programs get rows in order of falling length, so that concurrent programs end at about the same time. Vector
+loads: the dense matrices are row-major, so that a program loads neighbouring entries, 16 bytes per thread where rows
+are multiples of 16 entries. Sums are in float32, and in float64 for float64.
 
-Imported only where its kernels are called: it needs Triton, and Triton wants a kernel's names at a module's top.
+The module is imported only where its kernels are called: it requires Triton, which requires the names of a kernel at
+the top of its module.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from baselines.sputnik.structure import Side
 
 Tensor = torch.Tensor
 NAME = "Triton kernels"
-VALUES = 32  # of a row that a program takes at a time
-TILES = (64, 32, 16)  # columns of the dense matrix that a program takes: the first that divides them
+VALUES = 32  # values of a row that a program loads at a time
+TILES = (64, 32, 16)  # columns of the dense matrix per program: the first of these that divides their number
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -71,7 +72,7 @@ def _sddmm(  # type: ignore[no-untyped-def]
 
 
 def spmm(side: Side, values: Tensor, dense: Tensor) -> Tensor:
-    """The sparse [rows, width] matrix with `values` [kept] times `dense` [width, m], contiguous: [rows, m]."""
+    """Product (rows, m) of a sparse matrix (rows, width) with `values` (kept,) and `dense` (width, m), contiguous."""
     count = dense.shape[1]
     out = dense.new_empty(side.rows, count)
     tile = _tile(count)
@@ -82,8 +83,7 @@ def spmm(side: Side, values: Tensor, dense: Tensor) -> Tensor:
 
 
 def sddmm(side: Side, left: Tensor, right: Tensor) -> Tensor:
-    """Of left [rows, m] times the transpose of right [width, m], both contiguous, what stands at the side's places:
-    [kept]."""
+    """The kept entries of left (rows, m) times the transpose of right (width, m), both contiguous: (kept,)."""
     count = left.shape[1]
     out = left.new_empty(side.kept)
     _sddmm[(side.rows, triton.cdiv(side.longest, VALUES))](

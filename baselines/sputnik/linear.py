@@ -1,8 +1,9 @@
 """Linear layer over unpruned weights only: y = x W^T + b, and both gradients.
 
-Activations come and go as [..., features], as every layer here has them. The kernels want features first (a row of the
-dense matrix is one feature over the batch), so inputs and gradients are transposed once each, the input's transpose is
-what the backward pass keeps, and outputs are transposed back: costs of the layer, and timed with it.
+Activations have the shape (..., features), as in every layer of the suite. The kernels need features first (a row of
+the dense matrix is one feature over the batch). So inputs and gradients are transposed once each, the backward pass
+stores the transposed input, and outputs are transposed back. These transposes are costs of the layer and are timed with
+it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def kernels_of(device: torch.device) -> ModuleType:
 
 
 class Product(torch.autograd.Function):
-    """x [m, inputs] and values [kept] to x W^T [m, outputs]; backward: g W, and g^T x at W's places."""
+    """x (m, inputs) and values (kept,) to x W^T (m, outputs). Backward: g W, and the kept entries of g^T x."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, values: Tensor, structure: Structure) -> Tensor:
@@ -82,7 +83,7 @@ class SparseLinear(nn.Module):
         self.refresh()
 
     def refresh(self) -> None:
-        """After the buffers were written or moved: let the structure be what they hold."""
+        """Rebuild the structure after the buffers were written or moved."""
 
         def side(name: str, rows: int, width: int) -> Side:
             offsets, columns, swizzle = (self.get_buffer(f"{name}_{part}") for part in NAMES)

@@ -1,6 +1,6 @@
 """Model states of a network of sparse layers: the unpruned values only.
 
-Its indices are not among them: how many there are depends on the layers' widths, and the record counts them.
+The indices are not included. Their size depends on the widths of the layers, and the record counts them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Sparsity structure of a weight: compressed rows of the weight and of its transpose.
 
 The forward product and the sampled weight gradient walk the weight's rows, the input gradient its columns. Both sides
-are made once, as a ticket never changes; of the values there is one copy, and a permutation leads from it to the
-transpose's order (Gale et al. 2020, section V: the cost of transposing is paid once). Each side also lists its rows by
-falling length, so that neighbouring programs of a device have equally much to do (their row swizzle).
+are built once, because a mask never changes. The values are stored once, and a permutation gives the order of the
+transpose (Gale et al. 2020, section V: transposing is paid for once). Each side also lists its rows in order of falling
+length, which balances neighbouring programs of a device (their row swizzle).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True)
 class Side:
-    """A sparse [rows, columns] matrix without its values.
+    """A sparse matrix (rows, columns) without its values.
 
     Attributes:
-        offsets: int32 [rows + 1], where each row's values begin.
-        columns: int32 [kept], each value's.
-        swizzle: int32 [rows], the rows by falling length.
-        longest: Values of the longest row.
+        offsets: int32 (rows + 1,), start of each row's values.
+        columns: int32 (kept,), column of each value.
+        swizzle: int32 (rows,), the rows in order of falling length.
+        longest: Number of values in the longest row.
     """
 
     rows: int
@@ -43,8 +43,13 @@ class Side:
 
 @dataclass(frozen=True)
 class Structure:
-    """weight: the side [outputs, inputs] in whose order values are kept; transposed: [inputs, outputs]
-    order: int32 [kept], values[order] are the transpose's"""
+    """Both sides of a weight.
+
+    Attributes:
+        weight: The side (outputs, inputs), in whose order the values are stored.
+        transposed: The side (inputs, outputs).
+        order: int32 (kept,); values[order] are the values of the transpose.
+    """
 
     weight: Side
     transposed: Side
@@ -52,19 +57,19 @@ class Structure:
 
     @property
     def bytes(self) -> int:
-        """Of all its indices."""
+        """Bytes of all indices."""
         sides = [getattr(side, name) for side in (self.weight, self.transposed) for name in NAMES]
         return sum(tensor.numel() * tensor.element_size() for tensor in (*sides, self.order))
 
 
-NAMES = ("offsets", "columns", "swizzle")  # the tensors of a side
+NAMES = ("offsets", "columns", "swizzle")  # tensors of a side
 
 
 def structure_of(index: Tensor, *, outputs: int, inputs: int) -> Structure:
-    """The structure of a [outputs, inputs] weight of which the flat places `index` stay.
+    """The structure of a weight (outputs, inputs) with the kept flat indices `index`, sorted whole numbers.
 
-    index: whole numbers, rising. Raises InvalidRequest for a place that is none or a weight that int32 does not
-    reach."""
+    Raises InvalidRequest for an invalid index, and for a weight that an int32 index cannot reach.
+    """
     if outputs * inputs >= LARGEST:
         raise InvalidRequest(
             f"a weight of {outputs} x {inputs} entries", rule="below 2^31, which a 32-bit index reaches"
@@ -75,7 +80,7 @@ def structure_of(index: Tensor, *, outputs: int, inputs: int) -> Structure:
             f"{flat.numel()} places of a weight of {outputs} x {inputs}", rule="rising, at least one, within the weight"
         )
     rows, columns = flat // inputs, flat % inputs
-    order = torch.argsort(columns, stable=True)  # within a column the rows keep rising
+    order = torch.argsort(columns, stable=True)  # a stable sort keeps the rows of a column in order
     return Structure(
         weight=_side(rows, columns, outputs, inputs),
         transposed=_side(columns[order], rows[order], inputs, outputs),
@@ -84,7 +89,7 @@ def structure_of(index: Tensor, *, outputs: int, inputs: int) -> Structure:
 
 
 def longest_row(offsets: Tensor) -> int:
-    """Values of the longest row."""
+    """Number of values in the longest row."""
     return int(offsets.diff().max())
 
 

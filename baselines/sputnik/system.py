@@ -1,9 +1,9 @@
 """Training with sparse layers inside AxoNN's engine, as in SAMO V-B.
 
-Each linear layer that a ticket prunes is swapped for a sparse one as soon as its weights are drawn, so that the engine
-sees a smaller dense model: states, messages and reductions of the values that stay. Biases, norms, embeddings and the
-language head stay dense. The ticket is the one that axonn_samo draws from the same config; what is not known before the
-first batch, or takes more than one layer to know, cannot be drawn here and is refused by name.
+Each linear layer that a mask prunes is replaced by a sparse layer as soon as its weights are drawn. So the engine
+trains a smaller dense model: states, messages and reductions of the kept values. Biases, norms, embeddings and the
+language head stay dense. The mask is the one that axonn_samo draws from the same config. A mask that depends on
+training, or on more than one layer, is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from suite.core.units import si
 from suite.engine.checkpoint.restore import Loaded
 from suite.engine.layers import Layer
 from suite.engine.system import EngineSystem
-from suite.pruning.mask import Key, View, prunable, told
+from suite.pruning.mask import Key, View, describe_weight, prunable
 from suite.pruning.validation import check_sparsity
 from suite.runner.estimate import counts
 
@@ -34,7 +34,7 @@ WIDENED = "16-bit weight gradients are sampled in float32: torch has no 16-bit k
 
 
 class Sputnik(EngineSystem):
-    """AxoNN on sparse weights and sparse kernels. Raises Unsupported where `check` does, and for convolutions."""
+    """AxoNN with sparse weights and sparse kernels. Raises Unsupported where `check` does, and for convolutions."""
 
     @classmethod
     def probe(cls, config: RunConfig) -> Ready | Missing:
@@ -44,7 +44,7 @@ class Sputnik(EngineSystem):
         return super().probe(config)
 
     def __init__(self, world: World, config: RunConfig) -> None:
-        self.asked, self.flops = config.pruning, counts(config)
+        self.pruning_settings, self.flops = config.pruning, counts(config)
         super().__init__(world, config)
 
     @classmethod
@@ -73,7 +73,7 @@ class Sputnik(EngineSystem):
         useful, dense = (si(self.flops[name], "flop") for name in ("useful_flops_per_batch", "flops_per_batch"))
         counted = f"a batch is {useful} of kept weights, and {dense} by dense products, as percent of peak counts it"
         notes = [f"sparse products: {kernels_of(device).NAME}", *widened, *untried, counted]
-        return {**super().told(), "sparsity": self.asked.sparsity, "notes": notes}
+        return {**super().told(), "sparsity": self.pruning_settings.sparsity, "notes": notes}
 
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
         """The engine's count, with the bytes of the indices."""
@@ -156,5 +156,5 @@ def check_linear(layer: nn.Module, key: Key) -> nn.Linear:
     if not isinstance(module, nn.Linear) or name != "weight":
         kind = "convolution" if "Conv" in type(module).__name__ else f"product for a {type(module).__name__}"
         rule = f"Sputnik has no sparse {kind} (SAMO V-B)"
-        raise Unsupported(f"system=sputnik with {told(key)}", rule=rule, legal="system=axonn_samo")
+        raise Unsupported(f"system=sputnik with {describe_weight(key)}", rule=rule, legal="system=axonn_samo")
     return module

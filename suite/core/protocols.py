@@ -186,7 +186,7 @@ class MaskMethod(Protocol):
         None if no mask is found yet; every stage then returns None.
         """
 
-    def remembered(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """State of a search, for a checkpoint."""
         return {}
 
@@ -194,7 +194,7 @@ class MaskMethod(Protocol):
         """Raises InvalidRequest if the state comes from a search with other settings. Changes nothing."""
         return
 
-    def recall(self, kept: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, kept: Mapping[str, Tensor]) -> None:
         """Continue from the state of a search."""
         return
 

@@ -38,7 +38,7 @@ class Pruning:
         if not self.method.searches:
             return {}
         criterion = torch.tensor([self.sparsity, WHAT.index(self.what)], dtype=torch.float64)
-        return {**self.method.remembered(), _CRITERION: criterion}
+        return {**self.method.state_dict(), _CRITERION: criterion}
 
     def check_search_state(self, state: Mapping[str, torch.Tensor]) -> None:
         """Raises InvalidRequest for a search with another criterion or method. Changes nothing."""
@@ -55,7 +55,7 @@ class Pruning:
 
     def restore_search(self, state: Mapping[str, torch.Tensor]) -> None:
         """Continue from a saved state that `check_search_state` has accepted."""
-        self.method.recall(_without_criterion(state))
+        self.method.load_state_dict(_without_criterion(state))
 
 
 def _without_criterion(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -17,7 +17,7 @@ from suite.core.values import format_value
 from suite.engine.pruning import Pruning
 from suite.engine.states.flat_layout import FlatLayout, make_layout, make_offloader
 from suite.engine.train_state import TrainState
-from suite.pruning.mask import Indices, Key, View, check_index, prunable, told
+from suite.pruning.mask import Indices, Key, View, check_index, describe_weight, prunable
 
 KeptById = dict[int, torch.Tensor]  # kept indices of each pruned weight, by the id of the weight
 
@@ -155,7 +155,8 @@ def _kept_by_id(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> KeptB
         parameter = dict(layers[key[0]].named_parameters()).get(key[1])
         if parameter is None or not parameter.requires_grad:
             raise InvalidRequest(
-                f"a mask with {told(key)}, which this model does not train", rule="a mask names trained weights"
+                f"a mask with {describe_weight(key)}, which this model does not train",
+                rule="a mask names trained weights",
             )
         check_index(key, index, parameter.numel())
         kept[id(parameter)] = index

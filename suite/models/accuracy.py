@@ -10,9 +10,15 @@ SCORES = ("top_1", "top_5")
 
 
 def top(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Percent of samples whose class is the likeliest, and is among the five likeliest (all classes where there are
-    fewer): [2], of the logits' type but in single precision at least, as the loss beside it is. logits [b, classes],
-    targets [b]. Of equal logits any may count, and of a row that is not all numbers none."""
+    """Percent of samples whose class has the largest logit, and one of the five largest logits: shape (2,).
+
+    With fewer than five classes all count. The result has the dtype of the logits, but at least single precision, as
+    the loss has. Among equal logits any may count. A row with NaN counts for nothing.
+
+    Args:
+        logits: (batch, classes).
+        targets: (batch,).
+    """
     five = min(5, logits.shape[-1])
     places = logits.topk(five, dim=-1).indices
     right = (places == targets.unsqueeze(-1)) & logits.isfinite().all(dim=-1, keepdim=True)

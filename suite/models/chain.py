@@ -1,8 +1,9 @@
 """Modules of AlexNet, GoogLeNet and Inception-V3, whose layers suite.workload counts.
 
-A network is described once (workload.conv_spec) and built from the same steps, so that counts and modules cannot
-differ. Images come as bytes, 0 to 255, or normalised by their data set, and have no gradient. A batch norm's running
-statistics are each replica's own. A layer says with `draws` whether it uses random numbers."""
+A network is described once (workload.conv_spec), and modules are built from the same steps as the counts. Images are
+bytes from 0 to 255, or normalised by their data set, and have no gradient. Each replica keeps its own running
+statistics of batch norms. A layer's `draws` says whether it uses random numbers.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +24,15 @@ from suite.workload.normalization import scaling
 
 __all__ = ["SCORES", "Chained", "layers", "loss", "scores", "ties"]
 
-PUBLISHED = (9216, 4096, 4096)  # what enters AlexNet's dense layers, whose weights have a deviation of 0.01
+PUBLISHED = (
+    9216,
+    4096,
+    4096,
+)  # published number of inputs of AlexNet's dense layers, at which the weights have a deviation of 0.01
 
 
 class Convolved(nn.Module):
-    """A convolution, a batch norm or none, and ReLU: [b, c, s, s] to [b, k, t, t]."""
+    """A convolution, an optional batch norm, and ReLU: (b, c, s, s) to (b, k, t, t)."""
 
     def __init__(self, step: Convolution, inputs: int) -> None:
         super().__init__()
@@ -45,7 +50,7 @@ class Convolved(nn.Module):
 
 
 class Pooled(nn.Module):
-    """The largest or the mean of windows: [b, c, s, s] to [b, c, t, t]."""
+    """Maximum or mean over windows: (b, c, s, s) to (b, c, t, t)."""
 
     def __init__(self, step: Pooling) -> None:
         super().__init__()
@@ -57,7 +62,7 @@ class Pooled(nn.Module):
 
 
 class Parallel(nn.Module):
-    """Chains that read one input, their outputs side by side: [b, c, s, s] to [b, k, t, t]."""
+    """Chains that read one input, with concatenated outputs: (b, c, s, s) to (b, k, t, t)."""
 
     def __init__(self, step: Branches, value: Value) -> None:
         super().__init__()
@@ -68,7 +73,7 @@ class Parallel(nn.Module):
 
 
 class Chained(nn.Module):
-    """One layer of the network: steps in order, [b, c, s, s] to [b, k, t, t]. The first layer reads images."""
+    """One layer of the network: steps in order, (b, c, s, s) to (b, k, t, t). The first layer reads images."""
 
     draws = False
 
@@ -98,8 +103,11 @@ def _steps(chain: Sequence[Step], value: Value) -> list[nn.Module]:
 def layers(
     shape: AlexNet | GoogLeNet | InceptionV3, *, dropout: float = 0.0, dtype: str = "float32"
 ) -> list[Callable[[], nn.Module]]:
-    """One function per layer: a stage makes only its own, and draws the same weights wherever it stands. dropout: of
-    what enters AlexNet's first two dense layers (0.5 as published), or the others' only one (0.2 and 0.5)."""
+    """One factory per layer. A stage builds its own layers, and a layer draws the same weights on every stage.
+
+    dropout: share of the inputs of AlexNet's first two dense layers (0.5 as published), or of the only dense layer of
+    the others (0.2 and 0.5)
+    """
     kinds: list[Callable[[], nn.Module]] = []
     value = shape.entered
     for _, chain in shape.chains():
@@ -116,5 +124,5 @@ def layers(
 
 
 def ties(shape: AlexNet | GoogLeNet | InceptionV3) -> list[tuple[int, str, int, str]]:
-    """No two weights are one."""
+    """No weights are tied."""
     return []

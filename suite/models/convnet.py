@@ -1,9 +1,9 @@
 """Modules of VGG, ResNet and Wide-ResNet, whose layers workload.convnet counts.
 
-They are torchvision's (SAMO V-A, PipeOptim V-A), a layer per convolution of VGG and per bottleneck block of a ResNet:
-a pipeline can cut between any two. Images come as bytes, 0 to 255, or normalised by their data set, and have no
-gradient. A batch norm's running statistics are each replica's own. A layer says with `draws` whether it uses random
-numbers.
+The networks are torchvision's (SAMO V-A, PipeOptim V-A). A layer is one convolution of VGG or one bottleneck block of a
+ResNet, and a pipeline can cut between any two layers. Images are bytes from 0 to 255, or normalised by their data set,
+and have no gradient. Each replica keeps its own running statistics of batch norms. A layer's `draws` says whether it
+uses random numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from suite.workload.normalization import scaling
 
 __all__ = ["SCORES", "layers", "loss", "scores", "ties"]
 
-# of VGG's dense weights, at the inputs that were published: of three layers, and of one
+# deviation of VGG's dense weights at the published number of inputs: with three dense layers, and with one
 DEVIATION, PUBLISHED, ALONE = 0.01, (25088, 4096, 4096), 512
 
 
@@ -32,7 +32,7 @@ HALVES: Scaling = ((127.5, 1.0),)  # numbers from -1 to 1
 
 
 def scaled(x: torch.Tensor, like: torch.Tensor, pixels: Scaling = HALVES) -> torch.Tensor:
-    """Bytes [b, c, s, s] as numbers (workload.pixels), and numbers as they are, both in the type of `like`."""
+    """Images (b, c, s, s) in the dtype of `like`. Bytes are scaled (workload.pixels), other numbers are not."""
     converted = x.to(like.dtype)
     if x.is_floating_point():
         return converted
@@ -42,8 +42,10 @@ def scaled(x: torch.Tensor, like: torch.Tensor, pixels: Scaling = HALVES) -> tor
 
 
 class ConvolutionLayer(nn.Module):
-    """VGG's 3 x 3 convolution, batch norm if it has one and ReLU, [b, c, s, s] to [b, k, s, s]; a group's last one
-    pools to half the side. pixels: of images, for the first."""
+    """VGG's 3 x 3 convolution, an optional batch norm, and ReLU: (b, c, s, s) to (b, k, s, s).
+
+    The last layer of a group pools to half the side. pixels: scale of the images, for the first layer
+    """
 
     draws = False
 
@@ -63,7 +65,10 @@ class ConvolutionLayer(nn.Module):
 
 
 class Dense(nn.Module):
-    """A dense layer, [b, ...] to [b, k]; all but the last with ReLU and `dropout`. before: the dropout of its input."""
+    """A dense layer, (b, ...) to (b, k). All except the last one have ReLU and `dropout`.
+
+    before: dropout of the input
+    """
 
     def __init__(
         self, inputs: int, outputs: int, *, published: int, last: bool, dropout: float, before: float = 0.0
@@ -71,7 +76,9 @@ class Dense(nn.Module):
         super().__init__()
         self.linear, self.last, self.dropout, self.before = nn.Linear(inputs, outputs), last, dropout, before
         self.draws = before > 0 or (dropout > 0 and not last)
-        nn.init.normal_(self.linear.weight, std=DEVIATION * (published / inputs) ** 0.5)  # as much passes on
+        nn.init.normal_(
+            self.linear.weight, std=DEVIATION * (published / inputs) ** 0.5
+        )  # keeps the scale of the output for other numbers of inputs
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -90,7 +97,7 @@ def _conv(inputs: int, outputs: int, side: int, stride: int = 1) -> nn.Conv2d:
 
 
 class Stem(nn.Module):
-    """A 7 x 7 convolution with batch norm and ReLU, and a pooling: [b, c, s, s] to [b, k, s / 4, s / 4]."""
+    """A 7 x 7 convolution with batch norm and ReLU, and a pooling: (b, c, s, s) to (b, k, s / 4, s / 4)."""
 
     draws = False
 
@@ -105,8 +112,10 @@ class Stem(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A residual block of 1 x 1, 3 x 3 and 1 x 1: [b, c, s, s] to [b, k, s / stride, s / stride]. Its stride is the
-    3 x 3 convolution's, as in torchvision."""
+    """A residual block of 1 x 1, 3 x 3 and 1 x 1 convolutions: (b, c, s, s) to (b, k, s / stride, s / stride).
+
+    The 3 x 3 convolution has the stride, as in torchvision.
+    """
 
     draws = False
 
@@ -128,7 +137,7 @@ class Bottleneck(nn.Module):
 
 
 class ImageClassifier(nn.Module):
-    """The mean over all points, dropout, and a dense layer: [b, c, s, s] to logits [b, k]."""
+    """The mean over all points, dropout, and a dense layer: (b, c, s, s) to logits (b, k)."""
 
     def __init__(self, inputs: int, classes: int, *, dropout: float = 0.0) -> None:
         super().__init__()
@@ -161,22 +170,27 @@ def _resnet(shape: ResNet) -> list[Callable[[], nn.Module]]:
 
 
 def converted(kind: Callable[[], nn.Module], dtype: str) -> nn.Module:
-    """A module drawn in single precision: every precision starts from the same numbers."""
+    """A module drawn in single precision and converted, so that every precision has the same initial weights."""
     return kind().to(getattr(torch, dtype))
 
 
 def layers(shape: VGG | ResNet, *, dropout: float = 0.0, dtype: str = "float32") -> list[Callable[[], nn.Module]]:
-    """One function per layer: a stage makes only its own, and draws the same weights wherever it stands. dropout: of
-    VGG's dense layers (0.5 as published); a ResNet has none."""
+    """One factory per layer. A stage builds its own layers, and a layer draws the same weights on every stage.
+
+    dropout: share of the outputs of VGG's dense layers (0.5 as published); a ResNet has none
+    """
     kinds = _vgg(shape, dropout) if isinstance(shape, VGG) else _resnet(shape)
     return [partial(converted, kind, dtype) for kind in kinds]
 
 
 def ties(shape: VGG | ResNet) -> list[tuple[int, str, int, str]]:
-    """No two weights are one."""
+    """No weights are tied."""
     return []
 
 
 def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Mean cross entropy per image, in nats, at least in single precision. logits [b, classes], targets [b]."""
+    """Mean cross entropy per image in nats, at least in single precision.
+
+    logits: (b, classes); targets: (b,)
+    """
     return F.cross_entropy(logits.float() if logits.dtype.itemsize < 4 else logits, targets)

@@ -44,10 +44,10 @@ class _Convolution(torch.autograd.Function):
 
 
 class GraphConvolution(nn.Module):
-    """Z = (A^T H) W for H (n_i, inputs) of this process's vertices; no bias.
+    """Graph convolution Z = (A^T H) W, for the rows H (n_i, inputs) of this process's vertices. It has no bias.
 
     Attributes:
-        product, back: H -> A^T H and G -> A G, rows in and rows out.
+        product, back: H -> A^T H and G -> A G, on rows of this process.
         gemm: Dense products, which a caller may time.
     """
 
@@ -64,16 +64,16 @@ class GraphConvolution(nn.Module):
     ) -> None:
         super().__init__()
         self.mode, self.product, self.back, self.gemm = mode, product, back, gemm
-        self.kept: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.cached_product: tuple[torch.Tensor, torch.Tensor] | None = None
         self.weight = nn.Parameter(torch.empty(inputs, outputs))
-        bound = math.sqrt(6 / (inputs + outputs))  # Glorot and Bengio, as Kipf and Welling draw theirs
+        bound = math.sqrt(6 / (inputs + outputs))  # Glorot and Bengio's initialisation, as in Kipf and Welling
         nn.init.uniform_(self.weight, -bound, bound, generator=generator)
 
     def once(self, h: torch.Tensor) -> torch.Tensor:
-        """A^T H, multiplied anew for another H only."""
-        if self.kept is None or self.kept[0] is not h:
-            self.kept = h, self.product(h)
-        return self.kept[1]
+        """A^T H, computed anew only for another H."""
+        if self.cached_product is None or self.cached_product[0] is not h:
+            self.cached_product = h, self.product(h)
+        return self.cached_product[1]
 
     def forward(self, h: torch.Tensor) -> torch.Tensor:
         output: torch.Tensor = _Convolution.apply(h, self.weight, self)  # type: ignore[no-untyped-call]
@@ -83,13 +83,13 @@ class GraphConvolution(nn.Module):
 def layers(
     widths: tuple[int, ...], *, order: str, epoch: str, product: Product, back: Product, watch: Any, seed: int
 ) -> nn.ModuleList:
-    """The convolutions of a network with these widths, their weights drawn from `seed` alike on every process."""
+    """The convolutions of a network with these widths. Their weights are drawn from `seed`, alike on every process."""
 
     def gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         with watch.span(GEMM):
             return a @ b
 
-    # of its own, as threads of one process share torch's
+    # a generator per process, as threads of one process share torch's
     generator = torch.Generator().manual_seed(seed)
     return nn.ModuleList(
         GraphConvolution(

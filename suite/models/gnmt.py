@@ -1,13 +1,15 @@
 """Modules of GNMT, whose layers workload.recurrent.GNMT counts.
 
-It is GNMT as its second reference version has it (PipeOptim V-A): a bidirectional first encoder layer, residual
-connections from the third layer of either side on, and normalised Bahdanau attention behind the first decoder layer,
-whose context enters every later decoder layer. One layer per LSTM; the first one of the decoder holds the decoder's
-embedding and the attention too. State that later layers need travels with the value, so that a pipeline can cut
-anywhere: encoder:  (x [b, s, h], lengths [b], tokens [b, t])     lengths and the decoder's tokens are integers
+The network is the second reference version of GNMT (PipeOptim V-A): a bidirectional first encoder layer, residual
+connections from the third layer on in encoder and decoder, and normalised Bahdanau attention after the first decoder
+layer. Every later decoder layer also reads the attention's context. Each LSTM is one layer; the first decoder layer
+also holds the decoder's embedding and the attention. State that later layers need is part of the value, so that a
+pipeline can cut anywhere:
+
+    encoder:  (x [b, s, h], lengths [b], tokens [b, t])     lengths and the decoder's tokens are integers
     decoder:  (y [b, t, h], context [b, t, h])
 
-Both sides have the fixed length `sequence`, padded behind their end, so that every message has one size.
+Both sides are padded to the fixed length `sequence`, so that every message has one size.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ Drawn = TypeVar("Drawn", LSTM, nn.Linear)
 
 
 class Sources(nn.Module):
-    """Source tokens [b, s] and the decoder's tokens [b, t] to (x [b, s, h], lengths [b], tokens [b, t])."""
+    """Source tokens (b, s) and the decoder's tokens (b, t) to (x (b, s, h), lengths (b,), tokens (b, t))."""
 
     draws = checkpointed = prunable = False
 
@@ -45,7 +47,7 @@ class Sources(nn.Module):
 
 
 class Bidirectional(nn.Module):
-    """Two LSTMs, one of which reads every sequence from its own end: x [b, s, h] to [b, s, 2 h], padding to zeros."""
+    """Two LSTMs that read each sequence from either end: x (b, s, h) to (b, s, 2 h). Padding becomes zeros."""
 
     draws = False
 
@@ -56,14 +58,14 @@ class Bidirectional(nn.Module):
     def forward(self, x: torch.Tensor, lengths: torch.Tensor, tokens: torch.Tensor) -> Values:
         at = torch.arange(x.shape[1], device=x.device)
         inside = at < lengths[:, None]  # [b, s]
-        # the places of a sequence from its last to its first; padding stays where it is
+        # positions of a sequence from the last to the first; padding keeps its position
         turned = torch.where(inside, lengths[:, None] - 1 - at, at)[..., None].expand_as(x)
         onward, back = self.onward(x), self.back(x.gather(1, turned)).gather(1, turned)
         return torch.cat((onward, back), 2) * inside[..., None], lengths, tokens
 
 
 class Encoder(nn.Module):
-    """A later encoder layer, [b, s, inputs] to [b, s, h], with a way round it from the third one on."""
+    """A later encoder layer, (b, s, inputs) to (b, s, h), with a residual connection from the third layer on."""
 
     def __init__(self, shape: GNMT, inputs: int, *, residual: bool, dropout: float) -> None:
         super().__init__()
@@ -76,8 +78,11 @@ class Encoder(nn.Module):
 
 
 class Attention(nn.Module):
-    """Normalised additive attention (Bahdanau; Luong's weight normalisation): for each y [b, t, h] the mean of the
-    memory [b, s, h] under softmax(g v / |v| . tanh(W y + U memory + bias)), padding left out: [b, t, h]."""
+    """Normalised additive attention (Bahdanau, with Luong's weight normalisation).
+
+    For each y (b, t, h) it returns the mean of the memory (b, s, h) with weights softmax(g v / |v| . tanh(W y + U
+    memory + bias)), without padding: (b, t, h).
+    """
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -114,8 +119,10 @@ class FirstDecoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A later decoder layer of (y, context), [b, t, h] each, with a way round it from the third one on. The last one
-    keeps the context to itself."""
+    """A later decoder layer of (y, context), (b, t, h) each, with a residual connection from the third layer on.
+
+    The last decoder layer returns y alone.
+    """
 
     def __init__(self, shape: GNMT, *, residual: bool, last: bool, dropout: float) -> None:
         super().__init__()
@@ -130,7 +137,7 @@ class Decoder(nn.Module):
 
 
 class VocabularyHead(nn.Module):
-    """The head, [b, t, h] to logits [b, t, v]."""
+    """The language head, (b, t, h) to logits (b, t, v)."""
 
     draws = checkpointed = prunable = False
 
@@ -149,7 +156,7 @@ def lstm(inputs: int, outputs: int) -> LSTM:
 
 
 def spread(module: Drawn, hidden: int) -> Drawn:
-    """Draws its weights: matrices of a narrower network are larger, so that as much passes on."""
+    """Draw the weights of a module. Matrices of a narrower network are larger, which keeps the scale of the outputs."""
     for parameter in module.parameters():
         size = SPREAD * (math.sqrt(PUBLISHED / hidden) if parameter.dim() > 1 else 1.0)
         nn.init.uniform_(parameter, -size, size)
@@ -157,7 +164,7 @@ def spread(module: Drawn, hidden: int) -> Drawn:
 
 
 def embedding(shape: GNMT) -> nn.Embedding:
-    """Padding is zeros, and has no gradient."""
+    """An embedding whose padding row is zero and has no gradient."""
     layer = nn.Embedding(shape.vocabulary, shape.hidden, padding_idx=PADDING)
     with torch.no_grad():
         layer.weight.uniform_(-SPREAD, SPREAD)[PADDING] = 0.0
@@ -169,8 +176,10 @@ def _dropped(x: torch.Tensor, share: float, training: bool) -> torch.Tensor:
 
 
 def layers(shape: GNMT, *, dropout: float = 0.0, dtype: str = "float32") -> list[Callable[[], nn.Module]]:
-    """One function per layer: a stage makes only its own, and draws the same weights wherever it stands. dropout: of
-    what enters every LSTM but the first of either side (0.2 as published)."""
+    """One factory per layer. A stage builds its own layers, and a layer draws the same weights on every stage.
+
+    dropout: share of the inputs of every LSTM except the first of encoder and decoder (0.2 as published)
+    """
 
     def make(kind: Callable[[], nn.Module]) -> nn.Module:
         return kind().to(getattr(torch, dtype))  # drawn in float32: every precision starts from the same numbers
@@ -189,20 +198,23 @@ def layers(shape: GNMT, *, dropout: float = 0.0, dtype: str = "float32") -> list
 
 
 def ties(shape: GNMT) -> list[tuple[int, str, int, str]]:
-    """No two weights are one: a pipeline has an embedding per side, where one device may share a single one."""
+    """No weights are tied: each side of a pipeline has an embedding, where one device may share a single one."""
     return []
 
 
 def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Mean cross entropy per target token of a microbatch, padding left out, in nats, at least in single precision.
-    logits [b, t, v], targets [b, t]."""
+    """Mean cross entropy per target token of a microbatch in nats, at least in single precision. Padding does not
+    count.
+
+    logits: (b, t, v); targets: (b, t)
+    """
     logits = logits.flatten(0, 1)
     logits = logits.float() if logits.dtype.itemsize < 4 else logits
     return F.cross_entropy(logits, targets.flatten(), ignore_index=PADDING)
 
 
 def scores(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Percent of target tokens, padding left out, that have the largest logit when all before them are given, [1]."""
+    """Percent of target tokens, without padding, that have the largest logit given all previous target tokens: (1,)."""
     right = logits.argmax(-1)[targets != PADDING] == targets[targets != PADDING]
     return right.double().mean(0, keepdim=True) * 100
 
@@ -210,11 +222,16 @@ def scores(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 def decode(
     forward: Callable[[Values], torch.Tensor | Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor]
 ) -> torch.Tensor:
-    """The greedy translation of a batch, [b, t]: from BEGIN on always the likeliest token, padding behind the end.
+    """The greedy translation of a batch, (b, t): the token with the largest logit at each position after BEGIN, and
+    padding after the end.
 
-    forward gives the network's logits [b, t, v] of (source [b, s], tokens [b, t]); of `inputs`, such a pair, the source
-    is read, and t. Token k depends on the k before it alone, so all positions are predicted from a guess at once and
-    again until nothing changes: what one token at a time would give, in as many passes at most, and usually in fewer.
+    Token k depends only on the k tokens before it. So all positions are predicted at once from a guess, repeatedly,
+    until nothing changes. This gives the translation that one token per pass would give, in at most as many passes and
+    usually fewer.
+
+    Args:
+        forward: Returns the network's logits (b, t, v) for (source (b, s), tokens (b, t)).
+        inputs: Such a pair. The source and the length t are read.
     """
     source, prefix = inputs
     tokens = torch.full_like(prefix, PADDING)

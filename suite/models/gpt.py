@@ -1,9 +1,9 @@
 """Modules of a GPT, whose layers workload.transformer counts.
 
-Pre-norm blocks with fused attention, learned positions, a language head that shares the embedding's matrix. Initial
-weights are GPT-2's: normal with deviation 0.02, the two projections into the residual scaled by 1/sqrt(2 * layers).
-A layer says with `draws` whether it uses random numbers, with `checkpointed` whether activation checkpoints count it,
-with `prunable` whether a ticket may take weights from it.
+Pre-norm blocks with fused attention, learned positions, and a language head that shares the embedding's matrix. Initial
+weights are GPT-2's: normal with deviation 0.02, and 1/sqrt(2 * layers) of that for the two projections into the
+residual. A layer states with `draws` whether it uses random numbers, with `checkpointed` whether activation
+checkpointing counts it, and with `prunable` whether a mask may prune its weights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEVIATION = 0.02
 
 
 class TokenEmbedding(nn.Module):
-    """Tokens [b, s] to activations [b, s, h]."""
+    """Tokens (b, s) to activations (b, s, h)."""
 
     draws = checkpointed = prunable = False
 
@@ -39,7 +39,7 @@ class TokenEmbedding(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """One transformer layer, [b, s, h] to [b, s, h]."""
+    """One transformer layer, (b, s, h) to (b, s, h)."""
 
     def __init__(self, shape: Transformer, dropout: float = 0.0) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class TransformerBlock(nn.Module):
 
 
 class Head(nn.Module):
-    """Final norm and language head, [b, s, h] to logits [b, s, v]."""
+    """Final norm and language head, (b, s, h) to logits (b, s, v)."""
 
     draws = checkpointed = prunable = False
 
@@ -86,7 +86,7 @@ class Head(nn.Module):
 
 
 def layers(shape: Transformer, *, dropout: float = 0.0, dtype: str = "float32") -> list[Callable[[], nn.Module]]:
-    """One function per layer: a stage makes only its own, and draws the same weights wherever it stands."""
+    """One factory per layer. A stage builds its own layers, and a layer draws the same weights on every stage."""
 
     def make(kind: Callable[[], nn.Module]) -> nn.Module:
         # weights are drawn in float32 and then cast, so that every precision starts from the same numbers
@@ -101,11 +101,14 @@ def layers(shape: Transformer, *, dropout: float = 0.0, dtype: str = "float32") 
 
 
 def ties(shape: Transformer) -> list[tuple[int, str, int, str]]:
-    """The weights that are one, as Engine's `tied` wants them."""
+    """The tied weights, as the argument `tied` of Engine."""
     return [(0, "token.weight", shape.layers + 1, "weight")] if shape.tied else []
 
 
 def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Mean cross entropy per token, in nats, at least in single precision. logits [b, s, v], targets [b, s]."""
+    """Mean cross entropy per token in nats, at least in single precision.
+
+    logits: (b, s, v); targets: (b, s)
+    """
     logits = logits.flatten(0, 1)
     return F.cross_entropy(logits.float() if logits.dtype.itemsize < 4 else logits, targets.flatten())

@@ -1,9 +1,9 @@
 """Modules of the Residual LSTM, whose layers workload.recurrent counts.
 
-It is the network of SpecTrain's sentiment task (PipeOptim V-A): every LSTM is projected back to the embedding's width
-and added to its own input, and the mean over all positions, padding too, is classified. LSTMs are torch's own, which
-computes with whatever tensor a parameter's `data` is at that moment, so that a policy may lend a layer other weights.
-Initial weights are theirs: dense layers normal with deviation 0.01 and no bias, the rest torch's.
+The network is that of SpecTrain's sentiment task (PipeOptim V-A). Every LSTM is projected back to the width of the
+embedding and added to its input, and the mean over all positions, including padding, is classified. LSTMs are torch's
+own. They compute with the tensor that is a parameter's `data` at that moment, so that a weight policy may lend a layer
+other weights. Initial weights of dense layers are normal with deviation 0.01, without bias; all others are torch's.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch import nn
 
 from suite.workload.recurrent import ResidualLSTM
 
-DEVIATION = 0.01  # of dense weights
+DEVIATION = 0.01  # deviation of dense weights
 SCORES = ("top_1",)
 
 
 class WordEmbedding(nn.Module):
-    """Tokens [b, s] to activations [b, s, e]."""
+    """Tokens (b, s) to activations (b, s, e)."""
 
     draws = checkpointed = prunable = False
 
@@ -36,10 +36,10 @@ class WordEmbedding(nn.Module):
 
 
 class LSTM(nn.LSTM):
-    """Torch's LSTM, batch first, of which the hidden states alone are told: [b, s, i] to [b, s, h].
+    """torch's LSTM, batch first, that returns only the hidden states: (b, s, i) to (b, s, h).
 
-    On a processor in single precision torch has one kernel for passes that keep a graph and one for those that do not,
-    which round differently. In training the first one always runs: a pass that is computed again has the same bits.
+    On a CPU in single precision torch has one kernel for passes with a graph and another for passes without, and they
+    round differently. In training the first one always runs, so that recomputation gives the same bits.
     """
 
     def __init__(self, inputs: int, hidden: int) -> None:
@@ -54,7 +54,7 @@ class LSTM(nn.LSTM):
 
 
 class LSTMBlock(nn.Module):
-    """An LSTM of width h, a projection back to e, and the way round both: [b, s, e] to [b, s, e]."""
+    """An LSTM of width h, a projection back to e, and a residual connection around both: (b, s, e) to (b, s, e)."""
 
     def __init__(self, shape: ResidualLSTM, dropout: float = 0.0) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class LSTMBlock(nn.Module):
 
 
 class TextClassifier(nn.Module):
-    """The mean over all positions and a dense layer: [b, s, e] to logits [b, classes]."""
+    """The mean over all positions and a dense layer: (b, s, e) to logits (b, classes)."""
 
     draws = checkpointed = False
 
@@ -89,8 +89,10 @@ def dense(inputs: int, outputs: int) -> nn.Linear:
 
 
 def layers(shape: ResidualLSTM, *, dropout: float = 0.0, dtype: str = "float32") -> list[Callable[[], nn.Module]]:
-    """One function per layer: a stage makes only its own, and draws the same weights wherever it stands. dropout: of
-    each projection, none as published."""
+    """One factory per layer. A stage builds its own layers, and a layer draws the same weights on every stage.
+
+    dropout: share of the outputs of each projection; none as published
+    """
 
     def make(kind: Callable[[], nn.Module]) -> nn.Module:
         return kind().to(getattr(torch, dtype))  # drawn in float32: every precision starts from the same numbers
@@ -104,15 +106,21 @@ def layers(shape: ResidualLSTM, *, dropout: float = 0.0, dtype: str = "float32")
 
 
 def ties(shape: ResidualLSTM) -> list[tuple[int, str, int, str]]:
-    """No two weights are one."""
+    """No weights are tied."""
     return []
 
 
 def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Mean cross entropy per text, in nats, at least in single precision. logits [b, classes], targets [b]."""
+    """Mean cross entropy per text in nats, at least in single precision.
+
+    logits: (b, classes); targets: (b,)
+    """
     return F.cross_entropy(logits.float() if logits.dtype.itemsize < 4 else logits, targets)
 
 
 def scores(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Percent of texts whose class has the largest logit, [1]. logits [b, classes], targets [b]."""
+    """Percent of texts whose class has the largest logit: (1,).
+
+    logits: (b, classes); targets: (b,)
+    """
     return (logits.argmax(-1) == targets).double().mean(0, keepdim=True) * 100

@@ -1,7 +1,8 @@
 """Early-bird tickets (You et al., Drawing Early-Bird Tickets, ICLR 2020): when the mask has converged.
 
-Large weights are known long before training ends: after each epoch a mask is drawn at the requested sparsity, and
-once it differs little from earlier masks it is the ticket. SAMO prunes so (Section VI-A)."""
+The largest weights are known long before training ends. After each epoch a mask is drawn at the requested sparsity, and
+once it differs little from earlier masks it is the ticket. SAMO prunes with it (Section VI-A).
+"""
 
 from __future__ import annotations
 
@@ -20,25 +21,25 @@ from suite.pruning.magnitude import SCOPES, check_kept, check_scope, ranked
 from suite.pruning.mask import Indices, Key, View, check_entries, check_some
 
 KINDS = ("channels", "weights")
-_TOLD = ("epochs", "distances", "settings")  # state of the search in addition to its masks
+_STATE_KEYS = ("epochs", "distances", "settings")  # state of the search in addition to the masks
 _SET = torch.tensor([value.bit_count() for value in range(256)])  # bits of a byte
 
 
 class EarlyBird(MaskMethod):
-    """Draws a mask every `epoch` batches; the ticket is the newest when it is near to all others of the window.
+    """Draws a mask every `epoch` batches. The ticket is the newest mask once it is close to all other masks of the
+    window.
 
-    It holds what it has seen: every stage of every replica has one of its own, which can search anew once it has found
-    a ticket.
+    Each stage of each replica has its own instance. After it has found a ticket, an instance can search again.
 
     Attributes:
-        window: Epochs whose masks are compared, the newest among them.
-        distance: Below it the largest normalised Hamming distance of the newest to another must fall.
-        latest: Epochs after which the newest mask is taken as it is; None: however long it takes.
-        kind: `weights` ranks what may be pruned by |weight|. `channels` ranks the scales of the batch norms that
-            directly follow a convolution of their layer, over the whole network or (scope `layer`) each by itself; a
-            channel that goes takes its scale, its shift and the convolution's rows that make it. All other weights then
-            stay dense: the ticket does not name them.
-        distances: The largest distance of each epoch from the second on, of the newest search.
+        window: Number of epochs whose masks are compared, including the newest.
+        distance: The largest normalised Hamming distance from the newest mask to another must be below it.
+        latest: Number of epochs after which the newest mask is taken anyway; None sets no limit.
+        kind: `weights` ranks all prunable weights by |weight|. `channels` ranks the scales of the batch norms that
+            directly follow a convolution of their layer, over the whole network or per batch norm (scope `layer`). A
+            pruned channel loses its scale, its shift and its rows of the convolution. All other weights stay dense, and
+            the ticket does not name them.
+        distances: Largest distance of each epoch from the second on, in the newest search.
     """
 
     searches = True
@@ -67,7 +68,7 @@ class EarlyBird(MaskMethod):
         check_scope(scope)
         self.epoch, self.window, self.kind, self.scope = epoch, window, kind, scope
         self.distance, self.latest = distance, latest
-        self.before: deque[dict[Key, torch.Tensor]] = deque(maxlen=window - 1)  # masks, eight entries to a byte
+        self.before: deque[dict[Key, torch.Tensor]] = deque(maxlen=window - 1)  # packed masks, eight entries per byte
         self.distances: list[float] = []
         self.epochs = 0
 
@@ -75,8 +76,11 @@ class EarlyBird(MaskMethod):
         return batches > 0 and batches % self.epoch == 0
 
     def draw(self, view: View) -> Indices | None:
-        """Raises InvalidRequest where there is nothing to rank, on every stage alike, and where nothing of a weight, or
-        no channel of a batch norm, would stay."""
+        """The mask, or None before the search has converged.
+
+        Raises InvalidRequest, on every stage alike, where no weight can be ranked, or where a weight would keep no
+        entry or a batch norm no channel.
+        """
         pairs = dict(_pairs(view)) if self.kind == "channels" else {}
         seen = replace(view, keys=tuple(pairs)) if self.kind == "channels" else view
         if self.kind == "channels":
@@ -100,9 +104,9 @@ class EarlyBird(MaskMethod):
         check_kept(newest, seen)
         return _of_channels(newest, pairs, view) if self.kind == "channels" else newest
 
-    def remembered(self) -> dict[str, torch.Tensor]:
-        """State of a search for another process: masks of this stage, distances, epochs, and the settings of masks
-        and their times.
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """State of a search for another process: masks of this stage, distances, epochs, and the settings that decide
+        them.
         """
         masks = {
             f"{age}/{key[0]}/{key[1]}": mask
@@ -116,44 +120,47 @@ class EarlyBird(MaskMethod):
             "settings": torch.tensor(_numbers(self)),
         }
 
-    def check(self, kept: Mapping[str, torch.Tensor]) -> None:
-        """Changes nothing. Raises InvalidRequest for malformed state, and for a search with other settings; only the
-        end of the search (`distance`, `latest`) may differ.
+    def check(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Raise InvalidRequest for malformed state and for a search with other settings. Changes nothing.
+
+        Only the end of the search (`distance`, `latest`) may differ.
         """
-        if missing := [name for name in _TOLD if name not in kept]:
-            raise InvalidRequest(f"a search for a ticket without {missing[0]}", rule="what EarlyBird.remembered gave")
-        numbers = kept["settings"].tolist()
+        if missing := [name for name in _STATE_KEYS if name not in state]:
+            raise InvalidRequest(f"the state of a search without {missing[0]}", rule="the keys of EarlyBird.state_dict")
+        numbers = state["settings"].tolist()
         if len(numbers) != len(layer_numbers := _numbers(self)):
             raise InvalidRequest(
-                f"a search for a ticket by {len(numbers)} settings", rule=f"{len(layer_numbers)} settings"
+                f"the state of a search with {len(numbers)} settings", rule=f"{len(layer_numbers)} settings"
             )
         settings = ("epoch", None), ("window", None), ("kind", KINDS), ("scope", SCOPES)
-        for (name, words), then, now in zip(settings, numbers, layer_numbers, strict=True):
+        for (name, names), then, now in zip(settings, numbers, layer_numbers, strict=True):
             if then != now:
-                first, second = (words[one] if words and one in range(len(words)) else one for one in (then, now))
+                first, second = (names[code] if names and code in range(len(names)) else code for code in (then, now))
                 what = f"a search with EarlyBird({name}={first}), this engine's is {second}"
-                raise InvalidRequest(what, rule="it goes on as it began", legal=f"EarlyBird({name}={first})")
+                raise InvalidRequest(
+                    what, rule="a search continues with its settings", legal=f"EarlyBird({name}={first})"
+                )
 
-    def recall(self, kept: Mapping[str, torch.Tensor]) -> None:
-        """Continue from the saved state. Raises InvalidRequest as check does, before anything changes."""
-        self.check(kept)
-        self.epochs, count = map(int, kept["epochs"])
-        self.distances = kept["distances"].tolist()
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Continue from the saved state. Raises InvalidRequest as `check` does, before it changes anything."""
+        self.check(state)
+        self.epochs, count = map(int, state["epochs"])
+        self.distances = state["distances"].tolist()
         self.before.clear()
         self.before.extend({} for _ in range(count))
-        for name, mask in kept.items():
-            if name not in _TOLD:
+        for name, mask in state.items():
+            if name not in _STATE_KEYS:
                 age, number, weight = name.split("/", 2)
                 self.before[int(age)][int(number), weight] = mask.cpu()
 
 
 def _numbers(method: EarlyBird) -> list[int]:
-    """The settings that decide masks and when they are drawn."""
+    """The settings that decide the masks and when they are drawn."""
     return [method.epoch, method.window, KINDS.index(method.kind), SCOPES.index(method.scope)]
 
 
 def packed(index: torch.Tensor, entries: int) -> torch.Tensor:
-    """A mask of so many entries that is set where `index` says, as bytes on the host, where epochs' masks wait."""
+    """A mask of `entries` bits, set at `index`, as bytes on the host, where the masks of earlier epochs are stored."""
     mask = torch.zeros(-(-entries // 8) * 8, dtype=torch.uint8, device=index.device)
     mask[index.long()] = 1
     places = torch.tensor([1 << bit for bit in range(8)], dtype=torch.uint8, device=index.device)
@@ -161,7 +168,7 @@ def packed(index: torch.Tensor, entries: int) -> torch.Tensor:
 
 
 def differing(first: torch.Tensor, second: torch.Tensor) -> int:
-    """Entries in which two packed masks differ."""
+    """Number of entries in which two packed masks differ."""
     return int(torch.bincount(first ^ second, minlength=256) @ _SET)
 
 
@@ -169,7 +176,7 @@ def differing(first: torch.Tensor, second: torch.Tensor) -> int:
 
 
 def _pairs(view: View) -> Iterator[tuple[Key, tuple[Key, Key]]]:
-    """By the scale of a batch norm: its shift, and the weight of the convolution that it follows."""
+    """For the scale of each batch norm: its shift, and the weight of the convolution before it."""
     allowed = set(view.keys)
     for number, layer in view.layers:
         for norm, convolution in followed(layer):
@@ -179,7 +186,7 @@ def _pairs(view: View) -> Iterator[tuple[Key, tuple[Key, Key]]]:
 
 
 def followed(layer: nn.Module) -> Iterator[tuple[str, str]]:
-    """The batch norms of a layer that come directly after a convolution, in the order of its modules: both names."""
+    """The batch norms of a layer that directly follow a convolution, as (convolution, batch norm), in module order."""
     before: tuple[str, nn.Module] = "", layer
     for name, module in layer.named_modules():
         if next(module.children(), None) is not None:
@@ -196,7 +203,7 @@ def _of_channels(channels: Indices, pairs: dict[Key, tuple[Key, Key]], view: Vie
         shift, convolution = pairs[scale]
         weight = view.weight(convolution)
         check_entries(convolution, weight.numel())
-        size = weight.numel() // view.weight(scale).numel()  # entries of a row: what makes one channel
+        size = weight.numel() // view.weight(scale).numel()  # entries of a row, which compute one channel
         rows = index.long()[:, None] * size + torch.arange(size, device=index.device)
         indices |= {convolution: rows.flatten().to(torch.int32), scale: index, shift: index.clone()}
     return indices

@@ -1,7 +1,8 @@
 """Mask of a stage from a file, checked against the model and the requested sparsity.
 
-A mask is drawn once and used often: on other grids, by other systems, with a sparse baseline. Kind and sparsity of
-the mask follow from the whole file, so every stage and every single layer decide alike."""
+A mask is drawn once and used often: on other grids, by other systems, with a sparse baseline. The kind and the sparsity
+of the mask follow from the whole file, so that every stage and every single layer decide alike.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +19,11 @@ from suite.pruning.mask import Indices, Key, View, check_model, density, load
 
 @dataclass(frozen=True)
 class Saved(MaskMethod):
-    """The ticket that suite.pruning.mask.save wrote to `path`, which every rank sees.
+    """The mask that suite.pruning.mask.save wrote to `path`, a file that every rank can read.
 
     A mask drawn by channels names batch norms and leaves other weights dense; any other mask names all prunable
-    weights."""
+    weights.
+    """
 
     path: str
 
@@ -29,8 +31,7 @@ class Saved(MaskMethod):
         return batches == 0
 
     def draw(self, view: View) -> Indices:
-        """Raises InvalidRequest for a file that holds no ticket, and for a ticket of another model or of another
-        sparsity."""
+        """The mask of this stage. Raises InvalidRequest for a file without a mask and for another model or sparsity."""
         indices, entries = load(Path(self.path))
         numbers = {number for number, _ in view.layers}
         own_indices = {key: index for key, index in indices.items() if key[0] in numbers}
@@ -51,8 +52,10 @@ class Saved(MaskMethod):
 
 
 def channels(indices: Mapping[Key, torch.Tensor]) -> list[Key]:
-    """The scales of batch norms in a ticket that was drawn by channels: each has a shift with the same places beside it
-    and a convolution of its own, and nothing else is named. None in any other ticket."""
+    """The scales of batch norms in a mask that was drawn by channels; None for any other mask.
+
+    Such a mask names, for each scale, a shift with the same indices and one convolution, and nothing else.
+    """
 
     def shift(key: Key) -> Key:
         return key[0], key[1].removesuffix("weight") + "bias"
@@ -63,10 +66,10 @@ def channels(indices: Mapping[Key, torch.Tensor]) -> list[Key]:
 
 
 def check_share(source: str, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int], sparsity: float) -> None:
-    """Raises InvalidRequest for a ticket that keeps another share than asked for.
+    """Raise InvalidRequest for a mask that keeps another share than requested.
 
-    What rounding explains is at most one entry of each weight: half of one where each keeps its own share, half of one
-    in all where a threshold is the whole model's. A tied weight stands in a file twice and was drawn once.
+    Rounding explains at most one entry of each weight: half an entry per weight where each keeps its own share, and
+    half an entry in total for a global threshold. A tied weight is stored twice in the file and drawn once.
     """
     over = sum(index.numel() - (1 - sparsity) * entries[key] for key, index in indices.items())
     twice = [0.0]
@@ -80,7 +83,7 @@ def check_share(source: str, indices: Mapping[Key, torch.Tensor], entries: Mappi
 
 
 def _tied(key: Key, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int]) -> bool:
-    """Whether an earlier layer has a weight of this size that keeps the same places."""
+    """Whether an earlier layer has a weight of the same size with the same kept indices."""
     return any(
         other[0] < key[0] and entries[other] == entries[key] and torch.equal(indices[other], indices[key])
         for other in indices

@@ -1,7 +1,8 @@
 """Magnitude pruning: keep the largest weights, per weight tensor or over the whole model.
 
-Over the whole model a threshold must be one and the same on every grid, though a stage sees its own layers and sums
-over stages alone. A finite |w| orders as its bits do: the threshold is searched bit by bit, by counts over all stages.
+Over the whole model the threshold must be the same on every grid, although a stage holds only its own layers and
+exchanges only sums over stages. A finite |w| orders as its bits do, so that the threshold is searched bit by bit, by
+counts over all stages.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.protocols import MaskMethod
-from suite.pruning.mask import Indices, Key, View, check_entries, kept, on_all, told
+from suite.pruning.mask import Indices, Key, View, check_entries, describe_weight, kept_count, on_all
 from suite.pruning.validation import check_sparsity
 
 SCOPES = ("global", "layer")
@@ -20,9 +21,9 @@ SCOPES = ("global", "layer")
 
 @dataclass(frozen=True)
 class Magnitude(MaskMethod):
-    """The largest |weights| stay, as they are before the first batch.
+    """Keeps the largest |weights|, as they are before the first batch.
 
-    scope: of the threshold; `layer` keeps the same share of every weight, `global` of all of them together
+    scope: `layer` keeps the same share of every weight, `global` of all weights together
     """
 
     scope: str = "layer"
@@ -34,7 +35,7 @@ class Magnitude(MaskMethod):
         return batches == 0
 
     def draw(self, view: View) -> Indices:
-        """Raises InvalidRequest where nothing of a weight would stay."""
+        """The mask. Raises InvalidRequest where a weight would keep no entry."""
         return check_kept(ranked(view, self.scope), view)
 
 
@@ -44,22 +45,25 @@ def check_scope(scope: str) -> None:
 
 
 def check_kept(indices: Indices, view: View) -> Indices:
-    """Raises InvalidRequest where a global threshold is above all of a weight."""
+    """Raise InvalidRequest where a global threshold prunes all entries of a weight."""
     for key, index in indices.items():
         if not index.numel():
-            what = f"{told(key)} of {view.weight(key).numel()} entries, all below the threshold at {view.sparsity}"
-            raise InvalidRequest(what, rule="something stays", legal="a scope of layer, or a smaller sparsity")
+            size = view.weight(key).numel()
+            what = f"{describe_weight(key)} of {size} entries, all below the threshold at {view.sparsity}"
+            raise InvalidRequest(
+                what, rule="at least one entry is kept", legal="a scope of layer, or a smaller sparsity"
+            )
     return indices
 
 
 def ranked(view: View, scope: str) -> Indices:
-    """The places of the largest |weights| of every key; with `global` possibly none of one."""
+    """Indices of the largest |weights| of every key; with scope `global` a weight may have none."""
     if scope == "layer":
         return on_all(view, lambda: _each(view))
     entries = int(view.total(on_all(view, lambda: _entries(view))))
     keep = round((1 - check_sparsity(view.sparsity)) * entries)
     if entries and not keep:
-        raise InvalidRequest(f"{entries} entries at sparsity {view.sparsity}", rule="something stays")
+        raise InvalidRequest(f"{entries} entries at sparsity {view.sparsity}", rule="at least one entry is kept")
     return largest(view, keep)
 
 
@@ -67,12 +71,12 @@ def _each(view: View) -> Indices:
     indices: Indices = {}
     for key in view.keys:
         alone = replace(view, keys=(key,), total=float, stage=0, stages=1)
-        indices |= largest(alone, kept(key, view.weight(key).numel(), view.sparsity))
+        indices |= largest(alone, kept_count(key, view.weight(key).numel(), view.sparsity))
     return indices
 
 
 def _entries(view: View) -> int:
-    """Of all keys of this stage."""
+    """Number of entries of all keys of this stage."""
     sizes = {key: view.weight(key).numel() for key in view.keys}
     for key, size in sizes.items():
         check_entries(key, size)
@@ -80,8 +84,10 @@ def _entries(view: View) -> int:
 
 
 def largest(view: View, keep: int) -> Indices:
-    """The places of the `keep` largest |weights| of all keys on all stages; of equal ones those of the earlier (layer,
-    name, place). Every stage takes as many sums as every other."""
+    """Indices of the `keep` largest |weights| of all keys on all stages.
+
+    Among equal weights the earlier (layer, name, index) is kept. Every stage calls the same number of sums.
+    """
     keys = sorted(view.keys)
     wide = view.total(any(view.weight(key).dtype == torch.float64 for key in keys)) > 0
 
@@ -89,7 +95,7 @@ def largest(view: View, keep: int) -> Indices:
         size = view.weight(key).detach().reshape(-1).abs()
         return size.double().view(torch.int64) if wide else size.float().view(torch.int32)
 
-    threshold = 0  # the largest that `keep` entries or more reach
+    threshold = 0  # the largest threshold that at least `keep` entries reach
     for bit in reversed(range(63 if wide else 31)):
         tried = threshold | 1 << bit
         if view.total(sum(int((bits(key) >= tried).sum()) for key in keys)) >= keep:
@@ -97,7 +103,9 @@ def largest(view: View, keep: int) -> Indices:
     above = view.total(sum(int((bits(key) > threshold).sum()) for key in keys))
     equal = {key: int((bits(key) == threshold).sum()) for key in keys}
     on_stage = [int(view.total(sum(equal.values()) if stage == view.stage else 0)) for stage in range(view.stages)]
-    spare = keep - int(above) - sum(on_stage[: view.stage])  # of the equal ones, what earlier stages have left
+    spare = (
+        keep - int(above) - sum(on_stage[: view.stage])
+    )  # entries equal to the threshold that earlier stages leave over
     indices: Indices = {}
     for key in keys:
         size, count = bits(key), max(0, min(spare, equal[key]))

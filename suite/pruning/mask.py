@@ -1,9 +1,10 @@
 """Masks: the kept flat indices of each pruned weight, and the weights that may be pruned.
 
-One rising int32 tensor per weight, into the weight's flat view (SAMO III-B): no weight has 2^31 entries. The rule for
-`what="weights"`: the matrices of linear layers and of attention's projections and the kernels of convolutions, known by
-their modules. Biases, norms, embeddings (and a matrix that is one too), parameters of a module's own and whatever
-stands in a layer that says `prunable = False` (a language head) stay dense. `what="all"`: every trained weight.
+A mask has one rising int32 tensor per weight, which indexes the weight's flat view (SAMO III-B): no weight has 2^31
+entries. `scope=weights` prunes the matrices of linear layers and attention projections, and the kernels of
+convolutions; they are found by their modules. Biases, norms, embeddings (and a matrix tied to one), parameters of a
+module itself, and all weights of a layer with `prunable = False` (a language head) stay dense. `scope=all` prunes every
+trained weight.
 """
 
 from __future__ import annotations
@@ -24,28 +25,28 @@ from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.units import most_sparse
 from suite.pruning.validation import LARGEST, REACHED, check_sparsity, check_what
 
-Key = tuple[int, str]  # the layer's number in the whole model, the weight's name in it
+Key = tuple[int, str]  # (number of the layer in the whole model, name of the weight in the layer)
 Indices = dict[Key, torch.Tensor]  # int32, rising, never empty
 Found = TypeVar("Found")
 _MATRICES = (
     (nn.Linear | _ConvNd, ("weight",)),
     (nn.MultiheadAttention, ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")),
 )
-_SIZES = "entries"  # in a file: how many entries each weight has, so that another model's ticket is known as one
+_SIZES = "entries"  # in a file: number of entries of each weight, which identifies the mask of another model
 
 
 @dataclass(frozen=True)
 class View:
-    """View of the model for a pruning method: one stage's layers, and sums over all stages.
+    """View of the model for a pruning method: the layers of one stage, and sums over all stages.
 
     Attributes:
-        layers: This stage's, with their numbers in the whole model.
-        weight: The full-precision weight of a key, live.
+        layers: Layers of this stage, by their number in the whole model.
+        weight: The current full-precision weight of a key.
         keys: The prunable weights, in order; a tied weight appears once, at the input end.
-        sparsity: The share to take away.
-        seed: The run's.
-        total: The sum of one number per stage, the same everywhere; every stage calls it equally often.
-        stage, stages: Which one this is.
+        sparsity: Share of the entries to prune.
+        seed: Seed of the run.
+        total: The sum of one number per stage, equal on all stages. Every stage calls it equally often.
+        stage, stages: Number of this stage, and number of stages.
     """
 
     layers: Sequence[tuple[int, nn.Module]]
@@ -59,14 +60,15 @@ class View:
 
 
 def check_some(view: View, what: str = "weights that may be pruned", *, legal: str = "pruning=None") -> None:
-    """Raises InvalidRequest on every stage alike, where no stage has a key. Every stage calls it equally often."""
+    """Raise InvalidRequest, on every stage alike, where no stage has a key. Every stage calls it equally often."""
     if not view.total(len(view.keys)):
         raise InvalidRequest("nothing to prune: no stage has a key", rule=f"a model with {what}", legal=legal)
 
 
 def on_all(view: View, work: Callable[[], Found]) -> Found:
-    """Result of `work`, which takes no sums, on this stage. An InvalidRequest on one stage is raised on every stage,
-    so that no stage waits for a sum with another.
+    """The result of `work` on this stage; `work` calls no sums.
+
+    An InvalidRequest on one stage is raised on every stage, because otherwise the other stages would wait in a sum.
     """
     error, masks = None, []
     try:
@@ -74,57 +76,71 @@ def on_all(view: View, work: Callable[[], Found]) -> Found:
     except InvalidRequest as caught:
         error = caught
     if view.total(error is not None):
-        raise error or InvalidRequest("a ticket is drawn: another stage cannot, and says why")
+        raise error or InvalidRequest("a mask for this stage: another stage cannot draw its own and reports why")
     return masks[0]
 
 
-def kept(key: Key, entries: int, sparsity: float) -> int:
-    """How many of a weight's entries stay. Raises InvalidRequest where none would, or where int32 does not reach
-    all."""
+def kept_count(key: Key, entries: int, sparsity: float) -> int:
+    """Number of kept entries of a weight.
+
+    Raises InvalidRequest where no entry would be kept, and where an int32 index cannot reach all entries.
+    """
     check_entries(key, entries)
     entries_kept = round((1 - check_sparsity(sparsity)) * entries)
     if not entries_kept:
         legal = f"sparsity={most_sparse(entries)}"
         raise InvalidRequest(
-            f"{told(key)} of {entries} entries at sparsity {sparsity}", rule="something stays", legal=legal
+            f"{describe_weight(key)} of {entries} entries at sparsity {sparsity}",
+            rule="at least one entry is kept",
+            legal=legal,
         )
     return entries_kept
 
 
 def check_entries(key: Key, entries: int) -> None:
     if entries >= LARGEST:
-        raise InvalidRequest(f"{told(key)} of {entries} entries", rule=REACHED)
+        raise InvalidRequest(f"{describe_weight(key)} of {entries} entries", rule=REACHED)
 
 
 def check_index(key: Key, index: torch.Tensor, entries: int) -> None:
-    """Raises InvalidRequest unless `index` is a ticket's of a weight with so many entries."""
+    """Raise InvalidRequest unless `index` is the index of a mask for a weight with this number of entries."""
     check_entries(key, entries)
     if not isinstance(index, torch.Tensor):
-        raise InvalidRequest(f"{told(key)}: an index that is a {type(index).__name__}", rule="a tensor, flat int32")
+        raise InvalidRequest(
+            f"{describe_weight(key)}: an index that is a {type(index).__name__}", rule="a tensor, flat int32"
+        )
     if index.dtype != torch.int32 or index.dim() != 1:
-        raise InvalidRequest(f"{told(key)}: an index of {index.dtype} and {index.dim()} dimensions", rule="flat int32")
+        raise InvalidRequest(
+            f"{describe_weight(key)}: an index of {index.dtype} and {index.dim()} dimensions", rule="flat int32"
+        )
     if not index.numel():
-        raise InvalidRequest(f"{told(key)} pruned to nothing", rule="something stays", legal="one index or more")
+        raise InvalidRequest(
+            f"{describe_weight(key)} without kept entries", rule="at least one entry is kept", legal="one index or more"
+        )
     first, last = int(index[0]), int(index[-1])
     if index.numel() > 1 and not bool((index[1:] > index[:-1]).all()):
-        raise InvalidRequest(f"{told(key)}: an index that does not rise", rule="each place once, in order")
+        raise InvalidRequest(
+            f"{describe_weight(key)}: an index that is not sorted", rule="each index once, in rising order"
+        )
     if first < 0 or last >= entries:
         beyond = first if first < 0 else last
         raise InvalidRequest(
-            f"{told(key)}: index {beyond} of {entries} entries", rule=f"from 0 to {entries - 1}", legal=str(entries - 1)
+            f"{describe_weight(key)}: index {beyond} of {entries} entries",
+            rule=f"from 0 to {entries - 1}",
+            legal=str(entries - 1),
         )
 
 
-def told(key: Key) -> str:
+def describe_weight(key: Key) -> str:
     return f"weight {key[1]} of layer {key[0]}"
 
 
 def prunable(layer: nn.Module, what: str) -> Iterator[str]:
-    """The names of the weights in a layer that may be pruned, by the rule above."""
+    """Names of the prunable weights in a layer, by the rule above."""
     check_what(what)
     if what == "weights" and not getattr(layer, "prunable", True):
         return
-    matrices, embedded = set(), set()  # ids: a weight may have several names
+    matrices, embedded = set(), set()  # by id, as a weight may have several names
     for module in layer.modules():
         for name, parameter in module.named_parameters(recurse=False):
             if isinstance(module, nn.Embedding | nn.EmbeddingBag):
@@ -137,7 +153,7 @@ def prunable(layer: nn.Module, what: str) -> Iterator[str]:
 
 
 def density(indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int]) -> float:
-    """The share of the pruned weights' entries that stays."""
+    """Share of the kept entries among all entries of the pruned weights."""
     return math.fsum(index.numel() for index in indices.values()) / sum(entries[key] for key in indices)
 
 
@@ -145,13 +161,15 @@ def density(indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int]) -> 
 
 
 def save(path: Path, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int]) -> None:
-    """Writes a ticket: one index per weight, and how many entries each weight has. A concurrent reader, or a reader
-    after an interrupted save, finds the previous file.
+    """Write a mask: one index per weight, and the number of entries of each weight.
+
+    The file is replaced at once, so that a concurrent reader, or a reader after an interruption, finds the previous
+    file.
     """
     sizes = {_name(key): entries[key] for key in indices}
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    tensors = {_name(key): index.clone() for key, index in indices.items()}  # the ends of a tie share one
+    tensors = {_name(key): index.clone() for key, index in indices.items()}  # both ends of a tie share one tensor
     try:
         _format().torch.save_file(tensors, beside, {_SIZES: json.dumps(sizes)})
         beside.replace(path)
@@ -160,7 +178,7 @@ def save(path: Path, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, 
 
 
 def load(path: Path) -> tuple[Indices, dict[Key, int]]:
-    """The ticket in a file, and how many entries each weight had. Raises InvalidRequest for a file that holds none."""
+    """The mask in a file, and the number of entries of each weight. Raises InvalidRequest for a file without a mask."""
     written = "a file that suite.pruning.mask.save wrote"
     try:
         with _format().safe_open(path, framework="pt") as file:
@@ -175,19 +193,19 @@ def load(path: Path) -> tuple[Indices, dict[Key, int]]:
         raise InvalidRequest(f"{path} holds no ticket (no index)", rule=written)
     if apart := sorted(indices.keys() ^ entries.keys()):
         what = "an index and no size" if apart[0] in indices else "a size and no index"
-        raise InvalidRequest(f"{path} holds no ticket ({what} of {told(apart[0])})", rule=written)
+        raise InvalidRequest(f"{path} holds no ticket ({what} of {describe_weight(apart[0])})", rule=written)
     for key, index in indices.items():
         check_index(key, index, entries[key])
     return indices, entries
 
 
-def check_model(source: str, entries: Mapping[Key, int], own: Mapping[Key, int]) -> None:
-    """Raises InvalidRequest unless a ticket with these `entries` is of the model (or the stage of it) with `own`."""
-    for key, size in own.items():
+def check_model(source: str, entries: Mapping[Key, int], model_entries: Mapping[Key, int]) -> None:
+    """Raise InvalidRequest unless a mask with these `entries` belongs to the model with `model_entries`."""
+    for key, size in model_entries.items():
         if key not in entries:
-            raise InvalidRequest(f"{source} has no index of {told(key)}", rule="a ticket of this model")
+            raise InvalidRequest(f"{source} has no index of {describe_weight(key)}", rule="a ticket of this model")
         if entries[key] != size:
-            what = f"{source}: {told(key)} has {entries[key]} entries, this model's {size}"
+            what = f"{source}: {describe_weight(key)} has {entries[key]} entries, this model's {size}"
             raise InvalidRequest(what, rule="a ticket of this model")
 
 

@@ -1,7 +1,8 @@
 """Random pruning: a mask that ignores the weights.
 
-Against it the other methods are measured. The random numbers depend on (run seed, layer in the whole model, name),
-so every grid draws the same mask."""
+It is the reference that other methods are compared with. The random numbers depend on (seed of the run, layer in the
+whole model, name of the weight), so that every grid draws the same mask.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +12,22 @@ from dataclasses import dataclass
 import torch
 
 from suite.core.protocols import MaskMethod
-from suite.pruning.mask import Indices, Key, View, kept
+from suite.pruning.mask import Indices, Key, View, kept_count
 
 
 @dataclass(frozen=True)
 class RandomMask(MaskMethod):
-    """As many places of each weight as `kept` says, drawn before the first batch."""
+    """Keeps random entries of each weight, drawn before the first batch."""
 
     def due(self, batches: int) -> bool:
         return batches == 0
 
     def draw(self, view: View) -> Indices:
-        """Raises InvalidRequest where nothing of a weight would stay."""
+        """The mask. Raises InvalidRequest where a weight would keep no entry."""
         indices: Indices = {}
         for key in view.keys:
             weight = view.weight(key)
-            keep = kept(key, weight.numel(), view.sparsity)
+            keep = kept_count(key, weight.numel(), view.sparsity)
             chance = torch.Generator().manual_seed(seed_of(view.seed, key))
             order = torch.randperm(weight.numel(), generator=chance, dtype=torch.int32)
             chosen = order[:keep].sort().values
@@ -35,5 +36,5 @@ class RandomMask(MaskMethod):
 
 
 def seed_of(run: int, key: Key) -> int:
-    """32 well mixed bits, which are all that torch's generator of the processor takes."""
+    """32 well mixed bits: torch's CPU generator uses no more."""
     return int.from_bytes(hashlib.blake2b(f"{run}/{key[0]}/{key[1]}".encode(), digest_size=4).digest(), "big")

@@ -1,6 +1,6 @@
-"""Validation of pruning settings: sparsity, kind of weights, size of a weight.
+"""Validation of pruning settings: sparsity, scope, size of a weight.
 
-No torch: a parent refuses by these rules what a rank would.
+It loads no torch: a parent process refuses by the same rules as a rank.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ REACHED = "below 2^31, which a 32-bit index reaches (SAMO III-B)"
 
 
 def check_sparsity(sparsity: float) -> float:
-    """Raises InvalidRequest for anything but a share from 0 to below 1."""
+    """Raise InvalidRequest unless the sparsity is at least 0 and below 1."""
     number = isinstance(sparsity, int | float) and not isinstance(sparsity, bool)
     if not number or not 0 <= sparsity < 1:
         raise InvalidRequest(f"sparsity={sparsity}", rule="a share from 0 to below 1", legal="sparsity=0.9")

@@ -30,7 +30,7 @@ from suite.engine.checkpoint.save import (
 )
 from suite.engine.pruning_step import reallocate, validate_mask
 from suite.engine.train_state import TrainState
-from suite.pruning.mask import Indices, Key, told
+from suite.pruning.mask import Indices, Key, describe_weight
 
 # errors of reading a manifest that another program wrote
 _FOREIGN_MANIFEST = (
@@ -168,7 +168,8 @@ class _Restorer:
             kept_index = self.state.model_states.kept[id(layers[key[0]].get_parameter(key[1]))]
             if not torch.equal(kept_index.cpu(), index):
                 raise InvalidRequest(
-                    f"{self.path.name} keeps other entries of {told(key)} than this engine", rule=run_fingerprint.RULE
+                    f"{self.path.name} keeps other entries of {describe_weight(key)} than this engine",
+                    rule=run_fingerprint.RULE,
                 )
         return {}
 

@@ -82,7 +82,7 @@ def test_an_overflow_leaves_everything_but_the_scale() -> None:
 
 def test_an_overflow_of_another_rank_counts() -> None:
     own = weights(1.0)
-    stepper = Stepper(config("float16", scale=dynamic(2.0)), own, whole=lambda squared: squared + math.inf)
+    stepper = Stepper(config("float16", scale=dynamic(2.0)), own, sum_over_ranks=lambda squared: squared + math.inf)
     give(own, 1.0)
     assert not stepper.step()
 
@@ -103,7 +103,7 @@ def test_the_norm_is_that_of_all_ranks_and_counts_a_tied_weight_once(half: str |
         asked.append(squared)
         return squared + 144.0  # another rank's
 
-    stepper = Stepper(config(half, clip=1.0), own, uncounted=own[2:], whole=whole)
+    stepper = Stepper(config(half, clip=1.0), own, uncounted=own[2:], sum_over_ranks=whole)
     give(own, 3.0, 4.0, 7.0)
     assert stepper.step()
     assert asked == [pytest.approx(25.0)]

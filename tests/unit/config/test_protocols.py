@@ -122,7 +122,7 @@ def test_defaults_of_a_derived_class(made: Callable[[], Any], protocol: type, va
 
 
 def test_default_methods_return_nothing() -> None:
-    assert Method().remembered() == Cost().parts(None) == Source().score([], []) == {}  # type: ignore[arg-type]
+    assert Method().state_dict() == Cost().parts(None) == Source().score([], []) == {}  # type: ignore[arg-type]
     assert Parts().notes() == ()
 
 

@@ -158,8 +158,8 @@ def test_mask_of_another_model_is_rejected() -> None:
     for indices, pattern in (
         ({(1, "nothing.weight"): TICKET[key]}, "weight nothing.weight of layer 1, which this model does not train"),
         ({key: torch.tensor([0, 10**6], dtype=torch.int32)}, "index 1000000 of 768 entries"),
-        ({key: torch.tensor([3, 2], dtype=torch.int32)}, "does not rise"),
-        ({key: torch.tensor([], dtype=torch.int32)}, "pruned to nothing"),
+        ({key: torch.tensor([3, 2], dtype=torch.int32)}, "is not sorted"),
+        ({key: torch.tensor([], dtype=torch.int32)}, "without kept entries"),
         ({key: torch.tensor([1, 2])}, "flat int32"),
         ({(0, "token.weight"): torch.tensor([1], dtype=torch.int32)}, "tied weight of layers 0 and 4"),
     ):

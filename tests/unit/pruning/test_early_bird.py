@@ -180,7 +180,7 @@ def test_a_search_that_is_recalled_goes_on_as_if_it_had_never_stopped() -> None:
     for stop in range(6):
         first, second = made(), made()
         epochs(first, masks[:stop])
-        second.recall(first.remembered())
+        second.load_state_dict(first.state_dict())
         found = epochs(second, masks[stop:])
         assert second.distances == whole_search.distances
         assert [one is None for one in found] == [one is None for one in expected[stop:]]
@@ -193,7 +193,7 @@ def test_a_search_by_other_settings_is_refused_before_anything_changes() -> None
 
     begun = made()
     epochs(begun, [(0, 1, 2, 3), (4, 5, 6, 7)])
-    kept = begun.remembered()
+    kept = begun.state_dict()
     for told, words in (
         ({"epoch": 5}, r"EarlyBird\(epoch=4\), this engine's is 5.*legal: EarlyBird\(epoch=4\)"),
         ({"window": 5}, r"window=3\), this engine's is 5"),
@@ -201,20 +201,20 @@ def test_a_search_by_other_settings_is_refused_before_anything_changes() -> None
         ({"scope": "layer"}, r"scope=global\), this engine's is layer"),
     ):
         other = made(**told)
-        for refused in (other.check, other.recall):
+        for refused in (other.check, other.load_state_dict):
             with pytest.raises(InvalidRequest, match=words):
                 refused(kept)
         assert (other.epochs, list(other.before), other.distances) == (0, [], [])
     later = made(distance=0.3, latest=9)  # when it ends may change
     later.check(kept)
     assert later.epochs == 0
-    later.recall(kept)
+    later.load_state_dict(kept)
     assert (later.epochs, later.distances) == (2, [1.0])
 
 
 @pytest.mark.parametrize("name", ["epochs", "distances", "settings"])
 def test_what_no_search_remembered_is_refused(name: str) -> None:
-    kept = EarlyBird(1).remembered()
+    kept = EarlyBird(1).state_dict()
     del kept[name]
     with pytest.raises(InvalidRequest, match=f"without {name}"):
         EarlyBird(1).check(kept)
@@ -237,7 +237,7 @@ def test_a_latest_that_is_past_already_ends_the_search() -> None:
     method = EarlyBird(1, window=4, latest=9)
     epochs(method, [(0, 1, 2, 3), (4, 5, 6, 7), (0, 1, 2, 3)])
     shorter = EarlyBird(1, window=4, latest=2)
-    shorter.recall(method.remembered())
+    shorter.load_state_dict(method.state_dict())
     assert epochs(shorter, [(4, 5, 6, 7)])[0] is not None
 
 
@@ -359,7 +359,7 @@ def test_distances_of_channels_count_channels() -> None:
 def test_a_batch_norm_of_which_no_channel_stays_is_refused_by_name() -> None:
     layer = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2))
     layer[1].weight.data = torch.tensor([0.1, 0.2])
-    with pytest.raises(InvalidRequest, match=r"weight 1\.weight of layer 0 of 2 entries.*something stays"):
+    with pytest.raises(InvalidRequest, match=r"weight 1\.weight of layer 0 of 2 entries.*at least one entry"):
         EarlyBird(1, latest=1, kind="channels").draw(whole_view([layer], sparsity=0.5))
 
 
@@ -399,7 +399,7 @@ def test_a_mask_that_empties_a_weight_is_refused_only_as_the_ticket() -> None:
     layers = [*line([2.0, 2.0]), *line([1.0, 1.0])]
     method = EarlyBird(1, window=2)
     assert method.draw(whole_view(layers, sparsity=0.5)) is None
-    with pytest.raises(InvalidRequest, match=r"weight of layer 1 of 2 entries.*something stays"):
+    with pytest.raises(InvalidRequest, match=r"weight of layer 1 of 2 entries.*at least one entry"):
         method.draw(whole_view(layers, sparsity=0.5))
 
 

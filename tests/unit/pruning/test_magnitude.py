@@ -117,7 +117,7 @@ def test_a_stage_without_prunable_weights_still_counts() -> None:
 
 def test_a_weight_below_the_threshold_of_the_model_is_refused_by_name() -> None:
     layers = [line([[1.0, 2.0]]), line([[0.1, 0.2]])]
-    with pytest.raises(InvalidRequest, match=r"weight weight of layer 1 of 2 entries.*something stays.*layer"):
+    with pytest.raises(InvalidRequest, match=r"weight weight of layer 1 of 2 entries.*at least one entry.*layer"):
         Magnitude("global").draw(whole_view(layers, sparsity=0.5))
     assert Magnitude("layer").draw(whole_view(layers, sparsity=0.5))[1, "weight"].tolist() == [1]
 
@@ -134,7 +134,7 @@ def test_a_weight_that_is_too_small_on_one_stage_is_refused_on_all(made: Callabl
     layers = [line([[1.0, 2.0]]), line([[1.0] * 9])]
     first, second = draw_on_stages(made, layers, 2, refused, sparsity=0.8)  # 0.4 and 1.8 entries
     assert "weight weight of layer 0 of 2 entries" in first
-    assert "another stage cannot" in second
+    assert "another stage" in second
 
 
 def test_a_vast_weight_on_one_stage_is_refused_on_all() -> None:
@@ -142,7 +142,7 @@ def test_a_vast_weight_on_one_stage_is_refused_on_all() -> None:
         vast = nn.Linear(2**16, 2**15, bias=False)
     first, second = draw_on_stages(lambda: Magnitude("global"), [vast, line([[1.0]])], 2, refused)
     assert "2^31" in first
-    assert "another stage cannot" in second
+    assert "another stage" in second
 
 
 def test_it_is_drawn_before_the_first_batch_and_never_again() -> None:

@@ -58,7 +58,7 @@ def test_each_place_stays_as_often_as_any_other() -> None:
 
 def test_a_weight_of_which_nothing_would_stay_is_refused() -> None:
     with pytest.raises(
-        InvalidRequest, match=r"weight weight of layer 0 of 4 entries at sparsity 0\.9.*something stays"
+        InvalidRequest, match=r"weight weight of layer 0 of 4 entries at sparsity 0\.9.*at least one entry"
     ):
         RandomMask().draw(whole_view([nn.Linear(2, 2)], sparsity=0.9))
 

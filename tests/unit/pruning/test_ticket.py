@@ -12,7 +12,18 @@ from torch import nn
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.units import most_sparse
 from suite.models.gpt import layers
-from suite.pruning.mask import Indices, View, check_index, check_model, check_some, density, kept, load, prunable, save
+from suite.pruning.mask import (
+    Indices,
+    View,
+    check_index,
+    check_model,
+    check_some,
+    density,
+    kept_count,
+    load,
+    prunable,
+    save,
+)
 from suite.pruning.random import RandomMask
 from suite.workload import Transformer
 from tests.support.masks import draw_on_stages, equal_masks, whole_view
@@ -80,28 +91,35 @@ def test_what_is_pruned_is_known_by_its_module_and_not_by_its_dimensions() -> No
 @pytest.mark.parametrize("sparsity", [1, 1.0, 1.5, -0.1, float("nan"), float("inf"), True, "0.9"], ids=repr)
 def test_a_sparsity_that_is_no_share_below_one_is_refused(sparsity: float) -> None:
     with pytest.raises(InvalidRequest, match=rf"sparsity={sparsity}.*from 0 to below 1.*sparsity=0\.9"):
-        kept(KEY, 100, sparsity)
+        kept_count(KEY, 100, sparsity)
 
 
 def test_as_many_stay_as_the_nearest_whole_number() -> None:
-    assert [kept(KEY, 100, sparsity) for sparsity in (0, 0.0, 0.25, 0.899, 0.9, 0.99)] == [100, 100, 75, 10, 10, 1]
+    assert [kept_count(KEY, 100, sparsity) for sparsity in (0, 0.0, 0.25, 0.899, 0.9, 0.99)] == [
+        100,
+        100,
+        75,
+        10,
+        10,
+        1,
+    ]
 
 
 def test_a_weight_pruned_to_nothing_is_refused_with_a_sparsity_that_would_do() -> None:
-    with pytest.raises(InvalidRequest, match=r"weight qkv\.weight of layer 3 of 4 entries.*something stays.*=0\.75"):
-        kept(KEY, 4, 0.9)
-    assert kept(KEY, 4, 0.75) == 1
-    with pytest.raises(InvalidRequest, match=r"qkv\.weight of layer 3 pruned to nothing"):
+    with pytest.raises(InvalidRequest, match=r"weight qkv\.weight of layer 3 of 4 entries.*at least one entry.*=0\.75"):
+        kept_count(KEY, 4, 0.9)
+    assert kept_count(KEY, 4, 0.75) == 1
+    with pytest.raises(InvalidRequest, match=r"qkv\.weight of layer 3 without kept entries"):
         check_index(KEY, index(), 4)
 
 
 @pytest.mark.parametrize("entries", [1, 2, 3, 7, 24, 1000, 999_999, 10**7, 3 * 10**8, 2**31 - 1])
 def test_the_sparsity_that_would_do_leaves_one_entry(entries: int) -> None:
     told = most_sparse(entries)
-    assert kept(KEY, entries, float(told)) == 1
+    assert kept_count(KEY, entries, float(told)) == 1
     if entries > 1:
         with pytest.raises(InvalidRequest, match=rf"legal: sparsity={told}$"):
-            kept(KEY, entries, 1 - 0.4 / entries)
+            kept_count(KEY, entries, 1 - 0.4 / entries)
 
 
 def test_a_stage_without_weights_is_fine_and_a_model_without_is_refused_on_every_stage() -> None:
@@ -122,10 +140,10 @@ def test_a_stage_without_weights_is_fine_and_a_model_without_is_refused_on_every
 def test_a_weight_of_2_to_the_31_entries_is_refused_and_one_less_is_not() -> None:
     vast = torch.empty(1, dtype=torch.bfloat16).expand(2**16, 2**15)  # one entry that stands in for all
     with pytest.raises(InvalidRequest, match=r"layer 3 of 2147483648 entries.*2\^31.*32-bit"):
-        kept(KEY, vast.numel(), 0.5)
+        kept_count(KEY, vast.numel(), 0.5)
     with pytest.raises(InvalidRequest, match=r"2\^31"):
         check_index(KEY, index(0), 2**31)
-    assert kept(KEY, 2**31 - 1, 0.5) == 2**30
+    assert kept_count(KEY, 2**31 - 1, 0.5) == 2**30
     check_index(KEY, index(2**31 - 2), 2**31 - 1)
 
 
@@ -148,7 +166,7 @@ def test_an_index_beyond_its_weight_is_refused_with_the_place(places: tuple[int,
 
 @pytest.mark.parametrize("places", [(0, 0), (2, 1), (0, 3, 1, 4)], ids=str)
 def test_an_index_that_does_not_rise_is_refused(places: tuple[int, ...]) -> None:
-    with pytest.raises(InvalidRequest, match=r"qkv\.weight of layer 3: an index that does not rise"):
+    with pytest.raises(InvalidRequest, match=r"qkv\.weight of layer 3: an index that is not sorted"):
         check_index(KEY, index(*places), 10)
 
 
