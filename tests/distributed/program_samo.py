@@ -60,7 +60,7 @@ def counted(engine: Engine, batch: Any, over: str) -> int:
         with Reduced() as reduced:
             engine.train_batch(batch)
         return reduced.bytes
-    group: Any = engine.columns[0]
+    group: Any = engine.state.comm.data_parallel_group
     before, group.comm = group.comm, Sent(group.comm)
     engine.train_batch(batch)
     sent, group.comm = group.comm.bytes, before

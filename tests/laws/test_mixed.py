@@ -21,7 +21,7 @@ from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.memory.layout import offloaded
 from suite.schedule import MessageDriven, OneFOneB
 from tests.support.cases import Case, gpt_case, odd_case
-from tests.support.mixed import BATCHES, EVERYTHING, OFFLOADED, PLAIN, MixedPrecisionCheck, engine_of, state_tensors
+from tests.support.mixed import BATCHES, EVERYTHING, OFFLOADED, PLAIN, MixedPrecisionCheck, mixed_engine, state_tensors
 from tests.support.pairwise import cells, pairwise
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=4)]
@@ -99,7 +99,7 @@ def test_variants_are_bit_identical_in_one_precision(grid: Grid, dtype: str) -> 
     batches = [case.batch(number, count, grid.data) for number, count in enumerate(BATCHES)]
 
     def trained(world: Any, **more: Any) -> tuple[list[float], list[list[float]]]:
-        engine = engine_of(case, world, grid, AdamW(0.01), None, 1.0, **more)
+        engine = mixed_engine(case, world, grid, AdamW(0.01), None, 1.0, **more)
         losses = list(engine.train(batches))
         engine.close()
         return losses, [t.tolist() for t in state_tensors(engine)]

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from suite.conformance.fixtures import Case, Layers
+from suite.conformance.reference import SEED
+from suite.core.grid import Grid
+from suite.core.protocols import World
+from suite.engine.engine import Engine
 from suite.models import gpt
 from suite.workload import Transformer
 
-__all__ = ["Case", "Layers", "all_cases", "gpt_case", "odd_case", "text"]
+__all__ = ["Case", "Layers", "all_cases", "engine_of", "gpt_case", "odd_case", "text"]
 
 
 class WithMask(nn.Module):
@@ -84,6 +89,17 @@ def odd_case(dtype: torch.dtype) -> Case:
         lambda: nn.Linear(3, 3, bias=False).to(dtype),
     ]
     return Case(f"odd-{dtype}".replace("torch.", ""), layers, F.cross_entropy, sample, microbatch=3)
+
+
+def engine_of(case: Case, world: World, grid: Grid, **more: Any) -> Engine:
+    """An engine of a case's model on this rank, with the seed of the reference."""
+    return Engine(
+        case.layers,
+        loss=case.loss,
+        grid=grid,
+        world=world,
+        **{"microbatch": case.microbatch, "tied": case.ties, "seed": SEED, **more},
+    )
 
 
 def all_cases() -> list[Case]:

@@ -7,26 +7,15 @@ from suite.core.grid import Grid
 from suite.core.protocols import Schedule, WeightPolicy, World
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD
+from tests.support import cases
 from tests.support.cases import Case
-from tests.support.reference import SEED
 
 __all__ = ["check_gradients", "engine_of", "gradients_of"]
 
 
 def engine_of(case: Case, grid: Grid, schedule: Schedule, world: World, weights: WeightPolicy | None = None) -> Engine:
     """An engine whose steps do not change weights: SGD at rate 0 stores the reduced gradient as its velocity."""
-    return Engine(
-        case.layers,
-        loss=case.loss,
-        optimizer=SGD(lr=0.0),
-        microbatch=case.microbatch,
-        grid=grid,
-        schedule=schedule,
-        weights=weights,
-        tied=case.ties,
-        seed=SEED,
-        world=world,
-    )
+    return cases.engine_of(case, world, grid, optimizer=SGD(lr=0.0), schedule=schedule, weights=weights)
 
 
 def check_gradients(

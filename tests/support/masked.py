@@ -16,7 +16,7 @@ from suite.engine.optim.optimizer import RuleState
 from suite.engine.pruning import Pruning
 from suite.memory.layout import compressed
 from suite.pruning.mask import Indices, View, prunable
-from tests.support.cases import Case
+from tests.support.cases import Case, engine_of
 from tests.support.reference import SEED, Reference, as_tuple, drawing, initial
 
 
@@ -167,21 +167,9 @@ class MaskedTrainingCheck:
             self.expected.append((loss, states))
 
     def engine(self, world: Any) -> Engine:
-        case, half = self.case, self.half
-        return Engine(
-            case.layers,
-            loss=case.loss,
-            optimizer=self.rule,
-            microbatch=case.microbatch,
-            grid=self.grid,
-            tied=case.ties,
-            seed=SEED,
-            half=half,
-            loss_scaler=DynamicLossScaler(start=1.0, least=1.0, patience=10**6) if half else None,
-            pruning=self.pruning,
-            world=world,
-            **self.more,
-        )
+        scaler = DynamicLossScaler(start=1.0, least=1.0, patience=10**6) if self.half else None
+        options = {"optimizer": self.rule, "half": self.half, "loss_scaler": scaler, "pruning": self.pruning}
+        return engine_of(self.case, world, self.grid, **options, **self.more)
 
     def rank(self, world: Any) -> None:
         """Train on this rank of the grid and compare after every batch."""

@@ -12,8 +12,8 @@ from suite.core.grid import Grid
 from suite.engine.engine import Engine
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.memory.layout import offloaded, resident
-from tests.support.cases import Case
-from tests.support.reference import SEED, PlainLoop
+from tests.support.cases import Case, engine_of
+from tests.support.reference import PlainLoop
 
 BATCHES = (4, 1, 3, 2)  # microbatches per replica
 PLAIN: dict[str, Any] = {}
@@ -21,20 +21,11 @@ OFFLOADED = {"memory": partial(offloaded, bucket=100), "bucket_numel": 100}
 EVERYTHING = OFFLOADED | {"buckets_per_reduction": 3, "activation_checkpointing": 1}
 
 
-def engine_of(case: Case, world: Any, grid: Grid, rule: Any, half: str | None, scale: float, **more: Any) -> Engine:
-    return Engine(
-        case.layers,
-        loss=case.loss,
-        optimizer=rule,
-        microbatch=case.microbatch,
-        grid=grid,
-        tied=case.ties,
-        seed=SEED,
-        half=half,
-        loss_scaler=DynamicLossScaler(start=scale, least=2.0**-4) if half else None,
-        world=world,
-        **{"memory": resident, **more},
-    )
+def mixed_engine(case: Case, world: Any, grid: Grid, rule: Any, half: str | None, scale: float, **more: Any) -> Engine:
+    """An engine in mixed precision whose loss scale starts at `scale`; `half=None` for one precision."""
+    scaler = DynamicLossScaler(start=scale, least=2.0**-4) if half else None
+    options = {"optimizer": rule, "half": half, "loss_scaler": scaler, "memory": resident, **more}
+    return engine_of(case, world, grid, **options)
 
 
 def state_tensors(engine: Engine) -> list[torch.Tensor]:
@@ -62,7 +53,7 @@ class MixedPrecisionCheck:
     def rank(self, world: Any, **more: Any) -> int:
         """Train on this rank of the grid and compare after every batch. Returns the number of skipped batches."""
         case, loop = self.case, self.loop
-        engine = engine_of(case, world, self.grid, self.rule, self.half, self.scale, **more)
+        engine = mixed_engine(case, world, self.grid, self.rule, self.half, self.scale, **more)
         stage_parameters = loop.parameters(engine.state.settings.stage_layers)
         for number, (batch, (loss, after, states)) in enumerate(zip(self.batches, self.expected, strict=True)):
             where = f"{case.name} {self.grid} {self.half} batch {number} rank {world.rank}"

@@ -9,23 +9,11 @@ from typing import Any
 from suite.conformance.resuming import RankState, rank_state
 from suite.core.grid import Grid
 from suite.core.protocols import World
-from suite.engine.engine import Engine
-from tests.support.cases import Case
-from tests.support.reference import SEED
+from tests.support.cases import Case, engine_of
 
 __all__ = ["COUNTS", "RankState", "batch_of", "engine_of", "rank_state", "trained"]
 
 COUNTS = (3, 1, 2, 1)  # microbatches per replica of each batch, on two replicas
-
-
-def engine_of(case: Case, world: World, grid: Grid, **more: Any) -> Engine:
-    return Engine(
-        case.layers,
-        loss=case.loss,
-        grid=grid,
-        world=world,
-        **{"microbatch": case.microbatch, "tied": case.ties, "seed": SEED, **more},
-    )
 
 
 def batch_of(case: Case, number: int) -> Any:
