@@ -19,7 +19,7 @@ from torch import nn
 
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
-from suite.core.members import check_protocol, lacking
+from suite.core.members import check_protocol, missing_members
 from suite.core.protocols import Schedule, UpdateRule, WeightPolicy, World
 from suite.core.values import format_value
 from suite.engine.layers import Layer, Tie
@@ -197,7 +197,9 @@ def _check_integer(name: str, value: Any, unit: str, legal: str) -> None:
 
 def _check_class(name: str, value: Any, expected: type, legal: str) -> None:
     if value is not None and not isinstance(value, expected):
-        raise InvalidRequest(f"{name}={format_value(value)}", rule=f"a {expected.__name__}, or None", legal=f"{name}={legal}")
+        raise InvalidRequest(
+            f"{name}={format_value(value)}", rule=f"a {expected.__name__}, or None", legal=f"{name}={legal}"
+        )
 
 
 def _check_clip_norm(clip_norm: Any) -> None:
@@ -227,7 +229,7 @@ def _check_optimizer(optimizer: Any) -> None:
         raise InvalidRequest(f"optimizer={name}, a class", rule="an update rule with a learning rate", legal=legal)
     if isinstance(factory, type | torch.optim.Optimizer):
         raise InvalidRequest(f"optimizer=torch.optim.{name}", rule=rule, legal=legal)
-    if missing := {"states", "step()"}.intersection(lacking(factory, UpdateRule)):
+    if missing := {"states", "step()"}.intersection(missing_members(factory, UpdateRule)):
         raise InvalidRequest(
             f"optimizer={format_value(optimizer)}, which has no {' and no '.join(sorted(missing))}",
             rule=rule if callable(optimizer) else "an update rule of the suite",
@@ -251,13 +253,17 @@ def _check_memory(memory: Any, half: str | None) -> None:
     layout = memory(entries=1, moments=("moment",), dtype="float32", half=half)
     if not isinstance(layout, Layout):
         rule = "a function that makes a suite.memory.layout.Layout"
-        raise InvalidRequest(f"memory={format_value(memory)} makes {format_value(layout)}", rule=rule, legal=_LEGAL_MEMORY)
+        raise InvalidRequest(
+            f"memory={format_value(memory)} makes {format_value(layout)}", rule=rule, legal=_LEGAL_MEMORY
+        )
 
 
 def _check_scores(scores: Any, names: Any) -> None:
     legal = 'scores=suite.models.accuracy.top, score_names=("top_1", "top_5")'
     if scores is not None and not callable(scores):
-        raise InvalidRequest(f"scores={format_value(scores)}", rule="a function of outputs and targets, or None", legal=legal)
+        raise InvalidRequest(
+            f"scores={format_value(scores)}", rule="a function of outputs and targets, or None", legal=legal
+        )
     is_list = isinstance(names, Sequence) and not isinstance(names, str)
     valid = is_list and all(isinstance(name, str) for name in names)
     if not valid or bool(names) != (scores is not None) or "loss" in names or len({*names}) != len(names):
