@@ -219,7 +219,7 @@ class LayerTiming:
         self.widths, self.device, self.layer = widths, device, {**layer, "dtype": getattr(torch, dtype)}
         self.clock = clock or CallTimer(device)
         self.made: dict[int, tuple[list[Implementation], dict[str, int]]] = {}
-        self.told: list[str] = []
+        self.notes: list[str] = []
         self.turn = 0
 
     def sweep(self, rounds: int) -> Sweep:
@@ -267,7 +267,7 @@ class LayerTiming:
                 quick = self.clock.seconds(call, 1)
                 times[product] = max(times[product], min(MOST, math.ceil(LONG / max(quick, 1e-9))))
             whole.append(each)
-        self.told += [note for note in notes if note not in self.told]
+        self.notes += [note for note in notes if note not in self.notes]
         return whole, times
 
 

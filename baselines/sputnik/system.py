@@ -65,7 +65,7 @@ class Sputnik(EngineSystem):
     def sparse_layers(self) -> list[SparseLinear]:
         return [module for module in self.engine.state.stage.layers.modules() if isinstance(module, SparseLinear)]
 
-    def told(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """In addition to the engine's: the implementation of the products, untested kernels, and the count of flops."""
         device = torch.device(self.engine.state.comm.world.device)
         widened = [WIDENED] if device.type == "cpu" and self.engine.state.settings.half else []
@@ -73,7 +73,7 @@ class Sputnik(EngineSystem):
         useful, dense = (si(self.flops[name], "flop") for name in ("useful_flops_per_batch", "flops_per_batch"))
         counted = f"a batch is {useful} of kept weights, and {dense} by dense products, as percent of peak counts it"
         notes = [f"sparse products: {kernels_of(device).NAME}", *widened, *untried, counted]
-        return {**super().told(), "sparsity": self.pruning_settings.sparsity, "notes": notes}
+        return {**super().facts(), "sparsity": self.pruning_settings.sparsity, "notes": notes}
 
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
         """The engine's count, with the bytes of the indices."""

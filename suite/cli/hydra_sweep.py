@@ -27,7 +27,7 @@ import psutil
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from suite.config.compose import CONF, check_names, explained, given, key_of, parsed, register, searched
+from suite.config.compose import CONF, check_names, explained, key_of, override_value, parsed, register, searched
 from suite.core.errors import InvalidRequest, SuiteError
 from suite.core.exit_codes import Exit
 from suite.core.files import check_access, check_folder, write_atomically
@@ -65,7 +65,7 @@ def sweep(arguments: Sequence[str], dry: bool = False, labelled: Sequence[str] =
     """
     arguments = read_files(arguments)
     check_names([argument for argument in arguments if "=" in argument])
-    reports = Path(str(given("reports", arguments, "reports"))).absolute()
+    reports = Path(str(override_value("reports", arguments, "reports"))).absolute()
     (check_access if dry else check_folder)(reports, "reports")
     folder = reports / "hydra" / f"jobs-{secrets.token_hex(6)}"
     many, sweeper = any(argument in _MULTIRUN for argument in arguments), _Sweeper.here()
@@ -331,5 +331,5 @@ def submit(commands: Sequence[Sequence[str]], dry: bool = False) -> list[int]:
     from suite.runner.slurm.submit import submit_sweep
 
     if commands:
-        (check_access if dry else check_folder)(Path(str(given("reports", commands[0], "reports"))), "reports")
+        (check_access if dry else check_folder)(Path(str(override_value("reports", commands[0], "reports"))), "reports")
     return [job.status for job in submit_sweep(commands, dry_run=dry, report=lambda text: print(text, flush=True))]

@@ -155,7 +155,7 @@ def own_folders(overrides: Sequence[str]) -> list[Path]:
     return [Path(str(name)).resolve() for name in folders]
 
 
-def given(key: str, overrides: Sequence[str], default: Any) -> Any:
+def override_value(key: str, overrides: Sequence[str], default: Any) -> Any:
     """The value that the command line gives `key`, unresolved. Raises InvalidRequest where it is one of a sweep."""
     value = default
     for override in overrides:

@@ -96,7 +96,7 @@ class System(Protocol):
         """Token ids per batch; None, the default, for a network without decoding."""
         return None
 
-    def told(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """Plain values that the record keeps next to the numbers; by default none."""
         return {}
 

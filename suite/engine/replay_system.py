@@ -44,7 +44,7 @@ class ReplaySystem:
     def decode(self, batches: Sequence[Value]) -> list[Any] | None:
         return decode_outputs(self.network, self.replay.outputs, batches)
 
-    def told(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """Notes for the record: the loss scale and the number of skipped batches in mixed precision."""
         return loss_scale_notes(self.replay.engines[0].state)
 

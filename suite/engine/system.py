@@ -110,7 +110,7 @@ class EngineSystem(System):
         layers: Sequence[Layer] = network(config).layers(shape, dropout=model.dropout, dtype=model.dtype)
         return layers
 
-    def told(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """Notes for the record: overlap of updates, bytes on the host, loss scale, pruning."""
         state = self.engine.state
         host_bytes = state.model_states.allocated("host")

@@ -20,24 +20,24 @@ class StageMemory(Protocol):
     """Bytes of one microbatch on one stage (suite.workload.stage_memory.MicrobatchMemory).
 
     Attributes:
-        kept: Bytes saved until the backward pass.
-        working: Largest transient of a pass, in addition to saved bytes.
-        entering: Bytes of the message that the stage receives; 0 on the first stage.
+        saved: Bytes saved until the backward pass.
+        transient: Largest transient of a pass, in addition to saved bytes.
+        input: Bytes of the message that the stage receives; 0 on the first stage.
     """
 
     @property
-    def kept(self) -> int: ...
+    def saved(self) -> int: ...
 
     @property
-    def working(self) -> int: ...
+    def transient(self) -> int: ...
 
     @property
-    def entering(self) -> int: ...
+    def input(self) -> int: ...
 
 
 def stage_budget(
     layout: Layout,
-    held: StageMemory,
+    microbatch_memory: StageMemory,
     schedule: Schedule,
     place: Place,
     interval: FlushInterval,
@@ -51,7 +51,7 @@ def stage_budget(
 
     Args:
         layout: Model states of the rank.
-        held: Bytes of one microbatch.
+        microbatch_memory: Bytes of one microbatch.
         schedule: Order of passes; bounds the microbatches in flight.
         place: Stage and replica of the rank.
         interval: Microbatches between two drains. Without `update_interval` the pipeline drains before its update.
@@ -67,10 +67,10 @@ def stage_budget(
     staying = layout.bytes(life="bucket") + layout.bytes(life="step") if scratch_stays else 0
     return Budget(
         layout=layout,
-        activations=held.kept,
+        activations=microbatch_memory.saved,
         in_flight=in_flight,
-        working=held.working,
-        waiting=max(0, before - in_flight) * held.entering + staying,
+        working=microbatch_memory.transient,
+        waiting=max(0, before - in_flight) * microbatch_memory.input + staying,
         extra_versions=extra_versions * layout.read.bytes,
         reducing=reducing,
         overlaps_step=overlaps_step,

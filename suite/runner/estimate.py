@@ -15,7 +15,7 @@ from suite.memory.stage_budget import stage_budget
 from suite.simulate.policy_overheads import counting_interval, policy_overheads
 from suite.workload import flops
 from suite.workload.split import blocks, divide
-from suite.workload.stage_memory import held, held_entries
+from suite.workload.stage_memory import held_entries, microbatch_memory
 from suite.workload.throughput_unit import counted_in
 from suite.workload.transformer import LayerShape
 
@@ -54,7 +54,7 @@ def budgets(config: RunConfig) -> list[Budget]:
         reduced = entries - ticket.get("of", 0) + ticket.get("kept", 0)
         return stage_budget(
             layout(entries=entries, moments=moments, dtype=config.model.dtype, half=half, **ticket),
-            held(shapes, split, stage, microbatch, apart=apart, again=versions[stage].recomputes),
+            microbatch_memory(shapes, split, stage, microbatch, apart=apart, again=versions[stage].recomputes),
             schedule,
             grid.place(grid.rank(data=0, inter=stage)),
             interval,

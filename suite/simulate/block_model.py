@@ -205,7 +205,7 @@ class SimulationPlan:
     def recomputes(self) -> bool:
         return self.system.activation_checkpointing != "none"
 
-    def held(self, stage: int) -> MicrobatchMemory:
+    def microbatch_memory(self, stage: int) -> MicrobatchMemory:
         """Bytes of one microbatch on `stage`, by the closed form of half-precision kernels: checkpoints or all that
         blocks save, and the segment that is computed again."""
         model_part, kernels, size = self.stages[stage], self.kernels, self.microbatch
@@ -221,15 +221,13 @@ class SimulationPlan:
         if layout["half_gradient"].form != layout["half"].form:
             # a layer's gradient is dense until it is compressed (SAMO III-C)
             dense = HALF * self.shape.block().parameters / self.grid.tensor
-        return MicrobatchMemory(
-            round(size * saved), round(size * working + dense), entering=self.message if stage else 0
-        )
+        return MicrobatchMemory(round(size * saved), round(size * working + dense), input=self.message if stage else 0)
 
     def budget(self, stage: int) -> Budget:
         """Bytes of one rank of `stage` at its peak: checkpoints of every microbatch in flight, and one segment."""
         return stage_budget(
             self.layout(stage),
-            self.held(stage),
+            self.microbatch_memory(stage),
             self.system.schedule,
             self.grid.place(self.grid.rank(data=0, inter=stage)),
             self.interval,

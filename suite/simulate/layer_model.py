@@ -31,7 +31,7 @@ from suite.simulate.worker import simulate
 from suite.weights import Latest
 from suite.workload.pipedream_split import Rates
 from suite.workload.split import Split, divide
-from suite.workload.stage_memory import MicrobatchMemory, held, held_entries
+from suite.workload.stage_memory import MicrobatchMemory, held_entries, microbatch_memory
 from suite.workload.transformer import LayerShape, Network
 
 FULL = 4  # bytes of an entry in full precision, which is what a step and a prediction work on
@@ -120,15 +120,17 @@ class LayerPlan:
         """Whole states: a mask would make steps and reductions cheaper too, which LayerCost does not charge."""
         return self.layout(entries=self.entries(stage), moments=self.moments, dtype="float32", half=self.half)
 
-    def held(self, stage: int) -> MicrobatchMemory:
+    def microbatch_memory(self, stage: int) -> MicrobatchMemory:
         """Bytes of one microbatch, without activation checkpoints, whose recomputation LayerCost does not charge."""
-        return held(self.shapes, self.ranges, stage, self.microbatch, again=self.overheads[stage].recomputes)
+        return microbatch_memory(
+            self.shapes, self.ranges, stage, self.microbatch, again=self.overheads[stage].recomputes
+        )
 
     def budget(self, stage: int) -> Budget:
         """Bytes of one rank of `stage`."""
         return stage_budget(
             self.states(stage),
-            self.held(stage),
+            self.microbatch_memory(stage),
             self.system.schedule,
             self.grid.place(self.grid.rank(data=0, inter=stage)),
             self.interval,

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from suite.core.errors import InvalidRequest
 from suite.workload.conv_spec import Chain, Convolution, Pooling, Step, Value, after, check_image, counted
-from suite.workload.convnet import dense_layer, parameters, whole
+from suite.workload.convnet import check_counts, dense_layer, parameters
 from suite.workload.normalization import HALF, ImageNetwork, check_pixels
 from suite.workload.transformer import LayerShape
 
@@ -46,7 +46,7 @@ class AlexNet(ImageNetwork):
 
     def __post_init__(self) -> None:
         single = ("stride", "padding", "hidden", "image", "colours", "classes")
-        whole(self, lists=("channels", "sides"), single=single)
+        check_counts(self, lists=("channels", "sides"), single=single)
         check_pixels(self)
         for name in ("channels", "sides"):
             if len(getattr(self, name)) != 5:

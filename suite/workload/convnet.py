@@ -67,7 +67,9 @@ class VGG(ImageNetwork):
     deviation: Sequence[float] = HALF
 
     def __post_init__(self) -> None:
-        whole(self, lists=("channels", "convolutions"), single=("hidden", "image", "colours", "classes", "dense"))
+        check_counts(
+            self, lists=("channels", "convolutions"), single=("hidden", "image", "colours", "classes", "dense")
+        )
         check_pixels(self)
         if len(self.channels) != len(self.convolutions):
             raise InvalidRequest(
@@ -158,7 +160,7 @@ class ResNet(ImageNetwork):
     deviation: Sequence[float] = HALF
 
     def __post_init__(self) -> None:
-        whole(self, lists=("planes", "blocks"), single=("widen", "stem", "image", "colours", "classes"))
+        check_counts(self, lists=("planes", "blocks"), single=("widen", "stem", "image", "colours", "classes"))
         check_pixels(self)
         if len(self.planes) != len(self.blocks):
             raise InvalidRequest(
@@ -279,7 +281,7 @@ def _bottleneck(name: str, inputs: int, inner: int, outputs: int, *, sides: tupl
     )
 
 
-def whole(shape: object, *, lists: Sequence[str], single: Sequence[str]) -> None:
+def check_counts(shape: object, *, lists: Sequence[str], single: Sequence[str]) -> None:
     """Refuses what is no count; lists become tuples, as a shape is a key."""
     for name in lists:
         values = tuple(getattr(shape, name))

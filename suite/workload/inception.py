@@ -22,7 +22,7 @@ from suite.workload.conv_spec import (
     convolutions,
     counted,
 )
-from suite.workload.convnet import dense_layer, parameters, whole
+from suite.workload.convnet import check_counts, dense_layer, parameters
 from suite.workload.normalization import HALF, ImageNetwork, check_pixels
 from suite.workload.transformer import LayerShape
 
@@ -92,7 +92,7 @@ class Inception(ImageNetwork):
         return (*layers, last)
 
     def _check(self) -> None:
-        whole(self, lists=(), single=("image", "colours", "classes", "narrow"))
+        check_counts(self, lists=(), single=("image", "colours", "classes", "narrow"))
         check_pixels(self)
         check_image(type(self).__name__, self._steps(), self.entered)
 

@@ -16,17 +16,17 @@ class MicrobatchMemory:
     """Bytes of one microbatch on one stage.
 
     Attributes:
-        kept: Saved until its backward pass.
-        working: The largest transient in addition to everything saved.
-        entering: The message that the stage receives.
+        saved: Saved until its backward pass.
+        transient: The largest transient in addition to everything saved.
+        input: The message that the stage receives.
     """
 
-    kept: int
-    working: int
-    entering: int
+    saved: int
+    transient: int
+    input: int
 
 
-def held(
+def microbatch_memory(
     shapes: Sequence[LayerShape],
     split: Sequence[range],
     stage: int,

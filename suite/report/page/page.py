@@ -99,7 +99,7 @@ def layout(store: ReportStore, judged: Sequence[Judged]) -> PageLayout:
     for group, group_findings in zip(groups, findings, strict=True):
         labels = {name for one in group_findings for name in (one.system, one.versus)}
         record_files |= {entry.file for entry in group.entries if entry.record.label in labels}
-    return PageLayout(groups, derive.rows(groups), findings, page_budget.shown(groups, record_files))
+    return PageLayout(groups, derive.rows(groups), findings, page_budget.select_shown_runs(groups, record_files))
 
 
 def render(

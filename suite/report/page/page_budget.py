@@ -57,7 +57,7 @@ def shares(wanted: Sequence[int], most: int) -> list[int]:
     return granted_rows
 
 
-def shown(groups: Sequence[derive.ExperimentGroup], wanted: Collection[str]) -> list[ShownRuns]:
+def select_shown_runs(groups: Sequence[derive.ExperimentGroup], wanted: Collection[str]) -> list[ShownRuns]:
     """The shown runs of each group: runs whose files are in `wanted`, then the newest."""
     runs = shares([len(group.entries) for group in groups], RUNS)
     earlier = shares([len(group.earlier) for group in groups], EARLIER)

@@ -113,7 +113,7 @@ def plan(
     has_runs = any(row.source != Source.ANALYTIC for row in ran)
     tables = (record_tables.systems(ran, reference, runs), record_tables.memory(entries, runs)) if has_runs else ()
     # panels of a published figure appear in the section of its paper
-    panels = [one for entry in entries for one in figure_panels.shown(entry, runs) if not one.panel.figure]
+    panels = [one for entry in entries for one in figure_panels.build_panels(entry, runs) if not one.panel.figure]
     several, unswept = sweep_panels.read(group, claims_by_id, runs)
     studied, unlearned = learning_curves.read(group, context.groups, claim_context.settings, runs, salt)
     systems = dict.fromkeys(name for one in (*panels, *several) for name in one.panel.systems)

@@ -41,7 +41,7 @@ class PlottedPanel:
         curves: Values of ours, paper and null by system.
         calibrated: Points that a constant was fitted to, as (system, index).
         cut: Whether the record holds more curves or points.
-        told: Caption; empty for the default one.
+        caption: Caption; empty for the default one.
         quantity: Label of the y axis.
         scale: "log" or "log-log" as in the paper's figure.
         evidence: Evidence of our values; empty for the source of the record.
@@ -56,7 +56,7 @@ class PlottedPanel:
     curves: Mapping[str, Mapping[str, tuple[float, ...]]]
     calibrated: frozenset[tuple[str, int]]
     cut: bool
-    told: str = ""
+    caption: str = ""
     quantity: str = ""
     scale: str = ""
     evidence: str = ""
@@ -113,7 +113,7 @@ class ShownPanel:
     where: str = ""
 
 
-def shown(entry: StoredRecord, runs: Mapping[str, str]) -> list[ShownPanel]:
+def build_panels(entry: StoredRecord, runs: Mapping[str, str]) -> list[ShownPanel]:
     """The panels of one record with their tables. runs: anchor of a run by the file of its record"""
     run = to_run(entry.record.label, entry.file, runs)
     panels = []
@@ -209,8 +209,8 @@ def caption(panel: PlottedPanel, source: str, where: str = "", *, printed: bool 
         where: Machine of our values.
         printed: Whether claims hold other printed numbers of the same figure.
     """
-    if panel.told:
-        return panel.told
+    if panel.caption:
+        return panel.caption
     unit = UNITS.get(panel.unit, panel.unit)
     unit = f", in {unit}" if unit else ""
     where = f" {where}" if where else ""

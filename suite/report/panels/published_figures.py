@@ -124,7 +124,7 @@ def _newest(
     for group in groups:
         for entry in group.entries:
             rank = (not entry.machine, derive.age(entry))
-            for panel in figure_panels.shown(entry, runs):
+            for panel in figure_panels.build_panels(entry, runs):
                 short, paper = panel.panel.figure, panel.panel.publication
                 key = (paper, short, panel.panel.full_title)
                 if short and (key not in newest or newest[key][0] < rank):

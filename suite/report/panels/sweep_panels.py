@@ -134,7 +134,7 @@ def _panel(
     panel = PlottedPanel(spec.title, unit, spec.axis_label, x, curves, frozenset(), cut, quantity=quantity)
     sources = (source.value for source in Source if any(point.entry.record.source is source for point in drawn))
     source = " and ".join(sources)
-    panel = replace(panel, told=_caption(spec, panel, source, points))
+    panel = replace(panel, caption=_caption(spec, panel, source, points))
     if len(points) > MAX_ROWS:
         remarks.append(f"{len(points) - MAX_ROWS} runs more than the table holds")
     remarks = _hidden_points(spec, group) + remarks[:MAX_PANELS]

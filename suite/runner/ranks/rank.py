@@ -212,7 +212,7 @@ class RankProcess:
     def memory(self) -> dict[str, Any]:
         """Train one more batch and count its bytes by kind."""
         loss, counts = self.system.memory(self._next_batches(1)[0])
-        return {"losses": [loss] if counts or loss is not None else [], "memory": counts, "facts": self.system.told()}
+        return {"losses": [loss] if counts or loss is not None else [], "memory": counts, "facts": self.system.facts()}
 
     def evaluate(self, batches: int) -> dict[str, Any]:
         """Scores over validation batches, taken from the checkpoint if an earlier process computed them."""

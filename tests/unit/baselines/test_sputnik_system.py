@@ -244,11 +244,11 @@ def test_useful_flops_are_of_what_stays_and_stand_beside_the_dense_ones() -> Non
 
 
 def test_the_record_is_told_which_kernels_ran_and_which_no_gpu_has_tried() -> None:
-    notes = one(config_of(Grid(), "pruning.sparsity=0.75")).told()["notes"]
+    notes = one(config_of(Grid(), "pruning.sparsity=0.75")).facts()["notes"]
     assert notes[0] == "sparse products: torch's CSR products"
     assert notes[1] == UNTRIED
     assert "880 kflop of kept weights, and 2.87 Mflop by dense products" in notes[2]
-    assert sputnik.WIDENED in one(config_of(precision__half="bfloat16")).told()["notes"]
+    assert sputnik.WIDENED in one(config_of(precision__half="bfloat16")).facts()["notes"]
 
 
 def test_what_a_system_notes_reaches_its_record() -> None:

@@ -45,7 +45,7 @@ class Derived(Plain, System):
 def test_derived_system_has_the_optional_members() -> None:
     system = Derived(None, None)
     assert missing_members(Derived, System) == missing_members(system, System) == []
-    assert (system.streams, system.told(), system.score([]), system.decode([])) == (
+    assert (system.streams, system.facts(), system.score([]), system.decode([])) == (
         False,
         {},
         {"loss": 2.0},

@@ -21,7 +21,7 @@ def notes_after(batches: int, *overrides: str) -> dict[str, Any]:
     rows = np.random.default_rng(0).integers(0, 256, (2, 9))
     for _ in range(batches):
         system.train_batch((rows[:, :-1].copy(), rows[:, 1:].copy()))
-    return system.told()
+    return system.facts()
 
 
 def test_mask_drawn_at_start_has_no_note() -> None:

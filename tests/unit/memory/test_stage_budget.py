@@ -17,14 +17,20 @@ from suite.schedule import MessageDriven, OneFOneB
 from suite.workload.stage_memory import MicrobatchMemory
 
 LAYOUT = dense(10, ("velocity",))
-HELD = MicrobatchMemory(kept=100, working=20, entering=8)
+HELD = MicrobatchMemory(saved=100, transient=20, input=8)
 FLUSH, STREAM = FlushInterval(0, 8, None, 0), FlushInterval(0, 24, 1, 0)
 NOTHING_MORE: dict[str, Any] = {"extra_versions": 0, "reducing": 0, "overlaps_step": False, "scratch_stays": False}
 
 
 def budget(stage: int = 0, stages: int = 4, **changes: Any) -> Budget:
     """Of 1F1B on four stages, where stage s has 4 - s microbatches in flight."""
-    usual: dict[str, Any] = {"layout": LAYOUT, "held": HELD, "schedule": OneFOneB(), "interval": FLUSH, **NOTHING_MORE}
+    usual: dict[str, Any] = {
+        "layout": LAYOUT,
+        "microbatch_memory": HELD,
+        "schedule": OneFOneB(),
+        "interval": FLUSH,
+        **NOTHING_MORE,
+    }
     return stage_budget(place=Place(stage, stages), **{**usual, **changes})
 
 
@@ -61,9 +67,9 @@ def test_stream_meets_its_update_with_microbatches_in_flight() -> None:
     layout = offloaded(10, ("moment_1", "moment_2"), bucket=1000)
     assert budget(interval=FLUSH).drains
     assert not budget(interval=STREAM).drains
-    small = MicrobatchMemory(kept=5, working=1, entering=8)
-    assert budget(1, layout=layout, held=small).peak == 4 * 10 + 16 * 10
-    assert budget(1, layout=layout, held=small, interval=STREAM).peak == 4 * 10 + 2 * 5 + 8 + 16 * 10
+    small = MicrobatchMemory(saved=5, transient=1, input=8)
+    assert budget(1, layout=layout, microbatch_memory=small).peak == 4 * 10 + 16 * 10
+    assert budget(1, layout=layout, microbatch_memory=small, interval=STREAM).peak == 4 * 10 + 2 * 5 + 8 + 16 * 10
 
 
 @pytest.mark.parametrize(("overlaps_step", "scratch"), [(False, 160), (True, 160 + 70)])

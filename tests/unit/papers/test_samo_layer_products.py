@@ -112,7 +112,7 @@ def test_a_width_at_which_torch_fails_leaves_its_curve_out_and_says_so(monkeypat
     monkeypatch.setattr(layer_timing, "implementations_of", lame)
     study = LayerTiming(widths=[16, 32], device="cpu", **SMALL)
     assert list(study.sweep(1)) == [DENSE, SPUTNIK, ALONE]
-    assert study.told[-1] == "torch CSR, 32 x 32: no resources"
+    assert study.notes[-1] == "torch CSR, 32 x 32: no resources"
 
 
 def test_our_own_implementation_has_no_excuse(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ def test_curve_is_the_medians_of_its_runs(run):
     panel = shown.panel
     assert (panel.title, panel.unit, panel.axis, panel.x) == ("Update against k", "s", "k", ("no overlap", "2", "10"))
     assert curve(shown, "axonn") == pytest.approx((2.0, 0.5, 0.3))
-    assert panel.told == "Medians of measured runs, in seconds."
+    assert panel.caption == "Medians of measured runs, in seconds."
     assert [(column.name, column.detail) for column in shown.table.columns] == [
         ("curve", ""),
         ("k", ""),
@@ -135,7 +135,7 @@ def test_relative_curve_is_divided_by_its_value_at_a_point(run):
     assert shown.panel.unit == "ratio"
     assert curve(shown, "axonn") == (1.0, 1.25, 0.25)
     assert curve(shown, "gpipe")[:2] == (1.0, 2.0)
-    assert shown.panel.told == "Medians of measured runs. Each curve is divided by its own value at no overlap."
+    assert shown.panel.caption == "Medians of measured runs. Each curve is divided by its own value at no overlap."
     assert rows(shown)[1] == ["axonn", "1", "1.25", "axonn 2x1 1 measured", "3 5 [5 … 5]"]
     assert shown.table.columns[4].detail == "seconds, median [least … greatest]"
 
@@ -166,7 +166,7 @@ def test_shares_are_parts_of_a_curves_own_sum(run):
     assert (shown.panel.unit, shown.panel.x) == ("percent", ("pipeline", "update"))
     assert curve(shown, "axonn") == (75.0, 25.0)
     assert curve(shown, "gpipe") == (90.0, 10.0)
-    assert "In percent of the sum of pipeline, update, curve by curve." in shown.panel.told
+    assert "In percent of the sum of pipeline, update, curve by curve." in shown.panel.caption
     assert rows(shown)[0] == ["axonn", "pipeline", "75", "axonn 2x1 1 measured", "1 few 6 [6 … 6]"]
     plain = only(replace_panels(phases("axonn", 6.0, 2.0), [PHASES | {"share": False}]))
     assert (plain.panel.unit, curve(plain, "axonn")) == ("s", (6.0, 2.0))
@@ -391,7 +391,7 @@ def test_two_runs_at_one_point_are_listed_and_not_drawn(run):
     told = "twice 2 runs fall on this point, and none of them is drawn"
     assert [row[3] for row in rows(shown)[:2]] == [f"axonn 2x1 1 {told}", f"axonn 2x1 1 again {told}"]
     assert [row[2] for row in rows(shown)] == ["1", "3", "1"]
-    assert "Where several runs fall on one point of a curve, none of them is drawn." in shown.panel.told
+    assert "Where several runs fall on one point of a curve, none of them is drawn." in shown.panel.caption
 
 
 def test_excluded_run_does_not_hide_a_drawn_one(run):
@@ -423,7 +423,7 @@ def test_more_ranks_than_cores_are_marked_and_not_drawn(run):
     assert [v for v in curve(shown, "axonn") if not math.isnan(v)] == [1.0]
     assert rows(shown)[1] == ["axonn", "4", "5", f"axonn 2x1 4 not comparable {CROWDED}", "3 [5 … 5]"]
     assert shown.table.rows[1][2].tone == "faint"
-    assert "Not drawn, as their times are not comparable: 2 of the runs." in shown.panel.told
+    assert "Not drawn, as their times are not comparable: 2 of the runs." in shown.panel.caption
     sizes = [{"title": "Bytes", "key": "optimizer.buckets_per_reduction", "metric": "sent"}]
     wide = replace_panels(crowded, sizes)
     wide.metrics["sent"] = Metric("B", "", (7.0,))
@@ -444,15 +444,17 @@ def test_runs_that_were_not_interleaved_have_no_ratio_and_a_warning(run):
     assert curve(shown, "axonn")[:2] == (1.0, 1.0)
     assert math.isnan(curve(shown, "axonn")[2])
     assert "not comparable axonn 2x1 2 and axonn 2x1 None did not take turns" in rows(shown)[2][3]
-    assert "did not take turns" not in shown.panel.told
-    assert "Beware: axonn 2x1 1 and axonn 2x1 2 did not take turns" in only(at(1, "a", [K]), at(2, "b", [K])).panel.told
+    assert "did not take turns" not in shown.panel.caption
+    assert (
+        "Beware: axonn 2x1 1 and axonn 2x1 2 did not take turns" in only(at(1, "a", [K]), at(2, "b", [K])).panel.caption
+    )
 
 
 def test_a_source_is_named_and_divided_by_no_other(run):
     emulated = run(2, [1.0] * 3, source=Source.EMULATED)
     shown = only(run(1, [1.0] * 3), emulated)
     assert shown.source == "measured and emulated"
-    assert shown.panel.told == "Medians of measured and emulated runs, in seconds."
+    assert shown.panel.caption == "Medians of measured and emulated runs, in seconds."
     assert [row[3].split()[-1] for row in rows(shown)] == ["measured", "emulated"]
     panels = [K | {"relative": "1"}]
     shown = only(run(1, [1.0] * 3, panels=panels), replace_panels(emulated, panels))
@@ -541,7 +543,7 @@ def test_published_values_stand_beside_ours_by_their_claims(run):
     assert shown.panel.x == ("no overlap", "1", "2")
     assert curve(shown, "axonn", PAPER)[:2] == (1800.0, 4.0)
     assert curve(shown, "deepspeed_3d", PAPER)[2] == 8.0
-    assert shown.panel.told == "Printed values and medians of measured runs, in seconds."
+    assert shown.panel.caption == "Printed values and medians of measured runs, in seconds."
     assert [row[:6] for row in rows(shown)] == [
         ["axonn", "no overlap", "1\u202f800", "–", "–", "no run"],
         ["axonn", "1", "4", "5", "+25.0 %", "axonn 2x1 1 measured"],
@@ -732,7 +734,7 @@ def test_far_too_much_is_cut_and_says_so(run):
     assert ("Update against k", "100 runs more than the table holds") in remarks
     panel = shown[0].panel
     assert (len(panel.x), len(panel.systems), len(shown[0].table.rows)) == (64, 12, 400)
-    assert panel.told.endswith("There are more curves or points than are drawn.")
+    assert panel.caption.endswith("There are more curves or points than are drawn.")
 
 
 # the page
