@@ -56,7 +56,7 @@ def test_derived_system_has_the_optional_members() -> None:
 
 
 def test_system_without_the_optional_members_is_refused_by_their_names() -> None:
-    rule = r"mine\.Plain, which has no stream\(\) and no score\(\) and no decode\(\) and no told\(\)"
+    rule = r"mine\.Plain, which has no stream\(\) and no score\(\) and no decode\(\) and no facts\(\)"
     with pytest.raises(
         InvalidRequest, match=rf"{rule}; .*legal: a class that inherits from suite\.config\.protocols\.System"
     ):

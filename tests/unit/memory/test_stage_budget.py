@@ -75,7 +75,7 @@ def test_stream_meets_its_update_with_microbatches_in_flight() -> None:
 @pytest.mark.parametrize(("overlaps_step", "scratch"), [(False, 160), (True, 160 + 70)])
 def test_reduction_allocates_before_a_step_or_during_it(overlaps_step: bool, scratch: int) -> None:
     layout = offloaded(10, ("moment_1", "moment_2"), bucket=10)
-    found = budget(layout=layout, held=MicrobatchMemory(0, 0, 0), reducing=70, overlaps_step=overlaps_step)
+    found = budget(layout=layout, microbatch_memory=MicrobatchMemory(0, 0, 0), reducing=70, overlaps_step=overlaps_step)
     assert (found.reducing, found.overlaps_step) == (70, overlaps_step)
     assert found.peak == 4 * 10 + scratch
 
