@@ -175,7 +175,7 @@ class Trainer:
         exchanges = {id(exchange): exchange for exchange in (self.forward, self.backward)}.values()
         allocated["graph"] = sum(exchange.matrix_bytes for exchange in exchanges)
         convolutions: Iterable[Any] = self.layers
-        saved_inputs = [layer.kept[1] for layer in convolutions if layer.kept is not None]
+        saved_inputs = [layer.cached_product[1] for layer in convolutions if layer.cached_product is not None]
         allocated["features"] = sum(tensor.nbytes for tensor in (self.features, *saved_inputs))
         with MemoryTracker() as live:
             loss = self.epoch()

@@ -151,6 +151,6 @@ def test_a_fault_of_the_suite_ends_with_its_traceback(
 ) -> None:
     from suite.runner.launch import signals
 
-    monkeypatch.setattr(signals, "is_users", lambda error: False)
+    monkeypatch.setattr(signals, "raised_in_user_code", lambda error: False)
     assert signals.run_command(lambda arguments: 1 // len(arguments), []) == Exit.FAULT
     assert "ZeroDivisionError" in capsys.readouterr().err

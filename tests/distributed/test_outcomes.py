@@ -54,7 +54,7 @@ def no_rank_left() -> bool:
     ("fault", "outcome", "words", "more"),
     [
         ("raise", Outcome.FAILED, "a deliberate fault", ["grid.inter=2"]),
-        ("kill", Outcome.LOST_RANK, "rank 1 ended without a word", ["grid.data=2"]),  # in a reduction
+        ("kill", Outcome.LOST_RANK, "rank 1 ended without a message", ["grid.data=2"]),  # in a reduction
         pytest.param(
             *("raise", Outcome.FAILED, "a deliberate fault", ["grid.inter=2", "comm.transport=gloo"]),
             marks=pytest.mark.exhaustive,
@@ -88,7 +88,7 @@ def test_fault_is_recorded_as_outcome(
     assert words in record.reason
     if fault == "hang":
         assert "faulty.py" in record.reason, "no stack of the stuck rank"
-        assert re.search(r"rank 1 was heard \d\.\d s ago at batch \d", record.reason)
+        assert re.search(r"last heartbeat of rank 1 \d\.\d s ago at batch \d", record.reason)
     if fault != "missing":
         samples = 2 if fault == "diverge" else 1  # a batch that diverged was timed
         assert len(record.metrics["batch_time"].values) == samples, "the sample before the fault is kept"
@@ -130,7 +130,7 @@ def in_turns(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
 def test_fault_does_not_end_sweep(in_turns: list[Record]) -> None:
     """The other systems have all their samples."""
     assert [record.outcome for record in in_turns] == [Outcome.OK, Outcome.LOST_RANK, Outcome.OK]
-    assert "rank 1 ended without a word" in in_turns[1].reason
+    assert "rank 1 ended without a message" in in_turns[1].reason
     assert [len(record.metrics["batch_time"].values) for record in in_turns] == [2, 1, 2]
     assert exit_code(in_turns) == 1
     assert in_turns[0].series["loss"] == pytest.approx(in_turns[2].series["loss"], rel=1e-5)

@@ -118,12 +118,12 @@ def test_prediction_on_any_layout_matches_rule(form: str, rule: Any) -> None:
         if "index" in found:
             index = found["index"].long()
             weight = weight.reshape(-1) if state.half else weight.reshape(-1)[index]
-        flat = prediction(rule, RuleState([weight.reshape(-1)], moments, state.rule.updates), 3)
+        flat = predicted(rule, RuleState([weight.reshape(-1)], moments, state.rule.updates), 3)
         right = flat.to(parameter.dtype)
         if "index" in found:
             right = torch.zeros(parameter.numel(), dtype=parameter.dtype).index_put_((index,), right)
         assert torch.equal(prediction.reshape(-1), right)
-    assert any(not torch.equal(prediction, live) for predicted, live in zip(into, before, strict=True))
+    assert any(not torch.equal(prediction, live) for prediction, live in zip(into, before, strict=True))
 
 
 @pytest.mark.parametrize("system", POLICIES)

@@ -337,8 +337,8 @@ def test_printed_curves_are_added_to_what_a_rank_measured(monkeypatch: pytest.Mo
         before.extend(panel for panel in only(Store(tmp_path)).panels if "paper" in panel)
         fill(*arguments)
 
-    fill = reproduce._fill
-    monkeypatch.setattr(reproduce, "_fill", filled)
+    fill = reproduce._fill_printed_values
+    monkeypatch.setattr(reproduce, "_fill_printed_values", filled)
     monkeypatch.setattr("suite.report.write_report", page)
     monkeypatch.setattr(reproduce, "command", lambda entry, more=(): [*words, *more])
     arguments = ["scale=smoke", "scale.reproduce=[samo_fig1]", f"reports={tmp_path}", "--blind"]

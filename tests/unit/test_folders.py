@@ -43,7 +43,11 @@ class Worked(BaseException):
         ("suite.cli.sweep", [*CHECKED, "seed=1,2", "reports={}"], "suite.cli.hydra_sweep.run_isolated"),
         ("suite.cli.reproduce", ["scale=smoke", "reports={}"], "suite.runner.interleave.measure"),
         ("suite.cli.tune", ["machine=summit", "reports={}"], "suite.runner.tune.list_candidates"),
-        ("suite.cli.profile_split", ["model=vgg_narrow", "data=digits", "reports={}"], "suite.engine.profile.measure"),
+        (
+            "suite.cli.profile_split",
+            ["model=vgg_narrow", "data=digits", "reports={}"],
+            "suite.engine.profile.profile_layers",
+        ),
         ("suite.cli.nightly", ["reports={}"], "suite.regression.nightly.run.run"),
         ("suite.cli.export_mask", ["checkpoint", "{}"], "suite.engine.checkpoint.restore.load_mask"),
         ("suite.cli.compare", ["a", "b", "--json", "{}"], "suite.regression.record_sets.read"),

@@ -168,7 +168,7 @@ def test_manifest_without_a_mapping_is_damage(saved: Path) -> None:
 def test_override_file_cannot_select_a_program(line: str, tmp_path: Path) -> None:
     file = tmp_path / "asked.yaml"
     file.write_text(json.dumps(["seed=1", line]))
-    with pytest.raises(InvalidRequest, match="chooses no program and no code"):
+    with pytest.raises(InvalidRequest, match="only the command line selects programs and code"):
         expand([f"@{file}"])
     file.write_text(json.dumps(["launch.threads=1", "launch=local", "seed=2"]))
     assert expand([f"@{file}"])[0].config.seed == 2

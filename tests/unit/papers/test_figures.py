@@ -339,7 +339,7 @@ def test_the_executor_names_what_its_constants_were_fitted_to() -> None:
     carried = config.executor.build().run(config)
     assert carried.source is Source.SIMULATED
     assert "samo.table2.axonn.gpus_256" in carried.calibrated_on
-    assert carried.notes[0].startswith("plans: Stages of AxoNN")
+    assert carried.notes[0].startswith("plans: AxoNN, AxoNN+SAMO and Sputnik have the fewest stages")
     assert carried.metrics["samo.sec1.memory_after"].unit == "gigabyte"
 
 

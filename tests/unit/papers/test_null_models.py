@@ -206,10 +206,10 @@ def graphs() -> Any:
 
 def test_graphs_take_the_rows_that_are_sent() -> None:
     asked = Question({"c": 2})
-    assert sparse_gnn.over_aware(asked, graphs(), graph="reddit")[2] == [[pytest.approx(3.0)]] * 4
-    assert sparse_gnn.over_aware_on_protein(asked, graphs())[2] == [[3.0]]
+    assert sparse_gnn.speedup_over_aware(asked, graphs(), graph="reddit")[2] == [[pytest.approx(3.0)]] * 4
+    assert sparse_gnn.protein_speedup_over_aware(asked, graphs())[2] == [[3.0]]
     assert sparse_gnn.max_speedup(asked, graphs(), graphs=["amazon"], gpus=256)[2] == [[12.0]]
-    assert sparse_gnn.papers(asked, graphs())[2] == [[12.0]]
+    assert sparse_gnn.papers_speedup(asked, graphs())[2] == [[12.0]]
     # as many rows, for more processes that could get them
     assert grids.minimum(asked, graphs(), forms=["staged", "fused"])[2] == [[256], [256]]
 

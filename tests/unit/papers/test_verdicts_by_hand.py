@@ -18,7 +18,7 @@ from suite.report.load import read_store
 from tests.support.published_runs import published
 
 ROOT = Path(__file__).resolve().parents[3]
-HEAD = ["claim", "what the paper asserts", "evidence", "scope", "rule", "verdict", "why"]
+HEAD = ["claim", "assertion of the paper", "evidence", "scope", "rule", "verdict", "why"]
 LONG = {"axonn_table2", "axonn_fig9", "axonn_fig6"}  # figures whose simulation takes more than ten seconds
 RULES = {  # that lead to a verdict
     Verdict.NOT_RUN: {1},

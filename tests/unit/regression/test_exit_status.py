@@ -36,6 +36,6 @@ def test_interrupt_and_fault_have_distinct_statuses(
         raise error
 
     monkeypatch.setattr(called, ends)
-    monkeypatch.setattr(signals, "is_users", lambda _: False)  # the error is raised in this file
+    monkeypatch.setattr(signals, "raised_in_user_code", lambda _: False)  # the error is raised in this file
     assert main([name, *arguments]) == status
     assert message in capsys.readouterr().err
