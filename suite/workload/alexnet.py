@@ -1,7 +1,7 @@
-"""Shape of AlexNet: five convolutions without normalisation, and three dense layers that hold most weights.
+"""Shape of AlexNet: five convolutions without normalization, and three dense layers that hold most weights.
 
-PipeOptim trains torchvision's (Table III). Its last stage is a pipeline's heaviest in weights and among the lightest in
-flops, so stages of equal time have states of very unequal size. Counts are per image.
+PipeOptim trains torchvision's AlexNet (Table III). The last pipeline stage has the most weights and few flops, so
+stages of equal time have model states of very unequal size. Counts are per image.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ POOLED = (0, 1, 4)  # convolutions that a pooling of 3 x 3 with stride 2 follows
 
 @dataclass(frozen=True, slots=True)
 class AlexNet(ImageNetwork):
-    """As torchvision builds it after Krizhevsky's second paper ("one weird trick"), 61,100,840 weights.
+    """AlexNet as torchvision builds it ("one weird trick", Krizhevsky 2014), with 61,100,840 weights.
 
     Attributes:
-        channels, sides: Of each of the five convolutions, and of its kernel.
-        stride, padding: The first one's, all others keep the side.
+        channels, sides: Output channels and kernel side of each of the five convolutions.
+        stride, padding: Stride and padding of the first convolution; the others keep the side of the image.
         hidden: Width of the dense layers.
-        image: Side of an image.
-        colours: 1 or 3.
-        mean, deviation: Of their bytes. torchvision averages what enters the dense layers to 6 x 6; at 224 x 224 that
-            is what it is, and elsewhere it is left out.
+        image: Side of an image in pixels.
+        colours: Channels of an image, 1 or 3.
+        mean, deviation: Mean and standard deviation of pixel bytes. torchvision averages the input of the dense layers
+            to 6 x 6. The average changes nothing at 224 x 224, and other sizes leave it out.
     """
 
     channels: Sequence[int] = (64, 192, 384, 256, 256)
@@ -76,13 +76,13 @@ class AlexNet(ImageNetwork):
 
     @property
     def features(self) -> int:
-        """Input of the first dense layer, per image."""
+        """Inputs of the first dense layer, per image."""
         channels, side = after(self._steps(), self.entered)
         return channels * side * side
 
     @property
     def widths(self) -> tuple[int, int, int, int]:
-        """Of what enters and leaves the dense layers."""
+        """Input and output widths of the dense layers."""
         return self.features, self.hidden, self.hidden, self.classes
 
     def chains(self) -> Iterator[tuple[str, Chain]]:
@@ -92,7 +92,7 @@ class AlexNet(ImageNetwork):
             yield f"conv {number}", (conv, *[Pooling("max", 3, 2)] * (number in POOLED))
 
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
-        """Every layer in order; `width` is the bytes of one activation entry."""
+        """Shape of every layer in order. `width` is the bytes of one activation entry."""
         layers: list[LayerShape] = []
         value = self.entered
         for name, chain in self.chains():

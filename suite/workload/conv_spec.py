@@ -1,8 +1,9 @@
 """Parameters, flops and bytes of convolution and pooling layers.
 
-The networks of AlexNet's and Inception's families are described here once, step by step, and counted by walking over
-the steps as torch's automatic differentiation does; suite.models.chain makes modules of the same description.
-Branches read one input, and their outputs are concatenated."""
+A description lists the steps of a network of AlexNet's or Inception's family once. The counts walk over the steps as
+torch's automatic differentiation does, and suite.models.chain makes modules of the same description. Branches read one
+input, and their outputs are concatenated.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ INDEX = 8  # bytes of the place of a maximum, which pooling keeps for its backwa
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """A convolution, a batch norm unless `norm` is False, and ReLU, which writes over its input.
+    """A convolution, a batch norm unless `norm` is False, and an in-place ReLU.
 
     Attributes:
-        sides: Rows and columns of its kernel.
-        padding: Rows and columns on each side.
-        eps: The batch norm's.
+        sides: Rows and columns of the kernel.
+        padding: Rows and columns added on each side.
+        eps: Epsilon of the batch norm.
     """
 
     outputs: int
@@ -37,9 +38,12 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """The largest of each `side` x `side` points, or their mean; padding counts in no maximum, and in a mean as zero.
+    """Maximum or mean of each `side` x `side` window.
 
-    up: a window that hangs over the end counts, if it begins inside
+    Padding never is the maximum, and counts as zero in a mean.
+
+    Attributes:
+        up: Whether a window that begins inside the image and ends outside counts.
     """
 
     kind: str
@@ -51,7 +55,7 @@ class Pooling:
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """Chains that read one input; their outputs stand side by side, in this order."""
+    """Chains that read one input. Their outputs are concatenated in this order."""
 
     chains: tuple[tuple[Step, ...], ...]
 
@@ -62,8 +66,9 @@ Value = tuple[int, int]  # channels, and the side of the square that each is
 
 
 def through(step: Step, value: Value) -> Value:
-    """Output of a step for `value`. Raises InvalidRequest where nothing is left, or branches do not fit side by
-    side.
+    """Output shape of a step for the input `value`.
+
+    Raises InvalidRequest if no pixel is left, or if the outputs of branches differ in side.
     """
     channels, side = value
     match step:
@@ -98,7 +103,10 @@ def after(chain: Sequence[Step], value: Value) -> Value:
 
 
 def check_image(kind: str, chain: Sequence[Step], value: Value) -> None:
-    """Raises InvalidRequest, with the next side that does, if a network of this `kind` leaves nothing of an image."""
+    """Raise InvalidRequest if a network of this `kind` reduces an image to nothing.
+
+    The error names the next legal side.
+    """
     try:
         after(chain, value)
     except InvalidRequest as error:
@@ -121,7 +129,7 @@ def _fits(chain: Sequence[Step], value: Value) -> bool:
 
 
 def convolutions(chain: Sequence[Step], value: Value) -> Iterator[tuple[Convolution, int, int]]:
-    """Every convolution in order, with the channels that enter it and the side that it makes."""
+    """Every convolution in order, with its input channels and the side of its output."""
     for step in chain:
         if isinstance(step, Branches):
             for branch in step.chains:
@@ -132,8 +140,12 @@ def convolutions(chain: Sequence[Step], value: Value) -> Iterator[tuple[Convolut
 
 
 def counted(name: str, chain: Sequence[Step], value: Value, *, width: int, images: bool = False) -> LayerShape:
-    """The layer that `chain` is, for one input of `value`; `width`: bytes of one entry; images: the input is one of the
-    data, and has no gradient."""
+    """Shape of the layer that `chain` describes, for one input of shape `value`.
+
+    Args:
+        width: Bytes of one entry.
+        images: Whether the input is an image of the data set, which has no gradient.
+    """
     weights, parameters, flops = [], 0, 0
     for step, inputs, side in convolutions(chain, value):
         kernel = inputs * step.outputs * prod(step.sides)
@@ -156,7 +168,7 @@ def counted(name: str, chain: Sequence[Step], value: Value, *, width: int, image
 
 @dataclass(slots=True)
 class _Tensor:
-    """One storage: its bytes, and how many hold it."""
+    """One storage: its bytes and its number of references."""
 
     size: int
     held: int = 0
@@ -164,7 +176,7 @@ class _Tensor:
 
 @dataclass(slots=True)
 class _Node:
-    """One operation of the forward pass: what it read and made (by number), what it keeps, and keeps beside."""
+    """One operation of the forward pass: tensors that it reads, makes and saves, by number, and further saved bytes."""
 
     reads: list[int]
     makes: int
@@ -175,13 +187,13 @@ class _Node:
 
 @dataclass(slots=True)
 class Passes:
-    """One layer's forward and backward pass, storage by storage.
+    """Forward and backward pass of one layer, storage by storage.
 
     Attributes:
-        saved: Bytes that its operations keep, the input among them if one of them does, the output not (the next
-            layer's input, or the end of a stage).
-        peak: Bytes of one moment of the backward pass at most, or of the end of the forward pass; the output counts for
-            as long as an operation keeps it, and gradients.
+        saved: Bytes that the layer's operations save, including its input if one of them saves it. The output belongs
+            to the next layer, or to the end of a stage.
+        peak: Largest number of bytes at one moment of the backward pass, or at the end of the forward pass. Gradients
+            count, and the output counts while an operation saves it.
     """
 
     chain: Sequence[Step]
@@ -232,8 +244,10 @@ class Passes:
         return number, value
 
     def _backward(self, entered: int, left: int, kept: set[int], beside: int) -> int:
-        """The maximum of live bytes: an operation's gradients in and out, in addition to everything still kept; a
-        second gradient of one value is added to the first; parts of a joined gradient live as long as any of them.
+        """Largest number of live bytes: input and output gradients of an operation, and everything still saved.
+
+        A second gradient of one value is added to the first. Slices of a concatenated gradient live as long as any of
+        them.
         """
         for node in self.nodes:
             for number in node.keeps:

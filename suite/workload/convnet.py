@@ -1,9 +1,9 @@
 """Shapes of the papers' convolutional networks: parameters, flops and activation bytes per layer.
 
-VGG-19 and Wide-ResNet-101-2 (SAMO V-A), VGG-16 and ResNet-101 (PipeOptim, Table III) are torchvision's, for 1000
-classes at 224 x 224; narrower ones train on a laptop. Counts are per image. Flops count convolutions and dense
-layers only. A layer's ReLU writes over its input, as torchvision's do, so that it keeps nothing that the layer does
-not keep anyway."""
+VGG-19 and Wide-ResNet-101-2 (SAMO V-A), and VGG-16 and ResNet-101 (PipeOptim, Table III), equal torchvision's networks
+for 1000 classes at 224 x 224. Narrower ones train on a laptop. Counts are per image. Flops count convolutions and dense
+layers only. A layer's ReLU works in place, as in torchvision, and therefore saves nothing of its own.
+"""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ def linear(inputs: int, outputs: int) -> int:
 
 
 def norm(channels: int) -> int:
-    """A batch norm's scale and shift; its running statistics are no parameters."""
+    """Scale and shift of a batch norm; running statistics are no parameters."""
     return 2 * channels
 
 
 def halved(side: int) -> int:
-    """Of a convolution or pooling with stride 2, padded by half its own side."""
+    """Side of the output of a convolution or pooling with stride 2 and a padding of half the kernel."""
     return -(-side // 2)
 
 
 @dataclass(frozen=True, slots=True)
 class VGG(ImageNetwork):
-    """Convolutions of 3 x 3 in groups, a pooling behind each group, and dense layers (Simonyan and Zisserman).
+    """VGG (Simonyan and Zisserman): groups of 3 x 3 convolutions, a pooling after each group, and dense layers.
 
-    The defaults are VGG-19, row E; convolutions (2, 2, 3, 3, 3) are VGG-16, row D.
+    The defaults are VGG-19, row E. VGG-16, row D, has convolutions (2, 2, 3, 3, 3).
 
     Attributes:
-        channels, convolutions: Of each group.
+        channels, convolutions: Channels and number of convolutions of each group.
         hidden: Width of the dense layers.
-        dense: How many there are.
-        norm: A batch norm behind each convolution, which the paper does not have (PipeOptim's authors do, with
-            dense=1).
-        image: Side of an image, which every pooling halves.
-        colours: 1 or 3.
-        mean, deviation: Of their bytes (workload.pixels).
+        dense: Number of dense layers.
+        norm: Whether a batch norm follows each convolution. The paper has none; PipeOptim's authors have one, with
+            dense=1.
+        image: Side of an image in pixels; every pooling halves it.
+        colours: Channels of an image, 1 or 3.
+        mean, deviation: Mean and standard deviation of pixel bytes (suite.workload.normalization).
     """
 
     channels: Sequence[int] = (64, 128, 256, 512, 512)
@@ -95,17 +95,17 @@ class VGG(ImageNetwork):
 
     @property
     def features(self) -> int:
-        """Input of the first dense layer, per image."""
+        """Inputs of the first dense layer, per image."""
         side = self.image >> len(self.channels)
         return self.channels[-1] * side * side
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Of what enters and leaves the dense layers."""
+        """Input and output widths of the dense layers."""
         return self.features, *[self.hidden] * (self.dense - 1), self.classes
 
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
-        """Every layer in order; `width` is the bytes of one activation entry."""
+        """Shape of every layer in order. `width` is the bytes of one activation entry."""
         return (*self._convolutions(width), *self._dense(width))
 
     def _convolutions(self, width: int) -> Iterator[LayerShape]:
@@ -137,16 +137,17 @@ class VGG(ImageNetwork):
 
 @dataclass(frozen=True, slots=True)
 class ResNet(ImageNetwork):
-    """Bottleneck blocks (He et al.), their inner width times `widen`.
+    """ResNet with bottleneck blocks (He et al.), whose inner width is multiplied by `widen`.
 
     The defaults are ResNet-101.
 
     Attributes:
-        planes, blocks: Of each group, all but the first of which halve the image, as the stem does twice.
-        stem: Its channels.
-        image: Side of an image.
-        colours: 1 or 3.
-        mean, deviation: Of their bytes.
+        planes, blocks: Inner width and number of blocks of each group. Every group but the first halves the image, and
+            the stem halves it twice.
+        stem: Channels of the stem.
+        image: Side of an image in pixels.
+        colours: Channels of an image, 1 or 3.
+        mean, deviation: Mean and standard deviation of pixel bytes.
     """
 
     planes: Sequence[int] = (64, 128, 256, 512)
@@ -179,7 +180,10 @@ class ResNet(ImageNetwork):
 
     @property
     def least_microbatch(self) -> int:
-        """Images without which a batch norm has no spread to divide by: two where the last image is a single point."""
+        """Smallest number of images for which every batch norm has a variance.
+
+        It is 2 if the last feature map has a single point, otherwise 1.
+        """
         side = halved(halved(self.image))
         for _ in self.planes[1:]:
             side = halved(side)
@@ -187,11 +191,11 @@ class ResNet(ImageNetwork):
 
     @property
     def outputs(self) -> int:
-        """Channels that enter the last layer."""
+        """Input channels of the last layer."""
         return EXPANSION * self.planes[-1]
 
     def bottlenecks(self) -> Iterator[tuple[str, int, int, int, int]]:
-        """Of each block: its name, channels in, inner channels, channels out and stride."""
+        """Name, input channels, inner channels, output channels and stride of each block."""
         inputs = self.stem
         for group, (planes, count) in enumerate(zip(self.planes, self.blocks, strict=True)):
             for number in range(count):
@@ -200,7 +204,7 @@ class ResNet(ImageNetwork):
                 inputs = outputs
 
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
-        """Every layer in order; `width` is the bytes of one activation entry."""
+        """Shape of every layer in order. `width` is the bytes of one activation entry."""
         middle = halved(self.image)
         layers = [_stem(self.colours, self.stem, self.image, width)]
         side = halved(middle)
@@ -214,7 +218,7 @@ class ResNet(ImageNetwork):
 
 @dataclass(frozen=True, slots=True)
 class WideResNet(ResNet):
-    """Blocks twice as wide inside (Zagoruyko and Komodakis): the defaults are Wide-ResNet-101-2."""
+    """ResNet with blocks twice as wide inside (Zagoruyko and Komodakis). The defaults are Wide-ResNet-101-2."""
 
     widen: int = 2
 
@@ -224,7 +228,12 @@ def parameters(network: Network) -> int:
 
 
 def dense_layer(name: str, inputs: int, outputs: int, width: int, *, loss: int = 0, averaged: int = 1) -> LayerShape:
-    """A dense layer; `loss` bytes for log-probabilities where it is the last; `averaged` points enter it as one."""
+    """Shape of a dense layer.
+
+    Args:
+        loss: Bytes of log-probabilities, for the last layer.
+        averaged: Points whose average is one input.
+    """
     weights = inputs * outputs
     pooled = inputs if averaged > 1 else 0
     return LayerShape(
@@ -240,7 +249,7 @@ def dense_layer(name: str, inputs: int, outputs: int, width: int, *, loss: int =
 
 
 def _stem(colours: int, channels: int, image: int, width: int) -> LayerShape:
-    """A convolution of 7 x 7 and a pooling of 3 x 3, both with stride 2."""
+    """Stem: a 7 x 7 convolution and a 3 x 3 pooling, both with stride 2."""
     middle = halved(image)
     weights = convolution(colours, channels, 7, bias=False)
     outputs, pooled = channels * middle * middle, channels * halved(middle) ** 2
@@ -257,8 +266,9 @@ def _stem(colours: int, channels: int, image: int, width: int) -> LayerShape:
 
 
 def _bottleneck(name: str, inputs: int, inner: int, outputs: int, *, sides: tuple[int, int], width: int) -> LayerShape:
-    """Convolutions of 1 x 1, 3 x 3 (with the stride) and 1 x 1, each with a batch norm, and a shortcut. Where
-    channels or side change, the shortcut is a 1 x 1 convolution with a batch norm. Each norm keeps what enters it.
+    """Convolutions of 1 x 1, 3 x 3 (with the stride) and 1 x 1, each with a batch norm, and a shortcut.
+
+    The shortcut is a 1 x 1 convolution with a batch norm if channels or side change. Each norm saves its input.
     """
     before, after = sides[0] ** 2, sides[1] ** 2
     squeeze, middle, widen = inputs * inner, inner * inner * 9, inner * outputs
@@ -282,7 +292,10 @@ def _bottleneck(name: str, inputs: int, inner: int, outputs: int, *, sides: tupl
 
 
 def check_counts(shape: object, *, lists: Sequence[str], single: Sequence[str]) -> None:
-    """Refuses what is no count; lists become tuples, as a shape is a key."""
+    """Raise InvalidRequest unless the fields of a shape are counts of at least 1.
+
+    Fields in `lists` become tuples, because a shape is a dictionary key.
+    """
     for name in lists:
         values = tuple(getattr(shape, name))
         if not values or not all(_count(value) for value in values):

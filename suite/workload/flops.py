@@ -1,6 +1,6 @@
 """Flops of training a network.
 
-A backward pass is two forward passes; recomputation adds one forward pass of every block (not of the head).
+A backward pass counts as two forward passes. Recomputation adds one forward pass of every block, but not of the head.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ def forward(shape: Network) -> int:
 
 
 def training(shape: Network, samples: int, *, recompute: bool = False) -> int:
-    """Flops of one training batch: 3 forward passes, and with recomputation one more of the blocks."""
+    """Flops of one training batch: three forward passes, and one more of the blocks with recomputation."""
     again = sum(layer.flops for layer in shape.shapes() if layer.checkpointed) if recompute else 0
     return samples * (3 * forward(shape) + again)
 
 
 def attention(shape: Transformer) -> int:
-    """Flops of one forward pass of one sequence that meet no weight: the scores, and the values that they mix."""
+    """Flops of attention without weights in one forward pass of one sequence: scores, and the product with values."""
     return shape.layers * 4 * shape.sequence**2 * shape.hidden

@@ -1,7 +1,7 @@
 """Shape of a graph convolution network (Kipf and Welling), and the sparse products of an epoch.
 
-A product moves rows of the matrix it multiplies, so what an epoch sends is the sum of its products' widths times the
-rows of a plan. Matrices: H the layer's input, G the gradient of its output Z, W its weights.
+A product exchanges rows of the matrix that it multiplies. The volume of an epoch is therefore the sum of the products'
+widths times the rows of a plan. Matrices: H is the input of a layer, G the gradient of its output Z, W its weights.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class SparseProduct:
     """One sparse product of an epoch.
 
     Attributes:
-        layer: Counted from 0.
-        width: Columns of the multiplied and sent matrix.
+        layer: Number of the layer, counted from 0.
+        width: Columns of the matrix that is multiplied and sent.
     """
 
     layer: int
@@ -36,17 +36,19 @@ class SparseProduct:
 
 
 def check_order(order: str, epoch: str) -> None:
-    """Raises UnknownName."""
+    """Raise UnknownName for another order of products."""
     for name, value, legal in (("model.order", order, ORDERS), ("model.epoch", epoch, EPOCHS)):
         if value not in legal:
             raise UnknownName(name, str(value), legal)
 
 
 def how(layer: int, before: int, after: int, *, order: str, epoch: str) -> str:
-    """The way in which a layer of `before` x `after` weights multiplies.
+    """Order in which a layer with `before` x `after` weights multiplies.
 
-    order=paper: as printed; auto: the product moves whichever of the two widths is less. epoch=paper: 2 L products with
-    order=paper; lean: the first layer's is kept, 2 (L - 1), as the paper's introduction counts them (G4)
+    Args:
+        order: "paper" as printed; "auto" multiplies the matrix with fewer columns.
+        epoch: "paper" for 2 L products with order="paper"; "lean" caches the first layer's product, 2 (L - 1)
+            products, as the paper's introduction counts them (inconsistency G4).
     """
     check_order(order, epoch)
     if layer == 0 and epoch == "lean":
@@ -58,7 +60,7 @@ def how(layer: int, before: int, after: int, *, order: str, epoch: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GCN:
-    """`layers` graph convolutions with `width` hidden units between them (Section 6.2: 3 and 16)."""
+    """Network of `layers` graph convolutions with `width` hidden units (Section 6.2: 3 and 16)."""
 
     layers: int = 3
     width: int = 16
@@ -80,7 +82,7 @@ class GCN:
     def products(
         self, features: int, classes: int, *, order: str = "paper", epoch: str = "paper"
     ) -> Sequence[SparseProduct]:
-        """The sparse products of one epoch after the first, in order, as `how` has each layer's."""
+        """Sparse products of one epoch after the first, in order."""
         forward, backward = [], []
         for layer, (before, after) in enumerate(pairwise(self.widths(features, classes))):
             mode = how(layer, before, after, order=order, epoch=epoch)
@@ -95,8 +97,9 @@ class GCN:
     def flops(
         self, features: int, classes: int, *, vertices: int, entries: int, order: str = "paper", epoch: str = "paper"
     ) -> int:
-        """Multiplications and additions of an epoch: sparse products, and three dense products per layer. The first
-        layer has two, as the gradient of its input is not needed.
+        """Multiplications and additions of an epoch: sparse products, and three dense products per layer.
+
+        The first layer has two dense products, because the gradient of its input is not needed.
         """
         sparse = sum(2 * entries * one.width for one in self.products(features, classes, order=order, epoch=epoch))
         dense = [2 * vertices * a * b for a, b in pairwise(self.widths(features, classes))]

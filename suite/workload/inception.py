@@ -1,7 +1,7 @@
 """Shapes of GoogLeNet and Inception-V3: each module of parallel branches is one layer.
 
-PipeOptim trains both (Table III). A pipeline may cut between any two modules, never through one, so no stage has to
-send more than one tensor. Counts are per image. Auxiliary classifiers are left out: no stage but the last has a loss.
+PipeOptim trains both (Table III). A pipeline may cut between two modules, but not inside one, so a stage sends one
+tensor. Counts are per image. Auxiliary classifiers are left out, because only the last stage has a loss.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Inception(ImageNetwork):
         raise NotImplementedError
 
     def channels(self, published: int) -> int:
-        """A published number of channels over `narrow`, rounded up."""
+        """Published number of channels divided by `narrow`, rounded up."""
         return -(-published // self.narrow)
 
     @property
@@ -76,11 +76,11 @@ class Inception(ImageNetwork):
 
     @property
     def least_microbatch(self) -> int:
-        """Images without which a batch norm has no spread to divide by: two where one sees a single point."""
+        """Smallest number of images for which every batch norm has a variance: 2 if one sees a single point."""
         return 2 if min(side for *_, side in convolutions(self._steps(), self.entered)) == 1 else 1
 
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
-        """Every layer in order; `width` is the bytes of one activation entry."""
+        """Shape of every layer in order. `width` is the bytes of one activation entry."""
         layers: list[LayerShape] = []
         value = self.entered
         for name, chain in self.chains():
@@ -102,16 +102,17 @@ class Inception(ImageNetwork):
 
 @dataclass(frozen=True, slots=True)
 class GoogLeNet(Inception):
-    """Nine Inception modules with batch norms behind every convolution.
+    """GoogLeNet: nine Inception modules with a batch norm after every convolution.
 
     Attributes:
-        form: Photographs is torchvision's (6,624,904 weights: its 5 x 5 are 3 x 3, as the network of its weights has
-            them); small is the one for images of 32 x 32 that PipeOptim's authors train on CIFAR-100 (a stem of one
-            convolution that keeps the side, two 3 x 3 for each 5 x 5, biases before the batch norms).
-        narrow: Published channels over this.
-        image: Side of an image.
-        colours: 1 or 3.
-        mean, deviation: Of their bytes.
+        form: "photographs" is torchvision's network (6,624,904 weights), which has 3 x 3 in place of 5 x 5 kernels, as
+            its published weights do. "small" is the network for images of 32 x 32 that PipeOptim's authors train on
+            CIFAR-100: a stem of one convolution that keeps the side, two 3 x 3 for each 5 x 5, and biases before the
+                batch norms.
+        narrow: Divisor of the published channels.
+        image: Side of an image in pixels.
+        colours: Channels of an image, 1 or 3.
+        mean, deviation: Mean and standard deviation of pixel bytes.
     """
 
     form: str = "photographs"
@@ -165,15 +166,17 @@ class GoogLeNet(Inception):
 
 @dataclass(frozen=True, slots=True)
 class InceptionV3(Inception):
-    """Eleven modules of five kinds (Szegedy et al., Figures 5 to 7); torchvision's has 23,834,568 weights.
+    """Inception-V3: eleven modules of five kinds (Szegedy et al., Figures 5 to 7).
+
+    torchvision's network has 23,834,568 weights.
 
     Attributes:
-        form: Photographs has the published stem, whose convolutions do not pad and want 75 points at least; small is
-            the suite's own for small images, one convolution that keeps the side, as GoogLeNet's small form begins.
-        narrow: published channels over this.
-        image: Side of an image.
-        colours: 1 or 3.
-        mean, deviation: Of their bytes.
+        form: "photographs" has the published stem, whose convolutions do not pad and require at least 75 pixels.
+            "small" is for small images and specific to this suite: one convolution that keeps the side.
+        narrow: Divisor of the published channels.
+        image: Side of an image in pixels.
+        colours: Channels of an image, 1 or 3.
+        mean, deviation: Mean and standard deviation of pixel bytes.
     """
 
     form: str = "photographs"

@@ -1,7 +1,7 @@
 """Activation bytes and memory traffic of half-precision transformer kernels, per block and sequence.
 
-The kernels that the papers ran on (Megatron's, before attention was fused into one kernel) write the attention scores
-to memory: they are what sets a long sequence apart from a short one. `tensor` ranks split a block (Shoeybi et al.).
+The papers ran Megatron's kernels from before fused attention, which write the attention scores to memory. These scores
+dominate long sequences. `tensor` ranks split a block (Shoeybi et al.).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ class Kernels:
     """Bytes of one rank for one sequence.
 
     Attributes:
-        kept: What a block keeps for its backward pass, its input among it (Korthikanti et al. 2022, Equation 2: s h (10
-            + 24 / t) + 5 a s^2 / t).
-        moved: Bytes that the element-wise kernels of one forward pass of a block read and write. Two norms read and
-            write their input (8 s h); biases, dropout and residuals after attention and perceptron read two, write one
-            and a mask (14 s h); queries, keys and values change their order (12 s h / t); the perceptron's GELU (16 s h
-            / t); scores are written, scaled with softmax, and read (8 a s^2 / t).
-        boundary: The output of a block, which is a message where a stage ends.
-        logits: The head's output in half precision, and its log-probabilities in full.
-        probabilities: The log-probabilities alone, which the loss keeps for its backward pass.
+        kept: Bytes that a block saves for its backward pass, including its input (Korthikanti et al. 2022, Equation 2:
+            s h (10 + 24 / t) + 5 a s^2 / t).
+        moved: Bytes that the element-wise kernels of a block's forward pass read and write. Two norms read and write
+            their input (8 s h). Biases, dropout and residuals after attention and the MLP read two tensors and write
+            one and a mask (14 s h). Queries, keys and values are transposed (12 s h / t). The MLP applies GELU (16 s h
+            / t). Scores are written, scaled with softmax, and read (8 a s^2 / t).
+        boundary: Output of a block, which is the message at the end of a stage.
+        logits: Output of the head in half precision, and its log-probabilities in single precision.
+        probabilities: Log-probabilities, which the loss saves for its backward pass.
     """
 
     kept: float

@@ -1,7 +1,7 @@
 """Mean and standard deviation per colour of published image data sets.
 
-Bytes travel and wait as bytes; the first layer makes numbers of them, (byte / 255 - mean) / deviation, which have no
-gradient. A mean and a deviation of a half, the default, give numbers from -1 to 1.
+Images are stored and sent as bytes. The first layer converts them to (byte / 255 - mean) / deviation, without a
+gradient. The default mean and deviation of 0.5 give numbers from -1 to 1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ HALF = (0.5,)
 
 
 class Coloured(Protocol):
-    """A shape of a network of images. mean, deviation: of all colours, or of each."""
+    """Shape of a network of images.
+
+    Attributes:
+        mean, deviation: One number for all colours, or one for each colour.
+    """
 
     @property
     def colours(self) -> int: ...
@@ -33,8 +37,8 @@ class ImageNetwork(Network):
     """A network of images.
 
     Attributes:
-        image: Side.
-        colours: 1 or 3.
+        image: Side of an image in pixels.
+        colours: Channels of an image, 1 or 3.
     """
 
     content = "images"
@@ -47,7 +51,10 @@ class ImageNetwork(Network):
 
 
 def check_pixels(shape: Coloured) -> None:
-    """Refuses what is no mean or deviation of these colours; lists become tuples, as a shape is a key."""
+    """Raise InvalidRequest unless mean and deviation are numbers for these colours.
+
+    Lists become tuples, because a shape is a dictionary key.
+    """
     for name in ("mean", "deviation"):
         values = tuple(getattr(shape, name))
         if len(values) not in (1, shape.colours):
@@ -60,7 +67,7 @@ def check_pixels(shape: Coloured) -> None:
 
 
 def scaling(shape: Coloured) -> tuple[tuple[float, float], ...]:
-    """Divisor of a byte and the mean that is then subtracted, for all colours or for each."""
+    """Divisor of a byte and the mean to subtract afterwards, for all colours or for each."""
     count = max(len(shape.mean), len(shape.deviation))
     means, deviations = (list(values) * (count // len(values)) for values in (shape.mean, shape.deviation))
     return tuple((255 * deviation, mean / deviation) for mean, deviation in zip(means, deviations, strict=True))

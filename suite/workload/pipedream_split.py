@@ -1,13 +1,14 @@
 """PipeDream's rule for dividing layers and devices over stages (Narayanan et al. 2019, Section 3.1).
 
-PipeOptim runs every system on PipeDream's split (V-A), so the rule is one function of a profile: what each layer takes,
-sends and weighs. The plan whose slowest part is quickest is best, where a part is a stage, or a cut between two stages:
+PipeOptim runs every system on PipeDream's split (V-A). The rule is a function of a profile: time, output bytes and
+weight bytes of each layer. The best plan has the fastest slowest part. A part is a stage, or a cut between two stages:
 
     stage of `r` replicas   max(seconds of its layers, 2 (r - 1) bytes of its weights / bandwidth) / r
-    cut behind a layer      2 bytes of its output / bandwidth: an activation there, a gradient back
+    cut after a layer       2 bytes of its output / bandwidth: an activation and its gradient
 
-Both directions of a cut and every reduction are taken to run beside the passes. A plan may have a different number
-of replicas on each stage; such a plan is reported, and cannot be run here (`equal`)."""
+Messages and reductions are assumed to overlap with the passes. A plan may have a different number of replicas on each
+stage; such a plan is reported but cannot run here (`equal`).
+"""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ WIDTH = 4  # bytes of an entry
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Rates that turn the shape of a network into seconds.
+    """Rates that convert the shape of a network to seconds.
 
-    The defaults are round numbers of one GPU on a PCIe slot; only their ratios decide a split.
+    The defaults are round numbers of one GPU in a PCIe slot. Only their ratios decide a split.
 
     Attributes:
-        flops: flop/s of products.
+        flops: flop/s of matrix products.
         memory: bytes/s of all other kernels.
         link: bytes/s between stages.
     """
@@ -49,12 +50,12 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One entry per layer, for one microbatch.
+    """Profile of a network, one entry per layer, for one microbatch.
 
     Attributes:
-        seconds: Forward and backward pass.
+        seconds: Time of forward and backward pass.
         outputs: Bytes of the layer's output.
-        weights: Bytes of its parameters.
+        weights: Bytes of the layer's parameters.
         bandwidth: bytes/s between devices.
     """
 
@@ -81,9 +82,11 @@ class Profile:
 
     @classmethod
     def of(cls, shape: Network, rates: Rates | None = None) -> Profile:
-        """Of a network's shape, for one sample: products by their flops, the rest by the bytes that passes move. A
-        forward pass writes its saved activations and its output, and reads as much; a backward pass moves twice
-        that.
+        """Profile of a network's shape for one sample.
+
+        The time of products follows from their flops, and all other time from the bytes that the passes move. A
+        forward pass writes its saved activations and its output, and reads as much. A backward pass moves twice as
+        many bytes.
         """
         rates, layers = rates or Rates(), shape.shapes(WIDTH)
         moved = [2 * (layer.saved + layer.output) for layer in layers]
@@ -99,7 +102,10 @@ class Profile:
 
     @classmethod
     def read(cls, path: str | Path) -> Profile:
-        """A measured one, as `suite profile-split` writes it. Raises InvalidRequest for a file that is none."""
+        """Read a measured profile, as `suite profile-split` writes it.
+
+        Raises InvalidRequest for a file of another content.
+        """
         try:
             content: Any = json.loads(Path(path).read_text(encoding="utf-8"))
             layers = content["layers"]
@@ -121,7 +127,11 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class DeviceStage:
-    """Consecutive layers on `replicas` devices. seconds: what a microbatch takes there, over the replicas."""
+    """Consecutive layers on `replicas` devices.
+
+    Attributes:
+        seconds: Time of a microbatch on the stage, divided by the replicas.
+    """
 
     layers: range
     replicas: int
@@ -130,8 +140,11 @@ class DeviceStage:
 
 @dataclass(frozen=True, slots=True)
 class DevicePartition:
-    """Stages in order. slowest: seconds of the slowest stage or cut, which is what a full pipeline takes per
-    microbatch."""
+    """Stages in order.
+
+    Attributes:
+        slowest: Seconds of the slowest stage or cut: the time per microbatch of a full pipeline.
+    """
 
     stages: tuple[DeviceStage, ...]
     slowest: float
@@ -141,7 +154,7 @@ class DevicePartition:
         return tuple(stage.layers for stage in self.stages)
 
     def runnable(self) -> DevicePartition:
-        """Itself. Raises Unsupported where its stages have different numbers of replicas."""
+        """Return this plan. Raises Unsupported if its stages have different numbers of replicas."""
         replicas = [stage.replicas for stage in self.stages]
         if len(set(replicas)) > 1:
             raise Unsupported(
@@ -153,8 +166,9 @@ class DevicePartition:
 
 
 def any_replicas(profile: Profile, devices: int) -> DevicePartition:
-    """The best plan for exactly `devices` devices, with replicas per stage. Among equally fast plans: the fewest
-    stages, then the longest early stages. Raises InvalidRequest for no device.
+    """Best plan for exactly `devices` devices, with a number of replicas per stage.
+
+    Ties are broken by the fewest stages, then by the longest early stages. Raises InvalidRequest without a device.
     """
     if devices < 1:
         raise InvalidRequest(f"a plan for {devices} devices", rule="at least 1", legal="1")
@@ -176,9 +190,10 @@ def any_replicas(profile: Profile, devices: int) -> DevicePartition:
 
 
 def equal(profile: Profile, stages: int, replicas: int = 1) -> DevicePartition:
-    """The best plan of `stages` stages with `replicas` each; one replica is a straight pipeline. Among equally fast
-    plans: the smallest sum of squared stage times, then the longest early stages. Raises InvalidRequest for more
-    stages than layers.
+    """Best plan of `stages` stages with `replicas` replicas each; one replica is a plain pipeline.
+
+    Ties are broken by the smallest sum of squared stage times, then by the longest early stages. Raises InvalidRequest
+    for more stages than layers.
     """
     count = profile.layers
     if not 1 <= stages <= count:
@@ -230,7 +245,7 @@ def _stage_seconds(profile: Profile) -> Callable[[int, int, int], float]:
 
 
 def _cut_seconds(profile: Profile) -> Callable[[int], float]:
-    """Seconds of what passes a cut before layer `start`, both ways."""
+    """Seconds of both messages through the cut before layer `start`."""
     return lambda start: 2 * profile.outputs[start - 1] / profile.bandwidth
 
 

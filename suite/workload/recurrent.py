@@ -1,9 +1,10 @@
 """Shapes of PipeOptim's recurrent networks: parameters, flops and activation bytes per layer.
 
-The Residual LSTM classifies texts, GNMT translates sentences (PipeOptim V-A). Counts are per sample: one text, or one
-pair of sentences. A text has the fixed length `sequence`, padded, so that every message has one size. Flops count
-matrix products only. What a backward pass needs is counted as torch's plain kernels keep it, of an LSTM its input,
-four gates, the cell's state and its tanh, and the hidden state; fused kernels have workspaces of their own size."""
+The Residual LSTM classifies texts, and GNMT translates sentences (PipeOptim V-A). Counts are per sample: one text, or
+one pair of sentences. A text is padded to the fixed length `sequence`, so every message has one size. Flops count
+matrix products only. Saved activations follow torch's plain kernels: the input of an LSTM, four gates, the cell state
+and its tanh, and the hidden state. Fused kernels have workspaces of other sizes.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +21,20 @@ KEPT = 7  # numbers per token and unit of an LSTM, in addition to its input: fou
 
 
 def lstm(inputs: int, hidden: int) -> int:
-    """Parameters of one direction: four gates of inputs, hidden state, and two biases, as torch has them."""
+    """Parameters of one direction: weights of input and hidden state for four gates, and two biases, as in torch."""
     return 4 * hidden * (inputs + hidden + 2)
 
 
 @dataclass(frozen=True, slots=True)
 class ResidualLSTM(Network):
-    """An embedding, `layers` LSTMs with a projection each and a way round both, and a classifier of the mean.
+    """Residual LSTM: an embedding, `layers` LSTMs with projection and residual connection, and a classifier of the
+    mean.
 
     The defaults are SpecTrain's sentiment network, which PipeOptim trains on IMDb.
 
     Attributes:
-        embedding, hidden: Widths outside and inside of an LSTM.
-        sequence: Tokens of a text, padded or cut to that.
+        embedding, hidden: Width outside and inside an LSTM.
+        sequence: Tokens of a text, padded or truncated to this length.
     """
 
     content = "labelled_text"
@@ -52,11 +54,11 @@ class ResidualLSTM(Network):
 
     @property
     def tokens(self) -> int:
-        """Of one sample."""
+        """Tokens of one sample."""
         return self.sequence
 
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
-        """Every layer in order; `width` is the bytes of one activation entry."""
+        """Shape of every layer in order. `width` is the bytes of one activation entry."""
         s, e, h, k = self.sequence, self.embedding, self.hidden, self.classes
         block = _recurrent("lstm", s, e, h, output=s * e * width, width=width)
         loss = k * max(4, width)
@@ -88,15 +90,15 @@ class ResidualLSTM(Network):
 
 @dataclass(frozen=True, slots=True)
 class GNMT(Network):
-    """Google's translating network (Wu et al.) as its second reference version has it: suite.models.gnmt.
+    """GNMT (Wu et al.) as its second reference version has it (suite.models.gnmt).
 
     The defaults are GNMT-8.
 
     Attributes:
-        encoder, decoder: LSTMs of either side, the encoder's first one bidirectional; hidden: their width, and the
-            embeddings'.
-        sequence: Tokens of a sentence on either side, padded or cut to that; vocabulary: of both languages together,
-            PADDING, UNKNOWN, BEGIN and END among them.
+        encoder, decoder: Number of LSTMs on each side; the first LSTM of the encoder is bidirectional.
+        hidden: Width of the LSTMs and of the embeddings.
+        sequence: Tokens of a sentence on each side, padded or truncated to this length.
+        vocabulary: Tokens of both languages together, including PADDING, UNKNOWN, BEGIN and END.
     """
 
     content = "sentence_pairs"
@@ -111,21 +113,21 @@ class GNMT(Network):
 
     @property
     def layers(self) -> int:
-        """LSTMs, a bidirectional one once."""
+        """Number of LSTMs; a bidirectional one counts once."""
         return self.encoder + self.decoder
 
     @property
     def parameters(self) -> int:
-        """Of a pipeline, which has an embedding per side; one device may share a single one."""
+        """Parameters of a pipeline, which has one embedding per side. One device may share a single embedding."""
         return sum(layer.parameters for layer in self.shapes())
 
     @property
     def tokens(self) -> int:
-        """Of one sample, source and target together."""
+        """Tokens of one sample, source and target together."""
         return 2 * self.sequence
 
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
-        """Every layer in order; `width` is the bytes of one activation entry."""
+        """Shape of every layer in order. `width` is the bytes of one activation entry."""
         return (*self._encoder(width), *self._decoder(width))
 
     def _encoder(self, width: int) -> Iterator[LayerShape]:
@@ -188,7 +190,10 @@ def _embedding(vocabulary: int, hidden: int, *, output: int, width: int) -> Laye
 
 
 def _recurrent(name: str, sequence: int, inputs: int, hidden: int, *, output: int, width: int) -> LayerShape:
-    """One direction of an LSTM over `sequence` tokens. Its transient: gradients of its gates, output and input."""
+    """Shape of one direction of an LSTM over `sequence` tokens.
+
+    Its transient consists of the gradients of its gates, output and input.
+    """
     return LayerShape(
         name=name,
         parameters=lstm(inputs, hidden),
@@ -201,7 +206,7 @@ def _recurrent(name: str, sequence: int, inputs: int, hidden: int, *, output: in
 
 
 def _whole(shape: Any, **least: int) -> None:
-    """Refuses what is no count, or below what a layer needs."""
+    """Raise InvalidRequest for a field that is not a count, or below the minimum of a layer."""
     for field in fields(shape):
         value, at_least = getattr(shape, field.name), least.get(field.name, 1)
         if not isinstance(value, int) or isinstance(value, bool) or value < at_least:

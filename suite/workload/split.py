@@ -1,8 +1,8 @@
-"""Split of layers into stages: minimise the time of the slowest stage.
+"""Split of layers into stages that minimizes the time of the slowest stage.
 
-One dynamic programme serves two questions: `evenly` counts blocks, `by_cost` adds costs. Among equal splits the one
-whose stages differ least (sum of squares) is taken, then the one with the longer early stages. PipeDream's rule, which
-counts what passes a cut as well, is suite.workload.pipedream_split; `divide` is the one door to all of them.
+One dynamic program serves two rules: `evenly` counts blocks, and `by_cost` adds costs. Ties are broken by the smallest
+sum of squared stage times, then by the longest early stages. suite.workload.pipedream_split also counts messages.
+`divide` is the entry point of all rules.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOOKED = 100_000_000  # sums of layers that a split may look at: ten seconds
 
 
 def _check_size(count: int, stages: int) -> None:
-    """Raises InvalidRequest for a split that would be sought for longer than anybody waits."""
+    """Raise InvalidRequest for a split whose search would take more than about ten seconds."""
     if count * count * stages > LOOKED:
         raise InvalidRequest(
             f"{count} layers on {stages} stages",
@@ -29,8 +29,10 @@ def _check_size(count: int, stages: int) -> None:
 
 
 def by_cost(costs: Sequence[float], stages: int) -> Split:
-    """Ranges of layer indices, one per stage, none empty, in order. Raises InvalidRequest for more stages than
-    layers."""
+    """Ranges of layer indices, one per stage, in order; no stage is empty.
+
+    Raises InvalidRequest for more stages than layers.
+    """
     count = len(costs)
     if not 1 <= stages <= count:
         raise InvalidRequest(
@@ -71,10 +73,11 @@ def by_cost(costs: Sequence[float], stages: int) -> Split:
 
 
 def evenly(layers: int, stages: int, *, ends: bool = False) -> Split:
-    """The same number of layers on each stage, the longer stages first.
+    """Divide layers evenly over stages, the longer stages first.
 
-    ends: the first and the last layer are an embedding and a head, and do not count as layers of their own (AxoNN
-    and SAMO divide transformer blocks).
+    Args:
+        ends: Whether the first and the last layer are an embedding and a head, which are not counted (AxoNN and SAMO
+            divide transformer blocks).
     """
     if ends and layers - 2 >= stages:
         costs = [0.0, *[1.0] * (layers - 2), 0.0]
@@ -84,19 +87,21 @@ def evenly(layers: int, stages: int, *, ends: bool = False) -> Split:
 
 
 def blocks(shape: Network, split: Split) -> tuple[int, ...]:
-    """Blocks on each stage: the layers that activation checkpoints count, so not a GPT's embedding and head."""
+    """Blocks on each stage: the layers that activation checkpoints count, without the embedding and head of a GPT."""
     shapes = shape.shapes()
     return tuple(sum(shapes[layer].checkpointed for layer in layers) for layers in split)
 
 
 def divide(shape: Network, stages: int, by: str, rates: Rates | None = None) -> Split:
-    """The layers of a network on `stages` stages.
+    """Divide the layers of a network over `stages` stages.
 
-    by: 'even' counts blocks (of a GPT all but embedding and head, where there are enough); 'cost' adds flops;
-        'pipedream' is PipeDream's rule on the profile that the network's shape gives with `rates`; the name of a file
-        that ends in .json is a measured profile, as `suite profile-split` writes it
+    Args:
+        by: "even" counts blocks (of a GPT without embedding and head, if there are enough). "cost" adds flops.
+            "pipedream" is PipeDream's rule on the profile that the network's shape gives with `rates`. A file name
+            that ends in .json is a measured profile, as `suite profile-split` writes it.
 
-    Raises InvalidRequest for more stages than layers, and for a profile of another network."""
+    Raises InvalidRequest for more stages than layers, and for a profile of another network.
+    """
     if by.endswith(".json"):
         profile, layers = Profile.read(by), len(shape.shapes())
         if profile.layers != layers:

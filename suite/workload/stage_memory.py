@@ -1,7 +1,8 @@
 """Memory of a stage per microbatch: saved activations and the largest transient.
 
-The budget of a run (suite.runner.estimate) and of a simulated run (suite.simulate) use this count. With activation
-checkpoints, or where a whole stage is computed again, what is kept shrinks and the transient grows."""
+The budget of a run (suite.runner.estimate) and of a simulated run (suite.simulate) use this count. Activation
+checkpoints and recomputation of a whole stage reduce saved activations and increase the transient.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ class MicrobatchMemory:
     """Bytes of one microbatch on one stage.
 
     Attributes:
-        saved: Saved until its backward pass.
-        transient: The largest transient in addition to everything saved.
-        input: The message that the stage receives.
+        saved: Bytes saved from the forward to the backward pass.
+        transient: Largest transient of a pass, in addition to saved bytes.
+        input: Bytes of the message that the stage receives; 0 on the first stage.
     """
 
     saved: int
@@ -35,11 +36,11 @@ def microbatch_memory(
     apart: int | None = None,
     again: bool = False,
 ) -> MicrobatchMemory:
-    """Of stage number `stage` of `split`.
+    """Bytes of one microbatch on stage number `stage` of `split`.
 
     Args:
         apart: Blocks between activation checkpoints.
-        again: The whole stage is computed again, and keeps what it was sent.
+        again: Whether the stage is recomputed as a whole from its input, which it saves.
     """
     layers, last = split[stage], stage == len(split) - 1
     stage_shapes = [shapes[index] for index in layers]
@@ -57,13 +58,14 @@ def microbatch_memory(
 
 
 def held_entries(own: Iterable[LayerShape]) -> int:
-    """Parameters of a stage with the layers `own`. A tied matrix is held at both ends of a pipeline."""
+    """Parameters of a stage with the layers `own`. Both ends of a pipeline hold a tied matrix."""
     return sum(layer.parameters + layer.tied for layer in own)
 
 
 def _working(own: Sequence[LayerShape], microbatch: int) -> int:
-    """The largest transient of a stage's passes in addition to its saved activations: the transient of one layer,
-    minus the activations of the layers behind it, which are freed by then.
+    """Largest transient of a stage's passes, in addition to its saved activations.
+
+    It is the transient of one layer minus the saved activations of the later layers, which the backward pass has freed.
     """
     largest = gone = 0
     for layer in reversed(own):
@@ -73,9 +75,11 @@ def _working(own: Sequence[LayerShape], microbatch: int) -> int:
 
 
 def _checkpointed(own: Sequence[LayerShape], entered: Sequence[int], apart: int, microbatch: int) -> tuple[int, int]:
-    """Bytes kept of a microbatch on a stage whose blocks are computed again, `apart` at a time, and the largest
-    transient beside them: of the other layers' backward passes, or, when those are over, of an interval's. `entered`
-    are the bytes of each layer's input."""
+    """Saved bytes of a microbatch with a checkpoint every `apart` blocks, and the largest transient.
+
+    The transient belongs to the backward pass of another layer, or to the recomputation of one interval. `entered` are
+    the bytes of each layer's input.
+    """
     blocks = [(layer, size) for layer, size in zip(own, entered, strict=True) if layer.checkpointed]
     others = [layer for layer in own if not layer.checkpointed]
     saved = sum(layer.saved for layer in others)

@@ -1,8 +1,9 @@
 """Shape of a GPT: parameters, flops and activation bytes per layer.
 
-Any network is a list of such layers (suite.workload.convnet has others). A GPT is embedding, `layers` blocks, head. The
-head shares its weight matrix with the embedding (tied) unless told otherwise. Counts are per sequence of `sequence`
-tokens. Flops count matrix products only."""
+Every network is a list of such layers (suite.workload.convnet has others). A GPT has an embedding, `layers` blocks and
+a head. The head shares its weight matrix with the embedding unless `tied` is False. Counts are per sequence of
+`sequence` tokens. Flops count matrix products only.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +18,17 @@ class LayerShape:
     """One layer of a pipeline.
 
     Attributes:
-        parameters: The layer's own, a tied matrix counted where it first appears.
-        tied: Further parameters it holds a copy of.
-        flops: Of one forward pass of one sequence.
-        saved: Bytes kept for the backward pass of one sequence, the layer's input among them.
-        output: Bytes of its output, which is a message where a stage ends.
-        working: Bytes of the largest transient of its passes beyond `saved`.
-        weight_working: Those that do not grow with the microbatch (a weight's gradient before it is added to the sum).
-        prunable: Entries of each of its weights that a ticket may prune: of linear layers and convolutions. Biases,
-            norms, embeddings and a language head stay whole.
-        checkpointed: Whether activation checkpoints count it, and a split that is even (a block).
+        parameters: Parameters of the layer; a tied matrix counts where it first appears.
+        tied: Further parameters of which the layer holds a copy.
+        flops: Flops of one forward pass of one sequence.
+        saved: Bytes saved for the backward pass of one sequence, including the layer's input.
+        output: Bytes of the output, which is the message at the end of a stage.
+        working: Bytes of the largest transient of a pass, in addition to `saved`.
+        weight_working: Transient bytes that do not grow with the microbatch: a weight gradient before it is
+            accumulated.
+        prunable: Entries of each weight that a mask may prune: weights of linear layers and convolutions. Biases,
+            norms, embeddings and a language head are never pruned.
+        checkpointed: Whether activation checkpoints and an even split count the layer as a block.
     """
 
     name: str
@@ -42,13 +44,13 @@ class LayerShape:
 
 
 class Network(Protocol):
-    """A model as splits, budgets and counts of flops see it: its layers in order. It is a key, too.
+    """A network as splits, budgets and flop counts read it: its layers in order. It is a dictionary key.
 
     A class that inherits from this one has the defaults below.
 
     Attributes:
-        content: Kind of its samples, as data sources compare it: text, labelled_text, sentence_pairs or images.
-        tied: Whether its first and its last layer share a weight.
+        content: Kind of samples: text, labelled_text, sentence_pairs or images. Data sources compare it.
+        tied: Whether the first and the last layer share a weight.
     """
 
     content: str = ""
@@ -58,11 +60,11 @@ class Network(Protocol):
         return object.__hash__(self)
 
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
-        """`width` is the bytes of one activation entry."""
+        """Shape of every layer in order. `width` is the bytes of one activation entry."""
 
     @property
     def tokens(self) -> int | None:
-        """Of one sample; None for a network of images."""
+        """Tokens of one sample; None for a network of images."""
         return None
 
     @property
@@ -72,16 +74,18 @@ class Network(Protocol):
 
     @property
     def least_microbatch(self) -> int:
-        """Samples without which a batch norm has no spread to divide by."""
+        """Smallest number of samples for which every batch norm has a variance."""
         return 1
 
 
 @dataclass(frozen=True, slots=True)
 class Transformer(Network):
-    """A GPT: learned positions, pre-norm blocks of attention and a 4x GELU perceptron, a final norm, a language head.
+    """A GPT: learned positions, pre-norm blocks of attention and a 4x GELU MLP, a final norm and a language head.
 
-    attention_bias: biases on queries, keys and values, as published. A key's bias has zero gradient up to rounding, and
-        Adam turns rounding into steps, so models whose *weights* are compared bit by bit have none.
+    Attributes:
+        attention_bias: Whether queries, keys and values have biases, as published. The gradient of a key's bias is
+            zero up to rounding, and Adam turns rounding into steps. Models whose weights are compared bit by bit have
+            none.
     """
 
     content = "text"
@@ -113,7 +117,7 @@ class Transformer(Network):
 
     @property
     def parameters(self) -> int:
-        """All parameters, a tied matrix once."""
+        """All parameters; a tied matrix counts once."""
         return sum(layer.parameters for layer in self.shapes())
 
     def embedding(self, width: int = 4) -> LayerShape:
@@ -130,11 +134,11 @@ class Transformer(Network):
         )
 
     def block(self, width: int = 4) -> LayerShape:
-        """12 h^2 weights and 13 h of biases and norms; 24 s h^2 + 4 s^2 h flops (attention counted in full).
+        """Shape of a block: 12 h^2 weights, 13 h biases and norms, and 24 s h^2 + 4 s^2 h flops with attention in full.
 
-        Saved, in units of one s x h activation: the input, both norms' outputs, queries, keys and values (3), the
-        attention's output, the middle residual, the perceptron's hidden layer before and after GELU (4 + 4): 16;
-        beside that two statistics per token and norm and one per token and head.
+        Saved, in units of one s x h activation: the input, the outputs of both norms, queries, keys and values (3),
+        the output of attention, the middle residual, and the hidden layer of the MLP before and after GELU (4 + 4):
+        16. In addition, two statistics per token and norm, and one per token and head.
         """
         h, s = self.hidden, self.sequence
         unit = s * h * width
@@ -150,8 +154,11 @@ class Transformer(Network):
         )
 
     def head(self, width: int = 4) -> LayerShape:
-        """Final norm and language head; the loss, in single precision at least, keeps the log-probabilities, and its
-        backward pass two more as large."""
+        """Shape of the final norm and the language head.
+
+        The loss, in single precision or higher, saves the log-probabilities; its backward pass needs two more tensors
+        of that size.
+        """
         h, s, v, loss = self.hidden, self.sequence, self.vocabulary, max(4, width)
         return LayerShape(
             name="head",
@@ -166,5 +173,5 @@ class Transformer(Network):
         )
 
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
-        """Every layer in order; `width` is the bytes of one activation entry."""
+        """Shape of every layer in order. `width` is the bytes of one activation entry."""
         return (self.embedding(width), *[self.block(width)] * self.layers, self.head(width))
