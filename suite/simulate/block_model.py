@@ -1,8 +1,9 @@
 """Plan of a simulated GPT: model, batch, system and grid.
 
-A plan knows no machine and no clock. The content of a stage is counted in blocks, embedding and head; `share` gives
-every stage the same fraction of the blocks, which is what a published run must have come near where its stages do
-not divide its blocks."""
+A plan knows no machine and no clock. The content of a stage is counted in blocks, embedding and head. With
+split="share", every stage has the same fraction of the blocks. Published runs must have come near this fraction where
+their stages do not divide the blocks.
+"""
 
 from __future__ import annotations
 
@@ -35,23 +36,21 @@ class Modelled:
     """A compared system in the simulator (suite.config.system.SimulationConfig).
 
     Attributes:
-        schedule, layout: As in its config.
-        activation_checkpointing: Which activations are kept: every AxoNN interval (V-A), every layer's input
+        schedule, layout: Schedule and memory layout of the system.
+        activation_checkpointing: Which activations are saved: one per AxoNN interval (V-A), the input of every layer
             (Megatron), or all.
-        tensor: Whether it can split a layer.
+        tensor: Whether the system can split a layer.
         blocking_sends: Whether a send occupies its stage (NCCL, AxoNN IV-A).
-        device_initiated: Whether messages leave by the device at once, not when the host comes round to them.
-        sync_before_update: Whether no stage updates before every stage has drained.
-        scatter_messages: The passes whose messages the ranks of a split layer share out, a slice each: none, forward or
-            both.
-        zero_stage: 1 where replicas share optimizer states out.
-        allreduces_per_update: The share of an all-reduce's traffic that an update sends, so 1.5 is an all-reduce and an
-            all-gather.
-        tied_embeddings: Whether the ends of a pipeline add the gradients of their shared embedding, as they must to
-            train one model.
+        device_initiated: Whether the device sends messages at once, without the host.
+        sync_before_update: Whether updates begin only when every stage has drained.
+        scatter_messages: Passes whose messages the ranks of a split layer send in slices: none, forward or both.
+        zero_stage: 1 if replicas shard optimizer states.
+        allreduces_per_update: Traffic of an update relative to an all-reduce; 1.5 is an all-reduce and an all-gather.
+        tied_embeddings: Whether the ends of a pipeline add the gradients of their shared embedding, which training one
+            model requires.
         bucket_numel: Entries per optimizer step.
-        buckets_per_reduction: AxoNN V-C; 0: one reduction, then one step.
-        sparse: Whether products with weights skip what is pruned.
+        buckets_per_reduction: Buckets per all-reduce (AxoNN V-C); 0 for one reduction before one step.
+        sparse: Whether products with weights skip pruned entries.
     """
 
     name: str
@@ -86,7 +85,7 @@ class Modelled:
 
 @dataclass(frozen=True, slots=True)
 class StageBlocks:
-    """Content of a stage: blocks (a fraction where the split is `share`), and whether embedding and head."""
+    """Content of a stage: number of blocks (a fraction with split="share"), embedding and head."""
 
     blocks: float
     embedding: bool
@@ -94,7 +93,7 @@ class StageBlocks:
 
 
 def transformer(shape: object) -> Transformer:
-    """The shape of a GPT. Raises Unsupported for another kind of network."""
+    """Shape of a GPT. Raises Unsupported for another kind of network."""
     if isinstance(shape, Transformer):
         return shape
     kind = type(shape).__name__
@@ -105,7 +104,7 @@ def transformer(shape: object) -> Transformer:
 
 @dataclass(frozen=True)
 class SimulationPlan:
-    """`shape` trained by `system` on `grid`, `batch` sequences at a time in microbatches of `microbatch`."""
+    """A network `shape` trained by `system` on `grid`, with `batch` sequences in microbatches of `microbatch`."""
 
     shape: Transformer
     system: Modelled
@@ -146,7 +145,7 @@ class SimulationPlan:
 
     @property
     def deepest(self) -> int:
-        """Stages at most."""
+        """Largest number of stages."""
         return self.shape.layers
 
     @property
@@ -178,7 +177,7 @@ class SimulationPlan:
         return tuple(StageBlocks(len([i for i in r if 0 < i < end]), 0 in r, end in r) for r in ranges)
 
     def entries(self, stage: int) -> int:
-        """Parameters of one rank of `stage`; a tied head on another stage than the embedding is a copy."""
+        """Parameters of one rank of `stage`. A tied head on another stage than the embedding is a copy."""
         model_part, shape = self.stages[stage], self.shape
         parameters = model_part.blocks * shape.block().parameters
         if model_part.embedding:
@@ -193,7 +192,7 @@ class SimulationPlan:
         return zero_1(self.grid.data)(layout) if self.system.zero_stage else layout
 
     def checkpoint_interval(self, stage: int) -> float:
-        """Blocks between two activation checkpoints on `stage`: AxoNN's rule, or each, or none."""
+        """Blocks between two activation checkpoints on `stage`: AxoNN's rule, every block, or none."""
         blocks = max(1, round(self.stages[stage].blocks))
         if self.system.activation_checkpointing == "interval":
             factors = [n for n in range(1, blocks + 1) if blocks % n == 0]
@@ -206,8 +205,10 @@ class SimulationPlan:
         return self.system.activation_checkpointing != "none"
 
     def microbatch_memory(self, stage: int) -> MicrobatchMemory:
-        """Bytes of one microbatch on `stage`, by the closed form of half-precision kernels: checkpoints or all that
-        blocks save, and the segment that is computed again."""
+        """Bytes of one microbatch on `stage`, by the closed form of half-precision kernels.
+
+        They are the checkpoints or all saved activations of the blocks, and the segment that is recomputed.
+        """
         model_part, kernels, size = self.stages[stage], self.kernels, self.microbatch
         apart, layout = self.checkpoint_interval(stage), self.layout(stage)
         # log-probabilities stay until the microbatch's backward pass begins, and are gone when its blocks run again
@@ -224,7 +225,7 @@ class SimulationPlan:
         return MicrobatchMemory(round(size * saved), round(size * working + dense), input=self.message if stage else 0)
 
     def budget(self, stage: int) -> Budget:
-        """Bytes of one rank of `stage` at its peak: checkpoints of every microbatch in flight, and one segment."""
+        """Peak bytes of one rank of `stage`: checkpoints of every microbatch in flight, and one segment."""
         return stage_budget(
             self.layout(stage),
             self.microbatch_memory(stage),
@@ -240,12 +241,12 @@ class SimulationPlan:
 
     @property
     def peak(self) -> int:
-        """Bytes of the fullest rank."""
+        """Peak bytes of the fullest rank."""
         ends = {0, self.grid.inter - 1, *range(min(2, self.grid.inter))}
         return max(self.budget(stage).peak for stage in ends)
 
     def total(self) -> int:
-        """Bytes of all ranks together."""
+        """Peak bytes of all ranks together."""
         ranks = self.grid.data * self.grid.tensor
         return ranks * sum(self.budget(stage).peak for stage in range(self.grid.inter))
 

@@ -1,10 +1,9 @@
 """Executor `simulated`: batch time, percent of peak, memory and the dominant costs of a configuration.
 
-The `simulated` executor: the config's model, batch, grid and schedule, on its machine with its stack, by the modelled
-side of its system. A plan that does not fit the machine's devices ends as `oom`, as in the papers' plots. A GPT that
-drains after every batch is modelled block by block (suite.simulate.block_model); every other network, and a pipeline
-that streams, layer by layer (suite.simulate.layer_model). Which two runs are compared on one account,
-`executor.account` says.
+The executor simulates the config's model, batch, grid and schedule on its machine and stack. A plan that does not fit
+the machine's devices ends as `oom`, as in the papers' plots. A GPT that drains after every batch is modelled block by
+block (suite.simulate.block_model). Every other network, and a pipeline that streams, is modelled layer by layer
+(suite.simulate.layer_model). `executor.account` selects one model for runs that are compared.
 """
 
 from __future__ import annotations
@@ -68,11 +67,14 @@ TRACED = 40_000  # ops of all ranks that are driven: a longer trace is not kept
 
 
 class Simulated:
-    """plan: the config's own grid and microbatch, or the best that a search over the same devices finds.
+    """Executor `simulated`.
 
-    account: blocks of a GPT, layers of any network, or auto: blocks where they can be
-
-    symmetric: one replica stands for all; false drives every rank"""
+    Args:
+        plan: "given" for the config's own grid and microbatch, or the best plan that a search over the same devices
+            finds.
+        account: "blocks" of a GPT, "layers" of any network, or "auto" for blocks where possible.
+        symmetric: Whether one replica stands for all; False simulates every rank.
+    """
 
     def __init__(
         self,
@@ -93,7 +95,7 @@ class Simulated:
             raise no_plan(config.grid.build().size, config.batch.size)
 
     def check_size(self, plan: SimulationPlan | LayerPlan) -> None:
-        """Raises InvalidRequest for a plan that would be simulated for longer than anybody waits."""
+        """Raise InvalidRequest for a plan whose simulation would take more than about half a minute."""
         ranks = plan.grid.inter * (1 if self.symmetric else plan.grid.data)
         passes = self.passes(plan)
         if passes > DRIVEN:
@@ -104,12 +106,15 @@ class Simulated:
             )
 
     def passes(self, plan: SimulationPlan | LayerPlan) -> int:
-        """Forward and backward passes that a simulation drives."""
+        """Number of forward and backward passes of a simulation."""
         return 2 * plan.interval.microbatches * plan.grid.inter * (1 if self.symmetric else plan.grid.data)
 
     def system(self, config: RunConfig) -> Modelled:
-        """The config's system as it is simulated. The sparsity of a pruned one is the config's own: without a ticket
-        nothing is compressed. Raises Unsupported for a system that is not simulated."""
+        """The simulated system of the config.
+
+        A pruned system has the config's sparsity; without a mask nothing is compressed. Raises Unsupported for a
+        system that cannot be simulated.
+        """
         described_system, pruning = described(config), config.pruning
         if published_sparsity(described_system) is None:
             return described_system
@@ -117,7 +122,7 @@ class Simulated:
         return replace(described_system, layout=layout)
 
     def planned(self, config: RunConfig) -> SimulationPlan | LayerPlan:
-        """The plan that a config describes. Raises InvalidRequest for one that cannot be."""
+        """Plan of a config. Raises InvalidRequest for an illegal plan."""
         return self.of_layers(config) if by_layers(config, self.account) else self.of(config)
 
     def of_layers(self, config: RunConfig) -> LayerPlan:
@@ -142,14 +147,14 @@ class Simulated:
         return plan
 
     def of(self, config: RunConfig) -> SimulationPlan:
-        """The plan of a GPT that drains after every batch. Raises InvalidRequest for one that cannot be."""
+        """Plan of a GPT that drains after every batch. Raises InvalidRequest for an illegal plan."""
         batch, grid, shape = config.batch, config.grid.build(), transformer(config.model.shape.build())
         if config.update_interval is not None:
             raise Unsupported("a stream of a GPT's blocks", rule="layers stream", legal="executor.account=layers")
         return SimulationPlan(shape, self.system(config), grid, batch.size, batch.microbatch, config.split)
 
     def candidates(self, config: RunConfig) -> Iterator[SimulationPlan]:
-        """Every plan for as many devices as the config's grid has, and its batch."""
+        """Every plan for the number of devices of the config's grid, with the config's batch."""
         if by_layers(config, self.account):
             rule = "plans are searched for GPTs that drain after every batch"
             raise Unsupported("executor.plan=search of layers", rule=rule, legal="executor.plan=given")
@@ -158,7 +163,7 @@ class Simulated:
         return (plan for plan in every if self.passes(plan) <= DRIVEN)
 
     def run(self, config: RunConfig) -> ExecutorResult:
-        """Raises DoesNotFit for a plan that needs more memory than a device has."""
+        """Simulate the config. Raises DoesNotFit for a plan that needs more memory than a device has."""
         notes = []
         if self.plan == "search":
             chosen_plan = best(self.candidates(config), self.machine, self.stack)
@@ -202,7 +207,7 @@ class Simulated:
         )
 
     def metrics(self, plan: SimulationPlan | LayerPlan, found: Simulation) -> dict[str, Metric]:
-        """Of a batch; of a stream the time that a batch takes once the pipeline is full."""
+        """Metrics of a batch. For a stream, the batch time is that of a full pipeline."""
         seconds, dtype, rates = found.makespan, "float16", {}
         if isinstance(plan, LayerPlan):
             seconds, dtype, rates = plan.seconds(found), plan.half or "float32", self.rates(plan, found)
@@ -226,7 +231,7 @@ class Simulated:
         }
 
     def rates(self, plan: LayerPlan, found: Simulation) -> dict[str, Metric]:
-        """Samples per second of a full pipeline, and of a stream with its filling and draining too."""
+        """Samples per second of a full pipeline; for a stream, also with filling and draining."""
         rates = {"samples_per_second": Metric("sample/s", "higher", (plan.batch / plan.seconds(found),))}
         if plan.update_interval is not None:
             samples = plan.interval.microbatches * plan.microbatch * plan.grid.data
@@ -244,31 +249,34 @@ def by_layers(config: RunConfig, account: str) -> bool:
 
 
 def described(config: RunConfig) -> Modelled:
-    """The config's system as its block `simulation` has it, with the config's schedule."""
+    """The config's system from its block `simulation`, with the config's schedule."""
     system: Modelled = build(config.system.modelled(config.schedule.data()))
     return system
 
 
 def published_sparsity(system: Modelled) -> float | None:
-    """The share of entries that is pruned, where the system's layout has one; of conf/system it is the papers'."""
+    """Pruned share of entries if the system's layout is pruned: the papers' sparsity in conf/system."""
     layout_arguments = system.layout.keywords if isinstance(system.layout, partial) else {}
     return layout_arguments.get("sparsity")
 
 
 def first_replica(trace: Iterable[Span], grid: Grid) -> list[Span]:
-    """All replicas do the same, and a breakdown looks through the whole trace once for every rank in it."""
+    """Trace of the first replica.
+
+    All replicas run the same ops, and a breakdown reads the whole trace once per rank.
+    """
     return [span for span in trace if grid.place(span.rank).replica == 0]
 
 
 def by_kind(plan: SimulationPlan | LayerPlan) -> dict[str, list[int]]:
-    """Predicted bytes by kind, one per stage of a replica."""
+    """Predicted bytes by kind, one value per stage of a replica."""
     kinds = [plan.budget(stage).by_kind() for stage in range(plan.grid.inter)]
     names = list(dict.fromkeys(name for stage in kinds for name in stage))
     return {name: [stage.get(name, 0) for stage in kinds] for name in names}
 
 
 def dominating(parts: Mapping[str, float], makespan: float) -> str:
-    """Shares of the batch time: computing, and each kind of loss."""
+    """Shares of the batch time: computation, and each kind of loss."""
     lost = {name: sum(parts.get(category, 0.0) for category in group) for name, group in LOST.items()}
     if not any(lost.values()):
         return "nothing is lost"
@@ -285,7 +293,5 @@ def dominating(parts: Mapping[str, float], makespan: float) -> str:
 
 
 def by_category(parts: Mapping[str, float]) -> dict[str, Metric]:
-    """Seconds of the simulated work by category, mean over the stages, as suite.runner.batch_metrics has them of
-    ranks.
-    """
+    """Seconds of the simulated interval by category, as means over the stages (suite.runner.batch_metrics)."""
     return {f"time_{name}": Metric("s", "lower", (parts[name],)) for name in sorted(parts)}

@@ -1,12 +1,12 @@
-"""Simulated epoch of full-graph training: products, row exchange, sums and memory.
+"""Simulated epoch of full-graph training: products, row exchange, reductions and memory.
 
-An epoch is the list of sparse products that the network's shape names (suite.workload.gcn). Each waits for its rows,
-then for the process that multiplies longest: the exchange of the next product begins when all are there. Local work is
-bound by memory: every entry of the matrix is read with the row of X that it names, and no cache is counted on.
+An epoch is the list of sparse products of the network's shape (suite.workload.gcn). Each product waits for its rows,
+and then for the slowest process: the next exchange begins when every process has its product. Memory bandwidth bounds
+local work: each entry of the matrix is read together with its row of X, without a cache.
 
-`published` is the published code beside that (it differs from the suite's engine in cost, not in results): a sparse
-product per block row, received rows copied into a whole block row of zeros, entries with two 64-bit indices, and
-the local matrix held both whole and in blocks.
+`published` models the authors' code. It has other costs than the suite's engine and the same results: one sparse
+product per block row, received rows copied into a zeroed block of full height, entries with two 64-bit indices, and
+the local matrix stored both whole and in blocks.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ class Epoch:
     """Seconds of one epoch by phase.
 
     Attributes:
-        exchange: Rows of H and G.
-        sums: all-reduces over replicas (G2); weights: all-reduces of weight gradients.
-        products: sparse, with the copies around them.
+        exchange: Exchange of rows of H and G.
+        sums: All-reduces over replicas (inconsistency G2).
+        weights: All-reduces of weight gradients.
+        products: Sparse products, and the copies for them.
         dense: Products with weights.
     """
 
@@ -72,11 +73,11 @@ class FullGraph:
     """A network on a distributed graph.
 
     Attributes:
-        volumes: Of a forward product, in vertices and entries of the graph that is meant.
-        back: Of a backward one, where the graph is directed and it is another.
-        form: Of the exchange (suite.simulate.network.exchange.FORMS).
-        published: Whether local work is the published code's.
-        order, epoch: suite.workload.gcn.how.
+        volumes: Communication volume of a forward product, in vertices and entries of the modelled graph.
+        back: Volume of a backward product of a directed graph.
+        form: Form of the exchange (suite.simulate.network.exchange.FORMS).
+        published: Whether local work is that of the published code.
+        order, epoch: Arguments of suite.workload.gcn.how.
         value: Bytes of a number.
     """
 
@@ -93,14 +94,14 @@ class FullGraph:
 
     @cached_property
     def products(self) -> Sequence[tuple[FullGraph, int]]:
-        """The sparse products of an epoch: what each moves, as this or its reverse, and how many columns."""
+        """Sparse products of an epoch: the volume of each, forward or backward, and its columns."""
         reverse = replace(self, volumes=self.back, back=None) if self.back else self
         pairs = self.shape.products(self.features, self.classes, order=self.order, epoch=self.epoch)
         return [(reverse if one.backward else self, one.width) for one in pairs]
 
     @property
     def widths(self) -> Sequence[int]:
-        """Columns of what each sparse product multiplies."""
+        """Columns of the matrix that each sparse product multiplies."""
         return [width for _, width in self.products]
 
     @property
@@ -109,7 +110,7 @@ class FullGraph:
 
     @cached_property
     def moved(self) -> Volumes:
-        """The rows that travel."""
+        """Rows that are exchanged."""
         return self.volumes.oblivious() if self.oblivious else self.volumes
 
     def sent(self) -> Any:
@@ -143,7 +144,7 @@ class FullGraph:
         )
 
     def product(self, machine: Machine, stack: Stack, width: int) -> float:
-        """The longest that a process multiplies, and copies for it, in one product of this width."""
+        """Seconds of the slowest process in one product of this width, with its copies."""
         volumes, placement = self.volumes, self.volumes.placement
         row, blocks = self.value * width, len(placement.stages(0))
         own_rows = np.repeat(volumes.rows, placement.replication)
@@ -163,14 +164,14 @@ class FullGraph:
         return float(np.max(moved)) / _reached(machine, stack) + kernels * stack.launch
 
     def _others(self) -> Any:
-        """(P,) rows of the block rows that a process multiplies, but for its own."""
+        """(P,) rows of all block rows that a process multiplies, without its own."""
         placement, rows = self.volumes.placement, self.volumes.rows
         others = np.where(np.eye(placement.parts, dtype=bool), 0, rows[None, :])  # [i, q]
         own_rows = [np.where(placement.columns == j, others, 0).sum(1) for j in range(placement.replication)]
         return np.stack(own_rows, axis=1).reshape(-1)
 
     def dense(self, machine: Machine, stack: Stack, before: int, after: int) -> float:
-        """A product of H with weights, of the largest block row: by its flops or, being narrow, by its bytes."""
+        """Seconds of a product of H with weights for the largest block row, bound by flops or by bytes."""
         rows = float(np.max(self.volumes.rows, initial=0))
         flops = 2 * rows * before * after / (machine.peak_of("float32") * stack.products)
         moved = self.value * rows * (before + after) / _reached(machine, stack)
@@ -217,7 +218,7 @@ class FullGraph:
         return int(np.max(sum(self.memory().values())))
 
     def check_memory(self, machine: Machine) -> None:
-        """Raises DoesNotFit where a process needs more than a device has."""
+        """Raise DoesNotFit if a process needs more memory than a device has."""
         if (peak := self.peak()) > machine.memory:
             error = DoesNotFit(
                 f"{peak / 1e9:.1f} GB on the fullest of {self.volumes.placement.processes} processes",
@@ -229,7 +230,7 @@ class FullGraph:
 
 
 def _reached(machine: Machine, stack: Stack) -> float:
-    """Bytes/s of a device's memory."""
+    """Memory bandwidth of a device in bytes/s."""
     if not stack.traffic:
         what = f"sparse products with stack={stack.name}, whose traffic is 0"
         raise InvalidRequest(what, rule="they are bound by memory", legal="stack=gnn")

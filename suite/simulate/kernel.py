@@ -1,7 +1,7 @@
 """Event queue in virtual time.
 
-Events of the same instant run in the order in which they were entered. A heap of (time, number, action, argument). The
-number makes ties deterministic, so that a simulation gives the same result to the last bit wherever it runs.
+Events of one instant run in the order in which they were added. The heap holds (time, number, action, argument). The
+number makes ties deterministic, so a simulation gives the same bits on every machine.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Kernel:
     """A clock that jumps from event to event.
 
     Attributes:
-        now: Seconds.
-        events: How many have happened.
+        now: Time in seconds.
+        events: Number of events that have run.
     """
 
     def __init__(self) -> None:
@@ -31,18 +31,18 @@ class Kernel:
         self._choices: list[tuple[Action, Any]] = []
 
     def at(self, time: float, action: Action, argument: Any = None) -> None:
-        """Call `action(argument)` at `time`. Raises InvalidRequest for a time that has passed, or is no number."""
+        """Call `action(argument)` at `time`. Raises InvalidRequest for a time in the past, or NaN."""
         if not time >= self.now:
             raise InvalidRequest(f"an event at {time:g} s, now is {self.now:g} s", rule="time does not run backwards")
         self._entered += 1
         heappush(self._heap, (time, self._entered, action, argument))
 
     def choose(self, action: Action, argument: Any = None) -> None:
-        """Call `action(argument)` now, once every event of this instant has happened: a choice sees all of them."""
+        """Call `action(argument)` now, after all other events of this instant, so that a choice sees all of them."""
         self._choices.append((action, argument))
 
     def run(self) -> float:
-        """Every event until there is none; the time of the last."""
+        """Run every event. Returns the time of the last one."""
         heap = self._heap
         while heap or self._choices:
             if self._choices and not (heap and heap[0][0] <= self.now):

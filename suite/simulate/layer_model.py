@@ -1,9 +1,9 @@
 """Simulation of any list of layers: a roofline per layer, and the overheads of the weight policy.
 
-suite.simulate.block_model knows GPTs on half-precision kernels, as two papers ran them; here is the account for
-everything else, and for pipelines that do not drain. Every system is charged alike: passes of its layers, computed
-again where its policy says so; predictions and copies of weights as its policy's ledger counts them, at the
-bandwidth of the device's memory; a step per update. Nothing here knows a system's name.
+suite.simulate.block_model models GPTs on half-precision kernels, as two papers ran them. This module models every other
+network, and pipelines that do not drain. The costs are the same for every system: passes of its layers, recomputed if
+its policy requires it; predictions and copies of weights, counted by its policy's ledger, at the memory bandwidth of
+the device; and one optimizer step per update. No system is treated by name.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ UPDATES = 8  # of a simulated stream, times its stages: the third quarter of the
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """`shape` trained by `system` on `grid`, `batch` samples at a time in microbatches of `microbatch`.
+    """A network `shape` trained by `system` on `grid`, with `batch` samples in microbatches of `microbatch`.
 
     Attributes:
-        policy: Which weights passes read.
-        update_interval: Microbatches per update and replica of a stream, None for a flush.
-        layout, moments: The states of a rank, as a config's memory layout and its rule have them.
-        half: The type of passes in mixed precision.
-        split: A name of suite.workload.split, or the ranges.
-        rates: Rates of the profile for split=pipedream.
+        policy: Weight policy.
+        update_interval: Microbatches per update and replica of a stream; None for a flush.
+        layout, moments: Memory layout and moments of a rank.
+        half: Type of passes in mixed precision.
+        split: Name of a rule of suite.workload.split, or ranges of layers.
+        rates: Rates of the profile for split="pipedream".
     """
 
     shape: Network
@@ -81,12 +81,12 @@ class LayerPlan:
 
     @property
     def microbatches(self) -> int:
-        """Of a batch, on each replica."""
+        """Microbatches of a batch on each replica."""
         return self.batch // (self.microbatch * self.grid.data)
 
     @cached_property
     def interval(self) -> FlushInterval:
-        """From drain to drain: a batch, or a stream long enough to be full for a while."""
+        """Flush interval: a batch, or a stream that fills the pipeline for a while."""
         if self.update_interval is None:
             return FlushInterval(0, self.microbatches, None, 0)
         return FlushInterval(0, self.update_interval * UPDATES * self.grid.inter, self.update_interval, 0)
@@ -103,31 +103,37 @@ class LayerPlan:
 
     @cached_property
     def overheads(self) -> tuple[PolicyOverheads, ...]:
-        """Of each stage's policy."""
+        """Policy overheads of each stage."""
         interval = counting_interval(self.microbatches, self.update_interval, self.grid.inter)
         return policy_overheads(self.policy, self.system.schedule, self.grid.inter, interval)
 
     @property
     def deepest(self) -> int:
-        """Stages at most."""
+        """Largest number of stages."""
         return len(self.shapes)
 
     def entries(self, stage: int) -> int:
-        """Parameters of a rank of `stage`, a tied matrix at both ends."""
+        """Parameters of a rank of `stage`; both ends hold a tied matrix."""
         return held_entries(self.shapes[index] for index in self.ranges[stage])
 
     def states(self, stage: int) -> Layout:
-        """Whole states: a mask would make steps and reductions cheaper too, which LayerCost does not charge."""
+        """Model states without pruning.
+
+        A mask would also make steps and reductions cheaper, and LayerCost does not model this.
+        """
         return self.layout(entries=self.entries(stage), moments=self.moments, dtype="float32", half=self.half)
 
     def microbatch_memory(self, stage: int) -> MicrobatchMemory:
-        """Bytes of one microbatch, without activation checkpoints, whose recomputation LayerCost does not charge."""
+        """Bytes of one microbatch, without activation checkpoints.
+
+        LayerCost does not model the recomputation that checkpoints require.
+        """
         return microbatch_memory(
             self.shapes, self.ranges, stage, self.microbatch, again=self.overheads[stage].recomputes
         )
 
     def budget(self, stage: int) -> Budget:
-        """Bytes of one rank of `stage`."""
+        """Peak bytes of one rank of `stage`."""
         return stage_budget(
             self.states(stage),
             self.microbatch_memory(stage),
@@ -142,26 +148,31 @@ class LayerPlan:
 
     @property
     def peak(self) -> int:
-        """Bytes of the fullest rank."""
+        """Peak bytes of the fullest rank."""
         return max(self.budget(stage).peak for stage in range(self.grid.inter))
 
     def versions(self) -> int:
-        """Bytes of the weights that passes read, in all versions alive at once, on the stage that holds most."""
+        """Bytes of all weight versions in memory at once, on the stage that holds most."""
         copies = [1 + overheads.extra_versions for overheads in self.overheads]
         return max(count * self.states(stage).read.bytes for stage, count in enumerate(copies))
 
     def seconds(self, found: Simulation) -> float:
-        """Of one batch in a full pipeline: of a flush its whole work, of a stream as many periods as it has updates."""
+        """Seconds per batch of a full pipeline.
+
+        They are the makespan of a flush, or one period per update of a stream.
+        """
         if self.update_interval is None:
             return found.makespan
         return found.period * self.microbatches / self.update_interval
 
 
 class LayerCost:
-    """The cost model of `plan` on `machine` with `stack`. Seconds and bytes of one rank.
+    """Cost model of `plan` on `machine` with `stack`, in seconds and bytes of one rank.
 
-    A pass of a layer costs its flops over what products reach, the bytes that it moves over what other kernels reach,
-    and a launch. A forward pass writes what it keeps and passes on, and reads as much; a backward pass is two."""
+    A pass of a layer takes its flops over the rate of products, its bytes over the rate of other kernels, and one
+    launch. A forward pass writes its saved activations and its output, and reads as much. A backward pass takes twice
+    as long.
+    """
 
     def __init__(self, plan: LayerPlan, machine: Machine, stack: Stack) -> None:
         self.plan, self.machine, self.stack = plan, machine, stack
@@ -177,7 +188,7 @@ class LayerCost:
         return self.backward[op.stage] if op.kind is Kind.BACKWARD else self.forward[op.stage]
 
     def message(self, op: Op) -> int:
-        """Activations forward, their gradients back."""
+        """Bytes of a message: an activation forward, its gradient backward."""
         return self.sizes[op.stage - 1] if op.kind is Kind.BACKWARD else self.sizes[op.stage]
 
     def update(self, stage: int) -> Sequence[Chunk]:
@@ -187,7 +198,7 @@ class LayerCost:
         return (Chunk(round(plan.system.allreduces_per_update * ring_volume(reduced, plan.grid.data)), seconds),)
 
     def parts(self, op: Op) -> Mapping[str, float]:
-        """Seconds of `op` by category, besides its pass or step."""
+        """Seconds of `op` by category, without its pass or step."""
         overheads = self.plan.overheads[op.stage]
         if op.kind is Kind.UPDATE:
             return {COPY: overheads.copies * self.copy(op.stage)}
@@ -201,7 +212,7 @@ class LayerCost:
     # -- passes ------------------------------------------------------------------------------------------------------
 
     def layers(self, stage: int) -> float:
-        """One forward pass of a stage's layers for one microbatch."""
+        """Seconds of one forward pass of a stage's layers for one microbatch."""
         plan, stack = self.plan, self.stack
         reached = stack.products * stack.relative.get(plan.system.name, 1.0)
         reached *= stack.kernels.get(type(plan.shape).__name__, 1.0)
@@ -223,31 +234,34 @@ class LayerCost:
         return passes * self.layers(stage) + overheads.backward * self.prediction(stage) + self._messages(stage)
 
     def _messages(self, stage: int) -> float:
-        """Each pass receives from one side and sends to the other; an end of the pipeline has one of them."""
+        """Messages of a pass: each pass receives from one side and sends to the other; the ends have one message."""
         last = self.plan.grid.inter - 1
         return self.stack.message * ((stage > 0) + (stage < last))
 
     # -- weights -----------------------------------------------------------------------------------------------------
 
     def step(self, stage: int) -> float:
-        """A step reads gradient and weights, and writes the weights; a moment is read and written. In mixed precision
-        it reads the half gradient and writes the half weights besides."""
+        """Seconds of an optimizer step.
+
+        A step reads gradient and weights and writes the weights. It reads and writes each moment. In mixed precision
+        it also reads the half-precision gradient and writes the half-precision weights.
+        """
         entries = self.plan.entries(stage)
         moved = (3 + 2 * len(self.plan.moments)) * FULL + (2 * 2 if self.plan.half else 0)
         return entries * moved / self.rate
 
     def prediction(self, stage: int) -> float:
-        """Weights and moments are read, and predicted weights written, in the type that passes read."""
+        """Seconds of a prediction: it reads weights and moments, and writes weights in the type of the passes."""
         moved = (1 + len(self.plan.moments)) * FULL + (2 if self.plan.half else FULL)
         return self.plan.entries(stage) * moved / self.rate
 
     def copy(self, stage: int) -> float:
-        """A version is read and written elsewhere."""
+        """Seconds to copy one version of the weights."""
         return 2 * self.plan.states(stage).read.bytes / self.rate
 
 
 def run(plan: LayerPlan, machine: Machine, stack: Stack, *, symmetric: bool = True, traced: bool = False) -> Simulation:
-    """One work of `plan`, in virtual time."""
+    """Simulate one flush interval of `plan` in virtual time."""
     system = plan.system
     wires = Wires.of(
         machine,

@@ -1,7 +1,7 @@
 """Search for the fastest plan that fits the memory of a machine.
 
-A closed form (the slowest stage's passes, filling and draining, one reduction) sorts the plans; the best few are then
-simulated, so that the choice among near equals rests on the schedule itself.
+A closed form (passes of the slowest stage, filling and draining, one reduction) sorts the plans. The best few are
+simulated, so the schedule itself decides between nearly equal plans.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ DIVIDES = "stages divide blocks and devices, replicas and microbatch the batch"
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """A plan that was simulated: seconds per batch; tried: plans that fit, of all that there are."""
+    """A simulated plan.
+
+    Attributes:
+        seconds: Seconds per batch.
+        tried: Number of plans that fit the memory.
+    """
 
     plan: SimulationPlan
     seconds: float
@@ -41,7 +46,7 @@ class SearchResult:
 def run(
     plan: SimulationPlan, machine: Machine, stack: Stack, *, symmetric: bool = True, traced: bool = False
 ) -> Simulation:
-    """One batch of `plan`, in virtual time."""
+    """Simulate one batch of `plan` in virtual time."""
     system = plan.system
     network = NetworkModel.of(
         machine,
@@ -56,7 +61,7 @@ def run(
 
 
 def check_memory(plan: SimulationPlan | LayerPlan, machine: Machine) -> None:
-    """Raises DoesNotFit where the fullest rank does not fit its device."""
+    """Raise DoesNotFit if the fullest rank exceeds the memory of its device."""
     if plan.peak > machine.memory:
         ways = [f"more than {plan.grid.inter} stages"] if plan.grid.inter < plan.deepest else []
         ways += [f"a microbatch below {plan.microbatch}"] if plan.microbatch > 1 else []
@@ -80,7 +85,7 @@ def plans(
     microbatches: Sequence[int] = MICROBATCHES,
     splits: int = 12,
 ) -> Iterator[SimulationPlan]:
-    """Every plan that divides devices, blocks, heads and batch; a layer is split over at most `splits` ranks."""
+    """Every plan that divides devices, blocks, heads and batch, with a layer on at most `splits` ranks."""
     for tensor in divisors(devices) if system.tensor else [1]:
         if tensor > splits or shape.heads % tensor:
             continue
@@ -94,7 +99,7 @@ def plans(
 
 
 def no_plan(devices: int, batch: int) -> InvalidRequest:
-    """Refusal of a search in which no plan divides evenly."""
+    """Error of a search in which no plan divides evenly."""
     return InvalidRequest(
         f"there is no plan for {devices} devices and a batch of {batch}",
         rule=DIVIDES,
@@ -122,7 +127,7 @@ def estimate(plan: SimulationPlan, machine: Machine, stack: Stack) -> float:
 
 
 def _update(plan: SimulationPlan, cost: Roofline, machine: Machine, stack: Stack) -> float:
-    """All rings of a node at once, with the step after or overlapping them."""
+    """Seconds of all reductions of a node at once, and of the step after them or overlapping them."""
     stage = min(1, plan.grid.inter - 1)
     chunks = cost.update(stage)
     sent, step = sum(chunk.reduce for chunk in chunks), sum(chunk.step for chunk in chunks)
@@ -143,8 +148,11 @@ def best(
     *,
     simulated: int = SIMULATED,
 ) -> SearchResult:
-    """The quickest of the plans that fit. Raises DoesNotFit where none fits, with the least that one would need, and
-    InvalidRequest where there is none at all."""
+    """Fastest plan among the plans that fit.
+
+    Raises DoesNotFit if no plan fits, with the smallest memory that a plan needs, and InvalidRequest if there is no
+    plan.
+    """
     everything = list(candidates)
     if not everything:
         raise InvalidRequest("there is no plan to choose from", rule=DIVIDES, legal="1 device")

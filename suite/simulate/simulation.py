@@ -1,7 +1,7 @@
 """Result of a simulated flush interval: times of drains and updates, and the rate of a full pipeline.
 
-The throughput of a stream has two answers, with its filling and draining (the makespan) and without (the period); a
-paper that times a thousand mini-batches measures the second.
+A stream has two throughputs: with filling and draining (the makespan) and without (the period). A paper that times a
+thousand mini-batches measures the second.
 """
 
 from __future__ import annotations

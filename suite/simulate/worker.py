@@ -1,8 +1,9 @@
 """Worker in virtual time: the schedules of real ranks, op by op on a modelled clock.
 
-A rank takes the first ready op among those its program accepts, as the engine's worker does. The cost model gives
-its seconds and bytes, the network the arrival of its message. Data-parallel replicas do the same thing at the same
-time, so one of them is driven and stands for all; `symmetric=False` drives every rank, and the two agree."""
+A rank runs the first ready op that its program accepts, as the engine's worker does. The cost model gives its seconds
+and bytes, and the network model the arrival of its message. Data-parallel replicas do the same at the same time, so one
+replica is simulated and stands for all. `symmetric=False` simulates every rank, with equal results.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +29,14 @@ Slower = Callable[[int, Op], float]  # factor on an op's seconds, by rank: strag
 
 @dataclass(frozen=True, slots=True)
 class NetworkModel:
-    """Backend of messages and reductions.
+    """Model of messages and reductions.
 
     Attributes:
-        link: Between two ranks.
-        fabric: Of collectives, made for one simulation.
-        ring: Of a column.
+        link: Link between two ranks.
+        fabric: Makes the shared resources of collectives for one simulation.
+        ring: All-reduce ring of a data-parallel group.
         blocking: Whether a stage that sends is busy until the message has arrived.
-        apart: Whether no stage updates before every stage has drained, as where phases are timed one by one.
+        apart: Whether no stage updates before every stage has drained, as in measurements of single phases.
     """
 
     link: Callable[[int, int], Link]
@@ -55,7 +56,11 @@ class NetworkModel:
         direct: bool = False,
         apart: bool = False,
     ) -> NetworkModel:
-        """The network of `ranks` devices. direct: messages leave at once and as quickly as the link allows."""
+        """Network model of `ranks` devices.
+
+        Args:
+            direct: Whether messages leave at once and at the full rate of the link.
+        """
 
         def link(first: int, second: int) -> Link:
             link_between = machine.link(first, second)
@@ -93,7 +98,7 @@ class _Rank:
 
 
 class Simulator:
-    """One simulation of one work, from drain to drain: a batch, or a stream."""
+    """Simulation of one flush interval: a batch, or a stream."""
 
     def __init__(
         self,
@@ -133,7 +138,7 @@ class Simulator:
         self.left = sum(len(pipeline) for pipeline in self.ranks)
 
     def run(self) -> Simulation:
-        """Every program to its end. Raises IllegalSchedule for a deadlock or a broken promise."""
+        """Run every program to its end. Raises IllegalSchedule for a deadlock or a broken promise."""
         for pipeline in self.ranks:
             for rank in pipeline:
                 self.kernel.at(0.0, self._start, rank)
@@ -157,7 +162,7 @@ class Simulator:
         return _Rank(number, place.stage, place.replica, program, schedule.in_flight(place, interval))
 
     def _start(self, rank: _Rank) -> None:
-        """The first op of those accepted that is ready; without one the rank stays idle."""
+        """Start the first ready op among the accepted ones; without one the rank stays idle."""
         if rank.idle_since is None:
             return  # another message of this instant has started it
         here = rank.here
@@ -196,7 +201,7 @@ class Simulator:
         kernel.at(end, self._done, (rank, op))
 
     def add_parts(self, rank: _Rank, op: Op, start: float, end: float) -> None:
-        """Books the parts of a pass or step from `start` to `end`, one before the other, the last at its end."""
+        """Add spans for the parts of a pass or step from `start` to `end`, in order; the last ends at `end`."""
         if self.trace is None:
             return
         for category, seconds in self.cost.parts(op).items():
@@ -206,7 +211,7 @@ class Simulator:
                 end = begin
 
     def _done(self, state: tuple[_Rank, Op]) -> None:
-        """Ship the output; tell the program; go on, at once or when the message is there."""
+        """Send the output, report the op to the program, and continue at once or when the message has arrived."""
         rank, op = state
         kernel = self.kernel
         again = kernel.now
@@ -253,7 +258,7 @@ class Simulator:
         return self.network.ring(ranks, self.grid.tensor) if self.network.ring and len(ranks) > 1 else None
 
     def _meet(self, rank: _Rank, op: Op) -> None:
-        """An update begins when every driven replica has reached it."""
+        """Begin an update when every simulated replica has reached it."""
         there = self.meeting.setdefault(op, [])
         there.append(rank)
         waiting = sum(map(len, self.meeting.values())) if self.network.apart else len(there)
@@ -272,7 +277,7 @@ class Simulator:
 
 
 class _Update:
-    """One update of one column: chunks are reduced one after the other, and each is stepped once it is reduced."""
+    """One update of a data-parallel group: chunks are reduced in order, and each is stepped after its reduction."""
 
     def __init__(self, simulator: Simulator, ranks: list[_Rank], op: Op, chunks: Sequence[Chunk]) -> None:
         self.simulator, self.ranks, self.op, self.chunks = simulator, ranks, op, chunks
@@ -328,9 +333,8 @@ def simulate(
     traced: bool = False,
     slower: Slower | None = None,
 ) -> Simulation:
-    """All of `work` on `grid` in virtual time (design: the `simulated` executor).
+    """Simulate one flush interval on `grid` in virtual time.
 
-    Raises IllegalSchedule where a program deadlocks or breaks its promise, InvalidRequest for a cost that the model
-    lacks.
+    Raises IllegalSchedule if a program deadlocks or breaks its promise, and InvalidRequest for an op without a cost.
     """
     return Simulator(schedule, grid, interval, cost, network, symmetric=symmetric, traced=traced, slower=slower).run()

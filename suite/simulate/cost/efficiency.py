@@ -1,8 +1,8 @@
-"""Efficiency of a machine's software: constants that no paper prints, each with the number it was fitted to.
+"""Efficiency of software on a machine: constants that no paper prints, each with the numbers it was fitted to.
 
-A stack belongs to a paper's software (its kernels, its NCCL), not to one run: every run of the paper is simulated with
-the same constants. A constant that was calibrated names the claims it was fitted to, and the judge marks those claims
-`calibrated`; the others keep the value of a physical argument, which `reasons` gives.
+A stack describes a paper's software (its kernels, its NCCL), not one run. All runs of the paper are simulated with the
+same constants. A calibrated constant names the claims that it was fitted to, and the judge marks these claims
+`calibrated`. All other constants have a physical reason, which `reasons` gives.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from suite.core.errors import InvalidRequest, UnknownName
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Reached share.
+    """Shares of peak figures that software reaches, and overheads.
 
     Attributes:
         products: Share of a device's peak that dense matrix products reach.
         traffic: Share of a device's memory bandwidth that element-wise kernels reach; 0: their time is in `products`.
-        states: Share of a device's memory bandwidth that a step, a prediction and a copy of weights reach, where layers
-            are modelled one by one; null: that of `traffic`.
+        states: Share of a device's memory bandwidth that a step, a prediction and a copy of weights reach in the
+            model of single layers; null for the value of `traffic`.
         kernels: By kind of network, the share of `products` that its layers reach; 1 where it is not named.
         launch: Seconds that one pass of one layer costs whatever its size (kernel launches).
         message: Seconds that a stage spends on every message it sends or receives, whatever its size.
         delay: Seconds from the end of a pass until its message is under way.
         lane: bytes/s that a message between two stages reaches at most, on any link.
         network: Share of an adapter's bandwidth that a ring reaches.
-        adapters: How many of a node's adapters it uses.
+        adapters: Adapters of a node that a ring uses.
         pairs: Share of an adapter's bandwidth that messages of each process to each other reach.
-        fabric: Nodes at which the network has halved a ring's bandwidth (0: it never does).
-        hierarchical: Whether a reduction goes over nodes only after each node has reduced inside itself.
+        fabric: Number of nodes at which the bandwidth of a ring is halved; 0 for never.
+        hierarchical: Whether each node reduces its ranks before the reduction over nodes.
         collective: Seconds per collective call, whatever its size.
         hop: Seconds per step of a ring.
         within: Share of the bandwidth between devices of a node that a ring reaches.
@@ -39,9 +39,9 @@ class Stack:
         compress: Seconds per parameter and microbatch to compress a gradient (SAMO III-C).
         relative: By system, the share of `products` that its own build of the kernels reaches; 1 where it is not named.
         sparse: Share of peak that sparse products reach, credited with the flops of the dense ones (SAMO V-C).
-        fitted: The claims that a constant was calibrated on.
-        chosen: The claims by which a constant was chosen among a few values.
-        reasons: Why the others are what they are.
+        fitted: Claims that a constant was calibrated on.
+        chosen: Claims by which a constant was chosen among a few values.
+        reasons: Reasons of the other constants.
         ranges: By constant, other plausible values, the ends of an interval or every legal whole number (of shares by
             name: factors).
     """
@@ -103,6 +103,6 @@ class Stack:
 
     @property
     def calibrated_on(self) -> tuple[str, ...]:
-        """Every claim that some constant was fitted to or chosen by: agreement with them proves nothing."""
+        """Claims that a constant was fitted to or chosen by. Agreement with them is no evidence."""
         groups = (*self.fitted.values(), *self.chosen.values())
         return tuple(dict.fromkeys(claim for claims in groups for claim in claims))

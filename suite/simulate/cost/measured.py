@@ -1,6 +1,6 @@
 """Cost models from fixed numbers or from the trace of a run.
 
-Both refuse an op that they have no cost for, by name: a missing cost must not become a zero.
+Both raise an error that names an op without a cost, because a missing cost must not become zero.
 """
 
 from __future__ import annotations
@@ -24,7 +24,12 @@ COMPUTE = (Kind.FORWARD, Kind.BACKWARD, Kind.EVALUATE)
 
 @dataclass(frozen=True, slots=True)
 class Fixed(CostModel):
-    """The same costs on every stage, or one per stage. forward, backward, step: seconds; message, reduce: bytes."""
+    """Equal costs on every stage, or one cost per stage.
+
+    Attributes:
+        forward, backward, step: Seconds.
+        message, reduce: Bytes.
+    """
 
     forward: float | Sequence[float]
     backward: float | Sequence[float]
@@ -58,11 +63,11 @@ class Fixed(CostModel):
 
 @dataclass(frozen=True)
 class Profiled(CostModel):
-    """Costs taken from the spans of a run (law 6): each op's own seconds, or the median of its stage and kind.
+    """Costs from the spans of a run (law 6): the seconds of each op, or the median of its stage and kind.
 
     Attributes:
-        seconds, bytes: By op, of one pipeline.
-        updates: Seconds of one update by stage, the mean of those in the trace.
+        seconds, bytes: Costs by op, of one pipeline.
+        updates: Seconds of one update by stage, as the mean over the trace.
     """
 
     seconds: Mapping[Op, float]
@@ -71,7 +76,7 @@ class Profiled(CostModel):
 
     @classmethod
     def of(cls, trace: Iterable[Span], grid: Grid, replica: int = 0) -> Profiled:
-        """The costs of one replica's ops, counted from the first microbatch and update of the trace."""
+        """Costs of the ops of one replica, counted from the first microbatch and update of the trace."""
         spans = [s for s in trace if s.op is not None and s.category not in INSIDE]
         spans = [s for s in spans if grid.place(s.rank).replica == replica]
         passes = [s for s in spans if s.category != WAIT and s.op is not None and s.op.kind in COMPUTE]
@@ -89,7 +94,7 @@ class Profiled(CostModel):
         )
 
     def medians(self) -> Profiled:
-        """The same costs for every microbatch: the median over a stage's ops of one kind, at index 0."""
+        """Equal costs for every microbatch: the median over the ops of one stage and kind, at index 0."""
         kinds: dict[tuple[int, Kind], list[Op]] = {}
         for op in self.seconds:
             kinds.setdefault((op.stage, op.kind), []).append(op)
@@ -122,7 +127,7 @@ class Profiled(CostModel):
 
 
 def recorded(*, trace: str) -> Profiled:
-    """The median costs of a trace file, as bench writes one. Raises InvalidRequest for a file that is none."""
+    """Median costs of a trace file of a run. Raises InvalidRequest for another file."""
     try:
         with gzip.open(trace) as packed:
             content = json.load(packed)

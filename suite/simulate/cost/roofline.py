@@ -1,7 +1,7 @@
 """Roofline cost model: products at a share of peak flop/s, all other kernels by their bytes.
 
-The roofline is per layer pass: flops over what products reach, bytes over what element-wise kernels reach, and a
-constant for launching it. A backward pass is two forward passes, and one more where activations are computed again.
+A pass of a layer takes its flops over the reached flop/s, its bytes over the reached bandwidth, and one launch. A
+backward pass counts as two forward passes, and as three with recomputation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STEPPED = 36  # bytes per parameter that a step in device memory reads and write
 
 
 class Roofline:
-    """The cost model of `plan` on `machine` with `stack`. Seconds and bytes of one rank."""
+    """Cost model of `plan` on `machine` with `stack`, in seconds and bytes of one rank."""
 
     def __init__(self, plan: SimulationPlan, machine: Machine, stack: Stack) -> None:
         self.plan, self.machine, self.stack = plan, machine, stack
@@ -43,8 +43,10 @@ class Roofline:
         return self.back if op.kind is Kind.BACKWARD else self.size
 
     def parts(self, op: Op) -> Mapping[str, float]:
-        """Seconds of `op` by category, besides its pass or step. An embedding's gradients that travel with a column's
-        are part of that reduction."""
+        """Seconds of `op` by category, without its pass or step.
+
+        Gradients of an embedding that travel with those of a data-parallel group belong to that reduction.
+        """
         key = op.stage, op.kind
         if key not in self.itemized:
             self.itemized[key] = self._of_update(op.stage) if op.kind is Kind.UPDATE else self._of_pass(*key)
@@ -83,12 +85,12 @@ class Roofline:
         return seconds + self._messages(stage) * self.stack.message
 
     def _messages(self, stage: int) -> int:
-        """Each pass receives from one side and sends to the other; an end of the pipeline has one of them."""
+        """Messages of a pass: each pass receives from one side and sends to the other; the ends have one message."""
         stages = self.plan.grid.inter
         return (2 - (stage == 0) - (stage == stages - 1)) if stages > 1 else 0
 
     def block(self) -> float:
-        """One forward pass of one block for one microbatch."""
+        """Seconds of one forward pass of one block for one microbatch."""
         plan, tensor = self.plan, self.plan.grid.tensor
         seconds = self._products(plan.shape.block().flops / tensor, sparse=plan.system.sparse)
         if self.stack.traffic:
@@ -97,8 +99,9 @@ class Roofline:
         return seconds + self.stack.launch
 
     def sums(self) -> float:
-        """Sum over the ranks of a split block in one pass: its output after the attention and after the perceptron,
-        or the gradients of their inputs (Shoeybi et al. 2020).
+        """Seconds of the all-reduces over the ranks of a split block in one pass (Shoeybi et al. 2020).
+
+        They add the outputs of attention and MLP, or the gradients of their inputs.
         """
         plan, tensor = self.plan, self.plan.grid.tensor
         if tensor == 1:
@@ -106,7 +109,7 @@ class Roofline:
         return 2 * ring_seconds(plan.microbatch * plan.kernels.boundary, tensor, self.tensor_link())
 
     def head(self) -> float:
-        """One forward pass of norm, language head and loss for one microbatch."""
+        """Seconds of one forward pass of norm, language head and loss for one microbatch."""
         plan = self.plan
         seconds = self._products(plan.shape.head().flops / plan.grid.tensor, sparse=False)
         if self.stack.traffic:  # logits are written and read in half precision, then in full for the loss
@@ -120,8 +123,10 @@ class Roofline:
         return self.plan.microbatch * flops / (share * self.machine.peak_of("float16"))
 
     def tensor_link(self) -> Link:
-        """Links over which the ranks of one layer reduce: the links inside a node where no group spans two nodes. A
-        ring with several ranks on a node leaves it through all adapters that the stack uses.
+        """Link over which the ranks of one layer reduce.
+
+        It is the link inside a node if no group spans two nodes. A ring with several ranks on a node leaves it through
+        all adapters that the stack uses.
         """
         machine, stack = self.machine, self.stack
         if machine.devices_per_node % self.plan.grid.tensor == 0:
@@ -148,23 +153,23 @@ class Roofline:
         return (Chunk(round(volume / chunks), seconds / chunks),) * chunks
 
     def _exchanged(self, stage: int) -> float:
-        """Bytes of a shared embedding's gradient that an end of the pipeline adds with the other."""
+        """Bytes of the shared embedding's gradient that the two ends of a pipeline add."""
         plan, model_part = self.plan, self.plan.stages[stage]
         apart = plan.system.tied_embeddings and plan.shape.tied and model_part.embedding != model_part.head
         return HALF * plan.shape.head().tied / plan.grid.tensor if apart else 0.0
 
     def _tie(self, stage: int) -> float:
-        """Seconds in which the ends of a pipeline add them where there is one replica."""
+        """Seconds in which the ends of a pipeline add this gradient, with one replica."""
         if self.plan.grid.data > 1:
             return 0.0
         return self._exchanged(stage) / self.machine.link(0, self.plan.grid.size - 1).bandwidth
 
     def _traffic(self) -> float:
-        """Bytes of device memory that element-wise kernels move in a second."""
+        """Bytes per second of device memory that element-wise kernels move."""
         return self.machine.memory_bandwidth * (self.stack.traffic or 1.0)
 
     def step(self, stage: int) -> float:
-        """Seconds of the optimizer's step: over the host's link where states live there, in device memory else."""
+        """Seconds of the optimizer step: over the host link for offloaded states, otherwise in device memory."""
         layout = self.plan.layout(stage)
         entries = layout["master"].entries
         if layout["master"].home == "host":
@@ -185,5 +190,5 @@ def of(
     microbatch: int,
     split: str = "even",
 ) -> Roofline:
-    """The cost model of a config's own model and grid (conf/cost/analytic.yaml)."""
+    """Cost model of a config's own model and grid (conf/cost/analytic.yaml)."""
     return Roofline(SimulationPlan(shape, system, grid, batch, microbatch, split), machine, stack)

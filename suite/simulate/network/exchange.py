@@ -1,14 +1,14 @@
 """Seconds of a row exchange, for each form of exchange on a modelled machine.
 
-All times are alpha-beta: a message costs its link's latency, and its bytes over what is reached of it. Collectives are
-NCCL's, with the latencies of its own tuning table, or rings whose steps cost what a link's messages do. Rows that
-only some need go from process to process, through the sender's and the receiver's own adapters. Ranks fill nodes in
-order (suite.simulate.network.machine). Seconds and bytes.
+All times follow the alpha-beta model: a message costs the latency of its link, and its bytes over the reached
+bandwidth. Collectives are NCCL's, with the latencies of its tuning table, or rings whose steps cost what messages of a
+link cost. Rows that only some processes need are sent from process to process, through the adapters of sender and
+receiver. Ranks fill nodes in order (suite.simulate.network.machine). Units are seconds and bytes.
 
-    stages       block rows are broadcast one after the other (CAGNET; the c columns of a 1.5D grid at once)
-    all_to_all   everybody sends what others need at once (Algorithm 1; and Algorithm 2 with its stages fused)
+    stages       broadcasts of block rows (CAGNET; the c columns of a 1.5D grid at once)
+    all_to_all   one exchange in which every process sends the rows that others need (Algorithm 1; Algorithm 2 fused)
     staged       Algorithm 2 as printed: in each column of the grid one process sends at a time
-    sum_rows     the all-reduce over the c replicas of a block row, which the paper's cost leaves out (G2)
+    sum_rows     all-reduce over the c replicas of a block row, which the paper's cost leaves out (inconsistency G2)
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Bytes = Any  # float array
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """A way in which NCCL moves a collective's data.
+    """Protocol by which NCCL moves the data of a collective.
 
     Attributes:
         base: Seconds of a call.
-        within, between: Seconds per step inside a node, and between two.
-        apart: Factor of `within` where there are several nodes.
-        share: Of the bandwidth that bare copies reach.
-        most: bytes/s, at most.
+        within, between: Seconds per step inside a node, and between two nodes.
+        apart: Factor of `within` with several nodes.
+        share: Share of the bandwidth that plain copies reach.
+        most: Upper bound of the bandwidth in bytes/s.
     """
 
     name: str
@@ -81,7 +81,7 @@ def messages(volumes: Volumes, row: float) -> Bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Ranks of a collective: how many, on how many nodes, and bytes/s of a ring over them."""
+    """Ranks of a collective: their number, their nodes, and the bytes/s of a ring over them."""
 
     size: int
     nodes: int
@@ -89,11 +89,15 @@ class _Group:
 
 
 class Wires:
-    """What exchanges reach of `machine` with `stack`: its shares of an adapter for rings (`network`) and for messages
-    between two processes (`pairs`), of the links within a node, and how many adapters of a node one ring uses. A
-    message between two processes leaves through the sender's adapter, whatever rings do.
+    """Reached bandwidth of exchanges on `machine` with `stack`.
 
-    library: whose collectives: nccl, or links, where every step costs the latency of its link"""
+    The stack holds the shares of an adapter for rings (`network`) and for messages between two processes (`pairs`), of
+    the links within a node, and the adapters of a node that one ring uses. A message between two processes leaves
+    through the sender's adapter.
+
+    Args:
+        library: "nccl" for NCCL's collectives, or "links" for the latency of a link in every step.
+    """
 
     def __init__(self, machine: Machine, stack: Stack, library: str = NCCL) -> None:
         if library not in (NCCL, LINKS):
@@ -110,8 +114,9 @@ class Wires:
     # -- rows that only some need --------------------------------------------------------------------------------------
 
     def all_to_all(self, volumes: Volumes, row: float) -> float:
-        """Until the last process has sent and received all its rows; links within a node work in parallel with
-        adapters.
+        """Seconds until the last process has sent and received all its rows.
+
+        Links within a node work in parallel with adapters.
         """
         size = messages(volumes, row)
         node = np.arange(len(size)) // self.machine.devices_per_node
@@ -126,8 +131,10 @@ class Wires:
         return self._called(waited) + max(alone, busiest, inside)
 
     def staged(self, volumes: Volumes, row: float) -> float:
-        """The sum over the stages of a column: while one process sends through its adapter, the others wait for it. As
-        printed, it sends to each other process of the column, and each receives, were it nothing but the message."""
+        """Sum over the stages of a column. While one process sends through its adapter, the others wait for it.
+
+        As printed, a process sends a message to every other process of the column, even an empty one.
+        """
         placement = volumes.placement
         size = messages(volumes, row)
         node = np.arange(len(size)) // self.machine.devices_per_node
@@ -141,7 +148,7 @@ class Wires:
         return float(seconds.reshape(placement.parts, placement.replication).sum(0).max())
 
     def _latency(self, far: Bytes, near: Bytes, axis: int) -> Bytes:
-        """(P,) seconds of the messages that each process sends (axis 0) or receives."""
+        """(P,) seconds of latency of the messages that each process sends (axis 0) or receives."""
         between, within = self.machine.between.latency, self.machine.within.latency
         return far.sum(axis) * between + near.sum(axis) * within
 
@@ -151,8 +158,10 @@ class Wires:
     # -- collectives ---------------------------------------------------------------------------------------------------
 
     def stages(self, volumes: Volumes, row: float) -> float:
-        """Broadcasts of whole block rows, each column of the grid its own, one after the other: every process takes
-        part in each, so the steps of a chain of P processes are waited for in each of P stages."""
+        """Seconds of the broadcasts of whole block rows, one after the other in each column of the grid.
+
+        Every process takes part in each broadcast, so each of P stages waits for the steps of a chain of P processes.
+        """
         placement = volumes.placement
         columns = [self._group(placement.column(column)) for column in range(placement.replication)]
         return max(
@@ -164,7 +173,7 @@ class Wires:
         )
 
     def broadcast(self, size: float, ranks: Sequence[int]) -> float:
-        """Of one process's `size` bytes to the others of `ranks`, along a chain."""
+        """Seconds to broadcast `size` bytes of one process along a chain of `ranks`."""
         return self._broadcast(size, self._group(ranks))
 
     def _broadcast(self, size: float, group: _Group) -> float:
@@ -172,7 +181,7 @@ class Wires:
         return self._collective(size, size, group, self.chains, steps)
 
     def all_reduce(self, size: float, ranks: Sequence[int]) -> float:
-        """By a ring or, where that is quicker, by a tree over nodes."""
+        """Seconds of an all-reduce by a ring, or by a tree over nodes if that is faster."""
         group = self._group(ranks)
         n, nodes = group.size, group.nodes
         around = (2 * max(0, n - 1 - nodes), 2 * nodes) if nodes > 1 else (2 * (n - 1), 0)
@@ -181,13 +190,13 @@ class Wires:
         return min(ring, self._collective(size, 2 * size, group, self.trees, over))
 
     def sum_rows(self, volumes: Volumes, row: float) -> float:
-        """The replicas of each block row add what they multiplied, all block rows at once."""
+        """Seconds in which the replicas of each block row add their products, all block rows at once."""
         placement = volumes.placement
         groups = range(placement.parts) if placement.replication > 1 else ()
         return max((self.all_reduce(row * float(volumes.rows[i]), placement.row(i)) for i in groups), default=0.0)
 
     def rate(self, ranks: Sequence[int]) -> float:
-        """Bytes/s of a ring over `ranks`, while others like it use the other devices' adapters."""
+        """Bytes/s of a ring over `ranks`, while similar rings use the adapters of the other devices."""
         return self._group(ranks).rate
 
     def _group(self, ranks: Sequence[int]) -> _Group:
@@ -201,7 +210,10 @@ class Wires:
     def _collective(
         self, size: float, moved: float, group: _Group, protocols: Sequence[Protocol], steps: tuple[int, int]
     ) -> float:
-        """As NCCL chooses: the protocol that its own model says is quickest. steps: within nodes, and between two."""
+        """Seconds of a collective with the protocol that NCCL's own model selects.
+
+        `steps` counts steps within nodes and between two nodes.
+        """
         if group.size == 1 or not size:
             return 0.0
         near, far = steps
@@ -215,7 +227,7 @@ class Wires:
     # -- a system's product ------------------------------------------------------------------------------------------
 
     def exchange(self, volumes: Volumes, row: float, form: str) -> float:
-        """`form` of FORMS."""
+        """Seconds of the exchange `form` of FORMS."""
         if form not in FORMS:
             raise UnknownName("form of an exchange", form, FORMS)
         carry: Callable[[Volumes, float], float] = getattr(self, FORMS[form])

@@ -1,7 +1,8 @@
-"""Machine model: the vendor's figures as data, with nothing fitted.
+"""Machine model: the vendor's figures as data, without fitted values.
 
-A cost model's efficiency (suite/simulate/cost/efficiency.py) says how much of them software reaches, and a
-SimulationPlan describes the run. Units: bytes, seconds, flop/s, bytes/s; a bandwidth is one way."""
+The efficiency of software on the machine is a separate model (suite/simulate/cost/efficiency.py), and a SimulationPlan
+describes the run. Units: bytes, seconds, flop/s, bytes/s. A bandwidth counts one direction.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from suite.core.words import for_reports
 
 
 def positive(owner: str, **numbers: float) -> None:
-    """Raises InvalidRequest for the first of `numbers` that is not a finite number above zero."""
+    """Raise InvalidRequest for the first of `numbers` that is not a finite number above zero."""
     for name, value in numbers.items():
         if not is_number(value) or value <= 0:
             raise InvalidRequest(
@@ -43,19 +44,18 @@ class Link:
 class Machine:
     """Equal nodes of equal devices.
 
-    devices_per_node;
-
     Attributes:
+        devices_per_node: Devices of a node.
         memory: Bytes of a device that a program can use.
-        peak: Dense flop/s of a device by type, the vendor's figure for its matrix units.
+        peak: Dense flop/s of a device's matrix units by type, from the data sheet.
         memory_bandwidth: bytes/s of a device's own memory.
-        within: Link between two devices of a node, each device its own.
+        within: Link between two devices of a node; each device has its own.
         between: Link of one network adapter of a node.
-        adapters: How many a node has; they are shared by its devices.
+        adapters: Network adapters of a node, shared by its devices.
         host: Link between a device and its node's memory.
-        source: Where the figures are from.
-        backends: Of a machine that was measured, by operation (point_to_point, all_reduce) and way of carrying it out,
-            the link that gives its seconds on two ranks: `backends["all_reduce"]["suite over gloo"].seconds(bytes)`.
+        source: Source of the figures.
+        backends: For a measured machine, the link of two ranks by operation (point_to_point, all_reduce) and backend:
+            `backends["all_reduce"]["suite over gloo"].seconds(bytes)`.
     """
 
     name: str
@@ -94,21 +94,22 @@ class Machine:
         return self.peak[dtype]
 
     def node(self, rank: int) -> int:
-        """Ranks fill nodes in order."""
+        """Node of a rank. Ranks fill nodes in order."""
         return rank // self.devices_per_node
 
     def nodes(self, ranks: int) -> int:
         return -(-ranks // self.devices_per_node)
 
     def link(self, first: int, second: int) -> Link:
-        """Between two ranks."""
+        """Link between two ranks."""
         return self.within if self.node(first) == self.node(second) else self.between
 
 
 def measured(*, name: str, file: str) -> Machine:
-    """The machine that `make doctor` measured and wrote to `file`: matrix products, and messages and sums of two ranks.
+    """Machine that `make doctor` measured and wrote to `file`: matrix products, messages and all-reduces of two ranks.
 
-    Raises InvalidRequest where there is none."""
+    Raises InvalidRequest without such a file.
+    """
     try:
         content = json.loads(Path(file).read_text(encoding="utf-8"))
         links = {key: Link(**content[key]) for key in ("within", "between", "host")}

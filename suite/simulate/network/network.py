@@ -1,8 +1,8 @@
 """Seconds of messages and collectives on a modelled network, with contention.
 
-A lane carries the messages of one stage to its neighbour one after the other. A ring carries a collective; it is as
-quick as its slowest step, and that is an adapter of a node which several rings share: AxoNN's columns have a rank on
-every node, so all rings of a node leave it through the same adapters. Shares change whenever a ring starts or ends.
+A lane carries the messages of one stage to its neighbour in order. A ring carries a collective at the rate of its
+slowest step: the adapter of a node that several rings share. AxoNN's data-parallel groups have a rank on every node, so
+all rings of a node use the same adapters. The shares change whenever a ring starts or ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Lane:
         self.latency, self.bandwidth, self.free = link.latency, link.bandwidth, 0.0
 
     def arrival(self, now: float, size: float) -> float:
-        """When a message of `size` bytes, handed over `now`, is there: the link carries one after the other."""
+        """Arrival time of a message of `size` bytes that is sent `now`. The link carries one message at a time."""
         start = now if now > self.free else self.free
         self.free = start + size / self.bandwidth
         return self.free + self.latency
@@ -37,12 +37,12 @@ class Lane:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ring:
-    """Ranks in a ring, or several rings that do the same thing at the same time (the ranks of a layer that is split).
+    """Ranks in a ring, or several equal rings at the same time (the ranks of a split layer).
 
     Attributes:
-        ranks: Of one of them.
-        nodes, leaving: How many steps of all of them leave each node.
-        alone: Whether no node holds two of its ranks, so that it leaves a node through the one adapter of its device.
+        ranks: Ranks of one ring.
+        nodes, leaving: Nodes, and the number of steps of all rings that leave each node.
+        alone: Whether every node holds one rank of the ring, which then uses the adapter of its device only.
     """
 
     ranks: tuple[int, ...]
@@ -52,7 +52,7 @@ class Ring:
 
     @classmethod
     def of(cls, ranks: Sequence[int], machine: Machine, beside: int = 1) -> Ring:
-        """`beside` rings: of `ranks`, of the ranks one further, ..."""
+        """`beside` equal rings: over `ranks`, over the ranks one further, and so on."""
         if len(set(ranks)) < len(ranks) or not ranks:
             raise InvalidRequest(f"a ring of the ranks {list(ranks)}", rule="at least one rank, each once", legal="[0]")
         out: Counter[int] = Counter()
@@ -73,30 +73,35 @@ class Ring:
 
 
 def ring_volume(size: float, ranks: int) -> float:
-    """Bytes that each rank sends when a ring sums `size` bytes: 2 (n - 1) / n of them."""
+    """Bytes that each rank sends in a ring all-reduce of `size` bytes: 2 (n - 1) / n times the size."""
     return 2 * (ranks - 1) / ranks * size
 
 
 def scatter_volume(size: float, ranks: int) -> float:
-    """Bytes that each rank sends in a reduce-scatter, or in an all-gather, of `size` bytes."""
+    """Bytes that each rank sends in a reduce-scatter or an all-gather of `size` bytes."""
     return (ranks - 1) / ranks * size
 
 
 def ring_seconds(size: float, ranks: int, link: Link) -> float:
-    """A ring all-reduce alone on equal links: 2 (n - 1) steps of one n-th each."""
+    """Seconds of a ring all-reduce without contention on equal links: 2 (n - 1) steps of one n-th each."""
     return 2 * (ranks - 1) * link.latency + ring_volume(size, ranks) / link.bandwidth
 
 
 def hierarchical_seconds(size: float, *, per_node: int, nodes: int, within: Link, between: Link) -> float:
-    """All-reduce in three steps: scatter inside the node, a ring over nodes for each shard, gather inside the node.
+    """Seconds of an all-reduce in three steps.
 
-    The shards of a node leave it at once, so its adapters carry the whole volume of one ring over nodes."""
+    The steps are a reduce-scatter inside the node, a ring over nodes for each shard, and an all-gather inside the
+    node. The shards of a node leave it at once, so its adapters carry the whole volume of one ring over nodes.
+    """
     inside = 2 * ((per_node - 1) * within.latency + scatter_volume(size, per_node) / within.bandwidth)
     return inside + ring_seconds(size, nodes, between)
 
 
 class Fabric:
-    """Collectives under way. Each ring has the same share of every adapter it crosses, and its worst one decides."""
+    """Collectives in progress.
+
+    Every ring has an equal share of each adapter that it crosses, and its smallest share is its rate.
+    """
 
     def __init__(self, kernel: Kernel, machine: Machine, stack: Stack, ranks: int) -> None:
         self.kernel, self.stack, self.nodes = kernel, stack, machine.nodes(ranks)
@@ -111,7 +116,7 @@ class Fabric:
         self.since = 0.0
 
     def collective(self, ring: Ring, volume: float, steps: int, done: Callable[[Any], None], argument: Any) -> None:
-        """`done(argument)` when every rank of `ring` has sent `volume` bytes, after the latency of `steps` steps."""
+        """Call `done(argument)` when every rank has sent `volume` bytes, after the latency of `steps` steps."""
         if ring.size == 1:
             self.kernel.at(self.kernel.now, done, argument)
             return
@@ -122,8 +127,10 @@ class Fabric:
         self.kernel.at(self.kernel.now + delay, self._start, (ring, volume, done, argument))
 
     def _levels(self, ring: Ring, volume: float) -> tuple[float, float]:
-        """Of a reduction in three steps (hierarchical_seconds): bytes that leave a node, and seconds inside nodes. The
-        shards of a node leave it together, as one ring's bytes would."""
+        """Bytes that leave a node, and seconds inside nodes, of a reduction in three steps (hierarchical_seconds).
+
+        The shards of a node leave it together, as the bytes of one ring would.
+        """
         nodes = len(ring.nodes)
         size = volume * ring.size / (2 * (ring.size - 1))
         inside = 2 * scatter_volume(size, max(1, ring.size // nodes)) / self.within
@@ -138,14 +145,14 @@ class Fabric:
         self._share()
 
     def _advance(self) -> None:
-        """Every flow has moved at its rate since the last change."""
+        """Move every flow by its rate since the last change."""
         passed = self.kernel.now - self.since
         self.since = self.kernel.now
         for flow in self.flows.values():
             flow.left -= passed * flow.rate
 
     def _share(self) -> None:
-        """New rates, and the end of the flow that ends first under them."""
+        """Set new rates, and schedule the end of the flow that ends first."""
         soonest, first = float("inf"), None
         for number, flow in self.flows.items():
             ring = flow.ring
