@@ -1,4 +1,4 @@
-"""Batches of one turn of a rank: drawn before it where they are few, else one after the other."""
+"""Batches of one round of a rank, drawn in advance if they are few, otherwise one by one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KEPT = 32  # drawn batches that stay at hand: the stages of a pipeline read one 
 
 
 def drawn(draw: Callable[[int], Any], numbers: range) -> Sequence[Any]:
-    """The batches of these numbers: a list where they take at most AHEAD bytes, so that drawing is not timed."""
+    """Batches of these numbers: a list if they take at most AHEAD bytes, so that drawing is not timed."""
     if not numbers:
         return []
     first = draw(numbers[0])
@@ -26,7 +26,7 @@ def size(batch: Any) -> int:
 
 
 class Lazy(Sequence[Any]):
-    """Batches that are drawn as they are read. `draw` gives the same batch for the same number at any time."""
+    """Batches that are drawn when they are read. `draw` returns the same batch for the same number at any time."""
 
     def __init__(self, draw: Callable[[int], Any], numbers: range) -> None:
         self.draw, self.numbers = lru_cache(KEPT)(draw), numbers
@@ -48,11 +48,11 @@ class Lazy(Sequence[Any]):
         return map(self.draw, self.numbers)
 
     def mapped(self, change: Callable[[Any], Any]) -> Lazy:
-        """The same batches, each changed as it is drawn."""
+        """The same batches, each changed by a function when it is drawn."""
         draw = self.draw
         return Lazy(lambda number: change(draw(number)), self.numbers)
 
 
 def mapped(batches: Sequence[Any], change: Callable[[Any], Any]) -> Sequence[Any]:
-    """Each batch changed: a list at once, others as they are drawn."""
+    """Apply a function to each batch: at once to a list, otherwise when a batch is drawn."""
     return batches.mapped(change) if isinstance(batches, Lazy) else [change(batch) for batch in batches]

@@ -12,14 +12,17 @@ from suite.core.errors import InvalidRequest
 
 @lru_cache(maxsize=4)
 def order(count: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """A permutation of `count` places. The generator's raw stream is used: numpy keeps it from release to release."""
+    """Permutation of `count` positions. It uses the generator's raw stream, which numpy keeps across releases."""
     raw = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(epoch,))).random_raw(count)
     return np.argsort(raw, kind="stable")
 
 
 def places(count: int, number: int, *, size: int, seed: int) -> list[int]:
-    """Which of `count` samples make batch `number`: an epoch is each of them once, in an order drawn from
-    (seed, epoch), and a batch goes on where the one before it ended."""
+    """Positions of the samples of batch `number` in a data set of `count` samples.
+
+    An epoch contains each sample once, in an order drawn from (seed, epoch). A batch continues where the one before it
+    ended.
+    """
     if seed < 0 or number < 0 or size < 1:
         raise InvalidRequest(
             f"seed={seed}, batch {number} of {size}", rule="not negative, and at least 1", legal="0, 1"

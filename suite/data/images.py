@@ -1,9 +1,9 @@
 """Image data sets as bytes, in an order determined by seed and batch number.
 
-The default are the handwritten digits that scikit-learn brings, 8 x 8 and grey. CIFAR-100 (binary version),
-Tiny-ImageNet and ImageNet load from their published folders; JPEG files are decoded when a batch needs them. Nothing is
-unpickled. A network gets the side that it wants: arrays are repeated a whole number of times, photographs resized and
-cut. Grey images are repeated over the colours.
+The default data set is scikit-learn's handwritten digits, 8 x 8 and grey. CIFAR-100 (binary version), Tiny-ImageNet and
+ImageNet load from their published folders. JPEG files are decoded when a batch needs them. Nothing is unpickled. Images
+are adapted to the side that a network reads: arrays are repeated a whole number of times, photographs are resized and
+cropped. Grey images are repeated over the colours.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ LAYOUTS: dict[str, tuple[str, ...]] = {
 
 
 class ImageSet(Protocol):
-    """Training or validation images: as many as `classes` is long, each a class below Images.classes."""
+    """Training or validation images. `classes` has one entry per image, each below Images.classes."""
 
     @property
     def classes(self) -> NDArray[np.int64]: ...
 
     def images(self, places: Sequence[int], colours: int, side: int) -> Bytes:
-        """Those at `places`, [n, colours, side, side]."""
+        """Images at `places`, shape (n, colours, side, side)."""
 
     def update(self, digest: Any) -> int:
-        """Adds to a hash what tells these images from others; their bytes."""
+        """Add the content of the images, their bytes, to a hash."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Images(DataSource):
-    """One data set; `classes` is their number."""
+    """One data set; `classes` is the number of its classes."""
 
     name: str
     classes: int
@@ -62,26 +62,29 @@ class Images(DataSource):
 
     @property
     def samples(self) -> int:
-        """Images of one epoch. Batches run on over its end, whatever their size: none is left out."""
+        """Images of one epoch. Batches continue over the end of an epoch, so no image is left out."""
         return len(self.train.classes)
 
     @property
     def held_out(self) -> int:
-        """Images of the validation; in batches of a size that does not divide them the rest is left out."""
+        """Number of validation images. A last batch that is not full is left out."""
         return len(self.validation.classes)
 
     def batch(self, number: int, *, size: int, seed: int, shape: Any) -> Batch:
-        """Batch `number` of a training run: an epoch is every image once, in an order drawn from (seed, epoch), and a
-        batch goes on where the one before it ended. Raises InvalidRequest for a network without these classes."""
+        """Batch `number` of a training run.
+
+        An epoch contains every image once, in an order drawn from (seed, epoch). A batch continues where the one
+        before it ended. Raises InvalidRequest for a network without these classes.
+        """
         return self._cut(self.train, places(self.samples, number, size=size, seed=seed), shape)
 
     def validation_batches(self, *, size: int, shape: Any) -> Iterator[Batch]:
-        """Every whole batch of validation images, in their order."""
+        """Every full batch of validation images, in order."""
         for start in range(0, len(self.validation.classes) - size + 1, size):
             yield self._cut(self.validation, range(start, start + size), shape)
 
     def provenance(self) -> dict[str, str | int]:
-        """Name, bytes and sha256, training before validation; of files their names and sizes are hashed."""
+        """Name, bytes and SHA-256, training before validation. For files, the hash covers names and sizes."""
         digest = hashlib.sha256()
         size = sum(part.update(digest) for part in (self.train, self.validation))
         return {"name": self.name, "bytes": size, "sha256": digest.hexdigest()}
@@ -93,7 +96,7 @@ class Images(DataSource):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImagesInMemory:
-    """Images in memory, [n, colours, side, side]."""
+    """Images in memory, shape (n, colours, side, side)."""
 
     pixels: Bytes
     classes: NDArray[np.int64]
@@ -111,9 +114,11 @@ class ImagesInMemory:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImageFiles:
-    """Photographs on disk, decoded as they are asked for.
+    """Photographs on disk, decoded on request.
 
-    crop: share of the shorter side that is seen; what is seen is the middle"""
+    Attributes:
+        crop: Visible share of the shorter side; the crop is centred.
+    """
 
     root: Path
     names: Sequence[str]
@@ -133,8 +138,11 @@ class ImageFiles:
 
 
 def digits() -> Images:
-    """1797 handwritten digits of 8 x 8, every tenth of them for validation. Raises MissingDependency without
-    scikit-learn, whose file is read as it lies there: to import it takes seconds of every rank."""
+    """1797 handwritten digits of 8 x 8 pixels; every tenth digit is validation.
+
+    Raises MissingDependency without scikit-learn. The file is read directly, because importing scikit-learn would take
+    seconds on every rank.
+    """
     sklearn_spec = find_spec("sklearn")
     folders = [Path(folder) for folder in (sklearn_spec and sklearn_spec.submodule_search_locations) or ()]
     table = next((path for folder in folders if (path := folder / DIGITS_FILE).is_file()), None)
@@ -149,13 +157,14 @@ def digits() -> Images:
 
 
 def cifar_100(folder: str | os.PathLike[str]) -> Images:
-    """CIFAR-100's binary version: rows of coarse class, fine class and 3 x 32 x 32 bytes; the fine class counts."""
+    """CIFAR-100 in its binary version: rows of coarse class, fine class and 3 x 32 x 32 bytes. The fine class
+    counts."""
     train, validation = (_cifar(path) for path in _paths("cifar_100", folder))
     return Images("cifar_100", CIFAR_CLASSES, train, validation)
 
 
 def tiny_imagenet(folder: str | os.PathLike[str]) -> Images:
-    """Tiny-ImageNet-200: train/CLASS/images/*.JPEG, and val/images with its classes in val_annotations.txt."""
+    """Tiny-ImageNet-200: train/CLASS/images/*.JPEG, and val/images with classes in val_annotations.txt."""
     listed, train, images, annotations = _paths("tiny_imagenet", folder)
     names = listed.read_text(encoding="utf-8").split()
     number = {name: place for place, name in enumerate(names)}
@@ -174,7 +183,7 @@ def tiny_imagenet(folder: str | os.PathLike[str]) -> Images:
 
 
 def imagenet(folder: str | os.PathLike[str]) -> Images:
-    """ImageNet's folders: train/CLASS/*.JPEG and val/CLASS/*.JPEG; classes are numbered in the order of their names."""
+    """ImageNet folders: train/CLASS/*.JPEG and val/CLASS/*.JPEG. Classes are numbered in the order of their names."""
     train, validation = _paths("imagenet", folder)
     names = _class_names(train)
     parts = []
@@ -187,13 +196,13 @@ def imagenet(folder: str | os.PathLike[str]) -> Images:
 
 
 def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
-    """Refuse a data set whose files are not where they should be, without reading them."""
+    """Raise InvalidRequest if files of the data set are missing, without reading them."""
     if name != "digits":
         _paths(name, folder)
 
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
-    """Refuse a network that cannot read these images: one of text, of fewer classes, or of a side that fits none."""
+    """Raise InvalidRequest for a network of text, of fewer classes, or of an illegal side."""
     if shape.content != "images":
         kind = type(shape).__name__
         raise InvalidRequest(
@@ -220,7 +229,7 @@ def _check_classes(name: str, classes: int, shape: Any) -> None:
 
 
 def _times(name: str, has: int, own: int, colours: int, side: int) -> int:
-    """How often each point of an image of `own` x `own` is repeated to make one of `side`."""
+    """Number of repetitions of each pixel that makes an image of `own` x `own` pixels one of `side` x `side`."""
     if side < own or side % own:
         legal = f"model.shape.image={max(1, side // own) * own}"
         raise InvalidRequest(
@@ -247,7 +256,8 @@ def _cifar(path: Path) -> ImagesInMemory:
 
 
 def _decoded(path: Path, side: int, crop: float, colours: int) -> Bytes:
-    """A photograph [colours, side, side]: its shorter side resized to side / crop, and the middle of that."""
+    """A photograph of shape (colours, side, side): its shorter side is resized to side / crop, then the centre is
+    cropped."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -281,7 +291,7 @@ def _class_names(folder: Path) -> list[str]:
 
 
 def _paths(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
-    """The files and folders of a published layout. Raises InvalidRequest with the existing content instead."""
+    """Files of a published layout. Raises InvalidRequest with the existing files instead."""
     if name not in LAYOUTS:
         raise UnknownName("data set of images", name, ["digits", *LAYOUTS])
     expected = ", ".join(LAYOUTS[name])

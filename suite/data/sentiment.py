@@ -1,8 +1,9 @@
 """IMDb reviews (PipeOptim's sentiment task), read from the published folder.
 
-A review is lower-cased words, of which a network reads the first ones. The vocabulary is the most frequent words of
-the training reviews, 10,000 numbers with padding and unknown. Its published split stays: train to learn from, test
-to validate. Nothing is downloaded or unpickled."""
+A review is lower-cased and divided into words, of which a network reads the first ones. The vocabulary has 10,000
+numbers: padding, unknown, and the most frequent words of the training reviews. The published split is kept: train for
+training, test for validation. Nothing is downloaded or unpickled.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 
 
 def imdb(folder: str | os.PathLike[str], *, vocabulary: int = VOCABULARY) -> Labelled:
-    """The reviews of aclImdb/{train,test}/{neg,pos}/*.txt; class 0 is negative. vocabulary: numbers of words."""
+    """Reviews of aclImdb/{train,test}/{neg,pos}/*.txt. Class 0 is negative. `vocabulary` is its number of words."""
     if vocabulary <= MARKS:
         raise InvalidRequest(
             f"data.source.vocabulary={vocabulary}", rule=f"at least {MARKS + 1}", legal=str(VOCABULARY)
@@ -34,13 +35,13 @@ def imdb(folder: str | os.PathLike[str], *, vocabulary: int = VOCABULARY) -> Lab
 
 
 def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
-    """Refuse a folder of another layout, without reading its reviews."""
+    """Raise InvalidRequest for a folder of another layout, without reading its reviews."""
     for part in _paths(name, folder):
         _reviews(part)
 
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
-    """Refuse a network that does not classify texts."""
+    """Raise InvalidRequest for a network that does not classify texts."""
     check(name, shape, classes=CLASSES, vocabulary=MARKS + 1)
 
 
@@ -49,7 +50,7 @@ def _words(path: Path) -> Sequence[str]:
 
 
 def _reviews(part: Path) -> list[Path]:
-    """In the order of their names. Raises InvalidRequest for a part without any."""
+    """Reviews in the order of their names. Raises InvalidRequest for a part without reviews."""
     paths = sorted(part.glob("*.txt"))
     if not paths:
         raise InvalidRequest(f"imdb: no reviews in {part}", rule="at least one in each part", legal="0_9.txt")

@@ -1,8 +1,9 @@
 """Text classification without a download: snippets of Python's standard library, labelled by package.
 
-No download, and the same on every machine of one Python version: packages that no distribution strips, files in the
-order of a hash of their names, and as many snippets of each package. A snippet is a run of words, numbers and signs.
-Whole files are validation data, so no function is on both sides. The hash in a record identifies the sources."""
+The data are equal on every machine with one Python version: packages that no distribution strips, files in the order of
+a hash of their names, and an equal number of snippets per package. A snippet is a run of words, numbers and signs.
+Whole files are validation data, so no function is in both parts. The hash in a record identifies the sources.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +34,14 @@ def snippets(
 ) -> Labelled:
     """Eight classes of snippets.
 
-    Raises InvalidRequest where a package has too few snippets on a side.
+    Raises InvalidRequest if a package has too few snippets in one part.
 
     Args:
         length: Words of a snippet.
-        vocabulary: Numbers of words, padding and unknown among them.
-        train, validation: Snippets of each package on either side, at even distances in all that there are. A fifth of
-            a package is held out: files in the order of their hash, until it is reached.
-        folder: Another tree of packages; None is the running interpreter's own library.
+        vocabulary: Size of the vocabulary, including padding and unknown.
+        train, validation: Snippets of each package in either part, at even distances in the available snippets. A
+            fifth of each package is held out: files in the order of their hash, until the fifth is reached.
+        folder: Another tree of packages; None for the standard library of this interpreter.
     """
     least = {"length": 1, "vocabulary": MARKS + 1, "train": 1, "validation": 1}
     arguments = {"length": length, "vocabulary": vocabulary, "train": train, "validation": validation}
@@ -71,7 +72,7 @@ def snippets(
 
 
 def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
-    """Refuse a tree without the packages, without reading them."""
+    """Raise InvalidRequest for a tree without the packages, without reading them."""
     if name != "snippets":
         raise UnknownName("data set of snippets", name, ["snippets"])
     root = Path(sysconfig.get_path("stdlib") if folder is None else folder)
@@ -84,14 +85,15 @@ def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> Non
 
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
-    """Refuse a network that does not classify texts, or has too few classes. The number of words in a config is only
-    known when a rank reads them.
+    """Raise InvalidRequest for a network that does not classify texts, or has too few classes.
+
+    The number of words of a config is only known when a rank reads them.
     """
     check(name, shape, classes=len(PACKAGES), vocabulary=MARKS + 1)
 
 
 def _divided(root: Path, package: str, length: int) -> tuple[list[Sequence[str]], list[Sequence[str]]]:
-    """The snippets of a package, of files that are trained on and of those that are held out."""
+    """Snippets of a package, from training files and from held-out files."""
     files = [path for path in (root / package).rglob("*.py") if not SKIPPED & set(path.relative_to(root).parts)]
     paths_by_name = {path.relative_to(root).as_posix(): path for path in files}
     cut = {}

@@ -1,9 +1,9 @@
 """Text of a language model as bytes, with a fixed split into training and validation.
 
-Bytes need no tokenizer and no download, and every corpus then has the same 256 tokens. The default corpus is the source
-of Python's own standard library, which every machine that runs the suite has; WikiText-103 and BookCorpus (AxoNN VI-D,
-SAMO V-B) load from their published files. Splits depend on names and positions only, so that a smaller limit, another
-order of reading or another rank cannot move a line from training to validation.
+Bytes need no tokenizer and no download, and every corpus has the same 256 tokens. The default corpus is the source of
+Python's standard library, which every machine has. WikiText-103 and BookCorpus (AxoNN VI-D, SAMO V-B) load from their
+published files. Splits depend on names and positions only. A smaller limit, another reading order or another rank
+therefore cannot move a line from training to validation.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Text(DataSource):
     vocabulary: int = VOCABULARY
 
     def provenance(self) -> dict[str, str | int]:
-        """Name, bytes and sha256 of the tokens, training before validation. Reads all of them: a parent's business."""
+        """Name, bytes and SHA-256 of the tokens, training before validation. Only the parent process reads all of
+        them."""
         digest = hashlib.sha256()
         for part in (self.train, self.validation):
             digest.update(np.ascontiguousarray(part).data)
@@ -61,7 +62,7 @@ class Text(DataSource):
         return batch_at(self.train, number, batch=size, sequence=shape.sequence, seed=seed)
 
     def validation_batches(self, *, size: int, shape: Any) -> Iterator[Batch]:
-        """Every whole batch of validation windows, in order."""
+        """Every full batch of validation windows, in order."""
         batches = windows(self.validation, batch=size, sequence=shape.sequence)
         return (batch for batch in batches if len(batch[0]) == size)
 
@@ -69,14 +70,14 @@ class Text(DataSource):
 def standard_library(
     *, limit_bytes: int | None = None, validation: float = 0.1, folder: str | os.PathLike[str] | None = None
 ) -> Text:
-    """The Python sources of the standard library (about 12 MB), one after the other in the order of their names.
+    """Python sources of the standard library (about 12 MB), concatenated in the order of their names.
 
     Third-party packages and test folders are left out.
 
     Args:
-        limit_bytes: Read no more than this, and no more files than it takes; the last file of either part is cut.
-        validation: Share of the files held out, chosen by a hash of the relative name, and their share of the limit.
-        folder: Another tree of .py files; None is the running interpreter's own library.
+        limit_bytes: Largest number of bytes; the last file of either part is truncated.
+        validation: Share of files to hold out, chosen by a hash of the relative name, and their share of the limit.
+        folder: Another tree of .py files; None for the standard library of this interpreter.
     """
     if not 0.0 < validation < 1.0:
         raise InvalidRequest(f"validation={validation}", rule="a share above 0 and below 1", legal="0.1")
@@ -98,11 +99,12 @@ def standard_library(
 
 
 def wikitext_103(folder: str | os.PathLike[str], *, limit_bytes: int | None = None) -> Text:
-    """WikiText-103 from its published files, wiki.{train,valid}.{tokens,raw}; the split is its authors'.
+    """WikiText-103 from its published files, wiki.{train,valid}.{tokens,raw}, with the authors' split.
 
-    The files are mapped, not read: a rank touches only the pages its batches need. wiki.test is not used.
+    The files are memory-mapped: a rank reads only the pages of its batches. wiki.test is not used.
 
-    limit_bytes: use the first so many bytes of the training file
+    Args:
+        limit_bytes: Number of bytes to use from the start of the training file.
     """
     _positive_limit(limit_bytes)
     train, valid = (np.memmap(path, dtype=np.uint8, mode="r") for path in _files("wikitext_103", folder))
@@ -118,10 +120,11 @@ def bookcorpus(
 ) -> Text:
     """BookCorpus from books_large_p1.txt and books_large_p2.txt, one sentence per line.
 
-    It has no published split. Each file is cut into blocks of `block_bytes`, each stretched to the end of its line, and
-    every `held_out`-th block of a file is validation. Both parts are copied into memory (4.6 GB without a limit).
+    The corpus has no published split. Each file is cut into blocks of `block_bytes`, which are extended to the end of a
+    line. Every `held_out`-th block of a file is validation. Both parts are copied into memory (4.6 GB without a limit).
 
-    limit_bytes: stop after so many bytes, both parts together; a block is never cut
+    Args:
+        limit_bytes: Largest number of bytes of both parts together; a block is never cut.
     """
     _positive_limit(limit_bytes)
     if block_bytes < 1 or held_out < 2:
@@ -146,7 +149,7 @@ def bookcorpus(
 
 
 def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
-    """Refuse a corpus whose files are not where they should be, without reading them."""
+    """Raise InvalidRequest if files of the corpus are missing, without reading them."""
     if name == "standard_library":
         return
     if name not in LAYOUTS:
@@ -155,7 +158,7 @@ def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> Non
 
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
-    """Refuse a network that cannot read bytes: one of images, classes or pairs, or one with fewer than 256 words."""
+    """Raise InvalidRequest for a network of images, classes or sentence pairs, or with fewer than 256 tokens."""
     if shape.content != "text":
         kind = type(shape).__name__
         raise InvalidRequest(f"data={name} with a {kind}", rule="text is for a language model", legal="data=digits")
@@ -165,10 +168,10 @@ def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) ->
 
 
 def batch_at(tokens: Tokens, k: int, *, batch: int, sequence: int, seed: int) -> Batch:
-    """Batch number `k` of a training run: `batch` windows at random positions, and the same one token later.
+    """Batch number `k` of a training run: `batch` windows at random positions, and the same windows one token later.
 
-    A function of (seed, k) and the tokens: any rank, at any time, in any order draws the same. The generator's raw
-    stream is used because numpy keeps it the same from release to release.
+    The batch is a function of (seed, k) and the tokens, so every rank draws the same at any time. It uses the
+    generator's raw stream, which numpy keeps across releases.
     """
     _fits(tokens, batch, sequence)
     if seed < 0 or k < 0:
@@ -179,7 +182,7 @@ def batch_at(tokens: Tokens, k: int, *, batch: int, sequence: int, seed: int) ->
 
 
 def batches(tokens: Tokens, *, batch: int, sequence: int, seed: int, first: int = 0) -> Iterator[Batch]:
-    """Training batches number `first`, `first + 1`, ... without end; a resumed run names the batch it stopped at."""
+    """Endless training batches from number `first`. A resumed run names the batch at which it stopped."""
     k = first
     while True:
         yield batch_at(tokens, k, batch=batch, sequence=sequence, seed=seed)
@@ -187,7 +190,7 @@ def batches(tokens: Tokens, *, batch: int, sequence: int, seed: int, first: int 
 
 
 def windows(tokens: Tokens, *, batch: int, sequence: int) -> Iterator[Batch]:
-    """Validation batches: every window of `sequence` tokens once, in order, none overlapping; the last may be short."""
+    """Validation batches: every window of `sequence` tokens once, in order, without overlap. The last may be short."""
     _fits(tokens, batch, sequence)
     starts = np.arange(0, len(tokens) - sequence, sequence, dtype=np.int64)
     for at in range(0, len(starts), batch):
@@ -221,7 +224,7 @@ def _as_tokens(text: bytes) -> NDArray[np.uint8]:
 
 
 def _concatenated(root: Path, names: Iterable[str], limit: int | None) -> bytes:
-    """The files one after the other, up to `limit` bytes; those beyond it are not opened."""
+    """Concatenation of the files up to `limit` bytes; files beyond the limit are not opened."""
     text = bytearray()
     for name in names:
         if limit is not None and len(text) >= limit:
@@ -231,7 +234,7 @@ def _concatenated(root: Path, names: Iterable[str], limit: int | None) -> bytes:
 
 
 def _draw(name: str) -> float:
-    """A number in [0, 1) that only the name decides."""
+    """Number in [0, 1) that depends on the name only."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2.0**64
 
 
@@ -244,7 +247,7 @@ def _sources(root: Path) -> Iterable[str]:
 
 
 def _line_blocks(path: Path, size: int) -> Iterator[bytes]:
-    """The file in blocks of at least `size` bytes that end where a line ends."""
+    """Blocks of at least `size` bytes of a file that end at line ends."""
     if path.stat().st_size == 0:  # an empty file cannot be mapped
         return
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
@@ -257,7 +260,7 @@ def _line_blocks(path: Path, size: int) -> Iterator[bytes]:
 
 
 def _files(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
-    """The files of a published layout. Raises InvalidRequest with the existing content instead."""
+    """Files of a published layout. Raises InvalidRequest with the existing files instead."""
     expected = " and ".join(" or ".join(group) for group in LAYOUTS[name])
     legal = f"the folder that holds {LAYOUTS[name][0][0]}"
     if folder is None or not Path(folder).is_dir():

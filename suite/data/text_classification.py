@@ -1,8 +1,9 @@
 """Vocabulary and batches of labelled texts, equal on every rank and determined by seed and batch number.
 
-A text is a row of token numbers. Number 0 is padding and 1 any word that is in no vocabulary; a vocabulary is built
-from training texts alone, the most frequent words first. Texts longer than the network's `sequence` are cut at the
-end, shorter ones padded there."""
+A text is a row of token numbers. Number 0 is padding, and number 1 stands for words outside the vocabulary. The
+vocabulary holds the most frequent words of the training texts. Texts longer than the network's `sequence` are
+truncated, shorter texts are padded.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +30,14 @@ PADDING, UNKNOWN, MARKS = 0, 1, 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Texts:
-    """One part of a data set: the tokens of all texts one behind the other, where each ends, and its class."""
+    """One part of a data set: the concatenated tokens of all texts, the end of each text, and its class."""
 
     tokens: NDArray[np.uint16]
     ends: NDArray[np.int64]
     classes: NDArray[np.int64]
 
     def rows(self, places: Sequence[int], length: int) -> Tokens:
-        """The texts at `places`, [n, length]."""
+        """Texts at `places`, shape (n, length)."""
         padded = np.full((len(places), length), PADDING, np.int64)
         for row, place in enumerate(places):
             start = self.ends[place - 1] if place else 0
@@ -47,7 +48,12 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Labelled(DataSource):
-    """One data set of texts; `classes` and `vocabulary` are numbers of them, padding and unknown words among these."""
+    """One data set of texts.
+
+    Attributes:
+        classes: Number of classes.
+        vocabulary: Number of words, including padding and unknown.
+    """
 
     name: str
     classes: int
@@ -57,7 +63,7 @@ class Labelled(DataSource):
 
     @property
     def samples(self) -> int:
-        """Of one epoch."""
+        """Texts of one epoch."""
         return len(self.train.classes)
 
     @property
@@ -65,18 +71,20 @@ class Labelled(DataSource):
         return len(self.validation.classes)
 
     def batch(self, number: int, *, size: int, seed: int, shape: Any) -> Batch:
-        """Batch `number` of a training run: an epoch is every text once, in an order drawn from (seed, epoch), and a
-        batch goes on where the one before it ended. Raises InvalidRequest for a network without these classes or
-        words."""
+        """Batch `number` of a training run.
+
+        An epoch contains every text once, in an order drawn from (seed, epoch). A batch continues where the one before
+        it ended. Raises InvalidRequest for a network without these classes or words.
+        """
         return self._cut(self.train, places(self.samples, number, size=size, seed=seed), shape)
 
     def validation_batches(self, *, size: int, shape: Any) -> Iterator[Batch]:
-        """Every whole batch of validation texts, in their order."""
+        """Every full batch of validation texts, in order."""
         for start in range(0, self.held_out - size + 1, size):
             yield self._cut(self.validation, range(start, start + size), shape)
 
     def provenance(self) -> dict[str, str | int]:
-        """Name, bytes and sha256 of tokens and classes, training before validation."""
+        """Name, bytes and SHA-256 of tokens and classes, training before validation."""
         arrays = [a for part in (self.train, self.validation) for a in (part.tokens, part.ends, part.classes)]
         digest = hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
         size = self.train.tokens.nbytes + self.validation.tokens.nbytes
@@ -88,29 +96,33 @@ class Labelled(DataSource):
 
 
 def vocabulary_of(texts: Iterable[Sequence[str]], size: int) -> dict[str, int]:
-    """Numbers of the most frequent words, `size` with padding and unknown; of equally frequent ones the first by
-    name."""
+    """Numbers of the most frequent words, `size` including padding and unknown.
+
+    Equally frequent words are sorted by name.
+    """
     counted = Counter(word for text in texts for word in text)
     ranked = sorted(counted, key=lambda word: (-counted[word], word))
     return {word: number for number, word in enumerate(islice(ranked, size - MARKS), MARKS)}
 
 
 def in_turn(classes: Sequence[Sequence[Text]]) -> tuple[list[Text], list[int]]:
-    """The texts of every class, and their classes, in turn: the first of each, the second of each, ... So the first
-    few validation batches see all classes."""
+    """Texts and classes, interleaved by class: the first of each class, the second of each class, and so on.
+
+    The first validation batches thus contain all classes.
+    """
     order = sorted((at, label) for label, texts in enumerate(classes) for at in range(len(texts)))
     return [classes[label][at] for at, label in order], [label for _, label in order]
 
 
 def encoded(texts: Iterable[Sequence[str]], classes: Sequence[int], vocabulary: Mapping[str, int]) -> Texts:
-    """One part of a data set in the numbers of a vocabulary."""
+    """One part of a data set as numbers of a vocabulary."""
     rows = [[vocabulary.get(word, UNKNOWN) for word in text] for text in texts]
     tokens = np.array([number for row in rows for number in row], np.uint16)
     return Texts(tokens, np.cumsum([len(row) for row in rows], dtype=np.int64), np.array(classes, np.int64))
 
 
 def check(name: str, shape: Any, *, classes: int, vocabulary: int) -> None:
-    """Raises InvalidRequest for a network that does not classify texts, or has too few classes or words."""
+    """Raise InvalidRequest for a network that does not classify texts, or has too few classes or words."""
     if shape.content != "labelled_text":
         kind = type(shape).__name__
         what = f"data={name} with a {kind}"

@@ -1,9 +1,9 @@
 """Sentence pairs for translation, and the BLEU score.
 
-The default are English number names and their German ones, which num2words writes on every machine; numbers that are
-held out are never trained on. WMT16 loads from the files of its published, already tokenized form. Sources, the
-decoder's inputs and its targets have one fixed length: BEGIN, the words, END and padding; what is longer is cut. A
-score is the corpus BLEU of sacrebleu between texts that are put together again, so that it does not depend on pieces.
+The default pairs are English and German number names, which num2words writes on every machine. Held-out numbers are
+never trained on. WMT16 loads from the files of its published, tokenized form. Sources, decoder inputs and targets have
+one fixed length: BEGIN, the words, END and padding; longer sentences are truncated. The score is sacrebleu's corpus
+BLEU between joined texts, so it does not depend on the pieces.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class SentenceSet(Protocol):
     def __len__(self) -> int: ...
 
     def pair(self, place: int) -> tuple[Sequence[int], Sequence[int]]:
-        """The words of a source and of its translation."""
+        """Words of a source and of its translation."""
 
     def update(self, digest: Any) -> int:
-        """Adds to a hash what tells these pairs from others; their bytes."""
+        """Add the content of the pairs, their bytes, to a hash."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,9 +69,9 @@ class Translation(DataSource):
     """One data set of pairs.
 
     Attributes:
-        words: The vocabulary of both languages, a word per number.
-        joined: The text of a translation's words.
-        tokenize: How sacrebleu divides a text.
+        words: Vocabulary of both languages, one word per number.
+        joined: Text of a translation's words.
+        tokenize: Tokenization of sacrebleu.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Translation(DataSource):
 
     @property
     def samples(self) -> int:
-        """Of one epoch."""
+        """Pairs of one epoch."""
         return len(self.train)
 
     @property
@@ -95,23 +95,26 @@ class Translation(DataSource):
         return len(self.validation)
 
     def batch(self, number: int, *, size: int, seed: int, shape: Any) -> Batch:
-        """Batch `number` of a training run: an epoch is every pair once, in an order drawn from (seed, epoch), and a
-        batch goes on where the one before it ended. Raises InvalidRequest for a network that has fewer words."""
+        """Batch `number` of a training run.
+
+        An epoch contains every pair once, in an order drawn from (seed, epoch). A batch continues where the one before
+        it ended. Raises InvalidRequest for a network without these words.
+        """
         return self._cut(self.train, places(self.samples, number, size=size, seed=seed), shape)
 
     def validation_batches(self, *, size: int, shape: Any) -> Iterator[Batch]:
-        """Every whole batch of validation pairs, in their order."""
+        """Every full batch of validation pairs, in order."""
         for start in range(0, self.held_out - size + 1, size):
             yield self._cut(self.validation, range(start, start + size), shape)
 
     def provenance(self) -> dict[str, str | int]:
-        """Name, bytes and sha256, training before validation; of files their names and sizes are hashed."""
+        """Name, bytes and SHA-256, training before validation. For files, the hash covers names and sizes."""
         digest = hashlib.sha256("\n".join(self.words).encode())
         size = sum(part.update(digest) for part in (self.train, self.validation))
         return {"name": self.name, "bytes": size, "sha256": digest.hexdigest()}
 
     def score(self, decoded: Sequence[Any], batches: Sequence[Batch]) -> dict[str, float]:
-        """Corpus BLEU, 0 to 100, of the tokens [b, t] that were decoded for each batch, against its targets."""
+        """Corpus BLEU, 0 to 100, of the decoded tokens (batch, length) of each batch against its targets."""
         try:
             from sacrebleu.metrics import BLEU
         except ImportError as error:
@@ -125,7 +128,7 @@ class Translation(DataSource):
         return {"bleu": float(BLEU(tokenize=self.tokenize).corpus_score(sentences, [right]).score)}
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Of a translation's numbers up to its end."""
+        """Text of a translation's numbers up to END."""
         words: list[str] = []
         for token in tokens:
             if token == END:
@@ -170,9 +173,9 @@ class SentencesInMemory:
 
 
 def number_names(*, limit: int = 10_000, train: int = 2000, validation: int = 256) -> Translation:
-    """The names of numbers below `limit`: so many to learn from, so many others to validate with, drawn for good.
+    """Names of numbers below `limit`: a fixed random selection for training, and others for validation.
 
-    German names are one word, so they are divided into the fixed pieces above and scored letter by letter. Raises
+    German names are one word, so they are divided into the fixed pieces above and scored by letter. Raises
     MissingDependency without num2words.
     """
     if not 1 < limit <= LIMIT:
@@ -213,7 +216,7 @@ def number_names(*, limit: int = 10_000, train: int = 2000, validation: int = 25
 
 @dataclass(frozen=True, eq=False)
 class SentenceFiles:
-    """Two files of as many lines, mapped: a rank reads only the lines that its batches need."""
+    """Two memory-mapped files with an equal number of lines. A rank reads only the lines of its batches."""
 
     source: Path
     target: Path
@@ -221,7 +224,7 @@ class SentenceFiles:
 
     @cached_property
     def lines(self) -> tuple[tuple[NDArray[np.uint8], NDArray[np.int64]], ...]:
-        """Of each file its bytes and where its lines end. Raises InvalidRequest where one has more lines."""
+        """Bytes of each file and the ends of its lines. Raises InvalidRequest if one file has more lines."""
         pair = tuple(_lines(path) for path in (self.source, self.target))
         counts = [len(ends) for _, ends in pair]
         if counts[0] != counts[1]:
@@ -251,10 +254,11 @@ class SentenceFiles:
 
 
 def wmt16(folder: str | os.PathLike[str]) -> Translation:
-    """WMT16's English to German in pieces of a joint vocabulary of 32,000, validated with newstest2014 (PipeOptim V-A).
+    """WMT16 English to German in pieces of a joint vocabulary of 32,000, validated on newstest2014 (PipeOptim V-A).
 
-    A piece's number is its line in the vocabulary file behind the four marks. Both sides are tokenized already, so
-    sacrebleu splits at spaces once pieces are joined: this score is not comparable with scores of untokenized texts."""
+    The number of a piece is its line in the vocabulary file after the four special tokens. Both sides are already
+    tokenized, so sacrebleu splits joined pieces at spaces. The score is not comparable with scores of raw texts.
+    """
     listed, *paths = _paths("wmt16", folder)
     words = (*MARKS, *_vocabulary(listed))
     number_of = {word: number for number, word in enumerate(words)}
@@ -263,13 +267,13 @@ def wmt16(folder: str | os.PathLike[str]) -> Translation:
 
 
 def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
-    """Refuse a data set whose files are not where they should be, without reading them."""
+    """Raise InvalidRequest if files of the data set are missing, without reading them."""
     if name != "number_names":
         _paths(name, folder)
 
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
-    """Refuse a network that does not translate, or has too few words."""
+    """Raise InvalidRequest for a network that does not translate, or has too few words."""
     words = (*ENGLISH, *GERMAN) if name == "number_names" else _vocabulary(_paths(name, folder)[0])
     _check(name, len(MARKS) + len(words), shape)
 
@@ -303,7 +307,7 @@ def _lines(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def _paths(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
-    """The files of a published layout. Raises InvalidRequest with the existing content instead."""
+    """Files of a published layout. Raises InvalidRequest with the existing files instead."""
     if name not in LAYOUTS:
         raise UnknownName("data set of pairs", name, ["number_names", *LAYOUTS])
     expected, legal = ", ".join(LAYOUTS[name]), f"the folder that holds {LAYOUTS[name][0]}"
