@@ -1,6 +1,6 @@
 """Generator of regular graphs: blocks with edges to near neighbours, and few edges between blocks.
 
-Such a graph falls apart for any partitioner while a random order still asks every process for most rows.
+Every partitioner finds the blocks of such a graph, while a random order makes every process need most rows.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from suite.data.graphs.synthetic_attributes import SyntheticGraph
 
 @dataclass(frozen=True, kw_only=True)
 class ProteinLike(SyntheticGraph):
-    """Stands for the paper's Protein: proteins, joined where they are alike.
+    """Stand-in for the paper's Protein graph: proteins, joined if they are similar.
 
-    degree: 242 in the published graph (sparse_gnn, Table 3), which is large for a laptop: there is no default
-
-    Inside a block the pairs of the smallest distance in its order are edges, in all blocks alike: a band. Known: counts
-    and how few edges are cut. Guessed: the sizes, between 2.5 and 20 degrees, and the band. Parts should hold several
-    blocks: more than about vertices / (20 * degree) of them cut bands.
+    Inside a block, the pairs of the smallest distance in its order are edges, equally in all blocks: a band. The
+    counts and the small number of cut edges are published. The block sizes, between 2.5 and 20 degrees, and the band
+    are guesses. A part should hold several blocks: more than about vertices / (20 * degree) parts cut bands.
 
     Attributes:
-        smallest, largest: Vertices of a block (a family), in degrees; logarithms of sizes are even between them.
+        degree: Entries per vertex: 242 in the published graph (sparse_gnn, Table 3), which is large for a laptop, so
+            there is no default.
+        smallest, largest: Vertices of a block (a family), in degrees. Logarithms of sizes are uniform between them.
         bridges: Edges between blocks, per block. With two, a partition of the published counts into 256 parts would
-            have at most some thousands to cut, which is what the paper's partitions cut (section 7.1.2).
+            have some thousands of edges to cut, as the paper's partitions do (Section 7.1.2).
     """
 
     smallest: float = 2.5

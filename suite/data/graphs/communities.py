@@ -1,8 +1,8 @@
 """Generator of graphs with communities: heavy-tailed degrees, unequal mixing of regions, few long-range edges.
 
-A planted partition is too kind to partitioners and a recursive matrix too hard. What the published graphs have, and
-what makes a partition good in sum and bad for one process, is structure at every scale: communities of many sizes,
-neighbouring ones that share edges, and regions that share many more than others.
+A planted partition is too easy for partitioners, and a recursive matrix too hard. Published graphs have structure at
+every scale: communities of many sizes, neighbouring communities that share edges, and regions that share many more
+edges than others. This structure makes a partition good in total and bad for one process.
 """
 
 from __future__ import annotations
@@ -19,26 +19,25 @@ from suite.data.graphs.synthetic_attributes import SyntheticGraph
 
 @dataclass(frozen=True, kw_only=True)
 class Communities(SyntheticGraph):
-    """Vertices on a ring, cut into communities.
+    """Vertices on a ring, divided into communities.
 
-    The ring is measured in far edges: a region that mixes twice as much takes twice the room on it. Values of the
-    spread are quantiles of a normal distribution in a drawn order, so that seeds differ in where busy regions lie and
-    not in how busy these are.
+    The ring is measured in far edges: a region that mixes twice as much takes twice the length. The spread consists of
+    quantiles of a normal distribution in a drawn order. Seeds therefore differ in the position of busy regions, not in
+    how busy these are.
 
     Attributes:
-        tail: A vertex's weight is above x with chance x^(1 - tail), up to the root of n; inside its community its edges
-            are in proportion to it.
-        smallest, largest: Vertices of a community, in degrees; largest is at least `span` of n.
+        tail: The weight of a vertex exceeds x with probability x^(1 - tail), up to the square root of n. Its edges
+            inside the community are proportional to its weight.
+        smallest, largest: Vertices of a community, in degrees; the largest is at least `span` of n.
         span: Share of the vertices.
-        exponent: Of sizes; a community of s vertices is as frequent as s^-exponent.
+        exponent: Exponent of sizes: a community of s vertices has a frequency proportional to s^-exponent.
         far: Share of the edges that leave a community.
-        reach: Such an edge goes further than a share x of the ring with chance in proportion to x^-reach, from
-            `nearest` to one half. A smaller one spreads the edges more evenly over the scales.
-        hub: 0 to 1, how much the ends of far edges prefer vertices of large weight.
-        bundle: Far edges per link between two communities; who shares one edge shares more.
-        mixing: Spread (the deviation of its logarithm) of how many far edges a region has, for regions at several
-            scales.
-        regions: How many there are of each scale.
+        reach: Such an edge is longer than a share x of the ring with a probability proportional to x^-reach, from
+            `nearest` to one half. A smaller value spreads the edges more evenly over the scales.
+        hub: Preference of far edges for vertices of large weight, 0 to 1.
+        bundle: Far edges per link between two communities; communities that share one edge share more.
+        mixing: Standard deviation of the logarithm of a region's number of far edges, for regions at several scales.
+        regions: Number of regions of each scale.
     """
 
     tail: float = 2.5
@@ -106,7 +105,7 @@ class Communities(SyntheticGraph):
         return self._renamed(np.concatenate([u for u, _ in parts]), np.concatenate([v for _, v in parts]), seed)
 
     def _rates(self, stream: Draws) -> Floats:
-        """How much each vertex's region mixes: [n], a product over the scales."""
+        """[n] mixing of each vertex's region, as a product over the scales."""
         logarithm = np.zeros(self.vertices)
         for spread, count in zip(self.mixing, self.regions, strict=True):
             level: Floats = spread * ndtri((stream.order(count) + 0.5) / count)
@@ -123,7 +122,7 @@ class Communities(SyntheticGraph):
 
 
 class _Line:
-    """Vertices side by side, each as long as its weight; communities are stretches of it."""
+    """Vertices on a line, each as long as its weight. Communities are sections of the line."""
 
     def __init__(self, weight: Floats, starts: Ints) -> None:
         self._ends = np.cumsum(weight)
@@ -132,13 +131,13 @@ class _Line:
         self._low, self._length = bounds[:-1], np.diff(bounds)
 
     def at(self, share: Floats) -> Ints:
-        """The vertices at these shares of the whole line."""
+        """Vertices at these shares of the whole line."""
         places = np.searchsorted(self._ends, share * self._ends[-1], side="right")
         chosen: Ints = np.minimum(places, len(self._ends) - 1)
         return chosen
 
     def within(self, community: Ints, share: Floats) -> Ints:
-        """The vertices at these shares of their community's stretch."""
+        """Vertices at these shares of their community's section."""
         places = np.searchsorted(self._ends, self._low[community] + share * self._length[community], side="right")
         chosen: Ints = np.clip(places, self._first[community], self._last[community])
         return chosen
@@ -146,12 +145,12 @@ class _Line:
 
 @dataclass(frozen=True, kw_only=True)
 class AmazonLike(Communities):
-    """Stands for the paper's Amazon: products, joined where one buyer bought both.
+    """Stand-in for the paper's Amazon graph: products, joined if one buyer bought both.
 
-    Known: vertices and edges (sparse_gnn, Table 3: 16.2 entries per vertex), and what METIS makes of it (Table 2).
-    Tuned at 2^17 vertices, on the graphs of seeds 0 to 2, to ten figures of Table 2: the rows that all processes send
-    per vertex of the graph, and by how much the most that one sends is above the mean. METIS (k-way, edge cut, weight
-    degree + 1, 3 % imbalance; five seeds each) on the graphs of seeds 10 to 14, which were held out:
+    Vertices and edges (sparse_gnn, Table 3: 16.2 entries per vertex) and METIS's results (Table 2) are published. The
+    parameters were tuned at 2^17 vertices, on the graphs of seeds 0 to 2, to ten figures of Table 2: the rows that all
+    processes send per vertex of the graph, and the excess of the largest sender over the mean. METIS (k-way, edge cut,
+    weight degree + 1, 3 % imbalance; five seeds each) on the held-out graphs of seeds 10 to 14 gives:
 
         processes                    16     32     64    128    256
         rows per vertex, mean     0.183  0.244  0.329  0.401  0.511
@@ -160,9 +159,10 @@ class AmazonLike(Communities):
           lowest to highest       37-94 64-121 85-156 110-224 137-226
           Table 2                    67     82     95    123    165
 
-    So it grows as published, and is a fifth to a quarter above it from 64 processes on. At 2^14 and 2^15 vertices the
-    sums stay within a fifth, except that parts of 256 vertices or fewer cut communities; the imbalance is up to a half
-    higher still. Held out too: other partitioners, the random order, replication. Guessed: degrees and communities.
+    The imbalance grows as published, and is a fifth to a quarter higher from 64 processes on. At 2^14 and 2^15
+    vertices the sums stay within a fifth, except that parts of 256 vertices or fewer cut communities; the imbalance is
+    up to one half higher still. Other partitioners, the random order and replication are held out, too. Degrees and
+    communities are guesses.
     """
 
     degree: float = 16.2
@@ -174,10 +174,11 @@ class AmazonLike(Communities):
 
 @dataclass(frozen=True, kw_only=True)
 class RedditLike(Communities):
-    """Stands for Reddit: posts, joined where one user commented on both. Dense, irregular and hard to partition.
+    """Stand-in for Reddit: posts, joined if one user commented on both. It is dense, irregular and hard to partition.
 
-    Known: vertices and edges (sparse_gnn, Table 3: 493 entries per vertex). Guessed: that a quarter of the edges leave
-    their community, over all distances alike, and that communities have up to a tenth of the vertices. Not tuned.
+    Vertices and edges are published (sparse_gnn, Table 3: 493 entries per vertex). Two assumptions are guesses: a
+    quarter of the edges leave their community, over all distances alike, and communities have up to a tenth of the
+    vertices. Nothing was tuned.
     """
 
     degree: float = 493.0
@@ -193,10 +194,11 @@ class RedditLike(Communities):
 
 @dataclass(frozen=True, kw_only=True)
 class PapersLike(Communities):
-    """Stands for Papers: publications, joined where one cites the other, reverse edges added.
+    """Stand-in for Papers: publications, joined if one cites the other, with reverse edges added.
 
-    Known: vertices and edges (sparse_gnn, Table 3: 29 entries per vertex). Guessed: that three edges of ten leave their
-    community, mostly to near ones, and that much cited papers attract these. Not tuned.
+    Vertices and edges are published (sparse_gnn, Table 3: 29 entries per vertex). Two assumptions are guesses: three
+    of ten edges leave their community, mostly to near communities, and papers with many citations attract them.
+    Nothing was tuned.
     """
 
     degree: float = 29.1

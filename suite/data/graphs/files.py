@@ -1,6 +1,7 @@
 """Readers of a user's graph: Matrix Market, a scipy archive, or a list of edges.
 
-Such a file holds edges alone; features and labels are drawn, as the paper's are for Amazon and Protein, and marked so.
+Such a file holds edges only. Features and labels are random, as the paper's are for Amazon and Protein, and the record
+marks them as random.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ class FromFile:
     """Common settings of all files.
 
     Attributes:
-        file: Its path.
-        symmetrise: Add the reverse of every edge; where that is there already, the weights add up.
-        weighted: False gives every edge that is in the file, once or more often, the weight 1.
-        features, classes: Width and number of the random features and labels; 0 leaves them out.
-        train, validation: Shares of the vertices, the rest is test.
+        file: Path of the file.
+        symmetrise: Whether to add the reverse of every edge. If the reverse is there already, the weights are added.
+        weighted: Whether weights of the file count; False gives every edge the weight 1.
+        features, classes: Width and number of the random features and labels; 0 for none.
+        train, validation: Shares of the vertices; the rest is test.
     """
 
     file: str | os.PathLike[str]
@@ -58,11 +59,11 @@ class FromFile:
 
     @property
     def name(self) -> str:
-        """The file's, without what says its form."""
+        """Name of the file without its suffix."""
         return Path(self.file).name.partition(".")[0]
 
     def load(self, seed: int) -> Graph:
-        """The graph, with the features and labels of `seed`."""
+        """The graph, with features and labels of `seed`."""
         path = existing(self.name, self.file)
         u, v, weights, n = self._read(path)
         _bounded(path, n)
@@ -72,7 +73,7 @@ class FromFile:
         return Graph.of(self.name, u, v, n, edge_weights, symmetrise=self.symmetrise, merge=merge, **dress)
 
     def provenance(self) -> dict[str, str | int]:
-        """Name, bytes and sha256 of the file."""
+        """Name, bytes and SHA-256 of the file."""
         return sealed(self.name, [existing(self.name, self.file)])
 
     def _read(self, path: Path) -> Edges:
@@ -80,8 +81,10 @@ class FromFile:
 
 
 class MatrixMarket(FromFile):
-    """A sparse matrix in Matrix Market's exchange format, .mtx or .mtx.gz: real, integer or pattern, and general or
-    symmetric; of a symmetric one both triangles are made, and a pattern's weights are 1."""
+    """A sparse matrix in Matrix Market format, .mtx or .mtx.gz: real, integer or pattern, general or symmetric.
+
+    A symmetric file gives both triangles. The weights of a pattern are 1.
+    """
 
     def _read(self, path: Path) -> Edges:
         try:
@@ -134,13 +137,14 @@ class Npz(FromFile):
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeList(FromFile):
-    """A text, plain or .gz, of one edge a line: source, target and, if there is a third column, weight. Columns are
-    separated by blanks, or by commas where the first line of numbers has one; lines after # or % are comments.
+    """A text file, plain or .gz, with one edge per line: source, target and an optional weight.
+
+    Columns are separated by blanks, or by commas if the first line of numbers has one. Text after # or % is a comment.
 
     Attributes:
-        vertices: How many there are; None is one more than the largest number.
+        vertices: Number of vertices; None for one more than the largest number.
         first: Number of the first vertex, 0 or 1.
-        compact: Leave out the numbers that no edge has, and number the rest anew in their order.
+        compact: Whether to renumber the vertices that have edges, in their order, and leave out all others.
     """
 
     vertices: int | None = None
@@ -184,8 +188,11 @@ class EdgeList(FromFile):
 
 
 def _ended(path: Path) -> Path | BytesIO:
-    """The file, or what it holds and a line's end: without that scipy's reader (1.17.1) ends the process where
-    anything follows the last number, if only a blank. A .gz is read to its checksum on the way."""
+    """The file, or its content with a final line end.
+
+    Without a line end, scipy's reader (1.17.1) ends the process if anything follows the last number, even a blank. A
+    .gz is read to its checksum.
+    """
     with _opened(path) as file:
         last = b""
         while piece := file.read(PIECE):
@@ -201,7 +208,7 @@ def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """The lines that hold numbers, without comments."""
+    """Lines that hold numbers, without comments."""
     try:
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
             for line in file:

@@ -18,13 +18,14 @@ __all__ = ["RMAT", "AmazonLike", "PapersLike", "Planted", "ProteinLike", "Reddit
 
 @dataclass(frozen=True, kw_only=True)
 class RMAT(SyntheticGraph):
-    """A recursive matrix: each edge falls into quadrants of the adjacency by chance, level by level.
+    """A recursive matrix: each edge falls into a quadrant of the adjacency at random, level by level.
 
-    vertices: a power of two
-    a, b, c: chances of the quadrants; the fourth has the rest. Graph500's by default (its specification, section 3)
-
-    Degrees are heavily skewed and many vertices have no edge. It is hard to partition, unlike most real graphs.
+    Degrees are heavily skewed and many vertices have no edge. The graph is hard to partition, unlike most real graphs.
     Source: Chakrabarti, Zhan, Faloutsos: R-MAT, SDM 2004.
+
+    Attributes:
+        vertices: A power of two.
+        a, b, c: Probabilities of the first three quadrants, by default those of Graph500 (specification, Section 3).
     """
 
     a: float = 0.57
@@ -65,17 +66,17 @@ class RMAT(SyntheticGraph):
 class Planted(SyntheticGraph):
     """A planted partition whose labels can be learnt: equal blocks with many edges inside and a few between.
 
-    Each block cut alone is the best that a partitioner can do: nothing is gained by more cleverness.
+    The blocks themselves are the best partition.
 
     Attributes:
-        degree: Is inside + outside, and need not be given.
-        blocks: Parts of the vertices, of equal size but for rounding.
-        inside, outside: Entries per vertex whose other end is in the same block, and in another.
-        features: width; a vertex's are the mean of its label, a vector of length `signal`, plus normal noise of
-            variance 1.
-        classes: labels; block b has label b mod classes.
-        signal: At 1 and 8 labels a linear model is right for about 0.38 of the vertices; a mean over neighbours, which
-            divides the noise by the root of their number, for over 0.9.
+        degree: Sum of inside and outside; it may be left out.
+        blocks: Number of blocks, of equal size up to rounding.
+        inside, outside: Entries per vertex to the same block, and to other blocks.
+        features: Width of the features: the mean of the vertex's label, a vector of length `signal`, plus normal noise
+            of variance 1.
+        classes: Number of labels; block b has label b mod classes.
+        signal: Length of the mean vectors. At 1 and 8 labels, a linear model is right for about 0.38 of the vertices.
+            A mean over neighbours, which divides the noise by the square root of their number, is right for over 0.9.
     """
 
     degree: float = -1.0
@@ -110,7 +111,7 @@ class Planted(SyntheticGraph):
         return round(self.vertices * self.inside / 2), round(self.vertices * self.outside / 2)
 
     def _starts(self) -> Ints:
-        """Where each block begins, and the end: [blocks + 1]."""
+        """First vertex of each block, and the end: [blocks + 1]."""
         return np.arange(self.blocks + 1) * self.vertices // self.blocks
 
     def _edges(self, seed: int) -> tuple[Ints, Ints]:
@@ -132,7 +133,7 @@ class Planted(SyntheticGraph):
         return self._renamed(np.concatenate([u for u, _ in ends]), np.concatenate([v for _, v in ends]), seed)
 
     def load(self, seed: int) -> Graph:
-        """The graph of `seed`. Features and labels belong to it: they are not marked as random."""
+        """The graph of `seed`. Features and labels belong to it and are not marked as random."""
         n = self.vertices
         rank = Draws(seed, "names").order(n)
         labels = np.empty(n, np.int64)

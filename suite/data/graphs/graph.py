@@ -1,7 +1,8 @@
-"""Graph: a checked sparse adjacency with features, labels and splits, and its normalised operator.
+"""Graph: a checked sparse adjacency with features, labels and splits, and its normalized operator.
 
-Every graph is made by `Graph.of` or checked like one: sorted, no entry twice, finite weights. Then its hash depends
-on the graph alone, and a cached partition or volume can be found again."""
+`Graph.of` makes every graph, or the same checks apply: sorted, without duplicates, with finite weights. The hash then
+depends on the graph only, so a cached partition or volume can be found again.
+"""
 
 from __future__ import annotations
 
@@ -85,16 +86,17 @@ class Graph:
         notes: tuple[str, ...] = (),
         **rest: Any,
     ) -> Graph:
-        """The graph of an edge list; weights are 1 where none are given. `rest`: features, labels and so on.
+        """Graph of an edge list with weights, by default 1. `rest` holds features, labels and so on.
 
-        Weights of an edge that comes twice are added up, and an edge of weight 0 is none; the notes count both. Raises
-        InvalidRequest for ids out of range and for weights that are not finite, with the first of them.
+        Weights of duplicate edges are added, and edges of weight 0 are dropped; the notes count both.
 
         Args:
-            symmetrise: The reverse of every edge is added (of a self loop none); where that is there already, none is
-                merged into the other: their weights add up.
-            loops: Every vertex without a self loop gets one of weight 1.
-            merge: An edge that comes twice is one, and every edge has weight 1; `weights` must be None.
+            symmetrise: Whether to add the reverse of every edge that is not a self loop. If the reverse is there
+                already, the weights are added.
+            loops: Whether every vertex without a self loop gets one of weight 1.
+            merge: Whether duplicate edges are one edge of weight 1; `weights` must be None.
+
+        Raises InvalidRequest for the first id out of range or weight that is not finite.
         """
         u, v = _ids(name, "source", sources, vertices), _ids(name, "target", targets, vertices)
         if len(u) != len(v):
@@ -142,7 +144,7 @@ class Graph:
 
     @property
     def degree(self) -> float:
-        """Entries per vertex, the mean."""
+        """Mean number of entries per vertex."""
         return self.edges / self.vertices
 
     @cached_property
@@ -152,7 +154,7 @@ class Graph:
 
     @cached_property
     def hash(self) -> str:
-        """sha256 of the adjacency alone, in hexadecimal; index and value types do not matter."""
+        """SHA-256 of the adjacency in hexadecimal; index and value types do not matter."""
         digest = hashlib.sha256()
         matrix = self.adjacency
         for array, kind in ((matrix.indptr, "<i8"), (matrix.indices, "<i8"), (matrix.data, "<f8")):
@@ -162,14 +164,15 @@ class Graph:
 
 
 def operator(graph: Graph, *, loops: bool = True) -> sparse.csr_array:
-    """The propagation matrix of a GCN, D_out^-1/2 (A + I) D_in^-1/2: [n, n] float64, [u, v] as in the adjacency.
+    """Propagation matrix of a GCN, D_out^-1/2 (A + I) D_in^-1/2: [n, n] float64, [u, v] as in the adjacency.
 
     D_out and D_in are the row and column sums of A + I. A symmetric A gives a symmetric operator bit for bit. A vertex
-    that has a self loop already keeps that and gets no second one, so that a graph whose published form has loops
-    (Reddit) gives the matrix that was published. An isolated vertex keeps its loop alone; with loops=False its row and
-    column are empty. Raises InvalidRequest where the weights of a vertex do not sum to a positive number or an entry of
-    the operator is not finite, with the vertex and the number. Source: sparse_gnn, section 2.1;
-    Kipf and Welling, Semi-Supervised Classification with Graph Convolutional Networks, equation 2.
+    with a self loop gets no second one, so a published graph with loops (Reddit) gives the published matrix. An
+    isolated vertex keeps its loop only; with loops=False its row and column are empty. Source: sparse_gnn, Section
+    2.1; Kipf and Welling, Semi-Supervised Classification with Graph Convolutional Networks, Equation 2.
+
+    Raises InvalidRequest, with vertex and number, if the weights of a vertex do not sum to a positive number, or if an
+    entry of the operator is not finite.
     """
     matrix = graph.adjacency.astype(np.float64)
     if loops:
@@ -204,10 +207,10 @@ def operator(graph: Graph, *, loops: bool = True) -> sparse.csr_array:
 
 
 def permuted(matrix: sparse.csr_array, order: ArrayLike) -> sparse.csr_array:
-    """The matrix with rows and columns renamed alike: its row and column `new` are the old ones of order[new].
+    """The matrix with renumbered rows and columns: row and column `new` are those of order[new].
 
-    order: [n], each of 0 .. n - 1 once. Indices stay sorted. Raises InvalidRequest for another order, with the
-    problem."""
+    `order` is [n] and holds each of 0 .. n - 1 once; otherwise InvalidRequest is raised. Indices stay sorted.
+    """
     n = matrix.shape[0]
     old = np.asarray(order)
     whole = old.shape == (n,) and np.issubdtype(old.dtype, np.integer)
@@ -230,7 +233,7 @@ def _pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def _ids(name: str, side: str, given: ArrayLike, vertices: int) -> NDArray[Any]:
-    """Vertex numbers as the smallest integers that hold them, so that a matrix of them is made without a copy."""
+    """Vertex numbers as the smallest sufficient integer type, so that a matrix of them needs no copy."""
     if vertices < 1:
         raise InvalidRequest(f"{name}: {vertices} vertices", rule="at least 1", legal="1")
     ids = np.asarray(given)

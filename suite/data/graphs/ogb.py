@@ -1,8 +1,8 @@
 """Reader of Open Graph Benchmark data sets, from the raw files of their archives.
 
-Arxiv and Products come as compressed text, Papers as arrays. All are stored in one direction of each edge. The paper
-has Papers with both, and so do the others here: reverse edges are added and none merged, so that two papers that cite
-each other are joined with weight 2 (decision G8).
+Arxiv and Products are compressed text, Papers is a set of arrays. All store one direction of each edge. The paper uses
+Papers with both directions, and so does this reader for all: it adds reverse edges and merges none, so two papers that
+cite each other are joined with weight 2 (decision G8).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Ogb:
     """A graph for node property prediction.
 
     Attributes:
-        name: As the benchmark has it, ogbn-arxiv.
-        folder: Holds raw and split, or the folder that does.
-        split: Folder under split; None is the benchmark's own for this name.
+        name: Name in the benchmark, for example ogbn-arxiv.
+        folder: Folder that holds raw and split, or its parent.
+        split: Folder below split; None for the benchmark's own split.
         symmetrise: Whether reverse edges are added.
-        features: False leaves them out: the features of Papers are 57 GB.
+        features: Whether features are read: the features of Papers are 57 GB.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Ogb:
     features: bool = True
 
     def load(self, seed: int = 0) -> Graph:
-        """The graph; nothing in it depends on the seed."""
+        """The graph; it does not depend on the seed."""
         paths = self._paths()
         read = _binary if "data" in paths else _text
         edges, features, labels, n = read(paths, self.features)
@@ -64,7 +64,7 @@ class Ogb:
         )
 
     def provenance(self) -> dict[str, str | int]:
-        """Name, bytes and sha256 of the files that are read."""
+        """Name, bytes and SHA-256 of the files that are read."""
         return sealed(self.name, self._paths().values())
 
     def _paths(self) -> dict[str, Path]:
@@ -124,7 +124,7 @@ def _binary(found: dict[str, Path], features: bool) -> Read:
 
 
 def _one(path: Path, counts: NDArray[Any]) -> int:
-    """A data set of node property prediction is one graph."""
+    """Vertices of the single graph of a data set. Raises InvalidRequest for several graphs."""
     if counts.size != 1:
         raise InvalidRequest(f"{path}: {counts.size} graphs", rule="one graph", legal="a data set named ogbn-...")
     return int(counts.reshape(-1)[0])

@@ -1,6 +1,6 @@
 """Reader of Reddit and of Planetoid's citation graphs, as PyTorch Geometric distributes them.
 
-Both from the files as they were published, and without that package.
+Both are read from the published files, without that package.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ VALIDATION = 500  # vertices after the training vertices (Yang, Cohen, Salakhutd
 
 @dataclass(frozen=True, kw_only=True)
 class Reddit:
-    """Posts of one month, joined where one user commented on both (Hamilton, Ying, Leskovec, NeurIPS 2017).
+    """Posts of one month, joined if one user commented on both (Hamilton, Ying, Leskovec, NeurIPS 2017).
 
     Attributes:
-        folder: Holds reddit_data.npz and reddit_graph.npz.
-        loops: Every vertex gets a self loop, as in the count of the paper's Table 3 (decision G8).
+        folder: Folder with reddit_data.npz and reddit_graph.npz.
+        loops: Whether every vertex gets a self loop, as in the count of the paper's Table 3 (decision G8).
     """
 
     folder: str | os.PathLike[str]
@@ -40,7 +40,7 @@ class Reddit:
         return "reddit"
 
     def load(self, seed: int = 0) -> Graph:
-        """The graph; nothing in it depends on the seed."""
+        """The graph; it does not depend on the seed."""
         data, edges = self._paths()
         arrays = archive(data, {"feature": TABLE, "label": COLUMN, "node_types": COLUMN})
         graph = archive(edges, {"row": WHOLE, "col": WHOLE, "data": REAL, "shape": WHOLE})
@@ -70,7 +70,7 @@ class Reddit:
         )
 
     def provenance(self) -> dict[str, str | int]:
-        """Name, bytes and sha256 of the files that are read."""
+        """Name, bytes and SHA-256 of the files that are read."""
         return sealed(self.name, self._paths())
 
     def _paths(self) -> list[Path]:
@@ -81,13 +81,13 @@ class Reddit:
 class Planetoid:
     """A citation graph in the split of Yang, Cohen and Salakhutdinov (Revisiting Semi-Supervised Learning, ICML 2016).
 
-    An edge is one in each direction, whatever its lists say: duplicates are merged and self loops left out, which gives
-    the counts that are commonly printed (Cora: 10556). CiteSeer's test vertices without features have no label either.
+    Every edge counts once in each direction: duplicates are merged and self loops left out, which gives the counts
+    that are commonly printed (Cora: 10556). CiteSeer's test vertices without features have no label either.
 
     Attributes:
         name: cora, citeseer or pubmed.
-        folder: Holds ind.cora.x, ind.cora.graph and the like; they are pickles, and nothing of them is run.
-        normalise: Divide each vertex's features by their sum, as GCN's authors do.
+        folder: Folder with ind.cora.x, ind.cora.graph and so on. They are pickles, and none of their code runs.
+        normalise: Whether to divide each vertex's features by their sum, as GCN's authors do.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Planetoid:
             raise UnknownName("citation graph", self.name, PLANETOID)
 
     def load(self, seed: int = 0) -> Graph:
-        """The graph; nothing in it depends on the seed."""
+        """The graph; it does not depend on the seed."""
         *pickles, listed = self._paths()
         tx, ally, ty, y, lists, allx = (read(path) for path in pickles)
         held_out = table(listed, np.int64, columns=1, delimiter=None)[:, 0]
@@ -138,7 +138,7 @@ class Planetoid:
         )
 
     def provenance(self) -> dict[str, str | int]:
-        """Name, bytes and sha256 of the files that are read."""
+        """Name, bytes and SHA-256 of the files that are read."""
         return sealed(self.name, self._paths())
 
     def _paths(self) -> list[Path]:
@@ -151,7 +151,7 @@ class Planetoid:
         return value
 
     def _labels(self, hot: Any, count: int) -> NDArray[np.int64]:
-        """From one column per class; a row of zeros has no label."""
+        """Labels from one column per class; a row of zeros has no label."""
         if not isinstance(hot, np.ndarray) or hot.ndim != 2 or len(hot) != count:
             shape = hot.shape if isinstance(hot, np.ndarray) else type(hot).__name__
             raise InvalidRequest(f"ind.{self.name}: labels {shape}", rule=f"({count}, classes), a column per class")

@@ -32,9 +32,10 @@ KINDS = {"iu": "whole numbers", "biuf": "numbers", "SU": "text"}
 
 
 def located(name: str, folder: str | os.PathLike[str], wanted: Sequence[str | Sequence[str]]) -> list[Path]:
-    """The paths of `wanted` in a folder; of several names for one thing, the first that is there.
+    """Paths of the files `wanted` in a folder; of several names for one file, the first that exists.
 
-    Raises InvalidRequest with the missing and the existing files."""
+    Raises InvalidRequest with the missing and the existing files.
+    """
     root = Path(folder)
     groups = [(names,) if isinstance(names, str) else tuple(names) for names in wanted]
     expected = ", ".join(" or ".join(names) for names in groups)
@@ -54,7 +55,7 @@ def located(name: str, folder: str | os.PathLike[str], wanted: Sequence[str | Se
 
 
 def existing(name: str, file: str | os.PathLike[str]) -> Path:
-    """The path of a file that is there and not empty."""
+    """Path of a file that exists and is not empty."""
     path = Path(file)
     if not path.is_file():
         raise InvalidRequest(f"{name}: there is no file {str(file)!r}", rule="a file to read", legal="its path")
@@ -64,7 +65,7 @@ def existing(name: str, file: str | os.PathLike[str]) -> Path:
 
 
 def sealed(name: str, paths: Iterable[Path]) -> dict[str, str | int]:
-    """Provenance: name, bytes, and one sha256 over the files in their order."""
+    """Provenance: name, bytes, and one SHA-256 over the files in order."""
     digest, size = hashlib.sha256(), 0
     for path in paths:
         with path.open("rb") as file:
@@ -75,9 +76,10 @@ def sealed(name: str, paths: Iterable[Path]) -> dict[str, str | int]:
 
 
 def table(path: Path, kind: Any, *, columns: int | None = None, delimiter: str | None = ",") -> NDArray[Any]:
-    """[rows, columns] of a text of numbers, plain or .gz; lines after # or % are comments.
+    """[rows, columns] of a text of numbers, plain or .gz; text after # or % is a comment.
 
-    columns: how many there must be; None takes any
+    Args:
+        columns: Required number of columns; None for any.
     """
     try:
         with warnings.catch_warnings():
@@ -94,8 +96,10 @@ def table(path: Path, kind: Any, *, columns: int | None = None, delimiter: str |
 
 
 def archive(path: Path, wanted: Mapping[str, Form]) -> dict[str, NDArray[Any]]:
-    """The arrays of these names and forms in an .npz, without pickles. Raises InvalidRequest for a damaged or another
-    file, for a missing name and for an array of another form."""
+    """Arrays of these names and forms in an .npz, without pickles.
+
+    Raises InvalidRequest for a damaged file, a missing name, or an array of another form.
+    """
     try:
         with np.load(path, allow_pickle=False) as file:
             if not isinstance(file, np.lib.npyio.NpzFile):
@@ -116,7 +120,7 @@ def archive(path: Path, wanted: Mapping[str, Form]) -> dict[str, NDArray[Any]]:
 
 
 def classes_of(path: Path, raw: NDArray[Any], vertices: int) -> tuple[NDArray[np.int64], int]:
-    """Labels and how many classes there are, from one number per vertex; what is nan or negative is no label."""
+    """Labels and number of classes, from one number per vertex; NaN and negative numbers mean no label."""
     flat = raw.reshape(-1)
     if raw.shape not in ((vertices,), (vertices, 1)):
         raise InvalidRequest(
@@ -135,7 +139,7 @@ def classes_of(path: Path, raw: NDArray[Any], vertices: int) -> tuple[NDArray[np
 
 
 def mask_of(path: Path, ids: NDArray[Any], vertices: int) -> NDArray[np.bool_]:
-    """[n] bool from vertex numbers. Raises InvalidRequest for one out of range."""
+    """[n] bool from vertex numbers. Raises InvalidRequest for a number out of range."""
     bad = np.flatnonzero((ids < 0) | (ids >= vertices))
     if len(bad):
         what = f"{path}: vertex {ids[bad[0]]} in row {bad[0]} of a graph of {vertices}"

@@ -1,9 +1,9 @@
-"""Read numbers out of a published pickle without executing it.
+"""Read numbers from a published pickle without executing it.
 
-Any other content is refused. Planetoid's files are pickles, and a pickle is a program. The names that it may call
-are a few classes below, which only store their arguments; any other name is refused. So neither numpy's nor scipy's
-own unpickling runs, and what comes out is checked like any other file. The text form of Cora that others publish
-would need none of this, but has no split of the vertices, and PubMed's is another."""
+Planetoid's files are pickles, and a pickle is a program. It may call only the few classes below, which store their
+arguments; every other name is refused. Neither numpy's nor scipy's unpickling runs, and the content is checked like any
+other file. The text form of Cora has no split of the vertices, and PubMed's text form has another split.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NUMBERS = "biuf"  # kinds of arrays that are read: no objects, no records
 class _Kept:
     """A recorded call, with its arguments and its later state.
 
-    Every class here has its own __setstate__: without one a pickle could set attributes of the class itself.
+    Every class here has its own __setstate__. Otherwise a pickle could set attributes of the class itself.
     """
 
     given: tuple[Any, ...] = ()
@@ -68,7 +68,7 @@ class _Rebuilt(_Kept):
 
 
 class _Encoded(_Kept):
-    """How a pickle of an older protocol writes bytes."""
+    """Bytes as a pickle of an older protocol writes them."""
 
     def __new__(cls, text: Any = "", encoding: Any = "latin1") -> Any:
         if not isinstance(text, str) or encoding != "latin1":
@@ -77,7 +77,7 @@ class _Encoded(_Kept):
 
 
 class _Empty(_Kept):
-    """How the same writes bytes where there are none."""
+    """Empty bytes as such a pickle writes them."""
 
     def __new__(cls) -> Any:
         return b""
@@ -109,9 +109,10 @@ class _Reader(pickle.Unpickler):
 
 
 def read(path: Path) -> Any:
-    """Content of a pickle of plain values, arrays of numbers, csr matrices and dictionaries. Nothing of it is run.
+    """Content of a pickle of plain values, arrays of numbers, csr matrices and dictionaries. No code of it runs.
 
-    Raises InvalidRequest with the name for a pickle that calls anything else, and for a damaged pickle."""
+    Raises InvalidRequest with the name for a pickle that calls anything else, and for a damaged pickle.
+    """
     try:
         return _plain(path, _Reader(path, path.read_bytes()).load())
     except InvalidRequest:
@@ -139,7 +140,7 @@ def _plain(path: Path, value: Any) -> Any:
 
 
 def _numbers(path: Path, value: _Array) -> NDArray[Any]:
-    """An array from its state: version, shape, kind, whether columns come first, and its bytes."""
+    """Array from its state: version, shape, type, whether columns come first, and bytes."""
     _version, shape, kind, columns_first, data = value.state
     order: Any = kind.state[1] if kind.state else "="
     dtype = np.dtype(str(kind.given[0])).newbyteorder("=" if order == "|" else order)

@@ -1,7 +1,7 @@
 """Random numbers for generated graphs, from the generator's raw stream, with one stream per purpose.
 
-numpy keeps the raw stream from release to release, and not what its distributions make of it; a graph drawn today is
-the same graph in years. A stream of its own for edges, features and parts keeps each where another changes.
+numpy keeps the raw stream across releases, but not its distributions, so a seed gives the same graph for years.
+Separate streams for edges, features and parts keep each unchanged when another changes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Draws:
         return np.asarray(self._bits.random_raw(count), np.uint64)
 
     def uniform(self, count: int) -> Floats:
-        """In [0, 1), multiples of 2^-53."""
+        """Numbers in [0, 1), multiples of 2^-53."""
         return (self.raw(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def below(self, high: int, count: int) -> Ints:
@@ -40,15 +40,15 @@ class Draws:
         return (self.uniform(count) * high).astype(np.int64)
 
     def normal(self, count: int) -> Floats:
-        """Standard normal, by the inverse of its distribution at the middle of each cell of `uniform`."""
+        """Standard normal numbers, by the inverse distribution at the middle of each cell of `uniform`."""
         return np.asarray(ndtri(self.uniform(count) + 2.0**-54), np.float64)
 
     def order(self, count: int) -> Ints:
-        """A permutation of 0 .. count - 1."""
+        """Permutation of 0 .. count - 1."""
         return np.argsort(self.raw(count), kind="stable")
 
     def flat(self, rows: int, columns: int) -> NDArray[np.float32]:
-        """[rows, columns] float32, uniform of mean 0 and variance 1; half a raw number each."""
+        """[rows, columns] float32, uniform with mean 0 and variance 1."""
         count = rows * columns
         halves = self.raw((count + 1) // 2).view(np.uint32)[:count]
         floats = halves.astype(np.float32)
@@ -60,10 +60,11 @@ class Draws:
 def distinct(
     name: str, draw: Callable[[int], tuple[Ints, Ints]], wanted: int, vertices: int, stream: Draws
 ) -> tuple[Ints, Ints]:
-    """`wanted` different undirected edges of those that `draw(count)` gives, without self loops: u < v.
+    """`wanted` different undirected edges u < v from the edges that `draw(count)` returns, without self loops.
 
-    Values beyond them are left out at random, from `stream`. Raises InvalidRequest where so many do not come
-    together in ROUNDS rounds: a graph of such edges has hardly more.
+    Surplus edges are left out at random, from `stream`. Raises InvalidRequest if ROUNDS rounds do not give enough
+    different
+    edges: the graph has hardly more.
     """
     if wanted > vertices * (vertices - 1) // 2:
         what = f"{name}: {wanted} different edges between {vertices} vertices"
@@ -90,9 +91,10 @@ def distinct(
 
 
 def blocks(stream: Draws, vertices: int, *, smallest: float, largest: float, exponent: float) -> Ints:
-    """Where each of some blocks begins, and the end: [k + 1], from 0 to `vertices`.
+    """First vertex of each block, and the end: [k + 1], from 0 to `vertices`.
 
-    A block of s vertices is as frequent as s^-exponent between the two sizes; the last takes a rest that is too small.
+    A block of s vertices has a frequency proportional to s^-exponent between the two sizes. A remainder that is too
+    small joins the last block.
     """
     low, high = min(smallest, vertices), min(largest, vertices)
     at = stream.uniform(int(vertices / low) + 1)

@@ -1,7 +1,7 @@
 """Attributes of generated graphs: counts, splits, random features and labels.
 
-Every one is symmetric, without self loops, of weight 1, and its vertices are numbered at random, so that a system that
-cuts blocks of rows meets a random order. The number of edges is exact: an edge that is drawn twice is drawn anew.
+Every generated graph is symmetric, without self loops, of weight 1. Vertices are numbered at random, so a system that
+divides rows into blocks meets a random order. The number of edges is exact: duplicates are drawn again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class SyntheticGraph:
     """Common settings of all generators.
 
     Attributes:
-        vertices: N.
+        vertices: Number of vertices.
         degree: Entries of the adjacency per vertex, both directions counted.
-        features, classes: Width and number of the random features and labels; 0 leaves them out.
-        train, validation: Shares of the vertices, the rest is test.
+        features, classes: Width and number of the random features and labels; 0 for none.
+        train, validation: Shares of the vertices; the rest is test.
     """
 
     vertices: int
@@ -59,7 +59,8 @@ class SyntheticGraph:
         return round(self.vertices * self.degree / 2)
 
     def provenance(self) -> dict[str, str | int]:
-        """Name, vertices, edges in both directions, and a sha256 of the arguments: with a seed they are the graph."""
+        """Name, vertices, edges in both directions, and a SHA-256 of the arguments, which determine the graph with a
+        seed."""
         said = f"{type(self).__name__} {sorted(asdict(self).items())}"
         digest = hashlib.sha256(said.encode()).hexdigest()
         return {"name": self.name, "vertices": self.vertices, "edges": 2 * self.pairs, "sha256": digest}
@@ -86,8 +87,10 @@ class SyntheticGraph:
 def dressed(
     vertices: int, *, features: int, classes: int, train: float, validation: float, seed: int
 ) -> dict[str, Any]:
-    """What a graph of edges alone lacks, as arguments of Graph: the parts, and features and labels by chance, marked as
-    such; 0 leaves them out."""
+    """Splits, random features and random labels of a graph of edges, as arguments of Graph.
+
+    They are marked as random; a width or number of 0 leaves them out.
+    """
     attributes = shares(vertices, train, validation, seed)
     drawn = []
     if features:
@@ -100,7 +103,7 @@ def dressed(
 
 
 def shares(vertices: int, train: float, validation: float, seed: int) -> dict[str, Any]:
-    """Masks of train, validation and test by exact counts; a vertex is in one, and at least one is in train."""
+    """Masks of train, validation and test by exact counts. Each vertex is in one, and at least one is in train."""
     if not (0 < train <= 1 and 0 <= validation <= 1 - train + 1e-12):
         what = f"train={train}, validation={validation}"
         raise InvalidRequest(what, rule="shares of a whole, the rest is test", legal="train=0.6, validation=0.2")
