@@ -1,31 +1,30 @@
-"""DeepSpeed (Rasley et al., 2020): its own PipelineModule and PipelineEngine, with ZeRO stage 0 or 1 over the replicas.
+"""DeepSpeed (Rasley et al., 2020): PipelineModule and PipelineEngine, with ZeRO stage 0 or 1 over the replicas.
 
-One forward, one backward with a flush (PipeDream-flush), blocking messages between neighbours, gradients reduced at the
-end of a batch. Everything that moves or orders is DeepSpeed's; the suite gives it the layers, the split, the rows and
-torch's optimizer, and takes the loss that DeepSpeed itself shares after every batch. Dropout draws as PyTorch does:
-masks differ from the suite's.
+The schedule is 1F1B with a flush (PipeDream-flush), with blocking messages between neighbours and a reduction of
+gradients at the end of a batch. Messages and order are DeepSpeed's. The suite provides layers, split, rows and torch's
+optimizer, and takes the loss that DeepSpeed shares after every batch. Dropout masks are PyTorch's and differ from the
+suite's.
 
-Ranks stand in DeepSpeed's own order (PipeModelDataParallelTopology): those that split a layer side by side, then the
-replicas, then the stages, so that rank = (stage * replicas + replica) * tensor + part; in the suite's order replicas
-stand farthest apart. With grid.tensor > 1 blocks are split as in baselines.tensor_parallel, and what passes between
-stages goes in slices, one per part, which DeepSpeed gathers again (system.partitioned).
+Ranks are in DeepSpeed's order (PipeModelDataParallelTopology): parts of a layer, then replicas, then stages, so rank =
+(stage * replicas + replica) * tensor + part. In the suite's order, replicas are outermost. With grid.tensor > 1, blocks
+are split as in baselines.tensor_parallel. Messages between stages are sent in slices, one per part, which DeepSpeed
+gathers (system.partitioned).
 
-Mixed precision is DeepSpeed's bf16. Its masters are divided among the replicas even in ZeRO stage 0, where DeepSpeed's
-BF16_Optimizer is at work, which adds and reduces gradients in bfloat16; ZeRO stage 1 has its own optimizer for that,
-or, told to add in float32 (system.accumulate), the former. Reductions are in bfloat16 unless system.reduce says else.
+Mixed precision is DeepSpeed's bf16. The replicas share master weights even in ZeRO stage 0, where DeepSpeed uses its
+BF16_Optimizer, which accumulates and reduces gradients in bfloat16. ZeRO stage 1 has its own optimizer, or uses
+BF16_Optimizer to accumulate in float32 (system.accumulate). Reductions are in bfloat16 unless system.reduce names
+another type.
 
-Masters begin as the weights that every system begins with, not as DeepSpeed's roundings of them. In float16 DeepSpeed
-scales the loss by its own rule, with the suite's numbers; on a CPU without instructions for float16 it refuses. A batch
-that it skips is no update: the rate does not move.
+Master weights begin as the initial weights of all systems, not as DeepSpeed's rounded copies. In float16, DeepSpeed
+scales the loss by its own rule with the suite's numbers; it refuses a CPU without float16 instructions. A skipped batch
+is no update, and the learning rate does not change.
 
-A piece of blocks that is computed again is one layer to DeepSpeed, which then checkpoints every such layer and none
-else.
+A group of blocks that is recomputed is one layer for DeepSpeed, which checkpoints exactly these layers.
 
-On a CPU, DeepSpeed compiles a shared-memory all-reduce of its own when it first initialises. That takes a while and a
-compiler, and a build that was killed leaves a lock for which every later one waits for ever. The only caller of it is
-`deepspeed.comm.inference_all_reduce`, for its own tensor parallelism in inference; no pipeline ever does. So it is left
-out here, by the accelerator that DeepSpeed is given (which says what operators there are); system.shm_comm=true takes
-it in. No other kernel is compiled, as the optimizer is torch's.
+On a CPU, DeepSpeed compiles a shared-memory all-reduce at its first initialization. This takes time and a compiler, and
+a killed build leaves a lock for which later builds wait forever. Only `deepspeed.comm.inference_all_reduce` calls it,
+for tensor parallelism in inference, and no pipeline does. It is therefore left out, through the accelerator that
+DeepSpeed receives; system.shm_comm=true includes it. No other kernel is compiled, because the optimizer is torch's.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class DeepSpeedSettings:
 
     @classmethod
     def of(cls, config: RunConfig) -> DeepSpeedSettings:
-        """Raises InvalidRequest for a key or a value that DeepSpeed does not take."""
+        """Settings of a config. Raises InvalidRequest for an unknown key or value."""
         return own_settings(cls, config)
 
 
@@ -135,7 +134,7 @@ class DeepSpeed3D(protocols.System):
         return sum(losses) / len(losses)
 
     def observe(self) -> Trace:
-        """DeepSpeed keeps no spans; its timers would slow it down."""
+        """An empty trace: DeepSpeed records no spans, and its timers would slow it down."""
         return Trace()
 
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
@@ -168,7 +167,7 @@ class DeepSpeed3D(protocols.System):
 
 
 def _engine(plan: PeerPlan, config: RunConfig) -> tuple[Any, Any]:
-    """DeepSpeed's engine on this rank, and the rate of each update."""
+    """DeepSpeed's engine on this rank, and the learning rate of each update."""
     import deepspeed
 
     settings = DeepSpeedSettings.of(config)
@@ -188,7 +187,7 @@ def _engine(plan: PeerPlan, config: RunConfig) -> tuple[Any, Any]:
 
 
 def _told(plan: PeerPlan, settings: DeepSpeedSettings, bucket: int) -> dict[str, Any]:
-    """The configuration that DeepSpeed is given. No timer, no printing."""
+    """DeepSpeed's configuration, without timers and printing."""
     clip, zero_stage = plan.options.clip, settings.zero_stage
     zero = {
         "reduce_bucket_size": bucket,
@@ -220,7 +219,7 @@ def _told(plan: PeerPlan, settings: DeepSpeedSettings, bucket: int) -> dict[str,
 
 
 def _half(plan: PeerPlan, settings: DeepSpeedSettings) -> dict[str, Any]:
-    """DeepSpeed's settings of mixed precision. Its scale has no upper bound."""
+    """DeepSpeed's settings of mixed precision. Its loss scale has no upper bound."""
     options = plan.options
     if options.half is None:
         return {}
@@ -255,7 +254,7 @@ def _leave_out_shared_memory() -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """DeepSpeed prints its seeds and partitions, and warns of settings that are intended here. Its errors are heard."""
+    """Suppress DeepSpeed's output of seeds, partitions and intended settings. Errors are still printed."""
     from deepspeed.utils import logger  # before the redirection: it keeps the standard output that it finds
 
     logger.setLevel(logging.ERROR)

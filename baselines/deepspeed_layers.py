@@ -1,7 +1,7 @@
-"""Layers in DeepSpeed's PipelineModule: bounds of stages, ties, recomputed pieces and marks.
+"""Layers in DeepSpeed's PipelineModule: stage boundaries, ties, recomputed groups and marks.
 
-DeepSpeed has no partition by list, but a method of its own to override, and attributes by which it tells whose
-gradients count in a norm.
+DeepSpeed has no partition by list, so a method is overridden. Attributes of weights mark the gradients that count in
+the norm.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from suite.models.gpt import TransformerBlock
 
 
 class Piece(nn.Sequential):
-    """Blocks that are computed again together: one layer to DeepSpeed, which checkpoints layers of this name alone."""
+    """Blocks that are recomputed together: one layer for DeepSpeed, which checkpoints layers with this class name
+    only."""
 
 
 @dataclass
 class _Slice:
-    """This rank's part of a split layer, which DeepSpeed determines before it builds layers."""
+    """This rank's part of a split layer. DeepSpeed determines it before it builds layers."""
 
     group: Any = None
     rank: int = 0
 
 
 def module(plan: PeerPlan) -> Any:
-    """This rank's PipelineModule, divided as the suite divides layers, with the suite's initial weights.
+    """PipelineModule of this rank, divided as the suite divides layers, with the suite's initial weights.
 
     A tie is a TiedLayerSpec at both ends, which DeepSpeed keeps equal; on one stage it is one parameter. With
     grid.tensor > 1 blocks are split among DeepSpeed's slice groups. Raises Unsupported for two ties at one layer.
@@ -97,10 +98,10 @@ def module(plan: PeerPlan) -> Any:
 
 
 def _mark(module: Any, tensor_rank: int) -> None:
-    """Which weights of a rank count in the norm of all gradients, each of the model's once.
+    """Mark the weights of a rank that count in the gradient norm, so that each weight of the model counts once.
 
-    DeepSpeed marks all weights of the second of two tied layers as copies, also those that are none, and in ZeRO stage
-    0 it takes those without `model_parallel` from the first stage alone.
+    DeepSpeed marks all weights of the second of two tied layers as copies, even weights that are not tied. In ZeRO
+    stage 0 it counts weights without `model_parallel` on the first stage only.
     """
     copies = set()
     for comms in module.tied_comms.values():

@@ -1,12 +1,13 @@
-"""Megatron-LM (Narayanan et al., 2021): the library megatron-core, its GPT, its split layers, its 1F1B, its optimizer.
+"""Megatron-LM (Narayanan et al., 2021): megatron-core with its GPT, split layers, 1F1B and optimizer.
 
-Layers, messages, order, reductions and steps are Megatron's; the suite gives it initial weights, rows and rates, and
-sums the loss. It computes on CUDA alone. Ranks stand in the suite's order (suite.core.grid), which Megatron takes as
-"tp-cp-ep-pp-dp": parts of a layer side by side, then the stages, then the replicas. Its embedding and head are split
-by the vocabulary, which is padded to a multiple of grid.tensor. Padding takes part in the softmax, so losses equal
-the other systems' where grid.tensor divides the vocabulary. Every weight decays, as in the other systems: by default
-megatron-core marks biases and norms (wd_mult=0), which its own scheduler, not used here, would spare. `arguments`
-translates a config into Megatron's terms."""
+Layers, messages, order, reductions and steps are Megatron's. The suite provides initial weights, rows and learning
+rates, and adds the loss. It runs on CUDA only. Ranks are in the suite's order (suite.core.grid), "tp-cp-ep-pp-dp" in
+Megatron: parts of a layer, then stages, then replicas. Embedding and head are split by the vocabulary, which is padded
+to a multiple of grid.tensor. Padding takes part in the softmax, so losses equal those of the other systems if
+grid.tensor divides the vocabulary. Every weight decays, as in the other systems. By default megatron-core marks biases
+and norms (wd_mult=0), and its scheduler, which is not used here, excludes them. `arguments` translates a config to
+Megatron's arguments.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ Option = bool | int | float | str | torch.dtype  # of a library's keyword argume
 
 @dataclass(frozen=True, slots=True)
 class MegatronArguments:
-    """A config in Megatron's terms: keyword arguments of the named functions.
+    """A config as keyword arguments of the named functions of Megatron.
 
     Attributes:
         parallel: parallel_state.initialize_model_parallel.
@@ -53,7 +54,7 @@ class MegatronArguments:
         model: GPTModel.
         ddp: DistributedDataParallelConfig.
         optimizer: OptimizerConfig.
-        groups: get_megatron_optimizer, beside them.
+        groups: get_megatron_optimizer.
         passes: Result of get_forward_backward_func.
     """
 
@@ -75,8 +76,10 @@ class MegatronSettings:
 
 
 def arguments(config: RunConfig) -> MegatronArguments:
-    """Pure: nothing of Megatron is imported. Raises InvalidRequest, or a kind of it, for what Megatron cannot be
-    told."""
+    """Arguments of Megatron for a config. Nothing of Megatron is imported.
+
+    Raises InvalidRequest, or a subclass, for a config that Megatron cannot express.
+    """
     check(config)
     grid, settings, options, shape = (
         config.grid,
@@ -131,7 +134,7 @@ def arguments(config: RunConfig) -> MegatronArguments:
 
 
 def check(config: RunConfig) -> None:
-    """Raises InvalidRequest, or a kind of it, for a combination that Megatron does not have."""
+    """Raise InvalidRequest, or a subclass, for a combination that Megatron does not have."""
     refuse(config, dtypes=("float32",))
     grid, shape, options = config.grid, gpt(config), train_options(config)
     own_settings(MegatronSettings, config)
@@ -154,7 +157,7 @@ def check(config: RunConfig) -> None:
 
 
 def _rule(config: RunConfig) -> dict[str, Option]:
-    """The optimizer, and the loss scale, as OptimizerConfig has them."""
+    """Optimizer and loss scale as arguments of OptimizerConfig."""
     rule, scaling = config.optimizer.arguments, train_options(config)
     options = {"lr": as_rate(build(rule["lr"]))(0), "weight_decay": rule["weight_decay"]}
     if optimizer_class(config) is torch.optim.SGD:
@@ -173,7 +176,7 @@ def _rule(config: RunConfig) -> dict[str, Option]:
 
 
 def missing(device: str) -> Missing | None:
-    """Why Megatron does not run here; None where it does."""
+    """Reason why Megatron does not run here; None if it does."""
     if find_spec("megatron") is None or find_spec("megatron.core") is None:
         return Missing("megatron-core is not installed: pip install megatron-core")
     if device != "cuda":
@@ -254,7 +257,7 @@ class MegatronLM(System):
         return sum(self._pass(batch, forward_only=True) for batch in batches) / len(batches)
 
     def observe(self) -> Trace:
-        """Megatron's timers would wait for the device."""
+        """An empty trace: Megatron's timers would wait for the device."""
         return Trace()
 
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
@@ -282,7 +285,7 @@ class MegatronLM(System):
         self.group.close()
 
     def _pass(self, batch: Value, *, forward_only: bool) -> float:
-        """All microbatches of a batch: its mean loss, on every rank."""
+        """Run all microbatches of a batch. Returns its mean loss, on every rank."""
 
         def forward(rows: Iterator[tuple[torch.Tensor, ...]], model: nn.Module) -> Any:
             tokens, targets = (part.to(self.world.device) for part in next(rows))
@@ -305,8 +308,11 @@ class MegatronLM(System):
 
     @torch.no_grad()
     def _fill(self, model: nn.Module, vocabulary: int) -> dict[int, torch.Tensor]:
-        """This rank's part of the weights that every system begins with; a bias that the network lacks stays zero.
-        Returns them, by the id of Megatron's weight, as they are before Megatron's half precision rounds them."""
+        """Fill this rank's weights with its part of the common initial weights; a bias that the network lacks stays
+        zero.
+
+        Returns them, by the id of Megatron's weight, before Megatron's half precision rounds them.
+        """
         plan, tensor = self.plan, self.plan.grid.tensor
         part, own_layers = self.world.rank % tensor, plan.split[self.place.stage]
         layers = {number: plan.layer(number) for number in {*own_layers, *(tie[0] for tie in plan.ties)}}
@@ -336,7 +342,7 @@ def _each(optimizer: Any) -> list[Any]:
 
 @torch.no_grad()
 def _unround(optimizer: Any, exact: Mapping[int, torch.Tensor]) -> None:
-    """Masters begin as the weights that every system begins with, where Megatron would begin with their roundings."""
+    """Begin master weights as the initial weights of all systems, instead of Megatron's rounded copies."""
     for one in _each(optimizer):
         groups = getattr(one, "float16_groups", ())  # of Float16OptimizerWithFloat16Params
         for halves, masters in zip(groups, one.fp32_from_float16_groups if groups else (), strict=True):

@@ -1,8 +1,7 @@
 """Part of the suite's weights that a rank of Megatron-LM holds, with Megatron's names.
 
-Megatron's queries, keys and values lie head by head (q, k and v of the first head, then of the second), the suite's all
-queries first. Rows of the embedding and of the head are split by the vocabulary, a block as baselines.tensor_parallel
-has it.
+Megatron stores queries, keys and values by head (q, k and v of the first head, then of the second), and the suite all
+queries first. Rows of embedding and head are split by the vocabulary. A block is split as in baselines.tensor_parallel.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ _OF_BLOCK = {
 def renamed(
     layers: Mapping[int, nn.Module], own: Sequence[int], *, blocks: int, part: int, parts: int, vocabulary: int
 ) -> dict[str, torch.Tensor]:
-    """The weights of the layers `own` of a stage, of `layers` by number, by Megatron's names: part `part` of `parts`.
+    """Weights of the layers `own` of a stage by Megatron's names: part `part` of `parts`.
 
     Args:
-        blocks: Of the whole model; layer 0 is the embedding, blocks + 1 the head.
-        vocabulary: Padded rows, zeros at the end.
+        blocks: Blocks of the whole model; layer 0 is the embedding, blocks + 1 the head.
+        vocabulary: Padded rows, with zeros at the end.
     """
     weights: dict[str, torch.Tensor] = {}
     first_block = max(1, own[0])

@@ -1,12 +1,11 @@
 """SpecTrain (Chen, Yang and Cheng, arXiv 1809.02839): 1F1B without a flush, with weights predicted in both passes.
 
-Its difference is the prediction distance of each pass, and it is implemented here and nowhere else. All stages aim at
-one
-moment: on stage k of N a forward pass predicts floor(k / 2) + N - k - 1 updates ahead and a backward pass floor(k / 2),
-which are the numbers of the SpecTrain authors' own code (ntueclab/SpecTrain-PyTorch). Between the two passes lie N - k
-- 1 updates, so both predict the same version; from the third stage on it lies beyond the update that the gradient
-enters. The predicted change per update is the smoothed gradient of SGD with momentum, so `smoothed` refuses every
-other optimizer, as PipeOptim does (Sections II-C2 and V-C)."""
+Its difference is the prediction distance of each pass, and it is implemented here and nowhere else. All stages predict
+the same moment: on stage k of N a forward pass predicts floor(k / 2) + N - k - 1 updates ahead and a backward pass
+floor(k / 2), which are the numbers of the SpecTrain authors' own code (ntueclab/SpecTrain-PyTorch). Between the two
+passes lie N - k - 1 updates, so both predict the same version; from the third stage on it lies beyond the update that
+the gradient enters. The predicted change per update is the smoothed gradient of SGD with momentum, so `smoothed`
+refuses every other optimizer, as PipeOptim does (Sections II-C2 and V-C)."""
 
 from __future__ import annotations
 

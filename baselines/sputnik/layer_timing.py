@@ -1,9 +1,9 @@
 """Time of one fully connected layer's products, dense and sparse.
 
-The layer of SAMO's Figure 1: y = x W^T, the input's gradient g W and the weight's g^T x, with a random share of a
-square W kept. Four implementations: dense with explicit zeros; torch's compressed rows (MKL or cuSPARSE, where torch
-calls them); the sparse layer of this package, which transposes activations; and its kernels alone, on activations that
-already have their features first. Every result is compared with a float64 product before it is timed.
+The layer is SAMO's Figure 1: y = x W^T, the input gradient g W and the weight gradient g^T x, with a random kept share
+of a square W. There are four implementations: dense with explicit zeros; torch's compressed rows (MKL or cuSPARSE); the
+sparse layer of this package, which transposes activations; and its kernels only, on activations with features first.
+Every result is compared with a float64 product before it is timed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AHEAD, DEEP = 8192, 4  # width and number of the products that keep a CUDA devic
 
 @dataclass(frozen=True)
 class Layer:
-    """A square weight with explicit zeros [width, width], the places that stay, x and g [batch, width]."""
+    """A square weight with explicit zeros (width, width), its kept positions, x and g (batch, width)."""
 
     weight: Tensor
     index: Tensor
@@ -46,7 +46,7 @@ class Layer:
         return self.weight.flatten()[self.index]
 
     def right(self) -> dict[str, Tensor]:
-        """The three products, in float64."""
+        """The three products in float64."""
         weight, x, grad = self.weight.double(), self.x.double(), self.grad.double()
         products = (x @ weight.t(), grad @ weight, (grad.t() @ x).flatten()[self.index])
         return dict(zip(PRODUCTS, products, strict=True))
@@ -54,14 +54,14 @@ class Layer:
 
 @dataclass(frozen=True)
 class Implementation:
-    """One implementation of the layer: a call by product."""
+    """One implementation of the layer: a call for each product."""
 
     name: str
     calls: dict[str, Call]
 
 
 def layer_of(width: int, *, batch: int, sparsity: float, dtype: torch.dtype, device: str, seed: int) -> Layer:
-    """Drawn on the host, so that every device has the same."""
+    """Layer drawn on the host, so that it is equal on every device."""
     draw = torch.Generator().manual_seed(seed)
     entries_kept = round((1 - sparsity) * width * width)
     index = torch.randperm(width * width, generator=draw)[:entries_kept].sort().values
@@ -73,7 +73,7 @@ def layer_of(width: int, *, batch: int, sparsity: float, dtype: torch.dtype, dev
 
 
 def implementations_of(layer: Layer) -> tuple[list[Implementation], list[str]]:
-    """All implementations that this device has kernels for, and notes for readers of the times."""
+    """All implementations with kernels on this device, and notes for readers of the times."""
     csr, notes = torch_csr(layer)
     if layer.weight.device.type == "cuda":
         notes = ["Sputnik-style: Triton kernels after Gale et al. (2020)", *notes]
@@ -93,8 +93,10 @@ def dense(layer: Layer) -> Implementation:
 
 
 def torch_csr(layer: Layer) -> tuple[list[Implementation], list[str]]:
-    """torch's sparse times dense product and its sampled one, in the layer's type or, where that has no kernel, in
-    float32, conversions timed; none where torch has neither."""
+    """torch's sparse-dense product and its sampled product; None without either.
+
+    They run in the layer's type, or in float32 with timed conversions if that type has no kernel.
+    """
     dtype, x, grad = layer.weight.dtype, layer.x, layer.grad
     into = _type(lambda one, other: one @ other.t(), layer.weight)
     sampled = _type(lambda one, other: torch.sparse.sampled_addmm(one, other.t(), other, beta=0.0), layer.weight)
@@ -126,7 +128,7 @@ def torch_csr(layer: Layer) -> tuple[list[Implementation], list[str]]:
 
 
 def sputnik(layer: Layer) -> tuple[Implementation, Implementation]:
-    """The layer as it is trained (linear.py), and its kernels on activations [features, batch]."""
+    """The layer as it is trained (linear.py), and its kernels on activations (features, batch)."""
     size, kernels = layer.weight.shape[0], kernels_of(layer.weight.device)
     structure, values = structure_of(layer.index, outputs=size, inputs=size), layer.values
     turned, back = layer.x.t().contiguous(), layer.grad.t().contiguous()
@@ -156,7 +158,7 @@ def sputnik(layer: Layer) -> tuple[Implementation, Implementation]:
 
 
 def _type(call: Callable[[Tensor, Tensor], Tensor], like: Tensor) -> torch.dtype | None:
-    """The layer's own type or float32, whichever `call` has a kernel for first: of a sparse matrix and a dense one."""
+    """The first type, the layer's own or float32, for which `call` has a kernel for a sparse and a dense matrix."""
     few = structure_of(torch.arange(0, 1024, 3, device=like.device), outputs=32, inputs=32).weight
     for kind in dict.fromkeys((like.dtype, torch.float32)):
         one = torch.ones(32, 32, dtype=kind, device=like.device)
@@ -172,10 +174,11 @@ def _type(call: Callable[[Tensor, Tensor], Tensor], like: Tensor) -> torch.dtype
 
 
 class CallTimer:
-    """Seconds of a call on one device, a mean over `times` calls; where there are several, one before is not timed.
+    """Mean seconds of a call on one device over `times` calls. With several calls, one untimed call runs first.
 
-    On CUDA the device's own, between two events: calls are queued behind products that take longer than queueing, so
-    that what starts kernels is no part of them. `event` and `ahead` stand for CUDA's in tests."""
+    On CUDA, events measure the device's own time. Calls are queued behind products that take longer than the queueing,
+    so the cost of starting kernels is not included. Tests replace CUDA by `event` and `ahead`.
+    """
 
     def __init__(self, device: str, event: Callable[[], Any] | None = None, ahead: Call | None = None) -> None:
         self.cuda = device.startswith("cuda")
@@ -211,7 +214,7 @@ class CallTimer:
 
 
 class LayerTiming:
-    """All implementations of the layers of all widths: made and checked when they are first timed."""
+    """All implementations of the layers of all widths, made and checked when they are first timed."""
 
     def __init__(
         self, *, widths: Sequence[int], device: str, dtype: str, clock: CallTimer | None = None, **layer: Any
@@ -223,8 +226,10 @@ class LayerTiming:
         self.turn = 0
 
     def sweep(self, rounds: int) -> Sweep:
-        """Seconds of each round by implementation and product, for each width. Implementations take turns, in an order
-        that is drawn anew for every round."""
+        """Seconds of each round by implementation and product, for each width.
+
+        The rounds of the implementations are interleaved in an order that is drawn anew for every round.
+        """
         timings: Sweep = {}
         for width in self.widths:
             several, times = self._implementations(width)
@@ -240,7 +245,7 @@ class LayerTiming:
         return timings
 
     def _implementations(self, width: int) -> tuple[list[Implementation], dict[str, int]]:
-        """Of one width; and how often each product is repeated in a sample, the same for all implementations."""
+        """Implementations of one width, and the repetitions of each product in a sample, equal for all."""
         if not self.made:  # what cannot be made at one width is left out at all, before any time is taken
             by_width = {size: self._make(size) for size in self.widths}
             common = set.intersection(*({each.name for each in several} for several, _ in by_width.values()))
@@ -272,7 +277,7 @@ class LayerTiming:
 
 
 def check(name: str, product: str, layer: Layer, found: Tensor, right: Tensor) -> None:
-    """Raises RankError for a product that is not the float64 one to the layer's type."""
+    """Raise RankError for a product that differs from the float64 product by more than the layer's type allows."""
     if found.numel() == layer.weight.numel() != right.numel():
         found = found.flatten()[layer.index]  # a dense weight gradient is whole
     allowed = ALLOWED[layer.weight.dtype]

@@ -61,15 +61,15 @@ class Product(torch.autograd.Function):
 
 
 class SparseLinear(nn.Module):
-    """A linear layer of which the flat places `index` stay: `values` [kept], and a dense `bias`.
+    """A linear layer with the kept flat positions `index`: `values` (kept,), and a dense `bias`.
 
-    [..., inputs] to [..., outputs]. The structure lies in buffers, so that it moves with the layer."""
+    It maps (..., inputs) to (..., outputs). The structure consists of buffers, so it moves with the layer.
+    """
 
     structure: Structure
 
     def __init__(self, linear: nn.Linear, index: Tensor) -> None:
-        """Takes over the weights of `linear` that stay, and its bias. Raises InvalidRequest for an index of another
-        weight."""
+        """Take over the kept weights and the bias of `linear`. Raises InvalidRequest for an index of another weight."""
         super().__init__()
         self.inputs, self.outputs = linear.in_features, linear.out_features
         weight = linear.weight.detach().reshape(-1)

@@ -23,9 +23,10 @@ def sparse(
     of: int = 0,
     system: str = SYSTEM,
 ) -> Layout:
-    """Every state on the device, of `entries` of which a ticket leaves `kept` of `of`.
+    """All states on the device, of `entries` of which a mask keeps `kept` of `of`.
 
-    Raises Unsupported for a ticket of any other system, whose layers keep all that is pruned as zeros."""
+    Raises Unsupported for a mask of another system, whose layers store pruned entries as zeros.
+    """
     if of and system != SYSTEM:
         what = f"memory=sparse under system={system}"
         raise Unsupported(what, rule="its layers are dense, and keep zeros", legal="memory=samo")

@@ -34,7 +34,10 @@ WIDENED = "16-bit weight gradients are sampled in float32: torch has no 16-bit k
 
 
 class Sputnik(EngineSystem):
-    """AxoNN with sparse weights and sparse kernels. Raises Unsupported where `check` does, and for convolutions."""
+    """AxoNN with sparse weights and sparse kernels.
+
+    Raises Unsupported for convolutions, and in the cases of `check`.
+    """
 
     @classmethod
     def probe(cls, config: RunConfig) -> Ready | Missing:
@@ -49,12 +52,13 @@ class Sputnik(EngineSystem):
 
     @classmethod
     def engine_arguments(cls, config: RunConfig) -> dict[str, Any]:
-        """Pruned as layers are made: what the engine then has to train is dense."""
+        """Arguments of the engine without pruning: layers are pruned when they are made, and the engine trains dense
+        values."""
         return super().engine_arguments(config) | {"pruning": None}
 
     @classmethod
     def layer_makers(cls, config: RunConfig, shape: Any) -> Sequence[Layer]:
-        """The model's own, each followed by its ticket."""
+        """The model's own layers, each pruned after it is made."""
         layer_makers, ticket = super().layer_makers(config, shape), config.pruning.ticket
         assert ticket is not None, "a run without a ticket is refused"
         method, sparsity = ticket.build(), check_sparsity(config.pruning.sparsity)
@@ -66,7 +70,8 @@ class Sputnik(EngineSystem):
         return [module for module in self.engine.state.stage.layers.modules() if isinstance(module, SparseLinear)]
 
     def facts(self) -> dict[str, Any]:
-        """In addition to the engine's: the implementation of the products, untested kernels, and the count of flops."""
+        """Facts of the engine, the implementation of the products, notes on untested kernels, and the count of
+        flops."""
         device = torch.device(self.engine.state.comm.world.device)
         widened = [WIDENED] if device.type == "cpu" and self.engine.state.settings.half else []
         untried = [UNTRIED] if device.type == "cpu" else []
@@ -76,7 +81,7 @@ class Sputnik(EngineSystem):
         return {**super().facts(), "sparsity": self.pruning_settings.sparsity, "notes": notes}
 
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
-        """The engine's count, with the bytes of the indices."""
+        """Bytes of the engine, and the bytes of the indices."""
         loss, bytes_by_kind = super().memory(batch)
         return loss, {"indices": sum(layer.structure.bytes for layer in self.sparse_layers), **bytes_by_kind}
 
@@ -88,8 +93,10 @@ class Sputnik(EngineSystem):
 
 
 def check(config: RunConfig) -> None:
-    """Raises Unsupported for a ticket that cannot be drawn layer by layer before training, and for other states than
-    sparse layers have."""
+    """Raise Unsupported for an unsuitable mask or memory layout.
+
+    The mask must be drawn layer by layer before training, and the layout must be that of sparse layers.
+    """
     pruning, legal = config.pruning, "pruning=magnitude"
     if not pruning.ticket:
         raise Unsupported(
@@ -115,7 +122,8 @@ def check(config: RunConfig) -> None:
 def method_draw(
     method: MaskMethod, number: int, layer: nn.Module, *, sparsity: float, seed: int, layers: int
 ) -> dict[Key, torch.Tensor]:
-    """The ticket of one layer alone: what a method that looks at one weight at a time gives for it in the whole."""
+    """Mask of one layer. For a method that looks at one weight at a time it equals the layer's part of the whole
+    mask."""
     keys = [(number, name) for name in prunable(layer, "weights")]  # none: a ticket may still be of another model
     for key in keys:
         check_linear(layer, key)
@@ -137,7 +145,7 @@ def method_draw(
 def sparse(
     make: Callable[[], nn.Module], number: int, draw: Callable[[int, nn.Module], Mapping[Key, torch.Tensor]]
 ) -> nn.Module:
-    """The layer that `make` makes, its pruned linear layers sparse. Raises Unsupported for any other pruned weight."""
+    """Layer of `make` with its pruned linear layers made sparse. Raises Unsupported for any other pruned weight."""
     layer = make()
     for key, index in draw(number, layer).items():
         linear = check_linear(layer, key)
@@ -150,7 +158,7 @@ def sparse(
 
 
 def check_linear(layer: nn.Module, key: Key) -> nn.Linear:
-    """The linear layer whose weight `key` names. Raises Unsupported for anything else."""
+    """Linear layer whose weight `key` names. Raises Unsupported for any other layer."""
     path, _, name = key[1].rpartition(".")
     module = layer.get_submodule(path)
     if not isinstance(module, nn.Linear) or name != "weight":
