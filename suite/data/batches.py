@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, overload
 
-AHEAD = 1 << 30  # bytes of the batches that a rank draws before a turn
-KEPT = 32  # drawn batches that stay at hand: the stages of a pipeline read one batch at different times
+AHEAD = 1 << 30  # bytes of batches that a rank may draw before a round
+KEPT = 32  # batches kept in the cache: pipeline stages read the same batch at different times
 
 
 def drawn(draw: Callable[[int], Any], numbers: range) -> Sequence[Any]:
-    """Batches of these numbers: a list if they take at most AHEAD bytes, so that drawing is not timed."""
+    """Return the batches `numbers`, as a list if they fit in AHEAD bytes, so that drawing is not timed."""
     if not numbers:
         return []
     first = draw(numbers[0])
@@ -21,12 +21,12 @@ def drawn(draw: Callable[[int], Any], numbers: range) -> Sequence[Any]:
 
 
 def size(batch: Any) -> int:
-    """Bytes of the arrays of a batch."""
+    """Total size of the arrays in a batch, in bytes."""
     return sum(map(size, batch)) if isinstance(batch, tuple | list) else int(batch.nbytes)
 
 
 class Lazy(Sequence[Any]):
-    """Batches that are drawn when they are read. `draw` returns the same batch for the same number at any time."""
+    """Sequence of batches drawn on access. `draw` must always return the same batch for the same number."""
 
     def __init__(self, draw: Callable[[int], Any], numbers: range) -> None:
         self.draw, self.numbers = lru_cache(KEPT)(draw), numbers
@@ -48,7 +48,7 @@ class Lazy(Sequence[Any]):
         return map(self.draw, self.numbers)
 
     def mapped(self, change: Callable[[Any], Any]) -> Lazy:
-        """The same batches, each changed by a function when it is drawn."""
+        """Return these batches with `change` applied to each when it is drawn."""
         draw = self.draw
         return Lazy(lambda number: change(draw(number)), self.numbers)
 

@@ -48,7 +48,7 @@ class ImageSet(Protocol):
         """Images at `places`, shape (n, colours, side, side)."""
 
     def update(self, digest: Any) -> int:
-        """Add the content of the images, their bytes, to a hash."""
+        """Update a hash with the bytes of the images."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,7 +18,7 @@ from suite.data.text_classification import MARKS, Labelled, check, encoded, in_t
 
 LAYOUTS: dict[str, tuple[str, ...]] = {"imdb": ("train/neg", "train/pos", "test/neg", "test/pos")}
 CLASSES, VOCABULARY = 2, 10_000
-BREAK = "<br />"  # lines of a review end so
+BREAK = "<br />"  # line break inside a review
 WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 
 
@@ -50,7 +50,7 @@ def _words(path: Path) -> Sequence[str]:
 
 
 def _reviews(part: Path) -> list[Path]:
-    """Reviews in the order of their names. Raises InvalidRequest for a part without reviews."""
+    """Return the paths of the reviews, sorted by name. Raises InvalidRequest for a part without reviews."""
     paths = sorted(part.glob("*.txt"))
     if not paths:
         raise InvalidRequest(f"imdb: no reviews in {part}", rule="at least one in each part", legal="0_9.txt")

@@ -234,7 +234,7 @@ def _concatenated(root: Path, names: Iterable[str], limit: int | None) -> bytes:
 
 
 def _draw(name: str) -> float:
-    """Number in [0, 1) that depends on the name only."""
+    """Return a number in [0, 1) determined by the name alone."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2.0**64
 
 

@@ -61,7 +61,7 @@ class SentenceSet(Protocol):
         """Words of a source and of its translation."""
 
     def update(self, digest: Any) -> int:
-        """Add the content of the pairs, their bytes, to a hash."""
+        """Update a hash with the bytes of the pairs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

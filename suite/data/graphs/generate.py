@@ -25,7 +25,7 @@ class RMAT(SyntheticGraph):
 
     Attributes:
         vertices: A power of two.
-        a, b, c: Probabilities of the first three quadrants, by default those of Graph500 (specification, Section 3).
+        a, b, c: Probabilities of the first three quadrants. Defaults follow Graph500 (specification, Section 3).
     """
 
     a: float = 0.57

@@ -207,7 +207,7 @@ def operator(graph: Graph, *, loops: bool = True) -> sparse.csr_array:
 
 
 def permuted(matrix: sparse.csr_array, order: ArrayLike) -> sparse.csr_array:
-    """The matrix with renumbered rows and columns: row and column `new` are those of order[new].
+    """Renumber rows and columns: row and column `new` of the result are row and column order[new] of the input.
 
     `order` is [n] and holds each of 0 .. n - 1 once; otherwise InvalidRequest is raised. Indices stay sorted.
     """

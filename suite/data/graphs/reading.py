@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from suite.core.errors import InvalidRequest
 
-PIECE = 1 << 22  # bytes that are hashed at a time
+PIECE = 1 << 22  # bytes hashed per read
 
-# What a damaged file raises in numpy, scipy and the unpacking of .gz and .npz: RuntimeError is an archive under a
-# password, NotImplementedError (one of its kind) one packed in an unknown way. Out of memory is not among them.
+# Exceptions that numpy, scipy and the decompression of .gz and .npz raise for a damaged file. RuntimeError means an
+# encrypted archive; its subclass NotImplementedError means an unknown compression. MemoryError is not included.
 UNPACKING = (EOFError, RuntimeError, struct.error, zlib.error, zipfile.BadZipFile)
 DAMAGED = (ValueError, TypeError, OSError, OverflowError, StopIteration, *UNPACKING)
 
@@ -32,7 +32,7 @@ KINDS = {"iu": "whole numbers", "biuf": "numbers", "SU": "text"}
 
 
 def located(name: str, folder: str | os.PathLike[str], wanted: Sequence[str | Sequence[str]]) -> list[Path]:
-    """Paths of the files `wanted` in a folder; of several names for one file, the first that exists.
+    """Return the paths of the files `wanted` in a folder. If a file has several names, the first existing one is used.
 
     Raises InvalidRequest with the missing and the existing files.
     """

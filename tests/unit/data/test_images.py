@@ -155,7 +155,7 @@ def photograph(path: Path, colour: tuple[int, int, int], size: tuple[int, int] =
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
-    """Two classes, whose order in wnids.txt is not that of their names: red ones, and blue ones."""
+    """Two classes, red and blue. Their order in wnids.txt differs from the order of their names."""
     (tmp_path / "wnids.txt").write_text("n02\nn01\n")
     for name, colour in (("n02", (250, 0, 0)), ("n01", (0, 0, 250))):
         for number in range(2):

@@ -23,7 +23,7 @@ def test_fewer_classes_than_five() -> None:
 
 @pytest.mark.parametrize(("dtype", "told"), [(torch.float64, torch.float64), (torch.bfloat16, torch.float32)])
 def test_every_precision_ranks(dtype: torch.dtype, told: torch.dtype) -> None:
-    """A loss and its scores travel in one tensor: none of them may lose digits by the other."""
+    """Loss and scores are sent in one tensor. Neither may lose precision through the other's dtype."""
     logits = torch.eye(7, dtype=dtype)
     found = accuracy.top(logits, torch.arange(7))
     assert found.tolist() == [100.0, 100.0]

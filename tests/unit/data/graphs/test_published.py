@@ -183,7 +183,7 @@ def planetoid(folder: Path, name: str = "cora", old: bool = True) -> Path:
     folder.mkdir(exist_ok=True)
     rows = np.array([[1, 1, 0], [0, 2, 0], [0, 0, 3], [4, 0, 0], [0, 0, 0], [0, 6, 6], [7, 7, 7]], np.float32)
     hot = np.eye(3, dtype=np.int32)[[0, 1, 2, 0, 0, 1, 2]]
-    hot[[4, 5]] = 0  # of the gap, and of one that is listed
+    hot[[4, 5]] = 0  # the vertex in the gap, and a listed vertex without a label
     tests = [6, 3, 5]
     lists = defaultdict(list, {0: [1, 1, 2], 1: [0], 2: [0, 2], 3: [6], 6: [3], 5: []})
     for end, value in {
