@@ -3,11 +3,12 @@
 Each constant is the root of one equation: simulated value = one published number.
 
     axonn   products, delay, network, host: one number each from the AxoNN paper
-    samo    products, compress, sparse, relative.deepspeed_3d: the 256-GPU row of Table II; the other constants are
-            those of axonn
+    samo    products, compress, sparse, relative.deepspeed_3d: the 256-GPU row of Table II; the other constants
+            equal the constants of axonn
 
-The results are written in conf/stack, and a test compares both. No other published value is read here. The simulated
-pipeline time jumps by up to 2 % where a longer delay changes the order of passes, so `delay` is a root within 1 %.
+The fitted constants are stored in conf/stack, and a test compares both. No other published value is read here. The
+simulated pipeline time jumps by up to 2 % where a longer delay changes the order of passes, so `delay` is a root
+within 1 %.
 
     suite claims fit
 """

@@ -282,7 +282,7 @@ def _check_reasons(claim: Claim) -> None:
 
 
 def _check_shape(claim: Claim) -> None:
-    """Raise InvalidRequest if the claim lacks a field that its check needs, or has one that it ignores."""
+    """Raise InvalidRequest if the claim lacks a field that its check needs, or has a field that its check ignores."""
     name, check, terms = claim.id, claim.check, claim.terms
     if check is Check.NUMBER and (not isinstance(claim.value, float) or len(terms) > 1):
         raise InvalidRequest(

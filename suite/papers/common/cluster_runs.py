@@ -87,7 +87,7 @@ class Lab:
         stacks: Efficiency constants by paper.
         systems: Modelled systems by name.
         shapes: GPT shapes by name.
-        changes: Values that replace those of plans.yaml, by traced name: {"plan.samo.axonn_samo.gpt3_xl.inter": 2}.
+        changes: Values that override plans.yaml, by traced name: {"plan.samo.axonn_samo.gpt3_xl.inter": 2}.
     """
 
     machine: Machine

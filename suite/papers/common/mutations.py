@@ -285,7 +285,7 @@ def _statements(code: CodeType) -> tuple[object, ...]:
 
 
 def _apply(mutation: Mutation, functions: Functions) -> None:
-    """Replace the code of the mutated functions. Raises InvalidRequest if the module has none of them."""
+    """Replace the code of the mutated functions. Raises InvalidRequest if no function of the module changes."""
     new_code, unchanged = mutation.code(), True
     for function in functions[mutation.module]:
         if function.__code__ in new_code:

@@ -2,9 +2,9 @@
 
     percent of peak = constant * m / (m + S - 1)
 
-A null model has the bubble of a pipeline of S stages and m microbatches, or a count of bytes or flops, and one constant
-per system set by a printed value. It models no messages, collectives or kernels. A simulation explains nothing if it is
-no nearer to the paper than its null model.
+A null model consists of one constant per system, set by a printed value, and a simple cost. The cost is the bubble of
+a pipeline of S stages and m microbatches, or a count of bytes or flops. The model has no messages, collectives or
+kernels. A simulation explains nothing if it is no nearer to the paper than its null model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from suite.simulate.block_model import SimulationPlan
 
 
 def pipeline_utilization(plan: SimulationPlan) -> float:
-    """Share of a batch in which each of S equal stages computes: m / (m + S - 1)."""
+    """Fraction of the batch time in which each of S equal stages computes: m / (m + S - 1)."""
     return plan.microbatches / (plan.microbatches + plan.grid.inter - 1)
 
 
@@ -39,7 +39,7 @@ def percent_of_peak(plan: SimulationPlan, others: Sequence[SimulationPlan], high
 
 
 def batch_seconds(plan: SimulationPlan, percent: float) -> float:
-    """Seconds of a batch at `percent` of peak (AxoNN Equation 3)."""
+    """Batch time in seconds at `percent` of peak (AxoNN Equation 3)."""
     return 100 * equation_3(plan.shape, plan.batch, 1.0) / (percent * plan.grid.size * printed_peak())
 
 
@@ -52,14 +52,14 @@ def percents_saved(ours: Sequence[SimulationPlan], theirs: Sequence[SimulationPl
 
 @dataclass(frozen=True, slots=True)
 class BubbleAlone:
-    """Two plans of the same batch on the same GPUs that differ in their bubble alone."""
+    """Comparison of two plans with the same batch and GPUs. Only their pipeline bubbles differ."""
 
     ours: SimulationPlan
     theirs: SimulationPlan
 
     @property
     def saved(self) -> float:
-        """Percent of the batch time of `theirs` that `ours` saves."""
+        """Percentage by which `ours` reduces the batch time of `theirs`."""
         return 100 * (1 - pipeline_utilization(self.theirs) / pipeline_utilization(self.ours))
 
     @property

@@ -1,9 +1,9 @@
 """Sensitivity of simulated verdicts to constants and unprinted choices.
 
-Each efficiency constant is set to both ends of its range (or to every legal integer), one at a time. So is each choice
-that no paper prints: a plan, a partition, the seed of a stand-in. Every simulated or emulated claim that depends on the
-varied value is computed and judged again. The ranges are in conf/stack and under `ranges` in each plans.yaml. They were
-committed before the runs.
+Each efficiency constant is set to both ends of its range (or to every legal integer), one at a time. The choices that
+no paper prints are varied in the same way: a plan, a partition, the seed of a stand-in. Every simulated or emulated
+claim that depends on the varied value is computed and judged again. The ranges are in conf/stack and under `ranges` in
+each plans.yaml. They were committed before the runs.
 
     suite claims sensitivity [PAPER ...]
 """

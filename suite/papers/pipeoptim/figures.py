@@ -1,7 +1,7 @@
 """Simulation of PipeOptim's throughput on four P100: Figures 5 and 6, Tables V and VI.
 
 All systems run their configured schedule and weight policy on the same stage boundaries (plans.yaml) with the same
-stack. A GPipe microbatch is as large as an asynchronous system's mini-batch. Throughput is that of a full pipeline. No
+stack. A GPipe microbatch is as large as an asynchronous system's mini-batch. Throughput assumes a full pipeline. No
 answer reads a value that it answers. `fitted` computes the three fitted constants of conf/stack/pipeoptim.yaml."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Extrapolation of the 13B model to 4096 GPUs: percent of peak and breakdown of the batch time.
 
 No paper prints these points, so they answer no claim. Plans and constants stay the same. The breakdown into bubble,
-point-to-point and collective time is that of the first stage, as in SAMO's Figure 8.
+point-to-point and collective time applies to the first stage, as in SAMO's Figure 8.
 """
 
 from __future__ import annotations

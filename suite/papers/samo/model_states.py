@@ -132,8 +132,8 @@ def layouts(bucket: int) -> dict[str, LayoutOf]:
 def compressed_and_offloaded(lab: Lab) -> Modelled:
     """AxoNN with its memory optimization on compressed states: the remaining optimizer states are in host memory.
 
-    The cost of a step is that of the host link. Writes of half-precision weights are left out, as for every offloaded
-    system. They take about a thousandth of a batch.
+    The host link determines the cost of a step. Writes of half-precision weights are left out, as for every
+    offloaded system. They take about a thousandth of a batch.
     """
     axonn, samo = lab.system(OFFLOAD), lab.system(SAMO)
 

@@ -1,6 +1,7 @@
 """Answers to SAMO's claims on messages, counted on the transports of ranks in one batch.
 
-Ranks are threads of one process with one linear layer each. Schedule and engine are those of ordinary runs.
+Ranks are threads of one process with one linear layer each. The schedule and the engine are the same as in
+ordinary runs.
 """
 
 from __future__ import annotations
