@@ -454,7 +454,7 @@ def test_prediction_does_not_write_rule_state() -> None:
 
 
 def test_prediction_allocates_little_besides_buffer() -> None:
-    """For any size of the stage, so that the bytes are those of Table II's versions."""
+    """The bytes equal the bytes of Table II's versions for any stage size."""
     layers = [lambda: nn.Linear(1500, 1000, bias=False)]
     for rule in (AdamW(0.01, predict_decay=True), RMSprop(0.01), SGD(0.1, momentum=0.9, direction="next")):
         engine = Engine(

@@ -1,7 +1,7 @@
 """Times measured by ranks, passed to pytest-benchmark with the circumstances of the benchmark.
 
 Ranks start once and time themselves; pytest-benchmark would measure only their start. Such a test replaces its
-clock by one that returns the samples, so the statistics in the JSON are exactly those of the samples.
+clock by one that returns the samples, so the statistics in the JSON are exactly the statistics of the samples.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Slurm cluster on this machine: munged, slurmctld and slurmd.
+"""Slurm cluster on the local machine: munged, slurmctld and slurmd.
 
     with cluster() as one_node: ...                            # one node, on the loopback interface
     with two_hosts() as hosts, cluster(hosts) as nodes: ...    # two nodes in network namespaces, joined by one wire

@@ -86,7 +86,7 @@ def test_bubble_alone() -> None:
         assert null_model.BubbleAlone(plan(3, 2), plan(3, 1)).bubble_reduction
 
 
-# AxoNN: microbatches and stages are those of Table II with a batch of 16384, and 2048 in Section V
+# AxoNN: microbatches and stages from Table II with a batch of 16384, and from Section V with 2048
 
 AXONN = (256 / 261, 512 / 523, 512 / 535, 1024 / 1071)  # the share that is not bubble: 12B, 24B, 50B, 100B
 DEEPSPEED = (1024 / 1025, 1024 / 1027, 4096 / 4111, 4096 / 4127)

@@ -26,7 +26,7 @@ def test_expected_volume_matches_counted_random_orders(source: RMAT | Planted, k
 
 
 def test_degrees_are_scaled_to_published_density() -> None:
-    """Four neighbours each: another quarter of the vertices holds none of them with probability (3/4)^4."""
+    """With four neighbours per vertex, another quarter of the vertices holds no neighbour with probability (3/4)^4."""
     expected = random_order_volumes([1.0, 1.0], Placement(4), vertices=4000, entries=16000)
     assert expected.needed[0, 1] == round(1000 * (1 - 0.75**4))
     assert expected.nonzeros[2, 3] == 1000

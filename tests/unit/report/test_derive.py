@@ -242,7 +242,7 @@ def test_an_expectation_that_is_none_is_not_comparable(tmp_path, make, store, ro
 
 
 def test_loss_expectation_without_system_is_the_worst_of_all(tmp_path, make, store):
-    """Met only if every run of the experiment keeps it; one that failed leaves it open."""
+    """Met only if every run of the experiment keeps it; a failed run leaves the verdict open."""
     row = {"what": "losses", "kind": "loss", "at_most": 1e-5}
     store(tmp_path, make("pytorch 1x1", loss=[4.0, 2.0]))
     store(tmp_path, make("axonn 2x1", loss=[4.0, 2.0]))

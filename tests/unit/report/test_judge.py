@@ -507,7 +507,7 @@ def test_only_a_model_is_fed() -> None:
         ([50.0], [50.0], Verdict.NO_BETTER),
         ([60.0], [90.0], Verdict.NOT_MATCHED),  # nearer than the null model, and still outside
         ([60.0], [50.0], Verdict.NOT_MATCHED),
-        ([49.0, 52.0], [50.0, 53.0], Verdict.MATCHED),  # of several values the one that is farthest off counts
+        ([49.0, 52.0], [50.0, 53.0], Verdict.MATCHED),  # the value farthest from the claim counts
         ([49.0, 52.0], [48.1, 50.0], Verdict.NO_BETTER),
         ([49.0], [math.nan], Verdict.MATCHED),
     ],

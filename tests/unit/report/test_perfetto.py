@@ -99,7 +99,7 @@ def test_asynchronous_spans_have_their_own_track() -> None:
     trace = Trace()
     trace.add(0, FORWARD, 0.0, 1.0, Op.parse("0F0"))
     trace.add(0, BACKWARD, 1.0, 3.0, Op.parse("0B0"))
-    trace.add(0, REDUCE, 2.5, 4.0, Op.parse("0U0"))  # begins beside the pass
+    trace.add(0, REDUCE, 2.5, 4.0, Op.parse("0U0"))  # begins during the pass
     trace.add(0, STEP, 3.5, 5.0, Op.parse("0U0"))
     trace.add(1, EXCHANGE, 0.0, 2.0)
     trace.add(1, PRODUCT, 0.5, 1.0)  # inside in time, but no part of it

@@ -207,7 +207,7 @@ def test_static_order_is_emulated_and_predicted(base: RunConfig) -> None:
     assert step == ()
     assert static.schedule.in_flight(Place(1, 3), interval) == plan.schedule.in_flight(Place(1, 3), interval)
     either = {predict(altered(config, comm__order=order), Link(**NETWORK)).seconds for order in ("any", "static")}
-    assert len(either) == 1  # even ops: the checker's order is the one that messages make
+    assert len(either) == 1  # even ops: the checker's order equals the order set by messages
 
 
 # -- what is predicted ---------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Schedule of a system: that of the configuration, or the fixed order of a third-party system."""
+"""Schedule of a system: the configured schedule, or the fixed order of a third-party system."""
 
 from __future__ import annotations
 
