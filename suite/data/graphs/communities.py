@@ -148,9 +148,10 @@ class AmazonLike(Communities):
     """Stand-in for the paper's Amazon graph: products, joined if one buyer bought both.
 
     Vertices and edges (sparse_gnn, Table 3: 16.2 entries per vertex) and METIS's results (Table 2) are published. The
-    parameters were tuned at 2^17 vertices, on the graphs of seeds 0 to 2, to ten figures of Table 2: the rows that all
-    processes send per vertex of the graph, and the excess of the largest sender over the mean. METIS (k-way, edge cut,
-    weight degree + 1, 3 % imbalance; five seeds each) on the held-out graphs of seeds 10 to 14 gives:
+    parameters were tuned at 2^17 vertices, on the graphs of seeds 0 to 2. The targets were ten figures of Table 2: the
+    rows that all processes send per vertex, and the excess of the largest sender over the mean. METIS ran k-way with
+    edge cut, vertex weight degree + 1, 3 % imbalance and five seeds per graph. On the held-out graphs of seeds 10 to 14
+    it gives:
 
         processes                    16     32     64    128    256
         rows per vertex, mean     0.183  0.244  0.329  0.401  0.511
@@ -160,9 +161,9 @@ class AmazonLike(Communities):
           Table 2                    67     82     95    123    165
 
     The imbalance grows as published, and is a fifth to a quarter higher from 64 processes on. At 2^14 and 2^15
-    vertices the sums stay within a fifth, except that parts of 256 vertices or fewer cut communities; the imbalance is
-    up to one half higher still. Other partitioners, the random order and replication are held out, too. Degrees and
-    communities are guesses.
+    vertices the sums stay within a fifth, except that parts of 256 vertices or fewer cut communities. The
+    imbalance is up to one half higher still. Other partitioners, the random order and replication are held out, too.
+    Degrees and communities are guesses.
     """
 
     degree: float = 16.2

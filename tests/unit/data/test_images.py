@@ -33,7 +33,7 @@ COLOURED = VGG((4,), (1,), image=32, colours=3, classes=200)
 
 
 def numbered(count: int, classes: int = 10) -> Images:
-    """Images of one point, whose byte is their place."""
+    """Images of one pixel; the byte is the image's position."""
     places = np.arange(count)
     held = ImagesInMemory(places.astype(np.uint8).reshape(-1, 1, 1, 1), places.astype(np.int64) % classes)
     return Images("numbered", classes, held, held)
@@ -198,7 +198,7 @@ def test_tiny_imagenet_is_scaled_to_what_the_network_wants(tiny: Path) -> None:
 
 
 def test_nothing_is_unpickled() -> None:
-    """A pickle runs what it says: CIFAR-100's other version is one."""
+    """Unpickling can run code, and CIFAR-100's Python version is a pickle."""
     text = Path(images.__file__).read_text(encoding="utf-8")
     imported = {name for node in ast.walk(ast.parse(text)) for name in _imported(node)}
     assert imported.isdisjoint({"pickle", "torch", "joblib", "sklearn.datasets"})

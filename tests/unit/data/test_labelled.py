@@ -22,7 +22,7 @@ def reader(sequence: int = 4, vocabulary: int = 100, classes: int = 10) -> Resid
 
 
 def numbered(count: int) -> Labelled:
-    """Texts of one word, which is their place."""
+    """Texts of one word; the word is the text's position."""
     places = np.arange(count)
     part = Texts(places.astype(np.uint16), places + 1, places % 3)
     return Labelled("numbered", 3, count, part, part)

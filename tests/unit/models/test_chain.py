@@ -32,7 +32,7 @@ INCEPTION = InceptionV3("small", narrow=32, image=12, **SMALL)
     ids=["alexnet", "googlenet", "inception_v3", "googlenet_cifar"],
 )
 def test_published_networks_layer_by_layer(shape: Any, published: int) -> None:
-    """On the meta device: nothing is allocated, and every layer gives what the next one takes."""
+    """On the meta device, without allocation, the output of each layer fits the next layer."""
     with torch.device("meta"):
         modules = [make() for make in layers(shape)]
         x = torch.empty(2, shape.colours, shape.image, shape.image, dtype=torch.uint8)
@@ -171,7 +171,7 @@ def test_every_weight_gets_a_gradient(shape: Any) -> None:
 
 
 def test_where_dropout_is() -> None:
-    """AlexNet drops what enters its first two dense layers, the others what enters their only one."""
+    """AlexNet applies dropout before its first two dense layers; the other networks before their only one."""
     assert [make().draws for make in layers(ALEXNET, dropout=0.5)] == [False] * 5 + [True, False, False]
     assert [make().draws for make in layers(GOOGLENET, dropout=0.2)] == [False] * 10 + [True]
     assert not any(make().draws for shape in (ALEXNET, GOOGLENET) for make in layers(shape))

@@ -29,7 +29,7 @@ NARROW_RESNET = WideResNet((4, 8), (1, 2), widen=2, stem=8, image=32, colours=1,
     ids=["vgg_19", "vgg_16", "vgg_16_cifar", "wideresnet_101", "resnet_101"],
 )
 def test_published_networks_layer_by_layer(shape: Any, published: int) -> None:
-    """On the meta device: nothing is allocated, and every layer gives what the next one takes."""
+    """On the meta device, without allocation, the output of each layer fits the next layer."""
     with torch.device("meta"):
         modules = [make() for make in layers(shape)]
         x = torch.empty(2, shape.colours, shape.image, shape.image, dtype=torch.uint8)
@@ -56,7 +56,7 @@ def test_flops_are_those_of_a_forward_pass(shape: Any) -> None:
 
 
 def reference(shape: WideResNet, modules: list[nn.Module], x: torch.Tensor) -> torch.Tensor:
-    """A Wide-ResNet in the words of its paper, nothing written in place."""
+    """Reference Wide-ResNet after its paper, without in-place operations."""
     stem, *blocks, last = modules
     x = torch.relu(stem.norm(stem.conv(x / 127.5 - 1)))  # type: ignore[operator]
     x = nn.functional.max_pool2d(x, 3, 2, 1)

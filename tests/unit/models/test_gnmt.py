@@ -24,7 +24,7 @@ def sentences(lengths: list[int], length: int, *, vocabulary: int = 11, seed: in
 
 
 def made(shape: GNMT = SHAPE, **options: Any) -> list[Any]:
-    """Weights large enough that a mistake shows."""
+    """Weights large enough for an error to exceed the tolerance."""
     torch.manual_seed(0)
     modules = [make().double() for make in layers(shape, **options)]
     with torch.no_grad():
@@ -67,7 +67,7 @@ def reference(modules: list[Any], source: list[int], target: list[int]) -> torch
 
 @pytest.mark.parametrize("shape", [GNMT(sequence=3), GNMT(8, 8, sequence=2), SHAPE], ids=["gnmt_8", "gnmt_16", "small"])
 def test_the_network_is_the_counted_one(shape: GNMT) -> None:
-    """On the meta device: nothing is allocated, and every layer gives what the next one takes."""
+    """On the meta device, without allocation, the output of each layer fits the next layer."""
     with torch.device("meta"):
         modules = [make() for make in layers(shape)]
         value: Any = tuple(torch.empty(2, shape.sequence, dtype=torch.int64) for _ in range(2))

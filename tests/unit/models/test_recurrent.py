@@ -37,7 +37,7 @@ def through(modules: list[Any], x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("shape", [ResidualLSTM(sequence=3), SHAPE], ids=["published", "narrow"])
 def test_the_network_is_the_counted_one(shape: ResidualLSTM) -> None:
-    """On the meta device: nothing is allocated, and every layer gives what the next one takes."""
+    """On the meta device, without allocation, the output of each layer fits the next layer."""
     with torch.device("meta"):
         modules = [make() for make in layers(shape)]
         x: Any = torch.empty(2, shape.sequence, dtype=torch.int64)

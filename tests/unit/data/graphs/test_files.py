@@ -88,7 +88,7 @@ def test_a_file_cut_off_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", [".mtx", ".mtx.gz"])
 def test_a_last_line_without_an_end_is_read_or_refused(tmp_path: Path, end: str) -> None:
-    """Given as it is, scipy's reader takes the process along."""
+    """Without the check, scipy's reader crashes the process."""
     text = market("coordinate real general", "3 3 3", "1 2 2.5", "2 2 1", "3 1 4")
     for tail in ("", " ", "\t"):
         graph = MatrixMarket(file=written(tmp_path / f"g{end}", text.rstrip() + tail)).load(0)
@@ -186,7 +186,7 @@ def test_a_bad_setting_is_refused_before_the_file_is_read(arguments: dict[str, A
 
 @pytest.mark.parametrize("end", [".npz", ".stored.npz", ".mtx", ".mtx.gz", ".txt.gz"])
 def test_a_file_with_any_byte_damaged_is_read_or_refused(tmp_path: Path, end: str) -> None:
-    """No other error comes out, whichever byte it is."""
+    """No other exception is raised, whichever byte is damaged."""
     path, kind = (
         tmp_path / f"g{end}",
         {".mtx": MatrixMarket, ".mtx.gz": MatrixMarket, ".txt.gz": EdgeList}.get(end, Npz),

@@ -229,7 +229,7 @@ def test_planetoid_is_read_without_running_its_pickles(tmp_path: Path, old: bool
 
 
 class Hostile:
-    """Runs what it is told when it is unpickled."""
+    """Object that runs a command when it is unpickled."""
 
     def __init__(self, call: Any, *given: Any) -> None:
         self.call, self.given = call, given
