@@ -136,7 +136,7 @@ def test_a_figure_that_is_not_there_is_told_the_nearest() -> None:
 
 
 def test_every_constant_reproduces_the_cell_it_was_fitted_to() -> None:
-    """What conf/stack holds is the root of its equation; the delay's jumps, and its root is one to a percent."""
+    """Each constant in conf/stack is the root of its equation. The delay's jumps; its root is exact to 1 %."""
     found = {
         "axonn.abstract.percent_of_peak": lab().weak("transformer_12b", "axonn").percent_of_peak,
         "axonn.fig6.pipeline_time.before": lab().study("before").pipeline,

@@ -35,7 +35,7 @@ def test_a_stage_has_two_messages_a_microbatch_for_each_neighbour() -> None:
 
 
 def test_the_claim_of_four_messages_is_asked_of_every_stage_that_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is doubled or left out: the ends have two, and what is counted on a stage is that stage's case."""
+    """Nothing is doubled or left out: the end stages have two, and the count on a stage is that stage's case."""
     name = "samo.sec4b.messages_per_microbatch"
     asked = CLAIMS[name], EQUATIONS[name], None
     assert answer(*asked).values == (2, 4, 4, 4, 2)
