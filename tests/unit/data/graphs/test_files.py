@@ -88,7 +88,7 @@ def test_a_file_cut_off_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", [".mtx", ".mtx.gz"])
 def test_a_last_line_without_an_end_is_read_or_refused(tmp_path: Path, end: str) -> None:
-    """Without the check, scipy's reader crashes the process."""
+    """Without the added line end, scipy's reader crashes the process."""
     text = market("coordinate real general", "3 3 3", "1 2 2.5", "2 2 1", "3 1 4")
     for tail in ("", " ", "\t"):
         graph = MatrixMarket(file=written(tmp_path / f"g{end}", text.rstrip() + tail)).load(0)
