@@ -63,7 +63,7 @@ def test_replicas_and_stages_train_a_network_without_norms_alike(overrides: list
     assert found[0] == pytest.approx(theirs, rel=1e-5)
 
 
-def test_replicas_of_batch_norms_share_gradients_and_keep_their_own_statistics() -> None:
+def test_batch_norm_replicas_share_gradients_but_not_statistics() -> None:
     config = resolve([*SMALL, "model=wideresnet_narrow", "grid.data=2", "system=axonn_no_memopt"])
 
     def statistics(world: Any) -> tuple[float, list[Any], list[Any]]:

@@ -414,7 +414,7 @@ def check_runs(experiment: str, runs: list[Any], plan: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("choice", groups()["experiment"])
-def test_every_experiment_says_what_it_is_and_its_runs_are_accepted(choice: str) -> None:
+def test_every_experiment_is_described_and_its_runs_accepted(choice: str) -> None:
     plan = _composed(overrides_of("experiment", choice))["experiment"]
     assert {"name", "title", "question", "paper", "paper_ref", "reference", "expected_seconds", "expect"} <= plan.keys()
     assert plan["expected_seconds"] > 0

@@ -159,7 +159,7 @@ def test_bubble_of_message_driven_at_non_integer_costs(stages: int, microbatches
     assert_closed_form(MessageDriven(pipeline_limit=stages), stages, microbatches, forward, ratio * forward)
 
 
-def test_message_driven_misses_the_closed_form_where_its_limit_starves_it() -> None:
+def test_low_limit_makes_message_driven_order_miss_closed_form() -> None:
     """Where a backward is no whole number of forwards, a limit of the stages costs time; two more microbatches win it
     back (AxoNN IV-A sets the limit to the stages and says nothing of it)."""
     interval, cost = FlushInterval(0, 16, None, 0), costs(0.375, 0.625)
@@ -168,7 +168,7 @@ def test_message_driven_misses_the_closed_form_where_its_limit_starves_it() -> N
     assert check(MessageDriven(pipeline_limit=7), 5, interval, cost=cost).makespan == closed
 
 
-def test_preferring_forward_is_never_quicker_at_unit_cost_and_sometimes_slower() -> None:
+def test_forward_preference_is_never_faster_at_unit_cost() -> None:
     ratios = []
     for stages in STAGES:
         for microbatches in (1, 4, 8, 16):

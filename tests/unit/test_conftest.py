@@ -235,7 +235,7 @@ def test_missing_required_tool_fails_the_test(skipping: Path, run: Pytest, tools
     assert any("1 xfailed" in line for line in lines)
 
 
-def test_no_skip_applies_to_a_module_that_skips_as_a_whole(project: Path, run: Pytest) -> None:
+def test_no_skip_applies_to_skipped_modules(project: Path, run: Pytest) -> None:
     module = "import pytest\npytest.skip('chromium: gone', allow_module_level=True)\n"
     (project / "checks/test_module.py").write_text(module)
     code, lines = run("--no-skip=chromium", "checks/test_module.py")

@@ -78,7 +78,7 @@ def test_what_cannot_be_written_is_refused_before_the_work(
     assert str(blocked.parent) in told
 
 
-def test_folders_and_files_that_can_be_written_are_left_as_they_were(tmp_path: Path) -> None:
+def test_writable_folders_and_files_stay_unchanged(tmp_path: Path) -> None:
     assert check_folder(tmp_path / "a" / "b", "reports").is_dir()
     assert check_file(tmp_path / "c.json", "--json") == tmp_path / "c.json"
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -135,7 +135,7 @@ def test_the_printed_command_makes_the_page_of_the_folder(
     assert (folder / "index.html").is_file()
 
 
-def test_a_tuned_plan_runs_again_in_its_folder_with_what_was_typed() -> None:
+def test_tuned_plan_runs_again_with_the_same_command_line() -> None:
     typed = ["system=axonn", "batch.size=4", "reports=/tmp/a b", "launch.python_path=[x]", "machine=local"]
     line = run_line(Path("/tmp/a b/tuned/p.yaml"), typed)
     assert shlex.split(line)[2:] == ["@/tmp/a b/tuned/p.yaml", "reports=/tmp/a b", "launch.python_path=[x]"]

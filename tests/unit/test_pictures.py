@@ -29,7 +29,7 @@ def page(folder: Path, papers: list[str]) -> Path:
     return path
 
 
-def test_pictures_of_top_and_papers_have_the_size_of_the_window(tmp_path: Path) -> None:
+def test_pictures_have_the_size_of_the_window(tmp_path: Path) -> None:
     needs("chromium")
     made = pictures.take(page(tmp_path, list(PAPERS.values())), tmp_path / "pictures")
     assert sorted(path.name for path in made) == sorted(

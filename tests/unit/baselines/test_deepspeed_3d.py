@@ -31,7 +31,7 @@ class Overflowing:
         return 1.0
 
 
-def test_a_rate_does_not_move_on_batches_that_are_left_out() -> None:
+def test_skipped_batches_do_not_change_the_learning_rate() -> None:
     system = object.__new__(DeepSpeed3D)
     system.plan, system.replica = PeerPlan(config_of(["batch.size=4", "batch.microbatch=2"])), 0
     system.engine, system.rate = Overflowing(2), lambda update: float(update + 1)

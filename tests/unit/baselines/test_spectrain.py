@@ -10,7 +10,7 @@ from suite.core.op import FlushInterval, Kind
 from tests.support.ledgers import DEPTHS, entries, epochs, follow
 
 
-def test_it_looks_as_far_ahead_as_its_authors_code_on_four_stages() -> None:
+def test_prediction_distance_equals_the_authors_on_four_stages() -> None:
     ledgers = follow(SpecTrain(), 4, FlushInterval(0, 12, 1, 0), exact=True)
     for kind, expected in ((Kind.FORWARD, [3, 2, 2, 1]), (Kind.BACKWARD, [0, 0, 1, 1])):
         found = [{entry.read.predict_steps for entry in entries(ledger, kind)} for ledger in ledgers]
@@ -19,7 +19,7 @@ def test_it_looks_as_far_ahead_as_its_authors_code_on_four_stages() -> None:
 
 
 @pytest.mark.parametrize("stages", DEPTHS)
-def test_both_passes_of_a_steady_mini_batch_aim_at_one_version(stages: int) -> None:
+def test_both_passes_predict_one_version_in_steady_state(stages: int) -> None:
     for interval in epochs(2 * stages + 3, 1):
         for stage, ledger in enumerate(follow(SpecTrain(), stages, interval, exact=True)):
             forwards, backwards = entries(ledger, Kind.FORWARD), entries(ledger, Kind.BACKWARD)

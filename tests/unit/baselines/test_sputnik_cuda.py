@@ -101,7 +101,7 @@ def compiled(kernel: Any, kind: str, *, even: bool) -> str:
 
 
 @pytest.mark.parametrize("name", ["_spmm", "_sddmm"])
-def test_kernels_compile_for_a_gpu_and_load_16_bytes_a_thread(
+def test_kernels_compile_with_16_byte_loads_per_thread(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     if not HERE:

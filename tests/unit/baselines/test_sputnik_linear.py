@@ -40,7 +40,7 @@ def test_output_and_gradients_are_those_of_explicit_zeros(name: str, dtype: torc
     assert error(sparse.values.grad, weight) <= ALLOWED[dtype]
 
 
-def test_every_leading_dimension_is_a_sample_and_the_bias_is_dense() -> None:
+def test_leading_dimensions_are_samples_and_bias_is_dense() -> None:
     dense, sparse = layer_of(CASES["odd"], torch.float64, bias=True)
     dense.weight.data = dense.weight.data.flatten().index_fill(0, torch.arange(0), 0).view_as(dense.weight)
     mask = (
@@ -62,7 +62,7 @@ def test_a_view_that_is_not_contiguous_multiplies_alike() -> None:
     assert torch.equal(sparse(x.t()), sparse(x.t().contiguous()))
 
 
-def test_the_gradient_of_an_input_that_wants_none_is_not_computed() -> None:
+def test_unneeded_input_gradient_is_not_computed() -> None:
     _, sparse = layer_of(SQUARE, torch.float32)
     x = drawn(16, 16, dtype=torch.float32, seed=2)
     sparse(x).sum().backward()
@@ -76,7 +76,7 @@ def test_the_gradient_of_an_input_that_wants_none_is_not_computed() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_structure_is_that_of_the_mask_and_of_its_transpose(name: str) -> None:
+def test_structure_matches_the_mask_and_its_transpose(name: str) -> None:
     case, index = CASES[name], index_of(CASES[name])
     made = structure_of(index, outputs=case.outputs, inputs=case.inputs)
     mask = torch.zeros(case.outputs * case.inputs).index_fill(0, index.long(), 1).view(case.outputs, case.inputs)

@@ -233,7 +233,7 @@ def test_what_a_sampled_product_leaves_is_counted_and_freed() -> None:
 # -- notes of the record ----------------------------------------------------------------------------------------------
 
 
-def test_useful_flops_are_of_what_stays_and_stand_beside_the_dense_ones() -> None:
+def test_useful_flops_count_kept_entries_next_to_dense_flops() -> None:
     """One sequence of 6 tokens, hidden 16: a block's weights 24 * 6 * 256 flops, attention 4 * 36 * 16, the head
     2 * 6 * 16 * 11; 3 blocks, 3 passes, 8 sequences."""
     found = counts(config_of(Grid(), "pruning.sparsity=0.75"))
@@ -243,7 +243,7 @@ def test_useful_flops_are_of_what_stays_and_stand_beside_the_dense_ones() -> Non
     assert "useful_flops_per_batch" not in counts(config_of(name="axonn_samo"))
 
 
-def test_the_record_is_told_which_kernels_ran_and_which_no_gpu_has_tried() -> None:
+def test_record_names_kernels_and_untested_gpu_kernels() -> None:
     notes = one(config_of(Grid(), "pruning.sparsity=0.75")).facts()["notes"]
     assert notes[0] == "sparse products: torch's CSR products"
     assert notes[1] == UNTRIED
@@ -326,7 +326,7 @@ def test_cuda_without_triton_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "triton" in answer.reason
 
 
-def test_its_states_are_those_of_what_stays_and_of_no_other_system() -> None:
+def test_sparse_states_cover_kept_entries_only() -> None:
     of_all = states(entries=100, moments=("a", "b"), half="bfloat16")
     of_some = states(entries=160, moments=("a", "b"), half="bfloat16", kept=20, of=80)
     assert of_some.bytes() == of_all.bytes() == 2000

@@ -95,7 +95,7 @@ def test_a_scale_that_is_not_told_is_one() -> None:
 
 
 @pytest.mark.parametrize("half", [None, "bfloat16"])
-def test_the_norm_is_that_of_all_ranks_and_counts_a_tied_weight_once(half: str | None) -> None:
+def test_gradient_norm_counts_a_tied_weight_once(half: str | None) -> None:
     own = weights(0.0, 0.0, 0.0)
     asked = []
 

@@ -44,7 +44,7 @@ def test_missing_argument_is_named_unless_it_comes_later() -> None:
     assert build({**config, "_partial_": True, "bucket": 4}).keywords == {"bucket": 4}
 
 
-def test_inner_plugin_of_another_type_is_refused_before_anything_is_built() -> None:
+def test_inner_plugin_of_another_type_is_refused_early() -> None:
     inner = {"_target_": "suite.schedule.OneFOneB"}
     with pytest.raises(InvalidRequest, match=r"within=suite\.schedule\.OneFOneB; rule: its place requires a Link"):
         build({**MACHINE, "within": inner})

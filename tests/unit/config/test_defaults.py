@@ -48,7 +48,7 @@ def test_every_default_of_a_closed_group_is_composed() -> None:
     assert {key for key in keys if not any(each == key or each.startswith(f"{key}.") for each in leaf_keys)} == set()
 
 
-def test_an_override_needs_no_plus_for_a_key_of_the_model() -> None:
+def test_override_of_a_model_key_needs_no_plus() -> None:
     assert composed(["launch.partition=debug"])["launch"]["partition"] == "debug"
     (run,) = expand(["launch.partition=debug"])
     assert run.refusal is not None

@@ -47,7 +47,7 @@ def anything() -> Any:
     return 3
 
 
-def test_result_of_a_function_that_does_not_name_its_type_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_of_an_unannotated_function_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("plugins", "results"):
         monkeypatch.setattr(f"suite.config.{module}.locate", lambda path: anything)
     plugin = READER.validate_python({"_target_": "mine.anything"})

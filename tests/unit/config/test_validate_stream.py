@@ -86,7 +86,7 @@ def test_asynchronous_run_that_cannot_train_is_refused(
     assert legal in error.legal
 
 
-def test_a_tied_model_is_refused_and_its_legal_value_is_accepted() -> None:
+def test_tied_model_is_refused_with_an_accepted_legal_value() -> None:
     config = resolve([PIPEOPTIM, "grid.inter=2"])
     with pytest.raises(Unsupported) as caught:
         validate_run(config)

@@ -27,7 +27,7 @@ def test_nothing_is_one() -> None:
     assert set(factors(Perturbation(seed=3))) == {1.0}
 
 
-def test_a_factor_depends_on_the_seed_the_rank_and_the_op_alone() -> None:
+def test_jitter_factor_depends_on_seed_rank_and_op() -> None:
     slower, again = Perturbation(3, spread=0.2), Perturbation(3, spread=0.2)
     assert factors(slower) == [again(rank, op) for rank, op in reversed(OPS)][::-1]
     assert len(set(factors(slower))) == len(OPS)
@@ -53,7 +53,7 @@ def test_uniform_jitter_lies_where_it_should_and_adds_nothing() -> None:
     assert statistics.stdev(found) == pytest.approx(0.3 / math.sqrt(3), rel=0.03)
 
 
-def test_the_logarithm_of_lognormal_jitter_has_the_spread_and_the_mean_is_one() -> None:
+def test_lognormal_jitter_has_its_spread_and_mean_one() -> None:
     found = factors(Perturbation(spread=0.2))
     assert statistics.mean(found) == pytest.approx(1, abs=0.012)
     logs = [math.log(factor) for factor in found]

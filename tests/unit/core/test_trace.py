@@ -100,7 +100,7 @@ def test_one_rank_has_no_bubble() -> None:
     )
 
 
-def test_samo_figure_3_has_a_bubble_of_six_units_on_each_rank() -> None:
+def test_samo_figure_3_has_six_idle_units_per_rank() -> None:
     grid = Grid(inter=3)
     trace = delayed(check(MessageDriven(), 3, FlushInterval(0, 5, None, 0)), None)
     whole = breakdown(trace, grid)
@@ -244,7 +244,7 @@ def test_parts_of_passes_and_steps_are_taken_from_the_whole() -> None:
     assert allowed_makespan(trace, Grid()) == 8.0
 
 
-def test_part_of_a_pass_is_taken_from_the_pass_of_its_op() -> None:
+def test_part_is_subtracted_from_the_pass_of_its_op() -> None:
     """A layer's sums take 0.5 of a forward pass and 1 of a backward pass, in which 1 more is repeated."""
     trace = Trace()
     trace.add(0, "forward", 0.0, 2.0, Op.parse("0F0"))

@@ -51,7 +51,7 @@ def drawn(data: Images, number: int, size: int, seed: int = 3) -> list[int]:
     return [int(place) for place in places]
 
 
-def test_an_epoch_is_every_image_once_in_an_order_of_its_own() -> None:
+def test_epoch_contains_every_image_once_in_a_new_order() -> None:
     data = numbered(15)
     seen = [place for number in range(6) for place in drawn(data, number, 5)]
     assert sorted(seen[:15]) == sorted(seen[15:]) == list(range(15))

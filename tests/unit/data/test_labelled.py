@@ -39,7 +39,7 @@ def drawn(data: Labelled, number: int, size: int, seed: int = 3) -> list[int]:
 # -- batches ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_epoch_is_every_text_once_and_a_batch_goes_on_where_the_last_ended() -> None:
+def test_epoch_contains_every_text_once() -> None:
     data = numbered(15)
     small = [place for number in range(8) for place in drawn(data, number, 4)]
     large = [place for number in range(4) for place in drawn(data, number, 8)]

@@ -79,7 +79,7 @@ def test_numbers_that_are_held_out_are_never_trained_on() -> None:
     assert {tuple(more.validation.pair(n)[0]) for n in range(50)} == held
 
 
-def test_an_epoch_is_every_pair_once_and_a_batch_goes_on_where_the_last_ended() -> None:
+def test_epoch_contains_every_pair_once() -> None:
     data = number_names(limit=40, train=15, validation=5)
 
     def drawn(number: int, size: int, seed: int = 3) -> list[str]:

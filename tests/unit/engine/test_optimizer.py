@@ -187,7 +187,7 @@ def test_drift_is_pure_and_not_a_view(rule: Any) -> None:
     [SGD(Steps(0.1, (2,)), momentum=0.9), Adam(Steps(0.1, (2,))), AdamW(Steps(0.1, (2,)), weight_decay=0.0)],
     ids=str,
 )
-def test_drift_is_the_change_of_the_last_step_at_the_rate_to_come(rule: Any) -> None:
+def test_drift_is_the_last_step_at_the_next_rate(rule: Any) -> None:
     """The learning rate falls to a tenth at the third step, so the drift after the second is a tenth of its change."""
     state = state_of(rule, [noise((5,), 0)])
     for update in range(5):

@@ -75,7 +75,7 @@ def test_setting_resolves_to_an_interval(setting: int | str | None, stages: list
 
 
 @pytest.mark.parametrize("word", [3, 0, -2, 16, 2.0, True, "often"])
-def test_what_does_not_divide_a_stage_is_refused_with_what_does(word: object) -> None:
+def test_interval_that_does_not_divide_is_refused_with_legal_values(word: object) -> None:
     with pytest.raises(InvalidRequest, match=rf"={word} on stages of 8 layers; .* 8, auto or None; .*=8"):
         resolve_interval(word, [8] * 6)  # type: ignore[arg-type]
 

@@ -129,7 +129,7 @@ def test_dropout_is_in_the_dense_layers_but_the_last() -> None:
     assert (outputs == 0).float().mean() > (positive == 0).float().mean() + 0.1
 
 
-def test_a_narrow_dense_layer_passes_as_much_on_as_a_wide_one() -> None:
+def test_narrow_dense_layer_has_the_output_of_a_wide_one() -> None:
     deviation = layers(VGG((4,), (1,), hidden=64, image=16, classes=10))[-2]().linear.weight.std().item()
     assert deviation == pytest.approx(0.08, rel=0.05)  # 0.01 at 4096
     with torch.device("meta"):

@@ -157,7 +157,7 @@ def test_flops_are_those_of_a_forward_pass() -> None:
         assert counter.get_total_flops() == counted.flops, counted.name
 
 
-def test_dropout_is_in_front_of_every_lstm_but_the_first_of_a_side() -> None:
+def test_dropout_precedes_every_lstm_but_the_first() -> None:
     assert not any(make().draws for make in layers(SHAPE))
     drawing = [make().draws for make in layers(SHAPE, dropout=0.2)]
     assert drawing == [False, False, True, True, True, False, True, True, False]

@@ -71,7 +71,7 @@ def test_flops_are_those_of_a_forward_pass() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_pass_computes_with_the_weights_that_are_lent_to_it(dtype: str) -> None:
+def test_pass_computes_with_the_lent_weights(dtype: str) -> None:
     """A policy that predicts or stashes assigns a parameter's data before a pass and takes it back behind it. Torch has
     a kernel per type: either must follow."""
     torch.manual_seed(0)
@@ -97,7 +97,7 @@ def test_a_pass_computes_with_the_weights_that_are_lent_to_it(dtype: str) -> Non
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_every_weight_of_a_graph_can_be_told_by_its_storage(dtype: str) -> None:
+def test_every_weight_is_identified_by_its_storage(dtype: str) -> None:
     """Swapping the weights of a kept graph finds them among its saved tensors."""
     block = layers(SHAPE, dtype=dtype)[1]()
     homes = {p.untyped_storage().data_ptr(): name for name, p in block.named_parameters()}
@@ -114,7 +114,7 @@ def test_every_weight_of_a_graph_can_be_told_by_its_storage(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("width", [4, 32])
-def test_a_pass_without_a_graph_has_the_bits_of_one_with(width: int) -> None:
+def test_pass_without_a_graph_has_equal_bits(width: int) -> None:
     """The recomputed value equals the sent value. Torch's two kernels of single precision round differently."""
     torch.manual_seed(0)
     block = layers(ResidualLSTM(1, width, width, sequence=12, vocabulary=5, classes=2))[1]().train()

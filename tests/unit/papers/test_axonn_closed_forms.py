@@ -32,7 +32,7 @@ def test_one_layer_has_no_interval() -> None:
         best_interval(1)
 
 
-def test_the_rule_is_not_the_formulas_best_where_a_stage_is_short() -> None:
+def test_checkpoint_rule_is_not_optimal_on_a_short_stage() -> None:
     assert abs(checkpoint_interval(96, 48) - best_interval(96, 48)) > 7
     assert activations(96, 48, checkpoint_interval(96, 48)) > 2 * activations(96, 48, Fraction(best_interval(96, 48)))
 

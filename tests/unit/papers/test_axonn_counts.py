@@ -32,7 +32,7 @@ def test_what_is_in_flight_is_counted_after_each_answer() -> None:
     assert small.after_answers(2, 2, 2) == []
 
 
-def test_the_checked_order_holds_its_limit_on_every_grid_that_is_asked() -> None:
+def test_checked_order_keeps_its_limit_on_every_grid() -> None:
     name = "axonn.sec3c.constant_in_flight"
     (row,) = [row for row in CLAIMS[name].answers if row.figure == "axonn_lemmas"]
     found = answer(CLAIMS[name], row, None).values
@@ -45,7 +45,7 @@ def test_bytes_and_parameters_by_hand() -> None:
     assert ours("axonn.sec5b.optimizer_footprint")[0] == 16 * 1000
 
 
-def test_gpt2_small_has_the_words_and_positions_of_its_authors_then_of_the_paper() -> None:
+def test_gpt2_small_counts_for_authors_and_paper() -> None:
     blocks, norm = 12 * (12 * 768**2 + 13 * 768), 2 * 768
     found = ours("axonn.sec6b.gpt2_small_parameters")
     assert found == tuple(blocks + (words + places) * 768 + norm for words, places in ((50257, 1024), (51200, 512)))

@@ -87,7 +87,7 @@ def test_a_file_with_a_broken_decision_is_refused(tmp_path: Path, change: Mappin
         claims.decisions(tmp_path)
 
 
-def test_the_settings_know_every_system_and_model_that_a_claim_names() -> None:
+def test_settings_hold_every_system_and_model_of_claims() -> None:
     settings = claims.settings()
     systems = {row["id"] for row in settings["systems"]}
     models = {row["id"] for row in settings["models"]}

@@ -157,7 +157,7 @@ def asked(name: str, figure: str, source: Lab) -> Answer:
 
 
 @pytest.mark.parametrize("system", samo.SYSTEMS)
-def test_a_cell_is_fed_by_the_cell_that_its_system_was_fitted_to(system: str) -> None:
+def test_cell_is_fed_by_its_systems_calibration_cell(system: str) -> None:
     found = asked(f"samo.table2.{system}.gpus_512", "samo_table2", lab())
     assert "stack.samo.products" in found.reads
     assert f"samo.table2.{system}.gpus_256" in found.fed_by
@@ -176,13 +176,13 @@ def test_what_is_counted_is_fed_by_nothing() -> None:
     assert [name for name in names if asked(name, "axonn_lemmas", lab()).fed_by] == []
 
 
-def test_the_memory_account_is_fed_by_the_total_that_settled_its_buckets() -> None:
+def test_memory_account_is_fed_by_the_fitted_total() -> None:
     name = "axonn.sec5b.total_memory_after"
     assert name in asked(name, "axonn_memory", lab()).fed_by
     assert name not in asked("axonn.fig9.days_saved.12b", "axonn_fig9", lab()).fed_by
 
 
-def test_a_quarter_of_the_stages_and_four_times_the_parameters_by_hand() -> None:
+def test_quarter_of_stages_and_four_times_parameters_by_hand() -> None:
     """The depths of AxoNN V-B come out of the account: two of 48 blocks on each of 24 stages, and eight on each of 6.
     A block has 12 h^2 + 13 h parameters, h = 4512."""
     stages, entries = (

@@ -59,7 +59,7 @@ def test_the_formulas_of_a_paper_answer_its_claims_alone(paper: str) -> None:
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_an_answer_is_whole_cases_in_the_unit_of_its_claim(name: str) -> None:
+def test_answer_has_complete_cases_in_the_claims_unit(name: str) -> None:
     claim, found = ASKED[name], ours(name)
     assert found.unit == claim.unit
     assert found.values
@@ -214,7 +214,7 @@ def test_answers_do_move_with_what_they_are_made_of() -> None:
     assert moved("axonn.table2.g_data_over_deepspeed.12b", claims={**ALL, inter: replace(ALL[inter], value=4.0)})
 
 
-def test_a_row_that_disagrees_shows_as_a_case_of_its_own() -> None:
+def test_row_that_disagrees_is_a_separate_case() -> None:
     batch = "samo.table1.batch_size.vgg_19"
     others = replace(papers(), claims={**ALL, batch: replace(ALL[batch], value=256.0)})
     name = "samo.table1.gpus.gpt3_xl"

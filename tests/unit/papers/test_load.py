@@ -72,7 +72,7 @@ def test_the_analytic_rows_are_there() -> None:
     assert (analytic["axonn"], analytic["samo"]) == (29, 34)
 
 
-def test_every_row_says_how_it_is_checked_and_every_answer_how_it_came_about() -> None:
+def test_every_row_has_a_check_and_every_answer_evidence() -> None:
     for paper in claims.PAPERS:
         for row in yaml.safe_load((claims.FOLDER / paper / "claims.yaml").read_text()):
             assert row["check"] in list(Check), row["id"]
@@ -187,7 +187,7 @@ def test_a_row_becomes_a_claim() -> None:
     assert found.setting == {"gpus": 48}
 
 
-def test_without_more_a_row_has_no_answer_and_has_to_hold_in_all_cases() -> None:
+def test_row_defaults_are_no_answer_and_all_cases() -> None:
     found = read()
     assert (found.answers, found.cases, found.control) == ((), Cases.ALL, "")
 
@@ -205,7 +205,7 @@ def test_an_answer_on_a_stand_in_is_not_as_published(row: dict[str, Any], scope:
     assert read(**answers({"evidence": "derived"} | FORMED | row)).answers[0].scope is scope
 
 
-def test_the_tables_and_figures_of_a_claim_are_read_from_its_place() -> None:
+def test_tables_and_figures_of_a_claim_come_from_its_place() -> None:
     assert read(where="Table II, row 12 AxoNN; Figure 6").displays == {"axonn Table II", "axonn Figure 6"}
     assert read(where="Section VI-B (Figures 6 and 7)").displays == {"axonn Figure 6", "axonn Figure 7"}
     assert read(where="Figure 1(d)").displays == read(where="Figure 1(e)").displays
@@ -217,7 +217,7 @@ def test_a_claim_may_be_about_no_one_system() -> None:
     assert (found.system, found.versus, found.tolerance, found.because) == ("", None, None, "")
 
 
-def test_a_formula_may_be_tried_at_symbols_that_it_does_not_read() -> None:
+def test_formula_accepts_symbols_that_it_does_not_read() -> None:
     points = [{"gpus": 4, "g_inter": 2}, {"gpus": 6, "g_inter": 2}, {"gpus": 6, "g_inter": 3}]
     assert len(read(**FORMULA | {"expression": "1 / gpus", "points": points}).points) == 3
 

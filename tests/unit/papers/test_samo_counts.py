@@ -24,7 +24,7 @@ def ours(name: str) -> tuple[float, ...]:
 
 
 @pytest.mark.parametrize(("stages", "microbatches"), [(1, 3), (3, 5), (2, 2), (6, 20)])
-def test_idle_time_is_that_of_filling_and_draining_on_every_stage(stages: int, microbatches: int) -> None:
+def test_idle_time_is_fill_and_drain_on_every_stage(stages: int, microbatches: int) -> None:
     assert small_samo.bubbles(stages, microbatches) == [3.0 * (stages - 1)] * stages
 
 
@@ -34,7 +34,7 @@ def test_a_stage_has_two_messages_a_microbatch_for_each_neighbour() -> None:
     assert small_samo.messages(1, 3) == [0]
 
 
-def test_the_claim_of_four_messages_is_asked_of_every_stage_that_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_four_message_claim_covers_every_counted_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is doubled or left out: the end stages have two, and the count on a stage is that stage's case."""
     name = "samo.sec4b.messages_per_microbatch"
     asked = CLAIMS[name], EQUATIONS[name], None
@@ -56,7 +56,7 @@ def test_bytes_of_a_pruned_parameter_by_hand() -> None:
     "name",
     ["default_bytes.total", "compressed_states", "index_bytes", "theta16_bytes", "temporary_bytes"],
 )
-def test_every_point_of_a_formula_has_a_number_of_its_own(name: str) -> None:
+def test_every_point_of_a_formula_has_its_number(name: str) -> None:
     """Of what ranks allocate, and of the layouts that say so."""
     claim = CLAIMS[f"samo.sec3d.{name}"]
     values = ours(claim.id)

@@ -64,7 +64,7 @@ def test_bytes_of_a_rank_by_hand() -> None:
     assert single["theta16"] == single["grad16"] == 0
 
 
-def test_a_step_with_samo_makes_a_half_copy_of_what_stays() -> None:
+def test_samo_step_makes_a_half_copy_of_kept_entries() -> None:
     assert bytes_of.step_bytes(bytes_of.small(400, Fraction(1, 4))) == 2 * 100
     assert bytes_of.step_bytes(bytes_of.small(400)) == 0
     assert bytes_of.total(400, Fraction(1, 4)) == (24 * 100) + 2 * 400
@@ -281,7 +281,7 @@ def test_the_null_model_of_table_2_is_the_bubble_alone() -> None:
     assert ours("samo.table2.axonn.gpus_256", Evidence.SIMULATED, lab()).null == pytest.approx((43.3,))
 
 
-def test_the_null_model_of_the_largest_speedup_begins_with_the_printed_one() -> None:
+def test_null_model_of_largest_speedup_begins_with_the_printed_one() -> None:
     """6.7B on 16 and 4 stages: 128 and 32 microbatches on 128 GPUs, 16 and 4 on 1024."""
     found = ours("samo.sec6b.max_speedup.gpt3_6_7b", Evidence.SIMULATED, lab())
     shares = [(m / (m + 15)) / (n / (n + 3)) for m, n in ((128, 32), (16, 4))]

@@ -46,7 +46,7 @@ def layer(dtype: torch.dtype = torch.float32, width: int = 16) -> Layer:
 # -- products --------------------------------------------------------------------------------------------------------
 
 
-def test_a_layer_keeps_its_share_and_is_the_same_for_a_seed() -> None:
+def test_layer_keeps_its_share_and_follows_its_seed() -> None:
     made, again = layer(), layer()
     assert int((made.weight != 0).sum()) == made.index.numel() == 64
     assert torch.equal(made.weight, again.weight)
@@ -100,7 +100,7 @@ def test_timing_stops_at_a_wrong_implementation(monkeypatch: pytest.MonkeyPatch)
         LayerTiming(widths=[16], device="cpu", **SMALL).sweep(1)
 
 
-def test_a_width_at_which_torch_fails_leaves_its_curve_out_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_width_leaves_its_curve_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     def lame(made: Layer) -> tuple[list[Implementation], list[str]]:
         def fails() -> torch.Tensor:
             raise RuntimeError("no resources\nat all")
@@ -144,7 +144,7 @@ class Event:
         return other.at - self.at
 
 
-def test_on_cuda_calls_are_timed_between_events_behind_what_keeps_the_device_busy() -> None:
+def test_cuda_calls_are_timed_between_queued_events() -> None:
     def work(name: str, milliseconds: float) -> Callable[[], torch.Tensor]:
         def call() -> torch.Tensor:
             Event.log.append(name)
@@ -160,7 +160,7 @@ def test_on_cuda_calls_are_timed_between_events_behind_what_keeps_the_device_bus
     assert Event.log == ["call", *["ahead"] * layer_timing.DEEP, "event", "call", "call", "call", "event", "wait"]
 
 
-def test_on_a_cpu_a_short_call_is_repeated_and_a_long_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_calls_are_repeated_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     now, calls = [0.0], [0]
     monkeypatch.setattr(layer_timing, "perf_counter", lambda: now[0])
 
@@ -238,7 +238,7 @@ def carried(widths: list[int], *, cuda: bool, changes: Mapping[str, Any] | None 
     return study_result(plan, {"cuda": cuda, "notes": ["a remark"]}, turns)
 
 
-def test_the_record_keeps_raw_samples_and_draws_ratios_beside_the_papers() -> None:
+def test_record_holds_raw_samples_and_ratio_panels() -> None:
     found = carried([128, 256], cuda=False, dense=0.5, csr=2.0, ours=4.0, alone=3.0)
     assert found.source is Source.MEASURED
     assert found.metrics["forward, dense, 256"].values == (1.0,) * 6
@@ -342,7 +342,7 @@ def test_a_study_that_cannot_be_made_is_refused(name: str, value: Any, kind: typ
     plan_of(study()).check(study())
 
 
-def test_the_experiment_is_one_run_that_a_scale_or_a_command_line_may_change() -> None:
+def test_experiment_run_takes_overrides_of_scale_and_command_line() -> None:
     six = "executor.widths=[128,256,512,1024,2048,4096]"
     [run] = expand(["experiment=samo_fig1", "launch.device=cuda", "executor.dtype=float16", six])
     assert run.refusal is None

@@ -37,7 +37,7 @@ def test_dense_training_without_masks_is_seen_to_differ(monkeypatch: pytest.Monk
 WEIGHTS = [96, 168, 105]  # entries of the convolution and the two linear layers
 
 
-def test_a_gradient_is_alive_at_a_time_and_two_are_seen_where_they_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_counts_gradients_alive_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown.dense_gradients(1) == shown.dense_gradients(2) == (2 * 168, 2 * 168)
     kept = []
 
@@ -51,7 +51,7 @@ def test_a_gradient_is_alive_at_a_time_and_two_are_seen_where_they_stay(monkeypa
 
 
 @pytest.mark.parametrize("more", [0, 40], ids=["of its size", "larger"])
-def test_a_gradient_that_is_made_whole_in_full_precision_is_seen(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
+def test_probe_finds_a_dense_full_precision_gradient(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
     made = ModelState._compress_gradient
 
     def widened(self: ModelState, parameter: Any) -> None:

@@ -73,7 +73,7 @@ def test_fitted_constant_without_a_range_is_refused() -> None:
 
 
 @pytest.mark.parametrize("paper", claims.PAPERS)
-def test_every_constant_of_a_paper_has_a_range_around_its_value(paper: str) -> None:
+def test_every_constant_has_a_range_around_its_value(paper: str) -> None:
     stack = source(paper).stacks["gnn" if paper == "sparse_gnn" else paper]
     for each in constant_variations(stack):
         trace.with_constant(
@@ -185,7 +185,7 @@ def test_form_of_the_exchange_is_one_of_the_cases_alone() -> None:
     assert lab.varied("plan.sparse_gnn.form", "fused").forms(["staged", "fused"]) == ["fused"]
 
 
-def test_answer_that_is_refused_at_a_value_turns_to_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_answer_changes_to_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [each for each in modelled_answers("samo") if each[0].id == CHEAP["samo"][0]]
     lab = source("samo")
 

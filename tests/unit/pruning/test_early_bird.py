@@ -45,7 +45,7 @@ def test_distances_are_those_of_masks_compared_by_hand() -> None:
     assert method.distances == [2 / 8, 4 / 8, 2 / 8, 2 / 8]
 
 
-def test_the_ticket_is_the_newest_mask_once_it_is_near_to_the_whole_window() -> None:
+def test_newest_mask_is_drawn_when_near_to_the_window() -> None:
     far, near = (0, 1, 2, 3), (4, 5, 6, 7)
     found = epochs(EarlyBird(1, window=3, distance=0.1), [far, near, near, near])
     assert found[:3] == [None, None, None]
@@ -65,7 +65,7 @@ def test_a_distance_that_is_met_exactly_is_not_below() -> None:
     assert epochs(EarlyBird(1, window=2, distance=0.26), masks)[1] is not None
 
 
-def test_after_the_latest_epoch_the_newest_mask_is_taken_as_it_is() -> None:
+def test_newest_mask_is_drawn_after_the_latest_epoch() -> None:
     far, near = (0, 1, 2, 3), (4, 5, 6, 7)
     found = epochs(EarlyBird(1, window=3, latest=3), [far, near, far])
     assert found[:2] == [None, None]
@@ -84,7 +84,7 @@ def test_packed_masks_differ_where_the_masks_do(entries: int) -> None:
     assert first.numel() * first.itemsize == math.ceil(entries / 8)  # bytes
 
 
-def test_no_more_masks_are_held_than_are_compared_and_none_after_the_ticket() -> None:
+def test_only_compared_masks_stay_in_memory() -> None:
     method = EarlyBird(1, window=3)
     masks = [(0, 1, 2, 3), (4, 5, 6, 7)] * 3
     for number, places in enumerate(masks):
@@ -94,7 +94,7 @@ def test_no_more_masks_are_held_than_are_compared_and_none_after_the_ticket() ->
     assert not method.before
 
 
-def test_it_looks_after_each_epoch_and_never_at_what_was_only_drawn() -> None:
+def test_search_draws_after_each_epoch_but_not_before_training() -> None:
     assert [batches for batches in range(61) if EarlyBird(20).due(batches)] == [20, 40, 60]
 
 
@@ -131,7 +131,7 @@ def trained(method: EarlyBird, view: View, layers: list[nn.Module], epoch: Any) 
     return None, method.distances
 
 
-def test_the_masks_of_a_training_settle_into_the_ticket_of_that_epoch() -> None:
+def test_masks_of_a_training_converge_to_the_ticket() -> None:
     layers, epoch = learner()
     view = whole_view(layers, sparsity=0.5)
     ticket, distances = trained(EarlyBird(1, window=4, distance=0.02), view, layers, epoch)
@@ -168,7 +168,7 @@ def test_every_grid_draws_the_same_ticket_after_the_same_epoch(stages: int, scop
     assert all(told == distances for _, told in found)
 
 
-def test_a_search_that_is_recalled_goes_on_as_if_it_had_never_stopped() -> None:
+def test_restored_search_continues_as_if_uninterrupted() -> None:
     masks = [(0, 1, 2, 3), (0, 1, 2, 4), (0, 1, 5, 4), (0, 1, 5, 6), (0, 1, 5, 7), (1, 2, 5, 6)]  # none is near
 
     def made() -> EarlyBird:
@@ -246,7 +246,7 @@ def test_masks_of_a_device_wait_on_the_host() -> None:
     assert packed(torch.tensor([1], dtype=torch.int32, device="cuda"), 9).device.type == "cpu"
 
 
-def test_what_is_asked_for_by_name_leaves_something_of_the_projections_of_a_gpt() -> None:
+def test_named_scope_keeps_entries_of_gpt_projections() -> None:
     """They are drawn smaller than the rest by 1 / sqrt(2 * layers), below any threshold of the whole model."""
     overrides = ["system=axonn_samo", "pruning=early_bird", "pruning.ticket.latest=1"]
     search = resolve(overrides).pruning.ticket
@@ -293,7 +293,7 @@ def test_a_batch_norm_belongs_to_the_convolution_directly_before_it() -> None:
     assert not list(followed(apart))
 
 
-def test_a_channel_takes_its_scale_its_shift_and_the_rows_that_make_it() -> None:
+def test_pruned_channel_includes_scale_shift_and_rows() -> None:
     layer = Bottleneck()
     for name, values in (("norm_1", [1.0, -5.0, 4.0]), ("norm_3", [3.0, 0.1, 0.2, -2.0]), ("norm_2", [9.0, 9.0, 9.0])):
         layer.get_submodule(name).weight.data = torch.tensor(values)
@@ -356,7 +356,7 @@ def test_distances_of_channels_count_channels() -> None:
 # -- refused ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_norm_of_which_no_channel_stays_is_refused_by_name() -> None:
+def test_batch_norm_without_kept_channels_is_refused() -> None:
     layer = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2))
     layer[1].weight.data = torch.tensor([0.1, 0.2])
     with pytest.raises(InvalidRequest, match=r"weight 1\.weight of layer 0 of 2 entries.*at least one entry"):
@@ -374,7 +374,7 @@ def test_a_batch_norm_of_which_no_channel_stays_is_refused_by_name() -> None:
         ("weights", [nn.LayerNorm(2), nn.LayerNorm(2)], r"nothing to prune.*weights that may be pruned"),
     ],
 )
-def test_a_network_with_nothing_to_rank_is_refused_on_every_stage_at_the_first_look(
+def test_network_without_prunable_weights_is_refused_on_every_stage(
     kind: str, layers: list[nn.Module], words: str
 ) -> None:
     def look(method: EarlyBird, view: View) -> str:
@@ -395,7 +395,7 @@ def test_channels_on_one_stage_alone_are_enough() -> None:
     assert second == {}
 
 
-def test_a_mask_that_empties_a_weight_is_refused_only_as_the_ticket() -> None:
+def test_mask_that_empties_a_weight_is_refused_when_drawn() -> None:
     layers = [*line([2.0, 2.0]), *line([1.0, 1.0])]
     method = EarlyBird(1, window=2)
     assert method.draw(whole_view(layers, sparsity=0.5)) is None

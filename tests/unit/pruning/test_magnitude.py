@@ -64,14 +64,14 @@ def test_of_equal_weights_the_first_places_stay() -> None:
 
 
 @pytest.mark.parametrize("scope", ["global", "layer"])
-def test_sizes_that_differ_in_the_last_bit_alone_are_told_apart(scope: str) -> None:
+def test_magnitudes_that_differ_in_the_last_bit_are_ordered(scope: str) -> None:
     layers = [line([[1.0, 1.0 + 2**-52, 1.0, 1.0 + 2**-51]], torch.float64)]
     assert Magnitude(scope).draw(whole_view(layers, sparsity=0.5))[0, "weight"].tolist() == [1, 3]
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("sparsity", SHARES)
-def test_each_weight_keeps_its_share_and_what_goes_is_no_larger(sparsity: float, dtype: torch.dtype) -> None:
+def test_each_weight_keeps_its_share_of_largest_entries(sparsity: float, dtype: torch.dtype) -> None:
     layers = network(dtype)
     for (number, _), index in Magnitude().draw(whole_view(layers, sparsity=sparsity)).items():
         size = layers[number].weight.detach().abs().flatten()
@@ -85,9 +85,7 @@ def test_each_weight_keeps_its_share_and_what_goes_is_no_larger(sparsity: float,
 @pytest.mark.parametrize("tied", [False, True], ids=["apart", "many ties"])
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("sparsity", SHARES)
-def test_one_threshold_for_the_whole_model_is_that_of_sorting_everything(
-    sparsity: float, dtype: torch.dtype, tied: bool
-) -> None:
+def test_global_threshold_equals_sorting_all_weights(sparsity: float, dtype: torch.dtype, tied: bool) -> None:
     layers = network(dtype, tied=tied)
     assert equal_masks(ranked(whole_view(layers, sparsity=sparsity), "global"), by_sorting(layers, sparsity))
 
@@ -115,7 +113,7 @@ def test_a_stage_without_prunable_weights_still_counts() -> None:
     assert second[1, "weight"].tolist() == [2, 3]
 
 
-def test_a_weight_below_the_threshold_of_the_model_is_refused_by_name() -> None:
+def test_weight_below_the_global_threshold_is_refused() -> None:
     layers = [line([[1.0, 2.0]]), line([[0.1, 0.2]])]
     with pytest.raises(InvalidRequest, match=r"weight weight of layer 1 of 2 entries.*at least one entry.*layer"):
         Magnitude("global").draw(whole_view(layers, sparsity=0.5))
@@ -129,7 +127,7 @@ def refused(method: Magnitude | EarlyBird, view: View) -> str:
 
 
 @pytest.mark.parametrize("made", [Magnitude, lambda: EarlyBird(1, scope="layer")], ids=["magnitude", "early bird"])
-def test_a_weight_that_is_too_small_on_one_stage_is_refused_on_all(made: Callable[[], Magnitude | EarlyBird]) -> None:
+def test_weight_too_small_on_one_stage_is_refused_on_all(made: Callable[[], Magnitude | EarlyBird]) -> None:
     """Where one stage alone stopped, the others would wait for its sums."""
     layers = [line([[1.0, 2.0]]), line([[1.0] * 9])]
     first, second = draw_on_stages(made, layers, 2, refused, sparsity=0.8)  # 0.4 and 1.8 entries

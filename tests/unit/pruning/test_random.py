@@ -31,14 +31,14 @@ def test_every_grid_draws_the_same_ticket(stages: int) -> None:
     assert equal_masks(join_masks(draw_on_stages(RandomMask, layers, stages, sparsity=0.5)), alone)
 
 
-def test_every_weight_every_layer_and_every_seed_has_places_of_its_own() -> None:
+def test_random_masks_differ_by_weight_layer_and_seed() -> None:
     layers = network()
     tickets = [RandomMask().draw(whole_view(layers, sparsity=0.5, seed=seed)) for seed in (0, 1)]
     places = {tuple(index.tolist()) for ticket in tickets for index in ticket.values()}
     assert len(places) == 2 * 3 * 2
 
 
-def test_the_weights_have_no_part_in_it_and_the_default_generator_stays_where_it_is() -> None:
+def test_random_mask_ignores_weights_and_the_default_generator() -> None:
     layers, others = network(), network()
     for layer in others:
         layer[0].weight.data.zero_()

@@ -43,7 +43,7 @@ def test_every_grid_takes_its_own_part(path: Path, stages: int) -> None:
     assert all(len(part) == 4 // stages for part in parts)
 
 
-def test_a_ticket_drawn_by_channels_comes_back_and_leaves_the_rest_dense(path: Path) -> None:
+def test_channel_mask_is_restored_with_the_rest_dense(path: Path) -> None:
     layers = [nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4), nn.Linear(4, 4)), nn.Linear(4, 4)]
     nn.init.normal_(layers[0][1].weight)
     ticket = kept(path, layers, EarlyBird(1, latest=1, kind="channels"))
@@ -51,7 +51,7 @@ def test_a_ticket_drawn_by_channels_comes_back_and_leaves_the_rest_dense(path: P
 
 
 @pytest.mark.parametrize("stages", [1, 2])
-def test_whether_a_ticket_is_one_of_channels_the_whole_file_says(path: Path, stages: int) -> None:
+def test_channel_kind_is_read_from_the_whole_file(path: Path, stages: int) -> None:
     """The linear layer is on a stage of its own, of which the ticket names nothing."""
     layers = [nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4)), nn.Linear(4, 4)]
     nn.init.normal_(layers[0][1].weight)
@@ -61,7 +61,7 @@ def test_whether_a_ticket_is_one_of_channels_the_whole_file_says(path: Path, sta
     assert {key[0] for key in ticket} == {0}
 
 
-def test_what_is_beside_a_ticket_of_all_weights_does_not_make_it_one_of_channels(path: Path) -> None:
+def test_extra_entries_do_not_make_a_channel_mask(path: Path) -> None:
     layers = [nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4)), nn.Linear(4, 4)]
     ticket = RandomMask().draw(whole_view(layers, what="all"))
     entries = {key: layers[key[0]].get_parameter(key[1]).numel() for key in ticket}
@@ -87,7 +87,7 @@ def test_a_ticket_of_another_sparsity_is_refused_with_its_own(path: Path, scope:
         Saved(str(path)).draw(whole_view(layers, sparsity=asked))
 
 
-def test_rounding_of_every_weight_explains_an_entry_of_each_and_no_more(path: Path) -> None:
+def test_rounding_explains_at_most_one_entry_per_weight(path: Path) -> None:
     layers = network(wide=5)  # 25 entries, of which 12 stay at a half
     for left, fits in (((11, 12, 12, 11), True), ((11, 11, 12, 11), False)):  # 4 and 5 less than 50
         own = {
@@ -115,7 +115,7 @@ def test_channels_are_counted_where_channels_were_asked_for(path: Path) -> None:
         Saved(str(path)).draw(whole_view(layers, sparsity=0.8))
 
 
-def test_a_tied_weight_that_stands_in_a_file_twice_was_drawn_once(path: Path) -> None:
+def test_tied_weight_in_a_file_twice_counts_once(path: Path) -> None:
     layers = [nn.Linear(10, 10, bias=False) for _ in range(3)]
     layers[0].weight.data.fill_(
         1.0
@@ -153,7 +153,7 @@ def test_a_ticket_of_another_model_is_refused_by_what_differs(path: Path, other:
     assert str(path) in str(refused.value)
 
 
-def test_a_file_that_is_not_there_is_refused_by_its_path(path: Path) -> None:
+def test_missing_mask_file_is_refused_by_its_path(path: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"a\.ticket holds no ticket"):
         Saved(str(path)).draw(whole_view(network()))
 

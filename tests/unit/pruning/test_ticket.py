@@ -43,7 +43,7 @@ def names(layer: nn.Module, what: str = "weights") -> list[str]:
 # -- what may be pruned ----------------------------------------------------------------------------------------------
 
 
-def test_a_block_gives_its_four_matrices_and_the_ends_of_a_gpt_nothing() -> None:
+def test_only_the_four_matrices_of_a_block_are_prunable() -> None:
     embedding, block, head = (make() for make in layers(SHAPE))
     assert names(embedding) == []
     assert names(block) == ["qkv.weight", "project.weight", "widen.weight", "narrow.weight"]
@@ -56,7 +56,7 @@ def test_convolutions_give_their_kernels_and_norms_and_biases_stay() -> None:
     assert names(layer) == ["0.weight", "2.weight"]
 
 
-def test_all_is_every_trained_weight_even_of_a_layer_that_is_spared() -> None:
+def test_scope_all_is_every_trained_weight() -> None:
     layer = nn.Sequential(nn.Linear(3, 2), nn.Embedding(5, 2), nn.LayerNorm(2))
     layer.prunable = False
     layer[0].weight.requires_grad_(False)
@@ -79,7 +79,7 @@ class Attending(nn.Module):
         self.wide = nn.Conv1d(2, 3, 1)
 
 
-def test_what_is_pruned_is_known_by_its_module_and_not_by_its_dimensions() -> None:
+def test_prunable_weights_are_found_by_module_type() -> None:
     own = [f"other.{name}_proj_weight" for name in "qkv"]
     expected = ["one.in_proj_weight", "one.out_proj.weight", *own, "other.out_proj.weight", "wide.weight"]
     assert names(Attending()) == expected
@@ -105,7 +105,7 @@ def test_as_many_stay_as_the_nearest_whole_number() -> None:
     ]
 
 
-def test_a_weight_pruned_to_nothing_is_refused_with_a_sparsity_that_would_do() -> None:
+def test_emptied_weight_is_refused_with_a_legal_sparsity() -> None:
     with pytest.raises(InvalidRequest, match=r"weight qkv\.weight of layer 3 of 4 entries.*at least one entry.*=0\.75"):
         kept_count(KEY, 4, 0.9)
     assert kept_count(KEY, 4, 0.75) == 1
@@ -122,7 +122,7 @@ def test_the_sparsity_that_would_do_leaves_one_entry(entries: int) -> None:
             kept_count(KEY, entries, 1 - 0.4 / entries)
 
 
-def test_a_stage_without_weights_is_fine_and_a_model_without_is_refused_on_every_stage() -> None:
+def test_model_without_prunable_weights_is_refused_on_every_stage() -> None:
     def asked(_: object, view: View) -> str:
         try:
             check_some(view)
@@ -137,7 +137,7 @@ def test_a_stage_without_weights_is_fine_and_a_model_without_is_refused_on_every
     assert all("nothing to prune" in told and "weights that may be pruned" in told for told in none)
 
 
-def test_a_weight_of_2_to_the_31_entries_is_refused_and_one_less_is_not() -> None:
+def test_weight_above_int32_indices_is_refused() -> None:
     vast = torch.empty(1, dtype=torch.bfloat16).expand(2**16, 2**15)  # one entry that stands in for all
     with pytest.raises(InvalidRequest, match=r"layer 3 of 2147483648 entries.*2\^31.*32-bit"):
         kept_count(KEY, vast.numel(), 0.5)
@@ -147,7 +147,7 @@ def test_a_weight_of_2_to_the_31_entries_is_refused_and_one_less_is_not() -> Non
     check_index(KEY, index(2**31 - 2), 2**31 - 1)
 
 
-def test_a_method_refuses_a_weight_that_int32_does_not_reach_before_it_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_method_refuses_an_oversized_weight_before_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     def draws(*_: object, **__: object) -> torch.Tensor:
         raise AssertionError("8 GiB of places")
 
@@ -249,7 +249,7 @@ def test_a_damaged_file_is_refused_by_its_path(tmp_path: Path, damage: str) -> N
     ],
     ids=["no size", "no index of one", "no index"],
 )
-def test_a_file_whose_indices_and_sizes_do_not_match_is_refused(
+def test_file_with_inconsistent_indices_and_sizes_is_refused(
     tmp_path: Path, named: tuple[int, ...], sized: tuple[int, ...], words: str
 ) -> None:
     from safetensors.torch import save_file
@@ -260,7 +260,7 @@ def test_a_file_whose_indices_and_sizes_do_not_match_is_refused(
         load(tmp_path / "a.ticket")
 
 
-def test_a_save_that_breaks_off_leaves_the_file_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_save_leaves_the_existing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from safetensors import torch as format_
 
     path = tmp_path / "a.ticket"

@@ -258,7 +258,7 @@ def test_errors_at_the_edge(ours, paper, unit, shown):
 # the picture
 
 
-def test_picture_draws_our_line_hollow_printed_points_and_pale_null_model(make):
+def test_figure_draws_our_line_printed_points_and_null_model(make):
     root, lines = drawn(only(make, PEAK))
     assert set(lines) == {"ours-0", "ours-1", "null-0", "paper-0", "calibrated-0-0"}
     colour = "#0173b2"
@@ -433,7 +433,7 @@ def test_nothing_made_for_runs_is_shown_of_a_simulated_figure(make, store, tmp_p
     assert "Percent of peak = flop per batch" not in seen.words()
 
 
-def test_figures_and_refused_runs_are_not_in_the_table_of_systems(make, store, tmp_path):
+def test_table_of_systems_leaves_out_figures_and_refused_runs(make, store, tmp_path):
     """Messages are measured, not trained by; what could not be measured has its reason."""
     store(tmp_path, replace(figure(make, PEAK), source=Source.MEASURED))
     store(tmp_path, make("nccl", (), outcome=Outcome.UNSUPPORTED, source=Source.ANALYTIC, reason="no device"))

@@ -434,7 +434,7 @@ def test_more_ranks_than_cores_are_marked_and_not_drawn(run):
     assert not only(peak).panel.systems
 
 
-def test_runs_that_were_not_interleaved_have_no_ratio_and_a_warning(run):
+def test_runs_without_interleaved_rounds_have_a_warning(run):
     def at(k, turns, panels):
         found = run(k, [2.0] * 3, panels=panels)
         return replace(found, provenance=found.provenance | {"turns": turns})

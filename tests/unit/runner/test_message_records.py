@@ -148,7 +148,7 @@ def judged(folder: Path | None = None, *records: Record) -> Any:
         (dict(reversed(BOTH.items())), Verdict.DIFFERS_ON_STAND_IN),
     ],
 )
-def test_library_order_on_a_stand_in_is_at_most_a_trend(
+def test_library_order_on_a_stand_in_is_a_trend(
     base: dict[str, Any], curves: Mapping[str, Any], verdict: Verdict
 ) -> None:
     config = altered(base, executor__operation="all_reduce", executor__claim=CLAIM)

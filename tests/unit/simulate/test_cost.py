@@ -78,7 +78,7 @@ TRACE = Trace(
 )
 
 
-def test_an_ops_own_time_and_bytes_counted_from_the_first_microbatch() -> None:
+def test_profiled_costs_are_counted_from_the_first_microbatch() -> None:
     cost = Profiled.of(TRACE, GRID, replica=1)
     seconds = {text: cost.compute(op(text)) for text in ("0F0", "0F1", "1F0", "1B0", "1B1", "0B0", "0B1")}
     assert seconds == {"0F0": 1.0, "0F1": 0.5, "1F0": 2.0, "1B0": 4.0, "1B1": 3.0, "0B0": 2.0, "0B1": 1.0}
@@ -180,7 +180,7 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, content: bytes) -> N
         recorded(trace=str(file))
 
 
-def test_a_part_of_a_pass_is_not_taken_for_the_pass() -> None:
+def test_part_of_a_pass_is_not_counted_as_the_pass() -> None:
     trace = Trace()
     trace.add(0, "backward", 2.0, 6.0, Op.parse("0B0"))
     trace.add(0, "tensor_reduce", 5.0, 6.0, Op.parse("0B0"))

@@ -98,7 +98,7 @@ def test_the_share_of_pairs_is_of_messages_alone() -> None:
 # -- stages ----------------------------------------------------------------------------------------------------------
 
 
-def test_one_sender_at_a_time_takes_the_sum_and_not_the_maximum() -> None:
+def test_staged_exchange_takes_the_sum_of_its_senders() -> None:
     """1.5D, 8 parts on 2 columns: a column has 4 stages, in each one process sends 7 messages one after another."""
     volumes = equal(8, 5, replication=2)
     wires = Wires(flat(adapters=1), WIRES)
@@ -139,7 +139,7 @@ def test_a_broadcast_pays_its_bytes_once_and_every_step() -> None:
     assert wires.broadcast(40.0, range(4)) == pytest.approx(ll.base + 4 * ll.within + 40 / 19e9)
 
 
-def test_stages_are_one_after_the_other_and_their_steps_grow_with_the_square() -> None:
+def test_steps_of_sequential_stages_grow_quadratically() -> None:
     wires = Wires(nodes_of_four(between=Link(0.0, 10e9), within=Link(0.0, 100e9)), WIRES)
     vertices = 4096
     times = {p: wires.stages(equal(p, 1, rows=vertices // p), 1.0) for p in (8, 16, 32, 64)}
@@ -149,7 +149,7 @@ def test_stages_are_one_after_the_other_and_their_steps_grow_with_the_square() -
     assert long[64] == pytest.approx(long[8], rel=0.01)  # bytes alone: all of H passes every adapter
 
 
-def test_a_column_of_a_grid_has_the_adapters_of_its_own_devices() -> None:
+def test_grid_column_uses_the_adapters_of_its_devices() -> None:
     """c = 4: a column has one device a node, and so a quarter of the node's adapters."""
     wires = Wires(nodes_of_four(between=Link(0.0, 10e9), within=Link(0.0, 100e9)), WIRES)
     rates = [wires.rate(Placement(16 // c, c).column(0)) for c in (1, 2, 4)]

@@ -105,7 +105,7 @@ def test_a_stack_that_hides_memory_is_refused() -> None:
 # -- memory ----------------------------------------------------------------------------------------------------------
 
 
-def test_memory_grows_with_own_rows_and_halo_and_not_with_the_graph() -> None:
+def test_memory_grows_with_own_rows_and_halo() -> None:
     """A ring of parts, each of 50 vertices: what a process holds is the same with four parts and with 64."""
 
     def ring(parts: int) -> FullGraph:

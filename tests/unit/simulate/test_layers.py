@@ -123,7 +123,7 @@ def test_replicas_reduce_their_gradients() -> None:
     assert [chunk.reduce for chunk in cost.update(1)] == [30 * 4]
 
 
-def test_four_stages_stream_as_quickly_as_a_flush_of_four_is_slow() -> None:
+def test_stream_of_four_stages_avoids_the_bubble_of_a_flush() -> None:
     """Four equal stages: 7 passes for four microbatches, or 4. Free updates: the gain is 75 percent to the last bit
     that floating point keeps; the step makes it less, as a stream makes one for each mini-batch."""
     free = {name: plan(name, Alike(), inter=4, moments=0, split="even") for name in POLICIES}
@@ -207,7 +207,7 @@ def test_a_system_that_streams_runs_beside_one_that_drains() -> None:
     assert any(note.startswith("4 stages of layers 0-") for note in carried.notes)
 
 
-def test_gpts_are_modelled_by_blocks_unless_they_stream_or_are_asked_not_to() -> None:
+def test_flushed_gpts_are_modelled_by_blocks_by_default() -> None:
     gpt = {"_target_": "suite.workload.Transformer", "layers": 4, "hidden": 64, "heads": 4, "sequence": 8}
     gpt |= {"vocabulary": 32, "tied": False}
     flush = {"model__shape": gpt, "batch__size": 8, "batch__microbatch": 1, "precision__half": "float16"}

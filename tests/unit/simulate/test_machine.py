@@ -80,7 +80,7 @@ def test_the_machine_here_is_known_once_it_is_measured(tmp_path: Path) -> None:
         ("adapters", True, "a whole number, at least 1"),
     ],
 )
-def test_a_bad_figure_is_refused_with_its_rule_and_a_legal_value(field: str, value: Any, rule: str) -> None:
+def test_illegal_machine_figure_is_refused_with_rule_and_legal_value(field: str, value: Any, rule: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         machine(**{field: value})
     what, told, legal = str(caught.value).split("; ")
@@ -118,7 +118,7 @@ def test_a_bad_link_is_refused(latency: float, bandwidth: float, named: str) -> 
         Link(latency, bandwidth)
 
 
-def test_an_unknown_key_of_a_machine_is_refused_with_those_that_there_are() -> None:
+def test_unknown_machine_key_is_refused_with_the_known_keys() -> None:
     with pytest.raises(InvalidRequest, match=r"named 'wheels'; rule: one of .*devices_per_node, host, memory, "):
         build({**raw("machine", "summit"), "wheels": 4})
 

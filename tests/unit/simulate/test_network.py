@@ -220,7 +220,7 @@ def test_no_ring_is_quicker_than_the_links_of_its_node() -> None:
     assert finish([(0.0, Ring.of((0, 2), slow), 100)], slow) == [25.0]
 
 
-def test_alone_on_its_nodes_a_ring_has_one_adapter_and_several_have_theirs() -> None:
+def test_single_ring_uses_one_adapter_per_node() -> None:
     """Two adapters per node: a column uses the adapter of its device, a ring through several devices uses both."""
     two, both = machine(adapters=2), stack(adapters=2)
     assert finish([(0.0, LEFT, 100)], two, both) == [10.0]

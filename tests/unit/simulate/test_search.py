@@ -140,7 +140,7 @@ def test_where_nothing_divides_there_is_nothing_to_fit() -> None:
     assert list(plans(TINY, system(), 3, 9))
 
 
-def test_a_plan_that_does_not_fit_is_refused_with_both_numbers() -> None:
+def test_plan_that_does_not_fit_names_both_numbers() -> None:
     plan = SimulationPlan(TINY, system(), Grid(inter=2), 8, 2)
     assert plan.peak == 43456
     check_memory(plan, machine(memory=43456))
@@ -198,7 +198,7 @@ def test_without_messages_the_estimate_of_equal_stages_is_the_pipelines(
 
 
 @pytest.mark.parametrize("microbatches", [1, 3, 4, 9, 32])
-def test_a_limit_of_microbatches_in_flight_counts_once_it_is_reached(microbatches: int) -> None:
+def test_limit_of_microbatches_in_flight_counts_when_reached(microbatches: int) -> None:
     """Messages of 1 s both ways over three links, passes of 0.3 s: with four in flight the first stage waits."""
     plan = SimulationPlan(
         TINY, system(activation_checkpointing="none", device_initiated=True), Grid(inter=4), microbatches, 1

@@ -49,7 +49,7 @@ def test_what_was_fitted_or_chosen_lies_within_its_range(name: str) -> None:
         assert len(set(ends)) > 1, constant
 
 
-def test_a_stack_names_the_cells_that_it_was_calibrated_on_once() -> None:
+def test_stack_names_each_calibration_cell_once() -> None:
     fitted = {"products": ("a", "b"), "network": ("b", "c")}
     assert stack(fitted=fitted).calibrated_on == ("a", "b", "c")
     assert stack().calibrated_on == ()

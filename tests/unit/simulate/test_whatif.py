@@ -195,7 +195,7 @@ def test_a_search_finds_the_best_plan_on_as_many_devices(tmp_path: Path) -> None
     assert len(record.memory["predicted"]["weights"]) == found.plan.grid.inter
 
 
-def test_a_search_that_has_nothing_to_search_or_to_find_says_so(tmp_path: Path) -> None:
+def test_search_without_candidates_or_result_is_refused(tmp_path: Path) -> None:
     large = measured(config(tmp_path, of=("model=gpt3_13b", "machine=machine_a"), executor__plan="search"))
     assert large.outcome is Outcome.OOM
     assert large.reason.startswith("no plan of ")

@@ -138,7 +138,7 @@ def test_a_chunk_is_stepped_once_it_is_reduced(
         assert (found.drained, found.reduced, found.finished) == ([2.0], [2 + reduced], [2 + finished])
 
 
-def test_a_reduction_is_one_call_of_two_steps_for_each_other_rank() -> None:
+def test_reduction_is_one_call_of_two_steps_per_peer() -> None:
     """0.5 s for the call and 0.25 s for each of 2 (3 - 1) steps, then 2 s for 20 bytes; for none no call."""
     slow = NetworkModel.of(machine(devices_per_node=1), stack(collective=0.5, hop=0.25), 3)
     for chunk, reduced in ((Chunk(20, 0.0), 3.5), (Chunk(0, 0.0), 0.0)):
@@ -158,7 +158,7 @@ def test_without_replicas_nothing_is_reduced() -> None:
     assert (found.reduced, found.finished) == ([2.0], [3.0])
 
 
-def test_each_stage_updates_when_it_has_drained_or_when_all_have() -> None:
+def test_stage_updates_after_its_own_or_the_global_drain() -> None:
     """Stage 1 drains at 3, stage 0 at 4. Of one node's two rings each has half of its adapter."""
     cost, grid, interval = Chunked([Chunk(20, 0.25)]), Grid(data=2, inter=2), FlushInterval(0, 1, None, 0)
     on = machine(devices_per_node=2)
@@ -213,7 +213,7 @@ def test_several_updates_before_the_drain() -> None:
 # -- the network of a machine -----------------------------------------------------------------------------------------
 
 
-def test_a_full_stream_is_as_quick_as_its_slowest_stage_and_fills_and_drains_besides() -> None:
+def test_full_stream_has_the_rate_of_its_slowest_stage() -> None:
     """Four stages of 3 s a microbatch: a stream of 40 takes 3 more of them to fill and drain. A stage of 5 s sets the
     pace of all; a flush of 4 takes seven passes."""
     stream = FlushInterval(0, 40, 1, 0)

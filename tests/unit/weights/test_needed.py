@@ -60,7 +60,7 @@ def test_exactly_the_versions_with_a_reader_are_held(schedule: Schedule) -> None
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("stages", range(1, 7))
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda one: type(one).__name__)
-def test_exactly_the_versions_with_a_reader_are_held_at_every_size(schedule: Schedule, stages: int) -> None:
+def test_versions_with_a_reader_are_stored_at_every_size(schedule: Schedule, stages: int) -> None:
     compare_all(schedule, stages, range(1, 13))
 
 
@@ -87,7 +87,7 @@ def shuffled(interval: FlushInterval, rng: random.Random) -> list[Op]:
     return order
 
 
-def test_exactly_the_versions_with_a_reader_are_held_in_any_order() -> None:
+def test_versions_with_a_reader_are_stored_in_any_order() -> None:
     rng = random.Random(0)
     for _ in range(150):
         every = rng.randint(1, 5)

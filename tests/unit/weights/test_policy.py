@@ -21,7 +21,7 @@ def test_the_count_in_flight_is_never_wrong(stages: int, every: int) -> None:
 
 
 @pytest.mark.parametrize("stages", DEPTHS)
-def test_the_papers_count_is_right_in_a_full_pipeline_and_too_large_while_it_fills(stages: int) -> None:
+def test_printed_version_count_holds_in_a_full_pipeline(stages: int) -> None:
     for interval in epochs(2 * stages + 3, 1):
         for stage, ledger in enumerate(follow(Predict(), stages, interval, exact=True)):
             forwards, between = entries(ledger, Kind.FORWARD), stages - 1 - stage

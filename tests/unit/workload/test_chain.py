@@ -111,7 +111,7 @@ def test_what_does_not_fit_is_refused() -> None:
         through(Convolution(1, (3, 3)), (1, 2))
 
 
-def test_an_image_that_is_too_small_is_told_the_next_one() -> None:
+def test_too_small_image_is_refused_with_the_next_legal_side() -> None:
     chain = (Convolution(1, (5, 5), 2), HALF)
     legal = next(image for image in range(1, 50) if (image - 5) // 2 + 1 >= 2)
     assert legal == 7

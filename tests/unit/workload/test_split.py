@@ -43,7 +43,7 @@ def test_by_cost_finds_the_best_of_all_splits(costs: list[int], data: st.DataObj
         ([3, 5, 2, 1, 1, 5, 8, 2, 7], 5),
     ],
 )
-def test_the_best_start_of_a_split_is_not_always_the_start_of_the_best(costs: list[int], stages: int) -> None:
+def test_best_prefix_of_a_split_may_not_be_optimal(costs: list[int], stages: int) -> None:
     """In these the slowest stage is a late one, and the early stages are free to be more alike."""
     assert by_cost(costs, stages) == best_of_all(costs, stages)
 

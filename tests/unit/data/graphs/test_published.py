@@ -71,7 +71,7 @@ def test_arxiv_is_read_and_joined_both_ways(tmp_path: Path) -> None:
     assert (one_way.edges, one_way.symmetric, one_way.features) == (5, False, None)
 
 
-def test_an_archive_may_lie_in_its_own_folder_and_be_unpacked(tmp_path: Path) -> None:
+def test_archive_in_its_own_folder_is_read(tmp_path: Path) -> None:
     ogb_text(tmp_path / "ogbn_products", "sales_ranking", end="")
     assert Ogb(name="ogbn-products", folder=tmp_path).load().vertices == 5
     ogb_text(tmp_path / "mine", "by_hand")
@@ -238,7 +238,7 @@ class Hostile:
         return self.call, self.given
 
 
-def test_a_pickle_that_calls_anything_is_refused_by_name_and_not_run(tmp_path: Path) -> None:
+def test_pickle_with_a_call_is_refused_without_running(tmp_path: Path) -> None:
     import os
 
     mark = tmp_path / "was_run"
