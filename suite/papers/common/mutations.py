@@ -292,7 +292,9 @@ def _apply(mutation: Mutation, functions: Functions) -> None:
             function.__code__ = new_code[function.__code__]
             unchanged = False
     if unchanged:
-        raise InvalidRequest(f"mutation {mutation.id} changes no function of {mutation.module}", rule="a function")
+        raise InvalidRequest(
+            f"mutation {mutation.id} changes no function of {mutation.module}", rule="at least one changed function"
+        )
 
 
 # -- children --------------------------------------------------------------------------------------------------------
