@@ -30,6 +30,7 @@ from suite.engine.optim.optimizer import SGD, Adam, RMSprop
 from suite.engine.pruning import Pruning
 from suite.engine.states.flat_layout import LayoutFactory
 from suite.memory.layout import Layout
+from suite.schedule.placement import check_one_stage_per_rank
 from suite.workload.split import Split
 
 HALVES = ("bfloat16", "float16")
@@ -99,6 +100,7 @@ def check(args: EngineArguments) -> list[Layer]:
         )
     if args.schedule is not None:
         check_protocol("schedule", args.schedule, Schedule, "OneFOneB()")
+        check_one_stage_per_rank(args.schedule, "engine")
     if args.weights is not None:
         check_protocol("weights", args.weights, WeightPolicy, 'Predict(s="paper")')
     if args.world is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
-from suite.core.errors import InvalidRequest
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.members import missing_members
 from suite.core.op import Place
 from suite.core.protocols import PlacedSchedule, Schedule, TabledSchedule
@@ -37,3 +37,16 @@ def places(schedule: Schedule, ranks: int, replica: int = 0, replicas: int = 1) 
     elif is_placed(schedule):
         chunks, fold = schedule.chunks, schedule.fold
     return tuple(Place(rank, ranks, replica, replicas, chunks, fold, homes) for rank in range(ranks))
+
+
+def check_one_stage_per_rank(schedule: Schedule, driver: str) -> None:
+    """Raise Unsupported for a schedule with several stages per rank or a split backward pass.
+
+    Args:
+        driver: Name of the driver that cannot run it, for the message.
+    """
+    split = is_placed(schedule) and (schedule.chunks > 1 or schedule.split)
+    tabled = is_tabled(schedule) and schedule.homes != tuple(range(len(schedule.homes)))
+    if split or tabled:
+        rule = f"the {driver} runs one stage per rank and whole backward passes; the checker runs every schedule"
+        raise Unsupported("schedule", schedule, rule=rule, legal="schedule=one_f_one_b, or executor=check")

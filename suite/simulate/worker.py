@@ -16,6 +16,7 @@ from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op, Program, feeds, needs
 from suite.core.protocols import Chunk, CostModel, Schedule
 from suite.core.trace import CATEGORY, INSIDE, REDUCE, STEP, TIE, WAIT
+from suite.schedule.placement import check_one_stage_per_rank
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.kernel import Kernel
 from suite.simulate.network.machine import Link, Machine
@@ -112,6 +113,7 @@ class Simulator:
         traced: bool = False,
         slower: Slower | None = None,
     ) -> None:
+        check_one_stage_per_rank(schedule, "simulator")
         if symmetric and slower is not None:
             raise InvalidRequest("one replica for all, with ranks that differ", rule="stragglers break the symmetry")
         self.grid, self.cost, self.network, self.slower = grid, cost, network, slower
