@@ -72,7 +72,7 @@ def _report_files(stored: ReportStore, folder: Path, names: Sequence[str]) -> di
     files: dict[str, bytes] = {}
     for entry in stored.entries:
         for name, data in _record_files(entry, names).items():
-            earlier = files.get(f"reports/{name}", b"")  # a file may have a record per line
+            earlier = files.get(f"reports/{name}", b"")  # records may share a file, one per line: append
             write(folder, name, earlier + data)
             files[f"reports/{name}"] = earlier + data
     write_report(folder)

@@ -75,7 +75,7 @@ class WeightVersions:
         self.reads, self.passes, self.predicted_key = {}, [], None
 
     def live(self) -> tuple[int, ...]:
-        """Versions that later passes may read, as updates before the newest, which is 0."""
+        """Versions that later passes may read, each as its age in updates; the newest has age 0."""
         ledger = self.ledger
         return (0,) if ledger is None else tuple(sorted(ledger.updates - version for version, _ in ledger.alive))
 

@@ -141,7 +141,7 @@ class Volumes:
 
     @property
     def max_pair(self) -> int:
-        """Most rows that one part needs from one other: cut_P(G) in rows (Section 4.1; G3)."""
+        """Largest number of rows that any part needs from any other part: cut_P(G) in rows (Section 4.1; G3)."""
         return int(self.needed.max(initial=0))
 
     @property

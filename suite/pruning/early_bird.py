@@ -176,7 +176,7 @@ def differing(first: torch.Tensor, second: torch.Tensor) -> int:
 
 
 def _pairs(view: View) -> Iterator[tuple[Key, tuple[Key, Key]]]:
-    """For the scale of each batch norm: its shift, and the weight of the convolution before it."""
+    """Yield the key of each batch norm's scale, with the keys of its shift and the preceding convolution's weight."""
     allowed = set(view.keys)
     for number, layer in view.layers:
         for norm, convolution in followed(layer):
@@ -186,7 +186,7 @@ def _pairs(view: View) -> Iterator[tuple[Key, tuple[Key, Key]]]:
 
 
 def followed(layer: nn.Module) -> Iterator[tuple[str, str]]:
-    """The batch norms of a layer that directly follow a convolution, as (convolution, batch norm), in module order."""
+    """The batch norms of a layer that directly follow a convolution, as (batch norm, convolution), in module order."""
     before: tuple[str, nn.Module] = "", layer
     for name, module in layer.named_modules():
         if next(module.children(), None) is not None:
@@ -203,7 +203,7 @@ def _of_channels(channels: Indices, pairs: dict[Key, tuple[Key, Key]], view: Vie
         shift, convolution = pairs[scale]
         weight = view.weight(convolution)
         check_entries(convolution, weight.numel())
-        size = weight.numel() // view.weight(scale).numel()  # entries of a row, which compute one channel
+        size = weight.numel() // view.weight(scale).numel()  # entries of one output channel's row
         rows = index.long()[:, None] * size + torch.arange(size, device=index.device)
         indices |= {convolution: rows.flatten().to(torch.int32), scale: index, shift: index.clone()}
     return indices

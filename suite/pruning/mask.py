@@ -140,7 +140,7 @@ def prunable(layer: nn.Module, what: str) -> Iterator[str]:
     check_what(what)
     if what == "weights" and not getattr(layer, "prunable", True):
         return
-    matrices, embedded = set(), set()  # by id, as a weight may have several names
+    matrices, embedded = set(), set()  # by id, because a weight may have several names
     for module in layer.modules():
         for name, parameter in module.named_parameters(recurse=False):
             if isinstance(module, nn.Embedding | nn.EmbeddingBag):

@@ -17,7 +17,7 @@ from scipy import stats
 
 from suite.stats.inference import RESAMPLES
 
-_PERMUTATIONS = 9999  # exact up to 13 rounds, of which there are 2 ** 13 exchanges
+_PERMUTATIONS = 9999  # exact up to 13 rounds, which have 2 ** 13 exchanges
 _QUANTILES = (0.025, 0.975)
 MIN_ROUNDS = 6  # before a change can be ruled out
 LOOKS = 2  # interim analyses: after the planned number of rounds, and after twice as many

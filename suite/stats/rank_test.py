@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from scipy.stats import rankdata
 
-LEVEL = 0.05  # a smaller p decides
+LEVEL = 0.05  # a p-value below this level decides
 NEAR = 1.0  # percentage points, or BLEU points, within which two systems are called near
 MAX_SEEDS = 40  # of both systems together: the number of rank sums grows with their fourth power
 

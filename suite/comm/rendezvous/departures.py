@@ -136,7 +136,7 @@ class Departures:
                 raise RankError(f"rank {first['rank']} {first['text']}; this rank is at {calls.last_call}: {_RULE}")
 
     def stop(self) -> None:
-        """No more checks and notes."""
+        """Stop checking peers and leaving notes."""
         atexit.unregister(self._at_exit)
         remove_wait_check(self.check)
         self.open.clear()

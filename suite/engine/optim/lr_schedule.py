@@ -13,7 +13,7 @@ Rate = Callable[[int], float]
 
 
 def as_rate(lr: float | Rate) -> Rate:
-    """A rate as a function of the number of updates; a number is a constant rate."""
+    """Return the learning rate as a function of the number of updates; a number gives a constant function."""
     if callable(lr):
         return lr
     if not (is_number(lr) and lr >= 0):

@@ -327,7 +327,7 @@ class ModelState:
             self.take_compression_times()  # these seconds belong to no batch
 
     def take_compression_times(self) -> dict[str, float]:
-        """Seconds of compressing and expanding since the last call, by category; without zeros."""
+        """Return and reset the seconds of compression and expansion, by category; zeros are omitted."""
         seconds_by_category = {category: seconds for category, seconds in self.seconds.items() if seconds}
         self.seconds = dict.fromkeys(self.seconds, 0.0)
         return seconds_by_category
