@@ -70,7 +70,7 @@ def no_rank_left() -> bool:
             ["grid.inter=2", "measure.deadline=3", "launch.heartbeat_interval=0.5"],
         ),
         pytest.param(
-            *("stop", Outcome.TIMEOUT, "no sign of life for 6 s"),
+            *("stop", Outcome.TIMEOUT, "sent no heartbeat for 6 s"),
             ["grid.inter=2", "launch.heartbeat_interval=1", "launch.heartbeat_timeout=6"],
             marks=pytest.mark.exhaustive,
         ),
