@@ -315,7 +315,7 @@ def many(kills: int, seed: int, folder: Path, tally: Tally, worker: int = 0, wor
         number += 1
 
 
-def told(tally: Tally, seconds: float) -> str:
+def report(tally: Tally, seconds: float) -> str:
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(tally.kills.items()))
     lines = [f"{sum(tally.kills.values())} kills ({kinds}) in {tally.chains} sweeps, {seconds:.0f} s"]
     lines += [f"{tally.records} records, none lost, damaged or made twice" if not tally.faults else ""]

@@ -150,6 +150,6 @@ def many(numbers: list[int], seed: int, folder: Path, ended: Ended) -> None:
         one(config(Random(f"{seed}-{number}")), folder / str(number), ended)
 
 
-def told(ended: Ended) -> str:
+def report(ended: Ended) -> str:
     lines = [f"{number:7}  {outcome}" for outcome, number in ended.outcomes.most_common()]
     return "\n".join([*lines, *(f"\nFAULT {fault}" for fault in ended.faults)])
