@@ -3,10 +3,10 @@
 The mode is an environment variable, which every child process inherits: ranks, launchers and further commands. While it
 is set, the loader of claims (suite.papers.common.claims) puts a `Hidden` in place of each printed outcome.
 
-The mode hides outcomes from the code that runs, not from constants that were fitted to them before: those stand in
-conf/stack, with the claims that each was fitted to, and plans that were chosen by outcomes stand in the plans.yaml of a
-paper. A simulated value that reads one of them is not independent of print. The verdicts `calibrated`, `calibrated,
-missed` and `fed by calibration` say so.
+The mode hides outcomes from running code. It does not undo earlier fits: conf/stack holds constants that were fitted to
+outcomes, each with its claims, and the plans.yaml of a paper holds plans that were chosen by outcomes. A simulated
+value that reads one of them depends on printed outcomes. The verdicts `calibrated`, `calibrated, missed` and `fed by
+calibration` mark such values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NoReturn
 from suite.core.errors import HiddenOutcome
 
 VARIABLE = "SUITE_BLIND"
-MARK = "blind"  # in the provenance of a record that was made in this mode
+MARK = "blind"  # provenance entry of a record that was made in this mode
 OPEN, FILLED = "printed outcomes hidden", "printed outcomes added after the record was written"
 
 
@@ -35,7 +35,7 @@ def mark() -> dict[str, str]:
 
 @contextmanager
 def hiding() -> Iterator[None]:
-    """Hide printed outcomes from this process and from those that it starts within; show them again at the end."""
+    """Hide printed outcomes inside the context, from this process and from child processes that it starts."""
     os.environ[VARIABLE] = "1"
     try:
         yield
@@ -44,7 +44,7 @@ def hiding() -> Iterator[None]:
 
 
 class Hidden:
-    """Stands for the printed value of a claim. It is no number, pair or text; any use of it raises HiddenOutcome."""
+    """Placeholder for the printed value of a claim. Any use as a number, pair or text raises HiddenOutcome."""
 
     __slots__ = ("claim",)
 

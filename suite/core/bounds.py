@@ -1,4 +1,4 @@
-"""Bounds of numbers as annotations, which hold for Python users and for configurations alike.
+"""Bounds of numbers as type annotations, for Python users and configurations.
 
     @dataclass(frozen=True)
     class Link:
@@ -27,10 +27,11 @@ class Bounds:
     """An interval of finite numbers.
 
     Attributes:
-        rule: In words.
-        legal: A value in it, as typed.
-        least: In it unless `above`.
-        below: Not in it, None for no end.
+        rule: Rule in words, for error messages.
+        legal: Legal value, as a user types it.
+        least: Lower bound; part of the interval unless `above` is true.
+        below: Upper bound, outside the interval; None for an interval without an upper bound.
+        above: Whether `least` is outside the interval.
     """
 
     rule: str
@@ -40,7 +41,7 @@ class Bounds:
     above: bool = False
 
     def hold(self, value: Any) -> bool:
-        """Whether a value is a number of the interval."""
+        """Whether a value is a number inside the interval."""
         if not is_number(value) or (self.below is not None and not value < self.below):
             return False
         return bool(value > self.least if self.above else value >= self.least)
@@ -52,9 +53,14 @@ UnitInterval = Annotated[float, Bounds("at least 0 and below 1", "0.5", 0.0, bel
 
 
 def check_bounds(owner: object, key: str = "") -> None:
-    """Raises InvalidRequest for the first attribute of a dataclass outside the bounds of its annotation.
+    """Check every bounded attribute of a dataclass.
 
-    key: stands before the name of the attribute in the error
+    Args:
+        owner: Object to check.
+        key: Prefix of the attribute's name in the error.
+
+    Raises:
+        InvalidRequest: For the first attribute outside the bounds of its annotation.
     """
     kind: Any = type(owner)
     for name, bounds in _bounded(kind).items():

@@ -1,7 +1,7 @@
 """Published claims, and the verdicts on them.
 
 A claim is data (suite/papers/*/claims.yaml): one number, order or equality that a paper printed, with the predicate
-that checks it, the tolerance and the scope in which our value stands.
+that checks it, the tolerance and the scope of our value.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from suite.core.errors import InvalidRequest
 
 
 class Evidence(StrEnum):
-    """How our value came about. In this order an answer takes the headline of a claim that has several."""
+    """Evidence of our value, strongest first. The strongest answer of a claim gives its headline verdict."""
 
     MEASURED = "measured"  # real ranks: wall clock, bytes as allocated or sent, tensors compared
     DERIVED = "derived"  # our code counts or computes it: schedule, ledger, layout, plan, graph
     EMULATED = "emulated"  # real ranks that sleep instead of computing
     SIMULATED = "simulated"  # virtual time on a modelled machine
-    PRINTED = "printed"  # only numbers of the paper, against each other
+    PRINTED = "printed"  # numbers of the paper compared with each other
 
 
 MODELLED = (Evidence.EMULATED, Evidence.SIMULATED)
 
 
 class Verdict(StrEnum):
-    """Verdict on a claim, given our value. The ordered rules that lead to it stand in suite.report.verdict_rules."""
+    """Verdict on a claim, given our value. suite.report.verdict_rules holds the ordered rules."""
 
     REPRODUCED = "reproduced"  # measured or derived, as published, within the tolerance
     MATCHED = "matched by the model"  # simulated or emulated, within the tolerance, by no constant of the same table
     TREND_ONLY = "trend only"  # measured or derived on a stand-in, and the direction holds
     CONSISTENT = "consistent"  # printed numbers agree, our value restates a setting, or no change of the code turns it
     CALIBRATED = "calibrated"  # a constant was fitted to this claim
-    CALIBRATED_MISSED = "calibrated, missed"  # and even so our value is outside the tolerance
+    CALIBRATED_MISSED = "calibrated, missed"  # fitted to this claim, and yet outside the tolerance
     FED = "fed by calibration"  # would match, but a constant was fitted to another cell of the same table or figure
-    NO_BETTER = "no better than null"  # would match, but the null model is as near
+    NO_BETTER = "no better than null"  # would match, but the null model is as close
     UNDECIDED = "undecided"  # the interval of repeats spans the tolerance
     NOT_MATCHED = "not matched by the model"
     DIFFERS_ON_STAND_IN = "differs on a stand-in"
@@ -48,14 +48,14 @@ class Verdict(StrEnum):
 
 
 class Scope(StrEnum):
-    """On what our value was obtained."""
+    """Whether our value was obtained on the published setting or on a stand-in."""
 
     AS_PUBLISHED = "as published"
     STAND_IN = "stand-in"  # a smaller model, other data, another graph or partitioner
 
 
 class Cases(StrEnum):
-    """In how many cases a claim has to hold. A hedge of the paper (may, can, normally) asks for fewer than all."""
+    """Number of cases in which a claim must hold. A hedge of the paper (may, can, normally) requires fewer than all."""
 
     ALL = "all"
     MOST = "most"  # more than half
@@ -63,26 +63,26 @@ class Cases(StrEnum):
 
 
 class Check(StrEnum):
-    """The predicates a claim can name. Each reads our values in the order of the claim's terms, case by case."""
+    """Predicate of a claim. It reads our values case by case, in the order of the claim's terms."""
 
     NUMBER = "number"  # one value per case, within the tolerance of the published one
-    RANGE = "range"  # every value between the published ends, which are not widened
-    ENDS = "ends"  # our two values, the least and the largest, are the published ends, each within the tolerance
+    RANGE = "range"  # every value between the published ends; the tolerance does not apply
+    ENDS = "ends"  # our smallest and largest value equal the published ends, each within the tolerance
     RISES = "rises"  # strictly greater from term to term
     FALLS = "falls"  # strictly smaller from term to term
     NEVER_FALLS = "never falls"  # no smaller from term to term: the claim allows ties
     LEAST = "least"  # the first term is smaller than every other
     GREATEST = "greatest"  # the first term is greater than every other
     EQUAL = "equal"  # all terms equal the first, within the tolerance
-    FORMULA = "formula"  # the value at every point is what the published expression gives there
+    FORMULA = "formula"  # the value at every point equals the published expression
 
 
-Scalar = str | int | float  # of a published setting: a key says the unit
+Scalar = str | int | float  # value of a published setting; its key names the unit
 Settings = Mapping[str, Sequence[Mapping[str, Scalar]]]  # rows by group
-Argument = Scalar | Sequence[Scalar]  # of a function that answers a claim
+Argument = Scalar | Sequence[Scalar]  # argument of a function that answers a claim
 
 EXACT = frozenset({"equality", "formula"})
-NUMBER_TOLERANCE = 0.08  # relative, for a printed number without a reason for another
+NUMBER_TOLERANCE = 0.08  # relative; default for a printed number
 
 
 class Role(StrEnum):
@@ -94,14 +94,14 @@ class Role(StrEnum):
     DERIVATION = "derivation"  # it follows from formulas
     ARITHMETIC = "arithmetic"  # it follows from other printed numbers
     CITED = "cited"  # a result of another work
-    OUTLOOK = "outlook"  # not tried
-    EXPLANATION = "explanation"  # a cause that is given, not measured
-    DESCRIPTION = "description"  # of a method
+    OUTLOOK = "outlook"  # the authors did not try it
+    EXPLANATION = "explanation"  # a cause that the authors state and did not measure
+    DESCRIPTION = "description"  # description of a method
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Fingerprint of the passage that carries a claim: how many words, and the SHA-256 of them (hexadecimal)."""
+    """Fingerprint of the passage that states a claim: number of words, and their SHA-256 in hexadecimal."""
 
     words: int
     sha256: str
@@ -109,20 +109,20 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """One way in which our value of a claim is obtained: by a function, or from the runs of an experiment.
+    """Answer to a claim: our value, from a function or from the runs of an experiment.
 
     Attributes:
-        figure: Of which the function's value is a part; the executor of that figure computes it.
+        figure: Figure that contains the value of the function; the executor of that figure computes it.
         function: Dotted path, for example suite.papers.axonn.figures.total_memory.
-        arguments: Of the function, by name.
+        arguments: Arguments of the function, by name.
         anchors: Further arguments: printed numbers that set the constant of the function's null model.
-        experiment, labels: The runs that are compared, in the order of the claim's terms; of each the curve `series`,
-            batch by batch, or the median of `metric`; without labels the executor of `experiment` leaves the value
-            itself.
-        stand_in: Differences from the published setting; empty: none.
-        identity: Holds for any input (equal losses, counts, bytes), so that a stand-in counts as published.
-        restates: The definition, setting or literal that our value restates; empty: none.
-        turned_by: The mutations, by id, after which its verdict is another (suite.papers.common.mutations).
+        experiment, labels: Runs to compare, in the order of the claim's terms. Each run contributes its curve `series`,
+            batch by batch, or the median of `metric`. Without labels the executor of `experiment` records the value.
+        stand_in: Differences from the published setting; empty for none.
+        identity: Whether the answer holds for any input (equal losses, counts, bytes). A stand-in then counts as
+            published.
+        restates: Definition, setting or literal that our value restates; empty for none.
+        turned_by: Ids of the mutations that change the verdict (suite.papers.common.mutations).
     """
 
     evidence: Evidence
@@ -149,9 +149,9 @@ class Decision:
     """A contradiction in the papers or between them, and the suite's decision.
 
     Attributes:
-        weight: A changes what counts as reproduced, B needed a choice, C is a slip.
-        paper: names, joined by ', '.
-        claims: Ids of the claims that it bears on.
+        weight: A changes which claims count as reproduced, B needed a choice, C is a slip.
+        paper: Names of the papers, joined by ', '.
+        claims: Ids of the affected claims.
     """
 
     id: str
@@ -168,27 +168,26 @@ class Claim:
     """One published value.
 
     Attributes:
-        where: The place in the paper: section, table cell, figure or equation.
-        asserts: In our words, what the paper asserts there.
+        where: Place in the paper: section, table cell, figure or equation.
+        asserts: Assertion of the paper, in our words.
         role: Kind of the statement.
-        hedge: The paper's own words that limit it (may, can, up to, about).
-        printed: Its numbers as the text has them.
-        limits: Parts of the passage that the check does not test, or that it takes over from the paper; the page shows
-            them next to the verdict.
-        passage: The fingerprint of the text that carries it.
+        hedge: Words of the paper that limit the claim (may, can, up to, about).
+        printed: Numbers as the paper prints them.
+        limits: Parts of the passage that the check does not test or takes over from the paper. The page shows them next
+            to the verdict.
+        passage: Fingerprint of the text that states the claim.
         value: A number, (low, high) with inf for an open end, or text for an equality or a quality.
         kind: number, ratio, range, order, equality, formula, ... (as the claim files name them).
-        check: The predicate that judges it.
-        tolerance: relative, the default follows from kind.
-        because: The reason for another tolerance, another direction than `value` says, or a scope, wherever the row
-            departs from the defaults.
-        cases: In how many cases it has to hold.
-        neutral: Where a number changes its meaning (a speedup of 1, a gain of 0); a value on the published side of it
-            keeps the trend; None for a number without a direction.
+        check: Predicate that judges the claim.
+        tolerance: Relative tolerance; None for the default of `kind`.
+        because: Reason for a tolerance, a direction or a scope that departs from the defaults.
+        cases: Number of cases in which the claim must hold.
+        neutral: Value at which a number changes its meaning (a speedup of 1, a gain of 0). A value on the published
+            side of it keeps the trend. None for a number without a direction.
         terms: Names of our values, in order: two systems, four models, six group sizes; one name for a single number.
-        expression, points: Of a formula, in plain arithmetic over its symbols, and the symbols' values to try.
-        answers: The ways in which our value is obtained; none: nothing here runs it.
-        control: Id of another claim that the same code answers and that has to hold before this one is contradicted.
+        expression, points: Formula in plain arithmetic over its symbols, and the values of the symbols to try.
+        answers: Answers of the suite; empty for a claim that the suite does not run.
+        control: Id of another claim that the same code answers. It must hold before this one is contradicted.
     """
 
     id: str
@@ -222,7 +221,7 @@ class Claim:
 
     @property
     def displays(self) -> frozenset[str]:
-        """The tables and figures that print it: {'samo Table II'}."""
+        """Tables and figures that print the claim: {'samo Table II'}."""
         kinds = re.findall(r"(Table|Figure)s? ((?:\w+(?:\(\w\))?(?:, | and )?)+)", self.where)
         return frozenset(
             f"{self.paper} {kind} {name}" for kind, text in kinds for name in re.findall(r"\b([IVX]+|\d+)\b", text)
@@ -231,7 +230,7 @@ class Claim:
     def within(self, ours: float) -> bool:
         """Whether `ours` is the published number within the tolerance; a range is not widened."""
         low, high = self.ends
-        if isinstance(self.value, float):  # as a distance: the ends are rounded
+        if isinstance(self.value, float):  # compare the distance: the ends are rounded
             return math.isfinite(ours) and abs(ours - self.value) <= self.slack
         return math.isfinite(ours) and low <= ours <= high
 
@@ -250,11 +249,11 @@ class Claim:
 
     @property
     def slack(self) -> float:
-        """How far our value may lie from a published number. A tolerance of 0 is a count: no other number is it."""
+        """Largest allowed distance of our value from the published number; 0 for a count, which must be equal."""
         return 0.0 if isinstance(self.value, str | tuple) else self.slack_of(self.value)
 
     def slack_of(self, printed: float) -> float:
-        """How far our value may lie from `printed`, a published number or an end of a published range."""
+        """Largest allowed distance of our value from `printed`, a published number or an end of a published range."""
         if self.tolerance is not None:  # stated: the last digit would let 1.0 pass for a 2.0 that a file gives for "2x"
             return self.tolerance * abs(printed)
         return 0.0 if self.kind in EXACT else max(NUMBER_TOLERANCE * abs(printed), last_digit(printed))
@@ -266,19 +265,18 @@ class Judged:
 
     Attributes:
         ours: Our values, case by case in the order of the claim's terms; empty where nothing was run.
-        why: One sentence: what was compared with what, or why nothing was.
-        evidence: How our values came about; None where there are none.
-        scope, stand_in: On what they were obtained.
-        record: The file of the record in the reports folder.
-        command: Of the run that made it.
-        answer_seconds: That the function of our value took.
-        experiment_seconds: Of the whole experiment of the record, on two quiet cores; None where unknown.
+        why: One sentence: the comparison, or the reason why there was none.
+        evidence: Evidence of our values; None without values.
+        scope, stand_in: Setting in which our values were obtained.
+        record: File of the record in the reports folder.
+        command: Command of the run that made the record.
+        answer_seconds: Seconds that the function of our value took.
+        experiment_seconds: Seconds of the whole experiment on two otherwise idle cores; None if unknown.
         note: Further remarks, such as an order that holds where the size does not.
-        repeats: The fewest repeats behind one of our values; 0: it is exact, a count, a comparison of tensors or
-            computed.
+        repeats: Fewest repeats of any of our values; 0 for exact values: counts, comparisons of tensors, computations.
         sensitivity: For a simulated value, its range and whether the verdict turns within the ranges of the constants
             it reads.
-        others: The same of the claim's other answers, which do not take the headline.
+        others: Judged values of the other answers, which do not give the headline verdict.
     """
 
     claim: Claim
@@ -300,9 +298,9 @@ class Judged:
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """Where the verdict is another within the stated ranges."""
+        """Points within the stated ranges at which the verdict changes."""
         turns = self.sensitivity.turns if self.sensitivity else ()
-        return tuple(turn for turn in turns if turn.verdict != self.verdict)  # it may have been judged anew since
+        return tuple(turn for turn in turns if turn.verdict != self.verdict)  # it may have been judged again since
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,12 +314,12 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """A simulated claim over the ranges of all constants and choices that it reads.
+    """Sensitivity of a simulated claim to the constants and choices that it reads, over their stated ranges.
 
     Attributes:
-        values: Our smallest and largest.
-        turns: Where its verdict is another.
-        varied: Other values that were tried.
+        values: Our smallest and largest value.
+        turns: Points at which the verdict changes.
+        varied: Number of other values that were tried.
     """
 
     claim: str

@@ -1,7 +1,7 @@
 """Stragglers and per-op jitter of an emulated or simulated rank.
 
-A factor depends on the seed, the rank and the op alone. So it is the same in every run and in any order of asking, and
-a simulation can be given the factors of an emulation. Jitter has mean 1: it moves time about and adds none.
+A factor depends only on the seed, the rank and the op. It is equal in every run and in any order of calls, so a
+simulation can use the factors of an emulation. Jitter has mean 1: it adds no time on average.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _WORD = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class Perturbation:
-    """Called with a rank and an op: the factor on that op's seconds.
+    """Factor on the duration of an op, as a function of rank and op.
 
     Attributes:
         jitter: Lognormal (`spread` is the standard deviation of the logarithm) or uniform (from 1 - spread to 1 +
             spread).
-        stragglers: Factor by rank, on all its ops.
+        stragglers: Factor on all ops of a rank, by rank.
     """
 
     seed: int = 0
@@ -50,7 +50,7 @@ class Perturbation:
                 )
 
     def check(self, grid: Grid) -> None:
-        """Raises InvalidRequest for a straggler that is no rank of `grid`."""
+        """Raises InvalidRequest for a straggler outside the ranks of `grid`."""
         for rank, factor in self.stragglers.items():
             if not 0 <= rank < grid.size:
                 raise InvalidRequest(
@@ -77,7 +77,7 @@ class Perturbation:
 
 
 def _share(*numbers: int) -> float:
-    """Evenly from 0 to 1, neither of them, by these numbers: each is mixed in by SplitMix64 (Steele et al., 2014)."""
+    """Uniform hash of the numbers in the open interval (0, 1). SplitMix64 mixes in each one (Steele et al., 2014)."""
     state = 0
     for seconds in numbers:
         state = (state ^ seconds) + 0x9E3779B97F4A7C15 & _WORD

@@ -1,8 +1,8 @@
-"""Config keys in place of argument names, in errors that a config meets.
+"""Translation of argument names in error messages to config keys.
 
-Code that both Python users and configs reach raises errors with its own argument names (`clip_norm=0.0`, `None`).
-Where a config is checked or run, `in_config_keys` translates them to the config's own words
-(`optimizer.clip_norm=0.0`, `null`).
+Code that serves both Python users and configs raises errors with argument names (`clip_norm=0.0`, `None`). Code that
+checks or runs a config wraps it in `in_config_keys`, which translates them to config keys (`optimizer.clip_norm=0.0`,
+`null`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CLASSES = {
     "EarlyBird": "pruning.ticket",
     "Magnitude": "pruning.ticket",
 }
-VALUES = {  # what a choice of a config is called
+VALUES = {  # Python spelling of a choice -> its spelling in a config
     "half=None": "precision=full",
     'half="bfloat16"': "precision=bf16",
     'half="float16"': "precision=fp16",
@@ -58,11 +58,11 @@ _VALUE = re.compile("|".join(rf"(?<![\w.]){re.escape(value)}(?!\w)" for value in
 _CLASS = re.compile(rf"\b({'|'.join(CLASSES)})\((\w+)=((?:[^()]|\([^()]*\))*)\)")
 _KEY = re.compile(rf"(?<![\w.])({'|'.join(sorted(KEYS, key=len, reverse=True))})((?:\.\w+)*)=(None\b)?")
 
-_NAMED = re.compile(r"\bthere is no (\w+)((?:\.\w+)*) named")  # of UnknownName
+_NAMED = re.compile(r"\bthere is no (\w+)((?:\.\w+)*) named")  # message of UnknownName
 
 
 def translated(text: str) -> str:
-    """An error's text with config keys in place of argument names. A text that has keys already stays as it is."""
+    """Text of an error with config keys in place of argument names. Keys in the text stay unchanged."""
     text = _VALUE.sub(lambda match: VALUES[match[0]], text)
     text = _CLASS.sub(lambda match: f"{CLASSES[match[1]]}.{match[2]}={match[3]}", text)
     text = _NAMED.sub(lambda match: f"there is no {KEYS.get(match[1], match[1])}{match[2]} named", text)
@@ -71,10 +71,10 @@ def translated(text: str) -> str:
 
 
 class in_config_keys(ContextDecorator):
-    """Inside, an error that refuses a request names config keys."""
+    """Context in which an InvalidRequest names config keys."""
 
     def __enter__(self) -> None:
-        """Nothing is held."""
+        """The context has no state."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if isinstance(error, InvalidRequest) and not error.keyed:
@@ -83,18 +83,18 @@ class in_config_keys(ContextDecorator):
 
 
 class in_keys_of(ContextDecorator):
-    """Inside, an error that refuses an argument of a plug-in names its key: `heads=5` is `model.shape.heads=5`.
+    """Context in which an InvalidRequest for an argument of a plug-in names its key: `heads=5`, `model.shape.heads=5`.
 
     Attributes:
-        key: Of the plug-in in the configuration.
-        names: Of the arguments of its class.
+        key: Key of the plug-in in the configuration.
+        names: Names of the arguments of its class.
     """
 
     def __init__(self, key: str, names: Iterable[str]) -> None:
         self.key, self.names = key, [*names]
 
     def __enter__(self) -> None:
-        """Nothing is held."""
+        """The context has no state."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if isinstance(error, InvalidRequest) and self.names:

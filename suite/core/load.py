@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 STAT = Path("/proc/stat")
-BUSY = 0.25  # cores that others use: two ranks on two cores then wait for one another
+BUSY = 0.25  # cores used by other programs: above this, two ranks on two cores wait for each other
 
 
 def averages() -> dict[str, float]:
@@ -19,8 +19,14 @@ def averages() -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class CpuTime:
-    """CPU seconds since boot: of everybody, of this process and the children it has waited for, and seconds that a
-    hypervisor gave to other machines."""
+    """CPU time counters at one instant.
+
+    Attributes:
+        all: CPU seconds of all processes since boot.
+        own: CPU seconds of this process and of the children that it has waited for.
+        stolen: Seconds since boot that a hypervisor gave to other machines.
+        clock: Monotonic time of the reading, in seconds.
+    """
 
     all: float
     own: float
@@ -29,7 +35,7 @@ class CpuTime:
 
 
 def cpu_time() -> CpuTime | None:
-    """The counters of now; None where there is no readable /proc/stat."""
+    """Read the counters; None without a readable /proc/stat."""
     try:
         words = STAT.read_text(encoding="ascii").split("\n", 1)[0].split()
         user, nice, system, _, _, irq, soft, stolen = (int(word) / os.sysconf("SC_CLK_TCK") for word in words[1:9])
@@ -41,7 +47,7 @@ def cpu_time() -> CpuTime | None:
 
 
 def foreign_cores(before: CpuTime | None, after: CpuTime | None) -> float:
-    """Cores that other programs or machines used between two readings, on average; 0 where that is not known."""
+    """Mean number of cores that other programs or machines used between two readings; 0 if unknown."""
     if before is None or after is None or after.clock <= before.clock:
         return 0.0
     others = (after.all - before.all) - (after.own - before.own)

@@ -14,7 +14,7 @@ def is_protocol(kind: Any) -> bool:
 
 
 def _has(value: Any, name: str) -> bool:
-    """Whether an object of the user has a member."""
+    """Whether an object has a member, without a call of its properties or `__getattr__`."""
     try:
         inspect.getattr_static(value, name)
     except AttributeError:
@@ -23,7 +23,7 @@ def _has(value: Any, name: str) -> bool:
 
 
 def missing_members(value: Any, protocol: type) -> list[str]:
-    """The members of a protocol that an object lacks; for a class only methods, as `__init__` may set the rest."""
+    """Members of a protocol that an object lacks. A class is checked for methods only: `__init__` may set others."""
     missing = []
     for part in (each for each in protocol.__mro__ if is_protocol(each)):
         names = [*vars(part), *vars(part).get("__annotations__", {})]
@@ -31,7 +31,7 @@ def missing_members(value: Any, protocol: type) -> list[str]:
             if name.startswith("_") and name != "__call__":
                 continue
             method, of_class = callable(getattr(part, name, None)), isinstance(value, type)
-            # every class has `__call__` of its metaclass
+            # every class has the `__call__` of its metaclass
             present = any(name in vars(each) for each in value.__mro__) if of_class else _has(value, name)
             if (method or not of_class) and not present:
                 missing.append(f"{name}()" if method else name)
@@ -41,7 +41,7 @@ def missing_members(value: Any, protocol: type) -> list[str]:
 def attributes(value: object) -> dict[str, Any]:
     """The attributes of an object in its `__dict__`; empty for an object without one."""
     state = object.__getstate__(value)
-    plain_state = state[0] if isinstance(state, tuple) else state  # with slots: (attributes, slots)
+    plain_state = state[0] if isinstance(state, tuple) else state  # a class with slots gives (attributes, slots)
     return plain_state if isinstance(plain_state, dict) else {}
 
 

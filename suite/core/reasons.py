@@ -1,7 +1,7 @@
-"""Short forms of a run's reason: the sentence that says what is wrong.
+"""Headlines for the reasons of failed runs.
 
-A reason is one sentence, a sentence with lines that bear it out (the grid of an illegal schedule, the log of ranks),
-or a traceback. Everything that shows a reason in one line calls `headline`; the record keeps the whole.
+A reason is a sentence, a sentence with supporting lines (the grid of an illegal schedule, the log of ranks), or a
+traceback. Code that shows a reason in one line calls `headline`; the record keeps the whole.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ _WHO = re.compile(r"(?P<who>rank \d+: )?(?P<rest>.*)")
 
 
 def headline(reason: str, *, width: int | None = None, nothing: str = "no reason was recorded") -> str:
-    """The sentence of a reason. Of a traceback: its error, and the line of the user's own file where it was raised.
+    """First sentence of a reason. A traceback gives its error and the line of the user's file that raised it.
 
     Args:
-        width: characters at most; what is longer ends with "..."
-        nothing: what stands for a reason that says nothing
+        reason: Reason of a record.
+        width: Most characters; a longer sentence is cut and ends with "...".
+        nothing: Text for an empty reason.
     """
     lines = [_RANK.sub("", line) for line in reason.splitlines()]
     at = next((number for number, line in enumerate(lines) if any(map(str.isalnum, line))), None)
     if at is None:
         return nothing
     match = _WHO.fullmatch(lines[at].strip())
-    assert match is not None  # of any line
+    assert match is not None  # the pattern matches any line
     sentence = match["rest"]
     if sentence == _BEGIN:
         sentence = (match["who"] or "") + (_error(lines[at:]) or "a traceback without its end")
@@ -47,7 +48,7 @@ def format_traceback(error: BaseException) -> str:
 
 
 def raised_in_user_code(error: BaseException) -> bool:
-    """Whether an error was raised in a file that is neither the suite's nor a library's, or on a way through one."""
+    """Whether the traceback of an error or of its causes contains a file of the user, not of suite or library."""
     chain: BaseException | None = error
     while chain is not None:
         if isinstance(chain, SyntaxError) and chain.filename and _is_own(chain.filename):
@@ -59,7 +60,7 @@ def raised_in_user_code(error: BaseException) -> bool:
 
 
 def _error(lines: list[str]) -> str:
-    """The error that the last traceback in these lines ends with, and the place of the user's that is nearest to it."""
+    """Last line of the last traceback in these lines, with the user's frame that is nearest to it."""
     last = max(number for number, line in enumerate(lines) if line.strip().endswith(_BEGIN))
     said = next((line.strip() for line in lines[last + 1 :] if line.strip() and not line.startswith(" ")), "")
     places = list(_places(lines))
@@ -79,7 +80,7 @@ def _places(lines: list[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _is_own(file: str) -> bool:
-    """Whether a file is a user's: not the suite's, wherever that was when a record was written, and no library's."""
+    """Whether a file belongs to the user, not to a library or the suite. The root of the suite may be another."""
     if _is_library(file):
         return False
     parts = Path(file).parts
@@ -88,6 +89,6 @@ def _is_own(file: str) -> bool:
 
 
 def _is_library(file: str) -> bool:
-    """Whether it is a package's or Python's own, or no module: a script of an environment, or code without a file."""
+    """Whether a file belongs to a package or to Python, or is no module: a console script, or code without a file."""
     installed = "site-packages" in file or "dist-packages" in file or re.search(r"/lib/python3\.\d+/", file)
     return bool(not file.endswith(".py") or installed or file.startswith(sysconfig.get_paths()["stdlib"]))

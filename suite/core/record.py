@@ -16,28 +16,28 @@ from typing import Any
 from suite.core.errors import DamagedRecord, OtherSchema
 
 SCHEMA_VERSION = 3
-MAX_BYTES = 64 << 20  # of a record's file, which may come from elsewhere
+MAX_BYTES = 64 << 20  # of a record file, which may come from an untrusted source
 
 
 class Outcome(StrEnum):
-    """How a run ended. Every one but OK keeps the samples it got and a reason."""
+    """Outcome of a run. A record of any outcome but OK keeps its samples so far and a reason."""
 
     OK = "ok"
     FAILED = "failed"  # a rank raised
-    TIMEOUT = "timeout"  # a rank was not done at the deadline
-    OOM = "oom"  # a rank could not allocate
+    TIMEOUT = "timeout"  # a rank had not finished at the deadline
+    OOM = "oom"  # a rank could not allocate memory
     DIVERGED = "diverged"  # a loss was not finite
     UNSUPPORTED = "unsupported"  # the system refuses this combination
     MISSING_DEPENDENCY = "missing_dependency"
-    LOST_RANK = "lost_rank"  # a rank, or the process that kept it, ended without a word
-    CANCELLED = "cancelled"  # somebody, or a scheduler, ended it before it was done
+    LOST_RANK = "lost_rank"  # a rank or its parent process ended without a report
+    CANCELLED = "cancelled"  # a person or a scheduler ended the run early
 
 
-CANNOT = (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY)  # nothing was tried: this machine or system has no such run
+CANNOT = (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY)  # no rank started: machine or system lacks support
 
 
 class Source(StrEnum):
-    """Where a number comes from. The page shows it next to every number."""
+    """Source of a number. The page shows it next to every number."""
 
     MEASURED = "measured"
     EMULATED = "emulated"
@@ -50,12 +50,12 @@ class Metric:
     """Raw samples of one quantity.
 
     Attributes:
-        better: 'lower', 'higher' or '' where neither is.
-        evidence: Of an answer to a claim, which bears the claim's id: how it came about (core.claim.Evidence).
-        reads: Of an answer: constants, plans, graphs and other claims.
-        fed_by: The claims that these were fitted to.
-        null: The null model's value for each of our values.
-        seconds: That its function took, None of other metrics.
+        better: 'lower', 'higher', or '' for a metric without a direction.
+        evidence: Evidence of an answer to a claim (core.claim.Evidence). The claim's id names the metric.
+        reads: Constants, plans, graphs and other claims that the answer reads.
+        fed_by: Claims that the entries of `reads` were fitted to.
+        null: Value of the null model for each of our values.
+        seconds: Seconds that the function of the answer took; None for other metrics.
     """
 
     unit: str
@@ -74,15 +74,15 @@ class Record:
     """One run of one system.
 
     Attributes:
-        key: Hash of what decides the numbers (resolved config, machine, library versions, source tree for measured
-            rows).
-        config: The resolved config the ranks ran from.
+        key: Hash of the inputs that decide the numbers: resolved config, machine, library versions and, for measured
+            rows, source tree.
+        config: Resolved config of the ranks.
         memory: Bytes per rank by kind, {"predicted": {kind: [per rank]}, "measured": {...}}.
         series: One list per curve, e.g. {"loss": [...]}, indexed by batch.
         panels: Panels of a published figure, as core.figure.FigurePanel.to_record writes them.
-        trace: Path of the spans of one batch, relative to the store's folder; None without one.
-        provenance: machine, library versions, commit, command, times.
-        migrated_from: Schema version and key that it was written with; None where those are the present ones.
+        trace: Path of the trace of one batch, relative to the folder of the store; None without a trace.
+        provenance: Machine, library versions, commit, command, times.
+        migrated_from: Schema version and key of the original file; None for a record that was not migrated.
     """
 
     key: str
@@ -104,7 +104,7 @@ class Record:
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self, indent: int | None = 1) -> str:
-        # not-a-number stands in no JSON: a diverged loss is written as null
+        # JSON has no NaN or infinity: a diverged loss is written as null
         def plain(value: Any) -> Any:
             if isinstance(value, float):
                 return value if value - value == 0 else None
@@ -117,12 +117,12 @@ class Record:
         return json.dumps(plain(asdict(self)), indent=indent, sort_keys=True, allow_nan=False)
 
     def to_line(self) -> str:
-        """One line of a file of committed records, so that a change of a record is a change of one line."""
+        """The record as one line of a file of committed records: a changed record changes one line of a diff."""
         return self.to_json(indent=None) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Record:
-        """Raises OtherSchema for another schema version, DamagedRecord for anything that is no record."""
+        """Parse a record. Raises OtherSchema for another schema version, DamagedRecord for any other invalid text."""
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -157,17 +157,18 @@ class Record:
 
     @classmethod
     def read(cls, path: Path) -> Record:
-        """The record of a file. Raises as from_json does, and DamagedRecord for what cannot be read or is too large."""
+        """Read the record of a file. Raises like from_json, and DamagedRecord for an unreadable or too large file."""
         return cls.from_json(_text(path))
 
 
-LINES = ".jsonl"  # ending of a file with a record per line
+LINES = ".jsonl"  # suffix of a file with one record per line
 
 
 def readers(path: Path) -> Iterator[tuple[str, Callable[[], Record]]]:
-    """The records of a file: what follows the path in a record's name, and a reader that raises DamagedRecord.
+    """Yield, for each record of a file, the suffix of its name after the path and a reader that raises DamagedRecord.
 
-    A file `KEY.json` holds one record; a file `EXPERIMENT.jsonl` one per line, which `#LINE` names.
+    A file `KEY.json` holds one record, with an empty suffix. A file `EXPERIMENT.jsonl` holds one record per line, with
+    the suffix `#LINE`.
     """
     if path.suffix != LINES:
         yield "", partial(Record.read, path)
@@ -187,7 +188,7 @@ def _raise(error: DamagedRecord) -> Record:
 
 
 def _text(path: Path) -> str:
-    """Raises DamagedRecord for a file that cannot be read or is too large."""
+    """Text of a file. Raises DamagedRecord for a file that cannot be read or is too large."""
     try:
         if not path.is_file():
             raise DamagedRecord("not a file")

@@ -1,20 +1,20 @@
 """Trace of a batch: spans of every executor, and the kinds of idle time.
 
 A span is a rank's time on one thing. Compute spans carry their op, so that one breakdown, one picture and one makespan
-formula serve real, emulated and simulated runs alike. A rank that has nothing to do records `wait`, with the op whose
-message ended the wait; `breakdown` splits that time in three:
+formula serve real, emulated and simulated runs alike. An idle rank records `wait`, with the op whose message ended the
+wait. `breakdown` splits idle time into three categories:
 
-    transfer   the neighbour had finished the op that was waited for; the message was under way
-    bubble     what filling and draining the pipeline costs every rank, (S - 1) * (t_forward + t_backward) of one stage
-               (SAMO Equation 6, with the mean op times of the trace), as far as the rank was idle
+    transfer   the message was under way: the neighbour had finished the op that the rank waited for
+    bubble     time to fill and drain the pipeline, (S - 1) * (t_forward + t_backward) for one stage (SAMO Equation 6,
+               with the mean op times of the trace), and at most the idle time of the rank
     wait       the rest: a neighbour was slower, or the limit of microbatches in flight starved the rank
 
-Some spans are parts of others: compressing a gradient is part of a backward pass, and so is the sum over the ranks of a
-split layer. Their time is taken from the whole's. A part is the sum of many short pieces, and stands as one span at the
-end of its whole.
+Some spans are parts of a parent span: a backward pass contains the compression of its gradient and the sum over the
+ranks of a split layer. `breakdown` subtracts the time of a part from its parent. A part sums many short pieces and is
+recorded as one span at the end of its parent.
 
-Ranks meet in a reduction. The cost of a barrier is the time of its fastest member, which arrives last; the other
-ranks were idle."""
+A reduction synchronizes its ranks. It costs the time of its fastest member, which arrives last; the other ranks were
+idle until then."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from suite.core.grid import Grid
 from suite.core.op import Kind, Op, needs
 
 FORWARD, BACKWARD, EVALUATE = "forward", "backward", "evaluate"
-REDUCE, TIE, STEP = "reduce", "tie", "step"  # an update: over the column, over the pipeline's ends, on this rank
-COMPRESS, EXPAND = "compress", "expand"  # of a pruned network's gradients and weights (SAMO III-C)
+REDUCE, TIE, STEP = "reduce", "tie", "step"  # update: over the data-parallel group, over pipeline ends, on a rank
+COMPRESS, EXPAND = "compress", "expand"  # gradients and weights of a pruned network (SAMO III-C)
 TENSOR_REDUCE = "tensor_reduce"  # the all-reduces of a pass over the ranks of a split layer (tensor parallelism)
 RECOMPUTE = "recompute"  # the forward pass that a backward pass repeats, from activation checkpoints
-PREDICT, COPY = "predict", "copy"  # of a stage's weights: before a pass, and of a version that a step keeps
-MESSAGE = "message"  # of a pass: the host's time for the messages that it receives and sends
-# of a sparse product on several ranks: rows are gathered, travel, are multiplied, and products summed over replicas
+PREDICT, COPY = "predict", "copy"  # a stage's weights: predicted before a pass, copied for a version that a step keeps
+MESSAGE = "message"  # host time of a pass for the messages that it receives and sends
+# sparse product on several ranks: gather rows, exchange them, multiply, and sum the products over replicas
 GATHER, EXCHANGE, PRODUCT, ROW_REDUCE, GEMM = "gather", "exchange", "product", "row_reduce", "gemm"
 WAIT, TRANSFER, BUBBLE = "wait", "transfer", "bubble"
 CATEGORY = {Kind.FORWARD: FORWARD, Kind.BACKWARD: BACKWARD, Kind.EVALUATE: EVALUATE, Kind.UPDATE: STEP}
-# the category of each part; empty: the category of its op
+# parent category of each part; empty for the category of its op
 INSIDE = {
     **{COMPRESS: BACKWARD, RECOMPUTE: BACKWARD, EXPAND: STEP, COPY: STEP},
     **dict.fromkeys((TENSOR_REDUCE, PREDICT, MESSAGE), ""),
@@ -44,7 +44,7 @@ INSIDE = {
 
 
 class Span(NamedTuple):
-    """`rank` was busy with `category` from `start` to `end`, seconds on a clock that all ranks share."""
+    """Time of `rank` in `category` from `start` to `end`, in seconds on a clock that all ranks share."""
 
     rank: int
     category: str
@@ -91,9 +91,10 @@ class Trace(list[Span]):
 
 
 def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
-    """Seconds per category over one batch (from drain to drain), mean over the ranks; idle time as said above.
+    """Seconds per category over one batch (from drain to drain), mean over the ranks.
 
-    Time between two spans of a rank that nothing accounts for is idle too. Categories sum to the makespan.
+    The module docstring defines the categories of idle time. A gap between two spans of a rank counts as idle. The
+    categories sum to the makespan.
     """
     spans = sorted(trace, key=lambda span: (span.rank, span.start))
     parts = [span for span in spans if span.category in INSIDE]
@@ -141,7 +142,7 @@ def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
 
 
 def parent_category(part: Span) -> str:
-    """The category that a span of a category in INSIDE is part of."""
+    """Parent category of a span whose category is in INSIDE."""
     kind = Kind.FORWARD if part.op is None else part.op.kind
     return INSIDE[part.category] or CATEGORY[kind]
 
@@ -152,16 +153,16 @@ def _mean(spans: Sequence[Span], category: str) -> float:
 
 
 def allowed_makespan(trace: Iterable[Span], grid: Grid) -> float:
-    """The makespan that the trace's own op times allow, in seconds: every rank keeps its order, messages are free.
+    """Lower bound of the makespan in seconds, from the op times of the trace and the op order of each rank.
 
-    A reduction starts when the last of its ranks is there and lasts as long as its quickest member took. The
-    measured makespan is never less than this one; their quotient is the efficiency of everything that is not compute.
+    Messages take no time. A reduction starts when its last rank arrives and lasts as long as its fastest member took.
+    The measured makespan is never less than this bound. Bound / makespan is the efficiency of all but compute.
     """
     queues = _queues(trace)
     finished = {_op_on(span, grid) for queue in queues.values() for span in queue if span.category not in _MEETINGS}
     clock = dict.fromkeys(queues, 0.0)
     finish: dict[tuple[int, int, Op | None], float] = {}
-    meeting: dict[_Meeting, list[Span]] = {}  # who is there
+    meeting: dict[_Meeting, list[Span]] = {}  # spans of the ranks that have arrived
     members = Counter(name for queue in queues.values() for name in _names(queue, grid))
     names = {rank: iter(_names(queue, grid)) for rank, queue in queues.items()}
     ready = list(queues)
@@ -177,7 +178,7 @@ def allowed_makespan(trace: Iterable[Span], grid: Grid) -> float:
                 there.append(span)
                 at[rank] += 1
                 if len(there) < members[key]:
-                    break  # goes on when the last member has come
+                    break  # the rank continues when the last member has arrived
                 end = max(clock[s.rank] for s in there) + min(s.seconds for s in there)
                 clock.update((s.rank, end) for s in there)
                 ready.extend(s.rank for s in there if s.rank != rank)
@@ -197,16 +198,16 @@ def allowed_makespan(trace: Iterable[Span], grid: Grid) -> float:
 
 
 def _op_on(span: Span, grid: Grid) -> tuple[int, int, Op | None]:
-    """An op of one pipeline: replica, tensor rank, op."""
+    """Key of an op in one pipeline: replica, tensor rank, op."""
     return grid.place(span.rank).replica, span.rank % grid.tensor, span.op
 
 
 _MEETINGS = (REDUCE, TIE)
-_Meeting = tuple[str, object, int, int]  # category, the op or pipeline that meets, update, bucket
+_Meeting = tuple[str, object, int, int]  # category, op or pipeline of the reduction, update, bucket
 
 
 def _queues(trace: Iterable[Span]) -> dict[int, list[Span]]:
-    """The spans of each rank in order, waits and parts of others left out."""
+    """Spans of each rank in order, without waits and parts."""
     queues: dict[int, list[Span]] = {}
     for span in sorted(trace, key=lambda span: (span.start, span.end)):
         if span.category != WAIT and span.category not in INSIDE:
@@ -215,7 +216,10 @@ def _queues(trace: Iterable[Span]) -> dict[int, list[Span]]:
 
 
 def _names(queue: Iterable[Span], grid: Grid) -> list[_Meeting]:
-    """The meetings of one rank in order: a column meets by its stage's update, a pipeline's ends by their replica."""
+    """Names of the reductions of one rank, in order.
+
+    An update of a stage identifies a reduction of a data-parallel group, and a replica one between pipeline ends.
+    """
     seen: Counter[tuple[str, object, int]] = Counter()
     meetings = []
     for span in queue:

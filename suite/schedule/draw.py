@@ -2,7 +2,7 @@
 
     stage 0 | F0 F1 .  .  B0 == B1 ==
 
-`==` continues the op to its left, a point is an idle tick; a zero-cost op has no cell.
+`==` continues the op to its left. A dot is an idle tick. An op without cost has no cell.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from suite.core.op import Op, Place
 
 
 class Slot(NamedTuple):
-    """`op` ran from `start` to `end`, in ticks or seconds."""
+    """Time slot of `op`, from `start` to `end` in ticks or seconds."""
 
     op: Op
     start: float
@@ -28,7 +28,7 @@ def grid(
 
     Args:
         tick: Duration of a column.
-        mark: Op to put between brackets: the culprit of an error.
+        mark: Op to draw in brackets: the cause of an error.
         place: Place of any rank of a pipeline with several chunks per rank. A chunk's ops carry a prime for each chunk
             before it on the rank: F3, F3'.
     """
@@ -53,7 +53,7 @@ def grid(
 
 
 def chart(slots: Sequence[Slot], ranks: int, *, tick: float = 1.0, place: Place | None = None) -> str:
-    """Draw the timeline with a line below: makespan, and idle time per rank."""
+    """Draw the timeline, followed by a line with the makespan and the idle time per rank."""
     place = place or Place(0, ranks)
     end = max((slot.end for slot in slots), default=0.0)
     busy = [0.0] * ranks
@@ -65,7 +65,7 @@ def chart(slots: Sequence[Slot], ranks: int, *, tick: float = 1.0, place: Place 
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
-    """A table as text: every column as wide as its widest cell, the first one to the left."""
+    """Table as text. The first column is left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(

@@ -1,7 +1,8 @@
-"""AxoNN's message-driven schedule (AxoNN, Algorithm 2): run whichever pass a message allows.
+"""Message-driven pipeline schedule (AxoNN, Algorithm 2).
 
-Where the paper leaves a choice: the first stage injects only while microbatches are left (Algorithm 2 pops without a
-guard, inconsistency A8), and one stage alone runs each forward and its backward in turn.
+A stage runs the pass whose message has arrived. The paper leaves two choices open. Here the first stage injects only
+while microbatches are left (Algorithm 2 pops without a guard, inconsistency A8). A pipeline of one stage alternates
+forward and backward passes.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from suite.core.op import FlushInterval, Kind, Op, Place, Program
 
 @dataclass(frozen=True, slots=True)
 class MessageDriven:
-    """Forward and backward passes in the order their messages come.
+    """Forward and backward passes in the order in which their messages arrive.
 
     Attributes:
-        pipeline_limit: Microbatches alive in the pipeline at most; None is the number of stages (AxoNN IV-A). One or
-            two more hide the latency of messages.
-        cap: Activations alive on any one stage at most; None leaves it to the limit. 1F1B's bound is `stages - stage`.
-        prefer: Which pass runs when both could. 'backward' equals 1F1B's makespan at unit cost; 'forward' is what the
-            authors' code does, and is up to 16 % longer on deep pipelines with few microbatches.
+        pipeline_limit: Most microbatches in the pipeline; None for the number of stages (AxoNN IV-A). One or two more
+            hide the latency of messages.
+        cap: Most live activations on a stage; None for `pipeline_limit` alone. The bound of 1F1B is `stages - stage`.
+        prefer: Pass to run when both are ready. 'backward' has the makespan of 1F1B at unit cost. 'forward', the choice
+            of the authors' code, takes up to 16 % longer on deep pipelines with few microbatches.
     """
 
     pipeline_limit: int | None = None

@@ -14,7 +14,7 @@ from suite.core.op import FlushInterval, Kind, Op, Place, Program
 
 @dataclass(frozen=True, slots=True)
 class OneFOneB:
-    """One forward, one backward; the updates are the work's."""
+    """One forward pass, one backward pass; the flush interval places the updates."""
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
         warm_up = place.stages - 1 - place.stage
@@ -32,6 +32,6 @@ class OneFOneB:
 
 
 def evaluation(place: Place, interval: FlushInterval) -> Program:
-    """Forward passes only: one order serves every schedule."""
+    """Forward passes only, for evaluation with any schedule."""
     for index in range(interval.first, interval.end):
         yield (Op(place.stage, Kind.EVALUATE, index),)

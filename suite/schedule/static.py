@@ -1,4 +1,4 @@
-"""Static order of a schedule, as the checker ran it, for transports without a wait-any."""
+"""Static schedule: replay of the checker's order, for transports without wait-any."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from suite.core.op import FlushInterval, Kind, Op, Program
 
 
 def fixed(order: Sequence[Op], interval: FlushInterval) -> Program:
-    """The ops of one stage, one at a time. `order` is the order of FlushInterval(0, n, ..., update=0), counted on
-    from `work`.
+    """Yield the ops of one stage, one at a time, with indices that start at `interval`.
+
+    `order` has the indices of FlushInterval(0, n, ..., update=0).
     """
     for op in order:
         yield (op._replace(index=op.index + (interval.update if op.kind is Kind.UPDATE else interval.first)),)

@@ -1,9 +1,9 @@
-"""Weight policies with one version: read the newest weights, or predict from them.
+"""Weight policies with one version: newest weights, or a prediction from them.
 
-With a flush nothing is in flight when an update runs, so the newest version is the only one and forward and backward
-agree. Without one a forward pass meets weights that lack the updates to come before its backward: PipeOptim predicts
-them from the optimizer's own rule, in the forward pass alone. `graph` says how a backward pass is made, as
-core.protocols.Read has it; `recompute` is GPipe's, and what PipeOptim's authors say that they compare everything with.
+With a flush no microbatch is in flight during an update, so forward and backward pass read the same version. Without a
+flush a stage updates its weights between the two passes. PipeOptim predicts these updates with the rule of the
+optimizer, in the forward pass only. `graph` is the `backward_mode` of core.protocols.Read. GPipe uses `recompute`, and
+so do all systems in the comparisons of PipeOptim, according to its authors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def check_choice(kind: str, name: str, names: Iterable[str]) -> None:
 
 
 def require_stream(name: str, update_interval: int | None) -> None:
-    """Raises InvalidRequest for a flush, where only the newest version is ever read."""
+    """Raises InvalidRequest for a flush, with which every pass reads the newest version."""
     if update_interval is None:
         raise InvalidRequest(
             "update_interval",
@@ -40,7 +40,7 @@ def require_stream(name: str, update_interval: int | None) -> None:
 def require_update_per_microbatch(name: str, update_interval: int | None, *, legal: str) -> None:
     """Raises InvalidRequest unless every mini-batch is followed by an update.
 
-    A number of updates that follows from the stages alone assumes this.
+    A number of predicted updates that depends only on the stages assumes one update per mini-batch.
     """
     require_stream(name, update_interval)
     if update_interval != 1:
@@ -54,7 +54,7 @@ def require_update_per_microbatch(name: str, update_interval: int | None, *, leg
 
 
 def versions_read_again(versions: StageVersions) -> frozenset[int]:
-    """Versions that forward passes in flight have read and that their backward passes read again."""
+    """Versions that forward passes in flight have read and that their backward passes will read again."""
     return frozenset(read.version for read in versions.read_by.values() if read.backward_mode != "keep")
 
 
@@ -76,14 +76,17 @@ class Latest(WeightPolicy):
 
 @dataclass(frozen=True, slots=True)
 class Predict(WeightPolicy):
-    """PipeOptim (Section III, Algorithm 1): a forward pass reads the newest weights predicted `s` updates ahead, its
-    backward pass reads the newest.
+    """Weight prediction of PipeOptim (Section III, Algorithm 1).
 
-    s: how many updates ahead.
-        paper     stages - stage - 1 (Equation 4), everywhere and always; the last stage predicts nothing
-        authors   stages - stage, on the last stage too, as their published code has it: one too many
-        inflight  the updates that this stage will have made when the backward pass comes: Equation 4's number in a
-                  full pipeline, fewer while it fills, and right for any number of microbatches per update
+    A forward pass predicts the weights from the newest version. Its backward pass reads the newest version.
+
+    Attributes:
+        s: Number of updates to predict.
+            paper     stages - stage - 1 (Equation 4) for every microbatch; the last stage predicts nothing
+            authors   stages - stage, on the last stage too, as in the published code: one too many
+            inflight  updates of this stage before the backward pass: the number of Equation 4 in a full pipeline,
+                      fewer while it fills, and correct for any number of microbatches per update
+        graph: Backward mode, one of GRAPHS.
     """
 
     s: str = "paper"
@@ -95,7 +98,7 @@ class Predict(WeightPolicy):
         check_choice("backward graph", self.graph, GRAPHS)
 
     def check(self, stages: int, update_interval: int | None) -> None:
-        """Raises InvalidRequest for a flush, and if `s` assumes one update per mini-batch and there are fewer."""
+        """Raises InvalidRequest for a flush, or for fewer updates than `s` assumes (one per mini-batch)."""
         if self.s == "inflight":
             require_stream("a prediction", update_interval)
         else:

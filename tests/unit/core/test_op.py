@@ -52,7 +52,7 @@ def test_needs_and_feeds_are_inverse(stages: int, data: st.DataObject) -> None:
         assert 0 <= fed.stage < stages
         assert needs(fed, stages) == message_of(op)
     if op.kind not in (Kind.UPDATE, Kind.WEIGHT):
-        # only the ends of a pipeline have an op that needs nothing or feeds nobody
+        # only at the two ends of a pipeline does an op receive or send no message
         ends = (stages - 1, 0) if op.kind in SENDS_GRADIENT else (0, stages - 1)
         assert (need is None, fed is None) == (op.stage == ends[0], op.stage == ends[1])
 

@@ -158,8 +158,8 @@ def test_allowed_makespan_has_free_messages() -> None:
 
 
 def test_allowed_makespan_of_a_reduction() -> None:
-    """Two replicas of one stage. Rank 0 is there at 3, rank 1 at 5 without its idle second; the reduction takes as long
-    as its quickest member took, 2 s, so it may end at 7, and the longer step then ends at 8."""
+    """Two replicas of one stage. Rank 0 arrives at 3 s, rank 1 at 5 s without its idle second. The reduction takes 2 s,
+    as long as its fastest member took, and ends at 7 s. The longer step ends at 8 s."""
     trace = Trace(
         [
             Span(0, FORWARD, 0.0, 1.0, op("0F0")),

@@ -189,7 +189,7 @@ def test_one_that_comes_later_takes_its_share() -> None:
 
 
 def test_three_at_once_and_a_fourth_behind() -> None:
-    """10/3 each until 9 s (30 bytes), then 5, and the one that starts at 12 s makes three of it again."""
+    """10/3 bytes/s each until 9 s (30 bytes), then 5 bytes/s; from 12 s three collectives share the adapter again."""
     three = machine(devices_per_node=4)
     rings = [Ring.of((first, first + 4), three) for first in range(4)]
     flows = [(0.0, rings[0], 30), (0.0, rings[1], 75), (0.0, rings[2], 75), (12.0, rings[3], 10)]
@@ -263,7 +263,7 @@ def test_one_that_is_done_may_start_the_next() -> None:
             chunks[0] -= 1
             fabric.collective(LEFT, 10, 0, lambda _: next_chunk(fabric, 0), None)
 
-    # four chunks of 10 bytes at 5 bytes/s until 8 s, beside 100 bytes of which 60 are left then
+    # four chunks of 10 bytes at 5 bytes/s until 8 s; 60 of the other 100 bytes remain then
     assert finish([(0.0, LEFT, 10), (0.0, RIGHT, 100)], TWO, more=next_chunk)[1] == pytest.approx(14.0)
 
 

@@ -121,8 +121,8 @@ RINGS = NetworkModel.of(machine(devices_per_node=1), stack(), 2)  # two nodes: 1
     ("chunks", "reduced", "finished"),
     [
         ([(20, 1.0)], 2.0, 3.0),  # one after the other
-        ([(20, 1.0)] * 3, 6.0, 7.0),  # steps beside reductions: the last step is left
-        ([(10, 2.0)] * 3, 3.0, 7.0),  # reductions beside steps: the first reduction, then steps
+        ([(20, 1.0)] * 3, 6.0, 7.0),  # steps overlap reductions: only the last step remains at the end
+        ([(10, 2.0)] * 3, 3.0, 7.0),  # reductions overlap steps: the first reduction, then three steps
         ([(10, 5.0), (30, 1.0), (10, 0.5)], 5.0, 7.5),
         ([(0, 1.0), (10, 1.0)], 1.0, 2.0),
         ([(10, 0.0)], 1.0, 1.0),
