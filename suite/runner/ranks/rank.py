@@ -245,7 +245,7 @@ class ReplayRank(RankProcess):
     def _build_system(self, system: Any) -> Any:
         from suite.runner.executors.registry import replay
 
-        return replay()(made=system, world=self.world, config=self.config)
+        return replay()(system=system, world=self.world, config=self.config)
 
 
 class EmulatingRank(RankProcess):
