@@ -10,10 +10,10 @@ Ranks are in DeepSpeed's order (PipeModelDataParallelTopology): parts of a layer
 are split as in baselines.tensor_parallel. Messages between stages are sent in slices, one per part, which DeepSpeed
 gathers (system.partitioned).
 
-Mixed precision is DeepSpeed's bf16. The replicas share master weights even in ZeRO stage 0, where DeepSpeed uses its
-BF16_Optimizer, which accumulates and reduces gradients in bfloat16. ZeRO stage 1 has its own optimizer, or uses
-BF16_Optimizer to accumulate in float32 (system.accumulate). Reductions are in bfloat16 unless system.reduce names
-another type.
+Mixed precision is DeepSpeed's bf16. Master weights are partitioned over the replicas even in ZeRO stage 0, where
+DeepSpeed uses its BF16_Optimizer, which accumulates and reduces gradients in bfloat16. ZeRO stage 1 has its own
+optimizer, or uses BF16_Optimizer to accumulate in float32 (system.accumulate). Reductions are in bfloat16 unless
+system.reduce names another type.
 
 Master weights begin as the initial weights of all systems, not as DeepSpeed's rounded copies. In float16, DeepSpeed
 scales the loss by its own rule with the suite's numbers; it refuses a CPU without float16 instructions. A skipped batch

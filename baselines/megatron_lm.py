@@ -54,7 +54,7 @@ class MegatronArguments:
         model: GPTModel.
         ddp: DistributedDataParallelConfig.
         optimizer: OptimizerConfig.
-        groups: get_megatron_optimizer.
+        groups: get_megatron_optimizer, in addition to `optimizer`.
         passes: Result of get_forward_backward_func.
     """
 

@@ -5,8 +5,7 @@ Order and update are the suite's 1F1B with `update_interval`. PipeDream updates 
 version that each forward pass in flight has read, and the backward pass reads the same. This version is consistent, and
 stale by as many updates as there are later stages (PipeOptim Section II-C2). 2BW sums the gradients of at least as
 many microbatches as there are stages before it updates, so that two versions serve everything in flight, and is stale
-by one update on every
-stage: W(k+1) = W(k) - lr * g(W(k-1)).
+by one update on every stage: W(k+1) = W(k) - lr * g(W(k-1)).
 
 Both are made from their definitions. PipeDream's published code forgets to empty its stash when an epoch has drained,
 and its 2BW for convolutional networks reads two different versions in the two passes of some microbatches; here a drain

@@ -1,9 +1,9 @@
 """Time of one fully connected layer's products, dense and sparse.
 
 The layer is SAMO's Figure 1: y = x W^T, the input gradient g W and the weight gradient g^T x, with a random kept share
-of a square W. There are four implementations: dense with explicit zeros; torch's compressed rows (MKL or cuSPARSE); the
-sparse layer of this package, which transposes activations; and its kernels only, on activations with features first.
-Every result is compared with a float64 product before it is timed.
+of a square W. There are four implementations: dense with explicit zeros; torch's compressed rows (MKL or
+cuSPARSE, where torch calls them); the sparse layer of this package, which transposes activations; and its kernels only,
+on activations with features first. Every result is compared with a float64 product before it is timed.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def dense(layer: Layer) -> Implementation:
 
 
 def torch_csr(layer: Layer) -> tuple[list[Implementation], list[str]]:
-    """torch's sparse-dense product and its sampled product; None without either.
+    """torch's sparse-dense product and its sampled product, and notes; no implementation if torch lacks either.
 
     They run in the layer's type, or in float32 with timed conversions if that type has no kernel.
     """
