@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -68,25 +68,25 @@ def outcome_of(state: JobState) -> tuple[Outcome, str]:
 
 
 def parse_sacct(text: str) -> dict[Task, JobState]:
-    """States from the output of `sacct --json -X`, and none from output that is no JSON.
+    """States from the output of `sacct --json -X`, and none from output of another form: scontrol then decides.
 
     Slurm 23.02 and later write a number as `{"set": true, "number": N}` and a state as a list of words.
     """
     try:
-        jobs = json.loads(text)["jobs"]
-    except (ValueError, KeyError, TypeError):
+        return {task: state for job in json.loads(text)["jobs"] for task, state in _accounted_tasks(job)}
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
         return {}
-    states: dict[Task, JobState] = {}
-    for job in jobs:
-        array, current, code = job["array"], job["state"]["current"], job["exit_code"]
-        signal = code.get("signal") or {}
-        ended = _decode_exit(_number(code["return_code"]), _number(signal.get("signal_id", signal.get("id"))))
-        name = current if isinstance(current, str) else current[0]
-        waiting, index = str(array.get("task") or ""), _number(array["task_id"])
-        for task in _parse_tasks(waiting) if waiting else [index]:
-            job_id = str(_number(array["job_id"]) or job["job_id"])
-            states[job_id, task] = JobState(name, str(job["state"].get("reason") or ""), *ended)
-    return states
+
+
+def _accounted_tasks(job: Any) -> Iterator[tuple[Task, JobState]]:
+    """Tasks of one entry of sacct: a job, or the waiting tasks of an array."""
+    array, current, code = job["array"], job["state"]["current"], job["exit_code"]
+    signal = code.get("signal") or {}
+    ended = _decode_exit(_number(code["return_code"]), _number(signal.get("signal_id", signal.get("id"))))
+    name = current if isinstance(current, str) else current[0]
+    job_id, waiting = str(_number(array["job_id"]) or job["job_id"]), str(array.get("task") or "")
+    for task in _parse_tasks(waiting) if waiting else [_number(array["task_id"])]:
+        yield (job_id, task), JobState(name, str(job["state"].get("reason") or ""), *ended)
 
 
 def _number(field: Any) -> int:

@@ -88,6 +88,15 @@ def test_sacct_without_accounts_reports_no_state(text: str) -> None:
     assert parse_sacct(text) == {}
 
 
+@pytest.mark.parametrize("missing", ["array", "state", "exit_code"])
+def test_sacct_of_another_form_reports_no_state(missing: str) -> None:
+    """A release of Slurm may move a key; the states of scontrol then decide."""
+    job = new_job(12, 2, "COMPLETED")
+    assert parse_sacct(json.dumps({"jobs": [job]})) != {}
+    assert parse_sacct(json.dumps({"jobs": [{name: value for name, value in job.items() if name != missing}]})) == {}
+    assert parse_sacct(json.dumps({"jobs": [{**job, "state": {"current": []}}]})) == {}
+
+
 def test_scontrol_states_cover_every_index_of_an_array() -> None:
     states = parse_scontrol(SCONTROL)
     assert [states["12", task].name for task in range(5)] == ["FAILED", "COMPLETING", "PENDING", "PENDING", "PENDING"]
