@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from math import isqrt
 
 from suite.core.errors import IllegalSchedule, InvalidRequest
-from suite.core.op import COMPLETES_MICROBATCH, FlushInterval, Kind, Op, Place, Program, message_of, needs
+from suite.core.op import (
+    COMPLETES_MICROBATCH,
+    SENDS_GRADIENT,
+    FlushInterval,
+    Kind,
+    Op,
+    Place,
+    Program,
+    message_of,
+    needs,
+)
 from suite.core.protocols import Schedule
 from suite.schedule.draw import Slot, grid
 from suite.schedule.placement import places
@@ -45,15 +55,12 @@ class Timeline:
         peak: Most forward passes at once whose backward pass or weight gradient had not run.
         gaps: Updates between the forward and the backward pass of each microbatch: the version difference that
             stashing or prediction has to bridge.
-        fronts: Pairs (forward passes without a backward pass, weight gradients owed) that no other pair exceeds. Their
-            peaks do not coincide, so memory is the maximum over the pairs.
     """
 
     places: tuple[Place, ...]
     slots: tuple[Slot, ...]
     peak: tuple[int, ...]
     gaps: tuple[tuple[int, ...], ...]
-    fronts: tuple[tuple[tuple[int, int], ...], ...]
 
     @property
     def stages(self) -> int:
@@ -75,6 +82,19 @@ class Timeline:
     def idle(self, rank: int) -> float:
         return self.makespan - sum(slot.end - slot.start for slot in self.slots_of(rank))
 
+    def fronts(self, rank: int) -> frozenset[tuple[int, int]]:
+        """Pairs (forward passes without a backward pass, weight gradients owed) of one rank that no other pair exceeds.
+
+        The peaks of the two numbers do not coincide, so memory is the maximum over the pairs.
+        """
+        started = owed = 0
+        pairs = set()
+        for op in self.order(rank):
+            started += (op.kind is Kind.FORWARD) - (op.kind in SENDS_GRADIENT)
+            owed += (op.kind is Kind.INPUT) - (op.kind is Kind.WEIGHT)
+            pairs.add((started, owed))
+        return frozenset(pair for pair in pairs if not any(a >= pair[0] and b >= pair[1] for a, b in pairs - {pair}))
+
     def stage_time(self) -> float:
         """Longest time from the first start to the last end on one rank (arXiv 2401.10241, Section 4)."""
         spans = [self.slots_of(place.rank) for place in self.places]
@@ -95,9 +115,7 @@ class _RankProgram:
         self.open: dict[tuple[int, int], int] = {}  # updates before each forward pass without B or W
         self.owed: set[tuple[int, int]] = set()  # input gradients without their weight gradients
         self.gaps: dict[tuple[int, int], int] = {}
-        self.completed: dict[int, int] = {}  # passes of each microbatch that are complete on this rank
         self.updates = self.peak = 0
-        self.fronts: set[tuple[int, int]] = {(0, 0)}
 
     def fault(self, op: Op) -> str | None:
         """Law that `op` would break now; None if it is legal."""
@@ -113,7 +131,7 @@ class _RankProgram:
         if not self.interval.first <= op.index < self.interval.end:
             return f"{op} is outside the work, microbatches {self.interval.first} to {self.interval.end - 1}"
         key = op.stage, op.index
-        if op.kind in (Kind.BACKWARD, Kind.INPUT):
+        if op.kind in SENDS_GRADIENT:
             if key in self.owed or key in self.gaps:
                 return f"{op} follows another backward pass of its microbatch"
             return f"{op} comes before its forward" if key not in self.open else None
@@ -130,8 +148,8 @@ class _RankProgram:
             return f"{op} is out of turn: the next update is {expected}"
         start = interval.first + self.updates * interval.microbatches_per_update
         for index in range(start, min(start + interval.microbatches_per_update, interval.end)):
-            if self.completed.get(index, 0) < len(self.stages):
-                owes = any(position == index for _, position in self.owed)
+            if any((stage, index) not in self.gaps for stage in self.stages):
+                owes = any((stage, index) in self.owed for stage in self.stages)
                 missing = "weight gradient" if owes else "backward"
                 return f"{op} comes before the {missing} of microbatch {index}"
         return None
@@ -149,10 +167,6 @@ class _RankProgram:
         elif op.kind in COMPLETES_MICROBATCH:
             self.owed.discard(key)
             self.gaps[key] = self.updates - self.open.pop(key)
-            self.completed[op.index] = self.completed.get(op.index, 0) + 1
-        front = len(self.open) - len(self.owed), len(self.owed)
-        if front not in self.fronts and not any(a >= front[0] and b >= front[1] for a, b in self.fronts):
-            self.fronts = {(a, b) for a, b in self.fronts if not (a <= front[0] and b <= front[1])} | {front}
 
     def missing(self) -> str | None:
         """Ops that the finished program left out."""
@@ -289,5 +303,4 @@ def _drive(parts: list[_RankProgram], cost: Callable[[Op], float]) -> Timeline:
         tuple(slots),
         tuple(part.peak for part in parts),
         tuple(tuple(part.gaps[key] for key in sorted(part.gaps)) for part in parts),
-        tuple(tuple(sorted(part.fronts)) for part in parts),
     )

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval, Kind, Op, Place, Program, message_of, needs
@@ -28,9 +29,9 @@ class ControllableMemory:
     """
 
     memory: str = "half"
-    chunks: int = field(default=2, init=False)
-    fold: bool = field(default=True, init=False)
-    split: bool = field(default=True, init=False)
+    chunks: ClassVar[int] = 2
+    fold: ClassVar[bool] = True
+    split: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.memory not in ("half", "min"):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval, Kind, Op, Place, Program
@@ -18,9 +19,9 @@ from suite.core.op import FlushInterval, Kind, Op, Place, Program
 class DualPipeV:
     """Order of DualPipeV. A flush needs at least two microbatches per rank."""
 
-    chunks: int = field(default=2, init=False)
-    fold: bool = field(default=True, init=False)
-    split: bool = field(default=True, init=False)
+    chunks: ClassVar[int] = 2
+    fold: ClassVar[bool] = True
+    split: ClassVar[bool] = True
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
         for microbatches in interval.groups():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval, Kind, Op, Place, Program
@@ -19,8 +20,8 @@ class LoopedBFS:
     """
 
     chunks: int = 2
-    fold: bool = field(default=False, init=False)
-    split: bool = field(default=False, init=False)
+    fold: ClassVar[bool] = False
+    split: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.chunks < 1:

@@ -9,7 +9,8 @@ op is left, or if memory is full.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval, Kind, Op, Place, Program
@@ -27,9 +28,9 @@ class MessageDrivenSplit:
 
     cap: int | None = None
     late: int = 2
-    chunks: int = field(default=1, init=False)
-    fold: bool = field(default=False, init=False)
-    split: bool = field(default=True, init=False)
+    chunks: ClassVar[int] = 1
+    fold: ClassVar[bool] = False
+    split: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.cap is not None and self.cap < 1:
@@ -69,9 +70,9 @@ class MessageDrivenV:
     activation free for the second chunk; without it the pipeline would deadlock.
     """
 
-    chunks: int = field(default=2, init=False)
-    fold: bool = field(default=True, init=False)
-    split: bool = field(default=True, init=False)
+    chunks: ClassVar[int] = 2
+    fold: ClassVar[bool] = True
+    split: ClassVar[bool] = True
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
         cap = 2 * place.ranks

@@ -16,8 +16,9 @@ k - ahead - late. Distance `ahead` falls by `lead` from each rank to the next, s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval, Kind, Op, Place, Program
@@ -37,7 +38,7 @@ class Staircase:
     chunks: int = 1
     lead: int | None = None
     split: bool = False
-    fold: bool = field(default=False, init=False)
+    fold: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.chunks < 1:

@@ -7,8 +7,9 @@ and weight gradient no rank idles between its first and its last op, at the memo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
+from typing import ClassVar
 
 from suite.core.op import FlushInterval, Kind, Op, Place, Program
 
@@ -19,9 +20,9 @@ F, I, W = Kind.FORWARD, Kind.INPUT, Kind.WEIGHT  # noqa: E741 - the letters of t
 class ZBV:
     """Fixed order of ZBV for equal op times; torch and Primus run the same order."""
 
-    chunks: int = field(default=2, init=False)
-    fold: bool = field(default=True, init=False)
-    split: bool = field(default=True, init=False)
+    chunks: ClassVar[int] = 2
+    fold: ClassVar[bool] = True
+    split: ClassVar[bool] = True
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
         for microbatches in interval.groups():

@@ -278,9 +278,9 @@ def test_activations_held_per_rank() -> None:
 def test_fronts_pair_activations_with_owed_weight_gradients() -> None:
     """ZB-H1 holds at most p - r activations in flight or owes r weight gradients, never all of both."""
     timeline = check(STATIC["zb_h1"], 4, flush(12))
-    assert (4, 0) in timeline.fronts[0]
-    assert all(sum(pair) <= 4 for pairs in timeline.fronts for pair in pairs)
-    assert max(owed for _, owed in timeline.fronts[3]) == 4
+    assert (4, 0) in timeline.fronts(0)
+    assert all(sum(pair) <= 4 for rank in range(4) for pair in timeline.fronts(rank))
+    assert max(owed for _, owed in timeline.fronts(3)) == 4
 
 
 # -- faults ----------------------------------------------------------------------------------------------------------
