@@ -241,7 +241,8 @@ def check_message_order(timeline: Timeline) -> None:
 
 def _drive(parts: list[_RankProgram], cost: Callable[[Op], float]) -> Timeline:
     where = tuple(part.place for part in parts)
-    stages, rank_of = where[0].stages, where[0].rank_of
+    stages = where[0].stages
+    part_of = [parts[where[0].rank_of(stage)] for stage in range(stages)]
     slots: list[Slot] = []
     done: set[Op] = set()
     running: list[tuple[float, int, Op]] = []
@@ -295,7 +296,7 @@ def _drive(parts: list[_RankProgram], cost: Callable[[Op], float]) -> Timeline:
         while running and running[0][0] == now:
             op = heapq.heappop(running)[2]
             done.add(message_of(op))
-            part = parts[rank_of(op.stage)]
+            part = part_of[op.stage]
             part.busy = False
             advance(part, op)
     return Timeline(
