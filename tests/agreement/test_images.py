@@ -1,7 +1,7 @@
-"""Law 5 for networks of images: plain PyTorch and the engine have the same losses, on one rank and as replicas.
+"""Law 5 for networks of images: plain PyTorch and the engine have equal losses, on one rank and with replicas.
 
-A batch norm's statistics are those of a microbatch of one replica, so on one rank a network with them agrees to
-rounding; on two replicas one without them, and one with them as long as nothing has been updated.
+The statistics of a batch norm cover a microbatch of one replica. On one rank a network with batch norms agrees up to
+rounding. On two replicas, a network without batch norms agrees, and one with them agrees until the first update.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SMALL = ["data=digits", "optimizer=sgd", "optimizer.lr=0.02", "batch.size=16", "
 
 
 def curve(kind: Any, world: Any, config: RunConfig, batches: int = 4) -> list[float]:
-    """Losses of some batches, and of validation behind them."""
+    """Training losses of some batches, followed by validation losses."""
     data, shape = config.data.source.build(), config.model.shape.build()
     system = kind(world=world, config=config)
     size = config.batch.size

@@ -1,7 +1,7 @@
 """Time of a local product over compact columns, compared with one scipy product of the same block.
 
-What a process multiplies is its rows over [its own | received] columns: two torch matrices here, so that its own rows
-are not copied beside those that come, against one matrix and one dense operand that is already whole. Turns, A B A B.
+A process multiplies its rows over [own columns | received columns]. The suite uses two torch matrices, so that own rows
+are not copied next to received rows. The comparison uses one matrix and one dense operand. Rounds are interleaved.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TURNS = 9
 
 
 class _Alone(LoopbackWorld):
-    """A rank of a larger world whose others never come: for products, not for messages."""
+    """One rank of a larger world without the other ranks: for products, not for messages."""
 
     def __init__(self, rank: int, size: int) -> None:
         super().__init__(Hub(size), rank)
@@ -42,7 +42,7 @@ class _Alone(LoopbackWorld):
 
 @cache
 def times(graph: str, width: int, parts: int) -> dict[str, list[float]]:
-    """Seconds of the first process's product, by who makes it."""
+    """Seconds of the first process's product, by implementation."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     asked = ["system=sparsity_aware", f"graph={graph}", *GRAPHS[graph], "graph.source.features=1"]

@@ -1,7 +1,7 @@
 """Law 5 on the virtual clock, with relations between checker, replicas and network.
 
-A simulator whose order or whose waiting differs a little from that of the checked programs still draws plausible
-curves; here it is held against closed forms, against the checker, and against itself with more of something.
+A simulator with a slightly different order or wait still draws plausible curves. These tests compare it with closed
+forms, with the checker, and with itself under a larger load.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ sizes = {"stages": st.integers(1, 8), "microbatches": st.integers(1, 12), "seed"
 
 @dataclass
 class Drawn(CostModel):
-    """Any op takes any time; the same op always the same. Times may be zero, and equal."""
+    """Any duration for any op, equal for the same op. Durations may be zero, and equal."""
 
     seed: int
     times: Sequence[float] = (0.0, 0.5, 1.0, 3.7, 0.1)
@@ -74,7 +74,7 @@ class Drawn(CostModel):
 
 
 def ran(found: Simulation, grid: Grid, stage: int) -> tuple[Op, ...]:
-    """The ops of one stage of the first replica, in order."""
+    """Ops of one stage of the first replica, in order."""
     rank = grid.rank(data=0, inter=stage)
     spans = [s for s in found.trace if s.rank == rank and s.category not in (WAIT, REDUCE)]
     assert [s.start for s in spans] == sorted(s.start for s in spans)
@@ -87,7 +87,7 @@ def ran(found: Simulation, grid: Grid, stage: int) -> tuple[Op, ...]:
 @pytest.mark.parametrize("schedule", FLUSH, ids=str)
 @pytest.mark.parametrize(("forward", "backward"), [(1.0, 1.0), (1.0, 2.0)])
 def test_the_makespan_at_unit_cost_is_the_closed_form(schedule: Schedule, forward: float, backward: float) -> None:
-    """(m + S - 1)(f + b): so the bubble is (S - 1) / m, and equal stages compute m / (m + p - 1) of the time."""
+    """(m + S - 1)(f + b): the bubble is (S - 1) / m, and equal stages compute m / (m + S - 1) of the time."""
     cost, both = Fixed(forward, backward), forward + backward
     for stages in STAGES:
         for microbatches in MICROBATCHES:
@@ -100,7 +100,7 @@ def test_the_makespan_at_unit_cost_is_the_closed_form(schedule: Schedule, forwar
 
 
 def test_preferring_forward_misses_the_closed_form() -> None:
-    """The simulated order is the authors' order, where it is requested, as in the checker."""
+    """The simulated order is that of the authors if requested, as in the checker."""
     interval = FlushInterval(0, 16, None, 0)
     found = simulate(MessageDriven(prefer="forward"), Grid(inter=8), interval, Fixed(1.0, 1.0), FREE)
     assert found.makespan == check(MessageDriven(prefer="forward"), 8, interval, cost=ticks).makespan
@@ -193,7 +193,7 @@ def test_on_any_network_every_program_gets_what_it_accepts(
 
 
 def follow(program: Program, order: Sequence[Op]) -> None:
-    """The program takes these ops and ends with the last."""
+    """Run the program with these ops; it ends with the last."""
     accepted = next(program)
     for op in order[:-1]:
         assert op in accepted
@@ -251,7 +251,7 @@ def test_one_replica_stands_for_all(
 
 @pytest.mark.parametrize("name", systems())
 def test_one_replica_of_a_system_stands_for_all(name: str) -> None:
-    """Ring reductions, buckets that overlap steps, blocking sends, split layers: as conf describes each system."""
+    """Ring reductions, overlapping buckets, blocking sends and split layers, as conf describes each system."""
     modelled = simulated(name)
     if modelled.bucket_numel:
         modelled = replace(modelled, layout=small_buckets, bucket_numel=100, buckets_per_reduction=2)
@@ -273,7 +273,7 @@ def small_buckets(entries: int, moments: Sequence[str], dtype: str) -> Layout:
 def test_ranks_that_differ_each_keep_their_own_time(
     schedule: Schedule, inter: int, data: int, microbatches: int, seed: int
 ) -> None:
-    """Stragglers and jitter: every pipeline is the checker's at its own speed, and an update waits for the last."""
+    """Stragglers and jitter: each pipeline follows the checker at its own speed, and an update waits for the last."""
     grid, interval, clock = Grid(data=data, inter=inter), FlushInterval(0, microbatches, None, 0), random.Random(seed)
     cost, factors = Drawn(seed), {rank: clock.choice((1.0, 1.5, 4.0)) for rank in range(grid.size)}
 
@@ -360,7 +360,7 @@ def test_sends_that_block_are_never_quicker(schedule: Schedule, cost: Sized, lat
 
 @pytest.mark.parametrize("schedule", FLUSH, ids=str)
 def test_sends_that_block_cost_equal_stages_time(schedule: Schedule) -> None:
-    """Not only no quicker: a stage that could compute waits for its messages to arrive."""
+    """A blocking send is strictly slower: a stage that could compute waits until its messages arrive."""
     for stages in (2, 4, 8):
         cost = Sized(0, times=(1.0,), sizes=(1,), stages=stages, microbatches=12)
         assert makespan(schedule, cost, 0.2, 10.0, blocking=True) > makespan(schedule, cost, 0.2, 10.0)
@@ -375,7 +375,7 @@ def test_sends_that_block_cost_equal_stages_time(schedule: Schedule) -> None:
 def test_payload_bytes_counted_are_those_modelled(
     schedule: Schedule, stages: int, microbatches: int, seed: int
 ) -> None:
-    """Law 6: of every op that feeds a neighbour, and of no other; in the trace and in the sums."""
+    """Law 6: exactly the ops that feed a neighbour send bytes, in the trace and in the sums."""
     cost, interval = Drawn(seed, sizes=(3, 64, 1000)), FlushInterval(0, microbatches, None, 0)
     found = simulate(schedule, Grid(inter=stages), interval, cost, FREE, traced=True)
     for stage in range(stages):
@@ -400,7 +400,7 @@ def test_a_systems_payload_is_the_outputs_of_its_blocks(name: str, tensor: int) 
 
 @dataclass(frozen=True)
 class Broken:
-    """OneFOneB, spoilt on stage 1."""
+    """OneFOneB with a fault on stage 1."""
 
     spoil: Callable[[list[Op]], list[Op]]
     promise: int = 9

@@ -1,8 +1,8 @@
 """Agreement of the two accounts of a GPT's memory: block by block, and layer by layer.
 
-Both describe a pipeline in mixed precision with Adam that keeps every activation and drains. Every quantity that
-follows from the model states and the schedule is equal. What one microbatch keeps differs, since blocks count the
-kernels that the papers ran on (Korthikanti et al. 2022) and layers those of PyTorch, which the engine runs. Per
+Both describe a pipeline in mixed precision with Adam that saves every activation and drains. Every quantity that
+follows from the model states and the schedule is equal. The saved bytes of one microbatch differ: blocks count the
+papers' kernels (Korthikanti et al. 2022), and layers count PyTorch's kernels, which the engine runs. Per
 sequence of s tokens, a hidden width of h, a heads and v words:
 
     block             34 s h + 5 a s^2, with scores and dropout masks            32 s h + 2 (4 + a) s, attention fused
@@ -33,7 +33,7 @@ SHAPES = [TINY, replace(TINY, tied=False), Transformer(layers=6, hidden=16, head
 
 
 def both(shape: Transformer, schedule: Schedule, grid: Grid) -> tuple[SimulationPlan, LayerPlan]:
-    """Eight microbatches of two sequences on each replica."""
+    """Both models with eight microbatches of two sequences on each replica."""
     described = system(schedule=schedule, activation_checkpointing="none")
     batch = 16 * grid.data
     blocks = SimulationPlan(shape, described, grid, batch, 2)

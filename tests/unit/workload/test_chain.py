@@ -62,8 +62,11 @@ def test_weights_and_flops_by_hand() -> None:
 
 
 def test_kept_bytes_by_hand() -> None:
-    """2 x 64 numbers enter, 4 x 64 are made. Without a norm the ReLU's own output is all that is kept beside the input,
-    and it is the next layer's; the norm keeps what enters it; the pooling what enters it, and 8 bytes a place."""
+    """The input has 2 x 64 numbers, the output 4 x 64.
+
+    Without a norm only the input is saved, because the output of the ReLU belongs to the next layer. A norm saves its
+    input. A pooling saves its input and 8 bytes per position.
+    """
     assert counted("a", (PLAIN,), (2, 8), width=4).saved == 4 * 128
     assert counted("a", (NORMED,), (2, 8), width=4).saved == 4 * (128 + 256)
     assert counted("a", (NORMED, HALF), (2, 8), width=4).saved == 4 * (128 + 256 + 256) + 8 * 64
@@ -71,16 +74,21 @@ def test_kept_bytes_by_hand() -> None:
 
 
 def test_the_most_bytes_by_hand() -> None:
-    """Backwards the ReLU of PLAIN: its output of 256, the gradient of that and the one it makes; an image has no
-    gradient, another input 128 numbers of it, but then the output is gone."""
+    """Backward pass of the ReLU of PLAIN: its output of 256, and two gradients of that size.
+
+    An image has no gradient. The gradient of any other input has 128 numbers, and by then the output is freed.
+    """
     assert counted("a", (PLAIN,), (2, 8), width=1, images=True).working == 3 * 256
     assert counted("a", (PLAIN,), (20, 8), width=1, images=True).working == 3 * 256
     assert counted("a", (PLAIN,), (20, 8), width=1).working == 256 + 20 * 64
 
 
 def test_branches_share_their_input_and_join() -> None:
-    """16 numbers enter each of two branches, which keep 2 x 16 and 2 x 3 x 16 of their own; the joined ones are the
-    next layer's. The second branch's gradients come first, and its input's waits for the first's."""
+    """16 numbers enter each of two branches, which save 2 x 16 and 2 x 3 x 16 of their own.
+
+    The concatenated output belongs to the next layer. The gradients of the second branch are computed first, and the
+    gradient of its input waits for that of the first branch.
+    """
     both = Branches(((Convolution(1),), (Convolution(3),)))
     layer = counted("a", (both,), (1, 4), width=1)
     assert layer.saved == 16 + 2 * 16 + 2 * 48
@@ -94,8 +102,10 @@ def test_branches_share_their_input_and_join() -> None:
 
 
 def test_a_branch_of_a_pooling_alone() -> None:
-    """The pooled numbers are copied into the joined ones and kept by nothing; at the end of the forward pass only the
-    joined ones stand beside what is kept."""
+    """The pooled numbers are copied into the concatenated output, and no operation saves them.
+
+    At the end of the forward pass the concatenated output exists in addition to the saved numbers.
+    """
     both = Branches(((Convolution(1, (3, 3), 2),), (Pooling("max", 3, 2),)))
     layer = counted("a", (both,), (2, 7), width=4)
     assert layer.saved == 4 * (2 * 49 + 2 * 9) + 8 * 2 * 9
