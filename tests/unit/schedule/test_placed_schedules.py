@@ -263,16 +263,16 @@ def test_message_driven_order_needs_room_to_match_zb_h2(schedule: Schedule, time
 
 def test_activations_held_per_rank() -> None:
     ranks, microbatches = 4, 12
-    held = {name: check(schedule, ranks, flush(microbatches)).peak for name, schedule in STATIC.items()}
-    assert held["one_f_one_b"] == (4, 3, 2, 1)
-    assert held["eager_1f1b"] == (7, 5, 3, 1)
-    assert held["zb_h1"] == (4, 4, 4, 4)
-    assert held["zb_h2"] == (7, 7, 7, 7)
-    assert held["interleaved_1f1b_2"] == (11, 9, 7, 5)
-    assert held["interleaved_zero_bubble_2"] == (8, 8, 8, 8)
-    assert held["looped_bfs"] == (24, 24, 24, 24)
-    assert held["zbv"] == (8, 8, 8, 8)
-    assert max(held["dual_pipe_v"]) == 9
+    peaks = {name: check(schedule, ranks, flush(microbatches)).peak for name, schedule in STATIC.items()}
+    assert peaks["one_f_one_b"] == (4, 3, 2, 1)
+    assert peaks["eager_1f1b"] == (7, 5, 3, 1)
+    assert peaks["zb_h1"] == (4, 4, 4, 4)
+    assert peaks["zb_h2"] == (7, 7, 7, 7)
+    assert peaks["interleaved_1f1b_2"] == (11, 9, 7, 5)
+    assert peaks["interleaved_zero_bubble_2"] == (8, 8, 8, 8)
+    assert peaks["looped_bfs"] == (24, 24, 24, 24)
+    assert peaks["zbv"] == (8, 8, 8, 8)
+    assert max(peaks["dual_pipe_v"]) == 9
 
 
 def test_fronts_pair_activations_with_owed_weight_gradients() -> None:

@@ -64,5 +64,5 @@ def test_accounts_differ_by_the_kernels_of_a_microbatch(shape: Transformer, inte
     for stage in range(inter):
         last = stage == inter - 1
         beside_blocks = -(4 * s * h + 4 * s) if last else -2 * s * h
-        found = blocks.budget(stage).activations - layers.budget(stage).activations
-        assert found == 2 * (blocks.stages[stage].blocks * in_a_block + beside_blocks)
+        difference = blocks.budget(stage).activations - layers.budget(stage).activations
+        assert difference == 2 * (blocks.stages[stage].blocks * in_a_block + beside_blocks)

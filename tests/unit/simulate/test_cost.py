@@ -121,17 +121,22 @@ def test_a_missing_op_is_refused_by_name() -> None:
 @pytest.mark.parametrize("replica", [0, 1])
 def test_the_costs_of_a_simulated_trace_give_that_simulation_again(replica: int) -> None:
     """Law 6 on the virtual clock: no op's time is lost on the way, whatever number its first microbatch has."""
-    given = Fixed([1.0, 2.0, 0.5], [2.0, 3.5, 1.25], message_bytes=30, step=0.25)
+    cost = Fixed([1.0, 2.0, 0.5], [2.0, 3.5, 1.25], message_bytes=30, step=0.25)
     network = NetworkModel(lambda first, second: machine(between=machine().within).link(first, second))
     grid, interval = Grid(data=2, inter=3), FlushInterval(12, 5, None, 3)
-    found = simulate(OneFOneB(), grid, interval, given, network, symmetric=False, traced=True)
+    simulation = simulate(OneFOneB(), grid, interval, cost, network, symmetric=False, traced=True)
     again = simulate(
-        OneFOneB(), grid, FlushInterval(0, 5, None, 0), Profiled.of(found.trace, grid, replica), network, traced=True
+        OneFOneB(),
+        grid,
+        FlushInterval(0, 5, None, 0),
+        Profiled.of(simulation.trace, grid, replica),
+        network,
+        traced=True,
     )
-    assert again.makespan == pytest.approx(found.makespan, rel=1e-12)
-    assert again.sent == found.sent
-    medians = Profiled.of(found.trace, grid, replica).medians()
-    assert all(medians.compute(Op(stage, Kind.FORWARD, 3)) == given.forward[stage] for stage in range(3))  # type: ignore[index]
+    assert again.makespan == pytest.approx(simulation.makespan, rel=1e-12)
+    assert again.sent == simulation.sent
+    medians = Profiled.of(simulation.trace, grid, replica).medians()
+    assert all(medians.compute(Op(stage, Kind.FORWARD, 3)) == cost.forward[stage] for stage in range(3))  # type: ignore[index]
 
 
 # -- of a file ---------------------------------------------------------------------------------------------------------

@@ -46,16 +46,16 @@ def test_an_epoch_moves_what_its_products_multiply() -> None:
 def test_phases_are_the_sum_over_products() -> None:
     one = graph(replication=2)
     wires = Wires(WHERE, REACHED)
-    found = one.seconds(WHERE, REACHED)
-    assert found.exchange == pytest.approx(sum(wires.all_to_all(one.volumes, 4 * w) for w in one.widths))
-    assert found.sums == pytest.approx(sum(wires.sum_rows(one.volumes, 4 * w) for w in one.widths))
-    assert found.products == pytest.approx(sum(one.product(WHERE, REACHED, w) for w in one.widths))
+    phases = one.seconds(WHERE, REACHED)
+    assert phases.exchange == pytest.approx(sum(wires.all_to_all(one.volumes, 4 * w) for w in one.widths))
+    assert phases.sums == pytest.approx(sum(wires.sum_rows(one.volumes, 4 * w) for w in one.widths))
+    assert phases.products == pytest.approx(sum(one.product(WHERE, REACHED, w) for w in one.widths))
     weights = [300 * 16, 16 * 16, 16 * 24]
-    assert found.weights == pytest.approx(
+    assert phases.weights == pytest.approx(
         sum(wires.all_reduce(4 * w, one.volumes.placement.column(0)) for w in weights)
     )
-    assert found.seconds == pytest.approx(sum(found.phases().values()))
-    assert found.communication == found.exchange + found.sums + found.weights
+    assert phases.seconds == pytest.approx(sum(phases.phases().values()))
+    assert phases.communication == phases.exchange + phases.sums + phases.weights
     assert graph().seconds(WHERE, REACHED).sums == 0.0
 
 
@@ -145,7 +145,7 @@ def test_a_directed_graph_sends_other_rows_backward() -> None:
     both = replace(ahead, back=back)
     assert list(both.sent()) == [4 * (332 * 15 + 56 * 30)] * 4
     times = [replace(ahead, volumes=v).seconds(WHERE, REACHED).exchange for v in (ahead.volumes, back)]
-    found = both.seconds(WHERE, REACHED).exchange
-    assert times[0] < found < times[1]
+    exchange = both.seconds(WHERE, REACHED).exchange
+    assert times[0] < exchange < times[1]
     assert both.memory()["graph"][0] == 2 * ahead.memory()["graph"][0]
     assert both.memory()["rows"][0] == 2 * ahead.memory()["rows"][0]

@@ -25,12 +25,12 @@ def test_events_happen_in_the_order_of_time_not_of_entry() -> None:
 def test_of_one_instant_the_event_entered_first_is_first() -> None:
     """The arguments are not compared, whatever they are."""
     kernel, seen = Kernel(), list[object]()
-    things = [object(), "z", 1, None, object()]
+    arguments = [object(), "z", 1, None, object()]
     kernel.at(2.0, seen.append, "later")
-    for thing in things:
-        kernel.at(1.0, seen.append, thing)
+    for argument in arguments:
+        kernel.at(1.0, seen.append, argument)
     kernel.run()
-    assert seen == [*things, "later"]
+    assert seen == [*arguments, "later"]
 
 
 def test_a_choice_sees_every_event_of_its_instant() -> None:

@@ -85,8 +85,8 @@ def test_passes_of_a_layer_by_hand() -> None:
     wide, narrow = 2 * 200 / 100 + 2 * 2 * (12 + 8) / 10 + 0.5, 2 * 100 / 100 + 2 * 2 * (4 + 4) / 10 + 0.5
     assert (cost.forward, cost.backward) == ([wide + 0.25, narrow + 0.25], [3 * wide + 0.25, 3 * narrow + 0.25])
     assert [cost.message(Op.parse(op)) for op in ("0F3", "1B3")] == [2 * 8, 2 * 8]
-    kept = LayerCost(plan("gpipe", policy=Latest("keep")), DEVICE, stack())
-    assert kept.backward == [2 * 4.0, 2 * 2.0]
+    saved = LayerCost(plan("gpipe", policy=Latest("keep")), DEVICE, stack())
+    assert saved.backward == [2 * 4.0, 2 * 2.0]
     half = LayerCost(plan("gpipe", half="float16"), DEVICE, stack(products=0.5, kernels={"Two": 0.5}))
     assert half.forward == [2 * 200 / (0.25 * 400), 2 * 100 / (0.25 * 400)]
 
@@ -106,8 +106,8 @@ def test_what_a_policy_asks_is_paid_in_bytes_of_memory(
 ) -> None:
     cost = LayerCost(plan(name), DEVICE, stack(states=0.5))
     passes = (4.0, 2.0)
-    assert cost.forward == [own + size / 5.0 for own, size in zip(passes, forward, strict=True)]
-    assert cost.backward == [3 * own + size / 5.0 for own, size in zip(passes, backward, strict=True)]
+    assert cost.forward == [of_pass + size / 5.0 for of_pass, size in zip(passes, forward, strict=True)]
+    assert cost.backward == [3 * of_pass + size / 5.0 for of_pass, size in zip(passes, backward, strict=True)]
     assert [chunk.step for stage in (0, 1) for chunk in cost.update(stage)] == [size / 5.0 for size in update]
 
 
@@ -129,11 +129,11 @@ def test_stream_of_four_stages_avoids_the_bubble_of_a_flush() -> None:
     free = {name: plan(name, Alike(), inter=4, moments=0, split="even") for name in POLICIES}
     fast = machine(peak={"float32": 100.0}, memory_bandwidth=1e30, devices_per_node=4, within=DEVICE.within)
     quick = wireless(fast)
-    rates = {name: own.batch / own.seconds(run(own, quick, stack())) for name, own in free.items()}
+    rates = {name: each.batch / each.seconds(run(each, quick, stack())) for name, each in free.items()}
     for name in ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim"):
         assert rates[name] / rates["gpipe"] == pytest.approx(7 / 4, rel=1e-9), name
     slow = wireless(machine(peak={"float32": 100.0}, memory_bandwidth=2000.0, devices_per_node=4))
-    paid = {name: own.batch / own.seconds(run(own, slow, stack())) for name, own in free.items()}
+    paid = {name: each.batch / each.seconds(run(each, slow, stack())) for name, each in free.items()}
     assert 1 < paid["pipeoptim"] / paid["gpipe"] < 7 / 4
     assert paid["pipeoptim"] < paid["pipedream_2bw"], "a prediction for every mini-batch, an update for every fourth"
 

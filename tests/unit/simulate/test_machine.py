@@ -17,13 +17,13 @@ from tests.support.modelled import conf, machine, names, raw
 
 @pytest.mark.parametrize("name", [name for name in names("machine") if name != "local"])
 def test_every_machine_of_conf_builds(name: str) -> None:
-    found = conf("machine", name)
-    assert isinstance(found, Machine)
-    assert found.name == name
-    assert found.source
-    assert found.peak_of("float16") >= found.peak_of("float32")
-    assert found.within.bandwidth >= found.host.bandwidth / 2
-    assert 1e9 < found.memory < 1e12, "bytes of one device"
+    loaded = conf("machine", name)
+    assert isinstance(loaded, Machine)
+    assert loaded.name == name
+    assert loaded.source
+    assert loaded.peak_of("float16") >= loaded.peak_of("float32")
+    assert loaded.within.bandwidth >= loaded.host.bandwidth / 2
+    assert 1e9 < loaded.memory < 1e12, "bytes of one device"
 
 
 def test_the_machine_here_is_known_once_it_is_measured(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_the_machine_here_is_known_once_it_is_measured(tmp_path: Path) -> None:
     ):
         measured(name="local", file=str(file))
     link = {"latency": 1e-6, "bandwidth": 1e9}
-    told: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "name": "whatever it is called",
         "devices_per_node": 2,
         "memory": 8e9,
@@ -46,18 +46,18 @@ def test_the_machine_here_is_known_once_it_is_measured(tmp_path: Path) -> None:
         "adapters": 1,
         "host": link,
     }
-    file.write_text(json.dumps(told))
-    found = measured(name="local", file=str(file))
-    assert (found.name, found.memory, found.within) == ("local", 8e9, Link(1e-6, 1e9))
-    assert found.backends == {}, "measured by a doctor of before"
+    file.write_text(json.dumps(settings))
+    loaded = measured(name="local", file=str(file))
+    assert (loaded.name, loaded.memory, loaded.within) == ("local", 8e9, Link(1e-6, 1e9))
+    assert loaded.backends == {}, "measured by a doctor of before"
     ways = {"all_reduce": {"gloo all_reduce": {"latency": 1e-4, "bandwidth": 2e9}}}
-    file.write_text(json.dumps({**told, "backends": ways}))
+    file.write_text(json.dumps({**settings, "backends": ways}))
     summed = measured(name="local", file=str(file)).backends["all_reduce"]["gloo all_reduce"]
     assert summed.seconds(2e9) == pytest.approx(1.0001)
     bad = ({"all_reduce": {"gloo": {"latency": 1}}}, {"all_reduce": [1]}, 5)
     damages = ({"within": {"latency": 0}}, {"between": None}, {"wheels": 4}, {"memory": -1})
     for damage in (*damages, *({"backends": each} for each in bad)):
-        file.write_text(json.dumps({**told, **damage}))
+        file.write_text(json.dumps({**settings, **damage}))
         with pytest.raises(InvalidRequest, match="legal: "):
             measured(name="local", file=str(file))
     file.write_text("{")
@@ -129,9 +129,9 @@ def test_a_message_takes_its_latency_and_its_bytes() -> None:
 
 
 def test_ranks_fill_nodes_in_order() -> None:
-    found = machine(devices_per_node=3)
-    assert [found.node(rank) for rank in range(7)] == [0, 0, 0, 1, 1, 1, 2]
-    assert [found.nodes(ranks) for ranks in (1, 3, 4, 6, 7)] == [1, 1, 2, 2, 3]
-    assert found.link(0, 2) is found.within
-    assert found.link(2, 3) is found.between
-    assert found.link(5, 0) is found.between
+    threes = machine(devices_per_node=3)
+    assert [threes.node(rank) for rank in range(7)] == [0, 0, 0, 1, 1, 1, 2]
+    assert [threes.nodes(ranks) for ranks in (1, 3, 4, 6, 7)] == [1, 1, 2, 2, 3]
+    assert threes.link(0, 2) is threes.within
+    assert threes.link(2, 3) is threes.between
+    assert threes.link(5, 0) is threes.between

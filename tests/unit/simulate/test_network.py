@@ -51,16 +51,16 @@ def test_a_lane_is_first_in_first_out() -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 16, 32])
 def test_a_ring_sends_2_n_minus_1_over_n(ranks: int) -> None:
     """Law 5. The ring is walked, an n-th of the numbers at a time: every rank ends with all sums."""
-    held = [[rank + 10 * part for part in range(ranks)] for rank in range(ranks)]
-    sums = [sum(parts) for parts in zip(*held, strict=True)]
+    parts_of_rank = [[rank + 10 * part for part in range(ranks)] for rank in range(ranks)]
+    sums = [sum(parts) for parts in zip(*parts_of_rank, strict=True)]
     sent = [0] * ranks
     for step in range(2 * (ranks - 1)):
-        moved = [((rank - step) % ranks, held[rank][(rank - step) % ranks]) for rank in range(ranks)]
+        moved = [((rank - step) % ranks, parts_of_rank[rank][(rank - step) % ranks]) for rank in range(ranks)]
         for rank, (part, value) in enumerate(moved):
             sent[rank] += 1
-            after = held[(rank + 1) % ranks]
+            after = parts_of_rank[(rank + 1) % ranks]
             after[part] = after[part] + value if step < ranks - 1 else value
-    assert held == [sums] * ranks
+    assert parts_of_rank == [sums] * ranks
     for parts in sent:
         assert ring_volume(5040 * ranks, ranks) == pytest.approx(5040 * parts, rel=1e-12)
         assert 2 * scatter_volume(5040 * ranks, ranks) == pytest.approx(5040 * parts, rel=1e-12)
@@ -75,8 +75,8 @@ def test_ring_seconds_by_hand() -> None:
 def test_hierarchical_seconds_by_hand() -> None:
     """3 nodes of 2, 120 bytes: 60 bytes scattered at 100 and gathered again, and between nodes 160 at 10 bytes/s."""
     within, between = Link(0.25, 100.0), Link(0.5, 10.0)
-    found = hierarchical_seconds(120, per_node=2, nodes=3, within=within, between=between)
-    assert found == pytest.approx(2 * (0.25 + 0.6) + 4 * 0.5 + 16.0)
+    seconds = hierarchical_seconds(120, per_node=2, nodes=3, within=within, between=between)
+    assert seconds == pytest.approx(2 * (0.25 + 0.6) + 4 * 0.5 + 16.0)
     alone = hierarchical_seconds(120, per_node=1, nodes=3, within=within, between=between)
     assert alone == ring_seconds(120, 3, between)
     one_node = hierarchical_seconds(120, per_node=4, nodes=1, within=within, between=between)

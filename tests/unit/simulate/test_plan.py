@@ -35,15 +35,15 @@ def plan(
 # -- what a stage holds ------------------------------------------------------------------------------------------------
 
 
-def held(found: SimulationPlan) -> list[tuple[float, bool, bool]]:
+def parts_held(found: SimulationPlan) -> list[tuple[float, bool, bool]]:
     return [(one.blocks, one.embedding, one.head) for one in found.stages]
 
 
 def test_even_splits_count_blocks() -> None:
-    assert held(plan(1)) == [(4, True, True)]
-    assert held(plan(2)) == [(2, True, False), (2, False, True)]
-    assert held(plan(3)) == [(2, True, False), (1, False, False), (1, False, True)]
-    assert held(plan(4)) == [(1, True, False), (1, False, False), (1, False, False), (1, False, True)]
+    assert parts_held(plan(1)) == [(4, True, True)]
+    assert parts_held(plan(2)) == [(2, True, False), (2, False, True)]
+    assert parts_held(plan(3)) == [(2, True, False), (1, False, False), (1, False, True)]
+    assert parts_held(plan(4)) == [(1, True, False), (1, False, False), (1, False, False), (1, False, True)]
     assert plan(2).stages == (StageBlocks(2, True, False), StageBlocks(2, False, True))
 
 
@@ -51,26 +51,26 @@ def test_splits_by_cost_weigh_the_head() -> None:
     """A head of three blocks' flops: 24 s h^2 + 4 s^2 h = 6656 a block, 2 s h v = 64 v for the head."""
     heavy = Transformer(layers=6, hidden=8, heads=2, sequence=4, vocabulary=312)
     assert heavy.head().flops == 3 * heavy.block().flops
-    assert held(plan(3, shape=heavy, split="cost")) == [(3, True, False), (3, False, False), (0, False, True)]
-    assert held(plan(3, shape=heavy)) == [(2, True, False), (2, False, False), (2, False, True)]
+    assert parts_held(plan(3, shape=heavy, split="cost")) == [(3, True, False), (3, False, False), (0, False, True)]
+    assert parts_held(plan(3, shape=heavy)) == [(2, True, False), (2, False, False), (2, False, True)]
 
 
 @pytest.mark.parametrize("split", ["even", "cost"])
 @pytest.mark.parametrize("inter", [1, 2, 3, 5, 7])
 def test_a_split_is_the_engines(split: str, inter: int) -> None:
     model = Transformer(layers=7, hidden=8, heads=2, sequence=4, vocabulary=64)
-    found = plan(inter, shape=model, split=split)
+    divided = plan(inter, shape=model, split=split)
     ranges = divide(model, inter, split)
-    assert [one.blocks + one.embedding + one.head for one in found.stages] == [len(part) for part in ranges]
-    assert sum(one.blocks for one in found.stages) == 7
+    assert [one.blocks + one.embedding + one.head for one in divided.stages] == [len(part) for part in ranges]
+    assert sum(one.blocks for one in divided.stages) == 7
 
 
 def test_equal_shares_of_the_blocks() -> None:
     """13B in SAMO: 40 blocks on 32 stages."""
-    found = plan(32, shape=shape("gpt3_13b"), split="share", batch=32)
-    assert held(found)[:2] == [(1.25, True, False), (1.25, False, False)]
-    assert held(found)[-1] == (1.25, False, True)
-    assert found.entries(1) == 1.25 * shape("gpt3_13b").block().parameters
+    shares = plan(32, shape=shape("gpt3_13b"), split="share", batch=32)
+    assert parts_held(shares)[:2] == [(1.25, True, False), (1.25, False, False)]
+    assert parts_held(shares)[-1] == (1.25, False, True)
+    assert shares.entries(1) == 1.25 * shape("gpt3_13b").block().parameters
 
 
 def test_entries_by_hand() -> None:
@@ -94,9 +94,9 @@ def test_a_split_layer_leaves_each_rank_its_part() -> None:
 def test_all_stages_hold_the_model(name: str) -> None:
     model = shape(name)
     for inter in (1, 2, 4):
-        found = plan(inter, shape=model)
+        divided = plan(inter, shape=model)
         copies = model.head().tied if inter > 1 else 0
-        assert sum(map(found.entries, range(inter))) == model.parameters + copies
+        assert sum(map(divided.entries, range(inter))) == model.parameters + copies
 
 
 # -- model states ------------------------------------------------------------------------------------------------------
@@ -126,8 +126,8 @@ def test_the_interval_is_axonns_rule(layers: int) -> None:
     """Also where two factors are equally close to the root: 144 layers on 9 stages."""
     model = Transformer(layers=layers, hidden=8, heads=2, sequence=4, vocabulary=16)
     for inter in (n for n in range(1, layers + 1) if layers % n == 0):
-        found = plan(inter, shape=model, batch=1)
-        assert {found.checkpoint_interval(stage) for stage in range(inter)} == {checkpoint_interval(layers, inter)}
+        divided = plan(inter, shape=model, batch=1)
+        assert {divided.checkpoint_interval(stage) for stage in range(inter)} == {checkpoint_interval(layers, inter)}
 
 
 def test_the_interval_of_unequal_stages_and_of_other_systems() -> None:
@@ -155,18 +155,18 @@ KEPT, BOUNDARY, LOGITS, PROBABILITIES = 34 * 32 + 5 * 32, 2 * 32, 2 * 4 * 16, 4 
 
 def test_a_budget_by_hand() -> None:
     """Two stages of two blocks, two microbatches of two sequences in flight, a checkpoint after both blocks."""
-    found = plan(2, microbatch=2)
-    assert found.microbatches == 4
-    first, last = found.budget(0), found.budget(1)
+    pairs = plan(2, microbatch=2)
+    assert pairs.microbatches == 4
+    first, last = pairs.budget(0), pairs.budget(1)
     assert (first.activations, first.in_flight, first.waiting) == (2 * BOUNDARY, 2, 0)
     assert first.working == 2 * (2 * KEPT + BOUNDARY)
     assert first.peak == 20 * 1904 + 2 * 2 * BOUNDARY + 2 * (2 * KEPT + BOUNDARY) == 43456
     assert (last.in_flight, last.waiting) == (1, 2 * BOUNDARY)  # the other microbatch has arrived
     assert last.peak == 20 * 1888 + 1 * 2 * BOUNDARY + 2 * (2 * KEPT + BOUNDARY) + 2 * BOUNDARY
-    assert found.peak == first.peak
-    assert found.total() == first.peak + last.peak
-    assert plan(2, microbatch=2, data=2).total() == 2 * found.total()
-    assert found.budget(0).by_kind()["activations"] == 2 * 2 * BOUNDARY + 2 * (2 * KEPT + BOUNDARY)
+    assert pairs.peak == first.peak
+    assert pairs.total() == first.peak + last.peak
+    assert plan(2, microbatch=2, data=2).total() == 2 * pairs.total()
+    assert pairs.budget(0).by_kind()["activations"] == 2 * 2 * BOUNDARY + 2 * (2 * KEPT + BOUNDARY)
 
 
 def test_budgets_of_other_checkpoints() -> None:
@@ -194,26 +194,26 @@ def test_log_probabilities_stay_for_each_microbatch_in_flight() -> None:
 
 
 def test_a_split_layer_keeps_its_part() -> None:
-    found = plan(2, tensor=2).budget(0)
-    kept = 32 * (10 + 24 / 2) + 5 * 32 / 2
-    assert (found.activations, found.working) == (BOUNDARY, 2 * kept + BOUNDARY)
+    budget = plan(2, tensor=2).budget(0)
+    saved = 32 * (10 + 24 / 2) + 5 * 32 / 2
+    assert (budget.activations, budget.working) == (BOUNDARY, 2 * saved + BOUNDARY)
     assert plan(2, tensor=2).total() == 2 * (plan(2, tensor=2).budget(0).peak + plan(2, tensor=2).budget(1).peak)
 
 
 @pytest.mark.parametrize(("sliced", "parts"), [("none", 1), ("forward", 2), ("both", 2)])
 def test_messages_wait_as_they_are_sent(sliced: str, parts: int) -> None:
     """The ranks of a split layer receive a slice each where their system slices activations."""
-    found = plan(4, tensor=2, microbatch=2, system=system(tensor=True, scatter_messages=sliced, schedule=OneFOneB()))
-    assert found.message == 2 * BOUNDARY // parts
-    assert [found.budget(stage).waiting for stage in range(4)] == [0, *[found.message] * 3]
+    in_order = plan(4, tensor=2, microbatch=2, system=system(tensor=True, scatter_messages=sliced, schedule=OneFOneB()))
+    assert in_order.message == 2 * BOUNDARY // parts
+    assert [in_order.budget(stage).waiting for stage in range(4)] == [0, *[in_order.message] * 3]
     driven = plan(4, microbatch=2)  # three more wait for a message-driven last stage
     assert [driven.budget(stage).waiting for stage in range(4)] == [0, 0, 0, 3 * driven.message]
 
 
 def test_what_an_update_uses_is_kept_from_batch_to_batch() -> None:
-    found = plan(2, system=system(layout=partial(offloaded, bucket=100))).budget(0)
-    assert found.waiting == 16 * 100
-    assert found.peak == 4 * 1904 + 16 * 100 + 2 * BOUNDARY + 2 * KEPT + BOUNDARY
+    budget = plan(2, system=system(layout=partial(offloaded, bucket=100))).budget(0)
+    assert budget.waiting == 16 * 100
+    assert budget.peak == 4 * 1904 + 16 * 100 + 2 * BOUNDARY + 2 * KEPT + BOUNDARY
 
 
 def test_a_compressed_gradient_is_dense_until_its_layer_is_done() -> None:
@@ -227,10 +227,10 @@ def test_a_compressed_gradient_is_dense_until_its_layer_is_done() -> None:
 
 @pytest.mark.parametrize("schedule", [GPipe(), OneFOneB()])
 def test_in_flight_is_the_schedules_promise(schedule: Any) -> None:
-    found = plan(4, system=system(schedule=schedule))
-    promised = [schedule.in_flight(found.grid.place(stage), FlushInterval(0, 8, None, 0)) for stage in range(4)]
-    assert [found.budget(stage).in_flight for stage in range(4)] == promised
-    assert found.interval == FlushInterval(0, 8, None, 0)
+    four_stages = plan(4, system=system(schedule=schedule))
+    promised = [schedule.in_flight(four_stages.grid.place(stage), FlushInterval(0, 8, None, 0)) for stage in range(4)]
+    assert [four_stages.budget(stage).in_flight for stage in range(4)] == promised
+    assert four_stages.interval == FlushInterval(0, 8, None, 0)
 
 
 @pytest.mark.parametrize("name", systems())
@@ -243,8 +243,8 @@ def test_the_peak_is_that_of_the_fullest_stage(name: str, split: str) -> None:
     for layers in (8, 11, 13):
         model = Transformer(layers=layers, hidden=64, heads=4, sequence=32, vocabulary=500)
         for inter in (1, 2, 3, 5, 8):
-            found = plan(inter, shape=model, system=modelled, split=split, microbatch=2, batch=24)
-            assert found.peak == max(found.budget(stage).peak for stage in range(inter))
+            divided = plan(inter, shape=model, system=modelled, split=split, microbatch=2, batch=24)
+            assert divided.peak == max(divided.budget(stage).peak for stage in range(inter))
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------
@@ -303,9 +303,9 @@ def test_an_unknown_split_is_refused() -> None:
 
 def test_another_grid_of_the_same_plan() -> None:
     """Microbatches stay as large as they were, unless told otherwise."""
-    found = plan(2, microbatch=2).on(Grid(data=2, inter=4))
-    assert found == plan(4, data=2, microbatch=2)
-    assert found.on(Grid(), 1) == plan(1)
+    regrouped = plan(2, microbatch=2).on(Grid(data=2, inter=4))
+    assert regrouped == plan(4, data=2, microbatch=2)
+    assert regrouped.on(Grid(), 1) == plan(1)
 
 
 # -- the papers' memory ------------------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ def pipelines(model: str, modelled: Modelled, inter: int, gpus: int, batch: int)
 
 
 @pytest.mark.parametrize(
-    ("found", "gpus", "printed"),
+    ("modelled", "gpus", "printed"),
     [
         # AxoNN V-B: all 48 GPUs, 24 stages, before and after the memory optimisation with its bucket of 16 million
         (pipelines("transformer_12b", simulated("axonn_no_memopt"), 24, 48, 2048), 48, 520.0),
@@ -327,7 +327,7 @@ def pipelines(model: str, modelled: Modelled, inter: int, gpus: int, batch: int)
     ],
     ids=["axonn before", "axonn after", "samo before", "samo after"],
 )
-def test_the_papers_memory_within_5_percent(found: SimulationPlan, gpus: int, printed: float) -> None:
+def test_the_papers_memory_within_5_percent(modelled: SimulationPlan, gpus: int, printed: float) -> None:
     """520, 130.24, 80.16, 20.28 GB: bytes per parameter, checkpoints in flight and one segment; nothing is fitted."""
-    total = found.total() * gpus / found.grid.size / 1e9
+    total = modelled.total() * gpus / modelled.grid.size / 1e9
     assert total == pytest.approx(printed, rel=0.05)

@@ -71,8 +71,8 @@ def test_equal_shares_of_the_blocks() -> None:
 
 @pytest.mark.parametrize("checkpoints", ["interval", "layer"])
 def test_blocks_are_computed_again_and_the_head_is_not(checkpoints: str) -> None:
-    found = cost(modelled=system(activation_checkpointing=checkpoints))
-    assert seconds(found) == [13.0, 14.0, 39.0, 41.0]
+    recomputing = cost(modelled=system(activation_checkpointing=checkpoints))
+    assert seconds(recomputing) == [13.0, 14.0, 39.0, 41.0]
 
 
 def test_traffic() -> None:
@@ -134,19 +134,21 @@ def test_a_split_layer_is_summed_across_nodes() -> None:
     """Four ranks on nodes of two: 96 bytes of each rank through the adapters of a node."""
     wide = Transformer(layers=4, hidden=8, heads=4, sequence=4, vocabulary=16)
     two = machine(peak={"float16": 1024.0}, adapters=2)
-    found = cost(tensor=4, shape=wide, on=two, network=0.5, hop=0.25, adapters=2)
-    assert found.tensor_link() == Link(0.25, 10.0)
+    across = cost(tensor=4, shape=wide, on=two, network=0.5, hop=0.25, adapters=2)
+    assert across.tensor_link() == Link(0.25, 10.0)
     assert cost(tensor=4, shape=wide, on=two, network=0.5, adapters=1).tensor_link() == Link(0.0, 5.0)
-    assert seconds(found)[0] == pytest.approx(2 * (6.5 / 4 + 2 * (9.6 + 6 * 0.25)))
+    assert seconds(across)[0] == pytest.approx(2 * (6.5 / 4 + 2 * (9.6 + 6 * 0.25)))
     assert cost(tensor=2, network=0.5).tensor_link() == Link(0.0, 100.0)
 
 
 def test_a_configs_own_model_and_grid() -> None:
     """Cost models of conf/cost: the plan is made here."""
     grid, used = Grid(inter=2), system(activation_checkpointing="none")
-    found = of(machine=FAST, stack=stack(), system=used, shape=TINY, grid=grid, batch=8, microbatch=2, split="share")
-    assert found.plan == SimulationPlan(TINY, used, grid, 8, 2, "share")
-    assert seconds(found) == [26.0, 28.0, 52.0, 56.0]
+    configured = of(
+        machine=FAST, stack=stack(), system=used, shape=TINY, grid=grid, batch=8, microbatch=2, split="share"
+    )
+    assert configured.plan == SimulationPlan(TINY, used, grid, 8, 2, "share")
+    assert seconds(configured) == [26.0, 28.0, 52.0, 56.0]
 
 
 def test_an_evaluation_is_a_forward_pass() -> None:
@@ -185,8 +187,8 @@ ENTRIES = (160 + 2 * 872, 2 * 872 + 16 + 128)  # of TINY's two stages: 1904, 188
 
 def test_one_reduction_then_one_step() -> None:
     """A ring over 2 replicas sends 2 x 1/2 of 2 bytes a parameter; a step moves 36 + 2 bytes a parameter at 500."""
-    found = cost(data=2)
-    assert [found.update(stage) for stage in range(2)] == [(chunk(2 * n, 38 * n / 500),) for n in ENTRIES]
+    replicated = cost(data=2)
+    assert [replicated.update(stage) for stage in range(2)] == [(chunk(2 * n, 38 * n / 500),) for n in ENTRIES]
     assert cost(data=4).update(0)[0].reduce == 2 * 0.75 * 2 * 1904
     assert cost().update(0) == (chunk(0, 38 * 1904 / 500),)
     assert cost(traffic=0.25).update(0) == (chunk(0, 38 * 1904 / 125),)
@@ -206,9 +208,9 @@ def test_zero_steps_a_share_and_gathers() -> None:
 def test_tied_ends_exchange_the_embedding() -> None:
     """2 bytes of each of 128 parameters, at the two ends of a pipeline and nowhere else."""
     ties = system(tied_embeddings=True)
-    found = cost(4, data=2, modelled=ties)
+    tied = cost(4, data=2, modelled=ties)
     plain = cost(4, data=2)
-    more = [found.update(n)[0].reduce - plain.update(n)[0].reduce for n in range(4)]
+    more = [tied.update(n)[0].reduce - plain.update(n)[0].reduce for n in range(4)]
     assert more == [256, 0, 0, 256]
     split = cost(data=2, tensor=2, modelled=system(tied_embeddings=True, tensor=True))
     assert split.update(0)[0].reduce == 2 * 952 + 128
@@ -220,9 +222,9 @@ def test_tied_ends_exchange_the_embedding() -> None:
 def test_an_update_in_buckets() -> None:
     """AxoNN V-C: reductions of four buckets of 100, and the steps between them: 1904 parameters are five chunks."""
     buckets = system(layout=partial(offloaded, bucket=100), bucket_numel=100, buckets_per_reduction=4)
-    found = cost(data=2, modelled=buckets, host=0.5)
-    assert found.update(0) == (chunk(round(2 * 1904 / 5), 2 * 12 * 1904 / 25 / 5),) * 5
-    assert len(found.update(1)) == -(-1888 // 400)
+    bucketed = cost(data=2, modelled=buckets, host=0.5)
+    assert bucketed.update(0) == (chunk(round(2 * 1904 / 5), 2 * 12 * 1904 / 25 / 5),) * 5
+    assert len(bucketed.update(1)) == -(-1888 // 400)
     for coarsening, chunks in ((1, 20), (2, 10), (5, 4), (20, 1)):
         one = system(layout=partial(offloaded, bucket=100), bucket_numel=100, buckets_per_reduction=coarsening)
         assert len(cost(data=2, modelled=one).update(0)) == chunks

@@ -42,21 +42,21 @@ WIDE = Transformer(layers=6, hidden=8, heads=4, sequence=4, vocabulary=16)
 def test_every_plan_that_divides_is_tried_once(tensor: bool) -> None:
     """12 devices, 6 blocks, 4 heads, 24 sequences: every grid and microbatch is asked whether it can be."""
     modelled = system(tensor=tensor)
-    found = list(plans(WIDE, modelled, 12, 24))
-    wanted = set()
+    tried = list(plans(WIDE, modelled, 12, 24))
+    expected = set()
     for inter, split, microbatch in product(range(1, 13), range(1, 13), MICROBATCHES):
         data = 12 // (inter * split)
         whole = data * inter * split == 12 and WIDE.layers % inter == 0 and (tensor or split == 1)
         if whole and WIDE.heads % split == 0 and 24 % (data * microbatch) == 0:
-            wanted.add((Grid(data, inter, split), microbatch))
-    assert {(plan.grid, plan.microbatch) for plan in found} == wanted
-    assert len(found) == len(wanted) == (32 if tensor else 10)
-    assert {(plan.shape, plan.batch, plan.grid.size) for plan in found} == {(WIDE, 24, 12)}
+            expected.add((Grid(data, inter, split), microbatch))
+    assert {(plan.grid, plan.microbatch) for plan in tried} == expected
+    assert len(tried) == len(expected) == (32 if tensor else 10)
+    assert {(plan.shape, plan.batch, plan.grid.size) for plan in tried} == {(WIDE, 24, 12)}
 
 
 def test_a_layer_is_split_over_as_many_ranks_as_allowed() -> None:
-    found = plans(WIDE, system(tensor=True), 12, 24, splits=2, microbatches=(3,))
-    assert {(plan.grid.tensor, plan.microbatch) for plan in found} == {(1, 3), (2, 3)}
+    candidates = plans(WIDE, system(tensor=True), 12, 24, splits=2, microbatches=(3,))
+    assert {(plan.grid.tensor, plan.microbatch) for plan in candidates} == {(1, 3), (2, 3)}
     assert divisors(12) == [1, 2, 3, 4, 6, 12]
 
 
@@ -69,11 +69,11 @@ def test_the_best_plan_is_the_one_that_trying_all_finds(name: str) -> None:
     candidates = list(plans(shape("gpt3_xl"), simulated(name), 16, 128, microbatches=(1, 2, 4)))
     fit = [plan for plan in candidates if plan.peak <= SUMMIT.memory]
     seconds = {id(plan): run(plan, SUMMIT, SAMO).makespan for plan in fit}
-    found = best(iter(candidates), SUMMIT, SAMO)
-    assert found.seconds == min(seconds.values())
-    assert found.seconds == seconds[id(found.plan)]
-    assert (found.fit, found.tried) == (len(fit), len(candidates))
-    assert found.fit > 4
+    fastest = best(iter(candidates), SUMMIT, SAMO)
+    assert fastest.seconds == min(seconds.values())
+    assert fastest.seconds == seconds[id(fastest.plan)]
+    assert (fastest.fit, fastest.tried) == (len(fit), len(candidates))
+    assert fastest.fit > 4
 
 
 @pytest.mark.parametrize(

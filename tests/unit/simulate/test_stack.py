@@ -24,27 +24,27 @@ def known() -> set[str]:
 @pytest.mark.parametrize("name", names("stack"))
 def test_every_stack_of_conf_builds_and_accounts_for_its_constants(name: str, known: set[str]) -> None:
     """Each constant that is not the default is fitted to claims, or has a reason; those that are fitted exist."""
-    found = conf("stack", name)
-    assert isinstance(found, Stack)
-    assert found.name == name
-    assert set(found.calibrated_on) <= known
+    loaded = conf("stack", name)
+    assert isinstance(loaded, Stack)
+    assert loaded.name == name
+    assert set(loaded.calibrated_on) <= known
     if name in ("ideal", "usual"):
-        assert not found.calibrated_on
+        assert not loaded.calibrated_on
         return
     usual = Stack(name, 1.0)
-    accounted = {*found.fitted, *found.chosen, *found.reasons}
+    accounted = {*loaded.fitted, *loaded.chosen, *loaded.reasons}
     for constant in set(Stack.__slots__) - WORDS:
-        if getattr(found, constant) != getattr(usual, constant):
-            assert constant in accounted, f"{constant}={getattr(found, constant)}"
+        if getattr(loaded, constant) != getattr(usual, constant):
+            assert constant in accounted, f"{constant}={getattr(loaded, constant)}"
 
 
 @pytest.mark.parametrize("name", names("stack"))
 def test_what_was_fitted_or_chosen_lies_within_its_range(name: str) -> None:
     """The ranges are committed before anything is varied, and of a group of shares they are factors."""
-    found = conf("stack", name)
-    assert set(found.ranges) >= {*found.fitted, *found.chosen}  # what was taken over may have one too
-    for constant, ends in found.ranges.items():
-        value = getattr(found, constant)
+    loaded = conf("stack", name)
+    assert set(loaded.ranges) >= {*loaded.fitted, *loaded.chosen}  # what was taken over may have one too
+    for constant, ends in loaded.ranges.items():
+        value = getattr(loaded, constant)
         assert min(ends) <= (1.0 if isinstance(value, Mapping) else value) <= max(ends), constant
         assert len(set(ends)) > 1, constant
 

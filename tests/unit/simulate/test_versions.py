@@ -17,8 +17,8 @@ STAGES = 4
 
 
 def counted(policy: WeightPolicy, every: int) -> list[tuple[float, float, float, int]]:
-    found = policy_overheads(policy, OneFOneB(), STAGES, counting_interval(1, every, STAGES))
-    return [(one.forward, one.backward, one.copies, one.extra_versions) for one in found]
+    overheads = policy_overheads(policy, OneFOneB(), STAGES, counting_interval(1, every, STAGES))
+    return [(one.forward, one.backward, one.copies, one.extra_versions) for one in overheads]
 
 
 @pytest.mark.parametrize(

@@ -56,20 +56,20 @@ def _no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def config(folder: Path, *, of: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:
     """XL on 16 GPUs of Summit in a batch of 128. changes: 'executor__plan'='search' sets executor.plan."""
-    made = copy.deepcopy(resolved(*of))
-    made["reports"] = str(folder)
+    settings = copy.deepcopy(resolved(*of))
+    settings["reports"] = str(folder)
     for path, value in changes.items():
-        group = made
+        group = settings
         *parents, last = path.split("__")
         for name in parents:
             group = group[name]
         assert last in group, path
         group[last] = value
-    return made
+    return settings
 
 
-def measured(made: dict[str, Any]) -> Record:
-    (record,) = interleave.measure([freeze(made, "suite run")], Progress(1.0, io.StringIO()))
+def measured(settings: dict[str, Any]) -> Record:
+    (record,) = interleave.measure([freeze(settings, "suite run")], Progress(1.0, io.StringIO()))
     return record
 
 
@@ -83,32 +83,36 @@ SUMMIT, SAMO = conf("machine", "summit"), conf("stack", "samo")
 def test_a_simulated_run_leaves_a_record(tmp_path: Path) -> None:
     record = measured(config(tmp_path))
     assert (record.outcome, record.source, record.reason) == (Outcome.OK, Source.SIMULATED, "")
-    own = plan(Grid(data=8, inter=2))
-    found = run(own, SUMMIT, SAMO)
+    expected_plan = plan(Grid(data=8, inter=2))
+    simulation = run(expected_plan, SUMMIT, SAMO)
     values = {name: metric.values[0] for name, metric in record.metrics.items()}
     times = {name: values.pop(name) for name in list(values) if name.startswith("time_")}
-    assert sum(times.values()) == pytest.approx(found.makespan)
+    assert sum(times.values()) == pytest.approx(simulation.makespan)
     assert values == {
-        "batch_time": found.makespan,
+        "batch_time": simulation.makespan,
         "tokens_per_batch": 128 * 2048,
-        "flops_per_batch": flops.training(own.shape, 128),
-        "flops_per_batch_recompute": flops.training(own.shape, 128, recompute=True),
+        "flops_per_batch": flops.training(expected_plan.shape, 128),
+        "flops_per_batch_recompute": flops.training(expected_plan.shape, 128, recompute=True),
         "peak_flops": 16 * 125e12,
-        "events": found.events,
+        "events": simulation.events,
     }
     assert record.metrics["batch_time"].better == "lower"
     assert record.metrics["batch_time"].unit == "s"
     predicted = record.memory["predicted"]
-    assert [sum(parts) for parts in zip(*predicted.values(), strict=True)] == [own.budget(s).peak for s in range(2)]
-    assert any(note.startswith(f"of {found.makespan:.3g} s ") and "most is lost to" in note for note in record.notes)
+    assert [sum(parts) for parts in zip(*predicted.values(), strict=True)] == [
+        expected_plan.budget(s).peak for s in range(2)
+    ]
+    assert any(
+        note.startswith(f"of {simulation.makespan:.3g} s ") and "most is lost to" in note for note in record.notes
+    )
     assert f"stack.launch {SAMO.reasons['launch']}" in record.notes
     assert not read_store(tmp_path).aside
 
 
 def test_what_was_calibrated_stands_in_the_provenance(tmp_path: Path) -> None:
-    told = measured(config(tmp_path)).provenance["calibrated_on"]
-    assert told == list(SAMO.calibrated_on)
-    assert "samo.table2.axonn.gpus_256" in told
+    cells = measured(config(tmp_path)).provenance["calibrated_on"]
+    assert cells == list(SAMO.calibrated_on)
+    assert "samo.table2.axonn.gpus_256" in cells
     usual = measured(config(tmp_path, of=("stack=usual",)))
     assert usual.outcome is Outcome.OK
     assert "calibrated_on" not in usual.provenance
@@ -162,16 +166,16 @@ def test_a_plan_that_cannot_be_is_refused_before_anything_runs(tmp_path: Path) -
 
 
 def test_bad_figures_of_a_machine_or_a_stack_are_refused(tmp_path: Path) -> None:
-    made = config(tmp_path)
+    settings = config(tmp_path)
     for group, key, value, named in (
         ("machine", "memory", 0, "machine.memory=0; rule: a finite number above 0; legal: "),
         ("stack", "products", 1.5, "stack.products=1.5; rule: a share above 0 and at most 1; legal: "),
     ):
-        changed = copy.deepcopy(made)
+        changed = copy.deepcopy(settings)
         changed["executor"][group][key] = value
         assert str(freeze(changed, "").refusal).startswith(named)
-    made["executor"]["machine"]["between"]["bandwidth"] = -1.0
-    assert str(freeze(made, "").refusal).startswith("executor.machine.between.bandwidth=-1.0; rule: ")
+    settings["executor"]["machine"]["between"]["bandwidth"] = -1.0
+    assert str(freeze(settings, "").refusal).startswith("executor.machine.between.bandwidth=-1.0; rule: ")
 
 
 @pytest.mark.parametrize(
@@ -186,21 +190,22 @@ def test_an_unknown_machine_or_figure_is_told_what_there_is(override: str, neare
 
 def test_a_search_finds_the_best_plan_on_as_many_devices(tmp_path: Path) -> None:
     record = measured(config(tmp_path, executor__plan="search"))
-    own = plan(Grid(data=8, inter=2))
-    found = best(plans(own.shape, own.system, 16, 128), SUMMIT, SAMO)
-    assert record.metrics["batch_time"].values == (found.seconds,)
-    assert found.seconds < run(own, SUMMIT, SAMO).makespan
-    told = f"best of {found.fit} plans that fit, of {found.tried}: {found.plan.grid}, {found.plan.microbatch} a time"
-    assert told in record.notes
-    assert len(record.memory["predicted"]["weights"]) == found.plan.grid.inter
+    configured = plan(Grid(data=8, inter=2))
+    fastest = best(plans(configured.shape, configured.system, 16, 128), SUMMIT, SAMO)
+    assert record.metrics["batch_time"].values == (fastest.seconds,)
+    assert fastest.seconds < run(configured, SUMMIT, SAMO).makespan
+    note = f"best of {fastest.fit} plans that fit, of {fastest.tried}: {fastest.plan.grid}, "
+    note += f"{fastest.plan.microbatch} a time"
+    assert note in record.notes
+    assert len(record.memory["predicted"]["weights"]) == fastest.plan.grid.inter
 
 
 def test_search_without_candidates_or_result_is_refused(tmp_path: Path) -> None:
     large = measured(config(tmp_path, of=("model=gpt3_13b", "machine=machine_a"), executor__plan="search"))
     assert large.outcome is Outcome.OOM
     assert large.reason.startswith("no plan of ")
-    made = config(tmp_path, executor__plan="search", grid__data=1, grid__inter=5)
-    assert str(freeze(made, "").refusal).startswith("there is no plan for 5 devices and a batch of 128; rule: ")
+    settings = config(tmp_path, executor__plan="search", grid__data=1, grid__inter=5)
+    assert str(freeze(settings, "").refusal).startswith("there is no plan for 5 devices and a batch of 128; rule: ")
 
 
 @pytest.mark.parametrize("system", ["axonn", "axonn_samo", "deepspeed_3d"])
@@ -244,7 +249,7 @@ def split_layers() -> SimulationPlan:
 
 
 @pytest.mark.parametrize(
-    "made",
+    "planned",
     [
         split_layers(),
         SimulationPlan(shape("gpt3_xl"), simulated("axonn_samo"), Grid(data=2, inter=4), 16, 1),
@@ -252,24 +257,31 @@ def split_layers() -> SimulationPlan:
     ],
     ids=("split layers", "compressed states", "shared embedding"),
 )
-def test_every_second_of_a_pass_is_booked_under_its_category(made: SimulationPlan) -> None:
+def test_every_second_of_a_pass_is_booked_under_its_category(planned: SimulationPlan) -> None:
     stack = replace(SAMO, message=1.0e-4)
-    found = run(made, SUMMIT, stack, traced=True)
-    assert found.makespan == run(made, SUMMIT, stack).makespan
-    parts, cost = breakdown(first_replica(found.trace, made.grid), made.grid), Roofline(made, SUMMIT, stack)
-    count = 16 // made.grid.data
-    blocks, stages = made.shape.layers / made.grid.inter, made.grid.inter
-    assert sum(parts.values()) == pytest.approx(found.makespan)
+    simulation = run(planned, SUMMIT, stack, traced=True)
+    assert simulation.makespan == run(planned, SUMMIT, stack).makespan
+    parts, cost = (
+        breakdown(first_replica(simulation.trace, planned.grid), planned.grid),
+        Roofline(planned, SUMMIT, stack),
+    )
+    count = 16 // planned.grid.data
+    blocks, stages = planned.shape.layers / planned.grid.inter, planned.grid.inter
+    assert sum(parts.values()) == pytest.approx(simulation.makespan)
     assert parts.get(TENSOR_REDUCE, 0.0) == pytest.approx(count * blocks * 3 * cost.sums())
     assert parts[RECOMPUTE] == pytest.approx(count * blocks * cost.block())
     assert parts[FORWARD] == pytest.approx(count * (blocks * cost.block() + cost.head() / stages))
     assert parts[BACKWARD] == pytest.approx(2 * parts[FORWARD])
     assert parts[MESSAGE] == pytest.approx(count * 2 * (2 * stages - 2) * stack.message / stages)
     assert parts.get(COMPRESS, 0.0) == pytest.approx(
-        (made.system.name == "axonn_samo") * count * SAMO.compress * sum(map(made.entries, range(stages))) / stages
+        (planned.system.name == "axonn_samo")
+        * count
+        * SAMO.compress
+        * sum(map(planned.entries, range(stages)))
+        / stages
     )
-    tied = 2 * made.shape.head().tied / made.grid.tensor / SUMMIT.link(0, made.grid.size - 1).bandwidth
-    assert parts.get(TIE, 0.0) == pytest.approx(2 * tied / stages if made.system.tied_embeddings else 0.0)
+    tied = 2 * planned.shape.head().tied / planned.grid.tensor / SUMMIT.link(0, planned.grid.size - 1).bandwidth
+    assert parts.get(TIE, 0.0) == pytest.approx(2 * tied / stages if planned.system.tied_embeddings else 0.0)
 
 
 def test_tensor_parallel_sums_are_named_where_they_cost_most(tmp_path: Path) -> None:
@@ -284,10 +296,10 @@ def test_tensor_parallel_sums_are_named_where_they_cost_most(tmp_path: Path) -> 
 
 def test_predictions_and_copies_of_a_stream_are_booked_apart(tmp_path: Path) -> None:
     """PipeOptim predicts before forward passes; PipeDream copies its weights, and the batch takes what it took."""
-    own = ("update_interval=1", "model.shape.tied=false", "optimizer=sgd", "optimizer.momentum=0.9")
+    overrides = ("update_interval=1", "model.shape.tied=false", "optimizer=sgd", "optimizer.momentum=0.9")
     for system, category, other in (("pipeoptim", "predict", "copy"), ("pipedream", "copy", "predict")):
         record = measured(
-            config(tmp_path, of=(f"system={system}", "grid.data=1", "batch.size=8", "grid.inter=4", *own))
+            config(tmp_path, of=(f"system={system}", "grid.data=1", "batch.size=8", "grid.inter=4", *overrides))
         )
         assert record.outcome is Outcome.OK, record.reason
         assert record.metrics[f"time_{category}"].values[0] > 0
@@ -295,8 +307,8 @@ def test_predictions_and_copies_of_a_stream_are_booked_apart(tmp_path: Path) -> 
 
 
 def test_the_executor_is_what_its_file_says(tmp_path: Path) -> None:
-    made = config(tmp_path)["executor"]
-    assert (made["kind"], made["plan"], made["symmetric"]) == ("simulated", "given", True)
+    executor = config(tmp_path)["executor"]
+    assert (executor["kind"], executor["plan"], executor["symmetric"]) == ("simulated", "given", True)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def network(latency: float, bandwidth: float, *, blocking: bool = False) -> Netw
     return NetworkModel(lambda first, second: Link(latency, bandwidth), blocking=blocking)
 
 
-def told(trace: Trace, rank: int) -> list[str]:
+def spans_of(trace: Trace, rank: int) -> list[str]:
     return [f"{s.category} {s.op} {s.start:g}-{s.end:g}" for s in trace if s.rank == rank]
 
 
@@ -36,41 +36,41 @@ MESSAGES = Fixed(1.0, 2.0, message_bytes=5)  # 0.5 s on a link of 10 bytes/s
 
 def test_two_stages_by_hand() -> None:
     """A message takes 0.5 s of latency and 0.5 s for its bytes; sends cost a stage nothing."""
-    found = simulate(OneFOneB(), TWO, FLUSH, MESSAGES, network(0.5, 10.0), traced=True)
-    assert told(found.trace, 0) == [
+    simulation = simulate(OneFOneB(), TWO, FLUSH, MESSAGES, network(0.5, 10.0), traced=True)
+    assert spans_of(simulation.trace, 0) == [
         *("forward 0F0 0-1", "forward 0F1 1-2", "wait 0B0 2-6", "backward 0B0 6-8"),
         *("wait 0B1 8-9", "backward 0B1 9-11", "reduce 0U0 11-11", "step 0U0 11-11"),
     ]
-    assert told(found.trace, 1) == [
+    assert spans_of(simulation.trace, 1) == [
         *("wait 1F0 0-2", "forward 1F0 2-3", "backward 1B0 3-5", "wait 1F1 5-5", "forward 1F1 5-6"),
         *("backward 1B1 6-8", "reduce 1U0 8-8", "step 1U0 8-8"),
     ]
-    assert (found.makespan, found.drained, found.finished) == (11.0, [11.0, 8.0], [11.0, 8.0])
-    assert (found.peak, found.sent) == ([2, 1], [10, 10])
-    assert [span.bytes for span in found.trace if span.rank == 0 and span.op == Op.parse("0F1")] == [5]
-    assert [span.bytes for span in found.trace if span.op == Op.parse("1F1") and span.category != WAIT] == [0]
+    assert (simulation.makespan, simulation.drained, simulation.finished) == (11.0, [11.0, 8.0], [11.0, 8.0])
+    assert (simulation.peak, simulation.sent) == ([2, 1], [10, 10])
+    assert [span.bytes for span in simulation.trace if span.rank == 0 and span.op == Op.parse("0F1")] == [5]
+    assert [span.bytes for span in simulation.trace if span.op == Op.parse("1F1") and span.category != WAIT] == [0]
 
 
 def test_two_stages_whose_sends_occupy_them() -> None:
     """Each is busy until its message has arrived: forwards end at 2 and 4, the first backward's message at 6."""
-    found = simulate(OneFOneB(), TWO, FLUSH, MESSAGES, network(0.5, 10.0, blocking=True), traced=True)
-    assert told(found.trace, 0)[:2] == ["forward 0F0 0-1", "forward 0F1 2-3"]
-    assert [span for span in told(found.trace, 1) if not span.startswith(WAIT)][:4] == [
+    simulation = simulate(OneFOneB(), TWO, FLUSH, MESSAGES, network(0.5, 10.0, blocking=True), traced=True)
+    assert spans_of(simulation.trace, 0)[:2] == ["forward 0F0 0-1", "forward 0F1 2-3"]
+    assert [span for span in spans_of(simulation.trace, 1) if not span.startswith(WAIT)][:4] == [
         *("forward 1F0 2-3", "backward 1B0 3-5", "forward 1F1 6-7", "backward 1B1 7-9"),
     ]
-    assert (found.makespan, found.drained) == (12.0, [12.0, 10.0])
+    assert (simulation.makespan, simulation.drained) == (12.0, [12.0, 10.0])
 
 
 def test_messages_of_a_lane_queue() -> None:
     """4 s each on the link: the second forward's message leaves at 5 s, when the first has left, and arrives at 9 s."""
-    found = simulate(OneFOneB(), TWO, FLUSH, Fixed(1.0, 1.0, message_bytes=40), network(0.0, 10.0), traced=True)
-    assert [span.start for span in found.trace if span.op == Op.parse("1F1")] == [7.0, 9.0]  # waits, runs
-    assert found.drained == [16.0, 11.0]
+    simulation = simulate(OneFOneB(), TWO, FLUSH, Fixed(1.0, 1.0, message_bytes=40), network(0.0, 10.0), traced=True)
+    assert [span.start for span in simulation.trace if span.op == Op.parse("1F1")] == [7.0, 9.0]  # waits, runs
+    assert simulation.drained == [16.0, 11.0]
 
 
 def test_messages_both_ways_do_not_wait_for_one_another() -> None:
     """The stage in the middle ends 1B0 at 17 s and 1F2 at 18 s: both messages take 4 s from then."""
-    found = simulate(
+    simulation = simulate(
         OneFOneB(),
         Grid(inter=3),
         FlushInterval(0, 4, None, 0),
@@ -78,7 +78,7 @@ def test_messages_both_ways_do_not_wait_for_one_another() -> None:
         network(0.0, 10.0),
         traced=True,
     )
-    passes = {str(span.op): (span.start, span.end) for span in found.trace if span.category != WAIT}
+    passes = {str(span.op): (span.start, span.end) for span in simulation.trace if span.category != WAIT}
     assert (passes["1B0"], passes["1F2"]) == ((16.0, 17.0), (17.0, 18.0))
     assert (passes["0B0"][0], passes["2F2"][0]) == (21.0, 22.0)
 
@@ -134,39 +134,41 @@ def test_a_chunk_is_stepped_once_it_is_reduced(
 ) -> None:
     cost = Chunked([Chunk(*chunk) for chunk in chunks])
     for symmetric in (True, False):
-        found = simulate(OneFOneB(), Grid(data=2), FlushInterval(0, 1, None, 0), cost, RINGS, symmetric=symmetric)
-        assert (found.drained, found.reduced, found.finished) == ([2.0], [2 + reduced], [2 + finished])
+        simulation = simulate(OneFOneB(), Grid(data=2), FlushInterval(0, 1, None, 0), cost, RINGS, symmetric=symmetric)
+        assert (simulation.drained, simulation.reduced, simulation.finished) == ([2.0], [2 + reduced], [2 + finished])
 
 
 def test_reduction_is_one_call_of_two_steps_per_peer() -> None:
     """0.5 s for the call and 0.25 s for each of 2 (3 - 1) steps, then 2 s for 20 bytes; for none no call."""
     slow = NetworkModel.of(machine(devices_per_node=1), stack(collective=0.5, hop=0.25), 3)
     for chunk, reduced in ((Chunk(20, 0.0), 3.5), (Chunk(0, 0.0), 0.0)):
-        found = simulate(OneFOneB(), Grid(data=3), FlushInterval(0, 1, None, 0), Chunked([chunk]), slow)
-        assert found.reduced == [2 + reduced]
+        simulation = simulate(OneFOneB(), Grid(data=3), FlushInterval(0, 1, None, 0), Chunked([chunk]), slow)
+        assert simulation.reduced == [2 + reduced]
 
 
 def test_the_rings_of_a_split_layer_share_the_adapter() -> None:
     """Two ranks of a layer on each node: both rings leave it at once, at 5 bytes/s."""
     split = NetworkModel.of(machine(devices_per_node=2), stack(), 4)
-    found = simulate(OneFOneB(), Grid(data=2, tensor=2), FlushInterval(0, 1, None, 0), Chunked([Chunk(20, 0.0)]), split)
-    assert found.reduced == [2 + 4.0]
+    simulation = simulate(
+        OneFOneB(), Grid(data=2, tensor=2), FlushInterval(0, 1, None, 0), Chunked([Chunk(20, 0.0)]), split
+    )
+    assert simulation.reduced == [2 + 4.0]
 
 
 def test_without_replicas_nothing_is_reduced() -> None:
-    found = simulate(OneFOneB(), Grid(), FlushInterval(0, 1, None, 0), Chunked([Chunk(1000, 0.5)] * 2), RINGS)
-    assert (found.reduced, found.finished) == ([2.0], [3.0])
+    simulation = simulate(OneFOneB(), Grid(), FlushInterval(0, 1, None, 0), Chunked([Chunk(1000, 0.5)] * 2), RINGS)
+    assert (simulation.reduced, simulation.finished) == ([2.0], [3.0])
 
 
 def test_stage_updates_after_its_own_or_the_global_drain() -> None:
     """Stage 1 drains at 3, stage 0 at 4. Of one node's two rings each has half of its adapter."""
     cost, grid, interval = Chunked([Chunk(20, 0.25)]), Grid(data=2, inter=2), FlushInterval(0, 1, None, 0)
     on = machine(devices_per_node=2)
-    own = simulate(OneFOneB(), grid, interval, cost, NetworkModel.of(on, stack(), 4))
+    per_stage = simulate(OneFOneB(), grid, interval, cost, NetworkModel.of(on, stack(), 4))
     # stage 1's ring has sent 10 of its 20 bytes at 4 s; then both have 5 bytes/s, and from 6 s stage 0's is alone
-    assert own.drained == [4.0, 3.0]
-    assert own.reduced == pytest.approx([7.0, 6.0])
-    assert own.finished == pytest.approx([7.25, 6.25])
+    assert per_stage.drained == [4.0, 3.0]
+    assert per_stage.reduced == pytest.approx([7.0, 6.0])
+    assert per_stage.finished == pytest.approx([7.25, 6.25])
     apart = simulate(OneFOneB(), grid, interval, cost, NetworkModel.of(on, stack(), 4, apart=True))
     assert apart.drained == [4.0, 4.0]
     assert apart.reduced == pytest.approx([8.0, 8.0])
@@ -179,18 +181,18 @@ def test_an_update_waits_for_the_slowest_replica() -> None:
         return 3.0 if rank == 1 else 1.0
 
     cost, grid = Chunked([Chunk(10, 0.5)]), Grid(data=2)
-    found = simulate(
+    simulation = simulate(
         OneFOneB(), grid, FlushInterval(0, 2, None, 0), cost, RINGS, symmetric=False, slower=slower, traced=True
     )
-    assert (found.drained, found.finished) == ([12.0], [13.5])
-    assert told(found.trace, 0)[-2:] == ["reduce 0U0 12-13", "step 0U0 13-13.5"]
-    assert told(found.trace, 1)[-2:] == ["reduce 0U0 12-13", "step 0U0 13-13.5"]
+    assert (simulation.drained, simulation.finished) == ([12.0], [13.5])
+    assert spans_of(simulation.trace, 0)[-2:] == ["reduce 0U0 12-13", "step 0U0 13-13.5"]
+    assert spans_of(simulation.trace, 1)[-2:] == ["reduce 0U0 12-13", "step 0U0 13-13.5"]
 
 
 def test_the_peak_is_that_of_the_fullest_replica() -> None:
     """The first replica's last stage is slow, so that its first stage fills up; the second's is always quicker."""
     slow = {1: 9.0, 2: 9.0}  # the last stage of replica 0, the first of replica 1
-    found = simulate(
+    simulation = simulate(
         MessageDriven(pipeline_limit=4),
         Grid(data=2, inter=2),
         FlushInterval(0, 6, None, 0),
@@ -199,15 +201,15 @@ def test_the_peak_is_that_of_the_fullest_replica() -> None:
         symmetric=False,
         slower=lambda rank, op: slow.get(rank, 1.0),
     )
-    assert found.peak == [4, 1]
+    assert simulation.peak == [4, 1]
 
 
 def test_several_updates_before_the_drain() -> None:
     """An update after each microbatch: the ring is used three times."""
     cost = Chunked([Chunk(10, 0.5)])
-    found = simulate(OneFOneB(), Grid(data=2), FlushInterval(4, 3, 1, 7), cost, RINGS, traced=True)
-    assert found.makespan == 3 * (2 + 1 + 0.5)
-    assert [span.op.index for span in found.trace if span.category == STEP and span.op] == [7, 8, 9]
+    simulation = simulate(OneFOneB(), Grid(data=2), FlushInterval(4, 3, 1, 7), cost, RINGS, traced=True)
+    assert simulation.makespan == 3 * (2 + 1 + 0.5)
+    assert [span.op.index for span in simulation.trace if span.category == STEP and span.op] == [7, 8, 9]
 
 
 # -- the network of a machine -----------------------------------------------------------------------------------------
@@ -217,9 +219,9 @@ def test_full_stream_has_the_rate_of_its_slowest_stage() -> None:
     """Four stages of 3 s a microbatch: a stream of 40 takes 3 more of them to fill and drain. A stage of 5 s sets the
     pace of all; a flush of 4 takes seven passes."""
     stream = FlushInterval(0, 40, 1, 0)
-    found = simulate(OneFOneB(), Grid(inter=4), stream, Fixed(1.0, 2.0), FREE)
-    assert (found.period, found.makespan) == (3.0, 40 * 3.0 + 3 * 3.0)
-    assert [len(steps) for steps in found.steps] == [40] * 4
+    simulation = simulate(OneFOneB(), Grid(inter=4), stream, Fixed(1.0, 2.0), FREE)
+    assert (simulation.period, simulation.makespan) == (3.0, 40 * 3.0 + 3 * 3.0)
+    assert [len(steps) for steps in simulation.steps] == [40] * 4
     slow = simulate(OneFOneB(), Grid(inter=4), stream, Fixed([1.0, 1.0, 2.0, 1.0], [2.0, 2.0, 3.0, 2.0]), FREE)
     assert slow.period == 5.0
     flush = simulate(OneFOneB(), Grid(inter=4), FlushInterval(0, 4, None, 0), Fixed(1.0, 2.0), FREE)
@@ -229,8 +231,8 @@ def test_full_stream_has_the_rate_of_its_slowest_stage() -> None:
 def test_a_stream_waits_for_what_goes_round() -> None:
     """With as many microbatches under way as stages, a quarter of the way round sets the pace: six messages of 0.5 s
     and four stages of 3 s take 15 s for four microbatches."""
-    found = simulate(OneFOneB(), Grid(inter=4), FlushInterval(0, 64, 1, 0), Fixed(1.0, 2.0, 5), network(0.0, 10.0))
-    assert found.period == pytest.approx((4 * 3 + 6 * 0.5) / 4)
+    simulation = simulate(OneFOneB(), Grid(inter=4), FlushInterval(0, 64, 1, 0), Fixed(1.0, 2.0, 5), network(0.0, 10.0))
+    assert simulation.period == pytest.approx((4 * 3 + 6 * 0.5) / 4)
 
 
 def test_every_update_of_a_stream_is_reduced_and_stepped() -> None:
