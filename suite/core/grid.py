@@ -43,10 +43,10 @@ class Grid:
         stage = rank // self.tensor % self.inter
         return Place(stage, self.inter, rank // (self.tensor * self.inter), self.data)
 
-    def neighbour(self, rank: int, step: int) -> int | None:
-        """The rank `step` stages on in the same pipeline; None past either end."""
-        stage = self.place(rank).stage + step
-        return rank + step * self.tensor if 0 <= stage < self.inter else None
+    def pipeline(self, rank: int) -> tuple[int, ...]:
+        """The ranks of this rank's pipeline, by pipeline rank."""
+        first = rank - self.place(rank).rank * self.tensor
+        return tuple(first + pipeline_rank * self.tensor for pipeline_rank in range(self.inter))
 
     def data_parallel_group(self, rank: int) -> tuple[int, ...]:
         """The ranks that hold copies of this rank's stage: they all-reduce gradients (AxoNN Algorithm 1, line 13)."""

@@ -200,7 +200,10 @@ class MaskMethod(Protocol):
 
 
 class Transport(Protocol):
-    """One-way channels between neighbouring stages, first in, first out. A subclass inherits the defaults below.
+    """One-way channels between the ranks of neighbouring stages. A subclass inherits the defaults below.
+
+    A value is named by `suite.core.op.message_of` the op that made it. Values from one stage to the next arrive first
+    in, first out. A value for a stage of the same rank is received as soon as it is sent.
 
     Attributes:
         any_order: Whether values may be received in any order. If not, every stage runs its ops in the checker's order,
@@ -214,17 +217,17 @@ class Transport(Protocol):
     polls: bool = True
 
     def send(self, op: Op, value: Value) -> None:
-        """Send the output of `op` to the neighbour that needs it.
+        """Send the message `op` to the rank that needs it.
 
         Does not block in training, where `in_flight` bounds the number of unreceived values. In an evaluation it
-        blocks while suite.comm.p2p.message.EVALUATION_CAPACITY values of the channel are unreceived.
+        blocks while suite.comm.p2p.message.EVALUATION_CAPACITY values for the same stage are unreceived.
         """
 
     def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
-        """The first op of `ops` whose output has arrived, and the output.
+        """The first message of `ops` that has arrived, and its value.
 
         Args:
-            ops: Ops of neighbouring stages, the preferred op first.
+            ops: Messages of neighbouring stages, the preferred one first.
             timeout: Seconds to wait; None waits without limit, 0 polls once.
 
         Returns:
@@ -297,8 +300,12 @@ class World(Protocol):
     backend: str
     order: str
 
-    def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
-        """Channels to the ranks of the previous and the next stage; None at the ends of the pipeline."""
+    def transport(self, homes: Sequence[int]) -> Transport:
+        """Channels of this rank's pipeline. Collective: every rank of the world creates its transport.
+
+        Args:
+            homes: Rank of each stage of the pipeline.
+        """
 
     def group(self, ranks: Sequence[int]) -> Group:
         """The group of these ranks. Collective: every rank of the world creates the same groups in the same order."""

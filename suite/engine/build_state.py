@@ -145,7 +145,7 @@ def _communicators(settings: RunSettings, world: World) -> Communicators:
     embedding_groups = [
         world.group(grid.embedding_group(grid.rank(data=replica, inter=0))) for replica in range(grid.data)
     ]
-    transport = world.transport(grid.neighbour(rank, -1), grid.neighbour(rank, +1), grid.inter)
+    transport = world.transport(grid.pipeline(rank))
     return Communicators(
         world=world,
         transport=transport,

@@ -160,7 +160,7 @@ def round_trips(world: World, backends: Sequence[str]) -> list[TimedOperation]:
     operations: list[TimedOperation] = []
     calls = {"mpi": _mpi_trip, "gloo": _torch_trip, "nccl": _torch_trip}
     verbs = {"mpi": "Isend/Irecv", "gloo": "send/recv", "nccl": "send/recv"}
-    before, after = {0: (None, 1), 1: (0, None)}.get(world.rank, (None, None))
+    homes = (0, 1) if world.rank in (0, 1) else (world.rank,)
     for backend in backends:
         library = LIBRARIES[backend]
         if backend in calls:
@@ -168,7 +168,7 @@ def round_trips(world: World, backends: Sequence[str]) -> list[TimedOperation]:
             call = _staged(call) if copied(world, backend) else call
             operations.append(RoundTrip(world, f"{library} {verbs[backend]}", backend, call))
         timed_world = world if backend == world.backend else SecondBackend(world, backend)
-        transport = timed_world.transport(before, after, 2)
+        transport = timed_world.transport(homes)
         call = _transport_trip(transport, world.rank, by_reference=backend == "threads")
         operation = RoundTrip(world, f"suite over {library}", backend, call, ours=True)
         operation.progress, operation.close = transport.progress, transport.close

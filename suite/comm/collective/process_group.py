@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from suite.comm.p2p.gloo import GlooTransport, abort_group
 from suite.comm.p2p.message import EAGER_BYTES, check_eager_bytes
-from suite.comm.p2p.nccl import NcclTransport
+from suite.comm.p2p.nccl import NcclTransport, lanes
 from suite.comm.p2p.polling import check_departures, wait_until
 from suite.comm.rendezvous.departures import Departures, StoreBoard
 from suite.comm.rendezvous.launcher_env import LaunchInfo
@@ -200,25 +200,30 @@ class TorchWorld:
         self.channel_group = dist.new_group(list(range(self.size)), backend="gloo", timeout=CHANNEL_TIMEOUT)
         self.transport_count = 0
 
-    def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
+    def transport(self, homes: Sequence[int]) -> Transport:
         transport = NcclTransport if self.backend == "nccl" else GlooTransport
-        return transport(self, before, after, stages)
+        return transport(self, homes)
 
     def tags(self) -> tuple[int, int]:
         """Tags of the headers and payloads of one more transport, which separate two engines in one process."""
         self.transport_count += 1
         return 2 * self.transport_count, 2 * self.transport_count + 1
 
-    def directed_groups(self, after: int | None) -> dict[tuple[int, int], Any]:
-        """One process group per pair of neighbours and direction, by (source, target).
+    def lane_groups(self, homes: Sequence[int]) -> dict[tuple[int, int], Any]:
+        """One process group per lane of this rank's pipeline, by (source stage, target stage).
 
-        Collective: every rank passes the rank of its next stage, or None.
+        Collective: every rank passes the rank of each stage of its pipeline.
         """
-        next_ranks: list[int | None] = [None] * self.size
-        dist.all_gather_object(next_ranks, after, group=self.channel_group)
-        pairs = [(rank, next_rank) for rank, next_rank in enumerate(next_ranks) if next_rank is not None]
-        directions = [pair for a, b in pairs for pair in ((a, b), (b, a))]
-        return {pair: dist.new_group(sorted(pair), timeout=CHANNEL_TIMEOUT) for pair in directions}
+        pipelines: list[Any] = [None] * self.size
+        dist.all_gather_object(pipelines, tuple(homes), group=self.channel_group)
+        groups = {
+            pipeline: {
+                lane: dist.new_group(sorted({pipeline[stage] for stage in lane}), timeout=CHANNEL_TIMEOUT)
+                for lane in lanes(pipeline)
+            }
+            for pipeline in dict.fromkeys(pipelines)
+        }
+        return groups[tuple(homes)]
 
     def group(self, ranks: Sequence[int]) -> Group:
         return self.collectives.group(ranks)

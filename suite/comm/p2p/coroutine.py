@@ -74,11 +74,11 @@ class CoroutineTransport(Transport):
 
     any_order = turns = True
 
-    def __init__(self, hub: CoroutineHub, rank: int, before: int | None, after: int | None, stages: int) -> None:
-        self.hub, self.rank, self.before, self.after, self.stages = hub, rank, before, after, stages
+    def __init__(self, hub: CoroutineHub, rank: int, homes: Sequence[int]) -> None:
+        self.hub, self.rank, self.homes = hub, rank, homes
 
     def send(self, op: Op, value: Value) -> None:
-        rank = receiver(op, self.stages, before=self.before, after=self.after)
+        rank = receiver(op, self.homes)
         self.hub.progress_count += 1
         if rank is not None:
             self.hub.inbox[rank][op] = tuple(tensor.detach() for tensor in value)
@@ -153,8 +153,8 @@ class CoroutineWorld:
         self.device = thread_world.device
         self.groups: dict[tuple[int, ...], CoroutineGroup] = {}
 
-    def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
-        return CoroutineTransport(self.hub, self.rank, before, after, stages)
+    def transport(self, homes: Sequence[int]) -> Transport:
+        return CoroutineTransport(self.hub, self.rank, homes)
 
     def group(self, ranks: Sequence[int]) -> Group:
         group = CoroutineGroup(self.hub, self.thread_world, ranks)

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import torch
 
-from suite.comm.p2p.message import CLOSE, EVALUATION_CAPACITY, pack, receiver, unpack
+from suite.comm.p2p.message import CLOSE, evaluation_capacity, neighbours, pack, receiver, unpack
 from suite.comm.p2p.polling import CHECK_INTERVAL, check_departures
 from suite.comm.rendezvous.process_exit import EXIT_TIMEOUT, closed_channel_error, exception_raised, senders_closed
 from suite.core.errors import PeerEnded, RankError
@@ -52,14 +52,14 @@ class TaggedWorld(Protocol):
 
 
 class GlooTransport(Transport):
-    """Channels to the previous and the next stage, on host memory. Values on a device are copied to and from it."""
+    """Channels to the ranks of neighbouring stages, on host memory. Values on a device are copied to and from it."""
 
-    def __init__(self, world: TaggedWorld, before: int | None, after: int | None, stages: int) -> None:
+    def __init__(self, world: TaggedWorld, homes: Sequence[int]) -> None:
         self.any_order = world.order == "any"
-        self.world, self.before, self.after, self.stages = world, before, after, stages
+        self.world, self.homes = world, homes
         self.header_tag, self.payload_tag = world.tags()
-        neighbours = [rank for rank in (before, after) if rank is not None]
-        self.sending: dict[int, deque[tuple[list[Any], Any]]] = {rank: deque() for rank in neighbours}
+        peers = neighbours(homes, world.rank)
+        self.sending: dict[int, deque[tuple[list[Any], Any]]] = {rank: deque() for rank in peers}
         self.mailbox: dict[Op, Value] = {}
         self.changed = threading.Condition()
         self.failure: BaseException | None = None
@@ -67,7 +67,7 @@ class GlooTransport(Transport):
         self.closed = False
         self.listeners = [
             threading.Thread(target=self._listen, args=(rank,), name=f"channel from rank {rank}", daemon=True)
-            for rank in neighbours
+            for rank in peers
         ]
         for listener in self.listeners:
             listener.start()
@@ -77,6 +77,7 @@ class GlooTransport(Transport):
 
     def _listen(self, source: int) -> None:
         try:
+            capacity = evaluation_capacity(self.homes, source, self.world.rank)
             buffer = torch.empty(self.world.eager_bytes, dtype=torch.uint8)
             view, host = memoryview(buffer.numpy().data), torch.device("cpu")
             while True:
@@ -91,7 +92,7 @@ class GlooTransport(Transport):
                     self.world.channel_group.recv([tensor], source, self.payload_tag).wait()
                 with self.changed:
                     if op.kind is Kind.EVALUATE:  # an unreceived message blocks the sender
-                        self.changed.wait_for(lambda: self.closed or self._waiting_evaluations() < EVALUATION_CAPACITY)
+                        self.changed.wait_for(lambda: self.closed or self._waiting_evaluations(source) < capacity)
                     self.mailbox[op] = value
                     self.changed.notify_all()
         except BaseException as error:
@@ -99,14 +100,18 @@ class GlooTransport(Transport):
                 self.failure = error
                 self.changed.notify_all()
 
-    def _waiting_evaluations(self) -> int:
-        return sum(op.kind is Kind.EVALUATE for op in self.mailbox)
+    def _waiting_evaluations(self, source: int) -> int:
+        """Unread evaluation values of rank `source`."""
+        return sum(op.kind is Kind.EVALUATE and self.homes[op.stage] == source for op in self.mailbox)
 
     # -- rank ---------------------------------------------------------------------------------------------------------
 
     def send(self, op: Op, value: Value) -> None:
-        rank = receiver(op, self.stages, before=self.before, after=self.after)
-        if rank is not None:
+        rank = receiver(op, self.homes)
+        if rank == self.world.rank:
+            with self.changed:
+                self.mailbox[op] = tuple(tensor.detach() for tensor in value)
+        elif rank is not None:
             sending = self._post(rank, op, tuple(tensor.detach().contiguous().cpu() for tensor in value))
             while len(sending) > _MAX_SENDING:
                 for work in sending.popleft()[0]:
@@ -148,7 +153,7 @@ class GlooTransport(Transport):
             check_departures()
 
     def _senders_closed(self, ops: Sequence[Op]) -> bool:
-        return senders_closed(ops, self.closed_neighbours, before=self.before, after=self.after)
+        return senders_closed(ops, self.closed_neighbours, self.homes)
 
     def progress(self) -> None:
         """Raise PeerEnded where a receiving thread has failed. The threads move the messages."""

@@ -125,8 +125,8 @@ class HostMemoryWorld:
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         self.groups: dict[tuple[int, ...], Group] = {}
 
-    def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
-        return MpiTransport(self, before, after, stages)
+    def transport(self, homes: Sequence[int]) -> Transport:
+        return MpiTransport(self, homes)
 
     def group(self, ranks: Sequence[int]) -> Group:
         key = tuple(ranks)

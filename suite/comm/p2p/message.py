@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from suite.core.errors import InvalidRequest
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 ALIGN = 64  # bytes
 EAGER_BYTES = 16 * 1024  # a larger first part saves no time: beyond it a second message costs nothing
-EVALUATION_CAPACITY = 8  # evaluation values that may wait unreceived in a channel
+EVALUATION_CAPACITY = 8  # evaluation values that may wait unreceived for one stage
 _FIXED = struct.Struct("<qBBHI")  # op index, op kind, whether the payload follows inline, number of tensors, op stage
 _DTYPES = (
     *("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"),
@@ -145,19 +147,18 @@ def unpack(buffer: Tensor, view: memoryview, device: Any) -> tuple[Op, Value, Va
     return op, tuple(tensors), () if inline else tuple(tensor for tensor in tensors if tensor.numel())
 
 
-def receiver(op: Op, stages: int, *, before: int | None, after: int | None) -> int | None:
-    """The neighbouring rank whose op consumes the output of `op`; None where no rank does.
-
-    before, after: ranks of the previous and the next stage
-    """
-    target = feeds(op, stages)
-    if target is None:
-        return None
-    rank = after if target.stage > op.stage else before
-    assert rank is not None, f"{op} has no neighbour on this rank"
-    return rank
+def receiver(message: Op, homes: Sequence[int]) -> int | None:
+    """The rank whose op consumes `message`; None where no rank does. homes: rank of each stage."""
+    target = feeds(message, len(homes))
+    return None if target is None else homes[target.stage]
 
 
-def sender(op: Op, *, before: int | None, after: int | None) -> int | None:
-    """The neighbour that sends `op`: gradients come from the next stage, all other values from the previous one."""
-    return after if op.kind is Kind.BACKWARD else before
+def neighbours(homes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """The other ranks that hold a stage next to one of `rank`, in the order of the stages."""
+    pairs = [pair for first, second in pairwise(homes) for pair in ((first, second), (second, first))]
+    return tuple(dict.fromkeys(other for other, own in pairs if own == rank and other != rank))
+
+
+def evaluation_capacity(homes: Sequence[int], source: int, target: int) -> int:
+    """Evaluation values that may wait between two ranks: EVALUATION_CAPACITY for each stage that they go to."""
+    return EVALUATION_CAPACITY * sum(pair == (source, target) for pair in pairwise(homes))

@@ -18,7 +18,17 @@ from typing import Any, NamedTuple, Protocol
 
 from mpi4py import MPI
 
-from suite.comm.p2p.message import CLOSE, EAGER_BYTES, EVALUATION_CAPACITY, check_eager_bytes, pack, receiver, unpack
+from suite.comm.p2p.message import (
+    CLOSE,
+    EAGER_BYTES,
+    EVALUATION_CAPACITY,
+    check_eager_bytes,
+    evaluation_capacity,
+    neighbours,
+    pack,
+    receiver,
+    unpack,
+)
 from suite.comm.p2p.polling import wait_until
 from suite.comm.rendezvous.process_exit import EXIT_TIMEOUT, closed_channel_error, exception_raised, senders_closed
 from suite.comm.rendezvous.rank_rendezvous import Rendezvous, connect_store
@@ -78,12 +88,20 @@ class _Inbound:
     """The channel from one neighbour: a posted receive of a header, and values whose payload is still in flight."""
 
     def __init__(
-        self, comm: Any, source: int, eager_bytes: int, device: Any, new_buffer: NewBuffer = tensor_buffer
+        self,
+        comm: Any,
+        source: int,
+        eager_bytes: int,
+        device: Any,
+        new_buffer: NewBuffer = tensor_buffer,
+        *,
+        capacity: int = EVALUATION_CAPACITY,
     ) -> None:
-        self.comm, self.source, self.device = comm, source, device
+        self.comm, self.source, self.device, self.capacity = comm, source, device, capacity
         self.buffer = new_buffer(eager_bytes)
         self.view = memoryview(MPI.buffer.fromaddress(self.buffer.data_ptr(), eager_bytes))  # type: ignore[arg-type]
         self.incoming: deque[_Incoming] = deque()
+        self.evaluations: set[Op] = set()  # evaluation values that were in the mailbox when last counted
         self.closed = False  # whether the neighbour has closed
         self.posted: Any = None
         self._post()
@@ -92,7 +110,7 @@ class _Inbound:
         self.posted = self.comm.Irecv(_tensor_bytes(self.buffer), source=self.source, tag=_HEADER_TAG)
 
     def poll(self, mailbox: dict[Op, Value]) -> None:
-        if self.posted is None and not self.closed and self._waiting_evaluations(mailbox) < EVALUATION_CAPACITY:
+        if self.posted is None and not self.closed and self._waiting_evaluations(mailbox) < self.capacity:
             self._post()
         while self.posted is not None and self.posted.Test():
             op, value, payload = unpack(self.buffer, self.view, self.device)
@@ -104,15 +122,18 @@ class _Inbound:
             requests = [self.comm.Irecv(_tensor_bytes(each), source=self.source, tag=_PAYLOAD_TAG) for each in payload]
             self.incoming.append(_Incoming(op, value, requests))
             self.posted = None
-            if op.kind is not Kind.EVALUATE or self._waiting_evaluations(mailbox) < EVALUATION_CAPACITY:
+            if op.kind is not Kind.EVALUATE or self._waiting_evaluations(mailbox) < self.capacity:
                 self._post()
         while self.incoming and all(request.Test() for request in self.incoming[0].requests):
             op, value, _ = self.incoming.popleft()
             mailbox[op] = value
+            if op.kind is Kind.EVALUATE:
+                self.evaluations.add(op)
 
     def _waiting_evaluations(self, mailbox: dict[Op, Value]) -> int:
-        """Evaluation values that are unread. At EVALUATION_CAPACITY the channel posts no more receives."""
-        return len(self.incoming) + sum(op.kind is Kind.EVALUATE for op in mailbox)
+        """Unread evaluation values from this neighbour. At `capacity` the channel posts no more receives."""
+        self.evaluations &= mailbox.keys()
+        return len(self.incoming) + len(self.evaluations)
 
     def close(self) -> None:
         posted = [] if self.posted is None else [self.posted]
@@ -124,8 +145,17 @@ class _Inbound:
 class _Outbound:
     """The channel to one neighbour. Buffers stay alive until MPI has sent them."""
 
-    def __init__(self, comm: Any, target: int, eager_bytes: int, new_buffer: NewBuffer = tensor_buffer) -> None:
+    def __init__(
+        self,
+        comm: Any,
+        target: int,
+        eager_bytes: int,
+        new_buffer: NewBuffer = tensor_buffer,
+        *,
+        capacity: int = EVALUATION_CAPACITY,
+    ) -> None:
         self.comm, self.target, self.eager_bytes, self.new_buffer = comm, target, eager_bytes, new_buffer
+        self.capacity = capacity
         self.sending: deque[tuple[list[Any], Any]] = deque()
         self.free_buffers: list[Tensor] = []
 
@@ -167,21 +197,31 @@ class ChannelWorld(Protocol):
 
 
 class MpiTransport(Transport):
-    """Channels to the previous and the next stage."""
+    """Channels to the ranks of neighbouring stages."""
 
-    def __init__(self, world: ChannelWorld, before: int | None, after: int | None, stages: int) -> None:
+    def __init__(self, world: ChannelWorld, homes: Sequence[int]) -> None:
         self.any_order = world.order == "any"
-        self.stages, self.world, self.before, self.after = stages, world, before, after
+        self.world, self.homes = world, homes
         self.comm = comm = world.comm.Dup()  # separates the messages of two engines in one process
-        neighbours = [rank for rank in (before, after) if rank is not None]
-        self.outbound = {rank: _Outbound(comm, rank, world.eager_bytes, world.buffer) for rank in neighbours}
-        self.inbound = [_Inbound(comm, rank, world.eager_bytes, world.landing, world.buffer) for rank in neighbours]
+        peers = neighbours(homes, world.rank)
+        size, buffer = world.eager_bytes, world.buffer
+        self.outbound = {
+            peer: _Outbound(comm, peer, size, buffer, capacity=evaluation_capacity(homes, world.rank, peer))
+            for peer in peers
+        }
+        self.inbound = [
+            _Inbound(comm, peer, size, world.landing, buffer, capacity=evaluation_capacity(homes, peer, world.rank))
+            for peer in peers
+        ]
         self.mailbox: dict[Op, Value] = {}
         atexit.register(self._at_exit)  # a script that ends without close() leaves no receive posted
 
     def send(self, op: Op, value: Value) -> None:
-        rank = receiver(op, self.stages, before=self.before, after=self.after)
+        rank = receiver(op, self.homes)
         if rank is None:
+            return
+        if rank == self.world.rank:
+            self.mailbox[op] = tuple(tensor.detach() for tensor in value)
             return
         channel = self.outbound[rank]
         value = tuple(tensor.detach().contiguous() for tensor in value)
@@ -190,7 +230,7 @@ class MpiTransport(Transport):
         elif self.world.device.type == "cuda":
             _finish_kernels()  # MPI ignores streams
         if op.kind is Kind.EVALUATE:
-            wait_until(lambda: len(channel.sending) < EVALUATION_CAPACITY, self.progress)
+            wait_until(lambda: len(channel.sending) < channel.capacity, self.progress)
         channel.send(op, value)
 
     def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
@@ -209,7 +249,7 @@ class MpiTransport(Transport):
 
     def _senders_closed(self, ops: Sequence[Op]) -> bool:
         closed = {channel.source for channel in self.inbound if channel.closed and not channel.incoming}
-        return senders_closed(ops, closed, before=self.before, after=self.after)
+        return senders_closed(ops, closed, self.homes)
 
     def progress(self) -> None:
         for inbound in self.inbound:
@@ -304,8 +344,8 @@ class MpiWorld:
         self.collectives = ProcessGroups(self.rank, self.size, rendezvous=connect_mpi_ranks(), device=self.device)
         self.departures = self.collectives.departures
 
-    def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
-        return MpiTransport(self, before, after, stages)
+    def transport(self, homes: Sequence[int]) -> Transport:
+        return MpiTransport(self, homes)
 
     def group(self, ranks: Sequence[int]) -> Group:
         key = tuple(ranks)

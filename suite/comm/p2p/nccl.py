@@ -1,9 +1,10 @@
-"""Point-to-point transport over NCCL, with one communicator per channel and direction.
+"""Point-to-point transport over NCCL, with one communicator per lane: a pair of neighbouring stages and a direction.
 
 NCCL has no tags and cannot wait for the first of several messages, and a send may occupy its stream until the receive
-is posted. So ops run in the static order of the checker: every receive is posted when its op is next. Channels of a
-pair of ranks do not block each other, because each has its own communicator and stream. A header with the shapes goes
-ahead over gloo, so that the receive is posted with its exact size. On gloo alone the same channels run on a CPU; the
+is posted. So ops run in the static order of the checker: every receive is posted when its op is next. Lanes of a pair
+of ranks do not block each other, because each has its own communicator and stream. In a V schedule a rank sends outputs
+of one stage and gradients of another to the same rank, in an order that only each lane keeps. A header with the shapes
+goes ahead over gloo, so that the receive is posted with its exact size. On gloo alone the same lanes run on a CPU; the
 tests use this.
 """
 
@@ -11,19 +12,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 
-from suite.comm.p2p.message import EVALUATION_CAPACITY, decode, encode, header_too_long, receiver, sender
+from suite.comm.p2p.message import EVALUATION_CAPACITY, decode, encode, header_too_long
 from suite.core.errors import RankError
-from suite.core.op import Kind, Op
+from suite.core.op import Kind, Op, feeds
 from suite.core.protocols import Transport, Value
+
+Lane = tuple[int, int]  # source stage, target stage
 
 
 class DirectedWorld(Protocol):
-    """World with one process group per channel.
+    """World with one process group per lane.
 
     Attributes:
         eager_bytes: Size of a header's buffer, in bytes.
@@ -33,28 +37,32 @@ class DirectedWorld(Protocol):
     device: Any
     eager_bytes: int
 
-    def directed_groups(self, after: int | None) -> dict[tuple[int, int], Any]:
-        """Process groups by (source rank, target rank). Collective: every rank passes the rank of its next stage."""
+    def lane_groups(self, homes: Sequence[int]) -> dict[Lane, Any]:
+        """Process group of each lane of this rank's pipeline. Collective: every rank passes the rank of each stage."""
 
 
 class NcclTransport(Transport):
-    """Channels to the previous and the next stage, for programs in a static order."""
+    """Lanes to the ranks of neighbouring stages, for programs in a static order."""
 
     any_order = False
     polls = False  # a wait has no time limit
 
-    def __init__(self, world: DirectedWorld, before: int | None, after: int | None, stages: int) -> None:
-        self.world, self.before, self.after, self.stages = world, before, after, stages
-        groups = world.directed_groups(after)
-        self.groups = {pair: group for pair, group in groups.items() if world.rank in pair}
-        self.sending: dict[tuple[int, int], deque[tuple[list[Any], Any]]] = {pair: deque() for pair in self.groups}
+    def __init__(self, world: DirectedWorld, homes: Sequence[int]) -> None:
+        self.world, self.homes = world, homes
+        self.groups = world.lane_groups(homes)
+        self.sending: dict[Lane, deque[tuple[list[Any], Any]]] = {lane: deque() for lane in self.groups}
+        self.local: dict[Op, Value] = {}
 
     def send(self, op: Op, value: Value) -> None:
-        rank = receiver(op, self.stages, before=self.before, after=self.after)
-        if rank is None:
+        target = feeds(op, len(self.homes))
+        if target is None:
             return
-        channel = (self.world.rank, rank)
-        group, sending = self.groups[channel], self.sending[channel]
+        rank = self.homes[target.stage]
+        if rank == self.world.rank:
+            self.local[op] = tuple(tensor.detach() for tensor in value)
+            return
+        lane = op.stage, target.stage
+        group, sending = self.groups[lane], self.sending[lane]
         value = tuple(tensor.detach().contiguous() for tensor in value)
         header = torch.frombuffer(bytearray(encode(op, value, inline=False)), dtype=torch.uint8)
         if header.numel() > self.world.eager_bytes:
@@ -65,7 +73,7 @@ class NcclTransport(Transport):
         # gloo never reports completion before a wait: its buffers are kept until the transport closes
         while sending and all(work.is_completed() for work in sending[0][0]):
             sending.popleft()
-        # evaluation values all flow in one direction, so that this wait cannot deadlock
+        # an evaluation runs a stage at most EVALUATION_CAPACITY ahead of this rank's next stage: no deadlock
         while op.kind is Kind.EVALUATE and len(sending) > EVALUATION_CAPACITY:
             _wait_oldest(sending)
 
@@ -74,9 +82,11 @@ class NcclTransport(Transport):
         if len(ops) != 1 or timeout is not None:
             raise RankError(f"a static order waits for one op, not {', '.join(map(str, ops)) or 'none'}")
         (op,) = ops
-        source = sender(op, before=self.before, after=self.after)
-        assert source is not None, f"{op} has no neighbour on this rank"
-        group = self.groups[source, self.world.rank]
+        source, target = self.homes[op.stage], feeds(op, len(self.homes))
+        if source == self.world.rank:
+            return op, self.local.pop(op)
+        assert target is not None, f"{op} has no receiver"
+        group = self.groups[op.stage, target.stage]
         header = torch.empty(self.world.eager_bytes, dtype=torch.uint8)
         dist.recv(header, source, group=group)
         received_op, _, described, _ = decode(memoryview(header.numpy().data))
@@ -97,6 +107,12 @@ class NcclTransport(Transport):
         for sending in self.sending.values():
             while sending:
                 _wait_oldest(sending)
+
+
+def lanes(homes: Sequence[int]) -> list[Lane]:
+    """Lanes of a pipeline between stages on different ranks. homes: rank of each stage"""
+    pairs = [(stage, stage + 1) for stage, (a, b) in enumerate(pairwise(homes)) if a != b]
+    return [lane for first, second in pairs for lane in ((first, second), (second, first))]
 
 
 def _wait_oldest(sending: deque[tuple[list[Any], Any]]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -122,18 +122,18 @@ class LoopbackTransport(Transport):
 
     any_order = True
 
-    def __init__(self, hub: Hub, rank: int, before: int | None, after: int | None, stages: int) -> None:
-        self.hub, self.rank, self.before, self.after, self.stages = hub, rank, before, after, stages
+    def __init__(self, hub: Hub, rank: int, homes: Sequence[int]) -> None:
+        self.hub, self.rank, self.homes = hub, rank, homes
 
     def send(self, op: Op, value: Value) -> None:
-        rank = receiver(op, self.stages, before=self.before, after=self.after)
+        rank = receiver(op, self.homes)
         if rank is None:
             return
         inbox = self.hub.inbox[rank]
         value = tuple(tensor.detach() for tensor in value)
         with self.hub.changed:
             if op.kind is Kind.EVALUATE:
-                self.hub.wait(self.rank, lambda: sum(o.kind is Kind.EVALUATE for o in inbox) < EVALUATION_CAPACITY)
+                self.hub.wait(self.rank, lambda: _waiting_evaluations(inbox, op.stage) < EVALUATION_CAPACITY)
             inbox[op] = value
             self.hub.changed.notify_all()
 
@@ -156,6 +156,11 @@ class LoopbackTransport(Transport):
         unread = [str(op) for op in self.hub.inbox[self.rank]]
         if unread and self.hub.failure is None:
             raise RankError(f"rank {self.rank} closes with values unreceived: {', '.join(unread)}")
+
+
+def _waiting_evaluations(inbox: Iterable[Op], stage: int) -> int:
+    """Unreceived evaluation values from `stage`."""
+    return sum(op.kind is Kind.EVALUATE and op.stage == stage for op in inbox)
 
 
 class _ThreadCollective:
@@ -282,8 +287,8 @@ class LoopbackWorld:
         self.groups: dict[tuple[int, ...], LoopbackGroup] = {}
         self.departures = hub.departures[rank]
 
-    def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
-        return LoopbackTransport(self.hub, self.rank, before, after, stages)
+    def transport(self, homes: Sequence[int]) -> Transport:
+        return LoopbackTransport(self.hub, self.rank, homes)
 
     def group(self, ranks: Sequence[int]) -> Group:
         return self.groups.setdefault(tuple(ranks), LoopbackGroup(self.hub, self.rank, ranks))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Sequence
 
-from suite.comm.p2p.message import sender
 from suite.comm.p2p.polling import check_departures
 from suite.core.errors import RankError
 from suite.core.op import Op
@@ -21,9 +20,9 @@ def exception_raised() -> bool:
     return getattr(sys, "last_value", None) is not None
 
 
-def senders_closed(ops: Sequence[Op], closed: Collection[int], *, before: int | None, after: int | None) -> bool:
-    """Whether every neighbour that could send one of these ops has closed its channels."""
-    return bool(closed and ops) and all(sender(op, before=before, after=after) in closed for op in ops)
+def senders_closed(messages: Sequence[Op], closed: Collection[int], homes: Sequence[int]) -> bool:
+    """Whether every rank that could send one of these messages has closed its channels. homes: rank of each stage."""
+    return bool(closed and messages) and all(homes[message.stage] in closed for message in messages)
 
 
 def closed_channel_error(rank: int, ops: Sequence[Op]) -> RankError:

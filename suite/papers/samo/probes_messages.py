@@ -50,7 +50,7 @@ def batch(grid: Grid, samples: int, microbatch: int) -> list[Counts]:
         send, recv_any, forward = transport.send, transport.recv_any, stage.forward
 
         def sending(op: Op, value: Any) -> None:
-            taker = receiver(op, grid.inter, before=transport.before, after=transport.after)
+            taker = receiver(op, transport.homes)
             counts.sent += op.kind in PASSES and taker is not None
             send(op, value)
 

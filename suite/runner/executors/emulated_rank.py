@@ -75,7 +75,7 @@ class EmulatedRank:
         self.world, self.rank, self.place = world, world.rank, grid.place(world.rank)
         groups = [world.group(grid.data_parallel_group(rank)) for rank in range(grid.inter)]
         self.data_parallel_group = groups[self.place.stage]
-        self.transport = world.transport(grid.neighbour(self.rank, -1), grid.neighbour(self.rank, +1), grid.inter)
+        self.transport = world.transport(grid.pipeline(self.rank))
         self.plan = EmulationPlan.of(config, static=not self.transport.any_order)
         self.buffers: dict[int, Tensor] = {}
         self.microbatches = self.updates = 0  # completed so far

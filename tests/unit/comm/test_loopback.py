@@ -28,7 +28,7 @@ def value(*numbers: float) -> tuple[torch.Tensor, ...]:
 
 def pair() -> tuple[Hub, LoopbackTransport, LoopbackTransport]:
     hub = Hub(2)
-    return hub, LoopbackTransport(hub, 0, None, 1, 2), LoopbackTransport(hub, 1, 0, None, 2)
+    return hub, LoopbackTransport(hub, 0, (0, 1)), LoopbackTransport(hub, 1, (0, 1))
 
 
 # -- channels ----------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def test_values_keep_dtype_and_shape_in_both_directions() -> None:
 
 def test_middle_stage_sends_to_both_neighbours() -> None:
     hub = Hub(3)
-    middle = LoopbackTransport(hub, 1, 0, 2, 3)
+    middle = LoopbackTransport(hub, 1, (0, 1, 2))
     for text in ("1F0", "1B0", "1E0"):
         middle.send(op(text), value(1))
     assert [list(map(str, inbox)) for inbox in hub.inbox] == [["1B0"], [], ["1F0", "1E0"]]
@@ -90,8 +90,7 @@ def test_only_evaluation_sends_block_at_capacity() -> None:
     full = threading.Event()
 
     def rank(world: LoopbackWorld) -> int:
-        before, after = ((None, 1), (0, None))[world.rank]
-        transport: Transport = world.transport(before, after, 2)
+        transport: Transport = world.transport((0, 1))
         if world.rank == 0:
             for index in range(3 * EVALUATION_CAPACITY):
                 transport.send(Op(0, Kind.FORWARD, index), value(index))
@@ -133,7 +132,7 @@ def test_close_raises_for_unreceived_values() -> None:
 
 
 def waits_for_a_value(world: LoopbackWorld) -> None:
-    world.transport(0, None, 3).recv_any([op("0F0")], None)
+    world.transport((0, 1, 2)).recv_any([op("0F0")], None)
 
 
 def waits_for_a_reduction(world: LoopbackWorld) -> None:
@@ -141,13 +140,13 @@ def waits_for_a_reduction(world: LoopbackWorld) -> None:
 
 
 def waits_for_room(world: LoopbackWorld) -> None:
-    transport = world.transport(None, 2, 3)
+    transport = world.transport((0, 1, 2))
     for index in range(EVALUATION_CAPACITY + 1):
         transport.send(Op(0, Kind.EVALUATE, index), value(1))
 
 
 def polls(world: LoopbackWorld) -> None:
-    transport = world.transport(None, None, 1)
+    transport = world.transport((world.rank,))
     while True:
         transport.progress()
         time.sleep(1e-4)

@@ -37,7 +37,7 @@ def test_tensor_ranks_are_fastest() -> None:
     assert grid.size == 8
     assert [grid.place(rank).stage for rank in range(8)] == [0, 0, 1, 1, 0, 0, 1, 1]
     assert grid.rank(data=1, inter=0, tensor=1) == 5
-    assert (grid.neighbour(5, 1), grid.neighbour(5, -1)) == (7, None)
+    assert grid.pipeline(5) == grid.pipeline(7) == (5, 7)
     assert grid.data_parallel_group(5) == (1, 5)
     assert grid.embedding_group(5) == (5, 7)
 
@@ -54,18 +54,15 @@ def test_ranks_and_places_are_a_bijection(grid: Grid) -> None:
 
 
 @given(grids, st.data())
-def test_neighbours_columns_and_ends(grid: Grid, data: st.DataObject) -> None:
+def test_pipelines_columns_and_ends(grid: Grid, data: st.DataObject) -> None:
     rank = data.draw(st.integers(0, grid.size - 1))
     place, tensor = grid.place(rank), rank % grid.tensor
-    for step in (-1, 1):
-        other = grid.neighbour(rank, step)
-        if not 0 <= place.stage + step < grid.inter:
-            assert other is None
-            continue
-        assert other is not None
-        assert grid.place(other) == Place(place.stage + step, grid.inter, place.replica, grid.data)
-        assert other % grid.tensor == tensor
-        assert grid.neighbour(other, -step) == rank
+    pipeline = grid.pipeline(rank)
+    assert pipeline[place.rank] == rank
+    assert [grid.place(r) for r in pipeline] == [
+        Place(number, grid.inter, place.replica, grid.data) for number in range(grid.inter)
+    ]
+    assert {r % grid.tensor for r in pipeline} == {tensor}
     column = grid.data_parallel_group(rank)
     assert rank in column
     assert [grid.place(r).replica for r in column] == list(range(grid.data))

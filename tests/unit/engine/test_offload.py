@@ -199,7 +199,7 @@ def test_every_bucket_is_fetched_once_per_update(recorded_streams: list[Recorded
     def rank(world: threads.LoopbackWorld) -> None:
         state = state_of(3, 3)
         group = world.group(range(world.size))
-        transport = world.transport(None, None, 1)
+        transport = world.transport((world.rank,))
         update = Update(
             state,
             Adam(0.1),

@@ -41,7 +41,7 @@ def update_of(
 ) -> Update:
     rule = rule or SGD(0.5)
     state = ModelState(parameters, rule.states, layout, half=half, bucket_numel=bucket_numel)
-    transport = world.transport(None, None, 1)
+    transport = world.transport((world.rank,))
     groups = {"data_parallel_group": world.group(column), "embedding_group": world.group(ends)}
     everyone = world if world.size > 1 else None
     return Update(state, rule, **groups, ties=ties, transport=transport, world=everyone, **more)

@@ -152,8 +152,8 @@ class Broken(LoopbackWorld):
         super().__init__(own.hub, own.rank)
         self.fault = fault
 
-    def transport(self, before: int | None, after: int | None, stages: int) -> LoopbackTransport:
-        return BrokenLanes(self.hub, self.rank, before, after, stages, self.fault)  # type: ignore[call-arg]
+    def transport(self, homes: Sequence[int]) -> LoopbackTransport:
+        return BrokenLanes(self.hub, self.rank, homes, self.fault)  # type: ignore[call-arg]
 
     def group(self, ranks: Sequence[int]) -> LoopbackGroup:
         made = super().group(ranks)
