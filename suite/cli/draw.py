@@ -24,11 +24,12 @@ from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.files import check_file
 from suite.core.keys import in_config_keys
-from suite.core.op import FlushInterval, Kind, Op
+from suite.core.op import FlushInterval, Kind
 from suite.core.protocols import WeightPolicy
 from suite.runner.keys_read import BOOKKEEPING, below
-from suite.schedule.check import SHORT, Timeline, check, check_size
+from suite.schedule.check import SHORT, Timeline, check, check_size, op_costs
 from suite.schedule.draw import chart, columns
+from suite.schedule.placement import places
 from suite.weights import Ledger
 from suite.weights.version_table import PASSES, entries, run_ledgers, staleness, steps_ahead
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 # keys that a drawing reads; a name stands for all keys below it
 ALWAYS = ("launch.python_path", "system._target_", "system.name")
 PIPELINE = (
-    *("grid", "schedule", "update_interval", "draw.microbatches", "draw.forward", "draw.backward"),
+    *("grid", "schedule", "update_interval", "draw.microbatches", "draw.forward", "draw.backward", "draw.weight"),
     *(
         "system.supports_schedules",
         "system.order",
@@ -66,7 +67,7 @@ def draw(overrides: Sequence[str]) -> str:
     from suite.config.compose import composed
     from suite.config.validate.batch import system_splits_layers
     from suite.config.validate.stream import system_streams
-    from suite.runner.system_schedule import schedule_of
+    from suite.runner.system_schedule import check_counts_versions, check_ticks, schedule_of
 
     data = composed(overrides)
     config, drawing = checks.checked_run(data), checks.checked(checks.Drawing, data)
@@ -87,22 +88,23 @@ def draw(overrides: Sequence[str]) -> str:
     policy.check(grid.inter, every)
     schedule = schedule_of(config, microbatches=microbatches)
     check_read(overrides, name, (*ALWAYS, *PIPELINE, *(("weights",) if every is not None else ())))
-    ticks = {Kind.FORWARD: plan.forward, Kind.BACKWARD: plan.backward}
-
-    def cost(op: Op) -> float:
-        return float(ticks.get(op.kind, 0))
-
-    stages = grid.inter
-    check_size(plan.microbatches, stages, SHORT)
+    check_counts_versions(schedule, every)
+    check_ticks(schedule, "draw.weight", plan.backward, plan.weight)
+    place = places(schedule, grid.inter)[0]
+    check_size(plan.microbatches, place.stages, SHORT)
     interval = FlushInterval(0, plan.microbatches, every, 0)
-    timeline = check(schedule, stages, interval, cost=cost)
+    cost = op_costs(plan.forward, plan.backward, plan.weight)
+    timeline = check(schedule, grid.inter, interval, cost=cost)
+    row = "stage" if place.stages == grid.inter else "rank"
     peaks = ", ".join(map(str, timeline.peak))
-    text = f"{chart(timeline.slots, stages)}\nactivations alive per stage at most {peaks}"
-    if grid.size > stages:
-        text += f"\none of {grid.size // stages} ranks per stage ({grid}), which all run this order"
+    text = f"{chart(timeline.slots, grid.inter, place=place)}\nactivations alive per {row} at most {peaks}"
+    if any(timeline.owed):
+        text += f"\nweight gradients owed per {row} at most {', '.join(map(str, timeline.owed))}"
+    if grid.size > grid.inter:
+        text += f"\none of {grid.size // grid.inter} ranks per {row} ({grid}), which all run this order"
     if every is None:
         return text
-    table = table_2(config) if stages <= DEEPEST else f"Table II is told of at most {DEEPEST} stages"
+    table = table_2(config) if grid.inter <= DEEPEST else f"Table II is told of at most {DEEPEST} stages"
     return f"{text}\n\n{versions(account(policy, timeline, interval))}\n\n{table}"
 
 
@@ -216,7 +218,8 @@ COMMAND = Command(
     keys={
         "draw.microbatches": "N   microbatches (default: 8)",
         "draw.forward": "N        ticks of a forward pass (default: 1)",
-        "draw.backward": "N       ticks of a backward pass (default: 2)",
+        "draw.backward": "N       ticks of a whole backward pass (default: 2)",
+        "draw.weight": "N         ticks of its weight gradient, where the schedule splits it (default: 1)",
         "draw.width": "N          characters of a graph's columns (default: 64)",
         "draw.plan": "FILE        plan of a graph: read if it is there, else written (default: none)",
     },

@@ -17,7 +17,9 @@ class Draw(Settings):
     forward: Annotated[int, Field(ge=1, le=100, examples=[1])] = 1
     """Ticks of a forward pass."""
     backward: Annotated[int, Field(ge=1, le=100, examples=[2])] = 2
-    """Ticks of a backward pass."""
+    """Ticks of a whole backward pass: input gradient and weight gradient."""
+    weight: Annotated[int, Field(ge=1, le=100, examples=[1])] = 1
+    """Ticks of the weight gradient, where the schedule splits backward passes."""
     width: Annotated[int, Field(ge=1, le=10_000, examples=[64])] = 64
     """Characters of a graph's columns."""
     plan: Annotated[Name | None, Field(examples=[None])] = None

@@ -159,7 +159,9 @@ class Ticks(Settings):
     forward: Count
     """Ticks of a forward pass."""
     backward: Count
-    """Ticks of a backward pass."""
+    """Ticks of a whole backward pass: input gradient and weight gradient."""
+    weight: Count
+    """Ticks of the weight gradient, where the schedule splits backward passes."""
     update: Annotated[int, Field(ge=0, le=1_000_000_000, examples=[0])]
     """Ticks of an update."""
 

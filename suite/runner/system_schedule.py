@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from suite.config.run import RunConfig
 from suite.config.validate.order import check_order
-from suite.core.errors import Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import Schedule
+from suite.schedule.placement import is_placed
 
 
 def schedule_of(config: RunConfig, microbatches: int | None = None) -> Schedule:
@@ -29,3 +30,30 @@ def schedule_of(config: RunConfig, microbatches: int | None = None) -> Schedule:
         )
     check_order(config, microbatches)
     return config.schedule.build()
+
+
+def check_ticks(schedule: Schedule, key: str, backward: float, weight: float) -> None:
+    """Raise InvalidRequest where the input gradient of a split backward pass would take no time.
+
+    Args:
+        schedule: Schedule that may split backward passes.
+        key: Key of the weight gradient's ticks, for the message.
+        backward: Ticks of a whole backward pass.
+        weight: Ticks of the weight gradient.
+    """
+    if is_placed(schedule) and schedule.split and weight >= backward:
+        rule = f"less than the {backward:g} ticks of the whole backward pass, which include it"
+        legal = f"{key}={backward - 1:g}" if backward > 1 else f"{key.rpartition('.')[0]}.backward={weight + 1:g}"
+        raise InvalidRequest(key, int(weight), rule=rule, legal=legal)
+
+
+def check_counts_versions(schedule: Schedule, update_interval: int | None) -> None:
+    """Raise Unsupported for a stream of a schedule with several stages per rank or a split backward pass."""
+    if update_interval is not None and is_placed(schedule) and (schedule.chunks > 1 or schedule.split):
+        raise Unsupported(
+            "update_interval",
+            update_interval,
+            what=f"update_interval={update_interval} with schedule={type(schedule).__name__}",
+            rule="weight versions are counted for one stage per rank and whole backward passes",
+            legal="update_interval=null",
+        )

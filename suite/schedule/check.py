@@ -45,6 +45,19 @@ def ticks(op: Op) -> float:
     return TICKS[op.kind]
 
 
+def op_costs(forward: float, backward: float, weight: float, update: float = 0.0) -> Callable[[Op], float]:
+    """Durations of ops by kind. `backward` is a whole backward pass, whose part `weight` is the weight gradient."""
+    costs = {
+        Kind.FORWARD: forward,
+        Kind.BACKWARD: backward,
+        Kind.INPUT: backward - weight,
+        Kind.WEIGHT: weight,
+        Kind.UPDATE: update,
+        Kind.EVALUATE: forward,
+    }
+    return lambda op: float(costs[op.kind])
+
+
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """Legal run of a schedule. Sequences are indexed by pipeline rank.
@@ -78,6 +91,11 @@ class Timeline:
     def order(self, rank: int) -> tuple[Op, ...]:
         """Ops of one rank as they ran: the static order of a transport that needs one."""
         return tuple(slot.op for slot in self.slots_of(rank))
+
+    @property
+    def owed(self) -> tuple[int, ...]:
+        """Most input gradients at once, per rank, whose weight gradient had not run; 0 without a split."""
+        return tuple(max(owed for _, owed in self.fronts(place.rank)) for place in self.places)
 
     def idle(self, rank: int) -> float:
         return self.makespan - sum(slot.end - slot.start for slot in self.slots_of(rank))

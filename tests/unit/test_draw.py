@@ -55,6 +55,17 @@ def test_pytorch_is_one_stage_and_naive_one_microbatch() -> None:
     ]
 
 
+def test_chunks_are_drawn_on_the_row_of_their_rank() -> None:
+    drawing = draw(["schedule=zbv", "grid.inter=2", "draw.microbatches=3"])
+    assert drawing.splitlines() == [
+        "rank 0 | F0  F1  F2  F0' I0' W0' F1' I1' W1' I0  W0  F2' I2' W2' I1  W1  I2  W2  .",
+        "rank 1 | .   F0  F0' F1  F1' I0' W0' F2  I0  W0  F2' I1' W1' I1  I2' I2  W1  W2' W2",
+        "makespan 19, idle per rank 1, 1",
+        "activations alive per rank at most 4, 4",
+        "weight gradients owed per rank at most 1, 3",
+    ]
+
+
 def test_ranks_that_run_the_same_order_are_counted() -> None:
     assert "4 ranks per stage (3x2x2)" in draw(["system=megatron_lm", "grid.inter=3", "grid.data=2", "grid.tensor=2"])
     assert "ranks per stage" not in draw(["system=axonn", "grid.inter=3"])
@@ -85,6 +96,7 @@ FLUSH = (*ALWAYS, *PIPELINE)
                 "draw.backward": ["draw.backward=1"],
             },
         ),
+        (["schedule=zb_h1", "grid.inter=3", "draw.backward=3"], FLUSH, {"draw.weight": ["draw.weight=2"]}),
         (
             ["system=pipeoptim", "grid.inter=3"],
             (*FLUSH, "weights"),
@@ -103,12 +115,13 @@ FLUSH = (*ALWAYS, *PIPELINE)
             },
         ),
     ],
-    ids=["flush", "stream", "graph"],
+    ids=["flush", "split", "stream", "graph"],
 )
 def test_every_key_changes_a_drawing_or_is_refused(
     base: list[str], read: Sequence[str], changes: dict[str, list[str]], tmp_path: Any
 ) -> None:
-    config, name = composed(base), base[0].partition("=")[2]
+    config = composed(base)
+    name = config["system"]["name"]
     base = [*base, f"reports={tmp_path}"] if "reports" in read else base
     before = draw(base)
     for overrides in changes.values():

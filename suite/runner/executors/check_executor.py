@@ -12,11 +12,12 @@ from suite.config.executor import Ticks
 from suite.config.run import RunConfig
 from suite.config.validate.batch import batch_is_whole_microbatches
 from suite.config.validate.stream import system_streams
-from suite.core.op import FlushInterval, Kind, Op
+from suite.core.op import FlushInterval
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
-from suite.runner.system_schedule import schedule_of
-from suite.schedule.check import SHORT, Timeline, check, check_size
+from suite.runner.system_schedule import check_counts_versions, check_ticks, schedule_of
+from suite.schedule.check import SHORT, Timeline, check, check_size, op_costs
+from suite.schedule.placement import places
 from suite.simulate.policy_overheads import counting_interval
 from suite.weights.version_table import PASSES, entries, run_ledgers
 
@@ -24,35 +25,41 @@ _MAX_LISTED = 16  # stages in a note
 
 
 class ScheduleCheck:
-    """Executor that checks a schedule. `ticks` are those of a forward pass, a backward pass and an update."""
+    """Executor that checks a schedule, with these ticks for each kind of op."""
 
     def __init__(self, ticks: Ticks) -> None:
-        costs = {Kind.FORWARD: ticks.forward, Kind.BACKWARD: ticks.backward, Kind.UPDATE: ticks.update}
-        self.ticks = {kind: float(value) for kind, value in costs.items()}
+        self.ticks = ticks
 
     def check(self, config: RunConfig) -> None:
         """Raises Unsupported for a system of unknown order, and InvalidRequest for an impossible batch or stream."""
         grid, interval = config.grid, flush_interval(config)
-        schedule_of(config)
+        schedule = schedule_of(config)
         system_streams(config)
-        check_size(interval.microbatches, grid.inter, SHORT)
+        check_counts_versions(schedule, config.update_interval)
+        check_ticks(schedule, "executor.ticks.weight", self.ticks.backward, self.ticks.weight)
+        check_size(interval.microbatches, places(schedule, grid.inter)[0].stages, SHORT)
         policy = config.weights.build()
         policy.check(grid.inter, interval.update_interval)
 
     def run(self, config: RunConfig) -> ExecutorResult:
         """Drive the schedule. Raises IllegalSchedule for an order that breaks a law."""
-        stages, interval = config.grid.inter, flush_interval(config)
-        timeline = check(config.schedule.build(), stages, interval, cost=self.cost)
+        ranks, interval, ticks = config.grid.inter, flush_interval(config), self.ticks
+        cost = op_costs(ticks.forward, ticks.backward, ticks.weight, ticks.update)
+        timeline = check(config.schedule.build(), ranks, interval, cost=cost)
         busy = sum(slot.end - slot.start for slot in timeline.slots)
         metrics = {
             "makespan": Metric(
                 "tick", "lower", (timeline.makespan,), f"{interval.microbatches} microbatches per replica"
             ),
-            "idle": Metric("percent", "lower", (100 * (1 - busy / (stages * timeline.makespan)),), "of all stages"),
+            "idle": Metric("percent", "lower", (100 * (1 - busy / (ranks * timeline.makespan)),), "of all stages"),
             "in_flight": Metric("microbatch", "lower", (float(max(timeline.peak)),), "alive on a stage at most"),
         }
         series = {"in_flight": list(timeline.peak)}
-        notes = [f"microbatches alive per stage at most {_format_values(timeline.peak)}"]
+        row = "stage" if timeline.stages == ranks else "rank"
+        notes = [f"microbatches alive per {row} at most {_format_values(timeline.peak)}"]
+        if any(timeline.owed):
+            series["owed"] = list(timeline.owed)
+            notes.append(f"weight gradients owed per rank at most {_format_values(timeline.owed)}")
         if interval.update_interval is not None:
             gaps, copies = self.versions(config, timeline, interval, metrics)
             series |= {"version_gap": gaps, "weight_copies": copies}
@@ -64,9 +71,6 @@ class ScheduleCheck:
             series={name: [float(v) for v in each] for name, each in series.items()},
             notes=tuple(notes),
         )
-
-    def cost(self, op: Op) -> float:
-        return self.ticks[op.kind]
 
     def versions(
         self, config: RunConfig, timeline: Timeline, interval: FlushInterval, metrics: dict[str, Metric]

@@ -49,6 +49,37 @@ def test_ticks_come_from_the_configuration(tmp_path: Path) -> None:
     assert value(record, "makespan") == 2 * (3 + 4) + 5
 
 
+@pytest.mark.parametrize(
+    ("schedule", "makespan", "in_flight", "owed"),
+    [  # 4 ranks, 8 microbatches: of 3 ticks, or of 6 on two chunks
+        ("eager_one_f_one_b", 33, [7, 5, 3, 1], None),
+        ("interleaved", 57, [11, 9, 7, 5], None),
+        ("looped_bfs", 57, [16, 16, 16, 16], None),
+        ("zb_h1", 27, [4, 4, 4, 4], [1, 2, 3, 4]),
+        ("zb_h2", 27, [7, 7, 7, 7], [1, 3, 5, 7]),
+        ("interleaved_zero_bubble", 51, [8, 8, 8, 8], [1, 2, 3, 4]),
+        ("zbv", 51, [8, 8, 8, 8], [1, 3, 5, 7]),
+        ("v_half", 53, [6, 6, 6, 6], [2, 3, 4, 4]),
+        ("v_min", 59, [4, 4, 4, 4], [2, 2, 2, 2]),
+        ("dual_pipe_v", 51, [9, 9, 9, 9], [1, 2, 3, 4]),
+        ("axonn_zb", 27, [7, 7, 7, 7], [2, 4, 6, 7]),
+        ("axonn_zb_v", 52, [8, 8, 8, 8], [4, 4, 5, 6]),
+    ],
+)
+def test_schedules_of_several_chunks_or_split_passes(
+    tmp_path: Path, schedule: str, makespan: float, in_flight: list[int], owed: list[int] | None
+) -> None:
+    record = checked(tmp_path, f"schedule={schedule}", "grid.inter=4")
+    assert value(record, "makespan") == makespan
+    assert record.series["in_flight"] == in_flight
+    assert record.series.get("owed") == owed
+
+
+def test_weight_gradient_is_part_of_the_backward_pass(tmp_path: Path) -> None:
+    ticks = "executor.ticks={forward:3,backward:6,weight:4}"
+    assert value(checked(tmp_path, "schedule=zb_h1", "grid.inter=4", ticks), "makespan") == 8 * 9 + 3 * 3
+
+
 def test_replicas_share_a_batch(tmp_path: Path) -> None:
     assert value(checked(tmp_path, "batch.size=16", "grid.data=4"), "makespan") == 2 * (1 + 2)
 
@@ -83,6 +114,13 @@ def test_versions_of_four_stages(tmp_path: Path, system: str, gaps: list[int], c
         (["executor.ticks.backward=1.5"], "executor.ticks.backward=1.5; rule: a whole number"),
         (["executor.ticks.backward=0"], "executor.ticks.backward=0; rule: at least 1"),
         (["system=pipedream_2bw", "grid.inter=4", "update_interval=2"], "update_interval"),
+        (["schedule=zb_h1", "executor.ticks.weight=2"], "executor.ticks.weight=2; rule: less than the 2 ticks"),
+        (["system=pipedream", "grid.inter=2", "schedule=zbv"], "update_interval=1 with schedule=ZBV; rule: weight"),
+        (["schedule=dual_pipe_v", "grid.inter=5"], "8 microbatches per update on 5 pipeline ranks with DualPipeV"),
+        (["schedule=interleaved", "schedule.chunks=0"], "schedule.chunks=0; rule: at least 1 stage per rank"),
+        (["schedule=interleaved", "schedule.lead=3"], "schedule.lead=3; rule: 1 or 2 steps"),
+        (["schedule=interleaved", "schedule.chunks=two"], "schedule.chunks='two'; rule: chunks is a whole number"),
+        (["schedule=v_half", "schedule.memory=third"], "schedule.memory=third; rule: half or min"),
     ],
 )
 def test_impossible_check_is_refused(tmp_path: Path, overrides: list[str], excerpt: str) -> None:
