@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -21,6 +22,9 @@ from suite.core.errors import InvalidRequest
 from suite.core.protocols import Read, Value
 from suite.engine.loss_mean_check import MeanCheck, callable_name, not_a_mean
 from suite.engine.random_state import EVALUATION, LayerRandom, undisturbed
+from suite.engine.split_backward import OwedGradients, check_splittable
+
+RunGraph = Callable[[list[torch.Tensor], list[torch.Tensor | None]], None]  # (outputs, their gradients)
 
 
 class Segment(NamedTuple):
@@ -118,6 +122,8 @@ class Stage:
             for s in self.segments
         ]
         self.open: dict[int, _ForwardPass] = {}
+        self.owed_gradients = OwedGradients()
+        self.splits = False  # whether op I has checked the modules
 
     def _run_layers(self, number: int, inputs: Value, sample: int) -> Value:
         """Output of the layers of segment `number`."""
@@ -196,12 +202,17 @@ class Stage:
             self.open[index], outputs = self._run_forward(inputs, targets, sample, scale)
         return tuple(tensor.detach() for tensor in outputs)
 
-    def backward(self, index: int, gradients: Value) -> Value:
+    def backward(self, index: int, gradients: Value, *, whole: bool = True) -> Value:
         """Gradients of the inputs of microbatch `index`; gradients of weights are added to `.grad`.
 
         Args:
             gradients: Gradients of the outputs; empty on the last stage.
+            whole: Whether this is op B. Op I leaves weight gradients that can wait to `weight_gradients`.
+
+        Raises:
+            Unsupported: For op I of modules that take every gradient within the backward pass.
         """
+        run = torch.autograd.backward if whole else self._split(index)
         forward_pass = self.open.pop(index)
         recomputes = not forward_pass.outputs or None in forward_pass.outputs
         statistics = [(buffer, buffer.clone()) for buffer in self.layers.buffers()] if recomputes else []
@@ -217,11 +228,33 @@ class Stage:
             inputs, outputs = segment_inputs.pop(), segment_outputs.pop()
             if outputs is None:
                 outputs = self._run_segment(number, inputs, targets, sample, scale)
-            gradients = _backward(inputs, outputs, gradients, is_loss=self.loss is not None and number == last)
+            gradients = _backward(inputs, outputs, gradients, run, is_loss=self.loss is not None and number == last)
             del inputs, outputs  # frees a segment's graph before the next one is recomputed
         for buffer, before in statistics:
             buffer.data.copy_(before)  # running statistics count a forward pass once; .data hides this from graphs
         return gradients
+
+    def _split(self, index: int) -> RunGraph:
+        """The backward pass of a graph as part of op I of microbatch `index`."""
+        if not self.splits:
+            check_splittable(self.layers.modules())
+            self.splits = True
+        self.owed_gradients.open(index)
+        return partial(self.owed_gradients.backward, index)
+
+    def weight_gradients(self, index: int) -> None:
+        """Add the weight gradients that microbatch `index` owes to `.grad`: op W.
+
+        Raises IllegalSchedule unless op I of the microbatch came before, and no op W."""
+        self.owed_gradients.pay(index)
+
+    def owed_bytes(self, index: int) -> int:
+        """Bytes that microbatch `index` holds between its ops I and W: inputs and output gradients of products."""
+        return self.owed_gradients.bytes(index)
+
+    def check_paid(self) -> None:
+        """Raises IllegalSchedule if a microbatch owes weight gradients, so that no update misses them."""
+        self.owed_gradients.check_paid()
 
     @torch.no_grad()
     def evaluate(self, inputs: Value, targets: Value = (), *, sample: int = 0) -> Value:
@@ -265,8 +298,12 @@ def _leaf(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().requires_grad_()
 
 
-def _backward(inputs: Value, outputs: Value, gradients: Value, *, is_loss: bool) -> Value:
-    """Gradients of the floating tensors of `inputs`. With `is_loss`, `outputs` is the loss."""
+def _backward(inputs: Value, outputs: Value, gradients: Value, run: RunGraph, *, is_loss: bool) -> Value:
+    """Gradients of the floating tensors of `inputs`. With `is_loss`, `outputs` is the loss.
+
+    Args:
+        run: `torch.autograd.backward`, or the part of it that op I runs.
+    """
     floating = [tensor for tensor in outputs if tensor.is_floating_point()]
     if is_loss:
         if not floating or not floating[0].requires_grad:
@@ -274,10 +311,10 @@ def _backward(inputs: Value, outputs: Value, gradients: Value, *, is_loss: bool)
                 "a loss without a gradient",
                 rule="the loss is computed from the outputs by differentiable functions, and some weight is trained",
             )
-        torch.autograd.backward(floating[0])
+        run([floating[0]], [None])
     else:
         pairs = [(o, g) for o, g in zip(floating, gradients, strict=True) if o.requires_grad]
-        torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])
+        run([o for o, _ in pairs], [g for _, g in pairs])
     return tuple(
         torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
         for tensor in inputs
