@@ -352,13 +352,16 @@ class CostModel(Protocol):
     """Costs of ops on a modelled machine. Its methods raise InvalidRequest for an op without a known cost."""
 
     def compute(self, op: Op) -> Seconds:
-        """Seconds of a forward, backward or evaluation pass."""
+        """Seconds of a forward, backward or evaluation pass, an input gradient or a weight gradient."""
 
     def message(self, op: Op) -> Bytes:
-        """Bytes of the value that `op` sends to its neighbour."""
+        """Bytes of the value that `op` sends to its neighbour. Two stages of one rank send nothing."""
 
-    def update(self, stage: int) -> Sequence[Chunk]:
-        """Chunks of an update of `stage`, in order. The network model times their reductions."""
+    def update(self, rank: int) -> Sequence[Chunk]:
+        """Chunks of an update of all stages of pipeline rank `rank`, in order.
+
+        The network model times their reductions.
+        """
 
     def parts(self, op: Op) -> Mapping[str, Seconds]:
         """Seconds of `op` by category of suite.core.trace, without its pass or step itself; empty by default."""

@@ -5,8 +5,10 @@ formula serve real, emulated and simulated runs alike. An idle rank records `wai
 wait. `breakdown` splits idle time into three categories:
 
     transfer   the message was under way: the neighbour had finished the op that the rank waited for
-    bubble     time to fill and drain the pipeline, (S - 1) * (t_forward + t_backward) for one stage (SAMO Equation 6,
-               with the mean op times of the trace), and at most the idle time of the rank
+    bubble     time to fill and drain the pipeline, and at most the idle time of the rank. With one stage per rank and
+               whole backward passes it is (S - 1) * (t_forward + t_backward) (SAMO Equation 6, with the mean op times
+               of the trace). For every other schedule it is the idle time of the rank if all ops of a kind took their
+               mean time, in the order of the trace and with messages that take no time
     wait       the rest: a neighbour was slower, or the limit of microbatches in flight starved the rank
 
 Some spans are parts of a parent span: a backward pass contains the compression of its gradient and the sum over the
@@ -19,13 +21,14 @@ idle until then."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op, needs
+from suite.core.op import Kind, Op, message_of, needs
 
-FORWARD, BACKWARD, EVALUATE = "forward", "backward", "evaluate"
+FORWARD, BACKWARD, EVALUATE = "forward", "backward", "evaluate"  # an input gradient is a backward pass
+WEIGHT = "weight_gradient"  # of a split backward pass
 REDUCE, TIE, STEP = "reduce", "tie", "step"  # update: over the data-parallel group, over pipeline ends, on a rank
 COMPRESS, EXPAND = "compress", "expand"  # gradients and weights of a pruned network (SAMO III-C)
 TENSOR_REDUCE = "tensor_reduce"  # the all-reduces of a pass over the ranks of a split layer (tensor parallelism)
@@ -35,8 +38,11 @@ MESSAGE = "message"  # host time of a pass for the messages that it receives and
 # sparse product on several ranks: gather rows, exchange them, multiply, and sum the products over replicas
 GATHER, EXCHANGE, PRODUCT, ROW_REDUCE, GEMM = "gather", "exchange", "product", "row_reduce", "gemm"
 WAIT, TRANSFER, BUBBLE = "wait", "transfer", "bubble"
-CATEGORY = {Kind.FORWARD: FORWARD, Kind.BACKWARD: BACKWARD, Kind.EVALUATE: EVALUATE, Kind.UPDATE: STEP}
-# parent category of each part; empty for the category of its op
+CATEGORY = {
+    **{Kind.FORWARD: FORWARD, Kind.BACKWARD: BACKWARD, Kind.INPUT: BACKWARD, Kind.WEIGHT: WEIGHT},
+    **{Kind.EVALUATE: EVALUATE, Kind.UPDATE: STEP},
+}
+# parent category of each part; empty for the category of its op, which a weight gradient always has
 INSIDE = {
     **{COMPRESS: BACKWARD, RECOMPUTE: BACKWARD, EXPAND: STEP, COPY: STEP},
     **dict.fromkeys((TENSOR_REDUCE, PREDICT, MESSAGE), ""),
@@ -90,6 +96,11 @@ class Trace(list[Span]):
         return max((span.end for span in self), default=0.0) - min((span.start for span in self), default=0.0)
 
 
+def stages_of(trace: Iterable[Span], grid: Grid) -> int:
+    """Stages of the pipeline, of which a rank of `grid` may hold several."""
+    return max(grid.inter, *(span.op.stage + 1 for span in trace if span.op is not None), 1)
+
+
 def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
     """Seconds per category over one batch (from drain to drain), mean over the ranks.
 
@@ -102,8 +113,12 @@ def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
     if not spans:
         return {}
     begin, finish = min(span.start for span in spans), max(span.end for span in spans)
-    done = {(grid.place(span.rank).replica, span.op): span.end for span in spans if span.op and span.category != WAIT}
-    fill_and_drain = (grid.inter - 1) * (_mean(spans, FORWARD) + _mean(spans, BACKWARD))
+    done = {
+        (grid.place(span.rank).replica, message_of(span.op)): span.end
+        for span in spans
+        if span.op and span.category != WAIT
+    }
+    stages, fill_and_drain = stages_of(spans, grid), _fill_and_drain(spans, grid)
     total: dict[str, float] = {}
     queues = _queues(spans)
     quickest: dict[_Meeting, float] = {}
@@ -127,12 +142,12 @@ def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
                     seconds = min(seconds, quickest[next(names[rank])])
                 total[span.category] = total.get(span.category, 0.0) + seconds
                 busy += seconds
-            elif span.op is not None and (need := needs(span.op, place.stages)) is not None:
+            elif span.op is not None and (need := needs(span.op, stages)) is not None:
                 sent = done.get((place.replica, need), span.end)
                 transfer += max(0.0, span.end - max(start, sent))
             clock = max(clock, span.end)
         idle = finish - begin - busy - transfer
-        bubble = min(idle, fill_and_drain)
+        bubble = min(idle, fill_and_drain[rank])
         for category, seconds in ((TRANSFER, transfer), (BUBBLE, bubble), (WAIT, idle - bubble)):
             total[category] = total.get(category, 0.0) + seconds
     for part in parts:
@@ -144,7 +159,27 @@ def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
 def parent_category(part: Span) -> str:
     """Parent category of a span whose category is in INSIDE."""
     kind = Kind.FORWARD if part.op is None else part.op.kind
-    return INSIDE[part.category] or CATEGORY[kind]
+    return CATEGORY[kind] if kind is Kind.WEIGHT else INSIDE[part.category] or CATEGORY[kind]
+
+
+def _fill_and_drain(spans: Sequence[Span], grid: Grid) -> dict[int, float]:
+    """Seconds in which each rank fills and drains the pipeline, as the module docstring defines them."""
+    ranks = dict.fromkeys(span.rank for span in spans)
+    queues = _queues(span for span in spans if span.op is not None and span.category in _PASSES)
+    kinds: dict[Kind, list[float]] = {}
+    for queue in queues.values():
+        for span in queue:
+            kinds.setdefault(_kind(span), []).append(span.seconds)
+    if stages_of(spans, grid) == grid.inter and Kind.WEIGHT not in kinds:
+        return dict.fromkeys(ranks, (grid.inter - 1) * (_mean(spans, FORWARD) + _mean(spans, BACKWARD)))
+    means = {kind: sum(each) / len(each) for kind, each in kinds.items()}
+    makespan = _allowed(queues, grid, lambda span: means[_kind(span)])
+    return {rank: makespan - sum(means[_kind(span)] for span in queues.get(rank, ())) for rank in ranks}
+
+
+def _kind(span: Span) -> Kind:
+    assert span.op is not None
+    return span.op.kind
 
 
 def _mean(spans: Sequence[Span], category: str) -> float:
@@ -158,7 +193,12 @@ def allowed_makespan(trace: Iterable[Span], grid: Grid) -> float:
     Messages take no time. A reduction starts when its last rank arrives and lasts as long as its fastest member took.
     The measured makespan is never less than this bound. Bound / makespan is the efficiency of all but compute.
     """
-    queues = _queues(trace)
+    return _allowed(_queues(trace), grid, lambda span: span.seconds)
+
+
+def _allowed(queues: Mapping[int, Sequence[Span]], grid: Grid, seconds: Callable[[Span], float]) -> float:
+    """Makespan of the queues if each span takes `seconds(span)`."""
+    stages = stages_of((span for queue in queues.values() for span in queue), grid)
     finished = {_op_on(span, grid) for queue in queues.values() for span in queue if span.category not in _MEETINGS}
     clock = dict.fromkeys(queues, 0.0)
     finish: dict[tuple[int, int, Op | None], float] = {}
@@ -179,18 +219,18 @@ def allowed_makespan(trace: Iterable[Span], grid: Grid) -> float:
                 at[rank] += 1
                 if len(there) < members[key]:
                     break  # the rank continues when the last member has arrived
-                end = max(clock[s.rank] for s in there) + min(s.seconds for s in there)
+                end = max(clock[s.rank] for s in there) + min(map(seconds, there))
                 clock.update((s.rank, end) for s in there)
                 ready.extend(s.rank for s in there if s.rank != rank)
                 continue
-            need = needs(span.op, grid.inter) if span.op is not None else None
+            need = needs(span.op, stages) if span.op is not None else None
             if need is not None:
                 source = (grid.place(rank).replica, rank % grid.tensor, need)
                 if source in finished and source not in finish:
                     stuck.setdefault(source, []).append(rank)
                     break
                 clock[rank] = max(clock[rank], finish.get(source, 0.0))
-            clock[rank] += span.seconds
+            clock[rank] += seconds(span)
             finish[_op_on(span, grid)] = clock[rank]
             ready.extend(stuck.pop(_op_on(span, grid), []))
             at[rank] += 1
@@ -198,10 +238,12 @@ def allowed_makespan(trace: Iterable[Span], grid: Grid) -> float:
 
 
 def _op_on(span: Span, grid: Grid) -> tuple[int, int, Op | None]:
-    """Key of an op in one pipeline: replica, tensor rank, op."""
-    return grid.place(span.rank).replica, span.rank % grid.tensor, span.op
+    """Key of an op in one pipeline: replica, tensor rank, and the op by the name of its message."""
+    message = None if span.op is None else message_of(span.op)
+    return grid.place(span.rank).replica, span.rank % grid.tensor, message
 
 
+_PASSES = (FORWARD, BACKWARD, WEIGHT)
 _MEETINGS = (REDUCE, TIE)
 _Meeting = tuple[str, object, int, int]  # category, op or pipeline of the reduction, update, bucket
 

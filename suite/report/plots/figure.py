@@ -38,6 +38,7 @@ PALETTE = tuple(sns.color_palette("colorblind").as_hex()[i] for i in (0, 1, 2, 3
 COLOURS = {
     categories.FORWARD: "#2f74b5",
     categories.BACKWARD: "#e0912f",
+    categories.WEIGHT: "#97a02c",
     categories.RECOMPUTE: "#b06f1d",
     categories.COMPRESS: "#8a5a12",
     categories.PREDICT: "#c99700",

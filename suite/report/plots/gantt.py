@@ -10,7 +10,7 @@ import math
 from xml.etree import ElementTree
 
 from suite.core.grid import Grid
-from suite.core.trace import BACKWARD, EVALUATE, FORWARD, WAIT, Span, Trace
+from suite.core.trace import BACKWARD, EVALUATE, FORWARD, WAIT, WEIGHT, Span, Trace
 from suite.core.units import si
 from suite.report.plots.figure import COLOURS, OTHER
 
@@ -19,7 +19,7 @@ MOST = 4000  # boxes in one picture; more are not visible and scroll slowly
 IDLE = "#7f899347"  # waiting is pale on white and on black
 _WIDTH, _LEFT, _RIGHT, _ROW, _BOX, _TOP = 1000.0, 58.0, 30.0, 26.0, 20.0, 6.0
 _DIGIT = 6.4  # width of one digit at the size that style.css gives numbers
-_NUMBERED = frozenset({FORWARD, BACKWARD, EVALUATE})
+_NUMBERED = frozenset({FORWARD, BACKWARD, WEIGHT, EVALUATE})
 
 
 def colour(category: str) -> str:
@@ -77,7 +77,7 @@ def _box(root: ElementTree.Element, span: Span, y: float, scale: float) -> None:
     if span.op is not None and span.category in _NUMBERED:
         number = str(span.op.index)
         if width >= _DIGIT * len(number) + 3:
-            style = "dark" if span.category == BACKWARD else "pale"
+            style = "dark" if span.category in (BACKWARD, WEIGHT) else "pale"
             _text(box, f"{x + width / 2:.2f}", y + _BOX / 2 + 4, number, "middle", f"n {style}")
 
 
