@@ -39,14 +39,37 @@ def places(schedule: Schedule, ranks: int, replica: int = 0, replicas: int = 1) 
     return tuple(Place(rank, ranks, replica, replicas, chunks, fold, homes) for rank in range(ranks))
 
 
+def is_plain(schedule: Schedule) -> bool:
+    """Whether a schedule has one stage per rank, in rank order, and whole backward passes."""
+    if is_tabled(schedule):
+        return schedule.homes == tuple(range(len(schedule.homes)))
+    return not (is_placed(schedule) and (schedule.chunks > 1 or schedule.split))
+
+
+def check_drains(schedule: Schedule, update_interval: int | None) -> None:
+    """Raise Unsupported for a stream of a schedule with several stages per rank or a split backward pass.
+
+    Weight versions of a stream are defined for one stage per rank and whole backward passes.
+
+    Args:
+        update_interval: Microbatches per update of a stream; None for a flush.
+    """
+    if update_interval is not None and not is_plain(schedule):
+        raise Unsupported(
+            "update_interval",
+            update_interval,
+            what=f"update_interval={update_interval} with schedule={schedule}",
+            rule="a stream runs one stage per rank and whole backward passes",
+            legal="update_interval=null, or schedule=one_f_one_b",
+        )
+
+
 def check_one_stage_per_rank(schedule: Schedule, driver: str) -> None:
     """Raise Unsupported for a schedule with several stages per rank or a split backward pass.
 
     Args:
         driver: Name of the driver that cannot run it, for the message.
     """
-    split = is_placed(schedule) and (schedule.chunks > 1 or schedule.split)
-    tabled = is_tabled(schedule) and schedule.homes != tuple(range(len(schedule.homes)))
-    if split or tabled:
+    if not is_plain(schedule):
         rule = f"the {driver} runs one stage per rank and whole backward passes; the checker runs every schedule"
         raise Unsupported("schedule", schedule, rule=rule, legal="schedule=one_f_one_b, or executor=check")

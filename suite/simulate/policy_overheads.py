@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from suite.core.op import FlushInterval, Kind, Op
+from suite.core.op import FlushInterval, Kind, Op, message_of
 from suite.core.protocols import Schedule, WeightPolicy
-from suite.schedule.check import check
+from suite.schedule.check import Timeline, check
+from suite.schedule.placement import check_drains, places
 from suite.weights import Ledger
 
 
@@ -35,17 +36,33 @@ class PolicyOverheads:
 
 
 def policy_overheads(
-    policy: WeightPolicy, schedule: Schedule, stages: int, interval: FlushInterval
+    policy: WeightPolicy, schedule: Schedule, ranks: int, interval: FlushInterval
 ) -> tuple[PolicyOverheads, ...]:
     """Overheads of each stage over one flush interval.
 
-    Raises InvalidRequest if the policy cannot serve the pipeline.
+    Raises InvalidRequest if the policy cannot serve the pipeline, and Unsupported for a stream of a schedule with
+    several stages per rank or a split backward pass.
     """
+    stages = places(schedule, ranks)[0].stages
+    check_drains(schedule, interval.update_interval)
     policy.check(stages, interval.update_interval)
     if interval.update_interval is None:  # in a flush all microbatches after the first are alike
-        interval = FlushInterval(interval.first, min(interval.microbatches, 2 * stages), None, interval.update)
-    order = check(schedule, stages, interval)
-    return tuple(_stage_overheads(policy, order.order(stage), interval, stages) for stage in range(stages))
+        interval = FlushInterval(interval.first, min(interval.microbatches, 2 * ranks), None, interval.update)
+    timeline = check(schedule, ranks, interval)
+    return tuple(_stage_overheads(policy, order, interval, stages) for order in _orders(timeline))
+
+
+def _orders(timeline: Timeline) -> list[list[Op]]:
+    """Ops of each stage as its weight policy sees them: an input gradient reads weights, a weight gradient none."""
+    orders: list[list[Op]] = [[] for _ in range(timeline.stages)]
+    for place in timeline.places:
+        for op in timeline.order(place.rank):
+            if op.kind is Kind.UPDATE:
+                for stage in place.held_stages:
+                    orders[stage].append(op._replace(stage=stage))
+            elif op.kind is not Kind.WEIGHT:
+                orders[op.stage].append(message_of(op))
+    return orders
 
 
 def counting_interval(microbatches: int, update_interval: int | None, stages: int) -> FlushInterval:

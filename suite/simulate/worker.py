@@ -1,22 +1,23 @@
 """Worker in virtual time: the schedules of real ranks, op by op on a modelled clock.
 
 A rank runs the first ready op that its program accepts, as the engine's worker does. The cost model gives its seconds
-and bytes, and the network model the arrival of its message. Data-parallel replicas do the same at the same time, so one
-replica is simulated and stands for all. `symmetric=False` simulates every rank, with equal results.
+and bytes, and the network model the arrival of its message. A message between two stages of one rank arrives at once
+and sends no bytes. Data-parallel replicas do the same at the same time, so one replica is simulated and stands for all.
+`symmetric=False` simulates every rank, with equal results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from suite.core.errors import IllegalSchedule, InvalidRequest
 from suite.core.grid import Grid
-from suite.core.op import FlushInterval, Kind, Op, Program, feeds, needs
+from suite.core.op import FlushInterval, Kind, Op, Place, Program, feeds, message_of, needs
 from suite.core.protocols import Chunk, CostModel, Schedule
 from suite.core.trace import CATEGORY, INSIDE, REDUCE, STEP, TIE, WAIT
-from suite.schedule.placement import check_one_stage_per_rank
+from suite.schedule.placement import places
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.kernel import Kernel
 from suite.simulate.network.machine import Link, Machine
@@ -25,6 +26,7 @@ from suite.simulate.simulation import Simulation
 
 __all__ = ["NetworkModel", "Simulation", "Simulator", "Slower", "simulate"]
 
+_FORWARD, _BACKWARD, _INPUT = Kind.FORWARD, Kind.BACKWARD, Kind.INPUT  # attributes of an enum are slow to read
 Slower = Callable[[int, Op], float]  # factor on an op's seconds, by rank: stragglers and jitter
 
 
@@ -36,8 +38,8 @@ class NetworkModel:
         link: Link between two ranks.
         fabric: Makes the shared resources of collectives for one simulation.
         ring: All-reduce ring of a data-parallel group.
-        blocking: Whether a stage that sends is busy until the message has arrived.
-        apart: Whether no stage updates before every stage has drained, as in measurements of single phases.
+        blocking: Whether a rank that sends is busy until the message has arrived.
+        apart: Whether no rank updates before every rank has drained, as in measurements of single phases.
     """
 
     link: Callable[[int, int], Link]
@@ -81,21 +83,43 @@ class NetworkModel:
 
 
 class _Rank:
-    """One stage of one replica while its program runs."""
+    """One pipeline rank of one replica while its program runs.
+
+    Attributes:
+        rank: Number of the rank in the grid.
+        position: Pipeline rank.
+        here: Messages that have arrived, as the ops that consume them (suite.core.op.feeds).
+        in_flight: Forward passes without their backward pass or weight gradient.
+        owed: Input gradients without their weight gradient.
+        fronts: Pairs (in_flight - owed, owed) before each op that decreases one of them; empty without a split
+            backward pass.
+        routes: Lane and rank of each neighbouring stage; no lane where the stage is on this rank.
+    """
 
     __slots__ = (
-        *("accepted", "bound", "here", "idle_since", "in_flight", "lanes", "peers", "program", "rank", "sent"),
-        *("peak", "replica", "stage"),
+        *("accepted", "bound", "fronts", "here", "idle_since", "in_flight", "owed", "peak", "place", "position"),
+        *("program", "rank", "routes", "sent"),
     )
 
-    def __init__(self, rank: int, stage: int, replica: int, program: Program, bound: int) -> None:
-        self.rank, self.stage, self.replica, self.program, self.bound = rank, stage, replica, program, bound
-        self.here: set[Op] = set()  # own ops whose message has arrived
+    def __init__(self, rank: int, place: Place, program: Program, bound: int) -> None:
+        self.rank, self.place, self.position, self.program, self.bound = rank, place, place.rank, program, bound
+        self.here: set[Op] = set()
         self.accepted: tuple[Op, ...] = next(program, ())
         self.idle_since: float | None = 0.0
-        self.in_flight = self.peak = self.sent = 0
-        self.lanes: list[Lane | None] = [None, None]  # to the stage before, to the stage after
-        self.peers: list[_Rank | None] = [None, None]
+        self.in_flight = self.owed = self.peak = self.sent = 0
+        self.fronts: set[tuple[int, int]] = set()
+        self.routes: dict[int, tuple[Lane | None, _Rank]] = {}
+
+    def split(self, kind: Kind) -> None:
+        """Count an input gradient or a weight gradient that begins now."""
+        if not self.fronts:
+            self.fronts.add((self.peak, 0))  # no weight gradient was owed until now
+        self.fronts.add((self.in_flight - self.owed, self.owed))
+        if kind is _INPUT:
+            self.owed += 1
+        else:
+            self.owed -= 1
+            self.in_flight -= 1
 
 
 class Simulator:
@@ -113,29 +137,22 @@ class Simulator:
         traced: bool = False,
         slower: Slower | None = None,
     ) -> None:
-        check_one_stage_per_rank(schedule, "simulator")
         if symmetric and slower is not None:
             raise InvalidRequest("one replica for all, with ranks that differ", rule="stragglers break the symmetry")
         self.grid, self.cost, self.network, self.slower = grid, cost, network, slower
-        self.stages, self.kernel = grid.inter, Kernel()
         self.replicas = 1 if symmetric else grid.data
+        where = [places(schedule, grid.inter, replica, grid.data) for replica in range(self.replicas)]
+        self.stages, self.kernel = where[0][0].stages, Kernel()
         self.fabric = network.fabric(self.kernel) if network.fabric else None
-        stages = range(grid.inter)
         none = [0.0] * grid.inter
-        self.result = Simulation(grid.inter, [*none], [*none], [*none], [0] * grid.inter, [0] * grid.inter)
-        self.result.steps = [[] for _ in stages]
+        self.result = Simulation(self.stages, [*none], [*none], [*none], [0] * grid.inter, [0] * grid.inter)
+        self.result.steps = [[] for _ in none]
         self.trace = self.result.trace if traced else None
-        self.ranks = [
-            [self._rank(schedule, grid.rank(data=replica, inter=stage), interval) for stage in stages]
-            for replica in range(self.replicas)
-        ]
+        self.ranks = [[self._rank(schedule, place, interval) for place in pipeline] for pipeline in where]
         for pipeline in self.ranks:
-            for before, after in pairwise(pipeline):
-                before.peers[1], after.peers[0] = after, before
-                before.lanes[1] = Lane(network.link(before.rank, after.rank))
-                after.lanes[0] = Lane(network.link(after.rank, before.rank))
-        self.columns = [self._column(stage) for stage in stages]
-        self.updates = [cost.update(stage) for stage in stages]
+            self._connect(pipeline)
+        self.columns = [self._column(position) for position in range(grid.inter)]
+        self.updates = [cost.update(position) for position in range(grid.inter)]
         self.meeting: dict[Op, list[_Rank]] = {}
         self.left = sum(len(pipeline) for pipeline in self.ranks)
 
@@ -147,21 +164,37 @@ class Simulator:
         self.kernel.run()
         if self.left:
             stuck = [rank for pipeline in self.ranks for rank in pipeline if rank.accepted]
-            wishes = "; ".join(f"stage {r.stage} waits for {' or '.join(map(str, r.accepted))}" for r in stuck[:8])
+            wishes = "; ".join(
+                f"stage {r.place.stage} waits for {' or '.join(map(str, r.accepted))}" for r in stuck[:8]
+            )
             raise IllegalSchedule(f"deadlock: {wishes}")
         for pipeline in self.ranks:
             for rank in pipeline:
-                self.result.peak[rank.stage] = max(self.result.peak[rank.stage], rank.peak)
-                self.result.sent[rank.stage] = rank.sent
+                self.result.peak[rank.position] = max(self.result.peak[rank.position], rank.peak)
+                self.result.sent[rank.position] = rank.sent
+        self.result.fronts = [
+            _largest(ranks[0].fronts.union(*(rank.fronts for rank in ranks[1:])) or {(peak, 0)})
+            for peak, *ranks in zip(self.result.peak, *self.ranks, strict=True)
+        ]
         self.result.events = self.kernel.events
         return self.result
 
     # -- passes ------------------------------------------------------------------------------------------------------
 
-    def _rank(self, schedule: Schedule, number: int, interval: FlushInterval) -> _Rank:
-        place = self.grid.place(number)
-        program = schedule.program(place, interval)
-        return _Rank(number, place.stage, place.replica, program, schedule.in_flight(place, interval))
+    def _rank(self, schedule: Schedule, place: Place, interval: FlushInterval) -> _Rank:
+        number = self.grid.rank(data=place.replica, inter=place.rank)
+        return _Rank(number, place, schedule.program(place, interval), schedule.in_flight(place, interval))
+
+    def _connect(self, pipeline: Sequence[_Rank]) -> None:
+        """Connect neighbouring stages. All chunks of two ranks share one lane in each direction."""
+        lanes: dict[tuple[int, int], Lane] = {}
+        held_by = [pipeline[pipeline[0].place.rank_of(stage)] for stage in range(self.stages)]
+        for stage, (before, after) in enumerate(pairwise(held_by)):
+            for source, goal, target in ((before, after, stage + 1), (after, before, stage)):
+                pair = source.rank, goal.rank
+                if source is not goal and pair not in lanes:
+                    lanes[pair] = Lane(self.network.link(*pair))
+                source.routes[target] = lanes.get(pair), goal
 
     def _start(self, rank: _Rank) -> None:
         """Start the first ready op among the accepted ones; without one the rank stays idle."""
@@ -171,6 +204,8 @@ class Simulator:
         for op in rank.accepted:
             if op in here:
                 here.discard(op)
+            elif op.kind is _INPUT and message_of(op) in here:
+                here.discard(message_of(op))
             elif needs(op, self.stages) is not None:
                 continue
             break
@@ -181,23 +216,29 @@ class Simulator:
             self.trace.add(rank.rank, WAIT, rank.idle_since, kernel.now, op)
         rank.idle_since = None
         kind = op.kind
-        if kind is Kind.UPDATE:
-            self._meet(rank, op)
-            return
-        if kind is Kind.FORWARD:
+        if kind is _FORWARD:
             rank.in_flight += 1
             if rank.in_flight > rank.peak:
                 rank.peak = rank.in_flight
                 if rank.in_flight > rank.bound:
                     raise IllegalSchedule(f"{op} would be forward number {rank.in_flight}, {rank.bound} were promised")
-        elif kind is Kind.BACKWARD:
+        elif kind is _BACKWARD:
+            if rank.fronts:
+                rank.fronts.add((rank.in_flight - rank.owed, rank.owed))
             rank.in_flight -= 1
+        elif kind is Kind.UPDATE:
+            self._meet(rank, op)
+            return
+        else:
+            rank.split(kind)
         seconds = self.cost.compute(op)
         if self.slower is not None:
             seconds *= self.slower(rank.rank, op)
         end = kernel.now + seconds
         if self.trace is not None:
-            size = int(self.cost.message(op)) if feeds(op, self.stages) is not None else 0
+            fed = feeds(op, self.stages)
+            leaves = fed is not None and rank.routes[fed.stage][0] is not None
+            size = int(self.cost.message(op)) if leaves else 0
             self.trace.add(rank.rank, CATEGORY[kind], kernel.now, end, op, size)
             self.add_parts(rank, op, kernel.now, end)
         kernel.at(end, self._done, (rank, op))
@@ -219,15 +260,16 @@ class Simulator:
         again = kernel.now
         fed = feeds(op, self.stages)
         if fed is not None:
-            side = 1 if fed.stage > rank.stage else 0
-            lane, peer = rank.lanes[side], rank.peers[side]
-            assert lane is not None
-            size = self.cost.message(op)
-            rank.sent += size
-            arrives = lane.arrival(again, size)
-            kernel.at(arrives, self._arrived, (peer, fed))
-            if self.network.blocking:
-                again = arrives
+            lane, peer = rank.routes[fed.stage]
+            if lane is None:
+                rank.here.add(fed)
+            else:
+                size = self.cost.message(op)
+                rank.sent += size
+                arrives = lane.arrival(again, size)
+                kernel.at(arrives, self._arrived, (peer, fed))
+                if self.network.blocking:
+                    again = arrives
         self._accept(rank, op, again)
 
     def _accept(self, rank: _Rank, op: Op, again: float) -> None:
@@ -236,7 +278,7 @@ class Simulator:
         except StopIteration:
             rank.accepted = ()
             self.left -= 1
-            self.result.finished[rank.stage] = max(self.result.finished[rank.stage], self.kernel.now)
+            self.result.finished[rank.position] = max(self.result.finished[rank.position], self.kernel.now)
             return
         if again > self.kernel.now:
             self.kernel.at(again, self._again, rank)
@@ -255,8 +297,8 @@ class Simulator:
 
     # -- updates -----------------------------------------------------------------------------------------------------
 
-    def _column(self, stage: int) -> Ring | None:
-        ranks = self.grid.data_parallel_group(self.grid.rank(data=0, inter=stage))
+    def _column(self, position: int) -> Ring | None:
+        ranks = self.grid.data_parallel_group(self.grid.rank(data=0, inter=position))
         return self.network.ring(ranks, self.grid.tensor) if self.network.ring and len(ranks) > 1 else None
 
     def _meet(self, rank: _Rank, op: Op) -> None:
@@ -264,16 +306,17 @@ class Simulator:
         there = self.meeting.setdefault(op, [])
         there.append(rank)
         waiting = sum(map(len, self.meeting.values())) if self.network.apart else len(there)
-        if waiting < self.replicas * (self.stages if self.network.apart else 1):
+        if waiting < self.replicas * (self.grid.inter if self.network.apart else 1):
             return
         ready = list(self.meeting.items()) if self.network.apart else [(op, there)]
         for update, ranks in ready:
             del self.meeting[update]
-            self.result.drained[update.stage] = self.kernel.now
-            _Update(self, ranks, update, self.updates[update.stage]).reduce(0)
+            position = ranks[0].position
+            self.result.drained[position] = self.kernel.now
+            _Update(self, ranks, update, self.updates[position]).reduce(0)
 
     def updated(self, ranks: list[_Rank], op: Op) -> None:
-        self.result.steps[op.stage].append(self.kernel.now)
+        self.result.steps[ranks[0].position].append(self.kernel.now)
         for rank in ranks:
             self._accept(rank, op, self.kernel.now)
 
@@ -287,14 +330,14 @@ class _Update:
         self.free = self.begin  # when the step before is done
 
     def reduce(self, index: int) -> None:
-        simulator, stage = self.simulator, self.op.stage
+        simulator, position = self.simulator, self.ranks[0].position
         kernel = simulator.kernel
         if index == len(self.chunks):
-            simulator.result.reduced[stage] = kernel.now
+            simulator.result.reduced[position] = kernel.now
             self._span(REDUCE, self.begin, kernel.now)
             kernel.at(max(kernel.now, self.free), self._finish)
             return
-        ring, chunk = simulator.columns[stage], self.chunks[index]
+        ring, chunk = simulator.columns[position], self.chunks[index]
         if ring is None or simulator.fabric is None or not chunk.reduce:
             self._step(index)
         else:
@@ -306,7 +349,7 @@ class _Update:
 
     def _finish(self, _: object) -> None:
         simulator = self.simulator
-        now, begin = simulator.kernel.now, simulator.result.reduced[self.op.stage]
+        now, begin = simulator.kernel.now, simulator.result.reduced[self.ranks[0].position]
         if simulator.trace is not None:
             tie = simulator.cost.parts(self.op).get(TIE, 0.0)
             if tie:
@@ -324,6 +367,13 @@ class _Update:
                 self.simulator.trace.add(rank.rank, category, start, end, self.op)
 
 
+def _largest(pairs: Collection[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    """Pairs that no other pair exceeds in both numbers."""
+    return frozenset(
+        pair for pair in pairs if not any(a >= pair[0] and b >= pair[1] for a, b in pairs if (a, b) != pair)
+    )
+
+
 def simulate(
     schedule: Schedule,
     grid: Grid,
@@ -336,6 +386,8 @@ def simulate(
     slower: Slower | None = None,
 ) -> Simulation:
     """Simulate one flush interval on `grid` in virtual time.
+
+    A schedule may place several stages on each of the `grid.inter` pipeline ranks, and may split backward passes.
 
     Raises IllegalSchedule if a program deadlocks or breaks its promise, and InvalidRequest for an op without a cost.
     """

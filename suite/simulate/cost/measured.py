@@ -19,7 +19,8 @@ from suite.core.protocols import Chunk, CostModel
 from suite.core.trace import INSIDE, REDUCE, STEP, TIE, WAIT, Span
 from suite.core.values import is_number
 
-COMPUTE = (Kind.FORWARD, Kind.BACKWARD, Kind.EVALUATE)
+_FORWARD, _BACKWARD = Kind.FORWARD, Kind.BACKWARD  # attributes of an enum are slow to read
+COMPUTE = (Kind.FORWARD, Kind.BACKWARD, Kind.INPUT, Kind.WEIGHT, Kind.EVALUATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,9 @@ class Fixed(CostModel):
 
     Attributes:
         forward, backward, step: Seconds.
-        message, reduce: Bytes.
+        message_bytes, reduce_bytes: Bytes.
+        weight: Seconds of a weight gradient, as a part of `backward`. The rest of `backward` is the input gradient.
+            None: half of `backward`.
     """
 
     forward: float | Sequence[float]
@@ -36,29 +39,60 @@ class Fixed(CostModel):
     message_bytes: int = 0
     step: float = 0.0
     reduce_bytes: int = 0
+    weight: float | Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("forward", "backward", "message_bytes", "step", "reduce_bytes"):
+        for name in ("forward", "backward", "message_bytes", "step", "reduce_bytes", "weight"):
             value = getattr(self, name)
-            each = value if name in ("forward", "backward") and isinstance(value, list | tuple) else (value,)
-            if not all(is_number(one) and one >= 0 for one in each):
+            if name == "weight" and value is None:
+                continue
+            by_stage = name in ("forward", "backward", "weight") and isinstance(value, list | tuple)
+            if not all(is_number(one) and one >= 0 for one in (value if by_stage else (value,))):
                 raise InvalidRequest(f"cost.{name}={value}", rule="finite and not negative", legal=f"cost.{name}=0")
+        if self.weight is None:
+            return
+        lengths = [len(one) for one in (self.backward, self.weight) if not isinstance(one, int | float)]
+        for stage in range(min(lengths, default=1)):
+            if _of_stage(self.weight, stage) > _of_stage(self.backward, stage):
+                raise InvalidRequest(
+                    f"cost.weight={self.weight} with cost.backward={self.backward}",
+                    rule="a weight gradient is a part of the backward pass",
+                    legal="cost.weight=null, half of the backward pass",
+                )
 
     def compute(self, op: Op) -> float:
-        seconds = self.backward if op.kind is Kind.BACKWARD else self.forward
-        if isinstance(seconds, int | float):
-            return seconds
-        if op.stage >= len(seconds):
-            raise InvalidRequest(
-                f"no cost of {op}: costs for {len(seconds)} stages", rule="one per stage", legal=f"{op.stage + 1} costs"
-            )
-        return seconds[op.stage]
+        kind = op.kind
+        if kind is _FORWARD:
+            seconds = self.forward
+        elif kind is _BACKWARD:
+            seconds = self.backward
+        elif kind in (Kind.INPUT, Kind.WEIGHT):
+            return self._split(op)
+        else:
+            seconds = self.forward
+        return seconds if isinstance(seconds, int | float) else _of_stage(seconds, op.stage, op)
+
+    def _split(self, op: Op) -> float:
+        whole = _of_stage(self.backward, op.stage, op)
+        weight = whole / 2 if self.weight is None else _of_stage(self.weight, op.stage, op)
+        return weight if op.kind is Kind.WEIGHT else whole - weight
 
     def message(self, op: Op) -> int:
         return self.message_bytes
 
-    def update(self, stage: int) -> Sequence[Chunk]:
+    def update(self, rank: int) -> Sequence[Chunk]:
         return (Chunk(self.reduce_bytes, self.step),)
+
+
+def _of_stage(seconds: float | Sequence[float], stage: int, op: Op | None = None) -> float:
+    """Cost of `stage`. Raises InvalidRequest for a stage without a cost."""
+    if isinstance(seconds, int | float):
+        return seconds
+    if stage >= len(seconds):
+        raise InvalidRequest(
+            f"no cost of {op}: costs for {len(seconds)} stages", rule="one per stage", legal=f"{stage + 1} costs"
+        )
+    return seconds[stage]
 
 
 @dataclass(frozen=True)
@@ -67,7 +101,7 @@ class Profiled(CostModel):
 
     Attributes:
         seconds, bytes: Costs by op, of one pipeline.
-        updates: Seconds of one update by stage, as the mean over the trace.
+        updates: Seconds of one update by pipeline rank, as the mean over the trace.
     """
 
     seconds: Mapping[Op, float]
@@ -85,12 +119,12 @@ class Profiled(CostModel):
         updates: dict[int, dict[int, float]] = {}
         for span in spans:
             if span.category in (REDUCE, TIE, STEP) and span.op is not None:
-                each = updates.setdefault(span.op.stage, {})
+                each = updates.setdefault(grid.place(span.rank).rank, {})
                 each[span.op.index] = each.get(span.op.index, 0.0) + span.seconds
         return cls(
             {op: s.seconds for op, s in ops.items()},
             {op: s.bytes for op, s in ops.items()},
-            {stage: fmean(each.values()) for stage, each in updates.items()},
+            {rank: fmean(each.values()) for rank, each in updates.items()},
         )
 
     def medians(self) -> Profiled:
@@ -122,8 +156,8 @@ class Profiled(CostModel):
         size = self.bytes.get(op)
         return self.bytes.get(op._replace(index=-1), 0) if size is None else size
 
-    def update(self, stage: int) -> Sequence[Chunk]:
-        return (Chunk(0, self.updates.get(stage, 0.0)),)
+    def update(self, rank: int) -> Sequence[Chunk]:
+        return (Chunk(0, self.updates.get(rank, 0.0)),)
 
 
 def recorded(*, trace: str) -> Profiled:

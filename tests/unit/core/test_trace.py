@@ -14,16 +14,20 @@ from hypothesis import strategies as st
 from baselines.gpipe import GPipe
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op, needs
+from suite.core.protocols import Schedule
 from suite.core.trace import (
     BACKWARD,
     BUBBLE,
     CATEGORY,
+    COMPRESS,
     FORWARD,
+    RECOMPUTE,
     REDUCE,
     STEP,
     TIE,
     TRANSFER,
     WAIT,
+    WEIGHT,
     Span,
     Trace,
     allowed_makespan,
@@ -31,6 +35,13 @@ from suite.core.trace import (
 )
 from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.check import Timeline, check
+from suite.schedule.dual_pipe_v import DualPipeV
+from suite.schedule.staircase import Staircase
+from suite.schedule.zbv import ZBV
+from suite.simulate.cost.measured import Fixed
+from suite.simulate.network.machine import Link
+from suite.simulate.worker import NetworkModel, simulate
+from tests.support.modelled import FREE
 
 
 def op(text: str) -> Op:
@@ -254,3 +265,59 @@ def test_part_is_subtracted_from_the_pass_of_its_op() -> None:
     trace.add(0, "recompute", 5.0, 6.0, Op.parse("0B0"))
     found = {name: seconds for name, seconds in breakdown(trace, Grid()).items() if seconds}
     assert found == {"forward": 1.5, "backward": 2.0, "tensor_reduce": 1.5, "recompute": 1.0}
+
+
+# -- several stages per rank, split backward passes ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "schedule", [Staircase(2), Staircase(split=True), Staircase(3, split=True), ZBV(), DualPipeV()]
+)
+@pytest.mark.parametrize("times", [(1.0, 2.0, 1.0), (0.5, 4.0, 1.0)])
+def test_bubble_is_the_idle_time_of_the_checker(schedule: Schedule, times: tuple[float, float, float]) -> None:
+    """On a slow network, each rank idles as long as the checker's; the rest of its idle time is transfer or wait."""
+    forward, backward, weight = times
+    seconds = {Kind.FORWARD: forward, Kind.BACKWARD: backward, Kind.INPUT: backward - weight, Kind.WEIGHT: weight}
+    cost, interval = Fixed(forward, backward, 5, weight=weight), FlushInterval(0, 9, None, 0)
+    timeline = check(schedule, 4, interval, cost=lambda op: seconds.get(op.kind, 0.0))
+    network = NetworkModel(lambda first, second: Link(0.25, 50.0))
+    found = simulate(schedule, Grid(inter=4), interval, cost, network, traced=True)
+    parts = breakdown(found.trace, Grid(inter=4))
+    assert parts[BUBBLE] == pytest.approx(sum(timeline.idle(rank) for rank in range(4)) / 4)
+    assert sum(parts.values()) == pytest.approx(found.makespan)
+    assert parts[TRANSFER] > 0
+    free = simulate(schedule, Grid(inter=4), interval, cost, FREE, traced=True)
+    parts = breakdown(free.trace, Grid(inter=4))
+    assert parts[BUBBLE] == pytest.approx(sum(timeline.idle(rank) for rank in range(4)) / 4)
+    assert (parts.get(TRANSFER), parts[WAIT]) == (0.0, pytest.approx(0.0, abs=1e-9))
+    assert parts.get(WEIGHT, 0.0) == pytest.approx(
+        sum(slot.end - slot.start for slot in timeline.slots if slot.op.kind is Kind.WEIGHT) / 4
+    )
+
+
+@pytest.mark.parametrize("schedule", [Staircase(2), Staircase(split=True), ZBV(), DualPipeV()])
+def test_allowed_makespan_of_placed_schedules_is_that_of_the_checker(schedule: Schedule) -> None:
+    """Op by op, over a slow network, in two pipelines."""
+    interval, grid = FlushInterval(0, 9, None, 0), Grid(data=2, inter=4)
+
+    def seconds(op: Op) -> float:
+        return 0.0 if op.kind is Kind.UPDATE else (7 * op.index + 3 * op.stage) % 5 + 0.5
+
+    class Cost(Fixed):
+        def compute(self, op: Op) -> float:
+            return seconds(op)
+
+    network = NetworkModel(lambda first, second: Link(2.0, 50.0))
+    found = simulate(schedule, grid, interval, Cost(0.0, 0.0, 5), network, symmetric=False, traced=True)
+    expected = check(schedule, 4, interval, cost=seconds).makespan
+    assert allowed_makespan(found.trace, grid) == pytest.approx(expected)
+    assert found.makespan > expected
+
+
+def test_parts_of_a_weight_gradient_belong_to_it() -> None:
+    trace = Trace([Span(0, BACKWARD, 0, 2, Op.parse("0I0")), Span(0, RECOMPUTE, 1, 2, Op.parse("0I0"))])
+    trace += [Span(0, WEIGHT, 2, 5, Op.parse("0W0")), Span(0, COMPRESS, 4, 5, Op.parse("0W0"))]
+    parts = breakdown(trace, Grid())
+    assert {name: parts[name] for name in (BACKWARD, RECOMPUTE, WEIGHT, COMPRESS)} == {
+        **{BACKWARD: 1, RECOMPUTE: 1, WEIGHT: 2, COMPRESS: 1},
+    }

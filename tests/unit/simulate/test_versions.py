@@ -7,10 +7,14 @@ import pytest
 from baselines.gpipe import GPipe
 from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
-from suite.core.errors import InvalidRequest
-from suite.core.protocols import WeightPolicy
+from suite.core.errors import InvalidRequest, Unsupported
+from suite.core.protocols import Schedule, WeightPolicy
 from suite.schedule import OneFOneB
-from suite.simulate.policy_overheads import counting_interval, policy_overheads
+from suite.schedule.dual_pipe_v import DualPipeV
+from suite.schedule.placement import places
+from suite.schedule.staircase import Staircase
+from suite.schedule.zbv import ZBV
+from suite.simulate.policy_overheads import PolicyOverheads, counting_interval, policy_overheads
 from suite.weights import Latest, Predict
 
 STAGES = 4
@@ -47,6 +51,24 @@ def test_a_flush_asks_for_nothing_but_recomputation(graph: str) -> None:
     for one in policy_overheads(Latest(graph), GPipe(), STAGES, counting_interval(4, None, STAGES)):
         assert (one.forward, one.backward, one.copies, one.extra_versions) == (0, 0, 0, 0)
         assert one.recomputes is (graph == "recompute")
+
+
+@pytest.mark.parametrize("schedule", [Staircase(2), Staircase(split=True), ZBV(), DualPipeV()])
+def test_placed_schedule_that_drains_has_the_overheads_of_a_flush(schedule: Schedule) -> None:
+    for graph in ("keep", "recompute"):
+        found = policy_overheads(Latest(graph), schedule, STAGES, counting_interval(16, None, STAGES))
+        assert len(found) == places(schedule, STAGES)[0].stages
+        assert set(found) == {PolicyOverheads(0, 0, 0, 0, recomputes=graph == "recompute")}
+
+
+@pytest.mark.parametrize("schedule", [Staircase(2), Staircase(split=True), ZBV()])
+def test_stream_of_placed_schedule_is_refused_by_name(schedule: Schedule) -> None:
+    with pytest.raises(Unsupported) as caught:
+        policy_overheads(Stash(), schedule, STAGES, counting_interval(1, 1, STAGES))
+    assert (caught.value.key, caught.value.value) == ("update_interval", 1)
+    assert caught.value.rule == "a stream runs one stage per rank and whole backward passes"
+    assert "one_f_one_b" in caught.value.legal
+    assert policy_overheads(Stash(), Staircase(), STAGES, counting_interval(1, 1, STAGES))
 
 
 def test_a_policy_refuses_a_pipeline_that_it_cannot_serve() -> None:
