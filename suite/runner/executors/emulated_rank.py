@@ -18,12 +18,13 @@ from suite.comm.p2p.polling import sleep_until, wait_until
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
-from suite.core.op import FlushInterval, Kind, Op, feeds, needs
+from suite.core.op import FlushInterval, Kind, Op, feeds, message_of, needs
 from suite.core.protocols import Tensor, Value, World
 from suite.core.record import Metric
-from suite.core.trace import BACKWARD, REDUCE, STEP, WAIT, Span, Trace
+from suite.core.trace import BACKWARD, REDUCE, STEP, WAIT, Span, Trace, stages_of
 from suite.engine.worker import run_to_end
 from suite.runner.executors.emulation_plan import EmulationPlan, StaticOrder, emulated_settings, static_order
+from suite.schedule.placement import check_one_stage_per_rank, places
 
 if TYPE_CHECKING:
     from suite.simulate.network.machine import Link
@@ -50,6 +51,7 @@ class EmulatedRank:
                 rule="nothing is computed, and messages lie in host memory",
                 legal="launch.device=cpu",
             )
+        check_one_stage_per_rank(config.schedule.build(), "emulator")
         EmulationPlan.of(config)
 
     @classmethod
@@ -57,14 +59,15 @@ class EmulatedRank:
         """Bytes of messages per rank: a buffer for each size that it sends or reduces, and one received message."""
         grid, cost = config.grid.build(), emulated_settings(config).cost.build()
         peers = max(1, grid.data - 1)
-        bytes_by_stage = []
-        for stage in range(grid.inter):
-            passes = [Op(stage, Kind.FORWARD, 0), Op(stage, Kind.BACKWARD, 0)]
-            sent = {cost.message(op) for op in passes if feeds(op, grid.inter) is not None}
-            sums = {chunk.reduce * grid.data // (2 * peers) for chunk in cost.update(stage)} if grid.data > 1 else ()
-            received = [cost.message(need) for op in passes if (need := needs(op, grid.inter)) and need.stage != stage]
-            bytes_by_stage.append(int(sum({*sent, *sums}) + max(received, default=0)))
-        return [bytes_by_stage[grid.place(rank).stage] for rank in range(grid.size)]
+        bytes_by_rank = []
+        for place in places(config.schedule.build(), grid.inter):
+            stages, own = place.stages, place.held_stages
+            passes = [Op(stage, kind, 0) for stage in own for kind in (Kind.FORWARD, Kind.BACKWARD)]
+            sent = {cost.message(op) for op in passes if (fed := feeds(op, stages)) and fed.stage not in own}
+            sums = {chunk.reduce * grid.data // (2 * peers) for chunk in cost.update(place.rank)}
+            received = [cost.message(need) for op in passes if (need := needs(op, stages)) and need.stage not in own]
+            bytes_by_rank.append(int(sum({*sent, *(sums if grid.data > 1 else ())}) + max(received, default=0)))
+        return [bytes_by_rank[grid.place(rank).rank] for rank in range(grid.size)]
 
     def __init__(self, world: World, config: RunConfig) -> None:
         grid = config.grid.build()
@@ -175,7 +178,7 @@ class EmulatedRank:
         """
         free_at, start, sent = begin, perf_counter(), 0
         group = self.data_parallel_group
-        for chunk in self.plan.cost.update(self.place.stage):
+        for chunk in self.plan.cost.update(self.place.rank):
             if chunk.reduce and len(group.ranks) > 1:
                 wait_until(
                     group.all_reduce(self._buffer(self._buffer_bytes(chunk.reduce))).done, self.transport.progress
@@ -207,10 +210,13 @@ class EmulatedRank:
 def hops(trace: Iterable[Span], grid: Grid) -> list[float]:
     """Seconds from the end of an op to the start of the neighbour's op that waited for it, one per wait."""
     spans = list(trace)
-    ends = {(grid.place(s.rank).replica, s.op): s.end for s in spans if s.op is not None and s.category != WAIT}
+    stages = stages_of(spans, grid)
+    ends = {
+        (grid.place(s.rank).replica, message_of(s.op)): s.end for s in spans if s.op is not None and s.category != WAIT
+    }
     hop_times = []
     for span in spans:
-        if span.category == WAIT and span.op is not None and (need := needs(span.op, grid.inter)) is not None:
+        if span.category == WAIT and span.op is not None and (need := needs(span.op, stages)) is not None:
             ended = ends.get((grid.place(span.rank).replica, need))
             if ended is not None and ended > span.start:
                 hop_times.append(span.end - ended)

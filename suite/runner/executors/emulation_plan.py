@@ -16,20 +16,35 @@ from suite.core.jitter import Perturbation
 from suite.core.op import FlushInterval, Kind, Op, Place, Program, feeds
 from suite.core.protocols import Chunk, CostModel, Schedule
 from suite.core.values import is_number
+from suite.schedule.check import Timeline
 from suite.schedule.check import check as check_schedule
+from suite.schedule.placement import check_drains
 from suite.schedule.static import fixed
 from suite.simulate.policy_overheads import PolicyOverheads, policy_overheads
 
 
 @dataclass(frozen=True, slots=True)
 class StaticOrder:
-    """A schedule in the checker's order, for a transport that cannot receive in any order."""
+    """A schedule in the checker's order, for a transport that cannot receive in any order.
+
+    Attributes:
+        orders: Ops of each pipeline rank.
+        homes: Pipeline rank of each stage.
+    """
 
     schedule: Schedule
     orders: Sequence[Sequence[Op]]
+    homes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, schedule: Schedule, timeline: Timeline) -> StaticOrder:
+        """The schedule in the order of `timeline`."""
+        place = timeline.places[0]
+        homes = tuple(place.rank_of(stage) for stage in range(timeline.stages))
+        return cls(schedule, [timeline.order(rank) for rank in range(place.ranks)], homes)
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
-        return fixed(self.orders[place.stage], interval)
+        return fixed(self.orders[place.rank], interval)
 
     def in_flight(self, place: Place, interval: FlushInterval) -> int:
         return self.schedule.in_flight(place, interval)
@@ -59,9 +74,9 @@ class PolicyCost(CostModel):
     def message(self, op: Op) -> int:
         return self.cost.message(op)
 
-    def update(self, stage: int) -> Sequence[Chunk]:
-        *chunks, last = self.cost.update(stage)
-        return (*chunks, Chunk(last.reduce, last.step + self.copy * self.overheads[stage].copies))
+    def update(self, rank: int) -> Sequence[Chunk]:
+        *chunks, last = self.cost.update(rank)  # a stream has one stage per rank
+        return (*chunks, Chunk(last.reduce, last.step + self.copy * self.overheads[rank].copies))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +111,7 @@ class EmulationPlan:
         batches = 1 if update_interval is None else config.measure.discard_first + config.measure.batches
         interval = FlushInterval(0, microbatches * batches, update_interval, 0)
         schedule, cost = config.schedule.build(), executor.cost.build()
+        check_drains(schedule, update_interval)
         jitter = executor.jitter or Jitter()
         perturbation = Perturbation(config.seed, jitter.kind, jitter.spread, executor.stragglers or {})
         perturbation.check(grid)
@@ -107,15 +123,15 @@ class EmulationPlan:
             return 0.0 if op.kind is Kind.UPDATE else _check_cost(f"{op}, seconds:", cost.compute(op))
 
         timeline = check_schedule(schedule, grid.inter, interval, cost=seconds)
-        orders = [timeline.order(stage) for stage in range(grid.inter)]
-        for stage, order in enumerate(orders):
-            for op in order:
-                if feeds(op, grid.inter) is not None:
+        for place in timeline.places:
+            for op in timeline.order(place.rank):
+                fed = feeds(op, timeline.stages)
+                if fed is not None and place.rank_of(fed.stage) != place.rank:
                     _check_cost(f"a message of {op}, bytes:", cost.message(op), whole=True)
-            for chunk in cost.update(stage):
-                _check_cost(f"a step of stage {stage}, seconds:", chunk.step)
-                _check_cost(f"a reduction of stage {stage}, bytes:", chunk.reduce, whole=True)
-        schedule = StaticOrder(schedule, orders) if static else schedule
+            for chunk in cost.update(place.rank):
+                _check_cost(f"a step of stage {place.stage}, seconds:", chunk.step)
+                _check_cost(f"a reduction of stage {place.stage}, bytes:", chunk.reduce, whole=True)
+        schedule = StaticOrder.of(schedule, timeline) if static else schedule
         return cls(grid, interval, schedule, cost, perturbation, microbatches)
 
 
@@ -127,10 +143,9 @@ def emulated_settings(config: RunConfig) -> EmulatedExecutor:
     raise InvalidRequest(f"executor.kind={executor.kind}", rule="ranks are emulated", legal="executor=emulated")
 
 
-def static_order(schedule: Schedule, stages: int, interval: FlushInterval) -> StaticOrder:
+def static_order(schedule: Schedule, ranks: int, interval: FlushInterval) -> StaticOrder:
     """The schedule in the order that the checker finds at one tick per pass."""
-    timeline = check_schedule(schedule, stages, interval)
-    return StaticOrder(schedule, [timeline.order(stage) for stage in range(stages)])
+    return StaticOrder.of(schedule, check_schedule(schedule, ranks, interval))
 
 
 def _check_cost(subject: str, value: float, *, whole: bool = False) -> float:
