@@ -1,7 +1,7 @@
 """Parts shared by the compared systems: initial weights, split, rows, pieces, optimizer and memory counts.
 
-A compared system brings its own engine, order and communication. These parts must not differ between the systems,
-because the comparison would otherwise measure them.
+A compared system brings its own engine, order and communication. The parts in this module are equal in all systems,
+so that a comparison does not measure differences between them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "AdamW": torch.optim.AdamW,
     "RMSprop": torch.optim.RMSprop,
 }
-_AHEAD = ("direction", "predict_decay")  # prediction of the suite's rules, which does not change a step
+_AHEAD = ("direction", "predict_decay")  # arguments of the suite's weight prediction, which do not change a step
 _HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -63,10 +63,9 @@ class TrainOptions:
         """The loss scale in float16, 1 without one. Raises Unsupported for a user-defined class."""
         scaler = self.loss_scale.build() if self.loss_scale else unscaled()
         if not isinstance(scaler, DynamicLossScaler):
-            what = f"precision.loss_scale of {type(scaler).__name__} in a peer"
-            raise Unsupported(
-                what, rule="a peer scales by its own rule", legal="suite.engine.optim.loss_scaler.DynamicLossScaler"
-            )
+            what = f"precision.loss_scale={type(scaler).__name__} in a compared system"
+            rule = "a compared system has its own loss scaler, which takes the numbers of a DynamicLossScaler"
+            raise Unsupported(what, rule=rule, legal="suite.engine.optim.loss_scaler.DynamicLossScaler")
         return scaler
 
 
@@ -88,7 +87,7 @@ def gpt(config: RunConfig) -> Transformer:
     shape = config.model.shape.build()
     if not isinstance(shape, Transformer):
         what = f"{config.system.name} with model={config.model.name} and grid.tensor={config.grid.tensor}"
-        raise Unsupported(what, rule="it splits the blocks of a GPT", legal="model=gpt_tiny")
+        raise Unsupported(what, rule="tensor parallelism splits the blocks of a GPT", legal="model=gpt_tiny")
     return shape
 
 
@@ -99,7 +98,7 @@ def check_device(config: RunConfig, device: torch.device) -> None:
 
 
 class PeerPlan:
-    """A config in the terms of a compared system: the network, its split, the shape of a batch.
+    """Parts of a config that a compared system needs: the network, its split and the shape of a batch.
 
     Attributes:
         ties: Tied weights, as the argument `tied` of Engine.
@@ -129,8 +128,8 @@ class PeerPlan:
     def pieces(self, stage_layers: Sequence[int]) -> list[tuple[int, ...]]:
         """The layers of a stage in order, grouped into pieces.
 
-        `checkpoints` consecutive blocks form a piece, from the first block of the stage on. Every other layer
-        (embedding, head) is a piece, and without checkpoints every layer is.
+        From the first block of the stage on, each `checkpoints` consecutive blocks form a piece. An embedding or a head
+        is a piece of its own. Without checkpoints, every layer is a piece of its own.
         """
         inner = [number for number in stage_layers if self.blocks[number]]
         step = self.options.checkpoints or 1
@@ -138,12 +137,13 @@ class PeerPlan:
         return sorted([*ranges, *((number,) for number in stage_layers if number not in inner)])
 
     def recomputed(self, piece: Sequence[int]) -> bool:
-        """Whether the backward pass recomputes `piece`: with checkpoints it recomputes pieces of blocks."""
+        """Whether the backward pass recomputes `piece`: only with checkpoints, and only a piece of blocks."""
         return self.options.checkpoints is not None and self.blocks[piece[0]]
 
     def rows(self, part: Any, replica: int) -> torch.Tensor:
-        """A replica's microbatches of a batch, (microbatches, microbatch, ...): replica r takes every `replicas`-th
-        chunk from r on.
+        """A replica's microbatches of a batch, with the shape (microbatches, microbatch, ...).
+
+        With n replicas, replica r takes the chunks r, r + n, r + 2 n and so on.
         """
         chunks = torch.from_numpy(part).unflatten(0, (self.microbatches, self.grid.data, self.microbatch))
         rows: torch.Tensor = chunks[:, replica]
@@ -155,8 +155,8 @@ def microbatches(config: RunConfig) -> int:
     size, chunk = config.batch.size, config.batch.microbatch * config.grid.data
     if size < chunk or size % chunk:
         raise InvalidRequest(
-            f"batch.size={size} in microbatches of {chunk} over all replicas",
-            rule="a whole number of microbatches on every replica",
+            f"batch.size={size} in microbatches of {chunk} samples over all replicas",
+            rule="each replica has a whole number of microbatches",
             legal=f"batch.size={max(1, size // chunk) * chunk}",
         )
     return int(size // chunk)
@@ -165,17 +165,19 @@ def microbatches(config: RunConfig) -> int:
 def refuse(config: RunConfig, *, dtypes: Sequence[str]) -> None:
     """Raise Unsupported for features that a compared system lacks.
 
-    These are split layers (except for systems with `tensor: true`), optimizers that torch lacks, and other precisions.
+    A system without `tensor: true` lacks split layers. Every compared system lacks optimizers that torch lacks, model
+    types outside `dtypes`, and mixed precision of a model that is not float32.
     """
     name, tensor, dtype = config.system.name, config.grid.tensor, config.model.dtype
     if tensor != 1 and not config.system.tensor:
-        raise Unsupported(f"{name} with grid.tensor={tensor}", rule="no layer is split", legal="grid.tensor=1")
+        rule = f"{name} splits no layer over ranks"
+        raise Unsupported(f"{name} with grid.tensor={tensor}", rule=rule, legal="grid.tensor=1")
     if dtype not in dtypes:
         legal = f"model.dtype={dtypes[0]}"
         raise Unsupported(f"{name} with model.dtype={dtype}", rule=f"one of {', '.join(dtypes)}", legal=legal)
     if train_options(config).half and dtype != "float32":
         what = f"{name} with precision.half={config.precision.half} and model.dtype={dtype}"
-        raise Unsupported(what, rule="weights beside half precision are float32", legal="model.dtype=float32")
+        raise Unsupported(what, rule="mixed precision has float32 master weights", legal="model.dtype=float32")
     optimizer_class(config)
     microbatches(config)
     refuse_pairs(config)
@@ -185,7 +187,8 @@ def refuse_pairs(config: RunConfig) -> None:
     """Raise Unsupported for a network with several input tensors per batch, as a translator has."""
     if isinstance(config.model.shape.build(), GNMT):
         what = f"{config.system.name} with model={config.model.name}"
-        raise Unsupported(what, rule="it is given one tensor a batch, a translator reads two", legal="system=axonn")
+        rule = "the system takes one input tensor per batch, and a translator needs two"
+        raise Unsupported(what, rule=rule, legal="system=axonn")
 
 
 def join(layers: Mapping[int, nn.Module], ties: Iterable[tuple[int, str, int, str]]) -> None:
@@ -206,7 +209,7 @@ def optimizer_class(config: RunConfig) -> type[torch.optim.Optimizer]:
 
 
 def optimizer(config: RunConfig, parameters: Iterable[nn.Parameter], **more: Any) -> tuple[torch.optim.Optimizer, Rate]:
-    """torch's optimizer with the name and arguments of the suite's rule, and the learning rate of each update."""
+    """torch's optimizer with the name and arguments of the suite's update rule, and the learning-rate schedule."""
     rule = config.optimizer.arguments
     arguments = {key: value for key, value in rule.items() if key not in ("lr", "beta1", "beta2", *_AHEAD)}
     if "beta1" in rule:
@@ -255,14 +258,15 @@ def bytes_of_moments(optimizer: torch.optim.Optimizer) -> int:
 class DefaultGroup:
     """The default process group of torch.distributed.
 
-    A world of several ranks has created it. A single rank creates one of size 1, and destroys it at the end.
+    The world of several ranks has already created this group. A single rank creates a group of size 1 and destroys it
+    at the end.
     """
 
     def __init__(self, world: World, grid: Grid) -> None:
         if world.size != grid.size:
             raise InvalidRequest(
-                f"a grid of {grid.size} ranks ({grid}) in a world of {world.size}",
-                rule="one rank per place of the grid",
+                f"a grid of {grid.size} ranks ({grid}) in a world of {world.size} ranks",
+                rule="the world has one rank for each place of the grid",
                 legal=f"{grid.size} ranks",
             )
         self.owns_group = not dist.is_initialized()
@@ -271,7 +275,7 @@ class DefaultGroup:
         if world.size > 1:
             raise InvalidRequest(
                 f"{world.size} ranks without torch.distributed",
-                rule="a peer's ranks are processes of one default process group",
+                rule="the ranks of a compared system form one default process group",
                 legal="mpiexec, or torchrun",
             )
         use_loopback_interface()

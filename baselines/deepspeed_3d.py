@@ -104,7 +104,7 @@ class DeepSpeed3D(protocols.System):
         if stage not in (0, 1):
             raise Unsupported(
                 f"deepspeed_3d with system.zero_stage={stage}",
-                rule="ZeRO 2 and 3 cut up gradients that a pipeline still adds to; DeepSpeed refuses them with one",
+                rule="DeepSpeed's pipeline supports ZeRO stages 0 and 1; stages 2 and 3 shard unfinished gradients",
                 legal="system.zero_stage=1",
             )
         _check_precision(config, settings)
@@ -117,7 +117,7 @@ class DeepSpeed3D(protocols.System):
 
     def __init__(self, world: World, config: RunConfig) -> None:
         self.plan = PeerPlan(config)
-        # DeepSpeed reads both of them from the environment and has no other way to be told
+        # DeepSpeed takes both values from the environment only
         os.environ["DS_ACCELERATOR"] = world.device.type
         os.environ.setdefault("LOCAL_RANK", str(launch_info().local_rank))
         self.group = DefaultGroup(world, self.plan.grid)
@@ -269,19 +269,19 @@ def _check_precision(config: RunConfig, settings: DeepSpeedSettings) -> None:
         if config.launch.device == "cpu" and not torch.ops.mkldnn._is_mkldnn_fp16_supported():
             raise Unsupported(
                 "deepspeed_3d with precision.half=float16",
-                rule="DeepSpeed has float16 on CUDA, and on a CPU with instructions for it",
+                rule="DeepSpeed supports float16 on CUDA, and on a CPU with float16 instructions",
                 legal="precision=bf16",
             )
         if settings.zero_stage == 0:
             raise Unsupported(
                 "deepspeed_3d with precision.half=float16 and system.zero_stage=0",
-                rule="in ZeRO stage 0 DeepSpeed has another loss scale",
+                rule="DeepSpeed's ZeRO stage 0 follows another rule for the loss scale",
                 legal="system.zero_stage=1",
             )
     if half and settings.accumulate == "float32" and settings.zero_stage == 0:
         raise Unsupported(
             "deepspeed_3d with system.accumulate=float32 and system.zero_stage=0",
-            rule="DeepSpeed adds half-precision gradients in float32 in ZeRO stage 1 alone",
+            rule="DeepSpeed accumulates half-precision gradients in float32 only in ZeRO stage 1",
             legal="system.zero_stage=1",
         )
 

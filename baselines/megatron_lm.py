@@ -143,17 +143,19 @@ def check(config: RunConfig) -> None:
     if rest or config.split != "even":
         what = f"megatron_lm with {shape.layers} blocks on {grid.inter} stages and split={config.split}"
         legal = max(n for n in range(1, grid.inter + 1) if shape.layers % n == 0)
-        raise Unsupported(what, rule="the same blocks on every stage", legal=f"grid.inter={legal} split=even")
+        rule = "Megatron-LM places the same number of blocks on every stage"
+        raise Unsupported(what, rule=rule, legal=f"grid.inter={legal} split=even")
     if options.checkpoints and blocks % options.checkpoints:
         legal = max(n for n in range(1, options.checkpoints) if blocks % n == 0)
         raise InvalidRequest(
-            f"activation_checkpointing={options.checkpoints} with {blocks} blocks on a stage",
-            rule="Megatron computes pieces of one size again",
+            f"activation_checkpointing={options.checkpoints} with {blocks} blocks per stage",
+            rule="Megatron-LM recomputes pieces of equal size, so the interval divides the blocks of a stage",
             legal=f"activation_checkpointing={legal}",
         )
     if config.model.dropout:
         what = f"megatron_lm with model.dropout={config.model.dropout}"
-        raise Unsupported(what, rule="Megatron drops embeddings too", legal="model.dropout=0.0")
+        rule = "Megatron-LM also applies dropout to the embeddings, which the suite's GPT does not"
+        raise Unsupported(what, rule=rule, legal="model.dropout=0.0")
 
 
 def _rule(config: RunConfig) -> dict[str, Option]:
@@ -331,7 +333,7 @@ class MegatronLM(System):
         if renamed_weights:
             raise InvalidRequest(
                 f"megatron-core has no weights named {', '.join(renamed_weights)}",
-                rule="the names of megatron-core 0.16",
+                rule="the initial weights are copied by the weight names of megatron-core 0.16",
             )
         return exact
 
@@ -342,7 +344,7 @@ def _each(optimizer: Any) -> list[Any]:
 
 @torch.no_grad()
 def _unround(optimizer: Any, exact: Mapping[int, torch.Tensor]) -> None:
-    """Begin master weights as the initial weights of all systems, instead of Megatron's rounded copies."""
+    """Copy the exact initial weights into the master weights, which Megatron initializes from rounded weights."""
     for one in _each(optimizer):
         groups = getattr(one, "float16_groups", ())  # of Float16OptimizerWithFloat16Params
         for halves, masters in zip(groups, one.fp32_from_float16_groups if groups else (), strict=True):

@@ -28,7 +28,8 @@ def kernels_of(device: torch.device) -> ModuleType:
     if device.type == "cpu":
         return cpu
     if device.type != "cuda":
-        raise Unsupported(f"sparse products on {device.type}", rule="on a CPU or on CUDA", legal="launch.device=cpu")
+        rule = "sparse products run on a CPU or on CUDA"
+        raise Unsupported(f"sparse products on {device.type}", rule=rule, legal="launch.device=cpu")
     try:
         from baselines.sputnik import cuda
     except ModuleNotFoundError as error:
@@ -37,7 +38,11 @@ def kernels_of(device: torch.device) -> ModuleType:
 
 
 class Product(torch.autograd.Function):
-    """x (m, inputs) and values (kept,) to x W^T (m, outputs). Backward: g W, and the kept entries of g^T x."""
+    """Sparse product x W^T with its gradients.
+
+    Forward maps x (m, inputs) and values (kept,) to (m, outputs). Backward maps g (m, outputs) to g W and to the kept
+    entries of g^T x.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, values: Tensor, structure: Structure) -> Tensor:
@@ -69,7 +74,10 @@ class SparseLinear(nn.Module):
     structure: Structure
 
     def __init__(self, linear: nn.Linear, index: Tensor) -> None:
-        """Take over the kept weights and the bias of `linear`. Raises InvalidRequest for an index of another weight."""
+        """Copy the kept weights of `linear`, and share its bias.
+
+        Raises InvalidRequest for an index that does not fit the weight.
+        """
         super().__init__()
         self.inputs, self.outputs = linear.in_features, linear.out_features
         weight = linear.weight.detach().reshape(-1)
@@ -100,7 +108,8 @@ class SparseLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[-1] != self.inputs:
             raise InvalidRequest(
-                f"activations of {x.shape[-1]} features into {self.inputs}", rule="as many as the weight's"
+                f"activations with {x.shape[-1]} features in a layer with {self.inputs} input features",
+                rule="the last dimension of the input is the number of input features",
             )
         output: Tensor = Product.apply(x.reshape(-1, self.inputs), self.values, self.structure)  # type: ignore[no-untyped-call]
         if self.bias is not None:

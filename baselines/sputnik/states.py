@@ -23,11 +23,22 @@ def sparse(
     of: int = 0,
     system: str = SYSTEM,
 ) -> Layout:
-    """All states on the device, of `entries` of which a mask keeps `kept` of `of`.
+    """All states in device memory.
 
-    Raises Unsupported for a mask of another system, whose layers store pruned entries as zeros.
+    Args:
+        entries: Entries of all weights.
+        moments: Names of the optimizer moments.
+        dtype: Type of the weights.
+        half: Half-precision type of mixed precision; None without it.
+        kept: Number of prunable entries that the mask keeps.
+        of: Number of prunable entries; 0 without a mask.
+        system: Name of the system.
+
+    Raises:
+        Unsupported: Another system has a mask. Its dense layers store pruned entries as zeros.
     """
     if of and system != SYSTEM:
-        what = f"memory=sparse under system={system}"
-        raise Unsupported(what, rule="its layers are dense, and keep zeros", legal="memory=samo")
+        what = f"memory=sparse with system={system}"
+        rule = f"only system={SYSTEM} has sparse layers; dense layers store pruned entries as zeros"
+        raise Unsupported(what, rule=rule, legal="memory=samo")
     return resident(entries - of + kept, moments, dtype, half=half)

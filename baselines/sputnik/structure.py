@@ -1,9 +1,9 @@
 """Sparsity structure of a weight: compressed rows of the weight and of its transpose.
 
-The forward product and the sampled weight gradient walk the weight's rows, the input gradient its columns. Both sides
-are built once, because a mask never changes. The values are stored once, and a permutation gives the order of the
-transpose (Gale et al. 2020, section V: transposing is paid for once). Each side also lists its rows in order of falling
-length, which balances neighbouring programs of a device (their row swizzle).
+The forward product and the weight gradient read the rows of the weight; the input gradient reads its columns. Both
+sides are built once, because a mask never changes. The values are stored once, and a permutation gives their order in
+the transpose (Gale et al. 2020, section V). Each side also lists its rows by falling length (the row swizzle of Gale et
+al.), which balances the load of neighbouring thread blocks.
 """
 
 from __future__ import annotations
@@ -66,18 +66,19 @@ NAMES = ("offsets", "columns", "swizzle")  # tensors of a side
 
 
 def structure_of(index: Tensor, *, outputs: int, inputs: int) -> Structure:
-    """The structure of a weight (outputs, inputs) with the kept flat indices `index`, sorted whole numbers.
+    """The structure of a weight (outputs, inputs) whose kept flat indices are `index`, in rising order.
 
-    Raises InvalidRequest for an invalid index, and for a weight that an int32 index cannot reach.
+    Raises InvalidRequest for an invalid index, and for a weight too large for int32 indices.
     """
     if outputs * inputs >= LARGEST:
         raise InvalidRequest(
-            f"a weight of {outputs} x {inputs} entries", rule="below 2^31, which a 32-bit index reaches"
+            f"a weight of {outputs} x {inputs} entries", rule="fewer than 2^31 entries, the range of a 32-bit index"
         )
     flat = index.long()
     if not flat.numel() or int(flat[0]) < 0 or int(flat[-1]) >= outputs * inputs or not bool((flat.diff() > 0).all()):
         raise InvalidRequest(
-            f"{flat.numel()} places of a weight of {outputs} x {inputs}", rule="rising, at least one, within the weight"
+            f"an index of {flat.numel()} entries for a weight of {outputs} x {inputs}",
+            rule="at least one entry, in strictly rising order, inside the weight",
         )
     rows, columns = flat // inputs, flat % inputs
     order = torch.argsort(columns, stable=True)  # a stable sort keeps the rows of a column in order

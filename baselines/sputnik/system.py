@@ -1,9 +1,9 @@
 """Training with sparse layers inside AxoNN's engine, as in SAMO V-B.
 
-Each linear layer that a mask prunes is replaced by a sparse layer as soon as its weights are drawn. So the engine
-trains a smaller dense model: states, messages and reductions of the kept values. Biases, norms, embeddings and the
-language head stay dense. The mask is the one that axonn_samo draws from the same config. A mask that depends on
-training, or on more than one layer, is refused.
+Each pruned linear layer is replaced by a sparse layer right after its weights are initialized. The engine therefore
+trains a smaller dense model, whose states, messages and reductions hold the kept values only. Biases, norms, embeddings
+and the language head stay dense. The mask equals the mask that axonn_samo draws from the same config. A mask that
+depends on training, or on more than one layer, is refused.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class Sputnik(EngineSystem):
     @classmethod
     def layer_makers(cls, config: RunConfig, shape: Any) -> Sequence[Layer]:
         """The model's own layers, each pruned after it is made."""
-        layer_makers, ticket = super().layer_makers(config, shape), config.pruning.ticket
-        assert ticket is not None, "a run without a ticket is refused"
-        method, sparsity = ticket.build(), check_sparsity(config.pruning.sparsity)
+        layer_makers, plugin = super().layer_makers(config, shape), config.pruning.ticket
+        assert plugin is not None, "a run without a mask is refused"
+        method, sparsity = plugin.build(), check_sparsity(config.pruning.sparsity)
         draw = partial(method_draw, method, sparsity=sparsity, seed=config.seed, layers=len(layer_makers))
         return [partial(sparse, make, number, draw) for number, make in enumerate(layer_makers)]
 
@@ -70,8 +70,7 @@ class Sputnik(EngineSystem):
         return [module for module in self.engine.state.stage.layers.modules() if isinstance(module, SparseLinear)]
 
     def facts(self) -> dict[str, Any]:
-        """Facts of the engine, the implementation of the products, notes on untested kernels, and the count of
-        flops."""
+        """Facts of the engine, the sparsity, and notes on the kernels and on the counted flops."""
         device = torch.device(self.engine.state.comm.world.device)
         widened = [WIDENED] if device.type == "cpu" and self.engine.state.settings.half else []
         untried = [UNTRIED] if device.type == "cpu" else []
@@ -100,31 +99,33 @@ def check(config: RunConfig) -> None:
     pruning, legal = config.pruning, "pruning=magnitude"
     if not pruning.ticket:
         raise Unsupported(
-            f"system=sputnik with pruning={pruning.name}", rule="sparse weights want a ticket", legal=legal
+            f"system=sputnik with pruning={pruning.name}", rule="sparse layers need a pruning mask", legal=legal
         )
     if pruning.scope != "weights":
-        rule = "biases, norms and embeddings stay dense: no sparse product has them"
+        rule = "only weight matrices have sparse kernels; biases, norms and embeddings stay dense"
         raise Unsupported(
             f"system=sputnik with pruning.scope={pruning.scope}", rule=rule, legal="pruning.scope=weights"
         )
     method = pruning.ticket.build()
     if not method.due(0):
-        rule = "layers are made sparse, before the first batch; a ticket that is drawn later can be saved and given"
+        rule = "the mask is drawn before the first batch; pruning=saved reads a mask that an earlier run has drawn"
         raise Unsupported(f"system=sputnik with pruning={pruning.name}", rule=rule, legal="pruning=saved")
     if method.scope != "layer":
-        rule = "each layer is made by itself, and a threshold over all needs them all"
+        rule = "each layer is pruned when it is built, so no threshold over all layers is known"
         raise Unsupported(f"system=sputnik with pruning.ticket.scope={method.scope}", rule=rule, legal="layer")
     if config.memory.name != "sparse":
-        rule = "states of what stays, on the device"
+        rule = "sparse layers store the states of kept weights only, in device memory"
         raise Unsupported(f"system=sputnik with memory={config.memory.name}", rule=rule, legal="memory=sparse")
 
 
 def method_draw(
     method: MaskMethod, number: int, layer: nn.Module, *, sparsity: float, seed: int, layers: int
 ) -> dict[Key, torch.Tensor]:
-    """Mask of one layer. For a method that looks at one weight at a time it equals the layer's part of the whole
-    mask."""
-    keys = [(number, name) for name in prunable(layer, "weights")]  # none: a ticket may still be of another model
+    """Mask of one layer.
+
+    It equals this layer's part of the mask of the whole model, because the method prunes each weight independently.
+    """
+    keys = [(number, name) for name in prunable(layer, "weights")]  # may be empty; `draw` still checks a saved mask
     for key in keys:
         check_linear(layer, key)
     view = View(
@@ -138,7 +139,7 @@ def method_draw(
         stages=layers,
     )
     indices = method.draw(view)
-    assert indices is not None, "due before the first batch, so drawn then"
+    assert indices is not None, "a method that draws before the first batch returns a mask"
     return dict(indices)
 
 
@@ -162,7 +163,7 @@ def check_linear(layer: nn.Module, key: Key) -> nn.Linear:
     path, _, name = key[1].rpartition(".")
     module = layer.get_submodule(path)
     if not isinstance(module, nn.Linear) or name != "weight":
-        kind = "convolution" if "Conv" in type(module).__name__ else f"product for a {type(module).__name__}"
+        kind = "convolution" if "Conv" in type(module).__name__ else f"kernel for a {type(module).__name__}"
         rule = f"Sputnik has no sparse {kind} (SAMO V-B)"
         raise Unsupported(f"system=sputnik with {describe_weight(key)}", rule=rule, legal="system=axonn_samo")
     return module

@@ -5,12 +5,14 @@ suite draw system=axonn grid.inter=3 draw.microbatches=5 schedule.prefer=forward
 suite draw system=pipeoptim grid.inter=4
 suite draw system=sparsity_aware_metis graph=amazon_like grid.data=4 draw.plan=plan.npz
 
-A system that brings its own order (PyTorch's pipelines, DeepSpeed, Megatron-LM) is drawn in that order. A key that the
-drawing does not depend on is refused.
+Systems with a fixed order (PyTorch's pipelines, DeepSpeed, Megatron-LM) are drawn in this order. An override that does
+not change the drawing is refused.
 
-For an asynchronous system the drawing also shows the weight version of each pass, for example `2+3` for version 2
-predicted 3 updates ahead. PipeOptim's Table II at this depth follows, from the ledgers of a run. A system that
-trains a whole graph shows its plan instead: which rows each process needs. `draw.plan` keeps it in a file, or reads it.
+For an asynchronous system, a table below the grid lists the weight version that each pass reads. `2+3` means version 2
+with 3 predicted updates. A second table has the quantities of PipeOptim's Table II for this number of stages.
+
+For a system that trains a whole graph, the command draws the exchange plan: the rows that each process needs from the
+others. `draw.plan=FILE` reads the plan from FILE if the file exists, and otherwise writes it there.
 """
 
 from __future__ import annotations
@@ -55,14 +57,14 @@ WHOLE_GRAPH = (
     *("grid", "graph", "partitioner", "exchange.replication", "exchange.assignment", "seed", "reports"),
     *("draw.width", "draw.plan"),
 )
-PAGES = ("experiment", "scale")  # groups of bookkeeping alone
-DEEPEST = 32  # stages of Table II: its time grows with their cube, and is seconds here
+PAGES = ("experiment", "scale")  # groups of bookkeeping keys only
+DEEPEST = 32  # most stages of a Table II; its computation takes time cubic in the stages, seconds for 32
 TABLE_2 = ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
 
 
 @in_config_keys()
 def draw(overrides: Sequence[str]) -> str:
-    """The grid, its makespan and idle times, and what each stage holds at most."""
+    """The schedule as a text grid, with the maximum number of live activations per stage."""
     from suite.config import checks
     from suite.config.compose import composed
     from suite.config.validate.batch import system_splits_layers
@@ -79,9 +81,8 @@ def draw(overrides: Sequence[str]) -> str:
     microbatches = config.system.microbatches or plan.microbatches
     if plan.microbatches != microbatches:
         what = f"draw.microbatches={plan.microbatches} of system={name}"
-        raise InvalidRequest(
-            what, rule=f"its batch is {microbatches} per replica", legal=f"draw.microbatches={microbatches}"
-        )
+        rule = f"a batch of this system has {microbatches} microbatches per replica"
+        raise InvalidRequest(what, rule=rule, legal=f"draw.microbatches={microbatches}")
     system_splits_layers(config)
     system_streams(config)
     policy = config.weights.build()
@@ -104,13 +105,15 @@ def draw(overrides: Sequence[str]) -> str:
         text += f"\none of {grid.size // grid.inter} ranks per {row} ({grid}), which all run this order"
     if every is None:
         return text
-    table = table_2(config) if grid.inter <= DEEPEST else f"Table II is told of at most {DEEPEST} stages"
+    table = table_2(config) if grid.inter <= DEEPEST else f"Table II is printed for at most {DEEPEST} stages"
     return f"{text}\n\n{versions(account(policy, timeline, interval))}\n\n{table}"
 
 
 def check_read(overrides: Sequence[str], name: str, read: Sequence[str]) -> None:
-    """Raises InvalidRequest for the first override whose key the drawing does not read, and which is no bookkeeping of
-    a run. A group's choice is read where one of its keys is."""
+    """Raises InvalidRequest for the first override that does not change the drawing.
+
+    Bookkeeping keys of a run are accepted. A choice of a group is accepted if the drawing reads one of its keys.
+    """
     for override in overrides:
         key = override.lstrip("+~").partition("=")[0].partition("@")[0]
         if not below(key, [*BOOKKEEPING, *PAGES]) and not any(
@@ -122,8 +125,10 @@ def check_read(overrides: Sequence[str], name: str, read: Sequence[str]) -> None
 
 
 def graph(config: RunConfig, drawing: Drawing, given: Sequence[str] = ()) -> str:
-    """The plan of a full-graph system's forward product: its needs as a picture, and its volumes. Raises InvalidRequest
-    for a plan in a file whose processes are not those that the overrides give."""
+    """The exchange plan of a full-graph system's forward product: the needed rows as a picture, and the volumes.
+
+    Raises InvalidRequest if a plan from a file has another placement of processes than the overrides request.
+    """
     from suite.gnn import partition_data
     from suite.gnn.draw import chart as chart_of
     from suite.gnn.draw import tables
@@ -139,8 +144,8 @@ def graph(config: RunConfig, drawing: Drawing, given: Sequence[str] = ()) -> str
         placed = any(override.lstrip("+").startswith(("grid", "exchange")) for override in given)
         if placed and (requested := partition_data.placement_of(config)) != plan.placement:
             raise InvalidRequest(
-                f"draw.plan={file} of {placement(plan.placement)} with {placement(requested)}",
-                rule="a plan that is read is drawn as it is",
+                f"draw.plan={file} is a plan for {placement(plan.placement)}, requested is {placement(requested)}",
+                rule="a plan from a file is drawn for its own processes",
                 legal="the same processes, or another file",
             )
     else:
@@ -184,7 +189,7 @@ def _told(version: int, further: int) -> str:
 
 
 def table_2(config: RunConfig) -> str:
-    """PipeOptim Table II at this depth: of steady mini-batches, stage by stage."""
+    """PipeOptim Table II for this number of stages: mini-batches in the steady state, one row per stage."""
     from suite.config.compose import resolve
 
     stages = config.grid.inter

@@ -1,7 +1,7 @@
 """Command `suite export-mask`: copy the pruning mask of a checkpoint into a file, for `pruning=saved`.
 
-    suite export-mask reports/resume/RUN ticket.safetensors
-    suite run system=sputnik pruning=saved pruning.ticket.path=ticket.safetensors pruning.sparsity=0.9
+    suite export-mask reports/resume/RUN mask.safetensors
+    suite run system=sputnik pruning=saved pruning.ticket.path=mask.safetensors pruning.sparsity=0.9
 
 CHECKPOINT is a checkpoint, or a folder of checkpoints, of which the newest is read. The command prints the number of
 remaining entries and weights.
@@ -42,7 +42,7 @@ COMMAND = Command(
     "export-mask",
     "Copy the pruning mask of a checkpoint into a file, for pruning=saved.",
     export,
-    "reports/resume/RUN ticket.safetensors",
+    "reports/resume/RUN mask.safetensors",
     options=options,
 )
 main = COMMAND.main

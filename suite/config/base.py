@@ -82,7 +82,7 @@ def _number(value: Any) -> Any:
 
 def _share(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise rule_error("a share from 0 to below 1")
+        raise rule_error("at least 0 and below 1")
     return float(value)
 
 

@@ -29,7 +29,7 @@ def _source_folders(value: Any) -> Any:
 
 
 def _factors(value: Any) -> Any:
-    """Factors by rank, whose number is text in JSON."""
+    """A factor for each rank. JSON has text as keys, so a rank may be text of digits."""
     if value is None:
         return None
     fits = isinstance(value, Mapping) and all(

@@ -31,7 +31,10 @@ _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 def check_sources(config: RunConfig) -> None:
-    """Raises InvalidRequest for a class or module of the ranks that does not exist or does not take an argument."""
+    """Check the classes and modules that only ranks import.
+
+    Raises InvalidRequest if one does not exist, or does not accept its configured arguments.
+    """
     data = config.plain()
     _file("model.network", config.model.network)
     for pattern, place in OF_RANKS.items():
@@ -55,7 +58,7 @@ def _check_members(key: str, path: str, protocol: type) -> None:
     members = _members(name, _source(_file(key, home, name)))
     if members is None:
         return
-    shape = type(name, (), dict.fromkeys(members))  # with the names alone
+    shape = type(name, (), dict.fromkeys(members))  # missing_members compares names only
     if missing := missing_members(shape, protocol):
         raise lacking_refusal(f"{key}={path}", missing, protocol)
 
@@ -126,7 +129,7 @@ def declared(path: str) -> Callable[..., Any] | None:
         return None
 
     def stand_in() -> None:
-        """It is never called."""
+        """Carry the signature; this function is never called."""
 
     by_name = {
         parameter.name: parameter for parameter in parameters
@@ -217,9 +220,9 @@ def _parameters(node: ast.ClassDef, source: _Source) -> list[inspect.Parameter] 
 
 
 def _inherited(name: str, source: _Source) -> list[inspect.Parameter] | None:
-    """Fields that a dataclass inherits from a base; None if its source is neither of the suite nor of the user.
+    """Fields that a dataclass inherits from a base; None if the base is from another library.
 
-    A base that is no dataclass has no fields, unless its own bases have some.
+    A base that is not a dataclass only contributes the fields of its own bases.
     """
     if name in ("Protocol", "Generic", "object"):
         return []
@@ -260,7 +263,7 @@ def _parameter(name: str, annotation: ast.expr | None, default: ast.expr | None)
 
 
 def _type(annotation: ast.expr | None) -> Any:
-    """Type of an annotation of plain values; Any for others, which are not checked."""
+    """Type of an annotation of plain values. Any for all other annotations, which are not checked."""
     if isinstance(annotation, ast.BinOp):
         options = [_type(annotation.left), _type(annotation.right)]
         return Any if Any in options else options[0] | options[1]

@@ -49,7 +49,7 @@ def check_protocol(name: str, value: Any, protocol: type, legal: str) -> None:
     """Raises InvalidRequest unless the argument `name` is an object with every member of a protocol."""
     if isinstance(value, type):
         raise InvalidRequest(
-            f"{name}={value.__name__}, a class", rule="an object of it", legal=f"{name}={value.__name__}()"
+            f"{name}={value.__name__}, a class", rule="an object of the class", legal=f"{name}={value.__name__}()"
         )
     if missing := missing_members(value, protocol):
         rule = f"an object with {', '.join(missing)}, as {protocol.__module__}.{protocol.__name__} has"

@@ -1,7 +1,8 @@
 """Measurement of this machine for the simulator: matrix products, copies, messages and sums of two ranks.
 
-It runs last and alone, as each number suffers next to another program. `machine=local` reads the file that it
-writes. A disturbed measurement is repeated, and never replaces a less disturbed one."""
+The measurement runs after all other checks, because concurrent programs slow every operation down. Its file describes
+the machine of `machine=local`. If other programs took CPU time during a measurement, the measurement is repeated. The
+measurement with the least disturbance is kept."""
 
 from __future__ import annotations
 

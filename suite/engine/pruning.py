@@ -1,4 +1,4 @@
-"""Pruning settings of an engine, and the state of a search for a mask."""
+"""Pruning settings of an engine, and the checkpoint state of a search for a mask."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from suite.core.errors import InvalidRequest
 from suite.core.members import missing_members
 from suite.core.protocols import MaskMethod
 from suite.core.values import format_value
-from suite.pruning.validation import WHAT, check_sparsity, check_what
+from suite.pruning.validation import PRUNED_SCOPES, check_pruned_scope, check_sparsity
 
-_CRITERION = "asked"  # entry of a search's state: sparsity and scope (its name stands in checkpoints)
+_CRITERION = "asked"  # entry for sparsity and scope in a search's state; the name is part of the checkpoint format
 
 
 class Pruning:
-    """Pruning method of an engine and its criterion.
+    """Pruning method of an engine, with the sparsity and the scope of its mask.
 
     Attributes:
-        method: Draws the mask.
-        sparsity: Share of the prunable weights that is removed, from 0 to below 1.
-        what: Prunable weights: "weights" (matrices and kernels) or "all".
+        method: Method that draws the mask.
+        sparsity: Fraction of the prunable weights that is removed; at least 0 and below 1.
+        what: Scope of the mask: "weights" (matrices and kernels) or "all".
     """
 
     def __init__(self, method: MaskMethod, sparsity: float, what: str = "weights") -> None:
@@ -30,25 +30,25 @@ class Pruning:
             raise InvalidRequest(
                 f"Pruning(method={format_value(method)})", rule=rule, legal="Pruning(Magnitude(), sparsity=0.9)"
             )
-        check_what(what)
+        check_pruned_scope(what)
         self.method, self.sparsity, self.what = method, check_sparsity(sparsity), what
 
     def search_state(self) -> dict[str, torch.Tensor]:
-        """State from which another process continues a search; empty for a method without a search."""
+        """State with which another process continues a search; empty for a method without a search."""
         if not self.method.searches:
             return {}
-        criterion = torch.tensor([self.sparsity, WHAT.index(self.what)], dtype=torch.float64)
+        criterion = torch.tensor([self.sparsity, PRUNED_SCOPES.index(self.what)], dtype=torch.float64)
         return {**self.method.state_dict(), _CRITERION: criterion}
 
     def check_search_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Raises InvalidRequest for a search with another criterion or method. Changes nothing."""
+        """Raises InvalidRequest for a search with another sparsity, scope or method. Changes nothing."""
         sparsity, scope = state[_CRITERION].tolist()
-        if (sparsity, WHAT[int(scope)]) != (self.sparsity, self.what) or not self.method.searches:
-            saved = f"sparsity={sparsity} and what={WHAT[int(scope)]}"
+        if (sparsity, PRUNED_SCOPES[int(scope)]) != (self.sparsity, self.what) or not self.method.searches:
+            saved = f"sparsity={sparsity} and what={PRUNED_SCOPES[int(scope)]}"
             ours = f"sparsity={self.sparsity} and what={self.what} by {type(self.method).__name__}"
             raise InvalidRequest(
                 f"the checkpoint's search for a mask has {saved}, this engine's has {ours}",
-                rule="a resumed search keeps its method, sparsity and what",
+                rule="a resumed search has the method, sparsity and what of its start",
                 legal=saved,
             )
         self.method.check(_without_criterion(state))
@@ -59,5 +59,5 @@ class Pruning:
 
 
 def _without_criterion(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The method's own entries of a search's state."""
+    """The entries of a search's state that the method itself wrote."""
     return {name: tensor for name, tensor in state.items() if name != _CRITERION}

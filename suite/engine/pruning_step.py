@@ -1,8 +1,8 @@
 """Prune a network between batches: replace its model states by compressed states of the kept weights (SAMO III).
 
-All stages draw one mask together, from full-precision weights: before the first batch, or between batches when the
-method is due. Weights and moments keep their values (You et al. find no gain in rewinding). Both ends of a tied weight
-take the indices of the first layer's end.
+All stages together draw one mask from full-precision weights: before the first batch, or between later batches, as the
+method decides. Weights and moments keep their values (You et al. find no gain in rewinding). Both copies of a tied
+weight have the indices of the first layer's copy.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ KeptById = dict[int, torch.Tensor]  # kept indices of each pruned weight, by the
 
 
 def prune_if_due(state: TrainState, pruning: Pruning, *, since: int | None = None) -> bool:
-    """Draw the mask and prune, if the method is due and returns a mask. Every rank calls it between batches.
+    """Let the method draw a mask if it draws one now, and prune. Every rank calls this between batches.
 
     Args:
-        since: Updates before the last interval. The method is due if it is due after any later update; None: now.
+        since: Number of updates at the previous call. The method draws if it draws after any update since then. None
+            considers the current update only.
 
     Returns:
         Whether the network was pruned.
@@ -42,7 +43,7 @@ def prune_if_due(state: TrainState, pruning: Pruning, *, since: int | None = Non
 
 
 def draw_mask(state: TrainState, pruning: Pruning) -> Indices | None:
-    """This stage's part of the mask; None where the method needs later weights."""
+    """This stage's part of the mask; None if the method has not found a mask yet."""
     layers, settings, guard = dict(state.numbered_layers()), state.settings, state.comm.guard
     duplicates = {(last, name) for _, _, last, name in settings.ties}
     keys = [
@@ -103,11 +104,11 @@ def prune(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> None:
     """Keep only the entries `indices` of this stage's weights; all other entries are zero from now on.
 
     Every rank calls it between batches with its stage's part of one mask. Kept weights and moments keep their values.
-    The old and the new states exist together while the new ones are allocated.
+    Memory holds the old and the new states while the new ones are allocated.
 
-    Raises InvalidRequest on all ranks, before anything has changed: within a batch, for a pruned network, and for a
-    memory layout that keeps every entry. The same holds for an empty mask, for a mask of another model, and for masks
-    that differ between replicas or between the ends of a tie."""
+    Raises InvalidRequest on all ranks, before anything has changed, in each of these cases: a batch is in progress; the
+    network is already pruned; the memory layout stores every entry; the mask is empty or belongs to another model; the
+    masks differ between replicas or between the two copies of a tied weight."""
     guard = state.comm.guard
     with guard.all_or_none("the network is pruned"):
         if not state.drained:
@@ -117,7 +118,7 @@ def prune(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> None:
         kept = validate_mask(state, indices)
     if not guard.sum_over_stages(len(kept)):
         raise InvalidRequest(
-            "a mask without a weight", rule="a mask has at least one weight", legal="indices by (layer, name)"
+            "an empty mask", rule="a mask has the indices of at least one weight", legal="indices by (layer, name)"
         )
     _check_ranks_agree(state, indices)
     reallocate(state, kept)
@@ -125,10 +126,10 @@ def prune(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> None:
 
 
 def validate_mask(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> KeptById:
-    """Kept indices by the ids of this stage's weights. This rank alone checks them; `prune` lists the errors."""
+    """Kept indices by the ids of this stage's weights. Raises InvalidRequest as `prune` does, on this rank only."""
     if state.pruned_after is not None:
         raise InvalidRequest(
-            "a network that is pruned twice", rule="an engine is pruned at most once", legal="a new engine"
+            "prune() of a pruned network", rule="an engine is pruned at most once", legal="a new engine"
         )
     kept = _kept_by_id(state, indices)
     if state.allocated:
@@ -164,7 +165,7 @@ def _kept_by_id(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> KeptB
 
 
 def _check_ranks_agree(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> None:
-    """Raises InvalidRequest on all ranks where replicas, or the ends of a tie, keep different entries."""
+    """Raises InvalidRequest on all ranks if replicas, or the copies of a tied weight, keep different entries."""
     settings, guard = state.settings, state.comm.guard
     stage_layers = settings.stage_layers
     stage_keys = sorted(key for key in indices if key[0] in stage_layers)
@@ -179,8 +180,8 @@ def _check_ranks_agree(state: TrainState, indices: Mapping[Key, torch.Tensor]) -
         end_masks = [_to_bytes(indices[key]) if key in indices else b"" for key in ends]
         if len(set(end_masks)) > 1 or not guard.all_equal(end_masks[0] if end_masks else None):
             raise InvalidRequest(
-                f"a mask that prunes the tied weight of layers {first} and {last} differently at its two ends",
-                rule="both ends of a tie have the same mask",
+                f"a mask that prunes the two copies of the tied weight of layers {first} and {last} differently",
+                rule="both copies of a tied weight have the same mask",
             )
 
 

@@ -161,9 +161,9 @@ def samo(kept: int, of: int | None = None, *, bucket: int | None = None) -> Tran
 def offload(*wanted: str, bucket: int, sets: int = 1) -> Transform:
     """Move states, given by name or kind, to host memory (AxoNN V-B).
 
-    An update fetches `bucket` entries of each state at a time. The full-precision gradient of mixed precision and all
-    scratch of a step then exist for one bucket at a time. offload("master", "moments") of mixed precision with Adam
-    leaves 4 * entries + 16 * bucket bytes on the device.
+    An update fetches `bucket` entries of each state at a time. The device then needs the full-precision gradient and
+    the scratch memory of the optimizer step for one bucket only. For example, mixed precision with Adam and
+    offload("master", "moments") needs 4 * entries + 16 * bucket bytes on the device.
 
     Args:
         wanted: Names or kinds of states.

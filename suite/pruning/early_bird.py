@@ -1,7 +1,8 @@
-"""Early-bird tickets (You et al., Drawing Early-Bird Tickets, ICLR 2020): when the mask has converged.
+"""Early-bird tickets (You et al., Drawing Early-Bird Tickets, ICLR 2020): prune when the mask has converged.
 
-The largest weights are known long before training ends. After each epoch a mask is drawn at the requested sparsity, and
-once it differs little from earlier masks it is the ticket. SAMO prunes with it (Section VI-A).
+The set of the largest weights becomes stable long before training ends. After each epoch, the method draws a mask at
+the requested sparsity. The first mask that differs little from the previous masks is the ticket. SAMO prunes with it
+(Section VI-A).
 """
 
 from __future__ import annotations
@@ -26,19 +27,18 @@ _SET = torch.tensor([value.bit_count() for value in range(256)])  # bits of a by
 
 
 class EarlyBird(MaskMethod):
-    """Draws a mask every `epoch` batches. The ticket is the newest mask once it is close to all other masks of the
-    window.
+    """Search for an early-bird ticket: a mask every `epoch` batches, until the newest is close to all of the window.
 
     Each stage of each replica has its own instance. After it has found a ticket, an instance can search again.
 
     Attributes:
         window: Number of epochs whose masks are compared, including the newest.
-        distance: The largest normalised Hamming distance from the newest mask to another must be below it.
-        latest: Number of epochs after which the newest mask is taken anyway; None sets no limit.
-        kind: `weights` ranks all prunable weights by |weight|. `channels` ranks the scales of the batch norms that
-            directly follow a convolution of their layer, over the whole network or per batch norm (scope `layer`). A
-            pruned channel loses its scale, its shift and its rows of the convolution. All other weights stay dense, and
-            the ticket does not name them.
+        distance: Upper limit of the normalised Hamming distance between the newest mask and each earlier one.
+        latest: Number of epochs after which the newest mask is the ticket at any distance; None sets no limit.
+        kind: `weights` ranks all prunable weights by |weight|. `channels` ranks the scales of batch norms that directly
+            follow a convolution of their layer, over the whole network or per batch norm (scope `layer`). A pruned
+            channel loses its scale, its shift and its rows of the convolution. All other weights stay dense and are not
+            in the mask.
         distances: Largest distance of each epoch from the second on, in the newest search.
     """
 
@@ -61,7 +61,7 @@ class EarlyBird(MaskMethod):
                 raise InvalidRequest(f"EarlyBird({name}={value})", rule=rule, legal=legal)
         if not isinstance(distance, int | float) or isinstance(distance, bool) or not 0 < distance <= 1:
             raise InvalidRequest(
-                f"EarlyBird(distance={distance})", rule="a share above 0, to 1", legal="EarlyBird(distance=0.1)"
+                f"EarlyBird(distance={distance})", rule="above 0 and at most 1", legal="EarlyBird(distance=0.1)"
             )
         if kind not in KINDS:
             raise UnknownName("kind", kind, KINDS)
@@ -76,10 +76,10 @@ class EarlyBird(MaskMethod):
         return batches > 0 and batches % self.epoch == 0
 
     def draw(self, view: View) -> Indices | None:
-        """The mask, or None before the search has converged.
+        """The mask; None before the search has converged.
 
-        Raises InvalidRequest, on every stage alike, where no weight can be ranked, or where a weight would keep no
-        entry or a batch norm no channel.
+        Raises InvalidRequest on every stage if there is no weight to rank, or if a weight would keep no entry or a
+        batch norm no channel.
         """
         pairs = dict(_pairs(view)) if self.kind == "channels" else {}
         seen = replace(view, keys=tuple(pairs)) if self.kind == "channels" else view
@@ -123,7 +123,7 @@ class EarlyBird(MaskMethod):
     def check(self, state: Mapping[str, torch.Tensor]) -> None:
         """Raise InvalidRequest for malformed state and for a search with other settings. Changes nothing.
 
-        Only the end of the search (`distance`, `latest`) may differ.
+        Only `distance` and `latest`, which end the search, may differ.
         """
         if missing := [name for name in _STATE_KEYS if name not in state]:
             raise InvalidRequest(f"the state of a search without {missing[0]}", rule="the keys of EarlyBird.state_dict")
@@ -138,7 +138,7 @@ class EarlyBird(MaskMethod):
                 first, second = (names[code] if names and code in range(len(names)) else code for code in (then, now))
                 what = f"a search with EarlyBird({name}={first}), this engine's is {second}"
                 raise InvalidRequest(
-                    what, rule="a search continues with its settings", legal=f"EarlyBird({name}={first})"
+                    what, rule="a resumed search has the settings of its start", legal=f"EarlyBird({name}={first})"
                 )
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:

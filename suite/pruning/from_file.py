@@ -1,7 +1,7 @@
 """Mask of a stage from a file, checked against the model and the requested sparsity.
 
-A mask is drawn once and used often: on other grids, by other systems, with a sparse baseline. The kind and the sparsity
-of the mask follow from the whole file, so that every stage and every single layer decide alike.
+A mask can be used on other grids and by other systems than the run that drew it. Every stage derives the kind and the
+sparsity of the mask from the whole file, so all stages decide alike.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from suite.pruning.mask import Indices, Key, View, check_model, density, load
 
 @dataclass(frozen=True)
 class Saved(MaskMethod):
-    """The mask that suite.pruning.mask.save wrote to `path`, a file that every rank can read.
+    """The mask in the file `path`, which suite.pruning.mask.save wrote and every rank can read.
 
-    A mask drawn by channels names batch norms and leaves other weights dense; any other mask names all prunable
-    weights.
+    A mask of channels has entries for batch norms and their convolutions only. Any other mask has an entry for every
+    prunable weight.
     """
 
     path: str
@@ -38,13 +38,14 @@ class Saved(MaskMethod):
         last = max(numbers, default=-1)
         if view.stage == view.stages - 1 and any(number > last for number, _ in indices):
             most = max(number for number, _ in indices)
-            raise InvalidRequest(f"{self.path} prunes layer {most}, the last is {last}", rule="a ticket of this model")
+            what = f"{self.path} prunes layer {most}, and the last layer is {last}"
+            raise InvalidRequest(what, rule="a mask of this model")
         scales = channels(indices)
         expected = set(own_indices) if scales else set(own_indices) | set(view.keys)
         parameter_names = {(number, name) for number, layer in view.layers for name, _ in layer.named_parameters()}
         for number, name in sorted(expected - parameter_names):
             raise InvalidRequest(
-                f"{self.path} prunes {name} of layer {number}, which has none", rule="a ticket of this model"
+                f"{self.path} prunes {name} of layer {number}, which has no such weight", rule="a mask of this model"
             )
         check_model(self.path, entries, {key: view.weight(key).numel() for key in sorted(expected)})
         check_share(self.path, {key: indices[key] for key in scales} or indices, entries, view.sparsity)
@@ -52,9 +53,9 @@ class Saved(MaskMethod):
 
 
 def channels(indices: Mapping[Key, torch.Tensor]) -> list[Key]:
-    """The scales of batch norms in a mask that was drawn by channels; None for any other mask.
+    """The scales of batch norms in a mask of channels; empty for any other mask.
 
-    Such a mask names, for each scale, a shift with the same indices and one convolution, and nothing else.
+    A mask of channels has, for each scale, a shift with the same indices and one convolution. It has no other entries.
     """
 
     def shift(key: Key) -> Key:
@@ -66,10 +67,10 @@ def channels(indices: Mapping[Key, torch.Tensor]) -> list[Key]:
 
 
 def check_share(source: str, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int], sparsity: float) -> None:
-    """Raise InvalidRequest for a mask that keeps another share than requested.
+    """Raise InvalidRequest for a mask with another sparsity than requested.
 
-    Rounding explains at most one entry of each weight: half an entry per weight where each keeps its own share, and
-    half an entry in total for a global threshold. A tied weight is stored twice in the file and drawn once.
+    The tolerance is one entry per weight. Rounding changes half an entry per weight if each weight keeps its share, and
+    half an entry in total for a global threshold. A tied weight is stored twice in the file but drawn once.
     """
     over = sum(index.numel() - (1 - sparsity) * entries[key] for key, index in indices.items())
     twice = [0.0]
@@ -78,8 +79,8 @@ def check_share(source: str, indices: Mapping[Key, torch.Tensor], entries: Mappi
         twice += [indices[key].numel() - (1 - sparsity) * entries[key] for key in tied_keys]
     if min(abs(over - one) for one in twice) > len(indices):
         share = 1 - density(indices, entries)
-        what = f"{source} has a ticket of sparsity {share:.12g}, asked for is sparsity={sparsity}"
-        raise InvalidRequest(what, rule="a ticket of this sparsity", legal=f"sparsity={share:.12g}")
+        what = f"{source} holds a mask of sparsity {share:.12g}, requested is sparsity={sparsity}"
+        raise InvalidRequest(what, rule="a mask of the requested sparsity", legal=f"sparsity={share:.12g}")
 
 
 def _tied(key: Key, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int]) -> bool:

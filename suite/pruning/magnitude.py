@@ -1,8 +1,8 @@
 """Magnitude pruning: keep the largest weights, per weight tensor or over the whole model.
 
-Over the whole model the threshold must be the same on every grid, although a stage holds only its own layers and
-exchanges only sums over stages. A finite |w| orders as its bits do, so that the threshold is searched bit by bit, by
-counts over all stages.
+A global threshold must be the same on every grid, although a stage holds only its own layers and the stages exchange
+only sums. The bit patterns of finite |w|, read as integers, have the order of |w|. The threshold is therefore searched
+bit by bit: for each bit, the stages add up their counts of larger weights.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ SCOPES = ("global", "layer")
 
 @dataclass(frozen=True)
 class Magnitude(MaskMethod):
-    """Keeps the largest |weights|, as they are before the first batch.
+    """Keep the largest |weights| of the initial weights.
 
-    scope: `layer` keeps the same share of every weight, `global` of all weights together
+    Attributes:
+        scope: `layer` keeps the same share of every weight. `global` keeps a share of all weights together.
     """
 
     scope: str = "layer"
@@ -35,7 +36,7 @@ class Magnitude(MaskMethod):
         return batches == 0
 
     def draw(self, view: View) -> Indices:
-        """The mask. Raises InvalidRequest where a weight would keep no entry."""
+        """The mask. Raises InvalidRequest if a weight would keep no entry."""
         return check_kept(ranked(view, self.scope), view)
 
 
@@ -45,13 +46,13 @@ def check_scope(scope: str) -> None:
 
 
 def check_kept(indices: Indices, view: View) -> Indices:
-    """Raise InvalidRequest where a global threshold prunes all entries of a weight."""
+    """Raise InvalidRequest if a global threshold prunes all entries of a weight."""
     for key, index in indices.items():
         if not index.numel():
             size = view.weight(key).numel()
-            what = f"{describe_weight(key)} of {size} entries, all below the threshold at {view.sparsity}"
+            what = f"{describe_weight(key)} has {size} entries, all below the global threshold at {view.sparsity}"
             raise InvalidRequest(
-                what, rule="at least one entry is kept", legal="a scope of layer, or a smaller sparsity"
+                what, rule="each weight keeps at least one entry", legal="scope=layer, or a smaller sparsity"
             )
     return indices
 
@@ -86,7 +87,7 @@ def _entries(view: View) -> int:
 def largest(view: View, keep: int) -> Indices:
     """Indices of the `keep` largest |weights| of all keys on all stages.
 
-    Among equal weights the earlier (layer, name, index) is kept. Every stage calls the same number of sums.
+    Of equal weights, those with the smallest (layer, name, index) are kept. Every stage makes the same number of sums.
     """
     keys = sorted(view.keys)
     wide = view.total(any(view.weight(key).dtype == torch.float64 for key in keys)) > 0
@@ -105,7 +106,7 @@ def largest(view: View, keep: int) -> Indices:
     on_stage = [int(view.total(sum(equal.values()) if stage == view.stage else 0)) for stage in range(view.stages)]
     spare = (
         keep - int(above) - sum(on_stage[: view.stage])
-    )  # entries equal to the threshold that earlier stages leave over
+    )  # kept entries equal to the threshold that remain for this stage after earlier stages
     indices: Indices = {}
     for key in keys:
         size, count = bits(key), max(0, min(spare, equal[key]))

@@ -1,10 +1,12 @@
 """Masks: the kept flat indices of each pruned weight, and the weights that may be pruned.
 
-A mask has one rising int32 tensor per weight, which indexes the weight's flat view (SAMO III-B): no weight has 2^31
-entries. `scope=weights` prunes the matrices of linear layers and attention projections, and the kernels of
-convolutions; they are found by their modules. Biases, norms, embeddings (and a matrix tied to one), parameters of a
-module itself, and all weights of a layer with `prunable = False` (a language head) stay dense. `scope=all` prunes every
-trained weight.
+A mask has one sorted int32 tensor per weight, which indexes the weight's flat view (SAMO III-B). So a weight has fewer
+than 2^31 entries.
+
+The scope selects the weights that may be pruned. `weights` selects the matrices of linear layers and attention
+projections, and the kernels of convolutions, by the types of their modules. It leaves biases, norms, embeddings (and a
+matrix tied to one), parameters of other modules, and all weights of a layer with `prunable = False` (a language head)
+dense. `all` selects every trained weight.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ from torch.nn.modules.conv import _ConvNd
 
 from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.units import most_sparse
-from suite.pruning.validation import LARGEST, REACHED, check_sparsity, check_what
+from suite.pruning.validation import LARGEST, REACHED, check_pruned_scope, check_sparsity
 
 Key = tuple[int, str]  # (number of the layer in the whole model, name of the weight in the layer)
-Indices = dict[Key, torch.Tensor]  # int32, rising, never empty
+Indices = dict[Key, torch.Tensor]  # int32, in rising order, at least one per weight
 Found = TypeVar("Found")
 _MATRICES = (
     (nn.Linear | _ConvNd, ("weight",)),
@@ -45,7 +47,7 @@ class View:
         keys: The prunable weights, in order; a tied weight appears once, at the input end.
         sparsity: Share of the entries to prune.
         seed: Seed of the run.
-        total: The sum of one number per stage, equal on all stages. Every stage calls it equally often.
+        total: Function that adds one number per stage. It is collective: every stage calls it the same number of times.
         stage, stages: Number of this stage, and number of stages.
     """
 
@@ -60,15 +62,15 @@ class View:
 
 
 def check_some(view: View, what: str = "weights that may be pruned", *, legal: str = "pruning=None") -> None:
-    """Raise InvalidRequest, on every stage alike, where no stage has a key. Every stage calls it equally often."""
+    """Raise InvalidRequest on every stage if no stage has a prunable weight. Collective over the stages."""
     if not view.total(len(view.keys)):
-        raise InvalidRequest("nothing to prune: no stage has a key", rule=f"a model with {what}", legal=legal)
+        raise InvalidRequest("no stage has a weight to prune", rule=f"a model with {what}", legal=legal)
 
 
 def on_all(view: View, work: Callable[[], Found]) -> Found:
-    """The result of `work` on this stage; `work` calls no sums.
+    """The result of `work`, which runs on each stage without communication.
 
-    An InvalidRequest on one stage is raised on every stage, because otherwise the other stages would wait in a sum.
+    If `work` raises InvalidRequest on one stage, every stage raises. Otherwise the others would wait forever.
     """
     error, masks = None, []
     try:
@@ -76,14 +78,14 @@ def on_all(view: View, work: Callable[[], Found]) -> Found:
     except InvalidRequest as caught:
         error = caught
     if view.total(error is not None):
-        raise error or InvalidRequest("a mask for this stage: another stage cannot draw its own and reports why")
+        raise error or InvalidRequest("no mask for this stage: another stage could not draw its part and reports why")
     return masks[0]
 
 
 def kept_count(key: Key, entries: int, sparsity: float) -> int:
     """Number of kept entries of a weight.
 
-    Raises InvalidRequest where no entry would be kept, and where an int32 index cannot reach all entries.
+    Raises InvalidRequest if no entry would be kept, or if the weight is too large for int32 indices.
     """
     check_entries(key, entries)
     entries_kept = round((1 - check_sparsity(sparsity)) * entries)
@@ -91,7 +93,7 @@ def kept_count(key: Key, entries: int, sparsity: float) -> int:
         legal = f"sparsity={most_sparse(entries)}"
         raise InvalidRequest(
             f"{describe_weight(key)} of {entries} entries at sparsity {sparsity}",
-            rule="at least one entry is kept",
+            rule="each weight keeps at least one entry",
             legal=legal,
         )
     return entries_kept
@@ -107,11 +109,12 @@ def check_index(key: Key, index: torch.Tensor, entries: int) -> None:
     check_entries(key, entries)
     if not isinstance(index, torch.Tensor):
         raise InvalidRequest(
-            f"{describe_weight(key)}: an index that is a {type(index).__name__}", rule="a tensor, flat int32"
+            f"{describe_weight(key)}: the index is a {type(index).__name__}", rule="a one-dimensional int32 tensor"
         )
     if index.dtype != torch.int32 or index.dim() != 1:
         raise InvalidRequest(
-            f"{describe_weight(key)}: an index of {index.dtype} and {index.dim()} dimensions", rule="flat int32"
+            f"{describe_weight(key)}: the index has {index.dim()} dimensions of {index.dtype}",
+            rule="a one-dimensional int32 tensor",
         )
     if not index.numel():
         raise InvalidRequest(
@@ -120,7 +123,7 @@ def check_index(key: Key, index: torch.Tensor, entries: int) -> None:
     first, last = int(index[0]), int(index[-1])
     if index.numel() > 1 and not bool((index[1:] > index[:-1]).all()):
         raise InvalidRequest(
-            f"{describe_weight(key)}: an index that is not sorted", rule="each index once, in rising order"
+            f"{describe_weight(key)}: the index is not sorted", rule="each entry once, in rising order"
         )
     if first < 0 or last >= entries:
         beyond = first if first < 0 else last
@@ -136,8 +139,8 @@ def describe_weight(key: Key) -> str:
 
 
 def prunable(layer: nn.Module, what: str) -> Iterator[str]:
-    """Names of the prunable weights in a layer, by the rule above."""
-    check_what(what)
+    """Names of the prunable weights in a layer, by the scope as defined in the module docstring."""
+    check_pruned_scope(what)
     if what == "weights" and not getattr(layer, "prunable", True):
         return
     matrices, embedded = set(), set()  # by id, because a weight may have several names
@@ -153,7 +156,7 @@ def prunable(layer: nn.Module, what: str) -> Iterator[str]:
 
 
 def density(indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int]) -> float:
-    """Share of the kept entries among all entries of the pruned weights."""
+    """Kept entries of the pruned weights as a fraction of all their entries."""
     return math.fsum(index.numel() for index in indices.values()) / sum(entries[key] for key in indices)
 
 
@@ -163,8 +166,7 @@ def density(indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int]) -> 
 def save(path: Path, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int]) -> None:
     """Write a mask: one index per weight, and the number of entries of each weight.
 
-    The file is replaced at once, so that a concurrent reader, or a reader after an interruption, finds the previous
-    file.
+    The file is replaced atomically, so that readers find the previous file until the new one is complete.
     """
     sizes = {_name(key): entries[key] for key in indices}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -188,12 +190,12 @@ def load(path: Path) -> tuple[Indices, dict[Key, int]]:
     except MissingDependency:
         raise
     except Exception as error:
-        raise InvalidRequest(f"{path} holds no ticket ({error})", rule=written) from error
+        raise InvalidRequest(f"{path} holds no mask ({error})", rule=written) from error
     if not indices:
-        raise InvalidRequest(f"{path} holds no ticket (no index)", rule=written)
+        raise InvalidRequest(f"{path} holds no mask (no index)", rule=written)
     if apart := sorted(indices.keys() ^ entries.keys()):
-        what = "an index and no size" if apart[0] in indices else "a size and no index"
-        raise InvalidRequest(f"{path} holds no ticket ({what} of {describe_weight(apart[0])})", rule=written)
+        what = "an index without the size" if apart[0] in indices else "a size without an index"
+        raise InvalidRequest(f"{path} holds no mask ({what} of {describe_weight(apart[0])})", rule=written)
     for key, index in indices.items():
         check_index(key, index, entries[key])
     return indices, entries
@@ -203,10 +205,10 @@ def check_model(source: str, entries: Mapping[Key, int], model_entries: Mapping[
     """Raise InvalidRequest unless a mask with these `entries` belongs to the model with `model_entries`."""
     for key, size in model_entries.items():
         if key not in entries:
-            raise InvalidRequest(f"{source} has no index of {describe_weight(key)}", rule="a ticket of this model")
+            raise InvalidRequest(f"{source} has no index of {describe_weight(key)}", rule="a mask of this model")
         if entries[key] != size:
-            what = f"{source}: {describe_weight(key)} has {entries[key]} entries, this model's {size}"
-            raise InvalidRequest(what, rule="a ticket of this model")
+            what = f"{source}: {describe_weight(key)} has {entries[key]} entries, in this model it has {size}"
+            raise InvalidRequest(what, rule="a mask of this model")
 
 
 def _name(key: Key) -> str:
@@ -222,5 +224,5 @@ def _format() -> Any:
     try:
         import safetensors.torch
     except ModuleNotFoundError as error:
-        raise MissingDependency("safetensors", "pip install safetensors to save and load tickets") from error
+        raise MissingDependency("safetensors", "pip install safetensors to save and load masks") from error
     return safetensors

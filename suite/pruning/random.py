@@ -1,7 +1,7 @@
 """Random pruning: a mask that ignores the weights.
 
-It is the reference that other methods are compared with. The random numbers depend on (seed of the run, layer in the
-whole model, name of the weight), so that every grid draws the same mask.
+Other methods are compared with random pruning. The random numbers depend on the seed of the run, the layer number in
+the whole model and the name of the weight, so every grid draws the same mask.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from suite.pruning.mask import Indices, Key, View, kept_count
 
 @dataclass(frozen=True)
 class RandomMask(MaskMethod):
-    """Keeps random entries of each weight, drawn before the first batch."""
+    """Keep random entries of each weight. The mask is drawn before the first batch."""
 
     def due(self, batches: int) -> bool:
         return batches == 0
 
     def draw(self, view: View) -> Indices:
-        """The mask. Raises InvalidRequest where a weight would keep no entry."""
+        """The mask. Raises InvalidRequest if a weight would keep no entry."""
         indices: Indices = {}
         for key in view.keys:
             weight = view.weight(key)
@@ -36,5 +36,5 @@ class RandomMask(MaskMethod):
 
 
 def seed_of(run: int, key: Key) -> int:
-    """32 well mixed bits: torch's CPU generator uses no more."""
+    """Seed of 32 well mixed bits, as torch's CPU generator uses only 32 bits of a seed."""
     return int.from_bytes(hashlib.blake2b(f"{run}/{key[0]}/{key[1]}".encode(), digest_size=4).digest(), "big")

@@ -1,9 +1,9 @@
 """Expectations of an experiment: a quantity, its limit, and whether it is met.
 
-An expectation is judged only from runs that ended well and whose times are comparable. Every other one is "not
-comparable" with the reason, never silently met. Measured times are judged by their confidence interval over the rounds
-of the run (suite.stats): the expectation is undecided where the interval spans the limit, or where there are too few
-rounds. Losses, simulated times and counted bytes are exact.
+An expectation is judged only if its runs have the outcome `ok` and comparable times. Otherwise it is "not comparable",
+and the page shows the reason. Measured times are judged by their confidence interval over the rounds of the run
+(suite.stats). Such an expectation is undecided if the interval contains the limit, or if the run has too few rounds.
+Losses, simulated times and counted bytes are exact.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Expectation:
         what: The quantity, in words.
         kind: Kind of the expectation (suite.core.experiment).
         system: Label of the run.
-        versus: What it is compared with.
+        versus: The run or quantity that it is compared with.
         ours: Our value.
         target: Its limit.
-        judgement: The outcome.
-        why: Reason of an outcome other than met and not met.
+        judgement: Whether the expectation is met.
+        why: Reason for a judgement of undecided or not comparable.
         low: Lower end of the confidence interval; nan for an exact quantity, or with too few rounds.
         high: Its upper end.
     """
@@ -76,8 +76,9 @@ class _Quantity:
     """The value of an expectation, or the reason why there is none.
 
     Attributes:
-        noisy: Whether a clock measured it.
-        low, high: Ends of its confidence interval; nan where `too_few` says why there is none.
+        noisy: Whether it is a measured time.
+        low, high: Ends of its confidence interval; nan without an interval.
+        too_few: Reason why a measured time has no interval; empty if it has one.
     """
 
     value: float = derive.NAN
@@ -91,13 +92,13 @@ class _Quantity:
 
 
 def findings(group: derive.ExperimentGroup) -> list[Expectation]:
-    """The judged expectations of a group's newest configuration, in its order."""
+    """The judged expectations of a group, in the order of its newest configuration."""
     rows = at(group.lead.record.config, "experiment", "expect")
     return [judge(group, row) for row in rows] if isinstance(rows, list) else []
 
 
 def judge(group: derive.ExperimentGroup, row: Any) -> Expectation:
-    """One expectation, as a configuration states it, against the runs of its group."""
+    """Judge one entry of `experiment.expect` by the runs of its group."""
     try:
         spec = read_expectation(row)
     except InvalidRequest as refusal:
@@ -131,7 +132,7 @@ def _quantity(group: derive.ExperimentGroup, spec: ExpectationSpec) -> _Quantity
 
 
 def _judge(quantity: _Quantity, limit: float) -> tuple[Judgement, str]:
-    """The outcome, and its reason where it is neither met nor not met."""
+    """The judgement, with a reason if it is undecided or not comparable."""
     if quantity.why:
         return Judgement.NOT_COMPARABLE, quantity.why
     if quantity.too_few:
@@ -146,13 +147,13 @@ def _judge(quantity: _Quantity, limit: float) -> tuple[Judgement, str]:
 
 
 def _is_measured_time(record: Record, metric: str) -> bool:
-    """Whether a clock measured the metric. Simulated metrics of a record are exact."""
+    """Whether the metric is a measured time. Simulated metrics of a record are exact."""
     timed = metric in record.metrics and record.metrics[metric].unit == "s" and metric not in PREDICTED.values()
     return timed and record.source in (Source.MEASURED, Source.EMULATED)
 
 
 def _repeats(record: Record, metric: str) -> list[float]:
-    """The metric's median of each round; one value where it is exact."""
+    """The median of the metric in each round; a single value for an exact metric."""
     if not _is_measured_time(record, metric):
         return [derive.samples(record, metric).median]
     rounds = [
@@ -168,12 +169,12 @@ def _repeats(record: Record, metric: str) -> list[float]:
 def _with_interval(
     quantity: _Quantity, runs: Sequence[tuple[Record, str]], statistic: Callable[[Sequence[Any]], Any]
 ) -> _Quantity:
-    """The quantity with its confidence interval, where a clock measured one of its metrics.
+    """The quantity, with its confidence interval if one of its metrics is a measured time.
 
     Args:
         quantity: The quantity.
-        runs: The records and metrics that it is computed from.
-        statistic: Computes it from a median of each.
+        runs: Records and metrics that determine the quantity.
+        statistic: Function that computes the quantity from one median per run.
     """
     repeats = [_repeats(record, metric) for record, metric in runs]
     counts = [len(medians) for medians, run in zip(repeats, runs, strict=True) if _is_measured_time(*run)]
@@ -191,7 +192,7 @@ def _with_interval(
 
 
 def _batch_time_ratio(group: derive.ExperimentGroup, system: str, rivals: Sequence[str]) -> _Quantity:
-    """The ratio of batch times to the quickest of `rivals`; all of them must have ended well."""
+    """The batch time of `system` divided by that of the quickest rival. Every rival must have the outcome `ok`."""
     ratios: list[tuple[float, str]] = []
     for label in rivals:
         value, why = _ratio_of_medians(group, system, label)
@@ -239,7 +240,7 @@ def _loss_difference(group: derive.ExperimentGroup, spec: LossSpec) -> _Quantity
 
 
 def _largest_loss_difference(group: derive.ExperimentGroup) -> _Quantity:
-    """The largest loss difference of any run to the reference; none where a run did not end well."""
+    """The largest loss difference between any run and the reference. Every run must have the outcome `ok`."""
     reference = group.reference
     quantity = _Quantity(system="every system", versus=reference.record.label if reference else "")
     if reference is None or derive.usable(reference):
@@ -285,7 +286,7 @@ def _prediction_error(group: derive.ExperimentGroup, spec: PredictionSpec) -> _Q
 
 
 def _time_share(group: derive.ExperimentGroup, spec: ShareSpec) -> _Quantity:
-    """The sum of the times `spec.of` as a fraction of the batch time. A phase without a time is not 0."""
+    """The sum of the times `spec.of` as a fraction of the batch time. A missing time does not count as 0."""
     quantity = _Quantity(system=spec.system, versus="its batch time")
     entry = group.find(spec.system)
     if entry is None or derive.usable(entry):

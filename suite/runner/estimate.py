@@ -50,10 +50,10 @@ def budgets(config: RunConfig) -> list[Budget]:
     def of_stage(stage: int) -> Budget:
         """Memory that every replica of a stage needs."""
         shapes_of_stage = [shapes[index] for index in split[stage]]
-        entries, ticket = held_entries(shapes_of_stage), _kept(config.pruning, shapes_of_stage)
-        reduced = entries - ticket.get("of", 0) + ticket.get("kept", 0)
+        entries, mask = held_entries(shapes_of_stage), _kept(config.pruning, shapes_of_stage)
+        reduced = entries - mask.get("of", 0) + mask.get("kept", 0)
         return stage_budget(
-            layout(entries=entries, moments=moments, dtype=config.model.dtype, half=half, **ticket),
+            layout(entries=entries, moments=moments, dtype=config.model.dtype, half=half, **mask),
             microbatch_memory(shapes, split, stage, microbatch, apart=apart, again=versions[stage].recomputes),
             schedule,
             grid.place(grid.rank(data=0, inter=stage)),

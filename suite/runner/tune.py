@@ -185,9 +185,10 @@ def plan_run(overrides: Sequence[str], grid: Grid, microbatch: int) -> Run:
 def predict_candidate(run: Run, predictor: Simulated) -> Candidate:
     """Predict the batch time of a plan.
 
-    The simulator predicts a system with a model of its own (system.simulation), and the closed form of the schedule
-    any other system. A plan that does not fit a device is not measured. The suite's own memory budget takes precedence
-    over that of a simulated system, which keeps its states in mixed precision.
+    A system with `system.simulation` is predicted by the simulator. Any other system is predicted by the closed form of
+    its schedule. A plan whose predicted memory exceeds the memory of a device is not measured. The memory is predicted
+    by suite.memory where it models the system. Otherwise it is predicted by the simulated system, which stores its
+    states in mixed precision.
     """
     config, machine, stack = run.config, predictor.machine, predictor.stack
     if run.refusal is not None:

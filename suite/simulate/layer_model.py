@@ -67,8 +67,8 @@ class LayerPlan:
     def __post_init__(self) -> None:
         if self.grid.tensor > 1:
             raise Unsupported(
-                f"grid.tensor={self.grid.tensor} of layers that are modelled one by one",
-                rule="none of them is split",
+                f"grid.tensor={self.grid.tensor} with layers that are simulated one by one",
+                rule="this model splits no layer over ranks",
                 legal="grid.tensor=1",
             )
         chunk = self.microbatch * self.grid.data

@@ -48,7 +48,7 @@ def require_update_per_microbatch(name: str, update_interval: int | None, *, leg
             "update_interval",
             update_interval,
             what=f"{name} with update_interval={update_interval}",
-            rule="its count of updates ahead is of one update per mini-batch",
+            rule="its number of predicted updates assumes one update per mini-batch",
             legal=legal,
         )
 
@@ -94,7 +94,7 @@ class Predict(WeightPolicy):
     predicts = True
 
     def __post_init__(self) -> None:
-        check_choice("count of updates ahead", self.s, COUNTS)
+        check_choice("rule for the number of predicted updates", self.s, COUNTS)
         check_choice("backward graph", self.graph, GRAPHS)
 
     def check(self, stages: int, update_interval: int | None) -> None:

@@ -16,7 +16,7 @@ from suite.workload.convnet import check_counts, dense_layer, parameters
 from suite.workload.normalization import HALF, ImageNetwork, check_pixels
 from suite.workload.transformer import LayerShape
 
-POOLED = (0, 1, 4)  # convolutions that a pooling of 3 x 3 with stride 2 follows
+POOLED = (0, 1, 4)  # convolutions before a max pooling of 3 x 3 with stride 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,10 @@ class AlexNet(ImageNetwork):
         hidden: Width of the dense layers.
         image: Side of an image in pixels.
         colours: Channels of an image, 1 or 3.
-        mean, deviation: Mean and standard deviation of pixel bytes. torchvision averages the input of the dense layers
-            to 6 x 6. The average changes nothing at 224 x 224, and other sizes leave it out.
+        mean, deviation: Mean and standard deviation of pixels on a scale from 0 to 1; one number, or one per colour.
+
+    torchvision pools the input of the dense layers to 6 x 6. At 224 x 224 pixels this pooling changes nothing, so it is
+    left out here for every size.
     """
 
     channels: Sequence[int] = (64, 192, 384, 256, 256)
@@ -52,10 +54,11 @@ class AlexNet(ImageNetwork):
             if len(getattr(self, name)) != 5:
                 value, legal = list(getattr(self, name)), list(AlexNet.published(name))
                 what = f"model.shape.{name}={value}"
-                raise InvalidRequest(what, rule="one of each of five convolutions", legal=f"model.shape.{name}={legal}")
+                raise InvalidRequest(what, rule="one value per convolution, five", legal=f"model.shape.{name}={legal}")
         if any(side % 2 == 0 for side in self.sides[1:]):
             what = f"model.shape.sides={list(self.sides)}"
-            raise InvalidRequest(what, rule="all but the first are odd, and keep the side", legal="[11, 5, 3, 3, 3]")
+            rule = "the kernel sides after the first are odd, so that these convolutions keep the image size"
+            raise InvalidRequest(what, rule=rule, legal="[11, 5, 3, 3, 3]")
         check_image("AlexNet", self._steps(), self.entered)
 
     @staticmethod

@@ -1,8 +1,8 @@
 """Parameters, flops and bytes of convolution and pooling layers.
 
-A description lists the steps of a network of AlexNet's or Inception's family once. The counts walk over the steps as
-torch's automatic differentiation does, and suite.models.chain makes modules of the same description. Branches read one
-input, and their outputs are concatenated.
+A list of steps describes a network like AlexNet or Inception. This module counts over these steps as torch's automatic
+differentiation runs them, and suite.models.chain builds modules from the same list. Branches read one input, and their
+outputs are concatenated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import prod
 from suite.core.errors import InvalidRequest
 from suite.workload.transformer import LayerShape
 
-INDEX = 8  # bytes of the place of a maximum, which pooling keeps for its backward pass
+INDEX = 8  # bytes of the index of a maximum, which max pooling saves for its backward pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ class Convolution:
 class Pooling:
     """Maximum or mean of each `side` x `side` window.
 
-    Padding never is the maximum, and counts as zero in a mean.
+    Padding is ignored by a maximum, and counts as zero in a mean.
 
     Attributes:
-        up: Whether a window that begins inside the image and ends outside counts.
+        up: Whether the output includes a window that ends outside the image (ceil_mode of torch).
     """
 
     kind: str
@@ -62,7 +62,7 @@ class Branches:
 
 Step = Convolution | Pooling | Branches
 Chain = tuple[Step, ...]
-Value = tuple[int, int]  # channels, and the side of the square that each is
+Value = tuple[int, int]  # channels, and the side of the square image of each channel
 
 
 def through(step: Step, value: Value) -> Value:
@@ -76,7 +76,8 @@ def through(step: Step, value: Value) -> Value:
             outputs = [after(chain, value) for chain in step.chains]
             if len({side for _, side in outputs}) != 1:
                 sides = [side for _, side in outputs]
-                raise InvalidRequest(f"branches of sides {sides}", rule="what stands side by side is of one side")
+                rule = "the outputs of all branches have one side, so that they can be concatenated"
+                raise InvalidRequest(f"branches with outputs of sides {sides}", rule=rule)
             return sum(channels for channels, _ in outputs), outputs[0][1]
         case Convolution():
             rows, columns = (
@@ -84,7 +85,8 @@ def through(step: Step, value: Value) -> Value:
                 for kernel, padding in zip(step.sides, step.padding, strict=True)
             )
             if rows != columns:
-                raise InvalidRequest(f"a convolution to {rows} x {columns} points", rule="images stay square")
+                what = f"a convolution with an output of {rows} x {columns} pixels"
+                raise InvalidRequest(what, rule="the output of a convolution is square")
             made_channels, side = step.outputs, rows
         case Pooling():
             over = side + 2 * step.padding - step.side
@@ -92,7 +94,8 @@ def through(step: Step, value: Value) -> Value:
             if step.up and over % step.stride and side * step.stride < side_before + step.padding:
                 side += 1
     if side < 1:
-        raise InvalidRequest(f"an image of {value[1]} x {value[1]} under {step}", rule="at least one point is left")
+        what = f"an image of {value[1]} x {value[1]} pixels as the input of {step}"
+        raise InvalidRequest(what, rule="the output has at least one pixel")
     return made_channels, side
 
 
@@ -103,9 +106,9 @@ def after(chain: Sequence[Step], value: Value) -> Value:
 
 
 def check_image(kind: str, chain: Sequence[Step], value: Value) -> None:
-    """Raise InvalidRequest if a network of this `kind` reduces an image to nothing.
+    """Raise InvalidRequest if an image is too small for a network of this `kind`.
 
-    The error names the next legal side.
+    The error suggests the next larger legal size.
     """
     try:
         after(chain, value)
@@ -115,7 +118,7 @@ def check_image(kind: str, chain: Sequence[Step], value: Value) -> None:
             image += 1
         raise InvalidRequest(
             f"model.shape.image={value[1]} for {kind} ({error})",
-            rule="every convolution and pooling leaves at least one point",
+            rule="the output of every convolution and pooling has at least one pixel",
             legal=f"model.shape.image={image}",
         ) from None
 
@@ -168,7 +171,7 @@ def counted(name: str, chain: Sequence[Step], value: Value, *, width: int, image
 
 @dataclass(slots=True)
 class _Tensor:
-    """One storage: its bytes and its number of references."""
+    """One storage: its size in bytes, and its number of references."""
 
     size: int
     held: int = 0
@@ -176,7 +179,15 @@ class _Tensor:
 
 @dataclass(slots=True)
 class _Node:
-    """One operation of the forward pass: tensors that it reads, makes and saves, by number, and further saved bytes."""
+    """One operation of the forward pass.
+
+    Attributes:
+        reads: Numbers of its input tensors.
+        makes: Number of its output tensor.
+        keeps: Numbers of the tensors that it saves for its backward pass.
+        beside: Further bytes that it saves, such as the indices of max pooling.
+        joins: Whether it concatenates its inputs.
+    """
 
     reads: list[int]
     makes: int
@@ -244,10 +255,11 @@ class Passes:
         return number, value
 
     def _backward(self, entered: int, left: int, kept: set[int], beside: int) -> int:
-        """Largest number of live bytes: input and output gradients of an operation, and everything still saved.
+        """Largest number of live bytes during the backward pass.
 
-        A second gradient of one value is added to the first. Slices of a concatenated gradient live as long as any of
-        them.
+        Live are the input and output gradients of the current operation, gradients of later operations, and all tensors
+        that are still saved. A second gradient of a tensor is added to the first. The gradient of a concatenation is
+        freed after the last of its slices.
         """
         for node in self.nodes:
             for number in node.keeps:

@@ -20,7 +20,7 @@ class Coloured(Protocol):
     """Shape of a network of images.
 
     Attributes:
-        mean, deviation: One number for all colours, or one for each colour.
+        mean, deviation: One number for all colours, or one per colour.
     """
 
     @property
@@ -59,9 +59,10 @@ def check_pixels(shape: Coloured) -> None:
         values = tuple(getattr(shape, name))
         if len(values) not in (1, shape.colours):
             what = f"model.shape.{name}={list(values)} for {shape.colours} colours"
-            raise InvalidRequest(what, rule="one for all colours, or one for each", legal=f"{[0.5] * shape.colours}")
+            raise InvalidRequest(what, rule="one number, or one per colour", legal=f"{[0.5] * shape.colours}")
         if not all(_number(value) and (name == "mean" or value > 0) for value in values):
-            what, rule = f"model.shape.{name}={list(values)}", "numbers, of which no deviation is zero or below"
+            what = f"model.shape.{name}={list(values)}"
+            rule = "finite numbers" if name == "mean" else "finite numbers above 0"
             raise InvalidRequest(what, rule=rule, legal=f"{[0.5] * len(values)}")
         object.__setattr__(shape, name, values)
 

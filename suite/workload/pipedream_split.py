@@ -1,7 +1,7 @@
 """PipeDream's rule for dividing layers and devices over stages (Narayanan et al. 2019, Section 3.1).
 
 PipeOptim runs every system on PipeDream's split (V-A). The rule is a function of a profile: time, output bytes and
-weight bytes of each layer. The best plan has the fastest slowest part. A part is a stage, or a cut between two stages:
+weight bytes of each layer. The best plan minimizes the time of its slowest stage or cut between stages:
 
     stage of `r` replicas   max(seconds of its layers, 2 (r - 1) bytes of its weights / bandwidth) / r
     cut after a layer       2 bytes of its output / bandwidth: an activation and its gradient
@@ -68,25 +68,28 @@ class Profile:
         counts = [len(self.seconds), len(self.outputs), len(self.weights)]
         if not counts[0] or len(set(counts)) > 1:
             raise InvalidRequest(
-                f"a profile of {counts} entries", rule="one of each per layer, at least 1", legal="[1, 1, 1]"
+                f"a profile with {counts} times, output sizes and weight sizes",
+                rule="one of each per layer, and at least one layer",
+                legal="[1, 1, 1]",
             )
         numbers = (*self.seconds, *self.outputs, *self.weights)
         if not all(0 <= number < float("inf") for number in numbers):
             raise InvalidRequest(
-                "a profile with a number below zero, or none", rule="finite and not negative", legal="0"
+                "a profile with a negative or infinite number",
+                rule="all numbers are finite and not negative",
+                legal="0",
             )
         if not 0 < self.bandwidth < float("inf"):
             raise InvalidRequest(
-                f"a bandwidth of {self.bandwidth}", rule="bytes/s, finite and above 0", legal="1.0e+10"
+                f"a profile with bandwidth={self.bandwidth}", rule="bytes/s, finite and above 0", legal="1.0e+10"
             )
 
     @classmethod
     def of(cls, shape: Network, rates: Rates | None = None) -> Profile:
         """Profile of a network's shape for one sample.
 
-        The time of products follows from their flops, and all other time from the bytes that the passes move. A
-        forward pass writes its saved activations and its output, and reads as much. A backward pass moves twice as
-        many bytes.
+        The time of a layer is the time of its flops plus the time of its memory traffic. A forward pass writes its
+        saved activations and its output, and reads the same number of bytes. A backward pass moves twice as many bytes.
         """
         rates, layers = rates or Rates(), shape.shapes(WIDTH)
         moved = [2 * (layer.saved + layer.output) for layer in layers]
@@ -104,7 +107,7 @@ class Profile:
     def read(cls, path: str | Path) -> Profile:
         """Read a measured profile, as `suite profile-split` writes it.
 
-        Raises InvalidRequest for a file of another content.
+        Raises InvalidRequest for a missing file and for a file that is not a profile.
         """
         try:
             content: Any = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -117,7 +120,7 @@ class Profile:
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidRequest(
-                f"split={path}: {error}", rule="a profile of layers", legal="what suite profile-split writes"
+                f"split={path}: {error}", rule="a file that holds a profile", legal="a file from suite profile-split"
             ) from error
 
     @property
@@ -159,7 +162,7 @@ class DevicePartition:
         if len(set(replicas)) > 1:
             raise Unsupported(
                 f"a plan of {len(replicas)} stages with {', '.join(map(str, replicas))} replicas",
-                rule="every stage has as many replicas",
+                rule="all stages have the same number of replicas",
                 legal=f"{sum(replicas)} stages of 1 replica, or 1 stage of {sum(replicas)}",
             )
         return self
@@ -233,7 +236,7 @@ def equal(profile: Profile, stages: int, replicas: int = 1) -> DevicePartition:
 
 
 def _stage_seconds(profile: Profile) -> Callable[[int, int, int], float]:
-    """Seconds of layers `start` to `stop` on so many replicas, per microbatch."""
+    """Seconds per microbatch of the layers from `start` to `stop` on `replicas` replicas, as a function."""
     seconds = list(accumulate(profile.seconds, initial=0.0))
     weights = list(accumulate(profile.weights, initial=0.0))
 
@@ -245,7 +248,7 @@ def _stage_seconds(profile: Profile) -> Callable[[int, int, int], float]:
 
 
 def _cut_seconds(profile: Profile) -> Callable[[int], float]:
-    """Seconds of both messages through the cut before layer `start`."""
+    """Seconds of the activation and its gradient through the cut before layer `start`, as a function."""
     return lambda start: 2 * profile.outputs[start - 1] / profile.bandwidth
 
 

@@ -15,7 +15,7 @@ from suite.workload.pipedream_split import Profile, Rates, equal
 from suite.workload.transformer import Network
 
 Split = tuple[range, ...]
-LOOKED = 100_000_000  # sums of layers that a split may look at: ten seconds
+LOOKED = 100_000_000  # most sums of layers in a search for a split: ten seconds
 
 
 def _check_size(count: int, stages: int) -> None:
@@ -23,7 +23,7 @@ def _check_size(count: int, stages: int) -> None:
     if count * count * stages > LOOKED:
         raise InvalidRequest(
             f"{count} layers on {stages} stages",
-            rule=f"a split looks at layers^2 * stages, {count * count * stages} of them, at most {LOOKED}",
+            rule=f"layers^2 * stages, here {count * count * stages}, is at most {LOOKED}: ten seconds of search",
             legal=f"{int((LOOKED / stages) ** 0.5)} layers",
         )
 
@@ -46,8 +46,8 @@ def by_cost(costs: Sequence[float], stages: int) -> Split:
     total = [0.0]
     for cost in costs:
         total.append(total[-1] + cost)
-    # The bound comes first, on its own: a prefix with the quickest slowest stage need not be part of the best whole,
-    # once a later stage is slower than all of it.
+    # The bound on the slowest stage is computed first, and then the tie-break. One pass cannot do both: if a later
+    # stage is the slowest, the best split of all layers need not divide the first layers in the best way.
     slowest = dict(enumerate(total))
     for used in range(2, stages + 1):
         slowest = {
@@ -76,8 +76,8 @@ def evenly(layers: int, stages: int, *, ends: bool = False) -> Split:
     """Divide layers evenly over stages, the longer stages first.
 
     Args:
-        ends: Whether the first and the last layer are an embedding and a head, which are not counted (AxoNN and SAMO
-            divide transformer blocks).
+        ends: Whether the first and the last layer are an embedding and a head. They are not counted, because AxoNN and
+            SAMO divide transformer blocks only.
     """
     if ends and layers - 2 >= stages:
         costs = [0.0, *[1.0] * (layers - 2), 0.0]
@@ -96,9 +96,9 @@ def divide(shape: Network, stages: int, by: str, rates: Rates | None = None) -> 
     """Divide the layers of a network over `stages` stages.
 
     Args:
-        by: "even" counts blocks (of a GPT without embedding and head, if there are enough). "cost" adds flops.
-            "pipedream" is PipeDream's rule on the profile that the network's shape gives with `rates`. A file name
-            that ends in .json is a measured profile, as `suite profile-split` writes it.
+        by: "even" gives each stage the same number of layers; the embedding and the head of a GPT do not count if
+            there is a block for every stage. "cost" balances flops. "pipedream" applies PipeDream's rule to a profile
+            that follows from the shape and `rates`. FILE.json applies it to a profile from `suite profile-split`.
 
     Raises InvalidRequest for more stages than layers, and for a profile of another network.
     """
@@ -107,7 +107,7 @@ def divide(shape: Network, stages: int, by: str, rates: Rates | None = None) -> 
         if profile.layers != layers:
             raise InvalidRequest(
                 f"split={by} of {profile.layers} layers for a network of {layers}",
-                rule="a profile of the same network",
+                rule="the profile has the same number of layers as the network",
                 legal="split=pipedream",
             )
         return equal(profile, stages).split

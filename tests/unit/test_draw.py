@@ -36,7 +36,7 @@ def test_third_party_pipeline_is_drawn_in_its_own_order(system: str, same: str) 
         (["system=torch_gpipe", "system.schedule=Schedule1F1B"], "Schedule1F1B runs .*legal: system=torch_1f1b"),
         (["system=torch_gpipe", "update_interval=1"], "the suite's engine has streams"),
         (["system=sputnik", "update_interval=1"], "the suite's engine has streams"),
-        (["system=naive", "draw.microbatches=3"], "its batch is 1"),
+        (["system=naive", "draw.microbatches=3"], "a batch of this system has 1"),
         (["system=axonn", "grid.tensor=2"], "splits no layer"),
         (["system=gpipe", "weights=stash"], "its versions bridge updates"),
         (["system=cagnet", "grid.inter=2"], "distributes vertices"),

@@ -69,4 +69,4 @@ def test_unread_key_of_a_drawing_is_refused(override: str, told: str) -> None:
 
 def test_deep_pipeline_is_drawn_without_the_table() -> None:
     *_, table = draw(["system=pipeoptim", "grid.inter=33", "draw.microbatches=1"]).split("\n\n")
-    assert table == "Table II is told of at most 32 stages"
+    assert table == "Table II is printed for at most 32 stages"

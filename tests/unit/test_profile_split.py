@@ -76,7 +76,7 @@ def test_plan_with_unequal_replicas_is_printed_and_refused(
     assert profile_split.main(["grid.inter=2", "grid.data=2", f"reports={tmp_path}"]) == 0
     output = capsys.readouterr().out
     assert "any plan for 4 devices: layers 0-0 on 3, 1-1 on 1; slowest 3 s" in output
-    assert "refused: a plan of 2 stages with 3, 1 replicas; rule: every stage has as many replicas" in output
+    assert "refused: a plan of 2 stages with 3, 1 replicas; rule: all stages have the same number of replicas" in output
     assert "2 stages of 2: layers 0-0 on 2, 1-1 on 2; slowest 9 s" in output
     assert equal(NetworkProfile("two", 2, 10.0, layers).profile, 2, 2).slowest == 9.0  # 2 * 90 / 10 over two
 

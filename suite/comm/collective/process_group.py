@@ -25,7 +25,7 @@ from suite.comm.rendezvous.rank_rendezvous import Rendezvous, use_loopback_inter
 from suite.core.errors import InvalidRequest, PeerEnded
 from suite.core.protocols import Group, Handle, Transport
 
-CHANNEL_TIMEOUT = timedelta(days=30)  # a channel is silent for as long as a rank sleeps between its rounds
+CHANNEL_TIMEOUT = timedelta(days=30)  # a rank may be suspended for days between two rounds
 
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
 

@@ -215,7 +215,11 @@ class _Rounds:
         return [load(name, files_of_repeats([folder])).samples for name, folder in folders.items()]
 
     def _may_stop(self, results: Mapping[CandidateRegression, InterleavedResult | str], *, look: bool) -> bool:
-        """Whether every candidate is ruled out or, at a look, confirmed whatever the other candidates show."""
+        """Whether every candidate is decided, so that the rounds may stop.
+
+        A candidate may be ruled out after any round. It may be confirmed only at an interim look (`look`), and only at
+        a p value that stays significant whatever the results of the other candidates are.
+        """
         for result in results.values():
             assert isinstance(result, InterleavedResult)
             certain = look and decide.rounds_p(self.family * result.p) < self.settings.level

@@ -173,6 +173,6 @@ def recorded(*, trace: str) -> Profiled:
         ) from error
     if not profiled.seconds:
         raise InvalidRequest(
-            f"cost.trace={trace} holds no op", rule="a trace of a whole batch", legal="that of an axonn run"
+            f"cost.trace={trace} holds no op", rule="a trace with the ops of a batch", legal="the trace of an axonn run"
         )
     return profiled.medians()

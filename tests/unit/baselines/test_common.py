@@ -41,7 +41,7 @@ def test_a_peer_scales_by_its_own_rule() -> None:
     with pytest.raises(InvalidRequest, match="requires a LossScale"):
         train_options(other).scale()
     own = replace(train_options(config_of([])), loss_scale=SimpleNamespace(build=object))
-    with pytest.raises(Unsupported, match=r"precision\.loss_scale of object"):
+    with pytest.raises(Unsupported, match=r"precision\.loss_scale=object in a compared system"):
         own.scale()
 
 

@@ -42,5 +42,5 @@ def test_skipped_batches_do_not_change_the_learning_rate() -> None:
 
 @pytest.mark.parametrize("system", [DeepSpeed3D, TorchPipelining, PyTorch])
 def test_a_network_that_reads_two_tensors_is_refused_by_name(system: Any) -> None:
-    with pytest.raises(Unsupported, match=r" with model=gnmt_narrow; rule: .* a translator reads two"):
+    with pytest.raises(Unsupported, match=r" with model=gnmt_narrow; rule: .* a translator needs two"):
         system.probe(config_of(["system=deepspeed_3d", "model=gnmt_narrow"]))

@@ -125,10 +125,10 @@ def test_after_buffers_were_written_the_longest_row_is_theirs() -> None:
 
 @pytest.mark.parametrize(
     ("places", "told"),
-    [([0, 0], "2 places"), ([3, 1], "2 places"), ([-1, 2], "2 places"), ([5, 30], "2 places"), ([], "0 places")],
+    [([0, 0], "2 entries"), ([3, 1], "2 entries"), ([-1, 2], "2 entries"), ([5, 30], "2 entries"), ([], "0 entries")],
 )
 def test_places_that_are_none_are_refused(places: list[int], told: str) -> None:
-    with pytest.raises(InvalidRequest, match=f"{told} of a weight of 5 x 6;"):
+    with pytest.raises(InvalidRequest, match=f"an index of {told} for a weight of 5 x 6;"):
         structure_of(torch.tensor(places, dtype=torch.int32), outputs=5, inputs=6)
 
 
@@ -139,7 +139,7 @@ def test_a_weight_beyond_32_bits_is_refused() -> None:
 
 def test_activations_of_another_width_are_refused() -> None:
     _, sparse = layer_of(SQUARE, torch.float32)
-    with pytest.raises(InvalidRequest, match="31 features into 16"):
+    with pytest.raises(InvalidRequest, match="31 features in a layer with 16 input features"):
         sparse(torch.ones(4, 31))
 
 

@@ -63,7 +63,7 @@ def arrays(batch: tuple[Any, Any]) -> tuple[np.ndarray[Any, Any], ...]:
 
 
 def saved(folder: Path, case: Case, sparsity: float, layers: int = 9) -> tuple[Path, mask.Indices]:
-    """A ticket of the first `layers` of a case, and the file that holds it."""
+    """A mask of the first `layers` of a case, and its file."""
     indices = {key: index for key, index in random_mask(case, sparsity).items() if key[0] < layers}
     sizes = {"qkv.weight": 3, "project.weight": 1, "widen.weight": 4, "narrow.weight": 4}
     mask.save(folder / "ticket", indices, {key: 256 * sizes[key[1]] for key in indices})
@@ -288,7 +288,7 @@ def test_a_ticket_that_training_draws_is_refused_by_name() -> None:
     ("layer", "told"),
     [
         (nn.Sequential(nn.Conv2d(3, 4, 3)), "no sparse convolution"),
-        (nn.Sequential(nn.Linear(3, 4), nn.MultiheadAttention(4, 2)), "no sparse product for a MultiheadAttention"),
+        (nn.Sequential(nn.Linear(3, 4), nn.MultiheadAttention(4, 2)), "no sparse kernel for a MultiheadAttention"),
     ],
 )
 def test_other_weights_are_refused_by_name_before_any_is_drawn(layer: nn.Module, told: str) -> None:
@@ -306,14 +306,17 @@ def test_a_ticket_of_another_model_is_refused(tmp_path: Path) -> None:
     mask.save(path, places, wrong)
     share = f"pruning.sparsity={1 - mask.density(places, wrong)}"
     config = config_of(Grid(), "pruning=saved", f"pruning.ticket.path={path}", share)
-    with pytest.raises(InvalidRequest, match="has 512 entries, this model's 1024"):
+    with pytest.raises(InvalidRequest, match="has 512 entries, in this model it has 1024"):
         one(config)
 
 
 def test_a_ticket_of_a_deeper_model_is_refused(tmp_path: Path) -> None:
     deep = Transformer(5, 16, 2, 6, 11, attention_bias=False)
     case = Case("deep", gpt.layers(deep), gpt.loss, text(deep))
-    for layers, told in ((9, "prunes layer 5, the last is 4"), (5, r"prunes \w+.weight of layer 4, which has none")):
+    for layers, told in (
+        (9, "prunes layer 5, and the last layer is 4"),
+        (5, r"prunes \w+.weight of layer 4, which has no such weight"),
+    ):
         path, _ = saved(tmp_path, case, 0.8, layers)
         with pytest.raises(InvalidRequest, match=told):
             one(config_of(Grid(), "pruning=saved", f"pruning.ticket.path={path}", "pruning.sparsity=0.8"))
@@ -330,7 +333,7 @@ def test_sparse_states_cover_kept_entries_only() -> None:
     of_all = states(entries=100, moments=("a", "b"), half="bfloat16")
     of_some = states(entries=160, moments=("a", "b"), half="bfloat16", kept=20, of=80)
     assert of_some.bytes() == of_all.bytes() == 2000
-    with pytest.raises(Unsupported, match="memory=sparse under system=axonn_samo"):
+    with pytest.raises(Unsupported, match="memory=sparse with system=axonn_samo"):
         states(entries=160, moments=("a",), kept=20, of=80, system="axonn_samo")
     run = freeze(composed(["system=axonn_samo", "memory=sparse"]), "")
     assert isinstance(run.refusal, Unsupported)

@@ -90,7 +90,7 @@ HUGE = 10**400  # more than a float holds
         ("reports", "x" * 256, "at most 255 bytes"),
         ("data.folder", "a\0b", "rule: text without a null character"),
         ("launch.deadline", float("inf"), "launch.deadline=inf; rule: at most 31622400 seconds"),
-        ("model.dropout", 1, "model.dropout=1; rule: a share from 0 to below 1"),
+        ("model.dropout", 1, "model.dropout=1; rule: at least 0 and below 1"),
         ("model.shape", {}, "model.shape={}; rule: a group of keys with a class path in _target_"),
         pytest.param("measure.deadline", HUGE, "00...; rule: at most 31622400 seconds", id="deadline"),
         pytest.param("tag", HUGE, "00...; rule: text or a number", id="tag"),

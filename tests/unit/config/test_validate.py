@@ -455,10 +455,10 @@ def test_every_system_of_the_engine_prunes(system: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "key", "rule"),
     [
-        (["pruning.sparsity=1"], "pruning.sparsity", "a share from 0 to below 1"),
-        (["pruning.sparsity=-0.1"], "pruning.sparsity", "a share from 0 to below 1"),
-        (["pruning.sparsity=many"], "pruning.sparsity", "a share from 0 to below 1"),
-        (["pruning.sparsity=true"], "pruning.sparsity", "a share from 0 to below 1"),
+        (["pruning.sparsity=1"], "pruning.sparsity", "at least 0 and below 1"),
+        (["pruning.sparsity=-0.1"], "pruning.sparsity", "at least 0 and below 1"),
+        (["pruning.sparsity=many"], "pruning.sparsity", "at least 0 and below 1"),
+        (["pruning.sparsity=true"], "pruning.sparsity", "at least 0 and below 1"),
         (["pruning.sparsity=0.9999"], "pruning.sparsity", "each weight keeps an entry"),
         (["pruning.scope=biases"], "pruning.scope", "one of weights, all"),
         (["memory=dense"], "pruning", "compressed states are those of memory=samo"),
@@ -484,7 +484,7 @@ def test_weight_beyond_32_bit_indices_is_refused(system: str) -> None:
     error = freeze(composed([f"system={system}", *huge]), "").refusal
     assert isinstance(error, InvalidRequest)
     assert "of a weight of 4294967296 entries" in str(error)
-    assert error.rule.startswith("below 2^31")
+    assert error.rule.startswith("fewer than 2^31")
 
 
 def test_shares_are_checked_on_modelled_machines_too() -> None:

@@ -255,7 +255,7 @@ def test_named_scope_keeps_entries_of_gpt_projections() -> None:
         gpt.TransformerBlock(Transformer(layers=24, hidden=16, heads=2, sequence=4, vocabulary=11)) for _ in range(2)
     ]
     assert len(search.build().draw(whole_view(blocks, sparsity=0.9))) == 8
-    with pytest.raises(InvalidRequest, match=r"project\.weight of layer 0.*a scope of layer"):
+    with pytest.raises(InvalidRequest, match=r"project\.weight of layer 0.*scope=layer"):
         search.build(scope="global").draw(whole_view(blocks, sparsity=0.9))
 
 
@@ -359,7 +359,7 @@ def test_distances_of_channels_count_channels() -> None:
 def test_batch_norm_without_kept_channels_is_refused() -> None:
     layer = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2))
     layer[1].weight.data = torch.tensor([0.1, 0.2])
-    with pytest.raises(InvalidRequest, match=r"weight 1\.weight of layer 0 of 2 entries.*at least one entry"):
+    with pytest.raises(InvalidRequest, match=r"weight 1\.weight of layer 0 has 2 entries.*at least one entry"):
         EarlyBird(1, latest=1, kind="channels").draw(whole_view([layer], sparsity=0.5))
 
 
@@ -369,9 +369,9 @@ def test_batch_norm_without_kept_channels_is_refused() -> None:
         (
             "channels",
             [nn.Linear(2, 2), nn.Linear(2, 2)],
-            r"nothing to prune.*batch norms that directly follow.*kind=.weights.\)",
+            r"no stage has a weight to prune.*batch norms that directly follow.*kind=.weights.\)",
         ),
-        ("weights", [nn.LayerNorm(2), nn.LayerNorm(2)], r"nothing to prune.*weights that may be pruned"),
+        ("weights", [nn.LayerNorm(2), nn.LayerNorm(2)], r"no stage has a weight to prune.*weights that may be pruned"),
     ],
 )
 def test_network_without_prunable_weights_is_refused_on_every_stage(
@@ -399,7 +399,7 @@ def test_mask_that_empties_a_weight_is_refused_when_drawn() -> None:
     layers = [*line([2.0, 2.0]), *line([1.0, 1.0])]
     method = EarlyBird(1, window=2)
     assert method.draw(whole_view(layers, sparsity=0.5)) is None
-    with pytest.raises(InvalidRequest, match=r"weight of layer 1 of 2 entries.*at least one entry"):
+    with pytest.raises(InvalidRequest, match=r"weight of layer 1 has 2 entries.*at least one entry"):
         method.draw(whole_view(layers, sparsity=0.5))
 
 

@@ -115,7 +115,7 @@ def test_a_stage_without_prunable_weights_still_counts() -> None:
 
 def test_weight_below_the_global_threshold_is_refused() -> None:
     layers = [line([[1.0, 2.0]]), line([[0.1, 0.2]])]
-    with pytest.raises(InvalidRequest, match=r"weight weight of layer 1 of 2 entries.*at least one entry.*layer"):
+    with pytest.raises(InvalidRequest, match=r"weight weight of layer 1 has 2 entries.*at least one entry.*layer"):
         Magnitude("global").draw(whole_view(layers, sparsity=0.5))
     assert Magnitude("layer").draw(whole_view(layers, sparsity=0.5))[1, "weight"].tolist() == [1]
 

@@ -83,7 +83,7 @@ def test_a_ticket_of_another_sparsity_is_refused_with_its_own(path: Path, scope:
     if asked == 0.5:
         Saved(str(path)).draw(whole_view(layers, sparsity=asked))
         return
-    with pytest.raises(InvalidRequest, match=r"ticket of sparsity 0\.5, asked for is .*=0\.3;.*legal: sparsity=0\.5"):
+    with pytest.raises(InvalidRequest, match=r"mask of sparsity 0\.5, requested is .*=0\.3;.*legal: sparsity=0\.5"):
         Saved(str(path)).draw(whole_view(layers, sparsity=asked))
 
 
@@ -128,7 +128,7 @@ def test_tied_weight_in_a_file_twice_counts_once(path: Path) -> None:
     ticket[2, "weight"] = ticket[0, "weight"]
     save(path, ticket, dict.fromkeys(ticket, 100))
     assert len(Saved(str(path)).draw(whole_view(layers, sparsity=0.45))) == 3
-    with pytest.raises(InvalidRequest, match="a ticket of this sparsity"):
+    with pytest.raises(InvalidRequest, match="a mask of the requested sparsity"):
         Saved(str(path)).draw(whole_view(layers, sparsity=0.5))
 
 
@@ -138,10 +138,10 @@ def test_tied_weight_in_a_file_twice_counts_once(path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        (network(wide=5), "weight 0.weight of layer 0 has 36 entries, this model's 25"),
+        (network(wide=5), "weight 0.weight of layer 0 has 36 entries, in this model it has 25"),
         (network(layers=5), "no index of weight 0.weight of layer 4"),
-        (network(layers=3), "prunes layer 3, the last is 2"),
-        ([nn.Linear(6, 6) for _ in range(4)], "prunes 0.weight of layer 0, which has none"),
+        (network(layers=3), "prunes layer 3, and the last layer is 2"),
+        ([nn.Linear(6, 6) for _ in range(4)], "prunes 0.weight of layer 0, which has no such weight"),
     ],
     ids=["another width", "more layers", "fewer layers", "other names"],
 )
@@ -149,12 +149,12 @@ def test_a_ticket_of_another_model_is_refused_by_what_differs(path: Path, other:
     kept(path, network(), Magnitude())
     with pytest.raises(InvalidRequest, match=words) as refused:
         Saved(str(path)).draw(whole_view(other))
-    assert "a ticket of this model" in str(refused.value)
+    assert "a mask of this model" in str(refused.value)
     assert str(path) in str(refused.value)
 
 
 def test_missing_mask_file_is_refused_by_its_path(path: Path) -> None:
-    with pytest.raises(InvalidRequest, match=r"a\.ticket holds no ticket"):
+    with pytest.raises(InvalidRequest, match=r"a\.ticket holds no mask"):
         Saved(str(path)).draw(whole_view(network()))
 
 

@@ -90,7 +90,7 @@ def test_prunable_weights_are_found_by_module_type() -> None:
 
 @pytest.mark.parametrize("sparsity", [1, 1.0, 1.5, -0.1, float("nan"), float("inf"), True, "0.9"], ids=repr)
 def test_a_sparsity_that_is_no_share_below_one_is_refused(sparsity: float) -> None:
-    with pytest.raises(InvalidRequest, match=rf"sparsity={sparsity}.*from 0 to below 1.*sparsity=0\.9"):
+    with pytest.raises(InvalidRequest, match=rf"sparsity={sparsity}.*at least 0 and below 1.*sparsity=0\.9"):
         kept_count(KEY, 100, sparsity)
 
 
@@ -134,7 +134,7 @@ def test_model_without_prunable_weights_is_refused_on_every_stage() -> None:
     assert draw_on_stages(RandomMask, layers, 2, asked) == ["", ""]
     none = draw_on_stages(RandomMask, [nn.Embedding(4, 3), nn.LayerNorm(3)], 2, asked)
     assert len(none) == 2
-    assert all("nothing to prune" in told and "weights that may be pruned" in told for told in none)
+    assert all("no stage has a weight to prune" in told and "weights that may be pruned" in told for told in none)
 
 
 def test_weight_above_int32_indices_is_refused() -> None:
@@ -166,7 +166,7 @@ def test_an_index_beyond_its_weight_is_refused_with_the_place(places: tuple[int,
 
 @pytest.mark.parametrize("places", [(0, 0), (2, 1), (0, 3, 1, 4)], ids=str)
 def test_an_index_that_does_not_rise_is_refused(places: tuple[int, ...]) -> None:
-    with pytest.raises(InvalidRequest, match=r"qkv\.weight of layer 3: an index that is not sorted"):
+    with pytest.raises(InvalidRequest, match=r"qkv\.weight of layer 3: the index is not sorted"):
         check_index(KEY, index(*places), 10)
 
 
@@ -175,12 +175,12 @@ WRONG = [torch.tensor([0, 1]), torch.tensor([[0, 1]], dtype=torch.int32), torch.
 
 @pytest.mark.parametrize("wrong", WRONG, ids=["int64", "two dimensions", "float"])
 def test_an_index_that_is_not_flat_int32_is_refused(wrong: torch.Tensor) -> None:
-    with pytest.raises(InvalidRequest, match=r"qkv\.weight of layer 3: an index of .*flat int32"):
+    with pytest.raises(InvalidRequest, match=r"qkv\.weight of layer 3: the index has .*one-dimensional int32"):
         check_index(KEY, wrong, 4)
 
 
 def test_an_index_that_is_no_tensor_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"qkv\.weight of layer 3: an index that is a list.*flat int32"):
+    with pytest.raises(InvalidRequest, match=r"qkv\.weight of layer 3: the index is a list.*one-dimensional int32"):
         check_index(KEY, [0, 1], 4)  # type: ignore[arg-type]
 
 
@@ -193,11 +193,11 @@ def test_a_ticket_of_another_model_is_refused_by_what_differs() -> None:
     entries = {KEY: 4, (4, "weight"): 6}
     check_model("mine.ticket", entries, {KEY: 4})  # a stage is a part of the model
     with pytest.raises(
-        InvalidRequest, match=r"mine\.ticket has no index of weight weight of layer 5.*a ticket of this model"
+        InvalidRequest, match=r"mine\.ticket has no index of weight weight of layer 5.*a mask of this model"
     ):
         check_model("mine.ticket", entries, {(5, "weight"): 6})
     with pytest.raises(
-        InvalidRequest, match=r"mine\.ticket: weight qkv\.weight of layer 3 has 4 entries, this model's 8"
+        InvalidRequest, match=r"mine\.ticket: weight qkv\.weight of layer 3 has 4 entries, in this model it has 8"
     ):
         check_model("mine.ticket", entries, {KEY: 8})
 
@@ -235,7 +235,7 @@ def test_a_damaged_file_is_refused_by_its_path(tmp_path: Path, damage: str) -> N
         path.write_bytes(content.replace(b"\x02\0\0\0", b"\x02\x01\0\0"))
     else:
         path.write_bytes({"empty": b"", "text": b"no ticket", "cut": content[:-4]}[damage])
-    words = r"index 258 of 4 entries" if damage == "one byte" else r"a\.ticket holds no ticket.*suite\.pruning"
+    words = r"index 258 of 4 entries" if damage == "one byte" else r"a\.ticket holds no mask.*suite\.pruning"
     with pytest.raises(InvalidRequest, match=words):
         load(path)
 
@@ -243,8 +243,8 @@ def test_a_damaged_file_is_refused_by_its_path(tmp_path: Path, damage: str) -> N
 @pytest.mark.parametrize(
     ("named", "sized", "words"),
     [
-        ((3,), (), r"an index and no size of weight w of layer 3"),
-        ((3,), (3, 4), r"a size and no index of weight w of layer 4"),
+        ((3,), (), r"an index without the size of weight w of layer 3"),
+        ((3,), (3, 4), r"a size without an index of weight w of layer 4"),
         ((), (), r"no index"),
     ],
     ids=["no size", "no index of one", "no index"],
@@ -256,7 +256,7 @@ def test_file_with_inconsistent_indices_and_sizes_is_refused(
 
     sizes = json.dumps({f"{number}/w": 4 for number in sized})
     save_file({f"{number}/w": index(0, 2) for number in named}, tmp_path / "a.ticket", {"entries": sizes})
-    with pytest.raises(InvalidRequest, match=rf"a\.ticket holds no ticket \({words}\).*suite\.pruning"):
+    with pytest.raises(InvalidRequest, match=rf"a\.ticket holds no mask \({words}\).*suite\.pruning"):
         load(tmp_path / "a.ticket")
 
 

@@ -113,11 +113,11 @@ def test_a_branch_of_a_pooling_alone() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"branches of sides \[4, 2\]"):
+    with pytest.raises(InvalidRequest, match=r"branches with outputs of sides \[4, 2\]"):
         through(Branches(((Convolution(1),), (HALF,))), (1, 4))
-    with pytest.raises(InvalidRequest, match="a convolution to 2 x 4 points; rule: images stay square"):
+    with pytest.raises(InvalidRequest, match="an output of 2 x 4 pixels; rule: the output of a convolution is square"):
         through(Convolution(1, (3, 1)), (1, 4))
-    with pytest.raises(InvalidRequest, match=r"an image of 2 x 2 under .*at least one point"):
+    with pytest.raises(InvalidRequest, match=r"an image of 2 x 2 pixels as the input of .*at least one pixel"):
         through(Convolution(1, (3, 3)), (1, 2))
 
 

@@ -96,8 +96,16 @@ def test_lists_make_the_same_key_as_tuples() -> None:
     ("kind", "wrong", "words"),
     [
         (AlexNet, {"image": 32}, r"image=32 for AlexNet .*legal: model\.shape\.image=63$"),
-        (AlexNet, {"channels": [8, 8]}, r"channels=\[8, 8\]; rule: one of each of five.*channels=\[64, 192,"),
-        (AlexNet, {"sides": [11, 5, 4, 3, 3]}, r"sides=\[11, 5, 4, 3, 3\]; rule: all but the first are odd"),
+        (
+            AlexNet,
+            {"channels": [8, 8]},
+            r"channels=\[8, 8\]; rule: one value per convolution, five.*channels=\[64, 192,",
+        ),
+        (
+            AlexNet,
+            {"sides": [11, 5, 4, 3, 3]},
+            r"sides=\[11, 5, 4, 3, 3\]; rule: the kernel sides after the first are odd",
+        ),
         (AlexNet, {"hidden": 0}, r"model\.shape\.hidden=0"),
         (InceptionV3, {"image": 32}, r"image=32 for InceptionV3 .*legal: model\.shape\.image=75$"),
         (InceptionV3, {"narrow": 0}, r"model\.shape\.narrow=0"),

@@ -78,7 +78,9 @@ def test_a_stage_that_is_too_slow_alone_gets_more_devices() -> None:
     found = any_replicas(profile, 4)
     assert [(stage.layers, stage.replicas) for stage in found.stages] == [(range(1), 3), (range(1, 2), 1)]
     assert found.slowest == 3.0
-    with pytest.raises(Unsupported, match="a plan of 2 stages with 3, 1 replicas; rule: every stage has as many"):
+    with pytest.raises(
+        Unsupported, match="a plan of 2 stages with 3, 1 replicas; rule: all stages have the same number"
+    ):
         found.runnable()
     assert equal(profile, 2).runnable().slowest == 9.0
 
@@ -125,11 +127,11 @@ def test_a_measured_profile_is_a_split(tmp_path: Path) -> None:
     assert divide(shape, 2, str(path)) == (range(1), range(1, count))
     write(count - 1)
     with pytest.raises(
-        InvalidRequest, match=f"of {count - 1} layers for a network of {count}; rule: a profile of the same"
+        InvalidRequest, match=f"of {count - 1} layers for a network of {count}; rule: the profile has the same"
     ):
         divide(shape, 2, str(path))
     path.write_text("{}", encoding="utf-8")
-    with pytest.raises(InvalidRequest, match="'layers'; rule: a profile of layers"):
+    with pytest.raises(InvalidRequest, match="'layers'; rule: a file that holds a profile"):
         divide(shape, 2, str(path))
     with pytest.raises(InvalidRequest, match="No such file"):
         divide(shape, 2, str(tmp_path / "none.json"))
@@ -138,11 +140,11 @@ def test_a_measured_profile_is_a_split(tmp_path: Path) -> None:
 
 
 def test_what_is_no_profile_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"a profile of \[1, 2, 1\] entries"):
+    with pytest.raises(InvalidRequest, match=r"a profile with \[1, 2, 1\] times"):
         Profile((1.0,), (1.0, 1.0), (1.0,), 1.0)
-    with pytest.raises(InvalidRequest, match="below zero"):
+    with pytest.raises(InvalidRequest, match="a negative or infinite"):
         Profile((-1.0,), (1.0,), (1.0,), 1.0)
-    with pytest.raises(InvalidRequest, match="a bandwidth of 0"):
+    with pytest.raises(InvalidRequest, match="bandwidth=0"):
         Profile((1.0,), (1.0,), (1.0,), 0)
     with pytest.raises(InvalidRequest, match="stages=2 for 1 layers"):
         equal(Profile((1.0,), (1.0,), (1.0,), 1.0), 2)

@@ -38,10 +38,13 @@ def test_one_may_stand_for_all_colours() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"mean": [0.5, 0.5]}, r"mean=\[0\.5, 0\.5\] for 3 colours; rule: one for all.*legal: \[0\.5, 0\.5, 0\.5\]"),
+        (
+            {"mean": [0.5, 0.5]},
+            r"mean=\[0\.5, 0\.5\] for 3 colours; rule: one number, or one per colour.*legal: \[0\.5, 0\.5, 0\.5\]",
+        ),
         ({"mean": []}, r"mean=\[\] for 3 colours"),
         ({"mean": MEAN, "colours": 1}, r"mean=\[0\.491, 0\.482, 0\.447\] for 1 colours"),
-        ({"deviation": [0.5, 0, 0.5]}, r"deviation=\[0\.5, 0, 0\.5\]; rule: numbers, of which no deviation"),
+        ({"deviation": [0.5, 0, 0.5]}, r"deviation=\[0\.5, 0, 0\.5\]; rule: finite numbers above 0"),
         ({"deviation": [float("inf")]}, r"deviation=\[inf\]"),
         ({"mean": ["0.5"]}, r"mean=\['0\.5'\]"),
         ({"mean": [True]}, r"mean=\[True\]"),
