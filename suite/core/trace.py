@@ -98,7 +98,11 @@ class Trace(list[Span]):
 
 def stages_of(trace: Iterable[Span], grid: Grid) -> int:
     """Stages of the pipeline, of which a rank of `grid` may hold several."""
-    return max(grid.inter, *(span.op.stage + 1 for span in trace if span.op is not None), 1)
+    stages = grid.inter
+    for span in trace:
+        if span.op is not None and span.op.stage >= stages:
+            stages = span.op.stage + 1
+    return stages
 
 
 def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
@@ -113,11 +117,9 @@ def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
     if not spans:
         return {}
     begin, finish = min(span.start for span in spans), max(span.end for span in spans)
-    done = {
-        (grid.place(span.rank).replica, message_of(span.op)): span.end
-        for span in spans
-        if span.op and span.category != WAIT
-    }
+    ranks = list(dict.fromkeys([span.rank for span in spans]))
+    replicas = {rank: grid.place(rank).replica for rank in ranks}
+    done = {(replicas[span.rank], message_of(span.op)): span.end for span in spans if span.op and span.category != WAIT}
     stages, fill_and_drain = stages_of(spans, grid), _fill_and_drain(spans, grid)
     total: dict[str, float] = {}
     queues = _queues(spans)
@@ -127,9 +129,7 @@ def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
         for name, span in zip(_names(queue, grid), meetings, strict=True):
             quickest[name] = min(span.seconds, quickest.get(name, span.seconds))
     names = {rank: iter(_names(queue, grid)) for rank, queue in queues.items()}
-    ranks = sorted({span.rank for span in spans})
     for rank in ranks:
-        place = grid.place(rank)
         busy = transfer = 0.0
         clock = begin
         for span in spans:
@@ -143,7 +143,7 @@ def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
                 total[span.category] = total.get(span.category, 0.0) + seconds
                 busy += seconds
             elif span.op is not None and (need := needs(span.op, stages)) is not None:
-                sent = done.get((place.replica, need), span.end)
+                sent = done.get((replicas[rank], need), span.end)
                 transfer += max(0.0, span.end - max(start, sent))
             clock = max(clock, span.end)
         idle = finish - begin - busy - transfer
@@ -164,14 +164,14 @@ def parent_category(part: Span) -> str:
 
 def _fill_and_drain(spans: Sequence[Span], grid: Grid) -> dict[int, float]:
     """Seconds in which each rank fills and drains the pipeline, as the module docstring defines them."""
-    ranks = dict.fromkeys(span.rank for span in spans)
-    queues = _queues(span for span in spans if span.op is not None and span.category in _PASSES)
-    kinds: dict[Kind, list[float]] = {}
-    for queue in queues.values():
-        for span in queue:
-            kinds.setdefault(_kind(span), []).append(span.seconds)
-    if stages_of(spans, grid) == grid.inter and Kind.WEIGHT not in kinds:
+    ranks = dict.fromkeys([span.rank for span in spans])
+    passes = [span for span in spans if span.op is not None and span.category in _PASSES]
+    if stages_of(spans, grid) == grid.inter and not [span for span in passes if span.category == WEIGHT]:
         return dict.fromkeys(ranks, (grid.inter - 1) * (_mean(spans, FORWARD) + _mean(spans, BACKWARD)))
+    queues = _queues(passes)
+    kinds: dict[Kind, list[float]] = {}
+    for span in passes:
+        kinds.setdefault(_kind(span), []).append(span.seconds)
     means = {kind: sum(each) / len(each) for kind, each in kinds.items()}
     makespan = _allowed(queues, grid, lambda span: means[_kind(span)])
     return {rank: makespan - sum(means[_kind(span)] for span in queues.get(rank, ())) for rank in ranks}
@@ -198,16 +198,22 @@ def allowed_makespan(trace: Iterable[Span], grid: Grid) -> float:
 
 def _allowed(queues: Mapping[int, Sequence[Span]], grid: Grid, seconds: Callable[[Span], float]) -> float:
     """Makespan of the queues if each span takes `seconds(span)`."""
-    stages = stages_of((span for queue in queues.values() for span in queue), grid)
-    finished = {_op_on(span, grid) for queue in queues.values() for span in queue if span.category not in _MEETINGS}
+    stages = max((stages_of(queue, grid) for queue in queues.values()), default=grid.inter)
+    pipelines = {rank: (grid.place(rank).replica, rank % grid.tensor) for rank in queues}
+    finished = {
+        (*pipelines[rank], message_of(span.op))
+        for rank, queue in queues.items()
+        for span in queue
+        if span.category not in _MEETINGS and span.op is not None
+    }
     clock = dict.fromkeys(queues, 0.0)
-    finish: dict[tuple[int, int, Op | None], float] = {}
+    finish: dict[tuple[int, int, Op], float] = {}  # by replica, tensor rank and name of the op's message
     meeting: dict[_Meeting, list[Span]] = {}  # spans of the ranks that have arrived
     members = Counter(name for queue in queues.values() for name in _names(queue, grid))
     names = {rank: iter(_names(queue, grid)) for rank, queue in queues.items()}
     ready = list(queues)
     at = dict.fromkeys(queues, 0)
-    stuck: dict[tuple[int, int, Op | None], list[int]] = {}
+    stuck: dict[tuple[int, int, Op], list[int]] = {}
     while ready:
         rank = ready.pop()
         while at[rank] < len(queues[rank]):
@@ -225,22 +231,18 @@ def _allowed(queues: Mapping[int, Sequence[Span]], grid: Grid, seconds: Callable
                 continue
             need = needs(span.op, stages) if span.op is not None else None
             if need is not None:
-                source = (grid.place(rank).replica, rank % grid.tensor, need)
+                source = (*pipelines[rank], need)
                 if source in finished and source not in finish:
                     stuck.setdefault(source, []).append(rank)
                     break
                 clock[rank] = max(clock[rank], finish.get(source, 0.0))
             clock[rank] += seconds(span)
-            finish[_op_on(span, grid)] = clock[rank]
-            ready.extend(stuck.pop(_op_on(span, grid), []))
+            if span.op is not None:
+                sent = (*pipelines[rank], message_of(span.op))
+                finish[sent] = clock[rank]
+                ready.extend(stuck.pop(sent, []))
             at[rank] += 1
     return max(clock.values(), default=0.0)
-
-
-def _op_on(span: Span, grid: Grid) -> tuple[int, int, Op | None]:
-    """Key of an op in one pipeline: replica, tensor rank, and the op by the name of its message."""
-    message = None if span.op is None else message_of(span.op)
-    return grid.place(span.rank).replica, span.rank % grid.tensor, message
 
 
 _PASSES = (FORWARD, BACKWARD, WEIGHT)
