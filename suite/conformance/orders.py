@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import product
 
 from suite.core.errors import SuiteError
 from suite.core.expression import evaluate
 from suite.core.grid import Grid
-from suite.core.op import FlushInterval, Kind, Op, Place, needs
+from suite.core.op import COMPLETES_MICROBATCH, FlushInterval, Kind, Op, message_of, needs
 from suite.core.protocols import Schedule, WeightPolicy
 from suite.schedule.check import Timeline, check
 from suite.simulate.cost.measured import Fixed
@@ -26,28 +27,33 @@ SPEEDS = (0.0, 0.5, 1.0, 3.7)  # seconds of an op, so that messages arrive in an
 
 def assert_legal(timeline: Timeline, schedule: Schedule, interval: FlushInterval) -> None:
     """Law 1, written independently of the checker: over finished orders instead of running programs."""
-    ends = {slot.op: slot.end for slot in timeline.slots}
+    ends = {message_of(slot.op): slot.end for slot in timeline.slots}
     for slot in timeline.slots:
         need = needs(slot.op, timeline.stages)
         assert need is None or ends[need] <= slot.start, f"{slot.op} started before {need} ended"
-    for stage in range(timeline.stages):
-        order = timeline.order(stage)
+    indices = range(interval.first, interval.end)
+    for place in timeline.places:
+        rank, order = place.rank, timeline.order(place.rank)
         position = {op: number for number, op in enumerate(order)}
-        indices = range(interval.first, interval.end)
-        expected = {Op(stage, kind, index) for index in indices for kind in (Kind.FORWARD, Kind.BACKWARD)}
-        expected |= {Op(stage, Kind.UPDATE, interval.update + number) for number in range(interval.updates)}
-        assert set(order) == expected, f"stage {stage} runs {_first_ops(set(order) ^ expected)} too often, or never"
-        assert len(order) == len(expected), f"stage {stage} runs {len(order)} ops, {len(expected)} are expected"
-        for index in indices:
-            forward, backward = position[Op(stage, Kind.FORWARD, index)], position[Op(stage, Kind.BACKWARD, index)]
-            updated = position[Op(stage, Kind.UPDATE, interval.update_of(index))]
-            assert forward < backward < updated, f"stage {stage}: microbatch {index} is out of order"
+        updates = [Op(place.stage, Kind.UPDATE, interval.update + number) for number in range(interval.updates)]
+        chains = {}  # ops of each microbatch in their order: F B, or F I W
+        for stage, index in product(place.held_stages, indices):
+            split = Op(stage, Kind.INPUT, index) in position
+            kinds = (Kind.FORWARD, Kind.INPUT, Kind.WEIGHT) if split else (Kind.FORWARD, Kind.BACKWARD)
+            chains[stage, index] = [Op(stage, kind, index) for kind in kinds]
+        expected = {op for chain in chains.values() for op in chain} | {*updates}
+        assert set(order) == expected, f"rank {rank} runs {_first_ops(set(order) ^ expected)} too often, or never"
+        assert len(order) == len(expected), f"rank {rank} runs {len(order)} ops, {len(expected)} are expected"
+        for (stage, index), chain in chains.items():
+            update = updates[interval.update_of(index) - interval.update]
+            positions = [position[op] for op in (*chain, update)]
+            assert positions == sorted(positions), f"stage {stage}: microbatch {index} is out of order"
         in_flight = peak = 0
         for op in order:
-            in_flight += {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(op.kind, 0)
+            in_flight += (op.kind is Kind.FORWARD) - (op.kind in COMPLETES_MICROBATCH)
             peak = max(peak, in_flight)
-        promised = schedule.in_flight(Place(stage, timeline.stages), interval)
-        assert peak == timeline.peak[stage] <= promised, f"stage {stage}: {peak} in flight, {promised} were promised"
+        promised = schedule.in_flight(place, interval)
+        assert peak == timeline.peak[rank] <= promised, f"rank {rank}: {peak} in flight, {promised} were promised"
 
 
 def _first_ops(ops: set[Op]) -> str:
@@ -117,7 +123,7 @@ def check_versions(policy: WeightPolicy, schedule: Schedule, update_interval: in
             continue  # the policy refuses this size
         timeline = check(schedule, stages, interval)
         try:
-            run_ledgers(policy, [timeline.order(stage) for stage in range(stages)], interval)
+            run_ledgers(policy, [timeline.order(rank) for rank in range(stages)], interval)
         except (SuiteError, KeyError) as error:
             raise AssertionError(f"{_size_text(stages, interval)}: {error}") from error
         sizes += 1

@@ -190,6 +190,9 @@ class FlushInterval:
         return index == self.end - 1 or (index - self.first + 1) % self.microbatches_per_update == 0
 
 
+EVALUATION_CAPACITY = 8
+"""Evaluation values that may wait unreceived for one stage."""
+
 Program = Generator[tuple[Op, ...], Op, None]
 """Yields the ops it would accept next, in order of preference; is sent the one that ran."""
 

@@ -63,10 +63,14 @@ class TabledSchedule(Schedule, Protocol):
 
     Attributes:
         homes: Rank of each stage.
+        split: Whether weight gradients are ops of their own.
     """
 
     @property
     def homes(self) -> tuple[int, ...]: ...
+
+    @property
+    def split(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +224,7 @@ class Transport(Protocol):
         """Send the message `op` to the rank that needs it.
 
         Does not block in training, where `in_flight` bounds the number of unreceived values. In an evaluation it
-        blocks while suite.comm.p2p.message.EVALUATION_CAPACITY values for the same stage are unreceived.
+        blocks while suite.core.op.EVALUATION_CAPACITY values for the same stage are unreceived.
         """
 
     def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:

@@ -30,7 +30,8 @@ from suite.engine.optim.optimizer import SGD, Adam, RMSprop
 from suite.engine.pruning import Pruning
 from suite.engine.states.flat_layout import LayoutFactory
 from suite.memory.layout import Layout
-from suite.schedule.placement import check_one_stage_per_rank
+from suite.schedule import MessageDriven, OneFOneB
+from suite.schedule.placement import places
 from suite.workload.split import Split
 
 HALVES = ("bfloat16", "float16")
@@ -100,7 +101,6 @@ def check(args: EngineArguments) -> list[Layer]:
         )
     if args.schedule is not None:
         check_protocol("schedule", args.schedule, Schedule, "OneFOneB()")
-        check_one_stage_per_rank(args.schedule, "engine")
     if args.weights is not None:
         check_protocol("weights", args.weights, WeightPolicy, 'Predict(s="paper")')
     if args.world is not None:
@@ -109,9 +109,14 @@ def check(args: EngineArguments) -> list[Layer]:
     check_loss(args.loss)
     _check_memory(args.memory, args.half)
     _check_scores(args.scores, args.score_names)
-    _check_split(args.split, len(layers), (args.grid or Grid()).inter)
+    _check_split(args.split, len(layers), places(schedule_of(args), (args.grid or Grid()).inter)[0].stages)
     _check_tied(args.tied, len(layers))
     return layers
+
+
+def schedule_of(args: EngineArguments) -> Schedule:
+    """The schedule, by default the message-driven one, or 1F1B for a pipeline that streams."""
+    return args.schedule or (MessageDriven() if args.update_interval is None else OneFOneB())
 
 
 def check_full_precision(modules: Iterable[nn.Module], half: str | None) -> None:

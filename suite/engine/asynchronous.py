@@ -11,14 +11,19 @@ from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.members import missing_members
 from suite.core.protocols import UpdateRule, WeightPolicy
-from suite.engine.arguments import EngineArguments
+from suite.engine.arguments import EngineArguments, schedule_of
 from suite.engine.optim.optimizer import SGD
+from suite.engine.recorded_order import RecordedVersions
+from suite.schedule.placement import is_plain, places
+from suite.weights.policy import Latest
 
 NO_COMMON_UPDATE = "stages of an asynchronous pipeline are never at the same update"
 
 
 def check(args: EngineArguments, policy: WeightPolicy, grid: Grid, *, tied: bool) -> None:
     """Raises InvalidRequest where this policy, optimizer and memory layout cannot train together."""
+    if not is_plain(schedule_of(args)):
+        _check_placed(args, policy)
     policy.check(grid.inter, args.update_interval)
     if policy.predicts:
         _check_prediction(args, policy)
@@ -34,6 +39,25 @@ def check(args: EngineArguments, policy: WeightPolicy, grid: Grid, *, tied: bool
         rule = f"{NO_COMMON_UPDATE}, at which all could skip an overflow"
         raise Unsupported(
             "dynamic loss scaling (loss_scaler=) in an asynchronous pipeline", rule=rule, legal='half="bfloat16"'
+        )
+
+
+def _check_placed(args: EngineArguments, policy: WeightPolicy) -> None:
+    """Raises Unsupported for what assumes one stage per rank and whole backward passes."""
+    what = "several stages per rank or a split backward pass"
+    if not isinstance(policy, Latest | RecordedVersions):
+        raise Unsupported(
+            "weights",
+            type(policy).__name__,
+            rule=f"versions of an asynchronous pipeline are those of one stage per rank; the schedule has {what}",
+            legal="weights=Latest(), or schedule=OneFOneB()",
+        )
+    if args.pruning is not None and len(set(places(schedule_of(args), (args.grid or Grid()).inter)[0].held_stages)) > 1:
+        raise Unsupported(
+            "pruning",
+            args.pruning,
+            rule="a mask divides equal weights in the order of stages, which is the order of ranks with one stage each",
+            legal="pruning=None, or a schedule with one stage per rank",
         )
 
 

@@ -14,12 +14,12 @@ from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.protocols import World
 from suite.engine import arguments, asynchronous
-from suite.engine.arguments import EngineArguments
+from suite.engine.arguments import EngineArguments, schedule_of
 from suite.engine.batch_agreement import BatchAgreement
 from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.checked_schedule import CheckedSchedule
 from suite.engine.collective_guard import CollectiveGuard
-from suite.engine.layers import Layer, broadcast_weights, find_ties, make_stage_modules, tied_ends
+from suite.engine.layers import Layer, broadcast_weights, find_ties, make_modules, tied_ends
 from suite.engine.optim.loss_scaler import unscaled
 from suite.engine.optim.optimizer import state_names
 from suite.engine.optim.update import Update
@@ -29,7 +29,7 @@ from suite.engine.stage import Stage
 from suite.engine.states.state import ModelState
 from suite.engine.train_state import Communicators, RunSettings, TrainState
 from suite.engine.weight_versions import WeightVersions
-from suite.schedule import MessageDriven, OneFOneB
+from suite.schedule.placement import places
 from suite.weights.policy import Latest
 from suite.workload.split import evenly
 
@@ -43,42 +43,43 @@ def build_train_state(args: EngineArguments) -> TrainState:
     settings = _settings(args, layers, world)
     comm = _communicators(settings, world)
     place, policy = settings.place, args.weights or Latest()
-    modules, copies = make_stage_modules(
-        layers, settings.stage_layers, settings.seed, device=world.device, half=settings.half
-    )
-    arguments.check_full_precision(modules, args.half)
+    modules, copies = make_modules(layers, settings.layers, settings.seed, device=world.device, half=settings.half)
+    arguments.check_full_precision(modules.values(), args.half)
     asynchronous.check(args, policy, settings.grid, tied=bool(settings.ties))
     agreement = BatchAgreement(world, comm.transport, settings.grid.size, off=not args.compare_batches)
     broadcast_weights(
         modules,
-        settings.stage_layers,
         settings.ties,
         data_parallel_group=comm.data_parallel_group,
         embedding_group=comm.embedding_group,
         progress=comm.transport.progress,
     )
-    stage = Stage(
-        modules,
-        first_layer=settings.stage_layers.start,
-        seed=settings.seed,
-        loss=args.loss if place.last else None,
-        scores=args.scores if place.last else None,
-        checkpoint_interval=args.activation_checkpointing,
-    )
+    stages = {}
+    for number in place.held_stages:
+        is_last = number == place.stages - 1
+        stages[number] = Stage(
+            [modules[layer] for layer in settings.split[number]],
+            first_layer=settings.split[number].start,
+            seed=settings.seed,
+            loss=args.loss if is_last else None,
+            scores=args.scores if is_last else None,
+            checkpoint_interval=args.activation_checkpointing,
+        )
     loss_scaler = (copy.deepcopy(args.loss_scaler) or unscaled()) if settings.half else None  # each engine has its own
-    trained = [parameter for parameter in stage.layers.parameters() if parameter.requires_grad]
-    ties = [tied_ends(modules, settings.stage_layers, tie) for tie in settings.ties]
+    trained = [p for stage in stages.values() for p in stage.layers.parameters() if p.requires_grad]
+    ties = [tied_ends(modules, tie) for tie in settings.ties]
     trained_ties = [tuple(parameter for parameter in tie if parameter.requires_grad) for tie in ties]
-    schedule = args.schedule or (OneFOneB() if settings.streams else MessageDriven())
     state = TrainState(
         settings=settings,
         comm=comm,
         agreement=agreement,
-        schedule=CheckedSchedule(schedule, place, settings.update_interval, any_order=comm.transport.any_order),
+        schedule=CheckedSchedule(
+            schedule_of(args), place, settings.update_interval, any_order=comm.transport.any_order
+        ),
         slicer=BatchSlicer(place, settings.microbatch, world.device, settings.half),
-        stage=stage,
+        stages=stages,
         copies=copies,
-        versions=WeightVersions(policy, settings.grid.inter),
+        versions=WeightVersions(policy, place.stages),
         loss_scaler=loss_scaler,
         pruning=copy.deepcopy(args.pruning),  # a search has state
         make_model_states=lambda kept: ModelState(
@@ -121,11 +122,13 @@ def _settings(args: EngineArguments, layers: Sequence[Layer], world: World) -> R
         )
     if args.half:
         check_half(args.half, world.device)
-    split = args.split or evenly(len(layers), grid.inter)
+    position = grid.place(world.rank)
+    place = places(schedule_of(args), grid.inter, position.replica, position.replicas)[position.rank]
+    split = args.split or evenly(len(layers), place.stages)
     return RunSettings(
         grid=grid,
         rank=world.rank,
-        place=grid.place(world.rank),
+        place=place,
         split=split,
         ties=find_ties(layers, args.tied, split),
         seed=args.seed,
@@ -139,17 +142,17 @@ def _settings(args: EngineArguments, layers: Sequence[Layer], world: World) -> R
 
 
 def _communicators(settings: RunSettings, world: World) -> Communicators:
-    """Communicators of this rank. Every rank creates the groups of all stages and replicas, in the same order."""
-    grid, place, rank = settings.grid, settings.place, settings.rank
-    data_parallel_groups = [world.group(grid.data_parallel_group(stage)) for stage in range(grid.inter)]
-    embedding_groups = [
-        world.group(grid.embedding_group(grid.rank(data=replica, inter=0))) for replica in range(grid.data)
-    ]
-    transport = world.transport(grid.pipeline(rank))
+    """Communicators of this rank. Every rank creates the groups of all ranks and replicas, in the same order."""
+    grid, place = settings.grid, settings.place
+    data_parallel_groups = [world.group(grid.data_parallel_group(rank)) for rank in grid.pipeline(0)]
+    pipelines = [grid.pipeline(grid.rank(data=replica, inter=0)) for replica in range(grid.data)]
+    ends = place.rank_of(0), place.rank_of(place.stages - 1)
+    embedding_groups = [world.group(tuple(dict.fromkeys(pipeline[end] for end in ends))) for pipeline in pipelines]
+    transport = world.transport(settings.homes)
     return Communicators(
         world=world,
         transport=transport,
-        data_parallel_group=data_parallel_groups[place.stage],
+        data_parallel_group=data_parallel_groups[place.rank],
         embedding_group=embedding_groups[place.replica],
         guard=CollectiveGuard(world, grid.size, place.replica, transport.progress),
     )

@@ -50,6 +50,8 @@ class Engine:
         microbatch: Samples per microbatch.
         weights: Policy that selects the weight versions of passes (PipeOptim III); by default the newest.
         memory: Form and place of each model state; by default all on the device, and compressed for pruned weights.
+        schedule: Order of the ops, and placement of stages on ranks; by default MessageDriven, or OneFOneB with
+            `update_interval`.
         split: Layers of each stage; None divides them evenly.
         tied: Tied weights as (first layer, name, last layer, name), both trained or both frozen. The engine finds
             weights that two modules of the list share. Ties join the first and the last stage.
@@ -144,7 +146,7 @@ class Engine:
                 yield from StepRunner(state, self._stream_of(batch)).run()
 
     def gradients(self, batch: Batch) -> list[torch.Tensor]:
-        """Reduced gradients of this stage's weights for `batch`, without the loss scale.
+        """Reduced gradients of this rank's weights for `batch`, without the loss scale.
 
         Weights and counters do not change; running statistics do, as in any forward pass."""
         state = self.state
@@ -179,17 +181,18 @@ class Engine:
         Returns:
             The loss, and this rank's peak bytes by kind.
         """
-        state, stage = self.state, self.state.stage
+        state = self.state
         allocated = state.model_states.allocated()
         allocated["weights"] += state.versions.extra_bytes()
         repeats = 2 * self.grid.inter if self.streams else 1
-        mean_check, stage.mean_check = stage.mean_check, None  # its extra calls of the loss are no part of training
+        *_, last = state.stages.values()
+        mean_check, last.mean_check = last.mean_check, None  # its extra calls of the loss are no part of training
         try:
             with MemoryTracker() as tracker:
                 state.memory_tracker = tracker
                 *_, loss = self.train([batch] * repeats)
         finally:
-            stage.mean_check, state.memory_tracker = mean_check, None
+            last.mean_check, state.memory_tracker = mean_check, None
         return loss, {**allocated, tracker.peak_phase: tracker.peak}
 
     def save(self, folder: str | Path, *, keep: int | None = None, extra: Mapping[str, Json] | None = None) -> Path:

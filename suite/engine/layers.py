@@ -1,10 +1,10 @@
-"""Modules of one stage: the user's own, or copies that share tensors with them.
+"""Modules of one rank: the user's own, or copies that share tensors with them.
 
-The list of layers may hold modules, or functions that make them. Each rank calls the functions of its stage only, with
+The list of layers may hold modules, or functions that make them. Each rank calls the functions of its layers only, with
 the same random numbers on every split. A tied weight is two leaves, one at each end of the pipeline, whose gradients
-are summed at the update, the first layer's first. So one stage adds in the same order as several.
+are summed at the update, the first layer's first. So one rank adds in the same order as several.
 
-The user's modules train in place. Two cases need a copy of a module: a weight that an earlier layer of this stage has
+The user's modules train in place. Two cases need a copy of a module: a weight that an earlier layer of this rank has
 too (a second leaf), and mixed precision (passes compute in half precision). A copy shares all other tensors with its
 original, and changes are written back, so the user's modules always hold the trained weights.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -35,7 +35,7 @@ _DIMENSIONS = 8  # dimensions of a tied weight that its two ends compare
 
 @dataclass
 class Copies:
-    """Copies of the user's modules on one stage.
+    """Copies of the user's modules on one rank.
 
     Attributes:
         layers: Pairs (original module, copy).
@@ -108,23 +108,23 @@ def _write(original: torch.Tensor, changed: torch.Tensor) -> None:
         original.copy_(torch.where(original.to(changed.dtype) == changed, original, changed.to(original.dtype)))
 
 
-def make_stage_modules(
+def make_modules(
     layers: Sequence[Layer],
-    stage_layers: range,
+    numbers: Sequence[int],
     seed: int,
     *,
     device: torch.device | str = "cpu",
     half: torch.dtype | None = None,
-) -> tuple[list[nn.Module], Copies]:
-    """The modules of the layers `stage_layers` on `device`, and the copies among them.
+) -> tuple[dict[int, nn.Module], Copies]:
+    """The modules of the layers `numbers` on `device`, by number, and the copies among them.
 
     Raises InvalidRequest for a function that makes no module, and for a weight that functions share, because it would
     be one weight on some splits and two on others."""
-    modules: list[nn.Module] = []
+    modules: dict[int, nn.Module] = {}
     copies = Copies()
     leaves: dict[int, nn.Parameter] = {}  # first leaf of each of the user's weights, by the id of the weight
     layer_of: dict[int, int] = {}  # number of the layer that has a parameter, by the id of the parameter
-    for number in stage_layers:
+    for number in numbers:
         layer = layers[number]
         if isinstance(layer, nn.Module):
             layer.to(device)
@@ -140,7 +140,7 @@ def make_stage_modules(
                 if id(parameter) in layer_of:
                     raise InvalidRequest(
                         f"weight {name} of layer {number}, which layer {layer_of[id(parameter)]} has too",
-                        rule="functions make layers without common weights, as a rank calls only its stage's",
+                        rule="functions make layers without common weights, as a rank calls only those of its layers",
                         legal="modules in the list, or tied=[(first layer, name, last layer, name)]",
                     )
             layer_of |= dict.fromkeys(map(id, module.parameters()), number)
@@ -151,7 +151,7 @@ def make_stage_modules(
                     rule="weights have shapes before an engine is made",
                     legal="a module that has been called with a sample, or nn.Linear in place of nn.LazyLinear",
                 )
-        modules.append(module)
+        modules[number] = module
     return modules, copies
 
 
@@ -268,25 +268,22 @@ def _check_statistics(layers: Sequence[Layer], split: Sequence[range]) -> None:
                     )
 
 
-def tied_ends(modules: Sequence[nn.Module], stage_layers: range, tie: Tie) -> tuple[nn.Parameter, ...]:
-    """The ends of `tie` on this stage, the first layer's before the last layer's."""
+def tied_ends(modules: Mapping[int, nn.Module], tie: Tie) -> tuple[nn.Parameter, ...]:
+    """The ends of `tie` on this rank, the first layer's before the last layer's."""
     first, first_name, last, last_name = tie
-    ends = [(number, name) for number, name in ((first, first_name), (last, last_name)) if number in stage_layers]
+    ends = [(number, name) for number, name in ((first, first_name), (last, last_name)) if number in modules]
     for number, name in ends:
-        weights = [
-            weight for weight, _ in modules[number - stage_layers.start].named_parameters(remove_duplicate=False)
-        ]
+        weights = [weight for weight, _ in modules[number].named_parameters(remove_duplicate=False)]
         if name not in weights:
             raise InvalidRequest(
                 f"tied={list(tie)}: layer {number} has no weight {name!r}",
                 rule=f"a tie names a weight of the layer, one of {', '.join(weights) or 'none'}",
             )
-    return tuple(modules[number - stage_layers.start].get_parameter(name) for number, name in ends)
+    return tuple(modules[number].get_parameter(name) for number, name in ends)
 
 
 def broadcast_weights(
-    modules: Sequence[nn.Module],
-    stage_layers: range,
+    modules: Mapping[int, nn.Module],
     ties: Sequence[Tie],
     *,
     data_parallel_group: Group,
@@ -294,12 +291,12 @@ def broadcast_weights(
     progress: Callable[[], None],
 ) -> None:
     """Broadcast the weights of replica 0 to all replicas, and the first end of each tie to the last."""
-    for module in modules:
+    for module in modules.values():
         for tensor in (*module.parameters(), *module.buffers()):
             if len(data_parallel_group.ranks) > 1:
                 wait_until(data_parallel_group.broadcast(tensor.data, data_parallel_group.ranks[0]).done, progress)
     for tie in ties:
-        ends = tied_ends(modules, stage_layers, tie)
+        ends = tied_ends(modules, tie)
         _check_ends_match(tie, ends, embedding_group, progress)
         if len(ends) == 2:
             ends[1].data.copy_(ends[0].data)

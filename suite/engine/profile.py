@@ -20,7 +20,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
 from suite.core.files import write_atomically
 from suite.core.protocols import Value
-from suite.engine.layers import make_stage_modules
+from suite.engine.layers import make_modules
 from suite.engine.process_setup import now
 from suite.engine.stage import as_value
 from suite.engine.system import network
@@ -88,7 +88,8 @@ def profile_layers(config: RunConfig, *, bandwidth: float, rounds: int = 5) -> N
     batch = config.data.source.build().batch(0, size=microbatch, seed=config.seed, shape=shape)
     inputs, targets = (_to_value(arrays) for arrays in batch)
     makers = module.layers(shape, dropout=model.dropout, dtype=model.dtype)
-    layers, _ = make_stage_modules(makers, range(len(makers)), config.seed)
+    modules, _ = make_modules(makers, range(len(makers)), config.seed)
+    layers = list(modules.values())
     for layer in layers:
         layer.train()
     threads = torch.get_num_threads()

@@ -66,7 +66,7 @@ def draw_mask(state: TrainState, pruning: Pruning) -> Indices | None:
         sparsity=pruning.sparsity,
         seed=settings.seed,
         total=guard.sum_over_stages,
-        stage=settings.place.stage,
+        stage=settings.place.rank,
         stages=settings.grid.inter,
     )
     with guard.all_or_none("a mask is drawn"):
@@ -80,7 +80,7 @@ def _indices_of_duplicates(state: TrainState, indices: Mapping[Key, torch.Tensor
     duplicates: Indices = {}
     for first, first_name, last, last_name in settings.ties:
         first_index = indices.get((first, first_name))
-        if settings.grid.inter == 1:
+        if len(state.comm.embedding_group.ranks) == 1:
             if first_index is not None:
                 duplicates[last, last_name] = first_index
         elif settings.place.first or settings.place.last:
@@ -167,16 +167,16 @@ def _kept_by_id(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> KeptB
 def _check_ranks_agree(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> None:
     """Raises InvalidRequest on all ranks if replicas, or the copies of a tied weight, keep different entries."""
     settings, guard = state.settings, state.comm.guard
-    stage_layers = settings.stage_layers
-    stage_keys = sorted(key for key in indices if key[0] in stage_layers)
+    layers = settings.layers
+    stage_keys = sorted(key for key in indices if key[0] in layers)
     stage_mask = b"".join(f"{key}".encode() + _to_bytes(indices[key]) for key in stage_keys)
     for stage in range(settings.grid.inter):
-        if not guard.all_equal(stage_mask if stage == settings.place.stage else None):
+        if not guard.all_equal(stage_mask if stage == settings.place.rank else None):
             raise InvalidRequest(
                 f"masks of stage {stage} that differ between replicas", rule="all replicas have the same mask"
             )
     for first, first_name, last, last_name in settings.ties:
-        ends = [key for key in ((first, first_name), (last, last_name)) if key[0] in stage_layers]
+        ends = [key for key in ((first, first_name), (last, last_name)) if key[0] in layers]
         end_masks = [_to_bytes(indices[key]) if key in indices else b"" for key in ends]
         if len(set(end_masks)) > 1 or not guard.all_equal(end_masks[0] if end_masks else None):
             raise InvalidRequest(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from suite.core.errors import IllegalSchedule
-from suite.core.op import FlushInterval, Kind, Op, Place, Program
+from suite.core.op import COMPLETES_MICROBATCH, FlushInterval, Kind, Op, Place, Program
 from suite.core.protocols import Read, StageVersions, WeightPolicy
 
 Passes = tuple[tuple[Op, Read | None], ...]  # ops of a rank in order, each with the weights it read
@@ -13,9 +13,19 @@ Passes = tuple[tuple[Op, Read | None], ...]  # ops of a rank in order, each with
 
 @dataclass(frozen=True)
 class RecordedSchedule:
-    """Schedule that repeats the recorded order of one rank. The order has run, so it is not checked again."""
+    """Schedule that repeats the recorded order of one rank. The order has run, so it is not checked again.
+
+    Attributes:
+        passes: Passes of the rank.
+        homes: Pipeline rank of each stage.
+    """
 
     passes: Passes
+    homes: tuple[int, ...]
+
+    @property
+    def split(self) -> bool:
+        return any(op.kind is Kind.WEIGHT for op, _ in self.passes)
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
         for op, _ in self.passes:
@@ -24,7 +34,7 @@ class RecordedSchedule:
     def in_flight(self, place: Place, interval: FlushInterval) -> int:
         in_flight = peak = 0
         for op, _ in self.passes:
-            in_flight += (op.kind is Kind.FORWARD) - (op.kind is Kind.BACKWARD)
+            in_flight += (op.kind is Kind.FORWARD) - (op.kind in COMPLETES_MICROBATCH)
             peak = max(peak, in_flight)
         return peak
 

@@ -25,7 +25,7 @@ from suite.engine.engine import Engine
 from suite.engine.layers import Layer
 from suite.engine.random_state import user_values
 from suite.engine.recorded_order import Passes, RecordedSchedule, RecordedVersions
-from suite.engine.stage import as_value
+from suite.engine.stage import Stage, as_value
 from suite.engine.step_runner import run_evaluation
 
 
@@ -61,7 +61,8 @@ class Replay:
             rank_arguments = dict(arguments)
             if recorded is not None:
                 passes = recorded[world.rank]
-                rank_arguments |= {"schedule": RecordedSchedule(passes), "weights": RecordedVersions(passes)}
+                schedule = RecordedSchedule(passes, _homes(self.grid, recorded))
+                rank_arguments |= {"schedule": schedule, "weights": RecordedVersions(passes)}
             memo: dict[int, nn.Module] = {}  # one for all layers, so that copies share weights as the layers do
             copies = [copy.deepcopy(layer, memo) if isinstance(layer, nn.Module) else layer for layer in layers]
             rank_arguments |= {
@@ -85,9 +86,10 @@ class Replay:
             )
 
     @property
-    def stages(self) -> list[Engine]:
-        """Engines of the first replica, by stage."""
-        return [self.engines[self.grid.rank(data=0, inter=stage)] for stage in range(self.grid.inter)]
+    def stages(self) -> list[Stage]:
+        """Stages of the first replica, in order."""
+        settings = self.engines[0].state.settings
+        return [self.engines[home].state.stages[stage] for stage, home in enumerate(settings.homes)]
 
     def train(self, batches: Iterable[Batch]) -> Iterator[float]:
         """Train on each batch when its loss is requested; yields the losses in order."""
@@ -119,9 +121,15 @@ class Replay:
         half = self.engines[0].state.settings.half
         value = as_value(inputs)
         value = tuple(tensor.to(half) if half and tensor.is_floating_point() else tensor for tensor in value)
-        for engine in self.stages:
-            value = engine.state.stage.outputs(value)
+        for stage in self.stages:
+            value = stage.outputs(value)
         return value
+
+
+def _homes(grid: Grid, recorded: Sequence[Passes]) -> tuple[int, ...]:
+    """Pipeline rank of each stage."""
+    homes = {op.stage: grid.place(rank).rank for rank, passes in enumerate(recorded) for op, _ in passes}
+    return tuple(homes[stage] for stage in sorted(homes))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import torch
 
 from suite.comm.p2p.polling import all_reduce_scalar, wait_for
 from suite.core.errors import InvalidRequest, RankError
-from suite.core.op import FlushInterval, Kind, Op, Program
+from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, FlushInterval, Kind, Op, Program
 from suite.core.protocols import Handle, Value
 from suite.core.trace import Trace
 from suite.engine.batch_slicing import split_batch
@@ -26,7 +26,6 @@ from suite.engine.optim.update import check_attached
 from suite.engine.pruning_step import prune_if_due
 from suite.engine.train_state import TrainState
 from suite.engine.worker import Execute, run_program
-from suite.schedule import evaluation
 
 LOSS_BATCHES = 8  # batches whose losses share one reduction
 
@@ -50,7 +49,7 @@ class StepRunner:
     Attributes:
         apply_update: Whether updates step the weights; otherwise they only reduce the gradients.
         batch_losses: Losses of the microbatches of each batch, on the last stage.
-        backward_passes: Backward passes so far.
+        completed: Microbatches that the stages of this rank have completed, summed over the stages.
         reductions: Reductions of losses that are under way.
         batches_sent: Batches whose losses are reduced, or under way.
         fault: Difference between the batches of the ranks.
@@ -63,7 +62,7 @@ class StepRunner:
         )
         self.loss_scale = state.loss_scale
         self.batch_losses: dict[int, list[torch.Tensor]] = {}
-        self.backward_passes = 0
+        self.completed = 0
         self.reductions: deque[_LossReduction] = deque()
         self.batches_sent = 0
         self.fault: InvalidRequest | None = None
@@ -109,31 +108,40 @@ class StepRunner:
             state.agreement.settle()
             yield from self._update(op)
             return ()
-        if op.kind is Kind.BACKWARD:
+        stage = state.stages[op.stage]
+        if op.kind is Kind.WEIGHT:
+            stage.weight_gradients(op.index)
+            self._trace_compression(perf_counter())
+            return ()
+        if op.kind in SENDS_GRADIENT:
             with state.versions.swapped_in(op, read):
-                gradients = state.stage.backward(op.index, value)
+                gradients = stage.backward(op.index, value, whole=op.kind is Kind.BACKWARD)
             self._trace_compression(perf_counter())
             return gradients
         assert read is not None
+        is_last = op.stage == place.stages - 1
         self.stream.read_up_to(op.index)
         with state.versions.swapped_in(op, read):
-            output = state.stage.forward(
+            output = stage.forward(
                 op.index,
-                self.stream.inputs(op.index) if place.first else value,
-                targets=self.stream.targets(op.index) if place.last else (),
+                self.stream.inputs(op.index) if op.stage == 0 else value,
+                targets=self.stream.targets(op.index) if is_last else (),
                 sample=op.index * place.replicas + place.replica,
                 scale=self.loss_scale / (self.interval.group_size(op.index) * place.replicas),
                 read=read,
             )
-        if place.last:
+        if is_last:
             losses = self.batch_losses.setdefault(self.stream.batch_of(op.index), [])
             losses.append(self._share_of_batch(op.index, output[0]))
-        self.stream.forward_done(op.index)
+        if op.stage == place.held_stages[-1]:
+            self.stream.forward_done(op.index)
         return output
 
     def _update(self, op: Op) -> Iterator[None]:
         """Run the update `op`: reduce gradients and, with `apply_update`, step. Yields None where the rank waits."""
         state, tracker = self.state, self.state.memory_tracker
+        for stage in state.stages.values():
+            stage.check_paid()
         if tracker is not None:
             tracker.phase = "scratch"
         start = perf_counter()
@@ -180,15 +188,16 @@ class StepRunner:
     def _after_streamed_op(self, op: Op) -> Iterator[float | None]:
         """Record the batches that end with `op`, and send or yield losses that are complete."""
         ends, end_times = self.stream.ends, self.state.batch_end_times
-        if op.kind is Kind.BACKWARD:
-            self.backward_passes += 1
+        held = len(self.state.stages)
+        if op.kind in COMPLETES_MICROBATCH:
+            self.completed += 1
         elif op.kind is Kind.UPDATE:
             now = perf_counter()
-            while len(end_times) < len(ends) and self.backward_passes >= ends[len(end_times)]:
+            while len(end_times) < len(ends) and self.completed >= held * ends[len(end_times)]:
                 end_times.append(now)
         due = self.batches_sent + (1 if self.state.settings.grid.size == 1 else LOSS_BATCHES)
-        complete = due < len(ends) and self.backward_passes >= ends[due - 1]  # `run` sends the last batches itself
-        if complete and op.kind is Kind.BACKWARD:
+        complete = due < len(ends) and self.completed >= held * ends[due - 1]  # `run` sends the last batches itself
+        if complete and op.kind in COMPLETES_MICROBATCH:
             yield from self._send_losses(due, wait=False)
         elif self.reductions:
             yield from self._receive_losses(wait=False)
@@ -255,12 +264,13 @@ def run_evaluation(state: TrainState, source: BatchSource) -> Generator[dict[str
         def execute(op: Op, value: Value) -> Generator[None, None, Value]:
             yield from ()
             index = op.index - first  # noqa: B023 - called within this iteration only
-            output = state.stage.evaluate(
-                slicer.inputs(inputs, index) if place.first else value,  # noqa: B023
-                slicer.rows(targets, index) if place.last else (),  # noqa: B023
+            is_last = op.stage == place.stages - 1
+            output = state.stages[op.stage].evaluate(
+                slicer.inputs(inputs, index) if op.stage == 0 else value,  # noqa: B023
+                slicer.rows(targets, index) if is_last else (),  # noqa: B023
                 sample=op.index * place.replicas + place.replica,
             )
-            if place.last:
+            if is_last:
                 if output[0].numel() != len(names):
                     raise InvalidRequest(
                         f"scores= returns {output[0].numel() - 1} numbers for score_names={list(names[1:])}",
@@ -270,7 +280,7 @@ def run_evaluation(state: TrainState, source: BatchSource) -> Generator[dict[str
             return output
 
         if microbatches:
-            program = evaluation(place, FlushInterval(first, microbatches, None, 0))
+            program = state.schedule.evaluation(FlushInterval(first, microbatches, None, 0))
             yield from (None for op in _run_program(state, program, execute, 0) if op is None)
         state.evaluated += most_microbatches
         first_batch_size = first_batch_size or samples
@@ -306,7 +316,7 @@ def _run_program(
         execute,
         state.comm.transport,
         rank=state.settings.rank,
-        stages=state.settings.grid.inter,
+        homes=state.settings.homes,
         bound=bound,
         trace=trace,
         patience=state.agreement.patience,

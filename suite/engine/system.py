@@ -152,7 +152,7 @@ class EngineSystem(System):
         """Decoded token ids per batch; None for a network without `decode`, and on several ranks."""
         if self.engine.grid.size > 1:
             return None
-        return decode_outputs(self.network, self.engine.state.stage.outputs, batches)
+        return decode_outputs(self.network, self.engine.state.outputs, batches)
 
     def observe(self) -> Trace:
         return self.engine.state.trace

@@ -14,7 +14,7 @@ from torch import nn
 
 from suite.core.grid import Grid
 from suite.core.op import Place
-from suite.core.protocols import Group, Transport, World
+from suite.core.protocols import Group, Transport, Value, World
 from suite.core.trace import Trace
 from suite.engine.batch_agreement import BatchAgreement
 from suite.engine.batch_slicing import BatchSlicer
@@ -36,7 +36,7 @@ class RunSettings:
     """Settings that stay constant over a run.
 
     Attributes:
-        rank, place: This rank, and its stage and replica in `grid`.
+        rank, place: This rank, and its stages and replica in `grid`.
         split: Layers of each stage.
         ties: Pairs of tied weights.
         microbatch: Samples per microbatch.
@@ -70,9 +70,15 @@ class RunSettings:
         return self.split[-1].stop
 
     @property
-    def stage_layers(self) -> range:
-        """Layers of this stage, by their numbers in the whole model."""
-        return self.split[self.place.stage]
+    def layers(self) -> tuple[int, ...]:
+        """Layers of this rank, by their numbers in the whole model."""
+        return tuple(number for stage in self.place.held_stages for number in self.split[stage])
+
+    @property
+    def homes(self) -> tuple[int, ...]:
+        """World rank of each stage of this rank's pipeline."""
+        pipeline = self.grid.pipeline(self.rank)
+        return tuple(pipeline[self.place.rank_of(stage)] for stage in range(self.place.stages))
 
 
 @dataclass(slots=True)
@@ -81,8 +87,8 @@ class Communicators:
 
     Attributes:
         transport: Messages to the neighbouring stages.
-        data_parallel_group: Replicas of this stage.
-        embedding_group: First and last stage of this pipeline, which share tied weights.
+        data_parallel_group: Replicas of this rank's stages.
+        embedding_group: Ranks of the first and the last stage of this pipeline, which share tied weights.
         guard: Error handling of collective calls.
     """
 
@@ -99,8 +105,9 @@ class TrainState:
 
     Attributes:
         agreement: Check that all ranks make the same calls with the same batches.
-        schedule: Schedule of this stage, with its checked order of ops.
+        schedule: Schedule of this rank, with its checked order of ops.
         slicer: Rows of each batch for this rank.
+        stages: Stages of this rank, by their numbers in the pipeline.
         copies: Half-precision copies of the user's modules.
         versions: Weight versions that passes may read.
         loss_scaler: Loss scale of mixed precision; None in one precision.
@@ -121,7 +128,7 @@ class TrainState:
     agreement: BatchAgreement
     schedule: CheckedSchedule
     slicer: BatchSlicer
-    stage: Stage
+    stages: Mapping[int, Stage]
     copies: Copies
     versions: WeightVersions
     loss_scaler: DynamicLossScaler | None
@@ -152,6 +159,18 @@ class TrainState:
         return self._model_states
 
     @property
+    def stage(self) -> Stage:
+        """The stage of a rank that holds one."""
+        (stage,) = self.stages.values()
+        return stage
+
+    def outputs(self, inputs: Value) -> Value:
+        """Outputs of this rank's layers in evaluation mode, one stage after the other."""
+        for stage in self.stages.values():
+            inputs = stage.outputs(inputs)
+        return inputs
+
+    @property
     def loss_scale(self) -> float:
         """Factor of the loss in mixed precision; 1 otherwise."""
         return self.loss_scaler.scale if self.loss_scaler else 1.0
@@ -164,11 +183,13 @@ class TrainState:
         """
         self._model_states = states = self.make_model_states(kept)
         if self.settings.half:
-            cast(self.stage.layers, self.settings.half)
+            for stage in self.stages.values():
+                cast(stage.layers, self.settings.half)
             self.copies.lend(states)
         self.update = self.make_update(states)
         self.versions.attach(states, self.update.rule)
 
     def numbered_layers(self) -> Iterator[tuple[int, nn.Module]]:
-        """Layers of this stage with their numbers in the whole model."""
-        yield from zip(self.settings.stage_layers, self.stage.layers, strict=True)
+        """Layers of this rank with their numbers in the whole model."""
+        for number, stage in self.stages.items():
+            yield from zip(self.settings.split[number], stage.layers, strict=True)

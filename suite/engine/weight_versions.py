@@ -1,4 +1,4 @@
-"""Weight versions of a stage: tensors of the versions that its policy may read, and predicted weights.
+"""Weight versions of a rank: tensors of the versions that its policy may read, and predicted weights.
 
 weights.ledger counts the versions, and this store holds exactly the counted tensors. The newest version is in the
 layers. Older versions have tensors of their own, as has a version that is still needed when the next update comes, so
@@ -37,12 +37,12 @@ class _SavedView(NamedTuple):
 
 
 class WeightVersions:
-    """Weight versions of one stage.
+    """Weight versions of one rank. Its stages have the same updates.
 
     Attributes:
         ledger: Account of the versions of this interval.
         state, rule: Model states that the versions belong to, and their update rule.
-        reads: Reads of open forward passes, by microbatch.
+        reads: Reads of forward passes without a backward pass, by stage and microbatch.
         passes: Ops of this interval in the order in which they ran, each with its read.
         stored: Tensors of versions other than the newest.
         free: Tensors of versions that no op reads any more, for reuse.
@@ -54,7 +54,7 @@ class WeightVersions:
         self.ledger: Ledger | None = None
         self.state: ModelState | None = None
         self.rule: UpdateRule | None = None
-        self.reads: dict[int, Read] = {}
+        self.reads: dict[tuple[int, int], Read] = {}
         self.passes: list[tuple[Op, Read | None]] = []
         self._clear()
 
@@ -87,8 +87,8 @@ class WeightVersions:
     def run(self, op: Op) -> Read | None:
         """Enter `op` in the account, before it runs. Returns the weights that it reads.
 
-        None stands for an update, and for a backward pass on its forward's graph. Raises InvalidRequest for a version
-        that is not stored, and for a prediction from an older version."""
+        None stands for an update, for a weight gradient, and for a backward pass on its forward's graph. Raises
+        InvalidRequest for a version that is not stored, and for a prediction from an older version."""
         assert self.ledger is not None, "begin an interval first"
         newest = self.ledger.updates
         read = self.ledger.run(op)
@@ -104,7 +104,7 @@ class WeightVersions:
             what = f"{op} reads version {read.version}+{read.predict_steps}"
             raise Unsupported(what, rule="predictions are for later versions", legal="predict_steps=0")
         if op.kind is Kind.FORWARD:
-            self.reads[op.index] = read
+            self.reads[op.stage, op.index] = read
         return read
 
     @contextmanager
@@ -120,9 +120,9 @@ class WeightVersions:
     def _swapped_in(self, op: Op, read: Read | None) -> Iterator[None]:
         forward = op.kind is Kind.FORWARD
         if read is None:
-            read = self.reads[op.index]
+            read = self.reads[op.stage, op.index]
         if not forward:
-            del self.reads[op.index]
+            del self.reads[op.stage, op.index]
         weights = self._weights(read)
         swaps_for_backward = forward and read.backward_mode == "swap"
         if weights is None and not swaps_for_backward:

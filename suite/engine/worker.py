@@ -6,11 +6,12 @@ generator, so that a stream of batches can be suspended, and ranks of one proces
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from time import perf_counter
 
+from suite.comm.p2p.message import receiver
 from suite.core.errors import IllegalSchedule
-from suite.core.op import Kind, Op, Program, feeds, needs
+from suite.core.op import COMPLETES_MICROBATCH, Kind, Op, Program, message_of, needs
 from suite.core.protocols import Transport, Value
 from suite.core.trace import CATEGORY, WAIT, Trace
 
@@ -23,7 +24,7 @@ def run_program(
     transport: Transport,
     *,
     rank: int,
-    stages: int,
+    homes: Sequence[int],
     bound: int,
     trace: Trace | None,
     patience: Callable[[], float | None] = lambda: None,
@@ -32,6 +33,8 @@ def run_program(
 
     Args:
         execute: Computes an op from its message, which is empty if it needs none, and returns the tensors to send.
+        rank: This rank, for the trace and the transport.
+        homes: Rank of each stage of the pipeline.
         bound: Most forward passes that may be open at once. Raises IllegalSchedule for more.
         patience: Seconds to wait for a message before yielding None; None waits without a limit.
 
@@ -39,6 +42,7 @@ def run_program(
         The most forward passes that were open at once.
     """
     in_flight = peak = 0
+    stages = len(homes)
     accepted = next(program, ())
     while accepted:
         begin = perf_counter()
@@ -53,14 +57,14 @@ def run_program(
             peak = max(peak, in_flight)
             if in_flight > bound:
                 raise IllegalSchedule(f"{op} would be forward number {in_flight} in flight, {bound} were promised")
-        elif op.kind is Kind.BACKWARD:
+        elif op.kind in COMPLETES_MICROBATCH:
             in_flight -= 1
         output = yield from execute(op, value)
         end = perf_counter()
         if trace is not None and op.kind is not Kind.UPDATE:  # an update records its reduction and step itself
-            sent = sum(tensor.nbytes for tensor in output) if feeds(op, stages) else 0
+            sent = sum(tensor.nbytes for tensor in output) if receiver(op, homes) not in (None, rank) else 0
             trace.add(rank, CATEGORY[op.kind], start, end, op, sent)
-        transport.send(op, output)
+        transport.send(message_of(op), output)
         yield op
         try:
             accepted = program.send(op)
@@ -75,7 +79,7 @@ def run_to_end(
     transport: Transport,
     *,
     rank: int,
-    stages: int,
+    homes: Sequence[int],
     bound: int,
     trace: Trace | None,
 ) -> int:
@@ -85,7 +89,7 @@ def run_to_end(
         yield from ()
         return execute(op, value)
 
-    ops = run_program(program, as_generator, transport, rank=rank, stages=stages, bound=bound, trace=trace)
+    ops = run_program(program, as_generator, transport, rank=rank, homes=homes, bound=bound, trace=trace)
     while True:
         try:
             next(ops)

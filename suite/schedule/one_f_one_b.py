@@ -8,8 +8,9 @@ PipeDream, SpecTrain and PipeOptim update after every backward pass (PipeOptim F
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
-from suite.core.op import FlushInterval, Kind, Op, Place, Program
+from suite.core.op import EVALUATION_CAPACITY, FlushInterval, Kind, Op, Place, Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,23 @@ class OneFOneB:
 
 
 def evaluation(place: Place, interval: FlushInterval) -> Program:
-    """Forward passes only, for evaluation with any schedule."""
-    for index in range(interval.first, interval.end):
-        yield (Op(place.stage, Kind.EVALUATE, index),)
+    """Forward passes only, for evaluation with any schedule.
+
+    A rank accepts the next microbatch of each of its stages, the last stage first. A stage runs at most
+    EVALUATION_CAPACITY microbatches ahead of the rank's next stage, so that no send between them blocks: senders that
+    wait for each other around a loop or a V would deadlock.
+    """
+    stages = place.held_stages
+    following = dict(pairwise(stages))
+    upcoming = dict.fromkeys(stages, interval.first)  # next microbatch of each stage
+    while True:
+        accepted = tuple(
+            Op(stage, Kind.EVALUATE, upcoming[stage])
+            for stage in reversed(stages)
+            if upcoming[stage] < interval.end
+            and (stage not in following or upcoming[stage] - upcoming[following[stage]] < EVALUATION_CAPACITY)
+        )
+        if not accepted:
+            return
+        ran = yield accepted
+        upcoming[ran.stage] += 1

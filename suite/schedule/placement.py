@@ -42,7 +42,7 @@ def places(schedule: Schedule, ranks: int, replica: int = 0, replicas: int = 1) 
 def is_plain(schedule: Schedule) -> bool:
     """Whether a schedule has one stage per rank, in rank order, and whole backward passes."""
     if is_tabled(schedule):
-        return schedule.homes == tuple(range(len(schedule.homes)))
+        return schedule.homes == tuple(range(len(schedule.homes))) and not schedule.split
     return not (is_placed(schedule) and (schedule.chunks > 1 or schedule.split))
 
 

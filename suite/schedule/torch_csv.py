@@ -34,6 +34,11 @@ class ListedSchedule:
     homes: tuple[int, ...]
 
     @property
+    def split(self) -> bool:
+        """Whether weight gradients are ops of their own."""
+        return any(op.kind is Kind.WEIGHT for order in self.orders for op in order)
+
+    @property
     def microbatches(self) -> int:
         """Microbatches of the flush."""
         return 1 + max(op.index for order in self.orders for op in order)

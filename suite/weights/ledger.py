@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from suite.core.errors import InvalidRequest
 from suite.core.members import check_protocol
-from suite.core.op import FlushInterval, Kind, Op
+from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, FlushInterval, Kind, Op
 from suite.core.protocols import Read, StageVersions, WeightPolicy
 from suite.core.values import format_value
 
@@ -32,8 +32,30 @@ class LedgerEntry(NamedTuple):
         return self.update - self.read.version - self.read.predict_steps
 
 
+class _StageReads:
+    """Forward passes of one stage.
+
+    Attributes:
+        open: Reads of the microbatches whose backward pass or weight gradient has not run.
+        next: First microbatch whose forward pass has not run.
+        early: Microbatches after `next` whose forward pass has run.
+    """
+
+    def __init__(self, first: int) -> None:
+        self.open: dict[int, Read] = {}
+        self.next = first
+        self.early: set[int] = set()
+
+    def begin(self, index: int, read: Read) -> None:
+        self.open[index] = read
+        self.early.add(index)
+        while self.next in self.early:
+            self.early.remove(self.next)
+            self.next += 1
+
+
 class Ledger:
-    """Weight versions of one stage, op by op.
+    """Weight versions of one rank, op by op. All stages of a rank have the same updates.
 
     `alive` holds the weight copies in memory as pairs (version, predicted updates); `peak` is their largest number.
     """
@@ -42,39 +64,49 @@ class Ledger:
         check_protocol("policy", policy, WeightPolicy, "suite.weights.Latest()")
         self.policy, self.interval, self.stages = policy, interval, stages
         self.updates = self.drained_at = interval.update
-        self.open: dict[int, Read] = {}
+        self.reads: dict[int, _StageReads] = {}  # by stage
         self.stored: set[int] = {self.updates}
-        self.next = interval.first  # the first microbatch whose forward pass has not run
-        self.early: set[int] = set()  # microbatches behind it whose forward pass has
         self.entries: list[LedgerEntry] = []
         self.peak = 1
 
     def stage_versions(self, op: Op) -> StageVersions:
-        due = self.interval.update_of(op.index) if op.kind in (Kind.FORWARD, Kind.BACKWARD) else op.index
-        next_forward_update = self.interval.update_of(self.next) if self.next < self.interval.end else None
+        due = op.index if op.kind is Kind.UPDATE else self.interval.update_of(op.index)
+        reads = self._reads_of(op.stage)
+        next_forward_update = self.interval.update_of(reads.next) if reads.next < self.interval.end else None
         return StageVersions(
-            self.updates, due, MappingProxyType(self.open), self.drained_at, self.stages, next_forward_update
+            self.updates, due, MappingProxyType(reads.open), self.drained_at, self.stages, next_forward_update
         )
+
+    def _reads_of(self, stage: int) -> _StageReads:
+        reads = self.reads.get(stage)
+        if reads is None:
+            reads = self.reads[stage] = _StageReads(self.interval.first)
+        return reads
 
     @property
     def alive(self) -> set[tuple[int, int]]:
         versions_alive = {
-            (read.version, read.predict_steps) for read in self.open.values() if read.backward_mode == "keep"
+            (read.version, read.predict_steps)
+            for reads in self.reads.values()
+            for read in reads.open.values()
+            if read.backward_mode == "keep"
         }
         return versions_alive | {(version, 0) for version in self.stored}
 
     def run(self, op: Op) -> Read | None:
-        """Account for `op` and return the weights it reads; None for an update and for a backward pass in mode `keep`.
+        """Account for `op` and return the weights it reads.
 
+        None for an update, for a weight gradient, and for a backward pass in mode `keep`.
         Raises InvalidRequest if the policy reads a version that is not in memory, or predicts from an older version
         than the newest.
         """
         read = None
+        reads = self._reads_of(op.stage)
         if op.kind is Kind.FORWARD:
-            read = self.open[op.index] = self.policy.read(op, self.stage_versions(op))
-            self._begun(op.index)
-        elif op.kind is Kind.BACKWARD:
-            if self.open[op.index].backward_mode != "keep":
+            read = self.policy.read(op, self.stage_versions(op))
+            reads.begin(op.index, read)
+        elif op.kind in SENDS_GRADIENT:
+            if reads.open[op.index].backward_mode != "keep":
                 read = self.policy.read(op, self.stage_versions(op))
         elif op.kind is Kind.UPDATE:
             self.updates += 1
@@ -86,17 +118,11 @@ class Ledger:
         if read is not None or op.kind is Kind.UPDATE:  # nothing else adds a copy
             copies = self.alive | ({(read.version, read.predict_steps)} if read else set())
             self.peak = max(self.peak, len(copies))
-        if op.kind is Kind.BACKWARD:
-            del self.open[op.index]
-        if op.kind in (Kind.FORWARD, Kind.BACKWARD):
+        if op.kind in COMPLETES_MICROBATCH:
+            del reads.open[op.index]
+        if op.kind is not Kind.UPDATE:
             self._free(op)
         return read
-
-    def _begun(self, index: int) -> None:
-        self.early.add(index)
-        while self.next in self.early:
-            self.early.remove(self.next)
-            self.next += 1
 
     def _check(self, op: Op, read: Read) -> None:
         if read.version not in self.stored or (read.predict_steps and read.version != self.updates):

@@ -33,6 +33,11 @@ def follow(
     return ledgers
 
 
+def open_reads(ledger: Ledger) -> list[Read]:
+    """Reads of the forward passes in flight."""
+    return [read for reads in ledger.reads.values() for read in reads.open.values()]
+
+
 def compare(ledger: Ledger, order: Iterable[Op]) -> Passes:
     """Runs `order`, whose later reads are all known here: asserts that the versions which are held after each op are
     the newest and those that a later op reads. Returns what each op read."""
@@ -40,12 +45,12 @@ def compare(ledger: Ledger, order: Iterable[Op]) -> Passes:
     held = []
     for op in order:
         passes.append((op, ledger.run(op)))
-        held.append((set(ledger.stored), ledger.alive, ledger.updates, dict(ledger.open)))
+        held.append((set(ledger.stored), ledger.alive, ledger.updates, open_reads(ledger)))
     later: set[int] = set()
     for (op, read), (stored, alive, newest, opened) in zip(reversed(passes), reversed(held), strict=True):
         wanted = {newest} | {version for version in later if version <= newest}
         assert stored == wanted, f"{ledger.policy}: {sorted(stored)} after {op}, and {sorted(wanted)} are read"
-        kept = {(one.version, one.predict_steps) for one in opened.values() if one.backward_mode == "keep"}
+        kept = {(one.version, one.predict_steps) for one in opened if one.backward_mode == "keep"}
         assert alive == kept | {(version, 0) for version in wanted}
         if read is not None:
             later.add(read.version)

@@ -174,7 +174,7 @@ class MaskedTrainingCheck:
     def rank(self, world: Any) -> None:
         """Train on this rank of the grid and compare after every batch."""
         engine = self.engine(world)
-        stage_layers, close = engine.state.settings.stage_layers, self.close
+        stage_layers, close = engine.state.settings.layers, self.close
         stage_parameters = self.loop.parameters(stage_layers)
         assert bool(engine.state.model_states.kept) == any(number in stage_layers for number, _ in self.indices)
         for number, (batch, (loss, states)) in enumerate(zip(self.batches, self.expected, strict=True)):

@@ -54,7 +54,7 @@ class MixedPrecisionCheck:
         """Train on this rank of the grid and compare after every batch. Returns the number of skipped batches."""
         case, loop = self.case, self.loop
         engine = mixed_engine(case, world, self.grid, self.rule, self.half, self.scale, **more)
-        stage_parameters = loop.parameters(engine.state.settings.stage_layers)
+        stage_parameters = loop.parameters(engine.state.settings.layers)
         for number, (batch, (loss, after, states)) in enumerate(zip(self.batches, self.expected, strict=True)):
             where = f"{case.name} {self.grid} {self.half} batch {number} rank {world.rank}"
             assert engine.train_batch(batch) == pytest.approx(loss, rel=1e-12), f"{where}: loss"

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from suite.core.errors import InvalidRequest
-from suite.core.op import Kind, Op, feeds
+from suite.core.op import EVALUATION_CAPACITY, Kind, Op, feeds
 from suite.core.protocols import Tensor, Value
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 ALIGN = 64  # bytes
 EAGER_BYTES = 16 * 1024  # a larger first part saves no time: beyond it a second message costs nothing
-EVALUATION_CAPACITY = 8  # evaluation values that may wait unreceived for one stage
 _FIXED = struct.Struct("<qBBHI")  # op index, op kind, whether the payload follows inline, number of tensors, op stage
 _DTYPES = (
     *("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"),

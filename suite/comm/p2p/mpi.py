@@ -21,7 +21,6 @@ from mpi4py import MPI
 from suite.comm.p2p.message import (
     CLOSE,
     EAGER_BYTES,
-    EVALUATION_CAPACITY,
     check_eager_bytes,
     evaluation_capacity,
     neighbours,
@@ -33,7 +32,7 @@ from suite.comm.p2p.polling import wait_until
 from suite.comm.rendezvous.process_exit import EXIT_TIMEOUT, closed_channel_error, exception_raised, senders_closed
 from suite.comm.rendezvous.rank_rendezvous import Rendezvous, connect_store
 from suite.core.errors import InvalidRequest
-from suite.core.op import Kind, Op
+from suite.core.op import EVALUATION_CAPACITY, Kind, Op
 from suite.core.protocols import Group, Handle, Tensor, Transport, Value
 
 _HEADER_TAG, _PAYLOAD_TAG = 1, 2

@@ -18,9 +18,9 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-from suite.comm.p2p.message import EVALUATION_CAPACITY, decode, encode, header_too_long
+from suite.comm.p2p.message import decode, encode, header_too_long
 from suite.core.errors import RankError
-from suite.core.op import Kind, Op, feeds
+from suite.core.op import EVALUATION_CAPACITY, Kind, Op, feeds
 from suite.core.protocols import Transport, Value
 
 Lane = tuple[int, int]  # source stage, target stage

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from suite.comm.p2p.message import EVALUATION_CAPACITY, receiver
+from suite.comm.p2p.message import receiver
 from suite.comm.rendezvous.departures import Departures
 from suite.comm.rendezvous.process_exit import EXIT_TIMEOUT
 from suite.core.errors import RankError, RankTimeout
-from suite.core.op import Kind, Op
+from suite.core.op import EVALUATION_CAPACITY, Kind, Op
 from suite.core.protocols import Group, Handle, Transport, Value
 
 CollectiveKey = tuple[tuple[int, ...], int]  # ranks of a group, and the number of the collective in it

@@ -115,8 +115,8 @@ class _Restorer:
         rank_tensors: Tensors of each rank's file that was read, by file name.
         rank_state: Tensors of this rank's file; on another grid, of rank 0's.
         search: State of a search for a mask.
-        buffers: Buffers of this stage, each with its saved value.
-        layer_tensors: Saved states of this stage's layers, by the layer's number.
+        buffers: Buffers of this rank, each with its saved value.
+        layer_tensors: Saved states of this rank's layers, by the layer's number.
         kept: Kept indices by the ids of weights, if the run has to be pruned first.
     """
 
@@ -134,8 +134,8 @@ class _Restorer:
                 self.notes.append(
                     f"buffers (running statistics) of all {grid.data} replicas: those of replica 0 of {saved_replicas}"
                 )
-        same_grid = (saved_replicas, len(body["split"])) == (grid.data, grid.inter)
-        self.rank_state = self._load_rank(*((place.stage, place.replica) if same_grid else (0, 0)))
+        same_grid = (saved_replicas, max(body["homes"]) + 1) == (grid.data, grid.inter)
+        self.rank_state = self._load_rank(*((place.rank, place.replica) if same_grid else (0, 0)))
         searches = {name: tensor for name, tensor in self.rank_state.items() if name.startswith(SEARCH)}
         if searches and not same_grid:
             self.notes.append("the search for a mask starts anew: its masks are those of another grid")
@@ -146,8 +146,8 @@ class _Restorer:
         self.buffers: list[tuple[torch.Tensor, torch.Tensor]] = []
         for number, layer in state.numbered_layers():
             for name, buffer in layer.named_buffers():
-                stage = next(stage for stage, (_, stop) in enumerate(body["split"]) if number < stop)
-                self.buffers.append((buffer, self._load_rank(stage, replica)[f"buffer/{number}/{name}"]))
+                home = next(home for home, (_, stop) in zip(body["homes"], body["split"], strict=True) if number < stop)
+                self.buffers.append((buffer, self._load_rank(home, replica)[f"buffer/{number}/{name}"]))
         self.layer_tensors = {number: self._read(layer_file(number)) for number, _ in state.numbered_layers()}
         self.kept = self._kept_indices()
 
@@ -173,9 +173,9 @@ class _Restorer:
                 )
         return {}
 
-    def _load_rank(self, stage: int, replica: int) -> Tensors:
-        """Tensors of the file of one rank."""
-        name = rank_file(stage, replica)
+    def _load_rank(self, rank: int, replica: int) -> Tensors:
+        """Tensors of the file of one pipeline rank."""
+        name = rank_file(rank, replica)
         self.rank_tensors[name] = self.rank_tensors.get(name) or self._read(name)
         return self.rank_tensors[name]
 

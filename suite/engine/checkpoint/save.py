@@ -30,7 +30,7 @@ from suite.engine.checkpoint.run_fingerprint import fingerprint_of
 from suite.engine.states.state import ModelState
 from suite.engine.train_state import TrainState
 
-SCHEMA = 1
+SCHEMA = 2
 SEARCH = "search/"  # prefix of the state of a search for a mask
 INDEX = "index/"  # prefix of the kept indices of a pruned weight, next to its compressed states
 Tensors = dict[str, torch.Tensor]
@@ -136,7 +136,7 @@ def _write_files(state: TrainState, folder: Path) -> dict[str, Any]:
         if place.replica == 0:
             name = layer_file(number)
             files[name] = storage.write_file(folder / name, _serialized(layer_states(states, layer)))
-    name = rank_file(place.stage, place.replica)
+    name = rank_file(place.rank, place.replica)
     files[name] = storage.write_file(folder / name, _serialized(tensors))
     return {"files": files, "layers": {str(number): layer_shapes(states, x) for number, x in state.numbered_layers()}}
 
@@ -145,8 +145,9 @@ def layer_file(number: int) -> str:
     return f"layer-{number:05d}.safetensors"
 
 
-def rank_file(stage: int, replica: int) -> str:
-    return f"stage-{stage:05d}-replica-{replica:05d}.safetensors"
+def rank_file(rank: int, replica: int) -> str:
+    """Name of the file of pipeline rank `rank`."""
+    return f"rank-{rank:05d}-replica-{replica:05d}.safetensors"
 
 
 def _manifest(state: TrainState, folder: Path) -> storage.Manifest:
@@ -163,6 +164,7 @@ def _manifest(state: TrainState, folder: Path) -> storage.Manifest:
         "schema": SCHEMA,
         "run": fingerprint_of(state),
         "split": [[layers.start, layers.stop] for layers in settings.split],
+        "homes": [settings.place.rank_of(stage) for stage in range(settings.place.stages)],
         "replicas": settings.grid.data,
         "updates": state.updates,
         "steps": state.model_states.rule.updates,  # updates without those that overflowed

@@ -79,6 +79,7 @@ class Manifest(TypedDict):
     Attributes:
         run: Fingerprint of the run.
         split: First layer, and one past the last layer, of each stage.
+        homes: Pipeline rank of each stage.
         steps: Updates without those that overflowed.
         pruned: Updates before the pruning.
         layers: Dtype and shape of each state, by layer and name.
@@ -88,6 +89,7 @@ class Manifest(TypedDict):
     schema: int
     run: Fingerprint
     split: list[list[int]]
+    homes: list[int]
     replicas: int
     updates: int
     steps: int

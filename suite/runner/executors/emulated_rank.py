@@ -139,7 +139,7 @@ class EmulatedRank:
             self._execute,
             self.transport,
             rank=self.rank,
-            stages=plan.grid.inter,
+            homes=plan.grid.pipeline(self.rank),
             bound=schedule.in_flight(self.place, interval),
             trace=self.trace,
         )

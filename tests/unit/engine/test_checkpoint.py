@@ -135,7 +135,7 @@ def test_checkpoint_has_files_of_every_stage_and_replica(tmp_path: Path) -> None
     files = files_of(tmp_path / "step-000001")
     assert [*files] == [
         *(f"layer-{number:05d}.safetensors" for number in range(5)),
-        *(f"stage-{stage:05d}-replica-{replica:05d}.safetensors" for stage in (0, 1) for replica in (0, 1)),
+        *(f"rank-{rank:05d}-replica-{replica:05d}.safetensors" for rank in (0, 1) for replica in (0, 1)),
     ]
     first, last = files["layer-00000.safetensors"], files["layer-00004.safetensors"]
     for state in ("weight", "velocity"):
@@ -326,7 +326,7 @@ def test_other_schema_is_rejected(tmp_path: Path) -> None:
     body = json.loads(path.read_text())["body"] | {"schema": 7}
     path.write_text(json.dumps({"sha256": storage.digest(json.dumps(body, sort_keys=True).encode()), "body": body}))
     engine = make_engine()
-    untouched(engine, lambda: engine.load(tmp_path), "step-000001 has schema 7; rule: this suite reads schema 1")
+    untouched(engine, lambda: engine.load(tmp_path), "step-000001 has schema 7; rule: this suite reads schema 2")
 
 
 def test_interrupted_batch_prevents_save_and_load(tmp_path: Path) -> None:

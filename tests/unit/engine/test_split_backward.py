@@ -19,13 +19,14 @@ from suite.comm.p2p import threads
 from suite.core.errors import IllegalSchedule, InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import Read, Value
-from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import AdamW
 from suite.engine.pruning import Pruning
 from suite.engine.random_state import drawing
 from suite.engine.split_backward import check_splittable
 from suite.engine.stage import Stage
 from suite.models import convnet, gnmt, gpt, recurrent
+from suite.schedule.message_driven_split import MessageDrivenSplit
+from suite.schedule.one_f_one_b import OneFOneB
 from suite.workload import Transformer
 from suite.workload.convnet import VGG
 from suite.workload.recurrent import GNMT, ResidualLSTM
@@ -755,31 +756,6 @@ def test_graph_is_freed_between_i_and_w() -> None:
 # -- trainings -------------------------------------------------------------------------------------------------------
 
 
-class _Late:
-    """Replaces op B of an engine's stage by I, with W one microbatch later, or at the update."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.stage, self.deferred = engine.state.stage, 0
-        self.due: list[int] = []
-        self.whole, self.update = self.stage.backward, engine.state.update.run
-        self.stage.backward = self.backward  # type: ignore[method-assign, assignment]
-        engine.state.update.run = self.run  # type: ignore[method-assign, assignment]
-
-    def backward(self, index: int, gradients: Value) -> Value:
-        into = self.whole(index, gradients, whole=False)
-        self.deferred += self.stage.owed_bytes(index) > 0
-        self.due.append(index)
-        if len(self.due) > 1:
-            self.stage.weight_gradients(self.due.pop(0))
-        return into
-
-    def run(self, step: bool) -> Any:
-        while self.due:
-            self.stage.weight_gradients(self.due.pop(0))
-        self.stage.check_paid()
-        return self.update(step)
-
-
 TIED = gpt_case("tied", "float32", dropout=0.3)
 TRAININGS: dict[str, tuple[Case, dict[str, Any]]] = {
     "gpt, tied": (TIED, {}),
@@ -797,11 +773,18 @@ TRAININGS: dict[str, tuple[Case, dict[str, Any]]] = {
 def test_training_is_bit_equal(name: str) -> None:
     case, more = TRAININGS[name]
     results = []
-    for split in (False, True):
+    for schedule in (OneFOneB(), MessageDrivenSplit(cap=3, late=1)):  # W one microbatch after I, or at the update
         world = threads.LoopbackWorld(threads.Hub(1), 0)
-        engine = engine_of(case, world, Grid(), optimizer=AdamW(0.01), **more)
-        late = _Late(engine) if split else None
+        engine = engine_of(case, world, Grid(), optimizer=AdamW(0.01), schedule=schedule, **more)
+        owed, weight_gradients = [], engine.state.stage.weight_gradients
+
+        def pay(index: int, stage: Stage = engine.state.stage, run: Any = weight_gradients) -> None:
+            owed.append(stage.owed_bytes(index))  # noqa: B023 - called in this iteration only
+            run(index)
+
+        engine.state.stage.weight_gradients = pay  # type: ignore[method-assign]
         losses = [engine.train_batch(case.batch(number, 4, 1)) for number in range(4)]
-        assert late is None or late.deferred == 16
+        assert len(owed) == (0 if isinstance(schedule, OneFOneB) else 16)
+        assert all(owed)
         results.append([torch.tensor(losses), *(p.detach() for p in engine.state.stage.layers.parameters())])
     assert_same_bits(*results)

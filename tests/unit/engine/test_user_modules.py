@@ -129,7 +129,7 @@ def test_each_rank_trains_its_own_stage_in_place(stages: int) -> None:
         engine = make_engine(user_modules, grid=Grid(inter=stages), world=world)
         for number in range(3):
             engine.train_batch(tokens(number))
-        here = engine.state.settings.stage_layers
+        here = engine.state.settings.layers
         got = {name: tensor for name, tensor in tensors_of(user_modules).items() if int(name.partition(".")[0]) in here}
         assert_close(got, {name: tensor for name, tensor in right.items() if name in got})
         engine.close()

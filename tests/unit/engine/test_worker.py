@@ -66,7 +66,8 @@ def driven(
         executed.append((str(op), [float(tensor[0]) for tensor in value]))
         return (torch.zeros(3), torch.zeros(2, dtype=torch.int64))
 
-    peak = run_to_end(program(*steps, ran=ran), execute, transport, rank=4, stages=stages, bound=bound, trace=trace)
+    homes = range(3, 3 + stages)
+    peak = run_to_end(program(*steps, ran=ran), execute, transport, rank=4, homes=homes, bound=bound, trace=trace)
     return ran, executed, trace, peak
 
 
