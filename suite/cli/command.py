@@ -74,6 +74,7 @@ class Command:
         reads: Legal keys of a run's configuration, if not all of them are.
         options: Function that adds flags and positional arguments to the parser.
         resumes: Whether the same command continues after an interrupt.
+        file: Suffix of an optional file that the command takes as `options.file`; empty for none.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Command:
     reads: Sequence[str] = ()
     options: Callable[[argparse.ArgumentParser], None] = no_options
     resumes: bool = False
+    file: str = ""
 
     def line(self, *words: str) -> str:
         """Command line of this command with these words, quoted for a shell."""
@@ -119,6 +121,8 @@ class Command:
         for argument in unknown:  # before the parser reports a missing argument
             raise self._unknown(argument, parser)
         options, unknown = parser.parse_known_intermixed_args(rest)
+        if self.file and options.file and not options.file.endswith(self.file):
+            unknown = [options.file]
         for argument in unknown:
             raise self._unknown(argument, parser)
         if not self.config:
@@ -145,6 +149,8 @@ class Command:
             allow_abbrev=False,
         )
         self.options(parser)
+        if self.file:
+            parser.add_argument("file", nargs="?", metavar=f"FILE{self.file}", help="a schedule file of PyTorch")
         return parser
 
     def help(self) -> str:

@@ -4,6 +4,8 @@ suite draw system=gpipe grid.inter=4 draw.microbatches=4
 suite draw system=axonn grid.inter=3 draw.microbatches=5 schedule.prefer=forward
 suite draw system=pipeoptim grid.inter=4
 suite draw system=sparsity_aware_metis graph=amazon_like grid.data=4 draw.plan=plan.npz
+suite draw schedule=zbv grid.inter=4 draw.csv=zbv.csv       # writes the schedule as a file of PyTorch
+suite draw zbv.csv                                          # draws such a file
 
 Systems with a fixed order (PyTorch's pipelines, DeepSpeed, Megatron-LM) are drawn in this order. An override that does
 not change the drawing is refused.
@@ -32,6 +34,7 @@ from suite.runner.keys_read import BOOKKEEPING, below
 from suite.schedule.check import SHORT, Timeline, check, check_size, op_costs
 from suite.schedule.draw import chart, columns
 from suite.schedule.placement import places
+from suite.schedule.torch_csv import write
 from suite.weights import Ledger
 from suite.weights.version_table import PASSES, entries, run_ledgers, staleness, steps_ahead
 
@@ -43,7 +46,17 @@ if TYPE_CHECKING:
 # keys that a drawing reads; a name stands for all keys below it
 ALWAYS = ("launch.python_path", "system._target_", "system.name")
 PIPELINE = (
-    *("grid", "schedule", "update_interval", "draw.microbatches", "draw.forward", "draw.backward", "draw.weight"),
+    *(
+        "grid",
+        "schedule",
+        "update_interval",
+        "draw.microbatches",
+        "draw.forward",
+        "draw.backward",
+        "draw.weight",
+        "draw.csv",
+        "draw.csv_format",
+    ),
     *(
         "system.supports_schedules",
         "system.order",
@@ -94,6 +107,10 @@ def draw(overrides: Sequence[str]) -> str:
     place = places(schedule, grid.inter)[0]
     check_size(plan.microbatches, place.stages, SHORT)
     interval = FlushInterval(0, plan.microbatches, every, 0)
+    file = Path(plan.csv) if plan.csv else None
+    if file is not None and every is not None:
+        rule = "a schedule file has no updates, so it holds one flush"
+        raise InvalidRequest("draw.csv", plan.csv, rule=rule, legal="update_interval=null")
     cost = op_costs(plan.forward, plan.backward, plan.weight)
     timeline = check(schedule, grid.inter, interval, cost=cost)
     row = "stage" if place.stages == grid.inter else "rank"
@@ -103,6 +120,9 @@ def draw(overrides: Sequence[str]) -> str:
         text += f"\nweight gradients owed per {row} at most {', '.join(map(str, timeline.owed))}"
     if grid.size > grid.inter:
         text += f"\none of {grid.size // grid.inter} ranks per {row} ({grid}), which all run this order"
+    if file is not None:
+        orders = [timeline.order(rank) for rank in range(grid.inter)]
+        check_file(file, "draw.csv").write_text(write(orders, plan.csv_format), encoding="utf-8")
     if every is None:
         return text
     table = table_2(config) if grid.inter <= DEEPEST else f"Table II is printed for at most {DEEPEST} stages"
@@ -211,13 +231,18 @@ def table_2(config: RunConfig) -> str:
 
 
 def command(arguments: Arguments) -> int:
+    if arguments.options.file:
+        from suite.cli.schedule_file import drawing
+
+        print(drawing(arguments))
+        return Exit.OK
     print(draw(arguments.words))
     return Exit.OK
 
 
 COMMAND = Command(
     "draw",
-    "Draw a schedule as a text grid, or the plan of a full-graph system.",
+    "Draw a schedule or a schedule file as a text grid, or the plan of a full-graph system.",
     command,
     "system=axonn grid.inter=3 draw.microbatches=5",
     keys={
@@ -225,10 +250,13 @@ COMMAND = Command(
         "draw.forward": "N        ticks of a forward pass (default: 1)",
         "draw.backward": "N       ticks of a whole backward pass (default: 2)",
         "draw.weight": "N         ticks of its weight gradient, where the schedule splits it (default: 1)",
+        "draw.csv": "FILE         schedule file of PyTorch to write (default: none)",
+        "draw.csv_format": "FORM  compute_only (default) or compute_comms, with messages",
         "draw.width": "N          characters of a graph's columns (default: 64)",
         "draw.plan": "FILE        plan of a graph: read if it is there, else written (default: none)",
     },
     config=True,
     reads=("system", *PIPELINE[:3], "weights", *WHOLE_GRAPH[1:-2]),
+    file=".csv",
 )
 main = COMMAND.main

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -20,6 +20,10 @@ class Draw(Settings):
     """Ticks of a whole backward pass: input gradient and weight gradient."""
     weight: Annotated[int, Field(ge=1, le=100, examples=[1])] = 1
     """Ticks of the weight gradient, where the schedule splits backward passes."""
+    csv: Annotated[Name | None, Field(examples=[None])] = None
+    """File to write the schedule to, in the CSV format of torch.distributed.pipelining; null: none."""
+    csv_format: Annotated[Literal["compute_only", "compute_comms"], Field(examples=["compute_only"])] = "compute_only"
+    """compute_only: passes alone; compute_comms: with messages, gathering and reduction."""
     width: Annotated[int, Field(ge=1, le=10_000, examples=[64])] = 64
     """Characters of a graph's columns."""
     plan: Annotated[Name | None, Field(examples=[None])] = None

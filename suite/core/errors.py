@@ -162,7 +162,17 @@ class MissingDependency(SuiteError):
 
 
 class IllegalSchedule(SuiteError):
-    """Schedule that breaks a law of order. The message ends with the grid up to the fault."""
+    """Schedule that breaks a law of order. The message ends with the grid up to the fault.
+
+    Args:
+        message: The law that is broken, and the grid.
+        rank: Pipeline rank of the op that breaks the law; None for a deadlock.
+        ran: Ops that each rank had begun before the fault; empty if unknown.
+    """
+
+    def __init__(self, message: str, rank: int | None = None, ran: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.rank, self.ran = rank, tuple(ran)
 
 
 class Fault(SuiteError):

@@ -265,10 +265,10 @@ def _drive(parts: list[_RankProgram], cost: Callable[[Op], float]) -> Timeline:
     done: set[Op] = set()
     running: list[tuple[float, int, Op]] = []
 
-    def illegal(why: str, mark: Op | None = None) -> IllegalSchedule:
+    def illegal(why: str, mark: Op | None = None, rank: int | None = None) -> IllegalSchedule:
         integral = all(float(slot.end).is_integer() for slot in slots)
         drawing = grid(slots[-200:], len(where), mark=mark, place=where[0]) if integral else ""
-        return IllegalSchedule(f"{why}\n{drawing}".rstrip())
+        return IllegalSchedule(f"{why}\n{drawing}".rstrip(), rank, [len(part.ran) for part in parts])
 
     def advance(part: _RankProgram, ran: Op | None) -> None:
         try:
@@ -276,10 +276,10 @@ def _drive(parts: list[_RankProgram], cost: Callable[[Op], float]) -> Timeline:
         except StopIteration:
             part.accepted, part.ended = (), True
             if undone := part.missing():
-                raise illegal(f"stage {part.place.stage}: {undone}") from None
+                raise illegal(f"stage {part.place.stage}: {undone}", rank=part.place.rank) from None
         else:
             if not part.accepted:
-                raise illegal(f"stage {part.place.stage} accepts no op and has not ended")
+                raise illegal(f"stage {part.place.stage} accepts no op and has not ended", rank=part.place.rank)
 
     def start(part: _RankProgram, now: float) -> None:
         for op in part.accepted:
@@ -288,7 +288,7 @@ def _drive(parts: list[_RankProgram], cost: Callable[[Op], float]) -> Timeline:
                 if why := part.fault(op):
                     culprit = op if op.stage in part.stages else op._replace(stage=part.place.stage)
                     slots.append(Slot(culprit, now, now + 1))
-                    raise illegal(why, culprit)
+                    raise illegal(why, culprit, part.place.rank)
                 part.run(op)
                 part.busy = True
                 end = now + cost(op)
