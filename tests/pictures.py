@@ -47,20 +47,20 @@ def take(page: Path, folder: Path) -> list[Path]:
     if program is None:
         raise FileNotFoundError("no Chromium on the PATH")
     folder.mkdir(parents=True, exist_ok=True)
-    made = []
+    files = []
     with tempfile.TemporaryDirectory(prefix="pictures-") as profile, started(program, Path(profile)) as browser:
         for size, (width, height) in SIZES.items():
             tab = Tab(browser, page.resolve().as_uri()).open(width, height)
-            made.append(shot(tab, folder / f"top_{size}.png"))
+            files.append(shot(tab, folder / f"top_{size}.png"))
             for paper, name in PAPERS.items():
                 anchor = tab.evaluate(f"{_FIND}({json.dumps(name)}, {json.dumps(FIGURES[paper])})")
                 if not anchor:
                     raise ValueError(f"{page} draws no figure of {name}. Make it with make reproduce.")
                 tab.evaluate(f"document.getElementById({json.dumps(anchor)}).scrollIntoView()")
                 tab.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done, 100)))")
-                made.append(shot(tab, folder / f"{paper}_{size}.png"))
+                files.append(shot(tab, folder / f"{paper}_{size}.png"))
             tab.close()
-    return made
+    return files
 
 
 def shot(tab: Tab, path: Path) -> Path:
@@ -87,13 +87,13 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("page", type=Path, nargs="?", default=Path("reports/index.html"))
     parser.add_argument("folder", type=Path, nargs="?", default=Path("docs/pictures"))
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        made = take(given.page, given.folder)
+        files = take(options.page, options.folder)
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
-    for path in made:
+    for path in files:
         print(f"{path}  {path.stat().st_size} bytes")
     return 0
 

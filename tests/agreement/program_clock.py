@@ -20,7 +20,7 @@ from suite.engine.system import EngineSystem
 def main(batches: int, job: Path) -> None:
     prepare(1)
     world = init_world()
-    found: list[list[list[Any]]] = []
+    traces_of_config: list[list[list[Any]]] = []
     for config in map(RunConfig.model_validate, json.loads(job.read_text())):
         shape = config.model.shape.arguments
         tokens = np.random.default_rng(0).integers(0, shape["vocabulary"], (config.batch.size, shape["sequence"]))
@@ -30,8 +30,8 @@ def main(batches: int, job: Path) -> None:
             system.train_batch((tokens, tokens))
             traces.append([span.row() for span in system.observe()])
         system.close()
-        found.append(traces[1:])  # the first one is a warm-up
-    job.with_name(f"rank{world.rank}.json").write_text(json.dumps(found))
+        traces_of_config.append(traces[1:])  # the first one is a warm-up
+    job.with_name(f"rank{world.rank}.json").write_text(json.dumps(traces_of_config))
     world.close()
 
 

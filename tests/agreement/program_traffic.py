@@ -76,11 +76,11 @@ def count(world: Any, config: RunConfig) -> dict[str, Any]:
 def main(cases: list[tuple[bool, RunConfig]]) -> None:
     # DeepSpeed refuses float16 on a CPU that has no instructions for it; torch computes it nonetheless
     CPU_Accelerator.is_fp16_supported = lambda self: True
-    told = deepspeed_3d._told
+    reference_arguments = deepspeed_3d._told
     world = init_world()
     for half, config in cases:
         more = HALF if half else {}
-        deepspeed_3d._told = lambda *given, more=more: told(*given) | more
+        deepspeed_3d._told = lambda *given, more=more: reference_arguments(*given) | more
         every: list[Any] = [None] * world.size
         dist.all_gather_object(every, count(world, config))
         if world.rank == 0:

@@ -86,12 +86,12 @@ def same_order(
 def steps(schedule: Schedule, place: Place, interval: FlushInterval) -> list[tuple[Op, ...]]:
     """Accepted ops of a program, step by step, where the first op always runs."""
     program = schedule.program(place, interval)
-    found = [next(program)]
+    steps_seen = [next(program)]
     while True:
         try:
-            found.append(program.send(found[-1][0]))
+            steps_seen.append(program.send(steps_seen[-1][0]))
         except StopIteration:
-            return found
+            return steps_seen
 
 
 def to_the_bound(bound: float, errors: Callable[[], dict[str, float]]) -> None:
@@ -123,15 +123,15 @@ def real_batches(folder: Path) -> dict[str, list[Batch]]:
     (folder / "job.json").write_text(json.dumps([config.plain() for config in configs]))
     run_ranks(2, PROGRAM, str(BATCHES), str(folder / "job.json"), deadline=120)
     ranks = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
-    found: dict[str, list[Batch]] = {}
+    batches_of: dict[str, list[Batch]] = {}
     for number, (system, config) in enumerate(zip(SYSTEMS, configs, strict=True)):
         schedule, interval = config.schedule.build(), FlushInterval(0, 6, None, 0)
         for batch in range(BATCHES):
             trace = Trace(Span.from_row(row) for rank in ranks for row in rank[number][batch])
             messages = network(fmean(hops(trace, TWO)))
-            told = simulate(schedule, TWO, interval, Profiled.of(trace, TWO), messages, traced=True)
-            found.setdefault(system, []).append(Batch(config, schedule, interval, trace, told))
-    return found
+            simulation = simulate(schedule, TWO, interval, Profiled.of(trace, TWO), messages, traced=True)
+            batches_of.setdefault(system, []).append(Batch(config, schedule, interval, trace, simulation))
+    return batches_of
 
 
 @pytest.mark.ranks
@@ -140,14 +140,14 @@ def test_a_real_run_is_simulated_from_its_own_op_times(tmp_path: Path) -> None:
     needs("mpiexec")
 
     def errors() -> dict[str, float]:
-        found = real_batches(tmp_path)
-        for batches in found.values():
+        batches_of = real_batches(tmp_path)
+        for batches in batches_of.values():
             for batch in batches:
                 same_order(batch.schedule, batch.trace, batch.simulation.trace, TWO, batch.interval)
                 check_bytes(batch)
         return {
             system: median(batch.simulation.makespan / batch.trace.makespan for batch in batches) - 1
-            for system, batches in found.items()
+            for system, batches in batches_of.items()
         }
 
     to_the_bound(0.10, errors)
@@ -182,10 +182,10 @@ def emulated(folder: Path, *overrides: str) -> list[Record]:
 
 
 def apart(records: Sequence[Record]) -> dict[str, float]:
-    named = {f"{record.system} {Grid(**record.config['grid'])}": record for record in records}
-    found = {name: derive.prediction_error(record, derive.BATCH_TIME) for name, record in named.items()}
-    assert all(map(isfinite, found.values())), found
-    return found
+    by_name = {f"{record.system} {Grid(**record.config['grid'])}": record for record in records}
+    errors = {name: derive.prediction_error(record, derive.BATCH_TIME) for name, record in by_name.items()}
+    assert all(map(isfinite, errors.values())), errors
+    return errors
 
 
 @pytest.mark.ranks
@@ -215,13 +215,13 @@ def test_emulated_stages_and_replicas_keep_the_simulators_time(tmp_path: Path) -
         assert entry.trace is not None
         config = RunConfig.model_validate(entry.record.config)
         plan = EmulationPlan.of(config)
-        told = simulate(
+        simulation = simulate(
             *(plan.schedule, plan.grid, plan.interval, plan.cost, network(5.0e-4)),
             symmetric=False,
             slower=plan.perturbation,
             traced=True,
         )
-        same_order(plan.schedule, entry.trace.spans, told.trace, plan.grid, plan.interval)
+        same_order(plan.schedule, entry.trace.spans, simulation.trace, plan.grid, plan.interval)
         reduced = [(span.rank, span.bytes) for span in entry.trace.spans if span.category == REDUCE]
         assert sorted(reduced) == ([(rank, 4_000_000) for rank in range(4)] if plan.grid.data == 2 else [])
         link = Link(5.0e-4, bandwidth=1.0e12)

@@ -57,10 +57,10 @@ def test_one_rank_trains_as_plain_pytorch_does(model: str, dtype: str, within: f
 )
 def test_replicas_and_stages_train_a_network_without_norms_alike(overrides: list[str]) -> None:
     config = resolve([*SMALL, "model=vgg_narrow", "model.shape.convolutions=[1,1,1,1,1]", *overrides])
-    found = run(2, lambda world: curve(EngineSystem, world, config))
-    assert found[0] == found[1]
+    curves = run(2, lambda world: curve(EngineSystem, world, config))
+    assert curves[0] == curves[1]
     theirs = reference(["model=vgg_narrow", "model.shape.convolutions=[1,1,1,1,1]"])
-    assert found[0] == pytest.approx(theirs, rel=1e-5)
+    assert curves[0] == pytest.approx(theirs, rel=1e-5)
 
 
 def test_batch_norm_replicas_share_gradients_but_not_statistics() -> None:

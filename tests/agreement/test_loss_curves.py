@@ -86,9 +86,9 @@ def trained(*overrides: str, batches: int = BATCHES) -> list[float]:
     config = resolve(list(overrides))
 
     def rank(world: threads.LoopbackWorld) -> list[float]:
-        made = EngineSystem(world=world, config=config)
-        losses = [made.train_batch(batch(config, number)) for number in range(batches)]
-        made.close()
+        engine = EngineSystem(world=world, config=config)
+        losses = [engine.train_batch(batch(config, number)) for number in range(batches)]
+        engine.close()
         return losses
 
     curves: list[list[float]] = threads.run(config.grid.inter * config.grid.data, rank)

@@ -53,8 +53,8 @@ def weights_of(config: RunConfig) -> list[int]:
     def entries(number: int) -> int:
         layer = plan.layer(number)
         cut = SplitBlock.split if isinstance(layer, TransformerBlock) else ()
-        named = layer.named_parameters()
-        return sum(p.numel() // (plan.grid.tensor if name in cut else 1) for name, p in named)
+        parameters = layer.named_parameters()
+        return sum(p.numel() // (plan.grid.tensor if name in cut else 1) for name, p in parameters)
 
     sizes = [sum(map(entries, own)) for own in plan.split]
     if plan.grid.inter == 1:  # both ends of a tie are one
@@ -145,8 +145,8 @@ def test_losses_are_those_of_one_process(ranks: int, runs: list[Run], tmp_path: 
         extra={"TORCH_EXTENSIONS_DIR": str(extensions)},
     )
     assert all(line.startswith("[{") for line in out.splitlines()), "somebody talks"
-    found = [json.loads(line) for line in out.splitlines()]
-    for (system, more), config, every in zip(runs, configs, found, strict=True):
+    rank_reports = [json.loads(line) for line in out.splitlines()]
+    for (system, more), config, every in zip(runs, configs, rank_reports, strict=True):
         check_run([*system, *more], config, every, one_process(BATCHES, SMALL, *more))
     assert not extensions.exists(), "nothing is compiled"
 
@@ -280,9 +280,9 @@ def test_a_world_of_another_size_is_refused() -> None:
 
 def test_deepspeed_that_is_not_here_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("baselines.deepspeed_3d.find_spec", lambda name: None)
-    found = DeepSpeed3D.probe(config_of(["system=deepspeed_3d"]))
-    assert isinstance(found, Missing)
-    assert "pip install deepspeed" in found.reason
+    probed = DeepSpeed3D.probe(config_of(["system=deepspeed_3d"]))
+    assert isinstance(probed, Missing)
+    assert "pip install deepspeed" in probed.reason
 
 
 def test_a_lock_that_a_killed_build_left_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -295,9 +295,9 @@ def test_a_lock_that_a_killed_build_left_is_told(monkeypatch: pytest.MonkeyPatch
     lock.parent.mkdir()
     with lock.open("w"):
         assert DeepSpeed3D.probe(with_memory) == Ready(), "another rank is building"
-    found = DeepSpeed3D.probe(with_memory)
-    assert isinstance(found, Missing)
-    assert f"rm {lock}" in found.reason
+    probed = DeepSpeed3D.probe(with_memory)
+    assert isinstance(probed, Missing)
+    assert f"rm {lock}" in probed.reason
     assert DeepSpeed3D.probe(config_of(["system=deepspeed_3d"])) == Ready(), "nothing is built then"
 
 
@@ -305,7 +305,7 @@ def test_shared_memory_wants_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_pat
     needs("deepspeed")
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
     monkeypatch.setattr("shutil.which", lambda tool: None)
-    found = DeepSpeed3D.probe(config_of(["system=deepspeed_3d", "system.shm_comm=true"]))
-    assert isinstance(found, Missing)
-    assert "ninja" in found.reason
+    probed = DeepSpeed3D.probe(config_of(["system=deepspeed_3d", "system.shm_comm=true"]))
+    assert isinstance(probed, Missing)
+    assert "ninja" in probed.reason
     assert DeepSpeed3D.probe(config_of(["system=deepspeed_3d"])) == Ready()

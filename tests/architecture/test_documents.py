@@ -73,8 +73,8 @@ def test_concepts_list_every_package() -> None:
 
 def test_the_papers_docstring_names_their_files() -> None:
     """Each file of common/, and each that two papers have, by its name or by a pattern."""
-    named = re.findall(r"[\w*]+\.(?:py|yaml|md)\b", papers.__doc__ or "")
+    file_names = re.findall(r"[\w*]+\.(?:py|yaml|md)\b", papers.__doc__ or "")
     files = [path for path in (ROOT / "suite/papers").glob("*/*.*") if path.name != "__init__.py"]
     shared = Counter(path.name for path in files if path.parent.name != "common")
     kinds = {name for name, count in shared.items() if count > 1} | {p.name for p in files if p.parent.name == "common"}
-    assert [name for name in sorted(kinds) if not any(fnmatchcase(name, pattern) for pattern in named)] == []
+    assert [name for name in sorted(kinds) if not any(fnmatchcase(name, pattern) for pattern in file_names)] == []

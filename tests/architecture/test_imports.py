@@ -121,9 +121,9 @@ def test_modules_of_suite_and_baselines_are_found() -> None:
 
 @pytest.mark.parametrize("part", STDLIB_ONLY)
 def test_pure_packages_import_core_and_the_standard_library(imports: list[Import], part: str) -> None:
-    own = ("suite.core", f"suite.{part}")
+    allowed = ("suite.core", f"suite.{part}")
     assert_none(
-        i for i in within(imports, f"suite/{part}") if not (i.root in sys.stdlib_module_names or i.inside(*own))
+        i for i in within(imports, f"suite/{part}") if not (i.root in sys.stdlib_module_names or i.inside(*allowed))
     )
 
 
@@ -154,8 +154,8 @@ def test_suite_never_imports_baselines(imports: list[Import]) -> None:
 
 def test_report_imports_only_core_stats_and_claims(imports: list[Import]) -> None:
     rows = "suite.papers.common.claims", "suite.papers.common.reproduce_commands"
-    own = ("suite.core", *rows, "suite.stats", "suite.report")
-    assert_none(i for i in within(imports, "suite/report") if i.root == "suite" and not i.inside(*own))
+    allowed = ("suite.core", *rows, "suite.stats", "suite.report")
+    assert_none(i for i in within(imports, "suite/report") if i.root == "suite" and not i.inside(*allowed))
     readers = [f"{name.replace('.', '/')}.py" for name in rows]
     assert_none(i for i in imports if i.path in readers and i.root == "suite" and not i.inside("suite.core"))
     stats = ("suite.core", "suite.stats")
@@ -167,10 +167,10 @@ def test_formulas_import_pure_packages_only(imports: list[Import]) -> None:
     counting = ("axonn.formulas", "samo.formulas", "common.model_states")
     pure = (*counting, "axonn.closed_forms", "samo.closed_forms", "common.closed_forms", "common.finite_difference")
     papers = (f"suite.papers.{name}" for name in (*pure, "common.answer", "common.plans"))
-    own = (*(f"suite.{part}" for part in STDLIB_ONLY), *papers)
+    allowed = (*(f"suite.{part}" for part in STDLIB_ONLY), *papers)
     files = {name: f"suite/papers/{name.replace('.', '/')}.py" for name in pure}
     formulas = [i for i in imports if i.path in files.values()]
-    assert_none(i for i in formulas if i.root not in sys.stdlib_module_names and not i.inside(*own))
+    assert_none(i for i in formulas if i.root not in sys.stdlib_module_names and not i.inside(*allowed))
     assert {i.path for i in formulas if i.inside("suite.memory")} >= {files[name] for name in counting}
 
 
@@ -181,11 +181,11 @@ def test_machine_packages_do_not_import_papers(imports: list[Import]) -> None:
 
 
 def test_baselines_import_third_parties_when_called(imports: list[Import]) -> None:
-    known = sys.stdlib_module_names | {"suite", "baselines"} | BASELINE_AT_TOP
+    allowed = sys.stdlib_module_names | {"suite", "baselines"} | BASELINE_AT_TOP
     assert_none(
         i
         for i in within(imports, "baselines")
-        if i.top and i.root not in known and (i.path, i.root) != (KERNELS, "triton")
+        if i.top and i.root not in allowed and (i.path, i.root) != (KERNELS, "triton")
     )
     assert_none(i for i in imports if i.top and i.inside("baselines.sputnik.cuda"))
     assert_none(i for i in imports if i.path == "baselines/gpipe.py" and i.top and i.root == "torch")

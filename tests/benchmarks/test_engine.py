@@ -1,7 +1,8 @@
 """Time of a batch whose ops take about a millisecond: the suite's engine and the original packages.
 
 The systems and their settings come from `experiment=overhead_bound`, run in interleaved rounds as `suite run` runs
-them; the samples of their records are the samples here."""
+them. The samples of their records are the samples of the benchmarks.
+"""
 
 from __future__ import annotations
 
@@ -46,24 +47,24 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Records:
 
 
 def show(benchmark: Any, record: Record) -> None:
-    """The record's samples and settings as a benchmark's."""
+    """Report the samples and settings of a record as those of a benchmark."""
     if record.outcome is Outcome.MISSING_DEPENDENCY:
         pytest.skip(f"{record.system.partition('_')[0]}: {record.reason}")
     assert record.outcome is Outcome.OK, record.reason
     samples = record.metrics["batch_time"].values
     assert len(samples) == TURNS * BATCHES
     play(benchmark, samples)
-    config, found = record.config, record.provenance
+    config, provenance = record.config, record.provenance
     tell(
         benchmark,
         peer=record.system in PEERS,
         timing=TIMING,
-        ranks=config.grid.inter,
-        threads=config.launch.threads,
-        binding=config.launch.binding,
+        ranks=config["grid"]["inter"],
+        threads=config["launch"]["threads"],
+        binding=config["launch"]["binding"],
         label=record.label,
-        backend=found["carrier"],
-        order=found["order"],
+        backend=provenance["carrier"],
+        order=provenance["order"],
         settings={part: config[part] for part in SETTINGS},
         losses=record.series["loss"],
         note=record.metrics["batch_time"].note,

@@ -45,8 +45,8 @@ def times(graph: str, width: int, parts: int) -> dict[str, list[float]]:
     """Seconds of the first process's product, by implementation."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    asked = ["system=sparsity_aware", f"graph={graph}", *GRAPHS[graph], "graph.source.features=1"]
-    config = resolve([*asked, "partitioner=metis", "reports=."])
+    overrides = ["system=sparsity_aware", f"graph={graph}", *GRAPHS[graph], "graph.source.features=1"]
+    config = resolve([*overrides, "partitioner=metis", "reports=."])
     _, matrix = partition_data.graph_of(config)
     chosen = partition_data.partitioner_of(config).parts(matrix, parts, 0)
     block = LocalBlock.from_plan(ExchangePlan.build(matrix, chosen, Placement(parts)), 0)
@@ -60,15 +60,15 @@ def times(graph: str, width: int, parts: int) -> dict[str, list[float]]:
         "scipy": lambda: whole @ x,
     }
     assert np.abs(calls["compact columns"]().numpy() - calls["scipy"]()).max() < 1e-3
-    found: dict[str, list[float]] = {name: [] for name in calls}
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(TURNS + 1):
         for name, call in calls.items():
             begin = perf_counter()
             call()
             if turn:
-                found[name].append(perf_counter() - begin)
+                seconds[name].append(perf_counter() - begin)
     torch.set_num_threads(threads)
-    return found
+    return seconds
 
 
 @measured_elsewhere
@@ -77,13 +77,13 @@ def times(graph: str, width: int, parts: int) -> dict[str, list[float]]:
 @pytest.mark.parametrize("who", ["compact columns", "scipy"])
 def test_a_product(benchmark: Any, who: str, width: int, graph: str) -> None:
     benchmark.group = f"a product of {graph} by {width} columns, one of 4 parts"
-    found = times(graph, width, 4)
-    play(benchmark, found[who])
+    seconds = times(graph, width, 4)
+    play(benchmark, seconds[who])
     tell(
         benchmark,
         peer=who == "scipy",
         timing="seconds of one product, in turns",
         graph=graph,
         width=width,
-        times_scipy=median(found[who]) / median(found["scipy"]),
+        times_scipy=median(seconds[who]) / median(seconds["scipy"]),
     )

@@ -34,12 +34,12 @@ TURNS, BATCHES, DEPTH = 7, 8, 4
 
 
 def plain(config: RunConfig) -> Callable[[list[Any]], None]:
-    told = EngineSystem.engine_arguments(config)
+    arguments = EngineSystem.engine_arguments(config)
     layers = []
-    for number, make in enumerate(told["layers"]):
+    for number, make in enumerate(arguments["layers"]):
         with drawing(*initial(0, number)):
             layers.append(make())
-    network, rule = torch.nn.ModuleList(layers), told["optimizer"]
+    network, rule = torch.nn.ModuleList(layers), arguments["optimizer"]
     optimizer = torch.optim.SGD(network.parameters(), lr=rule.lr, momentum=rule.momentum)
 
     def run(batches: list[Any]) -> None:
@@ -49,7 +49,7 @@ def plain(config: RunConfig) -> Callable[[list[Any]], None]:
             for layer in network:
                 value = as_value(layer(*value))
             optimizer.zero_grad()
-            told["loss"](*value, *as_value(targets)).backward()
+            arguments["loss"](*value, *as_value(targets)).backward()
             optimizer.step()
 
     return run
@@ -72,15 +72,15 @@ def times(model: str) -> dict[str, list[float]]:
     data, shape, size = first.data.source.build(), first.model.shape.build(), first.batch.size
     batches = [to_tensors(data.batch(number, size=size, seed=0, shape=shape)) for number in range(BATCHES)]
     runs = {name: (plain if name == "plain" else replayed)(config) for name, config in configs.items()}
-    found: dict[str, list[float]] = {name: [] for name in SYSTEMS}
+    seconds: dict[str, list[float]] = {name: [] for name in SYSTEMS}
     for turn in range(TURNS + 1):
         for name, run in runs.items():
             begin = process_time()
             run(batches)
             if turn:
-                found[name].append((process_time() - begin) / BATCHES)
+                seconds[name].append((process_time() - begin) / BATCHES)
     torch.set_num_threads(threads)
-    return found
+    return seconds
 
 
 @measured_elsewhere
@@ -88,13 +88,13 @@ def times(model: str) -> dict[str, list[float]]:
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_mini_batch(benchmark: Any, system: str, model: str) -> None:
     benchmark.group = f"a mini-batch of {model}, plain and by replay of {DEPTH} stages"
-    found = times(model)
-    play(benchmark, found[system])
+    seconds = times(model)
+    play(benchmark, seconds[system])
     tell(
         benchmark,
         peer=system == "plain",
         timing=f"processor time of {BATCHES} mini-batches, in turns",
         model=model,
         system=system,
-        times_plain=median(found[system]) / median(found["plain"]),
+        times_plain=median(seconds[system]) / median(seconds["plain"]),
     )

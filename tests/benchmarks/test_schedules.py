@@ -53,8 +53,8 @@ def theirs(name: str) -> type[PipelineScheduleSingle]:
     """Torch's schedule of that name: imported here, not in every worker that collects tests."""
     from torch.distributed.pipelining import schedules
 
-    found: type[PipelineScheduleSingle] = getattr(schedules, name)
-    return found
+    schedule_class: type[PipelineScheduleSingle] = getattr(schedules, name)
+    return schedule_class
 
 
 def constructed(schedule: type[PipelineScheduleSingle]) -> dict[int, list[Any]]:

@@ -33,12 +33,12 @@ def test_events_per_second(benchmark: Any, schedule: Schedule) -> None:
     """48 stages, 1024 microbatches, messages of 1 ms between passes of 10 and 20 ms."""
     benchmark.group = "simulate 48 stages, 1024 microbatches"
     cost, network = Fixed(0.01, 0.02, message_bytes=1000), NetworkModel(lambda first, second: Link(1e-3, 1e9))
-    found = benchmark(simulate, schedule, Grid(inter=48), FlushInterval(0, 1024, None, 0), cost, network)
+    simulation = benchmark(simulate, schedule, Grid(inter=48), FlushInterval(0, 1024, None, 0), cost, network)
     # an end of each pass and an arrival of each message; 48 starts, 48 updates
-    assert found.events == 2 * 1024 * 48 + 2 * 1024 * 47 + 2 * 48
-    rate = found.events / median(benchmark)
+    assert simulation.events == 2 * 1024 * 48 + 2 * 1024 * 47 + 2 * 48
+    rate = simulation.events / median(benchmark)
     assert rate > LEAST
-    tell(benchmark, peer=False, timing=OWN, events=found.events, rate=round(rate), target=round(TARGET))
+    tell(benchmark, peer=False, timing=OWN, events=simulation.events, rate=round(rate), target=round(TARGET))
 
 
 @pytest.mark.parametrize("symmetric", [True, False], ids=["one replica for all", "every rank"])
@@ -48,6 +48,6 @@ def test_2048_ranks(benchmark: Any, symmetric: bool) -> None:
     plan = SimulationPlan(shape("gpt3_13b"), simulated("axonn_no_memopt"), Grid(data=64, inter=32), 2048, 1, "share")
     assert plan.grid.size == RANKS
     machine, stack = conf("machine", "summit"), conf("stack", "samo")
-    found = benchmark(run, plan, machine, stack, symmetric=symmetric)
+    simulation = benchmark(run, plan, machine, stack, symmetric=symmetric)
     assert median(benchmark) < SECONDS
-    tell(benchmark, peer=False, timing=OWN, events=found.events, makespan=found.makespan, target=SECONDS)
+    tell(benchmark, peer=False, timing=OWN, events=simulation.events, makespan=simulation.makespan, target=SECONDS)

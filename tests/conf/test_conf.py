@@ -247,13 +247,13 @@ def test_every_model_builds(choice: str) -> None:
     if choice == "gcn":  # its layers want a product: tests/laws/test_graphs.py
         assert shape.parameters(300, 24) == 300 * 16 + 16 * 16 + 16 * 24
         return
-    made = network(config)
-    layers = made.layers(shape, dropout=config.model.dropout, dtype=config.model.dtype)
+    builder = network(config)
+    layers = builder.layers(shape, dropout=config.model.dropout, dtype=config.model.dtype)
     assert len(layers) == len(shape.shapes())
     if isinstance(shape, Transformer):
         assert len(layers) == shape.layers + 2
-        assert len(made.ties(shape)) == shape.tied
-    assert callable(made.loss)
+        assert len(builder.ties(shape)) == shape.tied
+    assert callable(builder.loss)
     if choice in PUBLISHED:
         assert shape.parameters == pytest.approx(PUBLISHED[choice], rel=0.05)
 
@@ -271,9 +271,9 @@ def test_every_system_is_a_class_with_the_protocols_methods(choice: str) -> None
 def test_every_executor_builds_and_names_its_sources(choice: str) -> None:
     executor = _resolved(overrides_of("executor", choice)).executor
     if not executor.starts_ranks:
-        made = registry.without_ranks(executor)
-        assert callable(made.run)
-        assert callable(made.check)
+        built = registry.without_ranks(executor)
+        assert callable(built.run)
+        assert callable(built.check)
     else:
         assert rank_class(executor).__init__
         assert (registry.stand_in(executor) is None) == executor.trains
@@ -352,12 +352,12 @@ def spread() -> dict[str, set[int]]:
         plan = yaml.safe_load((CONF / "experiment" / f"{name}.yaml").read_text())["experiment"]
         entries[name] = [read_files(entry) for entry in plan.get("runs") or ()]
     selected = {name: {0} for name, own in entries.items() if own}
-    known = set().union(*(kinds(entries[name][0]) for name in selected))
+    covered = set().union(*(kinds(entries[name][0]) for name in selected))
     for name, some in selected.items():
         for at, entry in enumerate(entries[name]):
-            if not kinds(entry) <= known:
+            if not kinds(entry) <= covered:
                 some.add(at)
-                known |= kinds(entry)
+                covered |= kinds(entry)
     return selected
 
 
@@ -480,8 +480,8 @@ def test_per_replica(overrides: Sequence[str], microbatch: int) -> None:
 
 def test_per_replica_accepts_illegal_sizes() -> None:
     register()
-    made = OmegaConf.create({"size": 8, "replicas": 0, "each": "${per_replica:${size},${replicas}}"})
-    assert made.each == 8
+    settings = OmegaConf.create({"size": 8, "replicas": 0, "each": "${per_replica:${size},${replicas}}"})
+    assert settings.each == 8
     run = freeze(composed(["system=naive", "batch.size=7", "grid.data=2"]), "")
     assert isinstance(run.refusal, InvalidRequest)
     assert freeze(composed(["system=naive", "grid.data=2"]), "").refusal is None

@@ -255,8 +255,8 @@ def mended(words: Sequence[str], value: str, message: str) -> list[str]:
     """The command after the advice of its refusal: the nearest name in place of the misspelled one, or other values."""
     advice = message.rpartition("; legal: ")[2]
     if nearest := re.fullmatch(r"(?:did you mean )?'([^']+)'\??", advice):
-        named = re.search(r"named '([^']*)'", message)
-        wrong = named[1] if named else value
+        wrong_name = re.search(r"named '([^']*)'", message)
+        wrong = wrong_name[1] if wrong_name else value
         at = next(number for number, word in enumerate(words) if wrong in word.lstrip("+").partition("=")[::2])
         word = words[at].replace(wrong, nearest[1]) if wrong else words[at] + nearest[1]
         return [*words[:at], *([f"+{word}"] if word.startswith("+") else [word]), *words[at + 1 :]]  # ++ adds or sets
@@ -267,8 +267,8 @@ def mended(words: Sequence[str], value: str, message: str) -> list[str]:
     keys = {key_of(change) for change in changes}
     replaced = {key_of(word): word for word in words if key_of(word) in keys}
     other = [word for word in words if key_of(word) not in {*keys, without} and not is_group(word, message, changes)]
-    given = [each.replace(" ", "") for each in changes if not each.startswith("~")]
-    return [*other, *("+" * replaced.get(key_of(each), "").startswith("+") + each for each in given)]
+    overrides = [each.replace(" ", "") for each in changes if not each.startswith("~")]
+    return [*other, *("+" * replaced.get(key_of(each), "").startswith("+") + each for each in overrides)]
 
 
 def is_group(word: str, message: str, changes: Sequence[str]) -> bool:

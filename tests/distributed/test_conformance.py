@@ -61,9 +61,9 @@ def test_documented_system_keeps_every_law(laws: set[str], tmp_path: Path) -> No
 @pytest.mark.parametrize("system", [name for name in groups()["system"] if name != "pytorch"])  # the reference
 def test_every_system_keeps_every_law(system: str) -> None:
     broken = {
-        result.law.name: result.reason
-        for result in examine(SystemUnderTest((f"system={system}",)))
-        if result.verdict is LawVerdict.BROKEN
+        law.law.name: law.reason
+        for law in examine(SystemUnderTest((f"system={system}",)))
+        if law.verdict is LawVerdict.BROKEN
     }
     if "is not installed" in broken.get("composes", ""):
         pytest.skip(broken["composes"])

@@ -176,8 +176,8 @@ def test_documented_schedule_trains_like_pytorch(folder: Path) -> None:
 
 def test_record_of_documented_schedule_depends_on_its_code(folder: Path) -> None:
     """A record is not reused after a change of the user's file."""
-    for own in ("", "# changed\n"):
-        (folder / "mine/waves.py").write_text(own + FILES["mine/waves.py"])
+    for prefix in ("", "# changed\n"):
+        (folder / "mine/waves.py").write_text(prefix + FILES["mine/waves.py"])
         done = run_command(COMMANDS[1], folder, "batch.size=7", "reports=reports")  # rejected before any rank starts
         assert done.returncode == 2, done.stdout + done.stderr
     assert len(list((folder / "reports" / "records").glob("*.json"))) == 2

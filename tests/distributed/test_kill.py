@@ -41,12 +41,12 @@ def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
 
 
 def ours(folder: Path) -> list[psutil.Process]:
-    found = []
+    processes = []
     for process in psutil.process_iter(["cmdline", "status"]):
         line = " ".join(process.info["cmdline"] or [])
         if str(folder) in line and process.info["status"] != psutil.STATUS_ZOMBIE:
-            found.append(process)
-    return found
+            processes.append(process)
+    return processes
 
 
 def status(process: psutil.Process) -> str:

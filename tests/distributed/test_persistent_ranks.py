@@ -18,7 +18,7 @@ if sys.argv[1] == "raise" and launch_info().rank == 1:
 if sys.argv[1] == "hang":
     time.sleep(600)
 print(launch_info().rank, __name__, *sys.argv[1:])
-left = "of one program"
+leftover = "of one program"
 """
 
 
@@ -28,7 +28,7 @@ def test_programs_share_ranks_until_a_fault(tmp_path: Path) -> None:
     program.write_text(PROGRAM)
     output = "0 __main__ {0}\n1 __main__ {0}\n2 __main__ {0}\n"
     assert run_persistent(3, program, "a b") == output.format("a b")
-    program.write_text(f"assert 'left' not in globals()\n{PROGRAM}")
+    program.write_text(f"assert 'leftover' not in globals()\n{PROGRAM}")
     assert run_persistent(3, program, "again") == output.format("again")
     with pytest.raises(AssertionError, match=r"(?s)3 ranks of program.py ended early\n.*before.*a deliberate fault"):
         run_persistent(3, program, "raise")

@@ -86,7 +86,7 @@ def streamed(case: Case, grid: Grid, policy: Any, rule: Any, every: int) -> Call
 
 def rows() -> list[tuple[str, str, Grid, int]]:
     """(system, rule, grid, microbatches per update): all systems and rules at depths 2 and 4, with 1 and 2 replicas."""
-    found = []
+    cases = []
     for system in POLICIES:
         for rule in RULES:
             if system == "spectrain" and not rule.startswith("sgdm"):
@@ -95,10 +95,10 @@ def rows() -> list[tuple[str, str, Grid, int]]:
                 continue
             for stages in (2, 4):
                 every = stages if system == "2bw" else 1
-                found.append((system, rule, Grid(inter=stages), every))
-    found += [(system, "sgdm", Grid(inter=2, data=2), 2 if system == "2bw" else 1) for system in POLICIES]
-    found += [("pipeoptim", "adam", Grid(inter=2, data=2), 1), ("pipedream", "adamw", Grid(inter=4, data=2), 1)]
-    return [*found, ("pipeoptim_inflight", "adam", Grid(inter=3), 2), ("2bw", "adam", Grid(inter=2), 4)]
+                cases.append((system, rule, Grid(inter=stages), every))
+    cases += [(system, "sgdm", Grid(inter=2, data=2), 2 if system == "2bw" else 1) for system in POLICIES]
+    cases += [("pipeoptim", "adam", Grid(inter=2, data=2), 1), ("pipedream", "adamw", Grid(inter=4, data=2), 1)]
+    return [*cases, ("pipeoptim_inflight", "adam", Grid(inter=3), 2), ("2bw", "adam", Grid(inter=2), 4)]
 
 
 USUAL = [("pipeoptim", rule, Grid(inter=4), 1) for rule in RULES]
@@ -118,14 +118,14 @@ def test_pipeline_matches_reference_definition(system: str, rule: str, grid: Gri
 
 
 def test_reference_distinguishes_systems() -> None:
-    found = {}
+    final_weights = {}
     for system in POLICIES:
         right = Pipeline(DEEP, system, RULES["sgdm"][0], stages=4, every=4 if system == "2bw" else 1)
         for epoch in epochs(DEEP, 1):
             right.train(epoch)
-        found[system] = right.stages[0].versions[-1][0]
-    names = list(found)
-    assert all(not torch.equal(found[a], found[b]) for i, a in enumerate(names) for b in names[:i])
+        final_weights[system] = right.stages[0].versions[-1][0]
+    names = list(final_weights)
+    assert all(not torch.equal(final_weights[a], final_weights[b]) for i, a in enumerate(names) for b in names[:i])
 
 
 @pytest.mark.parametrize(

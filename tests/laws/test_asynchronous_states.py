@@ -112,15 +112,15 @@ def test_prediction_on_any_layout_matches_rule(form: str, rule: Any) -> None:
     predict(state, rule, 3, into)
     for parameter, prediction, live in zip(state.parameters, into, before, strict=True):
         assert torch.equal(parameter, live)
-        found = state.export(parameter)
-        weight = found["weight"] if state.half else parameter.data
-        moments = {n: found[n].reshape(-1) for n in rule.states}
-        if "index" in found:
-            index = found["index"].long()
+        exported = state.export(parameter)
+        weight = exported["weight"] if state.half else parameter.data
+        moments = {n: exported[n].reshape(-1) for n in rule.states}
+        if "index" in exported:
+            index = exported["index"].long()
             weight = weight.reshape(-1) if state.half else weight.reshape(-1)[index]
         flat = predicted(rule, RuleState([weight.reshape(-1)], moments, state.rule.updates), 3)
         right = flat.to(parameter.dtype)
-        if "index" in found:
+        if "index" in exported:
             right = torch.zeros(parameter.numel(), dtype=parameter.dtype).index_put_((index,), right)
         assert torch.equal(prediction.reshape(-1), right)
     assert any(not torch.equal(prediction, live) for prediction, live in zip(into, before, strict=True))
@@ -165,11 +165,11 @@ def test_law_8_a_resumed_stream_is_bit_identical(system: str, tmp_path: Path) ->
 def test_weight_stashing_works_with_offloaded_states() -> None:
     """A policy without prediction fetches no state before a pass, so offload is legal."""
     away = {"memory": partial(offloaded, bucket=400, half=None), "bucket_numel": 400}
-    found = []
+    losses = []
     for more in ({}, away):
         replay = Replay(CASE.layers, grid=Grid(inter=3), **settings(CASE, Stash(), 1, Adam(0.01), **more))
-        found.append(list(replay.train(epoch(CASE))))
-    assert found[0] == found[1]
+        losses.append(list(replay.train(epoch(CASE))))
+    assert losses[0] == losses[1]
 
 
 def test_stream_reads_batches_lazily() -> None:
@@ -310,8 +310,8 @@ def test_replay_evaluation_matches_ranks() -> None:
         return [*engine.train(batches), engine.evaluate(batches)]
 
     replay = Replay(case.layers, grid=grid, **arguments)
-    found = [*replay.train(batches), replay.evaluate(batches)]
-    assert threads.run(grid.size, rank) == [found] * grid.size
+    expected = [*replay.train(batches), replay.evaluate(batches)]
+    assert threads.run(grid.size, rank) == [expected] * grid.size
 
 
 # -- what a replay must not lose ---------------------------------------------------------------------------------------
@@ -404,13 +404,13 @@ def test_last_loss_comes_after_drain() -> None:
 
     def rank(world: Any) -> list[bool]:
         engine = Engine(CASE.layers, grid=Grid(inter=2), world=world, **settings(CASE, Stash(), 1, SGD(0.1)))
-        found = []
+        drained = []
         for count in (7, 8, 9, 16):
             losses = engine.train(epoch(CASE, count))
             for _ in range(count):
                 next(losses)
-            found.append(engine.state.drained)
-        return found
+            drained.append(engine.state.drained)
+        return drained
 
     assert threads.run(2, rank) == [[True] * 4] * 2
 
@@ -428,13 +428,13 @@ def test_stream_resumes_only_with_same_settings(tmp_path: Path) -> None:
 
 def test_mask_search_checks_every_update_of_stream() -> None:
     """An epoch of two updates also ends within streams of seven."""
-    found = []
+    pruned = []
     for count in (6, 7):
         engine = alone(**settings(CASE, Stash(), 1, SGD(0.0)) | {"pruning": Pruning(EarlyBird(epoch=2), 0.5)})
         for number in range(8):
             list(engine.train(epoch(CASE, count, first=10 * number)))
-        found.append(engine.state.pruned_after is not None)
-    assert found == [True, True]
+        pruned.append(engine.state.pruned_after is not None)
+    assert pruned == [True, True]
 
 
 def test_prediction_does_not_write_rule_state() -> None:

@@ -134,8 +134,8 @@ def answered(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(graph_figures, "_LABS", {})
     config = resolve([*overrides, f"reports={tmp_path}"])
     executor: Any = without_ranks(config.executor)
-    found: ExecutorResult = executor.run(config)
-    return found
+    metrics: ExecutorResult = executor.run(config)
+    return metrics
 
 
 @pytest.mark.parametrize(
@@ -164,14 +164,14 @@ SETTINGS = {
 def test_no_answer_is_given_the_outcome_of_its_own_claim() -> None:
     """Neither alone nor in a list or a text: an answer could hand it back. What a text says is an outcome too, as in
     'minimum at k = 2'; a text's own setting is left out, as it often names the cases."""
-    given = {
+    arguments = {
         (claim.id, name): each
         for claim in claims.load()
         for row in claim.answers
         for name, each in (*row.arguments.items(), *(() if isinstance(claim.value, str) else claim.setting.items()))
         if set(filter(math.isfinite, numbers_in(claim.value))) & set(numbers_in(each))
     }
-    assert given.keys() == SETTINGS.keys(), given
+    assert arguments.keys() == SETTINGS.keys(), arguments
 
 
 @pytest.mark.parametrize(
@@ -207,17 +207,17 @@ def test_one_module_reads_the_claim_files() -> None:
 
 def test_the_lists_above_name_every_figure() -> None:
     figures = {word.partition("=")[2] for _, word, *_ in (*QUICK, *ALL)}
-    known = {row.figure for claim in claims.load() for row in claim.answers if row.figure}
-    assert known - {"formulas"} <= figures
+    figures_named = {row.figure for claim in claims.load() for row in claim.answers if row.figure}
+    assert figures_named - {"formulas"} <= figures
     assert {claim.paper for claim in claims.load()} <= figures
 
 
 def test_loaded_claims_hold_settings_and_no_outcome() -> None:
-    shown = claims.load()
+    loaded = claims.load()
     with blind.hiding():
         hidden = claims.load()
-    assert [claim.id for claim in hidden] == [claim.id for claim in shown]
-    for claim, before in zip(hidden, shown, strict=True):
+    assert [claim.id for claim in hidden] == [claim.id for claim in loaded]
+    for claim, before in zip(hidden, loaded, strict=True):
         assert not any((*(getattr(claim, name) for name in TEXTS), claim.expression, claim.printed))
         assert (claim.tolerance, claim.neutral) == (None, None)
         assert claim.setting == before.setting
@@ -227,7 +227,7 @@ def test_loaded_claims_hold_settings_and_no_outcome() -> None:
             assert claim.value == before.value
         else:
             assert isinstance(claim.value, blind.Hidden)
-    assert claims.load() is shown
+    assert claims.load() is loaded
 
 
 @pytest.mark.parametrize(
@@ -256,11 +256,11 @@ def test_any_use_of_a_hidden_outcome_names_its_claim(use: Callable[[Any], object
 
 def test_a_derived_answer_that_reads_an_outcome_fails() -> None:
     with blind.hiding():
-        known = {claim.id: claim for claim in claims.load()}
-        papers = Papers(known, claims.settings(), {})
+        claim_of = {claim.id: claim for claim in claims.load()}
+        papers = Papers(claim_of, claims.settings(), {})
         claim, row = next(
             (claim, row)
-            for claim in known.values()
+            for claim in claim_of.values()
             for row in claim.answers
             if row.function == "suite.papers.common.printed.difference"
         )

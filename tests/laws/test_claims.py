@@ -104,8 +104,8 @@ def stored(
         metric = Metric(claim.unit, "", values, evidence=row.evidence.value, fed_by=tuple(fed_by))
         records = [replace(base, metrics={claim.id: metric})]
     else:
-        named = enumerate(row.labels)
-        records = [record for term, label in named for record in runs(base, row, label, cases, term)]
+        positions = enumerate(row.labels)
+        records = [record for term, label in positions for record in runs(base, row, label, cases, term)]
     return ReportStore(
         Path("nowhere"),
         tuple(StoredRecord(replace(record, **changes), f"records/{record.label}.json") for record in records),  # type: ignore[arg-type]
@@ -357,9 +357,9 @@ def test_a_hedged_claim_holds_until_too_many_cases_fail(claim: Claim) -> None:
 def holds_until_too_many_fail(hedged: Claim) -> None:
     agreeing, fewest = conforming(hedged), needed(hedged)
     for wrong in failing_cases(hedged):
-        held = verdict(hedged, [wrong] * (fewest - 1) + agreeing[fewest - 1 :])
-        assert held.verdict is best(hedged), held.why
-        assert ("the hedge" in held.why) is (fewest > 1)
+        judged = verdict(hedged, [wrong] * (fewest - 1) + agreeing[fewest - 1 :])
+        assert judged.verdict is best(hedged), judged.why
+        assert ("the hedge" in judged.why) is (fewest > 1)
         lost = verdict(hedged, [wrong] * fewest + agreeing[fewest:])
         assert lost.verdict is not best(hedged) or best(hedged) is Verdict.TREND_ONLY, lost.why
 
@@ -456,8 +456,8 @@ def test_a_broken_law_names_every_claim_that_breaks_it() -> None:
 
     with pytest.raises(AssertionError, match="2 of 3 answers") as caught:
         assert_each(law, [first, second, third])
-    named = [claim.id for claim in CASES[:3] if f"{claim.id} {answer(claim).evidence}: " in str(caught.value)]
-    assert named == [first.id, third.id]
+    named_ids = [claim.id for claim in CASES[:3] if f"{claim.id} {answer(claim).evidence}: " in str(caught.value)]
+    assert named_ids == [first.id, third.id]
 
 
 def test_an_empty_store_answers_nothing() -> None:
@@ -486,8 +486,8 @@ def test_invalid_values_answer_nothing(claim: Claim) -> None:
     else:
         (entry,) = whole.entries
         values = entry.record.metrics[claim.id].values
-        kept = [0] if len(claim.terms or claim.points) <= 1 else [0, 1, len(values) - 1]
-        for count in kept:
+        positions = [0] if len(claim.terms or claim.points) <= 1 else [0, 1, len(values) - 1]
+        for count in positions:
             evidence = answer(claim).evidence.value
             metrics = {claim.id: Metric(claim.unit, "", values[:count], evidence=evidence)}
             nothing.append(stored(claim, conforming(claim), metrics=metrics))
@@ -507,19 +507,19 @@ def test_no_record_answers_for_another_claim() -> None:
     computed = [claim for claim in answered if not answer(claim).labels]
     entries = tuple(entry for claim in computed for entry in stored(claim, conforming(claim)).entries)
     expected = {(claim.id, answer(claim).evidence): best(claim) for claim in computed}
-    asked = [replace(one, answers=tuple(turned(row) for row in one.answers if not row.labels)) for one in ALL]
-    for item in judge(asked, ReportStore(Path("nowhere"), entries)):
-        judgements = (item, *item.others) if item.claim.answers else ()
-        order = sorted((row.evidence for row in item.claim.answers), key=STRONGEST_FIRST.index)
+    single_points = [replace(one, answers=tuple(turned(row) for row in one.answers if not row.labels)) for one in ALL]
+    for judgement in judge(single_points, ReportStore(Path("nowhere"), entries)):
+        judgements = (judgement, *judgement.others) if judgement.claim.answers else ()
+        order = sorted((row.evidence for row in judgement.claim.answers), key=STRONGEST_FIRST.index)
         assert [one.evidence for one in judgements] == order
         for one in judgements:
             assert one.evidence is not None
             assert one.verdict is expected[one.claim.id, one.evidence], one.why
     for claim in answered:
         if answer(claim).labels:
-            own = stored(claim, conforming(claim)).entries
-            (item,) = judge([claim], ReportStore(Path("nowhere"), (*entries, *own)))
-            assert item.verdict is best(claim), item.why
+            of_claim = stored(claim, conforming(claim)).entries
+            (judgement,) = judge([claim], ReportStore(Path("nowhere"), (*entries, *of_claim)))
+            assert judgement.verdict is best(claim), judgement.why
 
 
 def test_a_row_that_nothing_answers_takes_no_value() -> None:

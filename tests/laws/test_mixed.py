@@ -170,8 +170,8 @@ def test_frozen_weight_does_not_shift_buckets() -> None:
     before = [p.detach().bfloat16() for layer in layers() for p in layer.parameters()]
     plain = after()
     for bucket in (1, 2, 4, 100):
-        found = after(memory=partial(offloaded, bucket=bucket), bucket_numel=bucket, buckets_per_reduction=2)
-        assert all(torch.equal(a, b) for a, b in zip(found, plain, strict=True)), bucket
+        weights = after(memory=partial(offloaded, bucket=bucket), bucket_numel=bucket, buckets_per_reduction=2)
+        assert all(torch.equal(a, b) for a, b in zip(weights, plain, strict=True)), bucket
     moved = [not torch.equal(a, b) for a, b in zip(plain, before, strict=True)]
     assert moved == [True, False, False, True, True, True]
 

@@ -206,13 +206,13 @@ def test_changed_verdicts_are_written_fastest_first(tmp_path: Path) -> None:
     file = tmp_path / "samo" / claims.MUTATIONS
     row = {"id": "a", "file": "suite/core/op.py", "was": "x", "becomes": "y", "says": "it breaks"}
     file.write_text("# head\n" + yaml.safe_dump([{**row, "turns": {"derived": ["axonn.x", "samo.gone"]}}]))
-    results = [
+    outcomes = [
         MutationResult("a", "samo.slow", Evidence.DERIVED, "reproduced", "differs", 2.0),
         MutationResult("a", "samo.quick", Evidence.DERIVED, "reproduced", "differs", 0.5),
         MutationResult("a", "samo.same", Evidence.DERIVED, "differs", "differs", 0.0),
         MutationResult("a", "samo.broken", Evidence.DERIVED, "reproduced", FAILED, 0.0),
     ]
-    changed = [result for result in results if result.turns]
+    changed = [result for result in outcomes if result.turns]
     assert mutations.write_turned_answers(changed, "samo.*", tmp_path) == [file]
     assert file.read_text().startswith("# head\n- ")
     (mutation,) = mutations.load(tmp_path)

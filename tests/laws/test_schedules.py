@@ -95,8 +95,8 @@ def test_every_stage_evaluates_every_microbatch_once() -> None:
             interval = FlushInterval(first, microbatches, None, 0)
             timeline = check_evaluation(evaluation, places(OneFOneB(), stages), interval)
             for stage in range(stages):
-                wanted = tuple(Op(stage, Kind.EVALUATE, index) for index in range(first, first + microbatches))
-                assert timeline.order(stage) == wanted
+                expected = tuple(Op(stage, Kind.EVALUATE, index) for index in range(first, first + microbatches))
+                assert timeline.order(stage) == expected
 
 
 # Asynchronous 1F1B: version gaps

@@ -55,13 +55,13 @@ class Drawn(CostModel):
     times: Sequence[float] = (0.0, 0.5, 1.0, 3.7, 0.1)
     sizes: Sequence[int] = (0,)
     chunks: Sequence[Chunk] = ()
-    known: dict[Op, tuple[float, int]] = field(default_factory=dict)
+    drawn: dict[Op, tuple[float, int]] = field(default_factory=dict)
 
     def of(self, op: Op) -> tuple[float, int]:
-        if op not in self.known:
+        if op not in self.drawn:
             clock = random.Random(f"{self.seed} {op}")
-            self.known[op] = clock.choice(self.times), clock.choice(self.sizes)
-        return self.known[op]
+            self.drawn[op] = clock.choice(self.times), clock.choice(self.sizes)
+        return self.drawn[op]
 
     def compute(self, op: Op) -> float:
         return self.of(op)[0]
@@ -91,20 +91,20 @@ def test_the_makespan_at_unit_cost_is_the_closed_form(schedule: Schedule, forwar
     cost, both = Fixed(forward, backward), forward + backward
     for stages in STAGES:
         for microbatches in MICROBATCHES:
-            found = simulate(schedule, Grid(inter=stages), FlushInterval(0, microbatches, None, 0), cost, FREE)
+            simulation = simulate(schedule, Grid(inter=stages), FlushInterval(0, microbatches, None, 0), cost, FREE)
             busy = microbatches * both
-            assert found.makespan == pytest.approx((microbatches + stages - 1) * both, rel=1e-9)
-            assert found.makespan / busy - 1 == pytest.approx((stages - 1) / microbatches, rel=1e-9, abs=1e-9)
-            assert busy / found.makespan == pytest.approx(microbatches / (microbatches + stages - 1), rel=1e-9)
-            assert found.drained[0] == found.makespan
+            assert simulation.makespan == pytest.approx((microbatches + stages - 1) * both, rel=1e-9)
+            assert simulation.makespan / busy - 1 == pytest.approx((stages - 1) / microbatches, rel=1e-9, abs=1e-9)
+            assert busy / simulation.makespan == pytest.approx(microbatches / (microbatches + stages - 1), rel=1e-9)
+            assert simulation.drained[0] == simulation.makespan
 
 
 def test_preferring_forward_misses_the_closed_form() -> None:
     """The simulated order is that of the authors if requested, as in the checker."""
     interval = FlushInterval(0, 16, None, 0)
-    found = simulate(MessageDriven(prefer="forward"), Grid(inter=8), interval, Fixed(1.0, 1.0), FREE)
-    assert found.makespan == check(MessageDriven(prefer="forward"), 8, interval, cost=ticks).makespan
-    assert (16 + 8 - 1) * 2.0 < found.makespan <= 1.16 * (16 + 8 - 1) * 2.0
+    simulation = simulate(MessageDriven(prefer="forward"), Grid(inter=8), interval, Fixed(1.0, 1.0), FREE)
+    assert simulation.makespan == check(MessageDriven(prefer="forward"), 8, interval, cost=ticks).makespan
+    assert (16 + 8 - 1) * 2.0 < simulation.makespan <= 1.16 * (16 + 8 - 1) * 2.0
 
 
 def ticks(op: Op) -> float:
@@ -116,7 +116,7 @@ def ticks(op: Op) -> float:
 def test_messages_lengthen_filling_and_draining(stages: int, latency: float) -> None:
     """One microbatch crosses every link twice; GPipe's other passes follow, so no more time is lost."""
     for microbatches in (1, 2, 9):
-        found = simulate(
+        simulation = simulate(
             GPipe(),
             Grid(inter=stages),
             FlushInterval(0, microbatches, None, 0),
@@ -124,16 +124,16 @@ def test_messages_lengthen_filling_and_draining(stages: int, latency: float) -> 
             NetworkModel(lambda first, second: Link(latency, 1e30)),
         )
         expected = 3.0 * (microbatches + stages - 1) + 2 * (stages - 1) * latency
-        assert found.makespan == pytest.approx(expected, rel=1e-9)
+        assert simulation.makespan == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("replicas", range(1, 9))
 def test_a_reduction_takes_its_rings_volume(replicas: int) -> None:
     """Law 5: 2 (n - 1) / n of the gradient's bytes, over an adapter of 10 bytes/s."""
     plan = SimulationPlan(TINY, simulated("axonn_no_memopt"), Grid(data=replicas), 840, 1)
-    found = run(plan, machine(devices_per_node=1), stack())
+    simulation = run(plan, machine(devices_per_node=1), stack())
     volume = 2 * (replicas - 1) / replicas * plan.layout(0)["half_gradient"].bytes
-    assert found.reduced[0] - found.drained[0] == pytest.approx(volume / 10, abs=0.05)  # a byte is rounded
+    assert simulation.reduced[0] - simulation.drained[0] == pytest.approx(volume / 10, abs=0.05)  # a byte is rounded
 
 
 # -- the checker -----------------------------------------------------------------------------------------------------
@@ -146,12 +146,12 @@ def test_with_free_messages_a_simulation_is_the_checkers_run(
 ) -> None:
     """Order, makespan and activations, to the last bit, whatever op takes whatever time."""
     cost, interval, grid = Drawn(seed), FlushInterval(0, microbatches, None, 0), Grid(inter=stages)
-    found = simulate(schedule, grid, interval, cost, FREE, traced=True)
+    simulation = simulate(schedule, grid, interval, cost, FREE, traced=True)
     timeline = check(schedule, stages, interval, cost=lambda op: 0.0 if op.kind is Kind.UPDATE else cost.compute(op))
-    assert found.makespan == timeline.makespan
-    assert tuple(found.peak) == timeline.peak
+    assert simulation.makespan == timeline.makespan
+    assert tuple(simulation.peak) == timeline.peak
     for stage in range(stages):
-        assert ran(found, grid, stage) == timeline.order(stage)
+        assert ran(simulation, grid, stage) == timeline.order(stage)
 
 
 @settings(max_examples=120, deadline=None)
@@ -178,15 +178,15 @@ def test_on_any_network_every_program_gets_what_it_accepts(
     every = None if every == 4 or schedule not in STATIC else every
     interval, grid = FlushInterval(3, microbatches, every, 2), Grid(inter=stages)
     network = NetworkModel(lambda first, second: Link(latency, bandwidth), blocking=blocking)
-    found = simulate(schedule, grid, interval, Drawn(seed, sizes=(0, 1, 7)), network, traced=True)
+    simulation = simulate(schedule, grid, interval, Drawn(seed, sizes=(0, 1, 7)), network, traced=True)
     for stage in range(stages):
-        place, order = Place(stage, stages), ran(found, grid, stage)
+        place, order = Place(stage, stages), ran(simulation, grid, stage)
         follow(schedule.program(place, interval), order)
-        assert found.peak[stage] <= schedule.in_flight(place, interval)
+        assert simulation.peak[stage] <= schedule.in_flight(place, interval)
         if schedule in STATIC:
             assert order == check(schedule, stages, interval).order(stage)
-    ends = {span.op: span.end for span in found.trace if span.category not in (WAIT, REDUCE)}
-    starts = {span.op: span.start for span in found.trace if span.category not in (WAIT, REDUCE)}
+    ends = {span.op: span.end for span in simulation.trace if span.category not in (WAIT, REDUCE)}
+    starts = {span.op: span.start for span in simulation.trace if span.category not in (WAIT, REDUCE)}
     for op in starts:
         if op is not None and (fed := feeds(op, stages)) is not None:
             assert starts[fed] >= ends[op] + latency - 1e-9
@@ -207,10 +207,10 @@ def follow(program: Program, order: Sequence[Op]) -> None:
 def test_every_systems_promised_in_flight_is_kept(name: str) -> None:
     for inter, microbatches in ((1, 5), (2, 8), (4, 3), (4, 24)):
         plan = SimulationPlan(TINY, simulated(name), Grid(inter=inter), microbatches, 1)
-        found = run(plan, machine(), stack(delay=0.01))
+        simulation = run(plan, machine(), stack(delay=0.01))
         promised = [plan.system.schedule.in_flight(plan.grid.place(stage), plan.interval) for stage in range(inter)]
-        assert all(0 < peak <= most for peak, most in zip(found.peak, promised, strict=True))
-        assert found.peak[0] == promised[0], "the promise is tight where microbatches enter"
+        assert all(0 < peak <= most for peak, most in zip(simulation.peak, promised, strict=True))
+        assert simulation.peak[0] == promised[0], "the promise is tight where microbatches enter"
 
 
 # -- one replica for all ---------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def test_ranks_that_differ_each_keep_their_own_time(
     def slower(rank: int, op: Op) -> float:
         return factors[rank]
 
-    found = simulate(schedule, grid, interval, cost, FREE, symmetric=False, slower=slower)
+    simulation = simulate(schedule, grid, interval, cost, FREE, symmetric=False, slower=slower)
     alone = []
     for replica in range(data):
 
@@ -289,11 +289,11 @@ def test_ranks_that_differ_each_keep_their_own_time(
             return 0.0 if op.kind is Kind.UPDATE else cost.compute(op) * factor
 
         alone.append(check(schedule, inter, interval, cost=own))
-    assert found.makespan == max(timeline.makespan for timeline in alone)
+    assert simulation.makespan == max(timeline.makespan for timeline in alone)
     for stage in range(inter):
         last = max(slot.end for timeline in alone for slot in timeline.slots if slot.op.stage == stage)
-        assert found.drained[stage] == last
-        assert found.peak[stage] == max(timeline.peak[stage] for timeline in alone)
+        assert simulation.drained[stage] == last
+        assert simulation.peak[stage] == max(timeline.peak[stage] for timeline in alone)
 
 
 def test_stragglers_need_every_rank() -> None:
@@ -377,21 +377,21 @@ def test_payload_bytes_counted_are_those_modelled(
 ) -> None:
     """Law 6: exactly the ops that feed a neighbour send bytes, in the trace and in the sums."""
     cost, interval = Drawn(seed, sizes=(3, 64, 1000)), FlushInterval(0, microbatches, None, 0)
-    found = simulate(schedule, Grid(inter=stages), interval, cost, FREE, traced=True)
+    simulation = simulate(schedule, Grid(inter=stages), interval, cost, FREE, traced=True)
     for stage in range(stages):
         ops = [Op(stage, kind, i) for kind in (Kind.FORWARD, Kind.BACKWARD) for i in range(microbatches)]
-        assert found.sent[stage] == sum(cost.message(op) for op in ops if feeds(op, stages) is not None)
-        assert found.sent[stage] == sum(span.bytes for span in found.trace if span.rank == stage)
+        assert simulation.sent[stage] == sum(cost.message(op) for op in ops if feeds(op, stages) is not None)
+        assert simulation.sent[stage] == sum(span.bytes for span in simulation.trace if span.rank == stage)
 
 
 @pytest.mark.parametrize(("name", "tensor"), [("axonn", 1), ("deepspeed_3d", 2), ("megatron_lm", 2)])
 def test_a_systems_payload_is_the_outputs_of_its_blocks(name: str, tensor: int) -> None:
     """Half a sequence by hidden is 64 bytes here: 4 microbatches of 2, forwards and backwards, whole or in slices."""
     plan = SimulationPlan(TINY, simulated(name), Grid(inter=4, tensor=tensor), 8, 2)
-    found = run(plan, machine(), stack())
+    simulation = run(plan, machine(), stack())
     forward, backward = {"axonn": (128, 128), "deepspeed_3d": (64, 128), "megatron_lm": (64, 64)}[name]
     inside = 4 * (forward + backward)
-    assert found.sent == [4 * forward, inside, inside, 4 * backward]
+    assert simulation.sent == [4 * forward, inside, inside, 4 * backward]
     assert Roofline(plan, machine(), stack()).message(Op(1, Kind.BACKWARD, 0)) == backward
 
 

@@ -55,8 +55,8 @@ class Dropped(_Order):
     """The last backward of a longer batch never runs."""
 
     def indices(self, place: Place, interval: FlushInterval, kind: Kind) -> list[int]:
-        found = super().indices(place, interval, kind)
-        return found[:-1] if kind is Kind.BACKWARD and len(found) > 4 else found
+        microbatches = super().indices(place, interval, kind)
+        return microbatches[:-1] if kind is Kind.BACKWARD and len(microbatches) > 4 else microbatches
 
 
 @dataclass(frozen=True)

@@ -71,17 +71,17 @@ def main(arguments: Sequence[str]) -> int:
     for name, description in (("kills", "of sweeps"), ("configs", "without ranks"), ("real", "configs of real ranks")):
         parser.add_argument(f"--{name}", type=int, default=0, help=description)
     parser.add_argument("--minutes", type=float, default=60.0, help="after which no further sweep is killed")
-    given = parser.parse_args(arguments)
-    print(f"seed {given.seed}", flush=True)
+    options = parser.parse_args(arguments)
+    print(f"seed {options.seed}", flush=True)
     good = True
     with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as made:
         folder = Path(made)
-        if given.configs:
-            good &= tried(given.configs, given.seed, folder / "configs")
-        if given.real:
-            good &= ran(given.real, given.seed, folder / "real")
-        if given.kills:
-            good &= killed(given.kills, given.seed, folder / "kills", given.minutes)
+        if options.configs:
+            good &= tried(options.configs, options.seed, folder / "configs")
+        if options.real:
+            good &= ran(options.real, options.seed, folder / "real")
+        if options.kills:
+            good &= killed(options.kills, options.seed, folder / "kills", options.minutes)
     return 0 if good else 1
 
 

@@ -105,8 +105,8 @@ def limited(limit: int) -> Iterator[None]:
 def where(error: BaseException) -> str:
     """The kind of a fault: the error and the innermost line of the suite's that it went through."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if "/suite/" in f.filename or "/baselines/" in f.filename] or list(frames)
-    return f"{type(error).__name__} at {'/'.join(Path(own[-1].filename).parts[-2:])}:{own[-1].lineno}"
+    inside = [f for f in frames if "/suite/" in f.filename or "/baselines/" in f.filename] or list(frames)
+    return f"{type(error).__name__} at {'/'.join(Path(inside[-1].filename).parts[-2:])}:{inside[-1].lineno}"
 
 
 def carried_out(overrides: Sequence[str], folder: Path) -> list[Record]:
@@ -150,8 +150,8 @@ def judge(record: Record, overrides: list[str], tally: Tally) -> None:
     if "Traceback" in record.reason or (record.outcome is Outcome.FAILED and "\n" in record.reason):
         lines = [line.strip() for line in record.reason.splitlines() if 'File "' in line]
         last = record.reason.strip().splitlines()[-1].partition(":")[0]
-        own = [line for line in lines if "/suite/" in line or "/baselines/" in line] or lines
-        tally.fault(f"outcome {last} at {own[-1].partition('/suite/')[2]}", overrides, record.reason[-1500:])
+        project_lines = [line for line in lines if "/suite/" in line or "/baselines/" in line] or lines
+        tally.fault(f"outcome {last} at {project_lines[-1].partition('/suite/')[2]}", overrides, record.reason[-1500:])
     elif record.outcome is not Outcome.OK and "\n" in record.reason:
         tally.fault(f"several lines: {record.outcome.value}", overrides, record.reason)
     elif again.reason != record.reason:

@@ -144,11 +144,11 @@ def shape(random: Random) -> list[str]:
 
 def chosen(random: Random, executor: str) -> list[tuple[str, str]]:
     """Groups with a choice of each, which there may not be."""
-    known = choices()
-    drawn = random.sample(sorted(known), random.choice((0, 0, 1, 1, 2, 4)))
+    alternatives = choices()
+    drawn = random.sample(sorted(alternatives), random.choice((0, 0, 1, 1, 2, 4)))
     if random.random() < 0.8 and "system" not in drawn:
         drawn.insert(0, "system")
-    selected = [(group, random.choice(known[group])) for group in drawn]
+    selected = [(group, random.choice(alternatives[group])) for group in drawn]
     if executor in GRAPHS:
         selected = [(group, random.choice(SYSTEMS) if group == "system" else choice) for group, choice in selected]
     if selected and random.random() < 0.02:
@@ -166,17 +166,19 @@ def config(draw: DrawFn, folder: Path) -> list[str]:
     executor = random.choice(EXECUTORS)
     groups_of = chosen(random, executor)
     overrides = [f"executor={executor}", *(f"{group}={choice}" for group, choice in groups_of)]
-    known = list(base().items())
+    defaults = list(base().items())
     for group, choice in [("executor", executor), *groups_of]:
-        own = keys(group, choice) if group == "executor" or choice in choices()[group] else {}
-        known += list(own.items()) * (1 if group == "executor" else 3)  # what was chosen is looked at more closely
-        for name, value in own.items():
+        choice_keys = keys(group, choice) if group == "executor" or choice in choices()[group] else {}
+        defaults += list(choice_keys.items()) * (
+            1 if group == "executor" else 3
+        )  # what was chosen is looked at more closely
+        for name, value in choice_keys.items():
             if value == "???" and random.random() < 0.9:
                 files = [folder, folder / "nowhere", folder / "3.yaml"]
                 overrides.append(f"{name}={random.choice(answers().get(name) or files)}")
     if random.random() < 0.8:
         overrides += shape(random)
-    for name, value in random.sample(known, random.choice((0, 0, 0, 1, 1, 1, 2, 3))):
+    for name, value in random.sample(defaults, random.choice((0, 0, 0, 1, 1, 1, 2, 3))):
         if random.random() < 0.03:
             overrides.append(f"~{name}")
         elif not name.endswith("_target_") or random.random() < 0.3:

@@ -309,9 +309,9 @@ def many(kills: int, seed: int, folder: Path, tally: Tally, worker: int = 0, wor
         arguments = random.choices(list(COMMANDS), weights=list(COMMANDS.values()))[0]
         if arguments not in plans:
             plans[arguments] = unkilled(folder / f"unkilled-{worker}-{len(plans)}", arguments, tally)
-        wanted = min(random.randint(3, 10), kills - sum(tally.kills.values()))
+        runs = min(random.randint(3, 10), kills - sum(tally.kills.values()))
         name = folder / f"chain-{worker}-{number}"
-        chain(random, Sweep(name, arguments, tally), plans[arguments], wanted)
+        chain(random, Sweep(name, arguments, tally), plans[arguments], runs)
         number += 1
 
 

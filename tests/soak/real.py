@@ -86,23 +86,23 @@ def config(random: Random) -> list[str]:
     inter, data = random.choice(GRIDS)
     graphs = system == "cagnet" or "aware" in system
     network = random.choice(NETWORKS)
-    found = [f"system={system}", *ALWAYS]
+    overrides = [f"system={system}", *ALWAYS]
     if not graphs:
-        found += [
+        overrides += [
             f"model={network}",
             *SMALL[network],
             f"executor={random.choice(('real', 'real', 'emulated', 'replay'))}",
         ]
-        found += ["model.shape.tied=false"] if network == "gpt_tiny" and random.random() < 0.9 else []
+        overrides += ["model.shape.tied=false"] if network == "gpt_tiny" and random.random() < 0.9 else []
     each, times = random.choice((1, 2, 3)), random.choice((1, 2, 4, 5))
-    told = {"grid.inter": 1 if graphs else inter, "grid.data": data, "batch.microbatch": each}
-    found += [f"{name}={value}" for name, value in told.items()]
-    found += [f"batch.size={each * data * times}", f"measure.batches={random.choice((1, 2, 4))}"]
-    found += [f"measure.eval_batches={random.choice((0, 1))}"]
+    sizes = {"grid.inter": 1 if graphs else inter, "grid.data": data, "batch.microbatch": each}
+    overrides += [f"{name}={value}" for name, value in sizes.items()]
+    overrides += [f"batch.size={each * data * times}", f"measure.batches={random.choice((1, 2, 4))}"]
+    overrides += [f"measure.eval_batches={random.choice((0, 1))}"]
     for group in random.sample(GROUPS[graphs], random.choice((0, 0, 1, 2))):
-        found.append(f"{group}={random.choice(choices()[group])}")
+        overrides.append(f"{group}={random.choice(choices()[group])}")
     for name in random.sample(sorted(KEYS), random.choice((0, 0, 1, 2))):
-        found.append(f"{name}={random.choice(KEYS[name])}")
+        overrides.append(f"{name}={random.choice(KEYS[name])}")
     if random.random() < 0.1:
         name = random.choice(
             [
@@ -111,8 +111,8 @@ def config(random: Random) -> list[str]:
                 if key.partition(".")[0] in ("optimizer", "update_interval", "measure", "comm", "batch")
             ]
         )
-        found.append(f"{name}={near(random, base()[name])}")
-    return list({each.partition("=")[0]: each for each in found}.values())
+        overrides.append(f"{name}={near(random, base()[name])}")
+    return list({each.partition("=")[0]: each for each in overrides}.values())
 
 
 def one(overrides: list[str], folder: Path, ended: Ended) -> None:

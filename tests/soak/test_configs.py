@@ -37,7 +37,7 @@ def test_seed_reproduces_the_same_configs(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def record(**changes: Any) -> Record:
-    told = {
+    fields = {
         "key": "k",
         "experiment": "e",
         "system": "s",
@@ -45,7 +45,7 @@ def record(**changes: Any) -> Record:
         "outcome": Outcome.OK,
         "source": Source.ANALYTIC,
     }
-    return Record(**{**told, **changes})
+    return Record(**{**fields, **changes})
 
 
 @pytest.mark.parametrize(

@@ -190,11 +190,11 @@ class Tab:
 
     def troubles(self) -> list[str]:
         """Errors of the page: console, exceptions, policy violations, requests, and a page wider than its window."""
-        found = [
+        problems = [
             text for event in self.browser.events if event.get("sessionId") == self.session for text in self._bad(event)
         ]
         wide, room = self.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
-        return found + ([f"overflow: the page is {wide} px wide in a window of {room} px"] if wide > room else [])
+        return problems + ([f"overflow: the page is {wide} px wide in a window of {room} px"] if wide > room else [])
 
     def _bad(self, event: dict[str, Any]) -> Iterator[str]:
         seen = event.get("params", {})

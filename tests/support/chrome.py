@@ -19,40 +19,40 @@ def faults(events: Iterable[Mapping[str, Any]]) -> list[str]:
     """Events that a viewer would misread: a missing field, two slices of a track that overlap without nesting, or an
     arrow that starts or ends outside every slice.
     """
-    found: list[str] = []
+    problems: list[str] = []
     tracks: dict[tuple[int, int], list[Mapping[str, Any]]] = defaultdict(list)
-    named: set[tuple[int, int]] = set()
+    named_tracks: set[tuple[int, int]] = set()
     arrows: dict[int, dict[str, Mapping[str, Any]]] = defaultdict(dict)
     for event in events:
         needed, allowed = FIELDS[event["ph"]]
         if not needed <= event.keys() <= needed | allowed:
-            found.append(f"fields {sorted(event)} of {event['ph']}")
+            problems.append(f"fields {sorted(event)} of {event['ph']}")
         if event["pid"] < 1 or event.get("tid", 1) < 1:
-            found.append(f"pid or tid below 1, which viewers take for the idle process: {event}")
+            problems.append(f"pid or tid below 1, which viewers take for the idle process: {event}")
         if event["ph"] == "M":
             if event["name"] not in NAMES:
-                found.append(f"metadata {event['name']}")
+                problems.append(f"metadata {event['name']}")
             if event["name"] == "thread_name":
-                named.add((event["pid"], event["tid"]))
+                named_tracks.add((event["pid"], event["tid"]))
         elif event["ph"] == "X":
             tracks[event["pid"], event["tid"]].append(event)
         else:
             arrows[event["id"]][event["ph"]] = event
-    found += [f"a track without a name: {track}" for track in tracks.keys() - named]
+    problems += [f"a track without a name: {track}" for track in tracks.keys() - named_tracks]
     for track, slices in tracks.items():
-        found += [f"{track}: {fault}" for fault in overlaps(slices)]
+        problems += [f"{track}: {fault}" for fault in overlaps(slices)]
     for arrow in arrows.values():
         if arrow.keys() != {"s", "f"} or any(arrow["s"][key] != arrow["f"][key] for key in ("name", "cat")):
-            found.append(f"half an arrow: {arrow}")
+            problems.append(f"half an arrow: {arrow}")
         for event in arrow.values():
             if not any(_covers(one, event["ts"]) for one in tracks[event["pid"], event["tid"]]):
-                found.append(f"an arrow outside every slice: {event}")
-    return found
+                problems.append(f"an arrow outside every slice: {event}")
+    return problems
 
 
 def overlaps(slices: Iterable[Mapping[str, Any]]) -> list[str]:
     """Pairs of slices of one track that overlap without nesting, in whole nanoseconds as viewers store them."""
-    found: list[str] = []
+    problems: list[str] = []
     open_: list[tuple[int, str]] = []
     for one in sorted(slices, key=lambda one: (int(one["ts"] * 1000), -int(one["dur"] * 1000))):
         start = int(one["ts"] * 1000)
@@ -60,9 +60,9 @@ def overlaps(slices: Iterable[Mapping[str, Any]]) -> list[str]:
         while open_ and open_[-1][0] <= start:
             open_.pop()
         if open_ and end > open_[-1][0]:
-            found.append(f"{one['name']} outlasts {open_[-1][1]} by {end - open_[-1][0]} ns")
+            problems.append(f"{one['name']} outlasts {open_[-1][1]} by {end - open_[-1][0]} ns")
         open_.append((end, one["name"]))
-    return found
+    return problems
 
 
 def _covers(one: Mapping[str, Any], at: float) -> bool:

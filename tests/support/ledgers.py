@@ -42,16 +42,16 @@ def compare(ledger: Ledger, order: Iterable[Op]) -> Passes:
     """Runs `order`, whose later reads are all known here: asserts that the versions which are held after each op are
     the newest and those that a later op reads. Returns what each op read."""
     passes: list[tuple[Op, Read | None]] = []
-    held = []
+    entries_held = []
     for op in order:
         passes.append((op, ledger.run(op)))
-        held.append((set(ledger.stored), ledger.alive, ledger.updates, open_reads(ledger)))
+        entries_held.append((set(ledger.stored), ledger.alive, ledger.updates, open_reads(ledger)))
     later: set[int] = set()
-    for (op, read), (stored, alive, newest, opened) in zip(reversed(passes), reversed(held), strict=True):
-        wanted = {newest} | {version for version in later if version <= newest}
-        assert stored == wanted, f"{ledger.policy}: {sorted(stored)} after {op}, and {sorted(wanted)} are read"
-        kept = {(one.version, one.predict_steps) for one in opened if one.backward_mode == "keep"}
-        assert alive == kept | {(version, 0) for version in wanted}
+    for (op, read), (stored, alive, newest, opened) in zip(reversed(passes), reversed(entries_held), strict=True):
+        versions = {newest} | {version for version in later if version <= newest}
+        assert stored == versions, f"{ledger.policy}: {sorted(stored)} after {op}, and {sorted(versions)} are read"
+        saved = {(one.version, one.predict_steps) for one in opened if one.backward_mode == "keep"}
+        assert alive == saved | {(version, 0) for version in versions}
         if read is not None:
             later.add(read.version)
     return tuple(passes)

@@ -24,8 +24,8 @@ TINY = Transformer(layers=4, hidden=8, heads=2, sequence=4, vocabulary=16)  # 87
 
 
 def raw(group: str, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((CONF / group / f"{name}.yaml").read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = yaml.safe_load((CONF / group / f"{name}.yaml").read_text(encoding="utf-8"))
+    return content
 
 
 def names(group: str) -> list[str]:
@@ -46,15 +46,15 @@ def systems() -> list[str]:
 def simulated(name: str) -> Modelled:
     """A system of conf as simulators have it."""
     config = resolve([f"system={name}"])
-    found = build(config.system.modelled(config.schedule.data()))
-    assert isinstance(found, Modelled)
-    return found
+    modelled_system = build(config.system.modelled(config.schedule.data()))
+    assert isinstance(modelled_system, Modelled)
+    return modelled_system
 
 
 def shape(name: str) -> Transformer:
-    found = build(raw("model", name)["shape"])
-    assert isinstance(found, Transformer)
-    return found
+    built = build(raw("model", name)["shape"])
+    assert isinstance(built, Transformer)
+    return built
 
 
 def machine(**changes: Any) -> Machine:

@@ -12,20 +12,20 @@ import pytest
 def chosen(rows: Sequence[tuple[Any, ...]], strength: int = 1, always: Iterable[tuple[Any, ...]] = ()) -> list[int]:
     """Positions of few rows that hold every value of every column; with strength=2 every pair that some row holds.
     The rows of `always` are among them."""
-    known: list[list[Any]] = [[] for _ in rows[0]] if rows else []
+    axis_values: list[list[Any]] = [[] for _ in rows[0]] if rows else []
     for row in rows:
-        for value, seen in zip(row, known, strict=True):
+        for value, seen in zip(row, axis_values, strict=True):
             if value not in seen:
                 seen.append(value)
-    numbers = [tuple(seen.index(value) for value, seen in zip(row, known, strict=True)) for row in rows]
+    numbers = [tuple(seen.index(value) for value, seen in zip(row, axis_values, strict=True)) for row in rows]
     met = [set(combinations(enumerate(row), min(strength, len(row)))) for row in numbers]
-    found = sorted({rows.index(row) for row in always})
-    left = set().union(*met).difference(*(met[at] for at in found))
-    while left:
-        best = max(range(len(rows)), key=lambda at: len(met[at] & left))
-        found.append(best)
-        left -= met[best]
-    return sorted(found)
+    positions = sorted({rows.index(row) for row in always})
+    uncovered = set().union(*met).difference(*(met[at] for at in positions))
+    while uncovered:
+        best = max(range(len(rows)), key=lambda at: len(met[at] & uncovered))
+        positions.append(best)
+        uncovered -= met[best]
+    return sorted(positions)
 
 
 def pairwise(
@@ -33,8 +33,8 @@ def pairwise(
 ) -> list[Any]:
     """All rows as pytest's parameters, `exhaustive` except the chosen ones."""
     rows = list(rows)
-    kept = chosen(rows, strength, always)
-    return [pytest.param(*row, marks=[] if at in kept else pytest.mark.exhaustive) for at, row in enumerate(rows)]
+    positions = chosen(rows, strength, always)
+    return [pytest.param(*row, marks=[] if at in positions else pytest.mark.exhaustive) for at, row in enumerate(rows)]
 
 
 def cells(*axes: Iterable[Any], strength: int = 1, always: Iterable[tuple[Any, ...]] = ()) -> list[Any]:

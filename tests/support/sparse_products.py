@@ -51,9 +51,9 @@ def drawn(*shape: int, dtype: torch.dtype, seed: int) -> Tensor:
 
 def masked(weight: Tensor, index: Tensor) -> Tensor:
     """The weight with explicit zeros, in float64."""
-    kept = torch.zeros(weight.numel(), dtype=torch.float64)
-    kept[index.long()] = weight.detach().flatten()[index.long()].double()
-    return kept.view_as(weight)
+    mask = torch.zeros(weight.numel(), dtype=torch.float64)
+    mask[index.long()] = weight.detach().flatten()[index.long()].double()
+    return mask.view_as(weight)
 
 
 def products(weight: Tensor, index: Tensor, x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -36,12 +36,12 @@ _Cell = tuple[str, str, Raw | None, str]  # machine, experiment, what its file s
 @cache
 def _templates() -> dict[str, list[Raw]]:
     """The committed records by experiment."""
-    found: dict[str, list[Raw]] = {}
+    by_label: dict[str, list[Raw]] = {}
     for path in sorted(MEASURED.glob(f"*/*{LINES}")):
         for line in path.read_text(encoding="utf-8").splitlines():
             raw = json.loads(line)
-            found.setdefault(raw["experiment"], []).append(raw)
-    return found
+            by_label.setdefault(raw["experiment"], []).append(raw)
+    return by_label
 
 
 @cache
@@ -52,15 +52,15 @@ def _traces() -> list[Raw]:
 @cache
 def _experiments() -> list[tuple[str, Raw | None, str]]:
     """Each experiment with what its file says of it and the one that its runs are varied from."""
-    known = sorted(_templates())
-    found = []
+    template_keys = sorted(_templates())
+    records = []
     for path in sorted((ROOT / "conf" / "experiment").glob("*.yaml")):
         said = yaml.safe_load(path.read_text(encoding="utf-8")).get("experiment", {})
         said.pop("runs", None)
-        near = [name for name in known if name.split("_")[0] == path.stem.split("_")[0]] or known
-        like = path.stem if path.stem in known else near[len(found) % len(near)]
-        found.append((path.stem, None if like == path.stem else said, like))
-    return found
+        near = [name for name in template_keys if name.split("_")[0] == path.stem.split("_")[0]] or template_keys
+        like = path.stem if path.stem in template_keys else near[len(records) % len(near)]
+        records.append((path.stem, None if like == path.stem else said, like))
+    return records
 
 
 def fill(

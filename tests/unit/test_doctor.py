@@ -71,8 +71,10 @@ def program_said(output: ProbeOutput) -> Callable[[Patch], None]:
 
 
 def no_package(name: str) -> Callable[[Patch], None]:
-    known = checks.installed
-    return lambda patch: patch.setattr(checks, "installed", lambda asked: "" if asked == name else known(asked) or "1")
+    original = checks.installed
+    return lambda patch: patch.setattr(
+        checks, "installed", lambda asked: "" if asked == name else original(asked) or "1"
+    )
 
 
 def no_program(patch: Patch) -> None:
@@ -289,17 +291,17 @@ def test_facts_are_read_between_other_output() -> None:
 
 
 def test_concurrent_checks_share_one_probe() -> None:
-    asked = []
+    calls = []
 
     def look() -> ProbeOutput:
-        asked.append(1)
+        calls.append(1)
         time.sleep(0.2)
         return ProbeOutput("found")
 
     shared = probe.RunOnce(look)
     with ThreadPoolExecutor(max_workers=5) as pool:
         assert list(pool.map(lambda _: shared(), range(5))) == [ProbeOutput("found")] * 5
-    assert len(asked) == 1
+    assert len(calls) == 1
 
 
 def test_mpi_probe_detects_kernel_copies(monkeypatch: Patch) -> None:
@@ -372,8 +374,8 @@ def test_build_folders_follow_the_environment(tmp_path: Path) -> None:
     cache = "Library/Caches" if sys.platform == "darwin" else ".cache"
     assert build_folders({"HOME": "/h"}) == [Path("/h") / cache / "torch_extensions"]
     assert build_folders({"HOME": "/h", "XDG_CACHE_HOME": "/x"}) == [Path("/x/torch_extensions")]
-    told = build_folders({"HOME": "/h", "TORCH_EXTENSIONS_DIR": str(tmp_path)})
-    assert told == [tmp_path, Path("/h") / cache / "torch_extensions"]
+    folders = build_folders({"HOME": "/h", "TORCH_EXTENSIONS_DIR": str(tmp_path)})
+    assert folders == [tmp_path, Path("/h") / cache / "torch_extensions"]
 
 
 def test_torch_builds_there_too() -> None:

@@ -127,8 +127,8 @@ def test_every_key_changes_a_drawing_or_is_refused(
     for overrides in changes.values():
         for override in overrides:
             key = override.partition("=")[0]
-            kept = [one for one in base if one.partition("=")[0] != key]
-            assert draw([*kept, override]) != before, override
+            others = [one for one in base if one.partition("=")[0] != key]
+            assert draw([*others, override]) != before, override
     every = [*leaves(config), *groups()]
     unread = [
         key
@@ -141,8 +141,8 @@ def test_every_key_changes_a_drawing_or_is_refused(
         for sign in ("", "+", "++", "~"):
             with pytest.raises(InvalidRequest, match="does not depend on it"):
                 check_read([f"{sign}{key}=1"], name, read)
-    own = base if any(word.startswith("reports=") for word in base) else [*base, f"reports={tmp_path}"]
-    assert draw([*own, "experiment=single", "tag=mine", "system.description=mine", "launch.name=mine"]) == before
+    arguments = base if any(word.startswith("reports=") for word in base) else [*base, f"reports={tmp_path}"]
+    assert draw([*arguments, "experiment=single", "tag=mine", "system.description=mine", "launch.name=mine"]) == before
     for key in ("model=vgg_narrow", "batch.size=32"):
         with pytest.raises(InvalidRequest, match="does not depend on it"):
             draw([*base, key])

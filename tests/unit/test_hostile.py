@@ -95,8 +95,8 @@ def saved(tmp_path: Path) -> Path:
 
 def signed(step: Path, body: Any) -> None:
     """A manifest that has its own digest, whatever it says."""
-    told = storage.digest(json.dumps(body, sort_keys=True).encode())
-    (step / storage.MANIFEST).write_text(json.dumps({"sha256": told, "body": body}))
+    digest = storage.digest(json.dumps(body, sort_keys=True).encode())
+    (step / storage.MANIFEST).write_text(json.dumps({"sha256": digest, "body": body}))
 
 
 def test_checkpoint_file_outside_its_folder_is_damage(saved: Path, tmp_path: Path) -> None:

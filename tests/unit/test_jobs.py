@@ -37,10 +37,10 @@ time.sleep(60)
 
 def line(folder: Path, *more: str) -> list[str]:
     """The command line of `suite run`, or of `suite sweep` where `more` begins with -m."""
-    own = [f"launch.python_path=[{PLUGINS}]", "executor=deadly", f"executor.log={folder / 'log'}"]
+    overrides = [f"launch.python_path=[{PLUGINS}]", "executor=deadly", f"executor.log={folder / 'log'}"]
     command = "sweep" if more[:1] == ("-m",) else "run"
     words = more[1:] if command == "sweep" else more
-    return [sys.executable, "-m", "suite", command, *own, f"reports={folder / 'reports'}", *words]
+    return [sys.executable, "-m", "suite", command, *overrides, f"reports={folder / 'reports'}", *words]
 
 
 def run_command(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:

@@ -16,18 +16,18 @@ def pairs(rows: list[tuple[object, ...]]) -> set[tuple[tuple[int, str], ...]]:
 @pytest.mark.parametrize("sizes", [(1,), (3,), (2, 6), (4, 2, 6), (5, 5, 5)], ids=str)
 def test_every_value_is_in_as_few_rows_as_can_be(sizes: tuple[int, ...]) -> None:
     rows = list(product(*map(range, sizes)))
-    found = [rows[at] for at in chosen(rows)]
-    assert len(found) == max(sizes)
-    assert all({row[axis] for row in found} == set(range(size)) for axis, size in enumerate(sizes))
+    chosen_rows = [rows[at] for at in chosen(rows)]
+    assert len(chosen_rows) == max(sizes)
+    assert all({row[axis] for row in chosen_rows} == set(range(size)) for axis, size in enumerate(sizes))
 
 
 @pytest.mark.parametrize("sizes", [(2, 6), (4, 2, 6), (3, 3, 3, 3)], ids=str)
 def test_every_pair_is_in_few_rows(sizes: tuple[int, ...]) -> None:
     rows = list(product(*map(range, sizes)))
-    found = [rows[at] for at in chosen(rows, 2)]
-    assert pairs(found) == pairs(rows)
+    chosen_rows = [rows[at] for at in chosen(rows, 2)]
+    assert pairs(chosen_rows) == pairs(rows)
     largest, next_to_it = sorted(sizes)[:-3:-1]
-    assert largest * next_to_it <= len(found) <= 1.7 * largest * next_to_it
+    assert largest * next_to_it <= len(chosen_rows) <= 1.7 * largest * next_to_it
 
 
 def test_rows_that_are_no_product_keep_their_pairs() -> None:
@@ -41,12 +41,12 @@ def test_values_need_no_hash() -> None:
 
 
 def test_all_rows_stay_and_all_but_the_chosen_are_marked() -> None:
-    made = cells("ab", range(3), always=[("b", 2)])
-    assert [row.values for row in made] == list(product("ab", range(3)))
-    run = [row.values for row in made if not row.marks]
+    cells_of = cells("ab", range(3), always=[("b", 2)])
+    assert [row.values for row in cells_of] == list(product("ab", range(3)))
+    run = [row.values for row in cells_of if not row.marks]
     assert {a for a, _ in run} == {"a", "b"}
     assert {b for _, b in run} == {0, 1, 2}
     assert ("b", 2) in run
     assert len(run) == 3
-    assert {mark.name for row in made for mark in row.marks} == {"exhaustive"}
+    assert {mark.name for row in cells_of for mark in row.marks} == {"exhaustive"}
     assert all(not row.marks for row in pairwise([("a",), ("b",)]))

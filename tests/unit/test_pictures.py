@@ -31,11 +31,11 @@ def page(folder: Path, papers: list[str]) -> Path:
 
 def test_pictures_have_the_size_of_the_window(tmp_path: Path) -> None:
     needs("chromium")
-    made = pictures.take(page(tmp_path, list(PAPERS.values())), tmp_path / "pictures")
-    assert sorted(path.name for path in made) == sorted(
+    files = pictures.take(page(tmp_path, list(PAPERS.values())), tmp_path / "pictures")
+    assert sorted(path.name for path in files) == sorted(
         f"{name}_{size}.png" for name in ("top", *PAPERS) for size in ("desktop", "phone")
     )
-    for path in made:
+    for path in files:
         assert Image.open(path).size == pictures.SIZES[path.stem.rpartition("_")[2]]
 
 
@@ -55,10 +55,10 @@ def png(width: int, height: int) -> bytes:
 
 
 def test_picture_loses_colours_until_it_is_small() -> None:
-    given = png(480, 600)
-    assert len(given) > 3 * pictures.MOST_BYTES
-    kept = pictures.small(given)
-    assert len(kept) <= pictures.MOST_BYTES
-    assert Image.open(io.BytesIO(kept)).size == (480, 600)
+    original = png(480, 600)
+    assert len(original) > 3 * pictures.MOST_BYTES
+    small = pictures.small(original)
+    assert len(small) <= pictures.MOST_BYTES
+    assert Image.open(io.BytesIO(small)).size == (480, 600)
     with pytest.raises(ValueError, match="in 16 colours"):
         pictures.small(png(1000, 1000))

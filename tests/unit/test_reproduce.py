@@ -51,8 +51,8 @@ def test_exit_code_follows_outcomes(
 
 def test_command_line_overrides_follow_those_of_an_entry() -> None:
     entry = "samo_fig1 executor.widths=[128,256] tag='two words'"
-    wanted = ["experiment=samo_fig1", "executor.widths=[128,256]", "tag=two words", "seed=3"]
-    assert reproduce.command(entry, ["seed=3"]) == wanted
+    expected = ["experiment=samo_fig1", "executor.widths=[128,256]", "tag=two words", "seed=3"]
+    assert reproduce.command(entry, ["seed=3"]) == expected
     assert reproduce.command("overhead_bound") == ["experiment=overhead_bound"]
 
 
@@ -63,13 +63,15 @@ def test_illegal_scale_entry_is_refused(entry: object) -> None:
 
 
 def test_each_entry_is_run_as_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked = []
-    monkeypatch.setattr(reproduce, "run", lambda overrides, progress: asked.append(overrides) or [record(Outcome.OK)])
+    commands_run = []
+    monkeypatch.setattr(
+        reproduce, "run", lambda overrides, progress: commands_run.append(overrides) or [record(Outcome.OK)]
+    )
     monkeypatch.setattr("suite.report.write_report", lambda folder: folder / "index.html")
     scale = "scale.reproduce=['smoke seed=3',formulas]"
     assert reproduce.main(["scale=smoke", f"reports={tmp_path}", scale]) == 0
-    own = ["scale=smoke", f"reports={tmp_path}", scale]
-    assert asked == [["experiment=smoke", "seed=3", *own], ["experiment=formulas", *own]]
+    arguments = ["scale=smoke", f"reports={tmp_path}", scale]
+    assert commands_run == [["experiment=smoke", "seed=3", *arguments], ["experiment=formulas", *arguments]]
 
 
 CLUSTER = [
@@ -89,10 +91,10 @@ def run_of(entry: str) -> Run:
 
 def word(run: Run, path: str) -> str:
     """The value at a path of a run's config."""
-    found: Any = run.settings | {"system": run.config.system.name}
+    setting: Any = run.settings | {"system": run.config.system.name}
     for key in path.split("."):
-        found = found[key]
-    return str(found)
+        setting = setting[key]
+    return str(setting)
 
 
 @pytest.mark.parametrize("entries", ENTRIES, ids=["h200", "cluster"])
@@ -120,16 +122,16 @@ def test_entries_for_a_gpu_request_a_device(entry: str) -> None:
 
 def test_jobs_of_a_scheduler_are_submitted_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Every entry is a job; what they left makes the page, and their worst end is the command's."""
-    asked: list[list[str]] = []
+    submitted: list[list[str]] = []
 
     def scheduled(commands: list[list[str]], dry: bool = False) -> list[int]:
-        asked.extend(commands)
+        submitted.extend(commands)
         return [0, 1]
 
     monkeypatch.setattr("suite.cli.hydra_sweep.submit", scheduled)
-    own = ["scale.reproduce=[formulas,smoke]", "++launch.submit=true", f"reports={tmp_path}"]
-    assert reproduce.main(own) == Exit.SOME_FAILED
-    assert asked == [["experiment=formulas", *own], ["experiment=smoke", *own]]
+    overrides = ["scale.reproduce=[formulas,smoke]", "++launch.submit=true", f"reports={tmp_path}"]
+    assert reproduce.main(overrides) == Exit.SOME_FAILED
+    assert submitted == [["experiment=formulas", *overrides], ["experiment=smoke", *overrides]]
     assert (tmp_path / "index.html").exists()
 
 

@@ -30,14 +30,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("how", ["key", "prefix", "label", "beginning", "file"])
 def test_record_is_found_by_each_of_its_names(how: str, folder: Path) -> None:
     record = find("megatron_lm", folder)
-    named = {
+    queries = {
         "key": record.key,
         "prefix": record.key[:12],
         "label": record.label,
         "beginning": "megatron_lm 2x1",
         "file": str(folder / "records" / f"{record.key}.json"),
     }
-    assert find(named[how], folder) == record
+    assert find(queries[how], folder) == record
 
 
 @pytest.mark.parametrize("wanted", ["", "nothing of the kind"])
@@ -95,14 +95,14 @@ def test_command_prints_or_refuses(folder: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_line_of_a_run_is_what_it_is_about(folder: Path) -> None:
-    told = {wanted: summary(find(wanted, folder)) for wanted in ("megatron_lm", "pipeoptim", "axonn formulas")}
+    summaries = {wanted: summary(find(wanted, folder)) for wanted in ("megatron_lm", "pipeoptim", "axonn formulas")}
     assert all(
-        word in told["megatron_lm"] for word in ("ms per batch", "percent of peak", "GB per device", "simulated")
+        word in summaries["megatron_lm"] for word in ("ms per batch", "percent of peak", "GB per device", "simulated")
     )
     for word in ("makespan 45 ticks", "percent idle", "4 microbatches in flight", "copies of the weights", "analytic"):
-        assert word in told["pipeoptim"]
+        assert word in summaries["pipeoptim"]
     formulas = [claim for claim, _ in answers_of_figure(claims.load(), FIGURE) if claim.paper == "axonn"]
-    assert told["axonn formulas"].endswith(f" {len(formulas)} claims answered, analytic")
+    assert summaries["axonn formulas"].endswith(f" {len(formulas)} claims answered, analytic")
 
 
 def test_unknown_label_lists_the_newest_labels(folder: Path) -> None:

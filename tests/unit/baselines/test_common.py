@@ -40,9 +40,9 @@ def test_a_peer_scales_by_its_own_rule() -> None:
     other = config_of([]).changed({"precision.loss_scale": {"_target_": "suite.core.grid.Grid"}})
     with pytest.raises(InvalidRequest, match="requires a LossScale"):
         train_options(other).scale()
-    own = replace(train_options(config_of([])), loss_scale=SimpleNamespace(build=object))
+    options = replace(train_options(config_of([])), loss_scale=SimpleNamespace(build=object))
     with pytest.raises(Unsupported, match=r"precision\.loss_scale=object in a compared system"):
-        own.scale()
+        options.scale()
 
 
 def test_a_peer_that_splits_blocks_wants_a_gpt() -> None:
@@ -72,14 +72,14 @@ def test_pieces_begin_at_a_stage_s_first_block(overrides: list[str], pieces: lis
 
 
 def test_a_piece_is_one_layer_and_gives_the_same_gradients() -> None:
-    found = []
+    seeds = []
     for overrides in ([], ["activation_checkpointing=2"]):
         plan = PeerPlan(config_of(overrides))
         stage = stage_of(plan, {number: plan.layer(number) for number in (1, 2)})
         x = torch.linspace(-1, 1, 2 * 8 * 64).view(2, 8, 64).requires_grad_()
         stage(x).sum().backward()
-        found.append([x.grad, *(p.grad for p in stage.parameters())])
-    assert all(torch.equal(plain, again) for plain, again in zip(*found, strict=True))
+        seeds.append([x.grad, *(p.grad for p in stage.parameters())])
+    assert all(torch.equal(plain, again) for plain, again in zip(*seeds, strict=True))
     assert len(list(stage.children())) == 1
     assert [type(layer) for layer in stage[0]] == [TransformerBlock, TransformerBlock]
 

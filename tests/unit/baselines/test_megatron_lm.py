@@ -31,13 +31,13 @@ def told(*overrides: str) -> MegatronArguments:
 
 def table_2() -> dict[str, dict[str, Any]]:
     """The four plans that AxoNN prints for Megatron-LM, by model: keys of a config, and the GPUs."""
-    found: dict[str, dict[str, Any]] = {}
+    plans: dict[str, dict[str, Any]] = {}
     for row in yaml.safe_load((ROOT / "suite/papers/axonn/claims.yaml").read_text()):
         *_, table, size, system, quantity = ("", *row["id"].split("."))[-5:]
         if (table, system) == ("table2", "megatron_lm") and quantity in KEYS:
-            plan = found.setdefault(size, {"model": row["setting"]["model"], "gpus": row["setting"]["gpus"]})
+            plan = plans.setdefault(size, {"model": row["setting"]["model"], "gpus": row["setting"]["gpus"]})
             plan |= {KEYS[quantity]: row["value"], "batch.size": row["setting"]["batch_size"]}
-    return found
+    return plans
 
 
 @pytest.mark.parametrize("size", ["12b", "24b", "50b", "100b"])
@@ -69,32 +69,32 @@ def test_the_plans_of_table_2_are_megatron_s_to_take(size: str) -> None:
 
 
 def test_plain_is_float32_without_recomputation_or_clipping() -> None:
-    found = told()
-    assert not any(key.startswith("recompute") for key in found.transformer)
-    assert (found.transformer["fp16"], found.transformer["bf16"]) == (False, False)
-    assert found.transformer["pipeline_dtype"] is torch.float32
-    assert found.optimizer["clip_grad"] == 0.0, "Megatron clips unless it is told"
-    assert found.optimizer["optimizer"] == "adam"
-    assert found.optimizer["decoupled_weight_decay"]
-    assert found.groups == {"config_overrides": {}}, "by default Megatron marks biases and norms not to decay"
-    assert "initial_loss_scale" not in found.optimizer
-    assert found.model["share_embeddings_and_output_weights"]
+    translated = told()
+    assert not any(key.startswith("recompute") for key in translated.transformer)
+    assert (translated.transformer["fp16"], translated.transformer["bf16"]) == (False, False)
+    assert translated.transformer["pipeline_dtype"] is torch.float32
+    assert translated.optimizer["clip_grad"] == 0.0, "Megatron clips unless it is told"
+    assert translated.optimizer["optimizer"] == "adam"
+    assert translated.optimizer["decoupled_weight_decay"]
+    assert translated.groups == {"config_overrides": {}}, "by default Megatron marks biases and norms not to decay"
+    assert "initial_loss_scale" not in translated.optimizer
+    assert translated.model["share_embeddings_and_output_weights"]
 
 
 def test_what_is_asked_for_is_told() -> None:
-    found = told(
+    translated = told(
         "precision=bf16",
         "activation_checkpointing=2",
         "optimizer.clip_norm=0.5",
         "system.reduce=float32",
         "optimizer=sgd",
     )
-    assert found.transformer["recompute_granularity"] == "full"
-    assert found.transformer["recompute_method"] == "uniform"
-    assert found.transformer["recompute_num_layers"] == 2
-    assert (found.transformer["bf16"], found.optimizer["bf16"]) == (True, True)
-    assert found.ddp["grad_reduce_in_fp32"]
-    assert (found.optimizer["clip_grad"], found.optimizer["sgd_momentum"]) == (0.5, 0.9)
+    assert translated.transformer["recompute_granularity"] == "full"
+    assert translated.transformer["recompute_method"] == "uniform"
+    assert translated.transformer["recompute_num_layers"] == 2
+    assert (translated.transformer["bf16"], translated.optimizer["bf16"]) == (True, True)
+    assert translated.ddp["grad_reduce_in_fp32"]
+    assert (translated.optimizer["clip_grad"], translated.optimizer["sgd_momentum"]) == (0.5, 0.9)
     scaled = told("precision=fp16", "optimizer=adam")
     assert scaled.optimizer["initial_loss_scale"] == 65536.0
     assert (scaled.optimizer["loss_scale_window"], scaled.optimizer["hysteresis"]) == (200, 1)
@@ -150,15 +150,17 @@ def test_parts_of_a_block_add_up_to_it() -> None:
     x = torch.randn(2, 8, 64)
     attended, total = torch.zeros(2, 8, 64), torch.zeros(2, 8, 64)
     for part in range(2):
-        given = renamed({1: block}, range(1, 2), blocks=4, part=part, parts=2, vocabulary=256)
-        own = {name.removeprefix("decoder.layers.0."): weight for name, weight in given.items()}
-        mixed = functional.linear(block.norm_1(x), *(own[f"self_attention.linear_qkv.{k}"] for k in ("weight", "bias")))
+        weights = renamed({1: block}, range(1, 2), blocks=4, part=part, parts=2, vocabulary=256)
+        of_layer = {name.removeprefix("decoder.layers.0."): weight for name, weight in weights.items()}
+        mixed = functional.linear(
+            block.norm_1(x), *(of_layer[f"self_attention.linear_qkv.{k}"] for k in ("weight", "bias"))
+        )
         q, k, v = mixed.view(2, 8, 2, 48).transpose(1, 2).chunk(3, dim=-1)  # [b, heads / 2, s, h / heads] each
         heads = functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(2, 8, 32)
-        attended += functional.linear(heads, own["self_attention.linear_proj.weight"])
-        wide = functional.gelu(functional.linear(x, own["mlp.linear_fc1.weight"], own["mlp.linear_fc1.bias"]))
-        total += functional.linear(wide, own["mlp.linear_fc2.weight"])
-        assert len(own) == 12
+        attended += functional.linear(heads, of_layer["self_attention.linear_proj.weight"])
+        wide = functional.gelu(functional.linear(x, of_layer["mlp.linear_fc1.weight"], of_layer["mlp.linear_fc1.bias"]))
+        total += functional.linear(wide, of_layer["mlp.linear_fc2.weight"])
+        assert len(of_layer) == 12
     normed = block.qkv(block.norm_1(x)).view(2, 8, 3, 4, 16).permute(2, 0, 3, 1, 4)
     whole = functional.scaled_dot_product_attention(*normed, is_causal=True).transpose(1, 2).reshape(2, 8, 64)
     assert torch.allclose(attended + block.project.bias, block.project(whole), atol=1e-6)

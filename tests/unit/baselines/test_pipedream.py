@@ -49,11 +49,11 @@ def test_one_stage_with_a_double_buffer_keeps_its_delay() -> None:
 def test_a_double_buffer_in_the_middle_of_a_run() -> None:
     """Stage 0 of 2, hand-traced: two microbatches per update; microbatches 2 and 3 still read the drain's weights."""
     ledger = Ledger(DoubleBuffer(), FlushInterval(0, 8, 2, 0), 2)
-    held = []
+    versions_held = []
     for text in ("0F0", "0F1", "0B0", "0F2", "0B1", "0U0", "0F3", "0B2", "0F4", "0B3", "0U1", "0F5"):
         read = ledger.run(Op.parse(text))
-        held.append((read.version if read else None, sorted(ledger.stored)))
-    assert held == [
+        versions_held.append((read.version if read else None, sorted(ledger.stored)))
+    assert versions_held == [
         (0, [0]),
         (0, [0]),
         (0, [0]),
@@ -90,6 +90,6 @@ def test_updates_that_two_versions_cannot_serve_are_refused() -> None:
         with pytest.raises(InvalidRequest, match=r"with a flush"):
             policy.check(4, None)
         assert not policy.predicts
-    for made in (Stash, DoubleBuffer):
+    for policy_class in (Stash, DoubleBuffer):
         with pytest.raises(UnknownName, match="did you mean 'swap'"):
-            made("swop")
+            policy_class("swop")

@@ -13,8 +13,8 @@ from tests.support.ledgers import DEPTHS, entries, epochs, follow
 def test_prediction_distance_equals_the_authors_on_four_stages() -> None:
     ledgers = follow(SpecTrain(), 4, FlushInterval(0, 12, 1, 0), exact=True)
     for kind, expected in ((Kind.FORWARD, [3, 2, 2, 1]), (Kind.BACKWARD, [0, 0, 1, 1])):
-        found = [{entry.read.predict_steps for entry in entries(ledger, kind)} for ledger in ledgers]
-        assert found == [{ahead} for ahead in expected]
+        steps = [{entry.read.predict_steps for entry in entries(ledger, kind)} for ledger in ledgers]
+        assert steps == [{ahead} for ahead in expected]
     assert [ledger.peak for ledger in ledgers] == [2, 2, 2, 2]
 
 

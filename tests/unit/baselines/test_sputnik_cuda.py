@@ -37,8 +37,8 @@ def errors() -> dict[str, dict[str, float]]:
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, dict[str, float]] = json.loads(done.stdout)
-    return found
+    errors_of: dict[str, dict[str, float]] = json.loads(done.stdout)
+    return errors_of
 
 
 @pytest.mark.parametrize(("name", "dtype"), INTERPRETED, ids=str)
@@ -96,8 +96,8 @@ def compiled(kernel: Any, kind: str, *, even: bool) -> str:
         constexprs={(names.index(name),): value for name, value in fixed.items()},
         attrs={(at,): [["tt.divisibility", 16]] for at in whole},
     )
-    found: str = triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
-    return found
+    assembly: str = triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
+    return assembly
 
 
 @pytest.mark.parametrize("name", ["_spmm", "_sddmm"])

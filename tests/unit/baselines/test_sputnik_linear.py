@@ -29,13 +29,13 @@ def test_output_and_gradients_are_those_of_explicit_zeros(name: str, dtype: torc
     dense, sparse = layer_of(case, dtype)
     x = drawn(case.m, case.inputs, dtype=dtype, seed=2).requires_grad_()
     grad = drawn(case.m, case.outputs, dtype=dtype, seed=3)
-    found = sparse(x)
-    found.backward(grad)
-    assert found.is_contiguous()
+    output = sparse(x)
+    output.backward(grad)
+    assert output.is_contiguous()
     assert sparse.values.grad is not None
-    assert sparse.values.grad.dtype == found.dtype == dtype
+    assert sparse.values.grad.dtype == output.dtype == dtype
     out, into, weight = products(dense.weight, index_of(case), x.detach(), grad)
-    assert error(found, out) <= ALLOWED[dtype]
+    assert error(output, out) <= ALLOWED[dtype]
     assert error(x.grad, into) <= ALLOWED[dtype]
     assert error(sparse.values.grad, weight) <= ALLOWED[dtype]
 
@@ -78,20 +78,20 @@ def test_unneeded_input_gradient_is_not_computed() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_structure_matches_the_mask_and_its_transpose(name: str) -> None:
     case, index = CASES[name], index_of(CASES[name])
-    made = structure_of(index, outputs=case.outputs, inputs=case.inputs)
+    structure = structure_of(index, outputs=case.outputs, inputs=case.inputs)
     mask = torch.zeros(case.outputs * case.inputs).index_fill(0, index.long(), 1).view(case.outputs, case.inputs)
     marks = torch.arange(1.0, index.numel() + 1)
     placed = torch.zeros(mask.numel()).index_copy(0, index.long(), marks).view_as(mask)
     for side, wanted, values in (
-        (made.weight, placed, marks),
-        (made.transposed, placed.t(), marks[made.order.long()]),
+        (structure.weight, placed, marks),
+        (structure.transposed, placed.t(), marks[structure.order.long()]),
     ):
         dense = torch.zeros(side.rows, side.width)
         for row in range(side.rows):
             at = slice(int(side.offsets[row]), int(side.offsets[row + 1]))
             dense[row, side.columns[at].long()] = values[at]
         assert torch.equal(dense, wanted)
-        assert {t.dtype for t in (side.offsets, side.columns, side.swizzle, made.order)} == {torch.int32}
+        assert {t.dtype for t in (side.offsets, side.columns, side.swizzle, structure.order)} == {torch.int32}
         lengths = side.offsets.diff()[side.swizzle.long()]
         assert bool((lengths.diff() <= 0).all())
         assert sorted(side.swizzle.tolist()) == list(range(side.rows))
@@ -99,8 +99,8 @@ def test_structure_matches_the_mask_and_its_transpose(name: str) -> None:
 
 
 def test_all_indices_are_counted_once() -> None:
-    made = structure_of(index_of(SQUARE), outputs=16, inputs=16)
-    assert made.bytes == 4 * (3 * 16 * 3 + 2 * (17 + 16))
+    structure = structure_of(index_of(SQUARE), outputs=16, inputs=16)
+    assert structure.bytes == 4 * (3 * 16 * 3 + 2 * (17 + 16))
 
 
 def test_a_layer_that_is_cast_or_copied_keeps_its_places() -> None:
@@ -115,12 +115,12 @@ def test_a_layer_that_is_cast_or_copied_keeps_its_places() -> None:
 def test_after_buffers_were_written_the_longest_row_is_theirs() -> None:
     _, sparse = layer_of(SQUARE, torch.float32)
     uneven = torch.cat([torch.arange(16), 16 + torch.arange(32) * 7]).int()
-    wanted = SparseLinear(nn.Linear(16, 16), uneven)
+    expected = SparseLinear(nn.Linear(16, 16), uneven)
     with torch.no_grad():
         for name, buffer in sparse.named_buffers():
-            buffer.copy_(wanted.get_buffer(name))
+            buffer.copy_(expected.get_buffer(name))
     sparse.refresh()
-    assert sparse.structure.weight.longest == wanted.structure.weight.longest == 16
+    assert sparse.structure.weight.longest == expected.structure.weight.longest == 16
 
 
 @pytest.mark.parametrize(

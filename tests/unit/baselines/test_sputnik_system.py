@@ -100,12 +100,12 @@ def test_training_is_that_of_masked_weights(
     assert len(set(losses)) == 5
 
     def rank(world: Any) -> int:
-        made = sputnik.Sputnik(world, config)
-        found = [made.train_batch(arrays(batch)) for batch in batches]
-        assert found == pytest.approx(losses, rel=close)
+        system = sputnik.Sputnik(world, config)
+        batch_losses = [system.train_batch(arrays(batch)) for batch in batches]
+        assert batch_losses == pytest.approx(losses, rel=close)
         compared = 0
         for number, layer in zip(
-            made.engine.state.settings.split[made.engine.place.stage], made.engine.state.stage.layers, strict=True
+            system.engine.state.settings.split[system.engine.place.stage], system.engine.state.stage.layers, strict=True
         ):
             weights = dict(loop.layers[number].named_parameters())
             for name, own in layer.named_parameters():
@@ -117,7 +117,7 @@ def test_training_is_that_of_masked_weights(
                 assert own.dtype == right.dtype
                 assert float((own.detach().flatten() - right).abs().max()) <= close * float(right.abs().max()), path
                 compared += 1
-        made.close()
+        system.close()
         return compared
 
     assert sum(threads.run(grid.size, rank)) == grid.data * sum(len(list(layer.parameters())) for layer in loop.layers)
@@ -139,10 +139,10 @@ def sparse_layers(made: sputnik.Sputnik) -> dict[tuple[int, str], SparseLinear]:
 @pytest.mark.parametrize("pruning", ["magnitude", "random"])
 def test_the_ticket_is_samos(pruning: str) -> None:
     """Of the same config, on another grid: the same places, and the same weights there."""
-    given = (f"pruning={pruning}", "pruning.sparsity=0.7")
+    overrides = (f"pruning={pruning}", "pruning.sparsity=0.7")
 
     def dense(world: Any) -> dict[tuple[int, str], tuple[torch.Tensor, torch.Tensor]]:
-        config = config_of(Grid(), *given, name="axonn_samo")
+        config = config_of(Grid(), *overrides, name="axonn_samo")
         engine = locate(config.system.target)(world, config).engine
         return {
             (number, name): (places, parameter.detach().flatten()[places.long()])
@@ -152,7 +152,7 @@ def test_the_ticket_is_samos(pruning: str) -> None:
         }
 
     def kept(world: Any) -> dict[tuple[int, str], SparseLinear]:
-        return sparse_layers(sputnik.Sputnik(world, config_of(Grid(inter=2), *given)))
+        return sparse_layers(sputnik.Sputnik(world, config_of(Grid(inter=2), *overrides)))
 
     samo = threads.run(1, dense)[0]
     ours = {key: layer for stage in threads.run(2, kept) for key, layer in stage.items()}
@@ -189,8 +189,8 @@ def test_a_checkpoint_goes_on_bit_for_bit(tmp_path: Path) -> None:
             layer.structure = first.sparse_layers[0].structure
         again.load(tmp_path)
         assert [again.train_batch(batch) for batch in batches[2:]] == right[2:]
-        for made in (whole, first, again):
-            made.close()
+        for system in (whole, first, again):
+            system.close()
 
     threads.run(2, rank)
 
@@ -202,19 +202,19 @@ def test_recomputed_layers_train_alike() -> None:
 
 
 def test_live_bytes_are_counted_and_indices_beside() -> None:
-    made = one(config_of())
+    system = one(config_of())
     batch = arrays(case_of("float32").batch(0, 4, 1))
-    loss, held = made.memory(batch)
-    values = sum(p.numel() for p in made.engine.state.stage.layers.parameters())
+    loss, held = system.memory(batch)
+    values = sum(p.numel() for p in system.engine.state.stage.layers.parameters())
     assert loss == pytest.approx(one(config_of()).train_batch(batch))
     assert held["weights"] == 4 * values
-    assert held["indices"] == sum(layer.structure.bytes for layer in made.sparse_layers)
+    assert held["indices"] == sum(layer.structure.bytes for layer in system.sparse_layers)
     dense = locate("suite.engine.system.EngineSystem")
     whole = threads.run(1, lambda world: dense(world, config_of(name="axonn_no_memopt")))[0].memory(batch)[1]
     assert held["weights"] < whole["weights"]
     # microbatches are as large; the transposed inputs that are kept are as large as the inputs of dense layers
     assert held["activations"] == pytest.approx(whole["activations"], rel=0.35)
-    assert made.engine.state.memory_tracker is None
+    assert system.engine.state.memory_tracker is None
 
 
 def test_what_a_sampled_product_leaves_is_counted_and_freed() -> None:
@@ -223,9 +223,9 @@ def test_what_a_sampled_product_leaves_is_counted_and_freed() -> None:
     with MemoryTracker() as live:
         out = cpu.spmm(layer.structure.weight, layer.values.detach(), right)
         assert live.live == 4 * out.numel() == 240
-        kept = cpu.sddmm(layer.structure.weight, left, right)
-        assert live.live == 4 * (out.numel() + kept.numel()) == 336
-        del out, kept
+        gradient = cpu.sddmm(layer.structure.weight, left, right)
+        assert live.live == 4 * (out.numel() + gradient.numel()) == 336
+        del out, gradient
         assert live.live == 0
         assert live.peak >= 336
 
@@ -236,10 +236,10 @@ def test_what_a_sampled_product_leaves_is_counted_and_freed() -> None:
 def test_useful_flops_count_kept_entries_next_to_dense_flops() -> None:
     """One sequence of 6 tokens, hidden 16: a block's weights 24 * 6 * 256 flops, attention 4 * 36 * 16, the head
     2 * 6 * 16 * 11; 3 blocks, 3 passes, 8 sequences."""
-    found = counts(config_of(Grid(), "pruning.sparsity=0.75"))
+    estimated = counts(config_of(Grid(), "pruning.sparsity=0.75"))
     blocks, attention, head = 3 * 24 * 6 * 256, 3 * 4 * 36 * 16, 2 * 6 * 16 * 11
-    assert found["flops_per_batch"] == 24 * (blocks + attention + head)
-    assert found["useful_flops_per_batch"] == 24 * (blocks / 4 + attention + head)
+    assert estimated["flops_per_batch"] == 24 * (blocks + attention + head)
+    assert estimated["useful_flops_per_batch"] == 24 * (blocks / 4 + attention + head)
     assert "useful_flops_per_batch" not in counts(config_of(name="axonn_samo"))
 
 

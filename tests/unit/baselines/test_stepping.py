@@ -40,14 +40,14 @@ def give(own: list[nn.Parameter], *gradients: float) -> None:
 
 
 def test_masters_move_where_half_precision_could_not() -> None:
-    own = weights(1.0)
-    stepper = Stepper(config("bfloat16"), own)
-    assert own[0].dtype is torch.bfloat16
+    parameters = weights(1.0)
+    stepper = Stepper(config("bfloat16"), parameters)
+    assert parameters[0].dtype is torch.bfloat16
     for expected in (1 - 2.0**-12, 1 - 2.0**-12 * 1.1):  # 0.5, then 0.05 times the gradient
-        give(own, 2.0**-11)
+        give(parameters, 2.0**-11)
         assert stepper.step()
         assert float(stepper.masters[0].detach()) == pytest.approx(expected, abs=1e-7)
-        assert float(own[0].detach()) == 1.0, "bfloat16 has eight bits"
+        assert float(parameters[0].detach()) == 1.0, "bfloat16 has eight bits"
     assert stepper.masters[0].grad is None, "widened gradients live in the step alone"
 
 
@@ -57,74 +57,78 @@ def test_masters_begin_as_the_weights_before_they_are_rounded() -> None:
 
 
 def test_without_half_precision_the_weights_step() -> None:
-    own = weights(1.0)
-    stepper = Stepper(config(), own)
-    give(own, 0.25)
+    parameters = weights(1.0)
+    stepper = Stepper(config(), parameters)
+    give(parameters, 0.25)
     assert stepper.step()
-    assert stepper.masters == own
+    assert stepper.masters == parameters
     assert stepper.factor == 1.0
-    assert float(own[0].detach()) == 0.875
+    assert float(parameters[0].detach()) == 0.875
 
 
 def test_an_overflow_leaves_everything_but_the_scale() -> None:
-    own = weights(1.0, 2.0)
-    stepper = Stepper(config("float16", scale=dynamic(1024.0, patience=1)), own)
+    parameters = weights(1.0, 2.0)
+    stepper = Stepper(config("float16", scale=dynamic(1024.0, patience=1)), parameters)
     assert stepper.factor == 1024.0
-    give(own, 256.0, math.inf)
+    give(parameters, 256.0, math.inf)
     assert not stepper.step()
-    assert [float(w.detach()) for w in own] == [1.0, 2.0]
+    assert [float(w.detach()) for w in parameters] == [1.0, 2.0]
     assert stepper.factor == 512.0
-    give(own, 256.0, 512.0)
+    give(parameters, 256.0, 512.0)
     assert stepper.step()
-    assert [float(w.detach()) for w in own] == [0.75, 1.5], "half of the gradients 0.5 and 1: the first rate, unspent"
+    assert [float(w.detach()) for w in parameters] == [0.75, 1.5], (
+        "half of the gradients 0.5 and 1: the first rate, unspent"
+    )
     assert stepper.factor == 1024.0
 
 
 def test_an_overflow_of_another_rank_counts() -> None:
-    own = weights(1.0)
-    stepper = Stepper(config("float16", scale=dynamic(2.0)), own, sum_over_ranks=lambda squared: squared + math.inf)
-    give(own, 1.0)
+    parameters = weights(1.0)
+    stepper = Stepper(
+        config("float16", scale=dynamic(2.0)), parameters, sum_over_ranks=lambda squared: squared + math.inf
+    )
+    give(parameters, 1.0)
     assert not stepper.step()
 
 
 def test_a_scale_that_is_not_told_is_one() -> None:
-    own = weights(1.0)
-    stepper = Stepper(config("float16"), own)
-    give(own, math.nan)
+    parameters = weights(1.0)
+    stepper = Stepper(config("float16"), parameters)
+    give(parameters, math.nan)
     assert (stepper.factor, stepper.step()) == (1.0, False)
 
 
 @pytest.mark.parametrize("half", [None, "bfloat16"])
 def test_gradient_norm_counts_a_tied_weight_once(half: str | None) -> None:
-    own = weights(0.0, 0.0, 0.0)
-    asked = []
+    parameters = weights(0.0, 0.0, 0.0)
+    squares = []
 
     def whole(squared: float) -> float:
-        asked.append(squared)
+        squares.append(squared)
         return squared + 144.0  # another rank's
 
-    stepper = Stepper(config(half, clip=1.0), own, uncounted=own[2:], sum_over_ranks=whole)
-    give(own, 3.0, 4.0, 7.0)
+    stepper = Stepper(config(half, clip=1.0), parameters, uncounted=parameters[2:], sum_over_ranks=whole)
+    give(parameters, 3.0, 4.0, 7.0)
     assert stepper.step()
-    assert asked == [pytest.approx(25.0)]
+    assert squares == [pytest.approx(25.0)]
     clipped = [-0.5 * gradient / 13.0 for gradient in (3.0, 4.0, 7.0)]
     assert [float(m.detach()) for m in stepper.masters] == pytest.approx(clipped, rel=1e-6)
 
 
 def test_a_small_gradient_is_not_clipped() -> None:
-    own = weights(0.0)
-    stepper = Stepper(config(clip=1.0), own)
-    give(own, 0.5)
+    parameters = weights(0.0)
+    stepper = Stepper(config(clip=1.0), parameters)
+    give(parameters, 0.5)
     stepper.step()
-    assert float(own[0].detach()) == -0.25
+    assert float(parameters[0].detach()) == -0.25
 
 
 def test_bytes_are_told_by_kind() -> None:
-    own = [nn.Parameter(torch.zeros(1000))]
-    stepper = Stepper(config("bfloat16"), own)
+    parameters = [nn.Parameter(torch.zeros(1000))]
+    stepper = Stepper(config("bfloat16"), parameters)
 
     def train() -> float:
-        give(own, 1.0)
+        give(parameters, 1.0)
         stepper.step()
         return 2.5
 

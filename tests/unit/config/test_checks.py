@@ -63,14 +63,14 @@ def refusal_of(config: dict[str, Any], path: str) -> InvalidRequest | None:
 @pytest.mark.parametrize("path", [path for path, info in EVERY.items() if legal_value(info)])
 def test_legal_value_named_in_refusal_is_accepted(base: dict[str, Any], graphs: dict[str, Any], path: str) -> None:
     config = graphs if path.partition(".")[0] in ("graph", "partitioner", "exchange", "draw") else base
-    named = 0
+    checks_named = 0
     for value in WRONG:
         refused = str(refusal_of(altered(config, path, value), path) or "")
         match = re.search(rf"legal: {re.escape(path)}=(\S.*)$", refused)
         if match:
-            named += 1
+            checks_named += 1
             assert refusal_of(altered(config, path, yaml.safe_load(match[1])), path) is None, (value, match[1])
-    assert named > 0
+    assert checks_named > 0
 
 
 HUGE = 10**400  # more than a float holds

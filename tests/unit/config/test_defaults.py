@@ -36,8 +36,10 @@ CHOICES = [file for file in CONF.rglob("*.yaml") if file.parent.name != "experim
 def test_no_yaml_file_repeats_a_default(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     inside = file.parent != CONF and "@package _global_" not in text
-    given = leaves(yaml.safe_load(text), file.parent.name if inside else "")
-    assert not [key for key, value in given if key in USUAL and value == USUAL[key] and type(value) is type(USUAL[key])]
+    leaves_of_file = leaves(yaml.safe_load(text), file.parent.name if inside else "")
+    assert not [
+        key for key, value in leaves_of_file if key in USUAL and value == USUAL[key] and type(value) is type(USUAL[key])
+    ]
 
 
 def test_every_default_of_a_closed_group_is_composed() -> None:

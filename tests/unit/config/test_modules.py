@@ -12,22 +12,22 @@ from suite.core.errors import InvalidRequest
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, **members: object) -> None:
-    made = ModuleType("mine")
-    vars(made).update(members)
-    monkeypatch.setattr(modules, "module", lambda path: made)
+    module = ModuleType("mine")
+    vars(module).update(members)
+    monkeypatch.setattr(modules, "module", lambda path: module)
 
 
 def test_network_module_needs_no_scores_and_no_decode(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, layers=list, ties=list, loss=max, helper=min)
-    made = network_module("mine")
-    assert (made.layers, made.ties, made.loss) == (list, list, max)
-    assert (made.scores, made.SCORES, made.decode) == (None, (), None)
+    module = network_module("mine")
+    assert (module.layers, module.ties, module.loss) == (list, list, max)
+    assert (module.scores, module.SCORES, module.decode) == (None, (), None)
 
 
 def test_optional_members_of_a_network_module_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, layers=list, ties=list, loss=max, scores=min, SCORES=("top",), decode=sum)
-    made = network_module("mine")
-    assert (made.scores, made.SCORES, made.decode) == (min, ("top",), sum)
+    module = network_module("mine")
+    assert (module.scores, module.SCORES, module.decode) == (min, ("top",), sum)
 
 
 def test_network_module_without_a_required_member_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,8 +28,8 @@ def test_bucket_keys_are_no_arguments_of_update_rules(choice: str) -> None:
 
 def test_rule_with_an_argument_of_such_a_name_is_refused(tmp_path: Path) -> None:
     (tmp_path / "clipped_rule.py").write_text(RULE)
-    own = [f"launch.python_path=[{tmp_path}]", "optimizer._target_=clipped_rule.Clipped"]
-    (run,) = expand(own)
+    overrides = [f"launch.python_path=[{tmp_path}]", "optimizer._target_=clipped_rule.Clipped"]
+    (run,) = expand(overrides)
     assert run.refusal is not None
     assert str(run.refusal).startswith("optimizer._target_=clipped_rule.Clipped with an argument clip_norm; rule: ")
     assert str(run.refusal).endswith("legal: an argument clip_norm_of_mine")

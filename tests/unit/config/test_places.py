@@ -110,11 +110,11 @@ def test_function_has_the_result_and_arguments_of_its_place() -> None:
     assert "the result is a list" in refusal(
         "memory.layout", {"_target_": "suite.models.chain.layers", "_partial_": True}
     )
-    named = {"_target_": "suite.memory.layout.mixed_precision", "_partial_": True}
-    assert "it is called with dtype, entries, half, moments" in refusal("memory.layout", named)
-    given = {"_target_": "suite.memory.offloaded", "_partial_": True}
-    assert "missing a required" in refusal("memory.layout", given)
-    check_parts(holding("memory.layout", {**given, "bucket": 4}))
+    mixed = {"_target_": "suite.memory.layout.mixed_precision", "_partial_": True}
+    assert "it is called with dtype, entries, half, moments" in refusal("memory.layout", mixed)
+    offloaded = {"_target_": "suite.memory.offloaded", "_partial_": True}
+    assert "missing a required" in refusal("memory.layout", offloaded)
+    check_parts(holding("memory.layout", {**offloaded, "bucket": 4}))
 
 
 def test_every_choice_is_accepted_by_ranks() -> None:

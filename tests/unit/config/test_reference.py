@@ -35,9 +35,9 @@ def test_every_key_stands_in_reference_and_schema() -> None:
 @pytest.mark.parametrize(("kind", "model"), BY_KIND.items())
 def test_each_kind_of_executor_has_a_table_and_a_schema(kind: str, model: type[ExecutorSettings]) -> None:
     table = page().partition(f"\n## executor, kind: {kind}\n")[2].partition("\n## ")[0]
-    known = json.loads(schema())["$defs"][model.__name__]["properties"]
+    properties = json.loads(schema())["$defs"][model.__name__]["properties"]
     for info_name, info in model.model_fields.items():
         key = info.alias or info_name
-        assert key in known
+        assert key in properties
         assert groups_of(info) or f"| `executor.{key}` |" in table, key
-    assert known["kind"]["const"] == kind
+    assert properties["kind"]["const"] == kind

@@ -51,13 +51,13 @@ def test_other_order_than_pytorchs_is_refused(overrides: list[str], legal: str) 
 
 
 def test_the_order_of_a_users_system_has_parameters() -> None:
-    own = [
+    overrides = [
         *("system=pytorch", "system._target_=mine.Own", "system.processes=null", "grid.inter=2"),
         *("system.order=suite.schedule.MessageDriven", "schedule=message_driven", "executor=check"),
     ]
-    assert refusal(*own, "schedule.cap=2") is None
-    assert refusal(*own, "schedule=gpipe") is not None
-    assert draw([*own[:-1], "schedule.cap=1"]) != draw(own[:-1])
+    assert refusal(*overrides, "schedule.cap=2") is None
+    assert refusal(*overrides, "schedule=gpipe") is not None
+    assert draw([*overrides[:-1], "schedule.cap=1"]) != draw(overrides[:-1])
 
 
 def test_the_order_of_a_peer_has_no_parameters() -> None:

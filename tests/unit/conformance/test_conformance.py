@@ -26,11 +26,11 @@ def check_laws(overrides: tuple[str, ...], laws: tuple[str, ...] = QUICK) -> dic
 
 @pytest.mark.parametrize("system", ["gpipe", "pipeoptim"])
 def test_flushing_and_asynchronous_systems_keep_every_law(system: str) -> None:
-    results = check_laws((f"system={system}",), (*QUICK, "bubble", "graph", "losses"))
-    assert {name for name, result in results.items() if result.verdict is LawVerdict.KEPT} == set(QUICK), results
-    assert results["gradients"].reason.endswith("on 3 grids of threads equal one process, bit for bit")
-    assert results["order"].reason.startswith("at 256 sizes")
-    assert results["graph"].reason == "because it trains no whole graph"
+    reports = check_laws((f"system={system}",), (*QUICK, "bubble", "graph", "losses"))
+    assert {name for name, result in reports.items() if result.verdict is LawVerdict.KEPT} == set(QUICK), reports
+    assert reports["gradients"].reason.endswith("on 3 grids of threads equal one process, bit for bit")
+    assert reports["order"].reason.startswith("at 256 sizes")
+    assert reports["graph"].reason == "because it trains no whole graph"
 
 
 @pytest.mark.parametrize(
@@ -76,16 +76,16 @@ def test_flushing_and_asynchronous_systems_keep_every_law(system: str) -> None:
 )
 def test_broken_system_breaks_the_right_law(overrides: tuple[str, ...], law: str, words: list[str]) -> None:
     laws = tuple(name for name in QUICK[: QUICK.index(law) + 1] if name in ("composes", "order", "versions", law))
-    results = check_laws(overrides, laws)
-    assert [name for name, result in results.items() if result.verdict is LawVerdict.BROKEN] == [law], results
+    reports = check_laws(overrides, laws)
+    assert [name for name, result in reports.items() if result.verdict is LawVerdict.BROKEN] == [law], reports
     for word in words:
-        assert word in results[law].reason
+        assert word in reports[law].reason
 
 
 def test_later_laws_are_skipped_after_a_broken_one() -> None:
-    results = check_laws(("system=gpipe", "schedule._target_=broken.TooMany"))
-    assert results["gradients"].verdict is results["resume"].verdict is LawVerdict.NOT_APPLICABLE
-    assert results["gradients"].reason == 'because "order" is broken'
+    reports = check_laws(("system=gpipe", "schedule._target_=broken.TooMany"))
+    assert reports["gradients"].verdict is reports["resume"].verdict is LawVerdict.NOT_APPLICABLE
+    assert reports["gradients"].reason == 'because "order" is broken'
 
 
 def test_claimed_bubble_is_checked() -> None:
@@ -105,15 +105,15 @@ def test_claimed_bubble_is_checked() -> None:
 )
 def test_inapplicable_laws_have_a_reason(system: str, kept: set[str], why: str) -> None:
     started = {"graph", "losses", "killed", "mpi", "bytes"}
-    results = check_laws((f"system={system}",), tuple(law.name for law in LAWS if law.name not in started - {"bytes"}))
-    assert {name for name, result in results.items() if result.verdict is LawVerdict.KEPT} == kept - started
-    assert all(why in result.reason for name, result in results.items() if name not in kept)
+    reports = check_laws((f"system={system}",), tuple(law.name for law in LAWS if law.name not in started - {"bytes"}))
+    assert {name for name, result in reports.items() if result.verdict is LawVerdict.KEPT} == kept - started
+    assert all(why in result.reason for name, result in reports.items() if name not in kept)
 
 
 def test_class_that_is_no_system_is_named() -> None:
-    results = check_laws(("system=gpipe", "system._target_=broken.TooMany"), ("composes", "order"))
-    assert results["composes"].reason == "broken.TooMany has no probe()"
-    assert results["order"].verdict is LawVerdict.NOT_APPLICABLE
+    reports = check_laws(("system=gpipe", "system._target_=broken.TooMany"), ("composes", "order"))
+    assert reports["composes"].reason == "broken.TooMany has no probe()"
+    assert reports["order"].verdict is LawVerdict.NOT_APPLICABLE
 
 
 def test_command_prints_a_line_per_law(capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,6 +146,6 @@ def test_laws_are_selected_by_name() -> None:
 
 
 def test_result_line_and_summary() -> None:
-    result = LawResult(LAWS[0], LawVerdict.BROKEN, "first\nsecond", 1.26)
-    assert result_line(result).splitlines() == ["law 9   composes   BROKEN           1.3 s  first", " " * 32 + "second"]
-    assert summary("mine", [result]) == "mine: 0 laws kept, 1 broken (composes), 0 do not apply, 1 s"
+    broken = LawResult(LAWS[0], LawVerdict.BROKEN, "first\nsecond", 1.26)
+    assert result_line(broken).splitlines() == ["law 9   composes   BROKEN           1.3 s  first", " " * 32 + "second"]
+    assert summary("mine", [broken]) == "mine: 0 laws kept, 1 broken (composes), 0 do not apply, 1 s"

@@ -58,11 +58,11 @@ def test_argument_names_become_keys_in_every_part_of_a_refusal() -> None:
 
 
 def test_an_unknown_name_gets_the_nearest_if_one_is_near() -> None:
-    known = ["gpipe", "pipedream", "axonn"]
-    assert str(errors.UnknownName("system", "pipedraem", known)) == (
+    systems = ["gpipe", "pipedream", "axonn"]
+    assert str(errors.UnknownName("system", "pipedraem", systems)) == (
         "there is no system named 'pipedraem'; rule: one of axonn, gpipe, pipedream; legal: did you mean 'pipedream'?"
     )
-    assert "did you mean" not in str(errors.UnknownName("system", "zzzz", known))
+    assert "did you mean" not in str(errors.UnknownName("system", "zzzz", systems))
 
 
 def test_a_missing_package_says_the_remedy() -> None:

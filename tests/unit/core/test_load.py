@@ -28,21 +28,21 @@ def test_counters_are_read_and_absent_ones_are_none(tmp_path: Path, monkeypatch:
     assert cpu_time() is None
     (tmp_path / "stat").write_text("cpu  100 200 300 4000 50 6 7 80 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n")
     ticks = load.os.sysconf("SC_CLK_TCK")
-    found = cpu_time()
-    assert found is not None
-    assert (found.all * ticks, found.stolen * ticks) == pytest.approx((613, 80))
+    seconds = cpu_time()
+    assert seconds is not None
+    assert (seconds.all * ticks, seconds.stolen * ticks) == pytest.approx((613, 80))
 
 
 def test_record_holds_the_load_at_start_and_end(tmp_path: Path) -> None:
     (record,) = run(["executor=check", "system=gpipe", "grid.inter=2", f"reports={tmp_path}"])
-    found = record.provenance["load"]
-    assert found["cores"] == record.provenance["machine"]["cores"]
+    load_facts = record.provenance["load"]
+    assert load_facts["cores"] == record.provenance["machine"]["cores"]
     for moment in ("start", "end"):
-        assert list(found[moment]) == ["1min", "5min", "15min"]
+        assert list(load_facts[moment]) == ["1min", "5min", "15min"]
     ((name, shown),) = [
         fact for fact in facts([StoredRecord(record, "a.json")] * 2) if fact[0] == "load · start · 1min"
     ]
-    assert (name, shown) == ("load · start · 1min", [str(found["start"]["1min"])])
+    assert (name, shown) == ("load · start · 1min", [str(load_facts["start"]["1min"])])
 
 
 def test_page_shows_the_range_of_many_loads() -> None:
@@ -50,8 +50,8 @@ def test_page_shows_the_range_of_many_loads() -> None:
         replace(EMPTY, key=str(number), provenance={"load": {"end": {"1min": number / 2}}}) for number in range(9)
     ]
     old = replace(EMPTY, key="old")
-    shown = dict(facts([StoredRecord(record, record.key) for record in (*records, old)]))
-    assert shown["load · end · 1min"] == ["0 to 4"]
+    rows = dict(facts([StoredRecord(record, record.key) for record in (*records, old)]))
+    assert rows["load · end · 1min"] == ["0 to 4"]
 
 
 EMPTY = Record("a", "b", "c", "d", Outcome.OK, Source.MEASURED)

@@ -46,17 +46,17 @@ def test_another_process_and_machine_draws_the_same() -> None:
 
 
 def test_uniform_jitter_lies_where_it_should_and_adds_nothing() -> None:
-    found = factors(Perturbation(jitter="uniform", spread=0.3))
-    assert 0.7 <= min(found) < 0.705
-    assert 1.295 < max(found) <= 1.3
-    assert statistics.mean(found) == pytest.approx(1, abs=0.01)
-    assert statistics.stdev(found) == pytest.approx(0.3 / math.sqrt(3), rel=0.03)
+    drawn = factors(Perturbation(jitter="uniform", spread=0.3))
+    assert 0.7 <= min(drawn) < 0.705
+    assert 1.295 < max(drawn) <= 1.3
+    assert statistics.mean(drawn) == pytest.approx(1, abs=0.01)
+    assert statistics.stdev(drawn) == pytest.approx(0.3 / math.sqrt(3), rel=0.03)
 
 
 def test_lognormal_jitter_has_its_spread_and_mean_one() -> None:
-    found = factors(Perturbation(spread=0.2))
-    assert statistics.mean(found) == pytest.approx(1, abs=0.012)
-    logs = [math.log(factor) for factor in found]
+    drawn = factors(Perturbation(spread=0.2))
+    assert statistics.mean(drawn) == pytest.approx(1, abs=0.012)
+    logs = [math.log(factor) for factor in drawn]
     assert statistics.stdev(logs) == pytest.approx(0.2, rel=0.03)
     assert statistics.mean(logs) == pytest.approx(-0.02, abs=0.01)
     assert sum(log > -0.02 for log in logs) == pytest.approx(len(logs) / 2, rel=0.05)

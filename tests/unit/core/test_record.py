@@ -125,7 +125,7 @@ def test_a_file_is_a_record_or_is_told_why_not(tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff\xfe{}")
     with open(tmp_path / "large", "wb") as large:
         large.truncate(MAX_BYTES + 1)
-    told = {"folder": "not a file", "pipe": "not a file", "nowhere": "not a file", "bytes": "UnicodeDecodeError"}
-    for name, reason in (told | {"large": f"{MAX_BYTES + 1} bytes; rule: a record is at most"}).items():
+    reasons = {"folder": "not a file", "pipe": "not a file", "nowhere": "not a file", "bytes": "UnicodeDecodeError"}
+    for name, reason in (reasons | {"large": f"{MAX_BYTES + 1} bytes; rule: a record is at most"}).items():
         with pytest.raises(DamagedRecord, match=reason):
             Record.read(tmp_path / name)

@@ -99,9 +99,9 @@ def test_a_slow_neighbour_is_wait_and_no_transfer() -> None:
             Span(0, WAIT, 1.0, 5.0, op("0B0")),
         ]
     )
-    found = breakdown(trace, Grid(inter=2))
+    parts = breakdown(trace, Grid(inter=2))
     # rank 0: bubble 2.5, wait 1.5; rank 1: idle for 1 s before its first op, all of it bubble
-    assert found == pytest.approx({FORWARD: 2.5, TRANSFER: 0.0, BUBBLE: (2.5 + 1.0) / 2, WAIT: 0.75})
+    assert parts == pytest.approx({FORWARD: 2.5, TRANSFER: 0.0, BUBBLE: (2.5 + 1.0) / 2, WAIT: 0.75})
 
 
 def test_one_rank_has_no_bubble() -> None:
@@ -124,8 +124,8 @@ def test_samo_figure_3_has_six_idle_units_per_rank() -> None:
 def test_time_under_two_spans_is_counted_once() -> None:
     """A step that begins under its reduction: the first span has the time, the second what is left of its own."""
     trace = Trace([Span(0, REDUCE, 0.0, 4.0, op("0U0")), Span(0, STEP, 2.0, 5.0, op("0U0"))])
-    found = breakdown(trace, Grid())
-    assert found == {REDUCE: 4.0, STEP: 1.0, TRANSFER: 0.0, BUBBLE: 0.0, WAIT: 0.0}
+    parts = breakdown(trace, Grid())
+    assert parts == {REDUCE: 4.0, STEP: 1.0, TRANSFER: 0.0, BUBBLE: 0.0, WAIT: 0.0}
 
 
 def test_nothing_gives_nothing() -> None:
@@ -150,15 +150,15 @@ def test_categories_sum_to_the_makespan_and_the_bound_holds(
     for delays in (None, random.Random(seed)):
         trace = delayed(timeline, delays)
         moved = Trace(span._replace(start=span.start + origin, end=span.end + origin) for span in trace)
-        found = breakdown(moved, Grid(inter=stages))
-        assert sum(found.values()) == pytest.approx(moved.makespan, abs=1e-9)
-        assert min(found.values()) >= -1e-9
+        parts = breakdown(moved, Grid(inter=stages))
+        assert sum(parts.values()) == pytest.approx(moved.makespan, abs=1e-9)
+        assert min(parts.values()) >= -1e-9
         allowed = allowed_makespan(moved, Grid(inter=stages))
         assert allowed <= moved.makespan + 1e-9
         # without delays every order runs as the checker ran it, and the bound is met
         assert allowed == pytest.approx(timeline.makespan, abs=1e-9)
         if delays is None:
-            assert found[TRANSFER] == 0.0
+            assert parts[TRANSFER] == 0.0
             assert moved.makespan == pytest.approx(timeline.makespan, abs=1e-9)
 
 
@@ -250,8 +250,8 @@ def test_parts_of_passes_and_steps_are_taken_from_the_whole() -> None:
     trace.add(0, "backward", 2.0, 6.0, Op.parse("0B0"))
     trace.add(0, "step", 6.0, 8.0)
     trace.add(0, "expand", 7.5, 8.0)
-    found = {name: seconds for name, seconds in breakdown(trace, Grid()).items() if seconds}
-    assert found == {"forward": 2.0, "backward": 3.0, "compress": 1.0, "step": 1.5, "expand": 0.5}
+    parts = {name: seconds for name, seconds in breakdown(trace, Grid()).items() if seconds}
+    assert parts == {"forward": 2.0, "backward": 3.0, "compress": 1.0, "step": 1.5, "expand": 0.5}
     assert allowed_makespan(trace, Grid()) == 8.0
 
 
@@ -263,8 +263,8 @@ def test_part_is_subtracted_from_the_pass_of_its_op() -> None:
     trace.add(0, "backward", 2.0, 6.0, Op.parse("0B0"))
     trace.add(0, "tensor_reduce", 4.0, 5.0, Op.parse("0B0"))
     trace.add(0, "recompute", 5.0, 6.0, Op.parse("0B0"))
-    found = {name: seconds for name, seconds in breakdown(trace, Grid()).items() if seconds}
-    assert found == {"forward": 1.5, "backward": 2.0, "tensor_reduce": 1.5, "recompute": 1.0}
+    seconds_of = {name: seconds for name, seconds in breakdown(trace, Grid()).items() if seconds}
+    assert seconds_of == {"forward": 1.5, "backward": 2.0, "tensor_reduce": 1.5, "recompute": 1.0}
 
 
 # -- several stages per rank, split backward passes ------------------------------------------------------------------
@@ -281,10 +281,10 @@ def test_bubble_is_the_idle_time_of_the_checker(schedule: Schedule, times: tuple
     cost, interval = Fixed(forward, backward, 5, weight=weight), FlushInterval(0, 9, None, 0)
     timeline = check(schedule, 4, interval, cost=lambda op: seconds.get(op.kind, 0.0))
     network = NetworkModel(lambda first, second: Link(0.25, 50.0))
-    found = simulate(schedule, Grid(inter=4), interval, cost, network, traced=True)
-    parts = breakdown(found.trace, Grid(inter=4))
+    simulation = simulate(schedule, Grid(inter=4), interval, cost, network, traced=True)
+    parts = breakdown(simulation.trace, Grid(inter=4))
     assert parts[BUBBLE] == pytest.approx(sum(timeline.idle(rank) for rank in range(4)) / 4)
-    assert sum(parts.values()) == pytest.approx(found.makespan)
+    assert sum(parts.values()) == pytest.approx(simulation.makespan)
     assert parts[TRANSFER] > 0
     free = simulate(schedule, Grid(inter=4), interval, cost, FREE, traced=True)
     parts = breakdown(free.trace, Grid(inter=4))
@@ -308,10 +308,10 @@ def test_allowed_makespan_of_placed_schedules_is_that_of_the_checker(schedule: S
             return seconds(op)
 
     network = NetworkModel(lambda first, second: Link(2.0, 50.0))
-    found = simulate(schedule, grid, interval, Cost(0.0, 0.0, 5), network, symmetric=False, traced=True)
+    simulation = simulate(schedule, grid, interval, Cost(0.0, 0.0, 5), network, symmetric=False, traced=True)
     expected = check(schedule, 4, interval, cost=seconds).makespan
-    assert allowed_makespan(found.trace, grid) == pytest.approx(expected)
-    assert found.makespan > expected
+    assert allowed_makespan(simulation.trace, grid) == pytest.approx(expected)
+    assert simulation.makespan > expected
 
 
 def test_parts_of_a_weight_gradient_belong_to_it() -> None:

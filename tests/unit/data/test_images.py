@@ -35,8 +35,8 @@ COLOURED = VGG((4,), (1,), image=32, colours=3, classes=200)
 def numbered(count: int, classes: int = 10) -> Images:
     """Images of one pixel; the byte is the image's position."""
     places = np.arange(count)
-    held = ImagesInMemory(places.astype(np.uint8).reshape(-1, 1, 1, 1), places.astype(np.int64) % classes)
-    return Images("numbered", classes, held, held)
+    numbered_images = ImagesInMemory(places.astype(np.uint8).reshape(-1, 1, 1, 1), places.astype(np.int64) % classes)
+    return Images("numbered", classes, numbered_images, numbered_images)
 
 
 POINT = VGG((4,), (1,), image=2, colours=1, classes=10)
@@ -82,8 +82,8 @@ def test_an_epoch_is_as_long_as_it_says() -> None:
 
 
 def test_validation_is_every_whole_batch_in_order() -> None:
-    found = list(numbered(7).validation_batches(size=3, shape=POINT))
-    assert [images[:, 0, 0, 0].tolist() for images, _ in found] == [[0, 1, 2], [3, 4, 5]]
+    batches = list(numbered(7).validation_batches(size=3, shape=POINT))
+    assert [images[:, 0, 0, 0].tolist() for images, _ in batches] == [[0, 1, 2], [3, 4, 5]]
     assert list(numbered(7).validation_batches(size=8, shape=POINT)) == []
 
 
@@ -97,8 +97,8 @@ def test_digits() -> None:
     assert (images[:, 0] == images[:, 2]).all(), "grey"
     assert (images[:, :, ::2, ::2] == images[:, :, 1::2, 1::2]).all(), "each point four times"
     assert sorted(set(classes.tolist())) == list(range(10))
-    told = data.provenance()
-    assert (told["name"], told["bytes"]) == ("digits", 1797 * 64)
+    provenance = data.provenance()
+    assert (provenance["name"], provenance["bytes"]) == ("digits", 1797 * 64)
 
 
 def test_the_tenth_digit_is_held_out() -> None:
@@ -106,8 +106,8 @@ def test_the_tenth_digit_is_held_out() -> None:
 
     raw = load_digits().images
     data = digits()
-    held = data.validation.images([0], 1, 8)[0, 0]
-    assert (held == np.rint(raw[9] * 255 / 16)).all()
+    pixel = data.validation.images([0], 1, 8)[0, 0]
+    assert (pixel == np.rint(raw[9] * 255 / 16)).all()
     assert (data.train.images([9], 1, 8)[0, 0] == np.rint(raw[10] * 255 / 16)).all()
 
 
@@ -179,9 +179,9 @@ def test_tiny_imagenet_numbers_classes_as_it_lists_them(tiny: Path) -> None:
     assert_coloured(images[0], (0, 0, 250))
     assert_coloured(images[1], (250, 0, 0))
     assert classes.tolist() == [1, 0]
-    told = data.provenance()
+    provenance = data.provenance()
     photograph(tiny / "val" / "images" / "val_0.JPEG", (9, 9, 9), (9, 9))
-    assert data.provenance()["sha256"] != told["sha256"]
+    assert data.provenance()["sha256"] != provenance["sha256"]
 
 
 def test_tiny_imagenet_is_scaled_to_what_the_network_wants(tiny: Path) -> None:

@@ -53,8 +53,8 @@ def test_epoch_contains_every_text_once() -> None:
 
 
 def test_validation_is_every_whole_batch_in_order() -> None:
-    found = list(numbered(7).validation_batches(size=3, shape=reader(1)))
-    assert [tokens[:, 0].tolist() for tokens, _ in found] == [[0, 1, 2], [3, 4, 5]]
+    batches = list(numbered(7).validation_batches(size=3, shape=reader(1)))
+    assert [tokens[:, 0].tolist() for tokens, _ in batches] == [[0, 1, 2], [3, 4, 5]]
     assert list(numbered(7).validation_batches(size=8, shape=reader(1))) == []
 
 
@@ -114,8 +114,8 @@ def test_snippets_of_a_file_are_on_one_side(library: Path) -> None:
     for part in (data.train, data.validation):
         rows = part.rows(range(len(part.classes)), 3)
         assert rows.min() >= UNKNOWN, "the rest of a file is no snippet"
-        named = rows[[bool(row[1] == rows[0][1]) for row in rows]]
-        sides.append({tuple(row) for row in named.tolist()})
+        same = rows[[bool(row[1] == rows[0][1]) for row in rows]]
+        sides.append({tuple(row) for row in same.tolist()})
     assert len(sides[0]) == 8 * 7
     assert len(sides[1]) == 8 * 2
     assert not sides[0] & sides[1]
@@ -159,8 +159,8 @@ def test_the_interpreters_own_library_is_there() -> None:
     assert (data.samples, data.held_out, data.vocabulary) == (8 * 320, 8 * 64, 1000)
     for part in (data.train, data.validation):
         assert np.bincount(part.classes).tolist() == [len(part.classes) // 8] * 8
-        known = (part.tokens != UNKNOWN).mean()
-        assert 0.6 < known < 0.97, "most words have a number, and not all"
+        known_share = (part.tokens != UNKNOWN).mean()
+        assert 0.6 < known_share < 0.97, "most words have a number, and not all"
     tokens, _ = data.batch(0, size=4, seed=0, shape=reader(32, vocabulary=1000))
     assert tokens.min() >= UNKNOWN, "a snippet is as long as it says"
 

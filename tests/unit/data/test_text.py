@@ -111,8 +111,8 @@ def test_the_interpreters_own_library_is_there() -> None:
 
 def test_provenance_is_name_bytes_and_digest() -> None:
     text = Text("tiny", np.array([1, 2], np.uint16), np.array([3], np.uint16), vocabulary=4)
-    wanted = hashlib.sha256(np.array([1, 2, 3], np.uint16).tobytes()).hexdigest()
-    assert text.provenance() == {"name": "tiny", "bytes": 6, "sha256": wanted}
+    digest = hashlib.sha256(np.array([1, 2, 3], np.uint16).tobytes()).hexdigest()
+    assert text.provenance() == {"name": "tiny", "bytes": 6, "sha256": digest}
 
 
 @pytest.mark.parametrize("suffix", ["tokens", "raw"])
@@ -295,13 +295,13 @@ def test_windows_tile_the_text(length: int, batch: int, sequence: int) -> None:
         with pytest.raises(InvalidRequest, match=f"legal: sequence={length - 1}"):
             next(windows(tokens, batch=batch, sequence=sequence))
         return
-    found = list(windows(tokens, batch=batch, sequence=sequence))
-    inputs = np.concatenate([pair[0].ravel() for pair in found])
+    batch_list = list(windows(tokens, batch=batch, sequence=sequence))
+    inputs = np.concatenate([pair[0].ravel() for pair in batch_list])
     np.testing.assert_array_equal(inputs, np.arange(len(inputs)))  # in order, none twice
     assert length - 1 - len(inputs) < sequence  # and no whole window is left
-    for given_, wanted in found:
+    for given_, wanted in batch_list:
         np.testing.assert_array_equal(wanted, given_ + 1)
-    assert all(len(pair[0]) == batch for pair in found[:-1])
+    assert all(len(pair[0]) == batch for pair in batch_list[:-1])
 
 
 @pytest.mark.parametrize(
@@ -331,9 +331,9 @@ def test_a_text_gives_batches_for_the_network_that_reads_it() -> None:
     text = Text("numbers", TOKENS, TOKENS[:31])
     for one, other in zip(text.batch(3, size=5, seed=1, shape=shape), _batch(3), strict=True):
         assert (one == other).all()
-    found = list(text.validation_batches(size=3, shape=shape))
-    assert [len(inputs) for inputs, _ in found] == [3], "four windows make one whole batch"
-    assert (found[0][0] == next(windows(TOKENS[:31], batch=3, sequence=7))[0]).all()
+    batch_list = list(text.validation_batches(size=3, shape=shape))
+    assert [len(inputs) for inputs, _ in batch_list] == [3], "four windows make one whole batch"
+    assert (batch_list[0][0] == next(windows(TOKENS[:31], batch=3, sequence=7))[0]).all()
 
 
 def _batch(number: int) -> tuple[np.ndarray, np.ndarray]:

@@ -28,10 +28,10 @@ def english(data: translation.Translation, row: np.ndarray) -> str:
 def test_a_pair_is_a_number_in_both_languages() -> None:
     data = number_names(limit=200, train=190, validation=10)
     (sources, inputs), targets = data.batch(0, size=190, seed=0, shape=READER)
-    found = {
+    pairs = {
         english(data, s[s != END]).removeprefix("<s> "): data.text(t) for s, t in zip(sources, targets, strict=True)
     }
-    wanted = {
+    expected = {
         "zero": "null",
         "one": "eins",
         "sixteen": "sechzehn",
@@ -42,9 +42,9 @@ def test_a_pair_is_a_number_in_both_languages() -> None:
         "one hundred and one": "einhunderteins",
         "one hundred and ninety seven": "einhundertsiebenundneunzig",
     }
-    assert len(found) == 190
-    seen = {name: found[name] for name in wanted if name in found}
-    assert seen == {name: wanted[name] for name in seen}
+    assert len(pairs) == 190
+    seen = {name: pairs[name] for name in expected if name in pairs}
+    assert seen == {name: expected[name] for name in seen}
     assert len(seen) >= 6
     for source, given, target in zip(sources, inputs, targets, strict=True):
         words = int((target != PADDING).sum()) - 1
@@ -209,10 +209,10 @@ def test_wmt16_reads_its_published_files(wmt: Path) -> None:
     assert data.text(targets[0]) == "das Haus"
     assert data.text([das, ha, END]) == "das Ha", "an open piece at the end"
     check_folder("wmt16", wmt)
-    told = data.provenance()
-    assert told["bytes"] == sum((wmt / name).stat().st_size for name in translation.LAYOUTS["wmt16"][1:])
+    provenance = data.provenance()
+    assert provenance["bytes"] == sum((wmt / name).stat().st_size for name in translation.LAYOUTS["wmt16"][1:])
     (wmt / "newstest2014.tok.bpe.32000.de").write_text("das\ndas\n")
-    assert wmt16(wmt).provenance()["sha256"] != told["sha256"]
+    assert wmt16(wmt).provenance()["sha256"] != provenance["sha256"]
 
 
 def test_lines_are_found_across_pieces_of_a_file(wmt: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,9 +35,9 @@ def budget(stage: int = 0, stages: int = 4, **changes: Any) -> Budget:
 
 
 def test_first_stage_keeps_microbatches_in_flight_and_waits_for_none() -> None:
-    found = budget()
-    assert found == Budget(LAYOUT, activations=100, in_flight=4, working=20)
-    assert found.peak == 3 * 40 + 4 * 100 + 20
+    stage = budget()
+    assert stage == Budget(LAYOUT, activations=100, in_flight=4, working=20)
+    assert stage.peak == 3 * 40 + 4 * 100 + 20
 
 
 def test_message_waits_for_each_microbatch_open_on_the_stage_before() -> None:
@@ -57,9 +57,9 @@ def test_few_microbatches_bound_what_is_in_flight_and_what_waits() -> None:
 def test_extra_versions_are_copies_of_the_weights_that_passes_read(half: str | None, width: int) -> None:
     layout = resident(10, ("velocity",), half=half)
     assert layout.read.bytes == 10 * width
-    found = budget(layout=layout, extra_versions=3)
-    assert found.extra_versions == 3 * 10 * width
-    assert found.peak == budget(layout=layout).peak + 3 * 10 * width
+    stage = budget(layout=layout, extra_versions=3)
+    assert stage.extra_versions == 3 * 10 * width
+    assert stage.peak == budget(layout=layout).peak + 3 * 10 * width
 
 
 def test_stream_meets_its_update_with_microbatches_in_flight() -> None:
@@ -75,14 +75,14 @@ def test_stream_meets_its_update_with_microbatches_in_flight() -> None:
 @pytest.mark.parametrize(("overlaps_step", "scratch"), [(False, 160), (True, 160 + 70)])
 def test_reduction_allocates_before_a_step_or_during_it(overlaps_step: bool, scratch: int) -> None:
     layout = offloaded(10, ("moment_1", "moment_2"), bucket=10)
-    found = budget(layout=layout, microbatch_memory=MicrobatchMemory(0, 0, 0), reducing=70, overlaps_step=overlaps_step)
-    assert (found.reducing, found.overlaps_step) == (70, overlaps_step)
-    assert found.peak == 4 * 10 + scratch
+    stage = budget(layout=layout, microbatch_memory=MicrobatchMemory(0, 0, 0), reducing=70, overlaps_step=overlaps_step)
+    assert (stage.reducing, stage.overlaps_step) == (70, overlaps_step)
+    assert stage.peak == 4 * 10 + scratch
 
 
 def test_scratch_that_stays_is_counted_with_the_activations() -> None:
     layout = offloaded(10, ("moment_1", "moment_2"), bucket=10)
-    found = budget(1, layout=layout, scratch_stays=True)
-    assert found.waiting == 8 + 16 * 10
-    assert found.peak == 4 * 10 + 3 * 100 + 20 + 8 + 16 * 10
+    stage = budget(1, layout=layout, scratch_stays=True)
+    assert stage.waiting == 8 + 16 * 10
+    assert stage.peak == 4 * 10 + 3 * 100 + 20 + 8 + 16 * 10
     assert budget(1, layout=layout).peak == 4 * 10 + 3 * 100 + 20 + 8, "the peak is in a pass"

@@ -38,9 +38,9 @@ def test_published_networks_layer_by_layer(shape: Any, published: int) -> None:
         x = torch.empty(2, shape.colours, shape.image, shape.image, dtype=torch.uint8)
     assert sum(p.numel() for module in modules for p in module.parameters()) == published
     for module, counted in zip(modules, shape.shapes(), strict=True):
-        own = list(module.parameters())
-        assert sum(p.numel() for p in own) == counted.parameters, counted.name
-        assert [p.numel() for p in own if p.dim() > 1] == list(counted.prunable), counted.name
+        parameters = list(module.parameters())
+        assert sum(p.numel() for p in parameters) == counted.parameters, counted.name
+        assert [p.numel() for p in parameters if p.dim() > 1] == list(counted.prunable), counted.name
         x = module.eval()(x)
         assert 4 * x.numel() == 2 * counted.output, counted.name
     assert x.shape == (2, shape.classes)
@@ -77,8 +77,8 @@ def test_flops_are_those_of_a_forward_pass(shape: Any) -> None:
 def test_every_side_is_torchs_own(step: Any) -> None:
     for side in range(7, 21):
         with torch.device("meta"):
-            made = Chained((Convolution(2), step), (2, side))(torch.empty(1, 2, side, side))
-        assert (*made.shape[1:],) == (after((step,), (2, side))[0], *[after((step,), (2, side))[1]] * 2), side
+            output = Chained((Convolution(2), step), (2, side))(torch.empty(1, 2, side, side))
+        assert (*output.shape[1:],) == (after((step,), (2, side))[0], *[after((step,), (2, side))[1]] * 2), side
 
 
 def conv(layer: Any, x: torch.Tensor, **how: Any) -> torch.Tensor:
@@ -178,15 +178,15 @@ def test_where_dropout_is() -> None:
     first: Any = layers(ALEXNET, dropout=0.5)[5]().train()
     nn.init.eye_(first.linear.weight)
     torch.manual_seed(0)
-    kept = first(torch.ones(200, ALEXNET.features))[:, :4]
-    assert set(kept.unique().tolist()) == {0.0, 4.0}, "dropped twice, and what is left is doubled twice"
-    assert (kept == 0).float().mean() == pytest.approx(0.75, abs=0.06)
+    surviving = first(torch.ones(200, ALEXNET.features))[:, :4]
+    assert set(surviving.unique().tolist()) == {0.0, 4.0}, "dropped twice, and what is left is doubled twice"
+    assert (surviving == 0).float().mean() == pytest.approx(0.75, abs=0.06)
     assert (first.eval()(torch.ones(1, ALEXNET.features))[:, :4] == 1).all()
     last: Any = layers(GOOGLENET, dropout=0.2)[-1]()
     nn.init.eye_(last.linear.weight)
     nn.init.zeros_(last.linear.bias)
-    kept = last.train()(torch.ones(400, GOOGLENET.last[0], 2, 2))
-    assert (kept == 0).float().mean() == pytest.approx(0.2, abs=0.03)
+    surviving = last.train()(torch.ones(400, GOOGLENET.last[0], 2, 2))
+    assert (surviving == 0).float().mean() == pytest.approx(0.2, abs=0.03)
 
 
 def test_batch_norms_are_published_ones() -> None:
@@ -219,10 +219,10 @@ def test_bytes_become_what_their_data_set_publishes(shape: Any) -> None:
     mean, deviation = (
         torch.tensor(PUBLISHED[name], dtype=torch.float64).view(3, 1, 1) for name in ("mean", "deviation")
     )
-    made = first(pictures)
-    torch.testing.assert_close(made, first((pictures.double() / 255 - mean) / deviation))
-    assert not torch.equal(made, first(pictures.double() / 127.5 - 1))
-    assert second(made).isfinite().all()
+    output = first(pictures)
+    torch.testing.assert_close(output, first((pictures.double() / 255 - mean) / deviation))
+    assert not torch.equal(output, first(pictures.double() / 127.5 - 1))
+    assert second(output).isfinite().all()
     assert torch.equal(pictures, before), "the batch is as it was"
 
 

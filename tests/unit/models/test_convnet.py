@@ -35,9 +35,9 @@ def test_published_networks_layer_by_layer(shape: Any, published: int) -> None:
         x = torch.empty(2, shape.colours, shape.image, shape.image, dtype=torch.uint8)
     assert sum(p.numel() for module in modules for p in module.parameters()) == published
     for module, counted in zip(modules, shape.shapes(), strict=True):
-        own = list(module.named_parameters())
-        assert sum(p.numel() for _, p in own) == counted.parameters, counted.name
-        prunable = [p.numel() for name, p in own if p.dim() > 1]
+        parameters = list(module.named_parameters())
+        assert sum(p.numel() for _, p in parameters) == counted.parameters, counted.name
+        prunable = [p.numel() for name, p in parameters if p.dim() > 1]
         assert sorted(prunable) == sorted(counted.prunable), counted.name
         x = module.eval()(x)
         assert 4 * x.numel() == 2 * counted.output, counted.name

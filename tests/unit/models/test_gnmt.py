@@ -38,8 +38,8 @@ def made(shape: GNMT = SHAPE, **options: Any) -> list[Any]:
 
 def through(modules: list[Any], *value: torch.Tensor) -> torch.Tensor:
     for module in modules:
-        given = module(*value)
-        value = given if isinstance(given, tuple) else (given,)
+        output = module(*value)
+        value = output if isinstance(output, tuple) else (output,)
     return value[0]
 
 
@@ -167,9 +167,9 @@ def test_dropout_precedes_every_lstm_but_the_first() -> None:
         value: Any = pair
         for module in modules[:number]:
             value = module.eval()(*value)
-        own = modules[number].train()
-        assert not torch.equal(own(*value)[0], own(*value)[0]), number
-        assert torch.equal(own.eval()(*value)[0], own(*value)[0]), number
+        layer = modules[number].train()
+        assert not torch.equal(layer(*value)[0], layer(*value)[0]), number
+        assert torch.equal(layer.eval()(*value)[0], layer(*value)[0]), number
 
 
 def test_initial_weights_are_within_a_tenth_at_the_published_width() -> None:
@@ -199,14 +199,14 @@ def test_loss_and_scores_leave_padding_out() -> None:
 
 
 def one_at_a_time(modules: list[Any], source: torch.Tensor, length: int) -> list[list[int]]:
-    found = []
+    masks = []
     for row in source:
         tokens = [BEGIN]
         while len(tokens) <= length and tokens[-1] != END:
             logits = through(modules, row[None], torch.tensor([tokens]))
             tokens.append(int(logits[0, -1].argmax()))
-        found.append((tokens[1:] + [PADDING] * length)[:length])
-    return found
+        masks.append((tokens[1:] + [PADDING] * length)[:length])
+    return masks
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -220,12 +220,12 @@ def test_decoding_is_greedy(seed: int) -> None:
                 parameter.mul_(12)
         modules[-1].linear.bias.copy_(torch.tensor([0, 0, 0, -1, 0, 0, 0, 0]))  # most go on for a while
     source = sentences([9, 4, 6, 1, 7, 3, 5, 8], 9, vocabulary=8, seed=seed)
-    given = torch.full_like(source, END)  # what stands there is not looked at
-    found = decode(lambda value: through(modules, *value), (source, given))
+    target = torch.full_like(source, END)  # what stands there is not looked at
+    decoded = decode(lambda value: through(modules, *value), (source, target))
     want = one_at_a_time(modules, source, 9)
-    assert found.tolist() == want
+    assert decoded.tolist() == want
     assert len({tuple(row) for row in want}) > 3
-    assert decode(lambda value: (through(modules, *value),), (source, given)).tolist() == want, "outputs in a tuple"
+    assert decode(lambda value: (through(modules, *value),), (source, target)).tolist() == want, "outputs in a tuple"
 
 
 def test_nothing_follows_the_end() -> None:
@@ -237,6 +237,6 @@ def test_nothing_follows_the_end() -> None:
 
     passes = []
     source = torch.full((2, 8), 4)
-    found = decode(lambda value: (passes.append(1), forward(value))[1], (source, source))
-    assert found.tolist() == [[4, 5, 6, END, PADDING, PADDING, PADDING, PADDING]] * 2
+    decoded = decode(lambda value: (passes.append(1), forward(value))[1], (source, source))
+    assert decoded.tolist() == [[4, 5, 6, END, PADDING, PADDING, PADDING, PADDING]] * 2
     assert len(passes) <= 8

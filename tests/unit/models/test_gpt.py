@@ -54,8 +54,8 @@ def test_parameters_are_counted_layer_by_layer(shape: Transformer) -> None:
     layers = made(shape)
     assert len(layers) == shape.layers + 2
     for layer, counted in zip(layers, shape.shapes(), strict=True):
-        held = sum(parameter.numel() for parameter in layer.parameters())
-        assert held == counted.parameters + counted.tied, counted.name
+        entries = sum(parameter.numel() for parameter in layer.parameters())
+        assert entries == counted.parameters + counted.tied, counted.name
     model = tied_together(shape, layers)
     assert sum(parameter.numel() for parameter in model.parameters()) == shape.parameters
     assert len(gpt.ties(shape)) == shape.tied

@@ -82,13 +82,13 @@ def test_pass_computes_with_the_lent_weights(dtype: str) -> None:
     expected = [x.grad, *[p.grad for p in other.parameters()]]
     assert not torch.equal(own, lent)
     x.grad = None
-    kept = [p.data for p in block.parameters()]
+    weights = [p.data for p in block.parameters()]
     for mine, theirs in zip(block.parameters(), other.parameters(), strict=True):
         mine.data = theirs.data.clone()
-    made = block(x)
-    assert torch.equal(made, lent)
-    made.sum().backward()
-    for mine, data in zip(block.parameters(), kept, strict=True):
+    output = block(x)
+    assert torch.equal(output, lent)
+    output.sum().backward()
+    for mine, data in zip(block.parameters(), weights, strict=True):
         mine.data = data
     assert all(
         torch.equal(a, b) for a, b in zip([x.grad, *[p.grad for p in block.parameters()]], expected, strict=True)
@@ -101,16 +101,16 @@ def test_every_weight_is_identified_by_its_storage(dtype: str) -> None:
     """Swapping the weights of a kept graph finds them among its saved tensors."""
     block = layers(SHAPE, dtype=dtype)[1]()
     homes = {p.untyped_storage().data_ptr(): name for name, p in block.named_parameters()}
-    found = set()
+    outputs = set()
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        found.add(homes.get(tensor.untyped_storage().data_ptr()))
+        outputs.add(homes.get(tensor.untyped_storage().data_ptr()))
         return tensor
 
     x = torch.randn(2, 7, 6, dtype=getattr(torch, dtype), requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         block(x)
-    assert {"lstm.weight_ih_l0", "lstm.weight_hh_l0", "project.weight"} <= found
+    assert {"lstm.weight_ih_l0", "lstm.weight_hh_l0", "project.weight"} <= outputs
 
 
 @pytest.mark.parametrize("width", [4, 32])

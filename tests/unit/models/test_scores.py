@@ -11,9 +11,9 @@ from suite.models import accuracy, chain, convnet
 def test_by_hand() -> None:
     """Of four rows the first is right, the second second, the third fifth, the fourth sixth and last."""
     logits = torch.tensor([[5.0, 4, 3, 2, 1, 0]]).repeat(4, 1)
-    found = accuracy.top(logits, torch.tensor([0, 1, 4, 5]))
-    assert found.tolist() == [25.0, 75.0]
-    assert found.dtype == torch.float32
+    ranks = accuracy.top(logits, torch.tensor([0, 1, 4, 5]))
+    assert ranks.tolist() == [25.0, 75.0]
+    assert ranks.dtype == torch.float32
 
 
 def test_fewer_classes_than_five() -> None:
@@ -25,9 +25,9 @@ def test_fewer_classes_than_five() -> None:
 def test_every_precision_ranks(dtype: torch.dtype, told: torch.dtype) -> None:
     """Loss and scores are sent in one tensor. Neither may lose precision through the other's dtype."""
     logits = torch.eye(7, dtype=dtype)
-    found = accuracy.top(logits, torch.arange(7))
-    assert found.tolist() == [100.0, 100.0]
-    assert found.dtype == convnet.loss(logits, torch.arange(7)).dtype == told
+    ranks = accuracy.top(logits, torch.arange(7))
+    assert ranks.tolist() == [100.0, 100.0]
+    assert ranks.dtype == convnet.loss(logits, torch.arange(7)).dtype == told
 
 
 def test_a_network_that_has_diverged_is_right_about_nothing() -> None:

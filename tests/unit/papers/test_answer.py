@@ -57,10 +57,10 @@ def test_a_setting_goes_from_and_to() -> None:
 
 def test_a_question_holds_no_answer() -> None:
     assert {field.name for field in fields(Question)} == {"setting", "points", "terms"}
-    asked = Question.of(
+    query = Question.of(
         claim("d", 7.0, setting={"g": 2}, points=({"p": 0.5},), expression="7", terms=("t",), check=Check.FORMULA)
     )
-    assert asked == Question({"g": 2}, ({"p": 0.5},), ("t",))
+    assert query == Question({"g": 2}, ({"p": 0.5},), ("t",))
 
 
 def test_papers_say_what_others_publish() -> None:
@@ -105,11 +105,11 @@ def row(function: str, evidence: Evidence = Evidence.PRINTED, **arguments: Any) 
 
 
 def test_answer_never_reads_its_own_claim() -> None:
-    asked = row("copies", of="a", and_more=0.25)
+    ratio = row("copies", of="a", and_more=0.25)
     with pytest.raises(UnknownName, match="no other claim named 'a'"):
-        answer(claim("a", 12.0), asked, PAPERS)
-    found = answer(claim("b", 7.0, terms=("x",)), asked, PAPERS)
-    assert found == Answer("gpu", (12.0, 0.25), "1 terms", Evidence.PRINTED, reads=("claim.a",))
+        answer(claim("a", 12.0), ratio, PAPERS)
+    answered = answer(claim("b", 7.0, terms=("x",)), ratio, PAPERS)
+    assert answered == Answer("gpu", (12.0, 0.25), "1 terms", Evidence.PRINTED, reads=("claim.a",))
 
 
 def test_answer_needs_a_function_that_exists() -> None:
@@ -134,31 +134,31 @@ def stacked(question: Question, source: Constants, *, of: Sequence[str]) -> tupl
 
 def test_answer_tells_what_it_read_and_what_fed_that() -> None:
     one, both = (row("stacked", Evidence.SIMULATED, of=of) for of in (["x"], ["x", "stack.fitted", "x"]))
-    found = answer(claim("a", 2.0), one, Constants())
-    assert (found.reads, found.fed_by) == (("x",), ())
-    found = answer(claim("a", 2.0), both, Constants())
-    assert (found.reads, found.fed_by) == (("stack.fitted", "x"), ("c", "b"))
+    answered = answer(claim("a", 2.0), one, Constants())
+    assert (answered.reads, answered.fed_by) == (("x",), ())
+    answered = answer(claim("a", 2.0), both, Constants())
+    assert (answered.reads, answered.fed_by) == (("stack.fitted", "x"), ("c", "b"))
 
 
 def test_what_is_remembered_counts_as_read_again() -> None:
     """A second answer that shares a simulated run reads the constants of that run too."""
-    known: trace.TracedCache[str, float] = trace.TracedCache()
+    cache: trace.TracedCache[str, float] = trace.TracedCache()
     with trace.record_reads() as whole:
         for _ in range(2):
             with trace.record_reads() as reads:
-                assert known.get("run", lambda: Constants().stacked("y")) == 2.0
+                assert cache.get("run", lambda: Constants().stacked("y")) == 2.0
             assert reads == {"y"}
     assert whole == {"y"}
 
 
 def test_metrics_bear_the_evidence_of_their_answer() -> None:
     """A record contains how a value came about, and the claims of its constants."""
-    asked = [
+    pairs = [
         (claim("a", 2.0), row("stacked", Evidence.SIMULATED, of=["stack.fitted"])),
         (claim("b", 2.0), row("stacked", Evidence.DERIVED, of=["x"])),
     ]
-    found = metrics_of(asked, Constants())
-    assert found == {
+    metrics = metrics_of(pairs, Constants())
+    assert metrics == {
         "a": Metric("gpu", "", (2.0,), "", "simulated", ("stack.fitted",), ("c", "b")),
         "b": Metric("gpu", "", (2.0,), "", "derived", ("x",)),
     }
@@ -170,8 +170,8 @@ def slow(question: Question, source: Constants) -> tuple[Cases, str]:
 
 
 def test_metric_of_an_answer_holds_the_seconds_of_its_function() -> None:
-    found = metrics_of([(claim("a", 2.0), row("slow")), (claim("b", 2.0), row("stacked", of=["x"]))], Constants())
-    first, second = found["a"].seconds, found["b"].seconds
+    metrics = metrics_of([(claim("a", 2.0), row("slow")), (claim("b", 2.0), row("stacked", of=["x"]))], Constants())
+    first, second = metrics["a"].seconds, metrics["b"].seconds
     assert first is not None
     assert second is not None
     assert first >= 0.05 > second > 0
@@ -193,19 +193,19 @@ def test_every_row_names_a_function_that_takes_its_arguments() -> None:
     assert len(ROWS) > 400
     for found, row in ROWS:
         function = function_of(row)
-        given = {
+        arguments = {
             **row.arguments,
             **{name: list(each) if isinstance(each, tuple) else each for name, each in row.anchors.items()},
         }
-        assert len(given) == len(row.arguments) + len(row.anchors), found.id
-        check_names(found.id, row.function, function, given, later=True)
-        check_values(found.id, row.function, function, given)
+        assert len(arguments) == len(row.arguments) + len(row.anchors), found.id
+        check_names(found.id, row.function, function, arguments, later=True)
+        check_values(found.id, row.function, function, arguments)
         required = {
             name
             for name, each in inspect.signature(function).parameters.items()
             if each.kind is each.KEYWORD_ONLY and each.default is each.empty
         }
-        assert required <= {*given}, found.id
+        assert required <= {*arguments}, found.id
 
 
 def test_figures_of_rows_are_drawn_or_computed() -> None:
@@ -226,11 +226,11 @@ def test_equal_cases_are_told_once() -> None:
 
 def test_command_answers_a_claim_and_judges_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["answer", "samo.eq2.samo_byte*"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("samo.eq2.samo_bytes (samo, Equations 1-2")
-    assert "reproduced: our code gives what 24 * f * phi + 2 * phi gives" in told
-    assert "measured, as published" in told
-    assert "derived, as published" in told
+    printed = capsys.readouterr().out
+    assert printed.startswith("samo.eq2.samo_bytes (samo, Equations 1-2")
+    assert "reproduced: our code gives what 24 * f * phi + 2 * phi gives" in printed
+    assert "measured, as published" in printed
+    assert "derived, as published" in printed
     assert main(["answer", "samo.eq2.samo_byte"]) == 2
     assert "did you mean 'samo.eq2.samo_bytes'" in capsys.readouterr().err
     assert main(["answer"]) == 2

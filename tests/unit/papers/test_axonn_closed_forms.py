@@ -20,9 +20,9 @@ from suite.workload import Transformer
 @given(st.integers(2, 400), st.integers(1, 48))
 def test_the_formula_is_least_at_the_root_of_the_layers(layers: int, stages: int) -> None:
     """On any number of stages, as the formula does not depend on them."""
-    found = best_interval(layers, stages)
-    assert found == pytest.approx(sqrt(layers), rel=1e-12)
-    least = activations(layers, stages, Fraction(found))
+    interval = best_interval(layers, stages)
+    assert interval == pytest.approx(sqrt(layers), rel=1e-12)
+    least = activations(layers, stages, Fraction(interval))
     assert float(least) == pytest.approx(2 * sqrt(layers) + 1, rel=1e-12)
     assert least <= min(activations(layers, stages, n) for n in range(1, layers + 1)) * (1 + Fraction(1, 10**12))
 

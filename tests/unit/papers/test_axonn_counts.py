@@ -35,8 +35,8 @@ def test_what_is_in_flight_is_counted_after_each_answer() -> None:
 def test_checked_order_keeps_its_limit_on_every_grid() -> None:
     name = "axonn.sec3c.constant_in_flight"
     (row,) = [row for row in CLAIMS[name].answers if row.figure == "axonn_lemmas"]
-    found = answer(CLAIMS[name], row, None).values
-    assert found == tuple(limit for limit in (2, 3, 6, 6, 12) for _ in ("limit", "fewest", "most"))
+    values = answer(CLAIMS[name], row, None).values
+    assert values == tuple(limit for limit in (2, 3, 6, 6, 12) for _ in ("limit", "fewest", "most"))
 
 
 def test_bytes_and_parameters_by_hand() -> None:
@@ -47,9 +47,9 @@ def test_bytes_and_parameters_by_hand() -> None:
 
 def test_gpt2_small_counts_for_authors_and_paper() -> None:
     blocks, norm = 12 * (12 * 768**2 + 13 * 768), 2 * 768
-    found = ours("axonn.sec6b.gpt2_small_parameters")
-    assert found == tuple(blocks + (words + places) * 768 + norm for words, places in ((50257, 1024), (51200, 512)))
-    assert found == (124_439_808, 124_770_816)
+    answered = ours("axonn.sec6b.gpt2_small_parameters")
+    assert answered == tuple(blocks + (words + places) * 768 + norm for words, places in ((50257, 1024), (51200, 512)))
+    assert answered == (124_439_808, 124_770_816)
 
 
 def test_division_before_the_sum_keeps_every_entry() -> None:
@@ -58,6 +58,6 @@ def test_division_before_the_sum_keeps_every_entry() -> None:
 
 def test_every_claim_that_a_cpu_can_answer_has_an_answer() -> None:
     """Without the lemmas, which are counted separately, and the loss curves, which are measured."""
-    wanted = {claim.id for claim in CLAIMS.values() if claim.paper == "axonn" and claim.reach == "cpu"}
+    expected = {claim.id for claim in CLAIMS.values() if claim.paper == "axonn" and claim.reach == "cpu"}
     lemmas = {claim.id for claim, _ in answers_of_figure(claims.load(), "axonn_lemmas")}
-    assert wanted - lemmas - {"axonn.fig10.loss_curves"} <= set(ROWS)
+    assert expected - lemmas - {"axonn.fig10.loss_curves"} <= set(ROWS)

@@ -66,10 +66,10 @@ def wider(layout: Callable[..., Layout], name: str) -> Callable[..., Layout]:
 
 @pytest.mark.parametrize(("name", "held", "each"), [("grad32", "gradient", 8), ("optimizer_state", "moment_1", 12)])
 def test_a_state_of_another_type_is_seen(monkeypatch: pytest.MonkeyPatch, name: str, held: str, each: int) -> None:
-    made = flat_layout.make_layout
+    original = flat_layout.make_layout
 
     def changed(layout: Any, *args: Any) -> Layout:
-        return made(wider(layout, held), *args)
+        return original(wider(layout, held), *args)
 
     monkeypatch.setattr(state, "make_layout", changed)
     assert bytes_of(name) == [each, each]
@@ -162,10 +162,10 @@ def test_messages_and_flops_of_a_rank_inside_by_hand() -> None:
 
 
 def test_replicas_that_all_take_the_whole_batch_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = BatchSlicer.__init__
+    original = BatchSlicer.__init__
 
     def whole(self: Any, place: Any, *args: Any) -> None:
-        made(self, dataclasses.replace(place, replica=0, replicas=1), *args)
+        original(self, dataclasses.replace(place, replica=0, replicas=1), *args)
 
     monkeypatch.setattr(BatchSlicer, "__init__", whole)
     assert probes.lemma_2(LAYERS, None)[0] == [[24.0]]
@@ -222,8 +222,8 @@ def test_a_rank_that_holds_fewer_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_steps_run_beside_reductions() -> None:
     """16 buckets in chunks of k: only the last k do not overlap a reduction."""
-    told = {"entries": 1600, "bucket": 100, "chunks": [1, 4]}
-    assert probes.overlap(asked(), None, **told)[0] == [[0, 15], [0, 12]]  # type: ignore[arg-type]
+    settings = {"entries": 1600, "bucket": 100, "chunks": [1, 4]}
+    assert probes.overlap(asked(), None, **settings)[0] == [[0, 15], [0, 12]]  # type: ignore[arg-type]
 
 
 def test_reductions_that_are_waited_for_at_once_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,6 +313,6 @@ def test_percents_are_rounded_as_the_row_says() -> None:
     lab: Any = SimpleNamespace(
         weak=lambda model, system: SimpleNamespace(percent_of_peak=41.5), weak_plan=lambda model, system: plan
     )
-    found = partial(scaling.whole_percents, asked(), lab, system="axonn", highest=43.5)
-    assert [found(rounding=told)[0][0][0] for told in ("", "down", "up")] == [41.5, 41, 42]
-    assert [found(rounding=told)[2][0][0] for told in ("", "down", "up")] == [43.5, 43, 44]
+    percents = partial(scaling.whole_percents, asked(), lab, system="axonn", highest=43.5)
+    assert [percents(rounding=told)[0][0][0] for told in ("", "down", "up")] == [41.5, 41, 42]
+    assert [percents(rounding=told)[2][0][0] for told in ("", "down", "up")] == [43.5, 43, 44]

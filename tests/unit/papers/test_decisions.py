@@ -65,9 +65,9 @@ def test_the_claims_of_a_decision_are_claims_of_its_papers(row: Decision) -> Non
 
 
 def test_a_claim_that_names_a_decision_is_listed_there() -> None:
-    named = [(name, claim.id) for claim in CLAIMS.values() for name in NAMED.findall(claim.because)]
-    assert len({name for name, _ in named}) > 40
-    assert [pair for pair in named if pair[0] not in DECISIONS or pair[1] not in DECISIONS[pair[0]].claims] == []
+    decisions = [(name, claim.id) for claim in CLAIMS.values() for name in NAMED.findall(claim.because)]
+    assert len({name for name, _ in decisions}) > 40
+    assert [pair for pair in decisions if pair[0] not in DECISIONS or pair[1] not in DECISIONS[pair[0]].claims] == []
 
 
 @pytest.mark.parametrize(

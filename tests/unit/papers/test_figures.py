@@ -61,9 +61,9 @@ def printed() -> dict[str, float]:
 
 
 def test_every_cluster_claim_is_answered_or_left_out_by_name() -> None:
-    asked = {c.id for c in published().values() if c.reach == "cluster" and c.paper in ("axonn", "samo")}
+    claim_ids = {c.id for c in published().values() if c.reach == "cluster" and c.paper in ("axonn", "samo")}
     answered = {claim.id for name in OWN for claim, _ in answers_of_figure(claims.load(), name)}
-    assert asked - answered == LEFT_OUT
+    assert claim_ids - answered == LEFT_OUT
     assert not answered & LEFT_OUT
     assert answered <= set(published())
 
@@ -74,11 +74,11 @@ OTHER_ORDERS = {"samo.eq7.bubble": (6, 3.125, 7)}
 
 @pytest.mark.parametrize("name", ["axonn_lemmas", "samo_equations"])
 def test_what_is_counted_is_what_the_formula_says(name: str) -> None:
-    found = {
+    values_of = {
         claim: ours for claim, ours in figure_metrics(name, published(), lab()).items() if published()[claim].expression
     }
-    assert found
-    for claim, ours in found.items():
+    assert values_of
+    for claim, ours in values_of.items():
         row = published()[claim]
         said = [evaluate(row.expression, point) for point in row.points]
         first, rest = ours.values[: len(said)], ours.values[len(said) :]
@@ -119,10 +119,10 @@ LONG = ("axonn_small", "pipeoptim_small")  # their probes train for 20 and 7 s
     ],
 )
 def test_answers_are_in_the_claims_unit_and_fill_its_cases(name: str) -> None:
-    found = figure_metrics(name, published(), lab())
+    metrics = figure_metrics(name, published(), lab())
     rows = {claim.id: row.evidence for claim, row in answers_of_figure(claims.load(), name)}
-    assert {claim: ours.evidence for claim, ours in found.items()} == rows
-    for claim, ours in found.items():
+    assert {claim: ours.evidence for claim, ours in metrics.items()} == rows
+    for claim, ours in metrics.items():
         row = published()[claim]
         assert ours.unit == row.unit, claim
         assert ours.values, claim
@@ -137,7 +137,7 @@ def test_a_figure_that_is_not_there_is_told_the_nearest() -> None:
 
 def test_every_constant_reproduces_the_cell_it_was_fitted_to() -> None:
     """Each constant in conf/stack is the root of its equation. The delay's jumps; its root is exact to 1 %."""
-    found = {
+    cells = {
         "axonn.abstract.percent_of_peak": lab().weak("transformer_12b", "axonn").percent_of_peak,
         "axonn.fig6.pipeline_time.before": lab().study("before").pipeline,
         "axonn.fig6.data_parallel_time.after": lab().study("after").reduction,
@@ -145,8 +145,8 @@ def test_every_constant_reproduces_the_cell_it_was_fitted_to() -> None:
         **{f"samo.table2.{system}.gpus_256": samo.percent(lab(), system, 256) for system in samo.SYSTEMS},
     }
     stacks = [lab().stacks[paper] for paper in ("axonn", "samo")]  # pipeoptim's: test_pipeoptim.py
-    assert set(found) == {name for stack in stacks for names in stack.fitted.values() for name in names}
-    for name, ours in found.items():
+    assert set(cells) == {name for stack in stacks for names in stack.fitted.values() for name in names}
+    for name, ours in cells.items():
         assert ours == pytest.approx(printed()[name], rel=0.01 if name.endswith("time.before") else 1e-3), name
 
 
@@ -158,16 +158,16 @@ def asked(name: str, figure: str, source: Lab) -> Answer:
 
 @pytest.mark.parametrize("system", samo.SYSTEMS)
 def test_cell_is_fed_by_its_systems_calibration_cell(system: str) -> None:
-    found = asked(f"samo.table2.{system}.gpus_512", "samo_table2", lab())
-    assert "stack.samo.products" in found.reads
-    assert f"samo.table2.{system}.gpus_256" in found.fed_by
-    assert set(found.fed_by) <= set(published())
+    metric = asked(f"samo.table2.{system}.gpus_512", "samo_table2", lab())
+    assert "stack.samo.products" in metric.reads
+    assert f"samo.table2.{system}.gpus_256" in metric.fed_by
+    assert set(metric.fed_by) <= set(published())
 
 
 def test_the_first_answer_reads_no_other_papers_constants() -> None:
     """In a process that has computed nothing yet."""
-    found = asked("samo.table2.axonn.gpus_512", "samo_table2", replace(lab()))
-    assert {name.split(".")[1] for name in found.reads} == {"samo"}
+    metric = asked("samo.table2.axonn.gpus_512", "samo_table2", replace(lab()))
+    assert {name.split(".")[1] for name in metric.reads} == {"samo"}
 
 
 def test_what_is_counted_is_fed_by_nothing() -> None:
@@ -198,9 +198,9 @@ def test_quarter_of_stages_and_four_times_parameters_by_hand() -> None:
 def test_size_ratios_of_the_shapes_by_hand() -> None:
     """GPT-3 XL over VGG-19, 13B over Wide-ResNet-101; layers of 12 h^2 + 13 h, V and s of h, a norm of 2 h."""
     sizes = [layers * (12 * h**2 + 13 * h) + (51200 + 2048) * h + 2 * h for layers, h in ((24, 2048), (40, 5120))]
-    found = asked("samo.sec6b.cnn_size_ratio", "samo_small", lab()).values
-    assert found == pytest.approx((sizes[0] / 143_667_240, sizes[1] / 126_886_696), rel=1e-12)
-    assert found == pytest.approx((9.17, 101.3), rel=1e-3)
+    ratios = asked("samo.sec6b.cnn_size_ratio", "samo_small", lab()).values
+    assert ratios == pytest.approx((sizes[0] / 143_667_240, sizes[1] / 126_886_696), rel=1e-12)
+    assert ratios == pytest.approx((9.17, 101.3), rel=1e-3)
 
 
 def error(system: str, gpus: int) -> float:
@@ -209,9 +209,9 @@ def error(system: str, gpus: int) -> float:
 
 def test_table_2_held_out() -> None:
     """The twelve cells that no constant has seen; one of Sputnik's is the exception that the page shows."""
-    held = {(system, gpus): abs(error(system, gpus)) for system in samo.SYSTEMS for gpus in (512, 1024, 2048)}
-    assert {cell for cell, wrong in held.items() if wrong > 8} == {("sputnik", 1024)}
-    assert max(wrong for (system, _), wrong in held.items() if system in ("axonn", "axonn_samo")) < 5
+    errors = {(system, gpus): abs(error(system, gpus)) for system in samo.SYSTEMS for gpus in (512, 1024, 2048)}
+    assert {cell for cell, wrong in errors.items() if wrong > 8} == {("sputnik", 1024)}
+    assert max(wrong for (system, _), wrong in errors.items() if system in ("axonn", "axonn_samo")) < 5
 
 
 def test_the_order_of_the_systems_in_table_2() -> None:
@@ -267,9 +267,9 @@ def test_axonns_phases_and_memory() -> None:
 
 @pytest.mark.parametrize("model", ["transformer_12b", "transformer_24b"])
 def test_the_search_finds_axonns_row_of_table_2(model: str) -> None:
-    found = lab().tuned(model, "axonn").plan
+    tuned = lab().tuned(model, "axonn").plan
     entry = published_plans()["axonn"]["scaling"]["axonn"][model]
-    assert (found.grid.inter, found.microbatch) == (entry["inter"], entry["microbatch"])
+    assert (tuned.grid.inter, tuned.microbatch) == (entry["inter"], entry["microbatch"])
 
 
 def test_every_published_plan_fits_its_machine() -> None:
@@ -321,8 +321,8 @@ def test_phases_are_those_of_the_authors_profiler() -> None:
         ]
     )
     simulation = Simulation(2, [], [], [], [], [], trace=spans)
-    found = Phases.of(ClusterBatch(plan(3, 2), 6.0, 0.0, 0.0, 0.0, simulation))
-    assert (found.bubble, found.point_to_point, found.collective, found.compute, found.total) == (
+    phases = Phases.of(ClusterBatch(plan(3, 2), 6.0, 0.0, 0.0, 0.0, simulation))
+    assert (phases.bubble, phases.point_to_point, phases.collective, phases.compute, phases.total) == (
         2.0,
         0.5,
         0.5,

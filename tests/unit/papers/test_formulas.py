@@ -54,8 +54,8 @@ def test_every_analytic_claim_of_axonn_and_samo_has_an_answer() -> None:
 
 @pytest.mark.parametrize("paper", claims.PAPERS)
 def test_the_formulas_of_a_paper_answer_its_claims_alone(paper: str) -> None:
-    found = formula_metrics(paper, tuple(ALL.values()), SETTINGS, shapes())
-    assert list(found) == [name for name, claim in ASKED.items() if claim.paper == paper]
+    metrics = formula_metrics(paper, tuple(ALL.values()), SETTINGS, shapes())
+    assert list(metrics) == [name for name, claim in ASKED.items() if claim.paper == paper]
 
 
 @pytest.mark.parametrize("name", ASKED)
@@ -170,8 +170,8 @@ def altered(claim: Claim) -> Claim:
 def test_an_answer_does_not_move_with_its_own_claim(name: str) -> None:
     changed = altered(ALL[name])
     assert changed.value != ALL[name].value
-    found = answer(changed, ROWS[name], replace(papers(), claims={**ALL, name: changed}))
-    assert found == ours(name)
+    answered = answer(changed, ROWS[name], replace(papers(), claims={**ALL, name: changed}))
+    assert answered == ours(name)
 
 
 def test_no_answer_reads_a_table_from_the_settings() -> None:
@@ -218,10 +218,10 @@ def test_row_that_disagrees_is_a_separate_case() -> None:
     batch = "samo.table1.batch_size.vgg_19"
     others = replace(papers(), claims={**ALL, batch: replace(ALL[batch], value=256.0)})
     name = "samo.table1.gpus.gpt3_xl"
-    found = answer(ALL[name], ROWS[name], others)
+    answered = answer(ALL[name], ROWS[name], others)
     agreed, other = (64, 512), (512 / 16, 512 / 2)  # 256 images on 16 GPUs and on 128
-    assert found.values == (*agreed, *other)
-    assert "5 rows give 2 answers" in found.note
+    assert answered.values == (*agreed, *other)
+    assert "5 rows give 2 answers" in answered.note
 
 
 @pytest.mark.parametrize("name", [name for name, claim in ASKED.items() if claim.check is Check.FORMULA])
@@ -235,8 +235,8 @@ def test_formula_answers_follow_their_points(name: str) -> None:
 
 def test_metrics_are_the_answers_under_the_claims_names() -> None:
     name = "samo.fig2.break_even"
-    found = formula_metrics("samo", tuple(ALL.values()), SETTINGS, shapes())
-    assert found[name] == Metric("fraction", "", (0.25,), ours(name).note, "derived")
-    printed = found["samo.table1.batch_per_gpu"]
+    metrics = formula_metrics("samo", tuple(ALL.values()), SETTINGS, shapes())
+    assert metrics[name] == Metric("fraction", "", (0.25,), ours(name).note, "derived")
+    printed = metrics["samo.table1.batch_per_gpu"]
     assert (printed.evidence, printed.fed_by) == ("printed", ())
     assert "claim.samo.table1.batch_size.vgg_19" in printed.reads

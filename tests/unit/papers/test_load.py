@@ -90,8 +90,8 @@ def test_a_printed_number_has_no_stand_in() -> None:
 
 
 def test_a_control_is_another_claim() -> None:
-    known = {claim.id for claim in ALL}
-    assert not [claim.id for claim in ALL if claim.control and claim.control not in known - {claim.id}]
+    ids = {claim.id for claim in ALL}
+    assert not [claim.id for claim in ALL if claim.control and claim.control not in ids - {claim.id}]
 
 
 def test_no_tolerance_reaches_across_the_neutral_point() -> None:
@@ -123,11 +123,11 @@ def test_every_tie_and_wide_tolerance_has_its_reason() -> None:
 def test_the_decisions_list_the_rows_that_name_them() -> None:
     decisions = {row.id: row for row in claims.decisions()}
     assert Counter(name[0] for name in decisions) == {"X": 3, "A": 12, "S": 16, "P": 15, "G": 17}
-    known = {claim.id for claim in ALL}
-    assert not [name for name, row in decisions.items() if not known.issuperset(row.claims)]
-    named = {(name, claim.id) for claim in ALL for name in re.findall(r"\b[XASPG]\d+\b", claim.because)}
-    assert len(named) > 100
-    assert not [(name, claim) for name, claim in sorted(named) if claim not in decisions[name].claims]
+    ids = {claim.id for claim in ALL}
+    assert not [name for name, row in decisions.items() if not ids.issuperset(row.claims)]
+    decision_claims = {(name, claim.id) for claim in ALL for name in re.findall(r"\b[XASPG]\d+\b", claim.because)}
+    assert len(decision_claims) > 100
+    assert not [(name, claim) for name, claim in sorted(decision_claims) if claim not in decisions[name].claims]
 
 
 def test_the_settings_are_there() -> None:
@@ -141,7 +141,7 @@ def test_the_settings_are_there() -> None:
 
 
 def test_a_row_becomes_a_claim() -> None:
-    found = read(
+    loaded = read(
         value=[13, math.inf],
         kind="range",
         check="range",
@@ -162,11 +162,11 @@ def test_a_row_becomes_a_claim() -> None:
             restates="Equation 1",
         ),
     )
-    assert (found.value, found.neutral, found.terms) == ((13.0, math.inf), 0.0, ("12b", "24b"))
-    assert (found.check, found.paper, found.versus) == (Check.RANGE, "axonn", "deepspeed_3d")
-    assert (found.cases, found.hedge, found.control) == (Cases.MOST, "normally", "axonn.y")
+    assert (loaded.value, loaded.neutral, loaded.terms) == ((13.0, math.inf), 0.0, ("12b", "24b"))
+    assert (loaded.check, loaded.paper, loaded.versus) == (Check.RANGE, "axonn", "deepspeed_3d")
+    assert (loaded.cases, loaded.hedge, loaded.control) == (Cases.MOST, "normally", "axonn.y")
     labels = ("axonn 2x1", "4")
-    assert found.answers == (
+    assert loaded.answers == (
         AnswerRow(
             Evidence.MEASURED,
             experiment="overhead",
@@ -184,12 +184,12 @@ def test_a_row_becomes_a_claim() -> None:
             restates="Equation 1",
         ),
     )
-    assert found.setting == {"gpus": 48}
+    assert loaded.setting == {"gpus": 48}
 
 
 def test_row_defaults_are_no_answer_and_all_cases() -> None:
-    found = read()
-    assert (found.answers, found.cases, found.control) == ((), Cases.ALL, "")
+    loaded = read()
+    assert (loaded.answers, loaded.cases, loaded.control) == ((), Cases.ALL, "")
 
 
 @pytest.mark.parametrize(
@@ -213,8 +213,8 @@ def test_tables_and_figures_of_a_claim_come_from_its_place() -> None:
 
 
 def test_a_claim_may_be_about_no_one_system() -> None:
-    found = read(system=None)
-    assert (found.system, found.versus, found.tolerance, found.because) == ("", None, None, "")
+    loaded = read(system=None)
+    assert (loaded.system, loaded.versus, loaded.tolerance, loaded.because) == ("", None, None, "")
 
 
 def test_formula_accepts_symbols_that_it_does_not_read() -> None:

@@ -36,8 +36,8 @@ class Instant(Lab):
 
 @cache
 def instant() -> Instant:
-    found = lab("samo_clusters")
-    return Instant(found.machine, found.stacks, found.systems, found.shapes)
+    samo = lab("samo_clusters")
+    return Instant(samo.machine, samo.stacks, samo.systems, samo.shapes)
 
 
 @cache
@@ -57,8 +57,8 @@ def null(name: str, source: Any) -> tuple[float, ...]:
 
 
 def plan(microbatches: int, stages: int) -> SimulationPlan:
-    found = lab("samo_clusters")
-    return SimulationPlan(found.shapes["gpt3_xl"], found.system("axonn_samo"), Grid(inter=stages), microbatches, 1)
+    samo = lab("samo_clusters")
+    return SimulationPlan(samo.shapes["gpt3_xl"], samo.system("axonn_samo"), Grid(inter=stages), microbatches, 1)
 
 
 # The models
@@ -79,9 +79,9 @@ def test_seconds_at_a_percent_of_peak() -> None:
 
 def test_bubble_alone() -> None:
     """3 of 4 parts are work with 2 stages, 3 of 6 with 4: a third less time, and a third of the bubble."""
-    found = null_model.BubbleAlone(plan(3, 2), plan(3, 4))
-    assert found.saved == pytest.approx(100 / 3)
-    assert found.bubble_reduction == pytest.approx(200 / 3)
+    bubble = null_model.BubbleAlone(plan(3, 2), plan(3, 4))
+    assert bubble.saved == pytest.approx(100 / 3)
+    assert bubble.bubble_reduction == pytest.approx(200 / 3)
     with pytest.raises(InvalidRequest, match="rule: at least 2 stages"):
         assert null_model.BubbleAlone(plan(3, 2), plan(3, 1)).bubble_reduction
 
@@ -162,24 +162,24 @@ def test_samos_null_models(name: str, expected: Sequence[float]) -> None:
 
 
 def test_sputniks_null_ratio_begins_with_the_printed_one() -> None:
-    found = null("samo.fig6_7.samo_over_sputnik", lab("samo_clusters"))
-    assert [found[first] for first in (0, 4, 8)] == pytest.approx([2, 2, 2])
-    assert found[7] == pytest.approx(2 * (2 / 3) / (16 / 17))  # 2.7B on 512 GPUs
+    ratios = null("samo.fig6_7.samo_over_sputnik", lab("samo_clusters"))
+    assert [ratios[first] for first in (0, 4, 8)] == pytest.approx([2, 2, 2])
+    assert ratios[7] == pytest.approx(2 * (2 / 3) / (16 / 17))  # 2.7B on 512 GPUs
 
 
 def test_compute_ratio_is_that_of_flops() -> None:
-    found = null("samo.sec6b.compute_ratio", lab("samo_clusters"))
-    assert len(set(found)) == 1
-    assert found[0] == pytest.approx(22.8 / 19.6, rel=0.01)  # Gflop of an image, by torchvision's count
+    ratios = null("samo.sec6b.compute_ratio", lab("samo_clusters"))
+    assert len(set(ratios)) == 1
+    assert ratios[0] == pytest.approx(22.8 / 19.6, rel=0.01)  # Gflop of an image, by torchvision's count
 
 
 # PipeOptim
 
 
 def test_an_epoch_takes_its_flops() -> None:
-    found = lab("pipeoptim_clusters")
-    assert null("pipeoptim.table6.resnet_101.spectrain.epoch_time", found) == pytest.approx((918.15,))
-    by_flops = null("pipeoptim.table6.inception_v3.spectrain.epoch_time", found)
+    pipeoptim = lab("pipeoptim_clusters")
+    assert null("pipeoptim.table6.resnet_101.spectrain.epoch_time", pipeoptim) == pytest.approx((918.15,))
+    by_flops = null("pipeoptim.table6.inception_v3.spectrain.epoch_time", pipeoptim)
     assert by_flops == pytest.approx((918.15 * 5.71 / 7.80,), rel=0.01)  # Gmac of an image, by torchvision's count
 
 
@@ -205,13 +205,13 @@ def graphs() -> Any:
 
 
 def test_graphs_take_the_rows_that_are_sent() -> None:
-    asked = Question({"c": 2})
-    assert sparse_gnn.speedup_over_aware(asked, graphs(), graph="reddit")[2] == [[pytest.approx(3.0)]] * 4
-    assert sparse_gnn.protein_speedup_over_aware(asked, graphs())[2] == [[3.0]]
-    assert sparse_gnn.max_speedup(asked, graphs(), graphs=["amazon"], gpus=256)[2] == [[12.0]]
-    assert sparse_gnn.papers_speedup(asked, graphs())[2] == [[12.0]]
+    query = Question({"c": 2})
+    assert sparse_gnn.speedup_over_aware(query, graphs(), graph="reddit")[2] == [[pytest.approx(3.0)]] * 4
+    assert sparse_gnn.protein_speedup_over_aware(query, graphs())[2] == [[3.0]]
+    assert sparse_gnn.max_speedup(query, graphs(), graphs=["amazon"], gpus=256)[2] == [[12.0]]
+    assert sparse_gnn.papers_speedup(query, graphs())[2] == [[12.0]]
     # as many rows, for more processes that could get them
-    assert grids.minimum(asked, graphs(), forms=["staged", "fused"])[2] == [[256], [256]]
+    assert grids.minimum(query, graphs(), forms=["staged", "fused"])[2] == [[256], [256]]
 
 
 # All of them

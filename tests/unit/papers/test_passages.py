@@ -95,10 +95,10 @@ def test_every_passage_stands_in_its_paper_with_its_numbers(paper: str, texts: P
     lost, numberless = [], []
     for claim in (each for each in ALL if each.paper == paper):
         assert claim.passage is not None
-        found = passage_positions(text, claim.passage)
-        if not found:
+        positions = passage_positions(text, claim.passage)
+        if not positions:
             lost.append(claim.id)
-        elif not any(numbers_nearby(text, at, claim.passage, claim.printed) for at in found):
+        elif not any(numbers_nearby(text, at, claim.passage, claim.printed) for at in positions):
             numberless.append(claim.id)
     assert lost == []
     assert numberless == []
@@ -109,9 +109,9 @@ def test_no_sentence_of_a_paper_is_copied(paper: str, texts: Path) -> None:
     text = paper_words(paper, texts)
     runs = {text[at : at + LONGEST] for at in range(len(text) - LONGEST + 1)}
     for claim in (each for each in ALL if each.paper == paper):
-        for told in (claim.asserts, claim.note, claim.because, claim.limits):
-            own = words(told)
-            assert not {tuple(own[at : at + LONGEST]) for at in range(len(own))} & runs, claim.id
+        for prose in (claim.asserts, claim.note, claim.because, claim.limits):
+            of_text = words(prose)
+            assert not {tuple(of_text[at : at + LONGEST]) for at in range(len(of_text))} & runs, claim.id
 
 
 def test_every_claim_is_reviewed_once() -> None:

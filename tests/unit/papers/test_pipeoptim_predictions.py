@@ -11,8 +11,8 @@ from tests.unit.papers.test_pipeoptim_counts import CLAIMS, ROWS, configure, exe
 
 
 def test_every_cpu_claim_has_an_answer() -> None:
-    wanted = {claim.id for claim in CLAIMS.values() if claim.paper == "pipeoptim" and claim.reach == "cpu"}
-    assert wanted == set(ROWS)
+    expected = {claim.id for claim in CLAIMS.values() if claim.paper == "pipeoptim" and claim.reach == "cpu"}
+    assert expected == set(ROWS)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,6 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.mark.parametrize("paper", claims.PAPERS)
 def test_readme_names_files_that_exist(paper: str) -> None:
     folder = ROOT / "suite/papers" / paper
-    named = re.findall(r"`([\w./]+\.(?:py|yaml))`", (folder / "README.md").read_text(encoding="utf-8"))
-    assert len(named) > 10
-    assert [name for name in named if not (ROOT / name).is_file() and not (folder / name).is_file()] == []
+    files = re.findall(r"`([\w./]+\.(?:py|yaml))`", (folder / "README.md").read_text(encoding="utf-8"))
+    assert len(files) > 10
+    assert [name for name in files if not (ROOT / name).is_file() and not (folder / name).is_file()] == []

@@ -15,12 +15,12 @@ PARAMETERS = {"wideresnet_101": 126_886_696, "vgg_19": 143_667_240}
 def test_a_batch_by_hand() -> None:
     """VGG-19 on 32 GPUs: four images of 39.26 Gflop three times, 19 layers three times, 287 MB around a ring that
     leaves six nodes by two adapters, and a step of 28 bytes and 2 more per parameter."""
-    found = parts(lab(), "vgg_19", "axonn", 32)
-    assert found.passes == pytest.approx(4 * 3 * 39.264e9 / (0.7326 * 125e12) + 3 * 19 * 5e-4, rel=1e-4)
+    phases = parts(lab(), "vgg_19", "axonn", 32)
+    assert phases.passes == pytest.approx(4 * 3 * 39.264e9 / (0.7326 * 125e12) + 3 * 19 * 5e-4, rel=1e-4)
     ring = 2 * 31 / 32 * 2 * PARAMETERS["vgg_19"]
-    assert found.reduction == pytest.approx(ring / (2 * 12.5e9 * 0.7903), rel=1e-9)
-    assert found.step == pytest.approx(30 * PARAMETERS["vgg_19"] / 900e9, rel=1e-9)
-    assert found.seconds == found.passes + found.reduction + found.step
+    assert phases.reduction == pytest.approx(ring / (2 * 12.5e9 * 0.7903), rel=1e-9)
+    assert phases.step == pytest.approx(30 * PARAMETERS["vgg_19"] / 900e9, rel=1e-9)
+    assert phases.seconds == phases.passes + phases.reduction + phases.step
 
 
 @pytest.mark.parametrize("model", NETWORKS)
@@ -70,14 +70,14 @@ def test_time_of_computing_by_hand() -> None:
     """45.506 Gflop against 39.264 three times an image, and a launch three times for each of 35 and 19 layers:
     Wide-ResNet has 33 blocks, a stem and a head. More than the published 1.5, as launches weigh."""
     name = "samo.sec6b.compute_ratio"
-    found = figure_metrics("samo_fig5", published(), lab())[name].values
+    values = figure_metrics("samo_fig5", published(), lab())[name].values
 
     def passes(images: int, flop: float, layers: int) -> float:
         return images * 3 * flop / (0.7326 * 125e12) + 3 * layers * 5e-4
 
     by_hand = [passes(images, 45.506e9, 35) / passes(images, 39.264e9, 19) for images in (8, 4, 2, 1)]
-    assert found == pytest.approx(by_hand, rel=1e-4)
-    assert min(found) > 1.5 * 1.08
+    assert values == pytest.approx(by_hand, rel=1e-4)
+    assert min(values) > 1.5 * 1.08
 
 
 def test_pictures_hold_what_is_printed() -> None:

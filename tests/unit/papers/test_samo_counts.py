@@ -37,11 +37,11 @@ def test_a_stage_has_two_messages_a_microbatch_for_each_neighbour() -> None:
 def test_four_message_claim_covers_every_counted_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is doubled or left out: the end stages have two, and the count on a stage is that stage's case."""
     name = "samo.sec4b.messages_per_microbatch"
-    asked = CLAIMS[name], EQUATIONS[name], None
-    assert answer(*asked).values == (2, 4, 4, 4, 2)
-    assert ours(name) == answer(*asked).values, "as ranks send and receive them"
+    arguments = CLAIMS[name], EQUATIONS[name], None
+    assert answer(*arguments).values == (2, 4, 4, 4, 2)
+    assert ours(name) == answer(*arguments).values, "as ranks send and receive them"
     monkeypatch.setattr(small_samo, "messages", lambda *_: [2, 4, 3, 4, 1])
-    assert answer(*asked).values == (2, 4, 3, 4, 1)
+    assert answer(*arguments).values == (2, 4, 3, 4, 1)
 
 
 def test_bytes_of_a_pruned_parameter_by_hand() -> None:
@@ -68,8 +68,8 @@ def test_parameters_are_those_of_the_shape_that_is_asked_for() -> None:
     shape = Transformer(layers=2, hidden=8, heads=2, sequence=4, vocabulary=11)
     lab = SimpleNamespace(shapes={"gpt3_xl": shape})
     name = "samo.table1.parameters.gpt3_xl"
-    found = answer(CLAIMS[name], ROWS[name], lab)
-    assert found.values == (2 * (12 * 64 + 13 * 8) + (11 + 4) * 8 + 2 * 8,)
+    answered = answer(CLAIMS[name], ROWS[name], lab)
+    assert answered.values == (2 * (12 * 64 + 13 * 8) + (11 + 4) * 8 + 2 * 8,)
 
 
 def test_the_index_of_an_entry_is_counted_row_by_row() -> None:
@@ -86,5 +86,5 @@ def test_what_tensors_show_is_one_number_a_case() -> None:
 
 def test_every_claim_that_a_cpu_can_answer_has_an_answer() -> None:
     """Measured on ranks, or counted with the equations."""
-    wanted = {claim.id for claim in CLAIMS.values() if claim.paper == "samo" and claim.reach == "cpu"}
-    assert wanted <= set(ROWS) | set(EQUATIONS)
+    expected = {claim.id for claim in CLAIMS.values() if claim.paper == "samo" and claim.reach == "cpu"}
+    assert expected <= set(ROWS) | set(EQUATIONS)

@@ -29,11 +29,11 @@ from tests.support.published_runs import lab
 
 CLAIMS: dict[str, Claim] = {}
 for row in claims._rows(FOLDER / "samo" / "claims.yaml"):
-    found = parse_claim(row, "samo")
-    CLAIMS[found.id] = found
+    claim = parse_claim(row, "samo")
+    CLAIMS[claim.id] = claim
 PROBES = (bytes_of.__name__, sent.__name__)
 ASKED = [
-    (name, row) for name, found in CLAIMS.items() for row in found.answers if row.function.rpartition(".")[0] in PROBES
+    (name, row) for name, claim in CLAIMS.items() for row in claim.answers if row.function.rpartition(".")[0] in PROBES
 ]
 
 
@@ -136,9 +136,9 @@ BREAKS = {
     "name", [name for name, row in ASKED if row.function.startswith(bytes_of.__name__) and "index_width" not in name]
 )
 def test_bytes_are_those_that_the_engine_allocates(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = ours(name).values
+    values = ours(name).values
     BREAKS.get(name, _double_states)(monkeypatch)
-    assert ours(name).values != known
+    assert ours(name).values != values
 
 
 def test_an_index_is_as_wide_as_the_engine_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,8 +154,8 @@ def test_an_index_is_as_wide_as_the_engine_holds_it(monkeypatch: pytest.MonkeyPa
 
 def test_messages_by_hand() -> None:
     """An end of a pipeline has one neighbour, to which it sends and from which it receives, in each pass."""
-    found = sent.batch(Grid(inter=3, data=2), samples=8, microbatch=2)
-    assert sorted((one.stage, one.sent, one.received, one.forwards) for one in found) == [
+    bytes_sent = sent.batch(Grid(inter=3, data=2), samples=8, microbatch=2)
+    assert sorted((one.stage, one.sent, one.received, one.forwards) for one in bytes_sent) == [
         *[(0, 2, 2, 2)] * 2,
         *[(1, 4, 4, 2)] * 2,
         *[(2, 2, 2, 2)] * 2,
@@ -186,17 +186,17 @@ def test_bubble_is_asked_of_both_orders(monkeypatch: pytest.MonkeyPatch) -> None
     """By hand (t_f + t_b) * (1 - 1 / G_inter) is 6, 3 and 7; a forward pass of 0.375 and a backward one of 0.625 do not
     fill each other's gaps in the order of AxoNN."""
     name = "samo.eq7.bubble"
-    known = ours(name, Evidence.DERIVED).values
-    assert known == pytest.approx((6, 3, 7, 6, 3.125, 7))
+    values = ours(name, Evidence.DERIVED).values
+    assert values == pytest.approx((6, 3, 7, 6, 3.125, 7))
     with monkeypatch.context() as changed:
         changed.setattr(MessageDriven, "in_flight", lambda self, place, interval: 1)
         slower = ours(name, Evidence.DERIVED).values
-    assert slower[:3] == known[:3]
-    assert all(one > other for one, other in zip(slower[3:], known[3:], strict=True))
+    assert slower[:3] == values[:3]
+    assert all(one > other for one, other in zip(slower[3:], values[3:], strict=True))
     monkeypatch.setattr(OneFOneB, "program", _no_warm_up)
     slower = ours(name, Evidence.DERIVED).values
-    assert slower[3:] == known[3:]
-    assert all(one > other for one, other in zip(slower[:3], known[:3], strict=True))
+    assert slower[3:] == values[3:]
+    assert all(one > other for one, other in zip(slower[:3], values[:3], strict=True))
 
 
 def _no_warm_up(self: OneFOneB, place: Place, interval: FlushInterval) -> Iterator[tuple[Op, ...]]:
@@ -276,21 +276,21 @@ def test_ends_of_size_ratios_are_counted_from_shapes() -> None:
 
 def test_the_null_model_of_table_2_is_the_bubble_alone() -> None:
     """32 stages; 256 microbatches on 256 GPUs and 128 on 512."""
-    found = ours("samo.table2.axonn.gpus_512", Evidence.SIMULATED, lab())
-    assert found.null == pytest.approx((43.3 * (128 / 159) / (256 / 287),))
+    metric = ours("samo.table2.axonn.gpus_512", Evidence.SIMULATED, lab())
+    assert metric.null == pytest.approx((43.3 * (128 / 159) / (256 / 287),))
     assert ours("samo.table2.axonn.gpus_256", Evidence.SIMULATED, lab()).null == pytest.approx((43.3,))
 
 
 def test_null_model_of_largest_speedup_begins_with_the_printed_one() -> None:
     """6.7B on 16 and 4 stages: 128 and 32 microbatches on 128 GPUs, 16 and 4 on 1024."""
-    found = ours("samo.sec6b.max_speedup.gpt3_6_7b", Evidence.SIMULATED, lab())
+    metric = ours("samo.sec6b.max_speedup.gpt3_6_7b", Evidence.SIMULATED, lab())
     shares = [(m / (m + 15)) / (n / (n + 3)) for m, n in ((128, 32), (16, 4))]
-    assert found.null == pytest.approx((100 * (1 - 0.89 * shares[1] / shares[0]),))
+    assert metric.null == pytest.approx((100 * (1 - 0.89 * shares[1] / shares[0]),))
 
 
 def test_communication_is_shorter_in_relation_to_itself() -> None:
-    found = ours("samo.abstract.communication_time_reduction", Evidence.SIMULATED, lab()).values
+    values = ours("samo.abstract.communication_time_reduction", Evidence.SIMULATED, lab()).values
     parts = figures.phases(lab(), "axonn", 512), figures.phases(lab(), "axonn_samo", 512)
     dense, pruned = (one.point_to_point + one.bubble + one.collective for one in parts)
-    assert found == pytest.approx((100 * (dense - pruned) / dense,))
-    assert found[0] > ours("samo.fig8.total.gpus_512", Evidence.SIMULATED, lab()).values[0]
+    assert values == pytest.approx((100 * (dense - pruned) / dense,))
+    assert values[0] > ours("samo.fig8.total.gpus_512", Evidence.SIMULATED, lab()).values[0]

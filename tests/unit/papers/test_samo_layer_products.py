@@ -57,15 +57,15 @@ def test_layer_keeps_its_share_and_follows_its_seed() -> None:
 
 @pytest.mark.parametrize("dtype", layer_timing.ALLOWED, ids=str)
 def test_every_implementation_gives_the_same_products(dtype: torch.dtype) -> None:
-    made = layer(dtype)
-    found, told = implementations_of(made)
+    linear = layer(dtype)
+    found, told = implementations_of(linear)
     assert [way.name for way in found] == [DENSE, CSR, SPUTNIK, ALONE]
-    right = made.right()
+    right = linear.right()
     assert not torch.equal(right["forward"], right["input gradient"])
     for way in found:
         assert tuple(way.calls) == PRODUCTS
         for product, call in way.calls.items():
-            check(way.name, product, made, call(), right[product])
+            check(way.name, product, linear, call(), right[product])
     short = dtype.itemsize == 2
     name = str(dtype).removeprefix("torch.")
     assert (f"torch CSR: the sampled product in float32, which {name} has no kernel for" in told) == short
@@ -81,13 +81,13 @@ def test_torch_without_kernels_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("wrong", [0.0, float("nan"), 1.1])
 def test_a_wrong_product_is_an_error_and_no_time(wrong: float) -> None:
-    made = layer()
-    right = made.right()["forward"]
-    check("ours", "forward", made, right.float(), right)
+    linear = layer()
+    right = linear.right()["forward"]
+    check("ours", "forward", linear, right.float(), right)
     with pytest.raises(RankError, match="ours: the forward at 16 x 16 is off by"):
-        check("ours", "forward", made, (right * wrong).float(), right)
+        check("ours", "forward", linear, (right * wrong).float(), right)
     with pytest.raises(RankError, match="off by inf"):
-        check("ours", "forward", made, right.float()[1:], right)
+        check("ours", "forward", linear, right.float()[1:], right)
 
 
 def test_timing_stops_at_a_wrong_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,9 +227,9 @@ CLAIMS = {
 def plan_of(config: RunConfig) -> Products:
     """The study that a config describes. Raises InvalidRequest."""
     check_parts(config.plain())
-    made = config.executor.build()
-    assert isinstance(made, Products)
-    return made
+    executor = config.executor.build()
+    assert isinstance(executor, Products)
+    return executor
 
 
 def carried(widths: list[int], *, cuda: bool, changes: Mapping[str, Any] | None = None, **seconds: float) -> Any:
@@ -239,28 +239,28 @@ def carried(widths: list[int], *, cuda: bool, changes: Mapping[str, Any] | None 
 
 
 def test_record_holds_raw_samples_and_ratio_panels() -> None:
-    found = carried([128, 256], cuda=False, dense=0.5, csr=2.0, ours=4.0, alone=3.0)
-    assert found.source is Source.MEASURED
-    assert found.metrics["forward, dense, 256"].values == (1.0,) * 6
-    assert found.metrics["weight gradient, Sputnik-style, 128"].values == (12.0,) * 6
-    assert len(found.metrics) == 3 * 4 * 2
-    panels = {panel.title.removeprefix("A fully connected layer: "): panel for panel in found.panels}
+    executed = carried([128, 256], cuda=False, dense=0.5, csr=2.0, ours=4.0, alone=3.0)
+    assert executed.source is Source.MEASURED
+    assert executed.metrics["forward, dense, 256"].values == (1.0,) * 6
+    assert executed.metrics["weight gradient, Sputnik-style, 128"].values == (12.0,) * 6
+    assert len(executed.metrics) == 3 * 4 * 2
+    panels = {panel.title.removeprefix("A fully connected layer: "): panel for panel in executed.panels}
     assert panels["forward and both backward products"].ours["dense"] == [3.0, 6.0]
     ratios = panels["time over that of the dense products"]
     assert (ratios.ours["Sputnik-style"], ratios.ours["torch CSR"]) == ([8.0, 8.0], [4.0, 4.0])
     ends = {"Sputnik on V100, least printed": [6.0, 6.0], "Sputnik on V100, most printed": [22.0, 22.0]}
     assert ratios.paper == ends
     assert panels["input gradient"].ours["torch CSR"] == [4.0, 8.0]
-    assert any("no claim is answered" in note for note in found.notes)
-    assert "a remark" in found.notes
+    assert any("no claim is answered" in note for note in executed.notes)
+    assert "a remark" in executed.notes
 
 
 def test_the_page_reads_every_panel() -> None:
     from suite.core.record import Outcome, Record
 
-    found = carried([128, 256], cuda=False, dense=0.5, csr=2.0, ours=4.0, alone=3.0)
+    executed = carried([128, 256], cuda=False, dense=0.5, csr=2.0, ours=4.0, alone=3.0)
     record = Record(
-        "k", "samo_fig1", "s", "l", Outcome.OK, Source.MEASURED, panels=[panel.to_record() for panel in found.panels]
+        "k", "samo_fig1", "s", "l", Outcome.OK, Source.MEASURED, panels=[panel.to_record() for panel in executed.panels]
     )
     panels = {panel.title: panel for panel in read(record)}
     assert len(panels) == 6
@@ -274,8 +274,8 @@ def test_claims_are_answered_on_cuda_in_the_papers_setting_alone() -> None:
     widths = [128, 256, 512, 1024, 2048, 4096]
     times = {"dense": 0.5, "csr": 2.0, "ours": 4.0, "alone": 3.0}
     half = {"dtype": "float16"}
-    found = carried(widths, cuda=True, changes=half, **times).metrics
-    ratio, order = found["samo.fig1.dense_over_sputnik"], found["samo.fig1.order"]
+    metrics = carried(widths, cuda=True, changes=half, **times).metrics
+    ratio, order = metrics["samo.fig1.dense_over_sputnik"], metrics["samo.fig1.order"]
     assert ratio.values == (8.0,) * 6
     assert order.values == tuple(value for at in range(1, 7) for value in (3.0 * at, 24.0 * at))
     claims = {claim.id: claim for claim in load()}
@@ -297,12 +297,12 @@ def test_a_rank_leaves_what_it_swept() -> None:
     rank = plan_of(config).on_rank(LoopbackWorld(Hub(1), 0), config)
     for _ in range(2):
         rank.train_batch(())
-    told = rank.samples()
+    samples = rank.samples()
     assert rank.samples()["sweeps"] == []
-    assert not told["cuda"]
-    assert UNTRIED in told["notes"]
-    found = plan_of(config).summarize(config, told, [(swept,) for swept in told["sweeps"]])
-    assert all(len(metric.values) == 4 and min(metric.values) > 0 for metric in found.metrics.values())
+    assert not samples["cuda"]
+    assert UNTRIED in samples["notes"]
+    summary = plan_of(config).summarize(config, samples, [(swept,) for swept in samples["sweeps"]])
+    assert all(len(metric.values) == 4 and min(metric.values) > 0 for metric in summary.metrics.values())
     assert rank.memory(()) == (None, {})
     rank.close()
 

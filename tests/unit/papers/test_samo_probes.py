@@ -39,10 +39,10 @@ WEIGHTS = [96, 168, 105]  # entries of the convolution and the two linear layers
 
 def test_probe_counts_gradients_alive_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown.dense_gradients(1) == shown.dense_gradients(2) == (2 * 168, 2 * 168)
-    kept = []
+    gradients = []
 
     def keeping(self: ModelState, parameter: Any) -> None:
-        kept.append(parameter.grad)
+        gradients.append(parameter.grad)
         self.kept_gradient(parameter).add_(compress(parameter.grad, self.kept[id(parameter)]))
         parameter.grad = None
 
@@ -52,12 +52,12 @@ def test_probe_counts_gradients_alive_at_once(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("more", [0, 40], ids=["of its size", "larger"])
 def test_probe_finds_a_dense_full_precision_gradient(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
-    made = ModelState._compress_gradient
+    original = ModelState._compress_gradient
 
     def widened(self: ModelState, parameter: Any) -> None:
         whole = torch.zeros(parameter.numel() + more)  # in four bytes an entry
         whole[: parameter.numel()] = parameter.grad.flatten()
-        made(self, parameter)
+        original(self, parameter)
 
     monkeypatch.setattr(ModelState, "_compress_gradient", widened)
     assert shown.dense_gradients(1) == (2 * 168 + 4 * (168 + more), 2 * 168)
@@ -79,10 +79,10 @@ def test_nothing_else_of_a_backward_pass_is_counted(monkeypatch: pytest.MonkeyPa
 
 def test_an_index_that_is_held_twice_is_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     once = shown.index_tensors()
-    made = ModelState._allocate_indices
+    original = ModelState._allocate_indices
 
     def twice(self: ModelState) -> None:
-        made(self)
+        original(self)
         self.again = [index.clone() for index in self.kept.values()]
 
     monkeypatch.setattr(ModelState, "_allocate_indices", twice)

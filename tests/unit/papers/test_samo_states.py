@@ -44,8 +44,8 @@ def density(share: float) -> Fraction:
 )
 def test_what_is_saved_by_hand(name: str, dense: int, kept: int, whole: int, even: float) -> None:
     saved = panels("samo_fig2")["memory of model states saved over sparsity"].ours[name]
-    wanted = [float(100 * (dense - kept * density(share) - whole) / dense) for share in SHARES]
-    assert saved == pytest.approx(wanted, rel=1e-12)
+    expected = [float(100 * (dense - kept * density(share) - whole) / dense) for share in SHARES]
+    assert saved == pytest.approx(expected, rel=1e-12)
     least = panels("samo_fig2")["sparsity from which memory is saved"].ours[SAMO]
     assert least[list(PRECISIONS).index(name)] == pytest.approx(even, abs=1e-12)
 
@@ -53,10 +53,10 @@ def test_what_is_saved_by_hand(name: str, dense: int, kept: int, whole: int, eve
 def test_the_papers_points_are_on_the_curve_that_it_draws() -> None:
     saved = panels("samo_fig2")["memory of model states saved over sparsity"]
     paper = dict(zip(saved.x, saved.paper[PUBLISHED], strict=True))
-    known = {point: value for point, value in paper.items() if not math.isnan(value)}
-    assert known == {"0.25": 0, "0.8": 66, "0.9": 78}
+    printed = {point: value for point, value in paper.items() if not math.isnan(value)}
+    assert printed == {"0.25": 0, "0.8": 66, "0.9": 78}
     ours = dict(zip(saved.x, saved.ours[PUBLISHED], strict=True))
-    assert {point: ours[point] for point in known} == pytest.approx(known)
+    assert {point: ours[point] for point in printed} == pytest.approx(printed)
 
 
 def test_without_its_claims_a_picture_has_ours_alone() -> None:
@@ -73,31 +73,33 @@ def test_bytes_on_the_device_and_on_the_host_by_hand() -> None:
     host = beside["Model states in host memory per parameter over sparsity"].ours
     for index, share in enumerate(SHARES):
         f = density(share)
-        wanted = {
+        expected = {
             DENSE: (20, 0),
             OFFLOAD: (4 + 16 * BUCKET, 12),
             SAMO: (2 + 24 * f, 0),
             BOTH: (2 + 6 * f + 18 * BUCKET, 12 * f),
         }
         assert {name: device[name][index] for name in device} == pytest.approx(
-            {n: float(v[0]) for n, v in wanted.items()}
+            {n: float(v[0]) for n, v in expected.items()}
         )
-        assert {name: host[name][index] for name in host} == pytest.approx({n: float(v[1]) for n, v in wanted.items()})
+        assert {name: host[name][index] for name in host} == pytest.approx(
+            {n: float(v[1]) for n, v in expected.items()}
+        )
 
 
 def test_samo_needs_less_than_offload_only_above_eleven_twelfths() -> None:
     """And both together less than offload only above two thirds: below, the index alone is more than gradients save."""
-    found = panels("samo_beside_offload")["Sparsity from which a device holds no more than"]
-    assert list(found.x) == ["dense", "offload"]
-    assert found.ours[SAMO] == pytest.approx([1 / 4, 11 / 12], abs=2 / ENTRIES)
-    assert found.ours[BOTH] == pytest.approx([0, 2 / 3], abs=2 / ENTRIES)
-    assert found.ours["axonn_samo, expanded in buckets"] == pytest.approx([2 / 11, 10 / 11], abs=2 / ENTRIES)
+    panel = panels("samo_beside_offload")["Sparsity from which a device holds no more than"]
+    assert list(panel.x) == ["dense", "offload"]
+    assert panel.ours[SAMO] == pytest.approx([1 / 4, 11 / 12], abs=2 / ENTRIES)
+    assert panel.ours[BOTH] == pytest.approx([0, 2 / 3], abs=2 / ENTRIES)
+    assert panel.ours["axonn_samo, expanded in buckets"] == pytest.approx([2 / 11, 10 / 11], abs=2 / ENTRIES)
 
 
 def test_a_break_even_is_the_last_entry_that_may_stay() -> None:
     bytes_of = samo_states.layouts(1)
-    left = ENTRIES // 12
-    assert bytes_of[SAMO](left).bytes() <= bytes_of[OFFLOAD](left).bytes() < bytes_of[SAMO](left + 1).bytes()
+    entries = ENTRIES // 12
+    assert bytes_of[SAMO](entries).bytes() <= bytes_of[OFFLOAD](entries).bytes() < bytes_of[SAMO](entries + 1).bytes()
     assert math.isnan(samo_states.break_even(bytes_of[DENSE], bytes_of[OFFLOAD]))
     assert samo_states.break_even(bytes_of[OFFLOAD], bytes_of[DENSE]) == 0
 
@@ -128,9 +130,9 @@ def test_no_plan_with_fewer_stages_fits() -> None:
 def test_both_together_hold_compressed_states_on_the_host() -> None:
     plan = next(samo_states.candidates(lab(), "gpt3_xl", samo_states.compressed_and_offloaded(lab())))
     states, entries = plan.layout(0), plan.entries(0)
-    kept = round(0.1 * entries)
-    assert states.bytes(home="host") == 12 * kept
-    assert states.bytes(life="always") == 2 * entries + 6 * kept
+    remaining = round(0.1 * entries)
+    assert states.bytes(home="host") == 12 * remaining
+    assert states.bytes(life="always") == 2 * entries + 6 * remaining
     assert states.bytes(life="bucket") == 18 * 4_000_000
 
 

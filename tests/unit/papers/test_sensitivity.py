@@ -50,8 +50,8 @@ def source(paper: str) -> Any:
 
 
 def test_variations_are_the_other_values_of_constants_with_a_range() -> None:
-    found = [(each.name, each.value) for each in constant_variations(STACK)]
-    assert found == [
+    variations = [(each.name, each.value) for each in constant_variations(STACK)]
+    assert variations == [
         ("stack.mine.products", 0.25),
         ("stack.mine.products", 1.0),
         ("stack.mine.relative", 0.5),
@@ -100,8 +100,8 @@ def usual(paper: str, name: str) -> Scalar | None:
     """The value that answers take, where it stands in a plan or a stand-in."""
     kind, owner, *rest = name.split(".")
     if kind == "graph" and rest != ["seed"]:
-        found: Scalar = getattr(source(paper).graphs[owner], rest[0])
-        return found
+        value: Scalar = getattr(source(paper).graphs[owner], rest[0])
+        return value
     if len(rest) == 3:
         table: Mapping[str, Scalar] = plans.scaling_plan(owner, rest[0], rest[1])
         return table.get(rest[2], 1)
@@ -135,9 +135,9 @@ def test_memory_keeps_what_was_computed_without_the_name() -> None:
     memory: trace.TracedCache[str, int] = trace.TracedCache()
     for name in ("a", "b"):
         memory.get(name, lambda name=name: len(trace.read(f"plan.{name}") or name))  # type: ignore[misc]
-    kept = memory.without("plan.a.inter")
-    assert kept.get("a", lambda: 7) == 7
-    assert kept.get("b", lambda: 7) == 1
+    unchanged = memory.without("plan.a.inter")
+    assert unchanged.get("a", lambda: 7) == 7
+    assert unchanged.get("b", lambda: 7) == 1
     assert memory.get("a", lambda: 7) == 1
 
 
@@ -153,17 +153,17 @@ def test_plan_of_one_run_is_varied_alone() -> None:
 def test_systems_run_on_their_own_best_plans(at: str, changed: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     lab = source("samo").varied("plan.samo.own_best", at)
     printed = {system: source("samo").samo_plan("gpt3_xl", system, 64) for system in ("deepspeed_3d", "axonn_samo")}
-    asked: list[str] = []
+    systems: list[str] = []
 
     def tuned(self: Any, model: str, system: str, **options: Any) -> Any:
-        asked.append(system)
+        systems.append(system)
         assert (model, options) == ("gpt3_xl", {"gpus": 64, "batch": 512, "paper": "samo"})
         return type("Best", (), {"plan": "best"})
 
     monkeypatch.setattr(type(lab), "tuned", tuned)
-    found = {system: lab.samo_plan("gpt3_xl", system, 64) for system in printed}
-    assert found == {system: "best" if system in changed else plan for system, plan in printed.items()}
-    assert set(asked) == changed
+    plan_of = {system: lab.samo_plan("gpt3_xl", system, 64) for system in printed}
+    assert plan_of == {system: "best" if system in changed else plan for system, plan in printed.items()}
+    assert set(systems) == changed
 
 
 def test_stand_in_is_varied_without_drawing_the_others_again() -> None:
@@ -203,13 +203,13 @@ def test_refused_answer_changes_to_not_run(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     turns = (Turn("stack.samo.adapters", 1, "differs"), Turn("plan.samo.own_best", "rivals", "differs"))
-    found = [
+    sensitivities = [
         Sensitivity("samo.x", "matched by the model", (1.5, 2.5), turns, 24),
         Sensitivity("samo.y", "not matched by the model", (0.0, 0.0)),
     ]
     (tmp_path / "samo").mkdir()
-    sensitivity.write_sensitivities("samo", found, tmp_path)
-    assert list(claims.sensitivities(tmp_path).values()) == found
+    sensitivity.write_sensitivities("samo", sensitivities, tmp_path)
+    assert list(claims.sensitivities(tmp_path).values()) == sensitivities
     (tmp_path / "samo/sensitivity.yaml").write_text("- {id: samo.x, verdict: differs}")
     with pytest.raises(InvalidRequest, match="samo/sensitivity"):
         claims.sensitivities(tmp_path)
@@ -233,13 +233,13 @@ def test_papers_are_varied_in_processes_and_each_writes_its_file(
 @pytest.mark.parametrize("paper", claims.PAPERS)
 def test_every_simulated_claim_is_in_its_file(paper: str) -> None:
     """Where this fails: suite claims sensitivity."""
-    held = {name: one for name, one in claims.sensitivities().items() if name.startswith(f"{paper}.")}
-    assert set(held) == {claim.id for claim, _ in modelled_answers(paper)}
+    recorded = {name: one for name, one in claims.sensitivities().items() if name.startswith(f"{paper}.")}
+    assert set(recorded) == {claim.id for claim, _ in modelled_answers(paper)}
     stacks = source(paper).stacks.values()
-    known = {*(each for stack in stacks for each in constant_variations(stack)), *choice_variations(paper)}
-    for name, one in held.items():
-        assert 0 <= one.varied <= len(known), name
-        assert {Variation(turn.constant, turn.at) for turn in one.turns} <= known, name
+    variations = {*(each for stack in stacks for each in constant_variations(stack)), *choice_variations(paper)}
+    for name, one in recorded.items():
+        assert 0 <= one.varied <= len(variations), name
+        assert {Variation(turn.constant, turn.at) for turn in one.turns} <= variations, name
         assert one.values[0] <= one.values[1], name
 
 
@@ -252,9 +252,9 @@ def turning(found: Mapping[str, Sensitivity], names: tuple[str, ...]) -> dict[st
 def test_recorded_turns_are_those_of_now(paper: str) -> None:
     """Where this fails: suite claims sensitivity."""
     pairs = [each for each in modelled_answers(paper) if each[0].id in CHEAP[paper]]
-    found = {one.claim: one for one in sensitivity.sensitivities_of(paper, pairs)}
-    assert turning(found, CHEAP[paper]) == turning(claims.sensitivities(), CHEAP[paper])
-    assert any(one.turns for one in found.values())
+    computed = {one.claim: one for one in sensitivity.sensitivities_of(paper, pairs)}
+    assert turning(computed, CHEAP[paper]) == turning(claims.sensitivities(), CHEAP[paper])
+    assert any(one.turns for one in computed.values())
 
 
 @pytest.mark.exhaustive

@@ -71,9 +71,9 @@ def check(name: str) -> None:
     """The row equals the judge's verdict, with the control of the claim."""
     claim, row = published()[name], ROWS[name]
     answered = [name] if any(each.function for each in claim.answers) else []
-    found: Judged = judge_with_records(answered, read_store(ROOT / "reports").entries)[name]
-    evidence = found.evidence.value if found.evidence else ""
-    assert (evidence, found.scope, found.verdict) == (row.evidence, row.scope, row.verdict), found.why
+    judged: Judged = judge_with_records(answered, read_store(ROOT / "reports").entries)[name]
+    evidence = judged.evidence.value if judged.evidence else ""
+    assert (evidence, judged.scope, judged.verdict) == (row.evidence, row.scope, row.verdict), judged.why
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if not is_long(name)])
@@ -90,8 +90,8 @@ def test_verdict_by_hand_on_a_long_simulation_is_the_judges(name: str) -> None:
 def test_table_has_every_verdict_evidence_and_paper() -> None:
     assert len(ROWS) == 24
     assert {row.verdict for row in ROWS.values()} == set(Verdict) - {Verdict.NO_BETTER}  # which no claim has
-    known = {answer.evidence.value for claim in published().values() for answer in claim.answers}
-    assert {row.evidence for row in ROWS.values()} == known | {""}
+    kinds = {answer.evidence.value for claim in published().values() for answer in claim.answers}
+    assert {row.evidence for row in ROWS.values()} == kinds | {""}
     assert {published()[name].paper for name in ROWS} == {claim.paper for claim in published().values()}
 
 

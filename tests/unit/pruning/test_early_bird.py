@@ -47,16 +47,16 @@ def test_distances_are_those_of_masks_compared_by_hand() -> None:
 
 def test_newest_mask_is_drawn_when_near_to_the_window() -> None:
     far, near = (0, 1, 2, 3), (4, 5, 6, 7)
-    found = epochs(EarlyBird(1, window=3, distance=0.1), [far, near, near, near])
-    assert found[:3] == [None, None, None]
-    assert found[3][0, "weight"].tolist() == list(near)
+    drawn = epochs(EarlyBird(1, window=3, distance=0.1), [far, near, near, near])
+    assert drawn[:3] == [None, None, None]
+    assert drawn[3][0, "weight"].tolist() == list(near)
 
 
 def test_a_window_that_is_not_full_decides_nothing() -> None:
     same_mask = (0, 1, 2, 3)
     for window in (2, 3, 5):
-        found = epochs(EarlyBird(1, window=window), [same_mask] * window)
-        assert [one is None for one in found] == [True] * (window - 1) + [False]
+        drawn = epochs(EarlyBird(1, window=window), [same_mask] * window)
+        assert [one is None for one in drawn] == [True] * (window - 1) + [False]
 
 
 def test_a_distance_that_is_met_exactly_is_not_below() -> None:
@@ -67,9 +67,9 @@ def test_a_distance_that_is_met_exactly_is_not_below() -> None:
 
 def test_newest_mask_is_drawn_after_the_latest_epoch() -> None:
     far, near = (0, 1, 2, 3), (4, 5, 6, 7)
-    found = epochs(EarlyBird(1, window=3, latest=3), [far, near, far])
-    assert found[:2] == [None, None]
-    assert found[2][0, "weight"].tolist() == list(far)
+    drawn = epochs(EarlyBird(1, window=3, latest=3), [far, near, far])
+    assert drawn[:2] == [None, None]
+    assert drawn[2][0, "weight"].tolist() == list(far)
     first = epochs(EarlyBird(1, latest=1), [far])
     assert first[0][0, "weight"].tolist() == list(far)
 
@@ -163,9 +163,9 @@ def test_every_grid_draws_the_same_ticket_after_the_same_epoch(stages: int, scop
                 return ticket, method.distances
         return None, method.distances
 
-    found = draw_on_stages(made, history, stages, draw)
-    assert equal_masks(join_masks([ticket for ticket, _ in found]), alone)
-    assert all(told == distances for _, told in found)
+    tickets = draw_on_stages(made, history, stages, draw)
+    assert equal_masks(join_masks([ticket for ticket, _ in tickets]), alone)
+    assert all(told == distances for _, told in tickets)
 
 
 def test_restored_search_continues_as_if_uninterrupted() -> None:
@@ -181,10 +181,10 @@ def test_restored_search_continues_as_if_uninterrupted() -> None:
         first, second = made(), made()
         epochs(first, masks[:stop])
         second.load_state_dict(first.state_dict())
-        found = epochs(second, masks[stop:])
+        continued = epochs(second, masks[stop:])
         assert second.distances == whole_search.distances
-        assert [one is None for one in found] == [one is None for one in expected[stop:]]
-        assert equal_masks(found[-1], expected[-1])
+        assert [one is None for one in continued] == [one is None for one in expected[stop:]]
+        assert equal_masks(continued[-1], expected[-1])
 
 
 def test_a_search_by_other_settings_is_refused_before_anything_changes() -> None:
@@ -193,7 +193,7 @@ def test_a_search_by_other_settings_is_refused_before_anything_changes() -> None
 
     begun = made()
     epochs(begun, [(0, 1, 2, 3), (4, 5, 6, 7)])
-    kept = begun.state_dict()
+    state = begun.state_dict()
     for told, words in (
         ({"epoch": 5}, r"EarlyBird\(epoch=4\), this engine's is 5.*legal: EarlyBird\(epoch=4\)"),
         ({"window": 5}, r"window=3\), this engine's is 5"),
@@ -203,21 +203,21 @@ def test_a_search_by_other_settings_is_refused_before_anything_changes() -> None
         other = made(**told)
         for refused in (other.check, other.load_state_dict):
             with pytest.raises(InvalidRequest, match=words):
-                refused(kept)
+                refused(state)
         assert (other.epochs, list(other.before), other.distances) == (0, [], [])
     later = made(distance=0.3, latest=9)  # when it ends may change
-    later.check(kept)
+    later.check(state)
     assert later.epochs == 0
-    later.load_state_dict(kept)
+    later.load_state_dict(state)
     assert (later.epochs, later.distances) == (2, [1.0])
 
 
 @pytest.mark.parametrize("name", ["epochs", "distances", "settings"])
 def test_what_no_search_remembered_is_refused(name: str) -> None:
-    kept = EarlyBird(1).state_dict()
-    del kept[name]
+    state = EarlyBird(1).state_dict()
+    del state[name]
     with pytest.raises(InvalidRequest, match=f"without {name}"):
-        EarlyBird(1).check(kept)
+        EarlyBird(1).check(state)
 
 
 def test_a_search_that_has_found_its_ticket_searches_anew() -> None:
@@ -286,8 +286,8 @@ def convolutional() -> list[nn.Module]:
 
 
 def test_a_batch_norm_belongs_to_the_convolution_directly_before_it() -> None:
-    found = list(followed(Bottleneck()))
-    assert found == [("norm_1", "first"), ("norm_3", "second"), ("shortcut.1", "shortcut.0")]
+    layers = list(followed(Bottleneck()))
+    assert layers == [("norm_1", "first"), ("norm_3", "second"), ("shortcut.1", "shortcut.0")]
     norms = nn.BatchNorm1d(2), nn.BatchNorm1d(2)
     apart = nn.Sequential(nn.Conv1d(2, 2, 1), nn.ReLU(), norms[0], nn.ConvTranspose1d(2, 2, 1), norms[1])
     assert not list(followed(apart))

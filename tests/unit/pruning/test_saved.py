@@ -90,10 +90,10 @@ def test_a_ticket_of_another_sparsity_is_refused_with_its_own(path: Path, scope:
 def test_rounding_explains_at_most_one_entry_per_weight(path: Path) -> None:
     layers = network(wide=5)  # 25 entries, of which 12 stay at a half
     for left, fits in (((11, 12, 12, 11), True), ((11, 11, 12, 11), False)):  # 4 and 5 less than 50
-        own = {
+        state = {
             (n, "0.weight"): torch.arange(n, n + stays, dtype=torch.int32) for n, stays in enumerate(left)
         }  # no two alike
-        save(path, own, dict.fromkeys(own, 25))
+        save(path, state, dict.fromkeys(state, 25))
         if fits:
             assert len(Saved(str(path)).draw(whole_view(layers))) == 4
             continue

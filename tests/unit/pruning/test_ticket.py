@@ -80,8 +80,8 @@ class Attending(nn.Module):
 
 
 def test_prunable_weights_are_found_by_module_type() -> None:
-    own = [f"other.{name}_proj_weight" for name in "qkv"]
-    expected = ["one.in_proj_weight", "one.out_proj.weight", *own, "other.out_proj.weight", "wide.weight"]
+    projections = [f"other.{name}_proj_weight" for name in "qkv"]
+    expected = ["one.in_proj_weight", "one.out_proj.weight", *projections, "other.out_proj.weight", "wide.weight"]
     assert names(Attending()) == expected
 
 
@@ -115,10 +115,10 @@ def test_emptied_weight_is_refused_with_a_legal_sparsity() -> None:
 
 @pytest.mark.parametrize("entries", [1, 2, 3, 7, 24, 1000, 999_999, 10**7, 3 * 10**8, 2**31 - 1])
 def test_the_sparsity_that_would_do_leaves_one_entry(entries: int) -> None:
-    told = most_sparse(entries)
-    assert kept_count(KEY, entries, float(told)) == 1
+    sparsities = most_sparse(entries)
+    assert kept_count(KEY, entries, float(sparsities)) == 1
     if entries > 1:
-        with pytest.raises(InvalidRequest, match=rf"legal: sparsity={told}$"):
+        with pytest.raises(InvalidRequest, match=rf"legal: sparsity={sparsities}$"):
             kept_count(KEY, entries, 1 - 0.4 / entries)
 
 

@@ -80,8 +80,8 @@ def test_noise_is_inconclusive() -> None:
     ],
 )
 def test_regression_by_rounds_is_certain_and_matters(changes: dict[str, Any], expected: ChangeVerdict) -> None:
-    result = dataclasses.replace(ROUNDS, **changes)
-    assert decide_rounds(result, rounds_p(result.p), "lower", RULE) is expected
+    test = dataclasses.replace(ROUNDS, **changes)
+    assert decide_rounds(test, rounds_p(test.p), "lower", RULE) is expected
 
 
 @pytest.mark.parametrize(

@@ -134,11 +134,11 @@ def realistic(folder: Path) -> None:
         trace = pipeline_trace(grid, 8, noise=0.3, message=0.0004, driven=label.startswith("axonn"))
         wide = grid.size > 2
         note = "oversubscribed: 4 ranks on 2 cores" if wide else ""
-        held = {kind: [int(size / inter)] * grid.size for kind, size in kinds.items()}
-        seen = {kind: [int(size * (1 + 0.04 * rng.random())) for size in sizes] for kind, sizes in held.items()}
+        bytes_held = {kind: [int(size / inter)] * grid.size for kind, size in kinds.items()}
+        seen = {kind: [int(size * (1 + 0.04 * rng.random())) for size in sizes] for kind, sizes in bytes_held.items()}
         base = record(label, loss=[x * (1 + 1e-7 * rng.random()) for x in loss])
-        asked = [{"title": "A batch over its ranks", "unit": "s", "key": "ranks", "metric": "batch_time"}]
-        base.config["experiment"]["panels"] = asked
+        panels = [{"title": "A batch over its ranks", "unit": "s", "key": "ranks", "metric": "batch_time"}]
+        base.config["experiment"]["panels"] = panels
         times = tuple(middle * (1 + 0.12 * rng.random() ** 2) for _ in range(20))
         save(
             folder,
@@ -146,7 +146,7 @@ def realistic(folder: Path) -> None:
                 base,
                 metrics=base.metrics | {"batch_time": Metric("s", "lower", times, note)},
                 series=base.series | {"validation_loss": [loss[i] + 0.2 for i in (5, 11, 17, 23)]},
-                memory={"predicted": held, "measured": seen},
+                memory={"predicted": bytes_held, "measured": seen},
                 trace=save_trace(folder, base.key, trace, grid),
                 notes=("more ranks than cores: times are not comparable",) if wide else (),
             ),

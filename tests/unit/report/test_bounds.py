@@ -59,12 +59,12 @@ def test_long_reason_names_the_file_of_the_whole(make, reason, said):
 
 
 def test_a_long_traceback_keeps_its_ends_and_names_its_file(make):
-    told = page_budget.reason(
+    reason = page_budget.reason(
         StoredRecord(make("a", reason="\n".join(map(str, range(200)))), "records/a.json")
     ).splitlines()
-    assert (told[0], told[-1]) == ("0", "199")
-    assert "… 160 lines more, in records/a.json …" in told
-    assert len(told) == page_budget.LINES + 1
+    assert (reason[0], reason[-1]) == ("0", "199")
+    assert "… 160 lines more, in records/a.json …" in reason
+    assert len(reason) == page_budget.LINES + 1
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +130,8 @@ def test_newest_runs_and_runs_behind_verdicts_are_shown(make):
         )
         for n in range(9)
     ]
-    kept = page_budget._newest(entries, 4, {"records/1.json"})
-    assert [entry.file for entry in kept] == [f"records/{n}.json" for n in (1, 6, 7, 8)]
+    newest = page_budget._newest(entries, 4, {"records/1.json"})
+    assert [entry.file for entry in newest] == [f"records/{n}.json" for n in (1, 6, 7, 8)]
 
 
 def test_the_same_records_give_the_same_bytes(large, html):
@@ -164,10 +164,10 @@ def test_work_grows_no_faster_than_the_records(tmp_path):
             store = read_store(folder)
             with counted(found):
                 judged = judge.judge(known, store)
-                held = page.layout(store, judged)
+                layout = page.layout(store, judged)
             if count <= 180:
                 with counted(shown):
-                    page.render(store, judged=judged, held=held)
+                    page.render(store, judged=judged, held=layout)
     assert found[3] - found[2] < 2.2 * (found[2] - found[1]) < 2.2 * 2.2 * (found[1] - found[0])
     assert shown[2] - shown[1] < 2.2 * (shown[1] - shown[0])
 

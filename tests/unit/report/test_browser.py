@@ -79,14 +79,14 @@ def page(
         )
         for text in HOSTILE
     ]
-    found = {item.id: answer(item, number) for number, item in enumerate(known)}
-    found |= {item.id: Metric(item.unit, "", (1.0, 1.0)) for item in evil}
-    metrics = {name: metric for name, metric in found.items() if metric}
+    answers = {item.id: answer(item, number) for number, item in enumerate(known)}
+    answers |= {item.id: Metric(item.unit, "", (1.0, 1.0)) for item in evil}
+    metrics = {name: metric for name, metric in answers.items() if metric}
     store(folder, make("axonn 1x1", metrics=metrics, experiment="values"))
     for number, text in enumerate(HOSTILE):
-        told = dict.fromkeys(("title", "question", "paper", "paper_ref"), text)
-        asked = [{"title": text, "axis": text, "key": "tag", "metric": text, "paper": {text: {text: text}}}, text]
-        config = {"experiment": told | {"panels": asked}, "tag": text, text: [text]}
+        texts = dict.fromkeys(("title", "question", "paper", "paper_ref"), text)
+        panels = [{"title": text, "axis": text, "key": "tag", "metric": text, "paper": {text: {text: text}}}, text]
+        config = {"experiment": texts | {"panels": panels}, "tag": text, text: [text]}
         bad = {"label": text, "reason": text, "notes": (text,), "config": config, "experiment": f"bad {number}{text}"}
         store(folder, make("x", outcome=Outcome.FAILED, key=text, **bad), f"bad '\"<{number}.json")
     with pytest.MonkeyPatch.context() as patch:
@@ -119,7 +119,7 @@ def test_the_page_is_quiet_and_stays_at_home(
 @pytest.mark.parametrize("kind", [kind for kind, _ in summary_tables.CARDS])
 def test_tables_at_the_top_are_cards_on_a_phone(browser: Browser, page: Path, kind: str) -> None:
     """On a phone a cell is below its heading, and nothing is wider than the window; on a desktop they are tables."""
-    shown = f"""(() => {{
+    script = f"""(() => {{
         const table = [...document.querySelectorAll("table.{kind}")].find((one) => one.tBodies[0].rows.length);
         for (let at = table; at; at = at.parentElement) if (at.matches("details")) at.open = true;
         const [row] = table.tBodies[0].rows;
@@ -135,7 +135,7 @@ def test_tables_at_the_top_are_cards_on_a_phone(browser: Browser, page: Path, ki
         }};
     }})()"""
     desk, phone = opened(browser, page, DESK), opened(browser, page, PHONE)
-    at_desk, at_hand = desk.evaluate(shown), phone.evaluate(shown)
+    at_desk, at_hand = desk.evaluate(script), phone.evaluate(script)
     assert (at_desk["row"], at_desk["heading"], at_desk["head"]) == ("table-row", "none", True)
     last = at_desk["last"].removesuffix("↕")
     assert (at_hand["row"], at_hand["heading"], at_hand["head"]) == ("grid", f'"{last}"', False)
@@ -193,20 +193,20 @@ def test_search_and_menus_narrow_the_table(browser: Browser, page: Path, known: 
     whole = len(known) + len(HOSTILE)
     tab.type("#claims-search", "samo Table")
     expected = [item.id for item in known if item.paper == "samo"]
-    found = column(tab, 0)
-    assert 0 < len(found) < len(expected)
-    assert set(found) <= set(expected)
-    assert tab.evaluate("document.querySelector('[data-shown]').textContent") == f"{len(found)} of {whole}"
+    cells = column(tab, 0)
+    assert 0 < len(cells) < len(expected)
+    assert set(cells) <= set(expected)
+    assert tab.evaluate("document.querySelector('[data-shown]').textContent") == f"{len(cells)} of {whole}"
 
     tab.evaluate("document.querySelector('[name=verdict]').focus()")
     tab.type_keys("matched")
     narrowed = tab.evaluate(f"{SEEN}.map((row) => row.cells[9].textContent.trim())")
-    assert 0 < len(narrowed) < len(found)
+    assert 0 < len(narrowed) < len(cells)
     assert {text.removesuffix(" turns") for text in narrowed} == {"∼\u00a0matched by the model"}
     tab.until("location.hash.includes('verdict=matched+by+the+model')")
-    kept = tab.evaluate("location.hash")
+    fragment = tab.evaluate("location.hash")
 
-    again = opened(browser, page, size, kept)
+    again = opened(browser, page, size, fragment)
     assert column(again, 0) == column(tab, 0)
     again.click("[data-clear]")
     assert again.evaluate(f"{SEEN}.length") == whole
@@ -284,10 +284,10 @@ def test_hostile_text_stays_text(browser: Browser, page: Path) -> None:
     tab = opened(browser, page, DESK)
     for text in HOSTILE:
         for cells in (".claims th", ".claims td:nth-child(5)"):
-            shown = tab.evaluate(
+            visible = tab.evaluate(
                 f"[...document.querySelectorAll('{cells}')].filter((c) => c.textContent === {json.dumps(text)}).length"
             )
-            assert shown == 1, (text, cells)
+            assert visible == 1, (text, cells)
     assert tab.evaluate("document.querySelectorAll('main script, main img, main b b, main svg[onload]').length") == 0
     assert tab.evaluate("window.hit") is None
     links = tab.evaluate("[...document.querySelectorAll('a')].map((a) => a.href)")
@@ -317,6 +317,6 @@ def test_the_watch_sees_what_it_is_there_for(browser: Browser, tmp_path: Path, k
     start = '<!doctype html><meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
     path.write_text(start + BROKEN[kind], encoding="utf-8")
     tab = opened(browser, path, PHONE)
-    found = tab.troubles()
-    assert any(trouble.startswith(kind) for trouble in found) if kind else not found, found
+    problems = tab.troubles()
+    assert any(trouble.startswith(kind) for trouble in problems) if kind else not problems, problems
     tab.close()

@@ -80,11 +80,11 @@ def test_claim_without_a_record_says_what_would_run_it(answers: tuple[AnswerRow,
 def test_archive_and_json_give_the_same_commands(tmp_path: Path) -> None:
     """Of every published claim, with no record."""
     store = ReportStore(tmp_path, ())
-    found = reproduce_commands.with_commands(judge.judge(claims.load(), store), claims.settings())
-    written = json.loads(claim_text.write_json(tmp_path, found).read_text(encoding="utf-8"))
-    wanted = [entry["command"] or "none: no run here answers it" for entry in written]
-    assert [row.command for row in rows(found, store)] == wanted
-    assert len({command.split()[1] for command in wanted if command.startswith("suite")}) > 2
+    judgements = reproduce_commands.with_commands(judge.judge(claims.load(), store), claims.settings())
+    written = json.loads(claim_text.write_json(tmp_path, judgements).read_text(encoding="utf-8"))
+    expected = [entry["command"] or "none: no run here answers it" for entry in written]
+    assert [row.command for row in rows(judgements, store)] == expected
+    assert len({command.split()[1] for command in expected if command.startswith("suite")}) > 2
 
 
 def test_archive_says_how_long_an_answer_and_its_experiment_take(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -324,10 +324,10 @@ def test_a_run_shows_its_prediction_beside_its_time(tmp_path, make, store):
     assert row_of(tmp_path, "gpipe 2x1")["simulated_time"] == 1.0
     assert math.isnan(row_of(tmp_path, "pytorch 1x1")["simulated_time"])
     rows = [derive.derive(entry, None) for entry in group_of(tmp_path).entries]
-    shown = [cells[2].detail for cells in record_tables.systems(rows, "", {}).rows]
+    details = [cells[2].detail for cells in record_tables.systems(rows, "", {}).rows]
     assert [row.label for row in rows] == ["pytorch 1x1", "gpipe 2x1"]
-    assert "simulated" not in shown[0]
-    assert shown[1].endswith("simulated 1 s (+2.0 %)")
+    assert "simulated" not in details[0]
+    assert details[1].endswith("simulated 1 s (+2.0 %)")
 
 
 def test_a_ratio_to_several_systems_is_one_to_the_quickest(tmp_path, make, store):
@@ -361,10 +361,10 @@ CROWDED = "oversubscribed: 4 ranks on 2 cores"
 
 def compressing(make: Any, compress: Sequence[float], expand: Sequence[float], **changes: Any) -> Any:
     """A run whose batches take 1 s, in the median, and these seconds of compressing and expanding."""
-    own = {"batch_time": (0.99, 1.0, 1.01, 1.0, 1.0), "compress_time": compress, "expand_time": expand}
-    metrics = {name: Metric("s", "lower", tuple(times)) for name, times in own.items() if times}
-    found = make("axonn 2x1", (0.0,) * 5)
-    return replace(found, metrics=metrics | changes.pop("more", {}), **changes)
+    phases = {"batch_time": (0.99, 1.0, 1.01, 1.0, 1.0), "compress_time": compress, "expand_time": expand}
+    metrics = {name: Metric("s", "lower", tuple(times)) for name, times in phases.items() if times}
+    record = make("axonn 2x1", (0.0,) * 5)
+    return replace(record, metrics=metrics | changes.pop("more", {}), **changes)
 
 
 def test_share_adds_all_times_of_the_median_batch(tmp_path, make, store):

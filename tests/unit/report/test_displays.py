@@ -25,10 +25,10 @@ Panel = dict[str, Any]
 
 def panel(title: str, figure: str = "", publication: str = "", value: float = 1.0) -> Panel:
     times = {"axonn": [value, 2.0]}
-    shown = FigurePanel(
+    figure_panel = FigurePanel(
         title, "s", ["8", "16"], times, axis="GPUs", quantity="batch time", figure=figure, publication=publication
     )
-    return shown.to_record()
+    return figure_panel.to_record()
 
 
 def figure(make: Any, label: str, panels: Sequence[Panel], **changes: Any) -> Any:
@@ -95,8 +95,8 @@ def test_a_caption_names_the_evidence_and_the_machine(make, store, tmp_path):
 
 def test_figures_without_panels_show_their_claims_and_experiments(make, store, tmp_path):
     store(tmp_path, make("axonn 2x1"))  # its experiment stands for Figure 6 of a paper named AxoNN
-    found = [judged(claim("axonn.x", paper="axonn"), Verdict.MATCHED, 10.5)]
-    html = page.render(read_store(tmp_path), judged=found)
+    judgements = [judged(claim("axonn.x", paper="axonn"), Verdict.MATCHED, 10.5)]
+    html = page.render(read_store(tmp_path), judged=judgements)
     section = html.partition('<h3 id="paper-axonn-figure-6">')[2].partition("</section>")[0]
     assert 'href="#claim-axonn.x"' in section
     assert '<a href="#e1">A pipeline of two stages</a>' in section
@@ -132,10 +132,10 @@ def test_columns_and_tables_without_values_are_left_out():
     dash = Cell("–", tone="faint")
     columns = (Column("system"), Column("time"), Column("loss"))
     table = Table("t", columns, ((Cell("a"), Cell("1", 1.0), dash), (Cell("b"), dash, Cell(""))))
-    kept = record_tables.with_values(table)
-    assert kept is not None
-    assert [column.name for column in kept.columns] == ["system", "time"]
-    assert [[cell.text for cell in row] for row in kept.rows] == [["a", "1"], ["b", "–"]]
+    filled = record_tables.with_values(table)
+    assert filled is not None
+    assert [column.name for column in filled.columns] == ["system", "time"]
+    assert [[cell.text for cell in row] for row in filled.rows] == [["a", "1"], ["b", "–"]]
     assert record_tables.with_values(Table("t", columns, ((Cell("a"), dash, dash),))) is None
     assert record_tables.with_values(None) is None
 
@@ -179,16 +179,16 @@ def test_distance_is_that_of_the_nearest_printed_value():
 
 
 def test_the_figure_that_is_matched_worst_stands_first(make, store, tmp_path):
-    found = [
+    judgements = [
         judged(claim("samo.near"), Verdict.MATCHED, 10.1),
         judged(claim("samo.far", where="Figure 7"), Verdict.NOT_MATCHED, 30.0),
         judged(claim("samo.order", where="Figure 8", value="a < b"), Verdict.MATCHED, 1.0),
     ]
-    near = published_figures.claim_tables.claim_context(read_store(tmp_path), {}, found, ())
-    table = summary_tables.worst(published_figures.papers([], found, near))
+    near = published_figures.claim_tables.claim_context(read_store(tmp_path), {}, judgements, ())
+    table = summary_tables.worst(published_figures.papers([], judgements, near))
     assert table is not None
-    shown = [(row[0].links[0][1], row[1].text, row[3].text, row[4].text, row[5].text) for row in table.rows]
-    assert shown == [
+    cells = [(row[0].links[0][1], row[1].text, row[3].text, row[4].text, row[5].text) for row in table.rows]
+    assert cells == [
         ("Figure 7 of SAMO", "200 %", "10", "30", "1 not matched by the model"),
         ("Figure 6 of SAMO", "1 %", "10", "10.1", "1 matched by the model"),
         ("Figure 8 of SAMO", "–", "–", "–", "1 matched by the model"),
@@ -197,22 +197,22 @@ def test_the_figure_that_is_matched_worst_stands_first(make, store, tmp_path):
 
 
 def test_the_top_says_what_is_measured_and_what_is_contradicted(tmp_path):
-    found = [
+    judgements = [
         judged(claim("samo.m", asserts="It takes ten seconds."), Verdict.REPRODUCED, 10.2, evidence=Evidence.MEASURED),
         judged(claim("samo.d"), Verdict.REPRODUCED, 10.0, evidence=Evidence.DERIVED),
         judged(claim("samo.x"), Verdict.DIFFERS, 3.0, evidence=Evidence.MEASURED),
         judged(claim("samo.c"), Verdict.CONTRADICTED, 12.0, evidence=Evidence.PRINTED),
     ]
-    [(heading, table)] = summary_tables.measured(found, published_figures.claim_tables.ClaimContext())
+    [(heading, table)] = summary_tables.measured(judgements, published_figures.claim_tables.ClaimContext())
     assert heading == "SAMO: 1 reproduced"
     assert [(row[0].links[0][1], row[1].text, row[2].text, row[3].text) for row in table.rows] == [
         ("samo.m", "It takes ten seconds.", "10", "10.2")
     ]
     assert [row[6].text for row in table.rows] == ["as published"]
-    against = summary_tables.contradicted(found)
+    against = summary_tables.contradicted(judgements)
     assert against is not None
     assert [(row[0].links[0][1], row[2].text, row[3].text) for row in against.rows] == [("samo.c", "10", "12")]
-    html = page.render(read_store(tmp_path), judged=found)
+    html = page.render(read_store(tmp_path), judged=judgements)
     top = html.partition('<section class="paper"')[0]
     assert "SAMO: 1 reproduced" in top
     assert top.count('href="#claim-samo.c"') >= 1
@@ -238,16 +238,16 @@ def test_measured_claim_shows_scope_and_machine(make, store, tmp_path, changes, 
     committed = tmp_path / "measured" / "h200"
     committed.mkdir(parents=True)
     (committed / "a.jsonl").write_text(make("b").to_line())
-    found = judged(claim("samo.m"), Verdict.REPRODUCED, 10.0, evidence=Evidence.MEASURED)
-    found = replace(found, record=file, **changes)
-    near = published_figures.claim_tables.claim_context(read_store(tmp_path), {}, [found], ())
-    [(_, table)] = summary_tables.measured([found], near)
+    judgement = judged(claim("samo.m"), Verdict.REPRODUCED, 10.0, evidence=Evidence.MEASURED)
+    judgement = replace(judgement, record=file, **changes)
+    near = published_figures.claim_tables.claim_context(read_store(tmp_path), {}, [judgement], ())
+    [(_, table)] = summary_tables.measured([judgement], near)
     (row,) = table.rows
     assert (row[6].text, row[6].detail) == (text, detail)
 
 
 def test_values_of_several_terms_stand_each_next_to_its_name():
-    found = judged(claim("samo.c", terms=("L = 2", "L = 3")), Verdict.CONTRADICTED, 1.0, evidence=Evidence.DERIVED)
-    table = summary_tables.contradicted([replace(found, ours=((4.0, 6.0),))])
+    judgement = judged(claim("samo.c", terms=("L = 2", "L = 3")), Verdict.CONTRADICTED, 1.0, evidence=Evidence.DERIVED)
+    table = summary_tables.contradicted([replace(judgement, ours=((4.0, 6.0),))])
     assert table is not None
     assert table.rows[0][3].text == "L = 2: 4, L = 3: 6"

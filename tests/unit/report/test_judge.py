@@ -31,8 +31,8 @@ TURNED = ("a mutation",)  # without one a verdict is held back
 
 
 def row(evidence: Evidence = Evidence.DERIVED, **changes: Any) -> AnswerRow:
-    told = {"figure": "demo", "function": "suite.papers.demo.value", "turned_by": TURNED} | changes
-    return AnswerRow(evidence, **told)
+    fields = {"figure": "demo", "function": "suite.papers.demo.value", "turned_by": TURNED} | changes
+    return AnswerRow(evidence, **fields)
 
 
 def answered(claim: Claim, evidence: Evidence = Evidence.DERIVED, **changes: Any) -> Claim:
@@ -653,13 +653,13 @@ STRONGEST_FIRST = (Evidence.MEASURED, Evidence.DERIVED, Evidence.EMULATED, Evide
 def test_the_strongest_evidence_takes_the_headline() -> None:
     claim = replace(BASE, answers=tuple(row(evidence) for evidence in reversed(STRONGEST_FIRST)))
     for number, strongest in enumerate(STRONGEST_FIRST):
-        left = STRONGEST_FIRST[number:]
-        entries = [held(claim, [50.0 if one is strongest else 60.0], one, file=one.value) for one in left]
+        at_most = STRONGEST_FIRST[number:]
+        entries = [held(claim, [50.0 if one is strongest else 60.0], one, file=one.value) for one in at_most]
         for order in (entries, entries[::-1]):
             judged = found(claim, *order)
             assert (judged.evidence, judged.record, judged.ours) == (strongest, strongest.value, ((50.0,),))
-            shown = [other.evidence for other in judged.others]
-            assert shown == [*left[1:], *[None] * number]
+            other_evidence = [other.evidence for other in judged.others]
+            assert other_evidence == [*at_most[1:], *[None] * number]
 
 
 def test_each_answer_has_its_own_verdict() -> None:

@@ -41,8 +41,8 @@ def test_damaged_and_other_schema_are_told_apart(tmp_path, make, store):
     (records / "memory.json").write_text(make("memory", memory={"measured": {"weights": "much"}}).to_json())
     (records / "trace.json").write_text(make("trace").to_json().replace('"trace": null', '"trace": 3'))
     (records / "twin.json").write_text(make("good").to_json())
-    found = load.read_store(tmp_path)
-    assert [record.label for record in found.records] == ["good"]
+    loaded = load.read_store(tmp_path)
+    assert [record.label for record in loaded.records] == ["good"]
     kinds = {name: kind for name, (kind, _) in aside_of(tmp_path).items()}
     assert kinds.pop("records/old.json") is Aside.OTHER_SCHEMA
     assert set(kinds.values()) == {Aside.DAMAGED}
@@ -56,14 +56,14 @@ def test_records_of_other_machines_name_their_machine(tmp_path, make, store, sto
     name = store_trace(folder, "a", one_span(), Grid())
     (folder / "demo.jsonl").write_text(make("a", trace=name).to_line() + "\n" + make("b").to_line() + "{cut\n")
     store(tmp_path, make("a"))
-    found = load.read_store(tmp_path)
-    entries = found.entries
+    loaded = load.read_store(tmp_path)
+    entries = loaded.entries
     assert [(entry.machine, entry.file) for entry in entries] == [
         ("", "records/a.json"),
         ("large", "measured/large/demo.jsonl#1"),
         ("large", "measured/large/demo.jsonl#3"),
     ]
-    assert [item.name for item in found.aside] == ["measured/large/demo.jsonl#4"]
+    assert [item.name for item in loaded.aside] == ["measured/large/demo.jsonl#4"]
     assert entries[1].trace is not None
     assert entries[1].trace.file == "measured/large/traces/a.json.gz"
 
@@ -100,9 +100,9 @@ def test_a_trace_that_is_none_costs_the_trace_alone(tmp_path, make, store, conte
     store(tmp_path, make("a", trace="traces/a.json.gz"))
     (tmp_path / "traces").mkdir()
     (tmp_path / "traces" / "a.json.gz").write_bytes(content)
-    found = load.read_store(tmp_path)
-    assert [entry.trace for entry in found.entries] == [None]
-    assert [item.kind for item in found.aside] == [Aside.TRACE]
+    loaded = load.read_store(tmp_path)
+    assert [entry.trace for entry in loaded.entries] == [None]
+    assert [item.kind for item in loaded.aside] == [Aside.TRACE]
 
 
 def test_a_trace_that_unpacks_to_too_much_is_not_read(tmp_path, make, store, monkeypatch):
@@ -124,9 +124,9 @@ def test_a_trace_path_that_leaves_the_folder_is_refused(tmp_path, make, store, s
     (folder / "traces").mkdir()
     (folder / "link.json.gz").symlink_to(target)
     store(folder, make("a", trace=path.format(absolute=target)))
-    found = load.read_store(folder)
-    assert found.entries[0].trace is None
-    assert "leaves the store" in found.aside[0].reason
+    loaded = load.read_store(folder)
+    assert loaded.entries[0].trace is None
+    assert "leaves the store" in loaded.aside[0].reason
 
 
 @pytest.mark.parametrize("path", ["traces/none.json.gz", "", "a\0b", "x" * 5000])

@@ -208,8 +208,8 @@ def test_hostile_fields_are_text(tmp_path, make, store, evil):
     page = build(folder)
 
     templates = files("suite.report") / "templates"
-    own = "".join((templates / name).read_text(encoding="utf-8") for name in ("table.js", "claims.js"))
-    assert page.scripts == [own]
+    script = "".join((templates / name).read_text(encoding="utf-8") for name in ("table.js", "claims.js"))
+    assert page.scripts == [script]
     for tag, attributes in page.tags:
         assert tag != "img"
         assert not [name for name in attributes if name.startswith("on") or name == "autofocus"]
@@ -265,14 +265,14 @@ def test_arrows_lead_from_an_op_to_its_consumer():
     parts = Trace([*trace, Span(0, "tensor_reduce", 0.5, 0.75, Op.parse("0F0"))])  # of a pass: no arrow leads from it
     arrows = [event for event in events(trace, Grid(inter=2)) if event["ph"] in "sf"]
     assert [event for event in events(parts, Grid(inter=2)) if event["ph"] in "sf"] == arrows
-    found = events(trace, Grid(inter=2))
-    assert [event["ts"] for event in found if event["ph"] == "X"] == [0.0, 1.5e6]
-    assert [event["dur"] for event in found if event["ph"] == "X"] == [1e6, 1e6]
-    start, finish = [event for event in found if event["ph"] in "sf"]
+    chrome_events = events(trace, Grid(inter=2))
+    assert [event["ts"] for event in chrome_events if event["ph"] == "X"] == [0.0, 1.5e6]
+    assert [event["dur"] for event in chrome_events if event["ph"] == "X"] == [1e6, 1e6]
+    start, finish = [event for event in chrome_events if event["ph"] in "sf"]
     assert (start["ph"], start["tid"], start["ts"]) == ("s", 1, pytest.approx(1e6, abs=0.2))
     assert (finish["ph"], finish["tid"], finish["ts"]) == ("f", 2, 1.5e6)
     assert start["id"] == finish["id"]
-    assert [event["args"]["name"] for event in found if event["ph"] == "M" and "name" in event["args"]] == [
+    assert [event["args"]["name"] for event in chrome_events if event["ph"] == "M" and "name" in event["args"]] == [
         "replica 0",
         "rank 0, stage 0",
         "rank 1, stage 1",
@@ -281,9 +281,9 @@ def test_arrows_lead_from_an_op_to_its_consumer():
 
 def test_the_exported_trace_is_readable(built):
     with gzip.open(built.folder / "traces" / "axonn-2x1.perfetto.json.gz") as stream:
-        found = json.load(stream)["traceEvents"]
-    assert not chrome.faults(found)
-    arrows = [event for event in found if event["ph"] == "s"]
+        chrome_events = json.load(stream)["traceEvents"]
+    assert not chrome.faults(chrome_events)
+    arrows = [event for event in chrome_events if event["ph"] == "s"]
     assert len(arrows) == 16  # 8 microbatches forward, 8 back
 
 

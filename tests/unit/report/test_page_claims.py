@@ -114,9 +114,9 @@ class Cells(HTMLParser):
 
 
 def test_the_scorecard_counts_every_claim_once() -> None:
-    found = [judged(claim(f"a.{i}"), verdict) for i, verdict in enumerate(Verdict)]
-    found += [judged(claim("s.1", paper="samo"), Verdict.MATCHED, evidence=Evidence.SIMULATED)]
-    by_paper, by_scope, by_evidence = scores(found)
+    judgements = [judged(claim(f"a.{i}"), verdict) for i, verdict in enumerate(Verdict)]
+    judgements += [judged(claim("s.1", paper="samo"), Verdict.MATCHED, evidence=Evidence.SIMULATED)]
+    by_paper, by_scope, by_evidence = scores(judgements)
     assert [(line.name, [c.count for c in line.counts], line.total) for line in by_paper.lines] == [
         ("AxoNN", [1] * 14, 14),
         ("SAMO", [0, 1] + [0] * 12, 1),
@@ -139,15 +139,15 @@ def test_the_scorecard_counts_every_claim_once() -> None:
     ],
 )
 def test_measured_and_derived_are_counted_apart(verdict: Verdict, names: dict[str, int]) -> None:
-    found = [judged(claim("a"), verdict), judged(claim("b"), verdict, evidence=Evidence.DERIVED)]
-    counted = scores(found)[0].total.counts
+    judgements = [judged(claim("a"), verdict), judged(claim("b"), verdict, evidence=Evidence.DERIVED)]
+    counted = scores(judgements)[0].total.counts
     assert {count.name: count.count for count in counted} == names
     assert {count.evidence for count in counted} == ({"measured", "derived"} if len(names) == 2 else {""})
 
 
 def test_claims_by_scope_stand_apart() -> None:
-    found = [judged(claim("a"), Verdict.TREND_ONLY, scope=Scope.STAND_IN), judged(claim("b"))]
-    assert [(line.name, line.total) for line in scores(found)[1].lines] == [("as published", 1), ("stand-in", 1)]
+    judgements = [judged(claim("a"), Verdict.TREND_ONLY, scope=Scope.STAND_IN), judged(claim("b"))]
+    assert [(line.name, line.total) for line in scores(judgements)[1].lines] == [("as published", 1), ("stand-in", 1)]
 
 
 def test_every_verdict_has_a_unique_sign_and_a_tone() -> None:
@@ -157,8 +157,8 @@ def test_every_verdict_has_a_unique_sign_and_a_tone() -> None:
 
 
 def test_the_page_shows_the_scorecard(tmp_path: Path) -> None:
-    found = [judged(claim("a.1"), Verdict.REPRODUCED), judged(claim("a.2")), judged(claim("a.3"))]
-    page = render(read_store(tmp_path), judged=found)
+    judgements = [judged(claim("a.1"), Verdict.REPRODUCED), judged(claim("a.2")), judged(claim("a.3"))]
+    page = render(read_store(tmp_path), judged=judgements)
     cells = Cells(page)
     assert [" ".join(cell.split()) for cell in cells.tables["By paper"][0][1:]] == [
         "✓ reproduced, measured",
@@ -167,8 +167,8 @@ def test_the_page_shows_the_scorecard(tmp_path: Path) -> None:
     ]
     assert cells.rows("By paper") == [["AxoNN", "1", "2", "3"], ["all", "1", "2", "3"]]
     assert 'data-verdict="reproduced" data-evidence="measured">1</a>' in page
-    told = re.sub("<[^>]*>", "", page)
-    assert "Of 3 published claims: ✓ 1 reproduced, measured, ○ 2 not run." in told
+    text = re.sub("<[^>]*>", "", page)
+    assert "Of 3 published claims: ✓ 1 reproduced, measured, ○ 2 not run." in text
 
 
 @pytest.fixture
@@ -182,13 +182,13 @@ def answered(tmp_path: Path, make: Callable[..., Any], store: Callable[..., Path
     smaller = {"scope": Scope.STAND_IN, "stand_in": "a smaller model"}
     row = AnswerRow(Evidence.MEASURED, experiment="demo", labels=("x",), metric="batch_time")
     order = claim("demo.order", value="axonn is fastest", check=Check.LEAST, terms=("axonn", "gpipe"))
-    found = [
+    judgements = [
         judged(claim(), Verdict.TREND_ONLY, ours=((1.25,),), why="our 1.25 is outside", **run | smaller),
         judged(order, Verdict.REPRODUCED, ours=((1.0, 2.0), (3.0, 4.0)), **run),
         judged(claim("demo.asked", answers=(row,))),
         judged(claim("demo.other", value=(2.0, float("inf")))),
     ]
-    return tmp_path, found
+    return tmp_path, judgements
 
 
 def test_claim_row_has_values_and_a_link_to_the_record(answered) -> None:
@@ -247,13 +247,13 @@ def test_many_values_stand_each_beside_its_name(tmp_path: Path) -> None:
 
 
 def test_what_a_record_says_of_a_value_stands_beside_it(tmp_path, make, store) -> None:
-    item = claim("demo.counted")
+    counted = claim("demo.counted")
     answer = make(
-        "x", metrics={item.id: Metric("", "", (1.5,), "counted twice"), "other": Metric("", "", (), "a note")}
+        "x", metrics={counted.id: Metric("", "", (1.5,), "counted twice"), "other": Metric("", "", (), "a note")}
     )
     store(tmp_path, answer)
-    found = [judged(item, Verdict.REPRODUCED, ours=((1.5,),), record="records/x.json", experiment="demo")]
-    page = render(read_store(tmp_path), judged=found)
+    judgements = [judged(counted, Verdict.REPRODUCED, ours=((1.5,),), record="records/x.json", experiment="demo")]
+    page = render(read_store(tmp_path), judged=judgements)
     why = "the reason | details Value: counted twice suite run experiment=demo"
     assert Cells(page).rows("Every claim")[0][10] == why
     assert "<li><b>x</b>: other: a note</li>" in page
@@ -262,10 +262,10 @@ def test_what_a_record_says_of_a_value_stands_beside_it(tmp_path, make, store) -
 
 def test_other_answers_stand_beside_the_headline(tmp_path: Path) -> None:
     """Each with its evidence and its verdict; a claim without a run lists its requirements."""
-    item = claim()
-    model = judged(item, Verdict.NOT_MATCHED, evidence=Evidence.SIMULATED, why="our 3 is outside")
-    gone = judged(item, why="no record holds it")
-    whole = judged(item, Verdict.REPRODUCED, ours=((1.5,),), note="a remark", others=(model, gone))
+    plain_claim = claim()
+    model = judged(plain_claim, Verdict.NOT_MATCHED, evidence=Evidence.SIMULATED, why="our 3 is outside")
+    gone = judged(plain_claim, why="no record holds it")
+    whole = judged(plain_claim, Verdict.REPRODUCED, ours=((1.5,),), note="a remark", others=(model, gone))
     (row,) = Cells(render(read_store(tmp_path), judged=[whole])).rows("Every claim")
     assert (row[7], row[9]) == ("measured", "✓ reproduced")
     model_told = "Other answer: simulated: not matched by the model, our 3 is outside"
@@ -275,9 +275,9 @@ def test_other_answers_stand_beside_the_headline(tmp_path: Path) -> None:
 
 def test_claim_unfolds_assertion_limits_and_command(tmp_path: Path) -> None:
     row = AnswerRow(Evidence.SIMULATED, figure="f", function="suite.papers.f")
-    item = claim("demo.x", answers=(row,), asserts="Axonn is quick.", limits="The batch is smaller.", hedge="may")
-    found = judged(item, Verdict.MATCHED, evidence=Evidence.SIMULATED, ours=((1.5,),))
-    (shown,) = Cells(render(read_store(tmp_path), judged=[found])).rows("Every claim")
+    hedged = claim("demo.x", answers=(row,), asserts="Axonn is quick.", limits="The batch is smaller.", hedge="may")
+    judgement = judged(hedged, Verdict.MATCHED, evidence=Evidence.SIMULATED, ours=((1.5,),))
+    (shown,) = Cells(render(read_store(tmp_path), judged=[judgement])).rows("Every claim")
     assert shown[10] == (
         "the reason | details The paper asserts: Axonn is quick. Hedge: may"
         " Limits of this check: The batch is smaller. suite claims answer demo.x"
@@ -293,8 +293,8 @@ def test_a_simulated_verdict_shows_its_sensitivity_and_whether_it_turns(tmp_path
     }
     names = ("a.turns", "a.stays", "a.unvaried", "a.measured")
     evidence = dict.fromkeys(names, Evidence.SIMULATED) | {"a.measured": Evidence.MEASURED}
-    found = [judged(claim(name), Verdict.MATCHED, evidence=evidence[name], ours=((1.5,),)) for name in names]
-    page = render(read_store(tmp_path), judged=claims.with_sensitivity(found, sensitive))
+    judgements = [judged(claim(name), Verdict.MATCHED, evidence=evidence[name], ours=((1.5,),)) for name in names]
+    page = render(read_store(tmp_path), judged=claims.with_sensitivity(judgements, sensitive))
     rows = Cells(page).rows("Every claim")
     assert [row[9] for row in rows] == ["∼ matched by the model turns"] + ["∼ matched by the model"] * 3
     turns = "details Sensitivity: turns: not matched by the model at adapters=1; our value 30 to 54.25"
@@ -337,8 +337,8 @@ def test_the_contents_count_what_was_met_and_claimed(answered) -> None:
 
 
 def test_value_of_an_omitted_run_keeps_its_command(tmp_path: Path) -> None:
-    item = judged(claim(), Verdict.REPRODUCED, ours=((1.5,),), record="records/x.json", command="suite claims")
-    (row,) = Cells(render(read_store(tmp_path), judged=[item])).rows("Every claim")
+    judgement = judged(claim(), Verdict.REPRODUCED, ours=((1.5,),), record="records/x.json", command="suite claims")
+    (row,) = Cells(render(read_store(tmp_path), judged=[judgement])).rows("Every claim")
     assert row[5] == "1.5"
     assert row[10] == "the reason | details suite claims"
 
@@ -399,8 +399,8 @@ def test_a_range_sorts_by_its_finite_end(value: Any, text: str, key: float | Non
 
 
 def test_a_long_setting_is_cut_between_its_parts() -> None:
-    item = claim(setting={"model": "m" * 30, "gpus": 48, "machine": "s" * 40})
-    assert setting(item) == "model " + "m" * 30 + ", gpus 48, …"
+    crowded = claim(setting={"model": "m" * 30, "gpus": 48, "machine": "s" * 40})
+    assert setting(crowded) == "model " + "m" * 30 + ", gpus 48, …"
     assert len(setting(claim(setting={"model": "m" * 500}))) < 80
 
 
@@ -446,8 +446,8 @@ def test_hostile_claims_are_text_and_write_inside_alone(tmp_path, make, store, m
     cells = Cells(page)
 
     row = cells.rows("Every claim")[0]
-    shown = " ".join(evil.split())
-    for text, cell in zip((shown, shown, shown, shown, shown), row, strict=False):
+    cleaned = " ".join(evil.split())
+    for text, cell in zip((cleaned, cleaned, cleaned, cleaned, cleaned), row, strict=False):
         assert text in cell
     assert "✓ reproduced" in row
     assert row[8] == " ".join(f"as published | {evil}".split())

@@ -231,9 +231,9 @@ def test_a_panel_without_printed_values_has_no_comparison(make):
     assert figure_panels.caption(panel, "simulated") == ("Values simulated, in days. The paper prints none of them.")
     of_figure = only(make, row("1", "day", figure="Figure 9", publication="AxoNN"))
     assert "The paper draws these curves and prints no number" in figure_panels.caption(of_figure, "simulated")
-    told = figure_panels.caption(of_figure, "simulated", "on a model of summit", printed=True)
-    assert told.startswith("Values simulated on a model of summit, in days.")
-    assert "the claims below hold what it does print" in told
+    caption = figure_panels.caption(of_figure, "simulated", "on a model of summit", printed=True)
+    assert caption.startswith("Values simulated on a model of summit, in days.")
+    assert "the claims below hold what it does print" in caption
     assert not figure_panels.rest(only(make, row("1", paper={"x": [3.0]})))
 
 
@@ -282,12 +282,12 @@ def test_figure_draws_our_line_printed_points_and_null_model(make):
 
 def test_the_picture_says_its_numbers_and_what_is_calibrated(make):
     panel = only(make, PEAK)
-    told = drawn(panel)[0].attrib["aria-label"]
-    assert told.startswith(
+    label = drawn(panel)[0].attrib["aria-label"]
+    assert label.startswith(
         "Percent of peak. Printed values, and values simulated, in percent. Calibrated (diamond): axonn at 64."
     )
-    assert "axonn, simulated, 64: 50, 128: 42, 256: 30; gpipe, simulated, 64: 40" in told
-    assert "axonn, paper, 64: 40, 256: 32; axonn, null model, 64: 40, 128: 36, 256: 24." in told
+    assert "axonn, simulated, 64: 50, 128: 42, 256: 30; gpipe, simulated, 64: 40" in label
+    assert "axonn, paper, 64: 40, 256: 32; axonn, null model, 64: 40, 128: 36, 256: 24." in label
     assert curves.legend(panel, {"axonn": 0, "gpipe": 1}) == (("#0173b2", "● axonn"), ("#de8f05", "■ gpipe"))
 
 
@@ -479,8 +479,8 @@ def test_hostile_names_are_text(make, store, tmp_path, evil):
     assert seen.tags["img"] == 0
     assert seen.tags["script"] == 1
     assert not {name for name in seen.attributes if name.startswith("on")}
-    shown = evil.replace("\ud800", "?").replace("\x00", "\ufffd").split()[-1]
-    assert seen.words().count(shown) >= 8
+    cleaned = evil.replace("\ud800", "?").replace("\x00", "\ufffd").split()[-1]
+    assert seen.words().count(cleaned) >= 8
 
 
 @pytest.mark.parametrize(
@@ -523,9 +523,9 @@ def test_far_too_much_is_cut_and_says_so(make, store, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("told", [None, "text", 7, [], [1], {"a": "b"}, ["x"] * 5000])
 def test_any_provenance_is_borne(make, told):
-    found = figure_panels.fitted(make("x", provenance={"calibrated_on": told}))
-    assert len(found) == (isinstance(told, list) and "x" in told)
-    assert all(len(text) < 400 for text in found)
+    fitted = figure_panels.fitted(make("x", provenance={"calibrated_on": told}))
+    assert len(fitted) == (isinstance(told, list) and "x" in told)
+    assert all(len(text) < 400 for text in fitted)
 
 
 def test_null_in_the_file_is_a_point_without_a_value(make):

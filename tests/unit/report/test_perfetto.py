@@ -77,13 +77,13 @@ def test_pruned_run_nests_on_every_track(grid: Grid, more: dict[str, Any]) -> No
     trace = traced(grid, **more)
     assert {COMPRESS, EXPAND} <= {span.category for span in trace}
     for rank in range(grid.size):
-        own = [span for span in trace if span.rank == rank]
-        steps = [span for span in own if span.category == STEP]
-        for part in (span for span in own if span.category == EXPAND):
+        of_rank = [span for span in trace if span.rank == rank]
+        steps = [span for span in of_rank if span.category == STEP]
+        for part in (span for span in of_rank if span.category == EXPAND):
             assert any(whole.start <= part.start and part.end <= whole.end for whole in steps), "as it is recorded"
-    found = events(trace, grid)
-    assert not faults(found)
-    assert len(tracks(found)) == grid.size, "parts lie in their step or pass, not on tracks of their own"
+    chrome_events = events(trace, grid)
+    assert not faults(chrome_events)
+    assert len(tracks(chrome_events)) == grid.size, "parts lie in their step or pass, not on tracks of their own"
 
 
 def test_part_that_outlasts_its_step_is_moved_into_it() -> None:
@@ -91,8 +91,8 @@ def test_part_that_outlasts_its_step_is_moved_into_it() -> None:
     trace = Trace()
     trace.add(0, STEP, 1.0, 1.5, Op.parse("0U0"))
     trace.add(0, EXPAND, 1.250004, 1.500004)
-    found = slices(events(trace, Grid()))
-    assert (found[EXPAND]["ts"], found[EXPAND]["dur"]) == (1.25e6, 0.25e6)
+    drawn = slices(events(trace, Grid()))
+    assert (drawn[EXPAND]["ts"], drawn[EXPAND]["dur"]) == (1.25e6, 0.25e6)
 
 
 def test_asynchronous_spans_have_their_own_track() -> None:
@@ -103,14 +103,14 @@ def test_asynchronous_spans_have_their_own_track() -> None:
     trace.add(0, STEP, 3.5, 5.0, Op.parse("0U0"))
     trace.add(1, EXCHANGE, 0.0, 2.0)
     trace.add(1, PRODUCT, 0.5, 1.0)  # inside in time, but no part of it
-    found = events(trace, Grid(data=2))
-    assert not faults(found)
-    named = slices(found)
-    names = tracks(found)
-    assert names[named["reduce 0U0"]["tid"]] == "rank 0, stage 0, overlapping"
-    assert names[named["step 0U0"]["tid"]] == "rank 0, stage 0"
-    assert names[named[PRODUCT]["tid"]] == "rank 1, stage 0, overlapping"
-    order = [e["args"]["sort_index"] for e in found if e["name"] == "thread_sort_index"]
+    chrome_events = events(trace, Grid(data=2))
+    assert not faults(chrome_events)
+    by_name = slices(chrome_events)
+    names = tracks(chrome_events)
+    assert names[by_name["reduce 0U0"]["tid"]] == "rank 0, stage 0, overlapping"
+    assert names[by_name["step 0U0"]["tid"]] == "rank 0, stage 0"
+    assert names[by_name[PRODUCT]["tid"]] == "rank 1, stage 0, overlapping"
+    order = [e["args"]["sort_index"] for e in chrome_events if e["name"] == "thread_sort_index"]
     assert len(set(order)) == len(order) == 4
 
 
@@ -119,9 +119,9 @@ def test_op_has_one_name() -> None:
     trace.add(0, FORWARD, 0.0, 1.0, Op.parse("0F12"), 64)
     trace.add(1, WAIT, 0.0, 1.5, Op.parse("1F12"))
     trace.add(1, FORWARD, 1.5, 2.5, Op.parse("1F12"))
-    found = events(trace, Grid(inter=2))
-    assert sorted({e["name"] for e in found if e["ph"] in "sf"}) == ["forward 0F12"]
-    assert sorted(slices(found)) == ["forward 0F12", "forward 1F12", "wait 1F12"]
+    chrome_events = events(trace, Grid(inter=2))
+    assert sorted({e["name"] for e in chrome_events if e["ph"] in "sf"}) == ["forward 0F12"]
+    assert sorted(slices(chrome_events)) == ["forward 0F12", "forward 1F12", "wait 1F12"]
 
 
 @pytest.mark.parametrize("start", [0.0, 1e-9, 0.1, 1234.5678901])
@@ -131,9 +131,9 @@ def test_rounding_breaks_no_nesting(start: float) -> None:
     for number in range(1000):
         trace.add(0, STEP, start + number * 1.00137e-6, start + (number + 1) * 1.00137e-6)
         trace.add(0, EXPAND, start + number * 1.00137e-6, start + (number + 1) * 1.00137e-6)
-    found = events(trace, Grid())
-    assert not faults(found)
-    assert len(tracks(found)) == 1
+    chrome_events = events(trace, Grid())
+    assert not faults(chrome_events)
+    assert len(tracks(chrome_events)) == 1
 
 
 def test_committed_traces_nest() -> None:
@@ -156,6 +156,6 @@ def test_parts_of_any_pass_lie_inside_it() -> None:
         trace.add(0, category, begin, begin + 10.0, Op.parse(op))
         trace.add(0, TENSOR_REDUCE, begin + 7.0, begin + 10.0, Op.parse(op))
         trace.add(0, MESSAGE, begin + 8.0, begin + 10.0, Op.parse(op))
-    found = events(trace, Grid())
-    assert faults(found) == []
-    assert list(tracks(found).values()) == ["rank 0, stage 0"]
+    chrome_events = events(trace, Grid())
+    assert faults(chrome_events) == []
+    assert list(tracks(chrome_events).values()) == ["rank 0, stage 0"]

@@ -36,16 +36,16 @@ def test_columns_of_the_config(tmp_path, make, store):
     store(tmp_path, make("axonn 2x1", (0.1, 0.2, 0.3), config=base.config | CONFIG))
     store(tmp_path, make("pytorch 1x1"))
     table = load_records(tmp_path)
-    own = table.set_index("label").loc["axonn 2x1"]
-    wanted = {
+    row = table.set_index("label").loc["axonn 2x1"]
+    expected = {
         **{"system": "axonn", "experiment": "demo", "grid": "2x1", "outcome": "ok", "source": "measured"},
         **{"model": "gpt_tiny", "precision": "bf16", "executor": "simulated", "machine.simulated": "summit"},
         **{"schedule": "MessageDriven", "optimizer": "AdamW", "activation_checkpointing": "4", "pruning": "none"},
         **{"batch.size": 16, "batch.microbatch": 2, "grid.inter": 2, "grid.data": 1, "seed": 3},
         **{"optimizer.lr": 0.001, "pruning.sparsity": 0.0, "batch_time_median": 0.2},
     }
-    assert {name: own[name] for name in wanted} == wanted
-    assert pd.isna(own["update_interval"])
+    assert {name: row[name] for name in expected} == expected
+    assert pd.isna(row["update_interval"])
     assert pd.isna(table.set_index("label").loc["pytorch 1x1", "seed"]), "a record without the key"
     assert str(table["batch.size"].dtype) == "Int64"
     assert table.query("model == 'gpt_tiny' and `batch.size` == 16").label.tolist() == ["axonn 2x1"]
@@ -76,8 +76,8 @@ def test_config_of_any_shape_costs_its_cell_only(tmp_path, make, store):
 
 
 def test_every_column_is_documented():
-    named = set(re.findall(r"`([\w.]+)`", str(load_records.__doc__)))
-    assert set(records.COLUMNS) <= named
+    columns = set(re.findall(r"`([\w.]+)`", str(load_records.__doc__)))
+    assert set(records.COLUMNS) <= columns
 
 
 def test_missing_folder_is_refused_and_damage_is_named(tmp_path, make, store):

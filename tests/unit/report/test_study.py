@@ -47,8 +47,8 @@ def run(make: Make) -> Run:
         metrics = {"top_1": Metric("percent", "higher", tuple(curve[-1:]))}
         series = {"top_1": list(curve)}
         config = base.config | config | more | {"experiment": plan}
-        made = {"key": label.replace(" ", "-") + experiment, "label": label, "experiment": experiment}
-        return replace(base, **({**made, "config": config, "metrics": metrics, "series": series} | changes))
+        fields = {"key": label.replace(" ", "-") + experiment, "label": label, "experiment": experiment}
+        return replace(base, **({**fields, "config": config, "metrics": metrics, "series": series} | changes))
 
     return build
 
@@ -133,16 +133,16 @@ def test_what_was_trained_otherwise_is_another_task(run: Run, changes: dict[str,
 
 def test_milestones_count_updates_so_that_they_may_differ(run: Run) -> None:
     rate = {"_target_": "suite.engine.optim.lr_schedule.Steps", "lr": 0.01, "factor": 0.1}
-    made = [
+    records = [
         run(name, 0, (1, 2), optimizer={"_target_": "x.SGD", "lr": rate | {"milestones": at}})
         for name, at in (("naive", [40]), ("pipedream_2bw", [10]))
     ]
-    [task] = tasks(*made)
+    [task] = tasks(*records)
     assert task.systems == ["gpipe", "pipedream_2bw"]
     slower = run(
         "pipeoptim", 0, (1, 2), optimizer={"_target_": "x.SGD", "lr": rate | {"lr": 0.001, "milestones": [40]}}
     )
-    assert len(tasks(*made, slower)) == 2
+    assert len(tasks(*records, slower)) == 2
 
 
 def test_a_seed_that_ran_twice_counts_for_nothing(run: Run) -> None:
@@ -173,12 +173,14 @@ def test_a_curve_with_a_hole_or_without_epochs_is_none(run: Run) -> None:
 
 
 def test_task_is_tested_on_its_first_available_score(run: Run) -> None:
-    asked = ASKED | {"scores": ["top_1", "bleu"], "target": 1.0}
+    panel = ASKED | {"scores": ["top_1", "bleu"], "target": 1.0}
     model = {"name": "gnmt_narrow"}
-    made = [run("naive", n, (1, 80 + n), asked=asked, model=model) for n in range(2)]
-    made += [run("pipeoptim", n, (79.5, 79), asked=asked, model=model) for n in range(2)]
-    made = [replace(r, series={"bleu": r.series["top_1"]}, metrics={"bleu": Metric("BLEU", "", (1.0,))}) for r in made]
-    found, _ = read(*made)
+    records = [run("naive", n, (1, 80 + n), asked=panel, model=model) for n in range(2)]
+    records += [run("pipeoptim", n, (79.5, 79), asked=panel, model=model) for n in range(2)]
+    records = [
+        replace(r, series={"bleu": r.series["top_1"]}, metrics={"bleu": Metric("BLEU", "", (1.0,))}) for r in records
+    ]
+    found, _ = read(*records)
     assert [row[1:4] for row in rows(found["What the seeds decide"])] == [
         ["best BLEU", "79.50", "80.50"],
         ["final BLEU", "79.00", "80.50"],
@@ -190,14 +192,14 @@ def test_task_is_tested_on_its_first_available_score(run: Run) -> None:
 
 
 def test_time_to_target_is_epochs_times_simulated_epoch_time(run: Run) -> None:
-    asked = ASKED | {"target": 2.0, "samples": 7200}
-    told = {"samples_per_second": Metric("sample/s", "higher", (2.0,))}
+    panel = ASKED | {"target": 2.0, "samples": 7200}
+    metrics = {"samples_per_second": Metric("sample/s", "higher", (2.0,))}
     quick = {"samples_per_second": Metric("sample/s", "higher", (4.0,))}
     records = [
-        *(run("naive", seed, (50, last, 80), asked=asked) for seed, last in enumerate((77.9, 78.0, 78.1))),
-        *(run("pipeoptim", seed, (1, last, 2), asked=asked) for seed, last in enumerate((77.0, 77.5, 79.0))),
-        run("gpipe", 9, (), asked=asked, source=Source.SIMULATED, metrics=told),
-        run("pipeoptim", 9, (), asked=asked, source=Source.SIMULATED, metrics=quick),
+        *(run("naive", seed, (50, last, 80), asked=panel) for seed, last in enumerate((77.9, 78.0, 78.1))),
+        *(run("pipeoptim", seed, (1, last, 2), asked=panel) for seed, last in enumerate((77.0, 77.5, 79.0))),
+        run("gpipe", 9, (), asked=panel, source=Source.SIMULATED, metrics=metrics),
+        run("pipeoptim", 9, (), asked=panel, source=Source.SIMULATED, metrics=quick),
     ]
     found, _ = read(*records)
     gpipe, pipeoptim = found["Epochs and time to the target"].table.rows
@@ -210,8 +212,8 @@ def test_time_to_target_is_epochs_times_simulated_epoch_time(run: Run) -> None:
 
 
 def test_study_collects_experiments_and_names_missing_ones(run: Run) -> None:
-    asked = ASKED | {"of": ["one", "two", "three"], "curves": False, "stands_for": {"alexnet_narrow": "alexnet"}}
-    lead = run("naive", 5, (), asked=asked, source=Source.SIMULATED)
+    panel = ASKED | {"of": ["one", "two", "three"], "curves": False, "stands_for": {"alexnet_narrow": "alexnet"}}
+    lead = run("naive", 5, (), asked=panel, source=Source.SIMULATED)
     adam = {"_target_": "suite.engine.optim.optimizer.Adam", "lr": 0.001}
     records = [run("naive", 0, (1, 2), experiment="one"), run("naive", 0, (3, 4), experiment="two", optimizer=adam)]
     found, remarks = read(lead, *records)
@@ -232,10 +234,10 @@ def test_study_collects_experiments_and_names_missing_ones(run: Run) -> None:
 
 def test_what_is_published_is_that_of_the_same_optimizer(run: Run) -> None:
     """Of the Residual LSTM a rate is printed with Adam, and none with AdamW."""
-    asked = ASKED | {"curves": False, "tables": ["settings"], "stands_for": {"residual_lstm_narrow": "residual_lstm"}}
+    panel = ASKED | {"curves": False, "tables": ["settings"], "stands_for": {"residual_lstm_narrow": "residual_lstm"}}
     rules = [{"_target_": f"suite.engine.optim.optimizer.{name}", "lr": 0.003} for name in ("Adam", "AdamW")]
     model = {"name": "residual_lstm_narrow"}
-    records = [run("naive", n, (1, 2), asked=asked, model=model, optimizer=rule) for n, rule in enumerate(rules)]
+    records = [run("naive", n, (1, 2), asked=panel, model=model, optimizer=rule) for n, rule in enumerate(rules)]
     found, _ = read(*records)
     assert list(found) == ["Settings"]
     at = [column.name for column in found["Settings"].table.columns].index("learning rate")

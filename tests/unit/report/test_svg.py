@@ -29,9 +29,9 @@ def test_a_short_curve_stays_as_it_is():
 
 def test_many_samples_are_drawn_from_the_least_to_the_greatest():
     values = [float((7 * place) % 1000) for place in range(1000)]
-    kept = figure.thinned(values, 11)
-    assert len(kept) == 11
-    assert (kept[0], kept[5], kept[-1]) == (0.0, 500.0, 999.0)
+    thinned = figure.thinned(values, 11)
+    assert len(thinned) == 11
+    assert (thinned[0], thinned[5], thinned[-1]) == (0.0, 500.0, 999.0)
     assert figure.thinned(values, 1000) == values
 
 
@@ -42,8 +42,8 @@ def test_svg_keeps_only_needed_markup_with_unique_ids():
         ids = [element.get("id") for element in root.iter() if element.get("id")]
         assert len(ids) == len(set(ids))
         assert all(name.startswith(f"{salt}-") for name in ids)
-        wanted = re.findall(r'url\(#([^)]*)\)|href="#([^"]*)"', text)
-        assert {one or other for one, other in wanted} <= set(ids)
+        references = re.findall(r'url\(#([^)]*)\)|href="#([^"]*)"', text)
+        assert {one or other for one, other in references} <= set(ids)
         assert not re.search(r"font-family|<metadata|#010203", text)
         assert not re.search(r'(?: d| x| y)="[^"]*\d\.\d{3}', text)
         assert all(f".{name} " in svg.SHEET for name in re.findall(r'class="([^"]*)"', text))

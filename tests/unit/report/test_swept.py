@@ -80,9 +80,9 @@ def group(*records: Record) -> derive.ExperimentGroup:
 
 
 def read(*records: Record, known: Sequence[Claim] = ()) -> tuple[list[ShownPanel], list[tuple[str, str]]]:
-    found = group(*records)
-    runs = {entry.file: f"r{number}" for number, entry in enumerate(found.entries)}
-    return sweep_panels.read(found, {item.id: item for item in known}, runs)
+    groups = group(*records)
+    runs = {entry.file: f"r{number}" for number, entry in enumerate(groups.entries)}
+    return sweep_panels.read(groups, {item.id: item for item in known}, runs)
 
 
 def only(*records: Record, known: Sequence[Claim] = ()) -> ShownPanel:
@@ -107,20 +107,20 @@ def curve(shown: ShownPanel, name: str, side: str = OURS) -> tuple[float, ...]:
 
 
 def test_curve_is_the_medians_of_its_runs(run):
-    shown = only(run(10, [0.5, 0.1, 0.3]), run(2, [0.2, 0.4, 0.6, 0.8]), run(None, [3.0, 1.0, 2.0]))
-    panel = shown.panel
+    drawn = only(run(10, [0.5, 0.1, 0.3]), run(2, [0.2, 0.4, 0.6, 0.8]), run(None, [3.0, 1.0, 2.0]))
+    panel = drawn.panel
     assert (panel.title, panel.unit, panel.axis, panel.x) == ("Update against k", "s", "k", ("no overlap", "2", "10"))
-    assert curve(shown, "axonn") == pytest.approx((2.0, 0.5, 0.3))
+    assert curve(drawn, "axonn") == pytest.approx((2.0, 0.5, 0.3))
     assert panel.caption == "Medians of measured runs, in seconds."
-    assert [(column.name, column.detail) for column in shown.table.columns] == [
+    assert [(column.name, column.detail) for column in drawn.table.columns] == [
         ("curve", ""),
         ("k", ""),
         ("median", "seconds"),
         ("run", "source, or why it is not drawn"),
         ("samples", "[least … greatest]"),
     ]
-    assert shown.table.rows[0][3].links == (("#r2", "axonn 2x1 None"),)
-    assert rows(shown) == [
+    assert drawn.table.rows[0][3].links == (("#r2", "axonn 2x1 None"),)
+    assert rows(drawn) == [
         ["axonn", "no overlap", "2", "axonn 2x1 None measured", "3 [1 … 3]"],
         ["axonn", "2", "0.5", "axonn 2x1 2 measured", "4 [0.2 … 0.8]"],
         ["axonn", "10", "0.3", "axonn 2x1 10 measured", "3 [0.1 … 0.5]"],
@@ -131,13 +131,13 @@ def test_relative_curve_is_divided_by_its_value_at_a_point(run):
     panels = [K | {"relative": "no overlap", "unit": "day"}]
     mine = [run(k, [t] * 3, panels=panels) for k, t in ((None, 4.0), (1, 5.0), (2, 1.0))]
     theirs = [run(k, [t] * 3, system="gpipe", panels=panels) for k, t in ((None, 2.0), (1, 4.0))]
-    shown = only(*mine, *theirs)
-    assert shown.panel.unit == "ratio"
-    assert curve(shown, "axonn") == (1.0, 1.25, 0.25)
-    assert curve(shown, "gpipe")[:2] == (1.0, 2.0)
-    assert shown.panel.caption == "Medians of measured runs. Each curve is divided by its own value at no overlap."
-    assert rows(shown)[1] == ["axonn", "1", "1.25", "axonn 2x1 1 measured", "3 5 [5 … 5]"]
-    assert shown.table.columns[4].detail == "seconds, median [least … greatest]"
+    drawn = only(*mine, *theirs)
+    assert drawn.panel.unit == "ratio"
+    assert curve(drawn, "axonn") == (1.0, 1.25, 0.25)
+    assert curve(drawn, "gpipe")[:2] == (1.0, 2.0)
+    assert drawn.panel.caption == "Medians of measured runs. Each curve is divided by its own value at no overlap."
+    assert rows(drawn)[1] == ["axonn", "1", "1.25", "axonn 2x1 1 measured", "3 5 [5 … 5]"]
+    assert drawn.table.columns[4].detail == "seconds, median [least … greatest]"
 
 
 @pytest.mark.parametrize("relative", [None, "null", "no overlap"])
@@ -148,9 +148,9 @@ def test_the_point_to_divide_by_may_be_spelled_either_way(run, relative):
 
 def test_without_its_own_point_a_curve_is_not_drawn(run):
     panels = [K | {"relative": "1"}]
-    shown = only(run(2, [1.0] * 3, panels=panels), run(4, [0.0] * 3, panels=panels))
-    assert not shown.panel.systems
-    assert {row[3].partition(" 2x1 ")[2] for row in rows(shown)} == {
+    drawn = only(run(2, [1.0] * 3, panels=panels), run(4, [0.0] * 3, panels=panels))
+    assert not drawn.panel.systems
+    assert {row[3].partition(" 2x1 ")[2] for row in rows(drawn)} == {
         "2 nothing at 1 to divide by",
         "4 nothing at 1 to divide by",
     }
@@ -162,12 +162,12 @@ def test_shares_are_parts_of_a_curves_own_sum(run):
     def phases(system, pipeline, update):
         return run(1, [update], system=system, panels=[PHASES], more={"pipeline_time": ("s", (pipeline,))})
 
-    shown = only(phases("axonn", 6.0, 2.0), phases("gpipe", 9.0, 1.0))
-    assert (shown.panel.unit, shown.panel.x) == ("percent", ("pipeline", "update"))
-    assert curve(shown, "axonn") == (75.0, 25.0)
-    assert curve(shown, "gpipe") == (90.0, 10.0)
-    assert "In percent of the sum of pipeline, update, curve by curve." in shown.panel.caption
-    assert rows(shown)[0] == ["axonn", "pipeline", "75", "axonn 2x1 1 measured", "1 few 6 [6 … 6]"]
+    drawn = only(phases("axonn", 6.0, 2.0), phases("gpipe", 9.0, 1.0))
+    assert (drawn.panel.unit, drawn.panel.x) == ("percent", ("pipeline", "update"))
+    assert curve(drawn, "axonn") == (75.0, 25.0)
+    assert curve(drawn, "gpipe") == (90.0, 10.0)
+    assert "In percent of the sum of pipeline, update, curve by curve." in drawn.panel.caption
+    assert rows(drawn)[0] == ["axonn", "pipeline", "75", "axonn 2x1 1 measured", "1 few 6 [6 … 6]"]
     plain = only(replace_panels(phases("axonn", 6.0, 2.0), [PHASES | {"share": False}]))
     assert (plain.panel.unit, curve(plain, "axonn")) == ("s", (6.0, 2.0))
 
@@ -178,9 +178,9 @@ def replace_panels(record: Record, panels: list[Any]) -> Record:
 
 
 def test_without_all_its_parts_a_curve_has_no_shares(run):
-    shown = only(run(1, [2.0] * 3, panels=[PHASES]))
-    assert not shown.panel.systems
-    assert [row[3] for row in rows(shown)] == [
+    drawn = only(run(1, [2.0] * 3, panels=[PHASES]))
+    assert not drawn.panel.systems
+    assert [row[3] for row in rows(drawn)] == [
         "axonn 2x1 1 no pipeline_time",
         "axonn 2x1 1 no share of the sum without pipeline",
     ]
@@ -230,8 +230,8 @@ def test_percent_of_vendor_peak_reads_the_experiment(run, promised, percent):
     panels = [{"title": "Vendor", "key": "optimizer.buckets_per_reduction", "metric": "percent_of_vendor_peak"}]
     base = run(1, [], panels=panels, more={"batch_time": ("s", (0.1,))})
     config = {"experiment": base.config["experiment"] | {"vendor_peak": promised}}
-    shown = only(run(1, [], panels=panels, more={"batch_time": ("s", (0.1,))}, config=config))
-    assert shown.panel.curves[OURS].get("axonn", (NAN,)) == pytest.approx((percent,), nan_ok=True)
+    drawn = only(run(1, [], panels=panels, more={"batch_time": ("s", (0.1,))}, config=config))
+    assert drawn.panel.curves[OURS].get("axonn", (NAN,)) == pytest.approx((percent,), nan_ok=True)
 
 
 SCORES = {"loss": [1.0] * 12, "validation_loss": [math.log(80), math.log(20)]}
@@ -252,8 +252,8 @@ def test_perplexity_has_a_point_per_validation(run):
 def test_final_perplexity_comes_after_all_batches(run):
     config = {"measure": {"validate": "end", "warm_up": 2, "discard_first": 1, "batches": 4}}
     series = {"loss": [1.0] * 12, "validation_loss": [math.log(20)]}
-    shown = only(run(1, [], panels=[OVER_BATCHES], tag="mine", series=series, config=config))
-    assert shown.panel.x == ("12",)
+    drawn = only(run(1, [], panels=[OVER_BATCHES], tag="mine", series=series, config=config))
+    assert drawn.panel.x == ("12",)
 
 
 @pytest.mark.parametrize("scores", [[], [NAN], [math.inf], [1e6]])
@@ -261,14 +261,14 @@ def test_final_perplexity_comes_after_all_batches(run):
 def test_without_a_validation_loss_there_is_no_perplexity(run, panel, scores):
     series = {"loss": [1.0], "validation_loss": scores}
     turns = {"measure": {"validate": "every_round", "warm_up": 2, "discard_first": 1, "batches": 4}}
-    shown = only(run(1, [], panels=[panel], tag="mine", series=series, config=turns))
-    assert not shown.panel.systems
-    assert rows(shown)[0][3].endswith(("no single value at batches", "no perplexity"))
+    drawn = only(run(1, [], panels=[panel], tag="mine", series=series, config=turns))
+    assert not drawn.panel.systems
+    assert rows(drawn)[0][3].endswith(("no single value at batches", "no perplexity"))
 
 
 def test_perplexity_of_what_no_clock_measured_is_not_drawn(run):
-    shown = only(run(1, [], panels=[OVER_BATCHES], tag="mine", series=SCORES, source=Source.SIMULATED))
-    assert not shown.panel.systems
+    drawn = only(run(1, [], panels=[OVER_BATCHES], tag="mine", series=SCORES, source=Source.SIMULATED))
+    assert not drawn.panel.systems
 
 
 def test_nothing_but_perplexity_has_a_point_a_validation(run):
@@ -288,9 +288,9 @@ def test_nothing_but_perplexity_has_a_point_a_validation(run):
 )
 def test_no_days_without_the_tokens_of_a_batch(run, config):
     panels = [{"title": "Days", "key": "optimizer.buckets_per_reduction", "metric": "training_days"}]
-    shown = only(run(1, [1.0], panels=panels, config=config))
-    assert not shown.panel.systems
-    assert rows(shown)[0][3].endswith("no training_days")
+    drawn = only(run(1, [1.0], panels=panels, config=config))
+    assert not drawn.panel.systems
+    assert rows(drawn)[0][3].endswith("no training_days")
 
 
 def test_units_are_those_that_the_panel_asks_for(run):
@@ -302,12 +302,12 @@ def test_units_are_those_that_the_panel_asks_for(run):
     )
     assert conversion_factor("hour", "second") == 3600
     assert math.isnan(conversion_factor("s", "gigabyte"))
-    shown = only(
+    drawn = only(
         run(1, [86400.0] * 3, panels=[K | {"unit": "day"}], label="z"),
         run(2, [], panels=[K | {"unit": "day"}], more={"update_time": ("B", (1.0,))}, label="b"),
     )
-    assert curve(shown, "axonn") == (1.0,)
-    assert rows(shown)[1][3] == "b update_time is in 'B', the panel in 'day'"
+    assert curve(drawn, "axonn") == (1.0,)
+    assert rows(drawn)[1][3] == "b update_time is in 'B', the panel in 'day'"
 
 
 # points and curves
@@ -336,21 +336,21 @@ def test_units_are_those_that_the_panel_asks_for(run):
 def test_a_point_is_what_a_runs_config_says(run, key, point):
     deep = {"flag": True, "text": " two words ", "share": 0.25, "nothing": None, "list": [1], "nan": NAN}
     config = {"deep": deep | {"huge": 10**400}, "grid": {"data": 2, "inter": 3, "tensor": 2}}
-    shown = only(run(4, [1.0] * 3, panels=[{"title": "t", "key": key, "metric": "update_time"}], config=config))
-    assert shown.panel.x == ((point,) if point else ())
-    assert rows(shown)[0][1] == (point or "–")
-    assert ("no single value at" in rows(shown)[0][3]) == (not point)
+    drawn = only(run(4, [1.0] * 3, panels=[{"title": "t", "key": key, "metric": "update_time"}], config=config))
+    assert drawn.panel.x == ((point,) if point else ())
+    assert rows(drawn)[0][1] == (point or "–")
+    assert ("no single value at" in rows(drawn)[0][3]) == (not point)
 
 
 def test_a_name_that_is_also_a_value_is_the_values(run):
-    shown = only(*(run(k, [1.0] * 3, panels=[K | {"names": {"a": "b", "b": "c"}}]) for k in "ab"))
-    assert shown.panel.x == ("b", "c")
+    drawn = only(*(run(k, [1.0] * 3, panels=[K | {"names": {"a": "b", "b": "c"}}]) for k in "ab"))
+    assert drawn.panel.x == ("b", "c")
 
 
 def test_points_come_in_their_natural_order(run):
     values = [32, 4, 0.5, None, "b10", "b9", -1, "10", True]
-    shown = only(*(run(k, [1.0] * 3, panels=[K | {"names": {"True": "on"}}], label=f"l{k!r}") for k in values))
-    assert shown.panel.x == ("none", "-1", "0.5", "4", "10", "32", "b9", "b10", "on")
+    drawn = only(*(run(k, [1.0] * 3, panels=[K | {"names": {"True": "on"}}], label=f"l{k!r}") for k in values))
+    assert drawn.panel.x == ("none", "-1", "0.5", "4", "10", "32", "b9", "b10", "on")
 
 
 @pytest.mark.parametrize(
@@ -371,27 +371,27 @@ def test_a_curve_is_named_by_what_is_asked_for(run, path, names):
 def test_a_curve_may_be_a_system_on_its_grid(run):
     panels = [K | {"curve": "grid"}]
     grids = [{"data": 1, "inter": 2, "tensor": 1}, {"data": 2, "inter": 1, "tensor": 1}, {"data": 0}]
-    made = [run(1, [1.0 + n], panels=panels, tag=str(n), config={"grid": grid}) for n, grid in enumerate(grids)]
-    shown = only(*made)
-    assert list(shown.panel.curves[OURS]) == ["axonn 2x1", "axonn 1x2"]
-    assert [row[3] for row in rows(shown)] == ["axonn 2x1 1 0 measured", "axonn 2x1 1 1 measured", rows(shown)[2][3]]
-    assert "no single value at grid" in rows(shown)[2][3]
+    records = [run(1, [1.0 + n], panels=panels, tag=str(n), config={"grid": grid}) for n, grid in enumerate(grids)]
+    drawn = only(*records)
+    assert list(drawn.panel.curves[OURS]) == ["axonn 2x1", "axonn 1x2"]
+    assert [row[3] for row in rows(drawn)] == ["axonn 2x1 1 0 measured", "axonn 2x1 1 1 measured", rows(drawn)[2][3]]
+    assert "no single value at grid" in rows(drawn)[2][3]
 
 
 @pytest.mark.parametrize("precision", [{"name": [1]}, {}, "full"])
 def test_a_run_without_a_curve_has_a_row(run, precision):
-    shown = only(run(1, [1.0] * 3, panels=[K | {"curve": "precision.name"}], config={"precision": precision}))
-    assert rows(shown) == [["axonn", "1", "–", "axonn 2x1 1 no single value at precision.name", "–"]]
+    drawn = only(run(1, [1.0] * 3, panels=[K | {"curve": "precision.name"}], config={"precision": precision}))
+    assert rows(drawn) == [["axonn", "1", "–", "axonn 2x1 1 no single value at precision.name", "–"]]
 
 
 def test_two_runs_at_one_point_are_listed_and_not_drawn(run):
-    shown = only(run(1, [1.0] * 3), run(1, [3.0] * 3, tag="again"), run(2, [1.0] * 3))
-    assert curve(shown, "axonn")[1] == 1.0
-    assert math.isnan(curve(shown, "axonn")[0])
-    told = "twice 2 runs fall on this point, and none of them is drawn"
-    assert [row[3] for row in rows(shown)[:2]] == [f"axonn 2x1 1 {told}", f"axonn 2x1 1 again {told}"]
-    assert [row[2] for row in rows(shown)] == ["1", "3", "1"]
-    assert "Where several runs fall on one point of a curve, none of them is drawn." in shown.panel.caption
+    drawn = only(run(1, [1.0] * 3), run(1, [3.0] * 3, tag="again"), run(2, [1.0] * 3))
+    assert curve(drawn, "axonn")[1] == 1.0
+    assert math.isnan(curve(drawn, "axonn")[0])
+    remark = "twice 2 runs fall on this point, and none of them is drawn"
+    assert [row[3] for row in rows(drawn)[:2]] == [f"axonn 2x1 1 {remark}", f"axonn 2x1 1 again {remark}"]
+    assert [row[2] for row in rows(drawn)] == ["1", "3", "1"]
+    assert "Where several runs fall on one point of a curve, none of them is drawn." in drawn.panel.caption
 
 
 def test_excluded_run_does_not_hide_a_drawn_one(run):
@@ -419,11 +419,11 @@ def test_a_label_that_two_points_share_is_remarked(run):
 def test_more_ranks_than_cores_are_marked_and_not_drawn(run):
     crowded = run(4, [5.0] * 3)
     crowded.metrics["batch_time"] = Metric("s", "", (1.0,), CROWDED)
-    shown = only(run(1, [1.0] * 3), crowded, run(8, [1.0] * 3, notes=("oversubscribed: 4 ranks on 2 cores",)))
-    assert [v for v in curve(shown, "axonn") if not math.isnan(v)] == [1.0]
-    assert rows(shown)[1] == ["axonn", "4", "5", f"axonn 2x1 4 not comparable {CROWDED}", "3 [5 … 5]"]
-    assert shown.table.rows[1][2].tone == "faint"
-    assert "Not drawn, as their times are not comparable: 2 of the runs." in shown.panel.caption
+    drawn = only(run(1, [1.0] * 3), crowded, run(8, [1.0] * 3, notes=("oversubscribed: 4 ranks on 2 cores",)))
+    assert [v for v in curve(drawn, "axonn") if not math.isnan(v)] == [1.0]
+    assert rows(drawn)[1] == ["axonn", "4", "5", f"axonn 2x1 4 not comparable {CROWDED}", "3 [5 … 5]"]
+    assert drawn.table.rows[1][2].tone == "faint"
+    assert "Not drawn, as their times are not comparable: 2 of the runs." in drawn.panel.caption
     sizes = [{"title": "Bytes", "key": "optimizer.buckets_per_reduction", "metric": "sent"}]
     wide = replace_panels(crowded, sizes)
     wide.metrics["sent"] = Metric("B", "", (7.0,))
@@ -436,15 +436,15 @@ def test_more_ranks_than_cores_are_marked_and_not_drawn(run):
 
 def test_runs_without_interleaved_rounds_have_a_warning(run):
     def at(k, turns, panels):
-        found = run(k, [2.0] * 3, panels=panels)
-        return replace(found, provenance=found.provenance | {"turns": turns})
+        record = run(k, [2.0] * 3, panels=panels)
+        return replace(record, provenance=record.provenance | {"turns": turns})
 
     panels = [K | {"relative": "no overlap"}]
-    shown = only(at(None, "a", panels), at(1, "a", panels), at(2, "b", panels))
-    assert curve(shown, "axonn")[:2] == (1.0, 1.0)
-    assert math.isnan(curve(shown, "axonn")[2])
-    assert "not comparable axonn 2x1 2 and axonn 2x1 None did not take turns" in rows(shown)[2][3]
-    assert "did not take turns" not in shown.panel.caption
+    drawn = only(at(None, "a", panels), at(1, "a", panels), at(2, "b", panels))
+    assert curve(drawn, "axonn")[:2] == (1.0, 1.0)
+    assert math.isnan(curve(drawn, "axonn")[2])
+    assert "not comparable axonn 2x1 2 and axonn 2x1 None did not take turns" in rows(drawn)[2][3]
+    assert "did not take turns" not in drawn.panel.caption
     assert (
         "Beware: axonn 2x1 1 and axonn 2x1 2 did not take turns" in only(at(1, "a", [K]), at(2, "b", [K])).panel.caption
     )
@@ -452,21 +452,21 @@ def test_runs_without_interleaved_rounds_have_a_warning(run):
 
 def test_a_source_is_named_and_divided_by_no_other(run):
     emulated = run(2, [1.0] * 3, source=Source.EMULATED)
-    shown = only(run(1, [1.0] * 3), emulated)
-    assert shown.source == "measured and emulated"
-    assert shown.panel.caption == "Medians of measured and emulated runs, in seconds."
-    assert [row[3].split()[-1] for row in rows(shown)] == ["measured", "emulated"]
+    drawn = only(run(1, [1.0] * 3), emulated)
+    assert drawn.source == "measured and emulated"
+    assert drawn.panel.caption == "Medians of measured and emulated runs, in seconds."
+    assert [row[3].split()[-1] for row in rows(drawn)] == ["measured", "emulated"]
     panels = [K | {"relative": "1"}]
-    shown = only(run(1, [1.0] * 3, panels=panels), replace_panels(emulated, panels))
-    assert "not comparable the run at 1 is of another source" in rows(shown)[1][3]
-    assert shown.source == "measured"
+    drawn = only(run(1, [1.0] * 3, panels=panels), replace_panels(emulated, panels))
+    assert "not comparable the run at 1 is of another source" in rows(drawn)[1][3]
+    assert drawn.source == "measured"
 
 
 @pytest.mark.parametrize("source", [Source.SIMULATED, Source.ANALYTIC])
 def test_what_no_clock_measured_is_not_drawn(run, source):
-    shown = only(run(1, [1.0] * 3), run(2, [1.0] * 3, source=source))
-    assert shown.panel.x == ("1",)
-    assert rows(shown)[1][3] == f"axonn 2x1 2 {source.value}: only what a clock measured is drawn"
+    drawn = only(run(1, [1.0] * 3), run(2, [1.0] * 3, source=source))
+    assert drawn.panel.x == ("1",)
+    assert rows(drawn)[1][3] == f"axonn 2x1 2 {source.value}: only what a clock measured is drawn"
 
 
 def test_published_figure_is_not_a_run_of_the_experiment(run):
@@ -490,10 +490,10 @@ def test_failed_runs_have_a_row_and_an_empty_point(run):
         run(8, [1.0] * 3, outcome=Outcome.OOM),
         run(1, [], system="samo", **refused, reason="no"),
     ]
-    shown = only(*records)
-    assert shown.panel.x == ("1", "2", "4", "8")
-    assert shown.panel.systems == ["axonn"]
-    assert [row[3] for row in rows(shown)][1:] == [
+    drawn = only(*records)
+    assert drawn.panel.x == ("1", "2", "4", "8")
+    assert drawn.panel.systems == ["axonn"]
+    assert [row[3] for row in rows(drawn)][1:] == [
         "axonn 2x1 2 unsupported chunk=2; rule: 1",
         "axonn 2x1 4 failed rank 0: RuntimeError: rank 1",
         "axonn 2x1 8 oom no reason was recorded",
@@ -507,9 +507,9 @@ def test_failed_runs_have_a_row_and_an_empty_point(run):
 
 
 def test_run_without_the_metric_is_only_in_the_table(run, make):
-    shown = only(run(1, [1.0] * 3), run(64, [], system="pytorch", metrics=make("pytorch").metrics))
-    assert shown.panel.x == ("1",)
-    assert [row[:4] for row in rows(shown)] == [
+    drawn = only(run(1, [1.0] * 3), run(64, [], system="pytorch", metrics=make("pytorch").metrics))
+    assert drawn.panel.x == ("1",)
+    assert [row[:4] for row in rows(drawn)] == [
         ["axonn", "1", "1", "axonn 2x1 1 measured"],
         ["pytorch", "64", "–", "pytorch 2x1 64 no update_time"],
     ]
@@ -527,9 +527,9 @@ def test_run_without_the_metric_is_only_in_the_table(run, make):
     ],
 )
 def test_only_finite_samples_count_and_few_are_marked(run, values, median, told):
-    shown = only(run(1, values))
-    assert curve(shown, "axonn") == (median,) if math.isfinite(median) else not shown.panel.systems
-    assert rows(shown)[0][4] == told
+    drawn = only(run(1, values))
+    assert curve(drawn, "axonn") == (median,) if math.isfinite(median) else not drawn.panel.systems
+    assert rows(drawn)[0][4] == told
 
 
 # the paper
@@ -538,32 +538,32 @@ def test_only_finite_samples_count_and_few_are_marked(run, values, median, told)
 def test_published_values_stand_beside_ours_by_their_claims(run):
     paper = {"axonn": {"1": "c.one", "null": "c.none"}, "deepspeed_3d": {"2": "c.other"}}
     panels = [K | {"paper": paper}]
-    known = [claim("c.one", 4.0), claim("c.none", 0.5, "hour"), claim("c.other", 8.0)]
-    shown = only(run(1, [5.0] * 3, panels=panels), run(2, [7.0] * 3, panels=panels), known=known)
-    assert shown.panel.x == ("no overlap", "1", "2")
-    assert curve(shown, "axonn", PAPER)[:2] == (1800.0, 4.0)
-    assert curve(shown, "deepspeed_3d", PAPER)[2] == 8.0
-    assert shown.panel.caption == "Printed values and medians of measured runs, in seconds."
-    assert [row[:6] for row in rows(shown)] == [
+    printed = [claim("c.one", 4.0), claim("c.none", 0.5, "hour"), claim("c.other", 8.0)]
+    drawn = only(run(1, [5.0] * 3, panels=panels), run(2, [7.0] * 3, panels=panels), known=printed)
+    assert drawn.panel.x == ("no overlap", "1", "2")
+    assert curve(drawn, "axonn", PAPER)[:2] == (1800.0, 4.0)
+    assert curve(drawn, "deepspeed_3d", PAPER)[2] == 8.0
+    assert drawn.panel.caption == "Printed values and medians of measured runs, in seconds."
+    assert [row[:6] for row in rows(drawn)] == [
         ["axonn", "no overlap", "1\u202f800", "–", "–", "no run"],
         ["axonn", "1", "4", "5", "+25.0 %", "axonn 2x1 1 measured"],
         ["axonn", "2", "–", "7", "–", "axonn 2x1 2 measured"],
         ["deepspeed_3d", "2", "8", "–", "–", "no run"],
     ]
-    assert shown.table.rows[1][2].links == (("#claim-c.one", "4"),)
+    assert drawn.table.rows[1][2].links == (("#claim-c.one", "4"),)
 
 
 def test_published_values_are_divided_as_ours_are(run):
     panels = [K | {"relative": "no overlap", "paper": {"axonn": {"no overlap": "base", "1": "a", "2": "told"}}}]
-    known = [claim("base", 4.0), claim("a", 5.0), claim("told", 0.75, "ratio")]
-    shown = only(*(run(k, [1.0] * 3, panels=panels) for k in (None, 1, 2)), known=known)
-    assert curve(shown, "axonn", PAPER) == (1.0, 1.25, 0.75)  # what is printed as a ratio is one already
+    printed = [claim("base", 4.0), claim("a", 5.0), claim("told", 0.75, "ratio")]
+    drawn = only(*(run(k, [1.0] * 3, panels=panels) for k in (None, 1, 2)), known=printed)
+    assert curve(drawn, "axonn", PAPER) == (1.0, 1.25, 0.75)  # what is printed as a ratio is one already
     parts = {"axonn": {"pipeline": "p", "update": "u"}, "gpipe": {"pipeline": "p"}}
     record = run(1, [1.0], panels=[PHASES | {"paper": parts}], more={"pipeline_time": ("s", (3.0,))})
-    [shown], [(_, remark)] = read(record, known=[claim("p", 46.08), claim("u", 0.62)])
-    assert curve(shown, "axonn", PAPER) == pytest.approx((98.672, 1.3276), rel=1e-4)
-    assert rows(shown)[0][2] == "98.67"
-    assert rows(shown)[0][4] == "-24.0 % -23.7 pt"
+    [drawn], [(_, remark)] = read(record, known=[claim("p", 46.08), claim("u", 0.62)])
+    assert curve(drawn, "axonn", PAPER) == pytest.approx((98.672, 1.3276), rel=1e-4)
+    assert rows(drawn)[0][2] == "98.67"
+    assert rows(drawn)[0][4] == "-24.0 % -23.7 pt"
     assert remark == "paper, gpipe: there is nothing to divide by"
 
 
@@ -577,9 +577,9 @@ def test_published_values_are_divided_as_ours_are(run):
     ],
 )
 def test_claim_without_a_number_is_a_remark(run, name, remark):
-    known = [claim("c.text", "t(1) > t(2)"), claim("c.range", (1.0, 2.0)), claim("c.bytes", 1.0, "gigabyte")]
+    printed = [claim("c.text", "t(1) > t(2)"), claim("c.range", (1.0, 2.0)), claim("c.bytes", 1.0, "gigabyte")]
     paper = {"axonn": {"1": name, "2": "c.fine"}}
-    [shown], remarks = read(run(1, [1.0] * 3, panels=[K | {"paper": paper}]), known=[*known, claim("c.fine", 3.0)])
+    [shown], remarks = read(run(1, [1.0] * 3, panels=[K | {"paper": paper}]), known=[*printed, claim("c.fine", 3.0)])
     assert remarks == [("Update against k", f"paper, axonn at 1: {remark}")]
     assert curve(shown, "axonn")[0] == 1.0
     assert curve(shown, "axonn", PAPER)[1] == 3.0
@@ -689,7 +689,7 @@ def anything(rng: random.Random, depth: int = 3) -> Any:
 def test_whatever_an_experiment_holds_a_page_comes_out(run):
     """Rows of which one field, or two, are anything at all; and configs of runs that are."""
     rng = random.Random(11)
-    known = [claim("c.one", 4.0), claim("c.zero", 0.0)]
+    printed = [claim("c.one", 4.0), claim("c.zero", 0.0)]
     for number in range(300):
         row: Any = dict(
             rng.choice([K, PHASES, K | {"relative": "1", "paper": {"axonn": {"1": "c.one", "2": "c.zero"}}}])
@@ -718,9 +718,9 @@ def test_whatever_an_experiment_holds_a_page_comes_out(run):
             for k in (1, 2)
         ]
         records.append(run(anything(rng), [NAN, 1.0], panels=panels, label="odd"))
-        read(*records, known=known)
+        read(*records, known=printed)
         if number % 30 == 0:
-            judged = [Judged(item, Verdict.NOT_RUN, "") for item in known]
+            judged = [Judged(item, Verdict.NOT_RUN, "") for item in printed]
             assert "</html>" in page.render(ReportStore(Path(), group(*records).entries), judged=judged)
 
 
@@ -842,12 +842,12 @@ def test_hostile_text_is_text(run, store: Save, tmp_path, evil):
     assert seen.count("img") == 0
     assert seen.count("script") == 1
     assert not [name for _, found in seen.tags for name in found if name.startswith("on")]
-    shown = evil.replace("\ud800", "?").replace("\x00", "\ufffd").split()[-1]
-    assert seen.text.count(shown) >= 12
+    cleaned = evil.replace("\ud800", "?").replace("\x00", "\ufffd").split()[-1]
+    assert seen.text.count(cleaned) >= 12
 
 
 def test_null_in_the_file_is_a_point_of_its_own(run):
     data = json.loads(run(None, [1.0, NAN]).to_json())
-    shown = only(Record.from_json(json.dumps(data)))
-    assert shown.panel.x == ("no overlap",)
-    assert rows(shown)[0][4] == "1 few [1 … 1]"
+    drawn = only(Record.from_json(json.dumps(data)))
+    assert drawn.panel.x == ("no overlap",)
+    assert rows(drawn)[0][4] == "1 few [1 … 1]"

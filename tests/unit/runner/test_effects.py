@@ -106,13 +106,13 @@ def both(case: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
 def changed(unresolved: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
     """The resolved config with another value of one key."""
     register()
-    made = OmegaConf.create(deepcopy(dict(unresolved)))
+    config = OmegaConf.create(deepcopy(dict(unresolved)))
     if key.endswith("._target_") and key.removesuffix("._target_") in CLASSES:  # another class has other arguments
         key, value = key.removesuffix("._target_"), {"_target_": value}
-    OmegaConf.update(made, key, value, merge=False)
-    found = OmegaConf.to_container(made, resolve=True)
-    assert isinstance(found, dict)
-    return {str(name): part for name, part in found.items()}
+    OmegaConf.update(config, key, value, merge=False)
+    resolved = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(resolved, dict)
+    return {str(name): part for name, part in resolved.items()}
 
 
 OTHERS = {  # of text: another value of the same kind
@@ -170,7 +170,7 @@ def result(config: dict[str, Any]) -> Any:
     if run.refusal is not None:
         return "refused"
     try:
-        left = without_ranks(run.config.executor).run(run.config)
+        executed = without_ranks(run.config.executor).run(run.config)
     except DoesNotFit:
         return "does not fit"
     except InvalidRequest:
@@ -179,10 +179,10 @@ def result(config: dict[str, Any]) -> Any:
         return None
     metrics = {
         name: (one.values, one.note)
-        for name, one in left.metrics.items()
+        for name, one in executed.metrics.items()
         if name not in ("partition_time", "epochs_to_repay")
     }
-    return metrics, left.memory, left.series, left.panels, left.notes
+    return metrics, executed.memory, executed.series, executed.panels, executed.notes
 
 
 def outcomes(case: str, key: str, value: Any) -> tuple[Any, list[Any]]:
@@ -215,10 +215,10 @@ def check_key(case: str, key: str, value: Any) -> str:
     usual, found = outcomes(case, key, value)
     if effects_of(*both(CASES[case])).idle(key) is not None:
         return f"{key} changes a result and is refused" if any(o not in (usual, "refused") for o in found) else ""
-    kept = below(key, [*BOOKKEEPING, *DECLARED, *SAME[case]]) or below(
+    unchanged = below(key, [*BOOKKEEPING, *DECLARED, *SAME[case]]) or below(
         key, ["stack", "executor.stack", "executor.machine"]
     )
-    return "" if kept or any(o != usual for o in found) else f"{key} changes nothing and is taken"
+    return "" if unchanged or any(o != usual for o in found) else f"{key} changes nothing and is taken"
 
 
 def varied(case: str) -> list[tuple[str, Any]]:
@@ -256,8 +256,11 @@ def test_every_choice_changes_a_result_or_is_refused(case: str) -> None:
             config, unresolved = compose_both([*CASES[case], f"{group}={choice}"])
         except InvalidRequest:  # it wants a value of its own
             continue
-        left = result(deepcopy(config))
-        if left not in (None, "refused", usual_result(case)) and effects_of(config, unresolved).idle(group) is not None:
+        expected = result(deepcopy(config))
+        if (
+            expected not in (None, "refused", usual_result(case))
+            and effects_of(config, unresolved).idle(group) is not None
+        ):
             faults.append(f"{group}={choice}")
     assert faults == []
 
@@ -341,17 +344,17 @@ def test_system_reads_the_keys_of_its_entry(overrides: tuple[str, ...], monkeypa
 
     run = freeze(both(overrides)[0], "")
     config, known = run.config, reads(run.config)
-    made = locate(config.system.target)
+    system_class = locate(config.system.target)
     with monkeypatch.context() as patch:
         seen = tracked(config, patch)
-        made.probe(config)
-        made(world=LoopbackWorld(Hub(1), 0, device="cpu"), config=config)
+        system_class.probe(config)
+        system_class(world=LoopbackWorld(Hub(1), 0, device="cpu"), config=config)
     assert known is not None
     one_stage = {"split"}  # a plan of one stage looks it up, and nothing depends on it
     assert {key for key in seen if not below(key, [*known, *BOOKKEEPING, *DECLARED])} <= one_stage
-    wanted = [key for key, _ in leaves(run.settings) if below(key, known) and not below(key, HARNESS)]
+    expected = [key for key, _ in leaves(run.settings) if below(key, known) and not below(key, HARNESS)]
     unpruned = {"pruning.sparsity", "pruning.scope"} if config.pruning.ticket is None else set()
-    assert {key for key in wanted if key not in seen} <= unpruned
+    assert {key for key in expected if key not in seen} <= unpruned
 
 
 @pytest.mark.parametrize("group", ["executor", "system"])
@@ -360,8 +363,8 @@ def test_every_executor_and_system_has_an_entry(group: str) -> None:
     for choice in groups()[group]:
         text = yaml.safe_load((CONF / group / f"{choice}.yaml").read_text())
         part = text.get("system", text) if group == "system" else text
-        known = SYSTEMS if group == "system" else of_kind.get(part["kind"])
-        assert known is None or part["_target_"] in known, choice
+        keys = SYSTEMS if group == "system" else of_kind.get(part["kind"])
+        assert keys is None or part["_target_"] in keys, choice
 
 
 XL = (
@@ -479,9 +482,9 @@ def test_suggested_value_is_legal(overrides: tuple[str, ...], refused: str) -> N
     (run,) = expand([*overrides, refused])
     hint = str(run.refusal).partition("; legal: ")[2]
     left_out, _, words = hint.rpartition(" and set ")
-    given = [*overrides, *([] if left_out else [refused]), *words.split()]
+    arguments = [*overrides, *([] if left_out else [refused]), *words.split()]
     assert words
-    assert [run.refusal for run in expand(given)] == [None]
+    assert [run.refusal for run in expand(arguments)] == [None]
 
 
 def test_predicted_memory_uses_the_schedule_of_the_system() -> None:
@@ -493,9 +496,9 @@ def test_every_key_of_the_models_is_read_or_bookkeeping() -> None:
     graph = resolve(["system=sparsity_aware", "executor=full_graph"])
     # each key of a system's simulation is read where the system gives it
     simulated = {"system.simulation"} & {key.rpartition(".")[0] for key in reads(resolve(XL)) or ()}
-    known = {*BOOKKEEPING, *DECLARED, *(reads(engine) or ()), *(reads(graph) or ()), *simulated}
+    covered = {*BOOKKEEPING, *DECLARED, *(reads(engine) or ()), *(reads(graph) or ()), *simulated}
     keys = [key for key in every_key(RunConfig) if key not in ("unread", "graph.holdings")]
-    assert [key for key in keys if not below(key, known) and not any(below(one, [key]) for one in known)] == []
+    assert [key for key in keys if not below(key, covered) and not any(below(one, [key]) for one in covered)] == []
 
 
 def test_simulated_system_without_sparsity_refuses_pruning() -> None:

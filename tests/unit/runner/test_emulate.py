@@ -100,17 +100,17 @@ def spans(ranks: Ranks) -> Trace:
 
 def test_every_op_is_run_and_its_bytes_are_sent(base: RunConfig) -> None:
     config = altered(base, grid__inter=3, executor__cost=fixed(message_bytes=1000, forward=0.001, backward=0.002))
-    results = emulated(config, batches=2)
-    trace = spans(results)
+    outputs = emulated(config, batches=2)
+    trace = spans(outputs)
     values = metrics(config, trace)
     assert values["payload_bytes"].values == values["simulated_bytes"].values == (2 * 2 * 4 * 1000.0,)
-    for rank, (_, mine, instance) in enumerate(results):
+    for rank, (_, mine, instance) in enumerate(outputs):
         ran = [span.op for span in mine if span.category in (FORWARD, BACKWARD)]
         assert {str(op) for op in ran} == {f"{rank}{kind}{index}" for kind in "FB" for index in range(4, 8)}
         assert [str(span.op) for span in mine if span.category == STEP] == [f"{rank}U1"], "counted on, as in training"
         assert instance.evaluate([]) is None
         assert instance.memory() == (None, {})
-    assert len(set(map(id, [instance.buffers[1000] for _, _, instance in results]))) == 3
+    assert len(set(map(id, [instance.buffers[1000] for _, _, instance in outputs]))) == 3
 
 
 def test_single_rank_sleeps_for_the_cost_of_its_ops(base: RunConfig) -> None:
@@ -154,12 +154,12 @@ def test_ranks_sleep_for_stragglers_and_jitter(base: RunConfig) -> None:
 def test_update_reduces_over_data_parallel_group_then_steps(base: RunConfig) -> None:
     cost = fixed(forward=0.001, backward=0.001, step=0.02, reduce_bytes=3000)
     config = altered(base, grid__data=4, grid__inter=2, executor__cost=cost)
-    results = on_time(lambda: emulated(config), of(STEP, 0.02), 0.2)
-    for _, trace, instance in results:
+    outputs = on_time(lambda: emulated(config), of(STEP, 0.02), 0.2)
+    for _, trace, instance in outputs:
         (reduce,) = [span for span in trace if span.category == REDUCE]
         assert reduce.bytes == 3000
         assert {buffer.nbytes for buffer in instance.buffers.values()} == {2000}  # 2 (4 - 1) / 4 of it are 3000
-    values = metrics(config, spans(results))
+    values = metrics(config, spans(outputs))
     assert values["payload_bytes"].values == values["simulated_bytes"].values == (0.0,)  # messages of passes are empty
 
 
@@ -254,8 +254,8 @@ def test_prediction_without_a_network_uses_measured_hops(base: RunConfig) -> Non
     assert metrics(config, trace)["simulated_time"].values == (pytest.approx(0.5),)  # there and back
     assert metrics(config, trace)["message_time"].values == (0.25,)
     assert metrics(config, Trace())["simulated_time"].values == (pytest.approx(0.0, abs=1e-9),)
-    given = altered(config, executor__network=NETWORK)
-    assert metrics(given, trace)["simulated_time"].values == (pytest.approx(2 * 1.001),)
+    changed = altered(config, executor__network=NETWORK)
+    assert metrics(changed, trace)["simulated_time"].values == (pytest.approx(2 * 1.001),)
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------
@@ -382,8 +382,8 @@ def test_stream_does_not_drain_between_batches(streaming: RunConfig) -> None:
         forward = [span for span in ranks[0][1] if span.category == FORWARD]
         return [*((took[1], 0.09) for took, _ in ranks), (forward[3].seconds, 0.02)]
 
-    results = on_time(lambda: streamed(streaming, 1, 4), values, 0.15)
-    for number, (_, trace) in enumerate(results):
+    outputs = on_time(lambda: streamed(streaming, 1, 4), values, 0.15)
+    for number, (_, trace) in enumerate(outputs):
         ran = [str(span.op) for span in trace if span.category in (FORWARD, BACKWARD)]
         assert sorted(ran) == sorted(f"{number}{kind}{index}" for kind in "FB" for index in range(2, 10))
         assert [str(span.op) for span in trace if span.category == STEP] == [f"{number}U{i}" for i in range(2, 10)]

@@ -52,8 +52,13 @@ def kinds(config: RunConfig) -> list[dict[str, int]]:
 
 
 def states(parameters: int, activations: int, moments: int = 2, width: int = 4) -> dict[str, int]:
-    held = parameters * width
-    return {"weights": held, "gradients": held, "moments": moments * held, "activations": activations}
+    weight_bytes = parameters * width
+    return {
+        "weights": weight_bytes,
+        "gradients": weight_bytes,
+        "moments": moments * weight_bytes,
+        "activations": activations,
+    }
 
 
 def test_one_rank_holds_the_whole_model() -> None:
@@ -235,11 +240,11 @@ def test_activations_of_an_asynchronous_run_that_computes_again() -> None:
 def test_recomputation_follows_the_policy_where_no_key_names_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A configuration may leave `graph` out: then the class's own default holds, which recomputes."""
     weights, every = ASYNCHRONOUS[name]
-    told = asynchronous(name)
+    config = asynchronous(name)
     monkeypatch.setitem(ASYNCHRONOUS, name, ({key: weights[key] for key in weights if key != "graph"}, every))
-    assert asynchronous(name) == told
+    assert asynchronous(name) == config
     monkeypatch.setitem(ASYNCHRONOUS, name, ({**weights, "graph": "keep"}, every))
-    assert asynchronous(name) != told
+    assert asynchronous(name) != config
 
 
 @pytest.mark.parametrize(
@@ -256,10 +261,10 @@ def test_recomputation_follows_the_policy_where_no_key_names_it(name: str, monke
 )
 def test_prediction_may_need_the_last_gradient(changes: dict[str, Any], moments: int) -> None:
     """And the budget's account of a rule, which loads no torch, is the rule's own."""
-    given = {key: value for key, value in {**SGD, **changes}.items() if value is not None}
-    made, target = build({"lr": 0.1, **given}), given.pop("_target_")
-    assert len(states_of(target, given, predicts=True)) == moments == len(state_names(made, predicts=True))
-    assert len(states_of(target, given, predicts=False)) == len(state_names(made, predicts=False))
+    optimizer = {key: value for key, value in {**SGD, **changes}.items() if value is not None}
+    made, target = build({"lr": 0.1, **optimizer}), optimizer.pop("_target_")
+    assert len(states_of(target, optimizer, predicts=True)) == moments == len(state_names(made, predicts=True))
+    assert len(states_of(target, optimizer, predicts=False)) == len(state_names(made, predicts=False))
 
 
 @pytest.mark.parametrize(("every", "drains"), [(None, True), (1, False)])

@@ -31,15 +31,15 @@ def test_label_hides_bookkeeping_keys(override: str) -> None:
 
 
 def test_label_pattern_of_an_executor_shows_the_grid() -> None:
-    own = ("executor=check", "executor.label=mine")
+    overrides = ("executor=check", "executor.label=mine")
     assert label("executor=check", "grid.inter=2") == "axonn 2x1 checked executor=check"
-    assert label(*own, "grid.inter=2") == "mine executor=check grid.inter=2"
+    assert label(*overrides, "grid.inter=2") == "mine executor=check grid.inter=2"
 
 
 def test_equal_labels_gain_the_overrides_that_differ() -> None:
     entries = "['system=axonn','schedule.cap=2'],['system=axonn'],['system=axonn','schedule.cap=2','measure.rounds=2']"
-    found = [run.label for run in expand([f"experiment.runs=[{entries}]"])]
-    assert found == ["axonn 1x1 schedule.cap=2", "axonn 1x1", "axonn 1x1 schedule.cap=2 measure.rounds=2"]
+    run_labels = [run.label for run in expand([f"experiment.runs=[{entries}]"])]
+    assert run_labels == ["axonn 1x1 schedule.cap=2", "axonn 1x1", "axonn 1x1 schedule.cap=2 measure.rounds=2"]
 
 
 def test_runs_that_differ_in_no_number_keep_one_label() -> None:

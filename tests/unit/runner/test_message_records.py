@@ -65,14 +65,14 @@ def test_samples_of_ranks_merge_to_one_clock() -> None:
 def test_record_holds_samples_fits_and_panels(base: dict[str, Any]) -> None:
     config = altered(base, executor__operation="all_reduce")
     sweeps = [(sweep_times(factor), sweep_times(factor)) for factor in (1.0, 1.1, 1.5)]
-    result = summarize(config, CURVES, False, sweeps)
-    raw = result.metrics["MPI Allreduce, 1024 B"]
+    summary = summarize(config, CURVES, False, sweeps)
+    raw = summary.metrics["MPI Allreduce, 1024 B"]
     assert (raw.unit, raw.better, len(raw.values)) == ("s", "lower", 9)
-    assert result.metrics["latency, MPI Allreduce"].values == pytest.approx((1e-5, 1.1e-5, 1.5e-5))
-    assert result.metrics["bandwidth, MPI Allreduce"].values == pytest.approx((1e9, 1e9 / 1.1, 1e9 / 1.5))
-    assert max(result.metrics["misfit, gloo all_reduce"].values) < 1e-9
+    assert summary.metrics["latency, MPI Allreduce"].values == pytest.approx((1e-5, 1.1e-5, 1.5e-5))
+    assert summary.metrics["bandwidth, MPI Allreduce"].values == pytest.approx((1e9, 1e9 / 1.1, 1e9 / 1.5))
+    assert max(summary.metrics["misfit, gloo all_reduce"].values) < 1e-9
     record = Record(
-        "k", "x", "messages", "l", Outcome.OK, result.source, panels=[panel.to_record() for panel in result.panels]
+        "k", "x", "messages", "l", Outcome.OK, summary.source, panels=[panel.to_record() for panel in summary.panels]
     )
     drawn = {panel.title.partition(": ")[2]: panel for panel in figure_panels.read(record)}
     assert set(drawn) == {
@@ -95,22 +95,22 @@ def test_record_holds_samples_fits_and_panels(base: dict[str, Any]) -> None:
     turns = drawn["latency of the line through the medians"]
     assert (turns.axis, turns.x) == ("turn", ("1", "2", "3"))
     assert turns.at("ours", "gloo all_reduce", 2) == pytest.approx(60.0)
-    assert any("relative errors" in note for note in result.notes)
+    assert any("relative errors" in note for note in summary.notes)
 
 
 def test_single_size_has_no_fit_and_single_sample_no_spread(base: dict[str, Any]) -> None:
     config = altered(base, executor__sizes=[64])
-    result = summarize(config, {"a": {"backend": "mpi", "ours": False}}, False, [({"a": [[1e-6]]}, {"a": [[0.0]]})])
-    assert set(result.metrics) == {"a, 64 B"}
-    assert not [note for note in result.notes if "latency" in note]
+    summary = summarize(config, {"a": {"backend": "mpi", "ours": False}}, False, [({"a": [[1e-6]]}, {"a": [[0.0]]})])
+    assert set(summary.metrics) == {"a, 64 B"}
+    assert not [note for note in summary.notes if "latency" in note]
 
 
 def test_oversubscription_and_staging_are_noted(base: dict[str, Any]) -> None:
     config = altered(base, grid__data=64)
     curves = {"a": {"backend": "mpi", "ours": False}}
-    result = summarize(config, curves, True, [({"a": [[1e-6]] * 4},) * 64])
-    assert any(note.startswith("oversubscribed: 64 ranks on ") for note in result.notes)
-    assert any(note.startswith("staged: ") for note in result.notes)
+    summary = summarize(config, curves, True, [({"a": [[1e-6]] * 4},) * 64])
+    assert any(note.startswith("oversubscribed: 64 ranks on ") for note in summary.notes)
+    assert any(note.startswith("staged: ") for note in summary.notes)
 
 
 # -- the claims ----------------------------------------------------------------------------------------------------
@@ -152,14 +152,14 @@ def test_library_order_on_a_stand_in_is_a_trend(
     base: dict[str, Any], curves: Mapping[str, Any], verdict: Verdict
 ) -> None:
     config = altered(base, executor__operation="all_reduce", executor__claim=CLAIM)
-    result = summarize(config, curves, False, [(sweep_times(1.0, curves),) * 2])
-    assert len(result.metrics[str(CLAIM["id"])].values) == 4, "two sizes, two libraries"
-    record = Record("k", "axonn_fig4", "messages", "l", Outcome.OK, result.source, metrics=dict(result.metrics))
+    summary = summarize(config, curves, False, [(sweep_times(1.0, curves),) * 2])
+    assert len(summary.metrics[str(CLAIM["id"])].values) == 4, "two sizes, two libraries"
+    record = Record("k", "axonn_fig4", "messages", "l", Outcome.OK, summary.source, metrics=dict(summary.metrics))
     answer = judged(None, record)
     assert (answer.verdict, answer.scope) == (verdict, Scope.STAND_IN)
     assert (answer.evidence, answer.ours) == (
         Evidence.MEASURED,
-        tuple(zip(*[iter(result.metrics[CLAIM["id"]].values)] * 2, strict=True)),
+        tuple(zip(*[iter(summary.metrics[CLAIM["id"]].values)] * 2, strict=True)),
     )
     failed = replace(record, outcome=Outcome.FAILED)
     assert judged(None, failed).verdict is Verdict.NOT_RUN
@@ -178,8 +178,8 @@ def test_study_unlike_the_paper_answers_no_claim(
     base: dict[str, Any], changes: dict[str, Any], curves: Mapping[str, Any], staged: bool
 ) -> None:
     config = altered(base, executor__operation="all_reduce", **changes)
-    result = summarize(config, curves, staged, [(sweep_times(1.0, curves),) * 2])
-    assert CLAIM["id"] not in result.metrics
+    summary = summarize(config, curves, staged, [(sweep_times(1.0, curves),) * 2])
+    assert CLAIM["id"] not in summary.metrics
 
 
 def test_unanswered_claim_names_its_refused_run(tmp_path: Path, monkeypatch: Patch) -> None:

@@ -40,9 +40,9 @@ def base() -> RunConfig:
 def study(config: RunConfig) -> Messages:
     """The study that a config describes."""
     assert isinstance(config.executor, MicrobenchmarkExecutor)
-    made = config.executor.build()
-    assert isinstance(made, Messages)
-    return made
+    executor = config.executor.build()
+    assert isinstance(executor, Messages)
+    return executor
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------
@@ -103,8 +103,8 @@ def test_nccl_is_taken_where_there_is_a_device(base: RunConfig) -> None:
 
 
 def test_large_messages_have_fewer_rounds_and_two_at_least() -> None:
-    found = [rounds_of(size, 10, 4096) for size in (8, 256, 409, 410, 1024, 4096, 1 << 24)]
-    assert found == [10, 10, 10, 9, 4, 2, 2]
+    rounds = [rounds_of(size, 10, 4096) for size in (8, 256, 409, 410, 1024, 4096, 1 << 24)]
+    assert rounds == [10, 10, 10, 9, 4, 2, 2]
     assert rounds_of(1 << 24, 1, 4096) == 1
 
 
@@ -116,13 +116,13 @@ def swept(operation: str, ranks: int = 2, world: Callable[[LoopbackWorld], Loopb
 
     def rank(own: LoopbackWorld) -> Any:
         ours = world(own)
-        made = (communication.round_trips if operation == "point_to_point" else communication.all_reduces)(
+        operations = (communication.round_trips if operation == "point_to_point" else communication.all_reduces)(
             ours, ["threads"]
         )
-        found = sweep(ours, made, SIZES, 5, 8192)
-        for each in made:
+        times = sweep(ours, operations, SIZES, 5, 8192)
+        for each in operations:
             each.close()
-        return found
+        return times
 
     return threads.run(ranks, rank, deadline=30)
 
@@ -156,11 +156,11 @@ class Broken(LoopbackWorld):
         return BrokenLanes(self.hub, self.rank, homes, self.fault)  # type: ignore[call-arg]
 
     def group(self, ranks: Sequence[int]) -> LoopbackGroup:
-        made = super().group(ranks)
-        if len(ranks) == self.size and not isinstance(made, BrokenGroup) and self.fault in BrokenGroup.faults:
-            made = self.groups[tuple(ranks)] = BrokenGroup(self.hub, self.rank, ranks)
-            made.fault = self.fault
-        return made
+        members = super().group(ranks)
+        if len(ranks) == self.size and not isinstance(members, BrokenGroup) and self.fault in BrokenGroup.faults:
+            members = self.groups[tuple(ranks)] = BrokenGroup(self.hub, self.rank, ranks)
+            members.fault = self.fault
+        return members
 
 
 class BrokenLanes(LoopbackTransport):
@@ -201,15 +201,15 @@ class BrokenGroup(LoopbackGroup):
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
         if tensor.dtype == torch.float64:  # the barrier's
             return super().all_reduce(tensor, op)
-        own = tensor.clone()
+        before = tensor.clone()
         handle = super().all_reduce(tensor, op)
         handle.wait()
         if self.fault == "not added":
-            tensor.copy_(own)
+            tensor.copy_(before)
         elif self.fault == "added twice":
-            tensor.add_(own)
+            tensor.add_(before)
         else:
-            tensor[0] = own[0]
+            tensor[0] = before[0]
         return handle
 
 

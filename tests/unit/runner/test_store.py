@@ -95,9 +95,9 @@ def test_keys_without_influence_on_numbers_leave_the_hash(path: str, value: Any)
 
 
 def test_simulation_of_a_system_decides_where_no_rank_is_started() -> None:
-    made = {"executor": {"kind": "simulated"}, "system": {"simulation": {"zero_stage": 0}}}
-    other = {**made, "system": {"simulation": {"zero_stage": 1}}}
-    assert key_of(other, HERE) != key_of(made, HERE)
+    config = {"executor": {"kind": "simulated"}, "system": {"simulation": {"zero_stage": 0}}}
+    other = {**config, "system": {"simulation": {"zero_stage": 1}}}
+    assert key_of(other, HERE) != key_of(config, HERE)
 
 
 @pytest.mark.parametrize(
@@ -163,11 +163,11 @@ def test_measured_numbers_belong_to_the_code_that_makes_them() -> None:
     assert all((provenance.ROOT / folder).is_dir() for folder in folders)
     packages = {f"suite/{path.parent.name}" for path in (provenance.ROOT / "suite").glob("*/__init__.py")}
     # these decide the values of executors that name them as their sources, and of no other
-    named = {"suite/papers", "suite/gnn", "suite/simulate"}
+    package_names = {"suite/papers", "suite/gnn", "suite/simulate"}
     # these read what is there, or ask for runs
     rooms = ("report", "doctor", "regression", "conformance", "artifact", "cli", "stats")
     reading = {f"suite/{name}" for name in rooms}
-    assert packages - folders <= named | reading
+    assert packages - folders <= package_names | reading
 
 
 # -- files -----------------------------------------------------------------------------------------------------------

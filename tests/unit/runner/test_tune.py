@@ -138,11 +138,11 @@ def test_plan_beyond_the_device_memory_is_not_measured(system: str) -> None:
 def test_higher_sparsity_selects_fewer_stages(system: str, sparsity: float, stages: int) -> None:
     """GPT-3 2.7B on 64 V100 (SAMO IV-B). At sparsity 0 the index needs more memory than it saves."""
     pruned = [f"pruning.sparsity={sparsity}"] if system == "axonn_samo" else []
-    own = [f"system={system}", *LARGE, *pruned, "launch.max_ranks=64", "launch.memory_check=false"]
-    predictor = without_ranks(resolve([*own, "executor=simulated"]).executor)
+    overrides = [f"system={system}", *LARGE, *pruned, "launch.max_ranks=64", "launch.memory_check=false"]
+    predictor = without_ranks(resolve([*overrides, "executor=simulated"]).executor)
     assert isinstance(predictor, Simulated)
     grids = [Grid(data=64 // inter, inter=inter) for inter in (stages // 2, stages, 2 * stages)]
-    candidates = [tune.predict_candidate(plan_run(own, grid, 1), predictor) for grid in grids]
+    candidates = [tune.predict_candidate(plan_run(overrides, grid, 1), predictor) for grid in grids]
     assert [candidate.reason.partition(":")[0] for candidate in candidates] == ["does not fit", "", ""]
     seconds = [candidate.seconds for candidate in candidates]
     assert seconds == sorted(seconds), "fewer stages would be faster if they fitted"

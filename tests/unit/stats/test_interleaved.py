@@ -32,17 +32,17 @@ def confirm(
     """Confirmation of one candidate, with synthetic runs in place of processes."""
     machine, planned = NoisyMachine(seed, busy=busy), planned_rounds(1, RULE.level, 12)
     sides: tuple[list[list[float]], list[list[float]]] = ([], [])
-    result = None
+    interval = None
     for number in range(LOOKS * planned):
         for side in (0, 1) if number % 2 == 0 else (1, 0):
             times = machine.run(0.05 * (1 + slowdown * side))
             sides[side].append(times if better == "lower" else [1 / value for value in times])
         if number + 1 >= MIN_ROUNDS:
-            result = interleaved_test(*sides, better)
-            if rules_out(result, RULE.threshold) or (number + 1 == planned and rounds_p(result.p) < RULE.level):
+            interval = interleaved_test(*sides, better)
+            if rules_out(interval, RULE.threshold) or (number + 1 == planned and rounds_p(interval.p) < RULE.level):
                 break
-    assert result is not None
-    return decide_rounds(result, rounds_p(result.p), better, RULE), result
+    assert interval is not None
+    return decide_rounds(interval, rounds_p(interval.p), better, RULE), interval
 
 
 @pytest.mark.parametrize(("busy", "seeds"), [(False, 40), (True, 12)])
@@ -54,10 +54,10 @@ def test_unchanged_code_is_never_a_regression(busy: bool, seeds: int) -> None:
 
 @pytest.mark.parametrize("better", ["lower", "higher"])
 def test_ten_percent_is_detected_on_drifting_machine(better: str) -> None:
-    results = [confirm(seed, 0.10, better=better) for seed in range(8)]
-    assert {verdict for verdict, _ in results} == {ChangeVerdict.WORSE}
-    assert all(result.low < result.ratio < result.high for _, result in results)
-    assert np.median([result.worsening(better) for _, result in results]) == pytest.approx(1.10, abs=0.02)
+    confirmations = [confirm(seed, 0.10, better=better) for seed in range(8)]
+    assert {verdict for verdict, _ in confirmations} == {ChangeVerdict.WORSE}
+    assert all(result.low < result.ratio < result.high for _, result in confirmations)
+    assert np.median([result.worsening(better) for _, result in confirmations]) == pytest.approx(1.10, abs=0.02)
 
 
 def test_twenty_percent_on_busy_machine_is_never_ruled_out() -> None:
@@ -92,8 +92,8 @@ def test_quiet_test_is_exact() -> None:
         a, b = np.where(swap, new, old), np.where(swap, old, new)
         shifts.append(mean_of_lowest_quarter(b) - mean_of_lowest_quarter(a))
     exact = np.mean(np.array(shifts) >= shift - 1e-12)
-    result = interleaved_test(np.exp(old)[:, None].tolist(), np.exp(new)[:, None].tolist(), "lower")
-    assert result.p <= 2 * exact + 1e-12
+    interval = interleaved_test(np.exp(old)[:, None].tolist(), np.exp(new)[:, None].tolist(), "lower")
+    assert interval.p <= 2 * exact + 1e-12
 
 
 def test_planned_rounds_can_reach_the_level() -> None:
@@ -103,9 +103,9 @@ def test_planned_rounds_can_reach_the_level() -> None:
 
 
 def test_equal_rounds_show_no_change() -> None:
-    result = interleaved_test([[1.0, 1.0]] * 8, [[1.0, 1.0]] * 8, "lower")
-    assert (result.ratio, result.p) == (1.0, 1.0)
-    assert rules_out(result, RULE.threshold)
+    interval = interleaved_test([[1.0, 1.0]] * 8, [[1.0, 1.0]] * 8, "lower")
+    assert (interval.ratio, interval.p) == (1.0, 1.0)
+    assert rules_out(interval, RULE.threshold)
 
 
 def recorded_rounds(begin: int, count: int, slowdown: float) -> InterleavedResult:
@@ -126,7 +126,7 @@ def test_recorded_unchanged_code_is_never_a_regression() -> None:
 def test_fifty_percent_is_detected_in_recorded_runs() -> None:
     """20 % is detected in one of four, 10 % in none: a nightly run on such a machine is inconclusive."""
     for begin in range(0, 49, 16):
-        result = recorded_rounds(begin, 48, 0.5)
-        assert rounds_p(result.p) < RULE.level
-        assert 1.3 < result.ratio < 1.9
-        assert result.is_worse("lower")
+        rounds = recorded_rounds(begin, 48, 0.5)
+        assert rounds_p(rounds.p) < RULE.level
+        assert 1.3 < rounds.ratio < 1.9
+        assert rounds.is_worse("lower")

@@ -31,12 +31,12 @@ def test_steady_mini_batches_found_a_full_pipeline() -> None:
 @pytest.mark.parametrize("graph", ["recompute", "keep"])
 def test_columns(graph: str) -> None:
     """A backward pass that keeps its forward's graph reads what that read."""
-    kept = graph == "keep"
+    keeps_graph = graph == "keep"
     stale, predicted = first(Latest(graph)), first(Predict("inflight", graph))
     assert staleness(stale, Kind.FORWARD) == 1
-    assert staleness(stale, Kind.BACKWARD) == (1 if kept else 0)
+    assert staleness(stale, Kind.BACKWARD) == (1 if keeps_graph else 0)
     assert staleness(predicted, Kind.FORWARD) == staleness(predicted, Kind.BACKWARD) == 0
-    assert (steps_ahead(predicted, Kind.FORWARD), steps_ahead(predicted, Kind.BACKWARD)) == (1, 1 if kept else 0)
+    assert (steps_ahead(predicted, Kind.FORWARD), steps_ahead(predicted, Kind.BACKWARD)) == (1, 1 if keeps_graph else 0)
 
 
 def test_a_mean_is_told_only_where_values_differ() -> None:

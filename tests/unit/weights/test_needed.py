@@ -67,9 +67,9 @@ def test_versions_with_a_reader_are_stored_at_every_size(schedule: Schedule, sta
 def shuffled(interval: FlushInterval, rng: random.Random) -> list[Op]:
     """An order that no schedule has: forward passes overtake one another, at most one update ahead of their own."""
     order, ready, opened, updates = [], list(range(interval.first, interval.end)), [], interval.update
-    left = {interval.update + number: 0 for number in range(interval.updates)}
+    remaining = {interval.update + number: 0 for number in range(interval.updates)}
     for index in ready:
-        left[interval.update_of(index)] += 1
+        remaining[interval.update_of(index)] += 1
     while updates < interval.update + interval.updates:
         forwards = [index for index in ready if interval.update_of(index) <= updates + 1]
         backwards = [index for index in opened if interval.update_of(index) == updates]
@@ -80,8 +80,8 @@ def shuffled(interval: FlushInterval, rng: random.Random) -> list[Op]:
             opened.append(index)
             continue
         opened.remove(index)
-        left[updates] -= 1
-        while updates in left and not left[updates]:
+        remaining[updates] -= 1
+        while updates in remaining and not remaining[updates]:
             order.append(Op(0, Kind.UPDATE, updates))
             updates += 1
     return order

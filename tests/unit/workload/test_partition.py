@@ -55,10 +55,10 @@ def test_no_plan_is_quicker_than_the_one_that_is_found(profile: Profile, devices
         for replicas in product(range(1, devices + 1), repeat=stages)
         if sum(replicas) == devices
     ]
-    found = any_replicas(profile, devices)
-    assert found.slowest == pytest.approx(min(options), rel=1e-12)
-    assert slowest(profile, list(found.split), [s.replicas for s in found.stages]) == pytest.approx(found.slowest)
-    assert sum(stage.replicas for stage in found.stages) == devices
+    best = any_replicas(profile, devices)
+    assert best.slowest == pytest.approx(min(options), rel=1e-12)
+    assert slowest(profile, list(best.split), [s.replicas for s in best.stages]) == pytest.approx(best.slowest)
+    assert sum(stage.replicas for stage in best.stages) == devices
 
 
 @settings(deadline=None, max_examples=60)
@@ -66,22 +66,22 @@ def test_no_plan_is_quicker_than_the_one_that_is_found(profile: Profile, devices
 def test_no_split_with_equal_replicas_is_quicker(profile: Profile, data: st.DataObject, replicas: int) -> None:
     stages = data.draw(st.integers(1, profile.layers))
     options = [slowest(profile, split, [replicas] * stages) for split in cuts(profile.layers, stages)]
-    found = equal(profile, stages, replicas)
-    assert found.slowest == pytest.approx(min(options), rel=1e-12)
-    assert slowest(profile, list(found.split), [replicas] * stages) == pytest.approx(found.slowest)
+    best = equal(profile, stages, replicas)
+    assert best.slowest == pytest.approx(min(options), rel=1e-12)
+    assert slowest(profile, list(best.split), [replicas] * stages) == pytest.approx(best.slowest)
 
 
 def test_a_stage_that_is_too_slow_alone_gets_more_devices() -> None:
     """Three devices for the convolution, one for the weights: PipeDream's plan for VGG in small. By hand: 9 / 3 = 3,
     and 3 for the second stage; a straight pipeline of two would take 9."""
     profile = Profile((9.0, 3.0), (1.0, 1.0), (0.0, 90.0), bandwidth=10.0)
-    found = any_replicas(profile, 4)
-    assert [(stage.layers, stage.replicas) for stage in found.stages] == [(range(1), 3), (range(1, 2), 1)]
-    assert found.slowest == 3.0
+    split = any_replicas(profile, 4)
+    assert [(stage.layers, stage.replicas) for stage in split.stages] == [(range(1), 3), (range(1, 2), 1)]
+    assert split.slowest == 3.0
     with pytest.raises(
         Unsupported, match="a plan of 2 stages with 3, 1 replicas; rule: all stages have the same number"
     ):
-        found.runnable()
+        split.runnable()
     assert equal(profile, 2).runnable().slowest == 9.0
 
 

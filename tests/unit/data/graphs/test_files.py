@@ -220,8 +220,8 @@ def test_a_file_with_any_byte_damaged_is_read_or_refused(tmp_path: Path, end: st
     ],
 )
 def test_an_archive_of_other_arrays_is_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
-    held = {"format": "csr", "shape": (3, 3), "data": [1.0], "indices": [0], "indptr": [0, 1, 1, 1], **changed}
-    np.savez(tmp_path / "g.npz", **held)
+    arrays = {"format": "csr", "shape": (3, 3), "data": [1.0], "indices": [0], "indptr": [0, 1, 1, 1], **changed}
+    np.savez(tmp_path / "g.npz", **arrays)
     with pytest.raises(InvalidRequest, match=said):
         Npz(file=tmp_path / "g.npz").load(0)
 

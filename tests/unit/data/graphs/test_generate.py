@@ -114,12 +114,14 @@ def test_neighbours_tell_a_planted_label_and_features_alone_do_not() -> None:
 
     def right(features: np.ndarray[Any, Any]) -> float:
         """Accuracy on test vertices of the nearest mean: linear, and the best there is for noise of equal variance."""
-        own = [features[graph.train & (graph.labels == label)].mean(axis=0) for label in range(graph.classes)]
-        far = ((features[graph.test][:, None] - np.stack(own)) ** 2).sum(axis=2)
+        means = [features[graph.train & (graph.labels == label)].mean(axis=0) for label in range(graph.classes)]
+        far = ((features[graph.test][:, None] - np.stack(means)) ** 2).sum(axis=2)
         return float((far.argmin(axis=1) == graph.labels[graph.test]).mean())  # type: ignore[index]
 
-    made = operator(graph)
-    alone, once, twice = (right(x) for x in (graph.features, made @ graph.features, made @ (made @ graph.features)))
+    matrix = operator(graph)
+    alone, once, twice = (
+        right(x) for x in (graph.features, matrix @ graph.features, matrix @ (matrix @ graph.features))
+    )
     assert alone < 0.5
     assert once > 0.85
     assert twice > 0.95
@@ -140,9 +142,9 @@ def test_communities_keep_all_but_the_far_edges() -> None:
     source = Communities(vertices=4000, degree=12, far=0.1, mixing=(0.5,), regions=(4,), features=0, classes=0)
     graph = source.load(0)
     starts = blocks(Draws(0, "shape"), 4000, smallest=18, largest=48, exponent=2.0)
-    own = np.empty(4000, np.int64)
-    own[Draws(0, "names").order(4000)] = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    assert across(graph, own) == pytest.approx(0.1, abs=1e-3)
+    community = np.empty(4000, np.int64)
+    community[Draws(0, "names").order(4000)] = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    assert across(graph, community) == pytest.approx(0.1, abs=1e-3)
     assert np.diff(starts)[:-1].max() <= 48
     assert np.diff(starts)[:-1].min() >= 18
     degrees = np.diff(graph.adjacency.indptr)
@@ -155,10 +157,10 @@ def far_edges(**changed: Any) -> tuple[Graph, np.ndarray[Any, Any], np.ndarray[A
     graph = Communities(**arguments).load(0)
     starts = blocks(Draws(0, "shape"), 6000, smallest=18, largest=48, exponent=2.0)
     place = np.argsort(Draws(0, "names").order(6000))
-    own = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    community = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     matrix = graph.adjacency.tocoo()
     here, there = place[matrix.row], place[matrix.col]
-    far = own[here] != own[there]
+    far = community[here] != community[there]
     return graph, matrix.row[far], here[far], there[far]
 
 
@@ -196,10 +198,10 @@ def test_regions_mix_as_unequally_as_they_are_told() -> None:
 def test_proteins_fall_into_blocks() -> None:
     source = ProteinLike(vertices=3000, degree=10, bridges=1, features=0, classes=0)
     starts = blocks(Draws(0, "shape"), 3000, smallest=25, largest=200, exponent=1.0)
-    own = np.empty(3000, np.int64)
-    own[Draws(0, "names").order(3000)] = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    block = np.empty(3000, np.int64)
+    block[Draws(0, "names").order(3000)] = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     count = len(starts) - 1
-    assert across(source.load(0), own) * source.pairs == pytest.approx(count), "a bridge per block"
+    assert across(source.load(0), block) * source.pairs == pytest.approx(count), "a bridge per block"
     one = ProteinLike(vertices=20, degree=4, smallest=10, features=0, classes=0).load(0)
     assert one.edges == 80, "a single block, without a bridge"
 

@@ -67,12 +67,12 @@ def test_the_operator_is_the_gcn_s(loops: bool) -> None:
     with np.errstate(divide="ignore"):
         scale_out, scale_in = np.where(out > 0, out**-0.5, 0), np.where(into > 0, into**-0.5, 0)
     expected = scale_out[:, None] * dense * scale_in[None, :]
-    made = operator(graph, loops=loops)
-    assert made.dtype == np.float64
-    assert np.abs(made.toarray() - expected).max() < 1e-15
-    assert made.has_canonical_format
-    assert made.nnz == (dense != 0).sum()
-    assert made[2, 2] == (1.0 if loops else 0.0), "an isolated vertex keeps its loop, and nothing else"
+    matrix = operator(graph, loops=loops)
+    assert matrix.dtype == np.float64
+    assert np.abs(matrix.toarray() - expected).max() < 1e-15
+    assert matrix.has_canonical_format
+    assert matrix.nnz == (dense != 0).sum()
+    assert matrix[2, 2] == (1.0 if loops else 0.0), "an isolated vertex keeps its loop, and nothing else"
 
 
 def test_a_symmetric_graph_has_a_symmetric_operator_bit_for_bit() -> None:
@@ -80,8 +80,8 @@ def test_a_symmetric_graph_has_a_symmetric_operator_bit_for_bit() -> None:
     u, v = rng.integers(0, 40, (2, 4000))  # an edge comes five times in the mean: the order of adding shows
     graph = Graph.of("g", u, v, 40, rng.random(4000), symmetrise=True)
     assert graph.symmetric
-    made = operator(graph)
-    assert np.array_equal(made.toarray(), made.toarray().T)
+    matrix = operator(graph)
+    assert np.array_equal(matrix.toarray(), matrix.toarray().T)
     assert graph.adjacency.dtype == np.float64
     assert not directed().symmetric
     assert not Graph.of("g", [0, 1], [1, 0], 2, [1.0, 2.0]).symmetric, "another weight back"
@@ -99,11 +99,11 @@ def test_a_graph_without_edges_has_the_identity(n: int) -> None:
 def test_a_permutation_renames_rows_and_columns_alike() -> None:
     graph = directed()
     order = np.random.default_rng(2).permutation(30)
-    made = permuted(graph.adjacency, order)
-    assert np.array_equal(made.toarray(), graph.adjacency.toarray()[np.ix_(order, order)])
-    assert made.has_sorted_indices
+    matrix = permuted(graph.adjacency, order)
+    assert np.array_equal(matrix.toarray(), graph.adjacency.toarray()[np.ix_(order, order)])
+    assert matrix.has_sorted_indices
     back = np.argsort(order)
-    assert np.array_equal(permuted(made, back).toarray(), graph.adjacency.toarray())
+    assert np.array_equal(permuted(matrix, back).toarray(), graph.adjacency.toarray())
     for bad in (np.arange(29), np.zeros(30, int), np.arange(30) + 1, np.arange(30.0)):
         with pytest.raises(InvalidRequest, match="for 30 vertices"):
             permuted(graph.adjacency, bad)

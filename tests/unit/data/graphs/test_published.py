@@ -112,17 +112,17 @@ def test_text_that_does_not_hold_together_is_refused(tmp_path: Path, file: str, 
 
 def test_arrays_that_do_not_hold_together_are_refused(tmp_path: Path) -> None:
     path = ogb_binary(tmp_path) / "raw/data.npz"
-    held = dict(np.load(path))
+    arrays = dict(np.load(path))
     for changed, said in (
-        ({"edge_index": held["edge_index"][:, :4]}, r"\(2, 4\).*\(2, 5\)"),
+        ({"edge_index": arrays["edge_index"][:, :4]}, r"\(2, 4\).*\(2, 5\)"),
         ({"node_feat": FEATURES[:3]}, r"\(3, 2\).*\(5, f\)"),
         ({"num_nodes_list": np.array([3])}, r"\(5, 2\).*\(3, f\)"),
         ({"node_feat": np.array([object()])}, "allow_pickle=False"),
     ):
-        np.savez(path, **{**held, **changed})
+        np.savez(path, **{**arrays, **changed})
         with pytest.raises(InvalidRequest, match=said):
             Ogb(name="ogbn-papers100M", folder=tmp_path).load()
-    np.savez(path, edge_index=held["edge_index"])
+    np.savez(path, edge_index=arrays["edge_index"])
     with pytest.raises(InvalidRequest, match="it holds edge_index, and no num_nodes_list"):
         Ogb(name="ogbn-papers100M", folder=tmp_path).load()
     path.write_bytes(b"PK\x03\x04 cut off")
@@ -142,13 +142,13 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 
 def reddit(folder: Path, **changed: Any) -> Path:
     folder.mkdir(exist_ok=True)
-    held = {
+    arrays = {
         "feature": FEATURES.astype(np.float64),
         "label": np.array([2, 0, 1, 2, 0], np.int32),
         "node_types": np.array([1, 1, 2, 3, 3]),
         "node_ids": np.arange(5),
     }
-    np.savez(folder / "reddit_data.npz", **{**held, **changed})
+    np.savez(folder / "reddit_data.npz", **{**arrays, **changed})
     u, v = np.array([(0, 1), (1, 0), (1, 2), (2, 1)]).T
     sparse.save_npz(folder / "reddit_graph.npz", sparse.coo_matrix((np.ones(4), (u, v)), shape=(5, 5)))
     return folder
@@ -282,12 +282,12 @@ def test_a_pickle_of_another_form_is_refused(tmp_path: Path, data: bytes, said: 
 
 def test_numbers_come_out_as_they_went_in(tmp_path: Path) -> None:
     path = tmp_path / "value"
-    for made in (np.arange(6.0).reshape(2, 3).T, np.array([[1, -2]], ">i2"), np.zeros((0, 3), np.float32)):
-        path.write_bytes(pickle.dumps(made, protocol=2))
-        found = safe_pickle.read(path)
-        assert np.array_equal(found, made)
-        assert found.shape == made.shape
-        assert found.dtype == made.dtype.newbyteorder("=")
+    for array in (np.arange(6.0).reshape(2, 3).T, np.array([[1, -2]], ">i2"), np.zeros((0, 3), np.float32)):
+        path.write_bytes(pickle.dumps(array, protocol=2))
+        loaded = safe_pickle.read(path)
+        assert np.array_equal(loaded, array)
+        assert loaded.shape == array.shape
+        assert loaded.dtype == array.dtype.newbyteorder("=")
     path.write_bytes(pickle.dumps((1, 2.5, "three", b"4", None, True), protocol=2))
     assert safe_pickle.read(path) == [1, 2.5, "three", b"4", None, True]
 

@@ -33,7 +33,7 @@ class FakeRuns:
     """Command results of old and new code on a noisy machine.
 
     Attributes:
-        made: Number of commands that ran.
+        commands_run: Number of commands that ran.
         base: Seconds of a batch of old code.
         slower: Factor of new code.
         slow_command: The only command that is slower; empty for all.
@@ -45,7 +45,7 @@ class FakeRuns:
     """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder, self.made = folder, 0
+        self.folder, self.commands_run = folder, 0
         self.base, self.slower = 0.05, 1.0
         self.machine = NoisyMachine(0)
         self.changes: dict[str, Any] = {}
@@ -66,7 +66,7 @@ class FakeRuns:
         yield self.folder / "old"
 
     def run_command(self, tree: Path, command: str, folder: Path, deadline: float) -> repeat.CommandResult:
-        self.made += 1
+        self.commands_run += 1
         folder.mkdir(parents=True, exist_ok=True)
         self.before_command()
         old = tree.name == "old"
@@ -90,9 +90,9 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRuns:
 
 
 def test_first_run_has_no_baseline(fake: FakeRuns) -> None:
-    result = fake.run()
-    assert (result.line["status"], result.exit) == ("first", Exit.OK)
-    assert fake.made == 10
+    night = fake.run()
+    assert (night.line["status"], night.exit) == ("first", Exit.OK)
+    assert fake.commands_run == 10
 
 
 def test_unchanged_code_passes(fake: FakeRuns) -> None:
@@ -105,12 +105,12 @@ def test_unchanged_code_passes(fake: FakeRuns) -> None:
 def test_regression_is_named_with_size_and_commits(fake: FakeRuns, capsys: pytest.CaptureFixture[str]) -> None:
     fake.run()
     fake.slower = 1.1
-    result = fake.run()
-    [sentence] = result.line["regressions"]
-    assert (result.line["status"], result.exit) == ("regression", Exit.REGRESSION)
+    night = fake.run()
+    [sentence] = night.line["regressions"]
+    assert (night.line["status"], night.exit) == ("regression", Exit.REGRESSION)
     assert sentence.startswith("single · axonn 2x1 · batch_time is slower: old and new code in 12 rounds: +")
     assert f"in {'a' * 12}.." in sentence
-    command.print_result(result)
+    command.print_result(night)
     assert f"REGRESSION {sentence}" in capsys.readouterr().out
     assert sentence in (fake.folder / "nights" / "index.html").read_text()
     assert fake.run().line["base"] == history.read(fake.folder / "nights")[0][0]["night"]  # not the regression
@@ -119,20 +119,20 @@ def test_regression_is_named_with_size_and_commits(fake: FakeRuns, capsys: pytes
 def test_slower_machine_is_ruled_out(fake: FakeRuns) -> None:
     fake.run()
     fake.base *= 1.3  # both codes: the machine is slower
-    result = fake.run()
-    assert result.line["status"] == "passed"
-    assert any("ruled out, old and new code in" in text for text in result.line["notes"])
+    night = fake.run()
+    assert night.line["status"] == "passed"
+    assert any("ruled out, old and new code in" in text for text in night.line["notes"])
 
 
 def test_inconclusive_run_is_no_baseline(fake: FakeRuns) -> None:
     first = fake.run().name
     fake.machine, fake.slower = NoisyMachine(3, drift=0.7), 1.1
-    result = fake.run()
-    assert (result.line["status"], result.exit) == ("inconclusive", Exit.NOT_COMPARABLE)
-    assert "inconclusive, old and new code in 24 rounds" in result.line["notes"][0]
+    night = fake.run()
+    assert (night.line["status"], night.exit) == ("inconclusive", Exit.NOT_COMPARABLE)
+    assert "inconclusive, old and new code in 24 rounds" in night.line["notes"][0]
     fake.machine = NoisyMachine(1)
-    result = fake.run()
-    assert (result.line["status"], result.line["base"]) == ("regression", first)
+    night = fake.run()
+    assert (night.line["status"], night.line["base"]) == ("regression", first)
 
 
 def test_unpaired_threshold_decides_without_old_code(fake: FakeRuns) -> None:
@@ -140,10 +140,10 @@ def test_unpaired_threshold_decides_without_old_code(fake: FakeRuns) -> None:
     fake.machine = NoisyMachine(0, drift=0.002)
     fake.run()
     fake.slower = 1.25
-    result = fake.run()
-    assert result.line["regressions"] == []
+    night = fake.run()
+    assert night.line["regressions"] == []
     assert any(
-        "unpaired threshold of 35 %, as old code did not run: git has none" in text for text in result.line["notes"]
+        "unpaired threshold of 35 %, as old code did not run: git has none" in text for text in night.line["notes"]
     )
     fake.slower = 1.7
     assert "unpaired threshold of 35 %" in fake.run().line["regressions"][0]
@@ -152,18 +152,18 @@ def test_unpaired_threshold_decides_without_old_code(fake: FakeRuns) -> None:
 def test_exact_metric_needs_no_rounds(fake: FakeRuns) -> None:
     fake.run()
     fake.changes = {"metrics": {"peak_memory": Metric("B", "lower", (8192.0,))}}
-    result = fake.run()
-    assert result.exit is Exit.REGRESSION
-    assert fake.made == 20
-    assert "peak_memory is worse: +100.0 %" in result.line["regressions"][0]
+    night = fake.run()
+    assert night.exit is Exit.REGRESSION
+    assert fake.commands_run == 20
+    assert "peak_memory is worse: +100.0 %" in night.line["regressions"][0]
 
 
 def test_changed_config_resets_the_baseline(fake: FakeRuns, capsys: pytest.CaptureFixture[str]) -> None:
     fake.run()
     fake.changes = {"config": {"seed": 3}}
-    result = fake.run()
-    assert (result.line["status"], result.exit) == ("baseline reset", Exit.NOT_COMPARABLE)
-    command.print_result(result)
+    night = fake.run()
+    assert (night.line["status"], night.exit) == ("baseline reset", Exit.NOT_COMPARABLE)
+    command.print_result(night)
     assert "not comparable: single · axonn 2x1: seed 0 -> 3" in capsys.readouterr().out
     assert fake.run().line["status"] == "passed"
 
@@ -171,12 +171,12 @@ def test_changed_config_resets_the_baseline(fake: FakeRuns, capsys: pytest.Captu
 def test_failures_are_reported(fake: FakeRuns) -> None:
     fake.run()
     fake.changes = {"outcome": Outcome.FAILED, "reason": "it broke"}
-    result = fake.run()
-    assert result.exit is Exit.REGRESSION
-    assert "ok -> failed: it broke" in result.line["regressions"][0]
+    night = fake.run()
+    assert night.exit is Exit.REGRESSION
+    assert "ok -> failed: it broke" in night.line["regressions"][0]
     fake.changes, fake.status = {}, -9
-    assert (result := fake.run()).exit is Exit.SOME_FAILED
-    assert "ended with -9: last line" in result.line["notes"][0]
+    assert (night := fake.run()).exit is Exit.SOME_FAILED
+    assert "ended with -9: last line" in night.line["notes"][0]
 
 
 OOM = {"outcome": Outcome.OOM, "reason": "too large", "source": Source.SIMULATED, "label": "large", "metrics": {}}
@@ -193,10 +193,10 @@ def test_unchanged_failure_is_no_regression(fake: FakeRuns) -> None:
 @pytest.mark.parametrize("kind", [Outcome.FAILED, Outcome.LOST_RANK, Outcome.TIMEOUT, Outcome.DIVERGED])
 def test_failure_without_baseline_must_be_accepted(fake: FakeRuns, kind: Outcome) -> None:
     fake.changes_by_command["system=large"] = {**OOM, "outcome": kind}
-    result = fake.run(once="[system=large]", repeats=2)
-    assert (result.line["status"], result.exit) == ("failed", Exit.SOME_FAILED)
-    assert result.line["notes"][0] == f"single · large: {kind}: too large (accept={result.name} declares it intended)"
-    run.accept(fake.settings(), result.name)
+    night = fake.run(once="[system=large]", repeats=2)
+    assert (night.line["status"], night.exit) == ("failed", Exit.SOME_FAILED)
+    assert night.line["notes"][0] == f"single · large: {kind}: too large (accept={night.name} declares it intended)"
+    run.accept(fake.settings(), night.name)
     assert fake.run(once="[system=large]", repeats=2).line["status"] in ("passed", "inconclusive")
 
 
@@ -209,21 +209,21 @@ def test_lost_run_resets_the_baseline(fake: FakeRuns) -> None:
     fake.changes_by_command["system=other"] = {"label": "other"}
     first = fake.run(once="[system=other]").name
     fake.changes_by_command["system=other"] = {"label": "other", "config": {"seed": 3}}
-    result = fake.run(once="[system=other]")
-    assert (result.line["status"], result.exit) == ("baseline reset", Exit.NOT_COMPARABLE)
-    assert "not comparable: single · other: seed 0 -> 3" in result.line["notes"]
-    second, result = result.name, fake.run()
-    assert (result.line["status"], result.exit) == ("baseline reset", Exit.NOT_COMPARABLE)
-    assert f"only in {second}: single · other" in result.line["notes"]
+    night = fake.run(once="[system=other]")
+    assert (night.line["status"], night.exit) == ("baseline reset", Exit.NOT_COMPARABLE)
+    assert "not comparable: single · other: seed 0 -> 3" in night.line["notes"]
+    second, night = night.name, fake.run()
+    assert (night.line["status"], night.exit) == ("baseline reset", Exit.NOT_COMPARABLE)
+    assert f"only in {second}: single · other" in night.line["notes"]
     assert first != second
 
 
 def test_lost_metric_resets_the_baseline(fake: FakeRuns) -> None:
     fake.run(repeats=2)
     fake.changes = {"series": {}}
-    result = fake.run(repeats=2)
-    assert (result.line["status"], result.exit) == ("baseline reset", Exit.NOT_COMPARABLE)
-    assert "single · axonn 2x1 · loss is only in A" in result.line["notes"]
+    night = fake.run(repeats=2)
+    assert (night.line["status"], night.exit) == ("baseline reset", Exit.NOT_COMPARABLE)
+    assert "single · axonn 2x1 · loss is only in A" in night.line["notes"]
 
 
 def test_missing_metric_is_refused_after_the_first_repeat(fake: FakeRuns) -> None:
@@ -231,10 +231,10 @@ def test_missing_metric_is_refused_after_the_first_repeat(fake: FakeRuns) -> Non
         fake.run(metrics="[batch_time, nope]")
     with pytest.raises(InvalidRequest, match="no run has replay_time"):
         fake.run(metrics="[replay_time]")
-    assert fake.made == 1
-    result = fake.run()
-    assert result.line["notes"][-1] == "no run has a metric replay_time, so none is judged by it"
-    assert fake.made == 10  # the interrupted run is resumed
+    assert fake.commands_run == 1
+    night = fake.run()
+    assert night.line["notes"][-1] == "no run has a metric replay_time, so none is judged by it"
+    assert fake.commands_run == 10  # the interrupted run is resumed
 
 
 def test_commands_of_one_label_are_separate_candidates(fake: FakeRuns) -> None:
@@ -244,15 +244,15 @@ def test_commands_of_one_label_are_separate_candidates(fake: FakeRuns) -> None:
     fake.run(**settings)
     for fake.slow_command in ("system=axonn", "system=axonn seed=1"):
         fake.slower = 1.3
-        result = fake.run(**settings)
-        assert [f.candidate.command for f in result.judgement.confirmations if f.confirmed] == [fake.slow_command]
+        night = fake.run(**settings)
+        assert [f.candidate.command for f in night.judgement.confirmations if f.confirmed] == [fake.slow_command]
     fake.slow_command = ""
     assert len([f for f in fake.run(**settings).judgement.confirmations if f.confirmed]) == 2
 
 
 def test_failed_first_repeat_hides_no_metric_from_history(fake: FakeRuns) -> None:
     def breaks() -> None:
-        fake.changes = {"metrics": {}, "outcome": Outcome.FAILED} if fake.made == 1 else {}
+        fake.changes = {"metrics": {}, "outcome": Outcome.FAILED} if fake.commands_run == 1 else {}
 
     fake.before_command = breaks
     assert "batch_time" in fake.run(repeats=3).line["runs"][0]["metrics"]
@@ -278,7 +278,7 @@ def test_old_incomplete_runs_are_removed(fake: FakeRuns, killed: str, remaining:
 
 def test_interrupted_run_is_resumed(fake: FakeRuns) -> None:
     def stop() -> None:
-        if fake.made == 4:
+        if fake.commands_run == 4:
             raise SystemExit(143)
 
     fake.before_command = stop
@@ -288,10 +288,10 @@ def test_interrupted_run_is_resumed(fake: FakeRuns) -> None:
     assert len(history.incomplete_runs(folder, [])) == 1
     assert "incomplete" in page.write_index(folder).read_text()
     fake.before_command = lambda: None
-    result = fake.run()
-    assert fake.made == 4 + 7  # three repeats were complete
-    assert len(result.line["runs"]) == 1
-    assert result.line["runs"][0]["metrics"]["batch_time"]["n"] == 10
+    night = fake.run()
+    assert fake.commands_run == 4 + 7  # three repeats were complete
+    assert len(night.line["runs"]) == 1
+    assert night.line["runs"][0]["metrics"]["batch_time"]["n"] == 10
     assert history.incomplete_runs(folder, history.read(folder)[0]) == []
 
 
@@ -319,10 +319,10 @@ def test_named_baseline_is_compared_in_addition(fake: FakeRuns) -> None:
     first = fake.run().name
     fake.slower = 1.1
     run.accept(fake.settings(), name := fake.run().name)
-    result = fake.run(baseline=first)
-    assert result.exit is Exit.REGRESSION
-    assert result.line["base"] == name
-    assert {finding.candidate.baseline for finding in result.judgement.confirmations if finding.confirmed} == {first}
+    night = fake.run(baseline=first)
+    assert night.exit is Exit.REGRESSION
+    assert night.line["base"] == name
+    assert {finding.candidate.baseline for finding in night.judgement.confirmations if finding.confirmed} == {first}
 
 
 def test_accepted_run_is_the_baseline(fake: FakeRuns) -> None:
@@ -336,8 +336,8 @@ def test_accepted_run_is_the_baseline(fake: FakeRuns) -> None:
 
 
 def test_merged_records_hold_samples_of_all_repeats(fake: FakeRuns) -> None:
-    result = fake.run(repeats=3)
-    [path] = (fake.folder / "nights" / result.name / "records").glob("*.json")
+    night = fake.run(repeats=3)
+    [path] = (fake.folder / "nights" / night.name / "records").glob("*.json")
     data = json.loads(path.read_text())
     assert len(data["metrics"]["batch_time"]["values"]) == 24
     assert len(data["metrics"]["peak_memory"]["values"]) == 1
@@ -382,10 +382,10 @@ def test_command_at_deadline_ends_with_its_children(tmp_path: Path) -> None:
         "print(child.pid, flush=True)\n"
         "time.sleep(60)\n"
     )
-    result = repeat.run_command(tmp_path, "system=axonn", tmp_path / "out", 4.0)
-    assert result.status is None
-    child = int(result.output)
-    assert result.problem == f"suite run system=axonn was not done at its deadline and left no record: {child}"
+    night = repeat.run_command(tmp_path, "system=axonn", tmp_path / "out", 4.0)
+    assert night.status is None
+    child = int(night.output)
+    assert night.problem == f"suite run system=axonn was not done at its deadline and left no record: {child}"
     deadline = time.monotonic() + 10
     while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline
