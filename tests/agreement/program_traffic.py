@@ -43,7 +43,7 @@ class Calls(TorchDispatchMode):
             payloads = [list(_tensors(argument)) for argument in args]  # what goes in, and what comes out
             dtypes = sorted({str(t.dtype).removeprefix("torch.") for payload in payloads for t in payload})
             size = max(sum(t.numel() * t.element_size() for t in payload) for payload in payloads)
-            (group,) = [found for argument in args if (found := _group(argument)) is not None]
+            (group,) = [member for argument in args if (member := _group(argument)) is not None]
             self.made.append((func.overloadpacket.__name__, dtypes, size, dist.get_process_group_ranks(group)))
         return func(*args, **(kwargs or {}))
 

@@ -76,11 +76,11 @@ def same_order(
     program accepts.
     """
     for rank in range(grid.size):
-        ran, told, place = order(trace, rank), order(simulated, rank), grid.place(rank)
+        ran, predicted, place = order(trace, rank), order(simulated, rank), grid.place(rank)
         assert accepted(schedule, ran, place, interval), f"rank {rank} ran {' '.join(map(str, ran))}"
-        assert sorted(ran) == sorted(told)
+        assert sorted(ran) == sorted(predicted)
         if all(len(step) == 1 for step in steps(schedule, place, interval)):
-            assert ran == told
+            assert ran == predicted
 
 
 def steps(schedule: Schedule, place: Place, interval: FlushInterval) -> list[tuple[Op, ...]]:
@@ -207,7 +207,7 @@ def test_emulated_stages_and_replicas_keep_the_simulators_time(tmp_path: Path) -
 
     to_the_bound(0.05, errors)
     (group,) = derive.groups(read_store(tmp_path))
-    judgements = [found.judgement for found in expectations.findings(group)]
+    judgements = [finding.judgement for finding in expectations.findings(group)]
     assert judgements == [expectations.Judgement.UNDECIDED, expectations.Judgement.MET], (
         "two rounds decide no time; bytes are exact"
     )

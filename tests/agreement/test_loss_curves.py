@@ -66,14 +66,14 @@ def test_losses_are_those_of_one_process(system: str, grid: tuple[int, int], bat
 def test_in_bfloat16_grids_differ_by_the_order_of_sums_alone(batches: int, stages: tuple[int, ...]) -> None:
     """With everything on: as many replicas, the same bits; twice as many, other roundings."""
 
-    def found(*overrides: str) -> list[float]:
+    def losses_of(*overrides: str) -> list[float]:
         return trained("precision=bf16", *overrides, *EVERYTHING, batches=batches)
 
-    one, right = found(), one_process()[:batches]
+    one, right = losses_of(), one_process()[:batches]
     for inter in stages:
-        assert found(f"grid.inter={inter}") == pytest.approx(one, rel=1e-12)
-    two = found("grid.data=2")
-    assert found("grid.data=2", "grid.inter=2") == pytest.approx(two, rel=1e-12)
+        assert losses_of(f"grid.inter={inter}") == pytest.approx(one, rel=1e-12)
+    two = losses_of("grid.data=2")
+    assert losses_of("grid.data=2", "grid.inter=2") == pytest.approx(two, rel=1e-12)
     assert 0 < apart(two, one) <= SPREAD, f"{apart(two, one):.2e}"
     assert apart(one, right) <= 2 * SPREAD, f"{apart(one, right):.2e}"
 

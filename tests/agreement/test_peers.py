@@ -56,7 +56,7 @@ def weights_of(config: RunConfig) -> list[int]:
         parameters = layer.named_parameters()
         return sum(p.numel() // (plan.grid.tensor if name in cut else 1) for name, p in parameters)
 
-    sizes = [sum(map(entries, own)) for own in plan.split]
+    sizes = [sum(map(entries, part)) for part in plan.split]
     if plan.grid.inter == 1:  # both ends of a tie are one
         sizes[0] -= sum(plan.layer(last).get_parameter(name).numel() for _, _, last, name in plan.ties)
     return sorted(sizes * plan.grid.data * plan.grid.tensor)

@@ -58,7 +58,7 @@ class Call(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+def traffic(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """Of every case, what each rank said."""
     needs("mpiexec")
     needs("deepspeed")
@@ -84,9 +84,9 @@ def reductions(rank: dict[str, Any]) -> float:
 
 
 @pytest.mark.ranks
-def test_modelled_reductions_are_what_deepspeed_sends(found: dict[str, list[dict[str, Any]]]) -> None:
+def test_modelled_reductions_are_what_deepspeed_sends(traffic: dict[str, list[dict[str, Any]]]) -> None:
     modelled = yaml.safe_load(SYSTEM.read_text())["system"]["simulation"]
-    for rank in found[f"zero {modelled['zero_stage']}"]:
+    for rank in traffic[f"zero {modelled['zero_stage']}"]:
         assert rank["dtype"] == "torch.float16"
         assert modelled["allreduces_per_update"] == pytest.approx(reductions(rank), rel=1e-3), calls(rank)
 
@@ -102,22 +102,22 @@ def test_modelled_reductions_are_what_deepspeed_sends(found: dict[str, list[dict
         ("zero 1, as run", 3.0),  # in float32
     ],
 )
-def test_bytes_of_replicas(found: dict[str, list[dict[str, Any]]], case: str, expected: float) -> None:
+def test_bytes_of_replicas(traffic: dict[str, list[dict[str, Any]]], case: str, expected: float) -> None:
     half, _ = CASES[case]
-    for rank in found[case]:
+    for rank in traffic[case]:
         assert reductions(rank) == pytest.approx(expected, rel=1e-3), calls(rank)
         assert {tuple(call.dtypes) for call in calls(rank)} == {("float16" if half else "float32",)}
 
 
 @pytest.mark.ranks
-def test_messages_are_whole_and_in_half_precision(found: dict[str, list[dict[str, Any]]]) -> None:
+def test_messages_are_whole_and_in_half_precision(traffic: dict[str, list[dict[str, Any]]]) -> None:
     """One message per microbatch and direction, and between both ends of a tie an all-reduce of its gradient."""
     config = config_of([INTER, *SMALL])
     batch, shape = config.batch, config.model.shape.arguments
     message = 2 * batch.microbatch * shape["sequence"] * shape["hidden"]
     tie = Call("allreduce_", ["float16"], 2 * shape["vocabulary"] * shape["hidden"], [0, 1])
     for case, others in (("stages", [tie]), ("stages, untied", [])):
-        for rank in found[case]:
+        for rank in traffic[case]:
             moved = [call for call in calls(rank) if call.name in MESSAGES]
             assert sorted(call.name for call in moved) == sorted(MESSAGES * (batch.size // batch.microbatch))
             assert {(call.size, *call.dtypes) for call in moved} == {(message, "float16")}

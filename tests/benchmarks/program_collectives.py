@@ -52,7 +52,8 @@ def main(sizes: list[int], rounds: list[int]) -> None:
     if every is not None:
         slowest = {
             name: {
-                size: [max(pair) for pair in zip(*(own[name][size] for own in every), strict=True)] for size in sizes
+                size: [max(pair) for pair in zip(*(of_rank[name][size] for of_rank in every), strict=True)]
+                for size in sizes
             }
             for name in sums
         }

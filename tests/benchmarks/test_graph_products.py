@@ -54,9 +54,11 @@ def times(graph: str, width: int, parts: int) -> dict[str, list[float]]:
     ours = Aware(block, world, recorder=SpanRecorder(world), dtype=torch.float32)
     whole = block.matrix.astype(np.float32)
     x = np.random.default_rng(0).standard_normal((whole.shape[1], width), np.float32)
-    own, halo = torch.from_numpy(x[: block.rows]), torch.from_numpy(x[block.rows :])
+    inner, halo = torch.from_numpy(x[: block.rows]), torch.from_numpy(x[block.rows :])
     calls = {
-        "compact columns": lambda: ours.accumulate(ours.accumulate(None, ours.local, own), ours.halo_blocks[-1], halo),
+        "compact columns": lambda: ours.accumulate(
+            ours.accumulate(None, ours.local, inner), ours.halo_blocks[-1], halo
+        ),
         "scipy": lambda: whole @ x,
     }
     assert np.abs(calls["compact columns"]().numpy() - calls["scipy"]()).max() < 1e-3

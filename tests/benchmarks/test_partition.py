@@ -48,11 +48,11 @@ def test_the_busiest_of_64_sends_less(benchmark: Any, graph: str) -> None:
 
 
 @pytest.mark.parametrize("k", [4, 16, 64, 256])
-@pytest.mark.parametrize("made", [Metis(), Gvb()], ids=lambda made: made.name)
-def test_a_partition_of_a_laptops_graph(benchmark: Any, made: Partitioner, k: int) -> None:
+@pytest.mark.parametrize("partitioner", [Metis(), Gvb()], ids=lambda partitioner: partitioner.name)
+def test_a_partition_of_a_laptops_graph(benchmark: Any, partitioner: Partitioner, k: int) -> None:
     benchmark.group = f"{k} parts of amazon_like, 2^15 vertices"
     matrix = AmazonLike(vertices=1 << 15, **BARE).load(0).adjacency
     Gvb().parts(matrix[:64][:, :64], 2, 0)
-    parts = benchmark.pedantic(made.parts, (matrix, k, 0), rounds=1)
-    tell(benchmark, peer=isinstance(made, Metis), timing=OWN)
+    parts = benchmark.pedantic(partitioner.parts, (matrix, k, 0), rounds=1)
+    tell(benchmark, peer=isinstance(partitioner, Metis), timing=OWN)
     assert np.bincount(parts, minlength=k).all()

@@ -68,10 +68,10 @@ def passes(order: list[Any]) -> str:
     """F and B, in order: torch's 1F1B numbers the forwards of the last stage from 1, so numbers are not compared."""
     if isinstance(order[0], Op):
         return "".join(op.kind for op in order if op.kind is not Kind.UPDATE)
-    return "".join(LETTER[action.computation_type.name] for action in order if known(action))
+    return "".join(LETTER[action.computation_type.name] for action in order if computes(action))
 
 
-def known(action: Any) -> bool:
+def computes(action: Any) -> bool:
     """Neither an idle tick nor a reduction."""
     return action is not None and action.computation_type.name in LETTER
 
@@ -90,5 +90,5 @@ def test_torchs_order(benchmark: Any, name: str) -> None:
     benchmark.group = f"order of {name}, {STAGES} stages, {MICROBATCHES} microbatches"
     orders = benchmark(constructed, theirs(PAIRS[name][0]))
     assert len(orders) == STAGES
-    assert all(sum(map(known, order)) == 2 * MICROBATCHES for order in orders.values())
+    assert all(sum(map(computes, order)) == 2 * MICROBATCHES for order in orders.values())
     tell(benchmark, peer=True, timing=OWN, settings=f"{PAIRS[name][0]}(stage, n_microbatches).pipeline_order")

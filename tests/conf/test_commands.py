@@ -37,7 +37,7 @@ def rows() -> dict[str, Claim]:
 
 
 @cache
-def known() -> dict[str, str]:
+def command_of() -> dict[str, str]:
     return reproduce_commands.commands(claims.load(), claims.settings())
 
 
@@ -47,13 +47,13 @@ def published() -> reproduce_commands.Published:
 
 
 def command(name: str) -> str:
-    return known()[f"pipeoptim.{name}"]
+    return command_of()[f"pipeoptim.{name}"]
 
 
 @cache
 def parts() -> tuple[tuple[str, ...], ...]:
     """The words of every different command."""
-    lines = [line for one in known().values() for line in one.split(" && ")]
+    lines = [line for one in command_of().values() for line in one.split(" && ")]
     return tuple(dict.fromkeys(tuple(shlex.split(line)) for line in lines))
 
 
@@ -93,7 +93,7 @@ def accepted(overrides: list[str], folder: Path) -> RunConfig:
 
 def test_claims_that_need_data_or_a_gpu_have_commands() -> None:
     wanting = {name for name, claim in rows().items() if claim.reach in ("data", "gpu")}
-    assert known().keys() == wanting
+    assert command_of().keys() == wanting
     assert len([name for name in wanting if rows()[name].reach == "data"]) == 110
     for words in parts():
         assert list(words[:3]) == EXPERIMENT or (list(words[:2]) == COUNT and words[2] in dataset_info.sources())
@@ -101,9 +101,9 @@ def test_claims_that_need_data_or_a_gpu_have_commands() -> None:
 
 def test_settings_of_a_claim_are_in_its_command() -> None:
     for name, claim in rows().items():
-        if name not in known():
+        if name not in command_of():
             continue
-        line, setting = known()[name], claim.setting
+        line, setting = command_of()[name], claim.setting
         if "epochs" in setting:
             assert f"measure.rounds={setting['epochs']} " in line
             assert f"batch.size={setting['batch_size']} " in line
@@ -171,14 +171,14 @@ def test_renamed_claim_keeps_its_command() -> None:
         for claim in claims.load()
     ]
     commands = reproduce_commands.commands(rows, claims.settings())
-    assert commands == {new[name]: line for name, line in known().items()}
+    assert commands == {new[name]: line for name, line in command_of().items()}
 
 
 def test_section_alone_selects_no_command() -> None:
     """The place in the text decides nothing: a claim made of cells of Table VI trains with the largest batches."""
     claim = rows()["pipeoptim.sec5d.speedup.resnet_101.pipedream"]
-    assert reproduce_commands.command(replace(claim, where="elsewhere"), published()) == known()[claim.id]
-    assert "batch.size=86 " in known()[claim.id]
+    assert reproduce_commands.command(replace(claim, where="elsewhere"), published()) == command_of()[claim.id]
+    assert "batch.size=86 " in command_of()[claim.id]
 
 
 def one_of_each() -> list[list[str]]:
@@ -228,7 +228,7 @@ def test_claim_without_a_run_shows_its_command() -> None:
     none = Judged(data, Verdict.NOT_RUN, "no record")
     ran = replace(none, record="records/a.json")  # which the record says, or nothing does
     judged = reproduce_commands.with_commands([none, ran, replace(none, claim=cpu)], claims.settings())
-    assert [item.command for item in judged] == [command("table4.sgdm.alexnet.gpipe"), "", ""]
+    assert [judgement.command for judgement in judged] == [command("table4.sgdm.alexnet.gpipe"), "", ""]
 
 
 def test_spectrain_trains_with_momentum_alone() -> None:

@@ -351,7 +351,7 @@ def spread() -> dict[str, set[int]]:
     for name in groups()["experiment"]:
         plan = yaml.safe_load((CONF / "experiment" / f"{name}.yaml").read_text())["experiment"]
         entries[name] = [read_files(entry) for entry in plan.get("runs") or ()]
-    selected = {name: {0} for name, own in entries.items() if own}
+    selected = {name: {0} for name, choices in entries.items() if choices}
     covered = set().union(*(kinds(entries[name][0]) for name in selected))
     for name, some in selected.items():
         for at, entry in enumerate(entries[name]):
@@ -437,12 +437,12 @@ def test_every_run_of_every_experiment_is_accepted(choice: str) -> None:
 
 
 def test_command_line_overrides_experiment_and_defaults() -> None:
-    default, own = resolve([]), resolve(["experiment=overhead_bound"])
+    default, experiment = resolve([]), resolve(["experiment=overhead_bound"])
     assert default.batch.plain() == {"size": 16, "microbatch": 2}
-    assert own.batch.plain() == {"size": 32, "microbatch": 1}
-    assert own.measure.warm_up == 3
-    assert own.model.name == "gpt_overhead"
-    assert own.measure.deadline == default.measure.deadline
+    assert experiment.batch.plain() == {"size": 32, "microbatch": 1}
+    assert experiment.measure.warm_up == 3
+    assert experiment.model.name == "gpt_overhead"
+    assert experiment.measure.deadline == default.measure.deadline
     mine = resolve(["batch.size=64", "experiment=overhead_bound", "model=gpt_tiny"])
     assert mine.batch.plain() == {"size": 64, "microbatch": 1}
     assert mine.model.name == "gpt_tiny"

@@ -24,7 +24,7 @@ system: {{_target_: suite.engine.system.EngineSystem, name: {module}, descriptio
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder whose name wants quotes; what a test adds to sys.path goes with it."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     folder = tmp_path / "it's, mine [1]"
@@ -34,61 +34,61 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def named(*folders: Path) -> str:
+def python_path(*folders: Path) -> str:
     quoted = ["'" + str(folder).replace("'", "\\'") + "'" for folder in folders]
     return f"launch.python_path=[{','.join(quoted)}]"
 
 
-def test_user_system_is_composed_and_built(own: Path) -> None:
-    config = resolve([named(own), "system=own_order"])
+def test_user_system_is_composed_and_built(user_folder: Path) -> None:
+    config = resolve([python_path(user_folder), "system=own_order"])
     assert config.schedule.data() == {"_target_": "own_order.Order"}, "the default schedule is replaced"
-    assert config.launch.python_path == [str(own)]
+    assert config.launch.python_path == [str(user_folder)]
     assert "hydra" not in config.more
-    (run,) = expand([named(own), "system=own_order", "grid.inter=2"])
+    (run,) = expand([python_path(user_folder), "system=own_order", "grid.inter=2"])
     assert run.refusal is None, run.refusal
     assert run.label == "own_order 2x1"
 
 
-def test_user_choice_needs_its_folder(own: Path) -> None:
-    assert "own_order" in groups([named(own)])["system"]
+def test_user_choice_needs_its_folder(user_folder: Path) -> None:
+    assert "own_order" in groups([python_path(user_folder)])["system"]
     assert "own_order" not in groups()["system"]
-    assert groups([named(own)])["model"] == groups()["model"]
-    resolve([named(own), "system=own_order"])
+    assert groups([python_path(user_folder)])["model"] == groups()["model"]
+    resolve([python_path(user_folder), "system=own_order"])
     with pytest.raises(UnknownName, match="own_order"):
         resolve(["system=own_order"])
     with pytest.raises(UnknownName, match="did you mean 'own_order'"):
-        resolve([named(own), "system=own_ordr"])
+        resolve([python_path(user_folder), "system=own_ordr"])
 
 
-def test_unknown_key_is_explained_with_user_folders(own: Path) -> None:
+def test_unknown_key_is_explained_with_user_folders(user_folder: Path) -> None:
     with pytest.raises(UnknownName, match=r"did you mean 'grid\.inter'"):
-        resolve([named(own), "system=own_order", "grid.intr=2"])
+        resolve([python_path(user_folder), "system=own_order", "grid.intr=2"])
 
 
-def test_user_experiment_names_a_user_system(own: Path) -> None:
-    (own / "experiment").mkdir()
+def test_user_experiment_names_a_user_system(user_folder: Path) -> None:
+    (user_folder / "experiment").mkdir()
     text = (CONF / "experiment" / "smoke.yaml").read_text().replace("name: smoke", "name: own_smoke")
-    (own / "experiment" / "own_smoke.yaml").write_text(text.replace("[system=axonn]", "[system=own_order]"))
-    runs = expand([named(own), "experiment=own_smoke"])
+    (user_folder / "experiment" / "own_smoke.yaml").write_text(text.replace("[system=axonn]", "[system=own_order]"))
+    runs = expand([python_path(user_folder), "experiment=own_smoke"])
     assert [run.label for run in runs] == ["pytorch 1x1", "own_order 1x1"]
     assert all(run.refusal is None for run in runs)
 
 
-def test_several_folders_are_searched(own: Path, tmp_path: Path) -> None:
+def test_several_folders_are_searched(user_folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     (other / "system").mkdir(parents=True)
     (other / "own_second.py").write_text(SCHEDULE.format(name="Second"))
     (other / "system" / "own_second.yaml").write_text(SYSTEM.format(module="own_second", name="Second"))
     for name in ("own_order", "own_second"):
-        (run,) = expand([named(own, other), f"system={name}"])
+        (run,) = expand([python_path(user_folder, other), f"system={name}"])
         assert run.refusal is None, run.refusal
 
 
-def test_duplicate_system_name_is_refused(own: Path) -> None:
+def test_duplicate_system_name_is_refused(user_folder: Path) -> None:
     """Hydra would run the suite's without a word."""
-    (own / "system" / "axonn.yaml").write_text(SYSTEM.format(module="own_order", name="Order"))
+    (user_folder / "system" / "axonn.yaml").write_text(SYSTEM.format(module="own_order", name="Order"))
     with pytest.raises(InvalidRequest, match="there is a system=axonn already; legal: system=axonn_of_mine"):
-        resolve([named(own), "system=own_order"])
+        resolve([python_path(user_folder), "system=own_order"])
 
 
 @pytest.mark.parametrize("value", ["[no/such/folder]", "no/such/folder", "[.,no/such/folder]"])
@@ -104,8 +104,8 @@ def test_without_a_folder_nothing_is_searched() -> None:
         resolve(["launch.python_path=[unclosed"])
 
 
-def test_sweep_searches_user_folders(own: Path, tmp_path: Path) -> None:
-    line = [sys.executable, "-m", "suite", "sweep", named(own), "system=own_order,gpipe"]
+def test_sweep_searches_user_folders(user_folder: Path, tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "suite", "sweep", python_path(user_folder), "system=own_order,gpipe"]
     line += ["batch.size=7", f"reports={tmp_path}"]  # refused: no rank starts
     env = {**os.environ, "PYTHONPATH": str(CONF.parent)}
     done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120)

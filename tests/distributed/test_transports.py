@@ -59,8 +59,8 @@ def compared(ranks: int, launcher: str, transport: str, worlds: tuple[str, ...])
     ("launcher", "transport", "world"),
     [
         pytest.param(launcher, *one, marks=[pytest.mark.exhaustive] if (launcher, *one) in SELDOM else [])
-        for launcher, found in WORLDS.items()
-        for one in found
+        for launcher, environment in WORLDS.items()
+        for one in environment
     ],
 )
 def test_gradients_match_reference_on_two_ranks(launcher: str, transport: str, world: str) -> None:

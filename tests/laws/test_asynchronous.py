@@ -183,14 +183,14 @@ def test_all_systems_are_serial_on_one_stage(rule: str) -> None:
     for system in ("pipedream", "spectrain", "pipeoptim", "pipeoptim_inflight", "latest", "2bw"):
         if system == "spectrain" and rule != "sgdm":
             continue
-        found, weights, _ = streamed(case, Grid(), POLICIES[system]("keep"), optimizer, 1)(
+        engine_losses, weights, _ = streamed(case, Grid(), POLICIES[system]("keep"), optimizer, 1)(
             threads.LoopbackWorld(threads.Hub(1), 0)
         )
         same = all(torch.equal(a, b) for a, b in zip(weights, weights_of(serial), strict=True))
-        assert (found == losses and same) is (system != "2bw"), system
+        assert (engine_losses == losses and same) is (system != "2bw"), system
     delayed = Pipeline(case, "2bw", RULES[rule][0], stages=1)
     right = [loss for epoch in epochs(case, 1) for loss in delayed.train(epoch)]
-    assert found == pytest.approx(right, abs=1e-5)
+    assert engine_losses == pytest.approx(right, abs=1e-5)
 
 
 class Slope(nn.Module):

@@ -99,16 +99,16 @@ def _absurd(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, **texts, **expression, "value": other, "printed": [str(ABSURD)]}
 
 
-def exact(found: ExecutorResult) -> tuple[Any, ...]:
+def exact(execution: ExecutorResult) -> tuple[Any, ...]:
     """The content of a record except printed values; as text, so that nan equals itself.
 
     Measured values and their notes are left out: clocks never agree, and the peak of allocated bytes moves with a
     message in flight.
     """
-    metrics = {name: each for name, each in found.metrics.items() if each.evidence != Evidence.PRINTED}
+    metrics = {name: each for name, each in execution.metrics.items() if each.evidence != Evidence.PRINTED}
     texts = {name: repr(replace(unmeasured(each), seconds=None, null=())) for name, each in metrics.items()}
-    ours = {panel.identity: repr(panel.ours) for panel in found.panels if panel.ours}
-    return texts, ours, found.notes, found.calibrated_on
+    ours = {panel.identity: repr(panel.ours) for panel in execution.panels if panel.ours}
+    return texts, ours, execution.notes, execution.calibrated_on
 
 
 def unmeasured(metric: Metric) -> Metric:
@@ -119,11 +119,11 @@ def measured(metric: Metric) -> bool:
     return metric.evidence == Evidence.MEASURED or metric.unit == "second"
 
 
-def near(found: ExecutorResult) -> dict[str, Any]:
+def near(metrics: ExecutorResult) -> dict[str, Any]:
     """Measured values but clocks, within five percent: an absurd printed number would move them by far more."""
     return {
         name: pytest.approx(each.values, rel=0.05, nan_ok=True)
-        for name, each in found.metrics.items()
+        for name, each in metrics.metrics.items()
         if each.evidence == Evidence.MEASURED and each.unit != "second"
     }
 
@@ -175,7 +175,7 @@ def test_no_answer_is_given_the_outcome_of_its_own_claim() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "found"),
+    ("value", "numbers_read"),
     [
         (7, [7.0]),
         ((16.4, 34.0), [16.4, 34.0]),
@@ -184,8 +184,8 @@ def test_no_answer_is_given_the_outcome_of_its_own_claim() -> None:
         ("samo.table2.axonn.gpus_256 at fig8", []),
     ],
 )
-def test_numbers_stand_alone_in_lists_and_in_texts(value: object, found: list[float]) -> None:
-    assert list(numbers_in(value)) == found
+def test_numbers_stand_alone_in_lists_and_in_texts(value: object, numbers_read: list[float]) -> None:
+    assert list(numbers_in(value)) == numbers_read
 
 
 def numbers_in(value: object) -> Iterator[float]:

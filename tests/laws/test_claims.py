@@ -70,15 +70,15 @@ def judged_by(*checks: Check) -> Callable[[Law], Callable[[str], None]]:
     return test_of
 
 
-def assert_each(law: Law, asked: Sequence[Claim]) -> None:
+def assert_each(law: Law, tried: Sequence[Claim]) -> None:
     """Fail with the ids and errors of all claims that break the law."""
     broken = []
-    for claim in asked:
+    for claim in tried:
         try:
             law(claim)
         except Exception as error:  # an error breaks the law too
             broken.append(f"{claim.id} {answer(claim).evidence}: {type(error).__name__}: {error}")
-    assert not broken, f"{len(broken)} of {len(asked)} answers\n" + "\n".join(broken)
+    assert not broken, f"{len(broken)} of {len(tried)} answers\n" + "\n".join(broken)
 
 
 every_claim = judged_by(*Check)
@@ -429,9 +429,11 @@ def test_value_of_the_null_model_is_no_better(claim: Claim) -> None:
 @every_claim
 def test_answer_without_mutation_is_consistent_at_most(claim: Claim) -> None:
     bare = replace(claim, answers=(replace(answer(claim), turned_by=()),))
-    (held,) = judge([bare], stored(claim, conforming(claim)))
-    assert held.verdict is Verdict.CONSISTENT, held.why
-    assert ("no registered change of the code turns it" in held.why) is (best(claim) is not Verdict.CONSISTENT)
+    (bare_judgement,) = judge([bare], stored(claim, conforming(claim)))
+    assert bare_judgement.verdict is Verdict.CONSISTENT, bare_judgement.why
+    assert ("no registered change of the code turns it" in bare_judgement.why) is (
+        best(claim) is not Verdict.CONSISTENT
+    )
     (free,) = judge([bare], stored(claim, conforming(claim)), hold=False)
     assert free.verdict is best(claim)
     for _, cases, expected in breaks(claim):
@@ -462,9 +464,11 @@ def test_a_broken_law_names_every_claim_that_breaks_it() -> None:
 
 def test_an_empty_store_answers_nothing() -> None:
     judged = judge(ALL, EMPTY)
-    assert [item.claim for item in judged] == list(ALL)
-    assert {item.verdict for item in judged} == {Verdict.NOT_RUN}
-    assert all(item.why and not item.ours and not item.record and not item.evidence for item in judged)
+    assert [judgement.claim for judgement in judged] == list(ALL)
+    assert {judgement.verdict for judgement in judged} == {Verdict.NOT_RUN}
+    assert all(
+        judgement.why and not judgement.ours and not judgement.record and not judgement.evidence for judgement in judged
+    )
 
 
 @every_claim
@@ -526,7 +530,7 @@ def test_a_row_that_nothing_answers_takes_no_value() -> None:
     bare = [claim for claim in CASES if answer(claim) == UNANSWERED]
     entries = tuple(entry for claim in bare for entry in stored(claim, conforming(claim)).entries)
     judged = judge([replace(claim, answers=()) for claim in bare], ReportStore(Path("nowhere"), entries))
-    assert [(item.verdict, item.ours) for item in judged] == [(Verdict.NOT_RUN, ())] * len(bare)
+    assert [(judgement.verdict, judgement.ours) for judgement in judged] == [(Verdict.NOT_RUN, ())] * len(bare)
 
 
 def test_every_control_is_another_claim_that_can_be_reproduced() -> None:

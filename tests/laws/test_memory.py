@@ -162,7 +162,7 @@ def test_predicted_memory_matches_counted(tmp_path: Path, ranks: int) -> None:
     resolved = [resolve([*([] if "data=digits" in row else SMALL_TEXT), *row]) for row in rows]
     counts = counted_by(ranks, resolved, tmp_path / "job.json")
     for number, (row, config) in enumerate(zip(rows, resolved, strict=True)):
-        check_memory(config, [found[number] for found in counts], f"{' '.join(row)} on {config.grid.build()}")
+        check_memory(config, [measured[number] for measured in counts], f"{' '.join(row)} on {config.grid.build()}")
 
 
 def counted_by(ranks: int, configs: list[RunConfig], job: Path) -> list[list[dict[str, Any]]]:

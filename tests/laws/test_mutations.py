@@ -212,7 +212,7 @@ def test_changed_verdicts_are_written_fastest_first(tmp_path: Path) -> None:
         MutationResult("a", "samo.same", Evidence.DERIVED, "differs", "differs", 0.0),
         MutationResult("a", "samo.broken", Evidence.DERIVED, "reproduced", FAILED, 0.0),
     ]
-    changed = [result for result in outcomes if result.turns]
+    changed = [outcome for outcome in outcomes if outcome.turns]
     assert mutations.write_turned_answers(changed, "samo.*", tmp_path) == [file]
     assert file.read_text().startswith("# head\n- ")
     (mutation,) = mutations.load(tmp_path)

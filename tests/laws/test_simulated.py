@@ -73,10 +73,10 @@ class Drawn(CostModel):
         return self.chunks
 
 
-def ran(found: Simulation, grid: Grid, stage: int) -> tuple[Op, ...]:
+def ran(simulation: Simulation, grid: Grid, stage: int) -> tuple[Op, ...]:
     """Ops of one stage of the first replica, in order."""
     rank = grid.rank(data=0, inter=stage)
-    spans = [s for s in found.trace if s.rank == rank and s.category not in (WAIT, REDUCE)]
+    spans = [s for s in simulation.trace if s.rank == rank and s.category not in (WAIT, REDUCE)]
     assert [s.start for s in spans] == sorted(s.start for s in spans)
     return tuple(s.op for s in spans if s.op is not None)
 
@@ -284,11 +284,11 @@ def test_ranks_that_differ_each_keep_their_own_time(
     alone = []
     for replica in range(data):
 
-        def own(op: Op, replica: int = replica) -> float:
+        def seconds(op: Op, replica: int = replica) -> float:
             factor = factors[grid.rank(data=replica, inter=op.stage)]
             return 0.0 if op.kind is Kind.UPDATE else cost.compute(op) * factor
 
-        alone.append(check(schedule, inter, interval, cost=own))
+        alone.append(check(schedule, inter, interval, cost=seconds))
     assert simulation.makespan == max(timeline.makespan for timeline in alone)
     for stage in range(inter):
         last = max(slot.end for timeline in alone for slot in timeline.slots if slot.op.stage == stage)

@@ -74,8 +74,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     print(f"seed {options.seed}", flush=True)
     good = True
-    with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as place:
+        folder = Path(place)
         if options.configs:
             good &= tried(options.configs, options.seed, folder / "configs")
         if options.real:

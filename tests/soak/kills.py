@@ -88,12 +88,12 @@ class Sweep:
 
     def processes(self) -> dict[int, list[str]]:
         """Those that inherit the mark and are no zombies, with their command lines."""
-        processes, wanted = {}, f"{MARK}={self.mark}\0".encode()
+        processes, mark = {}, f"{MARK}={self.mark}\0".encode()
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal():
                 with suppress(OSError):
                     state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-                    if state not in "ZX" and wanted in (entry / "environ").read_bytes() + b"\0":
+                    if state not in "ZX" and mark in (entry / "environ").read_bytes() + b"\0":
                         line = (entry / "cmdline").read_bytes().decode(errors="replace")
                         processes[int(entry.name)] = line.split("\0")[:-1]
         return processes
@@ -108,17 +108,17 @@ class Sweep:
             return sorted(launchers)
         return [pid for pid, line in children.items() if "suite.runner.ranks.rank" in line and pid not in launchers]
 
-    def fault(self, told: str) -> None:
+    def fault(self, fault_text: str) -> None:
         with self.tally.lock:
-            self.tally.faults.append(f"{' '.join(self.command[1:])}: {told}\n{self.said()[-1500:]}")
+            self.tally.faults.append(f"{' '.join(self.command[1:])}: {fault_text}\n{self.said()[-1500:]}")
 
     def gone(self) -> None:
         """Nothing is left, LIMIT seconds after the sweep's own end."""
         end = time.monotonic() + LIMIT
-        while left := self.processes():
+        while remaining := self.processes():
             if time.monotonic() > end:
-                self.fault(f"left after {LIMIT} s: {[' '.join(line) for line in left.values()]}")
-                for pid in left:
+                self.fault(f"left after {LIMIT} s: {[' '.join(line) for line in remaining.values()]}")
+                for pid in remaining:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 return
@@ -222,14 +222,14 @@ def _ending(content: bytes) -> str:
     return f"{record.outcome.value} ({record.reason})" if record.reason else record.outcome.value
 
 
-def chain(random: Random, sweep: Sweep, plan: Plan, wanted: int) -> None:
+def chain(random: Random, sweep: Sweep, plan: Plan, count: int) -> None:
     """Kills one command until it has made everything, or `wanted` kills are done; then it is let to its end."""
     kills = 0
     with disk(sweep.reports, sweep.tally) as fillable:
         kinds = KINDS if fillable else KINDS[:-1]
-        while kills < wanted:
+        while kills < count:
             process, before = sweep.start(), kills
-            while kills < wanted and (kind := sweep.struck(random, process, kinds, plan.seconds / 4)):
+            while kills < count and (kind := sweep.struck(random, process, kinds, plan.seconds / 4)):
                 kills += 1
                 if kind not in ONE:
                     break

@@ -76,14 +76,14 @@ class Browser:
         while not any(e["method"] == event and e.get("sessionId") == session for e in self.events):
             self._next(end, event)
 
-    def _next(self, end: float, wanted: str) -> dict[str, Any]:
+    def _next(self, end: float, method: str) -> dict[str, Any]:
         while b"\0" not in self._rest:
             ready, _, _ = select.select([self._read], [], [], max(0.0, end - time.monotonic()))
             chunk = os.read(self._read, 1 << 20) if ready else b""
             if not ready:
-                raise TimeoutError(f"{wanted}: no answer within {DEADLINE:g} s")
+                raise TimeoutError(f"{method}: no answer within {DEADLINE:g} s")
             if not chunk:
-                raise RuntimeError(f"{wanted}: the browser is gone, exit status {self._process.wait(5)}")
+                raise RuntimeError(f"{method}: the browser is gone, exit status {self._process.wait(5)}")
             self._rest += chunk
         text, self._rest = self._rest.split(b"\0", 1)
         message: dict[str, Any] = json.loads(text)
@@ -200,7 +200,7 @@ class Tab:
         seen = event.get("params", {})
         match event["method"]:
             case "Runtime.consoleAPICalled":
-                yield f"console {seen['type']}: {[item.get('value') for item in seen['args']]}"
+                yield f"console {seen['type']}: {[argument.get('value') for argument in seen['args']]}"
             case "Log.entryAdded" if seen["entry"]["level"] in {"warning", "error"}:
                 yield f"log: {seen['entry']['text']}"
             case "Runtime.exceptionThrown":

@@ -108,9 +108,9 @@ def _runs(count: int, rng: random.Random, nights: int, cells: Sequence[_Cell]) -
     """Round by round a run of each experiment on each machine, the committed labels first, then other seeds of them."""
     for number in range(count):
         machine, name, said, like = cells[number % len(cells)]
-        held, turn = _templates()[like], number // len(cells)
-        raw = copy.deepcopy(held[turn // nights % len(held)])
-        again = turn // nights // len(held)
+        template, turn = _templates()[like], number // len(cells)
+        raw = copy.deepcopy(template[turn // nights % len(template)])
+        again = turn // nights // len(template)
         raw["experiment"] = raw["config"]["experiment"]["name"] = name
         if said is not None:
             raw["config"]["experiment"] = {**said, "name": name}

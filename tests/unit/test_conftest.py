@@ -344,7 +344,7 @@ def test_rank_tests_run_first_and_timed_tests_last() -> None:
     assert all(scope[name] == name for name in files.keys() - ranks - timed)
     tests = [SimpleNamespace(nodeid=f"{name}::test_x") for name in sorted(files)]
     conftest.pytest_collection_modifyitems(SimpleNamespace(option=SimpleNamespace()), tests)
-    order = [item.nodeid.partition("::")[0] for item in tests]
+    order = [test.nodeid.partition("::")[0] for test in tests]
     assert set(order[: len(ranks)]) == ranks
     assert order[len(ranks)] == conftest.LONG[0], "a file that takes a minute begins early"
     assert set(order[-len(timed) :]) == timed

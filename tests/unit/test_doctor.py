@@ -73,7 +73,7 @@ def program_said(output: ProbeOutput) -> Callable[[Patch], None]:
 def no_package(name: str) -> Callable[[Patch], None]:
     original = checks.installed
     return lambda patch: patch.setattr(
-        checks, "installed", lambda asked: "" if asked == name else original(asked) or "1"
+        checks, "installed", lambda program: "" if program == name else original(program) or "1"
     )
 
 
@@ -346,14 +346,14 @@ def test_doctor_prints_a_line_per_component_without_traceback() -> None:
 
 
 def test_build_lock_without_an_open_file_is_stale(tmp_path: Path, monkeypatch: Patch) -> None:
-    held, stale, lock_folder = (tmp_path / "py311_cpu" / name for name in ("held", "stale op", "folder"))
-    for folder in (held, stale, lock_folder / "lock"):
+    held_lock, stale, lock_folder = (tmp_path / "py311_cpu" / name for name in ("held", "stale op", "folder"))
+    for folder in (held_lock, stale, lock_folder / "lock"):
         folder.mkdir(parents=True)
     (stale / "lock").touch()
     (stale / "other").touch()
     # as torch's FileBaton takes it
     code = "import os, sys, time; os.open(sys.argv[1], os.O_CREAT | os.O_EXCL); print(1, flush=True); time.sleep(600)"
-    builder = subprocess.Popen([sys.executable, "-c", code, str(held / "lock")], stdout=subprocess.PIPE)
+    builder = subprocess.Popen([sys.executable, "-c", code, str(held_lock / "lock")], stdout=subprocess.PIPE)
     try:
         assert builder.stdout is not None
         builder.stdout.readline()
@@ -361,10 +361,10 @@ def test_build_lock_without_an_open_file_is_stale(tmp_path: Path, monkeypatch: P
     finally:
         builder.kill()
         builder.wait()
-    assert stale_locks([tmp_path]) == [held / "lock", stale / "lock"], "its builder was killed"
+    assert stale_locks([tmp_path]) == [held_lock / "lock", stale / "lock"], "its builder was killed"
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
     line = BY_NAME["build locks"].finding().line()
-    assert f"do this: rm {held / 'lock'} '{stale / 'lock'}'" in line
+    assert f"do this: rm {held_lock / 'lock'} '{stale / 'lock'}'" in line
     assert (stale / "lock").exists(), "the doctor removes nothing"
     subprocess.run(line.partition("do this: ")[2], shell=True, check=True)
     assert BY_NAME["build locks"].finding().state == WORKS

@@ -73,9 +73,9 @@ def test_what_cannot_be_written_is_refused_before_the_work(
 
     monkeypatch.setattr(work, works)
     assert import_module(module).main([argument.format(blocked) for argument in arguments]) == Exit.NOTHING
-    (told,) = capsys.readouterr().err.splitlines()
-    assert told.startswith("refused: ")
-    assert str(blocked.parent) in told
+    (message,) = capsys.readouterr().err.splitlines()
+    assert message.startswith("refused: ")
+    assert str(blocked.parent) in message
 
 
 def test_writable_folders_and_files_stay_unchanged(tmp_path: Path) -> None:

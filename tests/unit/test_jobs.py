@@ -200,10 +200,10 @@ def test_signal_to_the_command_ends_its_jobs(tmp_path: Path, number: signal.Sign
     )
     wait_until_begun(tmp_path)
     process.send_signal(number)
-    _, told = process.communicate(timeout=15)
+    _, output = process.communicate(timeout=15)
     assert process.returncode == 128 + number
-    assert told.splitlines()[-1] == f"interrupted by {number.name}; run the same command again to continue"
-    assert "Traceback" not in told
+    assert output.splitlines()[-1] == f"interrupted by {number.name}; run the same command again to continue"
+    assert "Traceback" not in output
     assert outcomes(tmp_path) == Counter({("sleeps", Outcome.CANCELLED): 1})
     assert not [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(one.info["cmdline"] or [])]
 

@@ -151,10 +151,10 @@ def test_entry_for_a_gpu_is_unsupported_without_one(tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("a CUDA device is here")
     entry = next(entry for entry in GPU if entry.startswith("h200_memory"))
-    [found] = made(reproduce.command(entry, [f"reports={tmp_path}"]))
-    assert found.outcome is Outcome.MISSING_DEPENDENCY
-    assert "CUDA device 0" in found.reason
-    assert found.outcome in reproduce.CANNOT
+    [command_run] = made(reproduce.command(entry, [f"reports={tmp_path}"]))
+    assert command_run.outcome is Outcome.MISSING_DEPENDENCY
+    assert "CUDA device 0" in command_run.reason
+    assert command_run.outcome in reproduce.CANNOT
 
 
 def test_key_applies_to_entries_that_read_it() -> None:

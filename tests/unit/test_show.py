@@ -40,18 +40,18 @@ def test_record_is_found_by_each_of_its_names(how: str, folder: Path) -> None:
     assert find(queries[how], folder) == record
 
 
-@pytest.mark.parametrize("wanted", ["", "nothing of the kind"])
-def test_name_of_no_record_or_of_several_is_refused(wanted: str, folder: Path) -> None:
+@pytest.mark.parametrize("query", ["", "nothing of the kind"])
+def test_name_of_no_record_or_of_several_is_refused(query: str, folder: Path) -> None:
     with pytest.raises(InvalidRequest):
-        find(wanted, folder)
+        find(query, folder)
 
 
-def shown(wanted: str, folder: Path) -> list[str]:
-    return list(lines(find(wanted, folder)))
+def shown_lines(query: str, folder: Path) -> list[str]:
+    return list(lines(find(query, folder)))
 
 
 def test_simulated_record_is_shown_with_units_plan_and_changes(folder: Path) -> None:
-    text = shown("megatron_lm", folder)
+    text = shown_lines("megatron_lm", folder)
     record = find("megatron_lm", folder)
     part = text[text.index("config, where it differs from the defaults") + 1 :]
     changed = [line.strip() for line in part[: next(i for i, line in enumerate(part) if line[0] != " ")]]
@@ -66,7 +66,7 @@ def test_simulated_record_is_shown_with_units_plan_and_changes(folder: Path) -> 
 
 
 def test_refused_record_is_shown_with_its_reason(folder: Path) -> None:
-    text = "\n".join(shown("axonn 1x1 model", folder))
+    text = "\n".join(shown_lines("axonn 1x1 model", folder))
     assert "outcome     unsupported" in text
     assert "launch.memory_check=false" in text
 
@@ -95,7 +95,7 @@ def test_command_prints_or_refuses(folder: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_line_of_a_run_is_what_it_is_about(folder: Path) -> None:
-    summaries = {wanted: summary(find(wanted, folder)) for wanted in ("megatron_lm", "pipeoptim", "axonn formulas")}
+    summaries = {query: summary(find(query, folder)) for query in ("megatron_lm", "pipeoptim", "axonn formulas")}
     assert all(
         word in summaries["megatron_lm"] for word in ("ms per batch", "percent of peak", "GB per device", "simulated")
     )

@@ -44,8 +44,8 @@ def test_some_failed_is_not_nothing_measured(codes: list[int], expected: Exit) -
     ],
 )
 def test_how_a_job_died_is_said(status: int, outcome: Outcome, words: str) -> None:
-    found, reason = ending_reason(status)
-    assert found is outcome
+    ending, reason = ending_reason(status)
+    assert ending is outcome
     assert words in reason
 
 

@@ -65,7 +65,7 @@ def test_a_peer_that_splits_blocks_wants_a_gpt() -> None:
 )
 def test_pieces_begin_at_a_stage_s_first_block(overrides: list[str], pieces: list[list[tuple[int, ...]]]) -> None:
     plan = PeerPlan(config_of(["grid.inter=2", *overrides]))
-    assert [plan.pieces(own) for own in plan.split] == pieces
+    assert [plan.pieces(part) for part in plan.split] == pieces
     again = [piece for stage in pieces for piece in stage if plan.recomputed(piece)]
     blocks = range(1, plan.split[-1].stop - 1)
     assert [number for piece in again for number in piece] == (list(blocks) if overrides else [])

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 KEYS = {"microbatch_size": "batch.microbatch", "g_intra": "grid.tensor", "g_inter": "grid.inter", "g_data": "grid.data"}
 
 
-def told(*overrides: str) -> MegatronArguments:
+def translate(*overrides: str) -> MegatronArguments:
     return arguments(config_of(["system=megatron_lm", *overrides]))
 
 
@@ -47,29 +47,29 @@ def test_the_plans_of_table_2_are_megatron_s_to_take(size: str) -> None:
     config = config_of(
         ["system=megatron_lm", "precision=fp16", "activation_checkpointing=1", *(f"{k}={v}" for k, v in plan.items())]
     )
-    found, shape = arguments(config), config.model.shape.arguments
+    translated, shape = arguments(config), config.model.shape.arguments
     tensor, inter = plan["grid.tensor"], plan["grid.inter"]
-    assert found.parallel == {
+    assert translated.parallel == {
         "tensor_model_parallel_size": tensor,
         "pipeline_model_parallel_size": inter,
         "order": "tp-cp-ep-pp-dp",
     }
     assert gpus == tensor * inter * plan["grid.data"], "Megatron takes the rest of the ranks for replicas"
-    assert found.passes == {
+    assert translated.passes == {
         "num_microbatches": 16384 // (plan["grid.data"] * plan["batch.microbatch"]),
         "seq_length": 512,
         "micro_batch_size": plan["batch.microbatch"],
     }
     for name, key in (("num_layers", "layers"), ("hidden_size", "hidden"), ("num_attention_heads", "heads")):
-        assert found.transformer[name] == shape[key]
-    assert found.model["vocab_size"] % tensor == 0
-    assert 0 <= found.model["vocab_size"] - 51200 < tensor
-    assert (found.transformer["fp16"], found.transformer["params_dtype"]) == (True, torch.float16)
-    assert found.transformer["recompute_num_layers"] == 1
+        assert translated.transformer[name] == shape[key]
+    assert translated.model["vocab_size"] % tensor == 0
+    assert 0 <= translated.model["vocab_size"] - 51200 < tensor
+    assert (translated.transformer["fp16"], translated.transformer["params_dtype"]) == (True, torch.float16)
+    assert translated.transformer["recompute_num_layers"] == 1
 
 
 def test_plain_is_float32_without_recomputation_or_clipping() -> None:
-    translated = told()
+    translated = translate()
     assert not any(key.startswith("recompute") for key in translated.transformer)
     assert (translated.transformer["fp16"], translated.transformer["bf16"]) == (False, False)
     assert translated.transformer["pipeline_dtype"] is torch.float32
@@ -82,7 +82,7 @@ def test_plain_is_float32_without_recomputation_or_clipping() -> None:
 
 
 def test_what_is_asked_for_is_told() -> None:
-    translated = told(
+    translated = translate(
         "precision=bf16",
         "activation_checkpointing=2",
         "optimizer.clip_norm=0.5",
@@ -95,7 +95,7 @@ def test_what_is_asked_for_is_told() -> None:
     assert (translated.transformer["bf16"], translated.optimizer["bf16"]) == (True, True)
     assert translated.ddp["grad_reduce_in_fp32"]
     assert (translated.optimizer["clip_grad"], translated.optimizer["sgd_momentum"]) == (0.5, 0.9)
-    scaled = told("precision=fp16", "optimizer=adam")
+    scaled = translate("precision=fp16", "optimizer=adam")
     assert scaled.optimizer["initial_loss_scale"] == 65536.0
     assert (scaled.optimizer["loss_scale_window"], scaled.optimizer["hysteresis"]) == (200, 1)
     assert not scaled.optimizer["decoupled_weight_decay"]

@@ -71,8 +71,8 @@ def test_a_double_buffer_in_the_middle_of_a_run() -> None:
 
 @pytest.mark.parametrize("policy", [Stash, DoubleBuffer])
 def test_a_kept_graph_reads_the_same_versions(policy: type[Stash | DoubleBuffer]) -> None:
-    again, kept = (follow(policy(graph), 4, FlushInterval(0, 20, 5, 0)) for graph in ("recompute", "keep"))
-    for one, other in zip(again, kept, strict=True):
+    again, keeping = (follow(policy(graph), 4, FlushInterval(0, 20, 5, 0)) for graph in ("recompute", "keep"))
+    for one, other in zip(again, keeping, strict=True):
         first, second = entries(one, Kind.FORWARD), entries(other, Kind.FORWARD)
         assert [entry.read.version for entry in first] == [entry.read.version for entry in second]
         assert entries(other, Kind.BACKWARD) == []

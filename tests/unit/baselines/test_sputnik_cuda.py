@@ -45,11 +45,11 @@ def errors() -> dict[str, dict[str, float]]:
 def test_interpreted_kernels_are_dense_products_with_explicit_zeros(
     errors: dict[str, dict[str, float]], name: str, dtype: torch.dtype
 ) -> None:
-    found = errors[f"{name}, {dtype}"]
+    error_of = errors[f"{name}, {dtype}"]
     # the interpreter cuts a bfloat16's last bits off, where a device rounds
     allowed = 2 * ALLOWED[dtype] if dtype == torch.bfloat16 else ALLOWED[dtype]
-    assert set(found) == {"forward", "input", "weight"}
-    for product, error in found.items():
+    assert set(error_of) == {"forward", "input", "weight"}
+    for product, error in error_of.items():
         assert error <= allowed, product
 
 

@@ -48,11 +48,11 @@ def test_leading_dimensions_are_samples_and_bias_is_dense() -> None:
     )
     dense.weight.data *= mask
     x = drawn(3, 2, 29, dtype=torch.float64, seed=2)
-    found, wanted = sparse(x), dense(x)
-    assert found.shape == (3, 2, 17)
-    assert error(found, wanted.detach()) <= 1e-13
-    found.square().sum().backward()
-    wanted.square().sum().backward()
+    output, expected = sparse(x), dense(x)
+    assert output.shape == (3, 2, 17)
+    assert error(output, expected.detach()) <= 1e-13
+    output.square().sum().backward()
+    expected.square().sum().backward()
     assert error(sparse.bias.grad, dense.bias.grad) <= 1e-13
 
 
@@ -82,7 +82,7 @@ def test_structure_matches_the_mask_and_its_transpose(name: str) -> None:
     mask = torch.zeros(case.outputs * case.inputs).index_fill(0, index.long(), 1).view(case.outputs, case.inputs)
     marks = torch.arange(1.0, index.numel() + 1)
     placed = torch.zeros(mask.numel()).index_copy(0, index.long(), marks).view_as(mask)
-    for side, wanted, values in (
+    for side, expected, values in (
         (structure.weight, placed, marks),
         (structure.transposed, placed.t(), marks[structure.order.long()]),
     ):
@@ -90,7 +90,7 @@ def test_structure_matches_the_mask_and_its_transpose(name: str) -> None:
         for row in range(side.rows):
             at = slice(int(side.offsets[row]), int(side.offsets[row + 1]))
             dense[row, side.columns[at].long()] = values[at]
-        assert torch.equal(dense, wanted)
+        assert torch.equal(dense, expected)
         assert {t.dtype for t in (side.offsets, side.columns, side.swizzle, structure.order)} == {torch.int32}
         lengths = side.offsets.diff()[side.swizzle.long()]
         assert bool((lengths.diff() <= 0).all())

@@ -108,14 +108,16 @@ def test_training_is_that_of_masked_weights(
             system.engine.state.settings.split[system.engine.place.stage], system.engine.state.stage.layers, strict=True
         ):
             weights = dict(loop.layers[number].named_parameters())
-            for name, own in layer.named_parameters():
+            for name, parameter in layer.named_parameters():
                 path = f"{name.removesuffix('values')}weight" if name.endswith("values") else name
                 right = weights[path].detach().flatten()
                 if (number, path) in indices:
                     assert name.endswith("values")
                     right = right[indices[number, path].long()]
-                assert own.dtype == right.dtype
-                assert float((own.detach().flatten() - right).abs().max()) <= close * float(right.abs().max()), path
+                assert parameter.dtype == right.dtype
+                assert float((parameter.detach().flatten() - right).abs().max()) <= close * float(right.abs().max()), (
+                    path
+                )
                 compared += 1
         system.close()
         return compared
@@ -123,10 +125,10 @@ def test_training_is_that_of_masked_weights(
     assert sum(threads.run(grid.size, rank)) == grid.data * sum(len(list(layer.parameters())) for layer in loop.layers)
 
 
-def sparse_layers(made: sputnik.Sputnik) -> dict[tuple[int, str], SparseLinear]:
+def sparse_layers(system: sputnik.Sputnik) -> dict[tuple[int, str], SparseLinear]:
     """By the weight that each was."""
     numbered = zip(
-        made.engine.state.settings.split[made.engine.place.stage], made.engine.state.stage.layers, strict=True
+        system.engine.state.settings.split[system.engine.place.stage], system.engine.state.stage.layers, strict=True
     )
     return {
         (number, f"{name}.weight"): module
@@ -151,11 +153,11 @@ def test_the_ticket_is_samos(pruning: str) -> None:
             if (places := engine.state.model_states.flat.kept.get(id(parameter))) is not None
         }
 
-    def kept(world: Any) -> dict[tuple[int, str], SparseLinear]:
+    def sputnik_layers(world: Any) -> dict[tuple[int, str], SparseLinear]:
         return sparse_layers(sputnik.Sputnik(world, config_of(Grid(inter=2), *overrides)))
 
     samo = threads.run(1, dense)[0]
-    ours = {key: layer for stage in threads.run(2, kept) for key, layer in stage.items()}
+    ours = {key: layer for stage in threads.run(2, sputnik_layers) for key, layer in stage.items()}
     assert len(samo) == 12
     assert samo.keys() == ours.keys()
     for key, (index, weights) in samo.items():
@@ -204,16 +206,16 @@ def test_recomputed_layers_train_alike() -> None:
 def test_live_bytes_are_counted_and_indices_beside() -> None:
     system = one(config_of())
     batch = arrays(case_of("float32").batch(0, 4, 1))
-    loss, held = system.memory(batch)
+    loss, peak = system.memory(batch)
     values = sum(p.numel() for p in system.engine.state.stage.layers.parameters())
     assert loss == pytest.approx(one(config_of()).train_batch(batch))
-    assert held["weights"] == 4 * values
-    assert held["indices"] == sum(layer.structure.bytes for layer in system.sparse_layers)
+    assert peak["weights"] == 4 * values
+    assert peak["indices"] == sum(layer.structure.bytes for layer in system.sparse_layers)
     dense = locate("suite.engine.system.EngineSystem")
     whole = threads.run(1, lambda world: dense(world, config_of(name="axonn_no_memopt")))[0].memory(batch)[1]
-    assert held["weights"] < whole["weights"]
+    assert peak["weights"] < whole["weights"]
     # microbatches are as large; the transposed inputs that are kept are as large as the inputs of dense layers
-    assert held["activations"] == pytest.approx(whole["activations"], rel=0.35)
+    assert peak["activations"] == pytest.approx(whole["activations"], rel=0.35)
     assert system.engine.state.memory_tracker is None
 
 

@@ -34,8 +34,8 @@ def weights(*values: float) -> list[nn.Parameter]:
     return [nn.Parameter(torch.tensor([value])) for value in values]
 
 
-def give(own: list[nn.Parameter], *gradients: float) -> None:
-    for weight, gradient in zip(own, gradients, strict=True):
+def give(parameters: list[nn.Parameter], *gradients: float) -> None:
+    for weight, gradient in zip(parameters, gradients, strict=True):
         weight.grad = torch.full_like(weight, gradient)
 
 
@@ -132,8 +132,8 @@ def test_bytes_are_told_by_kind() -> None:
         stepper.step()
         return 2.5
 
-    loss, held = stepper.measured(train)
+    loss, peak = stepper.measured(train)
     assert loss == 2.5
-    widened = held.pop("scratch")
-    assert held == {"weights": 2000, "masters": 4000, "moments": 0, "gradients": 2000}
+    widened = peak.pop("scratch")
+    assert peak == {"weights": 2000, "masters": 4000, "moments": 0, "gradients": 2000}
     assert widened >= 4000

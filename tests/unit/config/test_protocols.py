@@ -114,9 +114,9 @@ DEFAULTS: list[tuple[Callable[[], Any], type, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("made", "protocol", "values"), DEFAULTS, ids=lambda value: getattr(value, "__name__", ""))
-def test_defaults_of_a_derived_class(made: Callable[[], Any], protocol: type, values: dict[str, Any]) -> None:
-    value = made()
+@pytest.mark.parametrize(("make", "protocol", "values"), DEFAULTS, ids=lambda value: getattr(value, "__name__", ""))
+def test_defaults_of_a_derived_class(make: Callable[[], Any], protocol: type, values: dict[str, Any]) -> None:
+    value = make()
     assert not missing_members(value, protocol)
     assert {name: getattr(value, name) for name in values} == values
 

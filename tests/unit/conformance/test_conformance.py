@@ -21,13 +21,13 @@ QUICK = ("composes", "order", "versions", "gradients", "replay", "clocks", "resu
 
 
 def check_laws(overrides: tuple[str, ...], laws: tuple[str, ...] = QUICK) -> dict[str, LawResult]:
-    return {result.law.name: result for result in examine(SystemUnderTest((*overrides, PLUGIN_FOLDER)), laws)}
+    return {report.law.name: report for report in examine(SystemUnderTest((*overrides, PLUGIN_FOLDER)), laws)}
 
 
 @pytest.mark.parametrize("system", ["gpipe", "pipeoptim"])
 def test_flushing_and_asynchronous_systems_keep_every_law(system: str) -> None:
     reports = check_laws((f"system={system}",), (*QUICK, "bubble", "graph", "losses"))
-    assert {name for name, result in reports.items() if result.verdict is LawVerdict.KEPT} == set(QUICK), reports
+    assert {name for name, report in reports.items() if report.verdict is LawVerdict.KEPT} == set(QUICK), reports
     assert reports["gradients"].reason.endswith("on 3 grids of threads equal one process, bit for bit")
     assert reports["order"].reason.startswith("at 256 sizes")
     assert reports["graph"].reason == "because it trains no whole graph"
@@ -77,7 +77,7 @@ def test_flushing_and_asynchronous_systems_keep_every_law(system: str) -> None:
 def test_broken_system_breaks_the_right_law(overrides: tuple[str, ...], law: str, words: list[str]) -> None:
     laws = tuple(name for name in QUICK[: QUICK.index(law) + 1] if name in ("composes", "order", "versions", law))
     reports = check_laws(overrides, laws)
-    assert [name for name, result in reports.items() if result.verdict is LawVerdict.BROKEN] == [law], reports
+    assert [name for name, report in reports.items() if report.verdict is LawVerdict.BROKEN] == [law], reports
     for word in words:
         assert word in reports[law].reason
 
@@ -97,17 +97,17 @@ def test_claimed_bubble_is_checked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("system", "kept", "why"),
+    ("system", "kept_laws", "why"),
     [
         ("cagnet", {"composes", "graph", "killed"}, "it trains a whole graph: no stages, no microbatches"),
         ("torch_gpipe", {"composes", "order", "losses", "killed"}, "its engine is its own"),
     ],
 )
-def test_inapplicable_laws_have_a_reason(system: str, kept: set[str], why: str) -> None:
+def test_inapplicable_laws_have_a_reason(system: str, kept_laws: set[str], why: str) -> None:
     started = {"graph", "losses", "killed", "mpi", "bytes"}
     reports = check_laws((f"system={system}",), tuple(law.name for law in LAWS if law.name not in started - {"bytes"}))
-    assert {name for name, result in reports.items() if result.verdict is LawVerdict.KEPT} == kept - started
-    assert all(why in result.reason for name, result in reports.items() if name not in kept)
+    assert {name for name, report in reports.items() if report.verdict is LawVerdict.KEPT} == kept_laws - started
+    assert all(why in report.reason for name, report in reports.items() if name not in kept_laws)
 
 
 def test_class_that_is_no_system_is_named() -> None:

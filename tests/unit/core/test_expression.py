@@ -11,7 +11,7 @@ from suite.core.expression import LONGEST, evaluate, symbols
 
 
 @pytest.mark.parametrize(
-    ("expression", "values", "result"),
+    ("expression", "values", "expected"),
     [
         ("20 * phi", {"phi": 500.0}, 10000.0),
         ("4*phi + 16*bsize", {"phi": 3, "bsize": 2}, 44.0),
@@ -27,8 +27,8 @@ from suite.core.expression import LONGEST, evaluate, symbols
         (" a ", {"a": 1, "unused": 2}, 1.0),
     ],
 )
-def test_arithmetic(expression: str, values: dict[str, float], result: float) -> None:
-    assert evaluate(expression, values) == pytest.approx(result, rel=1e-15)
+def test_arithmetic(expression: str, values: dict[str, float], expected: float) -> None:
+    assert evaluate(expression, values) == pytest.approx(expected, rel=1e-15)
 
 
 def test_the_symbols_are_the_names_that_need_a_value() -> None:

@@ -39,10 +39,8 @@ def test_record_holds_the_load_at_start_and_end(tmp_path: Path) -> None:
     assert load_facts["cores"] == record.provenance["machine"]["cores"]
     for moment in ("start", "end"):
         assert list(load_facts[moment]) == ["1min", "5min", "15min"]
-    ((name, shown),) = [
-        fact for fact in facts([StoredRecord(record, "a.json")] * 2) if fact[0] == "load · start · 1min"
-    ]
-    assert (name, shown) == ("load · start · 1min", [str(load_facts["start"]["1min"])])
+    ((name, text),) = [fact for fact in facts([StoredRecord(record, "a.json")] * 2) if fact[0] == "load · start · 1min"]
+    assert (name, text) == ("load · start · 1min", [str(load_facts["start"]["1min"])])
 
 
 def test_page_shows_the_range_of_many_loads() -> None:

@@ -299,8 +299,8 @@ def test_windows_tile_the_text(length: int, batch: int, sequence: int) -> None:
     inputs = np.concatenate([pair[0].ravel() for pair in batch_list])
     np.testing.assert_array_equal(inputs, np.arange(len(inputs)))  # in order, none twice
     assert length - 1 - len(inputs) < sequence  # and no whole window is left
-    for given_, wanted in batch_list:
-        np.testing.assert_array_equal(wanted, given_ + 1)
+    for given_, targets in batch_list:
+        np.testing.assert_array_equal(targets, given_ + 1)
     assert all(len(pair[0]) == batch for pair in batch_list[:-1])
 
 

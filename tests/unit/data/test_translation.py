@@ -71,12 +71,12 @@ def test_every_number_has_known_pieces_and_fits_the_narrow_network() -> None:
 
 def test_numbers_that_are_held_out_are_never_trained_on() -> None:
     data = number_names(limit=300, train=250, validation=50)
-    learned, held = ({tuple(part.pair(n)[0]) for n in range(len(part))} for part in (data.train, data.validation))
+    learned, validation = ({tuple(part.pair(n)[0]) for n in range(len(part))} for part in (data.train, data.validation))
     assert len(learned) == 250
-    assert len(held) == 50
-    assert not learned & held
+    assert len(validation) == 50
+    assert not learned & validation
     more = number_names(limit=300, train=100, validation=50)
-    assert {tuple(more.validation.pair(n)[0]) for n in range(50)} == held
+    assert {tuple(more.validation.pair(n)[0]) for n in range(50)} == validation
 
 
 def test_epoch_contains_every_pair_once() -> None:

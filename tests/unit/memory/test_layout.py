@@ -125,10 +125,10 @@ def test_samo_is_equation_2() -> None:
     assert samo(1000)(MIXED).bytes() == 26 * 1000
 
 
-@pytest.mark.parametrize("kept", [-1, 1001])
-def test_samo_keeps_some_of_what_there_is(kept: int) -> None:
-    with pytest.raises(InvalidRequest, match=f"{kept} of 1000 entries kept, in 1000; rule: .*legal: 1000"):
-        samo(kept)(MIXED)
+@pytest.mark.parametrize("remaining", [-1, 1001])
+def test_samo_keeps_some_of_what_there_is(remaining: int) -> None:
+    with pytest.raises(InvalidRequest, match=f"{remaining} of 1000 entries kept, in 1000; rule: .*legal: 1000"):
+        samo(remaining)(MIXED)
 
 
 def test_samo_of_one_precision_compresses_all_but_the_weights() -> None:
@@ -267,22 +267,22 @@ def test_offloaded_states_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sparsity", "kept"), [(0.0, 1000), (0.25, 750), (0.9, 100), (0.9996, 0), (0.9994, 1), (1.0, 0)]
+    ("sparsity", "remaining"), [(0.0, 1000), (0.25, 750), (0.9, 100), (0.9996, 0), (0.9994, 1), (1.0, 0)]
 )
-def test_pruned_states_by_sparsity(sparsity: float, kept: int) -> None:
+def test_pruned_states_by_sparsity(sparsity: float, remaining: int) -> None:
     """SAMO Equation 2, 24 f + 2 bytes per parameter with f = 1 - sparsity, to the nearest entry."""
     layout = pruned(1000, ADAM, sparsity=sparsity)
-    assert layout == samo(kept)(MIXED)
-    assert layout.bytes() == 24 * kept + 2 * 1000
+    assert layout == samo(remaining)(MIXED)
+    assert layout.bytes() == 24 * remaining + 2 * 1000
 
 
-@pytest.mark.parametrize(("sparsity", "kept"), [(0.0, 1000), (0.9, 100), (1.0, 0)])
-def test_sparse_kernels_keep_nothing_dense(sparsity: float, kept: int) -> None:
+@pytest.mark.parametrize(("sparsity", "remaining"), [(0.0, 1000), (0.9, 100), (1.0, 0)])
+def test_sparse_kernels_keep_nothing_dense(sparsity: float, remaining: int) -> None:
     """2 + 2 in half precision, 4 + 4 + 8 in single, 4 for the index: 24 f bytes, and no copy to expand."""
     layout = sparse(1000, ADAM, sparsity=sparsity)
-    assert layout.bytes() == layout.bytes(life="always") == 24 * kept
+    assert layout.bytes() == layout.bytes(life="always") == 24 * remaining
     assert {state.form for state in layout if state.name != "index"} == {"indexed"}
-    assert {state.entries for state in layout} == {kept}
+    assert {state.entries for state in layout} == {remaining}
 
 
 @pytest.mark.parametrize("sparsity", [-0.1, 1.1, float("nan")])

@@ -23,7 +23,7 @@ def sentences(lengths: list[int], length: int, *, vocabulary: int = 11, seed: in
     return drawn
 
 
-def made(shape: GNMT = SHAPE, **options: Any) -> list[Any]:
+def built_layers(shape: GNMT = SHAPE, **options: Any) -> list[Any]:
     """Weights large enough for an error to exceed the tolerance."""
     torch.manual_seed(0)
     modules = [make().double() for make in layers(shape, **options)]
@@ -85,7 +85,7 @@ def test_the_network_is_the_counted_one(shape: GNMT) -> None:
 
 def test_it_translates_as_the_reference_does() -> None:
     """Sentences of several lengths side by side, each against itself alone."""
-    modules = made()
+    modules = built_layers()
     lengths, targets = [5, 3, 1, 2], [4, 5, 2, 1]
     source, target = sentences(lengths, 5), sentences(targets, 5, seed=1)
     logits = through(modules, source, target)
@@ -95,7 +95,7 @@ def test_it_translates_as_the_reference_does() -> None:
 
 
 def test_the_first_layer_is_torchs_bidirectional_lstm() -> None:
-    both = made()[1]
+    both = built_layers()[1]
     lengths = torch.tensor([5, 2, 4])
     x = torch.randn(3, 5, 6, dtype=torch.float64)
     theirs = nn.LSTM(6, 6, batch_first=True, bidirectional=True).double()
@@ -109,14 +109,14 @@ def test_the_first_layer_is_torchs_bidirectional_lstm() -> None:
 
 
 def test_more_padding_changes_nothing() -> None:
-    modules = made()
+    modules = built_layers()
     source, target = sentences([3, 2], 5), sentences([4, 4], 5, seed=1)
     longer = torch.cat((source, torch.full((2, 4), PADDING)), 1)
     torch.testing.assert_close(through(modules, source, target), through(modules, longer, target))
 
 
 def test_a_token_is_predicted_from_those_before_it() -> None:
-    modules = made()
+    modules = built_layers()
     source, target = sentences([5], 5), sentences([5], 5, seed=1)
     other = target.clone()
     other[0, 3] = BEGIN
@@ -126,7 +126,7 @@ def test_a_token_is_predicted_from_those_before_it() -> None:
 
 
 def test_padding_gets_no_gradient() -> None:
-    words = made()[0]
+    words = built_layers()[0]
     source = sentences([2], 5)
     words(source, source)[0].sum().backward()
     assert not words.token.weight.grad[PADDING].any()
@@ -161,7 +161,7 @@ def test_dropout_precedes_every_lstm_but_the_first() -> None:
     assert not any(make().draws for make in layers(SHAPE))
     drawing = [make().draws for make in layers(SHAPE, dropout=0.2)]
     assert drawing == [False, False, True, True, True, False, True, True, False]
-    modules = made(dropout=0.5)
+    modules = built_layers(dropout=0.5)
     pair = sentences([5], 5), sentences([5], 5, seed=1)
     for number in (2, 3, 6):
         value: Any = pair

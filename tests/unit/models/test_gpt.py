@@ -30,7 +30,7 @@ def variants(shape: Transformer) -> list[Transformer]:
 ALL = [variant for shape in SHAPES for variant in variants(shape)]
 
 
-def made(shape: Transformer, *, dropout: float = 0.0, dtype: str = "float32", seed: int = 0) -> list[nn.Module]:
+def built_layers(shape: Transformer, *, dropout: float = 0.0, dtype: str = "float32", seed: int = 0) -> list[nn.Module]:
     layers = []
     for number, make in enumerate(gpt.layers(shape, dropout=dropout, dtype=dtype)):
         with drawing(*initial(seed, number)):
@@ -51,7 +51,7 @@ def tokens(shape: Transformer, samples: int = 2) -> torch.Tensor:
 
 @pytest.mark.parametrize("shape", ALL, ids=str)
 def test_parameters_are_counted_layer_by_layer(shape: Transformer) -> None:
-    layers = made(shape)
+    layers = built_layers(shape)
     assert len(layers) == shape.layers + 2
     for layer, counted in zip(layers, shape.shapes(), strict=True):
         entries = sum(parameter.numel() for parameter in layer.parameters())
@@ -65,7 +65,7 @@ def test_parameters_are_counted_layer_by_layer(shape: Transformer) -> None:
 @pytest.mark.parametrize("samples", [1, 3])
 def test_flops_are_the_formulas(shape: Transformer, samples: int) -> None:
     """Attention spelled out, so that its products are counted; in full, as the formula counts them."""
-    model = tied_together(shape, made(shape))
+    model = tied_together(shape, built_layers(shape))
     x = tokens(shape, samples)
     counter = FlopCounterMode(display=False)
     with sdpa_kernel(SDPBackend.MATH), counter:
@@ -81,7 +81,7 @@ def test_flops_are_the_formulas(shape: Transformer, samples: int) -> None:
 def test_flops_of_each_layer_and_of_recomputation(shape: Transformer) -> None:
     value = tokens(shape, 1)
     recomputed = 0
-    for layer, counted in zip(made(shape), shape.shapes(), strict=True):
+    for layer, counted in zip(built_layers(shape), shape.shapes(), strict=True):
         counter = FlopCounterMode(display=False)
         with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
             value = layer(value)
@@ -93,7 +93,7 @@ def test_flops_of_each_layer_and_of_recomputation(shape: Transformer) -> None:
 @pytest.mark.parametrize("shape", SHAPES[1:], ids=str)
 def test_shapes_of_what_passes_between_layers(shape: Transformer) -> None:
     value = tokens(shape, 3)
-    for layer, counted in zip(made(shape), shape.shapes(), strict=True):
+    for layer, counted in zip(built_layers(shape), shape.shapes(), strict=True):
         value = layer(value)
         assert value.nbytes == 3 * counted.output, counted.name
     assert value.shape == (3, shape.sequence, shape.vocabulary)
@@ -101,7 +101,7 @@ def test_shapes_of_what_passes_between_layers(shape: Transformer) -> None:
 
 def test_a_later_token_does_not_change_an_earlier_logit() -> None:
     shape = SHAPES[2]
-    model = tied_together(shape, made(shape, dtype="float64"))
+    model = tied_together(shape, built_layers(shape, dtype="float64"))
     x = tokens(shape)
     before = model(x)
     for position in range(shape.sequence):
@@ -114,21 +114,21 @@ def test_a_later_token_does_not_change_an_earlier_logit() -> None:
 
 def test_a_shorter_sequence_is_the_beginning_of_a_longer() -> None:
     shape = SHAPES[2]
-    model = tied_together(shape, made(shape, dtype="float64"))
+    model = tied_together(shape, built_layers(shape, dtype="float64"))
     x = tokens(shape)
     assert (model(x[:, :3]) - model(x)[:, :3]).abs().max() < 1e-14
 
 
 def test_samples_do_not_see_one_another() -> None:
     shape = SHAPES[2]
-    model = tied_together(shape, made(shape, dtype="float64"))
+    model = tied_together(shape, built_layers(shape, dtype="float64"))
     x = tokens(shape, 3)
     assert (model(x)[1:2] - model(x[1:2])).abs().max() < 1e-14
 
 
 def test_dropout_acts_in_training_only() -> None:
     shape = SHAPES[1]
-    plain, dropping = (tied_together(shape, made(shape, dropout=rate)) for rate in (0.0, 0.5))
+    plain, dropping = (tied_together(shape, built_layers(shape, dropout=rate)) for rate in (0.0, 0.5))
     x = tokens(shape)
 
     def logits(model: nn.Module, seed: int) -> torch.Tensor:
@@ -145,7 +145,7 @@ def test_dropout_acts_in_training_only() -> None:
 
 def test_dropout_acts_on_attention_too() -> None:
     shape = Transformer(1, 8, 1, 4, 5)
-    block = made(shape, dropout=0.5)[1].train()
+    block = built_layers(shape, dropout=0.5)[1].train()
     nn.init.zeros_(block.narrow.weight)
     nn.init.eye_(block.project.weight)
     x = torch.randn(64, 4, 8, generator=torch.Generator().manual_seed(0))
@@ -159,7 +159,7 @@ def test_dropout_acts_on_attention_too() -> None:
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
 def test_every_precision_starts_from_the_same_numbers(dtype: str) -> None:
     shape = SHAPES[1]
-    single, other = made(shape), made(shape, dtype=dtype)
+    single, other = built_layers(shape), built_layers(shape, dtype=dtype)
     for a, b in zip(single, other, strict=True):
         assert {p.dtype for p in b.parameters()} == {getattr(torch, dtype)}
         for p, q in zip(a.parameters(), b.parameters(), strict=True):
@@ -168,7 +168,7 @@ def test_every_precision_starts_from_the_same_numbers(dtype: str) -> None:
 
 def test_initial_weights_are_gpt_2s() -> None:
     shape = Transformer(8, 64, 4, 64, 256)
-    layers = made(shape)
+    layers = built_layers(shape)
     assert float(layers[0].token.weight.detach().std()) == pytest.approx(0.02, rel=0.03)
     assert float(layers[-1].weight.detach().std()) == pytest.approx(0.02, rel=0.03)
     block = layers[3]
@@ -183,7 +183,7 @@ def test_initial_weights_are_gpt_2s() -> None:
 def test_the_first_loss_is_that_of_a_guess() -> None:
     shape = Transformer(2, 32, 4, 16, 100)
     x = tokens(shape, 8)
-    loss = gpt.loss(tied_together(shape, made(shape))(x), x.roll(1))
+    loss = gpt.loss(tied_together(shape, built_layers(shape))(x), x.roll(1))
     assert float(loss.detach()) == pytest.approx(math.log(100), rel=0.02)
 
 

@@ -77,10 +77,10 @@ def test_pass_computes_with_the_lent_weights(dtype: str) -> None:
     torch.manual_seed(0)
     block, other = (layers(SHAPE, dtype=dtype)[1]() for _ in range(2))
     x = torch.randn(2, 7, 6, dtype=getattr(torch, dtype), requires_grad=True)
-    own, lent = block(x).detach(), other(x)
+    output_of_block, lent = block(x).detach(), other(x)
     lent.sum().backward()
     expected = [x.grad, *[p.grad for p in other.parameters()]]
-    assert not torch.equal(own, lent)
+    assert not torch.equal(output_of_block, lent)
     x.grad = None
     weights = [p.data for p in block.parameters()]
     for mine, theirs in zip(block.parameters(), other.parameters(), strict=True):
@@ -93,7 +93,7 @@ def test_pass_computes_with_the_lent_weights(dtype: str) -> None:
     assert all(
         torch.equal(a, b) for a, b in zip([x.grad, *[p.grad for p in block.parameters()]], expected, strict=True)
     )
-    assert torch.equal(block(x), own)
+    assert torch.equal(block(x), output_of_block)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

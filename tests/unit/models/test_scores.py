@@ -21,13 +21,13 @@ def test_fewer_classes_than_five() -> None:
     assert accuracy.top(logits, torch.tensor([0, 0])).tolist() == [50.0, 100.0]
 
 
-@pytest.mark.parametrize(("dtype", "told"), [(torch.float64, torch.float64), (torch.bfloat16, torch.float32)])
-def test_every_precision_ranks(dtype: torch.dtype, told: torch.dtype) -> None:
+@pytest.mark.parametrize(("dtype", "rank_dtype"), [(torch.float64, torch.float64), (torch.bfloat16, torch.float32)])
+def test_every_precision_ranks(dtype: torch.dtype, rank_dtype: torch.dtype) -> None:
     """Loss and scores are sent in one tensor. Neither may lose precision through the other's dtype."""
     logits = torch.eye(7, dtype=dtype)
     ranks = accuracy.top(logits, torch.arange(7))
     assert ranks.tolist() == [100.0, 100.0]
-    assert ranks.dtype == convnet.loss(logits, torch.arange(7)).dtype == told
+    assert ranks.dtype == convnet.loss(logits, torch.arange(7)).dtype == rank_dtype
 
 
 def test_a_network_that_has_diverged_is_right_about_nothing() -> None:

@@ -191,27 +191,27 @@ ROWS = [(found, row) for found in claims.load() for row in found.answers if row.
 
 def test_every_row_names_a_function_that_takes_its_arguments() -> None:
     assert len(ROWS) > 400
-    for found, row in ROWS:
+    for each_claim, row in ROWS:
         function = function_of(row)
         arguments = {
             **row.arguments,
             **{name: list(each) if isinstance(each, tuple) else each for name, each in row.anchors.items()},
         }
-        assert len(arguments) == len(row.arguments) + len(row.anchors), found.id
-        check_names(found.id, row.function, function, arguments, later=True)
-        check_values(found.id, row.function, function, arguments)
+        assert len(arguments) == len(row.arguments) + len(row.anchors), each_claim.id
+        check_names(each_claim.id, row.function, function, arguments, later=True)
+        check_values(each_claim.id, row.function, function, arguments)
         required = {
             name
             for name, each in inspect.signature(function).parameters.items()
             if each.kind is each.KEYWORD_ONLY and each.default is each.empty
         }
-        assert required <= {*arguments}, found.id
+        assert required <= {*arguments}, each_claim.id
 
 
 def test_figures_of_rows_are_drawn_or_computed() -> None:
     for figure in {row.figure for _, row in ROWS} - {"formulas"}:
         paper, _ = find_figure(figure)
-        assert all(found.paper == paper for found, _ in answers_of_figure(claims.load(), figure))
+        assert all(each.paper == paper for each, _ in answers_of_figure(claims.load(), figure))
 
 
 def test_the_formulas_hold_no_run_and_no_model() -> None:

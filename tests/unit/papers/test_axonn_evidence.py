@@ -30,7 +30,7 @@ PAPERS = Papers(CLAIMS, claims.settings(), {})
 STATES = {"theta16": 2, "grad16": 2, "theta32": 4, "grad32": 4, "optimizer_state": 8}  # bytes per parameter
 
 
-def asked(*points: dict[str, float]) -> Question:
+def query(*points: dict[str, float]) -> Question:
     return Question({}, points=points)
 
 
@@ -45,7 +45,7 @@ def _forgotten() -> None:
 
 
 def bytes_of(name: str) -> list[float]:
-    cases, _ = probes_memory.state_bytes(asked(), None, state=name, entries=[7, 1000])
+    cases, _ = probes_memory.state_bytes(query(), None, state=name, entries=[7, 1000])
     return [case[0] for case in cases]
 
 
@@ -57,29 +57,33 @@ def test_each_state_is_allocated_once(name: str, each: int) -> None:
 def wider(layout: Callable[..., Layout], name: str) -> Callable[..., Layout]:
     """The layout with one of its states in double precision."""
 
-    def found(*args: Any, **kwargs: Any) -> Layout:
+    def double_precision(*args: Any, **kwargs: Any) -> Layout:
         states = layout(*args, **kwargs).states
         return Layout(tuple(dataclasses.replace(s, dtype="float64") if s.name == name else s for s in states))
 
-    return found
+    return double_precision
 
 
-@pytest.mark.parametrize(("name", "held", "each"), [("grad32", "gradient", 8), ("optimizer_state", "moment_1", 12)])
-def test_a_state_of_another_type_is_seen(monkeypatch: pytest.MonkeyPatch, name: str, held: str, each: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "state_name", "each"), [("grad32", "gradient", 8), ("optimizer_state", "moment_1", 12)]
+)
+def test_a_state_of_another_type_is_seen(
+    monkeypatch: pytest.MonkeyPatch, name: str, state_name: str, each: int
+) -> None:
     original = flat_layout.make_layout
 
     def changed(layout: Any, *args: Any) -> Layout:
-        return original(wider(layout, held), *args)
+        return original(wider(layout, state_name), *args)
 
     monkeypatch.setattr(state, "make_layout", changed)
     assert bytes_of(name) == [each, each]
 
 
 def test_bytes_of_a_rank_by_hand() -> None:
-    assert probes_memory.resident_bytes(asked({"phi": 30}), None)[0] == [[20 * 30]]
-    assert probes_memory.footprint(asked({"bsize": 9}), None)[0] == [[16 * 9]]
-    assert probes_memory.offloaded_bytes(asked({"phi": 30, "bsize": 9}), None)[0] == [[4 * 30 + 16 * 9]]
-    assert probes_memory.saving(asked(), None, entries=100, buckets=[10])[0] == [[20 * 100 / (4 * 100 + 16 * 10)]]
+    assert probes_memory.resident_bytes(query({"phi": 30}), None)[0] == [[20 * 30]]
+    assert probes_memory.footprint(query({"bsize": 9}), None)[0] == [[16 * 9]]
+    assert probes_memory.offloaded_bytes(query({"phi": 30, "bsize": 9}), None)[0] == [[4 * 30 + 16 * 9]]
+    assert probes_memory.saving(query(), None, entries=100, buckets=[10])[0] == [[20 * 100 / (4 * 100 + 16 * 10)]]
 
 
 def test_what_is_held_or_stepped_beside_the_states_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,10 +99,10 @@ def test_what_is_held_or_stepped_beside_the_states_is_seen(monkeypatch: pytest.M
         del copied
 
     monkeypatch.setattr(ModelState, "_allocate_states", more)
-    assert probes_memory.resident_bytes(asked({"phi": 30}), None)[0] == [[28 * 30]]
-    assert probes_memory.offloaded_bytes(asked({"phi": 30, "bsize": 9}), None)[0] == [[12 * 30 + 16 * 9]]
+    assert probes_memory.resident_bytes(query({"phi": 30}), None)[0] == [[28 * 30]]
+    assert probes_memory.offloaded_bytes(query({"phi": 30, "bsize": 9}), None)[0] == [[12 * 30 + 16 * 9]]
     monkeypatch.setattr(ModelState, "_step", copying)
-    assert probes_memory.footprint(asked({"bsize": 9}), None)[0] == [[20 * 9]]
+    assert probes_memory.footprint(query({"bsize": 9}), None)[0] == [[20 * 9]]
 
 
 SMALL = {"hidden": 48, "heads": 4, "sequence": 16}
@@ -106,17 +110,17 @@ SMALL = {"hidden": 48, "heads": 4, "sequence": 16}
 
 def test_all_memory_falls_by_less_than_the_states() -> None:
     ((total, states),) = probes_memory.below_states(
-        asked(), None, buckets=[2000], **{n: [v] for n, v in SMALL.items()}
+        query(), None, buckets=[2000], **{n: [v] for n, v in SMALL.items()}
     )[0]
     assert states == 5
     assert 2 < total < 5
-    assert probes_memory.memory_ratio(asked(), None, bucket=2000, **SMALL)[0][0][0] == pytest.approx(total, rel=0.02)
+    assert probes_memory.memory_ratio(query(), None, bucket=2000, **SMALL)[0][0][0] == pytest.approx(total, rel=0.02)
 
 
 def test_states_that_stay_on_the_device_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes_memory, "AFTER", probes_memory.BEFORE)
     ((total, states),) = probes_memory.below_states(
-        asked(), None, buckets=[2000], **{n: [v] for n, v in SMALL.items()}
+        query(), None, buckets=[2000], **{n: [v] for n, v in SMALL.items()}
     )[0]
     assert states == 1
     assert total == pytest.approx(1, rel=0.02)
@@ -126,7 +130,7 @@ def test_states_that_stay_on_the_device_are_seen(monkeypatch: pytest.MonkeyPatch
 
 
 def test_two_bytes_of_each_parameter_are_reduced() -> None:
-    assert probes.reduced_bytes(asked(), None, entries=400)[0] == [[2.0]] * 4
+    assert probes.reduced_bytes(query(), None, entries=400)[0] == [[2.0]] * 4
 
 
 def test_a_reduction_in_full_precision_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,15 +145,15 @@ def test_a_reduction_in_full_precision_is_seen(monkeypatch: pytest.MonkeyPatch) 
             self.state.gradient = narrow
 
     def all_sums(self: Any, spans: Any) -> Any:
-        return iter(widened(self, lambda own, which: list(sums(own, which)), spans))
+        return iter(widened(self, lambda slicer, which: list(sums(slicer, which)), spans))
 
     monkeypatch.setattr(Update, "_reduce", all_sums)
     monkeypatch.setattr(Update, "_start_chunk", lambda self, *args: widened(self, start, *args))
-    assert probes.reduced_bytes(asked(), None, entries=400)[0] == [[4.0]] * 4
+    assert probes.reduced_bytes(query(), None, entries=400)[0] == [[4.0]] * 4
 
 
-DEPTHS = asked({"g_inter": 6, "g_base": 3, "gpus": 6})
-LAYERS = asked({"layers": 6, "samples": 12, "gpus": 6, "g_inter": 3})
+DEPTHS = query({"g_inter": 6, "g_base": 3, "gpus": 6})
+LAYERS = query({"layers": 6, "samples": 12, "gpus": 6, "g_inter": 3})
 
 
 def test_messages_and_flops_of_a_rank_inside_by_hand() -> None:
@@ -186,7 +190,7 @@ def test_messages_of_another_type_are_seen(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Narrowing(torch.nn.Module):
-    def __init__(self, *args: Any, **told: Any) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.ones(probes.WIDTH, probes.WIDTH))
 
@@ -204,9 +208,9 @@ def test_in_flight_by_hand() -> None:
 
 
 def test_the_first_rank_holds_as_many_as_there_are_stages() -> None:
-    points = asked({"G_inter": 2, "microbatches": 8}, {"G_inter": 4, "microbatches": 12})
+    points = query({"G_inter": 2, "microbatches": 8}, {"G_inter": 4, "microbatches": 12})
     assert probes.pipeline_limit(points, None)[0] == [[2, 4]]
-    assert probes.constant_in_flight(asked(), None, stages=[3, 2], limits=[3, 4])[0] == [[3, 3, 3], [4, 4, 4]]
+    assert probes.constant_in_flight(query(), None, stages=[3, 2], limits=[3, 4])[0] == [[3, 3, 3], [4, 4, 4]]
 
 
 def test_a_rank_that_holds_fewer_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,14 +220,14 @@ def test_a_rank_that_holds_fewer_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
         return max(1, bound(self, place, interval) - 1)
 
     monkeypatch.setattr(MessageDriven, "in_flight", fewer)
-    assert probes.pipeline_limit(asked({"G_inter": 4, "microbatches": 12}), None)[0] == [[3]]
-    assert probes.constant_in_flight(asked(), None, stages=[3], limits=[3])[0] == [[3, 2, 2]]
+    assert probes.pipeline_limit(query({"G_inter": 4, "microbatches": 12}), None)[0] == [[3]]
+    assert probes.constant_in_flight(query(), None, stages=[3], limits=[3])[0] == [[3, 2, 2]]
 
 
 def test_steps_run_beside_reductions() -> None:
     """16 buckets in chunks of k: only the last k do not overlap a reduction."""
     settings = {"entries": 1600, "bucket": 100, "chunks": [1, 4]}
-    assert probes.overlap(asked(), None, **settings)[0] == [[0, 15], [0, 12]]  # type: ignore[arg-type]
+    assert probes.overlap(query(), None, **settings)[0] == [[0, 15], [0, 12]]  # type: ignore[arg-type]
 
 
 def test_reductions_that_are_waited_for_at_once_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,29 +240,29 @@ def test_reductions_that_are_waited_for_at_once_are_seen(monkeypatch: pytest.Mon
         return handles
 
     monkeypatch.setattr(Update, "_start_chunk", waited)
-    assert probes.overlap(asked(), None, entries=1600, bucket=100, chunks=[1])[0] == [[0, 0]]
+    assert probes.overlap(query(), None, entries=1600, bucket=100, chunks=[1])[0] == [[0, 0]]
 
 
 # Gradients and losses
 
 
 def test_division_before_the_sum_keeps_every_entry() -> None:
-    assert probes.loss_predivision(asked(), None, microbatches=[8, 2], replicas=[1, 4])[0] == [[1000, 1000]] * 2
+    assert probes.loss_predivision(query(), None, microbatches=[8, 2], replicas=[1, 4])[0] == [[1000, 1000]] * 2
     assert probes.finite_entries(4, 2, loss_factor=8) == 0
 
 
 def test_an_engine_that_does_not_divide_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FlushInterval, "group_size", lambda self, index: 1)
-    assert probes.loss_predivision(asked(), None, microbatches=[8], replicas=[1])[0] == [[1000, 0]]
+    assert probes.loss_predivision(query(), None, microbatches=[8], replicas=[1])[0] == [[1000, 0]]
 
 
 def test_a_case_that_needs_no_division_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="1000 entries stay finite"):
-        probes.loss_predivision(asked(), None, microbatches=[2], replicas=[1])
+        probes.loss_predivision(query(), None, microbatches=[2], replicas=[1])
 
 
 def apart() -> float:
-    cases, _ = probes.loss_curves(asked(), None, inter=2, data=2)
+    cases, _ = probes.loss_curves(query(), None, inter=2, data=2)
     assert len(cases) == probes.LOSSES
     assert cases[-1][0] < cases[0][0] - 0.1, "it learns"
     return float(max(abs(ours - right) / right for right, ours in cases))
@@ -278,19 +282,19 @@ def test_replicas_that_do_not_add_their_gradients_are_seen(monkeypatch: pytest.M
 
 
 def test_gpt2_small_by_hand() -> None:
-    found, _ = counts.gpt2_small(asked(), None, vocabulary=[50257], positions=[1024])  # type: ignore[arg-type]
-    assert found == [[124_439_808]]
+    counted, _ = counts.gpt2_small(query(), None, vocabulary=[50257], positions=[1024])  # type: ignore[arg-type]
+    assert counted == [[124_439_808]]
 
 
 def test_printed_phases_by_hand() -> None:
-    (bare,), (least,) = formulas.phases_gain(asked(), PAPERS)[0]
+    (bare,), (least,) = formulas.phases_gain(query(), PAPERS)[0]
     assert float(bare) == pytest.approx(100 * (1 - 38.37 / 46.70))
     assert float(least) == pytest.approx(100 * (1 - (38.37 + 4.32 / 2.5) / 46.70))
 
 
 def test_order_of_printed_gains() -> None:
     names = ["axonn.fig11.gain_over_deepspeed", "axonn.fig11.gain_over_megatron"]
-    ((first, second, third),) = formulas.order_by_gains(asked(), PAPERS, over=names)[0]
+    ((first, second, third),) = formulas.order_by_gains(query(), PAPERS, over=names)[0]
     assert first == 1
     assert [float(second), float(third)] == pytest.approx([1 / (1 - 0.1147), 1 / (1 - 0.1814)])
 
@@ -313,6 +317,6 @@ def test_percents_are_rounded_as_the_row_says() -> None:
     lab: Any = SimpleNamespace(
         weak=lambda model, system: SimpleNamespace(percent_of_peak=41.5), weak_plan=lambda model, system: plan
     )
-    percents = partial(scaling.whole_percents, asked(), lab, system="axonn", highest=43.5)
-    assert [percents(rounding=told)[0][0][0] for told in ("", "down", "up")] == [41.5, 41, 42]
-    assert [percents(rounding=told)[2][0][0] for told in ("", "down", "up")] == [43.5, 43, 44]
+    percents = partial(scaling.whole_percents, query(), lab, system="axonn", highest=43.5)
+    assert [percents(rounding=rounding)[0][0][0] for rounding in ("", "down", "up")] == [41.5, 41, 42]
+    assert [percents(rounding=rounding)[2][0][0] for rounding in ("", "down", "up")] == [43.5, 43, 44]

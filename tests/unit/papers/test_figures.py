@@ -150,7 +150,7 @@ def test_every_constant_reproduces_the_cell_it_was_fitted_to() -> None:
         assert ours == pytest.approx(printed()[name], rel=0.01 if name.endswith("time.before") else 1e-3), name
 
 
-def asked(name: str, figure: str, source: Lab) -> Answer:
+def answer_of(name: str, figure: str, source: Lab) -> Answer:
     claim = published()[name]
     (row,) = [row for row in claim.answers if row.figure == figure]
     return answer(claim, row, source)
@@ -158,7 +158,7 @@ def asked(name: str, figure: str, source: Lab) -> Answer:
 
 @pytest.mark.parametrize("system", samo.SYSTEMS)
 def test_cell_is_fed_by_its_systems_calibration_cell(system: str) -> None:
-    metric = asked(f"samo.table2.{system}.gpus_512", "samo_table2", lab())
+    metric = answer_of(f"samo.table2.{system}.gpus_512", "samo_table2", lab())
     assert "stack.samo.products" in metric.reads
     assert f"samo.table2.{system}.gpus_256" in metric.fed_by
     assert set(metric.fed_by) <= set(published())
@@ -166,27 +166,27 @@ def test_cell_is_fed_by_its_systems_calibration_cell(system: str) -> None:
 
 def test_the_first_answer_reads_no_other_papers_constants() -> None:
     """In a process that has computed nothing yet."""
-    metric = asked("samo.table2.axonn.gpus_512", "samo_table2", replace(lab()))
+    metric = answer_of("samo.table2.axonn.gpus_512", "samo_table2", replace(lab()))
     assert {name.split(".")[1] for name in metric.reads} == {"samo"}
 
 
 def test_what_is_counted_is_fed_by_nothing() -> None:
     names = [claim.id for claim, _ in answers_of_figure(claims.load(), "axonn_lemmas")]
     assert names
-    assert [name for name in names if asked(name, "axonn_lemmas", lab()).fed_by] == []
+    assert [name for name in names if answer_of(name, "axonn_lemmas", lab()).fed_by] == []
 
 
 def test_memory_account_is_fed_by_the_fitted_total() -> None:
     name = "axonn.sec5b.total_memory_after"
-    assert name in asked(name, "axonn_memory", lab()).fed_by
-    assert name not in asked("axonn.fig9.days_saved.12b", "axonn_fig9", lab()).fed_by
+    assert name in answer_of(name, "axonn_memory", lab()).fed_by
+    assert name not in answer_of("axonn.fig9.days_saved.12b", "axonn_fig9", lab()).fed_by
 
 
 def test_quarter_of_stages_and_four_times_parameters_by_hand() -> None:
     """The depths of AxoNN V-B come out of the account: two of 48 blocks on each of 24 stages, and eight on each of 6.
     A block has 12 h^2 + 13 h parameters, h = 4512."""
     stages, entries = (
-        asked(name, "axonn_memory", lab())
+        answer_of(name, "axonn_memory", lab())
         for name in ("axonn.sec1.g_inter_reduction", "axonn.abstract.parameters_per_gpu_increase")
     )
     assert stages.values == entries.values == (4,)
@@ -198,7 +198,7 @@ def test_quarter_of_stages_and_four_times_parameters_by_hand() -> None:
 def test_size_ratios_of_the_shapes_by_hand() -> None:
     """GPT-3 XL over VGG-19, 13B over Wide-ResNet-101; layers of 12 h^2 + 13 h, V and s of h, a norm of 2 h."""
     sizes = [layers * (12 * h**2 + 13 * h) + (51200 + 2048) * h + 2 * h for layers, h in ((24, 2048), (40, 5120))]
-    ratios = asked("samo.sec6b.cnn_size_ratio", "samo_small", lab()).values
+    ratios = answer_of("samo.sec6b.cnn_size_ratio", "samo_small", lab()).values
     assert ratios == pytest.approx((sizes[0] / 143_667_240, sizes[1] / 126_886_696), rel=1e-12)
     assert ratios == pytest.approx((9.17, 101.3), rel=1e-3)
 

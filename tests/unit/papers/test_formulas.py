@@ -60,12 +60,12 @@ def test_the_formulas_of_a_paper_answer_its_claims_alone(paper: str) -> None:
 
 @pytest.mark.parametrize("name", ASKED)
 def test_answer_has_complete_cases_in_the_claims_unit(name: str) -> None:
-    claim, found = ASKED[name], ours(name)
-    assert found.unit == claim.unit
-    assert found.values
-    assert len(found.values) % len(claim_text.terms(claim)) == 0
-    assert 10 < len(found.note) < 160
-    assert "\n" not in found.note
+    claim, computed = ASKED[name], ours(name)
+    assert computed.unit == claim.unit
+    assert computed.values
+    assert len(computed.values) % len(claim_text.terms(claim)) == 0
+    assert 10 < len(computed.note) < 160
+    assert "\n" not in computed.note
 
 
 # -- by hand -----------------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def test_what_departs_from_the_papers_departs() -> None:
         claim = ASKED[name]
         assert claim.tolerance == tolerance
         assert isinstance(claim.value, tuple)
-        apart = [abs(found / printed - 1) for printed, found in zip(claim.value, ours(name).values, strict=True)]
+        apart = [abs(computed / printed - 1) for printed, computed in zip(claim.value, ours(name).values, strict=True)]
         assert apart.pop(departs) > tolerance, name
         assert apart[0] <= tolerance, name
 

@@ -24,11 +24,11 @@ PAPERS = Papers(
 
 
 def test_differences_are_exact_in_decimals() -> None:
-    found, _ = printed.difference(NONE, PAPERS, of=["a", "c"], less=["b", "d"])
-    assert found == [[Fraction("5.01")], [Fraction("2.4")]]
+    computed, _ = printed.difference(NONE, PAPERS, of=["a", "c"], less=["b", "d"])
+    assert computed == [[Fraction("5.01")], [Fraction("2.4")]]
     for statistic, value in (("maximum", "5.01"), ("minimum", "2.4"), ("average", "3.705")):
-        found, note = printed.difference(NONE, PAPERS, of=["a", "c"], less=["b", "d"], statistic=statistic)
-        assert found == [[Fraction(value)]]
+        computed, note = printed.difference(NONE, PAPERS, of=["a", "c"], less=["b", "d"], statistic=statistic)
+        assert computed == [[Fraction(value)]]
         assert note == f"{statistic} of 2 differences of printed values"
 
 

@@ -62,7 +62,7 @@ def test_what_ours_come_to() -> None:
     assert gains[::2] == pytest.approx((37.1, 40.7, 42.7, 43.7), abs=0.1)
     assert gains[1::2] == pytest.approx((25.0, 27.3, 28.6, 29.3), abs=0.1)
     pairs = ours["samo.fig5.axonn_equals_deepspeed"].values
-    ratios = [other / own for own, other in zip(pairs[::2], pairs[1::2], strict=True)]
+    ratios = [other / samo for samo, other in zip(pairs[::2], pairs[1::2], strict=True)]
     assert (min(ratios), max(ratios)) == pytest.approx((1.090, 1.158), abs=0.002)
 
 

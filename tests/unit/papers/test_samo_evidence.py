@@ -174,9 +174,9 @@ def test_send_time_and_microbatches_by_hand() -> None:
 
 @pytest.mark.parametrize("name", [name for name, row in ASKED if row.function.startswith(sent.__name__)])
 def test_messages_are_those_of_the_microbatches_that_ranks_train(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    known, counted = ours(name).values, BatchSlicer.count
+    values, counted = ours(name).values, BatchSlicer.count
     monkeypatch.setattr(BatchSlicer, "count", lambda self, inputs: max(1, counted(self, inputs) // 2))
-    assert ours(name).values != known
+    assert ours(name).values != values
 
 
 # Schedules and formulas
@@ -267,8 +267,8 @@ def test_gains_of_table_2_begin_with_the_largest_count() -> None:
 def test_ends_of_size_ratios_are_counted_from_shapes() -> None:
     sizes = zip(counts.GPTS, (9, 20, 50, 90), strict=True)
     shapes = {name: SimpleNamespace(parameters=count * 126_886_696) for name, count in sizes}
-    found, _ = counts.size_ratios(Question({}), SimpleNamespace(shapes=shapes))  # type: ignore[arg-type]
-    assert found == [[Fraction(9 * 126_886_696, 143_667_240), 90]]
+    ratios, _ = counts.size_ratios(Question({}), SimpleNamespace(shapes=shapes))  # type: ignore[arg-type]
+    assert ratios == [[Fraction(9 * 126_886_696, 143_667_240), 90]]
 
 
 # Null models

@@ -47,28 +47,28 @@ def layer(dtype: torch.dtype = torch.float32, width: int = 16) -> Layer:
 
 
 def test_layer_keeps_its_share_and_follows_its_seed() -> None:
-    made, again = layer(), layer()
-    assert int((made.weight != 0).sum()) == made.index.numel() == 64
-    assert torch.equal(made.weight, again.weight)
-    assert torch.equal(made.x, again.x)
-    assert made.x.shape == made.grad.shape == (12, 16)
-    assert not torch.equal(made.x, made.grad)
+    first, again = layer(), layer()
+    assert int((first.weight != 0).sum()) == first.index.numel() == 64
+    assert torch.equal(first.weight, again.weight)
+    assert torch.equal(first.x, again.x)
+    assert first.x.shape == first.grad.shape == (12, 16)
+    assert not torch.equal(first.x, first.grad)
 
 
 @pytest.mark.parametrize("dtype", layer_timing.ALLOWED, ids=str)
 def test_every_implementation_gives_the_same_products(dtype: torch.dtype) -> None:
     linear = layer(dtype)
-    found, told = implementations_of(linear)
-    assert [way.name for way in found] == [DENSE, CSR, SPUTNIK, ALONE]
+    usable, reasons = implementations_of(linear)
+    assert [way.name for way in usable] == [DENSE, CSR, SPUTNIK, ALONE]
     right = linear.right()
     assert not torch.equal(right["forward"], right["input gradient"])
-    for way in found:
+    for way in usable:
         assert tuple(way.calls) == PRODUCTS
         for product, call in way.calls.items():
             check(way.name, product, linear, call(), right[product])
     short = dtype.itemsize == 2
     name = str(dtype).removeprefix("torch.")
-    assert (f"torch CSR: the sampled product in float32, which {name} has no kernel for" in told) == short
+    assert (f"torch CSR: the sampled product in float32, which {name} has no kernel for" in reasons) == short
 
 
 def test_torch_without_kernels_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,9 +91,9 @@ def test_a_wrong_product_is_an_error_and_no_time(wrong: float) -> None:
 
 
 def test_timing_stops_at_a_wrong_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lame(made: Layer) -> tuple[list[Implementation], list[str]]:
-        found, told = implementations_of(made)
-        return [*found[:-1], replace(found[-1], calls={**found[-1].calls, "forward": lambda: made.x + 1})], told
+    def lame(timed: Layer) -> tuple[list[Implementation], list[str]]:
+        usable, reasons = implementations_of(timed)
+        return [*usable[:-1], replace(usable[-1], calls={**usable[-1].calls, "forward": lambda: timed.x + 1})], reasons
 
     monkeypatch.setattr(layer_timing, "implementations_of", lame)
     with pytest.raises(RankError, match="Sputnik-style kernels alone: the forward at 16 x 16"):
@@ -101,13 +101,13 @@ def test_timing_stops_at_a_wrong_implementation(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_failed_width_leaves_its_curve_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lame(made: Layer) -> tuple[list[Implementation], list[str]]:
+    def lame(timed: Layer) -> tuple[list[Implementation], list[str]]:
         def fails() -> torch.Tensor:
             raise RuntimeError("no resources\nat all")
 
-        found, told = implementations_of(made)
-        csr = replace(found[1], calls={**found[1].calls, "forward": fails}) if len(made.weight) == 32 else found[1]
-        return [found[0], csr, *found[2:]], told
+        usable, reasons = implementations_of(timed)
+        csr = replace(usable[1], calls={**usable[1].calls, "forward": fails}) if len(timed.weight) == 32 else usable[1]
+        return [usable[0], csr, *usable[2:]], reasons
 
     monkeypatch.setattr(layer_timing, "implementations_of", lame)
     study = LayerTiming(widths=[16, 32], device="cpu", **SMALL)
@@ -188,7 +188,7 @@ def test_implementations_take_turns_and_are_repeated_alike() -> None:
     clock = Told()
     study = LayerTiming(widths=[16, 32], device="cpu", clock=clock, **SMALL)
     first = study.sweep(2)
-    assert {name: {p: [len(s) for s in found] for p, found in way.items()} for name, way in first.items()} == {
+    assert {name: {p: [len(s) for s in shapes] for p, shapes in way.items()} for name, way in first.items()} == {
         name: {product: [2, 2] for product in PRODUCTS} for name in (DENSE, CSR, SPUTNIK, ALONE)
     }
     tried, timed = clock.times[:24], clock.times[24:48]

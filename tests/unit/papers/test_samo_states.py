@@ -34,7 +34,7 @@ def density(share: float) -> Fraction:
 
 
 @pytest.mark.parametrize(
-    ("name", "dense", "kept", "whole", "even"),
+    ("name", "dense", "remaining", "whole", "even"),
     [  # bytes per parameter: dense; of SAMO's per kept entry, and per entry
         ("Adam, mixed precision", 2 + 2 + 4 + 4 + 8, 2 + 4 + 4 + 8 + 4 + 2, 2, 0.25),
         ("Adam, one precision", 4 + 4 + 8, 4 + 8 + 4 + 4, 4, 0.4),
@@ -42,9 +42,9 @@ def density(share: float) -> Fraction:
         ("SGD with momentum, one precision", 4 + 4 + 4, 4 + 4 + 4 + 4, 4, 0.5),
     ],
 )
-def test_what_is_saved_by_hand(name: str, dense: int, kept: int, whole: int, even: float) -> None:
+def test_what_is_saved_by_hand(name: str, dense: int, remaining: int, whole: int, even: float) -> None:
     saved = panels("samo_fig2")["memory of model states saved over sparsity"].ours[name]
-    expected = [float(100 * (dense - kept * density(share) - whole) / dense) for share in SHARES]
+    expected = [float(100 * (dense - remaining * density(share) - whole) / dense) for share in SHARES]
     assert saved == pytest.approx(expected, rel=1e-12)
     least = panels("samo_fig2")["sparsity from which memory is saved"].ours[SAMO]
     assert least[list(PRECISIONS).index(name)] == pytest.approx(even, abs=1e-12)

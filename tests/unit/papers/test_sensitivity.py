@@ -193,9 +193,9 @@ def test_refused_answer_changes_to_not_run(monkeypatch: pytest.MonkeyPatch) -> N
         return replace(self, systems={})
 
     monkeypatch.setattr(type(lab), "varied", varied)
-    (found,) = sensitivity.sensitivities_of("samo", pairs)
-    assert found.turns
-    assert {turn.verdict for turn in found.turns} == {Verdict.NOT_RUN}
+    (only,) = sensitivity.sensitivities_of("samo", pairs)
+    assert only.turns
+    assert {turn.verdict for turn in only.turns} == {Verdict.NOT_RUN}
 
 
 # -- the files -------------------------------------------------------------------------------------------------------
@@ -218,16 +218,16 @@ def test_file_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_papers_are_varied_in_processes_and_each_writes_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def named(paper: str) -> list[Sensitivity]:
+    def with_process_id(paper: str) -> list[Sensitivity]:
         return [Sensitivity(f"{paper}.x", str(os.getpid()), (1.0, 2.0), (), 3)]
 
-    monkeypatch.setattr(sensitivity, "sensitivities", named)
+    monkeypatch.setattr(sensitivity, "sensitivities", with_process_id)
     for paper in claims.PAPERS:
         (tmp_path / paper).mkdir()
-    made = [one for _, found in sensitivity.rewrite_all(claims.PAPERS, tmp_path, jobs=2) for one in found]
-    assert claims.sensitivities(tmp_path) == {one.claim: one for one in made}
-    assert [one.claim for one in made] == [f"{paper}.x" for paper in claims.PAPERS]
-    assert str(os.getpid()) not in {one.verdict for one in made}
+    written = [one for _, of_paper in sensitivity.rewrite_all(claims.PAPERS, tmp_path, jobs=2) for one in of_paper]
+    assert claims.sensitivities(tmp_path) == {one.claim: one for one in written}
+    assert [one.claim for one in written] == [f"{paper}.x" for paper in claims.PAPERS]
+    assert str(os.getpid()) not in {one.verdict for one in written}
 
 
 @pytest.mark.parametrize("paper", claims.PAPERS)
@@ -243,9 +243,9 @@ def test_every_simulated_claim_is_in_its_file(paper: str) -> None:
         assert one.values[0] <= one.values[1], name
 
 
-def turning(found: Mapping[str, Sensitivity], names: tuple[str, ...]) -> dict[str, set[tuple[str, Scalar]]]:
+def turning(sensitivity_of: Mapping[str, Sensitivity], names: tuple[str, ...]) -> dict[str, set[tuple[str, Scalar]]]:
     """Where each of these claims turns, whatever its verdicts are called."""
-    return {name: {(turn.constant, turn.at) for turn in found[name].turns} for name in names}
+    return {name: {(turn.constant, turn.at) for turn in sensitivity_of[name].turns} for name in names}
 
 
 @pytest.mark.parametrize("paper", CHEAP)

@@ -143,11 +143,11 @@ def test_masks_of_a_training_converge_to_the_ticket() -> None:
 @pytest.mark.parametrize("scope", ["global", "layer"])
 @pytest.mark.parametrize("stages", [2, 3])
 def test_every_grid_draws_the_same_ticket_after_the_same_epoch(stages: int, scope: str) -> None:
-    def made() -> EarlyBird:
+    def new_search() -> EarlyBird:
         return EarlyBird(1, window=4, distance=0.02, scope=scope)
 
     layers, epoch = learner()
-    alone, distances = trained(made(), whole_view(layers, sparsity=0.5), layers, epoch)
+    alone, distances = trained(new_search(), whole_view(layers, sparsity=0.5), layers, epoch)
 
     history, epoch = learner()
     masters = []
@@ -163,7 +163,7 @@ def test_every_grid_draws_the_same_ticket_after_the_same_epoch(stages: int, scop
                 return ticket, method.distances
         return None, method.distances
 
-    tickets = draw_on_stages(made, history, stages, draw)
+    tickets = draw_on_stages(new_search, history, stages, draw)
     assert equal_masks(join_masks([ticket for ticket, _ in tickets]), alone)
     assert all(told == distances for _, told in tickets)
 
@@ -171,14 +171,14 @@ def test_every_grid_draws_the_same_ticket_after_the_same_epoch(stages: int, scop
 def test_restored_search_continues_as_if_uninterrupted() -> None:
     masks = [(0, 1, 2, 3), (0, 1, 2, 4), (0, 1, 5, 4), (0, 1, 5, 6), (0, 1, 5, 7), (1, 2, 5, 6)]  # none is near
 
-    def made() -> EarlyBird:
+    def new_search() -> EarlyBird:
         return EarlyBird(1, window=3, distance=0.1, latest=6)
 
-    whole_search = made()
+    whole_search = new_search()
     expected = epochs(whole_search, masks)
     assert [one is None for one in expected] == [True] * 5 + [False]
     for stop in range(6):
-        first, second = made(), made()
+        first, second = new_search(), new_search()
         epochs(first, masks[:stop])
         second.load_state_dict(first.state_dict())
         continued = epochs(second, masks[stop:])
@@ -188,10 +188,10 @@ def test_restored_search_continues_as_if_uninterrupted() -> None:
 
 
 def test_a_search_by_other_settings_is_refused_before_anything_changes() -> None:
-    def made(**told: Any) -> EarlyBird:
+    def new_search(**told: Any) -> EarlyBird:
         return EarlyBird(**{"epoch": 4, "window": 3, **told})
 
-    begun = made()
+    begun = new_search()
     epochs(begun, [(0, 1, 2, 3), (4, 5, 6, 7)])
     state = begun.state_dict()
     for told, words in (
@@ -200,12 +200,12 @@ def test_a_search_by_other_settings_is_refused_before_anything_changes() -> None
         ({"kind": "channels"}, r"kind=weights\), this engine's is channels"),
         ({"scope": "layer"}, r"scope=global\), this engine's is layer"),
     ):
-        other = made(**told)
+        other = new_search(**told)
         for refused in (other.check, other.load_state_dict):
             with pytest.raises(InvalidRequest, match=words):
                 refused(state)
         assert (other.epochs, list(other.before), other.distances) == (0, [], [])
-    later = made(distance=0.3, latest=9)  # when it ends may change
+    later = new_search(distance=0.3, latest=9)  # when it ends may change
     later.check(state)
     assert later.epochs == 0
     later.load_state_dict(state)
@@ -335,12 +335,12 @@ def test_a_channel_that_went_is_zero_whatever_comes_in() -> None:
 @pytest.mark.parametrize("scope", ["global", "layer"])
 @pytest.mark.parametrize("stages", [2, 3])
 def test_every_grid_draws_the_same_channels(stages: int, scope: str) -> None:
-    def made() -> EarlyBird:
+    def new_search() -> EarlyBird:
         return EarlyBird(1, latest=1, kind="channels", scope=scope)
 
     layers = convolutional()
-    alone = made().draw(whole_view(layers, sparsity=0.3))
-    assert equal_masks(join_masks(draw_on_stages(made, layers, stages, sparsity=0.3)), alone)
+    alone = new_search().draw(whole_view(layers, sparsity=0.3))
+    assert equal_masks(join_masks(draw_on_stages(new_search, layers, stages, sparsity=0.3)), alone)
     assert len(alone) == 2 * 3 * 3
 
 
@@ -382,9 +382,9 @@ def test_network_without_prunable_weights_is_refused_on_every_stage(
             method.draw(view)
         return str(refused.value)
 
-    told = draw_on_stages(lambda: EarlyBird(1, kind=kind), layers, 2, look)
-    assert len(told) == 2
-    assert all(re.search(words, one) for one in told)
+    reasons = draw_on_stages(lambda: EarlyBird(1, kind=kind), layers, 2, look)
+    assert len(reasons) == 2
+    assert all(re.search(words, one) for one in reasons)
 
 
 def test_channels_on_one_stage_alone_are_enough() -> None:

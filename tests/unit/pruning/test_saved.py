@@ -22,7 +22,7 @@ def network(wide: int = 6, layers: int = 4) -> list[nn.Module]:
     return [nn.Sequential(nn.Linear(wide, wide), nn.Tanh()) for _ in range(layers)]
 
 
-def kept(path: Path, layers: list[nn.Module], method: Magnitude | EarlyBird) -> Indices:
+def saved_ticket(path: Path, layers: list[nn.Module], method: Magnitude | EarlyBird) -> Indices:
     ticket = method.draw(whole_view(layers, sparsity=0.5))
     assert ticket is not None
     save(path, ticket, {key: layers[key[0]].get_parameter(key[1]).numel() for key in ticket})
@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("stages", [1, 2, 4])
 def test_every_grid_takes_its_own_part(path: Path, stages: int) -> None:
     layers = network()
-    ticket = kept(path, layers, Magnitude())
+    ticket = saved_ticket(path, layers, Magnitude())
     parts = draw_on_stages(lambda: Saved(str(path)), layers, stages)
     assert equal_masks(join_masks(parts), ticket)
     assert all(len(part) == 4 // stages for part in parts)
@@ -46,7 +46,7 @@ def test_every_grid_takes_its_own_part(path: Path, stages: int) -> None:
 def test_channel_mask_is_restored_with_the_rest_dense(path: Path) -> None:
     layers = [nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4), nn.Linear(4, 4)), nn.Linear(4, 4)]
     nn.init.normal_(layers[0][1].weight)
-    ticket = kept(path, layers, EarlyBird(1, latest=1, kind="channels"))
+    ticket = saved_ticket(path, layers, EarlyBird(1, latest=1, kind="channels"))
     assert equal_masks(Saved(str(path)).draw(whole_view(layers)), ticket)
 
 
@@ -55,7 +55,7 @@ def test_channel_kind_is_read_from_the_whole_file(path: Path, stages: int) -> No
     """The linear layer is on a stage of its own, of which the ticket names nothing."""
     layers = [nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4)), nn.Linear(4, 4)]
     nn.init.normal_(layers[0][1].weight)
-    ticket = kept(path, layers, EarlyBird(1, latest=1, kind="channels"))
+    ticket = saved_ticket(path, layers, EarlyBird(1, latest=1, kind="channels"))
     parts = draw_on_stages(lambda: Saved(str(path)), layers, stages)
     assert equal_masks(join_masks(parts), ticket)
     assert {key[0] for key in ticket} == {0}
@@ -79,7 +79,7 @@ def test_extra_entries_do_not_make_a_channel_mask(path: Path) -> None:
 @pytest.mark.parametrize("asked", [0.5, 0.3])
 def test_a_ticket_of_another_sparsity_is_refused_with_its_own(path: Path, scope: str, asked: float) -> None:
     layers = network()  # 4 weights of 36 entries: half of them, or 0.7
-    kept(path, layers, Magnitude(scope))
+    saved_ticket(path, layers, Magnitude(scope))
     if asked == 0.5:
         Saved(str(path)).draw(whole_view(layers, sparsity=asked))
         return
@@ -89,9 +89,9 @@ def test_a_ticket_of_another_sparsity_is_refused_with_its_own(path: Path, scope:
 
 def test_rounding_explains_at_most_one_entry_per_weight(path: Path) -> None:
     layers = network(wide=5)  # 25 entries, of which 12 stay at a half
-    for left, fits in (((11, 12, 12, 11), True), ((11, 11, 12, 11), False)):  # 4 and 5 less than 50
+    for sizes, fits in (((11, 12, 12, 11), True), ((11, 11, 12, 11), False)):  # 4 and 5 less than 50
         state = {
-            (n, "0.weight"): torch.arange(n, n + stays, dtype=torch.int32) for n, stays in enumerate(left)
+            (n, "0.weight"): torch.arange(n, n + stays, dtype=torch.int32) for n, stays in enumerate(sizes)
         }  # no two alike
         save(path, state, dict.fromkeys(state, 25))
         if fits:
@@ -108,7 +108,7 @@ def test_channels_are_counted_where_channels_were_asked_for(path: Path) -> None:
     layers[0][1].weight.data = torch.linspace(0.1, 0.2, 9)
     layers[0][3].weight.data = torch.linspace(1.0, 2.0, 9)
     layers[0][1].weight.data[4] = 3.0
-    ticket = kept(path, layers, EarlyBird(1, latest=1, kind="channels"))
+    ticket = saved_ticket(path, layers, EarlyBird(1, latest=1, kind="channels"))
     assert ticket[0, "1.weight"].numel() == 1
     assert equal_masks(Saved(str(path)).draw(whole_view(layers)), ticket)
     with pytest.raises(InvalidRequest, match=r"legal: sparsity=0\.5"):
@@ -146,7 +146,7 @@ def test_tied_weight_in_a_file_twice_counts_once(path: Path) -> None:
     ids=["another width", "more layers", "fewer layers", "other names"],
 )
 def test_a_ticket_of_another_model_is_refused_by_what_differs(path: Path, other: list[nn.Module], words: str) -> None:
-    kept(path, network(), Magnitude())
+    saved_ticket(path, network(), Magnitude())
     with pytest.raises(InvalidRequest, match=words) as refused:
         Saved(str(path)).draw(whole_view(other))
     assert "a mask of this model" in str(refused.value)

@@ -123,7 +123,7 @@ def test_the_sparsity_that_would_do_leaves_one_entry(entries: int) -> None:
 
 
 def test_model_without_prunable_weights_is_refused_on_every_stage() -> None:
-    def asked(_: object, view: View) -> str:
+    def refusal(_: object, view: View) -> str:
         try:
             check_some(view)
         except InvalidRequest as error:
@@ -131,10 +131,10 @@ def test_model_without_prunable_weights_is_refused_on_every_stage() -> None:
         return ""
 
     layers = [nn.Embedding(4, 3), nn.Linear(3, 3)]
-    assert draw_on_stages(RandomMask, layers, 2, asked) == ["", ""]
-    none = draw_on_stages(RandomMask, [nn.Embedding(4, 3), nn.LayerNorm(3)], 2, asked)
+    assert draw_on_stages(RandomMask, layers, 2, refusal) == ["", ""]
+    none = draw_on_stages(RandomMask, [nn.Embedding(4, 3), nn.LayerNorm(3)], 2, refusal)
     assert len(none) == 2
-    assert all("no stage has a weight to prune" in told and "weights that may be pruned" in told for told in none)
+    assert all("no stage has a weight to prune" in reason and "weights that may be pruned" in reason for reason in none)
 
 
 def test_weight_above_int32_indices_is_refused() -> None:

@@ -73,10 +73,10 @@ def record(
     return replace(base, **changes)
 
 
-def save(folder: Path, item: Record, name: str = "") -> Path:
-    path = folder / "records" / (name or f"{item.key}.json")
+def save(folder: Path, saved_record: Record, name: str = "") -> Path:
+    path = folder / "records" / (name or f"{saved_record.key}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(item.to_json(), encoding="utf-8")
+    path.write_text(saved_record.to_json(), encoding="utf-8")
     return path
 
 

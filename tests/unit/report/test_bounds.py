@@ -27,11 +27,11 @@ SMALL = {"RUNS": 40, "EARLIER": 12, "PICTURES": 9, "BOXES": 300, "ROWS": 60}
 
 
 @given(st.lists(st.integers(0, 30), max_size=12), st.integers(0, 120))
-def test_shares_are_fair_and_nothing_is_left_over(wanted, most):
-    got = page_budget.shares(wanted, most)
-    assert sum(got) == min(sum(wanted), most)
-    assert all(0 <= have <= wish for have, wish in zip(got, wanted, strict=True))
-    for have, wish in zip(got, wanted, strict=True):
+def test_shares_are_fair_and_nothing_is_left_over(requests, most):
+    got = page_budget.shares(requests, most)
+    assert sum(got) == min(sum(requests), most)
+    assert all(0 <= have <= wish for have, wish in zip(got, requests, strict=True))
+    for have, wish in zip(got, requests, strict=True):
         assert have == wish or max(got) <= have + 1
 
 
@@ -109,7 +109,7 @@ def test_omitted_runs_are_counted_and_are_in_records_csv(large, html):
     drawn = experiments.count("<figure>") - experiments.count('class="gantt"')
     assert drawn == SMALL["PICTURES"]
     offered = [tuple(map(int, pair)) for pair in re.findall(r"(\d+) of (\d+) pictures are not drawn", text)]
-    assert sum(of - left for left, of in offered) == SMALL["PICTURES"]
+    assert sum(of - remaining for remaining, of in offered) == SMALL["PICTURES"]
     assert html.count('class="box"') <= SMALL["BOXES"]
     assert re.search(r"\d+ more traced runs are not drawn", text)
     assert re.search(r"\d+ of \d+ rows stand here", text)
@@ -155,21 +155,21 @@ def counted(calls: list[int]) -> Iterator[None]:
 def test_work_grows_no_faster_than_the_records(tmp_path):
     """Counted in calls: twice as many records more are at most twice as many calls more, before anything is shown and
     in showing it. Pictures are bounded."""
-    known, found, shown = claims.load()[::6], list[int](), list[int]()
+    some_claims, counts, counts_shown = claims.load()[::6], list[int](), list[int]()
     page.render(read_store(tmp_path))  # templates are compiled
     for count in (45, 90, 180, 360):
         folder = tmp_path / str(count)
         stores.fill(folder, count, machines=("",), names=NAMES)
         with limits(RUNS=10**6, EARLIER=10**6, ROWS=10**6, PICTURES=2):
             store = read_store(folder)
-            with counted(found):
-                judged = judge.judge(known, store)
+            with counted(counts):
+                judged = judge.judge(some_claims, store)
                 layout = page.layout(store, judged)
             if count <= 180:
-                with counted(shown):
+                with counted(counts_shown):
                     page.render(store, judged=judged, held=layout)
-    assert found[3] - found[2] < 2.2 * (found[2] - found[1]) < 2.2 * 2.2 * (found[1] - found[0])
-    assert shown[2] - shown[1] < 2.2 * (shown[1] - shown[0])
+    assert counts[3] - counts[2] < 2.2 * (counts[2] - counts[1]) < 2.2 * 2.2 * (counts[1] - counts[0])
+    assert counts_shown[2] - counts_shown[1] < 2.2 * (counts_shown[1] - counts_shown[0])
 
 
 def test_a_run_that_somebody_ended_is_nobodys_fault(make, store, tmp_path):

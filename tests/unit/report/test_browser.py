@@ -42,24 +42,24 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield running
 
 
-def answer(item: Claim, number: int) -> Metric | None:
+def answer(claim: Claim, number: int) -> Metric | None:
     """Some value for a claim, of the evidence of its first answer: every fifth is missing, every third is far off."""
-    row = next((row for row in item.answers if not row.experiment), None)
+    row = next((row for row in claim.answers if not row.experiment), None)
     if row is None or number % 5 == 0:
         return None
-    base = item.value if isinstance(item.value, float) else item.value[0] if isinstance(item.value, tuple) else 1.0
-    values = tuple(base * (9 if number % 3 == 0 else 1) + place for place in range(len(claim_text.terms(item))))
-    return Metric(item.unit, "", values, evidence=row.evidence.value)
+    base = claim.value if isinstance(claim.value, float) else claim.value[0] if isinstance(claim.value, tuple) else 1.0
+    values = tuple(base * (9 if number % 3 == 0 else 1) + place for place in range(len(claim_text.terms(claim))))
+    return Metric(claim.unit, "", values, evidence=row.evidence.value)
 
 
 @pytest.fixture(scope="module")
-def known() -> Known:
+def all_claims() -> Known:
     return claims.load()
 
 
 @pytest.fixture(scope="module")
 def page(
-    known: Known,
+    all_claims: Known,
     tmp_path_factory: pytest.TempPathFactory,
     fill: Callable[[Path], None],
     make: Callable[..., Record],
@@ -79,8 +79,8 @@ def page(
         )
         for text in HOSTILE
     ]
-    answers = {item.id: answer(item, number) for number, item in enumerate(known)}
-    answers |= {item.id: Metric(item.unit, "", (1.0, 1.0)) for item in evil}
+    answers = {claim.id: answer(claim, number) for number, claim in enumerate(all_claims)}
+    answers |= {claim.id: Metric(claim.unit, "", (1.0, 1.0)) for claim in evil}
     metrics = {name: metric for name, metric in answers.items() if metric}
     store(folder, make("axonn 1x1", metrics=metrics, experiment="values"))
     for number, text in enumerate(HOSTILE):
@@ -90,7 +90,7 @@ def page(
         bad = {"label": text, "reason": text, "notes": (text,), "config": config, "experiment": f"bad {number}{text}"}
         store(folder, make("x", outcome=Outcome.FAILED, key=text, **bad), f"bad '\"<{number}.json")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(claims, "load", lambda: (*known, *evil))
+        patch.setattr(claims, "load", lambda: (*all_claims, *evil))
         return write_report(folder)
 
 
@@ -101,13 +101,13 @@ def opened(browser: Browser, page: Path, size: tuple[int, int], fragment: str = 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
 def test_the_page_is_quiet_and_stays_at_home(
-    browser: Browser, page: Path, known: Known, size: tuple[int, int], dark: bool
+    browser: Browser, page: Path, all_claims: Known, size: tuple[int, int], dark: bool
 ) -> None:
     tab = opened(browser, page, size, dark=dark)
     tab.evaluate("document.querySelectorAll('details').forEach((item) => { item.open = true; })")
     assert tab.troubles() == []
     assert tab.evaluate("window.hit") is None
-    assert tab.evaluate(f"{SEEN}.length") == len(known) + len(HOSTILE)
+    assert tab.evaluate(f"{SEEN}.length") == len(all_claims) + len(HOSTILE)
     paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
     ink = tab.evaluate("getComputedStyle(document.body).color")
     assert contrast(paper, ink) > 7
@@ -188,11 +188,13 @@ def test_every_column_sorts_up_and_down(browser: Browser, page: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
-def test_search_and_menus_narrow_the_table(browser: Browser, page: Path, known: Known, size: tuple[int, int]) -> None:
+def test_search_and_menus_narrow_the_table(
+    browser: Browser, page: Path, all_claims: Known, size: tuple[int, int]
+) -> None:
     tab = opened(browser, page, size)
-    whole = len(known) + len(HOSTILE)
+    whole = len(all_claims) + len(HOSTILE)
     tab.type("#claims-search", "samo Table")
-    expected = [item.id for item in known if item.paper == "samo"]
+    expected = [claim.id for claim in all_claims if claim.paper == "samo"]
     cells = column(tab, 0)
     assert 0 < len(cells) < len(expected)
     assert set(cells) <= set(expected)
@@ -251,9 +253,9 @@ def test_the_summary_leads_to_the_claims_that_it_counts(browser: Browser, page: 
     tab.close()
 
 
-def test_link_to_a_claim_overrides_the_filter(browser: Browser, page: Path, known: Known) -> None:
+def test_link_to_a_claim_overrides_the_filter(browser: Browser, page: Path, all_claims: Known) -> None:
     tab = opened(browser, page, DESK, "#claims?paper=SAMO")
-    name = next(item.id for item in known if item.paper == "axonn")
+    name = next(claim.id for claim in all_claims if claim.paper == "axonn")
     assert f"claim-{name}" not in tab.evaluate(f"{SEEN}.map((row) => row.id)")
     tab.evaluate(f"location.hash = {json.dumps(f'#claim-{name}')}")
     tab.until(f"{SEEN}.length > 500")
@@ -272,10 +274,10 @@ def test_the_keyboard_sorts(browser: Browser, page: Path) -> None:
     tab.close()
 
 
-def test_without_script_the_claims_are_a_plain_table(browser: Browser, page: Path, known: Known) -> None:
+def test_without_script_the_claims_are_a_plain_table(browser: Browser, page: Path, all_claims: Known) -> None:
     tab = Tab(browser, page.as_uri()).open(*DESK, script=False)
     assert tab.troubles() == []
-    assert tab.evaluate("document.querySelectorAll('table.claims tbody tr').length") == len(known) + len(HOSTILE)
+    assert tab.evaluate("document.querySelectorAll('table.claims tbody tr').length") == len(all_claims) + len(HOSTILE)
     assert tab.evaluate("document.querySelector('.filters').hidden")
     tab.close()
 

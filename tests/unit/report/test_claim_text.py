@@ -26,23 +26,23 @@ def claim(name: str, *answers: AnswerRow) -> Claim:
     return Claim(name, "axonn", "Table I", "batch_time", "axonn", 50.0, "second", "number", "cpu", answers=answers)
 
 
-def judged(item: Claim, **metrics: Metric) -> Judged:
+def judged(judged_claim: Claim, **metrics: Metric) -> Judged:
     """The claim with a run of experiment `demo` that leaves these metrics; without any, nothing was run."""
     provenance = {"command": RUN}
     source = Source.MEASURED if "batch_time" in metrics else Source.ANALYTIC
     record = Record("k", "demo", "axonn", "axonn 2x1", Outcome.OK, source, config=EXPERIMENT, provenance=provenance)
     entry = StoredRecord(Record.from_json(record.to_json()), "records/k.json")
     entry.record.metrics.update(metrics)
-    (found,) = judge.judge([item], ReportStore(Path("nowhere"), (entry,) if metrics else ()))
-    return found
+    (judgement,) = judge.judge([judged_claim], ReportStore(Path("nowhere"), (entry,) if metrics else ()))
+    return judgement
 
 
 def value(seconds: Any) -> Metric:
     return Metric("second", "", (50.0,), evidence="derived", seconds=seconds)
 
 
-def entry_of(found: Judged, folder: Path) -> dict[str, Any]:
-    (entry,) = json.loads(claim_text.write_json(folder, [found]).read_text(encoding="utf-8"))
+def entry_of(judgement: Judged, folder: Path) -> dict[str, Any]:
+    (entry,) = json.loads(claim_text.write_json(folder, [judgement]).read_text(encoding="utf-8"))
     assert isinstance(entry, dict)
     return entry
 

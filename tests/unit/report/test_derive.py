@@ -259,11 +259,14 @@ def test_loss_expectation_without_system_is_the_worst_of_all(tmp_path, make, sto
 PREDICTED = {"what": "", "kind": "prediction", "at_most": 0.05}
 
 
-def predicted(make: Any, label: str, times: tuple[float, ...], told: float | None, **changes: Any) -> Any:
+def predicted(make: Any, label: str, times: tuple[float, ...], expected: float | None, **changes: Any) -> Any:
     """A run and what was simulated of it, in seconds and in bytes: of 100 counted bytes as many as `told`."""
     metrics = {"batch_time": Metric("s", "lower", times), "payload_bytes": Metric("B", "", (100.0,))}
-    if told is not None:
-        metrics |= {"simulated_time": Metric("s", "", (told,)), "simulated_bytes": Metric("B", "", (100 * told,))}
+    if expected is not None:
+        metrics |= {
+            "simulated_time": Metric("s", "", (expected,)),
+            "simulated_bytes": Metric("B", "", (100 * expected,)),
+        }
     return make(label, times, metrics=metrics, **changes)
 
 

@@ -40,8 +40,8 @@ def claim(name: str, where: str = "Figure 6", value: Any = 10.0, **changes: Any)
     return Claim(id=name, value=value, **fields | {"kind": "number", "reach": "cpu"} | changes)
 
 
-def judged(item: Claim, verdict: Verdict, *ours: float, evidence: Evidence = Evidence.SIMULATED) -> Judged:
-    return Judged(item, verdict, "the reason", evidence, ours=tuple((value,) for value in ours))
+def judged(judged_claim: Claim, verdict: Verdict, *ours: float, evidence: Evidence = Evidence.SIMULATED) -> Judged:
+    return Judged(judged_claim, verdict, "the reason", evidence, ours=tuple((value,) for value in ours))
 
 
 # the figures

@@ -87,9 +87,9 @@ def test_claims_json_of_a_page_is_what_the_table_reads(tmp_path: Path) -> None:
 def test_file_that_no_page_wrote_is_refused(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "claims.json").write_text(text)
-    with pytest.raises(InvalidRequest) as found:
+    with pytest.raises(InvalidRequest) as caught:
         evidence_table.entries(tmp_path)
-    assert "claims.json" in str(found.value)
+    assert "claims.json" in str(caught.value)
 
 
 @pytest.mark.parametrize(

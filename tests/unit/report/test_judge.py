@@ -82,13 +82,13 @@ def entry(values: Sequence[float], source: Source = Source.ANALYTIC, name: str =
     return StoredRecord(replace(record, **changes), file, machine)
 
 
-def held(claim: Claim, values: Sequence[float], evidence: Evidence, **changes: Any) -> StoredRecord:
+def stored_answer(claim: Claim, values: Sequence[float], evidence: Evidence, **changes: Any) -> StoredRecord:
     """A record that says of its value of `claim` that it is of this evidence."""
     fields = {"name": claim.id, "unit": claim.unit, "label": f"{claim.id} {evidence}"} | changes
     return entry(values, SOURCES[evidence], evidence=evidence.value, **fields)
 
 
-def found(claim: Claim, *entries: StoredRecord) -> Judged:
+def judge_alone(claim: Claim, *entries: StoredRecord) -> Judged:
     (judged,) = judge.judge([claim], ReportStore(Path("nowhere"), entries))
     assert judged.claim is claim
     return judged
@@ -97,7 +97,7 @@ def found(claim: Claim, *entries: StoredRecord) -> Judged:
 def verdict(claim: Claim, values: Sequence[float], **changes: Any) -> Verdict:
     """The verdict on these values, which came about as the claim's only answer says."""
     (answer,) = claim.answers
-    return found(claim, held(claim, values, answer.evidence, **changes)).verdict
+    return judge_alone(claim, stored_answer(claim, values, answer.evidence, **changes)).verdict
 
 
 def run(
@@ -148,7 +148,7 @@ FROM_NEUTRAL = replace(BASE, value=(0.0, 4.0), neutral=0.0, check=Check.RANGE, k
 
 
 @pytest.mark.parametrize(
-    ("claim", "value", "told"),
+    ("claim", "value", "side"),
     [
         (SPEEDUP, 1.5, "inside"),
         (SPEEDUP, 1.05, "on the published side of 1"),
@@ -174,9 +174,9 @@ FROM_NEUTRAL = replace(BASE, value=(0.0, 4.0), neutral=0.0, check=Check.RANGE, k
         (FROM_NEUTRAL, -0.1, "outside"),
     ],
 )
-def test_a_trend_is_the_published_side_of_the_neutral_point(claim: Claim, value: float, told: str) -> None:
+def test_a_trend_is_the_published_side_of_the_neutral_point(claim: Claim, value: float, side: str) -> None:
     """Only a stand-in gains by the direction; elsewhere it is a note on a value that differs."""
-    inside, note = told == "inside", told if told.startswith("on") else ""
+    inside, note = side == "inside", side if side.startswith("on") else ""
     expected = {
         Evidence.MEASURED: Verdict.REPRODUCED if inside else Verdict.DIFFERS,
         Evidence.DERIVED: Verdict.REPRODUCED if inside else Verdict.DIFFERS,
@@ -184,11 +184,11 @@ def test_a_trend_is_the_published_side_of_the_neutral_point(claim: Claim, value:
         Evidence.EMULATED: Verdict.MATCHED if inside else Verdict.NOT_MATCHED,
     }
     for evidence, best in expected.items():
-        judged = found(answered(claim, evidence), held(claim, [value], evidence))
+        judged = judge_alone(answered(claim, evidence), stored_answer(claim, [value], evidence))
         assert (judged.verdict, judged.note) == (best, note)
-    stand_in = Verdict.DIFFERS_ON_STAND_IN if told == "outside" else Verdict.TREND_ONLY
+    stand_in = Verdict.DIFFERS_ON_STAND_IN if side == "outside" else Verdict.TREND_ONLY
     for evidence in (Evidence.MEASURED, Evidence.DERIVED):
-        judged = found(answered(claim, evidence, stand_in=OTHER), held(claim, [value], evidence))
+        judged = judge_alone(answered(claim, evidence, stand_in=OTHER), stored_answer(claim, [value], evidence))
         assert (judged.verdict, judged.note) == (stand_in, note)
 
 
@@ -201,20 +201,23 @@ def test_one_case_outside_is_enough() -> None:
 
 
 def test_the_reason_says_what_was_compared() -> None:
-    assert found(BASE, entry([50.0, 51.5])).why == "our 50, 51.5 lie in 50 ± 4"
-    assert found(BASE, entry([50.0, 60.0, 61.0])).why == "our 60 is outside 50 ± 4"
-    assert found(BASE, entry([50.0] * 3 + [47.0] + [52.0] * 3)).why == "our 7 values, 47 to 52, lie in 50 ± 4"
+    assert judge_alone(BASE, entry([50.0, 51.5])).why == "our 50, 51.5 lie in 50 ± 4"
+    assert judge_alone(BASE, entry([50.0, 60.0, 61.0])).why == "our 60 is outside 50 ± 4"
+    assert judge_alone(BASE, entry([50.0] * 3 + [47.0] + [52.0] * 3)).why == "our 7 values, 47 to 52, lie in 50 ± 4"
     count = replace(BASE, tolerance=0.0, because="a count")
-    assert (found(count, entry([50.0])).why, found(count, entry([51.0])).why) == ("our 50 is 50", "our 51 is not 50")
-    assert found(SAVED, entry([12.0])).why == "our 12 is outside [13, inf]"
-    assert found(SAVED, entry([12.0])).note == "on the published side of 0"
+    assert (judge_alone(count, entry([50.0])).why, judge_alone(count, entry([51.0])).why) == (
+        "our 50 is 50",
+        "our 51 is not 50",
+    )
+    assert judge_alone(SAVED, entry([12.0])).why == "our 12 is outside [13, inf]"
+    assert judge_alone(SAVED, entry([12.0])).note == "on the published side of 0"
 
 
 def test_every_value_of_a_range_counts() -> None:
     claim = replace(BASE, value=(22.0, 37.0), check=Check.RANGE, kind="range", terms=("12b", "24b"))
     assert verdict(claim, [22.0, 37.0]) is Verdict.REPRODUCED
     assert verdict(claim, [22.0, 38.0]) is Verdict.DIFFERS
-    assert found(claim, entry([22.0, 37.0, 30.0, 31.0])).ours == ((22.0, 37.0), (30.0, 31.0))
+    assert judge_alone(claim, entry([22.0, 37.0, 30.0, 31.0])).ours == ((22.0, 37.0), (30.0, 31.0))
 
 
 ENDS = replace(BASE, value=(10.0, 40.0), check=Check.ENDS, kind="range", terms=("least", "largest"))
@@ -247,13 +250,13 @@ def test_both_ends_of_a_range_are_asked_for(
 
 def test_the_reason_names_the_end_that_is_missed() -> None:
     claim, count = replace(ENDS, tolerance=0.08, because="x"), replace(ENDS, tolerance=0.0, because="a count")
-    assert found(claim, entry([9.5, 41.0])).why == "the ends of our 9.5 to 41 lie in 10 ± 0.8 and 40 ± 3.2"
-    assert found(claim, entry([9.5, 30.0])).why == "largest = 30 is outside 40 ± 3.2"
-    assert found(count, entry([10.0, 40.0])).why == "the ends of our 10 to 40 are 10 and 40"
-    assert found(count, entry([11.0, 40.0])).why == "least = 11 is not 10"
+    assert judge_alone(claim, entry([9.5, 41.0])).why == "the ends of our 9.5 to 41 lie in 10 ± 0.8 and 40 ± 3.2"
+    assert judge_alone(claim, entry([9.5, 30.0])).why == "largest = 30 is outside 40 ± 3.2"
+    assert judge_alone(count, entry([10.0, 40.0])).why == "the ends of our 10 to 40 are 10 and 40"
+    assert judge_alone(count, entry([11.0, 40.0])).why == "least = 11 is not 10"
     some = replace(count, cases=Cases.SOME, hedge="can")
     why = "the ends of our 10 to 40, 1 to 2 are 10 and 40 in 1 of 2 cases (the paper says can)"
-    assert found(some, entry([10.0, 40.0, 1.0, 2.0])).why == why
+    assert judge_alone(some, entry([10.0, 40.0, 1.0, 2.0])).why == why
 
 
 # Orders, equalities, formulas
@@ -292,11 +295,11 @@ def test_relations(
 
 
 def test_reason_names_the_first_failing_case() -> None:
-    why = found(ORDER, entry([1, 2, 3, 1, 5, 4, 9, 8, 7])).why
+    why = judge_alone(ORDER, entry([1, 2, 3, 1, 5, 4, 9, 8, 7])).why
     assert why == "case 2 of 3: b = 5 is not less than c = 4"
-    assert found(replace(ORDER, check=Check.LEAST), entry([2, 3, 1])).why == "a = 2 is not less than c = 1"
-    assert found(replace(ORDER, check=Check.EQUAL), entry([2, 2, 3])).why == "c = 3 is not equal to a = 2"
-    assert found(ORDER, entry([1, 2, 3])).why == "rises over a, b, c"
+    assert judge_alone(replace(ORDER, check=Check.LEAST), entry([2, 3, 1])).why == "a = 2 is not less than c = 1"
+    assert judge_alone(replace(ORDER, check=Check.EQUAL), entry([2, 2, 3])).why == "c = 3 is not equal to a = 2"
+    assert judge_alone(ORDER, entry([1, 2, 3])).why == "rises over a, b, c"
 
 
 def test_an_equality_takes_its_tolerance_from_the_first_term() -> None:
@@ -314,7 +317,7 @@ def test_a_formula_holds_at_every_point() -> None:
     assert verdict(FORMULA, [56 * (1 + 5e-13), 128, 28]) is Verdict.REPRODUCED
     assert verdict(FORMULA, [56 * (1 + 2e-12), 128, 28]) is Verdict.DIFFERS
     assert verdict(FORMULA, [56, 128, 28, 56, 128, 29]) is Verdict.DIFFERS
-    why = found(FORMULA, entry([56, 129, 28])).why
+    why = judge_alone(FORMULA, entry([56, 129, 28])).why
     assert why == "4*phi + 16*bsize is 128 at phi = 20, bsize = 3, ours 129"
     wide = replace(FORMULA, tolerance=0.01, because="measured")
     assert verdict(wide, [56.5, 127, 28.2]) is Verdict.REPRODUCED
@@ -373,14 +376,14 @@ def test_each_value_of_a_range_is_a_case() -> None:
 
 def test_the_reason_shows_the_hedge_and_the_share() -> None:
     most = replace(BASE, cases=Cases.MOST, hedge="normally")
-    assert found(most, entry([50.0, 60.0, 51.0])).why.endswith("in 2 of 3 cases (the paper says normally)")
-    assert "normally" not in found(most, entry([60.0, 61.0, 50.0])).why
+    assert judge_alone(most, entry([50.0, 60.0, 51.0])).why.endswith("in 2 of 3 cases (the paper says normally)")
+    assert "normally" not in judge_alone(most, entry([60.0, 61.0, 50.0])).why
     some = replace(ORDER, cases=Cases.SOME, hedge="can")
-    assert found(some, entry([3, 2, 1, 1, 2, 3])).why == "rises over a, b, c in 1 of 2 cases (the paper says can)"
-    assert found(some, entry([3, 2, 1, 1, 3, 2])).why == "case 1 of 2: a = 3 is not less than b = 2"
-    assert found(replace(some, hedge=""), entry([3, 2, 1, 1, 2, 3])).why == "rises over a, b, c in 1 of 2 cases"
+    assert judge_alone(some, entry([3, 2, 1, 1, 2, 3])).why == "rises over a, b, c in 1 of 2 cases (the paper says can)"
+    assert judge_alone(some, entry([3, 2, 1, 1, 3, 2])).why == "case 1 of 2: a = 3 is not less than b = 2"
+    assert judge_alone(replace(some, hedge=""), entry([3, 2, 1, 1, 2, 3])).why == "rises over a, b, c in 1 of 2 cases"
     about = replace(ORDER, hedge="about")
-    assert found(about, entry([1, 2, 3, 4, 5, 6])).why == "rises over a, b, c in 2 of 2 cases"
+    assert judge_alone(about, entry([1, 2, 3, 4, 5, 6])).why == "rises over a, b, c in 2 of 2 cases"
 
 
 # The rules, in their order
@@ -425,16 +428,18 @@ def test_the_first_rule_that_fits_decides(answer: AnswerRow, fed_by: list[str], 
     claim = replace(BASE, answers=(answer,))
     assert verdict(claim, [50.0], fed_by=fed_by) is holds
     assert verdict(claim, [60.0], fed_by=fed_by) is fails
-    nothing = found(claim, held(claim, [math.nan], answer.evidence, fed_by=fed_by))  # 1, before all of them
+    nothing = judge_alone(
+        claim, stored_answer(claim, [math.nan], answer.evidence, fed_by=fed_by)
+    )  # 1, before all of them
     assert (nothing.verdict, nothing.ours) == (Verdict.NOT_RUN, ())
 
 
 def test_the_reason_says_what_was_restated_and_what_was_fitted() -> None:
     restated = answered(BASE, restates="the setting gpus")
-    assert found(restated, entry([50.0])).note == "it restates: the setting gpus"
-    assert found(restated, entry([60.0])).note == ""
-    fitted = held(BASE, [60.0], Evidence.DERIVED, fed_by=["c.x"])
-    assert found(BASE, fitted).why == "the model was fitted to this value; our 60 is outside 50 ± 4"
+    assert judge_alone(restated, entry([50.0])).note == "it restates: the setting gpus"
+    assert judge_alone(restated, entry([60.0])).note == ""
+    fitted = stored_answer(BASE, [60.0], Evidence.DERIVED, fed_by=["c.x"])
+    assert judge_alone(BASE, fitted).why == "the model was fitted to this value; our 60 is outside 50 ± 4"
 
 
 @pytest.mark.parametrize(
@@ -456,7 +461,7 @@ def test_a_constant_fitted_to_another_cell_feeds_the_model(
     claim, other = answered(replace(BASE, where=here), evidence), replace(BASE, id="c.other", where=there)
 
     def judged(value: float, *claims: Claim, fed_by: Sequence[str] = ("c.other", "c.gone")) -> Judged:
-        one = held(claim, [value], evidence, fed_by=fed_by)
+        one = stored_answer(claim, [value], evidence, fed_by=fed_by)
         return judge.judge([claim, *claims], ReportStore(Path("nowhere"), (one,)))[0]
 
     assert judged(50.0, other).verdict is (Verdict.FED if fed else Verdict.MATCHED)
@@ -479,7 +484,7 @@ def test_a_sentence_on_a_simulated_figure_is_fed_by_it(figure: str, evidence: Ev
     """Neither claim names the figure whose value it reports."""
     claim = answered(replace(BASE, where="Section VII-B"), Evidence.SIMULATED)
     other = replace(BASE, id="c.other", where="Abstract", answers=(replace(row(evidence), figure=figure),))
-    one = held(claim, [50.0], Evidence.SIMULATED, fed_by=["c.other"])
+    one = stored_answer(claim, [50.0], Evidence.SIMULATED, fed_by=["c.other"])
     assert judge.judge([claim, other], ReportStore(Path("nowhere"), (one,)))[0].verdict is expected
 
 
@@ -492,7 +497,7 @@ def test_only_a_model_is_fed() -> None:
         (row(Evidence.SIMULATED, restates=RESTATED), Verdict.CONSISTENT),
     ):
         claim = replace(BASE, answers=(answer,))
-        store = ReportStore(Path("nowhere"), (held(claim, [50.0], answer.evidence, fed_by=["c.other"]),))
+        store = ReportStore(Path("nowhere"), (stored_answer(claim, [50.0], answer.evidence, fed_by=["c.other"]),))
         assert judge.judge([claim, other], store)[0].verdict is expected
 
 
@@ -517,7 +522,7 @@ def test_a_model_has_to_be_nearer_than_the_null_model(
     values: list[float], null: list[float], expected: Verdict, evidence: Evidence
 ) -> None:
     claim = answered(BASE, evidence)
-    judged = found(claim, held(claim, values, evidence, null=null))
+    judged = judge_alone(claim, stored_answer(claim, values, evidence, null=null))
     assert judged.verdict is expected
     assert ("the null model gives " in judged.why) is (expected is Verdict.NO_BETTER)
 
@@ -525,7 +530,7 @@ def test_a_model_has_to_be_nearer_than_the_null_model(
 def test_fed_model_no_better_than_null_is_not_matched() -> None:
     claim, other = answered(BASE, Evidence.SIMULATED), replace(BASE, id="c.other")
     for null, expected in (([52.0], Verdict.FED), ([], Verdict.FED), ([50.0], Verdict.NOT_MATCHED)):
-        one = held(claim, [49.0], Evidence.SIMULATED, fed_by=["c.other"], null=null)
+        one = stored_answer(claim, [49.0], Evidence.SIMULATED, fed_by=["c.other"], null=null)
         (judged, _) = judge.judge([claim, other], ReportStore(Path("nowhere"), (one,)))
         assert judged.verdict is expected
         assert "fitted to c.other" in judged.why
@@ -602,10 +607,10 @@ STANDS_FOR = {  # what a value may be that does not say how it came about
 @pytest.mark.parametrize("evidence", Evidence)
 def test_a_value_answers_only_for_its_own_evidence(source: Source, evidence: Evidence) -> None:
     claim = answered(BASE, evidence)
-    silent = found(claim, entry([50.0], source))
+    silent = judge_alone(claim, entry([50.0], source))
     assert (silent.verdict is not Verdict.NOT_RUN) is (evidence in STANDS_FOR[source])
     for stated in Evidence:
-        judged = found(claim, entry([50.0], source, evidence=stated.value))
+        judged = judge_alone(claim, entry([50.0], source, evidence=stated.value))
         if stated is evidence:
             assert (judged.evidence, judged.ours) == (evidence, ((50.0,),))
         else:
@@ -622,12 +627,12 @@ def test_only_an_identity_leaves_the_stand_in_behind() -> None:
     )
     for answer, scope in scopes:
         for entries in ((entry([50.0]),), ()):
-            judged = found(replace(BASE, answers=(answer,)), *entries)
+            judged = judge_alone(replace(BASE, answers=(answer,)), *entries)
             assert (judged.scope, judged.stand_in) == (scope, answer.stand_in)
 
 
 def test_a_judged_claim_says_where_its_value_comes_from() -> None:
-    judged = found(BASE, entry([50.0], file="measured/h200/a.json", machine="h200"))
+    judged = judge_alone(BASE, entry([50.0], file="measured/h200/a.json", machine="h200"))
     assert (judged.record, judged.experiment) == ("measured/h200/a.json", "demo")
     assert judged.command == "suite run experiment=demo"
     assert judged.ours == ((50.0,),)
@@ -636,12 +641,12 @@ def test_a_judged_claim_says_where_its_value_comes_from() -> None:
 def test_value_without_evidence_is_calibrated_like_its_record() -> None:
     for names in (["c.x"], ("c.y", "c.x")):
         for value, expected in ((50.0, Verdict.CALIBRATED), (1.0, Verdict.CALIBRATED_MISSED)):
-            assert found(BASE, entry([value], provenance={"calibrated_on": names})).verdict is expected
+            assert judge_alone(BASE, entry([value], provenance={"calibrated_on": names})).verdict is expected
     for damaged in (["c"], ["c.xx"], "c.xx", {"c.x": 1}, None, 3, [["c.x"]]):
-        assert found(BASE, entry([50.0], provenance={"calibrated_on": damaged})).verdict is Verdict.REPRODUCED
-    assert found(BASE, entry([math.nan], provenance={"calibrated_on": ["c.x"]})).verdict is Verdict.NOT_RUN
+        assert judge_alone(BASE, entry([50.0], provenance={"calibrated_on": damaged})).verdict is Verdict.REPRODUCED
+    assert judge_alone(BASE, entry([math.nan], provenance={"calibrated_on": ["c.x"]})).verdict is Verdict.NOT_RUN
     stated = entry([50.0], evidence="derived", provenance={"calibrated_on": ["c.x"]})
-    assert found(BASE, stated).verdict is Verdict.REPRODUCED
+    assert judge_alone(BASE, stated).verdict is Verdict.REPRODUCED
 
 
 # Several answers
@@ -654,9 +659,9 @@ def test_the_strongest_evidence_takes_the_headline() -> None:
     claim = replace(BASE, answers=tuple(row(evidence) for evidence in reversed(STRONGEST_FIRST)))
     for number, strongest in enumerate(STRONGEST_FIRST):
         at_most = STRONGEST_FIRST[number:]
-        entries = [held(claim, [50.0 if one is strongest else 60.0], one, file=one.value) for one in at_most]
+        entries = [stored_answer(claim, [50.0 if one is strongest else 60.0], one, file=one.value) for one in at_most]
         for order in (entries, entries[::-1]):
-            judged = found(claim, *order)
+            judged = judge_alone(claim, *order)
             assert (judged.evidence, judged.record, judged.ours) == (strongest, strongest.value, ((50.0,),))
             other_evidence = [other.evidence for other in judged.others]
             assert other_evidence == [*at_most[1:], *[None] * number]
@@ -666,7 +671,7 @@ def test_each_answer_has_its_own_verdict() -> None:
     answers = (row(Evidence.SIMULATED), row(Evidence.MEASURED, stand_in=OTHER), row(Evidence.PRINTED), row())
     claim = replace(BASE, answers=answers)
     values = {Evidence.SIMULATED: 60.0, Evidence.MEASURED: 50.0, Evidence.PRINTED: 60.0, Evidence.DERIVED: 49.0}
-    judged = found(claim, *(held(claim, [value], evidence) for evidence, value in values.items()))
+    judged = judge_alone(claim, *(stored_answer(claim, [value], evidence) for evidence, value in values.items()))
     assert (judged.verdict, judged.scope, judged.stand_in) == (Verdict.TREND_ONLY, Scope.STAND_IN, OTHER)
     assert [(other.verdict, other.scope, other.stand_in, other.ours) for other in judged.others] == [
         (Verdict.REPRODUCED, Scope.AS_PUBLISHED, "", ((49.0,),)),
@@ -678,16 +683,16 @@ def test_each_answer_has_its_own_verdict() -> None:
 
 def test_an_answer_without_a_value_leaves_the_headline_to_others() -> None:
     claim = replace(BASE, answers=(row(Evidence.MEASURED), row(Evidence.SIMULATED)))
-    simulated = held(claim, [60.0], Evidence.SIMULATED)
-    broken = held(claim, [math.nan], Evidence.MEASURED)
-    failed = held(claim, [50.0], Evidence.MEASURED, outcome=Outcome.FAILED)
+    simulated = stored_answer(claim, [60.0], Evidence.SIMULATED)
+    broken = stored_answer(claim, [math.nan], Evidence.MEASURED)
+    failed = stored_answer(claim, [50.0], Evidence.MEASURED, outcome=Outcome.FAILED)
     for entries in ((simulated,), (simulated, broken), (failed, simulated)):
-        judged = found(claim, *entries)
+        judged = judge_alone(claim, *entries)
         assert (judged.verdict, judged.evidence) == (Verdict.NOT_MATCHED, Evidence.SIMULATED)
         (other,) = judged.others
         assert (other.verdict, other.ours) == (Verdict.NOT_RUN, ())
         assert other.why
-    nothing = found(claim)
+    nothing = judge_alone(claim)
     assert (nothing.verdict, nothing.evidence, len(nothing.others)) == (Verdict.NOT_RUN, None, 1)
 
 
@@ -717,11 +722,11 @@ def with_control(claim: Claim, control: Claim, *entries: StoredRecord) -> Judged
 
 
 def test_an_exact_value_that_differs_contradicts_under_a_control() -> None:
-    bad, good = held(CHECKED, [60.0], Evidence.DERIVED), held(CONTROL, [50.0], Evidence.DERIVED)
+    bad, good = stored_answer(CHECKED, [60.0], Evidence.DERIVED), stored_answer(CONTROL, [50.0], Evidence.DERIVED)
     judged = with_control(CHECKED, CONTROL, bad, good)
     assert (judged.verdict, judged.ours) == (Verdict.CONTRADICTED, ((60.0,),))
     assert judged.why == "our 60 is outside 50 ± 4; the control c.control holds"
-    holds = with_control(CHECKED, CONTROL, held(CHECKED, [50.0], Evidence.DERIVED), good)
+    holds = with_control(CHECKED, CONTROL, stored_answer(CHECKED, [50.0], Evidence.DERIVED), good)
     assert (holds.verdict, holds.why) == (Verdict.REPRODUCED, "our 50 lies in 50 ± 4")
 
 
@@ -738,11 +743,11 @@ def test_an_exact_value_that_differs_contradicts_under_a_control() -> None:
 )
 def test_a_control_that_is_not_reproduced_contradicts_nothing(answer: AnswerRow, value: float) -> None:
     control = replace(CONTROL, answers=(answer,))
-    bad = held(CHECKED, [60.0], Evidence.DERIVED)
-    judged = with_control(CHECKED, control, bad, held(control, [value], answer.evidence))
+    bad = stored_answer(CHECKED, [60.0], Evidence.DERIVED)
+    judged = with_control(CHECKED, control, bad, stored_answer(control, [value], answer.evidence))
     assert judged.verdict is Verdict.DIFFERS
     assert with_control(CHECKED, control, bad).verdict is Verdict.DIFFERS
-    assert found(CHECKED, bad).verdict is Verdict.DIFFERS
+    assert judge_alone(CHECKED, bad).verdict is Verdict.DIFFERS
 
 
 @pytest.mark.parametrize(
@@ -757,17 +762,19 @@ def test_a_control_that_is_not_reproduced_contradicts_nothing(answer: AnswerRow,
     ],
 )
 def test_only_an_exact_value_as_published_is_contradicted(claim: Claim, expected: Verdict) -> None:
-    bad = held(claim, [60.0], claim.answers[0].evidence)
-    assert with_control(claim, CONTROL, bad, held(CONTROL, [50.0], Evidence.DERIVED)).verdict is expected
+    bad = stored_answer(claim, [60.0], claim.answers[0].evidence)
+    assert with_control(claim, CONTROL, bad, stored_answer(CONTROL, [50.0], Evidence.DERIVED)).verdict is expected
 
 
 def test_measured_counts_are_exact_and_times_are_not() -> None:
-    good = held(CONTROL, [50.0], Evidence.DERIVED)
+    good = stored_answer(CONTROL, [50.0], Evidence.DERIVED)
     counted = replace(answered(CHECKED, Evidence.MEASURED), unit="byte")
-    bad = held(counted, [60.0], Evidence.MEASURED, unit="byte")
+    bad = stored_answer(counted, [60.0], Evidence.MEASURED, unit="byte")
     assert with_control(counted, CONTROL, bad, good).verdict is Verdict.CONTRADICTED
     timed = answered(CHECKED, Evidence.MEASURED)
-    assert with_control(timed, CONTROL, held(timed, [60.0], Evidence.MEASURED), good).verdict is Verdict.DIFFERS
+    assert (
+        with_control(timed, CONTROL, stored_answer(timed, [60.0], Evidence.MEASURED), good).verdict is Verdict.DIFFERS
+    )
 
 
 @pytest.mark.parametrize(
@@ -776,7 +783,7 @@ def test_measured_counts_are_exact_and_times_are_not() -> None:
 )
 def test_three_repeats_that_differ_contradict_under_a_control(values: Sequence[float], expected: Verdict) -> None:
     claim = replace(ACCURACY, control="c.control")
-    store = ReportStore(Path("nowhere"), (*seeds("axonn", values), held(CONTROL, [50.0], Evidence.DERIVED)))
+    store = ReportStore(Path("nowhere"), (*seeds("axonn", values), stored_answer(CONTROL, [50.0], Evidence.DERIVED)))
     judged, _ = judge.judge([claim, CONTROL], store)
     assert (judged.verdict, judged.repeats) == (expected, len(values))
 
@@ -797,7 +804,7 @@ def test_the_best_source_answers_then_this_machine_then_the_newest() -> None:
     while order:
         best = order[0]
         for entries in (order, order[::-1]):
-            judged = found(BASE, *entries)
+            judged = judge_alone(BASE, *entries)
             assert (judged.record, judged.ours) == (best.file, (best.record.metrics["c.x"].values,))
         order.pop(0)
 
@@ -805,16 +812,16 @@ def test_the_best_source_answers_then_this_machine_then_the_newest() -> None:
 @pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.OK])
 def test_a_run_that_did_not_end_well_never_answers(outcome: Outcome) -> None:
     bad = entry([50.0], Source.SIMULATED, started="2026", outcome=outcome)
-    judged = found(BASE, bad)
+    judged = judge_alone(BASE, bad)
     assert (judged.verdict, judged.ours, judged.record) == (Verdict.NOT_RUN, (), "")
     assert outcome.value in judged.why
-    assert found(BASE, bad, entry([10.0])).verdict is Verdict.DIFFERS
+    assert judge_alone(BASE, bad, entry([10.0])).verdict is Verdict.DIFFERS
 
 
 def test_the_newest_record_answers_even_if_it_is_broken() -> None:
     """An older number must not hide that the code gives none any more."""
     old, new = entry([50.0], started="2025-01-01"), entry([math.nan], started="2025-01-02")
-    judged = found(BASE, old, new)
+    judged = judge_alone(BASE, old, new)
     assert (judged.verdict, judged.ours) == (Verdict.NOT_RUN, ())
     assert judged.why == "not finite: 1 of our 1 values"
 
@@ -824,7 +831,7 @@ def test_the_newest_record_answers_even_if_it_is_broken() -> None:
     [([], "0 values; rule: 3 a case"), ([1.0, 2.0], "2 values"), ([1.0] * 4, "4 values"), ([1, 2, math.inf], "finite")],
 )
 def test_a_wrong_number_of_values_answers_nothing(values: list[float], why: str) -> None:
-    judged = found(ORDER, entry(values))
+    judged = judge_alone(ORDER, entry(values))
     assert (judged.verdict, judged.ours) == (Verdict.NOT_RUN, ())
     assert why in judged.why
 
@@ -832,15 +839,15 @@ def test_a_wrong_number_of_values_answers_nothing(values: list[float], why: str)
 @pytest.mark.parametrize("reach", ["analytic", "cpu", "gpu", "cluster", "data"])
 def test_no_record_says_what_is_needed(reach: str) -> None:
     claim = replace(BASE, reach=reach)
-    for asked, why in ((claim, "no record holds it"), (replace(claim, answers=()), "nothing here answers it")):
-        judged = found(asked, entry([1.0], name="c.y"))
+    for variant, why in ((claim, "no record holds it"), (replace(claim, answers=()), "nothing here answers it")):
+        judged = judge_alone(variant, entry([1.0], name="c.y"))
         assert judged.verdict is Verdict.NOT_RUN
         assert judged.why.startswith(f"{why}: it needs a")
         assert (judged.evidence, judged.record, judged.ours) == (None, "", ())
 
 
 def test_a_claim_without_answers_takes_no_value() -> None:
-    judged = found(replace(BASE, answers=()), entry([50.0]))
+    judged = judge_alone(replace(BASE, answers=()), entry([50.0]))
     assert (judged.verdict, judged.ours, judged.record, judged.others) == (Verdict.NOT_RUN, (), "", ())
 
 
@@ -849,53 +856,53 @@ def test_a_claim_without_answers_takes_no_value() -> None:
 
 def test_medians_of_an_experiment_answer() -> None:
     quick, slow = run("axonn 2x1", [3.0, 1.0, 2.0, math.nan]), run("gpipe 2x1", [2.5, 9.0, 2.1])
-    judged = found(QUICKER, quick, slow)
+    judged = judge_alone(QUICKER, quick, slow)
     assert (judged.evidence, judged.ours) == (Evidence.MEASURED, ((2.0, 2.5),))
     assert judged.record == "records/axonn 2x1.json"
     for entries in ((quick,), (slow,), (quick, run("gpipe 2x1", [3.0], outcome=Outcome.FAILED)), ()):
-        judged = found(QUICKER, *entries)
+        judged = judge_alone(QUICKER, *entries)
         assert (judged.verdict, judged.experiment) == (Verdict.NOT_RUN, "demo")
         assert "experiment demo has no complete set of axonn 2x1, gpipe 2x1" in judged.why
-    assert found(QUICKER, quick, run("gpipe 2x1", [3.0], experiment="other")).verdict is Verdict.NOT_RUN
-    assert found(QUICKER, quick, run("gpipe 2x1", [])).verdict is Verdict.NOT_RUN
+    assert judge_alone(QUICKER, quick, run("gpipe 2x1", [3.0], experiment="other")).verdict is Verdict.NOT_RUN
+    assert judge_alone(QUICKER, quick, run("gpipe 2x1", [])).verdict is Verdict.NOT_RUN
     crowded = run("gpipe 2x1", [3.0], "oversubscribed: 4 ranks on 2 cores")
-    assert found(QUICKER, quick, crowded).why == "gpipe 2x1: oversubscribed: 4 ranks on 2 cores"
+    assert judge_alone(QUICKER, quick, crowded).why == "gpipe 2x1: oversubscribed: 4 ranks on 2 cores"
 
 
 def test_runs_of_two_machines_or_sources_are_not_compared() -> None:
     here, there = run("axonn 2x1", [2.0]), run("gpipe 2x1", [3.0], machine="h200")
-    assert found(QUICKER, here, there).verdict is Verdict.NOT_RUN
-    assert found(QUICKER, here, run("gpipe 2x1", [3.0], source=Source.SIMULATED)).verdict is Verdict.NOT_RUN
+    assert judge_alone(QUICKER, here, there).verdict is Verdict.NOT_RUN
+    assert judge_alone(QUICKER, here, run("gpipe 2x1", [3.0], source=Source.SIMULATED)).verdict is Verdict.NOT_RUN
     both = [there, run("axonn 2x1", [4.0], machine="h200")]
-    assert found(QUICKER, here, *both).ours == ((4.0, 3.0),)
-    assert found(QUICKER, here, *both, run("gpipe 2x1", [5.0])).ours == ((2.0, 5.0),)
+    assert judge_alone(QUICKER, here, *both).ours == ((4.0, 3.0),)
+    assert judge_alone(QUICKER, here, *both, run("gpipe 2x1", [5.0])).ours == ((2.0, 5.0),)
 
 
 def test_the_newest_run_of_each_label_answers() -> None:
     runs = [run(label, [time], started=day) for label, time, day in [("axonn 2x1", 2.0, "1"), ("gpipe 2x1", 3.0, "1")]]
     newer = run("axonn 2x1", [7.0], started="2")
     for entries in ([*runs, newer], [newer, *runs]):
-        assert found(QUICKER, *entries).ours == ((7.0, 3.0),)
-    failed = found(QUICKER, *runs, run("axonn 2x1", [7.0], started="2", outcome=Outcome.OOM))
+        assert judge_alone(QUICKER, *entries).ours == ((7.0, 3.0),)
+    failed = judge_alone(QUICKER, *runs, run("axonn 2x1", [7.0], started="2", outcome=Outcome.OOM))
     assert (failed.verdict, failed.ours) == (Verdict.NOT_RUN, ())
     assert "axonn 2x1 oom" in failed.why
 
 
 def test_runs_that_did_not_take_turns_are_in_no_order() -> None:
     runs = [run("axonn 2x1", [2.0], turns="a"), run("gpipe 2x1", [3.0], turns="b")]
-    judged = found(QUICKER, *runs)
+    judged = judge_alone(QUICKER, *runs)
     assert judged.verdict is Verdict.NOT_RUN
     assert "did not take turns" in judged.why
-    assert found(QUICKER, runs[0], run("gpipe 2x1", [3.0], turns="a")).ours == ((2.0, 3.0),)
+    assert judge_alone(QUICKER, runs[0], run("gpipe 2x1", [3.0], turns="a")).ours == ((2.0, 3.0),)
 
 
 def test_units_are_compared() -> None:
-    judged = found(BASE, entry([50.0], unit="minute"))
+    judged = judge_alone(BASE, entry([50.0], unit="minute"))
     assert (judged.verdict, judged.ours) == (Verdict.NOT_RUN, ())
     assert "'minute'" in judged.why
     assert "'second'" in judged.why
     slow = run("gpipe 2x1", metrics={"batch_time": Metric("ms", "lower", (3.0,))})
-    assert "'ms' and 's'" in found(QUICKER, run("axonn 2x1", [2.0]), slow).why
+    assert "'ms' and 's'" in judge_alone(QUICKER, run("axonn 2x1", [2.0]), slow).why
 
 
 # Repeats
@@ -927,23 +934,23 @@ def test_a_measured_order_needs_repeats_that_are_apart(
     elsewhere = replace(QUICKER.answers[0], stand_in=OTHER)
     greatest = replace(QUICKER, check=Check.GREATEST, terms=("gpipe", "axonn"))
     swapped = replace(QUICKER.answers[0], labels=("gpipe 2x1", "axonn 2x1"))
-    assert found(QUICKER, *runs).verdict is published
-    assert found(replace(QUICKER, answers=(elsewhere,)), *runs).verdict is stand_in
-    assert found(replace(greatest, answers=(swapped,)), *runs).verdict is published
-    assert "4 repeats each" in found(QUICKER, *runs).why
+    assert judge_alone(QUICKER, *runs).verdict is published
+    assert judge_alone(replace(QUICKER, answers=(elsewhere,)), *runs).verdict is stand_in
+    assert judge_alone(replace(greatest, answers=(swapped,)), *runs).verdict is published
+    assert "4 repeats each" in judge_alone(QUICKER, *runs).why
 
 
 def test_three_repeats_a_side_decide_nothing() -> None:
     # of 20 ways to deal 3 + 3 ranks, 2 are as far apart: one in ten
     runs = (timed("axonn 2x1", [1.0, 2.0, 3.0], 3), timed("gpipe 2x1", [7.0, 8.0, 9.0], 3))
-    assert found(QUICKER, *runs).verdict is Verdict.UNDECIDED
+    assert judge_alone(QUICKER, *runs).verdict is Verdict.UNDECIDED
 
 
 def test_samples_of_one_round_are_one_repeat() -> None:
     times = (EARLY + EARLY, LATE + LATE)
     for rounds, expected in ((8, Verdict.REPRODUCED), (4, Verdict.REPRODUCED), (2, Verdict.UNDECIDED)):
         runs = (timed(label, each, rounds) for label, each in zip(("axonn 2x1", "gpipe 2x1"), times, strict=True))
-        assert found(QUICKER, *runs).verdict is expected
+        assert judge_alone(QUICKER, *runs).verdict is expected
 
 
 def test_only_the_pairs_that_the_check_compares_must_be_apart() -> None:
@@ -951,15 +958,15 @@ def test_only_the_pairs_that_the_check_compares_must_be_apart() -> None:
     least = replace(QUICKER, terms=labels, answers=(replace(QUICKER.answers[0], labels=labels),))
     between = [each + 0.1 for each in LATE]
     runs = [timed(label, each) for label, each in zip(labels, (EARLY, LATE, between), strict=True)]
-    assert found(least, *runs).verdict is Verdict.REPRODUCED
-    assert found(replace(least, check=Check.RISES), *runs).verdict is Verdict.UNDECIDED
-    assert found(replace(least, check=Check.NEVER_FALLS), *runs).verdict is Verdict.REPRODUCED
-    assert found(replace(least, check=Check.FALLS), *runs).verdict is Verdict.DIFFERS
+    assert judge_alone(least, *runs).verdict is Verdict.REPRODUCED
+    assert judge_alone(replace(least, check=Check.RISES), *runs).verdict is Verdict.UNDECIDED
+    assert judge_alone(replace(least, check=Check.NEVER_FALLS), *runs).verdict is Verdict.REPRODUCED
+    assert judge_alone(replace(least, check=Check.FALLS), *runs).verdict is Verdict.DIFFERS
     apart = [each + 10 for each in LATE]
     rising = (*runs[:2], timed("c", apart))
-    assert found(replace(least, check=Check.RISES), *rising).verdict is Verdict.REPRODUCED
+    assert judge_alone(replace(least, check=Check.RISES), *rising).verdict is Verdict.REPRODUCED
     fallen = (*runs[:2], timed("c", EARLY))
-    assert found(replace(least, check=Check.NEVER_FALLS), *fallen).verdict is Verdict.DIFFERS
+    assert judge_alone(replace(least, check=Check.NEVER_FALLS), *fallen).verdict is Verdict.DIFFERS
 
 
 def test_counts_and_models_need_no_repeats() -> None:
@@ -967,10 +974,10 @@ def test_counts_and_models_need_no_repeats() -> None:
     for ours, theirs, expected in ((3.0, 4.0, Verdict.REPRODUCED), (4.0, 3.0, Verdict.DIFFERS)):
         sent = ({"payload_bytes": Metric("byte", "lower", (each, each))} for each in (ours, theirs))
         runs = [run(label, metrics=each) for label, each in zip(("axonn 2x1", "gpipe 2x1"), sent, strict=True)]
-        assert found(counted, *runs).verdict is expected
+        assert judge_alone(counted, *runs).verdict is expected
     modelled = replace(QUICKER, answers=(replace(QUICKER.answers[0], evidence=Evidence.SIMULATED),))
     runs = [timed(label, each, source=Source.SIMULATED) for label, each in (("axonn 2x1", EARLY), ("gpipe 2x1", MIXED))]
-    assert found(modelled, *runs).verdict is Verdict.MATCHED
+    assert judge_alone(modelled, *runs).verdict is Verdict.MATCHED
 
 
 def test_label_with_star_answers_with_the_mean_over_seeds() -> None:
@@ -984,15 +991,17 @@ def test_label_with_star_answers_with_the_mean_over_seeds() -> None:
             for seed, each in enumerate(sampled)
         ]
 
-    judged = found(claim, *seeds("axonn", EARLY), *seeds("gpipe", LATE))
+    judged = judge_alone(claim, *seeds("axonn", EARLY), *seeds("gpipe", LATE))
     assert (judged.verdict, judged.ours) == (Verdict.REPRODUCED, ((2.5, 6.5),))
-    assert found(claim, *seeds("axonn", EARLY[:3]), *seeds("gpipe", LATE[:3])).verdict is Verdict.UNDECIDED
-    assert found(claim, *seeds("axonn", EARLY), *seeds("gpipe", MIXED)).verdict is Verdict.UNDECIDED
-    assert found(claim, *seeds("axonn", LATE), *seeds("gpipe", EARLY)).verdict is Verdict.DIFFERS
+    assert judge_alone(claim, *seeds("axonn", EARLY[:3]), *seeds("gpipe", LATE[:3])).verdict is Verdict.UNDECIDED
+    assert judge_alone(claim, *seeds("axonn", EARLY), *seeds("gpipe", MIXED)).verdict is Verdict.UNDECIDED
+    assert judge_alone(claim, *seeds("axonn", LATE), *seeds("gpipe", EARLY)).verdict is Verdict.DIFFERS
     odd = seeds("axonn", [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 1000.0])  # ranks below, in the mean above
-    assert found(claim, *odd, *seeds("gpipe", [each + 10 for each in (*EARLY, *LATE)])).verdict is Verdict.UNDECIDED
+    assert (
+        judge_alone(claim, *odd, *seeds("gpipe", [each + 10 for each in (*EARLY, *LATE)])).verdict is Verdict.UNDECIDED
+    )
     for gpipe in (LATE[:3], []):
-        assert found(claim, *seeds("axonn", EARLY), *seeds("gpipe", gpipe)).verdict is Verdict.NOT_RUN
+        assert judge_alone(claim, *seeds("axonn", EARLY), *seeds("gpipe", gpipe)).verdict is Verdict.NOT_RUN
 
 
 # Series
@@ -1020,7 +1029,7 @@ BY_SEED = replace(
     ],
 )
 def test_a_measured_number_needs_an_interval_inside_the_tolerance(values: Sequence[float], expected: Verdict) -> None:
-    judged = found(ACCURACY, *seeds("axonn", values))
+    judged = judge_alone(ACCURACY, *seeds("axonn", values))
     assert judged.verdict is expected
     assert "3 repeats each, 95 percent interval" in judged.why
 
@@ -1036,7 +1045,7 @@ def test_a_measured_number_needs_an_interval_inside_the_tolerance(values: Sequen
 def test_a_measured_equality_needs_an_interval_of_the_difference(theirs: Sequence[float], expected: Verdict) -> None:
     claim = replace(BY_SEED, check=Check.EQUAL, kind="equality", tolerance=0.05)
     ours = [10.0, 10.1, 9.9]
-    assert found(claim, *seeds("axonn", ours), *seeds("gpipe", theirs)).verdict is expected
+    assert judge_alone(claim, *seeds("axonn", ours), *seeds("gpipe", theirs)).verdict is expected
 
 
 @pytest.mark.parametrize(
@@ -1051,24 +1060,24 @@ def test_each_measured_end_needs_an_interval_around_its_own(
     least: Sequence[float], largest: Sequence[float], expected: Verdict
 ) -> None:
     claim = replace(BY_SEED, check=Check.ENDS, kind="range", value=(10.0, 40.0), tolerance=0.05)
-    assert found(claim, *seeds("axonn", least), *seeds("gpipe", largest)).verdict is expected
+    assert judge_alone(claim, *seeds("axonn", least), *seeds("gpipe", largest)).verdict is expected
 
 
 def test_ranks_apart_in_the_other_direction_outweigh_the_means() -> None:
-    one = found(BY_SEED, *seeds("axonn", range(11, 19)), *seeds("gpipe", [1, 2, 3, 4, 5, 6, 7, 1000]))
+    one = judge_alone(BY_SEED, *seeds("axonn", range(11, 19)), *seeds("gpipe", [1, 2, 3, 4, 5, 6, 7, 1000]))
     assert one.ours[0][0] < one.ours[0][1]
     assert one.verdict is Verdict.DIFFERS
     assert "apart in the other direction" in one.why
 
 
 def test_timed_run_of_one_round_decides_no_order() -> None:
-    one = found(QUICKER, run("axonn 2x1", [1.0]), run("gpipe 2x1", [2.0]))
+    one = judge_alone(QUICKER, run("axonn 2x1", [1.0]), run("gpipe 2x1", [2.0]))
     assert one.verdict is Verdict.UNDECIDED
 
 
 def test_too_many_repeats_to_test_decide_no_order() -> None:
     times = [1.0 + number / 10 for number in range(21)]  # 42 together, where 40 are tested at most
-    one = found(QUICKER, timed("axonn 2x1", times, 21), timed("gpipe 2x1", [each + 9 for each in times], 21))
+    one = judge_alone(QUICKER, timed("axonn 2x1", times, 21), timed("gpipe 2x1", [each + 9 for each in times], 21))
     assert one.verdict is Verdict.UNDECIDED
 
 
@@ -1081,19 +1090,22 @@ def test_parts_of_a_batch_time_need_repeats_too() -> None:
             run(label, metrics=each, config=rounds)
             for label, each in zip(QUICKER.answers[0].labels, times, strict=True)
         ]
-        assert found(claim, *runs).verdict is expected
+        assert judge_alone(claim, *runs).verdict is expected
 
 
 def test_drop_inside_the_noise_is_undecided() -> None:
     rises = replace(QUICKER, check=Check.NEVER_FALLS)
     assert (
-        found(rises, timed("axonn 2x1", [1.0, 2.0, 3.2, 4.1]), timed("gpipe 2x1", EARLY)).verdict is Verdict.UNDECIDED
+        judge_alone(rises, timed("axonn 2x1", [1.0, 2.0, 3.2, 4.1]), timed("gpipe 2x1", EARLY)).verdict
+        is Verdict.UNDECIDED
     )
-    assert found(rises, timed("axonn 2x1", LATE), timed("gpipe 2x1", EARLY)).verdict is Verdict.DIFFERS
+    assert judge_alone(rises, timed("axonn 2x1", LATE), timed("gpipe 2x1", EARLY)).verdict is Verdict.DIFFERS
 
 
 def test_simulated_runs_answer_no_measured_row() -> None:
-    one = found(QUICKER, *(replace_source(each) for each in (timed("axonn 2x1", EARLY), timed("gpipe 2x1", LATE))))
+    one = judge_alone(
+        QUICKER, *(replace_source(each) for each in (timed("axonn 2x1", EARLY), timed("gpipe 2x1", LATE)))
+    )
     assert one.verdict is Verdict.NOT_RUN
 
 
@@ -1109,7 +1121,7 @@ def test_series_of_several_seeds_are_averaged() -> None:
         for name in ("axonn", "gpipe")
         for seed in (0, 1)
     ]
-    assert found(equal, *runs).ours == ((1.0, 1.5),)
+    assert judge_alone(equal, *runs).ours == ((1.0, 1.5),)
 
 
 def test_number_near_the_printed_one_may_lose_the_direction() -> None:
@@ -1119,7 +1131,7 @@ def test_number_near_the_printed_one_may_lose_the_direction() -> None:
 
 
 def test_broken_sample_does_not_take_its_round_with_it() -> None:
-    one = found(
+    one = judge_alone(
         QUICKER, timed("axonn 2x1", [1.0, 2.0, 3.0, math.nan, 3.5, 3.6], 3), timed("gpipe 2x1", [5.0, 6.0, 7.0], 3)
     )
     assert "3 repeats each" in one.why
@@ -1144,18 +1156,18 @@ def test_the_batches_of_a_series_are_the_cases() -> None:
     )
     claim = replace(claim, answers=(replace(answer, identity=True),))
     theirs = run("pytorch 1x1", loss=[6.0, 5.0, 4.0])
-    near = found(claim, theirs, run("axonn 2x2", loss=[6.0, 5.00004, 4.0]))
+    near = judge_alone(claim, theirs, run("axonn 2x2", loss=[6.0, 5.00004, 4.0]))
     assert (near.verdict, near.ours) == (Verdict.REPRODUCED, ((6.0, 6.0), (5.0, 5.00004), (4.0, 4.0)))
-    assert found(replace(claim, answers=(answer,)), theirs, run("axonn 2x2", loss=[6.0, 5.0, 4.0])).verdict is (
+    assert judge_alone(replace(claim, answers=(answer,)), theirs, run("axonn 2x2", loss=[6.0, 5.0, 4.0])).verdict is (
         Verdict.TREND_ONLY
     )
-    far = found(claim, theirs, run("axonn 2x2", loss=[6.0, 5.0, 4.00005]))
+    far = judge_alone(claim, theirs, run("axonn 2x2", loss=[6.0, 5.0, 4.00005]))
     assert far.verdict is Verdict.DIFFERS
     assert far.why.startswith("case 3 of 3: axonn = 4.00005 is not within 1e-05")
     for loss in ([6.0, 5.0], [], [6.0, math.nan, 4.0]):
-        judged = found(claim, theirs, run("axonn 2x2", loss=loss))
+        judged = judge_alone(claim, theirs, run("axonn 2x2", loss=loss))
         assert (judged.verdict, judged.ours) == (Verdict.NOT_RUN, ())
-    assert "pytorch 1x1 3, axonn 2x2 2" in found(claim, theirs, run("axonn 2x2", loss=[6.0, 5.0])).why
+    assert "pytorch 1x1 3, axonn 2x2 2" in judge_alone(claim, theirs, run("axonn 2x2", loss=[6.0, 5.0])).why
 
 
 # claims.csv
@@ -1214,8 +1226,8 @@ def test_hostile_text_in_a_record_is_text(tmp_path: Path) -> None:
     bad = run(
         "gpipe 2x1", [3.0], "oversubscribed" + hostile, provenance={"started": hostile, "command": hostile, "x": []}
     )
-    for number, item in enumerate((good, bad)):
-        text = replace(item.record, key=str(number), reason=hostile, system=hostile).to_json()
+    for number, record in enumerate((good, bad)):
+        text = replace(record.record, key=str(number), reason=hostile, system=hostile).to_json()
         (records / f"{number}.json").write_text(text, encoding="utf-8")
     store = read_store(tmp_path)
     assert len(store.entries) == 2
@@ -1249,7 +1261,7 @@ def test_verdict_in_favour_needs_a_mutation(answer: AnswerRow, turned: Verdict, 
     free = replace(BASE, answers=(answer,))
     bare = replace(BASE, answers=(replace(answer, turned_by=()),))
     assert verdict(free, [50.0]) is turned
-    one = found(bare, held(bare, [50.0], answer.evidence))
+    one = judge_alone(bare, stored_answer(bare, [50.0], answer.evidence))
     assert one.verdict is Verdict.CONSISTENT
     assert (f"else {turned}" in one.why) is (turned is not Verdict.CONSISTENT)
     assert verdict(bare, [90.0]) is missed

@@ -22,7 +22,7 @@ def one_span() -> Trace:
 
 
 def aside_of(folder: Path) -> dict[str, tuple[Aside, str]]:
-    return {item.name: (item.kind, item.reason) for item in load.read_store(folder).aside}
+    return {aside.name: (aside.kind, aside.reason) for aside in load.read_store(folder).aside}
 
 
 def test_a_missing_folder_is_an_empty_store(tmp_path):
@@ -63,7 +63,7 @@ def test_records_of_other_machines_name_their_machine(tmp_path, make, store, sto
         ("large", "measured/large/demo.jsonl#1"),
         ("large", "measured/large/demo.jsonl#3"),
     ]
-    assert [item.name for item in loaded.aside] == ["measured/large/demo.jsonl#4"]
+    assert [aside.name for aside in loaded.aside] == ["measured/large/demo.jsonl#4"]
     assert entries[1].trace is not None
     assert entries[1].trace.file == "measured/large/traces/a.json.gz"
 
@@ -102,7 +102,7 @@ def test_a_trace_that_is_none_costs_the_trace_alone(tmp_path, make, store, conte
     (tmp_path / "traces" / "a.json.gz").write_bytes(content)
     loaded = load.read_store(tmp_path)
     assert [entry.trace for entry in loaded.entries] == [None]
-    assert [item.kind for item in loaded.aside] == [Aside.TRACE]
+    assert [aside.kind for aside in loaded.aside] == [Aside.TRACE]
 
 
 def test_a_trace_that_unpacks_to_too_much_is_not_read(tmp_path, make, store, monkeypatch):
@@ -132,11 +132,11 @@ def test_a_trace_path_that_leaves_the_folder_is_refused(tmp_path, make, store, s
 @pytest.mark.parametrize("path", ["traces/none.json.gz", "", "a\0b", "x" * 5000])
 def test_a_missing_trace_is_named(tmp_path, make, store, path):
     store(tmp_path, make("a", trace=path))
-    assert [item.kind for item in load.read_store(tmp_path).aside] == [Aside.TRACE]
+    assert [aside.kind for aside in load.read_store(tmp_path).aside] == [Aside.TRACE]
 
 
 def test_committed_records_load_whole() -> None:
     """No committed record is set aside, and each trace that one names is committed, too."""
     store = load.read_store(Path(__file__).parents[3] / "reports")
     assert any(entry.machine for entry in store.entries)
-    assert [item for item in store.aside if item.name.startswith("measured/")] == []
+    assert [aside for aside in store.aside if aside.name.startswith("measured/")] == []

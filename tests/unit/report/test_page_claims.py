@@ -62,11 +62,11 @@ def claim(name: str = "demo.speedup", **changes: Any) -> Claim:
     return Claim(id=name, **fields | changes)
 
 
-def judged(item: Claim, verdict: Verdict = Verdict.NOT_RUN, **changes: Any) -> Judged:
+def judged(judged_claim: Claim, verdict: Verdict = Verdict.NOT_RUN, **changes: Any) -> Judged:
     """A measured value with this verdict, or none where nothing was run."""
     if verdict is not Verdict.NOT_RUN:
         changes = {"evidence": Evidence.MEASURED} | changes
-    return Judged(item, verdict, changes.pop("why", "the reason"), **changes)
+    return Judged(judged_claim, verdict, changes.pop("why", "the reason"), **changes)
 
 
 class Cells(HTMLParser):
@@ -192,9 +192,9 @@ def answered(tmp_path: Path, make: Callable[..., Any], store: Callable[..., Path
 
 
 def test_claim_row_has_values_and_a_link_to_the_record(answered) -> None:
-    folder, found = answered
-    cells = Cells(render(read_store(folder), judged=found, decisions=DECISIONS))
-    first, order, asked, other = cells.rows("Every claim")
+    folder, judgements = answered
+    cells = Cells(render(read_store(folder), judged=judgements, decisions=DECISIONS))
+    first, order, unanswered, other = cells.rows("Every claim")
     assert first == [
         "demo.speedup",
         "AxoNN | Table I",
@@ -214,13 +214,13 @@ def test_claim_row_has_values_and_a_link_to_the_record(answered) -> None:
     assert {"claim-demo.speedup", "e1-r1", "decision-A1"} <= set(cells.ids)
     assert order[4:6] == ["axonn is fastest", "4 values · run | axonn: 1, 3 gpipe: 2, 4"]
     assert order[8] == "as published"
-    assert asked[5] == asked[7] == "–"
+    assert unanswered[5] == unanswered[7] == "–"
     assert other[4] == "≥ 2"
 
 
 def test_experiment_shows_the_claims_that_it_answers(answered) -> None:
-    folder, found = answered
-    cells = Cells(render(read_store(folder), judged=found))
+    folder, judgements = answered
+    cells = Cells(render(read_store(folder), judged=judgements))
     rows = cells.rows("The paper’s values beside ours")
     assert [row[0] for row in rows] == [f"demo.{name} | AxoNN, Table I" for name in ("speedup", "order", "asked")]
     assert rows[0][2:] == ["1.5", "1.25 · run", "≈ trend only", "our 1.25 is outside"]
@@ -228,8 +228,8 @@ def test_experiment_shows_the_claims_that_it_answers(answered) -> None:
 
 
 def test_numbers_link_to_the_configuration_of_the_run(answered) -> None:
-    folder, found = answered
-    cells = Cells(render(read_store(folder), judged=found))
+    folder, judgements = answered
+    cells = Cells(render(read_store(folder), judged=judgements))
     (run,) = cells.rows("Runs and the commands that make them")
     assert run[3] == "suite run experiment=demo system=axonn grid.inter=2 grid.data=1"
     assert run[4].startswith("| config")
@@ -277,8 +277,8 @@ def test_claim_unfolds_assertion_limits_and_command(tmp_path: Path) -> None:
     row = AnswerRow(Evidence.SIMULATED, figure="f", function="suite.papers.f")
     hedged = claim("demo.x", answers=(row,), asserts="Axonn is quick.", limits="The batch is smaller.", hedge="may")
     judgement = judged(hedged, Verdict.MATCHED, evidence=Evidence.SIMULATED, ours=((1.5,),))
-    (shown,) = Cells(render(read_store(tmp_path), judged=[judgement])).rows("Every claim")
-    assert shown[10] == (
+    (row_shown,) = Cells(render(read_store(tmp_path), judged=[judgement])).rows("Every claim")
+    assert row_shown[10] == (
         "the reason | details The paper asserts: Axonn is quick. Hedge: may"
         " Limits of this check: The batch is smaller. suite claims answer demo.x"
     )
@@ -330,9 +330,9 @@ def test_both_sides_of_an_expectation_lead_to_their_runs(tmp_path, make, store) 
 
 
 def test_the_contents_count_what_was_met_and_claimed(answered) -> None:
-    folder, found = answered
+    folder, judgements = answered
     assert "claims: 1 reproduced, measured, 1 trend only, measured, 1 not run</small>" in render(
-        read_store(folder), judged=found
+        read_store(folder), judged=judgements
     )
 
 
@@ -344,8 +344,8 @@ def test_value_of_an_omitted_run_keeps_its_command(tmp_path: Path) -> None:
 
 
 def test_a_contradiction_names_its_claims(answered) -> None:
-    folder, found = answered
-    cells = Cells(render(read_store(folder), judged=found, decisions=DECISIONS))
+    folder, judgements = answered
+    cells = Cells(render(read_store(folder), judged=judgements, decisions=DECISIONS))
     label = "The disagreements, and what was decided"
     assert cells.rows(label) == [
         [

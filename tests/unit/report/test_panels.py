@@ -238,7 +238,7 @@ def test_a_panel_without_printed_values_has_no_comparison(make):
 
 
 @pytest.mark.parametrize(
-    ("ours", "paper", "unit", "shown"),
+    ("ours", "paper", "unit", "text"),
     [
         (3.0, 0.0, "percent", ("–", "+3.0 pt")),
         (3.0, 0.0, "s", ("–", "")),
@@ -249,9 +249,9 @@ def test_a_panel_without_printed_values_has_no_comparison(make):
         (1e30, 1.0, "s", ("+1e+32 %", "")),
     ],
 )
-def test_errors_at_the_edge(ours, paper, unit, shown):
+def test_errors_at_the_edge(ours, paper, unit, text):
     cell = figure_panels.error(ours, paper, unit)
-    assert (cell.text, cell.detail) == shown
+    assert (cell.text, cell.detail) == text
     assert cell.value is None or math.isfinite(cell.value)
 
 
@@ -521,10 +521,10 @@ def test_far_too_much_is_cut_and_says_so(make, store, tmp_path, monkeypatch):
     assert "2 more panels stand in the records" in seen.words()
 
 
-@pytest.mark.parametrize("told", [None, "text", 7, [], [1], {"a": "b"}, ["x"] * 5000])
-def test_any_provenance_is_borne(make, told):
-    fitted = figure_panels.fitted(make("x", provenance={"calibrated_on": told}))
-    assert len(fitted) == (isinstance(told, list) and "x" in told)
+@pytest.mark.parametrize("provenance", [None, "text", 7, [], [1], {"a": "b"}, ["x"] * 5000])
+def test_any_provenance_is_borne(make, provenance):
+    fitted = figure_panels.fitted(make("x", provenance={"calibrated_on": provenance}))
+    assert len(fitted) == (isinstance(provenance, list) and "x" in provenance)
     assert all(len(text) < 400 for text in fitted)
 
 

@@ -39,12 +39,12 @@ CASE = gpt_case("tied", "float32")
 TICKET = random_mask(CASE, 0.8)
 
 
-def slices(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {event["name"]: event for event in found if event["ph"] == "X"}
+def slices(chrome_events: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {event["name"]: event for event in chrome_events if event["ph"] == "X"}
 
 
-def tracks(found: list[dict[str, Any]]) -> dict[int, str]:
-    return {event["tid"]: event["args"]["name"] for event in found if event["name"] == "thread_name"}
+def tracks(chrome_events: list[dict[str, Any]]) -> dict[int, str]:
+    return {event["tid"]: event["args"]["name"] for event in chrome_events if event["name"] == "thread_name"}
 
 
 def traced(grid: Grid, **more: Any) -> Trace:
@@ -58,7 +58,7 @@ def traced(grid: Grid, **more: Any) -> Trace:
             engine.train_batch(CASE.batch(number, 4, grid.data))
         return engine.state.trace
 
-    return Trace(span for found in threads.run(grid.size, rank) for span in found).shifted()
+    return Trace(span for spans in threads.run(grid.size, rank) for span in spans).shifted()
 
 
 @pytest.mark.parametrize(

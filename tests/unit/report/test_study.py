@@ -58,27 +58,27 @@ def groups(*records: Record) -> list[derive.ExperimentGroup]:
 
 
 def tasks(*records: Record, asked: Mapping[str, Any] = ASKED) -> list[seed_study.StudyTask]:
-    found, remarks = seed_study.tasks(read_study(asked), groups(*records))
+    tasks_read, remarks = seed_study.tasks(read_study(asked), groups(*records))
     assert remarks == []
-    return found
+    return tasks_read
 
 
 def read(*records: Record, name: str = "demo") -> tuple[dict[str, learning_curves.StudyPanel], list[tuple[str, str]]]:
     every = groups(*records)
-    [own] = [one for one in every if one.name == name]
-    found, remarks = learning_curves.read(own, every, claims.settings(), {}, "s")
-    assert len({one.title for one in found}) == len(found)
-    return {one.title: one for one in found}, remarks
+    [task] = [one for one in every if one.name == name]
+    panel, remarks = learning_curves.read(task, every, claims.settings(), {}, "s")
+    assert len({one.title for one in panel}) == len(panel)
+    return {one.title: one for one in panel}, remarks
 
 
-def rows(found: learning_curves.StudyPanel) -> list[list[str]]:
-    return [[cell.text for cell in row] for row in found.table.rows]
+def rows(panel: learning_curves.StudyPanel) -> list[list[str]]:
+    return [[cell.text for cell in row] for row in panel.table.rows]
 
 
 def test_best_and_final_stand_apart_with_their_spread(run: Run) -> None:
-    found, remarks = read(run("naive", 0, (50, 70, 60)), run("naive", 1, (40, 50, 80)), run("naive", 2, (10, 20, 30)))
+    panel, remarks = read(run("naive", 0, (50, 70, 60)), run("naive", 1, (40, 50, 80)), run("naive", 2, (10, 20, 30)))
     assert remarks == []
-    [row] = found["Best and final scores"].table.rows
+    [row] = panel["Best and final scores"].table.rows
     assert [cell.text for cell in row[:4]] == ["gpipe", "top-1 accuracy", "70.00", "60.00"]
     assert [cell.detail for cell in row[2:4]] == ["[30.00 … 80.00]", "[30.00 … 80.00]"]
     assert row[4].text == "3"
@@ -86,8 +86,8 @@ def test_best_and_final_stand_apart_with_their_spread(run: Run) -> None:
 
 def test_learning_curve_is_median_and_ends_of_each_epoch(run: Run) -> None:
     assert seed_study.seed_band([(1, 5, 9), (3, 4, 8), (2, 9, 1)]) == ([1, 4, 1], [2, 5, 8], [3, 9, 9])
-    found, _ = read(run("naive", 0, (50, 70, 60)), run("naive", 1, (40, 50, 80)))
-    drawn = found["Top-1 accuracy over epochs: alexnet_narrow on digits with SGD"]
+    panel, _ = read(run("naive", 0, (50, 70, 60)), run("naive", 1, (40, 50, 80)))
+    drawn = panel["Top-1 accuracy over epochs: alexnet_narrow on digits with SGD"]
     assert [[cell.text for cell in row] for row in drawn.table.rows] == [["1", "45.00"], ["2", "60.00"], ["3", "70.00"]]
     assert drawn.table.rows[2][1].detail == "[60.00 … 80.00]"
     assert drawn.draw is not None
@@ -101,8 +101,8 @@ def test_planted_seeds_are_decided_and_two_are_not(run: Run) -> None:
     whole = [run("pipeoptim", n, (50, value)) for n, value in enumerate(HIGH)]
     whole += [run("pipedream", n, (95, value)) for n, value in enumerate(LOW)]  # best before, worse at the end
     whole += [run("naive", n, (50, value)) for n, value in enumerate(HIGH)]
-    found, _ = read(*whole)
-    by = {(row[0], row[1]): row for row in rows(found["What the seeds decide"])}
+    panel, _ = read(*whole)
+    by = {(row[0], row[1]): row for row in rows(panel["What the seeds decide"])}
     final = by["pipeoptim / pipedream", "final top-1 accuracy"]
     assert final[2:7] == ["92.00", "82.00", "+10.00", "5 and 5", "0.0079"]
     assert final[7].startswith("better: ")
@@ -147,8 +147,8 @@ def test_milestones_count_updates_so_that_they_may_differ(run: Run) -> None:
 
 def test_a_seed_that_ran_twice_counts_for_nothing(run: Run) -> None:
     records = [run("naive", 0, (1, 2)), run("naive", 0, (3, 4), label=" again"), run("naive", 1, (5, 6))]
-    found, remarks = seed_study.tasks(read_study(ASKED), groups(*records))
-    assert [task.final("gpipe", "top_1") for task in found] == [[6]]
+    tasks_read, remarks = seed_study.tasks(read_study(ASKED), groups(*records))
+    assert [task.final("gpipe", "top_1") for task in tasks_read] == [[6]]
     assert remarks == [("alexnet_narrow on digits with SGD", "gpipe has two runs of seed 0; none of them counts")]
 
 
@@ -159,11 +159,11 @@ def test_a_refused_run_has_a_row_with_its_reason(run: Run) -> None:
     refused = replace(
         refused, outcome=Outcome.UNSUPPORTED, reason="SpecTrain with Adam; rule: SGD alone\nmore", series={}
     )
-    found, _ = read(run("naive", 0, (1, 2)), refused)
-    last = found["Best and final scores"].table.rows[-1]
+    panel, _ = read(run("naive", 0, (1, 2)), refused)
+    last = panel["Best and final scores"].table.rows[-1]
     assert (last[0].text, last[4].text) == ("spectrain", "none")
     assert last[4].detail == "unsupported: SpecTrain with Adam; rule: SGD alone"
-    assert len(found["What the seeds decide"].table.rows) == 0
+    assert len(panel["What the seeds decide"].table.rows) == 0
 
 
 def test_a_curve_with_a_hole_or_without_epochs_is_none(run: Run) -> None:
@@ -180,14 +180,14 @@ def test_task_is_tested_on_its_first_available_score(run: Run) -> None:
     records = [
         replace(r, series={"bleu": r.series["top_1"]}, metrics={"bleu": Metric("BLEU", "", (1.0,))}) for r in records
     ]
-    found, _ = read(*records)
-    assert [row[1:4] for row in rows(found["What the seeds decide"])] == [
+    tables, _ = read(*records)
+    assert [row[1:4] for row in rows(tables["What the seeds decide"])] == [
         ["best BLEU", "79.50", "80.50"],
         ["final BLEU", "79.00", "80.50"],
     ]
-    assert [row[1] for row in rows(found["Epochs and time to the target"])] == ["79.50", "79.50"]
-    assert [row[2] for row in rows(found["Epochs and time to the target"])] == ["2 of 2", "2 of 2"]
-    drawn = found["BLEU over epochs: gnmt_narrow on digits with SGD"]
+    assert [row[1] for row in rows(tables["Epochs and time to the target"])] == ["79.50", "79.50"]
+    assert [row[2] for row in rows(tables["Epochs and time to the target"])] == ["2 of 2", "2 of 2"]
+    drawn = tables["BLEU over epochs: gnmt_narrow on digits with SGD"]
     assert "BLEU, BLEU" not in drawn.draw()
 
 
@@ -201,12 +201,12 @@ def test_time_to_target_is_epochs_times_simulated_epoch_time(run: Run) -> None:
         run("gpipe", 9, (), asked=panel, source=Source.SIMULATED, metrics=metrics),
         run("pipeoptim", 9, (), asked=panel, source=Source.SIMULATED, metrics=quick),
     ]
-    found, _ = read(*records)
-    gpipe, pipeoptim = found["Epochs and time to the target"].table.rows
+    tables, _ = read(*records)
+    gpipe, pipeoptim = tables["Epochs and time to the target"].table.rows
     assert [cell.text for cell in gpipe] == ["gpipe", "78.00", "3 of 3", "2", "1 h 00 min", "2.00 h"]
     assert gpipe[3].detail == "2, 2, 3"
     assert [cell.text for cell in pipeoptim[2:]] == ["1 of 3", "> 3", "30 min 00 s", "> 1.50 h"]
-    timed = found["Top-1 accuracy over simulated time: alexnet_narrow on digits with SGD"]
+    timed = tables["Top-1 accuracy over simulated time: alexnet_narrow on digits with SGD"]
     assert [cell.text for cell in timed.table.rows[-1]] == ["time of all", "3.00 h", "1.50 h"]
     assert "Simulated time (hours)" in timed.draw()
 
@@ -216,13 +216,13 @@ def test_study_collects_experiments_and_names_missing_ones(run: Run) -> None:
     lead = run("naive", 5, (), asked=panel, source=Source.SIMULATED)
     adam = {"_target_": "suite.engine.optim.optimizer.Adam", "lr": 0.001}
     records = [run("naive", 0, (1, 2), experiment="one"), run("naive", 0, (3, 4), experiment="two", optimizer=adam)]
-    found, remarks = read(lead, *records)
-    assert [row[0] for row in rows(found["Best and final scores"])] == [
+    tables, remarks = read(lead, *records)
+    assert [row[0] for row in rows(tables["Best and final scores"])] == [
         "alexnet_narrow on digits with SGD",
         "alexnet_narrow on digits with Adam",
     ]
     assert remarks == [("study", "not run here: three")]
-    settings = found["Settings"].table
+    settings = tables["Settings"].table
     [sgd, _] = settings.rows
     beside = {column.name: (cell.text, cell.detail) for column, cell in zip(settings.columns, sgd, strict=True)}
     assert beside["stands for"] == ("alexnet", "")
@@ -238,10 +238,10 @@ def test_what_is_published_is_that_of_the_same_optimizer(run: Run) -> None:
     rules = [{"_target_": f"suite.engine.optim.optimizer.{name}", "lr": 0.003} for name in ("Adam", "AdamW")]
     model = {"name": "residual_lstm_narrow"}
     records = [run("naive", n, (1, 2), asked=panel, model=model, optimizer=rule) for n, rule in enumerate(rules)]
-    found, _ = read(*records)
-    assert list(found) == ["Settings"]
-    at = [column.name for column in found["Settings"].table.columns].index("learning rate")
-    assert [row[at].detail for row in found["Settings"].table.rows] == ["0.001", ""]
+    tables, _ = read(*records)
+    assert list(tables) == ["Settings"]
+    at = [column.name for column in tables["Settings"].table.columns].index("learning rate")
+    assert [row[at].detail for row in tables["Settings"].table.rows] == ["0.001", ""]
 
 
 @pytest.mark.parametrize(

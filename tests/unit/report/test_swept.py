@@ -75,8 +75,8 @@ def claim(name: str, value: Any, unit: str = "second") -> Claim:
 
 
 def group(*records: Record) -> derive.ExperimentGroup:
-    [found] = derive.groups(ReportStore(Path(), tuple(StoredRecord(r, f"{n}.json") for n, r in enumerate(records))))
-    return found
+    [group_of] = derive.groups(ReportStore(Path(), tuple(StoredRecord(r, f"{n}.json") for n, r in enumerate(records))))
+    return group_of
 
 
 def read(*records: Record, known: Sequence[Claim] = ()) -> tuple[list[ShownPanel], list[tuple[str, str]]]:
@@ -86,21 +86,21 @@ def read(*records: Record, known: Sequence[Claim] = ()) -> tuple[list[ShownPanel
 
 
 def only(*records: Record, known: Sequence[Claim] = ()) -> ShownPanel:
-    [shown], remarks = read(*records, known=known)
+    [drawn], remarks = read(*records, known=known)
     assert remarks == []
-    return shown
+    return drawn
 
 
-def rows(shown: ShownPanel) -> list[list[str]]:
+def rows(drawn: ShownPanel) -> list[list[str]]:
     """Each row's cells as text: links by their words, badges and details behind them."""
     return [
         [" ".join(filter(None, (c.text, *(text for _, text in c.links), c.badge, c.detail.strip()))) for c in row]
-        for row in shown.table.rows
+        for row in drawn.table.rows
     ]
 
 
-def curve(shown: ShownPanel, name: str, side: str = OURS) -> tuple[float, ...]:
-    return shown.panel.curves[side][name]
+def curve(drawn: ShownPanel, name: str, side: str = OURS) -> tuple[float, ...]:
+    return drawn.panel.curves[side][name]
 
 
 # values
@@ -242,11 +242,11 @@ LAST = {"title": "Last", "key": "optimizer.buckets_per_reduction", "metric": "pe
 def test_perplexity_has_a_point_per_validation(run):
     """A turn is 1 batch that is not timed and 4 that are, after 2 of warming up."""
     turns = {"measure": {"validate": "every_round", "warm_up": 2, "discard_first": 1, "batches": 4}}
-    found, remarks = read(run(1, [], panels=[OVER_BATCHES, LAST], tag="mine", series=SCORES, config=turns))
+    drawn, remarks = read(run(1, [], panels=[OVER_BATCHES, LAST], tag="mine", series=SCORES, config=turns))
     assert remarks == []
-    assert (found[0].panel.unit, found[0].panel.x) == ("perplexity", ("7", "12"))
-    assert curve(found[0], "mine") == pytest.approx((80, 20))
-    assert curve(found[1], "axonn") == pytest.approx((20,))
+    assert (drawn[0].panel.unit, drawn[0].panel.x) == ("perplexity", ("7", "12"))
+    assert curve(drawn[0], "mine") == pytest.approx((80, 20))
+    assert curve(drawn[1], "axonn") == pytest.approx((20,))
 
 
 def test_final_perplexity_comes_after_all_batches(run):
@@ -405,8 +405,8 @@ def test_a_label_that_two_points_share_is_remarked(run):
     early = run(1, [1.0] * 3, label="axonn 2x1", key="a")
     late = run(2, [1.0] * 3, label="axonn 2x1", key="b")
     late.provenance["started"] = "2026-01-01"
-    [shown], [(title, remark)] = read(early, late)
-    assert shown.panel.x == ("2",)
+    [drawn], [(title, remark)] = read(early, late)
+    assert drawn.panel.x == ("2",)
     assert title == "Update against k"
     assert remark.startswith("axonn 2x1: a newer run at another point has the same label")
     again = run(1, [2.0] * 3, label="axonn 2x1 k1")
@@ -516,7 +516,7 @@ def test_run_without_the_metric_is_only_in_the_table(run, make):
 
 
 @pytest.mark.parametrize(
-    ("values", "median", "told"),
+    ("values", "median", "note"),
     [
         ([1.0, NAN, 3.0, math.inf, 2.0], 2.0, "3 [1 … 3]"),
         ([4.0, NAN], 4.0, "1 few [4 … 4]"),
@@ -526,10 +526,10 @@ def test_run_without_the_metric_is_only_in_the_table(run, make):
         ([1.7e308, 1.7e308], NAN, "–"),
     ],
 )
-def test_only_finite_samples_count_and_few_are_marked(run, values, median, told):
+def test_only_finite_samples_count_and_few_are_marked(run, values, median, note):
     drawn = only(run(1, values))
     assert curve(drawn, "axonn") == (median,) if math.isfinite(median) else not drawn.panel.systems
-    assert rows(drawn)[0][4] == told
+    assert rows(drawn)[0][4] == note
 
 
 # the paper
@@ -579,24 +579,24 @@ def test_published_values_are_divided_as_ours_are(run):
 def test_claim_without_a_number_is_a_remark(run, name, remark):
     printed = [claim("c.text", "t(1) > t(2)"), claim("c.range", (1.0, 2.0)), claim("c.bytes", 1.0, "gigabyte")]
     paper = {"axonn": {"1": name, "2": "c.fine"}}
-    [shown], remarks = read(run(1, [1.0] * 3, panels=[K | {"paper": paper}]), known=[*printed, claim("c.fine", 3.0)])
+    [drawn], remarks = read(run(1, [1.0] * 3, panels=[K | {"paper": paper}]), known=[*printed, claim("c.fine", 3.0)])
     assert remarks == [("Update against k", f"paper, axonn at 1: {remark}")]
-    assert curve(shown, "axonn")[0] == 1.0
-    assert curve(shown, "axonn", PAPER)[1] == 3.0
+    assert curve(drawn, "axonn")[0] == 1.0
+    assert curve(drawn, "axonn", PAPER)[1] == 3.0
 
 
 def test_one_point_has_one_claim(run):
     paper = {"axonn": {"null": "a", "no overlap": "b"}}
-    [shown], [(_, remark)] = read(
+    [drawn], [(_, remark)] = read(
         run(1, [1.0] * 3, panels=[K | {"paper": paper}]), known=[claim("a", 1.0), claim("b", 2.0)]
     )
     assert remark == "paper, axonn at no overlap: the point has a claim already"
-    assert curve(shown, "axonn", PAPER)[0] == 1.0
+    assert curve(drawn, "axonn", PAPER)[0] == 1.0
 
 
 @pytest.fixture(scope="module")
 def published() -> dict[str, Claim]:
-    return {item.id: item for item in claims.load()}
+    return {each_claim.id: each_claim for each_claim in claims.load()}
 
 
 @pytest.mark.parametrize("choice", sorted((CONF / "experiment").glob("*.yaml")), ids=lambda path: path.stem)
@@ -642,8 +642,8 @@ def test_malformed_panel_is_a_remark_and_costs_no_other(run, change, key):
         read_panel(K | change)
     assert refused.value.key == key
     assert refused.value.rule
-    shown, [(title, remark)] = read(run(1, [1.0] * 3, panels=[K | change, K]))
-    assert len(shown) == 1
+    drawn, [(title, remark)] = read(run(1, [1.0] * 3, panels=[K | change, K]))
+    assert len(drawn) == 1
     assert (title, remark) == ("panel 1", str(refused.value))
 
 
@@ -720,7 +720,7 @@ def test_whatever_an_experiment_holds_a_page_comes_out(run):
         records.append(run(anything(rng), [NAN, 1.0], panels=panels, label="odd"))
         read(*records, known=printed)
         if number % 30 == 0:
-            judged = [Judged(item, Verdict.NOT_RUN, "") for item in printed]
+            judged = [Judged(each_claim, Verdict.NOT_RUN, "") for each_claim in printed]
             assert "</html>" in page.render(ReportStore(Path(), group(*records).entries), judged=judged)
 
 
@@ -728,12 +728,12 @@ def test_far_too_much_is_cut_and_says_so(run):
     panels = [K, *({"title": f"p{n}", "key": "tag", "metric": "update_time"} for n in range(60))]
     records = [run(k, [1.0] * 3, panels=panels, label=f"a{k}") for k in range(100)]
     records += [run(0, [1.0] * 3, system=f"s{n}", panels=panels, label=f"s{n}") for n in range(400)]
-    shown, remarks = read(*records)
-    assert len(shown) == 40
+    drawn, remarks = read(*records)
+    assert len(drawn) == 40
     assert ("panels", "21 more are requested than the 40 that are drawn") in remarks
     assert ("Update against k", "100 runs more than the table holds") in remarks
-    panel = shown[0].panel
-    assert (len(panel.x), len(panel.systems), len(shown[0].table.rows)) == (64, 12, 400)
+    panel = drawn[0].panel
+    assert (len(panel.x), len(panel.systems), len(drawn[0].table.rows)) == (64, 12, 400)
     assert panel.caption.endswith("There are more curves or points than are drawn.")
 
 
@@ -764,7 +764,9 @@ class Seen(HTMLParser):
         return sum(name == tag for name, _ in self.tags)
 
     def all(self, tag: str, attribute: str) -> list[str]:
-        return [found[attribute] or "" for name, found in self.tags if name == tag and attribute in found]
+        return [
+            attributes[attribute] or "" for name, attributes in self.tags if name == tag and attribute in attributes
+        ]
 
 
 def rendered(folder: Path, *known: Claim) -> Seen:
@@ -783,11 +785,11 @@ def test_section_has_panel_table_remarks_and_links(run, store: Save, tmp_path):
         assert words in seen.text
     assert "panel 2 : panel.metric=" in seen.text
     assert "Update against k: run by run" in seen.all("table", "aria-label")
-    targets, ids = seen.all("a", "href"), [found["id"] for _, found in seen.tags if "id" in found]
+    targets, ids = seen.all("a", "href"), [attributes["id"] for _, attributes in seen.tags if "id" in attributes]
     assert "#claim-c.one" in targets
     assert {link[1:] for link in targets if link.startswith("#")} <= set(ids)
-    [told] = [label for label in seen.all("svg", "aria-label") if label.startswith("Update against k.")]
-    assert "axonn, measured, no overlap: 2, 1: 1; axonn, paper, 1: 4." in told
+    [label_of] = [label for label in seen.all("svg", "aria-label") if label.startswith("Update against k.")]
+    assert "axonn, measured, no overlap: 2, 1: 1; axonn, paper, 1: 4." in label_of
 
 
 def test_a_panel_without_anything_to_draw_has_its_table(run, store: Save, tmp_path):
@@ -841,7 +843,7 @@ def test_hostile_text_is_text(run, store: Save, tmp_path, evil):
     seen = rendered(tmp_path)
     assert seen.count("img") == 0
     assert seen.count("script") == 1
-    assert not [name for _, found in seen.tags for name in found if name.startswith("on")]
+    assert not [name for _, attributes in seen.tags for name in attributes if name.startswith("on")]
     cleaned = evil.replace("\ud800", "?").replace("\x00", "\ufffd").split()[-1]
     assert seen.text.count(cleaned) >= 12
 

@@ -158,7 +158,7 @@ def values(key: str, value: Any) -> Iterator[Any]:
         yield value[:1]
 
 
-def result(config: dict[str, Any]) -> Any:
+def outcome_alone(config: dict[str, Any]) -> Any:
     """Result of a run without ranks, or the reason of its refusal; None where the value is of no use to any run."""
     try:
         checks.outline_of(config)
@@ -188,22 +188,22 @@ def result(config: dict[str, Any]) -> Any:
 def outcomes(case: str, key: str, value: Any) -> tuple[Any, list[Any]]:
     """The result of a case, and those with other values of one key up to the first that differs."""
     _, unresolved = both(CASES[case])
-    usual, found = usual_result(case), []
+    usual, outcomes_seen = usual_result(case), []
     for other in values(key, value):
         try:
             varied = changed(unresolved, key, other)
         except (OmegaConfBaseException, TypeError, ValueError):
             continue
-        if (left := result(varied)) is not None:
-            found.append(left)
-            if left != usual:
+        if (outcome := outcome_alone(varied)) is not None:
+            outcomes_seen.append(outcome)
+            if outcome != usual:
                 break
-    return usual, found
+    return usual, outcomes_seen
 
 
 @cache
 def usual_result(case: str) -> Any:
-    return result(deepcopy(both(CASES[case])[0]))
+    return outcome_alone(deepcopy(both(CASES[case])[0]))
 
 
 def effects_of(config: dict[str, Any], unresolved: dict[str, Any]) -> KeyEffects:
@@ -212,13 +212,15 @@ def effects_of(config: dict[str, Any], unresolved: dict[str, Any]) -> KeyEffects
 
 def check_key(case: str, key: str, value: Any) -> str:
     """The fault in the entry of one key; empty where it is right."""
-    usual, found = outcomes(case, key, value)
+    usual, outcomes_seen = outcomes(case, key, value)
     if effects_of(*both(CASES[case])).idle(key) is not None:
-        return f"{key} changes a result and is refused" if any(o not in (usual, "refused") for o in found) else ""
+        return (
+            f"{key} changes a result and is refused" if any(o not in (usual, "refused") for o in outcomes_seen) else ""
+        )
     unchanged = below(key, [*BOOKKEEPING, *DECLARED, *SAME[case]]) or below(
         key, ["stack", "executor.stack", "executor.machine"]
     )
-    return "" if unchanged or any(o != usual for o in found) else f"{key} changes nothing and is taken"
+    return "" if unchanged or any(o != usual for o in outcomes_seen) else f"{key} changes nothing and is taken"
 
 
 def varied(case: str) -> list[tuple[str, Any]]:
@@ -256,7 +258,7 @@ def test_every_choice_changes_a_result_or_is_refused(case: str) -> None:
             config, unresolved = compose_both([*CASES[case], f"{group}={choice}"])
         except InvalidRequest:  # it wants a value of its own
             continue
-        expected = result(deepcopy(config))
+        expected = outcome_alone(deepcopy(config))
         if (
             expected not in (None, "refused", usual_result(case))
             and effects_of(config, unresolved).idle(group) is not None
@@ -343,16 +345,16 @@ def test_system_reads_the_keys_of_its_entry(overrides: tuple[str, ...], monkeypa
     from suite.comm.p2p.threads import Hub, LoopbackWorld
 
     run = freeze(both(overrides)[0], "")
-    config, known = run.config, reads(run.config)
+    config, keys_known = run.config, reads(run.config)
     system_class = locate(config.system.target)
     with monkeypatch.context() as patch:
         seen = tracked(config, patch)
         system_class.probe(config)
         system_class(world=LoopbackWorld(Hub(1), 0, device="cpu"), config=config)
-    assert known is not None
+    assert keys_known is not None
     one_stage = {"split"}  # a plan of one stage looks it up, and nothing depends on it
-    assert {key for key in seen if not below(key, [*known, *BOOKKEEPING, *DECLARED])} <= one_stage
-    expected = [key for key, _ in leaves(run.settings) if below(key, known) and not below(key, HARNESS)]
+    assert {key for key in seen if not below(key, [*keys_known, *BOOKKEEPING, *DECLARED])} <= one_stage
+    expected = [key for key, _ in leaves(run.settings) if below(key, keys_known) and not below(key, HARNESS)]
     unpruned = {"pruning.sparsity", "pruning.scope"} if config.pruning.ticket is None else set()
     assert {key for key in expected if key not in seen} <= unpruned
 

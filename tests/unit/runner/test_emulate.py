@@ -72,12 +72,12 @@ def on_time(
     run to pairs of measured and expected seconds.
     """
     for _ in range(6):
-        results = run()
-        pairs = values(results)
+        outputs = run()
+        pairs = values(outputs)
         assert pairs
         assert all(took >= (1 - late) * expected for took, expected in pairs), f"quicker than values: {pairs}"
         if all(took <= (1 + late) * expected for took, expected in pairs):
-            return results
+            return outputs
     raise AssertionError(f"late in each of six runs: {pairs}")
 
 

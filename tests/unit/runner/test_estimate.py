@@ -262,9 +262,11 @@ def test_recomputation_follows_the_policy_where_no_key_names_it(name: str, monke
 def test_prediction_may_need_the_last_gradient(changes: dict[str, Any], moments: int) -> None:
     """And the budget's account of a rule, which loads no torch, is the rule's own."""
     optimizer = {key: value for key, value in {**SGD, **changes}.items() if value is not None}
-    made, target = build({"lr": 0.1, **optimizer}), optimizer.pop("_target_")
-    assert len(states_of(target, optimizer, predicts=True)) == moments == len(state_names(made, predicts=True))
-    assert len(states_of(target, optimizer, predicts=False)) == len(state_names(made, predicts=False))
+    optimizer_built, target = build({"lr": 0.1, **optimizer}), optimizer.pop("_target_")
+    assert (
+        len(states_of(target, optimizer, predicts=True)) == moments == len(state_names(optimizer_built, predicts=True))
+    )
+    assert len(states_of(target, optimizer, predicts=False)) == len(state_names(optimizer_built, predicts=False))
 
 
 @pytest.mark.parametrize(("every", "drains"), [(None, True), (1, False)])

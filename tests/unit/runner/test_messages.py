@@ -111,11 +111,11 @@ def test_large_messages_have_fewer_rounds_and_two_at_least() -> None:
 # -- what is measured ----------------------------------------------------------------------------------------------
 
 
-def swept(operation: str, ranks: int = 2, world: Callable[[LoopbackWorld], LoopbackWorld] = lambda own: own) -> Any:
+def swept(operation: str, ranks: int = 2, world: Callable[[LoopbackWorld], LoopbackWorld] = lambda whole: whole) -> Any:
     """The sweep of each rank over threads, and the names of the operations. `world`: what stands in for the world."""
 
-    def rank(own: LoopbackWorld) -> Any:
-        ours = world(own)
+    def rank(whole: LoopbackWorld) -> Any:
+        ours = world(whole)
         operations = (communication.round_trips if operation == "point_to_point" else communication.all_reduces)(
             ours, ["threads"]
         )
@@ -131,9 +131,9 @@ def swept(operation: str, ranks: int = 2, world: Callable[[LoopbackWorld], Loopb
 @pytest.mark.parametrize("operation", message_sizes.OPERATIONS)
 def test_every_size_has_its_samples_on_every_rank(operation: str, ranks: int) -> None:
     names = ["suite over threads"] + ["suite over threads bfloat16"] * (operation == "all_reduce")
-    for number, found in enumerate(swept(operation, ranks)):
-        assert list(found) == names
-        for samples in found.values():
+    for number, times_of_rank in enumerate(swept(operation, ranks)):
+        assert list(times_of_rank) == names
+        for samples in times_of_rank.values():
             assert [len(each) for each in samples] == [5, 5, 5, 2]
             timed = operation == "all_reduce" or number < 2
             assert all((second > 0) == timed for each in samples for second in each), "who has no part has no time"
@@ -148,8 +148,8 @@ def test_late_start_of_a_rank_is_not_timed(monkeypatch: Patch) -> None:
 class Broken(LoopbackWorld):
     """A world whose channels or groups do what they must not."""
 
-    def __init__(self, own: LoopbackWorld, fault: str) -> None:
-        super().__init__(own.hub, own.rank)
+    def __init__(self, whole: LoopbackWorld, fault: str) -> None:
+        super().__init__(whole.hub, whole.rank)
         self.fault = fault
 
     def transport(self, homes: Sequence[int]) -> LoopbackTransport:
@@ -216,14 +216,14 @@ class BrokenGroup(LoopbackGroup):
 @pytest.mark.parametrize("fault", ["last number", "mended", "displaced", "another type", "short", "what came before"])
 def test_corrupted_message_ends_the_run(fault: str) -> None:
     with pytest.raises(RankError, match=r"suite over threads: \d+ of \d+ numbers of value -?\d+ \(\d+ bytes\)"):
-        swept("point_to_point", world=lambda own: Broken(own, fault))
+        swept("point_to_point", world=lambda whole: Broken(whole, fault))
 
 
-@pytest.mark.parametrize("held", [0, 1])
+@pytest.mark.parametrize("position", [0, 1])
 @pytest.mark.parametrize("kind", [communication.RoundTrip, communication.AllReduce])
-def test_message_present_before_is_no_arrival(kind: type[communication.TimedOperation], held: int) -> None:
+def test_message_present_before_is_no_arrival(kind: type[communication.TimedOperation], position: int) -> None:
     """Neither what a rank starts with nor the memory for what comes is what it must have in the end."""
-    operation = kind(LoopbackWorld(threads.Hub(2), 1), "nothing", "threads", lambda *memory: memory[held])
+    operation = kind(LoopbackWorld(threads.Hub(2), 1), "nothing", "threads", lambda *memory: memory[position])
     for number in range(6):
         operation.prepare(64, number)
         operation.run_timed()
@@ -253,12 +253,12 @@ def test_message_received_earlier_is_no_arrival() -> None:
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_wrong_sum_ends_the_run(fault: str, ranks: int) -> None:
     with pytest.raises(RankError, match=r"suite over threads( bfloat16)?: \d+ of \d+ numbers"):
-        swept("all_reduce", ranks, world=lambda own: Broken(own, fault))
+        swept("all_reduce", ranks, world=lambda whole: Broken(whole, fault))
 
 
 def test_broken_worlds_differ_by_their_faults_alone() -> None:
     for operation in message_sizes.OPERATIONS:
-        swept(operation, world=lambda own: Broken(own, "none"))
+        swept(operation, world=lambda whole: Broken(whole, "none"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -293,7 +293,7 @@ def test_links_are_fitted_to_the_least_times(monkeypatch: Patch) -> None:
         return links(world, ["threads"])
 
     first, second = threads.run(2, rank, deadline=60)
-    (trip,), (total,) = (found.values() for found in first.values())
+    (trip,), (total,) = (curves.values() for curves in first.values())
     assert list(first) == list(message_sizes.OPERATIONS)
     assert list(first["all_reduce"]) == ["suite over threads"]
     assert trip == {"latency": pytest.approx(1e-5), "bandwidth": pytest.approx(1e10)}, "half of there and back"

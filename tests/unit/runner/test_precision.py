@@ -13,7 +13,7 @@ from suite.runner.runs import freeze
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "flags"),
     [
         ("flags\t\t: fpu avx2 avx512_bf16 f16c\n", {"fpu", "avx2", "avx512_bf16", "f16c"}),
         (
@@ -23,10 +23,10 @@ from suite.runner.runs import freeze
         ("", set()),
     ],
 )
-def test_cpu_flags_of_x86_and_arm(tmp_path: Path, text: str, found: set[str]) -> None:
+def test_cpu_flags_of_x86_and_arm(tmp_path: Path, text: str, flags: set[str]) -> None:
     file = tmp_path / "cpuinfo"
     file.write_text(text)
-    assert precision.cpu_flags(file) == found
+    assert precision.cpu_flags(file) == flags
 
 
 def test_missing_cpuinfo_means_no_flags(tmp_path: Path) -> None:

@@ -22,20 +22,20 @@ class Screen(io.StringIO):
         return True
 
 
-def made(expected: float, stream: io.StringIO | None = None) -> tuple[Progress, Clock, io.StringIO]:
+def progress_of(expected: float, stream: io.StringIO | None = None) -> tuple[Progress, Clock, io.StringIO]:
     clock, stream = Clock(), stream or io.StringIO()
     return Progress(expected, stream, clock), clock, stream
 
 
 def test_remaining_time_starts_as_expected() -> None:
-    progress, clock, _ = made(100)
+    progress, clock, _ = progress_of(100)
     assert progress.remaining == 100
     clock.now += 30
     assert progress.remaining == 100
 
 
 @pytest.mark.parametrize(
-    ("done", "spent", "left"),
+    ("done", "spent", "remaining"),
     [
         (50, 50, 50.0),  # as expected
         (50, 100, 75.0),  # half done, twice as slow: the pace is trusted by half, 1.5
@@ -46,20 +46,20 @@ def test_remaining_time_starts_as_expected() -> None:
         (120, 500, 0.0),  # more than expected is done
     ],
 )
-def test_remaining_time_follows_the_pace(done: float, spent: float, left: float) -> None:
-    progress, clock, _ = made(100)
+def test_remaining_time_follows_the_pace(done: float, spent: float, remaining: float) -> None:
+    progress, clock, _ = progress_of(100)
     clock.now += spent
     progress.advance(done / 2)
     progress.advance(done / 2)
-    assert progress.remaining == pytest.approx(left, rel=1e-12)
+    assert progress.remaining == pytest.approx(remaining, rel=1e-12)
 
 
 def test_expected_time_is_at_least_a_second() -> None:
-    assert made(0)[0].remaining == 1.0
+    assert progress_of(0)[0].remaining == 1.0
 
 
 def test_terminal_line_is_rewritten() -> None:
-    progress, clock, stream = made(90, Screen())
+    progress, clock, stream = progress_of(90, Screen())
     progress.show("a long title")
     clock.now += 0.1
     progress.advance(45)
@@ -77,7 +77,7 @@ def test_terminal_line_is_rewritten() -> None:
 
 
 def test_log_file_gets_few_lines() -> None:
-    progress, clock, stream = made(100)
+    progress, clock, stream = progress_of(100)
     for _ in range(46):
         progress.show("step")
         clock.now += 1

@@ -28,7 +28,7 @@ def test_share_of_peak_and_fullest_rank() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "parts"),
+    ("stored", "parts"),
     [
         (record(metrics=BATCH, series=LOSS), ["200.0 ms per batch", "loss 5.0000 to 4.0000", "3 samples", "measured"]),
         (
@@ -67,7 +67,7 @@ def test_share_of_peak_and_fullest_rank() -> None:
         (record(metrics={"own": metric("", 1.0)}), ["1 values", "measured"]),
     ],
 )
-def test_result_of_each_kind_of_run(made: Record, parts: list[str]) -> None:
+def test_result_of_each_kind_of_run(stored: Record, parts: list[str]) -> None:
     assert [
-        part.strip() for part in format_result(made).replace("plans that fit, of", "plans that fit, of").split(",")
+        part.strip() for part in format_result(stored).replace("plans that fit, of", "plans that fit, of").split(",")
     ] == parts

@@ -56,8 +56,8 @@ def test_unchanged_code_is_never_a_regression(busy: bool, seeds: int) -> None:
 def test_ten_percent_is_detected_on_drifting_machine(better: str) -> None:
     confirmations = [confirm(seed, 0.10, better=better) for seed in range(8)]
     assert {verdict for verdict, _ in confirmations} == {ChangeVerdict.WORSE}
-    assert all(result.low < result.ratio < result.high for _, result in confirmations)
-    assert np.median([result.worsening(better) for _, result in confirmations]) == pytest.approx(1.10, abs=0.02)
+    assert all(interval.low < interval.ratio < interval.high for _, interval in confirmations)
+    assert np.median([interval.worsening(better) for _, interval in confirmations]) == pytest.approx(1.10, abs=0.02)
 
 
 def test_twenty_percent_on_busy_machine_is_never_ruled_out() -> None:

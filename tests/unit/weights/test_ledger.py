@@ -129,8 +129,8 @@ def test_only_the_newest_version_is_predicted_from() -> None:
 class Keeping(WeightPolicy):
     """Reads the newest version, and keeps what it is told to."""
 
-    def __init__(self, kept: Any) -> None:
-        self.kept = kept
+    def __init__(self, versions: Any) -> None:
+        self.kept = versions
 
     def read(self, op: Op, versions: StageVersions) -> Read:
         return Read(versions.updates, 0, "recompute")
@@ -139,9 +139,9 @@ class Keeping(WeightPolicy):
         return self.kept
 
 
-@pytest.mark.parametrize("kept", [[0], (0,), {0}, frozenset({0}), {0: "version"}, np.array([0])], ids=repr)
-def test_a_policy_may_keep_any_iterable_of_versions(kept: Any) -> None:
-    ledger = Ledger(Keeping(kept), FlushInterval(0, 2, 1, 0), 1)
+@pytest.mark.parametrize("versions", [[0], (0,), {0}, frozenset({0}), {0: "version"}, np.array([0])], ids=repr)
+def test_a_policy_may_keep_any_iterable_of_versions(versions: Any) -> None:
+    ledger = Ledger(Keeping(versions), FlushInterval(0, 2, 1, 0), 1)
     for text in ("0F0", "0B0", "0U0"):
         ledger.run(Op.parse(text))
     assert ledger.stored == {0, 1}

@@ -103,10 +103,10 @@ def test_training_counts_three_passes_and_every_layer_again() -> None:
 
 def test_every_layer_of_a_network_of_images_is_a_block() -> None:
     split = divide(VGG(), 3, "even")
-    assert [len(own) for own in split] == [7, 6, 6]
+    assert [len(part) for part in split] == [7, 6, 6]
     assert blocks(VGG(), split) == (7, 6, 6)
     costly = divide(WideResNet(), 3, "cost")
-    shares = [sum(WideResNet().shapes()[layer].flops for layer in own) for own in costly]
+    shares = [sum(WideResNet().shapes()[layer].flops for layer in part) for part in costly]
     assert max(shares) < 1.1 * min(shares)
 
 

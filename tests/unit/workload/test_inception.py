@@ -71,7 +71,7 @@ def test_sides_of_the_published_networks() -> None:
 def test_a_pipeline_of_equal_time_has_stages_of_unequal_weight() -> None:
     shapes = AlexNet().shapes()
     split = divide(AlexNet(), 4, "cost")
-    weights = [sum(shapes[layer].parameters for layer in own) for own in split]
+    weights = [sum(shapes[layer].parameters for layer in part) for part in split]
     assert weights[-1] > 0.9 * sum(weights)
 
 

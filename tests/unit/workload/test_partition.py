@@ -96,10 +96,10 @@ def test_a_wide_cut_is_avoided() -> None:
 def test_a_profile_of_a_shape_by_hand() -> None:
     """A block of 24 s h^2 + 4 s^2 h flops: three passes of products, and three of the bytes of what is kept, sent."""
     shape = Transformer(layers=2, hidden=8, heads=2, sequence=4, vocabulary=16)
-    found, block = Profile.of(shape, Rates(flops=100.0, memory=10.0, link=5.0)), shape.shapes()[1]
+    profile, block = Profile.of(shape, Rates(flops=100.0, memory=10.0, link=5.0)), shape.shapes()[1]
     assert block.flops == 24 * 4 * 64 + 4 * 16 * 8
-    assert found.seconds[1] == pytest.approx(3 * (block.flops / 100 + 2 * (block.saved + block.output) / 10))
-    assert (found.outputs[1], found.weights[1], found.bandwidth) == (block.output, 4 * block.parameters, 5.0)
+    assert profile.seconds[1] == pytest.approx(3 * (block.flops / 100 + 2 * (block.saved + block.output) / 10))
+    assert (profile.outputs[1], profile.weights[1], profile.bandwidth) == (block.output, 4 * block.parameters, 5.0)
 
 
 @pytest.mark.parametrize("shape", [VGG(), WideResNet(), Transformer(12, 64, 4, 32, 128)])
@@ -110,7 +110,7 @@ def test_every_network_has_a_pipedream_split(shape: VGG) -> None:
     times = [sum(profile.seconds[layer] for layer in stage) for stage in split]
     assert max(times) <= 1.5 * sum(times) / 4
     slow = divide(shape, 4, "pipedream", Rates(flops=5e12, memory=500e9, link=1e6))
-    sent = [[profile.outputs[stage.stop - 1] for stage in found[:-1]] for found in (split, slow)]
+    sent = [[profile.outputs[stage.stop - 1] for stage in stages[:-1]] for stages in (split, slow)]
     assert max(sent[1]) <= max(sent[0]), "a slow link moves the cuts to where little passes"
 
 

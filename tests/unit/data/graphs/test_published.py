@@ -231,8 +231,8 @@ def test_planetoid_is_read_without_running_its_pickles(tmp_path: Path, old: bool
 class Hostile:
     """Object that runs a command when it is unpickled."""
 
-    def __init__(self, call: Any, *given: Any) -> None:
-        self.call, self.given = call, given
+    def __init__(self, call: Any, *arguments: Any) -> None:
+        self.call, self.given = call, arguments
 
     def __reduce__(self) -> Any:
         return self.call, self.given

@@ -52,10 +52,10 @@ def star(leaves: int) -> csr_array:
     return undirected_graph(leaves + 1, *((0, leaf) for leaf in range(1, leaves + 1)))
 
 
-def bipartite(left: int, right: int) -> csr_array:
+def bipartite(rows: int, right: int) -> csr_array:
     rng = np.random.default_rng(0)
     return undirected_graph(
-        left + right, *((int(u), left + int(v)) for u in range(left) for v in rng.integers(0, right, 4))
+        rows + right, *((int(u), rows + int(v)) for u in range(rows) for v in rng.integers(0, right, 4))
     )
 
 
@@ -141,18 +141,20 @@ def test_predicted_price_change_of_a_move_is_exact(symmetric: bool) -> None:
     refine_numba._fill(parts, np.zeros(k, np.int64), *nets)
     before = int(count_volumes(matrix, parts, k).send @ price)
     for x in range(n):
-        gain, own = np.zeros(k, np.int64), np.zeros(k, np.int64)
-        base, every, _ = refine_numba._weigh(x, True, parts, price, gain, own, level.owned, *nets)
+        gain, own_volume = np.zeros(k, np.int64), np.zeros(k, np.int64)
+        base, every, _ = refine_numba._weigh(x, True, parts, price, gain, own_volume, level.owned, *nets)
         a, changes = parts[x], {}
         for b in set(range(k)) - {int(a)}:
             moved = parts.copy()
             moved[x] = b
             changes[b] = int(count_volumes(matrix, moved, k).send @ price) - before
-            assert changes[b] == base - gain[b] + price[b] * (every - own[b]) - price[a] * (every - own[a])
+            assert changes[b] == base - gain[b] + price[b] * (every - own_volume[b]) - price[a] * (
+                every - own_volume[a]
+            )
         load = np.zeros(k, np.int64)
-        assert refine_numba._choose(a, base, every, price, gain, own, load, 0)[1] == min(changes.values())
+        assert refine_numba._choose(a, base, every, price, gain, own_volume, load, 0)[1] == min(changes.values())
         assert not gain.any()
-        assert not own.any()
+        assert not own_volume.any()
 
 
 def test_best_partition_is_returned_not_the_last() -> None:
