@@ -27,7 +27,7 @@ def check(arguments: Arguments) -> int:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Set the flags of `suite run`, which reads them from the same namespace."""
+    """Set the flags that `suite run` reads from the namespace of the parser."""
     parser.set_defaults(dry_run=False, cfg=None, package=None, resolve=False, info=None, hydra_help=False, label=[])
 
 

@@ -1,4 +1,4 @@
-"""Command for the papers: answer claims, show their passages, break the code they rest on, fit constants."""
+"""Command `suite claims`: answer claims, print their passages, mutate the code behind verdicts, fit constants."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _find(results: Iterable[MutationResult], among: str) -> int:
 
 
 def _unturned() -> int:
-    """List the functions whose answers no mutation changes, by paper, the largest family first."""
+    """List, for each paper, the functions whose answers no mutation changes, those with the most claims first."""
     from suite.papers.common import mutations
 
     for (paper, function), names in mutations.answers_without_mutation():

@@ -20,7 +20,7 @@ from suite.runner.launch.signals import run_command
 CONF = conf_folder()
 REPORTS = "reports"  # the default of RunConfig.reports, which takes seconds to import
 _HELP = ("-h", "--help")
-_MIN_SIMILARITY = 0.6  # of a suggested word; short words share a few letters with most others
+_MIN_SIMILARITY = 0.6  # least similarity (difflib ratio) of a suggested word
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@
     suite compare 2026-11-21 2026-11-22 --json changes.json
 
 A and B are reports folders, folders of reports folders, folders of records, single records or names of nightly runs.
-Times can only be compared with several records per run. Exit status: 0 if nothing is worse, 4 after a regression, 5 if
-nothing could be compared or decided, 2 if there is nothing to compare.
+A comparison of times requires several records per run. Exit status: 0 without a regression, 4 after a regression, 5 if
+no metric could be compared or every comparison is inconclusive, 2 if A or B holds no records.
 """
 
 from __future__ import annotations

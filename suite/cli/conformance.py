@@ -3,7 +3,7 @@
     suite conformance system=waves 'launch.python_path=[mine]'
     suite conformance system=waves 'launch.python_path=[mine]' schedule.wave=4 --laws order,gradients
 
-Exit status: 0 if every law that applies is kept, 1 if one is broken, 2 if there is no such system.
+Exit status: 0 if the system obeys every law that applies, 1 if it breaks one, 2 if the system does not exist.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def result_line(result: LawResult) -> str:
-    """One line per law, with details of a broken law below it."""
+    """The line of one law, followed by details if the law is broken."""
     law = result.law
     head, *rest = result.reason.splitlines() or [""]
     below = "".join(f"\n{'':32}{line}" for line in rest[:12])

@@ -1,7 +1,8 @@
 """Jobs of `suite sweep`: Hydra parses the sweep, and each job is a separate process.
 
-The out-of-memory killer, or a crash in a library, ends a single job, under any launcher of Hydra. Its runs without a
-record get one with the reason. Each job writes its exit status to a file, because a launcher may run it in any process.
+A crash in a library, or the out-of-memory killer, therefore ends only one job, under every launcher of Hydra. Runs that
+such a job leaves without a record get a record with the reason. Each job writes its exit status to a file, because a
+launcher may run it in another process.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from suite.runner.override_files import read_files
 from suite.runner.runs import Run, expand
 from suite.runner.store import Store
 
-_STOPPED = "stopped"  # file whose existence keeps further jobs of the sweep from starting
+_STOPPED = "stopped"  # file that, once it exists, keeps further jobs of the sweep from starting
 _POLL_INTERVAL = 0.1  # seconds
 _GRACE = 20.0  # seconds in which an interrupted job may end its ranks
 _MULTIRUN = ("-m", "--multirun")
@@ -233,7 +234,7 @@ def dry_run_summary(plans: Sequence[DryRun]) -> str:
 
 
 def label_flags(overrides: Sequence[str], arguments: Sequence[str], labelled: Sequence[str] = ()) -> list[str]:
-    """Flags that make labels show keys which they would leave out: those in `labelled`, and those the sweep varies.
+    """Flags for keys that labels do not show by default: the keys in `labelled`, and the keys that the sweep varies.
 
     Args:
         overrides: Overrides of one job.

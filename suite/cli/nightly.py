@@ -1,13 +1,17 @@
 """Command `suite nightly`, which `make nightly` calls.
 
-    suite nightly                       # as conf/nightly.yaml says
+    suite nightly                       # with the settings of conf/nightly.yaml
     suite nightly repeats=20 baseline=2026-11-01
-    suite nightly accept=2026-11-22     # its changes are intended: later runs are compared with it
+    suite nightly accept=2026-11-22     # accept this run as the baseline of later runs: its changes are intended
     suite nightly index=yes             # write the pages of all nightly runs again
 
-Exit status: 0 if the run passed or is the first one; 4 after a regression; 1 after failures that the baseline does not
-have; 2 if nothing ran; 5 if the baseline was reset because not all of it was comparable, or if a candidate regression
-is inconclusive; 130 after Ctrl-C.
+Exit status:
+  0    the run passed, or it is the first run
+  1    command lines failed that do not fail in the baseline
+  2    nothing ran
+  4    a regression
+  5    a candidate regression is inconclusive, or the baseline was reset because part of it was not comparable
+  130  interrupted by Ctrl-C
 """
 
 from __future__ import annotations
@@ -60,7 +64,7 @@ def nightly(arguments: Arguments) -> int:
 
 
 def print_result(result: run.NightlyResult) -> None:
-    """Print the result. Regressions and the page are last, as a mail may show the end only."""
+    """Print the result. Regressions and the path of the page come last, as mails often show the end of the output."""
     line = result.line
     for text in line["notes"]:
         print(f"note: {text}")

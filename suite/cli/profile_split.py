@@ -3,9 +3,10 @@
     suite profile-split model=vgg_narrow data=digits grid.inter=4
     suite run model=vgg_narrow data=digits grid.inter=4 split=reports/profiles/vgg_narrow-2.json
 
-The bandwidth is that of `machine` between devices of a node. The command prints the split into grid.inter stages with
-grid.data replicas each, and PipeDream's best plan for the same number of devices. A plan whose stages differ in their
-replicas is printed, but cannot run. The profile is written to reports/profiles/, for `split=`.
+The profile contains the bandwidth between two devices of a node of `machine`. The command prints the split into
+grid.inter stages with grid.data replicas each, and PipeDream's best plan for the same number of devices. In the best
+plan, stages may have different numbers of replicas; the suite cannot run such a plan. The profile is written to
+reports/profiles/, for the key `split`.
 """
 
 from __future__ import annotations

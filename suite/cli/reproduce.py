@@ -5,10 +5,10 @@
     suite reproduce scale=laptop --dry-run         # list the runs or jobs
     suite reproduce scale=laptop --blind           # hide printed outcomes until the records are written
 
-An entry of a scale is the name of an experiment, and may have overrides: "samo_fig1 launch.device=cuda".
+An entry of a scale is the name of an experiment, optionally with overrides: "samo_fig1 launch.device=cuda".
 
 Runs with a record are not repeated, so the same command continues after an interrupt. A run that this machine cannot
-execute is a row of the page with its reason, and no failure.
+execute does not fail the command; the page shows it with the reason.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def execute(runs: Sequence[Run], progress: Progress | None = None) -> list[Recor
 
 
 def summary(record: Record) -> str:
-    """One line: label, outcome, and the result of the run or the reason of its failure."""
+    """One line for a record: label, outcome, and the result or the reason of the failure."""
     head = f"  {record.label:<18} {record.outcome.value:<12}"
     if record.outcome is Outcome.OK:
         return f"{head} {format_result(record)}"

@@ -29,8 +29,8 @@ from suite.stats.spread import quartiles
 PREFIXED = ("s", "B", "flop", "flop/s", "B/s")  # units that are printed with a decimal prefix
 MAX_RANKS = 16  # columns of a table of memory
 NEWEST = 5  # labels that a refusal lists
-REQUIRED = ("paper", "figure")  # keys without which an executor does not compose
-NOT_SHOWN = ("reports", "hydra", "experiment", "label")  # keys without influence on the measurement
+REQUIRED = ("paper", "figure")  # keys that an executor requires to compose
+NOT_SHOWN = ("reports", "hydra", "experiment", "label")  # keys that do not affect the measurement
 
 
 def find(name: str, folder: Path) -> Record:
@@ -85,7 +85,7 @@ def _started(record: Record) -> str:
     return str(record.provenance.get("started", ""))
 
 
-# -- what is printed -------------------------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------------------------
 
 
 def lines(record: Record) -> Iterator[str]:

@@ -27,7 +27,7 @@ def systems(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def with_machine(system: str, overrides: Sequence[str]) -> list[str]:
-    """The overrides, with machine=local unless they name a machine. Measures this machine if it was not yet."""
+    """The overrides, with machine=local unless they name a machine. Measures this machine if no measurement exists."""
     from suite.config.compose import resolve
     from suite.doctor.finding import CheckFailed
     from suite.doctor.measure import FILE, measure

@@ -49,14 +49,14 @@ def _per_replica(size: int, replicas: int) -> int:
 
 @cache
 def _simulated_system(choice: str) -> dict[str, Any]:
-    """A system as simulators build it: for executors that compare several, whatever `system` is."""
+    """A system as simulators build it, for executors that compare several systems. Independent of the key `system`."""
     check_names([f"system={choice}"])
     config = resolve([f"system={choice}"])
     return config.system.modelled(config.schedule.data())
 
 
 def register() -> None:
-    """Give Hydra the models' defaults, on which conf/config.yaml is merged, and the resolvers that configs may use."""
+    """Register the models' defaults, over which Hydra merges conf/config.yaml, and the resolvers for configs."""
     ConfigStore.instance().store(name="model_defaults", node=dict(defaults()))
     OmegaConf.register_new_resolver("per_replica", _per_replica, replace=True)
     OmegaConf.register_new_resolver("simulated_system", _simulated_system, replace=True)
@@ -64,7 +64,7 @@ def register() -> None:
 
 @contextmanager
 def _hydra() -> Iterator[None]:
-    """Composes inside an application of Hydra's as well as outside; one thread at a time: a process has one Hydra."""
+    """Context for composing, inside or outside a Hydra application. One thread at a time, as Hydra has global state."""
     with _COMPOSING:
         register()
         if GlobalHydra.instance().is_initialized():
@@ -75,20 +75,22 @@ def _hydra() -> Iterator[None]:
 
 
 class Composition(NamedTuple):
-    """Composed keys as plain data, with interpolations resolved and as they are written."""
+    """Composed keys as plain data: once with resolved interpolations, and once as written."""
 
     resolved: dict[str, Any]
     unresolved: dict[str, Any]
 
 
 def composed(overrides: Sequence[str]) -> dict[str, Any]:
-    """The keys of these overrides, resolved, as plain data. Raises UnknownName with the nearest match, InvalidRequest
-    for other faults of the overrides; values are not checked."""
+    """Compose the overrides. Returns the resolved keys as plain data, whose values are not checked.
+
+    Raises UnknownName with the nearest match, and InvalidRequest for any other error in the overrides.
+    """
     return compose_both(overrides).resolved
 
 
 def compose_both(overrides: Sequence[str]) -> Composition:
-    """The keys of these overrides, resolved, and with their interpolations. Raises as `composed` does."""
+    """Compose the overrides, with and without resolved interpolations. Raises as `composed` does."""
     check_names(overrides)
     search(own_folders(overrides))  # a schedule is checked here before any rank starts
     with _hydra():
@@ -102,7 +104,7 @@ def compose_both(overrides: Sequence[str]) -> Composition:
 
 
 def resolve(overrides: Sequence[str]) -> RunConfig:
-    """The configuration of these overrides. Raises as `composed` does, and for the first key with a wrong value."""
+    """The checked configuration of these overrides. Raises as `composed` does, and for the first illegal value."""
     config = checks.checked_run(composed(overrides))
     check_parts(config.plain())
     return config
@@ -121,7 +123,7 @@ def groups(overrides: Sequence[str] = ()) -> dict[str, list[str]]:
     for own_folder in own_folders(overrides):
         for group, names in folders.items():
             more = _choices(own_folder / group)
-            if twice := set(more) & set(names):  # Hydra would take the first without a word
+            if twice := set(more) & set(names):  # Hydra would silently take the first
                 name = min(twice)
                 legal = f"{group}={name}_of_mine"
                 raise InvalidRequest(
@@ -145,7 +147,7 @@ def own_folders(overrides: Sequence[str]) -> list[Path]:
             try:
                 value = OverridesParser.create().parse_override(override).value()
             except HydraException:
-                continue  # composing says so, in one line
+                continue  # the composition reports the error in one line
             folders = value if isinstance(value, list) else [value]
     for name in folders:
         if not Path(str(name)).is_dir():
@@ -156,7 +158,7 @@ def own_folders(overrides: Sequence[str]) -> list[Path]:
 
 
 def override_value(key: str, overrides: Sequence[str], default: Any) -> Any:
-    """The value that the command line gives `key`, unresolved. Raises InvalidRequest where it is one of a sweep."""
+    """The unresolved value of `key` on the command line, or `default`. Raises InvalidRequest for a sweep over `key`."""
     value = default
     for override in overrides:
         if override.lstrip("+").partition("=")[0] != key:
@@ -169,7 +171,7 @@ def override_value(key: str, overrides: Sequence[str], default: Any) -> Any:
 
 
 def parsed(override: str) -> Override:
-    """As Hydra reads it. Raises InvalidRequest."""
+    """Parse an override with Hydra's grammar. Raises InvalidRequest for a syntax error."""
     try:
         return OverridesParser.create().parse_override(override)
     except HydraException as error:
@@ -183,7 +185,7 @@ def searched(overrides: Sequence[str]) -> list[str]:
 
 
 def check_names(overrides: Sequence[str]) -> None:
-    """Every `group=choice` names a choice that there is (`a,b` in a sweep names two)."""
+    """Check that each `group=choice` names existing choices (`group=a,b` in a sweep names two)."""
     legal_groups = groups(overrides)
     for override in overrides:
         key, override_value, value = override.partition("=")
@@ -208,7 +210,7 @@ def _default_choice(group: str) -> str:
 
 
 def explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
-    """Hydra's message, with the nearest key where a key is unknown and the rule where a value is missing."""
+    """The suite's error for an error of Hydra, with the nearest legal key or the broken rule."""
     text = " ".join(str(error).split())
     missing = re.search(r"Missing mandatory value: .*full_key: ([\w.]+)", text)
     if missing:
@@ -238,7 +240,7 @@ def explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
 
 
 def _addition(key: str, data: Any, overrides: Sequence[str]) -> InvalidRequest | None:
-    """The refusal of a key that the chosen YAML files leave out and the run or a class has: Hydra adds it after a +."""
+    """The refusal of a legal key that the chosen YAML files leave out. Hydra adds such a key only after a `+`."""
     override = next((each for each in overrides if key_of(each) == key), key)
     legal_keys = every_key(RunConfig, data=data)
     *groups, name = key.split(".")

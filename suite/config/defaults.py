@@ -1,8 +1,8 @@
 """Default values of the configuration keys, from the models.
 
-Hydra merges them below the YAML files, so that it knows every key with a default. Groups whose class takes further keys
-(system, model, executor) are left out, because their YAML files hold all their keys. `optimizer` is included: the keys
-of its model belong to every update rule.
+Hydra merges the YAML files over these defaults, so that it knows every key with a default. Groups whose class takes
+further keys (system, model, executor) are left out, because their YAML files hold all their keys. `optimizer` is
+included, because the keys of its model apply to every update rule.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _are_groups(value: Any, default_values: Any) -> bool:
 
 
 def _is_group(kind: Any) -> bool:
-    """Whether a type is a group of keys. A specification is a value of its own, whose keys are given together."""
+    """Whether a type is a group of keys. A specification counts as one value, because its keys are set together."""
     return isinstance(kind, type) and issubclass(kind, Settings) and not issubclass(kind, Specification)
 
 

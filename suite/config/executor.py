@@ -21,7 +21,7 @@ from suite.simulate.network.machine import Machine
 
 
 def _source_folders(value: Any) -> Any:
-    """Folders of this code only; other folders could be a whole disk."""
+    """Check that folders lie below suite or baselines. Hashing another folder could read a whole disk."""
     listed = isinstance(value, list) and all(isinstance(each, str) for each in value)
     if not listed or not all(each.split("/")[0] in ("suite", "baselines") and ".." not in each for each in value):
         raise rule_error("a list of folders below suite or baselines")
@@ -188,15 +188,15 @@ class SimulatedExecutor(ExecutorSettings):
     stack: Plugin[Stack]
     """Share of the machine's peak that the software reaches."""
     plan: Annotated[Literal["given", "search"], Field(examples=["given"])] = "given"
-    """given: grid and microbatch of the config; search: the best of as many devices."""
+    """given: grid and microbatch of the config; search: the fastest grid and microbatch on the same devices."""
     account: Annotated[Literal["auto", "blocks", "layers"], Field(examples=["auto"])] = "auto"
-    """blocks of a GPT, layers of any network; auto: blocks where a GPT drains after every batch."""
+    """blocks: simulate the blocks of a GPT; layers: the layers of any network; auto: blocks for a GPT that drains."""
     symmetric: bool = True
-    """One replica represents all; false: every rank is simulated."""
+    """Whether one replica is simulated for all; false: every rank is simulated."""
 
 
 class ReplayExecutor(ExecutorSettings):
-    """One process runs the ops of all ranks in turn: losses, scores and weight versions are equal, times are not."""
+    """One process runs the ops of all ranks in turn, with the same losses, scores and weight versions as real ranks."""
 
     trains: ClassVar[bool] = True
     one_process: ClassVar[bool] = True

@@ -23,7 +23,7 @@ def _runs(value: Any) -> Any:
 
 
 class Specification(Settings):
-    """A group that becomes a specification of suite.core.experiment, which holds the rules between its keys."""
+    """A group that is converted to a specification of suite.core.experiment, which checks the rules between keys."""
 
     def spec(self) -> Any:
         """The specification."""
@@ -82,7 +82,7 @@ class Study(Specification):
     of: Annotated[list[str], Field(default_factory=list)]
     """Experiments whose runs are shown; empty for the experiment itself."""
     target: AboveZero | None = None
-    """Distance of the target below the median final score of `like`, in the unit of the score."""
+    """Difference between the median final score of `like` and the target score, in the unit of the score."""
     samples: AboveZero | None = None
     """Samples per epoch of the published data set, for simulated times."""
     stands_for: Annotated[dict[str, str], Field(default_factory=dict)]
@@ -90,7 +90,7 @@ class Study(Specification):
     curves: bool = True
     """Whether learning curves are drawn."""
     tables: Annotated[list[Literal["scores", "times", "tests", "settings"]], Field(default_factory=list)]
-    """Tables to show; empty for those that the other keys call for."""
+    """Tables to show; empty to derive them from the other keys."""
 
     def spec(self) -> StudySpec:
         return specs.read_study(self.plain())

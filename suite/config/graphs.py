@@ -36,7 +36,7 @@ class ExchangeConfig(Settings):
     target: Annotated[Text, Field(alias="_target_")]
     name: Name
     oblivious: bool = False
-    """Whole parts are sent, including rows that are not needed."""
+    """Whether whole parts are sent, including rows that are not needed."""
     replication: Ranks = 1
     """c of a P/c x c grid; P is grid.data (1.5D)."""
     assignment: Annotated[Name, name_like("interleaved")] = "paper"
@@ -44,6 +44,6 @@ class ExchangeConfig(Settings):
     form: Annotated[Name, name_like("staged")] = "fused"
     """fused: one all-to-all; staged: block row after block row, as Algorithm 2 prints it."""
     overlap: bool = False
-    """The product with local rows runs while the other rows are sent."""
+    """Whether the product with local rows overlaps the exchange of the other rows."""
     barrier: bool = False
-    """A barrier before every exchange, so that waiting and sending are timed separately."""
+    """Whether a barrier precedes every exchange, so that waiting and sending are timed separately."""

@@ -26,9 +26,9 @@ class Launch(Settings):
     max_ranks: Ranks = 64
     """Largest grid that is started."""
     exclusive: bool = True
-    """Experiments of one reports folder are timed one at a time on a host."""
+    """Whether experiments of one reports folder are timed one at a time on a host."""
     memory_check: bool = True
-    """Runs whose predicted memory exceeds this machine's are refused; false: they start."""
+    """Whether runs with more predicted memory than this machine has are refused."""
     memory_limit: Annotated[int, Field(ge=1, le=2**62, examples=[8_000_000_000])] | None = None
     """Bytes of address space per rank; null: no limit."""
     deadline: Duration = 120
@@ -38,7 +38,7 @@ class Launch(Settings):
     heartbeat_interval: Annotated[Duration, Field(examples=[5])] = 5
     """Seconds between two heartbeats of a rank."""
     heartbeat_timeout: Annotated[Duration, Field(examples=[60])] | None = 60
-    """Seconds without a heartbeat that end a run; null: only the deadline ends it."""
+    """Seconds without a heartbeat of a rank after which the run ends; null: only the deadline ends it."""
     python_path: Annotated[list[str], Field(default_factory=list, examples=[[]])]
     """Folders with code and YAML files of your own."""
     mpiexec: Annotated[Name | None, name_like(None)] = None
@@ -56,9 +56,9 @@ class Launch(Settings):
     scheduler: Annotated[Literal["slurm"] | None, Field(examples=["slurm"])] = None
     """Scheduler of the cluster; null: none, and no run reads the keys of a job."""
     submit: bool = False
-    """Runs become jobs of the scheduler; false: ranks start here, inside a job or without one."""
+    """Whether runs are submitted as jobs to the scheduler; false: ranks start here."""
     dry_run: bool = False
-    """Job scripts are printed and not submitted; --dry-run does so for all jobs of a sweep."""
+    """Whether job scripts are printed instead of submitted; --dry-run does so for all jobs of a sweep."""
     gpus_per_node: Annotated[int, Field(ge=0, le=4096, examples=[0])] | None = None
     """GPUs per node; null: one per task with launch.device=cuda."""
     time: Annotated[int, Field(ge=1, le=1_000_000, examples=[60])] = 60

@@ -1,7 +1,8 @@
 """Classes and functions by the dotted path in a config.
 
-A config names parts of the suite, its baselines, and modules in folders of the user (launch.python_path). The module
-that defines a class or function decides, not a module that imports it. No other module is imported.
+A config may name classes and functions of the suite, of its baselines, and of modules in the user's folders
+(launch.python_path). A path is legal if the module that defines the object is one of these. No other module is
+imported.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def locate(path: str) -> Any:
     if not home:
         raise InvalidRequest(f"{path!r} is not a class path", rule="package.module.Name", legal=_homes(path) or _LEGAL)
     source = module(home, f"to use {path}", name)
-    target = getattr(source, name, None)  # the module may define it on demand
+    target = getattr(source, name, None)  # includes names that the module's __getattr__ defines
     if target is None:
         top = home.partition(".")[0]  # imported names are listed if they are of the same package
         public = {key: value for key, value in vars(source).items() if not key.startswith("_") and _allowed(value)}
@@ -137,7 +138,7 @@ def _in_folders(spec: ModuleSpec) -> bool:
 
 
 def _allowed(target: Any) -> bool:
-    """Whether it was defined in the suite, its baselines or the user's folders."""
+    """Whether `target` was defined in the suite, its baselines or the user's folders."""
     home = getattr(target, "__module__", None)
     if not isinstance(home, str) or not callable(target):
         return False
@@ -155,7 +156,7 @@ def _suggestion(path: str, name: str) -> str:
 
 
 def _nearest(parts: list[str], name: str) -> str:
-    """The legal path nearest to a misspelled one, part by part; empty if a part resembles no legal one.
+    """The nearest legal path to a misspelled one; empty if one of its parts resembles no legal part.
 
     Files are read and not imported, because an import may load torch.
 

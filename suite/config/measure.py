@@ -18,10 +18,10 @@ class Measure(Settings):
     warm_up: NonNegativeCount = 1
     """Batches before the first sample."""
     rounds: PositiveCount = 5
-    """Rounds of each system: those of an experiment's systems are interleaved, A B A B. A round of an asynchronous
-    system is a stream, from drain to drain: a round of many epochs only drains at its end."""
+    """Rounds of each system. The rounds of an experiment's systems are interleaved, A B A B. An asynchronous system
+    trains without draining during a round, and drains at the end of the round."""
     discard_first: NonNegativeCount = 1
-    """Batches at the start of a round that are not timed: the caches hold another system's data."""
+    """Batches at the start of a round that are not timed, because the caches hold another system's data."""
     batches: PositiveCount = 2
     """Samples per round."""
     eval_batches: NonNegativeCount = 2
@@ -33,11 +33,11 @@ class Measure(Settings):
 
 
 class Checkpoint(Settings):
-    """Checkpoints of a run, with which the same command continues after it was ended."""
+    """Checkpoints, from which the same command continues an interrupted run."""
 
     folder: Name | None = None
-    """Folder of checkpoints, in a folder per run; null: none."""
+    """Folder with a folder of checkpoints for each run; null: no checkpoints."""
     every: Count = 50
     """Batches between checkpoints."""
     keep: Count = 2
-    """Newest checkpoints that stay."""
+    """Number of the newest checkpoints to keep."""

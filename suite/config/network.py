@@ -51,21 +51,21 @@ class Precision(Settings):
 
     name: Name
     half: Annotated[Literal["auto", "bfloat16", "float16"] | None, Field(examples=["bfloat16"])] = None
-    """Type of passes, messages and reductions beside full-precision weights: bfloat16, float16 or auto; null: none."""
+    """Type of passes, messages and reductions in mixed precision: bfloat16, float16 or auto; null: full precision."""
     loss_scale: Plugin[LossScale] | None = None
     """Dynamic loss scale; null: 1."""
 
 
 class PruningConfig(Settings):
-    """Which weights are removed, and when."""
+    """Weights that are removed, and the method that selects them."""
 
     name: Name
     sparsity: Annotated[Share, Field(examples=[0.9])] = 0.0
-    """Share of the weights that may be pruned."""
+    """Fraction of the prunable weights that is removed."""
     scope: Annotated[Literal["weights", "all"], Field(examples=["weights"])] = "weights"
-    """weights: of linear layers and convolutions; all: biases, norms and embeddings too."""
+    """weights: weights of linear layers and convolutions; all: also biases, norms and embeddings."""
     searches: bool = False
-    """States are whole until the mask is drawn: memory is predicted for that."""
+    """The method searches for its mask during training, so memory is predicted for dense states."""
     ticket: Plugin[MaskMethod] | None = None
     """How the mask is drawn; null: nothing is pruned."""
 

@@ -18,13 +18,13 @@ class Optimizer(Settings):
     model_config = ConfigDict(extra="allow")
 
     target: Annotated[Text, Field(alias="_target_", examples=["suite.engine.optim.optimizer.AdamW"])]
-    """Class of the update rule. The other keys of the group are its arguments, but for the following."""
+    """Class of the update rule. Its arguments are the other keys of the group, except those listed below."""
     bucket_numel: Annotated[int, Field(ge=1, le=2**62, examples=[16_000_000])] = 16_000_000
-    """Weights that are stepped, and fetched from the host, at a time (AxoNN V-B: bsize)."""
+    """Weights that one optimizer step updates, and fetches from the host, at a time (AxoNN V-B: bsize)."""
     buckets_per_reduction: Annotated[int, Field(ge=1, le=1_000_000_000, examples=[4])] | None = None
     """Buckets per reduction, which overlaps the step of earlier buckets (V-C: k); null: one reduction first."""
     clip_norm: Positive | None = None
-    """Largest norm of the gradients of all weights; then no step begins before every reduction has ended."""
+    """Largest norm of the gradients of all weights; null: no clipping. With it, steps begin after all reductions."""
 
     @property
     def arguments(self) -> dict[str, Any]:

@@ -46,11 +46,11 @@ class Comm(Settings):
     transport: Annotated[Literal["auto", "mpi", "gloo", "nccl"], Field(examples=["auto"])] = "auto"
     """mpi, gloo or nccl; auto: mpi under mpiexec, under torchrun gloo (cpu) or nccl (cuda)."""
     order: Annotated[Literal["any", "static"], Field(examples=["any"])] = "any"
-    """any: ops run as their messages arrive; static: the checker's order, as nccl always has it."""
+    """any: ops run as their messages arrive; static: ops run in the checker's order, always so with nccl."""
     eager_bytes: Annotated[int, Field(ge=256, le=2**30, examples=[16_384])] = 16_384
-    """Bytes up to which a value travels in the message of its header; a larger one follows tensor by tensor."""
+    """Largest value in bytes that is sent with its header in one message; larger values follow tensor by tensor."""
     pair_exchange: bool = True
-    """Two ranks add by an exchange over MPI; false: over gloo, as more ranks do."""
+    """Whether groups of two ranks all-reduce by an exchange over MPI; false: over gloo, like larger groups."""
 
 
 def _checkpoints(value: Any) -> Any:

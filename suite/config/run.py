@@ -35,30 +35,30 @@ class RunConfig(Settings):
     seed: Annotated[int, Field(ge=0, le=MAX_SEED, examples=[0])] = 0
     """Selects initial weights, dropout masks, samples and partitions."""
     tag: Word = ""
-    """End of a run's label, which distinguishes two runs of one system."""
+    """Suffix of the run's label, to distinguish two runs of one system."""
     batch: BatchConfig = BatchConfig()
     activation_checkpointing: Checkpoints = None
-    """Blocks between activation checkpoints; auto: AxoNN's rule (V-A); null: every activation is kept."""
+    """Blocks between activation checkpoints; auto: AxoNN's rule (V-A); null: no checkpoints."""
     update_interval: Annotated[Count | None, Field(examples=[None])] = None
-    """Microbatches per update of a pipeline that does not drain for it; null: a flush, one update per batch."""
+    """Microbatches per update in an asynchronous pipeline; null: the pipeline drains for one update per batch."""
     split: Annotated[Name, name_like("even")] = "even"
-    """Layers per stage: even counts blocks, cost adds flops, pipedream its rule, FILE.json a measured profile."""
+    """Split of layers over stages: even (blocks), cost (flops), pipedream (its rule), or FILE.json (a profile)."""
     comm: Comm = Comm()
     measure: Measure = Measure()
     checkpoint: Checkpoint = Checkpoint()
     reports: Name = "reports"
     """Folder of records, traces and the page."""
     rerun: Annotated[Rerun, Field(examples=["stale"])] = "stale"
-    """Configurations that run again although they have a record. stale reruns a configuration whose code, data, machine
-    or library versions have changed since its record was written. failed: also one that did not end ok; timeout: also
-    one that exceeded its deadline; all: every one; keep: none, whatever has changed around the same configuration. A
-    record that says unsupported, missing_dependency or cancelled never stands."""
+    """Configurations that run again although they have a record. stale: those whose code, data, machine or library
+    versions have changed since the record was written; failed: also those with an outcome other than ok; timeout: also
+    those that exceeded their deadline; all: every configuration; keep: none. Configurations whose outcome is
+    unsupported, missing_dependency or cancelled always run again."""
     on_error: Annotated[OnError, Field(examples=["record"])] = "record"
-    """record: later runs are made after one that failed; stop: they are not."""
+    """After a failed run, record: continue with the next run; stop: end the command."""
     schedule: Plugin[Schedule]
     """Order of the ops of each stage."""
     weights: Plugin[WeightPolicy]
-    """Version of the weights that each pass reads."""
+    """Weight policy: the version of the weights that each pass reads."""
     optimizer: Optimizer
     memory: MemoryConfig
     precision: Precision
@@ -72,7 +72,7 @@ class RunConfig(Settings):
     scale: Scale
     experiment: Experiment
     unread: Annotated[list[str] | None, READ_ONLY] = None
-    """Overrides that the run does not read and is refused for."""
+    """Overrides that the run does not read, for which it is refused."""
     graph: GraphConfig | None = None
     partitioner: PartitionerConfig | None = None
     exchange: ExchangeConfig | None = None
@@ -95,14 +95,17 @@ class RunConfig(Settings):
 
     @property
     def warm_up_batches(self) -> int:
-        """Batches before the first round: in an asynchronous pipeline at least as many as fill it."""
+        """Untimed batches before the first round. In an asynchronous pipeline they are at least enough to fill it."""
         batches = self.measure.warm_up
         if self.update_interval is None:
             return batches
         return max(batches, math.ceil(self.grid.inter / self.microbatches))
 
     def flush_interval(self) -> FlushInterval:
-        """Interval from one drain to the next: a batch, or the part of an asynchronous epoch whose order can differ."""
+        """Interval from one drain to the next: a batch, or the round of an asynchronous system.
+
+        A longer round is cut to its first 4 * stages + update_interval microbatches, after which its order repeats.
+        """
         every, count = self.update_interval, self.microbatches
         if every is None:
             return FlushInterval(0, count, None, 0)
@@ -111,7 +114,7 @@ class RunConfig(Settings):
 
     @property
     def pair_exchange(self) -> bool:
-        """Whether the two ranks of a group add by an exchange of bytes, with room for the other's part."""
+        """Whether groups of two ranks all-reduce by exchanging bytes, which needs a receive buffer."""
         comm, launch = self.comm, self.launch
         launcher = launcher_kind(launch.launcher, launch.mpi)
         return uses_pair_exchange(comm.transport, launcher, launch.device, pair_exchange=comm.pair_exchange)

@@ -19,20 +19,21 @@ MIXED = {TARGET: "suite.memory.mixed", PARTIAL: True}
 
 
 class SimulationConfig(Settings):
-    """Settings of a system's simulation that do not follow from its other keys. A value of another key may be
-    overridden here, with the reason in its YAML.
+    """Settings of a system's simulation that do not follow from its other keys.
+
+    A setting may replace another key of the system; its YAML file then gives the reason.
     """
 
     layout: Plugin[Callable[..., Layout]] | None = None
     """Layout of the model states of a GPT's blocks; null: mixed precision, 20 bytes per parameter."""
     activation_checkpointing: Annotated[Literal["interval", "layer", "none"], Field(examples=["interval"])] = "interval"
-    """Activations that are kept: interval: by AxoNN's rule (V-A); layer: each layer's input; none: no checkpoints."""
+    """Activation checkpoints: interval (AxoNN's rule, V-A), layer (the input of each layer) or none."""
     blocking_sends: bool = False
-    """A send occupies its stage (NCCL, AxoNN IV-A)."""
+    """Whether a stage computes nothing while it sends (NCCL, AxoNN IV-A)."""
     device_initiated: bool = False
-    """The device sends messages at once, without waiting for the host."""
+    """Whether the device starts messages itself, without waiting for the host."""
     sync_before_update: bool = False
-    """No stage updates before every stage has drained."""
+    """Whether every stage drains before any stage updates."""
     scatter_messages: Annotated[Literal["none", "forward", "both"], Field(examples=["none"])] = "none"
     """Passes whose messages are split over the ranks of a tensor-parallel layer."""
     zero_stage: Annotated[int, Field(ge=0, le=1, examples=[1])] = 0
@@ -40,7 +41,7 @@ class SimulationConfig(Settings):
     allreduces_per_update: Annotated[float, Field(ge=0, examples=[1.0])] = 1.0
     """Traffic of an update in all-reduces of its gradients: 1.5 is an all-reduce and an all-gather."""
     tied_embeddings: bool = False
-    """The first and last stage add the gradients of their shared embedding."""
+    """Whether the first and the last stage add the gradients of their shared embedding."""
     bucket_numel: Annotated[int, Field(ge=0, le=MAX_COUNT, examples=[4_000_000])] = 0
     """Entries per optimizer step; 0: one step."""
     buckets_per_reduction: Count | None = None
@@ -60,35 +61,35 @@ class SystemConfig(Settings):
     paper: Text = ""
     """Paper that describes it."""
     has_memory_model: bool = False
-    """Its memory is predicted by suite.memory."""
+    """Whether suite.memory predicts its memory."""
     microbatches: Annotated[Count | None, Field(examples=[None])] = None
-    """Microbatches per replica and batch, where it allows no other number."""
+    """Number of microbatches per replica and batch if the system requires a fixed number; null: any."""
     graphs: bool = False
-    """It trains one whole graph."""
+    """Whether it trains one whole graph."""
     supports_schedules: bool | None = None
-    """Its ranks run the schedule of the config; null: as the engine of the suite does."""
+    """Whether its ranks run the schedule of the config; null: true on the suite's engine, otherwise false."""
     supports_streaming: bool | None = None
-    """It trains without draining between batches; null: as the engine of the suite does."""
+    """Whether it can train without draining between batches; null: true on the suite's engine, otherwise false."""
     supports_pruning: bool | None = None
-    """It trains pruned networks; null: as the engine of the suite does."""
+    """Whether it can train pruned networks; null: true on the suite's engine, otherwise false."""
     supports_checkpoints: bool | None = None
-    """It writes checkpoints; null: as the engine of the suite does."""
+    """Whether it writes checkpoints; null: true on the suite's engine, otherwise false."""
     order: Annotated[Name | None, Field(examples=[None])] = None
-    """Class of the schedule that the system brings; null: it runs the config's, or an order that is not known."""
+    """Class of the fixed schedule of the system; null: it runs the schedule of the config, or an unknown order."""
     processes: Annotated[Ranks | None, Field(examples=[None])] = None
-    """Processes, where it allows no other number."""
+    """Number of processes if the system requires a fixed number; null: any."""
     requires_full_pipeline: bool = False
-    """Its order needs at least as many microbatches as stages."""
+    """Whether its order requires at least as many microbatches as stages."""
     tensor: bool = False
-    """It can split layers: grid.tensor."""
+    """Whether it can split layers over ranks (grid.tensor)."""
     transformers: bool = False
-    """It trains networks of transformer blocks and no others."""
+    """Whether it trains networks of transformer blocks only."""
     sparse: bool = False
-    """Its products skip pruned weights, so its useful flops are a part of the dense ones."""
+    """Whether its kernels skip pruned weights, so that its useful flops are fewer than those of dense kernels."""
     asynchronous: bool = False
-    """Its pipeline does not drain for an update."""
+    """Whether its pipeline updates without draining."""
     bubble: Text | None = None
-    """Formula of its idle time in `stages` and `microbatches`, which the law of closed forms checks; null: none."""
+    """Closed form of its idle time in `stages` and `microbatches`, which a conformance law checks; null: none."""
     simulation: Annotated[SimulationConfig | None, Field(examples=[None])] = None
     """Settings of the simulation that other keys do not give; null: it is not simulated."""
 

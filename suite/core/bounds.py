@@ -8,7 +8,7 @@
         def __post_init__(self) -> None:
             check_bounds(self)
 
-suite.config reads the same annotations, of classes that load torch from their source.
+suite.config reads the same annotations. For classes whose modules import torch, it reads them from the source code.
 """
 
 from __future__ import annotations

@@ -32,18 +32,18 @@ class Verdict(StrEnum):
     """Verdict on a claim, given our value. suite.report.verdict_rules holds the ordered rules."""
 
     REPRODUCED = "reproduced"  # measured or derived, as published, within the tolerance
-    MATCHED = "matched by the model"  # simulated or emulated, within the tolerance, by no constant of the same table
+    MATCHED = "matched by the model"  # simulated or emulated, in tolerance, no constant fitted to the same table
     TREND_ONLY = "trend only"  # measured or derived on a stand-in, and the direction holds
-    CONSISTENT = "consistent"  # printed numbers agree, our value restates a setting, or no change of the code turns it
+    CONSISTENT = "consistent"  # printed numbers agree, our value restates a setting, or no mutation changes the verdict
     CALIBRATED = "calibrated"  # a constant was fitted to this claim
-    CALIBRATED_MISSED = "calibrated, missed"  # fitted to this claim, and yet outside the tolerance
+    CALIBRATED_MISSED = "calibrated, missed"  # fitted to this claim, but outside the tolerance
     FED = "fed by calibration"  # would match, but a constant was fitted to another cell of the same table or figure
     NO_BETTER = "no better than null"  # would match, but the null model is as close
     UNDECIDED = "undecided"  # the interval of repeats spans the tolerance
     NOT_MATCHED = "not matched by the model"
     DIFFERS_ON_STAND_IN = "differs on a stand-in"
     DIFFERS = "differs"  # measured or derived, as published, outside the tolerance
-    CONTRADICTED = "contradicted"  # printed numbers disagree; or ours is exact, and a control is reproduced
+    CONTRADICTED = "contradicted"  # printed numbers disagree; or ours is exact and the control claim is reproduced
     NOT_RUN = "not run"
 
 
@@ -121,7 +121,7 @@ class AnswerRow:
         stand_in: Differences from the published setting; empty for none.
         identity: Whether the answer holds for any input (equal losses, counts, bytes). A stand-in then counts as
             published.
-        restates: Definition, setting or literal that our value restates; empty for none.
+        restates: Definition, setting or literal of the code that our value repeats; empty for none.
         turned_by: Ids of the mutations that change the verdict (suite.papers.common.mutations).
     """
 
@@ -149,7 +149,7 @@ class Decision:
     """A contradiction in the papers or between them, and the suite's decision.
 
     Attributes:
-        weight: A changes which claims count as reproduced, B needed a choice, C is a slip.
+        weight: A: it changes which claims count as reproduced. B: it needed a choice. C: it is a misprint.
         paper: Names of the papers, joined by ', '.
         claims: Ids of the affected claims.
     """
@@ -187,7 +187,7 @@ class Claim:
         terms: Names of our values, in order: two systems, four models, six group sizes; one name for a single number.
         expression, points: Formula in plain arithmetic over its symbols, and the values of the symbols to try.
         answers: Answers of the suite; empty for a claim that the suite does not run.
-        control: Id of another claim that the same code answers. It must hold before this one is contradicted.
+        control: Id of another claim that the same code answers. This claim is contradicted only if the control holds.
     """
 
     id: str
@@ -236,7 +236,7 @@ class Claim:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The least and the greatest of our values that the claim allows; for a range, the printed bounds."""
+        """Smallest and largest value that the claim allows; for a range, the printed bounds."""
         if isinstance(self.value, str):
             raise InvalidRequest(f"claim {self.id} is {self.value!r}", rule="only numbers and ranges have a tolerance")
         if isinstance(self.value, tuple):
@@ -244,7 +244,7 @@ class Claim:
         return self.around(self.value)
 
     def around(self, printed: float) -> tuple[float, float]:
-        """The least and the greatest value that is `printed`, a number or an end of a range, within the tolerance."""
+        """Smallest and largest value within the tolerance of `printed`, a number or an end of a range."""
         return printed - self.slack_of(printed), printed + self.slack_of(printed)
 
     @property
@@ -272,10 +272,10 @@ class Judged:
         command: Command of the run that made the record.
         answer_seconds: Seconds that the function of our value took.
         experiment_seconds: Seconds of the whole experiment on two otherwise idle cores; None if unknown.
-        note: Further remarks, such as an order that holds where the size does not.
-        repeats: Fewest repeats of any of our values; 0 for exact values: counts, comparisons of tensors, computations.
-        sensitivity: For a simulated value, its range and whether the verdict turns within the ranges of the constants
-            it reads.
+        note: Further remarks, for example that the order of our values holds although their size does not.
+        repeats: Fewest repeats of any of our values; 0 for exact values (counts, comparisons of tensors, computations).
+        sensitivity: For a simulated value, its range, and whether the verdict changes within the ranges of the
+            constants that it reads.
         others: Judged values of the other answers, which do not give the headline verdict.
     """
 
@@ -300,7 +300,7 @@ class Judged:
     def turns(self) -> tuple[Turn, ...]:
         """Points within the stated ranges at which the verdict changes."""
         turns = self.sensitivity.turns if self.sensitivity else ()
-        return tuple(turn for turn in turns if turn.verdict != self.verdict)  # it may have been judged again since
+        return tuple(turn for turn in turns if turn.verdict != self.verdict)  # the claim may have been judged again
 
 
 @dataclass(frozen=True, slots=True)

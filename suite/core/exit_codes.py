@@ -1,6 +1,6 @@
 """Exit status of every command.
 
-A script can tell a slower system from a missing number.
+The statuses distinguish a regression from a failed or missing measurement.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ class Exit(IntEnum):
     """Exit status of the commands of the suite. A process that a signal ended has 128 + its number, as in a shell."""
 
     OK = 0
-    SOME_FAILED = 1  # some runs did not go well: each left a record with its outcome
-    NOTHING = 2  # nothing was measured: the request was refused, or no run went well
-    STOPPED = 3  # on_error=stop: a run failed, and those after it were not made
+    SOME_FAILED = 1  # some runs failed; each left a record with its outcome
+    NOTHING = 2  # nothing was measured: the request was refused, or every run failed
+    STOPPED = 3  # on_error=stop: a run failed, and later runs were not started
     REGRESSION = 4  # a metric got worse (suite.regression)
-    NOT_COMPARABLE = 5  # nothing could be compared, or everything that could be is undecided for want of samples
-    FAULT = 70  # a fault of the suite itself, whose traceback is printed; as in sysexits.h
+    NOT_COMPARABLE = 5  # nothing could be compared, or too few samples decide every comparison
+    FAULT = 70  # an error in the suite itself, with its traceback; EX_SOFTWARE of sysexits.h
 
 
 def exit_code(records: Sequence[Record], on_error: str = "record") -> Exit:

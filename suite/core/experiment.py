@@ -1,7 +1,7 @@
 """Specifications of an experiment: sweep panels, accuracy study and expectations.
 
-A configuration states them under `experiment` (suite.config.experiment), a record keeps them as plain JSON, and the
-report reads them from there with the `read_*` functions.
+They are keys of `experiment` in a configuration (suite.config.experiment). A record holds the configuration as plain
+JSON, from which the report reads them with the `read_*` functions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PanelSpec:
         curve: Configuration key whose value names a run's curve, "system", or "grid" for the system on its grid.
         relative: Point by whose value each curve is divided.
         share: Whether each value is a percentage of the sum over the curve's metrics.
-        paper: Id of a claim by curve and point; its published value is drawn there.
+        paper: Ids of claims by curve and point. The panel draws the published value of each claim at its point.
     """
 
     title: str
@@ -85,7 +85,7 @@ class PanelSpec:
 
     @property
     def metric_by_point(self) -> Mapping[str, str]:
-        """Metric by point; the point "" stands for the value of `key`."""
+        """Metric by point. The point "" represents the value of `key`."""
         return self.metrics or {"": self.metric}
 
     @property
@@ -99,7 +99,7 @@ class PanelSpec:
         return bool(self.divisor or self.share)
 
     def label(self, name: str) -> str:
-        """Label of a point, from the text of its value or from the label itself."""
+        """Label of a point. `name` is the text of the point's value, or already its label."""
         if name in NULL_NAMES:
             return next((self.names[text] for text in NULL_NAMES if text in self.names), "none")
         return self.names.get(name) or self.names.get(name.capitalize()) or name  # a key `true` may be read as True
@@ -115,11 +115,11 @@ class StudySpec:
         like: System that `ours` is meant to match.
         names: Label of a system by its name; systems with equal labels are one.
         of: Experiments whose runs are shown; empty for the experiment itself.
-        target: Distance of the target below the median final score of `like`, in the unit of the score.
+        target: Difference between the median final score of `like` and the target score, in the unit of the score.
         samples: Samples per epoch of the published data set, for simulated times.
         stands_for: Published network by the name of ours.
         curves: Whether learning curves are drawn.
-        tables: Tables to show; empty for those that the other fields call for.
+        tables: Tables to show; empty to derive them from the other fields.
     """
 
     scores: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""Evaluate published formulas: arithmetic over named symbols, and nothing else.
+"""Evaluate published formulas: arithmetic over named symbols.
 
-A formula stands in a data file, so it is read, never run: the tree that Python's parser makes of it is walked, and
-every node that is no arithmetic is refused.
+Formulas come from data files, so they are not executed as Python code. The module parses a formula with Python's
+parser, refuses every node of the syntax tree that is not arithmetic, and evaluates the tree itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from suite.core.errors import InvalidRequest
 
-LONGEST = 1000  # characters; a deep tree would end in the parser's own recursion limit
+LONGEST = 1000  # characters; a longer formula could exceed the recursion limit
 _RULE = "numbers, symbols, + - * / **, parentheses and min max sqrt log abs"
 _OPERATORS: dict[type[ast.AST], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -34,14 +34,14 @@ _FUNCTIONS: dict[str, tuple[Callable[..., float], int, float]] = {
 
 
 def symbols(expression: str) -> frozenset[str]:
-    """The names that `expression` needs values for. Raises InvalidRequest if it is no plain arithmetic."""
+    """Names of the symbols in `expression`. Raises InvalidRequest if it is not plain arithmetic."""
     names: set[str] = set()
     _walk(_parse(expression), expression, names)
     return frozenset(names)
 
 
 def evaluate(expression: str, values: Mapping[str, float]) -> float:
-    """Value of `expression` with these values of its symbols. Raises InvalidRequest where that is no finite number."""
+    """Value of `expression` for these values of its symbols. Raises InvalidRequest if it is not a finite number."""
     missing = sorted(symbols(expression) - set(values))
     if missing:
         raise InvalidRequest(
@@ -68,7 +68,7 @@ def _parse(expression: str) -> ast.expr:
 
 
 def _walk(node: ast.expr, expression: str, found: set[str]) -> None:
-    """Collect the symbols below `node`; refuse what is no arithmetic."""
+    """Collect the symbols below `node`. Raises InvalidRequest for a node that is not arithmetic."""
     match node:
         case ast.Constant(value=value) if type(value) in (int, float):
             return
@@ -92,7 +92,7 @@ def _walk(node: ast.expr, expression: str, found: set[str]) -> None:
 
 
 def _value(node: ast.expr, values: Mapping[str, float]) -> float:
-    """The value of a tree that `_walk` let pass, in floats: a power of whole numbers could fill the memory."""
+    """The value of a tree that `_walk` has accepted, in floats: powers of large integers could fill the memory."""
     match node:
         case ast.Constant(value=value):
             return float(value)  # type: ignore[arg-type]

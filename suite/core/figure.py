@@ -1,4 +1,4 @@
-"""Panel of a published figure: the paper's points next to ours, as a record keeps it."""
+"""Panel of a published figure in a record: the paper's values and ours."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class FigurePanel:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The parts that two records of the same panel share."""
+        """Attributes by which panels of two records are recognized as the same panel."""
         return (self.publication, self.figure, self.title, self.unit, self.axis, *self.x)
 
     def to_record(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Atomic writes: a file appears whole or not at all, and never outside its folder."""
+"""Atomic writes of files, and checks of folders before a run."""
 
 from __future__ import annotations
 
@@ -11,15 +11,23 @@ from pathlib import Path
 
 from suite.core.errors import InvalidRequest
 
-PARTIAL = ".partial"  # ends the name of a file that is being written
-_LEFT = 3600.0  # seconds after which its writer was killed
+PARTIAL = ".partial"  # suffix of a file that is being written
+_LEFT = 3600.0  # seconds; the writer of an older partial file was killed
 
 
 def write_atomically(path: Path, data: bytes, *, inside: Path | None = None) -> Path:
-    """The file is there whole, or as it was before. A link in its place is replaced. Returns `path`.
+    """Write a file so that readers see the old or the new content, never a part. Returns `path`.
 
-    inside: a folder out of which no link among the file's own folders leads. Raises InvalidRequest for a path
-    outside the folder."""
+    A link at `path` is replaced, and its target is not changed.
+
+    Args:
+        path: Path of the file.
+        data: Content.
+        inside: Folder that must contain the file after links are resolved; None for no such limit.
+
+    Raises:
+        InvalidRequest: The file would lie outside `inside`.
+    """
     if inside is not None and not path.parent.resolve().is_relative_to(inside.resolve()):
         raise InvalidRequest(f"{path.parent} leads out of {inside}", rule="files are written inside their folder")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,8 +44,7 @@ def write_atomically(path: Path, data: bytes, *, inside: Path | None = None) -> 
 
 
 def check_folder(folder: Path, setting: str) -> Path:
-    """Makes `folder` and a file in it, which is taken away again. Returns `folder`; raises InvalidRequest where it
-    cannot."""
+    """Create `folder` and a temporary file in it. Returns `folder`. Raises InvalidRequest if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=PARTIAL) as file:
@@ -49,8 +56,11 @@ def check_folder(folder: Path, setting: str) -> Path:
 
 
 def check_access(folder: Path, setting: str) -> None:
-    """As `check_folder` as far as that is known without writing: the nearest parent that exists is a folder, of a file
-    system with room for files, and this process may write there."""
+    """Like `check_folder`, but without writing.
+
+    Raises InvalidRequest unless the nearest existing parent of `folder` is a folder that this process may write to, and
+    its file system can hold files.
+    """
     why = ""
     try:
         nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
@@ -58,7 +68,7 @@ def check_access(folder: Path, setting: str) -> None:
             why = os.strerror(errno.ENOTDIR)
         elif not os.access(nearest, os.W_OK | os.X_OK):
             why = os.strerror(errno.EACCES)
-        elif os.statvfs(nearest).f_blocks == 0:  # of the kernel's, as /proc
+        elif os.statvfs(nearest).f_blocks == 0:  # a virtual file system of the kernel, such as /proc
             why = os.strerror(errno.ENOTSUP)
     except (OSError, ValueError) as error:  # ValueError: a null character
         why = _reason(error)
@@ -71,7 +81,7 @@ def _reason(error: OSError | ValueError) -> str:
 
 
 def check_file(path: Path, setting: str) -> Path:
-    """Returns `path`; raises InvalidRequest where no file can be written there."""
+    """Return `path`. Raises InvalidRequest if no file can be written there."""
     if path.is_dir():
         raise InvalidRequest(f"{setting}={path} is a folder", rule="a file", legal=f"{setting}={path / 'FILE'}")
     check_folder(path.parent, f"folder of {setting}")
@@ -79,7 +89,7 @@ def check_file(path: Path, setting: str) -> Path:
 
 
 def tidy(folder: Path) -> None:
-    """Takes away what killed writers have left in `folder`."""
+    """Remove partial files that killed writers have left in `folder`."""
     for partial in folder.glob(f".*{PARTIAL}"):
         with suppress(OSError):
             if time.time() - partial.lstat().st_mtime > _LEFT:

@@ -1,7 +1,7 @@
-"""Grid of ranks: stages times replicas.
+"""Grid of ranks: replicas x pipeline stages x tensor-parallel ranks.
 
-Ranks stand in a G_data x G_inter x G_intra grid, tensor parallelism fastest, then the pipeline, then data (AxoNN III-A,
-Figure 2, and the rank order of its code): neighbours in a pipeline have neighbouring ranks.
+Ranks are numbered in a G_data x G_inter x G_intra grid in row-major order, as in AxoNN (III-A, Figure 2, and its code).
+The tensor-parallel index varies fastest, then the stage, then the replica.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Grid:
                 raise InvalidRequest(f"Grid({axis}={size!r})", rule=rule, legal=f"Grid({axis}=1)")
 
     def __str__(self) -> str:
-        """`inter x data`, as the papers write a grid; the tensor axis only where there is one."""
+        """`inter x data`, as the papers write a grid, and the tensor axis if it is larger than 1."""
         return f"{self.inter}x{self.data}" + (f"x{self.tensor}" if self.tensor > 1 else "")
 
     @property
@@ -39,7 +39,7 @@ class Grid:
         return (data * self.inter + inter) * self.tensor + tensor
 
     def place(self, rank: int) -> Place:
-        """The pipeline place of `rank`; all ranks of one tensor group share it."""
+        """The place of `rank` in its pipeline. All ranks of one tensor-parallel group have the same place."""
         stage = rank // self.tensor % self.inter
         return Place(stage, self.inter, rank // (self.tensor * self.inter), self.data)
 

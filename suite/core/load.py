@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 STAT = Path("/proc/stat")
-BUSY = 0.25  # cores used by other programs: above this, two ranks on two cores wait for each other
+BUSY = 0.25  # cores; with a higher load from other programs, two ranks on two cores delay each other
 
 
 def averages() -> dict[str, float]:

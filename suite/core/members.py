@@ -1,4 +1,4 @@
-"""Members that a protocol requires and an object lacks."""
+"""Check that an object has the members of a protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def is_protocol(kind: Any) -> bool:
 
 
 def _has(value: Any, name: str) -> bool:
-    """Whether an object has a member, without a call of its properties or `__getattr__`."""
+    """Whether an object has a member. Does not call its properties or `__getattr__`."""
     try:
         inspect.getattr_static(value, name)
     except AttributeError:
@@ -23,7 +23,7 @@ def _has(value: Any, name: str) -> bool:
 
 
 def missing_members(value: Any, protocol: type) -> list[str]:
-    """Members of a protocol that an object lacks. A class is checked for methods only: `__init__` may set others."""
+    """Members of a protocol that an object lacks. A class is checked for methods only, as `__init__` may set others."""
     missing = []
     for part in (each for each in protocol.__mro__ if is_protocol(each)):
         names = [*vars(part), *vars(part).get("__annotations__", {})]

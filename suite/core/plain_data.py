@@ -1,7 +1,7 @@
-"""Read a frozen dataclass from plain data, as JSON or YAML holds it.
+"""Read a frozen dataclass from plain data of JSON or YAML.
 
-Records may come from elsewhere, so every value is compared with the annotation of its field. The first value that does
-not fit raises `InvalidRequest`, which names the field, the rule and a legal value.
+Records may come from untrusted sources, so every value is checked against the annotation of its field. The first value
+of another type raises `InvalidRequest` with the field, the rule and a legal value.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 
 def read_dataclass(kind: type[T], data: Any, path: str) -> T:
-    """An instance of a dataclass from a mapping of its fields; a field that is null has its default.
+    """An instance of a dataclass from a mapping of its fields. A field that is null takes its default.
 
-    The fields may be text, booleans, finite numbers, and sequences, mappings and dataclasses of these. A text in place
-    of a sequence is a sequence of one, as older records have it.
+    The fields may be text, booleans, finite numbers, and sequences, mappings and dataclasses of these. Older records
+    hold a single text in place of a sequence; it is read as a sequence of one text.
 
     Args:
         kind: The dataclass.
@@ -51,7 +51,7 @@ def read_dataclass(kind: type[T], data: Any, path: str) -> T:
 
 
 def _convert(hint: Any, value: Any, path: str) -> Any:
-    """`value` as the annotation `hint` has it. Raises InvalidRequest for a value of another type."""
+    """Convert `value` to the annotated type `hint`. Raises InvalidRequest for a value of another type."""
     origin, parameters = get_origin(hint), get_args(hint)
     if origin is UnionType:  # `T | None`
         return _convert(parameters[0], value, path)
@@ -91,7 +91,7 @@ def _convert_sequence(parameters: Sequence[Any], value: Any, path: str) -> tuple
 
 
 def _sample(value: Any, path: str) -> float:
-    """A sample of a curve: nan for null and for a number that is not finite."""
+    """A sample of a curve. null and numbers that are not finite become nan."""
     if value is None:
         return math.nan
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -100,7 +100,7 @@ def _sample(value: Any, path: str) -> float:
 
 
 def _is_finite(value: float) -> bool:
-    """Whether a number is within the range of a float: JSON may hold whole numbers of a thousand digits."""
+    """Whether a number is finite and within the range of a float. JSON may hold integers of a thousand digits."""
     return abs(value) <= sys.float_info.max
 
 

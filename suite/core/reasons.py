@@ -1,7 +1,7 @@
-"""Headlines for the reasons of failed runs.
+"""One-line summaries of the reasons of failed runs.
 
 A reason is a sentence, a sentence with supporting lines (the grid of an illegal schedule, the log of ranks), or a
-traceback. Code that shows a reason in one line calls `headline`; the record keeps the whole.
+traceback. The record holds the whole reason, and `headline` shortens it to one line.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def format_traceback(error: BaseException) -> str:
 
 
 def raised_in_user_code(error: BaseException) -> bool:
-    """Whether the traceback of an error or of its causes contains a file of the user, not of suite or library."""
+    """Whether the traceback of an error, or of one of its causes, contains a file of the user's own code."""
     chain: BaseException | None = error
     while chain is not None:
         if isinstance(chain, SyntaxError) and chain.filename and _is_own(chain.filename):
@@ -80,7 +80,7 @@ def _places(lines: list[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _is_own(file: str) -> bool:
-    """Whether a file belongs to the user, not to a library or the suite. The root of the suite may be another."""
+    """Whether a file belongs to the user: not to a library, nor to the suite, in this or another installation."""
     if _is_library(file):
         return False
     parts = Path(file).parts
@@ -89,6 +89,6 @@ def _is_own(file: str) -> bool:
 
 
 def _is_library(file: str) -> bool:
-    """Whether a file belongs to a package or to Python, or is no module: a console script, or code without a file."""
+    """Whether a file belongs to a package or to Python, or is not a module (a console script, code without a file)."""
     installed = "site-packages" in file or "dist-packages" in file or re.search(r"/lib/python3\.\d+/", file)
     return bool(not file.endswith(".py") or installed or file.startswith(sysconfig.get_paths()["stdlib"]))

@@ -1,6 +1,6 @@
 """Record of a run: one JSON document for every run, successful or not.
 
-Raw samples are kept and statistics are derived on read, so that a later, better statistic needs no new run.
+A record holds raw samples. Statistics are computed when it is read, so a new statistic needs no new run.
 """
 
 from __future__ import annotations

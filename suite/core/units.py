@@ -37,7 +37,7 @@ def seconds(value: float) -> str:
 
 
 def most_sparse(entries: int) -> str:
-    """The largest share, rounded down, that can be taken from so many entries so that one of them stays."""
+    """The largest sparsity of a weight with `entries` entries that keeps one entry, rounded down, as text."""
     digits = max(6, len(str(entries)) + 1)
     share = (entries - 1) * 10**digits // entries  # in units of the last digit
     return f"0.{share:0{digits}d}".rstrip("0").rstrip(".")

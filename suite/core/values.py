@@ -15,7 +15,7 @@ _WIDTH = 100  # characters
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a number within the range of a float: a config may hold whole numbers of a thousand digits."""
+    """Whether `value` is a number within the range of a float. A config may hold integers of a thousand digits."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 

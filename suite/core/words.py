@@ -1,7 +1,7 @@
-"""Reading and writing KEY=VALUE words of command lines.
+"""Read and write KEY=VALUE words of command lines.
 
-A word has one spelling for every command: Hydra reads it as an override, and a command that has no config reads it with
-`value_of`. `override` writes words that both read alike.
+Hydra reads these words as overrides; commands without a config read them with `value_of`. `override` writes words that
+both understand in the same way.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def value_of(word: str) -> str:
 
 
 def override(key: str, value: object) -> str:
-    """KEY=VALUE with `value` as text, in quotes where Hydra would read something else."""
+    """KEY=VALUE, with quotes around `value` if Hydra would not read it as this text."""
     text = str(value)
     if _BARE.fullmatch(text) and text.lower() not in _NOT_TEXT:
         return f"{key}={text}"
@@ -40,7 +40,7 @@ def override(key: str, value: object) -> str:
 
 
 def format_count(things: Sized | int, noun: str) -> str:
-    """The number of things and their noun, in the plural but for one."""
+    """A count with its noun: '1 run', '3 runs'."""
     number = things if isinstance(things, int) else len(things)
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 

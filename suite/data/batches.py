@@ -1,4 +1,4 @@
-"""Batches of one round of a rank, drawn in advance if they are few, otherwise one by one."""
+"""Batches of one round of a rank, drawn in advance if they fit in memory, otherwise one by one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ AHEAD = 1 << 30  # bytes of batches that a rank may draw before a round
 KEPT = 32  # batches kept in the cache: pipeline stages read the same batch at different times
 
 
-def drawn(draw: Callable[[int], Any], numbers: range) -> Sequence[Any]:
-    """Return the batches `numbers`, as a list if they fit in AHEAD bytes, so that drawing is not timed."""
+def draw_batches(draw: Callable[[int], Any], numbers: range) -> Sequence[Any]:
+    """The batches `numbers`: a list if they fit in AHEAD bytes, so that drawing is not timed, else a Lazy sequence."""
     if not numbers:
         return []
     first = draw(numbers[0])
@@ -47,12 +47,12 @@ class Lazy(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         return map(self.draw, self.numbers)
 
-    def mapped(self, change: Callable[[Any], Any]) -> Lazy:
-        """Return these batches with `change` applied to each when it is drawn."""
+    def map(self, change: Callable[[Any], Any]) -> Lazy:
+        """These batches, with `change` applied to each one when it is drawn."""
         draw = self.draw
         return Lazy(lambda number: change(draw(number)), self.numbers)
 
 
-def mapped(batches: Sequence[Any], change: Callable[[Any], Any]) -> Sequence[Any]:
-    """Apply a function to each batch: at once to a list, otherwise when a batch is drawn."""
-    return batches.mapped(change) if isinstance(batches, Lazy) else [change(batch) for batch in batches]
+def map_batches(batches: Sequence[Any], change: Callable[[Any], Any]) -> Sequence[Any]:
+    """Apply `change` to each batch: to a list at once, to a Lazy sequence when a batch is drawn."""
+    return batches.map(change) if isinstance(batches, Lazy) else [change(batch) for batch in batches]

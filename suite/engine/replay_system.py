@@ -8,7 +8,7 @@ from typing import Any
 from suite.config.run import RunConfig
 from suite.core.protocols import Value, World
 from suite.core.trace import Trace
-from suite.data.batches import mapped
+from suite.data.batches import map_batches
 from suite.engine.replay import Replay
 from suite.engine.system import EngineSystem, decode_outputs, loss_scale_notes, network, to_tensors
 
@@ -32,7 +32,7 @@ class ReplaySystem:
 
     def stream(self, batches: Sequence[Value]) -> tuple[list[float], list[float]]:
         """Losses of the batches, and the times at which the first stage finished them."""
-        losses = list(self.replay.train(mapped(batches, to_tensors)))
+        losses = list(self.replay.train(map_batches(batches, to_tensors)))
         return losses, self.replay.engines[0].state.batch_end_times
 
     def evaluate(self, batches: Sequence[Value]) -> float:

@@ -15,7 +15,7 @@ from suite.core.keys import in_config_keys
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
 from suite.core.values import Json
-from suite.data.batches import mapped
+from suite.data.batches import map_batches
 from suite.engine.checkpoint.restore import Loaded
 from suite.engine.engine import Engine
 from suite.engine.layers import Layer
@@ -138,7 +138,7 @@ class EngineSystem(System):
 
     def stream(self, batches: Sequence[Value]) -> tuple[list[float], list[float]]:
         """Losses of the batches, and the times at which this rank finished them, on the clock of perf_counter."""
-        losses = list(self.engine.train(mapped(batches, to_tensors)))
+        losses = list(self.engine.train(map_batches(batches, to_tensors)))
         return losses, self.engine.state.batch_end_times
 
     def evaluate(self, batches: Sequence[Value]) -> float:

@@ -1,13 +1,13 @@
 """Report: an HTML page from records, with tables, figures, traces and verdicts.
 
-Reads records only and loads no torch, so that a report can be made far from the machine that measured.
+The report reads records only and does not need torch, so it can be made on another machine than the measurements.
 """
 
 from pathlib import Path
 
 
 def write_report(folder: Path) -> Path:
-    """As suite.report.page.page.write_report, which loads what draws and tabulates."""
+    """Write the page of a reports folder. Imports plotting libraries when it is called (suite.report.page.page)."""
     from suite.report.page import page
 
     return page.write_report(folder)

@@ -21,7 +21,7 @@ COLUMNS = (
 
 
 def terms(claim: Claim) -> tuple[str, ...]:
-    """Names of the values of one case."""
+    """Names of our values in one case."""
     if claim.check is Check.FORMULA:
         return claim.terms or tuple(f"point {number}" for number in range(1, len(claim.points) + 1))
     return claim.terms or (claim.system or claim.quantity,)
@@ -83,9 +83,9 @@ def write_json(folder: Path, judged: Iterable[Judged]) -> Path:
     Each entry has the id, the place in the paper, the assertion, the tolerance, both values and the verdict, and the
     evidence, scope and command of our value. Further keys:
 
-    * `answer_seconds`: seconds of the function of our value, without the start of the program. Work that several
-      answers share counts for the first one. Null if unknown, and if runs answer the claim.
-    * `experiment_seconds`: seconds of the whole experiment on two quiet cores. Null if unknown.
+    * `answer_seconds`: seconds of the function that computes our value, without the start of the program. Work that
+      several answers share counts for the first one. Null if unknown, or if runs answer the claim.
+    * `experiment_seconds`: seconds of the whole experiment on two otherwise idle cores. Null if unknown.
     * `range`: our smallest and largest simulated value over the ranges of the constants and choices that it reads. Null
       if they were not varied.
     * `turns`: values of these constants at which the verdict changes.
@@ -95,13 +95,13 @@ def write_json(folder: Path, judged: Iterable[Judged]) -> Path:
 
 
 def answering(judged: Judged) -> str:
-    """The command that repeats the headline value; empty if no function gives it."""
+    """The command that computes the headline value again; empty if runs give the value."""
     headline = (answer for answer in judged.claim.answers if judged.evidence in (None, answer.evidence))
     return f"suite claims answer {judged.claim.id}" if any(answer.function for answer in headline) else ""
 
 
 def command(judged: Judged) -> str:
-    """The command that gives our value: of the answer, the run or the experiment, in this order; empty for none."""
+    """The command that reproduces our value: for the answer, else for the run, else for the experiment, else empty."""
     experiment = f"suite run experiment={judged.experiment}" if judged.experiment else ""
     return answering(judged) or judged.command or experiment
 

@@ -1,7 +1,6 @@
 """Derived numbers of the page, from the raw samples and the trace of a record.
 
-Records keep samples, so a better statistic needs no new run. A missing number is nan, never zero: a missing measurement
-must not look like a good one.
+A missing number is nan, never zero, because a missing time must not look like a good one.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from suite.report.load import ReportStore, StoredRecord, at, grid_of, real, text
 
 NAN = float("nan")
 BATCH_TIME = "batch_time"
-OVERSUBSCRIBED = "oversubscribed"  # first word of the note on times that are not comparable
+OVERSUBSCRIBED = "oversubscribed"  # first word of the note on a run with more ranks than cores
 TOKENS = 3e11  # tokens of training in AxoNN's Equation 2
 
 
@@ -147,17 +146,17 @@ def comparable(record: Record) -> bool:
 
 
 def crowded(record: Record, metric: str) -> str:
-    """Why the times of `metric` are not comparable: the record's note on more ranks than cores; empty if they are."""
+    """The record's note that it had more ranks than cores, so that times of `metric` are not comparable; else empty."""
     notes = (note(record, BATCH_TIME), note(record, metric), *record.notes)
     return next((text for text in notes if text.startswith(OVERSUBSCRIBED)), "")
 
 
 def not_in_turns(records: Iterable[Record]) -> str:
-    """Why ratios of the batch times are not meaningful: the rounds were not interleaved; empty if they were."""
+    """Reason that ratios of batch times are not meaningful, if the rounds were not interleaved; otherwise empty."""
     calls = {text_at(record.provenance, "turns"): record.label for record in records}
     if len(calls) < 2:
         return ""
-    return f"{' and '.join(calls.values())} did not take turns: rerun=all makes the experiment again as a whole"
+    return f"{' and '.join(calls.values())} were not interleaved: rerun=all measures the whole experiment again"
 
 
 def ratio(above: float, below: float) -> float:
@@ -166,20 +165,20 @@ def ratio(above: float, below: float) -> float:
 
 
 def percent_of_peak(record: Record, seconds: float) -> float:
-    """Flop of a batch, without recomputation, in percent of the measured peak over `seconds`; nan without either."""
+    """Flops of a batch, without recomputation, in percent of the measured peak over `seconds`; nan if unknown."""
     return 100 * ratio(samples(record, "flops_per_batch").median, seconds * samples(record, "peak_flops").high)
 
 
 def useful_percent_of_peak(record: Record, seconds: float) -> float:
-    """Flop of the sparse products in percent of the measured peak; nan for a system without any.
+    """Flops of sparse products in percent of the measured peak; nan for a system without sparse products.
 
-    percent_of_peak counts a pruned network as dense (SAMO V-C), so the two are never mixed.
+    In contrast, percent_of_peak counts pruned weights as if they were dense (SAMO V-C).
     """
     return 100 * ratio(samples(record, "useful_flops_per_batch").median, seconds * samples(record, "peak_flops").high)
 
 
 def percent_of_vendor_peak(record: Record, seconds: float) -> float:
-    """Flop of a batch in percent of the vendor's peak (experiment.vendor_peak); nan without one."""
+    """Flops of a batch in percent of the vendor's peak (experiment.vendor_peak); nan without it."""
     promised = real(at(record.config, "experiment", "vendor_peak"))
     return 100 * ratio(samples(record, "flops_per_batch").median, seconds * promised)
 
@@ -225,7 +224,7 @@ def quantity(record: Record, metric: str) -> tuple[SampleSummary, str]:
 
 
 def prediction_error(record: Record, metric: str) -> float:
-    """Median of `metric` divided by its prediction, minus 1; nan without either. 0 predicted as 0 is no error."""
+    """Median of `metric` divided by its prediction, minus 1. 0 if both are zero; nan if one is missing."""
     ours, predicted = samples(record, metric).median, samples(record, PREDICTED[metric]).median
     return 0.0 if ours == predicted else ratio(ours, predicted) - 1
 
@@ -242,12 +241,12 @@ def loss_difference(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def memory_peak(record: Record, side: str) -> float:
-    """Bytes of the rank with the most, over all kinds. side: `predicted` or `measured`"""
+    """Bytes over all kinds on the rank with the most memory. side: `predicted` or `measured`."""
     return float(max((sum(rank) for rank in _ranks(record, side)), default=NAN))
 
 
 def memory_by_kind(record: Record, side: str) -> dict[str, float]:
-    """Bytes by kind on the rank with the most."""
+    """Bytes by kind on the rank with the most memory."""
     ranks = _ranks(record, side)
     return dict(zip(record.memory[side], max(ranks, key=sum), strict=True)) if ranks else {}
 
@@ -262,14 +261,14 @@ def shares(entry: StoredRecord) -> dict[str, float]:
 
 
 def efficiency(entry: StoredRecord) -> float:
-    """Shortest makespan that the op times of the trace allow over the measured one; nan for a run without ops."""
+    """Shortest makespan that the op times of the trace allow, divided by the measured makespan; nan without ops."""
     if entry.trace is None or any(span.category == EXCHANGE for span in entry.trace.spans):
         return NAN
     return ratio(allowed_makespan(entry.trace.spans, entry.trace.grid), entry.trace.spans.makespan)
 
 
 def derive(entry: StoredRecord, reference: StoredRecord | None, *, current: bool = True) -> RecordRow:
-    """The numbers of one record. reference: the run whose losses it is compared with"""
+    """The numbers of one record. reference: the run whose losses are compared with its losses."""
     record = entry.record
     time = samples(record, BATCH_TIME)
     flops, peak = samples(record, "flops_per_batch").median, samples(record, "peak_flops").high
@@ -319,7 +318,7 @@ def rows(found: Iterable[ExperimentGroup]) -> dict[str, RecordRow]:
 
 
 def usable(entry: StoredRecord | None) -> str:
-    """Why a run cannot be compared; empty if it can."""
+    """Reason that a run cannot be compared; empty if it can."""
     if entry is None:
         return "no record"
     return "" if entry.record.outcome is Outcome.OK else f"outcome {entry.record.outcome.value}"

@@ -8,13 +8,13 @@ from suite.core.files import write_atomically
 
 
 def write(folder: Path, name: str, content: str | bytes) -> Path:
-    """Write `folder`/`name` by atomic rename. A link in its place is replaced, a folder that is a link is refused."""
+    """Write `folder`/`name` atomically. Replaces a link of this name. Raises InvalidRequest outside of `folder`."""
     data = content if isinstance(content, bytes) else content.encode("utf-8", "replace")
     return write_atomically(folder / name, data, inside=folder)
 
 
 def inert(cell: object) -> object:
-    """A table's cell with an apostrophe before text that a spreadsheet would take for a formula; numbers stay."""
+    """A cell of a CSV table. Text that a spreadsheet would execute as a formula gets an apostrophe in front."""
     if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
         return cell
     try:

@@ -1,8 +1,9 @@
 """Verdicts on published claims, from the records of a reports folder.
 
-A record answers a claim with a metric of the claim's id, or with the series or medians of the runs that the answer
-names. The rules are in suite.report.verdict_rules. A claim shows all its answers; the headline is the answer with the
-strongest evidence, in the order measured, derived, emulated, simulated, printed.
+A claim may have several answers. The values of an answer come from a metric whose name is the id of the claim, or from
+the series or medians of the runs that the answer names. suite.report.verdict_rules holds the rules for verdicts. The
+headline of a claim is the answer with the strongest evidence, in the order measured, derived, emulated, simulated,
+printed; the page shows the other answers too.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ class _StoreIndex:
     """Contents of the store by the keys that answers use.
 
     Attributes:
-        holders: Last run of each label, by the metrics that it has.
-        ran: Last run of each label, by experiment.
+        holders: By name of a metric, the last run of each label among the runs with this metric.
+        ran: By experiment, the last run of each label.
         claims: Claims by id.
     """
 
@@ -86,7 +87,7 @@ def judge(claims: Iterable[Claim], store: ReportStore, *, hold: bool = True) -> 
     Args:
         claims: The claims.
         store: Records of a reports folder.
-        hold: Whether the verdict of an answer is at most `consistent` if no registered mutation changes it.
+        hold: Whether to reduce a verdict in favour of a claim to `consistent` if no registered mutation changes it.
     """
     published = {claim.id: claim for claim in claims}
     holders: dict[str, list[StoredRecord]] = {}
@@ -120,7 +121,7 @@ def _rank(judged: Judged) -> int:
 
 
 def _newest(entries: Iterable[StoredRecord]) -> list[StoredRecord]:
-    """The last run of each label, whatever its outcome: an older success must not hide a present failure."""
+    """The last run of each label, whatever its outcome: an older success must not hide a newer failure."""
     newest: dict[tuple[object, ...], StoredRecord] = {}
     for entry in sorted(entries, key=_precedence):
         newest[entry.machine, entry.record.source, entry.record.experiment, entry.record.label] = entry
@@ -128,7 +129,7 @@ def _newest(entries: Iterable[StoredRecord]) -> list[StoredRecord]:
 
 
 def _values_of_metric(claim: Claim, answer: AnswerRow, holders: Mapping[str, Sequence[StoredRecord]]) -> _StoredAnswer:
-    """Our values from the metric with the claim's id. holders: the last run of each label, by its metrics"""
+    """Our values from the metric with the claim's id. holders: as in _StoreIndex."""
     matching = [entry for entry in holders.get(claim.id, ()) if _has_evidence(entry, claim, answer.evidence)]
     if not matching:
         return _StoredAnswer(fault=f"no record holds it: it needs {_NEEDS.get(claim.reach, 'a record')}")
@@ -140,14 +141,14 @@ def _values_of_metric(claim: Claim, answer: AnswerRow, holders: Mapping[str, Seq
         return _StoredAnswer((entry,), fault=f"its record counts in {metric.unit!r}, the claim in {claim.unit!r}")
     values, width = metric.values, len(terms(claim))
     if not values or len(values) % width:
-        return _StoredAnswer((entry,), fault=f"its record has {len(values)} values; rule: {width} a case")
+        return _StoredAnswer((entry,), fault=f"its record has {len(values)} values; rule: {width} per case")
     return _StoredAnswer((entry,), tuple(values[i : i + width] for i in range(0, len(values), width)))
 
 
 def _has_evidence(entry: StoredRecord, claim: Claim, evidence: Evidence) -> bool:
     """Whether a record's value of the claim has this evidence."""
     stated = entry.record.metrics[claim.id].evidence
-    if entry.record.outcome is not Outcome.OK:  # a run that was refused has no source of its own
+    if entry.record.outcome is not Outcome.OK:  # the source of a refused run is not meaningful
         return not stated or stated == evidence.value
     return stated == evidence.value if stated else evidence in _POSSIBLE_EVIDENCE[entry.record.source]
 
@@ -227,14 +228,14 @@ def _repeats(runs: Sequence[StoredRecord], name: str) -> tuple[float, ...]:
 
 
 def _fewest_repeats(claim: Claim, answer: AnswerRow, samples: Sequence[Sequence[float]]) -> int:
-    """Value of Judged.repeats: 0 for an exact value, 1 for a single run of a varying one."""
+    """Value of Judged.repeats: 0 for an exact value, 1 for a single measurement of a varying value."""
     if answer.evidence is not Evidence.MEASURED or (claim.check in (Check.FORMULA, Check.EQUAL) and not answer.labels):
         return 0
     return min(map(len, samples), default=0) or (1 if claim.unit in _VARYING else 0)
 
 
 def _precedence(entry: StoredRecord) -> tuple[int, bool, str, str]:
-    """Sort key: the best source last, then records made here, then newer ones."""
+    """Sort key by which the preferred record is last: the best source, then made on this machine, then the newest."""
     rank = -BEST_FIRST.index(entry.record.source)
     return rank, not entry.machine, text_at(entry.record.provenance, "started"), entry.file
 

@@ -1,8 +1,8 @@
 """Load the records of a reports folder, and set other files aside with a reason.
 
-A page is made from any folder: a truncated file, a record of another schema version or a trace path that leaves the
-folder costs its own row and nothing else. Files may come from elsewhere, so their sizes and shapes are checked here
-once, and later code relies on them.
+A bad file does not affect the other records: a truncated file, a record of another schema version, or a trace path that
+leaves the folder only loses its own row of the page. Files may come from untrusted sources, so this module checks their
+sizes and shapes, and later code relies on the checks.
 """
 
 from __future__ import annotations
@@ -80,8 +80,10 @@ class ReportStore:
 
 
 def read_store(folder: Path) -> ReportStore:
-    """Read `folder`/records/*.json and `folder`/measured/MACHINE/EXPERIMENT.jsonl, a record per line. A missing folder
-    is an empty store."""
+    """Read `folder`/records/*.json, and `folder`/measured/MACHINE/EXPERIMENT.jsonl with one record per line.
+
+    A missing folder gives an empty store.
+    """
     entries: list[StoredRecord] = []
     aside: list[SetAside] = []
     seen: dict[tuple[str, str], str] = {}
@@ -89,7 +91,9 @@ def read_store(folder: Path) -> ReportStore:
         try:
             record = _checked(read())
             if (machine, record.key) in seen:
-                raise DamagedRecord(f"key {record.key!r} is taken by {seen[machine, record.key]}; rule: one file a key")
+                raise DamagedRecord(
+                    f"key {record.key!r} is taken by {seen[machine, record.key]}; rule: one file per key"
+                )
         except OtherSchema as error:
             aside.append(SetAside(name, Aside.OTHER_SCHEMA, str(error)))
             continue
@@ -108,8 +112,7 @@ def read_store(folder: Path) -> ReportStore:
 
 
 def check_records(folder: Path) -> Path:
-    """Returns `folder`. Raises InvalidRequest where it is not there, is no folder, cannot be read or holds no
-    record."""
+    """Return `folder`. Raises InvalidRequest if it does not exist, is not a readable folder, or holds no record."""
     rule = "a folder with records/ or measured/MACHINE/, as runs leave it"
     legal = f"{shell_line('run', ['system=axonn', override('reports', folder)])} leaves one"
     try:
@@ -138,7 +141,7 @@ def _checked(record: Record) -> Record:
 
 
 def _fault(record: Record) -> str:
-    """Optional parts of the record with another shape than documented."""
+    """The first optional part of the record with another shape than documented, in words; empty without one."""
     if record.trace is not None and not isinstance(record.trace, str):
         return f"trace is {type(record.trace).__name__}; rule: a path or null"
     if not isinstance(record.memory, dict):
@@ -153,7 +156,7 @@ def _fault(record: Record) -> str:
 
 
 def real(value: Any) -> float:
-    """`value` as a finite number, nan for anything else that a config or a record may hold in its place."""
+    """`value` if it is a finite number, otherwise nan. A config or a record may hold any value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return math.nan
     try:
@@ -163,7 +166,7 @@ def real(value: Any) -> float:
 
 
 def _trace(base: Path, name: str, folder: Path) -> StoredTrace:
-    """The trace at `base`/`name`. Raises DamagedRecord for a path that leaves `base` and for anything unreadable."""
+    """The trace in `base`/`name`. Raises DamagedRecord for a path outside `base` and for an unreadable file."""
     try:
         path = (base / name).resolve()
         if not (path.is_relative_to(base.resolve()) and path.is_relative_to(folder.resolve())):
@@ -203,7 +206,7 @@ def _check(spans: Trace, grid: Grid) -> None:
 
 
 def grid_of(record: Record) -> Grid | None:
-    """The grid that the record's config names, None where it names none."""
+    """The grid in the record's config; None without one."""
     axes = record.config.get("grid")
     if not isinstance(axes, dict):
         return None
@@ -215,13 +218,13 @@ def grid_of(record: Record) -> Grid | None:
 
 
 def at(mapping: Any, *path: str) -> Any:
-    """The value at `path` of nested mappings, None where there is none: a config may hold anything."""
+    """The value at `path` in nested mappings; None if a key is missing or a value on the path is no mapping."""
     for name in path:
         mapping = mapping.get(name) if isinstance(mapping, dict) else None
     return mapping
 
 
 def text_at(mapping: Any, *path: str) -> str:
-    """The text at `path` of nested mappings, empty where there is none."""
+    """The text at `path` in nested mappings; empty without one."""
     value = at(mapping, *path)
     return value if isinstance(value, str) else ""

@@ -5,7 +5,7 @@ The first rule that applies to an answer gives its verdict:
 1. No value: not run (suite.report.judge).
 2. Printed numbers against each other: consistent, or contradicted.
 3. Our value restates a definition, a setting or a literal, and holds: consistent.
-4. A constant was fitted to this claim: calibrated, or calibrated and missed.
+4. A constant was fitted to this claim: calibrated, or calibrated, missed.
 5. Simulated or emulated: matched by the model if the value is within the tolerance, is nearer than the null model,
    and reads no constant that was fitted to another cell of the same table or figure. The verdict is no better than
    null if only the second condition fails, and fed by calibration if only the third fails. Otherwise it is not matched

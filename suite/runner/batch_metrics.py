@@ -1,7 +1,7 @@
 """Metrics of a batch: seconds of pipeline and update (AxoNN Figs. 5, 6, 8), bytes of model states (SAMO Fig. 2).
 
-Ranks begin their updates one after the other, and early ranks wait for late ones. The update time is therefore measured
-on the rank that starts its update last.
+Ranks begin their updates at different times, and early ranks wait for late ones. The update time is therefore measured
+on the rank that begins its update last.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def memory_metrics(memory: Mapping[str, Sequence[int]], host: Mapping[str, int])
 
 
 def score_metrics(series: Mapping[str, Sequence[float]]) -> dict[str, Metric]:
-    """The last and the best value of each validation score. The best one serves where training may end at any time."""
+    """The last and the best value of each validation score. The best one assumes that training may stop at any time."""
     metrics: dict[str, Metric] = {}
     for name, values in series.items():
         unit = "BLEU" if name == "bleu" else "percent"

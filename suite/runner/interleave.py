@@ -1,8 +1,8 @@
 """Measure systems in interleaved rounds A B A B, with one record per run.
 
 In a round, one system trains a few batches while the ranks of the others are suspended, so slow drift of a shared
-machine affects all systems alike. Runs with a record are not repeated unless `rerun` selects them. A run in progress in
-another command is awaited. The failure of one system does not stop the others.
+machine affects all systems alike. Runs with a record are not repeated unless `rerun` selects them. If another command
+is executing a run, this command waits for its record. The failure of one system does not stop the others.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from suite.runner.store import Store
 def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
     """Execute the runs of one experiment that have no reusable record.
 
-    Runs that another command executes at the same time are awaited. With on_error=stop, no run after an unsuccessful
-    one is executed or has a record.
+    Waits for the records of runs that another command is executing. With on_error=stop, the runs after a failed run are
+    not executed and have no record.
 
     Returns:
         The records of all runs in order.
@@ -93,12 +93,12 @@ class _PendingRuns:
 
     @contextmanager
     def lock(self, runs: Sequence[Run]) -> Iterator[list[Run]]:
-        """Lock `runs`. Yields those that are unfinished; other processes have finished the others by now."""
+        """Lock `runs` and yield those that no other process has finished in the meantime."""
         with hold_locks(self.store.folder / "locks", [self.keys[id(run)] for run in runs], self.progress.show):
             yield [run for run in runs if not self._is_finished(run)]
 
     def _is_finished(self, run: Run) -> bool:
-        """Whether a record makes the run superfluous. A record written since the start of this command always does."""
+        """Whether a reusable record of the run exists. A record written since the start of this command is reusable."""
         key = self.keys[id(run)]
         rerun = run.outline.rerun if self.store.stamp(key) == self.stamps[key] else "stale"
         return self.store.reusable(run.settings, key, rerun) is not None

@@ -1,7 +1,8 @@
 """Keys that each executor and each compared system reads.
 
-Each executor and system of the suite has an entry. A name covers the keys below it. An executor or system of the user
-has no entry and accepts every key. suite.runner.unread_keys refuses overrides of keys that a run does not read.
+Each executor and system of the suite has an entry in a table of this module. The name of a group covers all its keys. A
+user's own executor or system has no entry and accepts every key. suite.runner.unread_keys refuses overrides of keys
+that a run does not read.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ GRAPHS = (
     *(f"exchange.{name}" for name in ("oblivious", "replication", "assignment", "form")),
 )
 RANKS = (*LAUNCH, *SRUN, *TURNS)
-PEER = (  # of a framework in place of the suite's engine
+PEER = (  # keys of a system with its own engine
     *("seed", *BATCH, *GRID, *MODEL, *DATA, "optimizer", "precision.half", *SCORES),
     *("optimizer.clip_norm", "activation_checkpointing"),
     *("comm.transport", "system._target_"),
@@ -187,7 +188,7 @@ def _simulated(config: RunConfig, executor: SimulatedExecutor) -> Sequence[str]:
         return keys
     if executor.plan == "given":
         keys += ("batch.microbatch", "split")
-    # only whether there is a mask, not its method
+    # the simulation depends on whether there is a mask, but not on the method that draws it
     ticket = "pruning.ticket._target_" if config.pruning.ticket else "pruning.ticket"
     return (*keys, *(("pruning.sparsity", ticket) if prunes else ()))
 
@@ -258,7 +259,7 @@ def _of_kind(config: RunConfig) -> Sequence[str] | None:
 
 
 def reads(config: RunConfig) -> Keys | None:
-    """Keys that a run reads; None if its executor or system is the user's."""
+    """Keys that a run reads; None for a user's own executor or system, whose keys are unknown."""
     keys = _of_kind(config)
     if keys is None:
         return None

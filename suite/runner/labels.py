@@ -1,8 +1,8 @@
 """Labels of runs: the system, its grid, and the overrides that distinguish one run from another.
 
 The page, expectations and comparisons find a run of an experiment by its label. A label shows the overrides that the
-run reads, except those that are usually equal for all runs of a command, such as the number of batches or the launcher.
-They are added if a sweep varies them, or if two runs of a command would have the same label.
+run reads. It omits overrides that usually are equal for all runs of a command, such as the number of batches or the
+launcher, unless a sweep varies them or two runs of a command would have the same label.
 """
 
 from __future__ import annotations

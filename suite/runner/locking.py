@@ -1,7 +1,7 @@
 """File locks: one process per record, and one timed experiment per host.
 
-Commands that share a reports folder lock each record by its key. A command that finds a lock taken waits, and then
-reads the record that the holder wrote. The kernel releases a lock when its process ends, however it ends.
+Commands that share a reports folder lock each record by its key. If another command holds the lock, a command waits,
+and then reads the record that the other command wrote. The kernel releases a lock when its process ends or crashes.
 """
 
 from __future__ import annotations

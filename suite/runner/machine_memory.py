@@ -1,9 +1,9 @@
 """Memory check of a run before its ranks start.
 
-The predicted memory of all processes on one node must not exceed the memory of the machine, or the limit of this
-process's control group if that is less. The free memory does not count, because it changes all the time. Predictions
-are lower bounds, so a run that passes may still run out of memory; `launch.memory_limit` then ends that rank alone. On
-CUDA, each rank must fit its device too, if `nvidia-smi` reports the size of the device.
+The predicted memory of all processes on one node must not exceed the memory of the machine, nor the limit of this
+process's control group. Free memory is not considered, because it changes all the time. Predictions are lower bounds,
+so an accepted run may still run out of memory; `launch.memory_limit` then ends only the rank that exceeds it. On CUDA,
+the memory of each rank must also fit its device, if `nvidia-smi` reports the size of the device.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from suite.workload.throughput_unit import counted_in
 # measured bytes of a rank before it trains: with torch loaded, and without
 TORCH, PLAIN = 150_000_000, 14_000_000
 TOKEN, PIXEL = 8, 4  # bytes of a token id, and of a colour of a pixel, in a batch
-ENTRY = 2 * (4 + 4)  # bytes of an edge's index and weight, in the adjacency matrix and in its operator
+ENTRY = 2 * (4 + 4)  # bytes per edge: index and weight, in the adjacency matrix and in the normalized matrix
 _WIDTH = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 CGROUPS = Path("/sys/fs/cgroup")
 REMEDY = "a smaller model or batch, more nodes, or launch.memory_check=false"

@@ -1,4 +1,4 @@
-"""Files of overrides: `@FILE` on a command line stands for the list that a YAML file holds."""
+"""Files of overrides: `@FILE` on a command line is replaced by the overrides in the YAML file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TYPED = ("launch.mpiexec", "launch.python_path", "launch.setup", "launch.extra")
 def read_files(overrides: Sequence[str]) -> list[str]:
     """Replace each `@FILE` by the list in the YAML file; `suite tune` writes such files.
 
-    Raises InvalidRequest for a file that is no list of overrides or selects code.
+    Raises InvalidRequest for a file that is not a list of overrides, and for an override that selects programs or code.
     """
     expanded: list[str] = []
     for override in overrides:

@@ -1,4 +1,4 @@
-"""Precision of `precision=auto`: bfloat16 where the device multiplies it fast, otherwise single precision."""
+"""Precision of `precision=auto`: bfloat16 on devices with fast bfloat16 products, otherwise single precision."""
 
 from __future__ import annotations
 

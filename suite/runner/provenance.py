@@ -1,6 +1,7 @@
 """Provenance of a run: machine, library versions, source digest and commit.
 
-It is an allow-list of facts, not a dump of the environment. The reason and command of a record may hold local paths.
+Provenance holds a fixed list of facts and no environment variables. Only the reason and the command of a record may
+contain local paths.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def commit() -> Commit:
 
 
 def circumstances(config: Outline) -> Circumstances:
-    """Everything but the configuration that determines a measured number: machine, versions, code and data."""
+    """Everything that determines a measured number except the configuration: machine, versions, code and data."""
     facts: Circumstances = {
         "machine": machine(),
         "versions": {**versions(), "mpiexec": mpi_version(config.launch.mpiexec)},

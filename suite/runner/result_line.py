@@ -40,7 +40,7 @@ def percent_of_peak(record: Record) -> float:
 
 
 def fullest_rank_bytes(memory: Mapping[str, Sequence[float]]) -> float:
-    """Bytes of the fullest_rank_bytes rank over all kinds; 0 if unknown."""
+    """Bytes of the rank with the most memory, over all kinds; 0 if unknown."""
     return max(map(sum, zip(*memory.values(), strict=False)), default=0)
 
 
@@ -86,7 +86,7 @@ def _replayed(record: Record) -> list[str]:
 
 
 def _ordered(record: Record) -> list[str]:
-    """Counts of a schedule check."""
+    """Makespan, idle time and counts of a schedule check."""
     formats = {
         "makespan": "makespan {}",
         "idle": "{} idle",

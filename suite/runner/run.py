@@ -1,6 +1,6 @@
 """One run in progress: its ranks, its samples, and its record.
 
-Warm-up batches are trained but not timed. Every run leaves a record with the samples it has, whatever its outcome.
+Warm-up batches are trained but not timed. Every run writes a record with its samples so far, whatever its outcome.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ActiveRun:
         """Take a step unless the run has failed. A failure ends this run and no other.
 
         Returns:
-            Whether this step failed, so that the record is due now.
+            Whether the run failed in this step, so that its record must be written now.
         """
         if self.failure is not None:
             return False

@@ -32,7 +32,7 @@ class Run:
         command: Command line of the run.
         outline: Keys that every record needs.
         checked: Configuration; None if a key has an illegal value.
-        refusal: Error for which it cannot run; the record holds it.
+        refusal: Error that keeps it from running, which its record holds; None if it can run.
     """
 
     label: str
@@ -64,8 +64,8 @@ class Run:
 def expand(overrides: Sequence[str], caller_keys: Sequence[str] = ()) -> list[Run]:
     """The runs of a command line: one per entry of `experiment.runs`, followed by the command line's own overrides.
 
-    A run that cannot run is in the list with its refusal. An override that no run reads is refused; a run ignores an
-    override that only other runs read.
+    A run that cannot start is in the list with its refusal. An override that no run reads is refused. If only some runs
+    read an override, the others ignore it.
 
     Args:
         overrides: Overrides of the command line. `@FILE` stands for the overrides in a file, also in an entry.

@@ -40,14 +40,14 @@ _SCHEDULER_KEYS = (
     "heartbeat_timeout",
     "memory_check",
 )
-# outcomes of runs that did not start, or whose reason may no longer hold: they never make a run superfluous
+# outcomes of runs that did not start, or whose reason may no longer hold: runs with these outcomes always run again
 _NOT_STARTED = (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY, Outcome.CANCELLED)
 
 
 def deciding_keys(config: Mapping[str, Json]) -> dict[str, Json]:
-    """The part of a configuration that determines its numbers.
+    """The part of a configuration that determines the measured numbers.
 
-    Keys at their default are left out, so that a new key with a default changes no hash.
+    Keys with their default value are left out, so that a new key with a default does not change existing hashes.
     """
     deciding = {name: value for name, value in without_defaults(config).items() if name not in _NOT_DECIDING}
     experiment, launch = deciding.get("experiment"), deciding.get("launch")  # of any type in a damaged record
@@ -99,13 +99,12 @@ class Store:
         return status.st_mtime_ns, status.st_ino
 
     def reusable(self, config: Mapping[str, Json], key: str, rerun: str) -> Record | None:
-        """The earlier record that makes a run superfluous; None if the run must be executed.
+        """The earlier record to use instead of a new run; None if the run must be executed.
 
         Args:
             config: Settings of the run.
-            key: Key of its record.
-            rerun: RunConfig.rerun. A stale record has another key. With `keep`, the newest record of this
-                configuration is reusable, whatever its key.
+            key: Key of its record. A record of changed code, data, machine or versions has another key.
+            rerun: RunConfig.rerun. With `keep`, the newest record of this configuration is reusable, whatever its key.
         """
         if rerun == "all":
             return None

@@ -1,4 +1,4 @@
-"""The schedule that the ranks of a system run."""
+"""Schedule that the ranks of a system run: that of the config, or the fixed order of the system."""
 
 from __future__ import annotations
 

@@ -41,10 +41,10 @@ from suite.simulate.executor import Simulated
 from suite.stats.spread import quartiles
 from suite.workload import Transformer
 
-TUNED_KEYS = ("grid", "batch.microbatch", "experiment")  # keys that the command line may not set
-PREDICTION_KEYS = ("machine", "stack")  # read by predictions, and by no run on ranks
-TUNER_KEYS = ("tune", "schedule")  # read by the tuner, even if a run does not read them
-# keys left out of a plan's file: they do not influence training, or must be typed
+TUNED_KEYS = ("grid", "batch.microbatch", "experiment")  # keys that the tuner sets, so the command line may not
+PREDICTION_KEYS = ("machine", "stack")  # keys that only predictions read
+TUNER_KEYS = ("tune", "schedule")  # keys that the tuner reads, even if a run does not
+# keys left out of a plan's file: they do not affect training, or only the command line may set them
 OMITTED_KEYS = (*PREDICTION_KEYS, "reports", "measure", "scale", "tag", "tune", *TYPED)
 SIMULATED, CLOSED_FORM = "simulated", "closed form"
 

@@ -1,7 +1,7 @@
-"""Refusal of overrides that change nothing in a run.
+"""Refuse overrides that change nothing in a run.
 
-Without it, the label of a run would show keys without effect. suite.runner.keys_read lists the keys that executors and
-systems read. A key that an interpolation refers to counts as read if the interpolated key is read.
+A run with such an override would have a label that suggests an effect. suite.runner.keys_read lists the keys that
+executors and systems read. A key that another key interpolates counts as read if the other key is read.
 tests/unit/runner/test_effects.py varies each key under each executor and compares the results with these entries.
 """
 
@@ -87,7 +87,7 @@ CONDITIONS = (
     Condition(
         SRUN,
         lambda config: config.launch.launcher != "srun" and not config.launch.submit,
-        "only srun and a scheduler place ranks by it",
+        "only srun and a scheduler read this placement of ranks",
         "launch.launcher=srun",
     ),
     Condition(
@@ -110,7 +110,7 @@ CONDITIONS = (
     ),
 )
 
-# -- what to set instead ---------------------------------------------------------------------------------------------
+# -- overrides to use instead ----------------------------------------------------------------------------------------
 
 OVERRIDDEN: Mapping[str, str] = {  # by key of a run: the key of system.simulation that replaces it, and a value
     "activation_checkpointing": "activation_checkpointing=layer",
@@ -171,7 +171,7 @@ def _instead(key: str, config: RunConfig) -> tuple[str, str]:
     return why, legal
 
 
-# -- what was given --------------------------------------------------------------------------------------------------
+# -- keys of an override ---------------------------------------------------------------------------------------------
 
 _REFERENCE = re.compile(r"\$\{(?:[\w.]+:)?([^{}]*)\}")
 
@@ -267,7 +267,7 @@ class KeyEffects:
         return self._of_blocks(key) or _instead(key, self.config)
 
     def _of_blocks(self, key: str) -> tuple[str, str] | None:
-        """Like `_instead`, for a key of an update that simulated blocks read and simulated layers do not."""
+        """Like `_instead`, for update keys that only the simulation of blocks reads, not that of layers."""
         config = self.config
         if not isinstance(config.executor, SimulatedExecutor) or not below(key, ["optimizer.buckets_per_reduction"]):
             return None

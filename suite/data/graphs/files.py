@@ -22,8 +22,8 @@ from scipy import io, sparse
 
 from suite.core.errors import InvalidRequest
 from suite.data.graphs.graph import Graph
-from suite.data.graphs.reading import DAMAGED, PIECE, REAL, WHOLE, archive, existing, sealed, table
-from suite.data.graphs.synthetic_attributes import CLASSES, FEATURES, TRAIN, VALIDATION, dressed
+from suite.data.graphs.reading import DAMAGED, PIECE, REAL, WHOLE, archive, existing, file_provenance, table
+from suite.data.graphs.synthetic_attributes import CLASSES, FEATURES, TRAIN, VALIDATION, draw_attributes
 
 Edges = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, int]  # sources, targets, weights, vertices
 LARGEST = 2**31 - 1  # vertices: scipy's indices are int32 up to here, and so are part ids
@@ -68,13 +68,13 @@ class FromFile:
         u, v, weights, n = self._read(path)
         _bounded(path, n)
         counts = {"features": self.features, "classes": self.classes}
-        dress = dressed(n, **counts, train=self.train, validation=self.validation, seed=seed)
+        attributes = draw_attributes(n, **counts, train=self.train, validation=self.validation, seed=seed)
         edge_weights, merge = (weights, False) if self.weighted else (None, True)
-        return Graph.of(self.name, u, v, n, edge_weights, symmetrise=self.symmetrise, merge=merge, **dress)
+        return Graph.of(self.name, u, v, n, edge_weights, symmetrise=self.symmetrise, merge=merge, **attributes)
 
     def provenance(self) -> dict[str, str | int]:
         """Name, bytes and SHA-256 of the file."""
-        return sealed(self.name, [existing(self.name, self.file)])
+        return file_provenance(self.name, [existing(self.name, self.file)])
 
     def _read(self, path: Path) -> Edges:
         raise NotImplementedError

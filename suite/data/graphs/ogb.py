@@ -17,7 +17,18 @@ from numpy.typing import NDArray
 
 from suite.core.errors import InvalidRequest
 from suite.data.graphs.graph import Graph
-from suite.data.graphs.reading import COLUMN, COUNT, PAIRS, TABLE, archive, classes_of, located, mask_of, sealed, table
+from suite.data.graphs.reading import (
+    COLUMN,
+    COUNT,
+    PAIRS,
+    TABLE,
+    archive,
+    classes_of,
+    file_provenance,
+    located,
+    mask_of,
+    table,
+)
 
 SPLITS = {"ogbn-arxiv": "time", "ogbn-products": "sales_ranking", "ogbn-papers100M": "time"}  # the benchmark's own
 UNPACKED = {"ogbn-arxiv": "arxiv", "ogbn-products": "products", "ogbn-papers100M": "papers100M-bin"}
@@ -65,7 +76,7 @@ class Ogb:
 
     def provenance(self) -> dict[str, str | int]:
         """Name, bytes and SHA-256 of the files that are read."""
-        return sealed(self.name, self._paths().values())
+        return file_provenance(self.name, self._paths().values())
 
     def _paths(self) -> dict[str, Path]:
         split = self.split or SPLITS.get(self.name)

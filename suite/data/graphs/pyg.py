@@ -16,7 +16,18 @@ from scipy import sparse
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.data.graphs.graph import Graph
-from suite.data.graphs.reading import COLUMN, REAL, TABLE, WHOLE, archive, classes_of, located, mask_of, sealed, table
+from suite.data.graphs.reading import (
+    COLUMN,
+    REAL,
+    TABLE,
+    WHOLE,
+    archive,
+    classes_of,
+    file_provenance,
+    located,
+    mask_of,
+    table,
+)
 from suite.data.graphs.safe_pickle import read
 
 PLANETOID = ("cora", "citeseer", "pubmed")
@@ -71,7 +82,7 @@ class Reddit:
 
     def provenance(self) -> dict[str, str | int]:
         """Name, bytes and SHA-256 of the files that are read."""
-        return sealed(self.name, self._paths())
+        return file_provenance(self.name, self._paths())
 
     def _paths(self) -> list[Path]:
         return located(self.name, self.folder, ["reddit_data.npz", "reddit_graph.npz"])
@@ -139,7 +150,7 @@ class Planetoid:
 
     def provenance(self) -> dict[str, str | int]:
         """Name, bytes and SHA-256 of the files that are read."""
-        return sealed(self.name, self._paths())
+        return file_provenance(self.name, self._paths())
 
     def _paths(self) -> list[Path]:
         ends = ("tx", "ally", "ty", "y", "graph", "allx", "test.index")

@@ -64,8 +64,8 @@ def existing(name: str, file: str | os.PathLike[str]) -> Path:
     return path
 
 
-def sealed(name: str, paths: Iterable[Path]) -> dict[str, str | int]:
-    """Provenance: name, bytes, and one SHA-256 over the files in order."""
+def file_provenance(name: str, paths: Iterable[Path]) -> dict[str, str | int]:
+    """Provenance of files: name, total bytes, and one SHA-256 over the files in order."""
     digest, size = hashlib.sha256(), 0
     for path in paths:
         with path.open("rb") as file:
@@ -76,7 +76,7 @@ def sealed(name: str, paths: Iterable[Path]) -> dict[str, str | int]:
 
 
 def table(path: Path, kind: Any, *, columns: int | None = None, delimiter: str | None = ",") -> NDArray[Any]:
-    """[rows, columns] of a text of numbers, plain or .gz; text after # or % is a comment.
+    """Table (rows, columns) from a text file of numbers, plain or .gz; text after # or % is a comment.
 
     Args:
         columns: Required number of columns; None for any.

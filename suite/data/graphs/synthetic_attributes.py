@@ -69,8 +69,8 @@ class SyntheticGraph:
         """The graph of `seed`, with random features and labels."""
         u, v = self._edges(seed)
         counts = {"features": self.features, "classes": self.classes}
-        dress = dressed(self.vertices, **counts, train=self.train, validation=self.validation, seed=seed)
-        return self._graph(u, v, **dress)
+        attributes = draw_attributes(self.vertices, **counts, train=self.train, validation=self.validation, seed=seed)
+        return self._graph(u, v, **attributes)
 
     def _graph(self, u: Ints, v: Ints, **rest: Any) -> Graph:
         both = np.concatenate((u, v)), np.concatenate((v, u))
@@ -84,12 +84,12 @@ class SyntheticGraph:
         return rank[u], rank[v]
 
 
-def dressed(
+def draw_attributes(
     vertices: int, *, features: int, classes: int, train: float, validation: float, seed: int
 ) -> dict[str, Any]:
-    """Splits, random features and random labels of a graph of edges, as arguments of Graph.
+    """Splits, random features and random labels of a graph, as arguments of Graph.
 
-    They are marked as random; a width or number of 0 leaves them out.
+    `random` lists the attributes that were drawn. `features=0` or `classes=0` leaves an attribute out.
     """
     attributes = shares(vertices, train, validation, seed)
     drawn = []

@@ -1,7 +1,7 @@
-"""Write the page: one offline file that shows hostile records as text.
+"""Write the page of the report: one HTML file without external resources.
 
-The page contains its style, script and pictures, so it can be read anywhere and at any time. A content security policy
-forbids network requests. Autoescape is on everywhere; only markup of this package is not escaped.
+The page contains its style, script and pictures. A content security policy forbids network requests. Everything from
+records is escaped, so that markup in an untrusted record appears as text.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class PageLayout:
 
 
 def layout(store: ReportStore, judged: Sequence[Judged]) -> PageLayout:
-    """The runs of each section. A run behind a verdict is shown before a newer run."""
+    """Select the runs that each section shows. Runs behind verdicts have priority over newer runs."""
     groups = derive.groups(store)
     findings = [expectations.findings(group) for group in groups]
     record_files = {claim_verdict.record for claim_verdict in judged}

@@ -1,8 +1,8 @@
-"""Size limits of the page: everything for a few hundred runs, a fair share of each experiment for several thousand.
+"""Size limits of the page, which are shared fairly between experiments.
 
-A browser scrolls fifteen megabytes, and a reader waits twenty seconds; a picture takes 30 ms and a run 4 kB. All
-content is counted before it is drawn, so equal records give equal pages and a large section leaves room for the others.
-Every section lists its omissions. Numbers of omitted runs are in records.csv.
+The limits keep the page below about 15 MB, and the time to write it below about 20 s: a picture takes 30 ms, and a run
+adds 4 kB. A few hundred runs are shown completely. For more runs, all content is counted before anything is drawn, and
+each experiment gets a fair share. Every section lists its omissions. Numbers of omitted runs are in records.csv.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _omission_remark(entries: Sequence[StoredRecord], shown_entries: Sequence[St
             outcome = entry.record.outcome.value
             counts[outcome] = counts.get(outcome, 0) + 1
     counts_text = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items(), key=lambda one: -one[1]))
-    return f"{len(shown_entries)} of {len(entries)} {noun} stand here. The others ({counts_text}) are in records.csv."
+    return f"{len(shown_entries)} of {len(entries)} {noun} are shown. The others ({counts_text}) are in records.csv."
 
 
 def cut(tables: Sequence[Table | None], most: int = 0) -> list[Table | None]:
@@ -104,7 +104,9 @@ def cut(tables: Sequence[Table | None], most: int = 0) -> list[Table | None]:
 def _first(table: Table, most: int) -> Table:
     if len(table.rows) <= most:
         return table
-    said = f"{most} of {len(table.rows)} rows stand here: one page carries {ROWS}. All numbers are in the records."
+    said = (
+        f"{most} of {len(table.rows)} rows are shown: a page holds at most {ROWS} rows. All numbers are in the records."
+    )
     return replace(table, rows=table.rows[:most], said=" ".join(filter(None, (table.said, said))))
 
 
@@ -125,5 +127,5 @@ def reason(entry: StoredRecord) -> str:
         omitted = len(lines) - LINES
         lines[8 : 8 + omitted] = [f"… {omitted} lines more, in {entry.file} …"]
     elif any(line.endswith(" …") for line in lines):
-        lines.append(f"… the whole stands in {entry.file}")
+        lines.append(f"… the full text is in {entry.file}")
     return "\n".join(lines)

@@ -211,7 +211,7 @@ def _draw(section: Section, count: int, boxes: int) -> Section:
     gantts, said_gantts = plots.in_time(section.entries, boxes)
     said = section.said
     if omitted := len(drafts) - count:
-        said += (f"{omitted} of {len(drafts)} pictures are not drawn: one page carries {page_budget.PICTURES}.",)
+        said += (f"{omitted} of {len(drafts)} pictures are not drawn: a page holds at most {page_budget.PICTURES}.",)
     return replace(
         _with_panels(
             section, [replace(p, picture=pictures.get(id(p.draft)) if p.draft else None) for p in _panels(section)]

@@ -1,7 +1,7 @@
 """Panels of published figures from records, and the tables that compare them with the paper.
 
-A record keeps them in `panels` (suite.core.figure). A malformed panel becomes a remark on the page and costs nothing
-else. Points that a constant was fitted to are marked, and the null model stands next to every curve.
+Records hold these panels under `panels` (suite.core.figure). A malformed panel only causes a remark on the page. Points
+to which a constant was fitted are marked, and the values of the null model are drawn next to ours.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def faults(record: Record) -> list[str]:
 
 
 def _read(record: Record) -> list[FigurePanel | str]:
-    """Each panel of a record, or the sentence that says why it is none."""
+    """The panels of a record, with an error message in place of each malformed panel."""
     panels: list[FigurePanel | str] = []
     for place, row in enumerate(record.panels, 1):
         try:
@@ -225,7 +225,7 @@ def caption(panel: PlottedPanel, source: str, where: str = "", *, printed: bool 
         text += " The paper prints none of them."
     fitted = [f"{system} at {panel.x[index]}" for system, index in sorted(panel.calibrated)]
     text += f" Calibrated (diamond): {', '.join(fitted)}." if fitted else ""
-    return text + (" The record holds more curves or points than stand here." if panel.cut else "")
+    return text + (" The record holds more curves or points than are shown." if panel.cut else "")
 
 
 def compared(panel: PlottedPanel, source: str) -> Table | None:
@@ -254,7 +254,7 @@ def compared(panel: PlottedPanel, source: str) -> Table | None:
                 error(ours, paper, panel.unit),
             )
             rows.append((*row, number(other, short(other)), error(other, paper, panel.unit)) if null else row)
-    return Table(f"{panel.full_title}: the paper beside ours", columns, tuple(rows)) if rows else None
+    return Table(f"{panel.full_title}: the paper's values and ours", columns, tuple(rows)) if rows else None
 
 
 def values(panel: PlottedPanel, source: str) -> Table:

@@ -1,7 +1,7 @@
 """Learning curves of an accuracy study, with their tables and rank tests.
 
-A line is the median over seeds and its band spans the minimum and maximum. Tables show the best epoch and the last one
-separately, and a rank test compares our system with every other one.
+A line is the median over seeds, and its band spans the minimum and the maximum. Tables have separate columns for the
+best epoch and the last epoch. A rank test compares our system with every other system.
 """
 
 from __future__ import annotations
@@ -301,4 +301,4 @@ def _test_table(study: StudySpec, tasks: Sequence[StudyTask]) -> Table:
                         Cell(test.sentence(like=rival == like), tone=f"said {_TONES[test.decision]}"),
                     )
                 )
-    return _task_table("What the seeds decide", tasks, columns, rows)
+    return _task_table("Rank tests over seeds", tasks, columns, rows)

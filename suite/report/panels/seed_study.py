@@ -1,7 +1,7 @@
 """Accuracy study: runs that differ only by seed, and their scores per epoch.
 
-Runs belong to one task where everything that training depends on is the same, whatever their experiment. Best and final
-scores are kept apart, as PipeOptim's Table IV prints only the best.
+Runs belong to one task if everything that training depends on is equal, except the system and the seed. They may belong
+to different experiments. Best and final scores are separate, because PipeOptim's Table IV prints only the best ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ TASK_GROUPS = (
     "precision",
     "pruning",
 )  # configuration groups that identify a task
-_NOT_UPDATE_RULE = ("bucket_numel", "buckets_per_reduction", "clip_norm")  # keys of `optimizer` beside its update rule
+_NOT_UPDATE_RULE = (
+    "bucket_numel",
+    "buckets_per_reduction",
+    "clip_norm",
+)  # keys of `optimizer` that no update rule takes
 _COUNTED_IN_UPDATES = ("milestones", "total", "warmup")  # keys of a schedule; systems make different numbers of updates
 _MAX_EPOCHS = 1000
 

@@ -1,7 +1,7 @@
 """Sweep panels: one metric over the runs of an experiment, one point per run.
 
-A panel draws only runs that may be compared: they ended well, a clock measured them, each rank had a core, and no other
-run has their point. The table lists every other run with the reason, so that no system is missing silently.
+A panel draws only comparable runs: the outcome is `ok`, the values are measured, each rank had a core, and no other run
+has the same point. The table lists every other run with the reason why it is not drawn.
 """
 
 from __future__ import annotations

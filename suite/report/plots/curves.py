@@ -1,8 +1,8 @@
 """Draw a panel: our values filled, printed values hollow, the null model pale and dotted.
 
-Where the points are numbers, x is a numeric axis and lines join our values. Where they are names (networks, systems,
-stages), nothing is joined: each system has a bar with its marker on top, or the marker alone on a logarithmic axis.
-Colour, marker and line style stand for the system.
+If the points are numbers, the x axis is numeric and lines connect our values. If the points are names (networks,
+systems, stages), each system has a bar with a marker on top, or only the marker on a logarithmic y axis. Colour, marker
+and line style identify the system.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from suite.report.tables.claim_tables import short
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# with eight colours and seven shapes, no two of 168 systems look alike
+# with eight colours and seven shapes, up to 168 systems look different
 LINES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (6, 2, 1.5, 2)))
 _WIDE = 72  # characters of the points' names that fit below a picture
 _STEEP = 10  # a larger range of values has a log scale, except shares
@@ -37,7 +37,7 @@ _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15})?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Ends of the y axis, and whether it is logarithmic. Panels of one figure that show one unit share it."""
+    """Ends of the y axis, and whether it is logarithmic. Panels of one figure with the same unit share one frame."""
 
     low: float
     high: float
@@ -50,7 +50,7 @@ def legend(panel: PlottedPanel, looks: Mapping[str, int]) -> tuple[tuple[str, st
 
 
 def numbers(x: Sequence[str]) -> list[float] | None:
-    """The points as numbers, where all are plain numbers in rising order; None where they are names."""
+    """The points as numbers if all are plain numbers in rising order; otherwise None."""
     if not all(_NUMBER.fullmatch(name) for name in x):
         return None
     positions = [float(name) for name in x]
@@ -58,7 +58,7 @@ def numbers(x: Sequence[str]) -> list[float] | None:
 
 
 def frame(siblings: Iterable[PlottedPanel]) -> Frame:
-    """The y axis that carries ours and the printed values of all `siblings`, and the null model's that are near."""
+    """A y axis for our and the printed values of all `siblings`, and for values of the null model near them."""
     panels = list(siblings)
 
     def values(*sides: str) -> list[float]:

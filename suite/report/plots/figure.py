@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-# of seaborn's colour-blind palette those that carry on white and on near-black alike
+# colours of seaborn's colour-blind palette that are readable on white and on near-black
 PALETTE = tuple(sns.color_palette("colorblind").as_hex()[i] for i in (0, 1, 2, 3, 4, 5, 7, 9))
 COLOURS = {
     categories.FORWARD: "#2f74b5",
@@ -223,7 +223,7 @@ def memory(predicted: Mapping[str, Mapping[str, float]], measured: Mapping[str, 
             f" and {si(sum(measured.get(label, {}).values()), 'B')} measured"
             for label in labels
         )
-        return finished(fig, salt, f"Memory by kind, predicted beside measured: {pairs}.")
+        return finished(fig, salt, f"Memory by kind, predicted and measured: {pairs}.")
 
 
 def breakdowns(seconds: Mapping[str, Mapping[str, float]], faint: Collection[str], salt: str) -> str:

@@ -1,7 +1,7 @@
 """Plots of one experiment, in order of importance, as many as the page has room for.
 
-A picture costs thirty times as much as its table, so it is drawn late: the page first counts the pictures of all
-sections.
+A picture takes thirty times as long as its table. The page therefore counts the pictures of all sections first, and
+draws only as many as its size limits allow.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def of_panels(
         panel, source = drawn.panel, drawn.source
         caption = figure_panels.caption(panel, source, drawn.where, printed=printed)
         if number + 1 == most and more > 0:
-            caption += f" {more} more panels stand in the records."
+            caption += f" {more} more panels are in the records."
         draft = None
         if panel.systems:
 

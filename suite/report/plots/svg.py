@@ -1,8 +1,8 @@
 """Reduce the markup of an SVG to the parts that a browser needs.
 
-A plotting library writes for editors: a group and an id for every tick, six decimals, a list of fonts for every word.
-Hundreds of pictures share one page, so all of this is removed. Lines keep their place to a hundredth of a point, which
-no screen resolves.
+The SVG of a plotting library is meant for editing: it has a group and an id for every tick, six decimals, and a list of
+fonts for every word. Hundreds of pictures share one page, so all of this is removed. Coordinates are rounded to a
+hundredth of a point, which is below the resolution of screens.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tables of judged claims: the paper's value, our value, and links to the run.
 
-Cells are plain text, as a claim file may hold anything. An anchor depends only on the id of the claim, so links to a
-claim stay valid as long as its id.
+Cells are plain text, because a claim file may hold any text. An anchor depends only on the id of the claim, so links to
+a claim stay valid as long as its id does not change.
 """
 
 from __future__ import annotations
@@ -310,7 +310,7 @@ def beside(judged: Sequence[Judged], context: ClaimContext) -> Table | None:
         )
         for judged_claim in judged
     )
-    return Table("The paper’s values beside ours", BESIDE, rows, kind="beside") if rows else None
+    return Table("The paper’s values and ours", BESIDE, rows, kind="beside") if rows else None
 
 
 def of_experiment(judged: Sequence[Judged], name: str, files: set[str]) -> list[Judged]:
@@ -371,7 +371,9 @@ def decisions(found: Sequence[Decision], known: set[str]) -> Table | None:
     )
     anchors = tuple(decision_anchor(decision.id) for decision in found)
     return (
-        Table("The disagreements, and what was decided", DECISIONS, rows, anchors, kind="decisions") if rows else None
+        Table("Contradictions in the papers, and the decisions", DECISIONS, rows, anchors, kind="decisions")
+        if rows
+        else None
     )
 
 

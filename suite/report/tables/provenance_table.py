@@ -1,6 +1,6 @@
 """Table of a record's provenance: configuration, machine and duration.
 
-Configuration and provenance may hold anything, nested to any depth. They are shown leaf by leaf, within limits.
+Configuration and provenance may hold any values, nested to any depth. The table shows a limited number of leaves.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def config_lines(config: Mapping[str, Json], most: int = 6000) -> str:
         most -= len(line) + 1
         if most < 0:
             break
-    return "\n".join(lines) + ("\n… the rest stands in the record" if most < 0 else "")
+    return "\n".join(lines) + ("\n… the rest is in the record" if most < 0 else "")
 
 
 def config_beside(config: Mapping[str, Json], other: Mapping[str, Json], whose: str) -> str:
-    """Lines of a config, or its differences from the config of `whose` run, whichever is shorter."""
+    """The differences of a config from the config of the run `whose`, or the whole config if that is shorter."""
     ours, theirs = dict(_flat(config)), dict(_flat(other))
     changed = [f"{path}={value}" for path, value in ours.items() if theirs.get(path) != value]
     changed += [f"without {path}" for path in theirs if path not in ours]
@@ -90,7 +90,7 @@ def facts(entries: Sequence[StoredRecord], most: int = 4) -> list[tuple[str, lis
     commands = sorted({text_at(entry.record.provenance, "command") for entry in entries} - {""})
     if commands:
         more = len(commands) - 2
-        rows.append(("command", commands[:2] + ([f"and {more} more, beside each run"] if more > 0 else [])))
+        rows.append(("command", commands[:2] + ([f"and {more} more, shown with each run"] if more > 0 else [])))
     total = sum(spent for entry in entries if math.isfinite(spent := took(entry)))
     return [*rows, ("records", [f"{len(entries)}, {seconds(total)} of running"])]
 

@@ -1,6 +1,6 @@
 """Tables of records: columns, headings, and the text of a missing number.
 
-Cells are plain text and a sort value; no markup is made here, so that whatever a record holds can only ever be text.
+Cells hold plain text and a sort value, and no markup, so that markup in a record can only appear as text.
 """
 
 from __future__ import annotations

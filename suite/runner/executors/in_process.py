@@ -35,7 +35,10 @@ def refused_record(run: Run, key: str) -> Record:
 def unfinished_record(
     run: Run, key: str, outcome: Outcome, reason: str, metrics: Mapping[str, Metric] | None = None
 ) -> Record:
-    """The record of a run that ended without one. `metrics` without values connect the reason to a claim."""
+    """The record of a run that ended without writing one.
+
+    `metrics` has the ids of claims as names, without values, so that the page shows the reason next to the claims.
+    """
     return Record(
         key=key,
         experiment=run.outline.experiment.name,

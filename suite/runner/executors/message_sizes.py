@@ -28,7 +28,7 @@ from suite.stats.spread import relative_iqr
 
 OPERATIONS = ("point_to_point", "all_reduce")
 BACKENDS = ("mpi", "gloo", "nccl")
-LINK_SIZES, LINK_ROUNDS = tuple(2**power for power in (3, 10, 14, 18, 20, 22)), 10  # of the machine's own model
+LINK_SIZES, LINK_ROUNDS = tuple(2**power for power in (3, 10, 14, 18, 20, 22)), 10  # to measure this machine's links
 MAX_RANKS = 64  # up to here every type adds the values without rounding
 LEAST_ROUNDS = 2
 _UNIT = 4  # bytes: of a float32
@@ -216,9 +216,7 @@ class Messages:
         return MessageSampler(world, self)
 
     def summarize(self, config: RunConfig, facts: MessageFacts, sweeps: Sequence[Sequence[Samples]]) -> ExecutorResult:
-        """The part of a record that comes from `sweeps` (one per timed batch, each by rank) and from the `facts` of
-        rank 0.
-        """
+        """The content of a record, from the `facts` of rank 0 and the samples of each timed batch, by rank."""
         ranks, threads = config.grid.build().size, config.launch.threads
         return summarize_sweeps(self, ranks, threads, facts["curves"], facts["staged"], sweeps)
 
@@ -334,7 +332,7 @@ def summarize_sweeps(
 
 
 def _overheads(curves: Mapping[str, Curve], medians: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """Of each of our curves over the library's by the same backend and of the same type."""
+    """Medians of each of our curves divided by those of the library's curve with the same backend and type."""
     medians_by_name = {}
     for name, curve in curves.items():
         overheads = [
@@ -356,8 +354,11 @@ def _answers(
     staged: bool,
     sizes: Sequence[int],
 ) -> dict[str, Metric]:
-    """The claim that the config names: its terms are backends by their library's own calls, a case per size. None where
-    a backend is missing, or reaches device memory only through the host's: the paper's do not."""
+    """Metric that answers the claim of the config, whose terms are backends, with one case per message size.
+
+    The values are the medians of the libraries' own calls. There is no metric if a backend was not measured, or if
+    device memory was staged through host memory, because the paper's messages are not staged.
+    """
     if not asked or staged:
         return {}
     calls = {

@@ -1,7 +1,8 @@
 """Classes that implement the kinds of executors.
 
-Only this module maps a value of `executor.kind` to its classes. It names them by path, because some modules need torch
-or scipy, which the process that starts ranks loads only on demand. suite.runner.ranks.rank has the classes of ranks.
+This module maps each value of `executor.kind` to its classes; suite.runner.ranks.rank maps it to the classes of ranks.
+Classes are named by path, because some of their modules need torch or scipy, which the process that starts ranks loads
+only on demand.
 """
 
 from __future__ import annotations

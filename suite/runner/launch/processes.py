@@ -1,10 +1,10 @@
 """Start, supervise and end the processes of ranks.
 
-Each rank connects to its parent over one socket. Commands go to the rank and answers return; an end of file tells each
-side that the other has ended. Ranks of several systems stay up at the same time, so rounds need no restarts. Ranks
-outside their round are stopped with SIGSTOP: each thread of gloo wakes a hundred times a second, and fifty of them take
-4 % of two cores from the computing ranks. Signals reach the ranks of this host; ranks of other hosts receive commands
-over their socket and end with it.
+Each rank connects to its parent over one socket, on which it receives commands and sends answers. If one side ends, the
+other side reads an end of file. The ranks of several systems exist at the same time, so that rounds need no restarts.
+Ranks outside their round are stopped with SIGSTOP. Otherwise their gloo threads would take CPU time from the computing
+ranks: each wakes a hundred times a second, and fifty of them take 4 % of two cores. Signals reach only the ranks of
+this host. Ranks of other hosts receive commands over their socket, and end when it closes.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str
 def run_program(
     line: Sequence[str], *, seconds: float, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Like subprocess.run with captured text, but a signal or the limit of `seconds` leaves no process behind.
+    """Like subprocess.run with captured text, but a signal or a timeout of `seconds` ends the program and its children.
 
     The program receives SIGTERM first, and is killed with its children if it does not end.
     """

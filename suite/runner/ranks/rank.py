@@ -31,7 +31,7 @@ from suite.core.errors import Diverged, InvalidRequest, MissingDependency, PeerE
 from suite.core.keys import in_config_keys
 from suite.core.protocols import Missing, World
 from suite.core.record import Outcome
-from suite.data.batches import Lazy, drawn
+from suite.data.batches import Lazy, draw_batches
 from suite.runner import batch_metrics
 from suite.runner.launch.signals import die_with_parent
 from suite.runner.ranks.rank_channel import ParentChannel
@@ -56,12 +56,12 @@ def outcome_of_error(error: BaseException) -> Outcome:
 
 
 def follows_from_peer(error: BaseException) -> bool:
-    """Whether a rank raised `error` because another rank had ended. The reason of the run is then the other's."""
+    """Whether a rank raised `error` because another rank had ended. The other rank then gives the reason of the run."""
     return isinstance(error, PeerEnded) or any(text in str(error) for text in _PEER_ENDED)
 
 
 def require_ready(probed: Any, config: RunConfig) -> Any:
-    """Return `probed` if its own probe finds all requirements. Raises MissingDependency."""
+    """Return the system class `probed`. Raises MissingDependency if its probe reports a missing requirement."""
     answer = probed.probe(config)
     if isinstance(answer, Missing):
         raise MissingDependency(config.system.name, answer.reason)
@@ -137,7 +137,7 @@ class RankProcess:
 
     def _next_batches(self, count: int) -> Sequence[Any]:
         self.trained += count
-        return drawn(self._batch, range(self.trained - count, self.trained))
+        return draw_batches(self._batch, range(self.trained - count, self.trained))
 
     def built(self) -> dict[str, Any]:
         """Answer once the system is built, and exclude its objects from garbage collection."""
@@ -161,7 +161,7 @@ class RankProcess:
         return {"staged": bool(self.world.staged), "carrier": self.world.backend, "order": self.world.order}
 
     def train(self, batches: int) -> dict[str, Any]:
-        """Train batches; the seconds, loss (if any) and update of each, and the spans of the last."""
+        """Train batches. Returns the seconds, loss (if any) and update of each batch, and the spans of the last one."""
         durations: list[float] = []
         losses: list[float | None] = []
         traces: list[Any] = []
@@ -198,7 +198,7 @@ class RankProcess:
         }
 
     def _train_stream(self, batches: Sequence[Any]) -> tuple[list[float], list[float]]:
-        """Train a stream of batches, which drains at its end; the seconds and loss of each.
+        """Train a stream of batches, which drains at its end. Returns the seconds and the loss of each batch.
 
         A batch lasts from the end of the previous batch to its own end, so the first includes filling the pipeline.
         """

@@ -1,8 +1,9 @@
 """Resume a long run: checkpoints every few batches, together with the measurements so far.
 
-`checkpoint.folder` holds one folder per run, named by the key of its record, so changed code or settings start from the
-beginning. A resumed rank reports the losses and times of earlier batches as they were measured, and the record notes
-it. A finished run renames its folder of checkpoints, so the next measurement trains again. This module loads no torch.
+`checkpoint.folder` holds one folder per run. Its name is the key of the run's record, so a run with changed code or
+settings starts from the beginning. A resumed rank reports the measured losses and times of earlier batches, and the
+record has a note about it. A finished run renames its folder, so that the next measurement trains from the beginning.
+This module does not load torch.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class BatchHistory:
         return self.batches[first : first + count]
 
     def add_stream(self, seconds: Sequence[float], losses: Sequence[float | None]) -> None:
-        """Add the batches of a drained stream, and save a checkpoint if one was due within the stream."""
+        """Add the batches of a drained stream, and save a checkpoint if the stream has passed a checkpoint interval."""
         if self.folder is not None and seconds:
             due_before = len(self.batches) // self.interval
             self.batches += zip(seconds, losses, strict=True)

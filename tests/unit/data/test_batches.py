@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from suite import AdamW, Engine
 from suite.data import batches
-from suite.data.batches import KEPT, Lazy, drawn, mapped, size
+from suite.data.batches import KEPT, Lazy, draw_batches, map_batches, size
 
 
 def draw(number: int) -> Any:
@@ -20,10 +20,10 @@ def draw(number: int) -> Any:
 
 
 def test_few_batches_are_drawn_ahead() -> None:
-    ready = drawn(draw, range(3, 6))
+    ready = draw_batches(draw, range(3, 6))
     assert isinstance(ready, list)
     assert [float(inputs[0, 0]) for inputs, _ in ready] == [float(draw(number)[0][0, 0]) for number in (3, 4, 5)]
-    assert drawn(draw, range(0)) == []
+    assert draw_batches(draw, range(0)) == []
     assert size(ready[0]) == 8 * 4 * 4 + 8 * 8
 
 
@@ -35,7 +35,7 @@ def test_many_batches_are_drawn_as_they_are_read(monkeypatch: pytest.MonkeyPatch
         calls.append(number)
         return draw(number)
 
-    ready = drawn(counted, range(100))
+    ready = draw_batches(counted, range(100))
     assert isinstance(ready, Lazy)
     assert len(ready) == 100
     assert calls == [0]
@@ -55,8 +55,8 @@ def test_training_is_the_same_either_way(monkeypatch: pytest.MonkeyPatch) -> Non
         torch.manual_seed(0)
         layers = [torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3)]
         engine = Engine(layers, loss=cross_entropy, optimizer=AdamW(lr=0.01), microbatch=4, update_interval=1)
-        return list(engine.train(mapped(ready, tensors)))
+        return list(engine.train(map_batches(ready, tensors)))
 
-    ahead = losses(drawn(draw, range(6)))
+    ahead = losses(draw_batches(draw, range(6)))
     monkeypatch.setattr(batches, "AHEAD", 0)
-    assert losses(drawn(draw, range(6))) == ahead
+    assert losses(draw_batches(draw, range(6))) == ahead

@@ -42,7 +42,7 @@ def test_a_table_that_is_cut_says_so():
     assert whole is not None
     assert cut is not None
     assert (len(whole.rows), len(cut.rows)) == (7, 7)
-    assert cut.said.startswith("7 of 9 rows stand here")
+    assert cut.said.startswith("7 of 9 rows are shown")
     assert page_budget.cut([table], 9) == [table]
 
 
@@ -51,7 +51,7 @@ def test_a_table_that_is_cut_says_so():
     [
         ("", "no reason was recorded"),
         ("one\ntwo", "one\ntwo"),
-        ("x" * 500, f"{'x' * 400} …\n… the whole stands in records/a.json"),
+        ("x" * 500, f"{'x' * 400} …\n… the full text is in records/a.json"),
     ],
 )
 def test_long_reason_names_the_file_of_the_whole(make, reason, said):
@@ -97,14 +97,14 @@ def test_omitted_runs_are_counted_and_are_in_records_csv(large, html):
         rows = list(csv.DictReader(stream))
     assert len(rows) == 220
     text = unescape(html)
-    pairs = [tuple(map(int, pair)) for pair in re.findall(r"(\d+) of (\d+) runs stand here", text)]
+    pairs = [tuple(map(int, pair)) for pair in re.findall(r"(\d+) of (\d+) runs are shown", text)]
     assert pairs
     assert all(here < of for here, of in pairs)
     tables = re.findall(r'<table aria-label="Runs and the commands.*?</table>', html, re.DOTALL)
     assert sum(table.count("<tr id=") for table in tables) == SMALL["RUNS"]
     earlier = re.findall(r'<table aria-label="Earlier records.*?</table>', html, re.DOTALL)
     assert sum(table.count("<tr id=") for table in earlier) == SMALL["EARLIER"]
-    assert re.search(r"\d+ of \d+ earlier records stand here", text)
+    assert re.search(r"\d+ of \d+ earlier records are shown", text)
     experiments = html[html.index('<section class="experiment"') :]  # published figures have no limit
     drawn = experiments.count("<figure>") - experiments.count('class="gantt"')
     assert drawn == SMALL["PICTURES"]
@@ -112,7 +112,7 @@ def test_omitted_runs_are_counted_and_are_in_records_csv(large, html):
     assert sum(of - remaining for remaining, of in offered) == SMALL["PICTURES"]
     assert html.count('class="box"') <= SMALL["BOXES"]
     assert re.search(r"\d+ more traced runs are not drawn", text)
-    assert re.search(r"\d+ of \d+ rows stand here", text)
+    assert re.search(r"\d+ of \d+ rows are shown", text)
 
 
 def test_every_link_inside_the_page_leads_somewhere(large, html):

@@ -200,7 +200,7 @@ def test_runs_that_were_not_interleaved_have_no_ratio(tmp_path, make, store):
     store(tmp_path, make("axonn 2x1", (0.5,) * 4, loss=[2.0], provenance={"turns": "b"}))
     first = expectations.findings(group_of(tmp_path))[0]
     assert first.judgement is Judgement.NOT_COMPARABLE
-    assert "did not take turns" in first.why
+    assert "were not interleaved" in first.why
     assert verdicts(tmp_path)[1] == ("loss", Judgement.MET)  # losses need no turns
     store(tmp_path, make("axonn 2x1", (0.5,) * 4, loss=[2.0], provenance={"turns": "a"}))
     assert verdicts(tmp_path)[0] == ("ratio", Judgement.MET)

@@ -828,7 +828,12 @@ def test_the_newest_record_answers_even_if_it_is_broken() -> None:
 
 @pytest.mark.parametrize(
     ("values", "why"),
-    [([], "0 values; rule: 3 a case"), ([1.0, 2.0], "2 values"), ([1.0] * 4, "4 values"), ([1, 2, math.inf], "finite")],
+    [
+        ([], "0 values; rule: 3 per case"),
+        ([1.0, 2.0], "2 values"),
+        ([1.0] * 4, "4 values"),
+        ([1, 2, math.inf], "finite"),
+    ],
 )
 def test_a_wrong_number_of_values_answers_nothing(values: list[float], why: str) -> None:
     judged = judge_alone(ORDER, entry(values))
@@ -892,7 +897,7 @@ def test_runs_that_did_not_take_turns_are_in_no_order() -> None:
     runs = [run("axonn 2x1", [2.0], turns="a"), run("gpipe 2x1", [3.0], turns="b")]
     judged = judge_alone(QUICKER, *runs)
     assert judged.verdict is Verdict.NOT_RUN
-    assert "did not take turns" in judged.why
+    assert "were not interleaved" in judged.why
     assert judge_alone(QUICKER, runs[0], run("gpipe 2x1", [3.0], turns="a")).ours == ((2.0, 3.0),)
 
 

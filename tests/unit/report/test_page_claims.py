@@ -221,10 +221,10 @@ def test_claim_row_has_values_and_a_link_to_the_record(answered) -> None:
 def test_experiment_shows_the_claims_that_it_answers(answered) -> None:
     folder, judgements = answered
     cells = Cells(render(read_store(folder), judged=judgements))
-    rows = cells.rows("The paper’s values beside ours")
+    rows = cells.rows("The paper’s values and ours")
     assert [row[0] for row in rows] == [f"demo.{name} | AxoNN, Table I" for name in ("speedup", "order", "asked")]
     assert rows[0][2:] == ["1.5", "1.25 · run", "≈ trend only", "our 1.25 is outside"]
-    assert cells.links["The paper’s values beside ours"][1][0] == "#claim-demo.speedup"
+    assert cells.links["The paper’s values and ours"][1][0] == "#claim-demo.speedup"
 
 
 def test_numbers_link_to_the_configuration_of_the_run(answered) -> None:
@@ -346,7 +346,7 @@ def test_value_of_an_omitted_run_keeps_its_command(tmp_path: Path) -> None:
 def test_a_contradiction_names_its_claims(answered) -> None:
     folder, judgements = answered
     cells = Cells(render(read_store(folder), judged=judgements, decisions=DECISIONS))
-    label = "The disagreements, and what was decided"
+    label = "Contradictions in the papers, and the decisions"
     assert cells.rows(label) == [
         [
             "A1 | B",
@@ -482,6 +482,6 @@ def test_a_deep_config_costs_no_page(tmp_path, make, store) -> None:
     store(tmp_path, make("long", config={"long": "y" * 100_000}))
     page = render(read_store(tmp_path))
     assert "\ntop.a.a.a.a.a.a.a={&#34;a&#34;" in page.replace("<code>", "\n")
-    assert page.count("the rest stands in the record") == 2
+    assert page.count("the rest is in the record") == 2
     assert len(page) < 200_000
     assert page.count("\n") < 5_000

@@ -411,7 +411,7 @@ def test_the_section_holds_picture_table_notes_and_what_was_fitted(make, store, 
     assert "Published values and ours" in seen.headings
     assert "Percent of peak fig_1" in seen.headings
     assert seen.tables[:3] == [
-        "Percent of peak: the paper beside ours",
+        "Percent of peak: the paper's values and ours",
         "Percent of peak: simulated values",
         "Alone: simulated values",
     ]
@@ -509,7 +509,7 @@ def test_far_too_much_is_cut_and_says_so(make, store, tmp_path, monkeypatch):
     panel = only(make, row(many, ours=lines, paper=lines))
     assert len(panel.x) == 64
     assert len(panel.systems) == 12
-    assert "The record holds more curves or points than stand here." in figure_panels.caption(panel, "simulated")
+    assert "The record holds more curves or points than are shown." in figure_panels.caption(panel, "simulated")
     begun = time.process_time()
     root, _ = drawn(panel)
     assert time.process_time() - begun < 2
@@ -518,7 +518,7 @@ def test_far_too_much_is_cut_and_says_so(make, store, tmp_path, monkeypatch):
     store(tmp_path, figure(make, *(row("1", title=f"p{n}") for n in range(5))))
     seen = build(tmp_path)
     assert seen.tags["svg"] == 3
-    assert "2 more panels stand in the records" in seen.words()
+    assert "2 more panels are in the records" in seen.words()
 
 
 @pytest.mark.parametrize("provenance", [None, "text", 7, [], [1], {"a": "b"}, ["x"] * 5000])

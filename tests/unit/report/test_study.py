@@ -102,7 +102,7 @@ def test_planted_seeds_are_decided_and_two_are_not(run: Run) -> None:
     whole += [run("pipedream", n, (95, value)) for n, value in enumerate(LOW)]  # best before, worse at the end
     whole += [run("naive", n, (50, value)) for n, value in enumerate(HIGH)]
     panel, _ = read(*whole)
-    by = {(row[0], row[1]): row for row in rows(panel["What the seeds decide"])}
+    by = {(row[0], row[1]): row for row in rows(panel["Rank tests over seeds"])}
     final = by["pipeoptim / pipedream", "final top-1 accuracy"]
     assert final[2:7] == ["92.00", "82.00", "+10.00", "5 and 5", "0.0079"]
     assert final[7].startswith("better: ")
@@ -111,7 +111,7 @@ def test_planted_seeds_are_decided_and_two_are_not(run: Run) -> None:
         "undecided: p 1 is not below 0.05; the medians are within 1 point, which proves no match"
     )
     two, _ = read(*(record for record in whole if record.config["seed"] < 2))
-    assert all("2 and 2 seeds decide nothing" in row[7] for row in rows(two["What the seeds decide"]))
+    assert all("2 and 2 seeds decide nothing" in row[7] for row in rows(two["Rank tests over seeds"]))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_refused_run_has_a_row_with_its_reason(run: Run) -> None:
     last = panel["Best and final scores"].table.rows[-1]
     assert (last[0].text, last[4].text) == ("spectrain", "none")
     assert last[4].detail == "unsupported: SpecTrain with Adam; rule: SGD alone"
-    assert len(panel["What the seeds decide"].table.rows) == 0
+    assert len(panel["Rank tests over seeds"].table.rows) == 0
 
 
 def test_a_curve_with_a_hole_or_without_epochs_is_none(run: Run) -> None:
@@ -181,7 +181,7 @@ def test_task_is_tested_on_its_first_available_score(run: Run) -> None:
         replace(r, series={"bleu": r.series["top_1"]}, metrics={"bleu": Metric("BLEU", "", (1.0,))}) for r in records
     ]
     tables, _ = read(*records)
-    assert [row[1:4] for row in rows(tables["What the seeds decide"])] == [
+    assert [row[1:4] for row in rows(tables["Rank tests over seeds"])] == [
         ["best BLEU", "79.50", "80.50"],
         ["final BLEU", "79.00", "80.50"],
     ]
@@ -277,4 +277,4 @@ def test_the_page_has_the_study(run: Run, store: Callable[..., Path], tmp_path: 
     text = page.render(read_store(tmp_path), settings=claims.settings())
     assert "Learning curves over seeds" in text
     assert "2 and 2 seeds decide nothing" in text
-    assert 'aria-label="What the seeds decide"' in text
+    assert 'aria-label="Rank tests over seeds"' in text

@@ -443,10 +443,11 @@ def test_runs_without_interleaved_rounds_have_a_warning(run):
     drawn = only(at(None, "a", panels), at(1, "a", panels), at(2, "b", panels))
     assert curve(drawn, "axonn")[:2] == (1.0, 1.0)
     assert math.isnan(curve(drawn, "axonn")[2])
-    assert "not comparable axonn 2x1 2 and axonn 2x1 None did not take turns" in rows(drawn)[2][3]
-    assert "did not take turns" not in drawn.panel.caption
+    assert "not comparable axonn 2x1 2 and axonn 2x1 None were not interleaved" in rows(drawn)[2][3]
+    assert "were not interleaved" not in drawn.panel.caption
     assert (
-        "Beware: axonn 2x1 1 and axonn 2x1 2 did not take turns" in only(at(1, "a", [K]), at(2, "b", [K])).panel.caption
+        "Beware: axonn 2x1 1 and axonn 2x1 2 were not interleaved"
+        in only(at(1, "a", [K]), at(2, "b", [K])).panel.caption
     )
 
 
