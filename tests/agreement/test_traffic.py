@@ -1,7 +1,7 @@
 """Bytes that the modelled DeepSpeed sends per batch equal the bytes of DeepSpeed's own calls.
 
 A ring of n ranks passes (n - 1) / n of a payload once in a reduce-scatter and once in an all-gather, hence twice in an
-all-reduce. What a rooted reduction or a broadcast passes along a chain is the same, taken over n roots.
+all-reduce. A rooted reduction or a broadcast along a chain passes the same bytes, averaged over n roots.
 """
 
 from __future__ import annotations

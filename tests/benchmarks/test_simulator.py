@@ -19,7 +19,7 @@ from tests.support.modelled import conf, shape, simulated
 from tests.support.samples import tell
 
 OWN = "pytest-benchmark's own clock, one process"
-TARGET, LEAST = 0.4e6, 0.1e6  # events per second: wanted, and what a crowded machine still reaches
+TARGET, LEAST = 0.4e6, 0.1e6  # events per second: the target, and the least on a loaded machine
 RANKS, SECONDS = 2048, 10.0
 
 

@@ -162,8 +162,11 @@ SETTINGS = {
 
 
 def test_no_answer_is_given_the_outcome_of_its_own_claim() -> None:
-    """Neither alone nor in a list or a text: an answer could hand it back. What a text says is an outcome too, as in
-    'minimum at k = 2'; a text's own setting is left out, as it often names the cases."""
+    """An answer could return a published number found in its arguments: alone, in a list or in a text.
+
+    A number in a text value, such as 'minimum at k = 2', is an outcome too. The setting of a claim with a text value
+    is not checked, because it often names the cases.
+    """
     arguments = {
         (claim.id, name): each
         for claim in claims.load()

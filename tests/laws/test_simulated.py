@@ -100,7 +100,7 @@ def test_the_makespan_at_unit_cost_is_the_closed_form(schedule: Schedule, forwar
 
 
 def test_preferring_forward_misses_the_closed_form() -> None:
-    """The simulated order is that of the authors if requested, as in the checker."""
+    """With `prefer="forward"` the simulator runs the published order of AxoNN, as the checker does."""
     interval = FlushInterval(0, 16, None, 0)
     simulation = simulate(MessageDriven(prefer="forward"), Grid(inter=8), interval, Fixed(1.0, 1.0), FREE)
     assert simulation.makespan == check(MessageDriven(prefer="forward"), 8, interval, cost=ticks).makespan

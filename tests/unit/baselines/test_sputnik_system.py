@@ -236,8 +236,10 @@ def test_what_a_sampled_product_leaves_is_counted_and_freed() -> None:
 
 
 def test_useful_flops_count_kept_entries_next_to_dense_flops() -> None:
-    """One sequence of 6 tokens, hidden 16: a block's weights 24 * 6 * 256 flops, attention 4 * 36 * 16, the head
-    2 * 6 * 16 * 11; 3 blocks, 3 passes, 8 sequences."""
+    """Flops of 8 sequences of 6 tokens with hidden size 16, in 3 blocks and 3 passes.
+
+    Per sequence: 24 * 6 * 256 for the weights of a block, 4 * 36 * 16 for attention, 2 * 6 * 16 * 11 for the head.
+    """
     estimated = counts(config_of(Grid(), "pruning.sparsity=0.75"))
     blocks, attention, head = 3 * 24 * 6 * 256, 3 * 4 * 36 * 16, 2 * 6 * 16 * 11
     assert estimated["flops_per_batch"] == 24 * (blocks + attention + head)

@@ -45,7 +45,10 @@ def test_four_message_claim_covers_every_counted_stage(monkeypatch: pytest.Monke
 
 
 def test_bytes_of_a_pruned_parameter_by_hand() -> None:
-    """A half copy of every weight; of one that stays a gradient in both types, a weight, two moments and a place."""
+    """Every weight has a half-precision copy.
+
+    An unpruned weight also has a gradient in both precisions, a float32 weight, two moments and an index.
+    """
     assert small_samo.layout(0.1, 1000).bytes() == 2 * 1000 + (2 + 4 + 4 + 8 + 4 + 2) * 100
     assert small_samo.indexed(small_samo.layout(0.25, 1000)) == 18 * 250
     assert small_samo.layout(0.75, 1000).bytes() == mixed(1000, small_samo.ADAM).bytes()  # where nothing is saved

@@ -183,8 +183,10 @@ def test_messages_are_those_of_the_microbatches_that_ranks_train(name: str, monk
 
 
 def test_bubble_is_asked_of_both_orders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By hand (t_f + t_b) * (1 - 1 / G_inter) is 6, 3 and 7; a forward pass of 0.375 and a backward one of 0.625 do not
-    fill each other's gaps in the order of AxoNN."""
+    """By hand, (t_f + t_b) * (1 - 1 / G_inter) is 6, 3 and 7.
+
+    A forward pass of 0.375 and a backward pass of 0.625 leave gaps in the order of AxoNN.
+    """
     name = "samo.eq7.bubble"
     values = ours(name, Evidence.DERIVED).values
     assert values == pytest.approx((6, 3, 7, 6, 3.125, 7))

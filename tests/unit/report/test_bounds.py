@@ -176,6 +176,6 @@ def test_a_run_that_somebody_ended_is_nobodys_fault(make, store, tmp_path):
     store(tmp_path, make("axonn 2x1", outcome=Outcome.CANCELLED, reason="scancel"))
     store(tmp_path, make("gpipe 2x1", outcome=Outcome.FAILED, reason="boom"))
     html = write_report(tmp_path).read_text(encoding="utf-8")
-    assert html.count('class="badge is-cancelled">cancelled<') == 2  # beside its name, and with its reason
+    assert html.count('class="badge is-cancelled">cancelled<') == 2  # next to its name, and with its reason
     assert "2 runs of 1 experiment on 1 machine: 0 ended well, 1 failed, 1 cancelled." in html
     assert ".badge.is-cancelled" in html

@@ -227,7 +227,7 @@ def count_of(tab: Tab, paper: str, name: str) -> tuple[str, int]:
 
 
 def test_a_count_of_the_scorecard_leads_to_its_claims(browser: Browser, page: Path) -> None:
-    """To those of its paper, its verdict and its evidence: the same verdict on other evidence is another count."""
+    """The claims have the paper, verdict and evidence of the count; other evidence has its own count."""
     tab = opened(browser, page, PHONE)
     assert count_of(tab, "PipeOptim", "≠ differs, measured")[1] > 0
     link, count = count_of(tab, "PipeOptim", "≠ differs, derived")

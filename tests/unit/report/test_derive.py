@@ -260,7 +260,7 @@ PREDICTED = {"what": "", "kind": "prediction", "at_most": 0.05}
 
 
 def predicted(make: Any, label: str, times: tuple[float, ...], expected: float | None, **changes: Any) -> Any:
-    """A run and what was simulated of it, in seconds and in bytes: of 100 counted bytes as many as `told`."""
+    """A measured run of 100 counted bytes, with its simulation: `expected` seconds and 100 * `expected` bytes."""
     metrics = {"batch_time": Metric("s", "lower", times), "payload_bytes": Metric("B", "", (100.0,))}
     if expected is not None:
         metrics |= {

@@ -69,7 +69,7 @@ def traced(grid: Grid, **more: Any) -> Trace:
         (
             Grid(data=2),
             {"half": "bfloat16", "bucket_numel": 500, "buckets_per_reduction": 2},
-        ),  # steps beside reductions
+        ),  # steps overlap reductions
     ],
     ids=["one process", "two stages", "two replicas"],
 )

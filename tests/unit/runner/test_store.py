@@ -214,7 +214,7 @@ def test_readers_never_see_half_a_file(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 WELL, LATE, NOT_MADE = {"ok"}, {"timeout"}, {"unsupported", "missing_dependency", "cancelled"}
-STANDS = {  # which outcomes save a run, by what is asked for again
+SPARED = {  # outcomes that spare a run from being repeated, by the value of `rerun`
     "stale": set(Outcome) - NOT_MADE,
     "failed": WELL,
     "timeout": set(Outcome) - NOT_MADE - LATE,
@@ -229,7 +229,7 @@ def test_which_earlier_records_stand(rerun: str, outcome: Outcome, tmp_path: Pat
     assert store.reusable(CONFIG, key, rerun) is None
     store.write(record_of(key, outcome))
     record = Store(tmp_path).reusable(CONFIG, key, rerun)
-    assert (record is not None) is (outcome in STANDS[rerun])
+    assert (record is not None) is (outcome in SPARED[rerun])
 
 
 def test_stale_is_explained_once() -> None:

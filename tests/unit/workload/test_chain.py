@@ -87,13 +87,13 @@ def test_branches_share_their_input_and_join() -> None:
     """16 numbers enter each of two branches, which save 2 x 16 and 2 x 3 x 16 of their own.
 
     The concatenated output belongs to the next layer. The gradients of the second branch are computed first, and the
-    gradient of its input waits for that of the first branch.
+    gradient of its input waits until the first branch has computed its own.
     """
     both = Branches(((Convolution(1),), (Convolution(3),)))
     layer = counted("a", (both,), (1, 4), width=1)
     assert layer.saved == 16 + 2 * 16 + 2 * 48
     assert after((both,), (1, 4)) == (4, 4)
-    # all that is kept, the joined gradient (64), and that of the second branch's ReLU (48)
+    # all saved values, the gradient of the concatenation (64), and the gradient of the second branch's ReLU (48)
     assert layer.working == 64 + 48
     assert layer.parameters == 1 * 1 + 2 + 1 * 3 + 6
     turned = Branches(((Convolution(3),), (Convolution(1),)))

@@ -94,7 +94,7 @@ def test_a_wide_cut_is_avoided() -> None:
 
 
 def test_a_profile_of_a_shape_by_hand() -> None:
-    """A block of 24 s h^2 + 4 s^2 h flops: three passes of products, and three of the bytes of what is kept, sent."""
+    """A block of 24 s h^2 + 4 s^2 h flops: three passes of products, and three of its saved and output bytes."""
     shape = Transformer(layers=2, hidden=8, heads=2, sequence=4, vocabulary=16)
     profile, block = Profile.of(shape, Rates(flops=100.0, memory=10.0, link=5.0)), shape.shapes()[1]
     assert block.flops == 24 * 4 * 64 + 4 * 16 * 8

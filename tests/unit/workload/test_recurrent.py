@@ -33,7 +33,7 @@ def by_hand(encoder: int, decoder: int, h: int, vocabulary: int, embeddings: int
     gates = 4 * h
     narrow, wide = gates * h + gates * h + 2 * gates, gates * 2 * h + gates * h + 2 * gates
     encoders = [narrow, narrow, wide, *[narrow] * (encoder - 2)]  # both directions of the first read h numbers
-    decoders = [narrow, *[wide] * (decoder - 1)]  # beside its input each later one reads the context
+    decoders = [narrow, *[wide] * (decoder - 1)]  # each later decoder also reads the context
     attention = h * h + h * h + h + 1 + h
     return embeddings * vocabulary * h + sum(encoders) + sum(decoders) + attention + h * vocabulary + vocabulary
 
