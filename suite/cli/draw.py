@@ -33,7 +33,7 @@ from suite.core.protocols import WeightPolicy
 from suite.runner.keys_read import BOOKKEEPING, below
 from suite.schedule.check import SHORT, Timeline, check, check_size, op_costs
 from suite.schedule.draw import chart, columns
-from suite.schedule.placement import places
+from suite.schedule.placement import check_drains, places
 from suite.schedule.torch_csv import write
 from suite.weights import Ledger
 from suite.weights.version_table import PASSES, entries, run_ledgers, staleness, steps_ahead
@@ -82,7 +82,7 @@ def draw(overrides: Sequence[str]) -> str:
     from suite.config.compose import composed
     from suite.config.validate.batch import system_splits_layers
     from suite.config.validate.stream import system_streams
-    from suite.runner.system_schedule import check_counts_versions, check_ticks, schedule_of
+    from suite.runner.system_schedule import check_ticks, schedule_of
 
     data = composed(overrides)
     config, drawing = checks.checked_run(data), checks.checked(checks.Drawing, data)
@@ -102,7 +102,7 @@ def draw(overrides: Sequence[str]) -> str:
     policy.check(grid.inter, every)
     schedule = schedule_of(config, microbatches=microbatches)
     check_read(overrides, name, (*ALWAYS, *PIPELINE, *(("weights",) if every is not None else ())))
-    check_counts_versions(schedule, every)
+    check_drains(schedule, every)
     check_ticks(schedule, "draw.weight", plan.backward, plan.weight)
     place = places(schedule, grid.inter)[0]
     check_size(plan.microbatches, place.stages, SHORT)

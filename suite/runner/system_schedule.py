@@ -45,15 +45,3 @@ def check_ticks(schedule: Schedule, key: str, backward: float, weight: float) ->
         rule = f"less than the {backward:g} ticks of the whole backward pass, which include it"
         legal = f"{key}={backward - 1:g}" if backward > 1 else f"{key.rpartition('.')[0]}.backward={weight + 1:g}"
         raise InvalidRequest(key, int(weight), rule=rule, legal=legal)
-
-
-def check_counts_versions(schedule: Schedule, update_interval: int | None) -> None:
-    """Raise Unsupported for a stream of a schedule with several stages per rank or a split backward pass."""
-    if update_interval is not None and is_placed(schedule) and (schedule.chunks > 1 or schedule.split):
-        raise Unsupported(
-            "update_interval",
-            update_interval,
-            what=f"update_interval={update_interval} with schedule={type(schedule).__name__}",
-            rule="weight versions are counted for one stage per rank and whole backward passes",
-            legal="update_interval=null",
-        )

@@ -15,9 +15,9 @@ from suite.config.validate.stream import system_streams
 from suite.core.op import FlushInterval
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
-from suite.runner.system_schedule import check_counts_versions, check_ticks, schedule_of
+from suite.runner.system_schedule import check_ticks, schedule_of
 from suite.schedule.check import SHORT, Timeline, check, check_size, op_costs
-from suite.schedule.placement import places
+from suite.schedule.placement import check_drains, places
 from suite.simulate.policy_overheads import counting_interval
 from suite.weights.version_table import PASSES, entries, run_ledgers
 
@@ -35,7 +35,7 @@ class ScheduleCheck:
         grid, interval = config.grid, flush_interval(config)
         schedule = schedule_of(config)
         system_streams(config)
-        check_counts_versions(schedule, config.update_interval)
+        check_drains(schedule, config.update_interval)
         check_ticks(schedule, "executor.ticks.weight", self.ticks.backward, self.ticks.weight)
         check_size(interval.microbatches, places(schedule, grid.inter)[0].stages, SHORT)
         policy = config.weights.build()

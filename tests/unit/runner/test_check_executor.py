@@ -115,7 +115,7 @@ def test_versions_of_four_stages(tmp_path: Path, system: str, gaps: list[int], c
         (["executor.ticks.backward=0"], "executor.ticks.backward=0; rule: at least 1"),
         (["system=pipedream_2bw", "grid.inter=4", "update_interval=2"], "update_interval"),
         (["schedule=zb_h1", "executor.ticks.weight=2"], "executor.ticks.weight=2; rule: less than the 2 ticks"),
-        (["system=pipedream", "grid.inter=2", "schedule=zbv"], "update_interval=1 with schedule=ZBV; rule: weight"),
+        (["system=pipedream", "grid.inter=2", "schedule=zbv"], "update_interval=1 with schedule=ZBV(); rule: a stream"),
         (["schedule=dual_pipe_v", "grid.inter=5"], "8 microbatches per update on 5 pipeline ranks with DualPipeV"),
         (["schedule=interleaved", "schedule.chunks=0"], "schedule.chunks=0; rule: at least 1 stage per rank"),
         (["schedule=interleaved", "schedule.lead=3"], "schedule.lead=3; rule: 1 or 2 steps"),

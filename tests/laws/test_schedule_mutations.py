@@ -1,0 +1,488 @@
+"""The checkers against mutated orders: each broken law is named, and each mutation that stays legal passes.
+
+A brute-force run over texts decides which mutations are legal. It shares no code with the checkers: it knows ops as
+texts, moves every rank as far as it goes, and reports the laws that the ranks then break.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baselines.gpipe import GPipe
+from suite.core.errors import IllegalSchedule, InvalidRequest
+from suite.core.op import FlushInterval, Op, Place, Program
+from suite.core.protocols import Schedule
+from suite.schedule import (
+    ZBV,
+    ControllableMemory,
+    DualPipeV,
+    LoopedBFS,
+    MessageDriven,
+    MessageDrivenSplit,
+    MessageDrivenV,
+    OneFOneB,
+    Staircase,
+)
+from suite.schedule.check import check, check_message_order
+from suite.schedule.csv_laws import check_schedule_file
+from suite.schedule.torch_csv import parse, write
+
+SCHEDULES: Mapping[str, Schedule] = {
+    "gpipe": GPipe(),
+    "one_f_one_b": OneFOneB(),
+    "eager_one_f_one_b": Staircase(lead=2),
+    "zb_h1": Staircase(split=True),
+    "zb_h2": Staircase(split=True, lead=2),
+    "interleaved": Staircase(2),
+    "interleaved_3": Staircase(3),
+    "interleaved_zero_bubble": Staircase(2, split=True),
+    "looped_bfs": LoopedBFS(2),
+    "zbv": ZBV(),
+    "v_half": ControllableMemory("half"),
+    "v_min": ControllableMemory("min"),
+    "dual_pipe_v": DualPipeV(),
+    "message_driven": MessageDriven(),
+    "axonn_zb": MessageDrivenSplit(),
+    "axonn_zb_v": MessageDrivenV(),
+}
+SIZES = ((1, 3), (2, 4), (3, 7), (4, 9))  # ranks, microbatches
+MUTATIONS = 25  # of each schedule and size, by fixed seeds
+Rows = list[list[str]]
+Message = tuple[str, str, str]  # stage that makes the value, F or B, microbatch
+_OP = re.compile(r"(\d+)([A-Z_]+?)(\d+)")
+
+
+def parts(text: str) -> tuple[int, str, int]:
+    match = _OP.fullmatch(text)
+    assert match
+    return int(match[1]), match[2], int(match[3])
+
+
+@dataclass(frozen=True)
+class Script:
+    """Schedule of fixed texts on a table of stages, with a bound on activations per rank."""
+
+    rows: tuple[tuple[str, ...], ...]
+    homes: tuple[int, ...]
+    bounds: tuple[int, ...]
+    split: bool = True
+
+    def program(self, place: Place, interval: FlushInterval) -> Program:
+        for text in self.rows[place.rank]:
+            yield (Op.parse(text),)
+
+    def in_flight(self, place: Place, interval: FlushInterval) -> int:
+        return self.bounds[place.rank]
+
+
+@cache
+def legal_orders(name: str, ranks: int, microbatches: int) -> tuple[Rows, tuple[int, ...]]:
+    timeline = check(SCHEDULES[name], ranks, FlushInterval(0, microbatches, None, 0))
+    rows = [[str(op) for op in timeline.order(rank)] for rank in range(ranks)]
+    return rows, tuple(timeline.places[0].rank_of(stage) for stage in range(timeline.stages))
+
+
+# -- the oracle ------------------------------------------------------------------------------------------------------
+
+
+class Brute:
+    """All ranks moved as far as they go. A rank stops for good at an op that breaks a law of its own row."""
+
+    def __init__(self, rows: Rows, homes: Sequence[int], microbatches: int, bounds: Sequence[int]) -> None:
+        self.rows, self.homes, self.count, self.bounds = rows, homes, microbatches, bounds
+        self.at = [0] * len(rows)
+        self.values: set[tuple[int, str, int]] = set()  # outputs of F, gradients under the name B
+        self.faults: set[str] = set()
+        self.broken: set[int] = set()
+        moved = True
+        while moved:
+            moved = False
+            for rank in range(len(rows)):
+                moved = self._move(rank) or moved
+        waiting = {rank: rows[rank][self.at[rank]] for rank in range(len(rows)) if self._left(rank)}
+        self.waits = {f"stage {homes.index(rank)} waits for {self._need(op)}" for rank, op in waiting.items()}
+        self.legal = not self.faults and not waiting
+
+    def _left(self, rank: int) -> bool:
+        return rank not in self.broken and self.at[rank] < len(self.rows[rank])
+
+    def _need(self, text: str) -> str:
+        stage, kind, index = parts(text)
+        if kind == "F" and stage > 0:
+            return f"{stage - 1}F{index}"
+        if kind in "BI" and stage + 1 < len(self.homes):
+            return f"{stage + 1}B{index}"
+        return ""
+
+    def _move(self, rank: int) -> bool:
+        if not self._left(rank):
+            return False
+        row, at = self.rows[rank], self.at[rank]
+        text = row[at]
+        need = self._need(text)
+        stage, kind, index = parts(text)
+        held = stage < len(self.homes) and self.homes[stage] == rank
+        if held and need and parts(need) not in self.values:
+            return False
+        if fault := self._fault(rank, row[:at], text, held):
+            self.faults.add(fault)
+            self.broken.add(rank)
+            return True
+        if kind in "FBI":
+            self.values.add((stage, "B" if kind == "I" else kind, index))
+        self.at[rank] += 1
+        if self.at[rank] == len(row) and (fault := self._end(rank)):
+            self.faults.add(fault)
+            self.broken.add(rank)
+        return True
+
+    def _fault(self, rank: int, ran: Sequence[str], text: str, held: bool) -> str:
+        stage, kind, index = parts(text)
+        earlier = {each for each in "FBIW" if f"{stage}{each}{index}" in ran}
+        if not held:
+            return f"{text} belongs to stage {stage}, not "
+        if text in ran:
+            return f"{text} runs twice"
+        if kind == "U":
+            if stage != self.homes.index(rank) or index != 0:
+                return f"{text} is out of turn"
+            for number in range(self.count):
+                for mine in self._stages(rank):
+                    if not self._complete(ran, mine, number):
+                        return f"{text} comes before the "
+            return ""
+        if index >= self.count:
+            return f"{text} is outside the work"
+        if kind in "BI":
+            if earlier & {"B", "I"}:
+                return f"{text} follows another backward pass"
+            return "" if "F" in earlier else f"{text} comes before its forward"
+        if kind == "W":
+            return "" if "I" in earlier else f"{text} comes before its input gradient"
+        activations = sum(parts(each)[1] == "F" for each in ran) - sum(parts(each)[1] in "BW" for each in ran)
+        return f"{text} would be forward number" if activations + 1 > self.bounds[rank] else ""
+
+    def _end(self, rank: int) -> str:
+        row = self.rows[rank]
+        complete = all(self._complete(row, s, m) for s in self._stages(rank) for m in range(self.count))
+        name = f"stage {self.homes.index(rank)}: "
+        return "" if complete and f"{self.homes.index(rank)}U0" in row else name
+
+    def _stages(self, rank: int) -> list[int]:
+        return [stage for stage, home in enumerate(self.homes) if home == rank]
+
+    @staticmethod
+    def _complete(ran: Sequence[str], stage: int, index: int) -> bool:
+        return f"{stage}B{index}" in ran or f"{stage}W{index}" in ran
+
+
+def one_order(rows: Rows, homes: Sequence[int]) -> bool:
+    """Whether neighbouring stages run their passes of one direction in one order."""
+    for kinds in ("F", "BI"):
+        orders = [
+            [parts(text)[2] for text in rows[home] if parts(text)[0] == stage and parts(text)[1] in kinds]
+            for stage, home in enumerate(homes)
+        ]
+        if any(order != orders[0] for order in orders):
+            return False
+    return True
+
+
+# -- mutations -------------------------------------------------------------------------------------------------------
+
+
+def drop(rows: Rows, pick: random.Random) -> None:
+    row = pick.choice(rows)
+    del row[pick.randrange(len(row))]
+
+
+def double(rows: Rows, pick: random.Random) -> None:
+    row = pick.choice(rows)
+    row.insert(pick.randrange(len(row) + 1), pick.choice(row))
+
+
+def swap(rows: Rows, pick: random.Random) -> None:
+    row = pick.choice(rows)
+    first, second = pick.randrange(len(row)), pick.randrange(len(row))
+    row[first], row[second] = row[second], row[first]
+
+
+def swap_neighbours(rows: Rows, pick: random.Random) -> None:
+    row = pick.choice(rows)
+    at = pick.randrange(len(row) - 1)
+    row[at], row[at + 1] = row[at + 1], row[at]
+
+
+def move(rows: Rows, pick: random.Random) -> None:
+    row = pick.choice(rows)
+    op = row.pop(pick.randrange(len(row)))
+    row.insert(pick.randrange(len(row) + 1), op)
+
+
+def weight_before_input(rows: Rows, pick: random.Random) -> None:
+    row = pick.choice(rows)
+    weights = [text for text in row if "W" in text]
+    if not weights:
+        return swap(rows, pick)
+    weight = pick.choice(weights)
+    row.remove(weight)
+    row.insert(row.index(weight.replace("W", "I")), weight)
+
+
+def early_update(rows: Rows, pick: random.Random) -> None:
+    row = pick.choice(rows)
+    row.insert(pick.randrange(len(row) - 1), row.pop())
+
+
+def other_stage(rows: Rows, pick: random.Random) -> None:
+    row = pick.choice(rows)
+    at = pick.randrange(len(row))
+    stage, kind, index = parts(row[at])
+    row[at] = f"{pick.choice([stage + 1, max(0, stage - 1), 99])}{kind}{index}"
+
+
+def other_rank(rows: Rows, pick: random.Random) -> None:
+    source, target = pick.choice(rows), pick.choice(rows)
+    target.insert(pick.randrange(len(target)), source.pop(pick.randrange(len(source) - 1)))
+
+
+def other_microbatch(rows: Rows, pick: random.Random) -> None:
+    row = pick.choice(rows)
+    at = pick.randrange(len(row))
+    stage, kind, index = parts(row[at])
+    row[at] = f"{stage}{kind}{pick.choice([index + 1, max(0, index - 1), 77])}"
+
+
+def whole_backward(rows: Rows, pick: random.Random) -> None:
+    row = pick.choice(rows)
+    at = pick.choice([at for at, text in enumerate(row) if parts(text)[1] in "BI"])
+    row[at] = row[at].replace("B", "X").replace("I", "B").replace("X", "I")
+
+
+def second_backward(rows: Rows, pick: random.Random) -> None:
+    """A whole backward pass after an input gradient, or the other way round."""
+    row = pick.choice(rows)
+    at = pick.choice([at for at, text in enumerate(row) if parts(text)[1] in "BI"])
+    row.insert(at + 1, row[at].replace("B", "X").replace("I", "B").replace("X", "I"))
+
+
+MUTATE = (
+    *(drop, double, swap, swap_neighbours, swap_neighbours, move, weight_before_input, early_update),
+    *(other_stage, other_rank, other_microbatch, whole_backward, second_backward),
+)
+
+
+def mutants(name: str, ranks: int, microbatches: int, seeds: Sequence[int]) -> Iterator[tuple[Rows, tuple[int, ...]]]:
+    rows, homes = legal_orders(name, ranks, microbatches)
+    for seed in seeds:
+        pick = random.Random(seed)
+        mutant = [list(row) for row in rows]
+        for _ in range(pick.choice((1, 1, 2))):
+            MUTATE[seed % len(MUTATE)](mutant, pick)
+        if all(mutant):
+            yield mutant, homes
+
+
+def peaks(rows: Rows) -> tuple[int, ...]:
+    found = []
+    for row in rows:
+        steps = [{"F": 1, "B": -1, "W": -1}.get(parts(text)[1], 0) for text in row]
+        found.append(max(sum(steps[: end + 1]) for end in range(len(steps))))
+    return tuple(found)
+
+
+# -- the laws --------------------------------------------------------------------------------------------------------
+
+
+def refusal(run: Callable[[], object]) -> str | None:
+    """First line of the error; None for a legal order."""
+    try:
+        run()
+    except IllegalSchedule as error:
+        return str(error).partition("\n")[0]
+    return None
+
+
+def assert_agrees(rows: Rows, homes: tuple[int, ...], microbatches: int, bounds: tuple[int, ...]) -> bool:
+    """Compare the checker with the oracle. Returns whether the order is legal."""
+    oracle = Brute(rows, homes, microbatches, bounds)
+    script = Script(tuple(map(tuple, rows)), homes, bounds)
+    interval = FlushInterval(0, microbatches, None, 0)
+    law = refusal(lambda: check(script, len(rows), interval))
+    if law is None:
+        assert oracle.legal, f"passed, and breaks {oracle.faults or oracle.waits}\n{rows}"
+        channel = refusal(lambda: check_message_order(check(script, len(rows), interval)))
+        assert (channel is None) == one_order(rows, homes)
+        assert channel is None or re.match(r"\d+[FB]\d+ would receive the message of \d+[FB]\d+", channel)
+        return True
+    assert not oracle.legal, f"refused, and legal: {law}\n{rows}"
+    if oracle.faults:
+        assert any(law.startswith(fault) for fault in oracle.faults), (law, oracle.faults)
+    else:
+        assert set(law.removeprefix("deadlock: ").split("; ")) == oracle.waits
+    return False
+
+
+def assert_file_agrees(rows: Rows) -> bool | None:
+    """Compare the check of a file, which has no updates, with the oracle. None for a file that cannot be parsed."""
+    plain = [[text for text in row if "U" not in text] for row in rows]
+    held: dict[int, set[int]] = {}
+    for rank, row in enumerate(plain):
+        for text in row:
+            held.setdefault(parts(text)[0], set()).add(rank)
+    one_rank = all(len(ranks) == 1 for ranks in held.values())
+    parsable = one_rank and sorted(held) == [*range(len(held))] and all(plain)
+    try:
+        file = parse("".join(",".join(row) + "\n" for row in plain))
+    except InvalidRequest:
+        assert not parsable
+        return None
+    assert parsable
+    count = 1 + max(parts(text)[2] for row in plain for text in row)
+    updated = [[*row, f"{file.homes.index(rank)}U0"] for rank, row in enumerate(plain)]
+    oracle = Brute(updated, file.homes, count, [10**9] * len(rows))
+    law = refusal(lambda: check_schedule_file(file, "a.csv"))
+    assert (law is None) == oracle.legal, (law, oracle.faults, oracle.waits)
+    assert law is None or re.match(r"a\.csv(, row \d+ \(rank \d+\)(, column \d+)?|: deadlock): .*\d+[FBIW]\d+", law)
+    return law is None
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_mutations_are_named_or_stay_legal(name: str) -> None:
+    legal = illegal = 0
+    for number, (ranks, microbatches) in enumerate(SIZES):
+        rows, _ = legal_orders(name, ranks, microbatches)
+        start = number * MUTATIONS
+        for mutant, homes in mutants(name, ranks, microbatches, range(start, start + MUTATIONS)):
+            for bounds in ((10**9,) * ranks, peaks(rows)):
+                if assert_agrees(mutant, homes, microbatches, bounds):
+                    legal += 1
+                else:
+                    illegal += 1
+            assert_file_agrees(mutant)
+    assert illegal >= 80, (legal, illegal)
+    assert legal >= 5, (legal, illegal)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(sorted(SCHEDULES)), st.sampled_from(SIZES), st.integers(0, 2**32))
+def test_random_mutations_agree_with_brute_force(name: str, size: tuple[int, int], seed: int) -> None:
+    rows, _ = legal_orders(name, *size)
+    for mutant, homes in mutants(name, *size, [seed]):
+        assert_agrees(mutant, homes, size[1], peaks(rows))
+        assert_file_agrees(mutant)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_thousands_of_mutations_agree_with_brute_force(name: str) -> None:
+    for size in (*SIZES, (5, 11), (8, 17)):
+        rows, _ = legal_orders(name, *size)
+        for mutant, homes in mutants(name, *size, range(10_000, 11_000)):
+            assert_agrees(mutant, homes, size[1], peaks(rows))
+            assert_file_agrees(mutant)
+
+
+# -- messages of a file ----------------------------------------------------------------------------------------------
+
+
+def messages_run(rows: Rows, homes: Sequence[int]) -> bool:
+    """Run a file as torch does: channels of each pair of ranks are first in first out, and values have no names.
+
+    A receive takes a place in its channel; the op that reads it waits for the value in that place. True if all rows
+    end, each op has read its own value, and nothing is left in a channel.
+    """
+    stages = len(homes)
+    at = [0] * len(rows)
+    channels: dict[tuple[int, int], list[Message]] = {}
+    taken: dict[tuple[int, int], int] = {}
+    places: dict[str, tuple[tuple[int, int], int]] = {}  # of each receive
+    done: set[str] = set()
+
+    def peer(stage: int, kind: str) -> int:
+        return stage + (1 if kind in ("SEND_F", "RECV_B") else -1)
+
+    def run(rank: int, text: str) -> bool | None:
+        """Whether the action ran; None if it never can."""
+        stage, kind, index = parts(text)
+        if "_" in kind:
+            other = peer(stage, kind)
+            if not 0 <= other < stages or homes[other] == rank or text in done:
+                return None
+            if kind.startswith("SEND"):
+                made = {f"{stage}F{index}"} if kind == "SEND_F" else {f"{stage}B{index}", f"{stage}I{index}"}
+                if not made & done:
+                    return None
+                channels.setdefault((rank, homes[other]), []).append((str(stage), kind[-1], str(index)))
+            else:
+                pair = homes[other], rank
+                places[text] = pair, taken.get(pair, 0)
+                taken[pair] = taken.get(pair, 0) + 1
+            return True
+        source = {"F": stage - 1, "B": stage + 1, "I": stage + 1}.get(kind, -1)
+        if 0 <= source < stages:
+            if homes[source] == rank:
+                return bool({f"{source}{each}{index}" for each in ("F" if kind == "F" else "BI")} & done)
+            receive = f"{stage}RECV_{'F' if kind == 'F' else 'B'}{index}"
+            if receive not in places:
+                return None
+            pair, place = places[receive]
+            if len(channels.get(pair, [])) <= place:
+                return False
+            return True if channels[pair][place] == (str(source), receive[-len(str(index)) - 1], str(index)) else None
+        return True
+
+    moved = True
+    while moved:
+        moved = False
+        for rank, row in enumerate(rows):
+            while at[rank] < len(row):
+                text = row[at[rank]]
+                ran = True if _OP.fullmatch(text) is None else run(rank, text)
+                if ran is None:
+                    return False
+                if not ran:
+                    break
+                done.add(text)
+                at[rank] += 1
+                moved = True
+    lengths = {pair: len(values) for pair, values in channels.items()}
+    read = {text for text in places if {f"{parts(text)[0]}{each}{parts(text)[2]}" for each in "FBI"} & done}
+    return all(at[rank] == len(row) for rank, row in enumerate(rows)) and lengths == taken and read == places.keys()
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_mutated_messages_are_named_or_stay_legal(name: str) -> None:
+    legal = illegal = 0
+    for ranks, microbatches in SIZES[1:]:
+        plain, homes = legal_orders(name, ranks, microbatches)
+        orders = [[Op.parse(text) for text in row] for row in plain]
+        rows = [line.split(",") for line in write(orders, "compute_comms").splitlines()]
+        assert messages_run(rows, homes)
+        for seed in range(MUTATIONS):
+            pick = random.Random(seed)
+            mutant = [list(row) for row in rows]
+            row = pick.choice(mutant)
+            at = pick.choice([at for at, text in enumerate(row) if "_F" in text or "_B" in text])
+            action = row.pop(at)
+            if seed % 4 == 1:  # doubled or moved, else dropped
+                row[at:at] = [action, action]
+            elif seed % 4:
+                row.insert(max(0, min(len(row), at + pick.choice((-9, -2, -1, 1, 2, 9)))), action)
+            expected = messages_run(mutant, homes)
+            file = parse("".join(",".join(line) + "\n" for line in mutant))
+            law = refusal(lambda file=file: check_schedule_file(file, "a.csv"))  # type: ignore[misc]
+            assert (law is None) == expected, (seed, action, law)
+            place = r"a\.csv(, row \d+ \(rank \d+\), column \d+|: deadlock): .*\d+[A-Z_]+\d+"
+            assert law is None or re.match(place, law)
+            legal, illegal = legal + expected, illegal + (not expected)
+    assert illegal >= 25, (legal, illegal)
+    assert legal >= 3, (legal, illegal)
