@@ -154,21 +154,21 @@ def check_engine(
     Returns:
         Number of compared tensors.
     """
-    stage_layers, grid = engine.state.settings.split[engine.place.stage], engine.grid
+    layers, grid = dict(engine.state.numbered_layers()), engine.grid
     compared = 0
     expected = expected_batches(case, grid.data, batches) if expected is None else expected
     for number, (microbatches, batch) in enumerate(zip(batches, expected, strict=True)):
         where = f"{case.name} {grid} {schedule} batch {number} rank {world.rank}"
         loss = _train(system or engine, case.batch(number, microbatches, grid.data), microbatches)
         assert abs(loss - batch.loss) <= 1e-12 * abs(batch.loss), f"{where}: loss {loss} for {batch.loss}"
-        gradients = [gradient for k in stage_layers for gradient in batch.gradients[k]]
+        gradients = [gradient for k in layers for gradient in batch.gradients[k]]
         for actual, gradient in zip(gradients_of(engine), gradients, strict=True):
             difference = (actual - gradient.flatten()).abs().max().item() if actual.numel() else 0.0
             assert difference <= tolerance, f"{where}: a gradient is off by {difference}{_ratio(actual, gradient)}"
             compared += 1
         if engine.place.replica == 0:
-            buffers = [buffer for k in stage_layers for buffer in batch.buffers[k]]
-            pairs = zip(engine.state.stage.layers.buffers(), buffers, strict=True)
+            buffers = [buffer for k in layers for buffer in batch.buffers[k]]
+            pairs = zip((buffer for layer in layers.values() for buffer in layer.buffers()), buffers, strict=True)
             assert all(torch.equal(a, b) for a, b in pairs), f"{where}: running statistics differ"
         interval = FlushInterval(0, microbatches, engine.state.settings.update_interval, 0)
         assert engine.state.peak_in_flight <= schedule.in_flight(engine.place, interval), where

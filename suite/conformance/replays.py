@@ -25,13 +25,15 @@ def compare_with_replay(engine: Engine, replay: Replay, where: str) -> int:
         engine.state.model_states.parameters, twin.state.model_states.parameters, strict=True
     ):
         difference = (parameter.detach() - replayed.detach()).abs().max().item() if parameter.numel() else 0.0
-        stage = engine.place.stage
-        assert torch.equal(parameter, replayed), f"{where}: a weight of stage {stage} is off by {difference:g}"
+        stages = " and ".join(map(str, engine.place.held_stages))
+        assert torch.equal(parameter, replayed), f"{where}: a weight of stage {stages} is off by {difference:g}"
         compared += 1
     for name, moment in engine.state.model_states.rule.moments.items():
         assert torch.equal(moment, twin.state.model_states.rule.moments[name]), f"{where}: {name} differs"
-    for buffer, expected in zip(engine.state.stage.layers.buffers(), twin.state.stage.layers.buffers(), strict=True):
-        assert torch.equal(buffer, expected), f"{where}: running statistics differ"
+    pairs = zip(engine.state.numbered_layers(), twin.state.numbered_layers(), strict=True)
+    for (_, layer), (_, twin_layer) in pairs:
+        for buffer, expected in zip(layer.buffers(), twin_layer.buffers(), strict=True):
+            assert torch.equal(buffer, expected), f"{where}: running statistics differ"
     return compared
 
 

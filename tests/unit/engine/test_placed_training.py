@@ -29,30 +29,14 @@ from suite.engine.replay import Replay
 from suite.pruning.magnitude import Magnitude
 from suite.schedule import evaluation
 from suite.schedule.check import check_evaluation
-from suite.schedule.controllable_memory import ControllableMemory
-from suite.schedule.dual_pipe_v import DualPipeV
 from suite.schedule.looped_bfs import LoopedBFS
-from suite.schedule.message_driven_split import MessageDrivenSplit, MessageDrivenV
 from suite.schedule.one_f_one_b import OneFOneB
 from suite.schedule.placement import places
 from suite.schedule.staircase import Staircase
-from suite.schedule.zbv import ZBV
 from suite.weights.policy import Latest, Predict
+from tests.support.placed import PLACED
 
-SCHEDULES: dict[str, Schedule] = {
-    "interleaved": Staircase(chunks=2),
-    "interleaved_3": Staircase(chunks=3),
-    "looped_bfs": LoopedBFS(chunks=2),
-    "zb_h1": Staircase(split=True),
-    "zb_h2": Staircase(lead=2, split=True),
-    "interleaved_zb": Staircase(chunks=2, split=True),
-    "zbv": ZBV(),
-    "v_half": ControllableMemory("half"),
-    "v_min": ControllableMemory("min"),
-    "dual_pipe_v": DualPipeV(),
-    "axonn_zb": MessageDrivenSplit(),
-    "axonn_zb_v": MessageDrivenV(),
-}
+SCHEDULES = PLACED | {"interleaved_3": Staircase(chunks=3)}
 # LoopedBFS adds the gradient of the last microbatch first, as torch does, on one rank too
 ONE_RANK: dict[str, Schedule] = dict.fromkeys(SCHEDULES, OneFOneB()) | {"looped_bfs": LoopedBFS(chunks=1)}
 LAYERS, WIDTH, MICROBATCHES, BATCHES = 14, 6, 8, 3

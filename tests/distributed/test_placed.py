@@ -1,0 +1,38 @@
+"""Several stages per rank and split backward passes over real messages: law 2, and random orders without a deadlock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.persistent_ranks import run_persistent
+from tests.support.ranks import run_ranks
+
+PROGRAM = Path(__file__).parent / "program_placed.py"
+# each entry: transport, cases to train, number of random orders
+ON_TWO = ("mpi tied 300", "gloo untied 100", "ordered tied 50")
+ON_FOUR = ("mpi tied 100", "gloo untied 30")
+EVERY = ("mpi tied,untied,dropout 1000", "gloo tied,untied,dropout 1000", "ordered tied,untied,dropout 200")
+
+
+def assert_compared(out: str, lines: tuple[str, ...]) -> None:
+    for line in lines:
+        gradients, _, messages, _ = out.partition(f"{line}: ")[2].split(maxsplit=3)
+        assert int(gradients) > 500, out
+        assert int(messages) > 100, out
+
+
+def test_gradients_and_random_orders_on_two_ranks() -> None:
+    assert_compared(run_persistent(2, PROGRAM, *ON_TWO, deadline=240), ON_TWO)
+
+
+def test_gradients_and_random_orders_on_four_ranks() -> None:
+    assert_compared(run_persistent(4, PROGRAM, *ON_FOUR, deadline=300), ON_FOUR)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("line", EVERY)
+def test_every_transport(line: str, ranks: int) -> None:
+    assert_compared(run_ranks(ranks, PROGRAM, line, deadline=900), (line,))
