@@ -22,7 +22,7 @@ A product is deferred only under these conditions. Op I makes all other gradient
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -191,18 +191,18 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     return known and tensor.layout is torch.strided and tensor.is_floating_point()
 
 
-def _edges_into(roots: Iterable[Node]) -> Counter[Node]:
+def _edges_into(roots: Sequence[Node]) -> dict[Node, int]:
     """Number of edges into each node of a graph, counting one for each root."""
-    stack = list(roots)
-    edges = Counter(stack)
-    stack = list(edges)
-    while stack:
-        for node, _ in stack.pop().next_functions:
-            if node is None:
-                continue
-            if node not in edges:
-                stack.append(node)
-            edges[node] += 1
+    edges: dict[Node, int] = {}
+    ends: list[Node | None] = list(roots)
+    while ends:
+        node = ends.pop()
+        if node is None:
+            continue
+        count = edges.get(node, 0)
+        edges[node] = count + 1
+        if not count:
+            ends += [end for end, _ in node.next_functions]
     return edges
 
 
@@ -237,30 +237,28 @@ def _plan(roots: Sequence[Node]) -> _Plan:
     return _Plan(order, [leaf for leaf in leaves if leaf not in deferred_leaves])
 
 
-def _drop_mixed(products: dict[Node, _Product], edges: Counter[Node]) -> set[Node]:
-    """Drop products until each remaining leaf is used by remaining products alone. Returns these leaves."""
-    while True:
-        paths: dict[Node, list[Node]] = {}  # by leaf: the node after each product that uses it
-        for product in products.values():
-            for edge, leaf in product.targets:
-                paths.setdefault(leaf, []).append(edge.node)
-        mixed = {leaf for leaf, nodes in paths.items() if not _is_sole_use(leaf, Counter(nodes), edges)}
-        if not mixed:
-            return set(paths)
-        for node in [n for n, p in products.items() if any(target.leaf in mixed for target in p.targets)]:
-            del products[node]
-
-
-def _is_sole_use(leaf: Node, uses: Counter[Node], edges: Counter[Node]) -> bool:
-    """Whether products make all gradients of a leaf, few enough for their order not to matter.
+def _drop_mixed(products: dict[Node, _Product], edges: Mapping[Node, int]) -> set[Node]:
+    """Drop products until each remaining leaf is used by remaining products alone. Returns these leaves.
 
     Args:
-        uses: Number of products before each node that leads to the leaf, possibly the leaf itself.
+        edges: Number of edges into each node of the graph.
     """
-    if uses.total() > _MOST_USES:
-        return False
-    transposes = {node: count for node, count in uses.items() if node is not leaf}
-    return uses[leaf] + len(transposes) == edges[leaf] and all(edges[n] == count for n, count in transposes.items())
+    while True:
+        terms: dict[Node, int] = {}  # products of each leaf
+        known: dict[Node, int] = {}  # edges into leaves and transposes that come from products
+        for product in products.values():
+            for edge, leaf in product.targets:
+                terms[leaf] = terms.get(leaf, 0) + 1
+                if edge.node is not leaf and edge.node not in known:
+                    known[leaf] = known.get(leaf, 0) + 1
+                known[edge.node] = known.get(edge.node, 0) + 1
+        mixed = {node for node, count in known.items() if count != edges[node]}
+        mixed |= {leaf for leaf, count in terms.items() if count > _MOST_USES}
+        if not mixed:
+            return set(terms)
+        for node, product in list(products.items()):
+            if any(edge.node in mixed or leaf in mixed for edge, leaf in product.targets):
+                del products[node]
 
 
 class OwedGradients:
@@ -268,16 +266,12 @@ class OwedGradients:
 
     Attributes:
         products: Products of each microbatch, by its index: those of one graph after another.
+        leaves: Owed gradients of each leaf.
     """
 
     def __init__(self) -> None:
         self.products: dict[int, deque[deque[_Product]]] = {}
-
-    def __contains__(self, index: int) -> bool:
-        return index in self.products
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.products)
+        self.leaves: Counter[Node] = Counter()
 
     def open(self, index: int) -> None:
         """Begin op I of a microbatch, which may have several graphs or none."""
@@ -286,32 +280,39 @@ class OwedGradients:
     def backward(self, index: int, outputs: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None]) -> None:
         """Add the gradients of op I of a graph to `.grad`, and owe the others.
 
-        An owed gradient is paid first if op I adds to the same leaf, because sums keep the order of passes."""
+        Owed gradients are paid first if op I adds to one of their leaves, because sums keep the order of passes."""
         deferred, leaves = _plan([get_gradient_edge(output).node for output in outputs])
-        if leaves is None or not self._leaves().isdisjoint(leaves):
+        if leaves is None or not self.leaves.keys().isdisjoint(leaves):
             for passes in self.products.values():
-                _pay(passes)
+                self._pay(passes)
         if not deferred:
             torch.autograd.backward(outputs, gradients)
             return
         assert leaves, "the input of a deferred product has a gradient, which leads to a leaf"
         for node, product in deferred:
             node.register_prehook(product.receive)
-        products = deque(product for _, product in deferred)
-        del deferred, node, product  # frees each node once it has run
         torch.autograd.backward(outputs, gradients, inputs=[GradientEdge(leaf, 0) for leaf in leaves])
+        products = deque(product for _, product in deferred)
         assert all(product.ran for product in products)
         self.products[index].append(products)
+        self.leaves.update(_leaves(products))
 
     def pay(self, index: int) -> None:
         """Add what a microbatch owes to `.grad`: op W. Raises IllegalSchedule before its op I, and for a second W."""
         if index not in self.products:
             raise IllegalSchedule(
                 f"op W of microbatch {index}, which owes no weight gradients; "
-                f"rule: W comes once, after I of the same microbatch; legal: {_named(self) or 'I first'}"
+                f"rule: W comes once, after I of the same microbatch; legal: {_named(self.products) or 'I first'}"
             )
-        _pay(self.products[index])
+        self._pay(self.products[index])
         del self.products[index]
+
+    def _pay(self, passes: deque[deque[_Product]]) -> None:
+        """Add the owed gradients of graphs to `.grad`, and free the tensors of each product once it is multiplied."""
+        while passes:
+            products = passes.popleft()
+            self.leaves -= Counter(_leaves(products))  # drops leaves without a gradient that is owed
+            _accumulate(products)
 
     def bytes(self, index: int) -> int:
         """Bytes of the inputs and output gradients that a microbatch holds for its op W."""
@@ -323,38 +324,39 @@ class OwedGradients:
         """Raises IllegalSchedule if a microbatch owes weight gradients: an update would miss them."""
         if self.products:
             raise IllegalSchedule(
-                f"an update while weight gradients are owed; rule: W of every microbatch of an update comes before it; "
-                f"legal: {_named(self)} first"
+                "an update while weight gradients are owed; rule: W of every microbatch of an update comes before it; "
+                f"legal: {_named(self.products)} first"
             )
-
-    def _leaves(self) -> set[Node]:
-        passes = (products for owed in self.products.values() for products in owed)
-        return {target.leaf for products in passes for product in products for target in product.targets}
 
 
 def _named(indices: Iterable[int]) -> str:
     return ", ".join(f"W{index}" for index in indices)
 
 
+def _leaves(products: Iterable[_Product]) -> list[Node]:
+    """Leaf of each owed gradient."""
+    return [target.leaf for product in products for target in product.targets]
+
+
 @torch.no_grad()
-def _pay(passes: deque[deque[_Product]]) -> None:
-    """Add the weight gradients of graphs to `.grad`, and free what they hold one product at a time."""
-    while passes:
-        products = passes.popleft()
-        missing = Counter(target.leaf for product in products for target in product.targets)
-        waiting: dict[Node, list[tuple[GradientEdge, torch.Tensor]]] = {}  # one call adds all terms of a leaf
-        ready: list[tuple[GradientEdge, torch.Tensor]] = []
-        while products:
-            product = products.popleft()
-            for (edge, leaf), gradient in zip(product.targets, product.gradients(), strict=True):
-                missing[leaf] -= 1
-                if gradient is not None:
-                    waiting.setdefault(leaf, []).append((edge, gradient))
-                if not missing[leaf]:
-                    ready += waiting.pop(leaf, ())
-            if sum(gradient.nbytes for _, gradient in ready) >= _CALL_BYTES or (ready and not products):
-                torch.autograd.backward([edge for edge, _ in ready], [gradient for _, gradient in ready])
-                ready.clear()
+def _accumulate(products: deque[_Product]) -> None:
+    """Multiply the products of one graph, and add the gradients to `.grad`. Empties `products`."""
+    missing = Counter(_leaves(products))
+    waiting: dict[Node, list[tuple[GradientEdge, torch.Tensor]]] = {}  # one call adds all terms of a leaf
+    ready: list[tuple[GradientEdge, torch.Tensor]] = []
+    size = 0
+    while products:
+        product = products.popleft()
+        for (edge, leaf), gradient in zip(product.targets, product.gradients(), strict=True):
+            missing[leaf] -= 1
+            if gradient is not None:
+                waiting.setdefault(leaf, []).append((edge, gradient))
+                size += gradient.nbytes
+            if not missing[leaf]:
+                ready += waiting.pop(leaf, ())
+        if ready and (size >= _CALL_BYTES or not products):
+            torch.autograd.backward([edge for edge, _ in ready], [gradient for _, gradient in ready])
+            ready, size = [], 0
 
 
 def check_splittable(modules: Iterable[nn.Module]) -> None:
