@@ -21,7 +21,19 @@ from suite.config.compose import CONF, composed, groups
 ALONE = ("experiment", "scale", "grid", "launch", "cost", "executor")  # groups that are not drawn as others
 EXECUTORS = [
     *(["check"] * 8 + ["simulated"] * 8),
-    *("unit", "volumes", "emulated", "real", "replay", "full_graph", "analytic", "published", "messages", "products"),
+    *(
+        "unit",
+        "volumes",
+        "emulated",
+        "real",
+        "replay",
+        "full_graph",
+        "analytic",
+        "published",
+        "messages",
+        "products",
+        "split_passes",
+    ),
 ]
 GRAPHS = ("volumes", "full_graph")
 SYSTEMS = [name for name in groups()["system"] if "aware" in name] + ["cagnet", "axonn"]

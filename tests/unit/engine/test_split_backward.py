@@ -291,6 +291,12 @@ CALLS: dict[
     "gradient penalty": (_gradient_penalty, SQUARE, (4, 5), ""),
     "checkpoint": (_nested(_linear, reentrant=False), SQUARE, (4, 5), ""),
     "reentrant checkpoint": (_nested(_linear, reentrant=True), SQUARE, (4, 5), ""),
+    "beside a reentrant checkpoint": (
+        lambda m, x: _nested(_linear, reentrant=True)(m, F.linear(x, m.c).tanh()),
+        {**SQUARE, "c": (5, 5)},
+        (4, 5),
+        "",
+    ),
     "beside a checkpoint": (
         lambda m, x: _nested(_linear, reentrant=False)(m, F.linear(x, m.c).tanh()),
         {**SQUARE, "c": (5, 5)},
