@@ -306,8 +306,8 @@ def test_a_prediction_may_be_of_bytes_and_then_exact(tmp_path, make, store):
 @pytest.mark.parametrize(
     ("changes", "row", "why"),
     [
-        ({"told": None}, {}, "axonn 2x1: no batch_time beside simulated_time"),
-        ({"told": None}, {"of": "payload_bytes"}, "axonn 2x1: no payload_bytes beside simulated_bytes"),
+        ({"expected": None}, {}, "axonn 2x1: no batch_time beside simulated_time"),
+        ({"expected": None}, {"of": "payload_bytes"}, "axonn 2x1: no payload_bytes beside simulated_bytes"),
         ({"outcome": Outcome.TIMEOUT}, {}, "axonn 2x1: outcome timeout"),
         ({"times": ()}, {}, "axonn 2x1: no batch_time beside simulated_time"),
         ({}, {"system": "axonn 4x1"}, "axonn 4x1: no record"),
@@ -316,7 +316,7 @@ def test_a_prediction_may_be_of_bytes_and_then_exact(tmp_path, make, store):
 )
 def test_a_prediction_that_cannot_be_judged_says_why(tmp_path, make, store, changes, row, why):
     store(tmp_path, predicted(make, "gpipe 2x1", (1.0,), 1.0))
-    store(tmp_path, predicted(make, "axonn 2x1", **{"times": (1.0,), "told": 1.0, **changes}))
+    store(tmp_path, predicted(make, "axonn 2x1", **{"times": (1.0,), "expected": 1.0, **changes}))
     finding = expectations.judge(group_of(tmp_path), {**PREDICTED, **row})
     assert (finding.judgement, finding.why) == (Judgement.NOT_COMPARABLE, why)
 
