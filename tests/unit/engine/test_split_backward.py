@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from suite.comm.p2p import threads
 from suite.core.errors import IllegalSchedule, InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import Read, Value
+from suite.engine import split_backward
 from suite.engine.optim.optimizer import AdamW
 from suite.engine.pruning import Pruning
 from suite.engine.random_state import drawing
@@ -191,6 +193,18 @@ class Call(nn.Module):
         return self.function(self, x)
 
 
+class _Cut(torch.autograd.Function):
+    """A user's function that gives its input no gradient at all."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> None:
+        return None
+
+
 class _Scale(torch.autograd.Function):
     """A user's function, of which autograd knows nothing more."""
 
@@ -288,6 +302,12 @@ CALLS: dict[
     "unused output": (lambda m, x: (F.linear(x, m.a, m.b), x)[1], SQUARE, (4, 5), ""),
     "output without gradient": (lambda m, x: F.linear(x, m.a, m.b).detach() + x, SQUARE, (4, 5), ""),
     "custom function": (lambda m, x: _Scale.apply(F.linear(x, m.c), m.a), {"a": (5, 5), "c": (5, 5)}, (4, 5), "c"),
+    "output of undefined gradient": (
+        lambda m, x: x + _Cut.apply(F.linear(x, m.a, m.b)) + F.linear(x, m.c),
+        {**SQUARE, "c": (5, 5)},
+        (4, 5),
+        "c",
+    ),
     "gradient penalty": (_gradient_penalty, SQUARE, (4, 5), ""),
     "checkpoint": (_nested(_linear, reentrant=False), SQUARE, (4, 5), ""),
     "reentrant checkpoint": (_nested(_linear, reentrant=True), SQUARE, (4, 5), ""),
@@ -436,24 +456,27 @@ def test_parametrized_weights_stay_in_the_input_gradient() -> None:
 
 
 class Alternating(nn.Module):
-    """A weight that is used by linear layers alone in every second pass, and by another operation too in the others."""
+    """A weight that is used by linear layers alone in every second pass, and otherwise too in the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, reentrant: bool) -> None:
         super().__init__()
         with drawing(1, 0, 0):
-            self.linear, self.calls = nn.Linear(5, 5), 0
+            self.linear, self.calls, self.reentrant = nn.Linear(5, 5), 0, reentrant
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
-        return self.linear(x) if self.calls % 2 else self.linear(x * self.linear.weight[0])
+        if self.calls % 2:
+            return self.linear(x)
+        return checkpoint(self.linear, x, use_reentrant=True) if self.reentrant else self.linear(x * self.linear.bias)
 
 
-def test_owed_gradient_is_paid_before_its_leaf_gets_another() -> None:
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_owed_gradient_is_paid_before_its_leaf_gets_another(reentrant: bool) -> None:
     """Floating sums keep the order of passes where a weight changes between ops I and W."""
     inputs = [torch.randn(4, 5, generator=torch.Generator().manual_seed(n)) for n in range(6)]
     results = []
     for whole in (True, False):
-        stage = Stage([Alternating()])
+        stage = Stage([Alternating(reentrant=reentrant)])
         for number, x in enumerate(inputs):
             stage.forward(number, (x,), sample=0, read=KEEP)
         for number in range(6):
@@ -462,6 +485,15 @@ def test_owed_gradient_is_paid_before_its_leaf_gets_another() -> None:
             stage.weight_gradients(number)
         results.append(gradients_of(stage))
     assert_same_bits(*results)
+
+
+@pytest.mark.parametrize("name", ["linear", "used twice", "used both ways", "conv used twice"])
+def test_large_gradients_are_added_one_at_a_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of autograd for each weight, whose two terms it adds first."""
+    monkeypatch.setattr(split_backward, "_CALL_BYTES", 1)
+    function, parameters, shape, deferred = CALLS[name]
+    _, late = split_and_whole(partial(Call, function, **parameters), shape)
+    assert "".join(late) == deferred
 
 
 @pytest.mark.parametrize("interval", [None, 1])
@@ -599,6 +631,34 @@ def test_hooks_on_weights_run_once_on_whole_gradients() -> None:
     assert len(seen[True]) == 2 + 1 + 2  # by the hooks on the weight and its transpose, on the bias, and in the end
 
 
+def test_hooks_on_the_node_that_accumulates_run_in_op_w() -> None:
+    """Data-parallel wrappers of users hook this node to start a reduction."""
+    calls: list[str] = []
+    linear = nn.Linear(5, 5)
+    node = linear.weight.expand_as(linear.weight).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
+    node.register_hook(lambda *_: calls.append("reduced"))
+    stage = Stage([linear])
+    stage.forward(0, (torch.ones(4, 5),), sample=0, read=KEEP)
+    stage.backward(0, (torch.ones(4, 5),), whole=False)
+    assert calls == []
+    stage.weight_gradients(0)
+    assert calls == ["reduced"]
+
+
+def test_retained_gradients_of_activations() -> None:
+    seen: list[Any] = []
+
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        y = F.linear(x, m.a, m.b)
+        y.retain_grad()
+        seen.append(y)
+        return y.tanh()
+
+    split_and_whole(partial(Call, forward, **SQUARE), (4, 5))
+    assert torch.equal(seen[0].grad, seen[2].grad)
+    assert torch.equal(seen[1].grad, seen[3].grad)
+
+
 def test_hooks_on_outputs_change_weight_gradients() -> None:
     def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
         y = F.linear(x, m.a, m.b)
@@ -624,16 +684,17 @@ def test_module_backward_hooks_change_weight_gradients() -> None:
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_compiled_modules(backend: str) -> None:
-    """aot_eager has one node for all products, so everything stays in op I."""
+    """aot_eager has one node for all products of a compiled module, so they stay in op I."""
 
     def make() -> nn.Module:
         with drawing(1, 0, 0):
             linear = nn.Linear(5, 5)
+            other = nn.Linear(5, 5)
         compiled: nn.Module = torch.compile(linear, backend=backend)
-        return compiled
+        return nn.Sequential(OrderedDict(compiled=compiled, other=other))
 
     _, late = split_and_whole(make, (4, 5))
-    assert late == (["weight", "bias"] if backend == "eager" else [])
+    assert late == ["weight", "bias"] * (2 if backend == "eager" else 1)
 
 
 def test_wrappers_that_reduce_gradients_are_refused() -> None:
