@@ -8,13 +8,15 @@ from typing import Any
 
 from suite.config.network import PruningConfig
 from suite.config.run import RunConfig
+from suite.core.op import Place
 from suite.memory.budget import Budget
 from suite.memory.checkpointing import resolve_interval
 from suite.memory.optimizer_states import states_of
 from suite.memory.stage_budget import stage_budget
+from suite.schedule.placement import homes_of, places
 from suite.simulate.policy_overheads import counting_interval, policy_overheads
 from suite.workload import flops
-from suite.workload.split import blocks, divide
+from suite.workload.split import blocks, divide_ranks
 from suite.workload.stage_memory import held_entries, microbatch_memory
 from suite.workload.throughput_unit import counted_in
 from suite.workload.transformer import LayerShape
@@ -38,34 +40,38 @@ def budgets(config: RunConfig) -> list[Budget]:
     schedule, layout = config.schedule.build(), config.memory.layout.build()
     microbatch, every = config.batch.microbatch, config.update_interval
     interval = counting_interval(config.microbatches, every, grid.inter)
+    where = places(schedule, grid.inter, replicas=grid.data)
     policy = config.weights.build()
     rule, predicts = config.optimizer, policy.predicts
     moments = states_of(rule.target, rule.arguments, predicts=predicts)
     versions = policy_overheads(
         policy, schedule, grid.inter, interval
     )  # also whether a stage runs again, by the policy's own reads
-    split = divide(shape, grid.inter, config.split)
+    split = divide_ranks(shape, homes_of(schedule, grid.inter), config.split)
     apart = resolve_interval(config.activation_checkpointing, blocks(shape, split))
 
-    def of_stage(stage: int) -> Budget:
-        """Memory that every replica of a stage needs."""
-        shapes_of_stage = [shapes[index] for index in split[stage]]
-        entries, mask = held_entries(shapes_of_stage), _kept(config.pruning, shapes_of_stage)
+    def of_rank(place: Place) -> Budget:
+        """Memory that every replica of a pipeline rank needs."""
+        shapes_of_rank = [shapes[index] for stage in place.held_stages for index in split[stage]]
+        entries, mask = held_entries(shapes_of_rank), _kept(config.pruning, shapes_of_rank)
         reduced = entries - mask.get("of", 0) + mask.get("kept", 0)
         return stage_budget(
             layout(entries=entries, moments=moments, dtype=config.model.dtype, half=half, **mask),
-            microbatch_memory(shapes, split, stage, microbatch, apart=apart, again=versions[stage].recomputes),
+            [
+                microbatch_memory(shapes, split, stage, microbatch, apart=apart, again=versions[stage].recomputes)
+                for stage in place.held_stages
+            ],
             schedule,
-            grid.place(grid.rank(data=0, inter=stage)),
+            place,
             interval,
-            extra_versions=versions[stage].extra_versions,
+            extra_versions=max(versions[stage].extra_versions for stage in place.held_stages),
             reducing=min(chunk, reduced) * width if exchanged else 0,
             overlaps_step=chunk < reduced,
             scratch_stays=False,  # the engine allocates what a step needs, and frees it
         )
 
-    stages = [of_stage(stage) for stage in range(grid.inter)]
-    return [stages[grid.place(rank).stage] for rank in range(grid.size)]
+    ranks = [of_rank(place) for place in where]
+    return [ranks[grid.place(rank).rank] for rank in range(grid.size)]
 
 
 def _kept(pruning: PruningConfig, own: Sequence[LayerShape]) -> dict[str, int]:

@@ -39,6 +39,12 @@ def places(schedule: Schedule, ranks: int, replica: int = 0, replicas: int = 1) 
     return tuple(Place(rank, ranks, replica, replicas, chunks, fold, homes) for rank in range(ranks))
 
 
+def homes_of(schedule: Schedule, ranks: int) -> tuple[int, ...]:
+    """Pipeline rank of each stage. Raises InvalidRequest for a schedule of another number of ranks."""
+    place = places(schedule, ranks)[0]
+    return tuple(place.rank_of(stage) for stage in range(place.stages))
+
+
 def is_plain(schedule: Schedule) -> bool:
     """Whether a schedule has one stage per rank, in rank order, and whole backward passes."""
     if is_tabled(schedule):

@@ -14,15 +14,16 @@ from math import sqrt
 
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.grid import Grid
-from suite.core.op import FlushInterval
+from suite.core.op import FlushInterval, Place
 from suite.core.protocols import Schedule
 from suite.memory import Layout, zero_1
 from suite.memory.budget import Budget
 from suite.memory.checkpointing import activations
 from suite.memory.stage_budget import stage_budget
+from suite.schedule.placement import homes_of, is_plain, places
 from suite.workload import Transformer
 from suite.workload.megatron_activations import HALF, Kernels
-from suite.workload.split import divide
+from suite.workload.split import divide_ranks
 from suite.workload.stage_memory import MicrobatchMemory
 
 CHECKPOINTS = ("interval", "layer", "none")
@@ -136,17 +137,23 @@ class SimulationPlan:
             raise InvalidRequest(
                 f"{self.shape.heads} heads on grid.tensor={self.grid.tensor}", rule="G_intra divides heads"
             )
-        if self.grid.inter > self.shape.layers:
+        stages = self.places[0].stages
+        if stages > self.shape.layers:
             raise InvalidRequest(
-                f"{self.grid.inter} stages for {self.shape.layers} blocks",
+                f"{stages} stages for {self.shape.layers} blocks",
                 rule="every stage holds at least one block",
-                legal=f"grid.inter={self.shape.layers}",
+                legal=f"grid.inter={max(1, self.deepest)}",
             )
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """Place of each pipeline rank of the first replica."""
+        return places(self.system.schedule, self.grid.inter, replicas=self.grid.data)
 
     @property
     def deepest(self) -> int:
-        """Largest number of stages."""
-        return self.shape.layers
+        """Largest number of pipeline ranks."""
+        return self.shape.layers * self.grid.inter // self.places[0].stages
 
     @property
     def microbatches(self) -> int:
@@ -168,17 +175,34 @@ class SimulationPlan:
 
     @cached_property
     def stages(self) -> tuple[StageBlocks, ...]:
-        last = self.grid.inter - 1
+        place = self.places[0]
+        last = place.stages - 1
         if self.split == "share":
-            blocks = self.shape.layers / self.grid.inter
-            return tuple(StageBlocks(blocks, stage == 0, stage == last) for stage in range(self.grid.inter))
-        ranges = divide(self.shape, self.grid.inter, self.split)
+            blocks = self.shape.layers / place.stages
+            return tuple(StageBlocks(blocks, stage == 0, stage == last) for stage in range(place.stages))
+        ranges = divide_ranks(self.shape, homes_of(self.system.schedule, self.grid.inter), self.split)
         end = self.shape.layers + 1
         return tuple(StageBlocks(len([i for i in r if 0 < i < end]), 0 in r, end in r) for r in ranges)
 
-    def entries(self, stage: int) -> int:
-        """Parameters of one rank of `stage`. A tied head on another stage than the embedding is a copy."""
-        model_part, shape = self.stages[stage], self.shape
+    def parts(self, rank: int) -> StageBlocks:
+        """Content of all stages of pipeline rank `rank` together."""
+        held = [self.stages[stage] for stage in self.places[rank].held_stages]
+        if len(held) == 1:
+            return held[0]
+        return StageBlocks(
+            sum(part.blocks for part in held), any(part.embedding for part in held), any(part.head for part in held)
+        )
+
+    def entries(self, rank: int) -> int:
+        """Parameters of pipeline rank `rank`. A tied head on another rank than the embedding is a copy."""
+        return self._entries(self.parts(rank))
+
+    def entries_of_stage(self, stage: int) -> int:
+        """Parameters of one stage. A tied head on another stage than the embedding counts again."""
+        return self._entries(self.stages[stage])
+
+    def _entries(self, model_part: StageBlocks) -> int:
+        shape = self.shape
         parameters = model_part.blocks * shape.block().parameters
         if model_part.embedding:
             parameters += shape.embedding().parameters
@@ -187,8 +211,9 @@ class SimulationPlan:
             parameters += head.parameters + (0 if model_part.embedding else head.tied)
         return -(-round(parameters) // self.grid.tensor)
 
-    def layout(self, stage: int) -> Layout:
-        layout = self.system.layout(entries=self.entries(stage), moments=MOMENTS, dtype="float32")
+    def layout(self, rank: int) -> Layout:
+        """Model states of pipeline rank `rank`."""
+        layout = self.system.layout(entries=self.entries(rank), moments=MOMENTS, dtype="float32")
         return zero_1(self.grid.data)(layout) if self.system.zero_stage else layout
 
     def checkpoint_interval(self, stage: int) -> float:
@@ -196,7 +221,7 @@ class SimulationPlan:
         blocks = max(1, round(self.stages[stage].blocks))
         if self.system.activation_checkpointing == "interval":
             factors = [n for n in range(1, blocks + 1) if blocks % n == 0]
-            layers, stages = self.shape.layers, self.grid.inter
+            layers, stages = self.shape.layers, len(self.stages)
             return min(factors, key=lambda n: (abs(n - sqrt(layers)), activations(layers, stages, n)))
         return 1 if self.system.activation_checkpointing == "layer" else blocks
 
@@ -207,10 +232,12 @@ class SimulationPlan:
     def microbatch_memory(self, stage: int) -> MicrobatchMemory:
         """Bytes of one microbatch on `stage`, by the closed form of half-precision kernels.
 
-        They are the checkpoints or all saved activations of the blocks, and the segment that is recomputed.
+        They are the checkpoints or all saved activations of the blocks, and the segment that is recomputed. From an
+        input gradient to its weight gradient, recomputed blocks too hold the inputs of their products.
         """
+        place = self.places[0]
         model_part, kernels, size = self.stages[stage], self.kernels, self.microbatch
-        apart, layout = self.checkpoint_interval(stage), self.layout(stage)
+        apart, layout = self.checkpoint_interval(stage), self.layout(place.rank_of(stage))
         # log-probabilities stay until the microbatch's backward pass begins, and are gone when its blocks run again
         stays, head = (kernels.probabilities, kernels.logits - kernels.probabilities) if model_part.head else (0.0, 0.0)
         if self.recomputes:
@@ -222,15 +249,24 @@ class SimulationPlan:
         if layout["half_gradient"].form != layout["half"].form:
             # a layer's gradient is dense until it is compressed (SAMO III-C)
             dense = HALF * self.shape.block().parameters / self.grid.tensor
-        return MicrobatchMemory(round(size * saved), round(size * working + dense), input=self.message if stage else 0)
+        owed = model_part.blocks * self.shape.block(HALF).owed
+        if model_part.head:
+            owed += self.shape.head(HALF).owed
+        return MicrobatchMemory(
+            round(size * saved),
+            round(size * working + dense),
+            input=self.message if stage else 0,
+            owed=round(size * owed / self.grid.tensor),
+        )
 
-    def budget(self, stage: int) -> Budget:
-        """Peak bytes of one rank of `stage`: checkpoints of every microbatch in flight, and one segment."""
+    def budget(self, rank: int) -> Budget:
+        """Peak bytes of pipeline rank `rank`: checkpoints of every microbatch in flight, and one segment."""
+        place = self.places[rank]
         return stage_budget(
-            self.layout(stage),
-            self.microbatch_memory(stage),
+            self.layout(rank),
+            [self.microbatch_memory(stage) for stage in place.held_stages],
             self.system.schedule,
-            self.grid.place(self.grid.rank(data=0, inter=stage)),
+            place,
             self.interval,
             extra_versions=0,  # a plan drains, and its passes read the newest weights
             reducing=0,  # a ring reduces in place
@@ -243,12 +279,14 @@ class SimulationPlan:
     def peak(self) -> int:
         """Peak bytes of the fullest rank."""
         ends = {0, self.grid.inter - 1, *range(min(2, self.grid.inter))}
-        return max(self.budget(stage).peak for stage in ends)
+        if not is_plain(self.system.schedule):
+            ends = {*range(self.grid.inter)}
+        return max(self.budget(rank).peak for rank in ends)
 
     def total(self) -> int:
         """Peak bytes of all ranks together."""
         ranks = self.grid.data * self.grid.tensor
-        return ranks * sum(self.budget(stage).peak for stage in range(self.grid.inter))
+        return ranks * sum(self.budget(rank).peak for rank in range(self.grid.inter))
 
     def on(self, grid: Grid, microbatch: int | None = None) -> SimulationPlan:
         return replace(self, grid=grid, microbatch=microbatch or self.microbatch)

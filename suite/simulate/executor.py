@@ -34,6 +34,7 @@ from suite.core.trace import (
     TIE,
     TRANSFER,
     WAIT,
+    WEIGHT,
     Span,
     Trace,
     breakdown,
@@ -96,7 +97,7 @@ class Simulated:
 
     def check_size(self, plan: SimulationPlan | LayerPlan) -> None:
         """Raise InvalidRequest for a plan whose simulation would take more than about half a minute."""
-        ranks = plan.grid.inter * (1 if self.symmetric else plan.grid.data)
+        ranks = plan.places[0].stages * (1 if self.symmetric else plan.grid.data)
         passes = self.passes(plan)
         if passes > DRIVEN:
             raise InvalidRequest(
@@ -107,7 +108,7 @@ class Simulated:
 
     def passes(self, plan: SimulationPlan | LayerPlan) -> int:
         """Number of forward and backward passes of a simulation."""
-        return 2 * plan.interval.microbatches * plan.grid.inter * (1 if self.symmetric else plan.grid.data)
+        return 2 * plan.interval.microbatches * plan.places[0].stages * (1 if self.symmetric else plan.grid.data)
 
     def system(self, config: RunConfig) -> Modelled:
         """The simulated system of the config.
@@ -179,8 +180,7 @@ class Simulated:
         except DoesNotFit as error:
             error.memory = by_kind(plan)
             raise
-        driven = plan.grid.inter * (1 if self.symmetric else plan.grid.data)
-        traced = 2 * plan.interval.microbatches * driven <= TRACED
+        traced = self.passes(plan) <= TRACED
         where = self.machine, self.stack
         if isinstance(plan, LayerPlan):
             found_batch = layer_model.run(plan, *where, symmetric=self.symmetric, traced=traced)
@@ -191,7 +191,7 @@ class Simulated:
             notes.append(dominating(parts, found_batch.makespan))
         if isinstance(plan, LayerPlan):
             notes.append(
-                f"{plan.grid.inter} stages of layers {', '.join(f'{r.start}-{r.stop - 1}' for r in plan.ranges)}"
+                f"{len(plan.ranges)} stages of layers {', '.join(f'{r.start}-{r.stop - 1}' for r in plan.ranges)}"
             )
         usual = published_sparsity(described(config))
         if plan.system.sparse and published_sparsity(plan.system) != usual:
@@ -269,10 +269,10 @@ def first_replica(trace: Iterable[Span], grid: Grid) -> list[Span]:
 
 
 def by_kind(plan: SimulationPlan | LayerPlan) -> dict[str, list[int]]:
-    """Predicted bytes by kind, one value per stage of a replica."""
-    kinds = [plan.budget(stage).by_kind() for stage in range(plan.grid.inter)]
-    names = list(dict.fromkeys(name for stage in kinds for name in stage))
-    return {name: [stage.get(name, 0) for stage in kinds] for name in names}
+    """Predicted bytes by kind, one value per pipeline rank of a replica."""
+    kinds = [plan.budget(rank).by_kind() for rank in range(plan.grid.inter)]
+    names = list(dict.fromkeys(name for rank in kinds for name in rank))
+    return {name: [rank.get(name, 0) for rank in kinds] for name in names}
 
 
 def dominating(parts: Mapping[str, float], makespan: float) -> str:
@@ -286,7 +286,7 @@ def dominating(parts: Mapping[str, float], makespan: float) -> str:
         return f"{100 * seconds / makespan:.0f} percent"
 
     again = parts.get(RECOMPUTE, 0.0)
-    computing = percent(sum(parts.get(category, 0.0) for category in (FORWARD, BACKWARD, RECOMPUTE)))
+    computing = percent(sum(parts.get(category, 0.0) for category in (FORWARD, BACKWARD, WEIGHT, RECOMPUTE)))
     repeated = f" ({percent(again)} is recomputation)" if again else ""
     shares = ", ".join(f"{name} {percent(value)}" for name, value in lost.items() if value or name in ALWAYS)
     return f"of {makespan:.3g} s {computing} is computing{repeated}; most is lost to {first}: {shares}"

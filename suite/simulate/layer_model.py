@@ -14,12 +14,13 @@ from functools import cached_property
 
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
-from suite.core.op import FlushInterval, Kind, Op
+from suite.core.op import SENDS_GRADIENT, FlushInterval, Kind, Op, Place
 from suite.core.protocols import Chunk, WeightPolicy
 from suite.core.trace import COPY, MESSAGE, PREDICT, RECOMPUTE
 from suite.memory import Layout
 from suite.memory.budget import Budget
 from suite.memory.stage_budget import stage_budget
+from suite.schedule.placement import homes_of, places
 from suite.simulate.block_model import Modelled
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.network.machine import Machine
@@ -30,7 +31,7 @@ from suite.simulate.worker import NetworkModel as Wires
 from suite.simulate.worker import simulate
 from suite.weights import Latest
 from suite.workload.pipedream_split import Rates
-from suite.workload.split import Split, divide
+from suite.workload.split import Split, divide_ranks
 from suite.workload.stage_memory import MicrobatchMemory, held_entries, microbatch_memory
 from suite.workload.transformer import LayerShape, Network
 
@@ -96,9 +97,15 @@ class LayerPlan:
         return self.shape.shapes(2 if self.half else 4)
 
     @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """Place of each pipeline rank of the first replica."""
+        return places(self.system.schedule, self.grid.inter, replicas=self.grid.data)
+
+    @cached_property
     def ranges(self) -> Split:
+        """Layers of each stage."""
         if isinstance(self.split, str):
-            return divide(self.shape, self.grid.inter, self.split, self.rates)
+            return divide_ranks(self.shape, homes_of(self.system.schedule, self.grid.inter), self.split, self.rates)
         return self.split
 
     @cached_property
@@ -109,19 +116,23 @@ class LayerPlan:
 
     @property
     def deepest(self) -> int:
-        """Largest number of stages."""
-        return len(self.shapes)
+        """Largest number of pipeline ranks."""
+        return len(self.shapes) * self.grid.inter // self.places[0].stages
 
-    def entries(self, stage: int) -> int:
-        """Parameters of a rank of `stage`; both ends hold a tied matrix."""
+    def entries(self, rank: int) -> int:
+        """Parameters of pipeline rank `rank`; both ends hold a tied matrix."""
+        return sum(self.entries_of_stage(stage) for stage in self.places[rank].held_stages)
+
+    def entries_of_stage(self, stage: int) -> int:
+        """Parameters of one stage."""
         return held_entries(self.shapes[index] for index in self.ranges[stage])
 
-    def states(self, stage: int) -> Layout:
-        """Model states without pruning.
+    def states(self, rank: int) -> Layout:
+        """Model states of pipeline rank `rank`, without pruning.
 
         A mask would also make steps and reductions cheaper, and LayerCost does not model this.
         """
-        return self.layout(entries=self.entries(stage), moments=self.moments, dtype="float32", half=self.half)
+        return self.layout(entries=self.entries(rank), moments=self.moments, dtype="float32", half=self.half)
 
     def microbatch_memory(self, stage: int) -> MicrobatchMemory:
         """Bytes of one microbatch, without activation checkpoints.
@@ -132,15 +143,16 @@ class LayerPlan:
             self.shapes, self.ranges, stage, self.microbatch, again=self.overheads[stage].recomputes
         )
 
-    def budget(self, stage: int) -> Budget:
-        """Peak bytes of one rank of `stage`."""
+    def budget(self, rank: int) -> Budget:
+        """Peak bytes of pipeline rank `rank`."""
+        place = self.places[rank]
         return stage_budget(
-            self.states(stage),
-            self.microbatch_memory(stage),
+            self.states(rank),
+            [self.microbatch_memory(stage) for stage in place.held_stages],
             self.system.schedule,
-            self.grid.place(self.grid.rank(data=0, inter=stage)),
+            place,
             self.interval,
-            extra_versions=self.overheads[stage].extra_versions,
+            extra_versions=max(self.overheads[stage].extra_versions for stage in place.held_stages),
             reducing=0,  # a ring reduces in place; the engine's pairwise exchange is not what is modelled
             overlaps_step=False,
             scratch_stays=False,  # the layouts are the engine's, which frees what a step needed
@@ -149,12 +161,12 @@ class LayerPlan:
     @property
     def peak(self) -> int:
         """Peak bytes of the fullest rank."""
-        return max(self.budget(stage).peak for stage in range(self.grid.inter))
+        return max(self.budget(rank).peak for rank in range(self.grid.inter))
 
     def versions(self) -> int:
-        """Bytes of all weight versions in memory at once, on the stage that holds most."""
-        copies = [1 + overheads.extra_versions for overheads in self.overheads]
-        return max(count * self.states(stage).read.bytes for stage, count in enumerate(copies))
+        """Bytes of all weight versions in memory at once, on the rank that holds most."""
+        extra = [max(self.overheads[stage].extra_versions for stage in place.held_stages) for place in self.places]
+        return max((1 + count) * self.states(rank).read.bytes for rank, count in enumerate(extra))
 
     def seconds(self, found: Simulation) -> float:
         """Seconds per batch of a full pipeline.
@@ -171,38 +183,47 @@ class LayerCost:
 
     A pass of a layer takes its flops over the rate of products, its bytes over the rate of other kernels, and one
     launch. A forward pass writes its saved activations and its output, and reads as much. A backward pass takes twice
-    as long.
+    as long. In a split backward pass, a weight gradient has as many flops as the products with weights of the forward
+    pass, and a launch for each layer that has such products. The rest belongs to the input gradient.
     """
 
     def __init__(self, plan: LayerPlan, machine: Machine, stack: Stack) -> None:
         self.plan, self.machine, self.stack = plan, machine, stack
         self.memory = machine.memory_bandwidth * (stack.traffic or 1.0)
         self.rate = machine.memory_bandwidth * (stack.states or stack.traffic or 1.0)  # of steps and predictions
-        stages = range(plan.grid.inter)
+        stages = range(len(plan.ranges))
         self.forward = [self._forward(stage) for stage in stages]
         self.backward = [self._backward(stage) for stage in stages]
+        self.weight = [self._weight(stage) for stage in stages]
         ends = [plan.shapes[layer_range[-1]].output for layer_range in plan.ranges]
         self.sizes = [plan.microbatch * size for size in ends]
 
     def compute(self, op: Op) -> float:
+        if op.kind is Kind.WEIGHT:
+            return self.weight[op.stage]
+        if op.kind is Kind.INPUT:
+            return self.backward[op.stage] - self.weight[op.stage]
         return self.backward[op.stage] if op.kind is Kind.BACKWARD else self.forward[op.stage]
 
     def message(self, op: Op) -> int:
         """Bytes of a message: an activation forward, its gradient backward."""
-        return self.sizes[op.stage - 1] if op.kind is Kind.BACKWARD else self.sizes[op.stage]
+        return self.sizes[op.stage - 1] if op.kind in SENDS_GRADIENT else self.sizes[op.stage]
 
-    def update(self, stage: int) -> Sequence[Chunk]:
-        plan, layout = self.plan, self.plan.states(stage)
+    def update(self, rank: int) -> Sequence[Chunk]:
+        plan, layout = self.plan, self.plan.states(rank)
         reduced = layout["half_gradient" if plan.half else "gradient"].bytes
-        seconds = self.step(stage) + plan.overheads[stage].copies * self.copy(stage)
+        seconds = self.step(rank) + self._copies(rank) * self.copy(rank)
         return (Chunk(round(plan.system.allreduces_per_update * ring_volume(reduced, plan.grid.data)), seconds),)
 
     def parts(self, op: Op) -> Mapping[str, float]:
         """Seconds of `op` by category, without its pass or step."""
         overheads = self.plan.overheads[op.stage]
         if op.kind is Kind.UPDATE:
-            return {COPY: overheads.copies * self.copy(op.stage)}
-        back = op.kind is Kind.BACKWARD
+            rank = self.plan.places[0].rank_of(op.stage)
+            return {COPY: self._copies(rank) * self.copy(rank)}
+        if op.kind is Kind.WEIGHT:
+            return {}
+        back = op.kind in SENDS_GRADIENT
         return {
             MESSAGE: self._messages(op.stage),
             PREDICT: (overheads.backward if back else overheads.forward) * self.prediction(op.stage),
@@ -214,9 +235,7 @@ class LayerCost:
     def layers(self, stage: int) -> float:
         """Seconds of one forward pass of a stage's layers for one microbatch."""
         plan, stack = self.plan, self.stack
-        reached = stack.products * stack.relative.get(plan.system.name, 1.0)
-        reached *= stack.kernels.get(type(plan.shape).__name__, 1.0)
-        products = reached * self.machine.peak_of(plan.half or "float32")
+        products = self._rate()
         seconds = 0.0
         for index in plan.ranges[stage]:
             layer = plan.shapes[index]
@@ -233,31 +252,51 @@ class LayerCost:
         passes = 3 if overheads.recomputes else 2
         return passes * self.layers(stage) + overheads.backward * self.prediction(stage) + self._messages(stage)
 
+    def _rate(self) -> float:
+        """Rate of products in flop/s."""
+        plan, stack = self.plan, self.stack
+        reached = stack.products * stack.relative.get(plan.system.name, 1.0)
+        reached *= stack.kernels.get(type(plan.shape).__name__, 1.0)
+        return reached * self.machine.peak_of(plan.half or "float32")
+
+    def _weight(self, stage: int) -> float:
+        """Seconds of the weight gradients of a stage for one microbatch, as a part of its backward pass."""
+        deferred = [flops for index in self.plan.ranges[stage] if (flops := self.plan.shapes[index].deferred)]
+        return self.plan.microbatch * sum(deferred) / self._rate() + len(deferred) * self.stack.launch
+
     def _messages(self, stage: int) -> float:
-        """Messages of a pass: each pass receives from one side and sends to the other; the ends have one message."""
-        last = self.plan.grid.inter - 1
-        return self.stack.message * ((stage > 0) + (stage < last))
+        """Seconds for the messages of a pass.
+
+        A pass receives from one side and sends to the other, where another rank holds that stage.
+        """
+        place = self.plan.places[0]
+        others = [other for other in (stage - 1, stage + 1) if 0 <= other < place.stages]
+        return self.stack.message * sum(place.rank_of(other) != place.rank_of(stage) for other in others)
 
     # -- weights -----------------------------------------------------------------------------------------------------
 
-    def step(self, stage: int) -> float:
+    def _copies(self, rank: int) -> float:
+        """Copies of the weights per update of a rank. Only a stream, which has one stage per rank, copies weights."""
+        return self.plan.overheads[self.plan.places[rank].stage].copies
+
+    def step(self, rank: int) -> float:
         """Seconds of an optimizer step.
 
         A step reads gradient and weights and writes the weights. It reads and writes each moment. In mixed precision
         it also reads the half-precision gradient and writes the half-precision weights.
         """
-        entries = self.plan.entries(stage)
+        entries = self.plan.entries(rank)
         moved = (3 + 2 * len(self.plan.moments)) * FULL + (2 * 2 if self.plan.half else 0)
         return entries * moved / self.rate
 
     def prediction(self, stage: int) -> float:
         """Seconds of a prediction: it reads weights and moments, and writes weights in the type of the passes."""
         moved = (1 + len(self.plan.moments)) * FULL + (2 if self.plan.half else FULL)
-        return self.plan.entries(stage) * moved / self.rate
+        return self.plan.entries_of_stage(stage) * moved / self.rate
 
-    def copy(self, stage: int) -> float:
-        """Seconds to copy one version of the weights."""
-        return 2 * self.plan.states(stage).read.bytes / self.rate
+    def copy(self, rank: int) -> float:
+        """Seconds to copy one version of the weights of a rank."""
+        return 2 * self.plan.states(rank).read.bytes / self.rate
 
 
 def run(plan: LayerPlan, machine: Machine, stack: Stack, *, symmetric: bool = True, traced: bool = False) -> Simulation:

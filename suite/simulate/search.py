@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from suite.core.errors import DoesNotFit, InvalidRequest
 from suite.core.grid import Grid
+from suite.core.protocols import Schedule
 from suite.core.units import si
+from suite.schedule.placement import places
 from suite.simulate.block_model import Modelled, SimulationPlan
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.cost.roofline import Roofline
@@ -90,12 +92,21 @@ def plans(
         if tensor > splits or shape.heads % tensor:
             continue
         for inter in divisors(devices // tensor):
-            if inter > shape.layers or shape.layers % inter:
+            stages = _stages(system.schedule, inter)
+            if not stages or stages > shape.layers or shape.layers % stages:
                 continue
             data = devices // (tensor * inter)
             for microbatch in microbatches:
                 if batch % (data * microbatch) == 0:
                     yield SimulationPlan(shape, system, Grid(data=data, inter=inter, tensor=tensor), batch, microbatch)
+
+
+def _stages(schedule: Schedule, ranks: int) -> int:
+    """Stages of a pipeline on `ranks` ranks; 0 for a schedule of another number of ranks."""
+    try:
+        return places(schedule, ranks)[0].stages
+    except InvalidRequest:
+        return 0
 
 
 def no_plan(devices: int, batch: int) -> InvalidRequest:
@@ -109,8 +120,10 @@ def no_plan(devices: int, batch: int) -> InvalidRequest:
 
 def estimate(plan: SimulationPlan, machine: Machine, stack: Stack) -> float:
     """Seconds per batch by the closed form, accurate enough to sort plans."""
-    cost, last = Roofline(plan, machine, stack), plan.grid.inter - 1
+    cost, place = Roofline(plan, machine, stack), plan.places[0]
     both = [f + b for f, b in zip(cost.forward, cost.backward, strict=True)]
+    last = place.stages - 1
+    crossed = sum(place.rank_of(stage) != place.rank_of(stage + 1) for stage in range(last))
     link = machine.between if plan.grid.size > machine.devices_per_node else machine.within
     if not plan.system.device_initiated:
         link = Link(link.latency + stack.delay, min(link.bandwidth, stack.lane))
@@ -118,8 +131,9 @@ def estimate(plan: SimulationPlan, machine: Machine, stack: Stack) -> float:
     busy = both
     if plan.system.blocking_sends:  # an end of the pipeline sends one way
         busy = [t + forward * (stage < last) + backward * (stage > 0) for stage, t in enumerate(both)]
-    around = sum(both) + last * (forward + backward)
-    in_flight = plan.system.schedule.in_flight(plan.grid.place(0), plan.interval)
+    busy = [sum(busy[stage] for stage in each.held_stages) for each in plan.places]
+    around = sum(both) + crossed * (forward + backward)
+    in_flight = max(1, plan.system.schedule.in_flight(place, plan.interval) // len(place.held_stages))
     # where around is longer than the slowest stage takes for all in flight, the next of them waits for the first's end
     rounds, rest = divmod(plan.microbatches - 1, in_flight)
     steady = max((plan.microbatches - 1) * max(busy), rounds * around + rest * max(busy))

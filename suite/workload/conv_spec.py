@@ -131,14 +131,14 @@ def _fits(chain: Sequence[Step], value: Value) -> bool:
     return True
 
 
-def convolutions(chain: Sequence[Step], value: Value) -> Iterator[tuple[Convolution, int, int]]:
-    """Every convolution in order, with its input channels and the side of its output."""
+def convolutions(chain: Sequence[Step], value: Value) -> Iterator[tuple[Convolution, Value, int]]:
+    """Every convolution in order, with the shape of its input and the side of its output."""
     for step in chain:
         if isinstance(step, Branches):
             for branch in step.chains:
                 yield from convolutions(branch, value)
         elif isinstance(step, Convolution):
-            yield step, value[0], through(step, value)[1]
+            yield step, value, through(step, value)[1]
         value = through(step, value)
 
 
@@ -149,12 +149,15 @@ def counted(name: str, chain: Sequence[Step], value: Value, *, width: int, image
         width: Bytes of one entry.
         images: Whether the input is an image of the data set, which has no gradient.
     """
-    weights, parameters, flops = [], 0, 0
-    for step, inputs, side in convolutions(chain, value):
+    weights, parameters, flops, deferred, owed = [], 0, 0, 0, 0
+    for number, (step, (inputs, entered), side) in enumerate(convolutions(chain, value)):
         kernel = inputs * step.outputs * prod(step.sides)
         weights.append(kernel)
         parameters += kernel + step.outputs * (2 * step.norm + step.bias)
         flops += 2 * kernel * side * side
+        if number or not images:
+            deferred += 2 * kernel * side * side
+            owed += (inputs * entered * entered + step.outputs * side * side) * width
     passes = Passes(chain, value, width=width, images=images)
     channels, side = after(chain, value)
     return LayerShape(
@@ -166,6 +169,8 @@ def counted(name: str, chain: Sequence[Step], value: Value, *, width: int, image
         working=passes.peak - passes.saved,
         weight_working=max(weights, default=0) * width,
         prunable=tuple(weights),
+        deferred=deferred,
+        owed=owed,  # at most: branches share their input
     )
 
 

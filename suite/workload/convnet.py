@@ -125,6 +125,8 @@ class VGG(ImageNetwork):
                     working=max(2 * outputs, outputs + (0 if first else entered)) * width,
                     weight_working=weights * width,
                     prunable=(weights,),
+                    deferred=0 if first else 2 * weights * side * side,
+                    owed=0 if first else (entered + outputs) * width,
                 )
                 inputs = channels
             side //= 2
@@ -245,6 +247,8 @@ def dense_layer(name: str, inputs: int, outputs: int, width: int, *, loss: int =
         working=max(2 * loss, (inputs * averaged + pooled + outputs) * width),
         weight_working=weights * width,
         prunable=(weights,),
+        deferred=2 * weights,
+        owed=(inputs + outputs) * width,
     )
 
 
@@ -288,6 +292,9 @@ def _bottleneck(name: str, inputs: int, inner: int, outputs: int, *, sides: tupl
         * width,
         weight_working=max(squeeze, middle, widen, round_) * width,
         prunable=tuple(filter(None, (squeeze, middle, widen, round_))),
+        deferred=2 * ((squeeze * before) + (middle + widen + round_) * after),
+        # the shortcut shares its input with the first convolution
+        owed=(entered + 2 * inner * (before + after) + widened * (2 if round_ else 1)) * width,
     )
 
 

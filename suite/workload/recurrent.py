@@ -71,6 +71,8 @@ class ResidualLSTM(Network):
                     flops=block.flops + 2 * s * h * e,
                     saved=block.saved + s * h * width,  # what enters the projection
                     prunable=(h * e,),
+                    deferred=2 * s * h * e,
+                    owed=s * (h + e) * width,
                 )
             ]
             * self.layers,
@@ -84,6 +86,8 @@ class ResidualLSTM(Network):
                 weight_working=e * k * width,
                 prunable=(e * k,),
                 checkpointed=False,
+                deferred=2 * e * k,
+                owed=(e + k) * width,
             ),
         )
 
@@ -159,6 +163,8 @@ class GNMT(Network):
             working=max(one.working, (2 * s * s * h + 2 * s * h) * width),
             weight_working=max(one.weight_working, v * h * width),
             prunable=(h * h, h * h),
+            deferred=4 * s * h * h,  # of the attention
+            owed=4 * s * h * width,
         )
         for number in range(1, self.decoder):
             output = (1 if number == self.decoder - 1 else 2) * s * h * width
@@ -173,6 +179,8 @@ class GNMT(Network):
             working=2 * loss,
             weight_working=v * h * width,
             checkpointed=False,
+            deferred=2 * s * h * v,
+            owed=s * (h + v) * width,
         )
 
 

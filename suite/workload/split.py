@@ -2,13 +2,14 @@
 
 One dynamic program serves two rules: `evenly` counts blocks, and `by_cost` adds costs. Ties are broken by the smallest
 sum of squared stage times, then by the longest early stages. suite.workload.pipedream_split also counts messages.
-`divide` is the entry point of all rules.
+`divide` is the entry point of all rules; `divide_ranks` balances ranks that hold several stages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise, product
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.workload.pipedream_split import Profile, Rates, equal
@@ -112,6 +113,59 @@ def divide(shape: Network, stages: int, by: str, rates: Rates | None = None) -> 
             )
         return equal(profile, stages).split
     return _divide(shape, stages, by, rates)
+
+
+def divide_ranks(shape: Network, homes: Sequence[int], by: str, rates: Rates | None = None) -> Split:
+    """Divide the layers of a network over stages so that the slowest rank is as fast as possible.
+
+    With one stage per rank the result is that of `divide`. In a V, rank 0 holds embedding, head and loss, so its other
+    layers are fewer. Starting from the stages of `divide`, one layer moves from a stage to another, and the stages
+    between them shift by one layer, while the largest cost of a rank, or else the sum of squared costs, falls. The
+    result is a local optimum.
+
+    Args:
+        homes: Rank of each stage.
+        by: As for `divide`. A profile and "pipedream" give the costs of layers; messages are not counted.
+    """
+    homes = tuple(homes)
+    if len(set(homes)) == len(homes):
+        return divide(shape, len(homes), by, rates)
+    return _balance(_costs(shape, by, rates), homes, divide(shape, len(homes), by, rates))
+
+
+def _costs(shape: Network, by: str, rates: Rates | None) -> tuple[float, ...]:
+    """Cost of each layer under a rule of `divide`."""
+    shapes = shape.shapes()
+    if by == "even":
+        ends = not (shapes[0].checkpointed or shapes[-1].checkpointed)
+        return (0.0, *[1.0] * (len(shapes) - 2), 0.0) if ends else (1.0,) * len(shapes)
+    if by == "cost":
+        return tuple(float(layer.flops) for layer in shapes)
+    profile = Profile.read(by) if by.endswith(".json") else Profile.of(shape, rates)
+    return tuple(profile.seconds)
+
+
+@cache
+def _balance(costs: tuple[float, ...], homes: tuple[int, ...], split: Split) -> Split:
+    total = [0.0]
+    for cost in costs:
+        total.append(total[-1] + cost)
+    ends = [layers.stop for layers in split]
+
+    def loads(ends: Sequence[int]) -> tuple[float, float]:
+        ranks = [0.0] * (max(homes) + 1)
+        for rank, start, stop in zip(homes, (0, *ends), ends, strict=False):
+            ranks[rank] += total[stop] - total[start]
+        return max(ranks), sum(load * load for load in ranks)
+
+    best, improved = loads(ends), True
+    while improved:
+        improved = False
+        for first, last, step in product(range(len(ends) - 1), range(len(ends) - 1), (-1, 1)):
+            moved = [end + step * (first <= boundary <= last) for boundary, end in enumerate(ends)]
+            if all(start < stop for start, stop in pairwise((0, *moved))) and (found := loads(moved)) < best:
+                ends, best, improved = moved, found, True
+    return tuple(range(start, stop) for start, stop in zip((0, *ends), ends, strict=False))
 
 
 @cache

@@ -20,11 +20,14 @@ class MicrobatchMemory:
         saved: Bytes saved from the forward to the backward pass.
         transient: Largest transient of a pass, in addition to saved bytes.
         input: Bytes of the message that the stage receives; 0 on the first stage.
+        owed: Bytes from an input gradient to its weight gradient, with a split backward pass: inputs and output
+            gradients of the products whose weight gradients run later.
     """
 
     saved: int
     transient: int
     input: int
+    owed: int = 0
 
 
 def microbatch_memory(
@@ -48,13 +51,14 @@ def microbatch_memory(
     boundary = 0 if last else stage_shapes[-1].output
     saved = microbatch * (sum(layer.saved for layer in stage_shapes) + boundary)
     entering = microbatch * shapes[layers.start - 1].output if stage else 0
-    working = _working(stage_shapes, microbatch)
+    working, owed = _working(stage_shapes, microbatch), sum(layer.owed for layer in stage_shapes)
     if apart and any(layer.checkpointed for layer in stage_shapes):
         entered = [shapes[index - 1].output if index else 0 for index in layers]
         saved, working = _checkpointed(stage_shapes, entered, apart, microbatch)
+        owed = sum(layer.owed for layer in stage_shapes if not layer.checkpointed)  # checkpointed blocks defer nothing
     if again:
         working, saved = saved + working, entering
-    return MicrobatchMemory(saved, working, entering)
+    return MicrobatchMemory(saved, working, entering, microbatch * owed)
 
 
 def held_entries(own: Iterable[LayerShape]) -> int:

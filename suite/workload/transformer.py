@@ -29,6 +29,12 @@ class LayerShape:
         prunable: Entries of each weight that a mask may prune: weights of linear layers and convolutions. Biases,
             norms, embeddings and a language head are never pruned.
         checkpointed: Whether activation checkpoints and an even split count the layer as a block.
+        deferred: Flops of the forward pass of one sequence in products whose weight gradient may run apart from the
+            input gradient: linear layers and convolutions with an input that needs a gradient
+            (suite.engine.split_backward). Input and weight gradient of such a product cost as much as its forward
+            pass.
+        owed: Bytes of one sequence from the input gradient to the weight gradient: inputs of these products and
+            gradients of their outputs.
     """
 
     name: str
@@ -41,6 +47,8 @@ class LayerShape:
     tied: int = 0
     prunable: tuple[int, ...] = ()
     checkpointed: bool = True
+    deferred: int = 0
+    owed: int = 0
 
 
 class Network(Protocol):
@@ -151,6 +159,10 @@ class Transformer(Network):
             working=6 * unit,  # the gradients of the perceptron's hidden layer and of its two neighbours
             weight_working=4 * h * h * width,
             prunable=(3 * h * h, h * h, 4 * h * h, 4 * h * h),
+            deferred=24 * s * h * h,
+            # inputs of attention, its projection, the MLP and its second layer (1 + 1 + 1 + 4), and gradients of the
+            # outputs of these products (3 + 1 + 4 + 1)
+            owed=16 * unit,
         )
 
     def head(self, width: int = 4) -> LayerShape:
@@ -170,6 +182,8 @@ class Transformer(Network):
             working=2 * s * v * loss,
             weight_working=0,
             checkpointed=False,
+            deferred=2 * s * h * v,
+            owed=s * (h + v) * width,
         )
 
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:

@@ -8,7 +8,8 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.memory.checkpointing import resolve_interval
 from suite.schedule.check import check as check_schedule
-from suite.workload.split import blocks, divide
+from suite.schedule.placement import homes_of
+from suite.workload.split import Split, blocks, divide_ranks
 from suite.workload.transformer import Transformer
 
 
@@ -90,13 +91,18 @@ def microbatch_suits_batch_norms(config: RunConfig) -> None:
 
 def stages_have_layers(config: RunConfig) -> None:
     """Each stage has a layer, by a split that fits the network (suite.workload.split)."""
-    divide(config.network(), config.grid.inter, config.split)
+    _split(config)
 
 
 def stages_have_whole_checkpoints(config: RunConfig) -> None:
     """The interval of activation checkpoints divides the blocks of each stage (suite.memory.checkpointing)."""
     shape = config.network()
-    resolve_interval(config.activation_checkpointing, blocks(shape, divide(shape, config.grid.inter, config.split)))
+    resolve_interval(config.activation_checkpointing, blocks(shape, _split(config)))
+
+
+def _split(config: RunConfig) -> Split:
+    """Layers of each stage of the pipeline."""
+    return divide_ranks(config.network(), homes_of(config.schedule.build(), config.grid.inter), config.split)
 
 
 def schedule_obeys_order_laws(config: RunConfig) -> None:

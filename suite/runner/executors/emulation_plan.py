@@ -18,7 +18,7 @@ from suite.core.protocols import Chunk, CostModel, Schedule
 from suite.core.values import is_number
 from suite.schedule.check import Timeline
 from suite.schedule.check import check as check_schedule
-from suite.schedule.placement import check_drains
+from suite.schedule.placement import check_drains, homes_of
 from suite.schedule.static import fixed
 from suite.simulate.policy_overheads import PolicyOverheads, policy_overheads
 
@@ -30,18 +30,20 @@ class StaticOrder:
     Attributes:
         orders: Ops of each pipeline rank.
         homes: Pipeline rank of each stage.
+        split: Whether weight gradients are ops of their own.
     """
 
     schedule: Schedule
     orders: Sequence[Sequence[Op]]
     homes: tuple[int, ...]
+    split: bool
 
     @classmethod
     def of(cls, schedule: Schedule, timeline: Timeline) -> StaticOrder:
         """The schedule in the order of `timeline`."""
-        place = timeline.places[0]
-        homes = tuple(place.rank_of(stage) for stage in range(timeline.stages))
-        return cls(schedule, [timeline.order(rank) for rank in range(place.ranks)], homes)
+        ranks = len(timeline.places)
+        split = any(slot.op.kind is Kind.WEIGHT for slot in timeline.slots)
+        return cls(schedule, [timeline.order(rank) for rank in range(ranks)], homes_of(schedule, ranks), split)
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
         return fixed(self.orders[place.rank], interval)

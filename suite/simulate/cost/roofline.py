@@ -1,7 +1,8 @@
 """Roofline cost model: products at a share of peak flop/s, all other kernels by their bytes.
 
 A pass of a layer takes its flops over the reached flop/s, its bytes over the reached bandwidth, and one launch. A
-backward pass counts as two forward passes, and as three with recomputation.
+backward pass counts as two forward passes, and as three with recomputation. In a split backward pass, the weight
+gradient has one third of the products with weights.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op
+from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, Kind, Op
 from suite.core.protocols import Chunk
 from suite.core.trace import COMPRESS, EXPAND, MESSAGE, RECOMPUTE, TENSOR_REDUCE, TIE
+from suite.memory import Layout
 from suite.simulate.block_model import Modelled, SimulationPlan
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.network.machine import Link, Machine
@@ -30,17 +32,22 @@ class Roofline:
     def __init__(self, plan: SimulationPlan, machine: Machine, stack: Stack) -> None:
         self.plan, self.machine, self.stack = plan, machine, stack
         self.itemized: dict[tuple[int, Kind], dict[str, float]] = {}  # what `parts` has found
-        self.forward = [self._pass(stage, backward=False) for stage in range(plan.grid.inter)]
-        self.backward = [self._pass(stage, backward=True) for stage in range(plan.grid.inter)]
+        self.forward = [self._pass(stage, backward=False) for stage in range(len(plan.stages))]
+        self.backward = [self._pass(stage, backward=True) for stage in range(len(plan.stages))]
+        self.weight = [self._weight(stage) for stage in range(len(plan.stages))]
         whole = round(plan.microbatch * plan.kernels.boundary)
         self.size = plan.message  # of an activation
         self.back = plan.message if plan.system.scatter_messages == "both" else whole  # of its gradient
 
     def compute(self, op: Op) -> float:
+        if op.kind is Kind.WEIGHT:
+            return self.weight[op.stage]
+        if op.kind is Kind.INPUT:
+            return self.backward[op.stage] - self.weight[op.stage]
         return self.backward[op.stage] if op.kind is Kind.BACKWARD else self.forward[op.stage]
 
     def message(self, op: Op) -> int:
-        return self.back if op.kind is Kind.BACKWARD else self.size
+        return self.back if op.kind in SENDS_GRADIENT else self.size
 
     def parts(self, op: Op) -> Mapping[str, float]:
         """Seconds of `op` by category, without its pass or step.
@@ -49,26 +56,34 @@ class Roofline:
         """
         key = op.stage, op.kind
         if key not in self.itemized:
-            self.itemized[key] = self._of_update(op.stage) if op.kind is Kind.UPDATE else self._of_pass(*key)
+            rank = self.plan.places[0].rank_of(op.stage)
+            self.itemized[key] = self._of_update(rank) if op.kind is Kind.UPDATE else self._of_pass(*key)
         return self.itemized[key]
 
-    def _of_update(self, stage: int) -> dict[str, float]:
-        layout = self.plan.layout(stage)
-        expands = self._compresses(stage) and layout["master"].home != "host"
-        return {TIE: self._tie(stage), EXPAND: HALF * layout["half"].entries / self._traffic() if expands else 0.0}
+    def _of_update(self, rank: int) -> dict[str, float]:
+        layout = self.plan.layout(rank)
+        expands = _compresses(layout) and layout["master"].home != "host"
+        return {TIE: self._tie(rank), EXPAND: HALF * layout["half"].entries / self._traffic() if expands else 0.0}
 
     def _of_pass(self, stage: int, kind: Kind) -> dict[str, float]:
-        plan, blocks, backward = self.plan, self.plan.stages[stage].blocks, kind is Kind.BACKWARD
+        plan, blocks, backward = self.plan, self.plan.stages[stage].blocks, kind in SENDS_GRADIENT
+        compresses = kind in COMPLETES_MICROBATCH and self._compresses(stage)
+        if kind is Kind.WEIGHT:
+            return {COMPRESS: self._compression(stage) if compresses else 0.0}
         again = plan.recomputes and backward
         return {
             MESSAGE: self._messages(stage) * self.stack.message,
-            COMPRESS: self.stack.compress * plan.entries(stage) if backward and self._compresses(stage) else 0.0,
+            COMPRESS: self._compression(stage) if compresses else 0.0,
             TENSOR_REDUCE: blocks * (1 + again) * self.sums(),
             RECOMPUTE: blocks * again * self.block(),
         }
 
     def _compresses(self, stage: int) -> bool:
-        return "index" in {state.name for state in self.plan.layout(stage)}
+        return _compresses(self.plan.layout(self.plan.places[0].rank_of(stage)))
+
+    def _compression(self, stage: int) -> float:
+        """Seconds to compress the gradients of a stage."""
+        return self.stack.compress * self.plan.entries_of_stage(stage)
 
     # -- passes ------------------------------------------------------------------------------------------------------
 
@@ -81,13 +96,28 @@ class Roofline:
         if model_part.head:
             seconds += self.head() * (2 if backward else 1)
         if backward and self._compresses(stage):
-            seconds += self.stack.compress * plan.entries(stage)
+            seconds += self._compression(stage)
         return seconds + self._messages(stage) * self.stack.message
 
+    def _weight(self, stage: int) -> float:
+        """Seconds of the weight gradients of a stage for one microbatch, as a part of its backward pass.
+
+        The products with weights cost as much as in the forward pass. The input gradient has the other products, the
+        element-wise kernels, the sums over the ranks of a split layer, recomputation and messages.
+        """
+        plan, model_part = self.plan, self.plan.stages[stage]
+        tensor = plan.grid.tensor
+        products = self._products(plan.shape.block().deferred / tensor, sparse=plan.system.sparse)
+        seconds = model_part.blocks * (products + self.stack.launch)
+        if model_part.head:
+            seconds += self._products(plan.shape.head().deferred / tensor, sparse=False) + self.stack.launch
+        return seconds + (self._compression(stage) if self._compresses(stage) else 0.0)
+
     def _messages(self, stage: int) -> int:
-        """Messages of a pass: each pass receives from one side and sends to the other; the ends have one message."""
-        stages = self.plan.grid.inter
-        return (2 - (stage == 0) - (stage == stages - 1)) if stages > 1 else 0
+        """Messages of a pass: it receives from one side and sends to the other, where another rank holds that stage."""
+        place = self.plan.places[0]
+        others = [other for other in (stage - 1, stage + 1) if 0 <= other < place.stages]
+        return sum(place.rank_of(other) != place.rank_of(stage) for other in others)
 
     def block(self) -> float:
         """Seconds of one forward pass of one block for one microbatch."""
@@ -136,47 +166,51 @@ class Roofline:
 
     # -- updates -----------------------------------------------------------------------------------------------------
 
-    def update(self, stage: int) -> Sequence[Chunk]:
+    def update(self, rank: int) -> Sequence[Chunk]:
         plan, system = self.plan, self.plan.system
-        layout = plan.layout(stage)
+        layout = plan.layout(rank)
         reduced = layout["half_gradient"].bytes
         stepped = layout["master"].entries
-        seconds = self.step(stage)
+        seconds = self.step(rank)
         volume = system.allreduces_per_update * ring_volume(reduced, plan.grid.data)
         if plan.grid.data > 1:
-            volume += self._exchanged(stage)  # over the column's adapters
+            volume += self._exchanged(rank)  # over the column's adapters
         else:  # no column reduces here
-            seconds += self._tie(stage)
+            seconds += self._tie(rank)
         if not (system.bucket_numel and system.buckets_per_reduction):
             return (Chunk(round(volume), seconds),)
         chunks = -(-stepped // (system.bucket_numel * system.buckets_per_reduction))
         return (Chunk(round(volume / chunks), seconds / chunks),) * chunks
 
-    def _exchanged(self, stage: int) -> float:
-        """Bytes of the shared embedding's gradient that the two ends of a pipeline add."""
-        plan, model_part = self.plan, self.plan.stages[stage]
+    def _exchanged(self, rank: int) -> float:
+        """Bytes of the shared embedding's gradient that the two ends of a pipeline add, if two ranks hold them."""
+        plan, model_part = self.plan, self.plan.parts(rank)
         apart = plan.system.tied_embeddings and plan.shape.tied and model_part.embedding != model_part.head
         return HALF * plan.shape.head().tied / plan.grid.tensor if apart else 0.0
 
-    def _tie(self, stage: int) -> float:
+    def _tie(self, rank: int) -> float:
         """Seconds in which the ends of a pipeline add this gradient, with one replica."""
         if self.plan.grid.data > 1:
             return 0.0
-        return self._exchanged(stage) / self.machine.link(0, self.plan.grid.size - 1).bandwidth
+        return self._exchanged(rank) / self.machine.link(0, self.plan.grid.size - 1).bandwidth
 
     def _traffic(self) -> float:
         """Bytes per second of device memory that element-wise kernels move."""
         return self.machine.memory_bandwidth * (self.stack.traffic or 1.0)
 
-    def step(self, stage: int) -> float:
+    def step(self, rank: int) -> float:
         """Seconds of the optimizer step: over the host link for offloaded states, otherwise in device memory."""
-        layout = self.plan.layout(stage)
+        layout = self.plan.layout(rank)
         entries = layout["master"].entries
         if layout["master"].home == "host":
             return 2 * FETCHED * entries / (self.machine.host.bandwidth * self.stack.host)
         expanded = HALF * layout["half"].entries  # half-precision weights are written whole
         traffic = STEPPED * entries + expanded
         return traffic / (self.machine.memory_bandwidth * (self.stack.traffic or 1.0))
+
+
+def _compresses(layout: Layout) -> bool:
+    return "index" in {state.name for state in layout}
 
 
 def of(

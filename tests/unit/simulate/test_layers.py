@@ -159,7 +159,7 @@ def test_memory_has_versions_and_what_is_computed_again() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(Unsupported, match=r"grid\.tensor=2 of layers"):
+    with pytest.raises(Unsupported, match=r"grid\.tensor=2 with layers"):
         plan("gpipe", grid=Grid(inter=2, tensor=2))
     with pytest.raises(
         InvalidRequest, match=r"a batch of 7 on 1 replicas with microbatches of 2; .* legal: a batch of 6"

@@ -35,6 +35,7 @@ class Tabled:
     """All forward passes, then all backward passes, on an uneven placement of four stages."""
 
     homes: tuple[int, ...] = (0, 1, 1, 0)
+    split: bool = False
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
         for stage in place.held_stages:

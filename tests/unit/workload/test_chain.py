@@ -58,7 +58,7 @@ def test_weights_and_flops_by_hand() -> None:
     assert layer.flops == 2 * (72 * 64 + 72 * 16)
     assert layer.output == 4 * 6 * 16
     assert layer.weight_working == 4 * 72
-    assert [(inputs, side) for _, inputs, side in convolutions(chain, (2, 8))] == [(2, 8), (4, 4)]
+    assert [(inputs, side) for _, (inputs, _), side in convolutions(chain, (2, 8))] == [(2, 8), (4, 4)]
 
 
 def test_kept_bytes_by_hand() -> None:
