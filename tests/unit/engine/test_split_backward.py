@@ -452,6 +452,21 @@ def test_parametrized_weights_stay_in_the_input_gradient() -> None:
     assert late == []
 
 
+def test_weights_of_other_classes_stay_in_the_input_gradient() -> None:
+    """A subclass of a tensor may have products of its own."""
+
+    class Quantized(nn.Parameter):
+        pass
+
+    def make() -> nn.Module:
+        module = Call(_linear, b=(5,))
+        module.a = Quantized(torch.ones(5, 5))
+        return module
+
+    _, late = split_and_whole(make, (4, 5))
+    assert late == []
+
+
 # -- sums over passes ------------------------------------------------------------------------------------------------
 
 
