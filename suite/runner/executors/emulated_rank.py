@@ -24,7 +24,7 @@ from suite.core.record import Metric
 from suite.core.trace import BACKWARD, REDUCE, STEP, WAIT, Span, Trace, stages_of
 from suite.engine.worker import run_to_end
 from suite.runner.executors.emulation_plan import EmulationPlan, StaticOrder, emulated_settings, static_order
-from suite.schedule.placement import check_one_stage_per_rank, places
+from suite.schedule.placement import places
 
 if TYPE_CHECKING:
     from suite.simulate.network.machine import Link
@@ -51,7 +51,6 @@ class EmulatedRank:
                 rule="nothing is computed, and messages lie in host memory",
                 legal="launch.device=cpu",
             )
-        check_one_stage_per_rank(config.schedule.build(), "emulator")
         EmulationPlan.of(config)
 
     @classmethod
@@ -75,10 +74,14 @@ class EmulatedRank:
             raise InvalidRequest(
                 f"a grid of {grid.size} ranks ({grid}) in a world of {world.size}", rule="one rank per place"
             )
-        self.world, self.rank, self.place = world, world.rank, grid.place(world.rank)
+        self.world, self.rank = world, world.rank
+        at = grid.place(world.rank)
+        self.place = places(config.schedule.build(), grid.inter, at.replica, grid.data)[at.rank]
         groups = [world.group(grid.data_parallel_group(rank)) for rank in range(grid.inter)]
-        self.data_parallel_group = groups[self.place.stage]
-        self.transport = world.transport(grid.pipeline(self.rank))
+        self.data_parallel_group = groups[self.place.rank]
+        pipeline = grid.pipeline(self.rank)
+        self.homes = [pipeline[self.place.rank_of(stage)] for stage in range(self.place.stages)]
+        self.transport = world.transport(self.homes)
         self.plan = EmulationPlan.of(config, static=not self.transport.any_order)
         self.buffers: dict[int, Tensor] = {}
         self.microbatches = self.updates = 0  # completed so far
@@ -139,7 +142,7 @@ class EmulatedRank:
             self._execute,
             self.transport,
             rank=self.rank,
-            homes=plan.grid.pipeline(self.rank),
+            homes=self.homes,
             bound=schedule.in_flight(self.place, interval),
             trace=self.trace,
         )
@@ -153,7 +156,8 @@ class EmulatedRank:
             self._update(op, begin)
             return ()
         first = op._replace(index=op.index - self.interval.first)
-        size = self.plan.cost.message(first) if feeds(op, self.plan.grid.inter) is not None else 0
+        fed = feeds(op, len(self.homes))
+        size = self.plan.cost.message(first) if fed is not None and self.homes[fed.stage] != self.rank else 0
         if self.sleeps:
             seconds = self.plan.cost.compute(first) * self.plan.perturbation(self.rank, first)
             self.device_free_at = begin + seconds

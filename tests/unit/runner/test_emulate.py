@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 
 from suite.comm.p2p import threads
-from suite.config.compose import resolve
+from suite.config.compose import composed, resolve
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
@@ -25,6 +25,7 @@ from suite.runner.executors import emulated_rank
 from suite.runner.executors.emulated_rank import EmulatedRank, EmulationPlan, hops, metrics, predict
 from suite.runner.runs import freeze, validate_run
 from suite.schedule.check import check as check_schedule
+from suite.schedule.placement import places
 from suite.simulate.network.machine import Link
 from tests.support.configs import altered, unchecked
 
@@ -425,3 +426,67 @@ def test_each_stream_has_its_own_static_order(streaming: RunConfig) -> None:
     first, _ = threads.run(2, rank, deadline=60)
     assert first[:4] == ["0F0", "0F1", "0B0", "0F2"]
     assert len(first) == 12
+
+
+# -- several stages per rank, split backward passes -----------------------------------------------------------------
+
+
+PLACED = {
+    "zb_h1": {"_target_": "suite.schedule.staircase.Staircase", "split": True},
+    "interleaved": {"_target_": "suite.schedule.staircase.Staircase", "chunks": 2},
+    "zbv": {"_target_": "suite.schedule.zbv.ZBV"},
+    "axonn_zb_v": {"_target_": "suite.schedule.message_driven_split.MessageDrivenV"},
+}
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_placed_schedules_are_emulated_and_predicted(base: RunConfig, name: str) -> None:
+    """Every op runs on the rank of its stage; the bytes that ranks send are those that the simulator predicts."""
+    cost = fixed(message_bytes=1000, forward=0.002, backward=0.004)
+    config = altered(base, grid__inter=3, batch__size=6, schedule=PLACED[name], executor__cost=cost)
+    timeline = check_schedule(config.schedule.build(), 3, FlushInterval(0, 6, None, 0))
+    results = emulated(config)
+    for place, (_, trace, _) in zip(timeline.places, results, strict=True):
+        ran = [span.op for span in trace if span.category not in (WAIT, REDUCE)]
+        assert sorted(map(str, ran)) == sorted(str(op) for op in timeline.order(place.rank))
+        if name in ("zb_h1", "interleaved", "zbv"):
+            assert ran == list(timeline.order(place.rank))
+    values = metrics(config, spans(results))
+    crossings = sum(
+        place.rank_of(stage) != place.rank_of(stage + 1)
+        for place in timeline.places[:1]
+        for stage in range(timeline.stages - 1)
+    )
+    assert values["payload_bytes"].values == values["simulated_bytes"].values == (2 * 6 * 1000.0 * crossings,)
+
+
+def test_emulated_v_takes_the_time_of_the_checker(base: RunConfig) -> None:
+    config = altered(
+        base, grid__inter=2, batch__size=6, schedule=PLACED["zbv"], executor__cost=fixed(forward=0.01, backward=0.02)
+    )
+    seconds = check_schedule(
+        config.schedule.build(),
+        2,
+        FlushInterval(0, 6, None, 0),
+        cost=lambda op: 0.0 if op.kind is Kind.UPDATE else 0.01,
+    ).makespan
+    assert predict(config, Link(0.0, 1e18)).seconds == pytest.approx(seconds)
+    on_time(lambda: emulated(config), whole(seconds), 0.15)
+
+
+def test_static_order_keeps_the_placement(base: RunConfig) -> None:
+    config = altered(base, grid__inter=3, batch__size=6, schedule=PLACED["zbv"])
+    either = {predict(altered(config, comm__order=order), Link(**NETWORK)).seconds for order in ("any", "static")}
+    static = EmulationPlan.of(config, static=True)
+    assert places(static.schedule, 3)[0].held_stages == (0, 5)
+    assert len(either) == 1
+
+
+@pytest.mark.parametrize("schedule", PLACED)
+def test_stream_of_placed_schedule_is_refused_before_ranks_start(schedule: str) -> None:
+    words = ["executor=emulated", "system=pipedream", "grid.inter=3", f"schedule={schedule}"]
+    refusal = freeze(composed(words), "").refusal
+    assert isinstance(refusal, Unsupported)
+    assert (refusal.key, refusal.value) == ("update_interval", 1)
+    assert refusal.rule == "a stream runs one stage per rank and whole backward passes"
+    assert "one_f_one_b" in refusal.legal
