@@ -105,6 +105,15 @@ def stages_of(trace: Iterable[Span], grid: Grid) -> int:
     return stages
 
 
+def chunks_of(trace: Iterable[Span]) -> dict[tuple[int, int], int]:
+    """Number of the stages before each stage on its rank, by rank and stage, for ranks that hold several stages."""
+    held: dict[int, set[int]] = {}
+    for span in trace:
+        if span.op is not None:
+            held.setdefault(span.rank, set()).add(span.op.stage)
+    return {(rank, stage): chunk for rank, stages in held.items() for chunk, stage in enumerate(sorted(stages))}
+
+
 def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
     """Seconds per category over one batch (from drain to drain), mean over the ranks.
 

@@ -1,5 +1,7 @@
 """Gantt chart of one batch: a row per rank, a box per span, with microbatch numbers.
 
+A number carries a prime for each stage before its own on the rank, as in text drawings (suite.schedule.draw).
+
 The SVG is written by hand. A chart of a thousand named boxes needs tooltips and text that scales with the page, and a
 plotting library would take longer for it than for the rest of the page.
 """
@@ -10,7 +12,7 @@ import math
 from xml.etree import ElementTree
 
 from suite.core.grid import Grid
-from suite.core.trace import BACKWARD, EVALUATE, FORWARD, WAIT, WEIGHT, Span, Trace
+from suite.core.trace import BACKWARD, EVALUATE, FORWARD, WAIT, WEIGHT, Span, Trace, chunks_of
 from suite.core.units import si
 from suite.report.plots.figure import COLOURS, OTHER
 
@@ -36,6 +38,7 @@ def gantt(trace: Trace, grid: Grid, label: str, most: int = MOST) -> str:
     """Chart of the first `most` spans of a trace as an `<svg>` element of a page."""
     spans, end = window(trace, most)
     ranks = {rank: row for row, rank in enumerate(sorted({span.rank for span in spans}))}
+    chunks = chunks_of(trace)
     height = _TOP + _ROW * len(ranks) + 26
     root = ElementTree.Element("svg", {"viewBox": f"0 0 {_WIDTH:g} {height:g}", "class": "gantt", "role": "img"})
     root.set(
@@ -52,7 +55,8 @@ def gantt(trace: Trace, grid: Grid, label: str, most: int = MOST) -> str:
         _text(root, f"{_LEFT - 8:g}", _TOP + _ROW * row + _BOX / 2 + 4, f"rank {rank}", "end")
     # idle time first, so that it hides no op
     for span in sorted(spans, key=lambda span: (span.category != WAIT, span.start)):
-        _box(root, span, _TOP + _ROW * ranks[span.rank], scale)
+        chunk = 0 if span.op is None else chunks[span.rank, span.op.stage]
+        _box(root, span, _TOP + _ROW * ranks[span.rank], scale, "'" * chunk)
     return ElementTree.tostring(root, encoding="unicode").replace(" />", "/>")
 
 
@@ -65,7 +69,7 @@ def ticks(end: float) -> list[float]:
     return [index * step for index in range(int(end / step * (1 + 1e-9)) + 1)]
 
 
-def _box(root: ElementTree.Element, span: Span, y: float, scale: float) -> None:
+def _box(root: ElementTree.Element, span: Span, y: float, scale: float, primes: str) -> None:
     x, width = _LEFT + span.start * scale, max(span.seconds * scale, 0.2)
     box = ElementTree.SubElement(root, "g", {"class": "box"})
     ElementTree.SubElement(box, "title").text = (
@@ -75,7 +79,7 @@ def _box(root: ElementTree.Element, span: Span, y: float, scale: float) -> None:
     place = {"x": f"{x:.2f}", "y": f"{y:g}", "width": f"{width:.2f}", "height": f"{_BOX:g}"}
     ElementTree.SubElement(box, "rect", place, fill=colour(span.category))
     if span.op is not None and span.category in _NUMBERED:
-        number = str(span.op.index)
+        number = f"{span.op.index}{primes}"
         if width >= _DIGIT * len(number) + 3:
             style = "dark" if span.category in (BACKWARD, WEIGHT) else "pale"
             _text(box, f"{x + width / 2:.2f}", y + _BOX / 2 + 4, number, "middle", f"n {style}")

@@ -17,8 +17,8 @@ from heapq import heappop, heappush
 from typing import Any, TypedDict
 
 from suite.core.grid import Grid
-from suite.core.op import Op, feeds
-from suite.core.trace import INSIDE, REDUCE, TIE, WAIT, Span, Trace
+from suite.core.op import Op, feeds, message_of
+from suite.core.trace import INSIDE, REDUCE, TIE, WAIT, Span, Trace, chunks_of, stages_of
 from suite.core.trace import parent_category as whole_of
 
 # 125 ns: the shortest time whose multiples are exact both in microseconds, which the format counts in, and in whole
@@ -63,9 +63,14 @@ def events(trace: Trace, grid: Grid) -> list[Event]:
     for replica in sorted({grid.place(span.rank).replica for span in trace}):
         events_of_trace.append(_metadata("process_name", replica, name=f"replica {replica}"))
     tracks = sorted({(one.span.rank, one.track) for one in slices})
+    held: dict[int, list[int]] = defaultdict(list)
+    for rank, stage in sorted(chunks_of(trace)):
+        held[rank].append(stage)
     for position, (rank, track) in enumerate(tracks):
         place, thread = grid.place(rank), _thread(rank, track, grid)
-        name = f"rank {rank}, stage {place.stage}" + (", overlapping" if track else "") + (f" {track}" * (track > 1))
+        stages = held[rank] if len(held[rank]) > 1 else [place.rank]
+        name = f"rank {rank}, {'stage' if len(stages) == 1 else 'stages'} {', '.join(map(str, stages))}"
+        name += (", overlapping" if track else "") + (f" {track}" * (track > 1))
         events_of_trace.append(_metadata("thread_name", place.replica, thread, name=name))
         events_of_trace.append(_metadata("thread_sort_index", place.replica, thread, sort_index=position))
     events_of_trace += [_slice(one, grid) for one in slices]
@@ -73,9 +78,10 @@ def events(trace: Trace, grid: Grid) -> list[Event]:
     ran: dict[tuple[int, int, Op], _TrackSlice] = {}
     for one in slices:
         if one.span.op is not None and one.span.category not in {WAIT, REDUCE, TIE, *INSIDE}:
-            ran[grid.place(one.span.rank).replica, one.span.rank % grid.tensor, one.span.op] = one
+            ran[grid.place(one.span.rank).replica, one.span.rank % grid.tensor, message_of(one.span.op)] = one
+    count = stages_of(trace, grid)
     for number, ((replica, part, op), source) in enumerate(ran.items()):
-        goal = feeds(op, grid.inter)
+        goal = feeds(op, count)
         target = ran.get((replica, part, goal)) if goal is not None else None
         if target is None:
             continue

@@ -9,7 +9,7 @@ import pytest
 
 from suite.comm.p2p import threads
 from suite.core.grid import Grid
-from suite.core.op import Op
+from suite.core.op import FlushInterval, Op
 from suite.core.trace import (
     BACKWARD,
     COMPRESS,
@@ -22,13 +22,20 @@ from suite.core.trace import (
     STEP,
     TENSOR_REDUCE,
     WAIT,
+    WEIGHT,
     Trace,
 )
 from suite.engine.optim.optimizer import AdamW
 from suite.engine.pruning import Pruning
 from suite.memory.layout import compressed
 from suite.report.load import read_store
+from suite.report.plots.figure import COLOURS
+from suite.report.plots.gantt import gantt
 from suite.report.plots.perfetto import events
+from suite.schedule.zbv import ZBV
+from suite.simulate.cost.measured import Fixed
+from suite.simulate.network.machine import Link
+from suite.simulate.worker import NetworkModel, simulate
 from tests.support.cases import gpt_case
 from tests.support.chrome import faults, overlaps
 from tests.support.masked import FixedMask, random_mask
@@ -159,3 +166,35 @@ def test_parts_of_any_pass_lie_inside_it() -> None:
     chrome_events = events(trace, Grid())
     assert faults(chrome_events) == []
     assert list(tracks(chrome_events).values()) == ["rank 0, stage 0"]
+
+
+# -- several stages per rank, split backward passes -----------------------------------------------------------------
+
+
+def placed_trace() -> Trace:
+    network = NetworkModel(lambda first, second: Link(0.25, 1e9))
+    cost = Fixed(1.0, 2.0, message_bytes=8)
+    return simulate(ZBV(), Grid(inter=2), FlushInterval(0, 3, None, 0), cost, network, traced=True).trace
+
+
+def test_ranks_of_a_v_name_their_stages_and_arrows_follow_the_messages() -> None:
+    """Six forward and six gradient messages per boundary of three; none from a weight gradient."""
+    found = events(placed_trace(), Grid(inter=2))
+    names = [event["args"]["name"] for event in found if event["name"] == "thread_name"]
+    assert names == ["rank 0, stages 0, 3", "rank 1, stages 1, 2"]
+    sent = [event["name"] for event in found if event["ph"] == "s"]
+    assert len(sent) == len(set(sent)) == 3 * 3 * 2
+    assert {"forward 0F0", "backward 3I2", "forward 1F1", "backward 2I0"} <= set(sent)
+    assert not [name for name in sent if name.startswith(WEIGHT)]
+    assert not faults(found)
+
+
+def test_timeline_marks_weight_gradients_and_chunks() -> None:
+    """Weight gradients have their own colour; a microbatch number has a prime on the second stage of its rank."""
+    picture = gantt(placed_trace(), Grid(inter=2), "zbv")
+    assert COLOURS[WEIGHT] in picture
+    assert COLOURS[WEIGHT] not in {colour for name, colour in COLOURS.items() if name != WEIGHT}
+    assert ">2'</text>" in picture
+    assert ">2</text>" in picture
+    assert ">2''</text>" not in picture
+    assert "rank 0: weight_gradient 3W0" in picture
