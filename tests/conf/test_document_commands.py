@@ -36,7 +36,11 @@ def commands() -> list[str]:
 
 SECONDS = (  # no ranks
     "suite check system=pipeoptim grid.inter=4",
+    "suite check schedule=zbv grid.inter=4",
     "suite draw system=axonn grid.inter=3 draw.microbatches=5",
+    "suite draw schedule=zb_h1 grid.inter=4 draw.microbatches=8",
+    "suite draw schedule=v_half grid.inter=4 draw.csv=v_half.csv",
+    "suite draw schedule=zbv grid.inter=4 draw.csv=zbv.csv draw.csv_format=compute_comms",
     "suite draw system=pipeoptim grid.inter=4",
     "suite draw system=sparsity_aware_metis graph=protein_like grid.data=4",
     "suite run executor=simulated machine=summit stack=samo system=axonn_samo model=gpt3_13b grid.inter=8"
@@ -117,6 +121,9 @@ ELSEWHERE = {  # run by another test, or not run for the reason given
     "suite run launch.python_path=[mine] experiment=waves_and_gpipe": OWN_FOLDER,
     "suite run launch.python_path=[mine] executor=simulated machine=summit system=waves model=gpt3_xl"
     " grid.inter=4 batch.size=64": OWN_FOLDER,
+    "suite check FILE.csv": "tests/unit/cli/test_schedule_file.py",
+    "suite check FILE.csv executor.ticks.backward=3": "tests/unit/cli/test_schedule_file.py",
+    "suite draw FILE.csv": "tests/unit/cli/test_schedule_file.py",
     "make benchmark": "minutes; tests/benchmarks holds the benchmarks",
     "make soak": "an hour; .ci/run runs a slice",
 }

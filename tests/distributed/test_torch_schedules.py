@@ -1,0 +1,30 @@
+"""Schedule files of this suite train in torch's pipeline runtime, to the losses and weights of one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from suite.config.compose import groups
+from suite.schedule.torch_csv import FORMATS
+from tests.support.ranks import run_ranks
+
+PROGRAM = Path(__file__).with_name("program_torch_schedules.py")
+QUICK = [("zbv", "compute_only"), ("interleaved", "compute_comms"), ("zb_h1", "compute_only")]
+EVERY = [(name, form) for name in groups()["schedule"] for form in FORMATS]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "requests"),
+    [
+        (2, QUICK),
+        pytest.param(2, EVERY, marks=pytest.mark.exhaustive),
+        pytest.param(4, EVERY, marks=pytest.mark.exhaustive),
+    ],
+    ids=["2", "2-every", "4-every"],
+)
+def test_torch_trains_in_the_orders_of_our_files(ranks: int, requests: list[tuple[str, str]], tmp_path: Path) -> None:
+    words = [word for request in requests for word in request]
+    out = run_ranks(ranks, PROGRAM, str(tmp_path), *words, launcher="torchrun", deadline=240)
+    assert out.split("\n")[:-1] == [f"{name} {form} trained" for name, form in requests]
