@@ -23,7 +23,8 @@ from suite.engine.pruning import Pruning
 from suite.engine.stage import as_value
 from suite.engine.train_state import TrainState
 from suite.memory.checkpointing import resolve_interval
-from suite.workload.split import blocks, divide
+from suite.schedule.placement import homes_of
+from suite.workload.split import blocks, divide_ranks
 
 
 def network(config: RunConfig) -> NetworkModule:
@@ -77,14 +78,15 @@ class EngineSystem(System):
         """Arguments of `Engine`, without `world`."""
         shape, module = config.network(), network(config)
         grid, precision, optimizer = config.grid.build(), config.precision, config.optimizer
-        split = divide(shape, grid.inter, config.split)
+        schedule = config.schedule.build()
+        split = divide_ranks(shape, homes_of(schedule, grid.inter), config.split)
         return {
             "layers": cls.layer_makers(config, shape),
             "loss": module.loss,
             "optimizer": optimizer.build(),
             "microbatch": config.batch.microbatch,
             "grid": grid,
-            "schedule": config.schedule.build(),
+            "schedule": schedule,
             "weights": config.weights.build(),
             "memory": config.memory.layout.build(),
             "split": split,
