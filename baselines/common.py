@@ -29,9 +29,10 @@ from suite.engine.optim.lr_schedule import Rate, as_rate
 from suite.engine.process_setup import check_half
 from suite.engine.random_state import drawing, initial
 from suite.memory.checkpointing import checkpoint_interval
+from suite.schedule.placement import homes_of
 from suite.workload import Transformer
 from suite.workload.recurrent import GNMT
-from suite.workload.split import Split, divide
+from suite.workload.split import Split, divide_ranks
 
 _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "SGD": torch.optim.SGD,
@@ -75,11 +76,16 @@ def train_options(config: RunConfig) -> TrainOptions:
     if half is not None and half not in _HALVES:
         raise UnknownName("precision.half", half, _HALVES)
     if checkpoints == "auto":
-        shapes = config.network().shapes()
-        checkpoints = checkpoint_interval(sum(layer.checkpointed for layer in shapes), config.grid.inter)
+        shapes, stages = config.network().shapes(), len(_homes(config))
+        checkpoints = checkpoint_interval(sum(layer.checkpointed for layer in shapes), stages)
     return TrainOptions(
         _HALVES[half] if half else None, config.precision.loss_scale, config.optimizer.clip_norm, checkpoints
     )
+
+
+def _homes(config: RunConfig) -> tuple[int, ...]:
+    """Pipeline rank of each stage of the configured schedule."""
+    return homes_of(config.schedule.build(), config.grid.inter)
 
 
 def gpt(config: RunConfig) -> Transformer:
@@ -114,7 +120,7 @@ class PeerPlan:
         self.makers = self.network.layers(self.shape, dropout=model.dropout, dtype=model.dtype)
         self.blocks = [layer.checkpointed for layer in self.shape.shapes()]
         self.ties: list[tuple[int, str, int, str]] = self.network.ties(self.shape)
-        self.split: Split = divide(self.shape, self.grid.inter, config.split)
+        self.split: Split = divide_ranks(self.shape, _homes(config), config.split)
         self.seed, self.microbatch = config.seed, batch.microbatch
         self.size, self.microbatches = batch.size, microbatches(config)
         self.options = train_options(config)

@@ -1,10 +1,17 @@
-"""torch.distributed.pipelining (PyTorch's own pipelines): ScheduleGPipe and Schedule1F1B, with replicas.
+"""torch.distributed.pipelining (PyTorch's own pipelines): its seven schedules, with replicas.
 
-Stages, order and messages are PyTorch's. PyTorch leaves other parts to the user, and they follow its tutorials.
-Replicas sum their gradients with one all-reduce of a flat buffer (system.data_parallel=flat) or through
-DistributedDataParallel, which overlaps it with the last microbatch's backward pass (ddp). A weight tied between the
-first and the last stage is kept equal by an all-reduce of its gradient. The loss is summed over all ranks as in the
-suite's own systems.
+Stages, order and messages are PyTorch's. A rank holds one stage, or with an interleaved schedule, LoopedBFS, ZBV and
+DualPipeV several, placed as PyTorch wants them: in a loop, or in a V. The stages are those of the suite's schedule.
+
+PyTorch leaves other parts to the user, and they follow its tutorials. Replicas sum their gradients with one all-reduce
+of a flat buffer (system.data_parallel=flat) or through DistributedDataParallel, which overlaps it with the last
+microbatch's backward pass (ddp). A weight tied between the first and the last stage is kept equal by an all-reduce of
+its gradient; in a V both stages are on rank 0 and share the weight. The loss is summed over all ranks as in the suite's
+own systems.
+
+PyTorch splits a backward pass by running its graph twice: once from the outputs to the inputs, and once from the nodes
+between to the weights. On the first stage it runs the whole backward pass in place of the weight gradients, and nothing
+in place of the input gradient.
 
 In mixed precision passes, messages and reductions are in half precision, and gradients of the microbatches are added in
 it. Clipping uses the norm of the whole model, and all ranks agree on whether a batch overflowed. Dropout masks are
@@ -33,50 +40,68 @@ from baselines.stepping import Stepper
 from suite.config.plugins import own_settings
 from suite.config.protocols import System
 from suite.config.run import RunConfig
+from suite.core.errors import Unsupported
+from suite.core.op import Place
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
+from suite.schedule.placement import is_placed, is_plain, places
 
 
 @dataclass(frozen=True, kw_only=True)
 class TorchPipelineSettings:
     """Keys of `system` of PyTorch's pipelines; conf/system/torch_gpipe.yaml explains them."""
 
-    schedule: Literal["ScheduleGPipe", "Schedule1F1B"]
+    schedule: Literal[
+        "ScheduleGPipe",
+        "Schedule1F1B",
+        "ScheduleInterleaved1F1B",
+        "ScheduleLoopedBFS",
+        "ScheduleInterleavedZeroBubble",
+        "ScheduleZBVZeroBubble",
+        "ScheduleDualPipeV",
+    ]
     data_parallel: Literal["flat", "ddp"]
     fused: bool
 
 
 class TorchPipelining(System):
-    """One rank's stage of a PyTorch pipeline on grid.inter stages and grid.data replicas."""
+    """One rank's stages of a PyTorch pipeline on grid.inter ranks and grid.data replicas."""
 
     settings = TorchPipelineSettings
 
     @classmethod
     def probe(cls, config: RunConfig) -> Ready | Missing:
         refuse(config, dtypes=("float32", "float64", "bfloat16"))
-        own_settings(TorchPipelineSettings, config)
+        if own_settings(TorchPipelineSettings, config).data_parallel == "ddp":
+            _check_ddp(config)
         return Ready()
 
     def __init__(self, world: World, config: RunConfig) -> None:
         from torch.distributed import pipelining
+        from torch.distributed.pipelining.schedules import PipelineScheduleMulti
+
+        from baselines.torch_stage import EvaluatedStage
 
         check_device(config, world.device)
         self.world, self.plan = world, PeerPlan(config)
         plan, grid = self.plan, self.plan.grid
         settings = own_settings(TorchPipelineSettings, config)
         self.group = DefaultGroup(world, grid)
-        self.place = place = grid.place(world.rank)
+        rank = grid.place(world.rank)
+        self.place = place = places(config.schedule.build(), grid.inter, rank.replica, rank.replicas)[rank.rank]
         replicas = [grid.rank(data=replica, inter=0) for replica in range(grid.data)]
         # every rank creates all groups, in the same order
         pipelines = [dist.new_group(list(range(first, first + grid.inter))) for first in replicas]
-        self.column = [dist.new_group(list(grid.data_parallel_group(rank))) for rank in range(grid.inter)][place.stage]
-        self.ends = [dist.new_group(list(grid.embedding_group(first))) for first in replicas][place.replica]
+        self.column = [dist.new_group(list(grid.data_parallel_group(rank))) for rank in range(grid.inter)][place.rank]
+        self.ends = [dist.new_group([first + end for end in _ends(place)]) for first in replicas][place.replica]
 
-        layers = {number: plan.layer(number).to(world.device) for number in plan.split[place.stage]}
+        numbers = [number for stage in place.held_stages for number in plan.split[stage]]
+        layers = {number: plan.layer(number).to(world.device) for number in numbers}
         join(layers, plan.ties)
-        self.model: nn.Module = stage_of(plan, layers)
+        parts = [stage_of(plan, {number: layers[number] for number in plan.split[s]}) for s in place.held_stages]
+        self.parts = nn.ModuleList(parts)
         self.tied = self._ties(layers)
-        self.trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.trained = [p for p in self.parts.parameters() if p.requires_grad]
         self.stepper = Stepper(
             config,
             self.trained,
@@ -86,28 +111,26 @@ class TorchPipelining(System):
         )
         self.ddp = settings.data_parallel == "ddp" and grid.data > 1
         if self.ddp:
-            self.model = nn.parallel.DistributedDataParallel(
-                self.model,
-                process_group=self.column,
-                gradient_as_bucket_view=True,
-                # DDP sorts its buckets again after the first batch, and fails without a forward pass between the
-                # backward passes; this setting prevents the sorting, for one walk through a graph per batch
-                find_unused_parameters=True,
-            )
+            self.parts = nn.ModuleList(self._overlapped(part) for part in self.parts)
         else:
             self.gradient = _flat_gradient(self.trained)
         # factor of a loss before its backward pass: DDP divides by the number of replicas itself
         self.share = 1 / (plan.microbatches * (1 if self.ddp else grid.data))
-        stage = pipelining.PipelineStage(
-            self.model, place.stage, grid.inter, world.device, group=pipelines[place.replica]
-        )
+        stages = [
+            EvaluatedStage(part, stage, place.stages, world.device, group=pipelines[place.replica])
+            for stage, part in zip(place.held_stages, self.parts, strict=True)
+        ]
+        pipeline = getattr(pipelining, settings.schedule)
         # dividing the loss by the number of microbatches avoids dividing every gradient
-        self.schedule = getattr(pipelining, settings.schedule)(
-            stage, plan.microbatches, loss_fn=self._loss, scale_grads=False
+        self.schedule = pipeline(
+            stages if issubclass(pipeline, PipelineScheduleMulti) else stages[0],
+            plan.microbatches,
+            loss_fn=self._loss,
+            scale_grads=False,
         )
 
     def train_batch(self, batch: Value) -> float:
-        self.model.train()
+        self.parts.train()
         self._zero_gradients()
         loss = self._run(self.schedule.step, batch)
         if not self.ddp and self.plan.grid.data > 1:
@@ -119,7 +142,7 @@ class TorchPipelining(System):
 
     @torch.no_grad()
     def evaluate(self, batches: Sequence[Value]) -> float:
-        self.model.eval()
+        self.parts.eval()
         return sum(self._run(self.schedule.eval, batch) for batch in batches) / len(batches)
 
     def observe(self) -> Trace:
@@ -153,22 +176,55 @@ class TorchPipelining(System):
 
     def _zero_gradients(self) -> None:
         if self.ddp:
-            self.model.zero_grad(set_to_none=False)  # the gradients are views of DDP's buckets
+            self.parts.zero_grad(set_to_none=False)  # the gradients are views of DDP's buckets
         else:
             self.gradient.zero_()
 
+    def _overlapped(self, part: nn.Module) -> nn.Module:
+        """A stage whose gradients DistributedDataParallel reduces in the backward pass of the last microbatch."""
+        return nn.parallel.DistributedDataParallel(
+            part,
+            process_group=self.column,
+            gradient_as_bucket_view=True,
+            # DDP sorts its buckets again after the first batch, and fails without a forward pass between the
+            # backward passes; this setting prevents the sorting, for one walk through a graph per batch
+            find_unused_parameters=True,
+        )
+
     def _ties(self, layers: Mapping[int, nn.Module]) -> list[nn.Parameter]:
-        """This rank's end of every tie between two stages. From here on it has the value of the first stage's end."""
-        if self.plan.grid.inter == 1:
+        """This rank's end of every tie between two ranks. From here on it has the value of the first stage's end."""
+        ends = _ends(self.place)
+        if len(ends) == 1:
             return []
+        first_rank = self.plan.grid.pipeline(self.world.rank)[ends[0]]
         tied = []
         for first, first_name, last, last_name in self.plan.ties:
             for number, name in ((first, first_name), (last, last_name)):
                 if number in layers:
                     weight = layers[number].get_parameter(name)
-                    dist.broadcast(weight.data, self.plan.grid.embedding_group(self.world.rank)[0], group=self.ends)
+                    dist.broadcast(weight.data, first_rank, group=self.ends)
                     tied.append(weight)
         return tied
+
+
+def _ends(place: Place) -> tuple[int, ...]:
+    """Pipeline ranks of the first and the last stage; a single one where they are the same."""
+    return tuple(dict.fromkeys((place.rank_of(0), place.rank_of(place.stages - 1))))
+
+
+def _check_ddp(config: RunConfig) -> None:
+    """Raise Unsupported for a schedule whose gradients DistributedDataParallel cannot reduce."""
+    schedule = config.schedule.build()
+    if is_plain(schedule):
+        return
+    if is_placed(schedule) and schedule.split:
+        rule = "PyTorch makes weight gradients apart from backward passes, where DistributedDataParallel reduces them"
+    elif config.grid.inter == 1:
+        rule = "tied weights of two stages of one rank would be in two modules of DistributedDataParallel"
+    else:
+        return
+    name = f"{config.system.name} with system.data_parallel=ddp"
+    raise Unsupported("system.data_parallel", "ddp", what=name, rule=rule, legal="system.data_parallel=flat")
 
 
 def _flat_gradient(weights: Sequence[nn.Parameter]) -> torch.Tensor:

@@ -196,6 +196,7 @@ WRONG = [
     Wrong("rule", "grid.tensor=2", "grid.tensor", "2", "grid.tensor=1"),
     Wrong("rule", "system=pytorch grid.inter=2", "grid.inter", "2", "grid.inter=1"),
     Wrong("rule", "system=torch_1f1b grid.inter=4 batch.size=4", "batch.microbatch", "2", "batch.microbatch=1"),
+    Wrong("rule", "system=torch_interleaved grid.inter=2 batch.size=10", "batch.microbatch", "2", "batch.size=8"),
     Wrong("rule", f"{UNTIED} weights=stash schedule=one_f_one_b", "update_interval", "null", "update_interval=1"),
     Wrong("rule", "system=pipedream grid.inter=2", "model.shape.tied", "true", "model.shape.tied=false"),
     Wrong(

@@ -49,6 +49,7 @@ PIPELINE: Sequence[Rule] = (
     order.order_of_peer_has_no_parameters,
     order.grid_has_systems_processes,
     order.microbatches_fill_pipeline,
+    order.microbatches_fill_rounds,
     executor.resumed_run_trains_in_its_own_ranks,
     executor.resumed_system_has_checkpoints,
 )

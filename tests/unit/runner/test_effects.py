@@ -352,7 +352,7 @@ def test_system_reads_the_keys_of_its_entry(overrides: tuple[str, ...], monkeypa
         system_class.probe(config)
         system_class(world=LoopbackWorld(Hub(1), 0, device="cpu"), config=config)
     assert keys_known is not None
-    one_stage = {"split"}  # a plan of one stage looks it up, and nothing depends on it
+    one_stage = {"split", "schedule._target_"}  # a plan of one stage looks them up, and nothing depends on them
     assert {key for key in seen if not below(key, [*keys_known, *BOOKKEEPING, *DECLARED])} <= one_stage
     expected = [key for key, _ in leaves(run.settings) if below(key, keys_known) and not below(key, HARNESS)]
     unpruned = {"pruning.sparsity", "pruning.scope"} if config.pruning.ticket is None else set()

@@ -19,6 +19,11 @@ from suite.runner.tune import closed_form_plan
 FIXED_ORDERS = {
     "torch_gpipe": "baselines.gpipe.GPipe",
     "torch_1f1b": "suite.schedule.OneFOneB",
+    "torch_interleaved": "suite.schedule.Staircase",
+    "torch_looped_bfs": "suite.schedule.LoopedBFS",
+    "torch_interleaved_zero_bubble": "suite.schedule.Staircase",
+    "torch_zbv": "suite.schedule.ZBV",
+    "torch_dual_pipe_v": "suite.schedule.DualPipeV",
     "deepspeed_3d": "suite.schedule.OneFOneB",
     "megatron_lm": "suite.schedule.OneFOneB",
     "pytorch": "suite.schedule.OneFOneB",
@@ -51,7 +56,7 @@ def test_every_system_runs_its_schedule_or_names_its_order() -> None:
         schedule_of(config)
         if not config.system.runs_schedule:
             orders[name] = config.system.order
-            assert config.schedule.data() == {"_target_": config.system.order}
+            assert config.schedule.target == config.system.order
     assert orders == FIXED_ORDERS
 
 

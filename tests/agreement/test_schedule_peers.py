@@ -1,0 +1,125 @@
+"""PyTorch's placed schedules, the engine's same schedules and plain PyTorch have the same losses."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baselines.pytorch import PyTorch
+from baselines.torch_pipelining import TorchPipelining
+from suite.comm.p2p import threads
+from suite.core.errors import Unsupported
+from suite.core.protocols import Ready
+from tests.support.curves import config_of, curve
+from tests.support.ranks import run_ranks
+from tests.support.tools import needs
+
+BATCHES = 4
+TOLERANCE = 1e-11  # relative, in float64
+CLIP_TOLERANCE = 1e-8  # PyTorch adds 1e-6 to the norm, the engine does not
+HALF_TOLERANCE = 5e-4  # sums in half precision round by their order
+PROGRAM = Path(__file__).with_name("program_peers.py")
+MODEL = ("model.shape.layers=6", "batch.size=8", "batch.microbatch=1")
+EXACT = "model.dtype=float64"
+SCHEDULES = ("interleaved", "looped_bfs", "interleaved_zero_bubble", "zbv", "dual_pipe_v")
+Run = tuple[tuple[str, ...], tuple[str, ...]]
+"""Overrides of the grid and the system, and overrides that hold for the reference too."""
+
+
+@cache
+def one_process(*overrides: str) -> dict[str, Any]:
+    config = config_of(["system=pytorch", *overrides])
+    return curve(PyTorch(world=threads.LoopbackWorld(threads.Hub(1), 0), config=config), config, BATCHES)
+
+
+def compare(ranks: int, runs: list[tuple[str, Run]], folder: Path) -> None:
+    """Train each schedule with PyTorch and with the engine, and compare losses with those of one process."""
+    needs("mpiexec")
+    systems = [
+        (f"{system} {' '.join((*grid, *more))}", system.split(), grid, more)
+        for name, (grid, more) in runs
+        for system in (f"system=torch_{name}", f"system=one_f_one_b schedule={name}")
+        if not (system.startswith("system=one") and "system." in " ".join(grid))
+    ]
+    configs = [config_of([*system, *MODEL, *grid, *more]) for _, system, grid, more in systems]
+    (folder / "configs.json").write_text(json.dumps([config.plain() for config in configs]))
+    out = run_ranks(ranks, PROGRAM, str(BATCHES), str(folder / "configs.json"), deadline=300)
+    for (label, _, _, more), config, line in zip(systems, configs, out.splitlines(), strict=True):
+        by_rank, expected = json.loads(line), one_process(*MODEL, *more)
+        own = config.system.on_engine
+        assert all(one["losses"] == by_rank[0]["losses"] for one in by_rank), label
+        tolerance = HALF_TOLERANCE if config.precision.half else TOLERANCE
+        if config.optimizer.clip_norm is not None and own:
+            tolerance = CLIP_TOLERANCE
+        assert by_rank[0]["losses"] == pytest.approx(expected["losses"], rel=tolerance, abs=0), label
+        assert by_rank[0]["held_out"] == pytest.approx(expected["held_out"], rel=tolerance, abs=0), label
+        assert by_rank[0]["losses"][-1] < by_rank[0]["losses"][0] - 0.2, label
+        assert all(one["memory"]["weights"] > 0 for one in by_rank), label
+
+
+@pytest.mark.ranks
+def test_losses_of_three_schedules_are_those_of_one_process(tmp_path: Path) -> None:
+    runs = [(name, (("grid.inter=2",), (EXACT,))) for name in ("interleaved", "interleaved_zero_bubble", "zbv")]
+    compare(2, runs, tmp_path)
+
+
+TWO: list[Run] = [
+    (("grid.inter=2",), (EXACT,)),
+    (("grid.inter=2",), (EXACT, "optimizer=sgd", "optimizer.clip_norm=0.3", "activation_checkpointing=1")),
+    (("grid.data=2",), (EXACT, "optimizer=sgd")),
+    (("grid.inter=2",), ("precision=bf16", "optimizer=sgd", "optimizer.lr=0.02")),
+]
+FOUR: list[Run] = [(("grid.inter=2", "grid.data=2"), (EXACT, "optimizer=sgd"))]
+FOUR_STAGES: Run = (("grid.inter=4",), (EXACT, "model.shape.tied=false"))
+
+
+@pytest.mark.ranks
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_losses_of_every_schedule_on_two_ranks(name: str, tmp_path: Path) -> None:
+    runs = [(name, run) for run in TWO]
+    if name in ("looped_bfs", "zbv"):  # these take every number of microbatches
+        runs.append((name, (("grid.inter=2",), (EXACT, "batch.size=3"))))
+    if name == "interleaved":
+        runs.append((name, (("grid.inter=2", "schedule.chunks=3"), (EXACT,))))
+    compare(2, runs, tmp_path)
+
+
+@pytest.mark.ranks
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_losses_of_every_schedule_on_four_ranks(name: str, tmp_path: Path) -> None:
+    runs = [(name, run) for run in FOUR]
+    if name in ("interleaved", "looped_bfs"):
+        runs.append((name, (("grid.inter=2", "grid.data=2", "system.data_parallel=ddp"), (EXACT, "optimizer=sgd"))))
+        runs.append((name, (("grid.inter=4",), (EXACT,))))
+    else:
+        runs.append((name, FOUR_STAGES))
+    compare(4, runs, tmp_path)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_schedules_are_ready_on_two_ranks(name: str) -> None:
+    assert TorchPipelining.probe(config_of([f"system=torch_{name}", "grid.inter=2", *MODEL])) == Ready()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "rule"),
+    [
+        (["system=torch_zbv", "grid.inter=2"], "apart from backward passes"),
+        (["system=torch_dual_pipe_v", "grid.inter=2"], "apart from backward passes"),
+        (["system=torch_interleaved_zero_bubble", "grid.inter=2"], "apart from backward passes"),
+        (["system=torch_interleaved"], "two modules of DistributedDataParallel"),
+    ],
+)
+def test_ddp_is_refused_where_it_would_not_reduce(overrides: list[str], rule: str) -> None:
+    config = config_of([*overrides, *MODEL, "grid.data=2", "system.data_parallel=ddp"])
+    with pytest.raises(Unsupported) as refusal:
+        TorchPipelining.probe(config)
+    assert (refusal.value.key, refusal.value.value) == ("system.data_parallel", "ddp")
+    assert rule in refusal.value.rule
+    assert refusal.value.legal == "system.data_parallel=flat"
