@@ -29,9 +29,12 @@ from suite.core.values import format_typed
 
 _LISTED = 160  # longest list of names, in characters, that a message shows in full
 _NEAREST = 3  # names that a message shows of a longer list
-_NAMED = re.compile(r"there is no (?:(?:config key|argument of \S+)|(?P<key>[\w.]+)) named '(?P<name>[^']*)'")
+_NAMED = re.compile(r"there is no (?:(?:config key|argument of \S+)|(?P<key>.+?)) named '(?P<name>[^']*)'")
 _ABSENT = re.compile(r"there is no (?P<key>[\w.]+)(?=;|$)")
-_SETTING = re.compile(r"(?P<key>[A-Za-z_]\w*(?:\.\w+)*)=(?P<value>[^\s;:]*)")
+_SETTING = re.compile(  # `key=value`, `+key=value`, `name: key=value` or `Class(key=value)`
+    r"(?:[+~]{1,2}|[\w.-]+: |\w+(?P<call>\())?(?P<key>[A-Za-z_]\w*(?:\.\w+)*)="
+    r"(?P<value>\[[^\]]*\]|(?(call)[^\s;:,)]*|[^\s;:]*))"
+)
 
 
 class SuiteError(Exception):
@@ -94,11 +97,14 @@ def _setting_of(text: str) -> tuple[str, str | None]:
     if absent := _ABSENT.match(text):
         return absent["key"], None
     setting = _SETTING.match(text)
-    return (setting["key"], setting["value"]) if setting else ("", None)
+    return (setting["key"], setting["value"].rstrip(",")) if setting else ("", None)
 
 
 class UnknownName(InvalidRequest):
-    """Name that is not one of `known`; the message suggests the nearest."""
+    """Name that is not one of `known`; the message suggests the nearest.
+
+    `key` is the kind of the name; for a config key and for an argument it is the name itself.
+    """
 
     def __init__(
         self, kind: str, name: object, known: Iterable[str], *, alike: float = 0.4, legal: str | None = None

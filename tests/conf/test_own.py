@@ -14,6 +14,7 @@ import pytest
 from suite.config.compose import CONF, groups, own_folders, resolve, searched
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.runner.runs import expand
+from tests.support.refusals import refused
 
 SCHEDULE = "from baselines.gpipe import GPipe\n\nclass {name}(GPipe):\n    pass\n"
 SYSTEM = """# @package _global_
@@ -54,14 +55,14 @@ def test_user_choice_needs_its_folder(user_folder: Path) -> None:
     assert "own_order" not in groups()["system"]
     assert groups([python_path(user_folder)])["model"] == groups()["model"]
     resolve([python_path(user_folder), "system=own_order"])
-    with pytest.raises(UnknownName, match="own_order"):
+    with refused(UnknownName, "system", "own_order"):
         resolve(["system=own_order"])
-    with pytest.raises(UnknownName, match="did you mean 'own_order'"):
+    with refused(UnknownName, "system", "own_ordr", legal="did you mean 'own_order'?"):
         resolve([python_path(user_folder), "system=own_ordr"])
 
 
 def test_unknown_key_is_explained_with_user_folders(user_folder: Path) -> None:
-    with pytest.raises(UnknownName, match=r"did you mean 'grid\.inter'"):
+    with refused(UnknownName, "grid.intr", legal="did you mean 'grid.inter'?"):
         resolve([python_path(user_folder), "system=own_order", "grid.intr=2"])
 
 
@@ -87,13 +88,13 @@ def test_several_folders_are_searched(user_folder: Path, tmp_path: Path) -> None
 def test_duplicate_system_name_is_refused(user_folder: Path) -> None:
     """Hydra would run the suite's without a word."""
     (user_folder / "system" / "axonn.yaml").write_text(SYSTEM.format(module="own_order", name="Order"))
-    with pytest.raises(InvalidRequest, match="there is a system=axonn already; legal: system=axonn_of_mine"):
+    with refused(InvalidRequest, rule="there is a system=axonn already", legal="system=axonn_of_mine"):
         resolve([python_path(user_folder), "system=own_order"])
 
 
 @pytest.mark.parametrize("value", ["[no/such/folder]", "no/such/folder", "[.,no/such/folder]"])
 def test_missing_folder_is_refused(value: str) -> None:
-    with pytest.raises(InvalidRequest, match="no folder no/such/folder"):
+    with refused(InvalidRequest, "launch.python_path", subject="no folder no/such/folder"):
         resolve([f"launch.python_path={value}"])
 
 

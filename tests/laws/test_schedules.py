@@ -22,6 +22,7 @@ from suite.core.protocols import Schedule
 from suite.schedule import MessageDriven, OneFOneB, evaluation
 from suite.schedule.check import check, check_evaluation
 from suite.schedule.placement import places
+from tests.support.refusals import refused
 
 SCHEDULES: tuple[Schedule, ...] = (
     GPipe(),
@@ -253,7 +254,10 @@ def test_an_evaluation_that_trains_or_stops_is_named() -> None:
         check_evaluation(OneFOneB().program, places(OneFOneB(), 1), interval)
 
 
-@pytest.mark.parametrize("arguments", [{"pipeline_limit": 0}, {"cap": -1}, {"prefer": "sideways"}])
-def test_message_driven_refuses_with_a_legal_value(arguments: dict[str, object]) -> None:
-    with pytest.raises(InvalidRequest, match="legal: "):
-        MessageDriven(**arguments)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("key", "value", "legal"),
+    [("pipeline_limit", 0, "pipeline_limit=None"), ("cap", -1, "cap=None"), ("prefer", "sideways", "backward")],
+)
+def test_message_driven_refuses_with_a_legal_value(key: str, value: object, legal: str) -> None:
+    with refused(InvalidRequest, key, repr(value), legal=legal):
+        MessageDriven(**{key: value})  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ import pytest
 from suite.cli.draw import draw
 from suite.core.errors import InvalidRequest
 from suite.schedule.draw import columns
+from tests.support.refusals import fault, refused
 
 
 def test_flushing_schedule_is_drawn_without_versions() -> None:
@@ -46,24 +47,24 @@ def test_saved_graph_is_read_once() -> None:
 
 
 def test_schedule_illegal_for_the_policy_is_not_drawn() -> None:
-    with pytest.raises(InvalidRequest, match=r"2BW on 4 stages with update_interval=2"):
+    with refused(InvalidRequest, subject="2BW on 4 stages with update_interval=2"):
         draw(["system=pipedream_2bw", "grid.inter=4", "update_interval=2"])
 
 
 @pytest.mark.parametrize(
-    ("override", "told"),
+    ("override", "expected"),
     [
-        ("update_interval=often", "update_interval=often; rule: a whole number"),
-        ("system.name=5", "system.name=5; rule: text"),
-        ("draw.microbatches=many", "draw.microbatches=many; rule: a whole number"),
-        ("draw.forward=0", "draw.forward=0; rule: at least 1"),
-        ("draw=5", "draw=5; rule: a group of keys"),
-        ("draw.plan=5", "draw.plan=5; rule: text"),
-        ("grid.inter=2000", "2000 stages; rule: 2 \\* microbatches"),
+        ("update_interval=often", fault("update_interval", "often", rule="a whole number")),
+        ("system.name=5", fault("system.name", 5, rule="text")),
+        ("draw.microbatches=many", fault("draw.microbatches", "many", rule="a whole number")),
+        ("draw.forward=0", fault("draw.forward", 0, rule="at least 1")),
+        ("draw=5", fault("draw", 5, rule="a group of keys")),
+        ("draw.plan=5", fault("draw.plan", 5, rule="text")),
+        ("grid.inter=2000", fault(subject="2000 stages", rule="2 * microbatches")),
     ],
 )
-def test_unread_key_of_a_drawing_is_refused(override: str, told: str) -> None:
-    with pytest.raises(InvalidRequest, match=told):
+def test_unread_key_of_a_drawing_is_refused(override: str, expected: dict[str, object]) -> None:
+    with refused(InvalidRequest, **expected):
         draw(["system=pipeoptim", override])
 
 

@@ -18,6 +18,7 @@ from suite.core.record import Outcome
 from suite.runner import provenance
 from suite.runner.runs import expand
 from suite.runner.tune import run_line
+from tests.support.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKED = ["executor=check", "system=axonn", "grid.inter=2"]  # a run without ranks
@@ -82,9 +83,9 @@ def test_writable_folders_and_files_stay_unchanged(tmp_path: Path) -> None:
     assert check_folder(tmp_path / "a" / "b", "reports").is_dir()
     assert check_file(tmp_path / "c.json", "--json") == tmp_path / "c.json"
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-    with pytest.raises(InvalidRequest, match="is a folder"):
+    with refused(InvalidRequest, subject="is a folder"):
         check_file(tmp_path, "--json")
-    with pytest.raises(InvalidRequest, match=r"reports=.*null"):
+    with refused(InvalidRequest, "reports"):
         check_folder(tmp_path / "a\0b", "reports")
 
 

@@ -15,6 +15,7 @@ from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record, Source
 from suite.runner.runs import Run, expand
+from tests.support.refusals import refused
 
 
 def record(outcome: Outcome) -> Record:
@@ -58,7 +59,7 @@ def test_command_line_overrides_follow_those_of_an_entry() -> None:
 
 @pytest.mark.parametrize("entry", ["", "overhead_bound tag='", 3, None, ["overhead_bound"]])
 def test_illegal_scale_entry_is_refused(entry: object) -> None:
-    with pytest.raises(InvalidRequest, match=r"scale\.reproduce holds .*; rule: an experiment and overrides"):
+    with refused(InvalidRequest, subject="scale.reproduce holds", rule="an experiment and overrides"):
         reproduce.command(entry)
 
 

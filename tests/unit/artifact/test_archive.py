@@ -23,6 +23,7 @@ from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import FORWARD, Span
+from tests.support.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[3]
 SECRET = "/home/alice_w/experiments"
@@ -185,7 +186,7 @@ def test_complete_archive_is_verified(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../out", "top/../../out", "/etc/out", "top\\..\\out", "out", "C:/x/out"])
 def test_name_outside_the_folder_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="leads out"):
+    with refused(InvalidRequest, subject="leads out"):
         archive.verify(write_zip(lambda packed: packed.writestr(zipfile.ZipInfo(name), b"x"), tmp_path))
 
 
@@ -193,7 +194,7 @@ def test_name_outside_the_folder_is_refused(name: str, tmp_path: Path) -> None:
 def test_entry_that_is_no_plain_file_is_refused(kind: int, tmp_path: Path) -> None:
     entry = zipfile.ZipInfo("top/link")
     entry.external_attr = (kind | 0o777) << 16
-    with pytest.raises(InvalidRequest, match="a link, a folder or a device"):
+    with refused(InvalidRequest, subject="a link, a folder or a device"):
         archive.verify(write_zip(lambda packed: packed.writestr(entry, b"/etc/passwd"), tmp_path))
 
 
@@ -203,7 +204,7 @@ def test_size_and_number_are_bounded_before_unpacking(tmp_path: Path, monkeypatc
     for name, legal in (("MAX_BYTES", 10), ("MAX_FILES", 2)):
         with monkeypatch.context() as patch:
             patch.setattr(archive, name, legal)
-            with pytest.raises(InvalidRequest, match=f"at most {legal}"):
+            with refused(InvalidRequest, rule=f"at most {legal}"):
                 archive.verify(tmp_path / "good.zip")
 
 
@@ -217,19 +218,22 @@ def test_difference_from_the_manifest_is_named(tmp_path: Path) -> None:
 
         return write_zip(fill, tmp_path)
 
-    cases: list[tuple[dict[str, bytes], str]] = [
-        ({"MANIFEST.sha256": manifest, "a.txt": b"one", "b__c.txt": b"TWO"}, "b/c.txt has SHA-256"),
-        ({"MANIFEST.sha256": manifest, "a.txt": b"one"}, "b/c.txt is in the manifest alone"),
-        ({"MANIFEST.sha256": manifest, "a.txt": b"one", "b__c.txt": b"two", "d": b""}, "d is not in the manifest"),
-        ({"a.txt": b"one"}, "the archive has no MANIFEST.sha256"),
-        ({"MANIFEST.sha256": b"nonsense\n", "a.txt": b"one"}, "has the line 'nonsense'"),
+    cases: list[tuple[dict[str, bytes], dict[str, str]]] = [
+        ({"MANIFEST.sha256": manifest, "a.txt": b"one", "b__c.txt": b"TWO"}, {"subject": "b/c.txt has SHA-256"}),
+        ({"MANIFEST.sha256": manifest, "a.txt": b"one"}, {"subject": "b/c.txt is in the manifest alone"}),
+        (
+            {"MANIFEST.sha256": manifest, "a.txt": b"one", "b__c.txt": b"two", "d": b""},
+            {"subject": "d is not in the manifest"},
+        ),
+        ({"a.txt": b"one"}, {"subject": "the archive has no MANIFEST.sha256"}),
+        ({"MANIFEST.sha256": b"nonsense\n", "a.txt": b"one"}, {"subject": "has the line 'nonsense'"}),
     ]
-    for files, words in cases:
-        with pytest.raises(InvalidRequest, match=words):
+    for files, expected in cases:
+        with refused(InvalidRequest, **expected):
             archive.verify(received(**files))
     with pytest.warns(UserWarning, match="Duplicate"):
         twice = write_zip(lambda packed: [packed.writestr("top/a", b"1"), packed.writestr("top/a", b"2")], tmp_path)  # type: ignore[func-returns-value]
-    with pytest.raises(InvalidRequest, match="the archive has a twice"):
+    with refused(InvalidRequest, subject="the archive has a twice"):
         archive.verify(twice)
 
 

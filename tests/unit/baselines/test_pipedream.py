@@ -9,6 +9,7 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.op import FlushInterval, Kind, Op
 from suite.weights import Ledger
 from tests.support.ledgers import DEPTHS, entries, epochs, follow
+from tests.support.refusals import refused
 
 
 @pytest.mark.parametrize("stages", DEPTHS)
@@ -80,16 +81,16 @@ def test_a_kept_graph_reads_the_same_versions(policy: type[Stash | DoubleBuffer]
 
 
 def test_updates_that_two_versions_cannot_serve_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"2BW on 4 stages with update_interval=3; .*; legal: update_interval=4"):
+    with refused(InvalidRequest, subject="2BW on 4 stages with update_interval=3", legal="update_interval=4"):
         DoubleBuffer().check(4, 3)
     for stages, every in ((4, 4), (4, 9), (1, 1)):
         DoubleBuffer().check(stages, every)
     Stash().check(4, 1)
     Stash().check(4, 3)
     for policy in (Stash(), DoubleBuffer()):
-        with pytest.raises(InvalidRequest, match=r"with a flush"):
+        with refused(InvalidRequest, "update_interval", subject="with a flush"):
             policy.check(4, None)
         assert not policy.predicts
     for policy_class in (Stash, DoubleBuffer):
-        with pytest.raises(UnknownName, match="did you mean 'swap'"):
+        with refused(UnknownName, "backward graph", "swop", legal="did you mean 'swap'?"):
             policy_class("swop")

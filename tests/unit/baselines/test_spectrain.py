@@ -8,6 +8,7 @@ from baselines.spectrain import SpecTrain
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.op import FlushInterval, Kind
 from tests.support.ledgers import DEPTHS, entries, epochs, follow
+from tests.support.refusals import refused
 
 
 def test_prediction_distance_equals_the_authors_on_four_stages() -> None:
@@ -36,11 +37,11 @@ def test_one_stage_trains_serially() -> None:
 
 def test_what_its_count_does_not_hold_for_is_refused() -> None:
     SpecTrain().check(4, 1)
-    with pytest.raises(InvalidRequest, match=r"SpecTrain with update_interval=4; .*legal: update_interval=1"):
+    with refused(InvalidRequest, "update_interval", 4, legal="update_interval=1"):
         SpecTrain().check(4, 4)
-    with pytest.raises(InvalidRequest, match="SpecTrain with a flush"):
+    with refused(InvalidRequest, "update_interval", subject="SpecTrain with a flush"):
         SpecTrain().check(4, None)
-    with pytest.raises(UnknownName, match="did you mean 'keep'"):
+    with refused(UnknownName, "backward graph", "kept", legal="did you mean 'keep'?"):
         SpecTrain("kept")
     assert SpecTrain.predicts
     assert SpecTrain.smoothed

@@ -12,6 +12,7 @@ from suite.config.locate import locate, module, search
 from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.grid import Grid
 from suite.memory import mixed
+from tests.support.refusals import fault, refused
 
 
 def test_locate_finds_classes_and_functions() -> None:
@@ -19,9 +20,17 @@ def test_locate_finds_classes_and_functions() -> None:
     assert locate("suite.memory.mixed") is mixed
 
 
-@pytest.mark.parametrize("path", ["Grid", "", "suite.nowhere.Grid", "nowhere.at.all.Grid"])
-def test_wrong_path_is_refused(path: str) -> None:
-    with pytest.raises(InvalidRequest, match="rule: "):
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("Grid", fault(subject="'Grid' is not a class path")),
+        ("", fault(subject="'' is not a class path")),
+        ("suite.nowhere.Grid", fault(subject="there is no module 'suite.nowhere'")),
+        ("nowhere.at.all.Grid", fault(subject="there is no module 'nowhere.at.all'")),
+    ],
+)
+def test_wrong_path_is_refused(path: str, expected: dict[str, object]) -> None:
+    with refused(InvalidRequest, **expected):
         locate(path)
 
 
@@ -47,21 +56,21 @@ def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_misspelled_path_gets_the_nearest(path: str, nearest: str) -> None:
-    with pytest.raises(InvalidRequest, match="there is no ") as caught:
+    with pytest.raises(InvalidRequest) as caught:
         locate(path)
-    assert f"did you mean {nearest!r}?" in str(caught.value)
+    assert caught.value.legal == f"did you mean {nearest!r}?"
 
 
 @pytest.mark.parametrize("path", ["suite.gnn.plans.dataclas", "quite.another.Thing"])
 def test_only_legal_paths_are_suggested(path: str) -> None:
-    with pytest.raises(InvalidRequest, match="there is no module") as caught:
+    with refused(InvalidRequest, subject="there is no module") as caught:
         locate(path)
     assert "did you mean" not in str(caught.value)
 
 
 def test_misspelled_user_path_gets_the_nearest(mine: Path) -> None:
     (mine / "my_orders.py").write_text("raise SystemExit('it ran')\nclass Waves: ...\n")
-    with pytest.raises(InvalidRequest, match=r"did you mean 'my_orders\.Waves'\?"):
+    with refused(InvalidRequest, legal="did you mean 'my_orders.Waves'?"):
         locate("my_order.Wave")
     assert "my_orders" not in sys.modules
 
@@ -70,22 +79,22 @@ def test_misspelled_user_path_gets_the_nearest(mine: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "words"),
+    ("path", "expected"),
     [
-        ("os.system", "in no such folder"),
-        ("builtins.eval", "in no such folder"),
-        ("torch.load", "in no such folder"),
-        ("__main__.main", "in no such folder|there is no module"),
+        ("os.system", fault(subject="in no such folder")),
+        ("builtins.eval", fault(subject="in no such folder")),
+        ("torch.load", fault(subject="in no such folder")),
+        ("__main__.main", fault(legal="a class in a folder of launch.python_path")),
         # by way of a module of the suite
-        ("suite.runner.launch.processes.subprocess.Popen", "there is no module"),
-        ("suite.config.locate.Path", r"is pathlib[.\w]*\.Path"),
-        ("suite.config.plugins.partial", r"is functools\.partial"),
-        ("suite.engine.system.torch", "is a module"),
-        ("suite.schedule.__getattribute__", "a public name"),
+        ("suite.runner.launch.processes.subprocess.Popen", fault(subject="there is no module")),
+        ("suite.config.locate.Path", fault(subject="is pathlib.Path")),
+        ("suite.config.plugins.partial", fault(subject="is functools.partial")),
+        ("suite.engine.system.torch", fault(subject="is a module")),
+        ("suite.schedule.__getattribute__", fault(rule="a public name")),
     ],
 )
-def test_path_outside_the_suite_is_refused(path: str, words: str) -> None:
-    with pytest.raises(InvalidRequest, match=words) as caught:
+def test_path_outside_the_suite_is_refused(path: str, expected: dict[str, object]) -> None:
+    with refused(InvalidRequest, **expected) as caught:
         locate(path)
     assert "rule: " in str(caught.value)
 
@@ -94,9 +103,9 @@ def test_refused_module_is_not_imported(tmp_path: Path, monkeypatch: pytest.Monk
     """Also not from where Python itself would look: the current folder is no choice."""
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "lying_around.py").write_text("raise SystemExit('it ran')\n")
-    with pytest.raises(InvalidRequest, match=r"lying_around is in no such folder.*launch\.python_path"):
+    with refused(InvalidRequest, subject="lying_around is in no such folder", legal="launch.python_path"):
         module("lying_around")
-    with pytest.raises(InvalidRequest, match=r"lying_around\.deep is in no such folder"):
+    with refused(InvalidRequest, subject="lying_around.deep is in no such folder"):
         locate("lying_around.deep.Thing")
     assert "lying_around" not in sys.modules
 
@@ -129,7 +138,7 @@ def test_user_module_is_legal_and_its_imports_are_not(mine: Path) -> None:
         assert callable(locate(path))
     assert locate("chosen_space.inner.Inner").__module__ == "chosen_space.inner"
     for path in ("chosen_plain.system", "chosen_plain.alias", "chosen_plain.os", "chosen_plain.subprocess.run"):
-        with pytest.raises(InvalidRequest, match="rule: "):
+        with refused(InvalidRequest, legal="a class in a folder of launch.python_path"):
             locate(path)
 
 
@@ -138,11 +147,11 @@ def test_environment_in_a_user_folder_is_refused(mine: Path, tmp_path: Path, mon
     inside.mkdir(parents=True)
     (inside / "some_package.py").write_text("class Thing: ...\n")
     monkeypatch.syspath_prepend(str(inside))
-    with pytest.raises(InvalidRequest, match="some_package is in no such folder"):
+    with refused(InvalidRequest, subject="some_package is in no such folder"):
         locate("some_package.Thing")
 
 
 def test_modules_without_origin_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "from_nowhere", ModuleType("from_nowhere"))
-    with pytest.raises(InvalidRequest, match="there is no module"):
+    with refused(InvalidRequest, subject="there is no module"):
         locate("from_nowhere.Thing")

@@ -9,6 +9,7 @@ import pytest
 from suite.config import modules
 from suite.config.modules import network_module, source_module
 from suite.core.errors import InvalidRequest
+from tests.support.refusals import refused
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, **members: object) -> None:
@@ -32,9 +33,7 @@ def test_optional_members_of_a_network_module_are_used(monkeypatch: pytest.Monke
 
 def test_network_module_without_a_required_member_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, layers=list)
-    with pytest.raises(
-        InvalidRequest, match=r"model\.network=mine, which has no ties and no loss; .*; legal: suite\.models\.gpt"
-    ):
+    with refused(InvalidRequest, "model.network", "mine", legal="suite.models.gpt"):
         network_module("mine")
 
 

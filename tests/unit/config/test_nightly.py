@@ -8,6 +8,7 @@ import pytest
 
 from suite.config import nightly
 from suite.core.errors import InvalidRequest
+from tests.support.refusals import refused
 
 
 def test_nightly_yaml_is_complete() -> None:
@@ -44,12 +45,12 @@ def test_illegal_setting_is_refused(override: str, key: str, rule: str) -> None:
 
 
 def test_misspelled_setting_gets_the_nearest_name() -> None:
-    with pytest.raises(InvalidRequest, match="'repeats'"):
+    with refused(InvalidRequest, "repeat", "repeat", legal="did you mean 'repeats'?"):
         nightly.read(["repeat=3"])
 
 
 def test_nightly_run_without_commands_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="0 command lines"):
+    with refused(InvalidRequest, subject="0 command lines"):
         nightly.read(["repeated=[]", "once=[]"])
 
 

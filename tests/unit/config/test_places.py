@@ -19,6 +19,7 @@ from suite.core.errors import InvalidRequest, SuiteError
 from suite.runner.interleave import measure
 from suite.runner.progress import Progress
 from suite.runner.runs import expand
+from tests.support.refusals import refused
 
 LINK = {"_target_": "suite.simulate.network.machine.Link", "latency": 0.0, "bandwidth": 1.0}
 PLANTED = {"_target_": "suite.data.graphs.generate.Planted", "vertices": 64, "blocks": 2}
@@ -184,7 +185,7 @@ def test_plugin_of_another_type_is_refused_before_the_run(overrides: list[str]) 
 
 
 def test_draw_and_tune_check_plugins_too() -> None:
-    with pytest.raises(InvalidRequest, match="its place requires a Schedule"):
+    with refused(InvalidRequest, "schedule", rule="its place requires a Schedule"):
         resolve(["schedule._target_=suite.weights.Latest"])
 
 

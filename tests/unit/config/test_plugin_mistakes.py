@@ -13,6 +13,7 @@ from suite.config import locate
 from suite.config.plugins import build
 from suite.core.errors import InvalidRequest, SuiteError, UnknownName
 from suite.runner.runs import Run, expand
+from tests.support.refusals import fault, refused
 
 EXTENDING = (Path(__file__).parents[3] / "docs/extending.md").read_text(encoding="utf-8")
 
@@ -188,17 +189,21 @@ class Mine:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kind", "words"),
+    ("arguments", "kind", "expected"),
     [
-        ({"cap": 1, "shares": 0.1}, UnknownName, "did you mean 'share'"),
-        ({}, InvalidRequest, "there is no cap; rule: mine.Mine requires it, a whole number; legal: cap=1"),
-        ({"cap": "1"}, InvalidRequest, "cap='1'; rule: cap is a whole number; legal: cap=1"),
-        ({"cap": 1, "share": False}, InvalidRequest, "share=false; rule: share is a number; legal: share=0.5"),
+        ({"cap": 1, "shares": 0.1}, UnknownName, fault("shares", "shares", legal="did you mean 'share'?")),
+        ({}, InvalidRequest, fault(subject="there is no cap", rule="mine.Mine requires it", legal="cap=1")),
+        ({"cap": "1"}, InvalidRequest, fault("cap", "'1'", rule="cap is a whole number", legal="cap=1")),
+        (
+            {"cap": 1, "share": False},
+            InvalidRequest,
+            fault("share", "false", rule="share is a number", legal="share=0.5"),
+        ),
     ],
 )
 def test_class_that_is_built_alone_names_its_arguments(
-    monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], kind: type[InvalidRequest], words: str
+    monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], kind: type[InvalidRequest], expected: dict[str, object]
 ) -> None:
     monkeypatch.setattr("suite.config.plugins.locate", lambda path: Mine)
-    with pytest.raises(kind, match=re.escape(words)):
+    with refused(kind, **expected):
         build({"_target_": "mine.Mine", **arguments})

@@ -11,6 +11,7 @@ from suite.config.plugins import Plugin
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Schedule
 from suite.schedule import MessageDriven
+from tests.support.refusals import refused
 
 PATH = "suite.schedule.message_driven.MessageDriven"
 READER = TypeAdapter(Plugin[Schedule])
@@ -37,9 +38,7 @@ def test_group_without_a_class_path_is_no_plugin(data: object) -> None:
 
 def test_plugin_of_another_type_is_refused_as_it_is_built() -> None:
     plugin = READER.validate_python({"_target_": "suite.weights.Latest"})
-    with pytest.raises(
-        InvalidRequest, match=r"=suite\.weights\.Latest; rule: its place requires a Schedule; Latest has no"
-    ):
+    with refused(InvalidRequest, subject="=suite.weights.Latest", rule="its place requires a Schedule; Latest has no"):
         plugin.build()
 
 
@@ -51,5 +50,5 @@ def test_result_of_an_unannotated_function_is_checked(monkeypatch: pytest.Monkey
     for module in ("plugins", "results"):
         monkeypatch.setattr(f"suite.config.{module}.locate", lambda path: anything)
     plugin = READER.validate_python({"_target_": "mine.anything"})
-    with pytest.raises(InvalidRequest, match=r"which returns 3; rule: its place requires a Schedule"):
+    with refused(InvalidRequest, subject="which returns 3", rule="its place requires a Schedule"):
         plugin.build()

@@ -15,6 +15,7 @@ from suite.core.members import missing_members
 from suite.core.protocols import CostModel, DataSource, MaskMethod, Transport, UpdateRule
 from suite.engine.replay_system import ReplaySystem
 from suite.workload.transformer import Network
+from tests.support.refusals import refused
 
 
 class Plain:
@@ -51,14 +52,17 @@ def test_derived_system_has_the_optional_members() -> None:
         {"loss": 2.0},
         None,
     )
-    with pytest.raises(Unsupported, match="a stream of Derived"):
+    with refused(Unsupported, subject="a stream of Derived"):
         system.stream([])
 
 
 def test_system_without_the_optional_members_is_refused_by_their_names() -> None:
-    rule = r"mine\.Plain, which has no stream\(\) and no score\(\) and no decode\(\) and no facts\(\)"
-    with pytest.raises(
-        InvalidRequest, match=rf"{rule}; .*legal: a class that inherits from suite\.config\.protocols\.System"
+    with refused(
+        InvalidRequest,
+        "system._target_",
+        "mine.Plain",
+        subject="which has no stream() and no score() and no decode() and no facts()",
+        legal="a class that inherits from suite.config.protocols.System",
     ):
         check_class("system._target_", "mine.Plain", Plain, System, ("world", "config"))
 
@@ -134,7 +138,5 @@ def test_refused_object_names_its_missing_members(monkeypatch: pytest.MonkeyPatc
     for name in ("plugins", "results"):
         monkeypatch.setattr(f"suite.config.{name}.locate", lambda path: lambda: Plain(None, None))
     plugin: Plugin[DataSource] = Plugin("mine.source", {}, required_type=DataSource, place="data.source")
-    with pytest.raises(
-        InvalidRequest, match=r"data\.source=mine\.source, .* requires a DataSource; it has no batch\(\) and no "
-    ):
+    with refused(InvalidRequest, "data.source", "mine.source", rule="requires a DataSource; it has no batch() and no"):
         plugin.build()

@@ -14,6 +14,7 @@ from suite.conformance.laws import LAWS, LawResult, LawVerdict, examine
 from suite.conformance.system_under_test import SystemUnderTest
 from suite.core.errors import UnknownName
 from suite.core.exit_codes import Exit
+from tests.support.refusals import refused
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
 PLUGIN_FOLDER = f"launch.python_path=[{PLUGINS}]"
@@ -141,7 +142,7 @@ def test_order_of_a_peer_is_checked(system: str, sizes: int) -> None:
 def test_laws_are_selected_by_name() -> None:
     read = COMMAND.read(["a=1", "--laws", "order,bytes", "b=2"])
     assert (read.words, read.options.laws) == (("a=1", "b=2"), ["order,bytes"])
-    with pytest.raises(UnknownName, match="did you mean 'order'"):
+    with refused(UnknownName, "law", "ordr", legal="did you mean 'order'?"):
         COMMAND.run(COMMAND.read(["--laws=ordr"]))
 
 

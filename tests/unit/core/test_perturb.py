@@ -14,6 +14,7 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.grid import Grid
 from suite.core.jitter import Perturbation
 from suite.core.op import Kind, Op
+from tests.support.refusals import refused
 
 OPS = [(rank, Op(rank, Kind(kind), index)) for rank in range(8) for kind in "FB" for index in range(250)]
 
@@ -93,5 +94,5 @@ def test_what_is_no_factor_is_refused(arguments: dict[str, Any], words: list[str
 
 
 def test_an_unknown_jitter_is_told_the_nearest() -> None:
-    with pytest.raises(UnknownName, match="did you mean 'uniform'"):
+    with refused(UnknownName, "jitter.kind", "unifrm", legal="did you mean 'uniform'?"):
         Perturbation(jitter="unifrm")

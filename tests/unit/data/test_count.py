@@ -8,6 +8,7 @@ import pytest
 
 from suite.cli import dataset_info
 from suite.core.errors import InvalidRequest, UnknownName
+from tests.support.refusals import refused
 
 
 @pytest.fixture
@@ -42,9 +43,9 @@ def test_pairs_have_no_classes(tmp_path: Path) -> None:
 
 
 def test_another_name_or_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(UnknownName, match="cifar_100"):
+    with refused(UnknownName, "data set", "cifar_10", rule="cifar_100"):
         dataset_info.counts("cifar_10", tmp_path)
-    with pytest.raises(InvalidRequest, match="train"):
+    with refused(InvalidRequest, subject="train"):
         dataset_info.counts("imdb", tmp_path)
     assert dataset_info.main(["imdb", str(tmp_path)]) == 2
     assert dataset_info.main(["imdb"]) == 2

@@ -17,6 +17,7 @@ from suite.core.errors import InvalidRequest, SuiteError, Unsupported
 from suite.core.keys import in_config_keys, translated
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.memory.layout import offloaded
+from tests.support.refusals import fault, refused
 
 
 class Single(nn.Module):
@@ -42,100 +43,100 @@ def batch(samples: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 TORCH = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=0.1)
-WRONG: list[tuple[str, Any, str]] = [
-    ("layers", Single(), "a single module"),
-    ("layers", [], "at least one module"),
-    ("layers", "layers", "a list"),
-    ("layers", [nn.Linear(8, 4), 3], "at position 1"),
-    ("layers", [nn.Linear, nn.Tanh()], "layer 0, .*called without arguments"),
-    ("layers", [torch.relu], "layer 0"),
-    ("layers", [lambda: 3], "makes a int"),
-    ("layers", [nn.LazyLinear(4)], "no shape yet"),
-    ("loss", "cross_entropy", "loss='cross_entropy'"),
-    ("loss", nn.CrossEntropyLoss, r"legal: loss=CrossEntropyLoss\(\)"),
-    ("loss", nn.CrossEntropyLoss(reduction="sum"), "reduction='sum'"),
-    ("loss", nn.CrossEntropyLoss(reduction="none"), "reduction='none'"),
-    ("loss", partial(cross_entropy, reduction="sum"), "reduction='sum'"),
-    ("loss", nn.Linear(4, 1), "trainable weights"),
-    ("optimizer", torch.optim.AdamW, r"legal: optimizer=suite\.AdamW"),
-    ("optimizer", TORCH, r"legal: optimizer=suite\.AdamW"),
-    ("optimizer", partial(torch.optim.SGD, lr=0.1), r"legal: optimizer=suite\.SGD"),
-    ("optimizer", lambda parameters: TORCH, "optimizers of torch.optim are not supported"),
-    ("optimizer", Adam, "optimizer=Adam, a class"),
-    ("optimizer", None, "optimizer=None"),
-    ("optimizer", AdamW(lr=lambda update: "fast"), "lr=fast"),
-    ("microbatch", 0, "at least 1"),
-    ("microbatch", 2.0, "a whole number"),
-    ("microbatch", True, "a whole number"),
-    ("grid", (1, 1), "a Grid"),
-    ("schedule", OneFOneB, "a class"),
-    ("schedule", "1f1b", "an object with"),
-    ("weights", Predict, "a class"),
-    ("weights", "latest", "an object with"),
-    ("memory", "dense", "makes a memory layout"),
-    ("memory", offloaded, "missing a required argument: 'bucket'"),
-    ("memory", lambda **arguments: None, "makes None"),
-    ("split", [2, 1], "range of layers"),
-    ("split", (range(2),), "range of layers"),
-    ("split", (range(1, 3),), "range of layers"),
-    ("tied", [(0, "weight", 2)], "a list of"),
-    ("tied", (0, "weight", 2, "weight"), "a list of"),
-    ("tied", [(0, "wait", 2, "weight")], "no weight 'wait'"),
-    ("tied", [(0, "weight", 2, "weight")], "one shape"),
-    ("seed", 0.5, "a whole number"),
-    ("half", "bf16", 'legal: half="bfloat16"'),
-    ("half", torch.bfloat16, 'legal: half="bfloat16"'),
-    ("loss_scaler", DynamicLossScaler(), "loss_scaler= with half=None"),
-    ("bucket_numel", 0, "at least 1"),
-    ("buckets_per_reduction", "4", "a whole number"),
-    ("clip_norm", 0.0, "above 0"),
-    ("clip_norm", float("nan"), "above 0"),
-    ("clip_norm", "1", "above 0"),
-    ("activation_checkpointing", "auto", "a whole number"),
-    ("activation_checkpointing", 2, "activation_checkpointing=1 or 3, or None"),
-    ("pruning", Magnitude(), r"legal: pruning=Pruning\(Magnitude"),
-    ("update_interval", 0, "at least 1"),
-    ("scores", cross_entropy, "score_names"),
-    ("score_names", "loss", "score_names"),
-    ("score_names", ("a",), "score_names"),
-    ("world", 1, "an object with"),
+WRONG: list[tuple[str, Any, dict[str, object]]] = [
+    ("layers", Single(), fault("layers", subject="a single module")),
+    ("layers", [], fault("layers", rule="at least one module")),
+    ("layers", "layers", fault("layers", rule="a list")),
+    ("layers", [nn.Linear(8, 4), 3], fault("layers", subject="at position 1")),
+    ("layers", [nn.Linear, nn.Tanh()], fault("", subject="called without arguments")),
+    ("layers", [torch.relu], fault("", subject="layer 0")),
+    ("layers", [lambda: 3], fault("", subject="makes a int")),
+    ("layers", [nn.LazyLinear(4)], fault("", subject="no shape yet")),
+    ("loss", "cross_entropy", fault("loss", subject="loss='cross_entropy'")),
+    ("loss", nn.CrossEntropyLoss, fault("loss", legal="loss=CrossEntropyLoss()")),
+    ("loss", nn.CrossEntropyLoss(reduction="sum"), fault("loss", subject="reduction='sum'")),
+    ("loss", nn.CrossEntropyLoss(reduction="none"), fault("loss", subject="reduction='none'")),
+    ("loss", partial(cross_entropy, reduction="sum"), fault("loss", subject="reduction='sum'")),
+    ("loss", nn.Linear(4, 1), fault("loss", subject="trainable weights")),
+    ("optimizer", torch.optim.AdamW, fault("optimizer", legal="optimizer=suite.AdamW(lr=1e-3)")),
+    ("optimizer", TORCH, fault("optimizer", legal="optimizer=suite.AdamW(lr=1e-3)")),
+    ("optimizer", partial(torch.optim.SGD, lr=0.1), fault("optimizer", legal="optimizer=suite.SGD(lr=1e-3)")),
+    ("optimizer", lambda parameters: TORCH, fault("optimizer", rule="optimizers of torch.optim are not supported")),
+    ("optimizer", Adam, fault("optimizer", subject="optimizer=Adam, a class")),
+    ("optimizer", None, fault("optimizer", subject="optimizer=None")),
+    ("optimizer", AdamW(lr=lambda update: "fast"), fault("lr", subject="lr=fast")),
+    ("microbatch", 0, fault("microbatch", rule="at least 1")),
+    ("microbatch", 2.0, fault("microbatch", rule="a whole number")),
+    ("microbatch", True, fault("microbatch", rule="a whole number")),
+    ("grid", (1, 1), fault("grid", rule="a Grid")),
+    ("schedule", OneFOneB, fault("schedule", subject="a class")),
+    ("schedule", "1f1b", fault("schedule", rule="an object with")),
+    ("weights", Predict, fault("weights", subject="a class")),
+    ("weights", "latest", fault("weights", rule="an object with")),
+    ("memory", "dense", fault("memory", rule="makes a memory layout")),
+    ("memory", offloaded, fault("memory", subject="missing a required argument: 'bucket'")),
+    ("memory", lambda **arguments: None, fault("memory", subject="makes None")),
+    ("split", [2, 1], fault("split", rule="range of layers")),
+    ("split", (range(2),), fault("split", rule="range of layers")),
+    ("split", (range(1, 3),), fault("split", rule="range of layers")),
+    ("tied", [(0, "weight", 2)], fault("tied", rule="a list of")),
+    ("tied", (0, "weight", 2, "weight"), fault("tied", rule="a list of")),
+    ("tied", [(0, "wait", 2, "weight")], fault("tied", subject="no weight 'wait'")),
+    ("tied", [(0, "weight", 2, "weight")], fault("tied", rule="one shape")),
+    ("seed", 0.5, fault("seed", rule="a whole number")),
+    ("half", "bf16", fault("half", legal='half="bfloat16" or half=None')),
+    ("half", torch.bfloat16, fault("half", legal='half="bfloat16" or half=None')),
+    ("loss_scaler", DynamicLossScaler(), fault("loss_scaler", subject="loss_scaler= with half=None")),
+    ("bucket_numel", 0, fault("bucket_numel", rule="at least 1")),
+    ("buckets_per_reduction", "4", fault("buckets_per_reduction", rule="a whole number")),
+    ("clip_norm", 0.0, fault("clip_norm", rule="above 0")),
+    ("clip_norm", float("nan"), fault("clip_norm", rule="above 0")),
+    ("clip_norm", "1", fault("clip_norm", rule="above 0")),
+    ("activation_checkpointing", "auto", fault("activation_checkpointing", rule="a whole number")),
+    (
+        "activation_checkpointing",
+        2,
+        fault("activation_checkpointing", legal="activation_checkpointing=1 or 3, or None"),
+    ),
+    ("pruning", Magnitude(), fault("pruning", legal="pruning=Pruning(Magnitude(), sparsity=0.9)")),
+    ("update_interval", 0, fault("update_interval", rule="at least 1")),
+    ("scores", cross_entropy, fault("score_names", rule="one name for each number of scores=")),
+    ("score_names", "loss", fault("score_names", subject="score_names")),
+    ("score_names", ("a",), fault("score_names", subject="score_names")),
+    ("world", 1, fault("world", rule="an object with")),
 ]
 
 
-OTHER_KEYS = {"layers": "", "optimizer": "lr", "scores": "score_names"}  # keys of errors in a part of the argument
-
-
-@pytest.mark.parametrize(("name", "value", "pattern"), WRONG)
-def test_invalid_argument_is_rejected_by_name(name: str, value: Any, pattern: str) -> None:
-    with pytest.raises(InvalidRequest, match=pattern) as caught:
+@pytest.mark.parametrize(("name", "value", "expected"), WRONG)
+def test_invalid_argument_is_rejected_by_name(name: str, value: Any, expected: dict[str, object]) -> None:
+    with refused(InvalidRequest, **expected) as caught:
         make_engine(**{name: value})
-    assert caught.value.key in (name, OTHER_KEYS.get(name))
     assert "null" not in str(caught.value)
 
 
 @pytest.mark.parametrize("axis", ["data", "inter", "tensor"])
 @pytest.mark.parametrize("size", [0, -1, 1.5, "2", None, True])
 def test_grid_axis_must_be_positive_integer(axis: str, size: Any) -> None:
-    with pytest.raises(InvalidRequest, match=rf"Grid\({axis}="):
+    with refused(InvalidRequest, axis):
         Grid(**{axis: size})
 
 
 def test_tensor_parallel_grid_is_rejected() -> None:
-    with pytest.raises(Unsupported, match=r"Grid\(tensor=2\)"):
+    with refused(Unsupported, "tensor", "2"):
         make_engine(grid=Grid(tensor=2))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "pattern"),
+    ("arguments", "expected"),
     [
-        ({"method": Magnitude}, "a class"),
-        ({"method": "magnitude"}, "an object with"),
-        ({"sparsity": 1.0}, "sparsity=1.0"),
-        ({"what": "biases"}, "there is no what named 'biases'"),
+        ({"method": Magnitude}, fault("method", rule="a class")),
+        ({"method": "magnitude"}, fault("method", rule="an object with")),
+        ({"sparsity": 1.0}, fault("sparsity", "1.0")),
+        ({"what": "biases"}, fault("what", "biases")),
     ],
 )
-def test_invalid_pruning_is_rejected(arguments: dict[str, Any], pattern: str) -> None:
-    with pytest.raises(InvalidRequest, match=pattern):
+def test_invalid_pruning_is_rejected(arguments: dict[str, Any], expected: dict[str, object]) -> None:
+    with refused(InvalidRequest, **expected):
         Pruning(**{"method": Magnitude(), "sparsity": 0.5, **arguments})
 
 
@@ -165,21 +166,22 @@ def test_sequential_model_and_numpy_microbatch_are_accepted() -> None:
 def test_malformed_batch_is_rejected(wrong: Any) -> None:
     engine = make_engine()
     for use in (engine.train_batch, engine.gradients, engine.memory, lambda one: engine.evaluate([one])):
-        with pytest.raises(InvalidRequest, match=r"legal: .*(tensors|from_numpy)"):
+        with pytest.raises(InvalidRequest) as refusal:
             use(wrong)
+        assert "tensors" in refusal.value.legal or "from_numpy" in refusal.value.legal
     assert engine.train_batch(batch()) > 0
 
 
 @pytest.mark.parametrize("wrong", [3, None, batch()[0], {"a": 1}])
 def test_batches_must_be_iterable(wrong: Any) -> None:
     for use in (make_engine().train, make_engine().evaluate):
-        with pytest.raises(InvalidRequest, match="batches="):
+        with refused(InvalidRequest, "batches"):
             use(wrong)
 
 
 def test_single_batch_instead_of_list_is_rejected() -> None:
     for use in (lambda one: list(make_engine().train(one)), make_engine().evaluate):
-        with pytest.raises(InvalidRequest, match="take a list of batches"):
+        with refused(InvalidRequest, rule="take a list of batches"):
             use(batch(2))
 
 
@@ -225,21 +227,21 @@ LOSSES: list[Any] = [
 @pytest.mark.parametrize("loss", LOSSES)
 def test_sum_loss_is_rejected_for_any_microbatch_size(loss: Any, microbatch: int) -> None:
     engine = make_engine(loss=loss, microbatch=microbatch)
-    with pytest.raises(InvalidRequest, match="the loss is the mean"):
+    with refused(InvalidRequest, "loss", rule="the loss is the mean"):
         engine.train_batch(batch())
-    with pytest.raises(InvalidRequest, match="the loss is the mean"):
+    with refused(InvalidRequest, "loss", rule="the loss is the mean"):
         make_engine(loss=loss, microbatch=microbatch).evaluate([batch()])
 
 
 def test_unreduced_loss_is_rejected_even_for_one_sample() -> None:
     engine = make_engine(loss=lambda outputs, targets: cross_entropy(outputs, targets, reduction="none"), microbatch=1)
-    with pytest.raises(InvalidRequest, match=r"returns a tensor of shape \(2,\)"):
+    with refused(InvalidRequest, "loss", "<lambda>", subject="returns a tensor of shape (2,)"):
         engine.train_batch(batch())
 
 
 def test_sum_loss_with_fixed_divisor_gets_advice_to_count_samples() -> None:
     divided = make_engine(loss=lambda x, y: cross_entropy(x, y, reduction="sum") / 4, microbatch=4)
-    with pytest.raises(InvalidRequest, match=r"legal: a mean: \.mean\(\), or a division by the number of samples$"):
+    with refused(InvalidRequest, "loss", legal="a mean: .mean(), or a division by the number of samples"):
         divided.train_batch(batch())
 
 
@@ -249,14 +251,14 @@ def focal(x: torch.Tensor, y: torch.Tensor, reduction: str = "none") -> torch.Te
 
 @pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(reduction="sum"), partial(focal, reduction="sum"), focal])
 def test_loss_with_reduction_keyword_gets_advice_to_use_mean(loss: Any) -> None:
-    with pytest.raises(InvalidRequest, match=r'^loss=\w+ .*; legal: reduction="mean"$'):
+    with refused(InvalidRequest, "loss", legal='reduction="mean"'):
         make_engine(loss=loss, microbatch=2).train_batch(batch())
 
 
 def test_memory_measurement_does_not_disable_loss_check() -> None:
     engine = make_engine(loss=lambda x, y: cross_entropy(x, y, reduction="sum"))
     engine.memory(batch())
-    with pytest.raises(InvalidRequest, match="the loss is the mean"):
+    with refused(InvalidRequest, "loss", rule="the loss is the mean"):
         engine.train_batch(batch())
 
 
@@ -314,9 +316,9 @@ def test_loss_check_does_not_change_training() -> None:
 
 
 def test_loss_without_gradient_is_rejected() -> None:
-    with pytest.raises(InvalidRequest, match="without a gradient"):
+    with refused(InvalidRequest, subject="without a gradient"):
         make_engine(loss=lambda x, y: cross_entropy(x, y).detach()).train_batch(batch())
-    with pytest.raises(InvalidRequest, match="a float"):
+    with refused(InvalidRequest, "loss", "<lambda>", subject="returns a float"):
         make_engine(loss=lambda x, y: float(cross_entropy(x, y).detach())).train_batch(batch())
 
 

@@ -19,6 +19,7 @@ from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD
 from suite.engine.random_state import undisturbed, user_code
 from suite.engine.replay import Replay
+from tests.support.refusals import refused
 
 EPOCHS = 3
 GRIDS = [Grid(), Grid(inter=3), Grid(data=2, inter=2)]
@@ -327,5 +328,5 @@ def test_stream_must_match_loader_length(actual: int) -> None:
         def __iter__(self) -> Iterator[Any]:
             return iter([(torch.ones(8, 5), torch.ones(8, 1))] * actual)
 
-    with pytest.raises(InvalidRequest, match="a loader has as many batches as its length"):
+    with refused(InvalidRequest, rule="a loader has as many batches as its length"):
         list(alone(**STREAMED).train(Wrong()))

@@ -15,6 +15,7 @@ from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
 from suite.engine.replay import Replay
 from suite.models.accuracy import top
+from tests.support.refusals import refused
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(data=3), Grid(data=2, inter=2)]
 SIZES = [(12,), (5,), (1,), (12, 7), (24, 12, 1)]
@@ -75,13 +76,13 @@ def test_replay_evaluates_like_ranks(grid: Grid) -> None:
 
 def test_empty_batch_is_rejected() -> None:
     engine = Engine(layers(), **settings())
-    with pytest.raises(InvalidRequest, match="a batch of 0 samples"):
+    with refused(InvalidRequest, subject="a batch of 0 samples"):
         engine.evaluate(batches((0,)))
 
 
 def test_scores_need_one_name_each() -> None:
     for names in (("top_1",), ("a", "b", "c")):
-        with pytest.raises(InvalidRequest, match="score_names"):
+        with refused(InvalidRequest, "scores", subject="score_names"):
             Engine(layers(), **settings(score_names=names)).evaluate(batches((4,)))
 
 
@@ -102,7 +103,7 @@ def test_loss_is_independent_of_score_dtype(kind: torch.dtype, half: str | None)
 
 @pytest.mark.parametrize("scores", [lambda x, y: 1.0, lambda x, y: torch.eye(2)])
 def test_scores_must_be_flat_tensor(scores: Any) -> None:
-    with pytest.raises(InvalidRequest, match=r"^scores=<lambda> returns a .*; rule: .*; legal: torch\.stack"):
+    with refused(InvalidRequest, "scores", "<lambda>", legal="torch.stack([...]) of the numbers"):
         Engine(layers(), **settings(scores=scores)).score(batches((4,)))
 
 

@@ -10,6 +10,7 @@ import pytest
 from suite.config.plugins import build
 from suite.core.errors import InvalidRequest
 from suite.engine.optim.lr_schedule import Constant, Polynomial, Steps, WarmupCosine, as_rate
+from tests.support.refusals import refused
 
 
 def test_as_rate_accepts_number_or_function() -> None:
@@ -50,7 +51,7 @@ def test_polynomial_decays_to_floor() -> None:
 
 @pytest.mark.parametrize("lr", [-1e-9, math.nan, math.inf, -math.inf])
 def test_invalid_rate_is_rejected(lr: float) -> None:
-    with pytest.raises(InvalidRequest, match=r"finite and not negative; legal: 0\.001"):
+    with refused(InvalidRequest, "lr", rule="finite and not negative", legal="0.001"):
         as_rate(lr)
 
 

@@ -22,6 +22,7 @@ from suite.engine.states import offload
 from suite.engine.states.offload import CopyStreams, HostOffloader
 from suite.engine.states.state import ModelState
 from suite.memory.layout import ModelStateSpec, offloaded, resident
+from tests.support.refusals import refused
 
 
 class RecordedStreams:
@@ -187,9 +188,7 @@ def state_of(bucket: int, layout_bucket: int, entries: int = 10) -> ModelState:
 
 @pytest.mark.parametrize(("bucket", "layout"), [(5, 3), (3, 100), (3, 5), (10, 4)])
 def test_layout_with_other_bucket_size_is_rejected(bucket: int, layout: int) -> None:
-    with pytest.raises(
-        InvalidRequest, match=f"bucket_numel={bucket} with a layout .*; rule: an optimizer step takes the entries"
-    ):
+    with refused(InvalidRequest, "bucket_numel", str(bucket), rule="an optimizer step takes the entries"):
         state_of(bucket, layout)
 
 

@@ -16,6 +16,7 @@ import torch
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.engine.optim.lr_schedule import Steps
 from suite.engine.optim.optimizer import LAST_GRADIENT, SGD, Adam, AdamW, RMSprop, RuleState, predicted, state_names
+from tests.support.refusals import refused
 
 SHAPES = [(3, 2), (5,), ()]
 START = [0.7, -1.3, 2.1, 0.05, -0.4, 1.9, -2.2, 0.33, 0.8, -0.6, 1.1, -0.9]
@@ -159,12 +160,12 @@ def test_rule_without_drift_is_rejected() -> None:
 
         def step(self, state: Any, grad: torch.Tensor) -> None: ...
 
-    with pytest.raises(InvalidRequest, match="Rule cannot predict weights"):
+    with refused(InvalidRequest, subject="Rule cannot predict weights"):
         predicted(Rule(), RuleState(weights()), 1)  # type: ignore[arg-type]
     rule = SGD(0.1, momentum=0.9, direction="next")
-    with pytest.raises(InvalidRequest, match="SGD without its state 'gradient'"):
+    with refused(InvalidRequest, subject="SGD without its state 'gradient'"):
         predicted(rule, RuleState(weights(), {"velocity": torch.zeros(len(START))}), 1)
-    with pytest.raises(UnknownName, match="velocity"):
+    with refused(UnknownName, "direction of a drift", "velocty", rule="velocity"):
         SGD(0.1, direction="velocty")
-    with pytest.raises(InvalidRequest, match=r"nesterov with momentum=0.0"):
+    with refused(InvalidRequest, subject="nesterov with momentum=0.0"):
         SGD(0.1, nesterov=True)

@@ -11,6 +11,7 @@ from suite.engine import build_state, process_setup
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD
 from suite.engine.process_setup import check_half, gemm_rate
+from tests.support.refusals import refused
 
 
 def test_supported_half_dtype_passes() -> None:
@@ -18,7 +19,7 @@ def test_supported_half_dtype_passes() -> None:
 
 
 def test_unsupported_half_dtype_is_rejected() -> None:
-    with pytest.raises(Unsupported, match="float8_e4m3fn"):
+    with refused(Unsupported, "half", "'float8_e4m3fn'"):
         check_half("float8_e4m3fn", "cpu")
 
 
@@ -33,7 +34,7 @@ def test_engine_checks_half_dtype_before_making_layers(monkeypatch: pytest.Monke
         raise Unsupported(half)
 
     monkeypatch.setattr(build_state, "check_half", missing)
-    with pytest.raises(Unsupported, match="float16"):
+    with refused(Unsupported, subject="float16"):
         Engine([layer], loss=lambda y, t: y.mean(), optimizer=SGD(0.1), microbatch=1, half="float16")
     assert not created
 

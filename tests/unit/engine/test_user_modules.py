@@ -18,6 +18,7 @@ from suite import SGD, AdamW, Engine, Grid, Magnitude, Pruning
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
 from suite.memory.layout import offloaded
+from tests.support.refusals import refused
 
 DOUBLE = torch.float64
 WORDS, WIDTH = 9, 4
@@ -158,7 +159,7 @@ def test_older_engine_of_same_modules_is_rejected(half: str | None, pruned: bool
     pruning = Pruning(Magnitude(), sparsity=0.5) if pruned else None
     second = make_engine(user_modules, half=half, pruning=pruning)
     twin = make_engine(single(), half=half, pruning=pruning)
-    with pytest.raises(InvalidRequest, match=r"a newer engine was made.*; legal: the newest engine"):
+    with refused(InvalidRequest, rule="a newer engine was made", legal="the newest engine"):
         first.train_batch(tokens(0))
     assert [second.train_batch(tokens(n)) for n in range(2)] == [twin.train_batch(tokens(n)) for n in range(2)]
 
@@ -177,7 +178,7 @@ def test_load_and_pruning_reach_user_modules(tmp_path: Path) -> None:
 
 def test_running_statistics_on_two_stages_are_rejected() -> None:
     def rank(world: Any) -> None:
-        with pytest.raises(InvalidRequest, match="running statistics"):
+        with refused(InvalidRequest, rule="running statistics"):
             make_engine(twice(), grid=Grid(inter=2), world=world)
 
     threads.run(2, rank)
@@ -185,7 +186,7 @@ def test_running_statistics_on_two_stages_are_rejected() -> None:
 
 def test_functions_sharing_a_weight_are_rejected() -> None:
     table, head = shared()
-    with pytest.raises(InvalidRequest, match="tied="):
+    with refused(InvalidRequest, legal="tied="):
         make_engine([lambda: table, lambda: head])
 
 
@@ -193,7 +194,7 @@ def test_tie_with_one_frozen_end_is_rejected() -> None:
     def rank(world: Any) -> None:
         table, head = shared()
         head.weight = nn.Parameter(torch.zeros(WORDS, WIDTH, dtype=DOUBLE), requires_grad=False)
-        with pytest.raises(InvalidRequest, match="both trained or both frozen"):
+        with refused(InvalidRequest, "tied", rule="both trained or both frozen"):
             make_engine([table, head], tied=[(0, "weight", 1, "weight")], grid=Grid(inter=world.size), world=world)
 
     for ranks in (1, 2):
@@ -337,7 +338,7 @@ def test_close_returns_dense_full_precision_weights() -> None:
     )
     full = masters(engine)
     assert user_modules[1].weight.dtype == torch.bfloat16
-    with pytest.raises(InvalidRequest, match=r"close\(\) an earlier engine"):
+    with refused(InvalidRequest, "half", legal="close() an earlier engine"):
         mixed(user_modules)
     engine.close()
     assert all(torch.equal(tensors_of(user_modules)[name], weight) for name, weight in full.items())
@@ -348,7 +349,7 @@ def test_close_returns_dense_full_precision_weights() -> None:
 def test_uncopyable_module_is_rejected() -> None:
     user_modules = single()
     user_modules[1].generator = (number for number in range(3))
-    with pytest.raises(InvalidRequest, match=r"deepcopy cannot copy.*a function that makes the layer"):
+    with refused(InvalidRequest, subject="deepcopy cannot copy", legal="a function that makes the layer"):
         mixed(user_modules)
 
 

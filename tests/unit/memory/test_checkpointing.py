@@ -11,6 +11,7 @@ from suite.core.op import FlushInterval
 from suite.memory.checkpointing import activations, checkpoint_interval, resolve_interval
 from suite.schedule import MessageDriven
 from suite.schedule.check import check
+from tests.support.refusals import refused
 
 
 def test_activations_by_hand() -> None:
@@ -76,14 +77,35 @@ def test_setting_resolves_to_an_interval(setting: int | str | None, stages: list
 
 @pytest.mark.parametrize("word", [3, 0, -2, 16, 2.0, True, "often"])
 def test_interval_that_does_not_divide_is_refused_with_legal_values(word: object) -> None:
-    with pytest.raises(InvalidRequest, match=rf"={word} on stages of 8 layers; .* 8, auto or None; .*=8"):
+    with refused(
+        InvalidRequest,
+        "activation_checkpointing",
+        str(word),
+        subject="on stages of 8 layers",
+        rule="8, auto or None",
+        legal="activation_checkpointing=8",
+    ):
         resolve_interval(word, [8] * 6)  # type: ignore[arg-type]
 
 
 def test_stages_of_unequal_layers_have_no_rule_and_fewer_intervals() -> None:
-    with pytest.raises(InvalidRequest, match="7 layers on 2 stages; rule: stages divide layers"):
+    with refused(InvalidRequest, subject="7 layers on 2 stages", rule="stages divide layers"):
         resolve_interval("auto", [4, 3])
-    with pytest.raises(InvalidRequest, match=r"=4 on stages of 6, 4 layers; .*: 1, 2 or None; .*=2"):
+    with refused(
+        InvalidRequest,
+        "activation_checkpointing",
+        "4",
+        subject="on stages of 6, 4 layers",
+        rule=": 1, 2 or None",
+        legal="activation_checkpointing=2",
+    ):
         resolve_interval(4, [6, 4])
-    with pytest.raises(InvalidRequest, match=r"=auto on stages of 5, 3 layers; .*: 1 or None; .*=1"):
+    with refused(
+        InvalidRequest,
+        "activation_checkpointing",
+        "auto",
+        subject="on stages of 5, 3 layers",
+        rule=": 1 or None",
+        legal="activation_checkpointing=1",
+    ):
         resolve_interval("auto", [5, 3])

@@ -33,6 +33,7 @@ from suite.papers.common.answer import (
 )
 from suite.papers.common.figure_executor import find_figure
 from suite.workload import Transformer
+from tests.support.refusals import refused
 
 SHAPE = Transformer(1, 4, 2, sequence=3, vocabulary=5)
 
@@ -51,7 +52,7 @@ PAPERS = Papers(
 def test_a_setting_goes_from_and_to() -> None:
     assert range_of_setting(Question({"sparsity": "0.8..0.9"}), "sparsity") == ("0.8", "0.9")
     for value in ("0.8", "0.8..", "..0.9", 0.8):
-        with pytest.raises(InvalidRequest, match=r"the setting sparsity is .*legal: 0\.8\.\.0\.9"):
+        with refused(InvalidRequest, subject="the setting sparsity is", legal="0.8..0.9"):
             range_of_setting(Question({"sparsity": value}), "sparsity")
 
 
@@ -75,24 +76,24 @@ def test_papers_say_what_others_publish() -> None:
 def test_papers_without_a_claim_do_not_know_it() -> None:
     others = PAPERS.without("a")
     for ask in (others.value, others.ends, others.setting):
-        with pytest.raises(UnknownName, match="no other claim named 'a'"):
+        with refused(UnknownName, "other claim", "a"):
             ask("a")
     assert others.ends("b") == (1.0, 4.0)
     assert PAPERS.value("a") == 12.0
 
 
 def test_what_the_papers_do_not_say_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="rule: a number"):
+    with refused(InvalidRequest, rule="a number"):
         PAPERS.value("b")
-    with pytest.raises(InvalidRequest, match="rule: a range"):
+    with refused(InvalidRequest, rule="a range"):
         PAPERS.ends("a")
-    with pytest.raises(InvalidRequest, match="rule: a number"):
+    with refused(InvalidRequest, rule="a number"):
         PAPERS.value("c")
-    with pytest.raises(InvalidRequest, match=r"no row of machines.*frontier"):
+    with refused(InvalidRequest, subject="no row of machines has {'id': 'frontier"):
         PAPERS.machine("frontier")
-    with pytest.raises(InvalidRequest, match="no row of training"):
+    with refused(InvalidRequest, subject="no row of training"):
         PAPERS.training("axonn", "all")
-    with pytest.raises(UnknownName, match="did you mean 'gpt'"):
+    with refused(UnknownName, "model", "gtp", legal="did you mean 'gpt'?"):
         PAPERS.shape("gtp")
 
 
@@ -106,14 +107,14 @@ def row(function: str, evidence: Evidence = Evidence.PRINTED, **arguments: Any) 
 
 def test_answer_never_reads_its_own_claim() -> None:
     ratio = row("copies", of="a", and_more=0.25)
-    with pytest.raises(UnknownName, match="no other claim named 'a'"):
+    with refused(UnknownName, "other claim", "a"):
         answer(claim("a", 12.0), ratio, PAPERS)
     answered = answer(claim("b", 7.0, terms=("x",)), ratio, PAPERS)
     assert answered == Answer("gpu", (12.0, 0.25), "1 terms", Evidence.PRINTED, reads=("claim.a",))
 
 
 def test_answer_needs_a_function_that_exists() -> None:
-    with pytest.raises(UnknownName, match="did you mean 'copies'"):
+    with refused(UnknownName, "answer in tests.unit.papers.test_answer", "copied", legal="did you mean 'copies'?"):
         answer(claim("b", 7.0), row("copied"), PAPERS)
 
 

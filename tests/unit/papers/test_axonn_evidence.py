@@ -24,6 +24,7 @@ from suite.papers.axonn import counts, formulas, probes, probes_memory, scaling
 from suite.papers.common import claims
 from suite.papers.common.answer import Papers, Question
 from suite.schedule import MessageDriven
+from tests.support.refusals import refused
 
 CLAIMS = {claim.id: claim for claim in claims.load()}
 PAPERS = Papers(CLAIMS, claims.settings(), {})
@@ -257,7 +258,7 @@ def test_an_engine_that_does_not_divide_is_seen(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_case_that_needs_no_division_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="1000 entries stay finite"):
+    with refused(InvalidRequest, subject="1000 entries stay finite"):
         probes.loss_predivision(query(), None, microbatches=[2], replicas=[1])
 
 

@@ -35,6 +35,7 @@ from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.worker import Simulation
 from tests.support.published_runs import lab, published
+from tests.support.refusals import refused
 
 # what no simulation here answers: latencies of two libraries that the model takes as given, the timing protocols, and
 # two readings of numbers that Figure 8 prints, which are held against these alone
@@ -131,7 +132,7 @@ def test_answers_are_in_the_claims_unit_and_fill_its_cases(name: str) -> None:
 
 
 def test_a_figure_that_is_not_there_is_told_the_nearest() -> None:
-    with pytest.raises(UnknownName, match="did you mean 'samo_table2'"):
+    with refused(UnknownName, "simulated figure", "samo_table_2", legal="did you mean 'samo_table2'?"):
         find_figure("samo_table_2")
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from suite.core.errors import InvalidRequest
 from suite.papers.common.finite_difference import minimum, slope
+from tests.support.refusals import refused
 
 whole = st.integers(-50, 50)
 
@@ -42,5 +43,5 @@ def test_a_minimum_that_is_no_fraction() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(2, 5), (-5, 1), (Fraction(3, 2), 4)])
 def test_a_range_without_a_valley_is_refused(low: float, high: float) -> None:
-    with pytest.raises(InvalidRequest, match="no valley"):
+    with refused(InvalidRequest, subject="no valley"):
         minimum(lambda x: (2 * x - 3) ** 2, low, high)

@@ -19,6 +19,7 @@ from suite.core.claim import AnswerRow, Cases, Check, Claim, Evidence, Scope
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.expression import evaluate
 from suite.papers.common import claims
+from tests.support.refusals import refused
 
 ALL = claims.load()
 
@@ -370,20 +371,20 @@ def folder(tmp_path: Path) -> Path:
 def test_an_id_stands_once(folder: Path) -> None:
     rows = (folder / "samo/claims.yaml").read_text()
     (folder / "samo/claims.yaml").write_text(rows + "\n" + yaml.safe_dump([ROW | {"id": "axonn.fig10.loss_curves"}]))
-    with pytest.raises(InvalidRequest, match=r"two claims have the id axonn\.fig10\.loss_curves"):
+    with refused(InvalidRequest, subject="two claims have the id axonn.fig10.loss_curves"):
         claims.load(folder)
 
 
 @pytest.mark.parametrize("text", ["- [", "a: 1", "- 3", "", "!!python/object/apply:builtins.list [[]]"])
 def test_a_file_that_is_no_list_of_rows_is_refused(folder: Path, text: str) -> None:
     (folder / "pipeoptim/claims.yaml").write_text(text)
-    with pytest.raises(InvalidRequest, match=r"pipeoptim/claims\.yaml"):
+    with refused(InvalidRequest, subject="pipeoptim/claims.yaml"):
         claims.load(folder)
 
 
 def test_a_missing_file_is_refused(folder: Path) -> None:
     (folder / "axonn/claims.yaml").unlink()
-    with pytest.raises(InvalidRequest, match=r"axonn/claims\.yaml cannot be read"):
+    with refused(InvalidRequest, subject="axonn/claims.yaml cannot be read"):
         claims.load(folder)
 
 
@@ -392,11 +393,11 @@ def test_a_missing_file_is_refused(folder: Path) -> None:
 )
 def test_a_decision_is_whole(folder: Path, row: dict[str, str]) -> None:
     (folder / "common/decisions.yaml").write_text(yaml.safe_dump([row], sort_keys=False))
-    with pytest.raises(InvalidRequest, match="decision A1"):
+    with refused(InvalidRequest, subject="decision A1"):
         claims.decisions(folder)
 
 
 def test_the_settings_are_lists_by_group(folder: Path) -> None:
     (folder / "common/settings.yaml").write_text("systems: 3")
-    with pytest.raises(InvalidRequest, match="groups of rows"):
+    with refused(InvalidRequest, rule="groups of rows"):
         claims.settings(folder)

@@ -27,6 +27,7 @@ from suite.papers.samo.ablations import anchors
 from suite.workload.split import divide
 from tests.support.published_runs import lab as lab_of
 from tests.support.published_runs import published
+from tests.support.refusals import refused
 
 FIGURES = ("pipeoptim_fig5", "pipeoptim_fig6", "pipeoptim_table6", "pipeoptim_table5")
 TABLE_5 = "pipeoptim.table5"
@@ -167,5 +168,5 @@ def test_panels_include_paper_and_null_model() -> None:
 
 
 def test_unknown_policy_is_refused() -> None:
-    with pytest.raises(UnknownName, match="no weight policy of PipeOptim's systems named 'pipemare'"):
+    with refused(UnknownName, "weight policy of PipeOptim's systems", "pipemare"):
         pipeoptim.policy("pipemare")

@@ -13,6 +13,7 @@ from suite.pruning.early_bird import EarlyBird
 from suite.pruning.magnitude import Magnitude, ranked
 from suite.pruning.mask import Indices, View, check_index
 from tests.support.masks import draw_on_stages, equal_masks, join_masks, whole_view
+from tests.support.refusals import refused
 
 TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 SHARES = [0.0, 0.1, 0.5, 0.9]
@@ -115,12 +116,17 @@ def test_a_stage_without_prunable_weights_still_counts() -> None:
 
 def test_weight_below_the_global_threshold_is_refused() -> None:
     layers = [line([[1.0, 2.0]]), line([[0.1, 0.2]])]
-    with pytest.raises(InvalidRequest, match=r"weight weight of layer 1 has 2 entries.*at least one entry.*layer"):
+    with refused(
+        InvalidRequest,
+        subject="weight weight of layer 1 has 2 entries",
+        rule="at least one entry",
+        legal="scope=layer",
+    ):
         Magnitude("global").draw(whole_view(layers, sparsity=0.5))
     assert Magnitude("layer").draw(whole_view(layers, sparsity=0.5))[1, "weight"].tolist() == [1]
 
 
-def refused(method: Magnitude | EarlyBird, view: View) -> str:
+def refusal(method: Magnitude | EarlyBird, view: View) -> str:
     with pytest.raises(InvalidRequest) as caught:
         method.draw(view)
     return str(caught.value)
@@ -130,7 +136,7 @@ def refused(method: Magnitude | EarlyBird, view: View) -> str:
 def test_weight_too_small_on_one_stage_is_refused_on_all(made: Callable[[], Magnitude | EarlyBird]) -> None:
     """Where one stage alone stopped, the others would wait for its sums."""
     layers = [line([[1.0, 2.0]]), line([[1.0] * 9])]
-    first, second = draw_on_stages(made, layers, 2, refused, sparsity=0.8)  # 0.4 and 1.8 entries
+    first, second = draw_on_stages(made, layers, 2, refusal, sparsity=0.8)  # 0.4 and 1.8 entries
     assert "weight weight of layer 0 of 2 entries" in first
     assert "another stage" in second
 
@@ -138,7 +144,7 @@ def test_weight_too_small_on_one_stage_is_refused_on_all(made: Callable[[], Magn
 def test_a_vast_weight_on_one_stage_is_refused_on_all() -> None:
     with torch.device("meta"):
         vast = nn.Linear(2**16, 2**15, bias=False)
-    first, second = draw_on_stages(lambda: Magnitude("global"), [vast, line([[1.0]])], 2, refused)
+    first, second = draw_on_stages(lambda: Magnitude("global"), [vast, line([[1.0]])], 2, refusal)
     assert "2^31" in first
     assert "another stage" in second
 
@@ -150,10 +156,10 @@ def test_it_is_drawn_before_the_first_batch_and_never_again() -> None:
 @pytest.mark.parametrize("scope", ["global", "layer"])
 @pytest.mark.parametrize("sparsity", [1.0, -0.1, float("nan")])
 def test_a_sparsity_that_is_no_share_is_refused(sparsity: float, scope: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"sparsity"):
+    with refused(InvalidRequest, "sparsity"):
         Magnitude(scope).draw(whole_view(network(), sparsity=sparsity))
 
 
 def test_a_scope_that_is_none_is_refused_with_the_nearest() -> None:
-    with pytest.raises(UnknownName, match="did you mean 'global'"):
+    with refused(UnknownName, "scope", "globl", legal="did you mean 'global'?"):
         Magnitude("globl")

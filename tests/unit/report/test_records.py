@@ -15,6 +15,7 @@ import pytest
 from suite import load_records
 from suite.core.errors import InvalidRequest
 from suite.report import records, write_report
+from tests.support.refusals import refused
 
 ROOT = Path(__file__).parents[3]
 CONFIG = {
@@ -81,7 +82,7 @@ def test_every_column_is_documented():
 
 
 def test_missing_folder_is_refused_and_damage_is_named(tmp_path, make, store):
-    with pytest.raises(InvalidRequest, match="an existing reports folder"):
+    with refused(InvalidRequest, "folder", rule="an existing reports folder"):
         load_records(tmp_path / "nowhere")
     store(tmp_path, make("axonn 2x1"))
     (tmp_path / "records" / "cut.json").write_text("{")

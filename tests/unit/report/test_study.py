@@ -18,6 +18,7 @@ from suite.report import derive
 from suite.report.load import ReportStore, StoredRecord, read_store
 from suite.report.page import page
 from suite.report.panels import learning_curves, seed_study
+from tests.support.refusals import refused
 
 ASKED = {"scores": ["top_1"], "ours": "pipeoptim", "like": "naive", "names": {"naive": "gpipe"}}
 HIGH, LOW = (90.0, 91.0, 92.0, 93.0, 94.0), (80.0, 81.0, 82.0, 83.0, 84.0)
@@ -255,7 +256,7 @@ def test_what_is_published_is_that_of_the_same_optimizer(run: Run) -> None:
         ({"scores": ["top_1"], "target": -1}, "study.target"),
         ({"scores": ["top_1"], "samples": "many"}, "study.samples"),
         ({"scores": ["top_1"], "curves": "no"}, "study.curves"),
-        ({"scores": ["top_1"], "tables": ["rates"]}, ""),
+        ({"scores": ["top_1"], "tables": ["rates"]}, "table of a study"),
     ],
 )
 def test_malformed_study_is_a_remark(run: Run, row: Any, key: str) -> None:
@@ -266,7 +267,7 @@ def test_malformed_study_is_a_remark(run: Run, row: Any, key: str) -> None:
 
 
 def test_an_unknown_field_is_named() -> None:
-    with pytest.raises(UnknownName, match="score"):
+    with refused(UnknownName, "key of study", "score"):
         read_study({"score": ["top_1"]})
 
 

@@ -28,6 +28,7 @@ from suite.schedule.check import check as check_schedule
 from suite.schedule.placement import places
 from suite.simulate.network.machine import Link
 from tests.support.configs import altered, unchecked
+from tests.support.refusals import refused
 
 NETWORK = {"latency": 0.001, "bandwidth": 1.0e6}
 
@@ -339,7 +340,7 @@ def test_impossible_emulation_is_refused_before_ranks_start(
 
 
 def test_world_of_another_size_is_refused(base: RunConfig) -> None:
-    with pytest.raises(InvalidRequest, match=r"a grid of 3 ranks \(3x1\) in a world of 1"):
+    with refused(InvalidRequest, subject="a grid of 3 ranks (3x1) in a world of 1"):
         EmulatedRank(threads.LoopbackWorld(threads.Hub(1), 0), altered(base, grid__inter=3))
 
 

@@ -31,6 +31,7 @@ from suite.runner.launch import processes
 from suite.runner.progress import Progress
 from suite.runner.runs import expand, freeze
 from suite.runner.store import key_of
+from tests.support.refusals import refused
 
 
 class Counting:
@@ -139,7 +140,7 @@ def test_executor_without_ranks_ignores_rules_for_ranks(tmp_path: Path) -> None:
 
 
 def test_formulas_require_a_known_paper(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match=r"executor\.paper has no value"):
+    with refused(InvalidRequest, subject="executor.paper has no value"):
         resolve(["executor=analytic"])
     wrong = freeze(composed(["executor=analytic", "executor.paper=sam"]), "")
     assert "did you mean 'samo'" in str(wrong.refusal)

@@ -17,6 +17,7 @@ from suite.core.errors import InvalidRequest, RankError, UnknownName
 from suite.core.record import Source
 from suite.engine.stage import Stage
 from suite.runner.executors.split_passes import SplitPasses
+from tests.support.refusals import refused
 
 PLAN = SplitPasses(widths=(8, 16), blocks=2, heads=2, sequence=4, samples=2, rounds=3)
 
@@ -85,7 +86,7 @@ def test_invalid_settings_are_rejected(more: dict[str, Any], error: type[Invalid
 
 
 def test_several_ranks_are_rejected() -> None:
-    with pytest.raises(InvalidRequest, match="2 ranks under executor=split_passes; rule: one rank times a stage"):
+    with refused(InvalidRequest, subject="2 ranks under executor=split_passes", rule="one rank times a stage"):
         PLAN.check(resolve(["experiment=split_passes", "grid.data=2", "batch.size=2"]))
 
 

@@ -11,6 +11,7 @@ from suite.schedule import ZBV, ControllableMemory, DualPipeV, LoopedBFS, Messag
 from suite.schedule.check import check
 from suite.schedule.csv_laws import check_schedule_file, waits
 from suite.schedule.torch_csv import FORMATS, parse, write
+from tests.support.refusals import refused
 
 SCHEDULES: list[Schedule] = [
     *(Staircase(), Staircase(lead=2, split=True), Staircase(3), Staircase(2, split=True), LoopedBFS(2)),
@@ -153,7 +154,7 @@ def test_byte_order_mark_windows_lines_quotes_and_spaces_are_read() -> None:
 
 
 def test_a_file_too_large_to_check_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="microbatches on 1 stages"):
+    with refused(InvalidRequest, subject="microbatches on 1 stages"):
         check_schedule_file(parse("0F99999999,0B99999999\n"))
 
 

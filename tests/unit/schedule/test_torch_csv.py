@@ -13,6 +13,7 @@ from suite.schedule.dual_pipe_v import DualPipeV
 from suite.schedule.staircase import Staircase
 from suite.schedule.torch_csv import ListedSchedule, read, write
 from suite.schedule.zbv import ZBV
+from tests.support.refusals import refused
 
 SCHEDULES = [Staircase(), Staircase(2), Staircase(2, split=True), ZBV(), DualPipeV(), ControllableMemory("half")]
 
@@ -81,7 +82,7 @@ def test_illegal_files_are_named(text: str, fault: str) -> None:
 
 def test_other_numbers_of_ranks_or_microbatches_are_refused() -> None:
     listed: ListedSchedule = read("0F0,0B0\n1F0,1B0\n")
-    with pytest.raises(InvalidRequest, match="1 microbatches of the file"):
+    with refused(InvalidRequest, rule="1 microbatches of the file"):
         check(listed, 2, flush(2))
-    with pytest.raises(InvalidRequest, match=r"grid\.inter=3"):
+    with refused(InvalidRequest, "grid.inter", "3"):
         check(listed, 3, flush(1))

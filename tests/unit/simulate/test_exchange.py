@@ -17,6 +17,7 @@ from suite.gnn.plan import Placement, Volumes
 from suite.simulate.network.exchange import CHAINS, FORMS, LINKS, RINGS, TREES, Wires, messages
 from suite.simulate.network.machine import Link, Machine
 from tests.support.modelled import machine, stack
+from tests.support.refusals import refused
 
 
 def equal(parts: int, cut: int, *, rows: int = 100, replication: int = 1, assignment: str = "paper") -> Volumes:
@@ -222,7 +223,7 @@ def test_more_rows_never_take_less(parts: int, replication: int, assignment: str
 
 
 def test_an_unknown_form_is_named() -> None:
-    with pytest.raises(UnknownName, match="fused"):
+    with refused(UnknownName, "form of an exchange", "fusd", rule="fused"):
         Wires(machine(), stack()).exchange(equal(2, 1), 1.0, "fusd")
 
 
@@ -234,5 +235,5 @@ def test_steps_of_a_plain_ring_cost_their_links_latency() -> None:
     assert wires.broadcast(200.0, range(4)) == pytest.approx(4 * 0.1 + 2.0)
     assert wires.all_reduce(200.0, range(4)) == pytest.approx(6 * 0.1 + 3.0)
     assert wires.broadcast(200.0, range(8)) == pytest.approx(8 * 0.5 + 200 / 40)
-    with pytest.raises(UnknownName, match="links"):
+    with refused(UnknownName, "library of collectives", "link", rule="links"):
         Wires(nodes_of_four(), WIRES, "link")

@@ -14,6 +14,7 @@ from suite.simulate.full_graph import FullGraph
 from suite.simulate.network.exchange import Wires
 from suite.workload.gcn import GCN
 from tests.support.modelled import machine, stack
+from tests.support.refusals import refused
 
 SHAPE = GCN(layers=3, width=16)
 FEATURES, CLASSES = 300, 24
@@ -98,7 +99,7 @@ def test_dense_products_are_bound_by_flops_or_by_bytes() -> None:
 
 
 def test_a_stack_that_hides_memory_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="traffic"):
+    with refused(InvalidRequest, subject="traffic"):
         graph().seconds(WHERE, stack(traffic=0.0))
 
 
@@ -133,7 +134,7 @@ def test_memory_of_the_published_code() -> None:
 def test_what_does_not_fit_says_by_how_much() -> None:
     one = graph()
     one.check_memory(replace(WHERE, memory=float(one.peak())))
-    with pytest.raises(DoesNotFit, match="of 4 processes") as raised:
+    with refused(DoesNotFit, subject="of 4 processes") as raised:
         one.check_memory(replace(WHERE, memory=float(one.peak() - 1)))
     assert sum(each[0] for each in raised.value.memory.values()) == one.peak()
 

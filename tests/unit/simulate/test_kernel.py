@@ -12,6 +12,7 @@ import pytest
 
 from suite.core.errors import InvalidRequest
 from suite.simulate.kernel import Kernel
+from tests.support.refusals import refused
 
 
 def test_events_happen_in_the_order_of_time_not_of_entry() -> None:
@@ -65,7 +66,7 @@ def test_a_choice_without_events_is_made() -> None:
 def test_time_does_not_run_backwards(time: float) -> None:
     kernel = Kernel()
     kernel.at(1.0, lambda _: kernel.at(time, print))
-    with pytest.raises(InvalidRequest, match=r"an event at .* s, now is 1 s; rule: time does not run backwards"):
+    with refused(InvalidRequest, subject="now is 1 s", rule="time does not run backwards"):
         kernel.run()
 
 

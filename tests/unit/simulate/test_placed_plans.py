@@ -33,6 +33,7 @@ from suite.workload import LayerShape, Transformer
 from suite.workload.split import divide, divide_ranks
 from suite.workload.stage_memory import MicrobatchMemory
 from tests.support.modelled import TINY, machine, simulated, stack, system
+from tests.support.refusals import refused
 
 ZB_H1 = Staircase(split=True)
 DEVICE = machine(peak={"float32": 100.0, "float16": 400.0}, memory_bandwidth=10.0, devices_per_node=8)
@@ -170,13 +171,13 @@ def test_search_leaves_out_stages_that_do_not_divide_blocks() -> None:
 
 
 def test_too_many_stages_are_refused_with_a_legal_number_of_ranks() -> None:
-    with pytest.raises(InvalidRequest, match="8 stages for 4 blocks") as caught:
+    with refused(InvalidRequest, subject="8 stages for 4 blocks") as caught:
         blocks(ZBV(), inter=4)
     assert caught.value.legal == "grid.inter=2"
 
 
 def test_stream_of_layers_is_refused() -> None:
-    with pytest.raises(Unsupported, match="update_interval=1"):
+    with refused(Unsupported, "update_interval", 1):
         run(layers(ZBV(), update_interval=1), DEVICE, stack())
 
 

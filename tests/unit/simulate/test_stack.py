@@ -12,6 +12,7 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.papers.common import claims
 from suite.simulate.cost.efficiency import Stack
 from tests.support.modelled import conf, names, stack
+from tests.support.refusals import refused
 
 WORDS = {"name", "fitted", "chosen", "reasons", "ranges"}  # that are no constants
 
@@ -86,21 +87,17 @@ def test_every_constant_has_its_bounds() -> None:
 
 @pytest.mark.parametrize("share", [0, -1, 2.5, math.nan])
 def test_a_networks_own_share_is_bounded(share: float) -> None:
-    with pytest.raises(
-        InvalidRequest, match=rf"stack\.kernels\.ResNet={share}; rule: above 0 and at most 2; legal: 1\.0"
-    ):
+    with refused(InvalidRequest, "stack.kernels.ResNet", str(share), rule="above 0 and at most 2", legal="1.0"):
         stack(kernels={"ResNet": share})
 
 
 @pytest.mark.parametrize("share", [0, -1, 2.5, math.nan])
 def test_a_systems_own_share_is_bounded(share: float) -> None:
-    with pytest.raises(
-        InvalidRequest, match=rf"stack\.relative\.sputnik={share}; rule: above 0 and at most 2; legal: 1\.0"
-    ):
+    with refused(InvalidRequest, "stack.relative.sputnik", str(share), rule="above 0 and at most 2", legal="1.0"):
         stack(relative={"deepspeed_3d": 1.0, "sputnik": share})
 
 
 @pytest.mark.parametrize("field", ["fitted", "chosen", "reasons", "ranges"])
 def test_an_unknown_constant_is_told_the_nearest(field: str) -> None:
-    with pytest.raises(UnknownName, match=r"no constant of a stack named 'product'; .* did you mean 'products'"):
+    with refused(UnknownName, "constant of a stack", "product", legal="did you mean 'products'?"):
         stack(**{field: {"product": ("samo.table2.axonn.gpus_256",)}})

@@ -8,6 +8,7 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.op import FlushInterval, Kind
 from suite.weights import Latest, Predict
 from tests.support.ledgers import DEPTHS, entries, epochs, follow
+from tests.support.refusals import refused
 
 
 @pytest.mark.parametrize("every", [1, 2, 5])
@@ -62,20 +63,25 @@ def test_one_stage_trains_serially(policy: Predict | Latest) -> None:
 
 def test_what_has_no_count_is_refused() -> None:
     for s in ("paper", "authors", "inflight"):
-        with pytest.raises(
-            InvalidRequest, match=r"with a flush \(update_interval=None\); rule: .*; legal: update_interval=1"
+        with refused(
+            InvalidRequest,
+            "update_interval",
+            subject="with a flush (update_interval=None)",
+            legal="update_interval=1, or weights=Latest()",
         ):
             Predict(s).check(4, None)
         Predict(s).check(4, 1)
     for s in ("paper", "authors"):
-        with pytest.raises(
-            InvalidRequest, match=rf"s={s} with update_interval=2; .*legal: update_interval=1, or s=.inflight"
+        with refused(
+            InvalidRequest, "update_interval", 2, subject=f"s={s}", legal='update_interval=1, or s="inflight"'
         ):
             Predict(s).check(4, 2)
     Predict("inflight").check(4, 7)
-    with pytest.raises(UnknownName, match="did you mean 'inflight'"):
+    with refused(
+        UnknownName, "rule for the number of predicted updates", "in_flight", legal="did you mean 'inflight'?"
+    ):
         Predict("in_flight")
-    with pytest.raises(UnknownName, match="did you mean 'recompute'"):
+    with refused(UnknownName, "backward graph", "recomputed", legal="did you mean 'recompute'?"):
         Predict(graph="recomputed")
     assert Predict.predicts
     assert not Predict.smoothed

@@ -11,6 +11,7 @@ from suite.workload import VGG, ResNet, WideResNet
 from suite.workload.convnet import convolution, halved, linear, norm, parameters
 from suite.workload.flops import forward, training
 from suite.workload.split import blocks, divide
+from tests.support.refusals import fault, refused
 
 
 def test_parts_by_hand() -> None:
@@ -120,17 +121,35 @@ def test_a_batch_norm_needs_two_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "wrong", "words"),
+    ("kind", "wrong", "expected"),
     [
-        (VGG, {"image": 48}, r"image=48 with 5 poolings.*legal: model\.shape\.image=64"),
-        (VGG, {"convolutions": [1, 1]}, r"convolutions=\[1, 1\]; rule: one of each per group"),
-        (VGG, {"channels": [8, 0]}, r"model\.shape\.channels=\[8, 0\].*at least 1"),
-        (VGG, {"dense": 0}, r"model\.shape\.dense=0"),
-        (VGG, {"classes": 0}, r"model\.shape\.classes=0"),
-        (WideResNet, {"planes": [4]}, r"planes=\[4\] with model\.shape\.blocks=\[3, 4, 23, 3\].*=\[1\]"),
-        (WideResNet, {"widen": True}, r"model\.shape\.widen=True; rule: a whole number"),
+        (VGG, {"image": 48}, fault("model.shape.image", "48", subject="with 5 poolings", legal="model.shape.image=64")),
+        (
+            VGG,
+            {"convolutions": [1, 1]},
+            fault(
+                "model.shape.channels",
+                "[64, 128, 256, 512, 512]",
+                subject="convolutions=[1, 1]",
+                rule="one of each per group",
+            ),
+        ),
+        (VGG, {"channels": [8, 0]}, fault("model.shape.channels", "[8, 0]", rule="at least 1")),
+        (VGG, {"dense": 0}, fault("model.shape.dense", "0")),
+        (VGG, {"classes": 0}, fault("model.shape.classes", "0")),
+        (
+            WideResNet,
+            {"planes": [4]},
+            fault(
+                "model.shape.planes",
+                "[4]",
+                subject="with model.shape.blocks=[3, 4, 23, 3]",
+                legal="model.shape.blocks=[1]",
+            ),
+        ),
+        (WideResNet, {"widen": True}, fault("model.shape.widen", "True", rule="a whole number")),
     ],
 )
-def test_shapes_that_cannot_be_are_refused(kind: Any, wrong: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidRequest, match=words):
+def test_shapes_that_cannot_be_are_refused(kind: Any, wrong: dict[str, Any], expected: dict[str, object]) -> None:
+    with refused(InvalidRequest, **expected):
         kind(**wrong)

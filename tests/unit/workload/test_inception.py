@@ -11,6 +11,7 @@ from suite.workload import AlexNet, GoogLeNet, InceptionV3
 from suite.workload.conv_spec import Pooling
 from suite.workload.flops import forward
 from suite.workload.split import divide
+from tests.support.refusals import fault, refused
 
 
 @pytest.mark.parametrize(
@@ -93,31 +94,43 @@ def test_lists_make_the_same_key_as_tuples() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "wrong", "words"),
+    ("kind", "wrong", "expected"),
     [
-        (AlexNet, {"image": 32}, r"image=32 for AlexNet .*legal: model\.shape\.image=63$"),
+        (AlexNet, {"image": 32}, fault("model.shape.image", "32", legal="model.shape.image=63")),
         (
             AlexNet,
             {"channels": [8, 8]},
-            r"channels=\[8, 8\]; rule: one value per convolution, five.*channels=\[64, 192,",
+            fault(
+                "model.shape.channels",
+                "[8, 8]",
+                legal="model.shape.channels=[64, 192, 384, 256, 256]",
+            ),
         ),
         (
             AlexNet,
             {"sides": [11, 5, 4, 3, 3]},
-            r"sides=\[11, 5, 4, 3, 3\]; rule: the kernel sides after the first are odd",
+            fault(
+                "model.shape.sides",
+                "[11, 5, 4, 3, 3]",
+                rule="the kernel sides after the first are odd",
+            ),
         ),
-        (AlexNet, {"hidden": 0}, r"model\.shape\.hidden=0"),
-        (InceptionV3, {"image": 32}, r"image=32 for InceptionV3 .*legal: model\.shape\.image=75$"),
-        (InceptionV3, {"narrow": 0}, r"model\.shape\.narrow=0"),
-        (GoogLeNet, {"image": True}, r"model\.shape\.image=True; rule: a whole number"),
+        (AlexNet, {"hidden": 0}, fault("model.shape.hidden", "0")),
+        (
+            InceptionV3,
+            {"image": 32},
+            fault("model.shape.image", "32", subject="for InceptionV3", legal="model.shape.image=75"),
+        ),
+        (InceptionV3, {"narrow": 0}, fault("model.shape.narrow", "0")),
+        (GoogLeNet, {"image": True}, fault("model.shape.image", "True", rule="a whole number")),
     ],
 )
-def test_shapes_that_cannot_be_are_refused(kind: Any, wrong: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidRequest, match=words):
+def test_shapes_that_cannot_be_are_refused(kind: Any, wrong: dict[str, Any], expected: dict[str, object]) -> None:
+    with refused(InvalidRequest, **expected):
         kind(**wrong)
 
 
 @pytest.mark.parametrize("kind", [GoogLeNet, InceptionV3])
 def test_an_unknown_form_is_told_the_nearest(kind: Any) -> None:
-    with pytest.raises(UnknownName, match="did you mean 'photographs'"):
+    with refused(UnknownName, "form of an Inception network", "photograph", legal="did you mean 'photographs'?"):
         kind("photograph")

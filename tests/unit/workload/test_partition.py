@@ -18,6 +18,7 @@ from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.workload import VGG, Transformer, WideResNet
 from suite.workload.pipedream_split import Profile, Rates, any_replicas, equal
 from suite.workload.split import divide
+from tests.support.refusals import refused
 
 numbers = st.integers(0, 12).map(float)
 
@@ -78,9 +79,7 @@ def test_a_stage_that_is_too_slow_alone_gets_more_devices() -> None:
     split = any_replicas(profile, 4)
     assert [(stage.layers, stage.replicas) for stage in split.stages] == [(range(1), 3), (range(1, 2), 1)]
     assert split.slowest == 3.0
-    with pytest.raises(
-        Unsupported, match="a plan of 2 stages with 3, 1 replicas; rule: all stages have the same number"
-    ):
+    with refused(Unsupported, subject="a plan of 2 stages with 3, 1 replicas", rule="all stages have the same number"):
         split.runnable()
     assert equal(profile, 2).runnable().slowest == 9.0
 
@@ -126,29 +125,32 @@ def test_a_measured_profile_is_a_split(tmp_path: Path) -> None:
     write(count)
     assert divide(shape, 2, str(path)) == (range(1), range(1, count))
     write(count - 1)
-    with pytest.raises(
-        InvalidRequest, match=f"of {count - 1} layers for a network of {count}; rule: the profile has the same"
+    with refused(
+        InvalidRequest,
+        "split",
+        subject=f"of {count - 1} layers for a network of {count}",
+        rule="the profile has the same",
     ):
         divide(shape, 2, str(path))
     path.write_text("{}", encoding="utf-8")
-    with pytest.raises(InvalidRequest, match="'layers'; rule: a file that holds a profile"):
+    with refused(InvalidRequest, "split", subject="'layers'", rule="a file that holds a profile"):
         divide(shape, 2, str(path))
-    with pytest.raises(InvalidRequest, match="No such file"):
+    with refused(InvalidRequest, "split", subject="No such file"):
         divide(shape, 2, str(tmp_path / "none.json"))
-    with pytest.raises(UnknownName, match="no split named 'pipdream'"):
+    with refused(UnknownName, "split", "pipdream"):
         divide(shape, 2, "pipdream")
 
 
 def test_what_is_no_profile_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"a profile with \[1, 2, 1\] times"):
+    with refused(InvalidRequest, subject="a profile with [1, 2, 1] times"):
         Profile((1.0,), (1.0, 1.0), (1.0,), 1.0)
-    with pytest.raises(InvalidRequest, match="a negative or infinite"):
+    with refused(InvalidRequest, subject="a negative or infinite"):
         Profile((-1.0,), (1.0,), (1.0,), 1.0)
-    with pytest.raises(InvalidRequest, match="bandwidth=0"):
+    with refused(InvalidRequest, subject="bandwidth=0"):
         Profile((1.0,), (1.0,), (1.0,), 0)
-    with pytest.raises(InvalidRequest, match="stages=2 for 1 layers"):
+    with refused(InvalidRequest, "stages", "2", subject="for 1 layers"):
         equal(Profile((1.0,), (1.0,), (1.0,), 1.0), 2)
-    with pytest.raises(InvalidRequest, match="a plan for 0 devices"):
+    with refused(InvalidRequest, subject="a plan for 0 devices"):
         any_replicas(Profile((1.0,), (1.0,), (1.0,), 1.0), 0)
-    with pytest.raises(InvalidRequest, match=r"rates.flops=0"):
+    with refused(InvalidRequest, "rates.flops", "0"):
         Rates(flops=0)

@@ -9,6 +9,7 @@ import pytest
 from suite.core.errors import InvalidRequest
 from suite.workload import VGG, AlexNet, GoogLeNet, InceptionV3, ResNet
 from suite.workload.normalization import scaling
+from tests.support.refusals import fault, refused
 
 MEAN, DEVIATION = [0.491, 0.482, 0.447], [0.247, 0.243, 0.262]  # PipeOptim's of CIFAR-100
 KINDS = (AlexNet, GoogLeNet, InceptionV3, ResNet, VGG)
@@ -36,20 +37,26 @@ def test_one_may_stand_for_all_colours() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("wrong", "expected"),
     [
         (
             {"mean": [0.5, 0.5]},
-            r"mean=\[0\.5, 0\.5\] for 3 colours; rule: one number, or one per colour.*legal: \[0\.5, 0\.5, 0\.5\]",
+            fault(
+                "model.shape.mean",
+                "[0.5, 0.5]",
+                subject="for 3 colours",
+                rule="one per colour",
+                legal="[0.5, 0.5, 0.5]",
+            ),
         ),
-        ({"mean": []}, r"mean=\[\] for 3 colours"),
-        ({"mean": MEAN, "colours": 1}, r"mean=\[0\.491, 0\.482, 0\.447\] for 1 colours"),
-        ({"deviation": [0.5, 0, 0.5]}, r"deviation=\[0\.5, 0, 0\.5\]; rule: finite numbers above 0"),
-        ({"deviation": [float("inf")]}, r"deviation=\[inf\]"),
-        ({"mean": ["0.5"]}, r"mean=\['0\.5'\]"),
-        ({"mean": [True]}, r"mean=\[True\]"),
+        ({"mean": []}, fault("model.shape.mean", "[]", subject="for 3 colours")),
+        ({"mean": MEAN, "colours": 1}, fault("model.shape.mean", "[0.491, 0.482, 0.447]", subject="for 1 colours")),
+        ({"deviation": [0.5, 0, 0.5]}, fault("model.shape.deviation", "[0.5, 0, 0.5]", rule="finite numbers above 0")),
+        ({"deviation": [float("inf")]}, fault("model.shape.deviation", "[inf]")),
+        ({"mean": ["0.5"]}, fault("model.shape.mean", "['0.5']")),
+        ({"mean": [True]}, fault("model.shape.mean", "[True]")),
     ],
 )
-def test_what_is_no_mean_or_deviation_is_refused(kind: Any, wrong: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidRequest, match=rf"model\.shape\.{words}"):
+def test_what_is_no_mean_or_deviation_is_refused(kind: Any, wrong: dict[str, Any], expected: dict[str, object]) -> None:
+    with refused(InvalidRequest, **expected):
         kind(**wrong)

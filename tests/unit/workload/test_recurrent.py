@@ -10,6 +10,7 @@ from suite.core.errors import InvalidRequest
 from suite.workload.flops import forward
 from suite.workload.recurrent import GNMT, ResidualLSTM, lstm
 from suite.workload.split import blocks, divide
+from tests.support.refusals import fault, refused
 
 
 def test_an_lstm_by_hand() -> None:
@@ -91,15 +92,15 @@ def test_an_even_split_counts_lstms() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "wrong", "words"),
+    ("kind", "wrong", "expected"),
     [
-        (ResidualLSTM, {"layers": 0}, r"model\.shape\.layers=0; rule: a whole number, at least 1; legal: 1"),
-        (ResidualLSTM, {"classes": True}, r"model\.shape\.classes=True"),
-        (GNMT, {"encoder": 1}, r"model\.shape\.encoder=1; rule: a whole number, at least 2"),
-        (GNMT, {"decoder": 1.5}, r"model\.shape\.decoder=1\.5"),
-        (GNMT, {"vocabulary": 4}, r"model\.shape\.vocabulary=4; .*at least 5"),
+        (ResidualLSTM, {"layers": 0}, fault("model.shape.layers", "0", rule="a whole number, at least 1", legal="1")),
+        (ResidualLSTM, {"classes": True}, fault("model.shape.classes", "True")),
+        (GNMT, {"encoder": 1}, fault("model.shape.encoder", "1", rule="a whole number, at least 2")),
+        (GNMT, {"decoder": 1.5}, fault("model.shape.decoder", "1.5")),
+        (GNMT, {"vocabulary": 4}, fault("model.shape.vocabulary", "4", rule="at least 5")),
     ],
 )
-def test_what_is_no_network_is_refused(kind: Any, wrong: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidRequest, match=words):
+def test_what_is_no_network_is_refused(kind: Any, wrong: dict[str, Any], expected: dict[str, object]) -> None:
+    with refused(InvalidRequest, **expected):
         kind(**wrong)

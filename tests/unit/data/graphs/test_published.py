@@ -20,6 +20,7 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.data.graphs import safe_pickle
 from suite.data.graphs.ogb import Ogb
 from suite.data.graphs.pyg import Planetoid, Reddit
+from tests.support.refusals import fault, refused
 
 EDGES = [(0, 1), (1, 0), (1, 2), (3, 2), (4, 4)]  # 0 and 1 cite each other; 4 cites itself
 FEATURES = np.arange(10, dtype=np.float32).reshape(5, 2)
@@ -89,54 +90,56 @@ def test_papers_are_arrays_and_some_have_no_label(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "rows", "said"),
+    ("file", "rows", "expected"),
     [
-        ("raw/edge.csv.gz", [*EDGES, (5, 0)], "6 edges.*5, as num-edge-list"),
-        ("raw/edge.csv.gz", [*EDGES[:4], (5, 0)], "source 5 of edge 4"),
-        ("raw/edge.csv.gz", [(0, 1, 1)] * 5, "3 columns in 5 rows"),
-        ("raw/edge.csv.gz", [("a", "b")] * 5, "edge.csv.gz: could not convert"),
-        ("raw/node-feat.csv.gz", FEATURES[:4], "4 rows.*5, as num-node-list"),
-        ("raw/node-feat.csv.gz", [*FEATURES[:4], ("nan", "1")], "feature nan at 8"),
-        ("raw/num-node-list.csv.gz", [[5], [6]], "2 graphs"),
-        ("raw/node-label.csv.gz", [[0, 1]] * 5, r"labels of shape \(5, 2\)"),
-        ("raw/node-label.csv.gz", [[0.5]] * 5, "label 0.5 of vertex 0"),
-        ("raw/node-label.csv.gz", [["nan"]] * 5, "no vertex of 5 has a label"),
-        ("split/time/test.csv.gz", [[5]], "vertex 5 in row 0 of a graph of 5"),
+        ("raw/edge.csv.gz", [*EDGES, (5, 0)], fault(subject="6 edges", rule="5, as num-edge-list")),
+        ("raw/edge.csv.gz", [*EDGES[:4], (5, 0)], fault(subject="source 5 of edge 4")),
+        ("raw/edge.csv.gz", [(0, 1, 1)] * 5, fault(subject="3 columns in 5 rows")),
+        ("raw/edge.csv.gz", [("a", "b")] * 5, fault(subject="edge.csv.gz: could not convert")),
+        ("raw/node-feat.csv.gz", FEATURES[:4], fault(subject="4 rows", rule="5, as num-node-list")),
+        ("raw/node-feat.csv.gz", [*FEATURES[:4], ("nan", "1")], fault(subject="feature nan at 8")),
+        ("raw/num-node-list.csv.gz", [[5], [6]], fault(subject="2 graphs")),
+        ("raw/node-label.csv.gz", [[0, 1]] * 5, fault(subject="labels of shape (5, 2)")),
+        ("raw/node-label.csv.gz", [[0.5]] * 5, fault(subject="label 0.5 of vertex 0")),
+        ("raw/node-label.csv.gz", [["nan"]] * 5, fault(subject="no vertex of 5 has a label")),
+        ("split/time/test.csv.gz", [[5]], fault(subject="vertex 5 in row 0 of a graph of 5")),
     ],
 )
-def test_text_that_does_not_hold_together_is_refused(tmp_path: Path, file: str, rows: Any, said: str) -> None:
+def test_text_that_does_not_hold_together_is_refused(
+    tmp_path: Path, file: str, rows: Any, expected: dict[str, object]
+) -> None:
     write(ogb_text(tmp_path) / file, rows)
-    with pytest.raises(InvalidRequest, match=said):
+    with refused(InvalidRequest, **expected):
         Ogb(name="ogbn-arxiv", folder=tmp_path).load()
 
 
 def test_arrays_that_do_not_hold_together_are_refused(tmp_path: Path) -> None:
     path = ogb_binary(tmp_path) / "raw/data.npz"
     arrays = dict(np.load(path))
-    for changed, said in (
-        ({"edge_index": arrays["edge_index"][:, :4]}, r"\(2, 4\).*\(2, 5\)"),
-        ({"node_feat": FEATURES[:3]}, r"\(3, 2\).*\(5, f\)"),
-        ({"num_nodes_list": np.array([3])}, r"\(5, 2\).*\(3, f\)"),
-        ({"node_feat": np.array([object()])}, "allow_pickle=False"),
+    for changed, expected in (
+        ({"edge_index": arrays["edge_index"][:, :4]}, {"subject": "(2, 4)", "rule": "(2, 5)"}),
+        ({"node_feat": FEATURES[:3]}, {"subject": "(3, 2)", "rule": "(5, f)"}),
+        ({"num_nodes_list": np.array([3])}, {"subject": "(5, 2)", "rule": "(3, f)"}),
+        ({"node_feat": np.array([object()])}, {"subject": "allow_pickle=False"}),
     ):
         np.savez(path, **{**arrays, **changed})
-        with pytest.raises(InvalidRequest, match=said):
+        with refused(InvalidRequest, **expected):
             Ogb(name="ogbn-papers100M", folder=tmp_path).load()
     np.savez(path, edge_index=arrays["edge_index"])
-    with pytest.raises(InvalidRequest, match="it holds edge_index, and no num_nodes_list"):
+    with refused(InvalidRequest, subject="it holds edge_index, and no num_nodes_list"):
         Ogb(name="ogbn-papers100M", folder=tmp_path).load()
     path.write_bytes(b"PK\x03\x04 cut off")
-    with pytest.raises(InvalidRequest, match=r"data\.npz"):
+    with refused(InvalidRequest, subject="data.npz"):
         Ogb(name="ogbn-papers100M", folder=tmp_path).load()
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="there is no folder"):
+    with refused(InvalidRequest, subject="there is no folder"):
         Ogb(name="ogbn-arxiv", folder=tmp_path / "none").load()
     (ogb_text(tmp_path) / "raw/edge.csv.gz").unlink()
-    with pytest.raises(InvalidRequest, match=r"no raw/edge\.csv\.gz, or an empty one; node-feat\.csv\.gz, node-label"):
+    with refused(InvalidRequest, subject="no raw/edge.csv.gz, or an empty one; node-feat.csv.gz, node-label"):
         Ogb(name="ogbn-arxiv", folder=tmp_path).provenance()
-    with pytest.raises(InvalidRequest, match="ogbn-other: no split is known"):
+    with refused(InvalidRequest, subject="ogbn-other: no split is known"):
         Ogb(name="ogbn-other", folder=tmp_path).load()
 
 
@@ -170,11 +173,11 @@ def test_reddit_is_read_with_the_self_loops_of_the_paper(tmp_path: Path) -> None
         ({"node_types": np.array([1, 1, 2, 3, np.nan])}, "type nan of vertex 4"),
         ({"node_types": np.array(["train"] * 5)}, "node_types is <U5"),
         ({"feature": FEATURES[:4]}, "4 features, 5 types"),
-        ({"feature": FEATURES.astype(str)}, "feature is <U"),
-        ({"feature": np.float64(1)}, r"feature is float64 of shape \(\)"),
-        ({"label": np.array([1])}, r"labels of shape \(1,\)"),
+        ({"feature": FEATURES.astype(str)}, "feature is <U32"),
+        ({"feature": np.float64(1)}, "feature is float64 of shape ()"),
+        ({"label": np.array([1])}, "labels of shape (1,)"),
     ):
-        with pytest.raises(InvalidRequest, match=said):
+        with refused(InvalidRequest, subject=said):
             Reddit(folder=reddit(tmp_path, **changed)).load()
 
 
@@ -246,36 +249,37 @@ def test_pickle_with_a_call_is_refused_without_running(tmp_path: Path) -> None:
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         for call, given, name in (
             (os.system, (f"touch {mark}",), "system"),
-            (eval, (f"open({str(mark)!r}, 'w')",), "builtin.*eval"),
-            (getattr, (np.ndarray, "tofile"), "builtin.*getattr"),
+            (eval, (f"open({str(mark)!r}, 'w')",), "eval"),
+            (getattr, (np.ndarray, "tofile"), "getattr"),
             (sparse.load_npz, ("x",), "load_npz"),
             (np.frombuffer, (b"12345678",), "frombuffer"),
         ):
             path.write_bytes(pickle.dumps({0: [Hostile(call, *given)]}, protocol=protocol))
-            with pytest.raises(InvalidRequest, match=rf"ind\.cora\.graph: the pickle calls .*{name}"):
+            with refused(InvalidRequest, subject=name) as refusal:
                 Planetoid(name="cora", folder=tmp_path).load()
+            assert "ind.cora.graph: the pickle calls" in str(refusal.value)
             assert not mark.exists()
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "expected"),
     [
-        (b"", "an empty one"),
-        (b"not a pickle", "ind.cora.graph"),
-        (pickle.dumps(np.zeros(3))[:-9], "ind.cora.graph"),
-        (pickle.dumps(np.array([object()]), protocol=2), "calls|kinds|array of object"),
-        (pickle.dumps([0]), "ind.cora.graph is a list"),
-        (pickle.dumps({0: [9]}), "vertex 9 in row 0 of a graph of 7"),
-        (pickle.dumps({-1: [0]}), "vertex -1"),
-        (b"ccopyreg\n_reconstructor\n(cnumpy\nndarray\nNNtR.", "copyreg._reconstructor of _Array"),
-        (b"c_codecs\nencode\n(N(dtb.", "ind.cora.graph"),
-        (b"ccollections\ndefaultdict\n(N(S'__init__'\nI1\ndtb.", "ind.cora.graph"),
-        (b"cbuiltins\nobject\n(tR.", "a kept"),
+        (b"", fault(subject="an empty one")),
+        (b"not a pickle", fault(subject="ind.cora.graph")),
+        (pickle.dumps(np.zeros(3))[:-9], fault(subject="ind.cora.graph")),
+        (pickle.dumps(np.array([object()]), protocol=2), fault(subject="array of object")),
+        (pickle.dumps([0]), fault(subject="ind.cora.graph is a list")),
+        (pickle.dumps({0: [9]}), fault(subject="vertex 9 in row 0 of a graph of 7")),
+        (pickle.dumps({-1: [0]}), fault(subject="vertex -1")),
+        (b"ccopyreg\n_reconstructor\n(cnumpy\nndarray\nNNtR.", fault(subject="copyreg._reconstructor of _Array")),
+        (b"c_codecs\nencode\n(N(dtb.", fault(subject="ind.cora.graph")),
+        (b"ccollections\ndefaultdict\n(N(S'__init__'\nI1\ndtb.", fault(subject="ind.cora.graph")),
+        (b"cbuiltins\nobject\n(tR.", fault(subject="a kept")),
     ],
 )
-def test_a_pickle_of_another_form_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
+def test_a_pickle_of_another_form_is_refused(tmp_path: Path, data: bytes, expected: dict[str, object]) -> None:
     (planetoid(tmp_path) / "ind.cora.graph").write_bytes(data)
-    with pytest.raises(InvalidRequest, match=said):
+    with refused(InvalidRequest, **expected):
         Planetoid(name="cora", folder=tmp_path).load()
     assert safe_pickle.read(planetoid(tmp_path) / "ind.cora.graph")[0] == [1, 1, 2], "nothing of it stays behind"
 
@@ -293,16 +297,19 @@ def test_numbers_come_out_as_they_went_in(tmp_path: Path) -> None:
 
 
 def test_a_graph_that_is_not_planetoid_s_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnknownName, match="'cora'"):
+    with refused(UnknownName, "citation graph", "core", legal="did you mean 'cora'?"):
         Planetoid(name="core", folder=tmp_path)
     listed = planetoid(tmp_path) / "ind.cora.test.index"
-    for text, said in (("6\n3\n", "2 vertices from 3, features of 3"), ("6\n2\n5\n", "from 2.*numbered from 3")):
+    for text, expected in (
+        ("6\n3\n", {"subject": "2 vertices from 3, features of 3"}),
+        ("6\n2\n5\n", {"subject": "from 2", "rule": "numbered from 3"}),
+    ):
         listed.write_text(text)
-        with pytest.raises(InvalidRequest, match=said):
+        with refused(InvalidRequest, **expected):
             Planetoid(name="cora", folder=tmp_path).load()
     planetoid(tmp_path)
     (tmp_path / "ind.cora.tx").write_bytes(pickle.dumps(np.zeros((3, 3)), protocol=2))
-    with pytest.raises(InvalidRequest, match=r"ind\.cora\.tx is a ndarray"):
+    with refused(InvalidRequest, subject="ind.cora.tx is a ndarray"):
         Planetoid(name="cora", folder=tmp_path).load()
 
 

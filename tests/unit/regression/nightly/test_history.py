@@ -10,6 +10,7 @@ import pytest
 
 from suite.core.errors import InvalidRequest
 from suite.regression.nightly import history
+from tests.support.refusals import refused
 
 
 def line(name: str, status: str = "passed", **changes: Any) -> dict[str, Any]:
@@ -96,7 +97,7 @@ def test_run_without_a_line_is_incomplete(tmp_path: Path) -> None:
 def test_lock_is_exclusive(tmp_path: Path) -> None:
     with (
         history.lock(tmp_path),
-        pytest.raises(InvalidRequest, match="another nightly run is running"),
+        refused(InvalidRequest, subject="another nightly run is running"),
         history.lock(tmp_path),
     ):
         pass

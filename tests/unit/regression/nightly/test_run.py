@@ -25,6 +25,7 @@ from suite.core.record import Metric, Outcome, Source
 from suite.regression.nightly import confirm, history, page, reference_workload, repeat, run
 from suite.regression.nightly.run import NightlyResult
 from tests.support.nights import NoisyMachine, record, store
+from tests.support.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -227,9 +228,11 @@ def test_lost_metric_resets_the_baseline(fake: FakeRuns) -> None:
 
 
 def test_missing_metric_is_refused_after_the_first_repeat(fake: FakeRuns) -> None:
-    with pytest.raises(InvalidRequest, match=r"no run has nope; rule: of batch_time, peak_memory; legal: metrics=\[b"):
+    with refused(
+        InvalidRequest, subject="no run has nope", rule="of batch_time, peak_memory", legal="metrics=[batch_time]"
+    ):
         fake.run(metrics="[batch_time, nope]")
-    with pytest.raises(InvalidRequest, match="no run has replay_time"):
+    with refused(InvalidRequest, subject="no run has replay_time"):
         fake.run(metrics="[replay_time]")
     assert fake.commands_run == 1
     night = fake.run()
@@ -259,7 +262,7 @@ def test_failed_first_repeat_hides_no_metric_from_history(fake: FakeRuns) -> Non
 
 
 def test_accepting_an_unknown_run_makes_no_folder(fake: FakeRuns) -> None:
-    with pytest.raises(InvalidRequest, match="accept=x: no such nightly run"):
+    with refused(InvalidRequest, "accept", "x"):
         run.accept(fake.settings(), "x")
     assert not (fake.folder / "nights").exists()
 
