@@ -9,6 +9,7 @@ from typing import Any
 from suite.config.network import PruningConfig
 from suite.config.run import RunConfig
 from suite.core.op import Place
+from suite.core.protocols import Schedule
 from suite.memory.budget import Budget
 from suite.memory.checkpointing import resolve_interval
 from suite.memory.optimizer_states import states_of
@@ -24,8 +25,12 @@ from suite.workload.transformer import LayerShape
 _WIDTH = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
-def budgets(config: RunConfig) -> list[Budget]:
-    """Predicted memory of each rank of a system on the suite's engine, in rank order."""
+def budgets(config: RunConfig, schedule: Schedule | None = None) -> list[Budget]:
+    """Predicted memory of each rank of a system on the suite's engine, in rank order.
+
+    Args:
+        schedule: Order that ran, in place of the configured schedule, whose order may depend on arrivals.
+    """
     grid = config.grid.build()
     shape = config.network()
     half = config.precision.half
@@ -37,7 +42,7 @@ def budgets(config: RunConfig) -> list[Budget]:
         if optimizer.buckets_per_reduction and not optimizer.clip_norm
         else sys.maxsize
     )
-    schedule, layout = config.schedule.build(), config.memory.layout.build()
+    schedule, layout = schedule or config.schedule.build(), config.memory.layout.build()
     microbatch, every = config.batch.microbatch, config.update_interval
     interval = counting_interval(config.microbatches, every, grid.inter)
     where = places(schedule, grid.inter, replicas=grid.data)
