@@ -8,7 +8,7 @@ makespan that these times allow.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import isqrt
 
@@ -105,19 +105,24 @@ class Timeline:
 
         The peaks of the two numbers do not coincide, so memory is the maximum over the pairs.
         """
-        started = owed = 0
-        pairs = set()
-        for op in self.order(rank):
-            started += (op.kind is Kind.FORWARD) - (op.kind in SENDS_GRADIENT)
-            owed += (op.kind is Kind.INPUT) - (op.kind is Kind.WEIGHT)
-            pairs.add((started, owed))
-        return frozenset(pair for pair in pairs if not any(a >= pair[0] and b >= pair[1] for a, b in pairs - {pair}))
+        return memory_fronts(self.order(rank))
 
     def stage_time(self) -> float:
         """Longest time from the first start to the last end on one rank (arXiv 2401.10241, Section 4)."""
         spans = [self.slots_of(place.rank) for place in self.places]
         passes = [[slot for slot in span if slot.end > slot.start] for span in spans]
         return max(max(slot.end for slot in span) - min(slot.start for slot in span) for span in passes)
+
+
+def memory_fronts(order: Iterable[Op]) -> frozenset[tuple[int, int]]:
+    """Pairs (forward passes without a backward pass, weight gradients owed) that no other pair of an order exceeds."""
+    started = owed = 0
+    pairs = set()
+    for op in order:
+        started += (op.kind is Kind.FORWARD) - (op.kind in SENDS_GRADIENT)
+        owed += (op.kind is Kind.INPUT) - (op.kind is Kind.WEIGHT)
+        pairs.add((started, owed))
+    return frozenset(pair for pair in pairs if not any(a >= pair[0] and b >= pair[1] for a, b in pairs - {pair}))
 
 
 class _RankProgram:
