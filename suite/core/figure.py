@@ -28,6 +28,7 @@ class FigurePanel:
         evidence: How our values came about, such as "simulated" or "derived"; empty for the source of the record.
         figure: Published figure or table that the panel belongs to, such as "Figure 8"; empty for none.
         publication: Name of its paper, such as "SAMO".
+        caption: Caption, for a panel that belongs to no paper; empty for a caption that compares with the paper.
     """
 
     title: str
@@ -43,6 +44,7 @@ class FigurePanel:
     evidence: str = field(default="", kw_only=True)
     figure: str = field(default="", kw_only=True)
     publication: str = field(default="", kw_only=True)
+    caption: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         if not self.title:

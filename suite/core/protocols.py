@@ -16,6 +16,7 @@ from suite.core.figure import FigurePanel
 from suite.core.op import FlushInterval, Op, Place, Program
 from suite.core.record import Metric, Source
 from suite.core.trace import Trace
+from suite.core.winner_map import WinnerMap
 
 Tensor = Any
 Value = tuple[Tensor, ...]
@@ -428,7 +429,7 @@ class ExecutorResult:
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     memory: Mapping[str, dict[str, list[int]]] = field(default_factory=dict)
     series: Mapping[str, list[float]] = field(default_factory=dict)
-    panels: Sequence[FigurePanel] = ()
+    panels: Sequence[FigurePanel | WinnerMap] = ()
     trace: Trace = field(default_factory=Trace)
     notes: tuple[str, ...] = ()
     calibrated_on: tuple[str, ...] = ()

@@ -32,7 +32,8 @@ def fill_printed_values(runs: Iterable[Run], store: Store) -> None:
         executor = registry.stand_in(kind) if kind.starts_ranks else registry.without_ranks(kind)
         if isinstance(executor, FormulaExecutor | FigureExecutor | GraphFigureExecutor | Products):
             filled = executor.printed()
-            store.write(complete_record(record, dict(filled.metrics), filled.panels))
+            panels = [panel for panel in filled.panels if isinstance(panel, FigurePanel)]
+            store.write(complete_record(record, dict(filled.metrics), panels))
 
 
 def complete_record(record: Record, metrics: dict[str, Metric], panels: Sequence[FigurePanel]) -> Record:

@@ -14,7 +14,7 @@ from suite.core.record import Source
 from suite.report import derive, expectations
 from suite.report.load import StoredRecord, text_at
 from suite.report.page import page_budget
-from suite.report.panels import figure_panels, learning_curves, sweep_panels
+from suite.report.panels import figure_panels, learning_curves, sweep_panels, winner_maps
 from suite.report.plots import plots
 from suite.report.plots.plots import Draft, PanelPlot, Picture
 from suite.report.tables import claim_tables, record_tables, scorecard
@@ -30,6 +30,8 @@ class Section:
         unswept: Remarks on sweep panels that cannot be drawn.
         learned: Panels of an accuracy study.
         unlearned: Remarks on the study.
+        maps: Maps of winners.
+        wins: Table of the points that systems win in the maps; None without maps.
         drafts: Pictures of the runs, drawn after the panels.
         said: Remarks on omissions.
     """
@@ -47,6 +49,8 @@ class Section:
     unswept: tuple[tuple[str, str], ...]
     learned: tuple[PanelPlot, ...]
     unlearned: tuple[tuple[str, str], ...]
+    maps: tuple[winner_maps.DrawnMap, ...]
+    wins: record_tables.Table | None
     asked: tuple[record_tables.Table, ...]
     tables: tuple[record_tables.Table, ...]
     failures: tuple[tuple[str, str, str], ...]
@@ -146,6 +150,8 @@ def plan(
             for one in studied
         ),
         unlearned=tuple(unlearned),
+        maps=tuple(winner_maps.draw(entries, looks)),
+        wins=winner_maps.summary(entries),
         asked=tuple(table for table in experiment_tables if table is not None),
         tables=tuple(
             table_with_values for table in tables if (table_with_values := record_tables.with_values(table)) is not None
@@ -240,6 +246,7 @@ def _remarks(entries: Sequence[StoredRecord], claimed: set[str]) -> list[tuple[s
         metrics = entry.record.metrics.items()
         notes = [*entry.record.notes, *(f"{name}: {m.note}" for name, m in metrics if m.note and name not in claimed)]
         notes += [*figure_panels.fitted(entry.record), *figure_panels.faults(entry.record)]
+        notes += winner_maps.faults(entry.record)
         for note in dict.fromkeys(notes):
             remarks.setdefault(note, []).append(entry.record.label)
     whole = len(entries)

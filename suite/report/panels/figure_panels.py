@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from suite.core.errors import InvalidRequest
 from suite.core.figure import FigurePanel, read_figure_panel
 from suite.core.record import Record
+from suite.core.winner_map import is_map
 from suite.report import derive
 from suite.report.load import StoredRecord, text_at
 from suite.report.tables.claim_tables import plain, short
@@ -149,6 +150,8 @@ def _read(record: Record) -> list[FigurePanel | str]:
     """The panels of a record, with an error message in place of each malformed panel."""
     panels: list[FigurePanel | str] = []
     for place, row in enumerate(record.panels, 1):
+        if is_map(row):
+            continue
         try:
             panels.append(read_figure_panel(row))
         except InvalidRequest as error:
@@ -186,6 +189,7 @@ def _plotted(panel: FigurePanel) -> PlottedPanel:
         quantity=panel.quantity,
         scale=panel.scale,
         evidence=panel.evidence,
+        caption=panel.caption,
         figure=panel.figure,
         publication=panel.publication,
     )
@@ -210,7 +214,7 @@ def caption(panel: PlottedPanel, source: str, where: str = "", *, printed: bool 
         printed: Whether claims hold other printed numbers of the same figure.
     """
     if panel.caption:
-        return panel.caption
+        return f"{panel.caption} Values {source}." if panel.evidence else panel.caption
     unit = UNITS.get(panel.unit, panel.unit)
     unit = f", in {unit}" if unit else ""
     where = f" {where}" if where else ""
