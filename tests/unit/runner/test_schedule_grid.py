@@ -1,0 +1,171 @@
+"""Executor schedule_grid: winners, panels, refusals, determinism and size of the grid."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from suite.config.compose import resolve
+from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.figure import FigurePanel
+from suite.core.grid import Grid
+from suite.core.op import FlushInterval
+from suite.core.protocols import ExecutorResult
+from suite.core.record import Source
+from suite.core.winner_map import WinnerMap
+from suite.runner.executors import registry
+from suite.runner.executors.schedule_grid import NO_CAP, ScheduleGrid
+from suite.schedule.placement import places
+from suite.simulate.cost.measured import Fixed
+from suite.simulate.network.machine import Link
+from suite.simulate.worker import NetworkModel, simulate
+from tests.support.refusals import refused
+
+
+def plan_of(*overrides: str) -> ScheduleGrid:
+    plan = registry.without_ranks(resolve(["experiment=schedules", *overrides]).executor)
+    assert isinstance(plan, ScheduleGrid)
+    return plan
+
+
+@pytest.fixture(scope="module")
+def plan() -> ScheduleGrid:
+    """The grid of the experiment, smaller."""
+    whole = plan_of()
+    costs = {name: whole.costs[name] for name in ("equal", "sequence_8")}
+    return replace(whole, ranks=[2, 4], microbatches=[4, 8], costs=costs, latencies=[0, 0.25], focus=[4, 8])
+
+
+@pytest.fixture(scope="module")
+def result(plan: ScheduleGrid) -> ExecutorResult:
+    return plan.run(resolve(["experiment=schedules"]))
+
+
+def maps_of(result: ExecutorResult) -> dict[tuple[str, str], WinnerMap]:
+    return {(each.group, each.case): each for each in result.panels if isinstance(each, WinnerMap)}
+
+
+def test_winners_equal_simulations_one_by_one(plan: ScheduleGrid, result: ExecutorResult) -> None:
+    """Every schedule is simulated on its own for each cell, and its memory is taken from the simulation."""
+    maps = maps_of(result)
+    assert len(maps) == 2 * 2 * (1 + len(plan.caps))
+    for (name, ratio), latency in ((one, late) for one in plan.costs.items() for late in plan.latencies):
+        group = f"F:I:W = {':'.join(map(str, ratio))}, latency {latency}"
+        for row, ranks in enumerate(plan.ranks):
+            for column, microbatches in enumerate(plan.microbatches):
+                measured = one_by_one(plan, ranks, microbatches, ratio, latency)
+                for case in (NO_CAP, *plan.caps):
+                    limits = [math.inf, 0] if case == NO_CAP else plan.caps[case]
+                    most = limits[2] if len(limits) > 2 else math.inf
+                    fits = {
+                        label: (makespan, held)
+                        for label, (makespan, held, chunks) in measured.items()
+                        if held <= limits[0] * ranks + limits[1] + 1e-9 and chunks <= most
+                    }
+                    winner = maps[group, case].winner(row, column)
+                    assert winner is not None, name
+                    best = min(makespan for makespan, _ in fits.values())
+                    equal = [label for label in fits if fits[label][0] <= best * (1 + 1e-9)]
+                    assert set(winner.names) == set(equal)
+                    assert fits[winner.names[0]][1] == pytest.approx(min(fits[label][1] for label in equal))
+                    others = [makespan for label, (makespan, _) in fits.items() if label not in equal]
+                    assert winner.margin == pytest.approx(min(others) / best - 1)
+
+
+def one_by_one(
+    plan: ScheduleGrid, ranks: int, microbatches: int, ratio: Any, latency: float
+) -> dict[str, tuple[float, float, int]]:
+    """Makespan, activations held and stages per rank by label, of the schedules that run here."""
+    found = {}
+    for name, schedule in plan.schedules.items():
+        v = places(schedule, ranks)[0].chunks
+        forward, backward, weight = (part / ratio[0] / v for part in ratio)
+        cost = Fixed(forward, backward + weight, weight=weight)
+        network = NetworkModel(lambda first, second: Link(latency, 1e30))
+        try:
+            run = simulate(schedule, Grid(inter=ranks), FlushInterval(0, microbatches, None, 0), cost, network)
+        except InvalidRequest:
+            continue
+        held = max(a + plan.weight_memory * b for rank in run.fronts for a, b in rank) / v
+        found[plan.label(name)] = run.makespan, held, v
+    return found
+
+
+def test_every_schedule_of_the_configuration_is_compared(plan: ScheduleGrid) -> None:
+    from suite.config.compose import groups
+
+    assert set(groups()["schedule"]) - {"message_driven"} <= set(plan.schedules)
+    assert set(plan.names) == set(plan.schedules)
+
+
+def test_evidence_is_simulated_or_derived(result: ExecutorResult) -> None:
+    assert result.source is Source.SIMULATED
+    for panel in result.panels:
+        counted = panel.title.startswith(("Activations held", "Messages", "Three counts"))
+        assert panel.evidence == ("derived" if counted else "simulated"), panel.title
+    curves = [panel for panel in result.panels if isinstance(panel, FigurePanel)]
+    assert all(panel.caption and len(panel.caption) <= 200 and panel.curve_count <= 12 for panel in curves)
+    assert len(curves) <= 40
+
+
+def test_a_refused_point_is_not_available(plan: ScheduleGrid, result: ExecutorResult) -> None:
+    [panel] = [
+        each for each in result.panels if each.title == "Bubble of the makespan, several stages per rank, 4 ranks"
+    ]
+    assert isinstance(panel, FigurePanel)
+    assert [math.isnan(value) for value in panel.ours["DualPipeV"]] == [True, False]
+    [note] = [note for note in result.notes if note.startswith("DualPipeV")]
+    assert "1 of 4 points" in note
+    assert "at least 2 microbatches per rank" in note
+
+
+def test_two_runs_give_the_same_numbers(plan: ScheduleGrid, result: ExecutorResult) -> None:
+    again = plan.run(resolve(["experiment=schedules"]))
+    assert repr([panel.to_record() for panel in again.panels]) == repr([panel.to_record() for panel in result.panels])
+    assert again.notes == result.notes
+    counts = ("simulations", "skipped", "simulated_ops")
+    assert [again.metrics[name] for name in counts] == [result.metrics[name] for name in counts]
+    assert result.metrics["skipped"].values[0] > 0
+
+
+def test_the_grid_of_make_reproduce_is_small() -> None:
+    """Ops that a message-driven schedule runs one setting at a time take ten times as long as those of the others."""
+    plan = plan_of()
+    config = resolve(["experiment=schedules"])
+    plan.check(config)
+    driven = sum(places(plan.schedules[name], 2)[0].chunks * kinds for name, kinds in DRIVEN.items())
+    ops = driven * sum(plan.ranks) * sum(plan.microbatches) * len(plan.settings)
+    assert ops < 1_000_000  # 40 s at 25,000 ops per second
+    assert config.experiment.expected_seconds <= 40
+
+
+DRIVEN = {"axonn": 2, "axonn_zb": 3, "axonn_zb_v": 3}  # kinds of ops
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "rule"),
+    [
+        ("executor.ranks=[4,2]", "executor.ranks", "rising"),
+        ("executor.microbatches=[]", "executor.microbatches", "whole numbers from 1"),
+        ("executor.latencies=[-1]", "executor.latencies", "at least 0"),
+        ("executor.costs.equal=[1,1]", "executor.costs", "3 finite numbers"),
+        ("executor.costs.equal=[1,1,0]", "executor.costs", "above 0"),
+        ("++executor.caps.mine=[1]", "executor.caps", "2 or 3 finite numbers"),
+        ("executor.focus=[3,32]", "executor.focus", "one of ranks and one of microbatches"),
+        ("executor.weight_memory=2", "executor.weight_memory", "from 0 to 1"),
+        ("executor.ranks=[2,400]", "executor.microbatches", "at most 60000000"),
+    ],
+)
+def test_an_illegal_setting_is_refused(override: str, key: str, rule: str) -> None:
+    focus = ["executor.focus=[2,32]"] if "ranks" in override else []
+    config = resolve(["experiment=schedules", override, *focus])
+    with refused(InvalidRequest, key, rule=rule):
+        registry.without_ranks(config.executor).check(config)
+
+
+def test_a_name_of_no_schedule_is_refused(plan: ScheduleGrid) -> None:
+    with refused(UnknownName, "schedule in names", "zb_h3"):
+        replace(plan, names={"zb_h3": "ZB-H3"})
