@@ -461,6 +461,15 @@ def test_placed_schedules_are_emulated_and_predicted(base: RunConfig, name: str)
     assert values["payload_bytes"].values == values["simulated_bytes"].values == (2 * 6 * 1000.0 * crossings,)
 
 
+def test_rank_hands_over_to_its_own_stages_without_a_buffer(base: RunConfig) -> None:
+    cost = fixed(message_bytes=1000, forward=0.001, backward=0.002)
+    config = altered(base, schedule=PLACED["interleaved"], executor__cost=cost)
+    ((_, trace, instance),) = emulated(config)
+    assert {span.op.stage for span in trace if span.op is not None} == {0, 1}
+    assert not instance.buffers
+    assert EmulatedRank.bytes_per_rank(config) == [0]
+
+
 def test_emulated_v_takes_the_time_of_the_checker(base: RunConfig) -> None:
     config = altered(
         base, grid__inter=2, batch__size=6, schedule=PLACED["zbv"], executor__cost=fixed(forward=0.01, backward=0.02)

@@ -166,6 +166,7 @@ def test_search_leaves_out_stages_that_do_not_divide_blocks() -> None:
     """Four blocks on four devices: two chunks per rank fit on one and two ranks."""
     modelled = replace(simulated("axonn"), schedule=ZBV())
     assert {plan.grid.inter for plan in plans(TINY, modelled, 4, 16)} == {1, 2}
+    assert {plan.grid.inter for plan in plans(replace(TINY, layers=6), modelled, 4, 16)} == {1}
     found = best(plans(TINY, modelled, 4, 16), machine(memory=1e12), stack())
     assert found.seconds > 0
 
@@ -206,6 +207,19 @@ def test_ranks_of_a_v_balance_embedding_and_head(head: int, ranks: int, slowest:
     assert largest(divide(shape, 2 * ranks, "cost")) == by_stage
 
 
+def test_heavy_head_leaves_no_stage_without_layers() -> None:
+    """The rank of the head would be fastest without its other stage."""
+
+    @dataclass(frozen=True)
+    class Heavy:
+        def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
+            block = LayerShape("block", 1, 10, 1, 1, 1, 1)
+            return (*[block] * 6, replace(block, flops=500))
+
+    shape: Any = Heavy()
+    assert [len(stage) for stage in divide_ranks(shape, homes_of(ZBV(), 2), "cost")] == [1, 3, 2, 1]
+
+
 def test_every_rule_gives_each_stage_a_layer() -> None:
     shape = Transformer(layers=16, hidden=8, heads=2, sequence=4, vocabulary=16)
     for by in ("even", "cost", "pipedream"):
@@ -217,7 +231,7 @@ def test_every_rule_gives_each_stage_a_layer() -> None:
 
 
 def test_even_blocks_stay_even_on_placed_stages() -> None:
-    shape = Transformer(layers=8, hidden=8, heads=2, sequence=4, vocabulary=16)
+    shape = Transformer(layers=8, hidden=8, heads=2, sequence=4, vocabulary=4096)
     for schedule in (Staircase(2), ZBV()):
         split = divide_ranks(shape, homes_of(schedule, 2), "even")
         assert [len(stage) for stage in split] == [3, 2, 2, 3]
@@ -313,7 +327,9 @@ def test_plans_of_placed_schedules_budget_every_rank() -> None:
             kinds = [plan.budget(rank).by_kind() for rank in range(2)]
             assert plan.peak == max(sum(each.values()) for each in kinds)
     deep = blocks(LoopedBFS(2))
-    assert deep.budget(0).held == sum(8 * deep.microbatch_memory(stage).saved for stage in (0, 2))
+    saved = [deep.microbatch_memory(stage).saved for stage in range(4)]
+    assert saved[3] > saved[1]  # the head
+    assert deep.budget(1).held == 8 * (saved[1] + saved[3])
 
 
 def test_weight_gradients_of_a_block_hold_inputs_and_output_gradients() -> None:
