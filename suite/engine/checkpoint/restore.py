@@ -134,6 +134,10 @@ class _Restorer:
                 self.notes.append(
                     f"buffers (running statistics) of all {grid.data} replicas: those of replica 0 of {saved_replicas}"
                 )
+        if len(body["homes"]) != len(body["split"]):
+            raise storage.Damaged(
+                f"{path.name} has {len(body['homes'])} ranks of stages for {len(body['split'])} stages"
+            )
         same_grid = (saved_replicas, max(body["homes"]) + 1) == (grid.data, grid.inter)
         self.rank_state = self._load_rank(*((place.rank, place.replica) if same_grid else (0, 0)))
         searches = {name: tensor for name, tensor in self.rank_state.items() if name.startswith(SEARCH)}
