@@ -1,7 +1,8 @@
-"""Published claims of the four papers and the functions that answer them.
+"""Published claims of the four papers and of public sources on schedules, and the functions that answer them.
 
-There is one package per paper; `common/` is shared. A test (tests/architecture/test_papers_alone.py) keeps code that
-only claims need in these packages, and code that ordinary runs also use in the others. The folder of a paper contains:
+There is one package per paper and one for pipeline schedules; `common/` is shared. A test
+(tests/architecture/test_papers_alone.py) keeps code that only claims need in these packages, and code that ordinary
+runs also use in the others. The folder of a paper contains:
 
 README.md          sections of the paper, with the implementation and the answers of each
 claims.yaml        published values: the assertion, its place, and the function or experiment that gives our value
@@ -16,6 +17,7 @@ probes*.py         answers from small runs of the engine
 figures.py         answers and panels from simulated cluster runs
 panels.py          the panel function of each figure or table
 printed*.py        answers from printed numbers alone
+orders.py, bubbles.py, activations.py, overlap.py     checked runs of schedules, and answers read from them
 *_executor.py      executor for a single figure
 
 The other modules of a paper split one of these files (scaling.py, grids.py, convnets.py) or are shared by several

@@ -60,10 +60,11 @@ QUICK = [
     *graphs("gnn_small"),
 ]
 ALL = [
-    *formulas("axonn", "pipeoptim"),
+    *formulas("axonn", "pipeoptim", "schedules"),
     *published("axonn_small", "axonn_fig5", "axonn_fig8", "axonn_fig9", "axonn_table2", "axonn_fig11"),
     *published("samo_fig2", "samo_fig5", "samo_fig6_7", "samo_table2", "samo_fig8", "samo_memory"),
     *published("samo_beside_offload", "samo_scaling"),
+    *published("schedules_rates"),
     *published("pipeoptim_small", "pipeoptim_fig5", "pipeoptim_fig6", "pipeoptim_table6", "pipeoptim_distance"),
     *graphs("gnn_volumes", "gnn_table2"),
     *graphs("gnn_fig3", "gnn_fig4", "gnn_fig5", "gnn_fig6", "gnn_fig7", counted="false"),

@@ -41,14 +41,15 @@ except ImportError:  # PyYAML was built without libyaml
     from yaml import SafeLoader as Loader
 
 FOLDER = Path(__file__).parents[1]
-PAPERS = ("axonn", "samo", "pipeoptim", "sparse_gnn")
+PAPERS = ("axonn", "samo", "pipeoptim", "sparse_gnn", "schedules")
+WITHOUT_TEXT = ("schedules",)  # rooms of several public sources, whose claims have a place and no fingerprint
 KINDS = ("number", "ratio", "range", "ordering", "equality", "formula")
 LEAST_POINTS = 3  # three points expose a formula that is wrong by a factor, an offset or a power
 SENSITIVITY = "sensitivity.yaml"
 MUTATIONS = "mutations.yaml"
 REACHES = ("analytic", "cpu", "data", "gpu", "cluster")  # resources that the published run needs
 _FIELDS = tuple(f.name for f in fields(Claim) if f.name != "paper")
-_REQUIRED = (*("id", "where", "asserts", "role", "passage", "quantity", "value", "unit", "kind", "reach", "check"),)
+_REQUIRED = ("id", "where", "asserts", "role", "quantity", "value", "unit", "kind", "reach", "check")
 _TEXT = (
     "id",
     "where",
@@ -80,7 +81,7 @@ Answered = tuple[str, Evidence]  # an answer, identified by the id of its claim 
 
 
 def load(folder: Path | None = None) -> tuple[Claim, ...]:
-    """All claims of the four papers in the order of the files. Blind mode hides their outcomes.
+    """All claims of the papers in the order of the files. Blind mode hides their outcomes.
 
     Args:
         folder: Parent of the papers' folders; by default this package.
@@ -227,8 +228,9 @@ def parse_claim(row: Mapping[str, Any], paper: str) -> Claim:
     for key in row:
         if key not in _FIELDS:
             raise UnknownName(f"field of claim {name}", str(key), _FIELDS)
-    if missing := [key for key in _REQUIRED if row.get(key) is None]:
-        raise InvalidRequest(f"claim {name} lacks {', '.join(missing)}", rule=f"every row has {', '.join(_REQUIRED)}")
+    required = _REQUIRED if paper in WITHOUT_TEXT else (*_REQUIRED, "passage")
+    if missing := [key for key in required if row.get(key) is None]:
+        raise InvalidRequest(f"claim {name} lacks {', '.join(missing)}", rule=f"every row has {', '.join(required)}")
     for key in _TEXT:
         if not isinstance("" if row.get(key) is None else row[key], str):
             raise InvalidRequest(f"{key} of claim {name} is {row[key]!r}", rule="text")
@@ -248,7 +250,7 @@ def parse_claim(row: Mapping[str, Any], paper: str) -> Claim:
             "cases": _word(Cases, row.get("cases", Cases.ALL), f"cases of claim {name}"),
             "role": _word(Role, row["role"], f"role of claim {name}"),
             "printed": _terms(row.get("printed", ()), f"printed numbers of claim {name}"),
-            "passage": _passage(row["passage"], name),
+            "passage": _passage(row["passage"], name) if "passage" in row else None,
             "value": _published(row["value"], name),
             "tolerance": _number(row.get("tolerance"), f"tolerance of claim {name}"),
             "neutral": _number(row.get("neutral"), f"neutral of claim {name}"),

@@ -20,6 +20,7 @@ from suite.papers.common.panel import Panels
 from suite.papers.common.plans import published_plans
 from suite.papers.pipeoptim import panels as pipeoptim
 from suite.papers.samo import panels as samo
+from suite.papers.schedules import panels as schedules
 from suite.papers.sparse_gnn import panels as sparse_gnn
 from suite.simulate.block_model import Modelled
 from suite.simulate.cost.efficiency import Stack
@@ -32,8 +33,9 @@ _FIGURES = {
     "samo": samo.FIGURES,
     "pipeoptim": pipeoptim.FIGURES,
     "sparse_gnn": sparse_gnn.FIGURES,
+    "schedules": schedules.FIGURES,
 }
-_PAPERS = ("axonn", "samo", "pipeoptim")  # papers whose figures take a Lab; sparse_gnn takes a GraphLab
+_PAPERS = ("axonn", "samo", "pipeoptim", "schedules")  # papers whose figures take a Lab; sparse_gnn takes a GraphLab
 
 
 class FigureExecutor:

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 from suite.core.claim import Evidence, Judged, Scope, Verdict
 
-PAPERS = {"axonn": "AxoNN", "samo": "SAMO", "pipeoptim": "PipeOptim", "sparse_gnn": "Sparsity-aware GNN"}
+PAPERS = {
+    "axonn": "AxoNN",
+    "samo": "SAMO",
+    "pipeoptim": "PipeOptim",
+    "sparse_gnn": "Sparsity-aware GNN",
+    "schedules": "Pipeline schedules",
+}
 SIGNS = {
     Verdict.REPRODUCED: "✓",
     Verdict.MATCHED: "∼",

@@ -88,7 +88,7 @@ def test_verdict_by_hand_on_a_long_simulation_is_the_judges(name: str) -> None:
 
 
 def test_table_has_every_verdict_evidence_and_paper() -> None:
-    assert len(ROWS) == 24
+    assert len(ROWS) == 25
     assert {row.verdict for row in ROWS.values()} == set(Verdict) - {Verdict.NO_BETTER}  # which no claim has
     kinds = {answer.evidence.value for claim in published().values() for answer in claim.answers}
     assert {row.evidence for row in ROWS.values()} == kinds | {""}

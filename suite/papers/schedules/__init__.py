@@ -1,0 +1,1 @@
+"""Published statements about pipeline schedules: papers, documentation and code of other implementations."""

@@ -1,0 +1,107 @@
+"""Checked runs of the published schedules, by the names that the claims use.
+
+A run is the suite's own order, timed by the checker at given pass times. No answer contains a closed form: every bubble
+and every count is read from a timeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from suite.core.errors import UnknownName
+from suite.core.op import FlushInterval, Kind, Op
+from suite.core.protocols import Schedule
+from suite.papers.common.answer import Number
+from suite.schedule import OneFOneB
+from suite.schedule.check import Timeline, check
+from suite.schedule.controllable_memory import ControllableMemory
+from suite.schedule.dual_pipe_v import DualPipeV
+from suite.schedule.message_driven_split import MessageDrivenSplit
+from suite.schedule.staircase import Staircase
+from suite.schedule.zbv import ZBV
+
+Variant = Callable[[int], Schedule]  # a schedule from its number of chunks, or from its cap on activations
+SCHEDULES: Mapping[str, Variant] = {
+    "one_f_one_b": lambda _: OneFOneB(),
+    "interleaved_1f1b": lambda chunks: Staircase(chunks=chunks),
+    "interleaved_zero_bubble": lambda chunks: Staircase(chunks=chunks, split=True),
+    "zb_h1": lambda _: Staircase(split=True),
+    "zb_h2": lambda _: Staircase(split=True, lead=2),
+    "zb_v": lambda _: ZBV(),
+    "v_half": lambda _: ControllableMemory("half"),
+    "v_min": lambda _: ControllableMemory("min"),
+    "dualpipe_v": lambda _: DualPipeV(),
+    "message_driven_split": lambda cap: MessageDrivenSplit(cap=cap),
+}
+MEASURES = ("makespan", "stage time")
+
+
+@dataclass(frozen=True, slots=True)
+class PassTimes:
+    """Times of the passes of one chunk; a whole backward pass takes `input_gradient` plus `weight_gradient`."""
+
+    forward: float = 1.0
+    input_gradient: float = 1.0
+    weight_gradient: float = 1.0
+
+    @classmethod
+    def of(cls, point: Mapping[str, Number]) -> PassTimes:
+        """Times of a chunk at a point: tf, tb and tw, or one tick each.
+
+        F, B and W are times of all chunks of a rank, where B is a whole backward pass.
+        """
+        if "F" in point:
+            chunks, weight = point.get("v", 1), point.get("W", 0)
+            return cls(point["F"] / chunks, (point["B"] - weight) / chunks, weight / chunks)
+        return cls(*(point.get(name, 1.0) for name in ("tf", "tb", "tw")))
+
+    @property
+    def total(self) -> float:
+        """Time of all passes of one microbatch on one chunk."""
+        return self.forward + self.input_gradient + self.weight_gradient
+
+    def of_op(self, op: Op) -> float:
+        """Time of an op; an update takes none."""
+        return {
+            Kind.FORWARD: self.forward,
+            Kind.INPUT: self.input_gradient,
+            Kind.WEIGHT: self.weight_gradient,
+            Kind.BACKWARD: self.input_gradient + self.weight_gradient,
+        }.get(op.kind, 0.0)
+
+
+def schedule_of(name: str, variant: int = 0) -> Schedule:
+    """The schedule of this name, with `variant` chunks or activations. Raises UnknownName for another name."""
+    if name not in SCHEDULES:
+        raise UnknownName("schedule of a claim", name, SCHEDULES)
+    return SCHEDULES[name](variant)
+
+
+@lru_cache(maxsize=256)
+def timeline(name: str, ranks: int, microbatches: int, times: PassTimes = PassTimes(), variant: int = 0) -> Timeline:
+    """Timeline of one flush, as checked by suite.schedule.check."""
+    interval = FlushInterval(0, microbatches, None, 0)
+    return check(schedule_of(name, variant), ranks, interval, cost=times.of_op)
+
+
+def chunks_of(run: Timeline) -> int:
+    """Stages per rank of a timeline."""
+    return run.stages // len(run.places)
+
+
+def duration(run: Timeline, measure: str) -> float:
+    """Duration of a timeline.
+
+    Args:
+        run: The timeline.
+        measure: "makespan", from the first start to the last end; or "stage time", the longest on one rank from its own
+            first start to its own last end.
+
+    Raises:
+        UnknownName: There is no such measure.
+    """
+    if measure not in MEASURES:
+        raise UnknownName("measure of a claim", measure, dict.fromkeys(MEASURES))
+    return run.makespan if measure == "makespan" else run.stage_time()

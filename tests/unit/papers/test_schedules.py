@@ -1,0 +1,113 @@
+"""Answers about pipeline schedules, on cases computed by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from suite.core.errors import InvalidRequest, UnknownName
+from suite.papers.common import claims
+from suite.papers.common.answer import Papers, Question
+from suite.papers.schedules import activations, bubbles, orders, overlap, rates
+from suite.papers.schedules.orders import PassTimes, timeline
+
+NONE = Papers({}, {}, {})
+CLAIMS = [claim for claim in claims.load() if claim.paper == "schedules"]
+
+
+def at(**point: float) -> Question:
+    return Question({}, (point,))
+
+
+def test_unanswered_rows_say_why() -> None:
+    silent = [claim.id for claim in CLAIMS if not claim.answers and not claim.limits.startswith("Not judged")]
+    assert silent == []
+
+
+def test_at_least_eighty_rows_are_judged() -> None:
+    assert sum(bool(claim.answers) for claim in CLAIMS) >= 80
+
+
+def test_whole_backward_pass_contains_its_weight_gradient() -> None:
+    assert PassTimes.of({"F": 2, "B": 5, "W": 1}) == PassTimes(2, 4, 1)
+    assert PassTimes.of({"F": 2, "B": 5, "W": 1, "v": 2}) == PassTimes(1, 2, 0.5)
+    assert PassTimes.of({"p": 4}) == PassTimes(1, 1, 1)
+
+
+def test_names_and_measures_are_known() -> None:
+    with pytest.raises(UnknownName) as refusal:
+        orders.schedule_of("zb_h")
+    assert refusal.value.key == "schedule of a claim"
+    with pytest.raises(UnknownName) as refusal:
+        orders.duration(timeline("zb_h1", 2, 2), "stage_time")
+    assert refusal.value.key == "measure of a claim"
+
+
+def test_bubbles_of_two_ranks_by_hand() -> None:
+    """ZB-H1 on two ranks idles one tick; ZB-H2 idles none in its stage time, and one in its makespan."""
+    point: Any = {"p": 2, "m": 4, "tf": 1.0, "tb": 1.0, "tw": 1.0}
+    found = {
+        (name, measure): bubbles.bubble(at(**point), NONE, schedule=name, measure=measure)[0]
+        for name in ("one_f_one_b", "zb_h1", "zb_h2")
+        for measure in orders.MEASURES
+    }
+    assert found["one_f_one_b", "makespan"] == [[3.0]]
+    assert found["zb_h1", "makespan"] == [[1.0]]
+    assert found["zb_h2", "stage time"] == [[0.0]]
+    assert found["zb_h2", "makespan"] == [[1.0]]
+
+
+def test_bytes_count_passes_in_flight_and_gradients_owed() -> None:
+    """ZB-H1 on two ranks: two in flight on rank 0; one in flight and one owed on rank 1, later none and two."""
+    point: Any = {"p": 2, "m": 4}
+    for held, owed, expected in ((3, 1, 6), (3, 2, 6), (3, 3, 6), (1, 5, 10)):
+        found, _ = activations.held_bytes(at(**point, MB=held, MW=owed), NONE, schedule="zb_h1")
+        assert found == [[expected]], (held, owed)
+
+
+def test_unequal_ranks_hold_no_common_number() -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        activations.held_everywhere(at(p=3, m=6), NONE, schedule="one_f_one_b")
+    assert refusal.value.rule == "equally many activations on every rank"
+
+
+def test_messages_of_a_fold_leave_out_the_turn() -> None:
+    """Three ranks: 2 * 2 messages per microbatch in 1F1B, and 2 * 4 of 2 * 5 hops in a V."""
+    found, _ = activations.messages(Question({}), NONE, schedule="zb_v", over="one_f_one_b", ranks=[3], rounds=2)
+    assert found == [[2.0]]
+
+
+def test_pair_as_one_op_idles_as_deepseek_prints() -> None:
+    """Two ranks: F&B + B - 3W = 3 + 2 - 3 ticks at equal pass times, and 2 + 3 - 3 with a shorter pair."""
+    assert overlap.bubble(at(p=2, m=4, F=1, B=2, W=1, FB=3), NONE)[0] == [[2.0]]
+    assert overlap.bubble(at(p=2, m=6, F=2, B=3, W=1, FB=4), NONE)[0] == [[4.0]]
+
+
+def test_rate_with_message_times_by_hand() -> None:
+    """Two ranks, two microbatches: 10 ticks on rank 0, of which 6 are passes."""
+    setting: Any = {"stages": 2, "microbatches": 2, "tf": 1.0, "tb": 1.0, "tw": 1.0, "tcomm": 0.5}
+    assert rates.rate_of(setting, "one_f_one_b") == pytest.approx(0.4)
+    assert rates.rate_of({**setting, "tcomm": 0.0}, "one_f_one_b") == pytest.approx(1 / 3)
+
+
+def test_plans_hold_the_settings_of_the_claims() -> None:
+    """Pass times stand in the claims and in the plans; a difference would answer another setting."""
+    of_claims = {
+        tuple(claim.setting[name] for name in ("stages", "microbatches", "tf", "tb", "tw", "tcomm"))
+        for claim in CLAIMS
+        if "tcomm" in claim.setting
+    }
+    names = ("stages", "microbatches", "tf", "tb", "tw", "tcomm")
+    assert {tuple(row[name] for name in names) for row in rates.settings()} == of_claims
+    assert len(of_claims) == 12
+
+
+def test_twelve_rates_of_each_rule_have_four_equal_digits() -> None:
+    for name in ("one_f_one_b", "zb_h1", "zb_h2"):
+        rows = [claim for claim in CLAIMS if claim.id.endswith(f".{name}") and ".table5." in claim.id]
+        assert len(rows) == 12
+        for claim in rows[::4]:
+            setting: Any = claim.setting
+            assert isinstance(claim.value, float)
+            assert round(rates.rate_of(setting, name), 4) == claim.value, claim.id
