@@ -119,7 +119,7 @@ def test_illegal_file_is_refused(
 
 @pytest.mark.parametrize("command", [CHECK, DRAW], ids=["check", "draw"])
 def test_another_argument_is_refused_as_before(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
-    for argument, legal in (("pipeoptim", "system=pipeoptim"), ("zbv", "schedule=zbv")):
+    for argument, legal in (("pipeoptim", "system=pipeoptim"), ("gpt_tiny", "model=gpt_tiny")):
         assert command.main([argument]) == Exit.NOTHING
         assert f"unknown argument {argument!r}; rule: KEY=VALUE; legal: {legal}" in capsys.readouterr().err
 

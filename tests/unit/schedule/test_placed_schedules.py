@@ -8,19 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributed.pipelining import _schedule_visualizer
-from torch.nn.functional import mse_loss
 
 from suite.conformance.orders import FREE_MESSAGES
-from suite.core.errors import IllegalSchedule, InvalidRequest, Unsupported
+from suite.core.errors import IllegalSchedule, InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import COMPLETES_MICROBATCH, FlushInterval, Kind, Op, Place, Program, message_of, needs
 from suite.core.protocols import Schedule
-from suite.engine.engine import Engine
-from suite.engine.optim.optimizer import SGD
 from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.check import Timeline, check, check_message_order
 from suite.schedule.controllable_memory import ControllableMemory, bound
@@ -387,14 +383,6 @@ def test_illegal_settings_are_refused(make: Callable[[], Schedule]) -> None:
     with pytest.raises(InvalidRequest) as caught:
         make()
     assert caught.value.legal
-
-
-@pytest.mark.parametrize("name", sorted(SCHEDULES.keys() - {"one_f_one_b", "eager_1f1b"}))
-def test_engine_refuses_placed_schedules_by_name(name: str) -> None:
-    schedule = SCHEDULES[name]
-    with pytest.raises(Unsupported) as caught:
-        Engine([torch.nn.Linear(1, 1)], loss=mse_loss, optimizer=SGD(lr=0.1), microbatch=1, schedule=schedule)
-    assert caught.value.key == "schedule"
 
 
 def test_simulator_runs_unsplit_staircases() -> None:
