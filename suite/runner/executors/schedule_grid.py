@@ -17,7 +17,7 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.figure import FigurePanel
 from suite.core.protocols import ExecutorResult, Schedule
 from suite.core.record import Metric, Source
-from suite.core.winner_map import WinnerMap
+from suite.core.winner_map import EQUAL, WinnerMap
 from suite.schedule.placement import places
 from suite.simulate.schedule_comparison import CostSetting, ScheduleComparison, ScheduleResult
 
@@ -39,6 +39,7 @@ class ScheduleGrid:
         caps: Limits of memory by name: activations per pipeline rank, further activations, and optionally the most
             stages per rank.
         focus: Ranks and microbatches of the panels with a single point.
+        rivals: Pairs of schedules that a sentence compares.
         weight_memory: Bytes held until the weight gradient over the bytes held until the input gradient.
     """
 
@@ -50,6 +51,7 @@ class ScheduleGrid:
     caps: Mapping[str, Sequence[float]]
     focus: Sequence[int]
     names: Mapping[str, str] = field(default_factory=dict)
+    rivals: Sequence[Sequence[str]] = ()
     weight_memory: float = 32 / 34
 
     def __post_init__(self) -> None:
@@ -66,8 +68,11 @@ class ScheduleGrid:
                     raise InvalidRequest(group, {name: list(values)}, rule=rule, legal=f"{group}.{name}={legal}")
         if not self.schedules or not self.costs:
             raise InvalidRequest("schedules and costs", "none", rule="at least one of each")
-        if unknown := next((name for name in self.names if name not in self.schedules), None):
-            raise UnknownName("schedule in names", unknown, self.schedules)
+        for key, listed in (("names", list(self.names)), ("rivals", [name for pair in self.rivals for name in pair])):
+            if unknown := next((name for name in listed if name not in self.schedules), None):
+                raise UnknownName(f"schedule in {key}", unknown, self.schedules)
+        if any(len(pair) != 2 for pair in self.rivals):
+            raise InvalidRequest("rivals", [list(pair) for pair in self.rivals], rule="pairs", legal="[[zbv,zb_h1]]")
         if not 0 <= self.weight_memory <= 1:
             raise InvalidRequest("weight_memory", self.weight_memory, rule="from 0 to 1", legal="weight_memory=1")
         places_of_focus = (self.ranks, self.microbatches)
@@ -124,9 +129,8 @@ class ScheduleGrid:
             "simulated_ops": Metric("op", "", (float(comparison.ops),)),
             "ops_per_second": Metric("op/s", "higher", (comparison.ops / max(seconds, 1e-9),), "on this machine"),
         }
-        maps = list(view.maps())
-        panels: list[FigurePanel | WinnerMap] = [*view.curves(), *view.bars(), *maps]
-        return ExecutorResult(Source.SIMULATED, metrics=metrics, panels=panels, notes=view.notes(maps))
+        panels: list[FigurePanel | WinnerMap] = [*view.curves(), *view.bars(), *view.maps()]
+        return ExecutorResult(Source.SIMULATED, metrics=metrics, panels=panels, notes=view.notes())
 
 
 Pick = Callable[[ScheduleResult, int], float]  # quantity of an answer under one setting
@@ -299,7 +303,7 @@ class _View:
 
     # -- sentences -----------------------------------------------------------------------------------------------------
 
-    def notes(self, maps: Sequence[WinnerMap]) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:
         """Rules of the comparison, refusals, and the model's limits."""
         comparison, plan = self.comparison, self.plan
         reasons = (
@@ -320,15 +324,28 @@ class _View:
             for name, points in comparison.refusals().items()
             for (ranks, microbatches), refusal in [next(iter(points.items()))]
         )
-        return (*self._answers(maps), *reasons, *refused)
+        return (*self._rivals(), *reasons, *refused)
 
-    def _answers(self, maps: Sequence[WinnerMap]) -> Iterator[str]:
-        """Winners of the first cost ratio under each cap, at the smallest and the largest latency."""
-        for group in dict.fromkeys(each.group for each in maps[: len(self.plan.latencies) * (1 + len(self.plan.caps))]):
-            for each in maps:
-                if each.group == group:
-                    wins = ", ".join(f"{name} at {count}" for name, count in list(each.wins().items())[:4])
-                    yield f"fastest at {len(each.x) * len(each.y)} points, {each.title}: {wins}"
+    def _rivals(self) -> Iterator[str]:
+        """For each pair of rivals, the points at which the first one is faster, by cost ratio and latency."""
+        plan = self.plan
+        points = list(product(plan.ranks, plan.microbatches))
+        ratios = ", ".join(ratio_text(ratio) for ratio in plan.costs.values())
+        for first, second in plan.rivals:
+            shared = [at for at in points if self.comparison.answer(first, *at) and self.comparison.answer(second, *at)]
+            faster: dict[float, list[int]] = {}
+            for setting, each in enumerate(plan.settings):
+                ratio = [
+                    self.comparison.fitting(first, *at, setting, None)
+                    / self.comparison.fitting(second, *at, setting, None)
+                    for at in shared
+                ]
+                faster.setdefault(each.latency, []).append(sum(value < 1 - EQUAL for value in ratio))
+            counts = "; ".join(f"{', '.join(map(str, each))} at latency {late:g}" for late, each in faster.items())
+            yield (
+                f"{plan.label(first)} is faster than {plan.label(second)} at this number of {len(shared)} points, "
+                f"for F:I:W = {ratios}: {counts}"
+            )
 
     # -- values --------------------------------------------------------------------------------------------------------
 

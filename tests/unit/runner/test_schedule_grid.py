@@ -122,6 +122,21 @@ def test_a_refused_point_is_not_available(plan: ScheduleGrid, result: ExecutorRe
     assert "at least 2 microbatches per rank" in note
 
 
+def test_rivals_are_counted_point_by_point(plan: ScheduleGrid, result: ExecutorResult) -> None:
+    """V-Half and 1F1B on four points, at each of two latencies and two cost ratios."""
+    [note] = [note for note in result.notes if note.startswith("V-Half is faster than 1F1B")]
+    counts = {}
+    for latency in plan.latencies:
+        counts[latency] = []
+        for ratio in plan.costs.values():
+            runs = [one_by_one(plan, p, m, ratio, latency) for p in plan.ranks for m in plan.microbatches]
+            counts[latency].append(sum(run["V-Half"][0] < run["1F1B"][0] * (1 - 1e-9) for run in runs))
+    texts = "; ".join(f"{a}, {b} at latency {latency}" for latency, (a, b) in counts.items())
+    assert note.endswith(f"of 4 points, for F:I:W = 1:1:1, 7:11:3: {texts}")
+    [dual] = [note for note in result.notes if note.startswith("ZBV is faster than DualPipeV")]
+    assert "at this number of 3 points" in dual
+
+
 def test_two_runs_give_the_same_numbers(plan: ScheduleGrid, result: ExecutorResult) -> None:
     again = plan.run(resolve(["experiment=schedules"]))
     assert repr([panel.to_record() for panel in again.panels]) == repr([panel.to_record() for panel in result.panels])
@@ -169,3 +184,7 @@ def test_an_illegal_setting_is_refused(override: str, key: str, rule: str) -> No
 def test_a_name_of_no_schedule_is_refused(plan: ScheduleGrid) -> None:
     with refused(UnknownName, "schedule in names", "zb_h3"):
         replace(plan, names={"zb_h3": "ZB-H3"})
+    with refused(UnknownName, "schedule in rivals", "zb_h3"):
+        replace(plan, rivals=[["zbv", "zb_h3"]])
+    with refused(InvalidRequest, "rivals", rule="pairs"):
+        replace(plan, rivals=[["zbv"]])
