@@ -62,6 +62,12 @@ def test_held_weighs_pairs_that_meet() -> None:
     assert answer_of(INTERLEAVED, 4, 16, EQUAL).in_flight[0] == (3 * 4 + 2 * 3 + 1) / 4
 
 
+def test_owed_activations_count_with_their_share() -> None:
+    fronts = [frozenset({(2, 0)}), frozenset({(2, 1), (1, 4)})]
+    assert ScheduleComparison([EQUAL], 0.5)._memory(fronts, 2) == (1.0, 2.0, 1.5)
+    assert ScheduleComparison([EQUAL], 1.0)._memory(fronts, 2) == (1.0, 2.0, 2.5)
+
+
 @pytest.mark.parametrize("schedule", [OneFOneB(), INTERLEAVED, ZBV(), DualPipeV(), MessageDrivenSplit()], ids=str)
 def test_messages_are_those_that_the_simulator_sends(schedule: Schedule) -> None:
     cost, network = Fixed(1.0, 2.0, message_bytes=1), NetworkModel(lambda first, second: Link(0.0, 1e30))

@@ -66,6 +66,14 @@ def test_stage_time_equals_the_checker(schedule: Schedule) -> None:
     assert order.count == sum(slot.op.kind is not Kind.UPDATE for slot in timeline.slots)
 
 
+def test_stage_time_leaves_out_the_wait_for_the_first_message() -> None:
+    """Rank r of ZB-H2 starts r forward passes after rank 0, and no rank waits after its start."""
+    order = static_order(Staircase(lead=2, split=True), 4, FlushInterval(0, 8, None, 0))
+    assert order is not None
+    result = times(order, [Fixed(1.0, 2.0, weight=1.0)], [0.0])
+    assert (result.makespan, result.stage_time) == ((27.0,), (24.0,))
+
+
 @pytest.mark.parametrize("schedule", [MessageDriven(), MessageDrivenSplit(), MessageDrivenV()], ids=str)
 def test_a_message_driven_schedule_has_no_static_order(schedule: Schedule) -> None:
     assert static_order(schedule, 4, FlushInterval(0, 8, None, 0)) is None
