@@ -126,7 +126,7 @@ def rates_panels(lab: Any, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]
         ]
     return [
         FigurePanel(
-            "Bubble rate by setting",
+            "Bubble rate by setting (Zero Bubble)",
             "ratio",
             names,
             {system: values for system, values in ours.items() if system != "zb_2p"},
@@ -135,6 +135,6 @@ def rates_panels(lab: Any, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]
             quantity="bubble rate",
             evidence="derived",
             figure="Table 5",
-            publication="Zero Bubble",
+            publication="Pipeline schedules",
         )
     ]
