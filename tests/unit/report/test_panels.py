@@ -168,7 +168,7 @@ def test_panels_come_in_the_order_of_their_numbers(make):
         ({"ours": {"x": [1.0]}}, "panel.x"),
         ({"ours": {"x": [1.0, "2"]}}, "panel.ours.x"),
         ({"ours": [1.0, 2.0]}, "panel.ours"),
-        ({"theirs": {"x": [1.0, 2.0]}}, ""),
+        ({"theirs": {"x": [1.0, 2.0]}}, "key of panel"),
         ({"calibrated": [["x", 0.5]]}, "panel.calibrated.0.1"),
         ({"calibrated": [["x"]]}, "panel.calibrated.0"),
         ({"figure": "Figure 6"}, "panel.publication"),
