@@ -78,6 +78,9 @@ COMPOSED = {  # checked up to the start of ranks; the reason why no test runs th
     "suite run experiment=axonn_clusters": f"{MINUTES}; make reproduce runs it",
     "suite run experiment=gnn_clusters": f"{MINUTES}; make reproduce runs it",
     "suite run experiment=emulated": f"{MINUTES}; make reproduce runs it",
+    "suite run experiment=schedules": "takes ten seconds; make reproduce runs it",
+    "suite run experiment=schedules_wide": MINUTES,
+    "suite run experiment=schedules_emulated": MINUTES,
 }
 OWN_FOLDER = "tests/distributed/test_document_examples.py runs it in the folder that the section describes"
 ELSEWHERE = {  # run by another test, or not run for the reason given
