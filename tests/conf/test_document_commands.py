@@ -38,6 +38,7 @@ SECONDS = (  # no ranks
     "suite check system=pipeoptim grid.inter=4",
     "suite check schedule=zbv grid.inter=4",
     "suite draw system=axonn grid.inter=3 draw.microbatches=5",
+    "suite draw schedule=zb_h1 grid.inter=4",
     "suite draw schedule=zb_h1 grid.inter=4 draw.microbatches=8",
     "suite draw schedule=v_half grid.inter=4 draw.csv=v_half.csv",
     "suite draw schedule=zbv grid.inter=4 draw.csv=zbv.csv draw.csv_format=compute_comms",
@@ -80,6 +81,7 @@ COMPOSED = {  # checked up to the start of ranks; the reason why no test runs th
     "suite run experiment=emulated": f"{MINUTES}; make reproduce runs it",
     "suite run experiment=schedules": "takes ten seconds; make reproduce runs it",
     "suite run experiment=schedules_wide": MINUTES,
+    "suite sweep experiment=schedules_rates": MINUTES,
     "suite run experiment=schedules_emulated": MINUTES,
 }
 OWN_FOLDER = "tests/distributed/test_document_examples.py runs it in the folder that the section describes"
@@ -88,6 +90,7 @@ ELSEWHERE = {  # run by another test, or not run for the reason given
     "make reproduce 'ARGS=--blind reports=reports/blind'": "ten minutes; tests/laws/test_blind.py runs the option",
     "make kick-the-tires": "starts ranks and writes the page; run by hand in a fresh clone before a release",
     "suite claims answer samo.eq2.samo_bytes": "tests/unit/papers/test_answer.py",
+    "suite claims answer 'schedules.zb.table2.*'": "tests/unit/papers/test_schedules.py",
     "suite claims where samo.eq2.samo_bytes": "needs the papers' texts; tests/unit/papers/test_passages.py",
     "suite claims mutate": "tests/laws/test_mutations.py",
     "suite claims sensitivity": "minutes; tests/unit/papers/test_sensitivity.py",
