@@ -86,6 +86,11 @@ class Replay:
             )
 
     @property
+    def pipeline(self) -> list[Engine]:
+        """Engines of the first replica, by pipeline rank."""
+        return [self.engines[rank] for rank in self.grid.pipeline(0)]
+
+    @property
     def stages(self) -> list[Stage]:
         """Stages of the first replica, in order."""
         settings = self.engines[0].state.settings

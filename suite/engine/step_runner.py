@@ -115,7 +115,8 @@ class StepRunner:
             return ()
         if op.kind in SENDS_GRADIENT:
             with state.versions.swapped_in(op, read):
-                gradients = stage.backward(op.index, value, whole=op.kind is Kind.BACKWARD)
+                split = {"whole": False} if op.kind is Kind.INPUT else {}
+                gradients = stage.backward(op.index, value, **split)
             self._trace_compression(perf_counter())
             return gradients
         assert read is not None

@@ -112,7 +112,7 @@ def test_pipeline_matches_reference_definition(system: str, rule: str, grid: Gri
     for epoch in epochs(DEEP, grid.data):
         expected, losses = right.train(epoch), list(replay.train(epoch))
         assert losses == pytest.approx(expected, abs=1e-11)
-    for engine, stage in zip(replay.stages, right.stages, strict=True):
+    for engine, stage in zip(replay.pipeline, right.stages, strict=True):
         assert largest_difference(weights_of(engine), stage.versions[-1]) < 1e-11
         assert largest_difference(weights_of(engine), stage.versions[0]) > 1e-3
 
@@ -220,7 +220,7 @@ def test_law_7_forward_reads_weights_of_its_backward(stages: int) -> None:
             weights=Predict(s),
             update_interval=1,
         )
-        for number, engine in enumerate(replay.stages):
+        for number, engine in enumerate(replay.pipeline):
             spied(engine, number, met)
         for epoch in range(2):
             list(replay.train([(torch.zeros(1, 5), torch.zeros(1))] * 20))
@@ -231,7 +231,7 @@ def test_law_7_forward_reads_weights_of_its_backward(stages: int) -> None:
                 for stage in range(stages):
                     same = torch.equal(met[stage, Kind.FORWARD, index], met[stage, Kind.BACKWARD, index])
                     wrong[s] = wrong.get(s, 0) + (not same)
-        assert float(replay.stages[0].state.stage.layers[0].weight.detach().max()) < -1
+        assert float(replay.pipeline[0].state.stage.layers[0].weight.detach().max()) < -1
     assert wrong["paper"] == wrong["inflight"] == 0
     assert wrong["authors"] == stages * sum(len(range(20 * e + stages + 1, 20 * (e + 1) - stages)) for e in range(2))
 

@@ -258,7 +258,7 @@ def train_watched(
     """Train a small network under a policy; each batch is one mini-batch of one microbatch."""
     data = prepared(batches)
     replayed = replay(network(seed), rule, len(data[0][0]), weights=policy, update_interval=every)
-    stages = [_StageWatch(engine) for engine in replayed.stages]
+    stages = [_StageWatch(engine) for engine in replayed.pipeline]
     with one_thread():
         for _ in replayed.train(data):
             pass
