@@ -21,7 +21,12 @@ import pytest
 
 TOOLS = ("chromium", "mpiexec", "slurm", "deepspeed")  # legal values of --no-skip
 # first, in one worker: these tests start ranks, and persistent ranks belong to one worker
-RANKS = ("tests/laws/test_memory.py", "tests/distributed/", "tests/slurm/")
+RANKS = (
+    "tests/laws/test_memory.py",
+    "tests/distributed/",
+    "tests/slurm/",
+    "tests/agreement/test_schedule_peers.py",
+)
 # next, the longest first: a file of a minute that began last would delay the end of the run
 LONG = (
     "tests/laws/test_mutations.py",

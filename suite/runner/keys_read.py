@@ -223,6 +223,7 @@ PLUGINS: Mapping[str, Sequence[str]] = {  # by class, of executors with kind=plu
     ),
     "suite.gnn.volume_executor.VolumeExecutor": (*GRAPHS, "grid.data", "system.name", "executor"),
     "suite.papers.common.formula_executor.FormulaExecutor": ("executor",),
+    "suite.runner.executors.schedule_grid.ScheduleGrid": ("executor",),
     "suite.papers.common.figure_executor.FigureExecutor": ("executor",),
     "suite.papers.sparse_gnn.figure_executor.GraphFigureExecutor": ("executor",),
 }

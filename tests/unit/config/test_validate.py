@@ -319,7 +319,7 @@ def test_fractional_count_is_refused(base: RunConfig, path: str, value: object) 
             "twice launch.heartbeat_interval=5",
             "launch.heartbeat_timeout=60",
         ),
-        ({"weights.graph": "recomput"}, "", "recompute", "did you mean 'recompute'?"),
+        ({"weights.graph": "recomput"}, "backward graph", "recompute", "did you mean 'recompute'?"),
         ({"optimizer.lr": -0.5}, "optimizer.lr", "not negative", "optimizer.lr=0.001"),
         ({"system.microbatches": 3}, "batch.microbatch", "it has 3", "batch.size=6"),
     ],

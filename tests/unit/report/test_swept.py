@@ -618,7 +618,7 @@ def test_panels_of_all_experiments_name_existing_claims(choice, published):
         ({"title": None}, "panel.title"),
         ({"title": " "}, "panel.title"),
         ({"title": 7}, "panel.title"),
-        ({"titel": "x"}, ""),
+        ({"titel": "x"}, "key of panel"),
         ({"key": None}, "panel.metric"),
         ({"metric": None}, "panel.metric"),
         ({"metrics": {"a": "b"}}, "panel.metric"),

@@ -235,9 +235,9 @@ def test_which_earlier_records_stand(rerun: str, outcome: Outcome, tmp_path: Pat
 def test_stale_is_explained_once() -> None:
     """In the model, from which the reference is made; the tests around this one hold it true."""
     root = Path(__file__).parents[3]
-    sentence = "reruns a configuration whose code, data, machine or library versions have changed"
+    sentence = "whose code, data, machine or library versions have changed since the record was written"
     meaning = " ".join(str(RunConfig.model_fields["rerun"].description).split())
-    assert meaning.count(f"stale {sentence} since its record was written.") == 1
+    assert meaning.count(f"stale: those {sentence}") == 1
     for name in ("README.md", "conf/config.yaml", "suite/runner/store.py"):
         assert sentence not in " ".join((root / name).read_text().split()), name
 
