@@ -6,7 +6,7 @@ from suite.config.run import RunConfig
 from suite.config.validate.order import check_order
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import Schedule
-from suite.schedule.placement import is_placed
+from suite.schedule.placement import is_split
 
 
 def schedule_of(config: RunConfig, microbatches: int | None = None) -> Schedule:
@@ -41,7 +41,7 @@ def check_ticks(schedule: Schedule, key: str, backward: float, weight: float) ->
         backward: Ticks of a whole backward pass.
         weight: Ticks of the weight gradient.
     """
-    if is_placed(schedule) and schedule.split and weight >= backward:
+    if is_split(schedule) and weight >= backward:
         rule = f"less than the {backward:g} ticks of the whole backward pass, which include it"
         legal = f"{key}={backward - 1:g}" if backward > 1 else f"{key.rpartition('.')[0]}.backward={weight + 1:g}"
         raise InvalidRequest(key, int(weight), rule=rule, legal=legal)

@@ -20,6 +20,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.values import Json
 from suite.runner.keys_read import BOOKKEEPING, CHOICES, DECLARED, OF_ENGINE, RANKS, SBATCH, SRUN, Keys, below, reads
+from suite.schedule.placement import is_split
 from suite.simulate.executor import by_layers
 from suite.workload import Transformer
 
@@ -83,6 +84,12 @@ CONDITIONS = (
         lambda config: config.update_interval is None,
         "a pipeline that drains for each update predicts and copies no weights",
         "update_interval=1",
+    ),
+    Condition(
+        ("executor.ticks.weight",),
+        lambda config: not is_split(config.schedule.build()),
+        "a whole backward pass includes the weight gradient, and this schedule splits none",
+        "system=zb_h1",
     ),
     Condition(
         SRUN,

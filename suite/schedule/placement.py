@@ -45,6 +45,11 @@ def homes_of(schedule: Schedule, ranks: int) -> tuple[int, ...]:
     return tuple(place.rank_of(stage) for stage in range(place.stages))
 
 
+def is_split(schedule: Schedule) -> bool:
+    """Whether a schedule splits backward passes into input gradient and weight gradient."""
+    return (is_tabled(schedule) or is_placed(schedule)) and schedule.split
+
+
 def is_plain(schedule: Schedule) -> bool:
     """Whether a schedule has one stage per rank, in rank order, and whole backward passes."""
     if is_tabled(schedule):

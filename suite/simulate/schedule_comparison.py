@@ -17,7 +17,7 @@ from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Place
 from suite.core.protocols import Schedule
 from suite.core.trace import CATEGORY
-from suite.schedule.placement import is_placed, places
+from suite.schedule.placement import is_split, places
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
 from suite.simulate.static_order import PASSES, OrderTimes, RankOrders, static_order, times
@@ -153,7 +153,7 @@ class ScheduleComparison:
 
     def _driven(self, schedule: Schedule, ranks: int, interval: FlushInterval) -> ScheduleResult:
         """Result of a message-driven schedule, whose order depends on the times: one simulation for each setting."""
-        place, split = places(schedule, ranks)[0], is_placed(schedule) and schedule.split
+        place, split = places(schedule, ranks)[0], is_split(schedule)
         runs = []
         known: dict[tuple[float, ...], tuple[float, float, Memory]] = {}
         for setting in self.settings:

@@ -427,6 +427,7 @@ XL = (
         (("system=sparsity_aware",), "batch.size=32", "system=axonn"),
         (("system=sparsity_aware", "executor=volumes"), "exchange.overlap=true", "executor=full_graph"),
         (("executor=check",), "launch.threads=2", "executor=real"),
+        (("executor=check",), "executor.ticks.weight=2", "system=zb_h1"),
         (("executor=emulated", "grid.inter=2"), "executor.copy=1.0", "update_interval=1"),
         (("executor=emulated", "grid.inter=2"), "seed=3", "executor=real"),
         (("executor=messages", "grid.data=2"), "model=gpt3_xl", "executor=real"),
