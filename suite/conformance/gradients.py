@@ -15,11 +15,13 @@ import torch
 
 from suite.config.run import RunConfig
 from suite.conformance.fixtures import Case
+from suite.conformance.orders import order_of_sum
 from suite.conformance.reference import Reference, as_tuple
 from suite.core.op import FlushInterval
 from suite.core.protocols import Schedule, World
 from suite.engine.engine import Engine
 from suite.engine.system import EngineSystem
+from suite.schedule.check import accepts_size
 
 BATCHES = (8, 1, 3, 5)  # microbatches per replica: many, one, fewer than stages, a short last batch
 
@@ -52,10 +54,23 @@ class ExpectedBatch:
 _lock = Lock()  # ranks may be threads: one of them computes the expected values, for all and for every schedule
 
 
-def expected_batches(case: Case, replicas: int, batches: tuple[int, ...] = BATCHES) -> list[ExpectedBatch]:
-    """Expected values of batches with one update each. batches: microbatches per replica."""
+Orders = tuple[tuple[int, ...], ...]  # of each batch, the order in which gradients of microbatches are added
+
+
+def expected_batches(
+    case: Case, replicas: int, batches: tuple[int, ...] = BATCHES, orders: Orders | None = None
+) -> list[ExpectedBatch]:
+    """Expected values of batches with one update each.
+
+    Args:
+        case: Model and batches.
+        replicas: Data-parallel replicas.
+        batches: Microbatches per replica of each batch.
+        orders: Orders of the sums; None: by index.
+    """
+    in_order = tuple(tuple(range(microbatches)) for microbatches in batches)
     with _lock:
-        return _expected(case, replicas, batches, None, 0.0)
+        return _expected(case, replicas, batches, None, 0.0, orders or in_order)
 
 
 def expected_streams(
@@ -67,12 +82,17 @@ def expected_streams(
     reads does not affect them.
     """
     with _lock:
-        return _expected(case, replicas, batches, update_interval, momentum)
+        return _expected(case, replicas, batches, update_interval, momentum, None)
 
 
 @cache
 def _expected(
-    case: Case, replicas: int, batches: tuple[int, ...], update_interval: int | None, momentum: float
+    case: Case,
+    replicas: int,
+    batches: tuple[int, ...],
+    update_interval: int | None,
+    momentum: float,
+    orders: Orders | None,
 ) -> list[ExpectedBatch]:
     reference, first, expected = Reference(case, replicas), 0, []
     velocity: list[torch.Tensor] | None = None
@@ -81,7 +101,7 @@ def _expected(
         rows = list(split_batch(case.batch(number, microbatches, replicas), microbatches))
         for start in range(0, microbatches, size):
             group = rows[start : start + size]
-            mean, gradients = reference.gradients(_concatenate(group), first)
+            mean, gradients = reference.gradients(_concatenate(group), first, order=orders[number] if orders else None)
             first += len(group)
             loss += mean * len(group) / microbatches
             before = velocity if update_interval else None
@@ -148,7 +168,7 @@ def check_engine(
         system: System that trains, if it is not the engine itself. A streaming system trains each batch as a stream of
             microbatches.
         expected: Expected values of the batches, if they are not one update each.
-        batches: Microbatches per replica of each batch.
+        batches: Microbatches per replica of each batch; those that the schedule refuses are left out.
         tolerance: Largest difference of a gradient; 0 compares bit for bit.
 
     Returns:
@@ -156,7 +176,11 @@ def check_engine(
     """
     layers, grid = dict(engine.state.numbered_layers()), engine.grid
     compared = 0
-    expected = expected_batches(case, grid.data, batches) if expected is None else expected
+    if expected is None:
+        batches = tuple(m for m in batches if accepts_size(schedule, grid.inter, FlushInterval(0, m, None, 0)))
+        assert batches, f"{schedule} accepts no batch on {grid}"
+        orders = tuple(order_of_sum(schedule, grid.inter, microbatches) for microbatches in batches)
+        expected = expected_batches(case, grid.data, batches, orders)
     for number, (microbatches, batch) in enumerate(zip(batches, expected, strict=True)):
         where = f"{case.name} {grid} {schedule} batch {number} rank {world.rank}"
         loss = _train(system or engine, case.batch(number, microbatches, grid.data), microbatches)

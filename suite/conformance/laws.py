@@ -165,7 +165,7 @@ def _check_replay(system: SystemUnderTest) -> str:
     _require_engine(system)
     compared = 0
     for grid, *places in _grids((4, 1), (2, 2)):
-        config = system.config("batch.size=4", *_several_microbatches(system), *places)
+        config = system.trained_config(*places, microbatch=_several_microbatches(system))
         epochs = epochs_of(config)
 
         def check(world: Any, config: RunConfig = config, epochs: Any = epochs) -> int:
@@ -202,7 +202,7 @@ def _check_resume(system: SystemUnderTest) -> str:
     _require_engine(system)
     if not system.base.system.can_resume:
         raise DoesNotApply("system.supports_checkpoints is not true: it has no checkpoints")
-    config = system.config("batch.size=4", *_several_microbatches(system), "grid.inter=2")
+    config = system.trained_config("grid.inter=2", microbatch=_several_microbatches(system))
     batches = [batch for epoch in epochs_of(config) for batch in epoch][:4]
     with tempfile.TemporaryDirectory() as folder:
 
@@ -219,7 +219,7 @@ def _check_mpi(system: SystemUnderTest) -> str:
         raise DoesNotApply("there is no mpiexec")
     jobs = {
         "gradients": system.zero_rate_config(*_unpruned(system), "grid.inter=2"),
-        "replay": system.config("batch.size=4", *_several_microbatches(system), "grid.inter=2"),
+        "replay": system.trained_config("grid.inter=2", microbatch=_several_microbatches(system)),
     }
     return mpi_worker.check_ranks(2, jobs)
 

@@ -14,7 +14,7 @@ from suite.core.expression import evaluate
 from suite.core.grid import Grid
 from suite.core.op import COMPLETES_MICROBATCH, FlushInterval, Kind, Op, message_of, needs
 from suite.core.protocols import Schedule, WeightPolicy
-from suite.schedule.check import Timeline, check
+from suite.schedule.check import Timeline, accepts_size, check
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
 from suite.simulate.worker import NetworkModel, simulate
@@ -85,14 +85,19 @@ def check_every_size(
         supports_size: Whether the system supports a number of stages and microbatches.
 
     Returns:
-        Number of checked sizes.
+        Number of checked sizes. A size that the schedule refuses is left out.
 
     Raises:
-        AssertionError: For the smallest size that breaks the law, with the drawing up to the fault.
+        AssertionError: For the smallest size that breaks the law, with the drawing up to the fault, and for a number of
+            stages with which no size is accepted.
     """
     sizes = 0
+    left_out: set[int] = set()  # numbers of stages of which no size is checked yet
     for stages, interval in _sizes(update_interval):
         if not supports_size(stages, interval.microbatches):
+            continue
+        if not accepts_size(schedule, stages, interval):
+            left_out.add(stages)
             continue
         clock = random.Random(stages * 100 + interval.microbatches)
 
@@ -104,7 +109,10 @@ def check_every_size(
             assert_legal(check(schedule, stages, interval, cost=cost), schedule, interval)
         except (AssertionError, SuiteError) as error:
             raise AssertionError(f"{_size_text(stages, interval)}: {error}") from error
+        left_out.discard(stages)
         sizes += 1
+    most = MICROBATCHES[-1]
+    assert not left_out, f"{min(left_out)} stages: {schedule} refuses every number of microbatches up to {most}"
     return sizes
 
 
@@ -121,6 +129,8 @@ def check_versions(policy: WeightPolicy, schedule: Schedule, update_interval: in
             policy.check(stages, update_interval)
         except SuiteError:
             continue  # the policy refuses this size
+        if not accepts_size(schedule, stages, interval):
+            continue
         timeline = check(schedule, stages, interval)
         try:
             run_ledgers(policy, [timeline.order(rank) for rank in range(stages)], interval)
@@ -131,12 +141,24 @@ def check_versions(policy: WeightPolicy, schedule: Schedule, update_interval: in
     return sizes
 
 
+def order_of_sum(schedule: Schedule, ranks: int, microbatches: int) -> tuple[int, ...]:
+    """Order in which every stage adds the gradients of a batch's microbatches; by index where the stages differ."""
+    timeline = check(schedule, ranks, FlushInterval(0, microbatches, None, 0))
+    orders = set()
+    for place in timeline.places:
+        completing = [op for op in timeline.order(place.rank) if op.kind in COMPLETES_MICROBATCH]
+        orders |= {tuple(op.index for op in completing if op.stage == stage) for stage in place.held_stages}
+    return orders.pop() if len(orders) == 1 else tuple(range(microbatches))
+
+
 # Times without a clock
 
 
 def costs(forward: float, backward: float) -> Callable[[Op], float]:
-    """Ticks of each op; an update takes none."""
-    return lambda op: {Kind.FORWARD: forward, Kind.BACKWARD: backward}.get(op.kind, 0.0)
+    """Ticks of each op; an update takes none. Half of a split backward pass is its weight gradient."""
+    half = backward / 2
+    ticks = {Kind.FORWARD: forward, Kind.BACKWARD: backward, Kind.INPUT: half, Kind.WEIGHT: backward - half}
+    return lambda op: ticks.get(op.kind, 0.0)
 
 
 def close(value: float, expected: float) -> bool:
@@ -174,7 +196,7 @@ def check_clocks(schedule: Schedule, update_interval: int | None) -> int:
     """Check that simulator and checker agree if messages take no time. Returns the number of sizes."""
     sizes = 0
     for stages, interval in _sizes(update_interval):
-        if interval.microbatches not in (1, 2, 3, 5, 8, 13, 32):
+        if interval.microbatches not in (1, 2, 3, 5, 8, 13, 32) or not accepts_size(schedule, stages, interval):
             continue
         ticks = check(schedule, stages, interval, cost=costs(1.0, 2.0)).makespan
         seconds = simulate(schedule, Grid(inter=stages), interval, Fixed(1.0, 2.0), FREE_MESSAGES).makespan

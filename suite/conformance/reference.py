@@ -1,11 +1,12 @@
 """Reference gradients of one process without the engine, summed in the order of the grid.
 
-The order is: microbatches by index within a replica, then replicas by rank, then the input and output part of a tied
-weight.
+The order is: microbatches within a replica, by index unless an order is given, then replicas by rank, then the input
+and output part of a tied weight.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -63,7 +64,9 @@ class Reference:
                     value = as_tuple(layer(*value))
         return self.case.loss(*value, *(part[rows] for part in as_tuple(batch[1])))
 
-    def gradients(self, batch: tuple[Any, Any], first: int, scale: float = 1.0) -> tuple[float, list[torch.Tensor]]:
+    def gradients(
+        self, batch: tuple[Any, Any], first: int, scale: float = 1.0, order: Sequence[int] | None = None
+    ) -> tuple[float, list[torch.Tensor]]:
         """Mean loss and gradients of a batch, both multiplied by `scale`.
 
         Each replica has its own running statistics; the reference keeps the statistics of replica 0.
@@ -72,6 +75,7 @@ class Reference:
             batch: Inputs and targets.
             first: Number of the first microbatch.
             scale: Loss scale.
+            order: Indices of a replica's microbatches in the order in which their gradients are added; None: by index.
         """
         size = self.case.microbatch
         count = as_tuple(batch[0])[0].shape[0] // (size * self.replicas)
@@ -82,7 +86,7 @@ class Reference:
         for replica in range(self.replicas):
             for buffer, before in zip((b for la in self.layers for b in la.buffers()), buffers, strict=True):
                 buffer.copy_(before)
-            summed: list[torch.Tensor] | None = None
+            by_index: list[list[torch.Tensor]] = []
             for index in range(count):
                 chunk = index * self.replicas + replica
                 loss = self._loss(
@@ -91,12 +95,13 @@ class Reference:
                 factor = scale / (count * self.replicas)
                 scaled = loss * factor if factor != 1.0 else loss
                 grads = torch.autograd.grad(scaled, self.parameters(), allow_unused=True)
-                filled = [
-                    torch.zeros_like(p) if g is None else g for p, g in zip(self.parameters(), grads, strict=True)
-                ]
-                summed = filled if summed is None else [a + b for a, b in zip(summed, filled, strict=True)]
+                by_index.append(
+                    [torch.zeros_like(p) if g is None else g for p, g in zip(self.parameters(), grads, strict=True)]
+                )
                 loss_sum += float(scaled.detach().double())
-            assert summed is not None
+            summed, *further = [by_index[index] for index in (range(count) if order is None else order)]
+            for filled in further:
+                summed = [a + b for a, b in zip(summed, filled, strict=True)]
             self.largest = max([self.largest, *(float(g.abs().max()) for g in summed if g.numel())])
             total = summed if total is None else [a + b for a, b in zip(total, summed, strict=True)]
             if replica == 0:

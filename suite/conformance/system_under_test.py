@@ -19,9 +19,10 @@ from suite.core.protocols import Missing, Schedule, WeightPolicy
 from suite.engine.system import EngineSystem
 from suite.gnn.settings import exchange_settings, partitioner_settings
 from suite.runner.runs import freeze
+from suite.schedule.placement import places
 
 # small enough for seconds, deep enough for four stages
-TINY = ("model.shape.layers=2", "model.shape.hidden=16", "model.shape.sequence=6", "model.shape.vocabulary=256")
+TINY = ("model.shape.hidden=16", "model.shape.sequence=6", "model.shape.vocabulary=256")
 TEXT = ("data.source.limit_bytes=400000",)
 ZERO_RATE = ("optimizer=sgd", "optimizer.lr=0.0", "optimizer.weight_decay=0.0", "seed=5")  # steps change no weight
 
@@ -91,13 +92,18 @@ class SystemUnderTest:
     def _overrides_group(self, key: str) -> bool:
         return any(override.lstrip("+~").partition("=")[0].startswith(key) for override in self.overrides)
 
-    def small_overrides(self, *more: str, shape: Sequence[str] = TINY) -> list[str]:
+    @property
+    def tiny(self) -> tuple[str, ...]:
+        """Overrides of a small GPT that has a layer for each stage of 4 ranks; two layers are its ends."""
+        return (f"model.shape.layers={max(2, places(self.schedule, 4)[0].stages - 2)}", *TINY)
+
+    def small_overrides(self, *more: str, shape: Sequence[str] | None = None) -> list[str]:
         """Overrides of a small run. A later override of a key replaces earlier ones.
 
         A model or data set of the command line is not made smaller.
         """
         default_model = not (self.trains_graphs or self._overrides_group("model") or self._overrides_group("data"))
-        small = (*shape, *TEXT) if default_model else ()
+        small = (*(self.tiny if shape is None else shape), *TEXT) if default_model else ()
         untied = self.update_interval is not None and not self._overrides_group("model")
         tied = ("model.shape.tied=false",) if untied else ()
         smoothed = ("optimizer=sgd",) if self.policy.smoothed else ()
@@ -108,12 +114,25 @@ class SystemUnderTest:
             last[key] = override
         return list(last.values())
 
-    def config(self, *more: str, shape: Sequence[str] = TINY) -> RunConfig:
+    def config(self, *more: str, shape: Sequence[str] | None = None) -> RunConfig:
         """Resolved config of a small run, as ranks receive it. Raises InvalidRequest if it cannot run."""
         run = freeze(composed(self.small_overrides("measure.batches=8", *more, shape=shape)), "")
         if run.refusal is not None:
             raise run.refusal
         return run.config
+
+    def trained_config(self, *more: str, microbatch: Sequence[str]) -> RunConfig:
+        """Config of a small run with the smallest batch, of 4 to 64 sequences, that the system accepts.
+
+        Raises InvalidRequest, with the refusal of 4 sequences, if it accepts none.
+        """
+        refusals = []
+        for size in (4, 8, 16, 32, 64):
+            try:
+                return self.config(f"batch.size={size}", *microbatch, *more)
+            except InvalidRequest as error:
+                refusals.append(error)
+        raise refusals[0]
 
     def full_size_config(self, *more: str) -> RunConfig:
         """Config with the model in its own size, in which rounding by the allocator is negligible."""
@@ -122,8 +141,8 @@ class SystemUnderTest:
     def zero_rate_config(self, *more: str) -> RunConfig:
         """Config in float64 at learning rate 0: no step changes a weight, and the velocity is the reduced gradient."""
         momentum = 0.9 if self.policy.smoothed else 0.0
-        sized = ("batch.size=4", "batch.microbatch=1", "precision=full", "model.dtype=float64")
-        return self.config(*sized, *ZERO_RATE, f"optimizer.momentum={momentum}", *more)
+        exact = ("precision=full", "model.dtype=float64", *ZERO_RATE, f"optimizer.momentum={momentum}")
+        return self.trained_config(*exact, *more, microbatch=("batch.microbatch=1",))
 
     def description(self) -> list[str]:
         """Parts of the system, one line each."""

@@ -217,6 +217,16 @@ def check_size(microbatches: int, stages: int, most: int = MOST) -> None:
             raise InvalidRequest(f"{microbatches} microbatches on {stages} stages", rule=rule, legal=legal)
 
 
+def accepts_size(schedule: Schedule, ranks: int, interval: FlushInterval) -> bool:
+    """Whether a schedule accepts a number of microbatches. It refuses one by InvalidRequest, before its first op."""
+    for place in places(schedule, ranks):
+        try:
+            next(iter(schedule.program(place, interval)), None)
+        except InvalidRequest:
+            return False
+    return True
+
+
 def check(
     schedule: Schedule, ranks: int, interval: FlushInterval, *, cost: Callable[[Op], float] = ticks, replica: int = 0
 ) -> Timeline:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from suite.core.op import FlushInterval, Kind, Op, message_of
 from suite.core.protocols import Schedule, WeightPolicy
-from suite.schedule.check import Timeline, check
+from suite.schedule.check import Timeline, accepts_size, check
 from suite.schedule.placement import check_drains, places
 from suite.weights import Ledger
 
@@ -46,8 +46,9 @@ def policy_overheads(
     stages = places(schedule, ranks)[0].stages
     check_drains(schedule, interval.update_interval)
     policy.check(stages, interval.update_interval)
-    if interval.update_interval is None:  # in a flush all microbatches after the first are alike
-        interval = FlushInterval(interval.first, min(interval.microbatches, 2 * ranks), None, interval.update)
+    short = FlushInterval(interval.first, min(interval.microbatches, 2 * ranks), None, interval.update)
+    if interval.update_interval is None and accepts_size(schedule, ranks, short):
+        interval = short  # in a flush all microbatches after the first are alike
     timeline = check(schedule, ranks, interval)
     return tuple(_stage_overheads(policy, order, interval, stages) for order in _orders(timeline))
 

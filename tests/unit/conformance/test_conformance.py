@@ -11,9 +11,13 @@ import pytest
 
 from suite.cli.conformance import COMMAND, main, result_line, summary
 from suite.conformance.laws import LAWS, LawResult, LawVerdict, examine
+from suite.conformance.orders import check_every_size, order_of_sum
 from suite.conformance.system_under_test import SystemUnderTest
-from suite.core.errors import UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.exit_codes import Exit
+from suite.core.op import FlushInterval, Place, Program
+from suite.schedule import OneFOneB
+from suite.schedule.looped_bfs import LoopedBFS
 from tests.support.refusals import refused
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
@@ -25,12 +29,15 @@ def check_laws(overrides: tuple[str, ...], laws: tuple[str, ...] = QUICK) -> dic
     return {report.law.name: report for report in examine(SystemUnderTest((*overrides, PLUGIN_FOLDER)), laws)}
 
 
-@pytest.mark.parametrize("system", ["gpipe", "pipeoptim"])
-def test_flushing_and_asynchronous_systems_keep_every_law(system: str) -> None:
+@pytest.mark.parametrize(
+    ("system", "sizes"), [("gpipe", 256), ("pipeoptim", 256), ("looped_bfs", 256), ("dual_pipe_v", 192)]
+)
+def test_systems_without_processes_keep_every_law(system: str, sizes: int) -> None:
+    """DualPipeV refuses fewer than two microbatches per rank."""
     reports = check_laws((f"system={system}",), (*QUICK, "bubble", "graph", "losses"))
     assert {name for name, report in reports.items() if report.verdict is LawVerdict.KEPT} == set(QUICK), reports
     assert reports["gradients"].reason.endswith("on 3 grids of threads equal one process, bit for bit")
-    assert reports["order"].reason.startswith("at 256 sizes")
+    assert reports["order"].reason.startswith(f"at {sizes} sizes")
     assert reports["graph"].reason == "because it trains no whole graph"
 
 
@@ -81,6 +88,35 @@ def test_broken_system_breaks_the_right_law(overrides: tuple[str, ...], law: str
     assert [name for name, report in reports.items() if report.verdict is LawVerdict.BROKEN] == [law], reports
     for word in words:
         assert word in reports[law].reason
+
+
+def test_memory_is_compared_with_the_order_that_ran() -> None:
+    """The order of the run holds for its own number of microbatches only."""
+    bytes_kept = check_laws(("system=zb_h1",), ("bytes",))["bytes"]
+    assert bytes_kept.verdict is LawVerdict.KEPT, bytes_kept.reason
+
+
+@pytest.mark.parametrize("microbatches", [1, 5])
+def test_gradients_are_added_in_the_order_of_the_schedule(microbatches: int) -> None:
+    in_order = tuple(range(microbatches))
+    assert order_of_sum(LoopedBFS(2), 2, microbatches) == in_order[::-1]
+    assert order_of_sum(OneFOneB(), 2, microbatches) == in_order
+
+
+class Refusing(LoopedBFS):
+    """Accepts no number of microbatches on three ranks."""
+
+    def program(self, place: Place, interval: FlushInterval) -> Program:
+        if place.ranks == 3:
+            raise InvalidRequest("batch.size", interval.microbatches, rule="no number is legal")
+        return super().program(place, interval)
+
+
+def test_schedule_that_refuses_every_number_breaks_the_law_of_order() -> None:
+    with pytest.raises(
+        AssertionError, match=r"^3 stages: Refusing\(chunks=2\) refuses every number of microbatches up to 32"
+    ):
+        check_every_size(Refusing(), None)
 
 
 def test_later_laws_are_skipped_after_a_broken_one() -> None:
