@@ -204,10 +204,14 @@ class TorchWorld:
         transport = NcclTransport if self.backend == "nccl" else GlooTransport
         return transport(self, homes)
 
-    def tags(self) -> tuple[int, int]:
-        """Tags of the headers and payloads of one more transport, which separate two engines in one process."""
+    def tags(self) -> tuple[int, int, int]:
+        """Tags of the frames, payloads and closing messages of one more transport.
+
+        They separate two engines in one process.
+        """
         self.transport_count += 1
-        return 2 * self.transport_count, 2 * self.transport_count + 1
+        first = 3 * self.transport_count
+        return first, first + 1, first + 2
 
     def lane_groups(self, homes: Sequence[int]) -> dict[tuple[int, int], Any]:
         """One process group per lane of this rank's pipeline, by (source stage, target stage).
@@ -233,7 +237,7 @@ class TorchWorld:
 
     def all_reduce_scalar(self, value: float, op: str, progress: Callable[[], None]) -> float:
         reduced = torch.tensor([value], dtype=torch.float64)
-        wait_until(self.everyone.all_reduce(reduced, op).done, progress)
+        wait_until(self.everyone.all_reduce(reduced, op).done, progress, yields=False)
         return float(reduced)
 
     def close(self) -> None:

@@ -1,19 +1,19 @@
-"""Point-to-point transport over gloo: one receiving thread per neighbour, and one mailbox per rank.
+"""Point-to-point transport over gloo: one channel per neighbour, which the rank polls.
 
-gloo cannot wait for the first of several messages, and its completion test is false until a thread waits. So one
-thread waits on each channel, and the rank waits on the mailbox. The receiver always has a receive posted, so that a
-send completes soon and needs no progress calls. Messages have MPI's format: a header, with the payload inside or
-after it. A receiving thread must end before the interpreter does: a thread that wakes up in C++ later aborts the
-process.
+A value travels in a frame, or its tensors follow the frame (comm.p2p.gloo_channel). The rank moves messages whenever it
+sends, waits or calls `progress`, as over MPI. A rank whose message can come from one neighbour only waits in gloo. For
+several neighbours it polls, because gloo cannot wait for the first of several messages. No thread receives messages:
+handing a message from a thread to the rank costs more than a small op.
+
+One thread per neighbour sleeps until the connection ends. It must end before the interpreter does: a thread that wakes
+up in C++ later aborts the process.
 """
 
 from __future__ import annotations
 
 import atexit
-import math
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -21,14 +21,15 @@ from typing import Any, Protocol
 
 import torch
 
-from suite.comm.p2p.message import CLOSE, evaluation_capacity, neighbours, pack, receiver, unpack
-from suite.comm.p2p.polling import CHECK_INTERVAL, check_departures
+from suite.comm.p2p.gloo_channel import GlooChannel
+from suite.comm.p2p.message import evaluation_capacity, neighbours, receiver
+from suite.comm.p2p.polling import check_departures, wait_until
 from suite.comm.rendezvous.process_exit import EXIT_TIMEOUT, closed_channel_error, exception_raised, senders_closed
 from suite.core.errors import PeerEnded, RankError
 from suite.core.op import Kind, Op
 from suite.core.protocols import Transport, Value
 
-_MAX_SENDING = 2  # values in flight per channel before the rank waits for the oldest one
+_UNACKNOWLEDGED = 4  # values in flight to a rank from which on a send reads acknowledgements
 _UNUSED_TAG = 0
 
 
@@ -47,8 +48,8 @@ class TaggedWorld(Protocol):
     eager_bytes: int
     channel_group: Any
 
-    def tags(self) -> tuple[int, int]:
-        """Tags for the headers and the payloads of one more transport."""
+    def tags(self) -> tuple[int, int, int]:
+        """Tags of the frames, payloads and closing messages of one more transport."""
 
 
 class GlooTransport(Transport):
@@ -57,137 +58,140 @@ class GlooTransport(Transport):
     def __init__(self, world: TaggedWorld, homes: Sequence[int]) -> None:
         self.any_order = world.order == "any"
         self.world, self.homes = world, homes
-        self.header_tag, self.payload_tag = world.tags()
-        peers = neighbours(homes, world.rank)
-        self.sending: dict[int, deque[tuple[list[Any], Any]]] = {rank: deque() for rank in peers}
+        self.on_host = world.device.type == "cpu"
+        header_tag, payload_tag, self.closing_tag = world.tags()
+        self.channels = {
+            peer: GlooChannel(
+                world.channel_group,
+                peer,
+                header_tag=header_tag,
+                payload_tag=payload_tag,
+                eager_bytes=world.eager_bytes,
+                capacity=evaluation_capacity(homes, world.rank, peer),
+                peer_capacity=evaluation_capacity(homes, peer, world.rank),
+            )
+            for peer in neighbours(homes, world.rank)
+        }
         self.mailbox: dict[Op, Value] = {}
-        self.changed = threading.Condition()
         self.failure: BaseException | None = None
-        self.closed_neighbours: set[int] = set()
         self.closed = False
         self.listeners = [
-            threading.Thread(target=self._listen, args=(rank,), name=f"channel from rank {rank}", daemon=True)
-            for rank in peers
+            threading.Thread(target=self._listen, args=(channel,), name=f"end of rank {peer}", daemon=True)
+            for peer, channel in self.channels.items()
         ]
         for listener in self.listeners:
             listener.start()
         atexit.register(self._at_exit)
 
-    # -- receiving threads --------------------------------------------------------------------------------------------
-
-    def _listen(self, source: int) -> None:
+    def _listen(self, channel: GlooChannel) -> None:
+        """Wait until a neighbour closes its channel or ends."""
         try:
-            capacity = evaluation_capacity(self.homes, source, self.world.rank)
-            buffer = torch.empty(self.world.eager_bytes, dtype=torch.uint8)
-            view, host = memoryview(buffer.numpy().data), torch.device("cpu")
-            while True:
-                self.world.channel_group.recv([buffer], source, self.header_tag).wait()
-                op, value, payload = unpack(buffer, view, host)
-                if op == CLOSE:
-                    with self.changed:
-                        self.closed_neighbours.add(source)
-                        self.changed.notify_all()
-                    return
-                for tensor in payload:
-                    self.world.channel_group.recv([tensor], source, self.payload_tag).wait()
-                with self.changed:
-                    if op.kind is Kind.EVALUATE:  # an unreceived message blocks the sender
-                        self.changed.wait_for(lambda: self.closed or self._waiting_evaluations(source) < capacity)
-                    self.mailbox[op] = value
-                    self.changed.notify_all()
+            closing = torch.empty(1, dtype=torch.uint8)
+            self.world.channel_group.recv([closing], channel.peer, self.closing_tag).wait()
         except BaseException as error:
-            with self.changed:
-                self.failure = error
-                self.changed.notify_all()
-
-    def _waiting_evaluations(self, source: int) -> int:
-        """Unread evaluation values of rank `source`."""
-        return sum(op.kind is Kind.EVALUATE and self.homes[op.stage] == source for op in self.mailbox)
-
-    # -- rank ---------------------------------------------------------------------------------------------------------
+            self.failure = error
 
     def send(self, op: Op, value: Value) -> None:
         rank = receiver(op, self.homes)
+        if rank is None:
+            return
         if rank == self.world.rank:
-            with self.changed:
-                self.mailbox[op] = tuple(tensor.detach() for tensor in value)
-        elif rank is not None:
-            sending = self._post(rank, op, tuple(tensor.detach().contiguous().cpu() for tensor in value))
-            while len(sending) > _MAX_SENDING:
-                for work in sending.popleft()[0]:
-                    work.wait()
-
-    def _post(self, rank: int, op: Op, value: Value) -> deque[tuple[list[Any], Any]]:
-        """Start to send a value; returns the sends in flight to `rank`."""
-        buffer = torch.empty(self.world.eager_bytes, dtype=torch.uint8)
-        size, payload = pack(op, value, buffer)
-        group, sending = self.world.channel_group, self.sending[rank]
-        works = [group.send([buffer[:size]], rank, self.header_tag)]
-        works += [group.send([tensor], rank, self.payload_tag) for tensor in payload]
-        sending.append((works, (buffer, value)))
-        return sending
+            self.mailbox[op] = tuple([tensor.detach() for tensor in value])
+            return
+        channel = self.channels[rank]
+        if not self.on_host or not all(tensor.is_contiguous() for tensor in value):
+            value = tuple([tensor.detach().contiguous().cpu() for tensor in value])
+        if len(channel.sending) > _UNACKNOWLEDGED:
+            self._move()
+        if op.kind is Kind.EVALUATE and not channel.may_evaluate():
+            wait_until(channel.may_evaluate, self.progress, yields=False)
+        channel.send(op, value)
 
     def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
-        with self.changed:
-            if timeout != 0:
-                self._wait(ops, timeout)
-            for op in ops:
-                if op in self.mailbox:
-                    value = self.mailbox.pop(op)
-                    self.changed.notify_all()
-                    return op, tuple(tensor.to(self.world.device) for tensor in value)
-            if timeout != 0 and self._senders_closed(ops):
-                raise closed_channel_error(self.world.rank, ops)
+        mailbox = self.mailbox
+        self._move()
+        if timeout != 0 and mailbox.keys().isdisjoint(ops):
+            self._wait(ops, timeout)
+        for op in ops:
+            if op in mailbox:
+                return op, self._take(op)
+        if timeout != 0 and self._senders_closed(ops):
+            raise closed_channel_error(self.world.rank, ops)
         self.progress()
         return None
 
     def _wait(self, ops: Sequence[Op], timeout: float | None) -> None:
         """Wait until one of `ops` is received, none can be received any more, or `timeout` seconds have passed."""
-        received, end = self.mailbox.keys(), math.inf if timeout is None else time.monotonic() + timeout
-        while not self.changed.wait_for(
-            lambda: self.failure is not None or not received.isdisjoint(ops) or self._senders_closed(ops),
-            min(CHECK_INTERVAL, end - time.monotonic()),
-        ):
-            if time.monotonic() >= end:
-                return
-            check_departures()
+        received = self.mailbox.keys()
+        channel = self._only_sender(ops) if timeout is None else None
+        if channel is None:
+            wait_until(
+                lambda: not received.isdisjoint(ops) or self._senders_closed(ops), self.progress, timeout, yields=False
+            )
+            return
+        while received.isdisjoint(ops) and not channel.closed:
+            try:
+                channel.wait(self.mailbox)
+            except RuntimeError as error:
+                self.failure = self.failure or error
+                self.progress()
+
+    def _only_sender(self, ops: Sequence[Op]) -> GlooChannel | None:
+        """The channel of the only rank that sends any of `ops`; None for several ranks, and for this rank."""
+        first = self.homes[ops[0].stage]
+        if any(self.homes[op.stage] != first for op in ops):
+            return None
+        return self.channels.get(first)
+
+    def _take(self, op: Op) -> Value:
+        value = self.mailbox.pop(op)
+        home = self.homes[op.stage]
+        if op.kind is Kind.EVALUATE and home != self.world.rank:
+            self.channels[home].evaluation_taken()
+        return value if self.on_host else tuple([tensor.to(self.world.device) for tensor in value])
 
     def _senders_closed(self, ops: Sequence[Op]) -> bool:
-        return senders_closed(ops, self.closed_neighbours, self.homes)
+        closed = [peer for peer, channel in self.channels.items() if channel.closed]
+        return senders_closed(ops, closed, self.homes)
+
+    def _move(self) -> None:
+        """Move messages that have arrived into the mailbox."""
+        try:
+            for channel in self.channels.values():
+                channel.poll(self.mailbox)
+        except RuntimeError as error:
+            self.failure = self.failure or error
 
     def progress(self) -> None:
-        """Raise PeerEnded where a receiving thread has failed. The threads move the messages."""
+        """Move messages. Raises PeerEnded for a broken channel."""
+        self._move()
         if self.failure is not None:
             check_departures()
             raise PeerEnded(f"a channel of rank {self.world.rank} broke: {self.failure}") from self.failure
 
     def close(self, timeout: float | None = None) -> None:
-        """Send a closing message to every neighbour, and wait for theirs, which end the receiving threads.
+        """Send a closing message to every neighbour, and wait for theirs, which end the listening threads.
 
         After `timeout` seconds the threads of silent neighbours still run.
         """
         if self.closed:
             return
         atexit.unregister(self._at_exit)
-        self._release_listeners()
+        self.closed = True
         end = None if timeout is None else time.monotonic() + timeout
-        for rank in self.sending:
-            self._post(rank, CLOSE, ())
-        for sending in self.sending.values():
-            for works, _ in sending:
-                for work in works:
-                    work.wait() if end is None else work.wait(_remaining(end))
+        closing = []
+        for peer, channel in self.channels.items():
+            channel.send_end()
+            closing_message = torch.zeros(1, dtype=torch.uint8)
+            closing.append((self.world.channel_group.send([closing_message], peer, self.closing_tag), closing_message))
+        wait_until(lambda: all(channel.closed for channel in self.channels.values()), self.progress, timeout)
+        for work in [work for work, _ in closing] + [w for c in self.channels.values() for w in c.unfinished()]:
+            work.wait() if end is None else work.wait(_remaining(end))
         for listener in self.listeners:
             listener.join(None if end is None else _remaining(end).total_seconds())
         if self.mailbox and self.failure is None:
             unread = ", ".join(map(str, self.mailbox))
             raise RankError(f"rank {self.world.rank} closes with values unreceived: {unread}")
-
-    def _release_listeners(self) -> None:
-        """Let the receiving threads accept evaluation values without limit."""
-        with self.changed:
-            self.closed = True
-            self.changed.notify_all()
 
     def _at_exit(self) -> None:
         """Close, or abort after an exception: such a rank waits for no peer.
@@ -197,9 +201,8 @@ class GlooTransport(Transport):
         if not exception_raised():
             with suppress(RuntimeError, RankError):  # RuntimeError: a neighbour has ended, or is late
                 self.close(EXIT_TIMEOUT)
-        self._release_listeners()
         if any(listener.is_alive() for listener in self.listeners):
-            abort_group(self.world.channel_group, next(iter(self.sending)))
+            abort_group(self.world.channel_group, next(iter(self.channels)))
         for listener in self.listeners:
             listener.join(EXIT_TIMEOUT)
 

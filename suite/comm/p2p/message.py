@@ -10,9 +10,10 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from suite.core.errors import InvalidRequest
 from suite.core.op import EVALUATION_CAPACITY, Kind, Op, feeds
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 ALIGN = 64  # bytes
 EAGER_BYTES = 16 * 1024  # a larger first part saves no time: beyond it a second message costs nothing
-_FIXED = struct.Struct("<qBBHI")  # op index, op kind, whether the payload follows inline, number of tensors, op stage
+_FIXED = struct.Struct("<qIIBB")  # op index, op stage, bytes of the header, op kind, whether the payload is inline
 _DTYPES = (
     *("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"),
     *("complex64", "complex128"),
@@ -32,6 +33,8 @@ CLOSE = Op(0, Kind.UPDATE, 0)  # the last message of a transport; no channel sen
 RAW_BYTES = "bytes"  # dtype of plain memory
 _RAW_CODE = len(_DTYPES)
 _KINDS = tuple(Kind)
+_KIND_CODES = {kind: code for code, kind in enumerate(_KINDS)}
+_CACHED_LAYOUTS = 1024  # a pipeline sends values of few shapes, again and again
 
 
 @cache
@@ -68,29 +71,78 @@ def align(size: int) -> int:
     return -(-size // ALIGN) * ALIGN
 
 
+class _Layout(NamedTuple):
+    """Message of tensors with these dtypes and shapes.
+
+    Attributes:
+        tensors: Dtype and shape of each tensor.
+        encoded: Its part of the header.
+        offsets: Position of each inline tensor in the message, and the size of the message.
+    """
+
+    tensors: tuple[tuple[Any, tuple[int, ...]], ...]
+    encoded: bytes
+    offsets: tuple[int, ...]
+
+    @property
+    def header_bytes(self) -> int:
+        return _FIXED.size + len(self.encoded)
+
+
+@lru_cache(_CACHED_LAYOUTS)
+def _layout(tensors: tuple[tuple[Any, tuple[int, ...]], ...]) -> _Layout:
+    fields = []
+    for dtype, shape in tensors:
+        code = _RAW_CODE if dtype is RAW_BYTES else _codes().get(dtype)
+        if code is None:
+            raise InvalidRequest(f"a tensor of {dtype} in a channel", rule=f"one of {', '.join(map(str, dtypes()))}")
+        fields.append(struct.pack(f"<BB{len(shape)}q", code, len(shape), *shape))
+    encoded, sizes = b"".join(fields), [prod(shape) * _item_bytes(dtype) for dtype, shape in tensors]
+    offsets, end = [], _FIXED.size + len(encoded)
+    for size in sizes:
+        offsets.append(align(end))
+        end = offsets[-1] + size
+    return _Layout(tensors, encoded, (*offsets, end))
+
+
+@lru_cache(_CACHED_LAYOUTS)
+def _decode_layout(encoded: bytes) -> _Layout:
+    offset, tensors = 0, []
+    while offset < len(encoded):
+        code, dims = encoded[offset], encoded[offset + 1]
+        dtype = RAW_BYTES if code == _RAW_CODE else dtypes()[code]
+        tensors.append((dtype, struct.unpack_from(f"<{dims}q", encoded, offset + 2)))
+        offset += 2 + 8 * dims
+    return _layout(tuple(tensors))
+
+
+def _item_bytes(dtype: Any) -> int:
+    return 1 if dtype is RAW_BYTES else int(dtype.itemsize)
+
+
+def _layout_of(value: Value) -> _Layout:
+    return _layout(tuple([(tensor.dtype, tuple(tensor.shape)) for tensor in value]))
+
+
+def _header(op: Op, layout: _Layout, inline: bool) -> bytes:
+    kind = _KIND_CODES[op.kind]
+    return _FIXED.pack(op.index, op.stage, _FIXED.size + len(layout.encoded), kind, inline) + layout.encoded
+
+
 def encode(op: Op, value: Value, inline: bool) -> bytes:
     """The header: op, and dtype and shape of each tensor. inline: whether the payload is in the same message."""
-    fields = [_FIXED.pack(op.index, _KINDS.index(op.kind), inline, len(value), op.stage)]
-    for tensor in value:
-        code = _RAW_CODE if tensor.dtype is RAW_BYTES else _codes().get(tensor.dtype)
-        if code is None:
-            raise InvalidRequest(
-                f"a tensor of {tensor.dtype} in a channel", rule=f"one of {', '.join(map(str, dtypes()))}"
-            )
-        fields.append(struct.pack(f"<BB{tensor.dim()}q", code, tensor.dim(), *tensor.shape))
-    return b"".join(fields)
+    return _header(op, _layout_of(value), inline)
 
 
-def decode(header: bytes | memoryview) -> tuple[Op, bool, list[tuple[Any, tuple[int, ...]]], int]:
+def _decode(header: bytes | memoryview) -> tuple[Op, bool, _Layout]:
+    index, stage, size, kind, inline = _FIXED.unpack_from(header)
+    return Op(stage, _KINDS[kind], index), bool(inline), _decode_layout(bytes(header[_FIXED.size : size]))
+
+
+def decode(header: bytes | memoryview) -> tuple[Op, bool, Sequence[tuple[Any, tuple[int, ...]]], int]:
     """Inverse of `encode`: op, `inline`, dtype and shape of each tensor, and the header's length in bytes."""
-    index, kind, inline, count, stage = _FIXED.unpack_from(header)
-    offset, tensors = _FIXED.size, []
-    for _ in range(count):
-        code, dims = struct.unpack_from("<BB", header, offset)
-        dtype = RAW_BYTES if code == _RAW_CODE else dtypes()[code]
-        tensors.append((dtype, struct.unpack_from(f"<{dims}q", header, offset + 2)))
-        offset += 2 + 8 * dims
-    return Op(stage, _KINDS[kind], index), bool(inline), tensors, offset
+    op, inline, layout = _decode(header)
+    return op, inline, layout.tensors, layout.header_bytes
 
 
 def pack(op: Op, value: Value, buffer: Tensor) -> tuple[int, Value]:
@@ -99,25 +151,17 @@ def pack(op: Op, value: Value, buffer: Tensor) -> tuple[int, Value]:
     The tensors are written behind the header where all of them fit. Returns the number of bytes written and the
     tensors that must follow in messages of their own.
     """
-    header = encode(op, value, inline=True)
-    size = len(header)
-    for tensor in value:
-        size = align(size) + tensor.nbytes
-    start, room = buffer.data_ptr(), buffer.numel()
-    if size > room:
-        header = encode(op, value, inline=False)
-        if len(header) > room:
-            raise header_too_long(len(header), room)
-        ctypes.memmove(start, header, len(header))
-        return len(header), tuple(tensor for tensor in value if tensor.numel())
+    layout, start, room = _layout_of(value), buffer.data_ptr(), buffer.numel()
+    inline = layout.offsets[-1] <= room
+    header = _header(op, layout, inline)
+    if len(header) > room:
+        raise header_too_long(len(header), room)
     ctypes.memmove(start, header, len(header))
-    offset = len(header)
-    for tensor in value:
-        offset = align(offset)
-        host = tensor.cpu()  # no copy on a CPU
-        ctypes.memmove(start + offset, host.data_ptr(), tensor.nbytes)
-        offset += tensor.nbytes
-    return size, ()
+    if not inline:
+        return len(header), tuple(tensor for tensor in value if tensor.numel())
+    for tensor, offset in zip(value, layout.offsets, strict=False):  # the last offset is the end
+        ctypes.memmove(start + offset, tensor.cpu().data_ptr(), tensor.nbytes)  # .cpu() copies nothing on a CPU
+    return layout.offsets[-1], ()
 
 
 def unpack(buffer: Tensor, view: memoryview, device: Any) -> tuple[Op, Value, Value]:
@@ -131,17 +175,15 @@ def unpack(buffer: Tensor, view: memoryview, device: Any) -> tuple[Op, Value, Va
     Returns:
         The op, its tensors, and those tensors whose payload is still to be received, allocated in their exact size.
     """
-    op, inline, described, offset = decode(view)
-    tensors = []
-    for dtype, shape in described:
+    op, inline, layout = _decode(view)
+    on_host, start, tensors = device.type == "cpu", buffer.data_ptr(), []
+    for (dtype, shape), offset in zip(layout.tensors, layout.offsets, strict=False):  # the last offset is the end
         tensor = buffer.new_empty(shape, dtype=dtype, device=device)
         if inline:
-            offset = align(offset)
-            host = tensor if tensor.device.type == "cpu" else buffer.new_empty(shape, dtype=dtype)
-            ctypes.memmove(host.data_ptr(), buffer.data_ptr() + offset, tensor.nbytes)
-            if host is not tensor:
+            host = tensor if on_host else buffer.new_empty(shape, dtype=dtype)
+            ctypes.memmove(host.data_ptr(), start + offset, tensor.nbytes)
+            if not on_host:
                 tensor.copy_(host)
-            offset += tensor.nbytes
         tensors.append(tensor)
     return op, tuple(tensors), () if inline else tuple(tensor for tensor in tensors if tensor.numel())
 

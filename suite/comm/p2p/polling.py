@@ -61,8 +61,14 @@ def check_departures() -> None:
         check()
 
 
-def wait_until(done: Callable[[], bool], progress: Callable[[], None], timeout: float | None = None) -> bool:
+def wait_until(
+    done: Callable[[], bool], progress: Callable[[], None], timeout: float | None = None, *, yields: bool = True
+) -> bool:
     """Poll `done` until it is true, calling `progress` between polls.
+
+    Args:
+        yields: Whether the rank yields the core before it sleeps. False where a thread of this process moves the
+            messages: that thread may have the same core, and runs sooner while the rank sleeps.
 
     Returns False where `timeout` seconds pass first. Raises RankError where a rank that this process needs has
     departed, which is checked every CHECK_INTERVAL seconds.
@@ -73,7 +79,7 @@ def wait_until(done: Callable[[], bool], progress: Callable[[], None], timeout: 
         waited = time.perf_counter() - start
         if timeout is not None and waited > timeout:
             return False
-        if waited > YIELD_TIME:
+        if waited > (YIELD_TIME if yields else SPIN_TIME):
             if waited > next_check:
                 check_departures()
                 next_check = waited + CHECK_INTERVAL

@@ -29,7 +29,7 @@ def filled(size: int) -> HostBuffer:
 def test_header_marks_raw_bytes() -> None:
     op = Op(3, Kind.BACKWARD, 12)
     head = encode(op, (HostBuffer(5), HostBuffer(0)), True)
-    assert decode(head) == (op, True, [(RAW_BYTES, (5,)), (RAW_BYTES, (0,))], len(head))
+    assert decode(head) == (op, True, ((RAW_BYTES, (5,)), (RAW_BYTES, (0,))), len(head))
 
 
 def test_buffers_arrive_byte_for_byte() -> None:

@@ -42,7 +42,7 @@ VALUES = st.lists(st.builds(filled, st.sampled_from(dtypes()), SHAPES, st.intege
 @given(OPS, VALUES, st.booleans(), st.binary(max_size=9))
 def test_decode_inverts_encode(op: Op, value: tuple[torch.Tensor, ...], inline: bool, trailing: bytes) -> None:
     head = encode(op, value, inline)
-    assert decode(head + trailing) == (op, inline, [(t.dtype, tuple(t.shape)) for t in value], len(head))
+    assert decode(head + trailing) == (op, inline, tuple((t.dtype, tuple(t.shape)) for t in value), len(head))
     assert decode(memoryview(head))[0] == op
 
 
@@ -135,7 +135,7 @@ def test_evaluation_send_completes_when_received(channel: SelfChannel) -> None:
 @pytest.mark.parametrize("count", [15, 40])
 def test_send_refuses_a_header_too_large(channel: SelfChannel, count: int) -> None:
     value = tuple(torch.ones(1, 1) for _ in range(count))
-    size = 16 + count * (2 + 2 * 8)
+    size = 18 + count * (2 + 2 * 8)
     assert size > 256
     with refused(InvalidRequest, subject=f"{size} bytes") as caught:
         channel.outbound.send(Op(0, Kind.FORWARD, 0), value)

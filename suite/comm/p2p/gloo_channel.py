@@ -1,0 +1,218 @@
+"""Channel between two ranks of a gloo group that needs no receiving thread.
+
+gloo's completion test is false until a thread waits, and a wait that times out breaks the group. So a rank that may not
+wait does not ask gloo whether a message has arrived: it reads the memory of the receive. A message is a frame. Its
+first word is the position of its last word, its second word a random mark, and its last word the same mark, which
+arrives last. A rank that finds the mark at the end waits for gloo, which has all or nearly all of the frame. The result
+of that wait is what counts, and the mark only keeps the wait short.
+
+Several receives are posted, the slots. A frame that finds none stays with its sender until the peer polls. Every frame
+carries the number of values that its sender has received, which tells the peer what it may free. A rank that only
+receives sends frames without a value.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import Any, NamedTuple
+
+import torch
+
+from suite.comm.p2p.message import ALIGN, pack, unpack
+from suite.core.op import Kind, Op
+from suite.core.protocols import Value
+
+_SLOTS = 12  # posted receives
+_REPOSTED = 4  # receives that are posted together: each tells the peer, whose thread wakes up once for several
+_ACKNOWLEDGED = 4  # values after which a rank that sends none acknowledges them
+_MAX_ACKNOWLEDGEMENTS = 8  # frames without a value that are kept alive
+_WORD = 8  # bytes
+_LAST, _MARK, _RECEIVED, _TAKEN, _CONTENT = range(5)  # words of a frame before its message
+_NOTHING, _VALUE, _END = range(3)  # contents of a frame
+_HOST = torch.device("cpu")
+
+
+class _Frame:
+    """Memory of one frame.
+
+    Attributes:
+        body, view: The message in the frame (comm.p2p.message), as a tensor and as memory.
+        words: The frame as numbers of 64 bits.
+    """
+
+    __slots__ = ("body", "buffer", "view", "words")
+
+    def __init__(self, eager_bytes: int) -> None:
+        room = -(-eager_bytes // _WORD) * _WORD
+        self.buffer = torch.empty(ALIGN + room + _WORD, dtype=torch.uint8)
+        self.body = self.buffer[ALIGN : ALIGN + eager_bytes]
+        self.view = memoryview(self.body.numpy().data)
+        self.words = memoryview(self.buffer.numpy().data).cast("Q")
+
+
+class _Sent(NamedTuple):
+    """A frame in flight, with the value whose tensors follow it. Both stay alive until gloo has sent them."""
+
+    works: list[Any]
+    frame: _Frame
+    value: Value
+
+
+class GlooChannel:
+    """Frames to and from one rank.
+
+    Args:
+        group: The process group of the channels.
+        peer: The other rank.
+        header_tag, payload_tag: Tags of frames, and of tensors that do not fit in them.
+        eager_bytes: Size of the message in a frame.
+        capacity: Evaluation values that the peer may hold unread.
+        peer_capacity: Evaluation values that this rank may hold unread.
+
+    Attributes:
+        sent, received: Values that this rank has sent to the peer and received from it.
+        closed: Whether the peer has closed. Its last frame says so.
+    """
+
+    def __init__(
+        self,
+        group: Any,
+        peer: int,
+        *,
+        header_tag: int,
+        payload_tag: int,
+        eager_bytes: int,
+        capacity: int,
+        peer_capacity: int,
+    ) -> None:
+        self.group, self.peer, self.eager_bytes = group, peer, eager_bytes
+        self.header_tag, self.payload_tag = header_tag, payload_tag
+        self.capacity, self.evaluations_told = capacity, max(1, peer_capacity // 2)
+        self.sent = self.received = self.received_told = 0
+        self.evaluations_sent = self.evaluations_read = 0  # by the peer
+        self.evaluations_taken = self.taken_told = 0  # from the peer
+        self.closed = False
+        self.mark = int.from_bytes(os.urandom(8), "little")
+        self.sending: deque[_Sent] = deque()
+        self.acknowledgements: deque[_Sent] = deque()
+        self.free_frames: list[_Frame] = []
+        self.incoming: deque[tuple[Op, Value, list[Any]]] = deque()  # values whose tensors are in flight
+        self.slots: deque[tuple[Any, _Frame]] = deque()
+        self.read_frames = [_Frame(eager_bytes) for _ in range(_SLOTS)]
+        self._post_slots()
+
+    # -- receive -----------------------------------------------------------------------------------------------------
+
+    def _post_slots(self) -> None:
+        for frame in self.read_frames:
+            frame.words[_LAST] = frame.words[_MARK] = 0  # neither the position nor the mark of an older frame
+            self.slots.append((self.group.recv([frame.buffer], self.peer, self.header_tag), frame))
+        self.read_frames.clear()
+
+    def wait(self, mailbox: dict[Op, Value]) -> None:
+        """Wait for a frame, and move values into the mailbox. Raises RuntimeError for a broken connection."""
+        if not self.incoming:
+            self._receive(mailbox)
+        self.poll(mailbox)
+
+    def poll(self, mailbox: dict[Op, Value]) -> None:
+        """Move values that have arrived into the mailbox. Raises RuntimeError for a broken connection."""
+        while self.incoming:
+            op, value, works = self.incoming[0]
+            for work in works:
+                work.wait()  # the peer has sent the tensors, and gloo's threads move them
+            mailbox[op] = value
+            self.incoming.popleft()
+        words = self.slots[0][1].words
+        while (mark := words[_MARK]) and words[words[_LAST]] == mark:
+            self._receive(mailbox)
+            words = self.slots[0][1].words
+        if self.received - self.received_told > _ACKNOWLEDGED and not self.closed:
+            self._acknowledge()
+
+    def _receive(self, mailbox: dict[Op, Value]) -> None:
+        """Wait for the next frame, and read it."""
+        work, frame = self.slots[0]
+        work.wait()  # at most once: a second wait would be for another message
+        self.slots.popleft()
+        self._read(frame, mailbox)
+        self.read_frames.append(frame)
+        if len(self.read_frames) == _REPOSTED:
+            self._post_slots()
+
+    def _read(self, frame: _Frame, mailbox: dict[Op, Value]) -> None:
+        words = frame.words
+        self.evaluations_read = words[_TAKEN]
+        unacknowledged = self.sent - words[_RECEIVED]
+        while len(self.sending) > unacknowledged:
+            self._release(self.sending.popleft())
+        if words[_CONTENT] != _VALUE:
+            self.closed = words[_CONTENT] == _END
+            return
+        self.received += 1
+        op, value, payload = unpack(frame.body, frame.view, _HOST)
+        if payload:
+            works = [self.group.recv([tensor], self.peer, self.payload_tag) for tensor in payload]
+            self.incoming.append((op, value, works))
+        else:
+            mailbox[op] = value
+
+    def _release(self, sent: _Sent) -> None:
+        for work in sent.works:
+            work.wait()  # the peer has received the frame, or has posted the receives of its tensors
+        self.free_frames.append(sent.frame)
+
+    def evaluation_taken(self) -> None:
+        """Count an evaluation value that the rank has read."""
+        self.evaluations_taken += 1
+        if self.evaluations_taken - self.taken_told >= self.evaluations_told and not self.closed:
+            self._acknowledge()
+
+    # -- send --------------------------------------------------------------------------------------------------------
+
+    def may_evaluate(self) -> bool:
+        """Whether the peer may hold one more unread evaluation value."""
+        return self.evaluations_sent - self.evaluations_read < self.capacity
+
+    def send(self, op: Op, value: Value) -> None:
+        """Start to send contiguous tensors on the host."""
+        frame = self._frame()
+        size, payload = pack(op, value, frame.body)
+        payload = tuple([tensor.detach() for tensor in payload])  # keeps no graph alive
+        works = [self._send_frame(frame, size, _VALUE)]
+        for tensor in payload:
+            works.append(self.group.send([tensor], self.peer, self.payload_tag))
+        self.sending.append(_Sent(works, frame, payload))
+        self.sent += 1
+        self.evaluations_sent += op.kind is Kind.EVALUATE
+
+    def send_end(self) -> None:
+        """Start to send the last frame."""
+        frame = self._frame()
+        self.acknowledgements.append(_Sent([self._send_frame(frame, 0, _END)], frame, ()))
+
+    def _acknowledge(self) -> None:
+        """Send the numbers of received values and of read evaluation values."""
+        frame = self._frame()
+        self.acknowledgements.append(_Sent([self._send_frame(frame, 0, _NOTHING)], frame, ()))
+        if len(self.acknowledgements) > _MAX_ACKNOWLEDGEMENTS:
+            self._release(self.acknowledgements.popleft())
+
+    def _frame(self) -> _Frame:
+        return self.free_frames.pop() if self.free_frames else _Frame(self.eager_bytes)
+
+    def _send_frame(self, frame: _Frame, size: int, content: int) -> Any:
+        """Start to send a frame with a message of `size` bytes."""
+        words = frame.words
+        last = (ALIGN + size + _WORD - 1) // _WORD
+        self.mark = mark = (self.mark + 0x9E3779B97F4A7C15) % (1 << 64)
+        words[_LAST], words[_MARK], words[_CONTENT] = last, mark, content
+        words[_RECEIVED], words[_TAKEN] = self.received, self.evaluations_taken
+        words[last] = mark
+        self.received_told, self.taken_told = self.received, self.evaluations_taken
+        return self.group.send([frame.buffer[: (last + 1) * _WORD]], self.peer, self.header_tag)
+
+    def unfinished(self) -> list[Any]:
+        """Sends that gloo may not have finished."""
+        return [work for sent in (*self.sending, *self.acknowledgements) for work in sent.works]
