@@ -105,12 +105,13 @@ class Stage:
         scores: Callable[..., torch.Tensor] | None = None,
     ) -> None:
         self.layers = nn.ModuleList(layers)
-        # a layer with `draws = False` needs no seed before each pass
+        # a layer or a loss with `draws = False` needs no seed before each pass
         layers_with_random = [
-            (layer, LayerRandom(seed, number) if getattr(layer, "draws", True) else None)
+            (layer, LayerRandom(seed, number) if _draws(layer) else None)
             for number, layer in enumerate(layers, first_layer)
         ]
         self.loss, self.scores = loss, scores
+        self.loss_draws = _draws(loss)
         self.loss_random = LayerRandom(seed, first_layer + len(layers))
         self.mean_check = None if loss is None else MeanCheck(loss)
         self.segments = segments(layers, checkpoint_interval)
@@ -145,8 +146,9 @@ class Stage:
 
     def _compute_loss(self, outputs: Value, targets: Value, sample: int) -> torch.Tensor:
         assert self.loss is not None
-        with undisturbed():
-            self.loss_random.set_generators(sample)
+        with undisturbed() if self.loss_draws else nullcontext():
+            if self.loss_draws:
+                self.loss_random.set_generators(sample)
             loss = self.loss(*outputs, *targets)
         if not isinstance(loss, torch.Tensor):
             raise InvalidRequest(
@@ -292,6 +294,11 @@ def _for_summing(numbers: torch.Tensor) -> torch.Tensor:
     if not numbers.is_floating_point():
         return numbers.double()
     return numbers if numbers.element_size() >= 4 else numbers.float()
+
+
+def _draws(function: object) -> bool:
+    """Whether a layer or a loss may use random numbers."""
+    return bool(getattr(function, "draws", True))
 
 
 def _leaf(tensor: torch.Tensor) -> torch.Tensor:

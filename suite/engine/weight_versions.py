@@ -10,7 +10,7 @@ live weights: the layers' parameters point to the version that a pass reads whil
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -25,6 +25,7 @@ from suite.weights.ledger import Ledger
 
 VersionKey = tuple[int, int]  # version, and updates that are predicted ahead of it
 Weights = list[torch.Tensor]
+_UNCHANGED = nullcontext()  # the layers keep their weights
 
 
 class _SavedView(NamedTuple):
@@ -103,15 +104,19 @@ class WeightVersions:
         if read.predict_steps < 0:
             what = f"{op} reads version {read.version}+{read.predict_steps}"
             raise Unsupported(what, rule="predictions are for later versions", legal="predict_steps=0")
-        if op.kind is Kind.FORWARD:
+        if op.kind is Kind.FORWARD and not self.ledger.newest_only:
             self.reads[op.stage, op.index] = read
         return read
 
-    @contextmanager
-    def swapped_in(self, op: Op, read: Read | None) -> Iterator[None]:
+    def swapped_in(self, op: Op, read: Read | None) -> AbstractContextManager[None]:
         """Context in which the layers have the weights that `op` reads; None for those that its forward pass read.
 
         At the end, tensors of versions that no later pass reads become free."""
+        assert self.ledger is not None
+        return _UNCHANGED if self.ledger.newest_only else self._released_after(op, read)
+
+    @contextmanager
+    def _released_after(self, op: Op, read: Read | None) -> Iterator[None]:
         with self._swapped_in(op, read):
             yield
         self._release()

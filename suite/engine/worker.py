@@ -48,9 +48,9 @@ def run_program(
         begin = perf_counter()
         while (ready := _next_ready(accepted, transport, stages, patience)) is None:
             yield None
-        op, value = ready
+        op, value, received = ready
         start = perf_counter()
-        if trace is not None and needs(op, stages) is not None:
+        if trace is not None and received:
             trace.add(rank, WAIT, begin, start, op)
         if op.kind is Kind.FORWARD:
             in_flight += 1
@@ -62,9 +62,10 @@ def run_program(
         output = yield from execute(op, value)
         end = perf_counter()
         if trace is not None and op.kind is not Kind.UPDATE:  # an update records its reduction and step itself
-            sent = sum(tensor.nbytes for tensor in output) if receiver(op, homes) not in (None, rank) else 0
+            sent = sum([tensor.nbytes for tensor in output]) if receiver(op, homes) not in (None, rank) else 0
             trace.add(rank, CATEGORY[op.kind], start, end, op, sent)
-        transport.send(message_of(op), output)
+        if op.kind is not Kind.WEIGHT:  # nothing consumes it
+            transport.send(message_of(op), output)
         yield op
         try:
             accepted = program.send(op)
@@ -99,9 +100,10 @@ def run_to_end(
 
 def _next_ready(
     accepted: tuple[Op, ...], transport: Transport, stages: int, patience: Callable[[], float | None]
-) -> tuple[Op, Value] | None:
-    """The first op of `accepted` whose message is here, or that needs none, with its message. Waits only if no op is
-    ready."""
+) -> tuple[Op, Value, bool] | None:
+    """The first op of `accepted` whose message is here, or that needs none, with its message, and whether it has one.
+
+    Waits only if no op is ready."""
     waiting: dict[Op, Op] = {}
     free = None
     for op in accepted:
@@ -112,5 +114,5 @@ def _next_ready(
         waiting[need] = op
     arrival = transport.recv_any(tuple(waiting), patience() if free is None else 0) if waiting else None
     if arrival is not None:
-        return waiting[arrival[0]], arrival[1]
-    return None if free is None else (free, ())
+        return waiting[arrival[0]], arrival[1], True
+    return None if free is None else (free, (), False)

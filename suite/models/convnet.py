@@ -18,6 +18,7 @@ from torch import nn
 
 from suite.models.accuracy import SCORES
 from suite.models.accuracy import top as scores
+from suite.models.draws import draws_nothing
 from suite.workload.convnet import VGG, ResNet
 from suite.workload.normalization import scaling
 
@@ -188,6 +189,7 @@ def ties(shape: VGG | ResNet) -> list[tuple[int, str, int, str]]:
     return []
 
 
+@draws_nothing
 def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Mean cross entropy per image in nats, at least in single precision.
 

@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from suite.models.draws import draws_nothing
 from suite.models.recurrent import LSTM
 from suite.workload.recurrent import BEGIN, END, GNMT, PADDING
 
@@ -202,6 +203,7 @@ def ties(shape: GNMT) -> list[tuple[int, str, int, str]]:
     return []
 
 
+@draws_nothing
 def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Mean cross entropy per target token of a microbatch in nats, at least in single precision. Padding does not
     count.

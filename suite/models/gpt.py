@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from suite.models.draws import draws_nothing
 from suite.workload.transformer import Transformer
 
 DEVIATION = 0.02
@@ -105,6 +106,7 @@ def ties(shape: Transformer) -> list[tuple[int, str, int, str]]:
     return [(0, "token.weight", shape.layers + 1, "weight")] if shape.tied else []
 
 
+@draws_nothing
 def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Mean cross entropy per token in nats, at least in single precision.
 

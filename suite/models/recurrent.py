@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from suite.models.draws import draws_nothing
 from suite.workload.recurrent import ResidualLSTM
 
 DEVIATION = 0.01  # deviation of dense weights
@@ -110,6 +111,7 @@ def ties(shape: ResidualLSTM) -> list[tuple[int, str, int, str]]:
     return []
 
 
+@draws_nothing
 def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Mean cross entropy per text in nats, at least in single precision.
 

@@ -16,6 +16,7 @@ from suite.core.members import check_protocol
 from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, FlushInterval, Kind, Op
 from suite.core.protocols import Read, StageVersions, WeightPolicy
 from suite.core.values import format_value
+from suite.weights.policy import Latest
 
 
 class LedgerEntry(NamedTuple):
@@ -58,6 +59,10 @@ class Ledger:
     """Weight versions of one rank, op by op. All stages of a rank have the same updates.
 
     `alive` holds the weight copies in memory as pairs (version, predicted updates); `peak` is their largest number.
+
+    Attributes:
+        newest_only: Whether every pass reads the newest version, on the graph of its forward pass, and no update is
+            made while a microbatch is in flight.
     """
 
     def __init__(self, policy: WeightPolicy, interval: FlushInterval, stages: int) -> None:
@@ -68,6 +73,8 @@ class Ledger:
         self.stored: set[int] = {self.updates}
         self.entries: list[LedgerEntry] = []
         self.peak = 1
+        self.newest_only = type(policy) is Latest and policy.graph == "keep" and interval.update_interval is None
+        self._newest = Read(self.updates, 0, "keep")
 
     def stage_versions(self, op: Op) -> StageVersions:
         due = op.index if op.kind is Kind.UPDATE else self.interval.update_of(op.index)
@@ -102,6 +109,8 @@ class Ledger:
         """
         read = None
         reads = self._reads_of(op.stage)
+        if self.newest_only and op.kind is not Kind.UPDATE:  # what follows, for one version and nothing to free
+            return self._run_pass(op, reads)
         if op.kind is Kind.FORWARD:
             read = self.policy.read(op, self.stage_versions(op))
             reads.begin(op.index, read)
@@ -123,6 +132,19 @@ class Ledger:
         if op.kind is not Kind.UPDATE:
             self._free(op)
         return read
+
+    def _run_pass(self, op: Op, reads: _StageReads) -> Read | None:
+        """`run` for a pass of `newest_only`."""
+        if op.kind is Kind.FORWARD:
+            read = self._newest
+            if read.version != self.updates:
+                read = self._newest = Read(self.updates, 0, "keep")
+            reads.begin(op.index, read)
+            self.entries.append(LedgerEntry(op, read, self.updates, self.interval.update_of(op.index)))
+            return read
+        if op.kind in COMPLETES_MICROBATCH:
+            del reads.open[op.index]
+        return None
 
     def _check(self, op: Op, read: Read) -> None:
         if read.version not in self.stored or (read.predict_steps and read.version != self.updates):
