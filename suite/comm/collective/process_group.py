@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from suite.comm.p2p.gloo import GlooTransport, abort_group
+from suite.comm.p2p.gloo_channel import PAYLOAD_TAGS
 from suite.comm.p2p.message import EAGER_BYTES, check_eager_bytes
 from suite.comm.p2p.nccl import NcclTransport, lanes
 from suite.comm.p2p.polling import check_departures, wait_until
@@ -205,12 +206,12 @@ class TorchWorld:
         return transport(self, homes)
 
     def tags(self) -> tuple[int, int, int]:
-        """Tags of the frames, payloads and closing messages of one more transport.
+        """Tags of frames and closing messages, and the first of PAYLOAD_TAGS tags, of one more transport.
 
         They separate two engines in one process.
         """
         self.transport_count += 1
-        first = 3 * self.transport_count
+        first = (2 + PAYLOAD_TAGS) * self.transport_count
         return first, first + 1, first + 2
 
     def lane_groups(self, homes: Sequence[int]) -> dict[tuple[int, int], Any]:

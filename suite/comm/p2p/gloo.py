@@ -1,9 +1,9 @@
 """Point-to-point transport over gloo: one channel per neighbour, which the rank polls.
 
-A value travels in a frame, or its tensors follow the frame (comm.p2p.gloo_channel). The rank moves messages whenever it
-sends, waits or calls `progress`, as over MPI. A rank whose message can come from one neighbour only waits in gloo. For
-several neighbours it polls, because gloo cannot wait for the first of several messages. No thread receives messages:
-handing a message from a thread to the rank costs more than a small op.
+A value travels in a frame, or its tensors precede the frame (comm.p2p.gloo_channel). The rank moves messages whenever
+it sends, waits or calls `progress`, as over MPI. A rank whose message can come from one neighbour only waits in gloo.
+For several neighbours it polls, because gloo cannot wait for the first of several messages. No thread receives
+messages: handing a message from a thread to the rank costs more than a small op.
 
 One thread per neighbour sleeps until the connection ends. It must end before the interpreter does: a thread that wakes
 up in C++ later aborts the process.
@@ -49,7 +49,7 @@ class TaggedWorld(Protocol):
     channel_group: Any
 
     def tags(self) -> tuple[int, int, int]:
-        """Tags of the frames, payloads and closing messages of one more transport."""
+        """Tags of frames and closing messages, and the first of PAYLOAD_TAGS tags, of one more transport."""
 
 
 class GlooTransport(Transport):
@@ -59,7 +59,7 @@ class GlooTransport(Transport):
         self.any_order = world.order == "any"
         self.world, self.homes = world, homes
         self.on_host = world.device.type == "cpu"
-        header_tag, payload_tag, self.closing_tag = world.tags()
+        header_tag, self.closing_tag, payload_tag = world.tags()
         self.channels = {
             peer: GlooChannel(
                 world.channel_group,

@@ -6,20 +6,25 @@ first word is the position of its last word, its second word a random mark, and 
 arrives last. A rank that finds the mark at the end waits for gloo, which has all or nearly all of the frame. The result
 of that wait is what counts, and the mark only keeps the wait short.
 
-Several receives are posted, the slots. A frame that finds none stays with its sender until the peer polls. Every frame
-carries the number of values that its sender has received, which tells the peer what it may free. A rank that only
-receives sends frames without a value.
+A tensor that does not fit in a frame is a message of its own, sent before its frame. Both ranks number the sizes of
+such tensors in the order in which they first occur, and each size has a tag. After the first tensor of a size, receives
+for the next ones are posted in advance, so that they arrive while the rank computes.
+
+Several receives of frames are posted, the slots. A frame that finds none stays with its sender until the peer polls.
+Every frame carries the number of values that its sender has received, which tells the peer what it may free. A rank
+that only receives sends frames without a value.
 """
 
 from __future__ import annotations
 
 import os
 from collections import deque
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
 
-from suite.comm.p2p.message import ALIGN, pack, unpack
+from suite.comm.p2p.message import ALIGN, decode, pack, unpack
 from suite.core.op import Kind, Op
 from suite.core.protocols import Value
 
@@ -28,6 +33,9 @@ _REPOSTED = 4  # receives that are posted together: each tells the peer, whose t
 _ACKNOWLEDGED = 4  # values after which a rank that sends none acknowledges them
 _MAX_ACKNOWLEDGEMENTS = 8  # frames without a value that are kept alive
 _WORD = 8  # bytes
+_SIZES = 8  # sizes of tensors with a tag of their own
+_AHEAD = 2  # receives of each such size that are posted in advance
+PAYLOAD_TAGS = 1 + _SIZES  # of one channel
 _LAST, _MARK, _RECEIVED, _TAKEN, _CONTENT = range(5)  # words of a frame before its message
 _NOTHING, _VALUE, _END = range(3)  # contents of a frame
 _HOST = torch.device("cpu")
@@ -52,11 +60,24 @@ class _Frame:
 
 
 class _Sent(NamedTuple):
-    """A frame in flight, with the value whose tensors follow it. Both stay alive until gloo has sent them."""
+    """A frame in flight, with the tensors that did not fit. Both stay alive until gloo has sent them."""
 
     works: list[Any]
     frame: _Frame
     value: Value
+
+
+class _Sizes:
+    """Tags of tensors by their size in bytes: one for each of the first sizes, and one for all others."""
+
+    def __init__(self, first_tag: int) -> None:
+        self.first_tag = first_tag
+        self.tags: dict[int, int] = {}
+
+    def tag(self, size: int) -> int:
+        if size not in self.tags and len(self.tags) < _SIZES:
+            self.tags[size] = self.first_tag + 1 + len(self.tags)
+        return self.tags.get(size, self.first_tag)
 
 
 class GlooChannel:
@@ -65,7 +86,8 @@ class GlooChannel:
     Args:
         group: The process group of the channels.
         peer: The other rank.
-        header_tag, payload_tag: Tags of frames, and of tensors that do not fit in them.
+        header_tag: Tag of frames.
+        payload_tag: First of PAYLOAD_TAGS tags of tensors that do not fit in a frame.
         eager_bytes: Size of the message in a frame.
         capacity: Evaluation values that the peer may hold unread.
         peer_capacity: Evaluation values that this rank may hold unread.
@@ -87,7 +109,9 @@ class GlooChannel:
         peer_capacity: int,
     ) -> None:
         self.group, self.peer, self.eager_bytes = group, peer, eager_bytes
-        self.header_tag, self.payload_tag = header_tag, payload_tag
+        self.header_tag = header_tag
+        self.sent_sizes, self.received_sizes = _Sizes(payload_tag), _Sizes(payload_tag)
+        self.ahead: dict[int, deque[tuple[Any, torch.Tensor]]] = {}  # receives that are posted in advance, by size
         self.capacity, self.evaluations_told = capacity, max(1, peer_capacity // 2)
         self.sent = self.received = self.received_told = 0
         self.evaluations_sent = self.evaluations_read = 0  # by the peer
@@ -118,12 +142,7 @@ class GlooChannel:
 
     def poll(self, mailbox: dict[Op, Value]) -> None:
         """Move values that have arrived into the mailbox. Raises RuntimeError for a broken connection."""
-        while self.incoming:
-            op, value, works = self.incoming[0]
-            for work in works:
-                work.wait()  # the peer has sent the tensors, and gloo's threads move them
-            mailbox[op] = value
-            self.incoming.popleft()
+        self._finish_incoming(mailbox)
         words = self.slots[0][1].words
         while (mark := words[_MARK]) and words[words[_LAST]] == mark:
             self._receive(mailbox)
@@ -151,12 +170,46 @@ class GlooChannel:
             self.closed = words[_CONTENT] == _END
             return
         self.received += 1
-        op, value, payload = unpack(frame.body, frame.view, _HOST)
-        if payload:
-            works = [self.group.recv([tensor], self.peer, self.payload_tag) for tensor in payload]
-            self.incoming.append((op, value, works))
-        else:
+        op, inline, described, _ = decode(frame.view)
+        if inline:
+            _, mailbox[op], _ = unpack(frame.body, frame.view, _HOST)
+            return
+        works, value, landed = [], [], True
+        for dtype, shape in described:
+            size = prod(shape) * dtype.itemsize
+            if not size:
+                value.append(torch.empty(shape, dtype=dtype))
+                continue
+            landed = landed and bool(self.ahead.get(size))  # the peer sent the tensor before the frame
+            work, memory = self._receive_tensor(size)
+            works.append(work)
+            value.append(memory.view(dtype).view(shape))
+        self.incoming.append((op, tuple(value), works))
+        if landed:
+            self._finish_incoming(mailbox)
+
+    def _finish_incoming(self, mailbox: dict[Op, Value]) -> None:
+        """Wait for the tensors of the frames that are read."""
+        while self.incoming:
+            op, value, works = self.incoming[0]
+            for work in works:
+                work.wait()
             mailbox[op] = value
+            self.incoming.popleft()
+
+    def _receive_tensor(self, size: int) -> tuple[Any, torch.Tensor]:
+        """The receive of the next tensor of `size` bytes, and its memory."""
+        tag = self.received_sizes.tag(size)
+        if size not in self.received_sizes.tags:
+            return self._post(size, tag)
+        ahead = self.ahead.setdefault(size, deque())
+        while len(ahead) <= _AHEAD:
+            ahead.append(self._post(size, tag))
+        return ahead.popleft()
+
+    def _post(self, size: int, tag: int) -> tuple[Any, torch.Tensor]:
+        memory = torch.empty(size, dtype=torch.uint8)
+        return self.group.recv([memory], self.peer, tag), memory
 
     def _release(self, sent: _Sent) -> None:
         for work in sent.works:
@@ -180,9 +233,8 @@ class GlooChannel:
         frame = self._frame()
         size, payload = pack(op, value, frame.body)
         payload = tuple([tensor.detach() for tensor in payload])  # keeps no graph alive
-        works = [self._send_frame(frame, size, _VALUE)]
-        for tensor in payload:
-            works.append(self.group.send([tensor], self.peer, self.payload_tag))
+        works = [self.group.send([tensor], self.peer, self.sent_sizes.tag(tensor.nbytes)) for tensor in payload]
+        works.append(self._send_frame(frame, size, _VALUE))
         self.sending.append(_Sent(works, frame, payload))
         self.sent += 1
         self.evaluations_sent += op.kind is Kind.EVALUATE

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from suite.comm.p2p import gloo_channel
-from suite.comm.p2p.gloo_channel import GlooChannel
+from suite.comm.p2p.gloo_channel import PAYLOAD_TAGS, GlooChannel
 from suite.core.op import Kind, Op
 
 CAPACITY = 4
@@ -76,10 +76,9 @@ class Pair:
 
     def deliver_all(self) -> None:
         for wire in (self.there, self.back):
-            while wire.deliver(1):
-                pass
-            while wire.deliver(2):
-                pass
+            for tag in range(1, 2 + PAYLOAD_TAGS):
+                while wire.deliver(tag):
+                    pass
 
 
 def received(channel: GlooChannel) -> dict[Op, Any]:
@@ -123,18 +122,47 @@ def test_frame_in_used_memory_is_not_taken_early() -> None:
         received(pair.left)
 
 
-def test_large_tensors_follow_their_frame() -> None:
+def test_large_tensors_precede_their_frame() -> None:
     pair, weight = Pair(), torch.randn(1000, requires_grad=True)
     pair.left.send(FIRST, (weight, torch.empty(0)))
+    assert not pair.left.sending[0].value[0].requires_grad, "a value in flight keeps no graph"
     pair.deliver_all()
-    mailbox: dict[Op, Any] = {}
-    assert pair.right._receive(mailbox) is None
-    assert mailbox == {}
+    assert received(pair.right) == {}, "no receive of the first tensor of a size is posted"
     pair.deliver_all()
     arrived = received(pair.right)[FIRST]
     assert torch.equal(arrived[0], weight)
     assert arrived[1].shape == (0,)
-    assert not pair.left.sending[0].value[0].requires_grad, "a value in flight keeps no graph"
+
+
+def test_later_tensors_of_a_size_arrive_while_the_rank_computes() -> None:
+    pair, mailbox = Pair(), dict[Op, Any]()
+    for index in range(6):
+        value = torch.full((500, 2), float(index)), torch.full((300,), index)
+        pair.left.send(FIRST._replace(index=index), value)
+        pair.deliver_all()
+        pair.right.poll(mailbox)
+        assert len(mailbox) == (index + 1 if index else 0), "received with one poll"
+        if not index:
+            pair.deliver_all()
+            pair.right.poll(mailbox)
+    assert [[float(tensor.flatten()[0]) for tensor in value] for value in mailbox.values()] == [
+        [float(index)] * 2 for index in range(6)
+    ]
+    tensors = [tensor for value in mailbox.values() for tensor in value]
+    assert len({tensor.data_ptr() for tensor in tensors}) == 12, "a value keeps its memory"
+
+
+def test_many_sizes_share_a_tag() -> None:
+    pair, sizes, mailbox = Pair(), [100 + 8 * number for number in range(2 * gloo_channel._SIZES)] * 2, dict[Op, Any]()
+    for index, size in enumerate(sizes):
+        pair.left.send(FIRST._replace(index=index), (torch.full((size,), float(index)),))
+        for _ in range(2):
+            pair.deliver_all()
+            pair.right.poll(mailbox)
+    assert [(value[0].numel(), float(value[0][-1])) for value in mailbox.values()] == [
+        (size, float(index)) for index, size in enumerate(sizes)
+    ]
+    assert len(pair.right.ahead) == gloo_channel._SIZES
 
 
 def test_values_arrive_in_order_beyond_the_posted_receives() -> None:
