@@ -215,11 +215,13 @@ class Transport(Protocol):
             and the record has order=static.
         turns: Whether all ranks are coroutines of one thread, so that no rank may block (suite.comm.p2p.coroutine).
         polls: Whether a collective can be polled. If not, `wait` blocks without a time limit.
+        threaded: Whether threads of this process move messages. A rank that waits leaves its core to them.
     """
 
     any_order: bool
     turns: bool = False
     polls: bool = True
+    threaded: bool = False
 
     def send(self, op: Op, value: Value) -> None:
         """Send the message `op` to the rank that needs it.

@@ -55,6 +55,8 @@ class TaggedWorld(Protocol):
 class GlooTransport(Transport):
     """Channels to the ranks of neighbouring stages, on host memory. Values on a device are copied to and from it."""
 
+    threaded = True
+
     def __init__(self, world: TaggedWorld, homes: Sequence[int]) -> None:
         self.any_order = world.order == "any"
         self.world, self.homes = world, homes

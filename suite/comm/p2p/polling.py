@@ -92,7 +92,7 @@ def wait_until(
 def wait_for(handle: Handle, transport: Transport) -> Generator[None, None, None]:
     """Wait until a collective is done. Yields only where ranks share a thread (comm.p2p.coroutine), once per poll."""
     if not transport.turns:
-        wait_until(handle.done, transport.progress)
+        wait_until(handle.done, transport.progress, yields=not transport.threaded)
     while not handle.done():
         yield None
 
