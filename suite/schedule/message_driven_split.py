@@ -2,8 +2,8 @@
 
 No paper has them: they combine AxoNN's order (AxoNN, Algorithm 2) with the split of arXiv 2401.10241. A weight gradient
 needs no message, so a driver never waits while it accepts one. A weight gradient that has begun delays a message that
-arrives meanwhile. Each rank therefore accepts one only if it owes more than `late` for each rank before it, if no other
-op is left, or if memory is full.
+arrives meanwhile. On a chain each rank therefore accepts one only if it owes more than `late` for each rank before it,
+if no other op is left, or if memory is full. On a V it accepts one whenever it owes one.
 """
 
 from __future__ import annotations

@@ -133,10 +133,11 @@ class GlooTransport(Transport):
             return
         while received.isdisjoint(ops) and not channel.closed:
             try:
-                channel.wait(self.mailbox)
+                if self.failure is None:
+                    channel.wait(self.mailbox)
             except RuntimeError as error:
                 self.failure = self.failure or error
-                self.progress()
+            self.progress()
 
     def _only_sender(self, ops: Sequence[Op]) -> GlooChannel | None:
         """The channel of the only rank that sends any of `ops`; None for several ranks, and for this rank."""
@@ -157,7 +158,9 @@ class GlooTransport(Transport):
         return senders_closed(ops, closed, self.homes)
 
     def _move(self) -> None:
-        """Move messages that have arrived into the mailbox."""
+        """Move messages that have arrived into the mailbox, unless a channel is broken."""
+        if self.failure is not None:
+            return
         try:
             for channel in self.channels.values():
                 channel.poll(self.mailbox)

@@ -11,8 +11,9 @@ such tensors in the order in which they first occur, and each size has a tag. Af
 for the next ones are posted in advance, so that they arrive while the rank computes.
 
 Several receives of frames are posted, the slots. A frame that finds none stays with its sender until the peer polls.
-Every frame carries the number of values that its sender has received, which tells the peer what it may free. A rank
-that only receives sends frames without a value.
+Every frame carries the number of frames that its sender has received, which tells the peer what it may free. A rank
+that only receives sends frames without a value, acknowledgements. No send waits for the peer to poll: a peer that waits
+for another rank reads no frames, so only a few acknowledgements of values may be unread.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from suite.core.protocols import Value
 _SLOTS = 12  # posted receives
 _REPOSTED = 4  # receives that are posted together: each tells the peer, whose thread wakes up once for several
 _ACKNOWLEDGED = 4  # values after which a rank that sends none acknowledges them
-_MAX_ACKNOWLEDGEMENTS = 8  # frames without a value that are kept alive
+_MAX_UNREAD = 8  # acknowledgements of values that the peer has not read
 _WORD = 8  # bytes
 _SIZES = 8  # sizes of tensors with a tag of their own
 _AHEAD = 2  # receives of each such size that are posted in advance
 PAYLOAD_TAGS = 1 + _SIZES  # of one channel
 _LAST, _MARK, _RECEIVED, _TAKEN, _CONTENT = range(5)  # words of a frame before its message
-_NOTHING, _VALUE, _END = range(3)  # contents of a frame
+_ACKNOWLEDGEMENT, _VALUE, _END = range(3)  # contents of a frame
 _HOST = torch.device("cpu")
 
 
@@ -60,11 +61,12 @@ class _Frame:
 
 
 class _Sent(NamedTuple):
-    """A frame in flight, with the tensors that did not fit. Both stay alive until gloo has sent them."""
+    """A frame in flight, with the tensors that did not fit. Both stay alive until the peer has read the frame."""
 
     works: list[Any]
     frame: _Frame
     value: Value
+    content: int
 
 
 class _Sizes:
@@ -93,7 +95,10 @@ class GlooChannel:
         peer_capacity: Evaluation values that this rank may hold unread.
 
     Attributes:
-        sent, received: Values that this rank has sent to the peer and received from it.
+        frames_sent, frames_received: Frames that this rank has sent to the peer and received from it.
+        unacknowledged: Values that this rank has received since its last frame.
+        sending: Frames that the peer has not read.
+        unread_acknowledgements: Those without a value.
         closed: Whether the peer has closed. Its last frame says so.
     """
 
@@ -113,13 +118,12 @@ class GlooChannel:
         self.sent_sizes, self.received_sizes = _Sizes(payload_tag), _Sizes(payload_tag)
         self.ahead: dict[int, deque[tuple[Any, torch.Tensor]]] = {}  # receives that are posted in advance, by size
         self.capacity, self.evaluations_told = capacity, max(1, peer_capacity // 2)
-        self.sent = self.received = self.received_told = 0
+        self.frames_sent = self.frames_received = self.unacknowledged = self.unread_acknowledgements = 0
         self.evaluations_sent = self.evaluations_read = 0  # by the peer
         self.evaluations_taken = self.taken_told = 0  # from the peer
         self.closed = False
         self.mark = int.from_bytes(os.urandom(8), "little")
         self.sending: deque[_Sent] = deque()
-        self.acknowledgements: deque[_Sent] = deque()
         self.free_frames: list[_Frame] = []
         self.incoming: deque[tuple[Op, Value, list[Any]]] = deque()  # values whose tensors are in flight
         self.slots: deque[tuple[Any, _Frame]] = deque()
@@ -129,10 +133,10 @@ class GlooChannel:
     # -- receive -----------------------------------------------------------------------------------------------------
 
     def _post_slots(self) -> None:
-        for frame in self.read_frames:
+        while self.read_frames:
+            frame = self.read_frames.pop()
             frame.words[_LAST] = frame.words[_MARK] = 0  # neither the position nor the mark of an older frame
             self.slots.append((self.group.recv([frame.buffer], self.peer, self.header_tag), frame))
-        self.read_frames.clear()
 
     def wait(self, mailbox: dict[Op, Value]) -> None:
         """Wait for a frame, and move values into the mailbox. Raises RuntimeError for a broken connection."""
@@ -147,7 +151,7 @@ class GlooChannel:
         while (mark := words[_MARK]) and words[words[_LAST]] == mark:
             self._receive(mailbox)
             words = self.slots[0][1].words
-        if self.received - self.received_told > _ACKNOWLEDGED and not self.closed:
+        if self.unacknowledged > _ACKNOWLEDGED and self.unread_acknowledgements < _MAX_UNREAD and not self.closed:
             self._acknowledge()
 
     def _receive(self, mailbox: dict[Op, Value]) -> None:
@@ -162,14 +166,14 @@ class GlooChannel:
 
     def _read(self, frame: _Frame, mailbox: dict[Op, Value]) -> None:
         words = frame.words
+        self.frames_received += 1
         self.evaluations_read = words[_TAKEN]
-        unacknowledged = self.sent - words[_RECEIVED]
-        while len(self.sending) > unacknowledged:
+        while len(self.sending) > self.frames_sent - words[_RECEIVED]:
             self._release(self.sending.popleft())
         if words[_CONTENT] != _VALUE:
             self.closed = words[_CONTENT] == _END
             return
-        self.received += 1
+        self.unacknowledged += 1
         op, inline, described, _ = decode(frame.view)
         if inline:
             _, mailbox[op], _ = unpack(frame.body, frame.view, _HOST)
@@ -213,8 +217,9 @@ class GlooChannel:
 
     def _release(self, sent: _Sent) -> None:
         for work in sent.works:
-            work.wait()  # the peer has received the frame, or has posted the receives of its tensors
+            work.wait()  # the peer has read the frame, and has posted the receives of its tensors
         self.free_frames.append(sent.frame)
+        self.unread_acknowledgements -= sent.content == _ACKNOWLEDGEMENT
 
     def evaluation_taken(self) -> None:
         """Count an evaluation value that the rank has read."""
@@ -234,37 +239,34 @@ class GlooChannel:
         size, payload = pack(op, value, frame.body)
         payload = tuple([tensor.detach() for tensor in payload])  # keeps no graph alive
         works = [self.group.send([tensor], self.peer, self.sent_sizes.tag(tensor.nbytes)) for tensor in payload]
-        works.append(self._send_frame(frame, size, _VALUE))
-        self.sending.append(_Sent(works, frame, payload))
-        self.sent += 1
+        self._send_frame(frame, size, _VALUE, works, payload)
         self.evaluations_sent += op.kind is Kind.EVALUATE
 
     def send_end(self) -> None:
         """Start to send the last frame."""
-        frame = self._frame()
-        self.acknowledgements.append(_Sent([self._send_frame(frame, 0, _END)], frame, ()))
+        self._send_frame(self._frame(), 0, _END, [])
 
     def _acknowledge(self) -> None:
-        """Send the numbers of received values and of read evaluation values."""
-        frame = self._frame()
-        self.acknowledgements.append(_Sent([self._send_frame(frame, 0, _NOTHING)], frame, ()))
-        if len(self.acknowledgements) > _MAX_ACKNOWLEDGEMENTS:
-            self._release(self.acknowledgements.popleft())
+        """Send the numbers of received frames and of read evaluation values."""
+        self._send_frame(self._frame(), 0, _ACKNOWLEDGEMENT, [])
+        self.unread_acknowledgements += 1
 
     def _frame(self) -> _Frame:
         return self.free_frames.pop() if self.free_frames else _Frame(self.eager_bytes)
 
-    def _send_frame(self, frame: _Frame, size: int, content: int) -> Any:
-        """Start to send a frame with a message of `size` bytes."""
+    def _send_frame(self, frame: _Frame, size: int, content: int, works: list[Any], payload: Value = ()) -> None:
+        """Start to send a frame with a message of `size` bytes. works: sends of the payload, which stay with it."""
         words = frame.words
         last = (ALIGN + size + _WORD - 1) // _WORD
         self.mark = mark = (self.mark + 0x9E3779B97F4A7C15) % (1 << 64)
         words[_LAST], words[_MARK], words[_CONTENT] = last, mark, content
-        words[_RECEIVED], words[_TAKEN] = self.received, self.evaluations_taken
+        words[_RECEIVED], words[_TAKEN] = self.frames_received, self.evaluations_taken
         words[last] = mark
-        self.received_told, self.taken_told = self.received, self.evaluations_taken
-        return self.group.send([frame.buffer[: (last + 1) * _WORD]], self.peer, self.header_tag)
+        self.unacknowledged, self.taken_told = 0, self.evaluations_taken
+        works.append(self.group.send([frame.buffer[: (last + 1) * _WORD]], self.peer, self.header_tag))
+        self.sending.append(_Sent(works, frame, payload, content))
+        self.frames_sent += 1
 
     def unfinished(self) -> list[Any]:
         """Sends that gloo may not have finished."""
-        return [work for sent in (*self.sending, *self.acknowledgements) for work in sent.works]
+        return [work for sent in self.sending for work in sent.works]

@@ -309,7 +309,7 @@ class _View:
         reasons = (
             "ideal: microbatches x (F + I + W) of a rank; a schedule with v stages per rank has ops of 1/v of the time",
             "three bubbles: makespan over the ideal; stage time (longest time from the first start to the last end on "
-            "one rank) over the ideal, which ignores the staircase of the start; and both as shares of the time itself",
+            "one rank) over the ideal, which ignores the staircase of the start; and rate, its idle share",
             f"memory: forward passes without I plus {plan.weight_memory:.2f} x weight gradients owed, at once, on the "
             "rank with the most; F to I keeps all that a transformer layer saves with fused attention (34 sbh bytes), "
             "I to W the inputs and output gradients of its linear layers (32 sbh; arXiv 2401.10241, Table 1)",

@@ -186,7 +186,27 @@ def test_acknowledgements_free_values_that_travel_one_way() -> None:
         pair.deliver_all()
         received(pair.left)
     assert len(pair.left.sending) <= gloo_channel._ACKNOWLEDGED + 1
-    assert len(pair.right.acknowledgements) <= gloo_channel._MAX_ACKNOWLEDGEMENTS
+    assert len(pair.right.sending) <= 2
+
+
+def test_receiver_waits_for_no_peer_that_reads_nothing() -> None:
+    """The peer may wait for another rank, which may wait for this one."""
+    pair, count = Pair(), 300
+    mailbox: dict[Op, Any] = {}
+    for index in range(count):
+        pair.left.send(FIRST._replace(index=index), (torch.zeros(1),))
+        pair.deliver_all()
+        pair.right.poll(mailbox)  # a wait for an unread acknowledgement fails
+    assert len(mailbox) == count
+    assert len(pair.right.sending) == gloo_channel._MAX_UNREAD
+    received(pair.left)
+    assert len(pair.left.sending) <= count - gloo_channel._MAX_UNREAD * gloo_channel._ACKNOWLEDGED
+    pair.left.send(FIRST._replace(index=count), (torch.zeros(1),))
+    pair.deliver_all()
+    received(pair.right)
+    pair.deliver_all()
+    received(pair.left)
+    assert len(pair.left.sending) <= 1, "acknowledged with the next value"
 
 
 def test_unread_evaluations_are_bounded() -> None:
