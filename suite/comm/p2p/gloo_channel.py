@@ -38,7 +38,7 @@ _SIZES = 8  # sizes of tensors with a tag of their own
 _AHEAD = 2  # receives of each such size that are posted in advance
 PAYLOAD_TAGS = 1 + _SIZES  # of one channel
 _LAST, _MARK, _RECEIVED, _TAKEN, _CONTENT = range(5)  # words of a frame before its message
-_ACKNOWLEDGEMENT, _VALUE, _END = range(3)  # contents of a frame
+_ACKNOWLEDGEMENT, _INLINE, _LARGE, _END = range(4)  # contents of a frame; tensors of a large value precede it
 _HOST = torch.device("cpu")
 
 
@@ -98,7 +98,7 @@ class GlooChannel:
         frames_sent, frames_received: Frames that this rank has sent to the peer and received from it.
         unacknowledged: Values that this rank has received since its last frame.
         sending: Frames that the peer has not read.
-        unread_acknowledgements: Those without a value.
+        unread_acknowledgements: Acknowledgements that the peer has not read.
         closed: Whether the peer has closed. Its last frame says so.
     """
 
@@ -117,10 +117,10 @@ class GlooChannel:
         self.header_tag = header_tag
         self.sent_sizes, self.received_sizes = _Sizes(payload_tag), _Sizes(payload_tag)
         self.ahead: dict[int, deque[tuple[Any, torch.Tensor]]] = {}  # receives that are posted in advance, by size
-        self.capacity, self.evaluations_told = capacity, max(1, peer_capacity // 2)
+        self.capacity, self.acknowledged_evaluations = capacity, max(1, peer_capacity // 2)
         self.frames_sent = self.frames_received = self.unacknowledged = self.unread_acknowledgements = 0
         self.evaluations_sent = self.evaluations_read = 0  # by the peer
-        self.evaluations_taken = self.taken_told = 0  # from the peer
+        self.evaluations_taken = self.taken_acknowledged = 0  # from the peer
         self.closed = False
         self.mark = int.from_bytes(os.urandom(8), "little")
         self.sending: deque[_Sent] = deque()
@@ -170,21 +170,27 @@ class GlooChannel:
         self.evaluations_read = words[_TAKEN]
         while len(self.sending) > self.frames_sent - words[_RECEIVED]:
             self._release(self.sending.popleft())
-        if words[_CONTENT] != _VALUE:
-            self.closed = words[_CONTENT] == _END
+        content = words[_CONTENT]
+        if content in (_ACKNOWLEDGEMENT, _END):
+            self.closed = content == _END
             return
         self.unacknowledged += 1
-        op, inline, described, _ = decode(frame.view)
-        if inline:
-            _, mailbox[op], _ = unpack(frame.body, frame.view, _HOST)
-            return
+        if content == _INLINE:
+            op, value, _ = unpack(frame.body, frame.view, _HOST)
+            mailbox[op] = value
+        else:
+            self._read_large(frame, mailbox)
+
+    def _read_large(self, frame: _Frame, mailbox: dict[Op, Value]) -> None:
+        """Read a frame whose tensors the peer sent before it."""
+        op, _, described, _ = decode(frame.view)
         works, value, landed = [], [], True
         for dtype, shape in described:
             size = prod(shape) * dtype.itemsize
             if not size:
                 value.append(torch.empty(shape, dtype=dtype))
                 continue
-            landed = landed and bool(self.ahead.get(size))  # the peer sent the tensor before the frame
+            landed = landed and bool(self.ahead.get(size))  # its receive was posted in advance
             work, memory = self._receive_tensor(size)
             works.append(work)
             value.append(memory.view(dtype).view(shape))
@@ -224,7 +230,7 @@ class GlooChannel:
     def evaluation_taken(self) -> None:
         """Count an evaluation value that the rank has read."""
         self.evaluations_taken += 1
-        if self.evaluations_taken - self.taken_told >= self.evaluations_told and not self.closed:
+        if self.evaluations_taken - self.taken_acknowledged >= self.acknowledged_evaluations and not self.closed:
             self._acknowledge()
 
     # -- send --------------------------------------------------------------------------------------------------------
@@ -239,7 +245,7 @@ class GlooChannel:
         size, payload = pack(op, value, frame.body)
         payload = tuple([tensor.detach() for tensor in payload])  # keeps no graph alive
         works = [self.group.send([tensor], self.peer, self.sent_sizes.tag(tensor.nbytes)) for tensor in payload]
-        self._send_frame(frame, size, _VALUE, works, payload)
+        self._send_frame(frame, size, _LARGE if payload else _INLINE, works, payload)
         self.evaluations_sent += op.kind is Kind.EVALUATE
 
     def send_end(self) -> None:
@@ -262,7 +268,7 @@ class GlooChannel:
         words[_LAST], words[_MARK], words[_CONTENT] = last, mark, content
         words[_RECEIVED], words[_TAKEN] = self.frames_received, self.evaluations_taken
         words[last] = mark
-        self.unacknowledged, self.taken_told = 0, self.evaluations_taken
+        self.unacknowledged, self.taken_acknowledged = 0, self.evaluations_taken
         works.append(self.group.send([frame.buffer[: (last + 1) * _WORD]], self.peer, self.header_tag))
         self.sending.append(_Sent(works, frame, payload, content))
         self.frames_sent += 1

@@ -126,7 +126,7 @@ def _layout_of(value: Value) -> _Layout:
 
 def _header(op: Op, layout: _Layout, inline: bool) -> bytes:
     kind = _KIND_CODES[op.kind]
-    return _FIXED.pack(op.index, op.stage, _FIXED.size + len(layout.encoded), kind, inline) + layout.encoded
+    return _FIXED.pack(op.index, op.stage, layout.header_bytes, kind, inline) + layout.encoded
 
 
 def encode(op: Op, value: Value, inline: bool) -> bytes:
