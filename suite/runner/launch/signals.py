@@ -8,15 +8,19 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suite.core.errors import SuiteError
 from suite.core.exit_codes import Exit
 from suite.core.reasons import format_traceback, headline, raised_in_user_code
+
+if TYPE_CHECKING:
+    import psutil
 
 LINUX = sys.platform == "linux"
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -134,8 +138,17 @@ def run_program(
     return subprocess.CompletedProcess(list(line), process.returncode, out, err)
 
 
+def _runs(process: psutil.Process) -> bool:
+    """Whether a process runs. A zombie does not: its parent alone, or init, can remove it."""
+    import psutil
+
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
 def end_program(process: subprocess.Popen[Any], grace: float = _GRACE) -> None:
-    """Terminate a program; after `grace` seconds kill it and all its children."""
+    """Terminate a program; after `grace` seconds kill it and all its children, and wait until they have ended."""
     import psutil
 
     family: list[psutil.Process] = []
@@ -151,6 +164,9 @@ def end_program(process: subprocess.Popen[Any], grace: float = _GRACE) -> None:
     for member in alive:
         with suppress(psutil.Error):
             member.kill()
+    deadline = time.monotonic() + grace
+    while any(_runs(member) for member in alive) and time.monotonic() < deadline:
+        time.sleep(0.01)  # a killed process ends when the kernel next runs it, which a busy machine delays
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
