@@ -10,8 +10,9 @@ suite draw zbv.csv                                          # draws such a file
 Systems with a fixed order (PyTorch's pipelines, DeepSpeed, Megatron-LM) are drawn in this order. An override that does
 not change the drawing is refused.
 
-For an asynchronous system, a table below the grid lists the weight version that each pass reads. `2+3` means version 2
-with 3 predicted updates. A second table has the quantities of PipeOptim's Table II for this number of stages.
+For a pipeline that does not drain, a table below the grid lists the weight version that each pass reads. `2+3` means
+version 2 with 3 predicted updates. An asynchronous system has a second table, with the quantities of PipeOptim's Table
+II for this number of stages.
 
 For a system that trains a whole graph, the command draws the exchange plan: the rows that each process needs from the
 others. `draw.plan=FILE` reads the plan from FILE if the file exists, and otherwise writes it there.
@@ -31,9 +32,9 @@ from suite.core.keys import in_config_keys
 from suite.core.op import FlushInterval, Kind
 from suite.core.protocols import WeightPolicy
 from suite.runner.keys_read import BOOKKEEPING, below
-from suite.schedule.check import SHORT, Timeline, check, check_size, op_costs
+from suite.schedule.check import SHORT, Timeline, check, check_one_version, check_size, op_costs
 from suite.schedule.draw import chart, columns
-from suite.schedule.placement import check_drains, places
+from suite.schedule.placement import is_plain, places
 from suite.schedule.torch_csv import write
 from suite.weights import Ledger
 from suite.weights.version_table import PASSES, entries, run_ledgers, staleness, steps_ahead
@@ -81,7 +82,7 @@ def draw(overrides: Sequence[str]) -> str:
     from suite.config import checks
     from suite.config.compose import composed
     from suite.config.validate.batch import system_splits_layers
-    from suite.config.validate.stream import system_streams
+    from suite.config.validate.stream import policy_serves_placement, system_streams
     from suite.runner.system_schedule import check_ticks, schedule_of
 
     data = composed(overrides)
@@ -98,11 +99,11 @@ def draw(overrides: Sequence[str]) -> str:
         raise InvalidRequest(what, rule=rule, legal=f"draw.microbatches={microbatches}")
     system_splits_layers(config)
     system_streams(config)
+    policy_serves_placement(config)
     policy = config.weights.build()
     policy.check(grid.inter, every)
     schedule = schedule_of(config, microbatches=microbatches)
     check_read(overrides, name, (*ALWAYS, *PIPELINE, *(("weights",) if every is not None else ())))
-    check_drains(schedule, every)
     check_ticks(schedule, "draw.weight", plan.backward, plan.weight)
     place = places(schedule, grid.inter)[0]
     check_size(plan.microbatches, place.stages, SHORT)
@@ -113,6 +114,7 @@ def draw(overrides: Sequence[str]) -> str:
         raise InvalidRequest("draw.csv", plan.csv, rule=rule, legal="update_interval=null")
     cost = op_costs(plan.forward, plan.backward, plan.weight)
     timeline = check(schedule, grid.inter, interval, cost=cost)
+    check_one_version(schedule, timeline, every)
     row = "stage" if place.stages == grid.inter else "rank"
     peaks = ", ".join(map(str, timeline.peak))
     text = f"{chart(timeline.slots, grid.inter, place=place)}\nactivations alive per {row} at most {peaks}"
@@ -125,8 +127,11 @@ def draw(overrides: Sequence[str]) -> str:
         check_file(file, "draw.csv").write_text(write(orders, plan.csv_format), encoding="utf-8")
     if every is None:
         return text
+    text = f"{text}\n\n{versions(account(policy, timeline, interval))}"
+    if not is_plain(schedule):
+        return text  # Table II is of asynchronous pipelines
     table = table_2(config) if grid.inter <= DEEPEST else f"Table II is printed for at most {DEEPEST} stages"
-    return f"{text}\n\n{versions(account(policy, timeline, interval))}\n\n{table}"
+    return f"{text}\n\n{table}"
 
 
 def check_read(overrides: Sequence[str], name: str, read: Sequence[str]) -> None:
@@ -185,7 +190,7 @@ def placement(of: Placement) -> str:
 
 
 def account(policy: WeightPolicy, timeline: Timeline, interval: FlushInterval) -> list[Ledger]:
-    return run_ledgers(policy, [timeline.order(stage) for stage in range(timeline.stages)], interval)
+    return run_ledgers(policy, timeline.stage_orders(), interval)
 
 
 def versions(ledgers: Sequence[Ledger]) -> str:

@@ -124,10 +124,12 @@ class WeightPolicy(Protocol):
     Attributes:
         predicts: Whether passes may read predicted weights, so that the update rule needs a drift.
         smoothed: Whether the prediction is valid for SGD with momentum only.
+        any_placement: Whether the policy also serves several stages per rank and split backward passes.
     """
 
     predicts: bool = False
     smoothed: bool = False
+    any_placement: bool = False
 
     def check(self, stages: int, update_interval: int | None) -> None:
         """Raises InvalidRequest if the policy cannot serve this pipeline. `update_interval` is None for a flush."""

@@ -13,9 +13,7 @@ from suite.core.members import missing_members
 from suite.core.protocols import UpdateRule, WeightPolicy
 from suite.engine.arguments import EngineArguments, schedule_of
 from suite.engine.optim.optimizer import SGD
-from suite.engine.recorded_order import RecordedVersions
-from suite.schedule.placement import is_plain, places
-from suite.weights.policy import Latest
+from suite.schedule.placement import check_policy, is_plain, places
 
 NO_COMMON_UPDATE = "stages of an asynchronous pipeline are never at the same update"
 
@@ -44,14 +42,7 @@ def check(args: EngineArguments, policy: WeightPolicy, grid: Grid, *, tied: bool
 
 def _check_placed(args: EngineArguments, policy: WeightPolicy) -> None:
     """Raises Unsupported for what assumes one stage per rank and whole backward passes."""
-    what = "several stages per rank or a split backward pass"
-    if not isinstance(policy, Latest | RecordedVersions):
-        raise Unsupported(
-            "weights",
-            type(policy).__name__,
-            rule=f"versions of an asynchronous pipeline are those of one stage per rank; the schedule has {what}",
-            legal="weights=Latest(), or schedule=OneFOneB()",
-        )
+    check_policy(policy, schedule_of(args))
     if args.pruning is not None and len(set(places(schedule_of(args), (args.grid or Grid()).inter)[0].held_stages)) > 1:
         raise Unsupported(
             "pruning",

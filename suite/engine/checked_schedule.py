@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from suite.core.errors import Unsupported
 from suite.core.op import FlushInterval, Op, Place, Program
 from suite.core.protocols import Schedule
 from suite.engine.recorded_order import RecordedSchedule
 from suite.schedule import evaluation
-from suite.schedule.check import Timeline, check, check_evaluation, check_message_order
-from suite.schedule.placement import is_plain
+from suite.schedule.check import check, check_evaluation, check_message_order, check_one_version
 from suite.schedule.static import fixed
 
 
@@ -64,22 +62,6 @@ class CheckedSchedule:
             timeline = check(self.schedule, ranks, FlushInterval(0, count, every, 0))
             if not self.any_order:
                 check_message_order(timeline)
-            if every is not None and not is_plain(self.schedule):
-                _check_one_version(timeline, every)
+            check_one_version(self.schedule, timeline, every)
             self.checked_orders[count] = timeline.order(self.place.rank)
         return self.checked_orders[count]
-
-
-def _check_one_version(timeline: Timeline, update_interval: int) -> None:
-    """Raises Unsupported unless every microbatch has its forward and backward pass between the same updates.
-
-    Batches may then follow each other without a drain, and training stays synchronous.
-    """
-    if any(gap for gaps in timeline.gaps for gap in gaps):
-        raise Unsupported(
-            "update_interval",
-            update_interval,
-            rule="with several stages per rank or a split backward pass, no update comes between the passes of a "
-            "microbatch",
-            legal="update_interval=None, or the microbatches of a batch",
-        )

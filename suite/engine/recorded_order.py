@@ -49,6 +49,8 @@ class RecordedVersions(WeightPolicy):
         oldest: Oldest version that a later read may need.
     """
 
+    any_placement = True  # the recorded run was checked
+
     def __init__(self, passes: Passes) -> None:
         self.reads = [(op, read) for op, read in passes if read is not None]
         self.predicts = any(read.predict_steps for _, read in self.reads)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import isqrt
 
-from suite.core.errors import IllegalSchedule, InvalidRequest
+from suite.core.errors import IllegalSchedule, InvalidRequest, Unsupported
 from suite.core.op import (
     COMPLETES_MICROBATCH,
     SENDS_GRADIENT,
@@ -26,7 +26,7 @@ from suite.core.op import (
 )
 from suite.core.protocols import Schedule
 from suite.schedule.draw import Slot, grid
-from suite.schedule.placement import places
+from suite.schedule.placement import is_plain, places
 
 # limits on the ops that a check visits, about a minute and about ten seconds, and on the ops that it stores
 MOST, SHORT, OPS = 100_000_000, 20_000_000, 4_000_000
@@ -91,6 +91,18 @@ class Timeline:
     def order(self, rank: int) -> tuple[Op, ...]:
         """Ops of one rank as they ran: the static order of a transport that needs one."""
         return tuple(slot.op for slot in self.slots_of(rank))
+
+    def stage_orders(self) -> list[list[Op]]:
+        """Ops of each stage as its weight policy sees them: an input gradient reads weights, a weight gradient none."""
+        orders: list[list[Op]] = [[] for _ in range(self.stages)]
+        for place in self.places:
+            for op in self.order(place.rank):
+                if op.kind is Kind.UPDATE:
+                    for stage in place.held_stages:
+                        orders[stage].append(op._replace(stage=stage))
+                elif op.kind is not Kind.WEIGHT:
+                    orders[op.stage].append(message_of(op))
+        return orders
 
     @property
     def owed(self) -> tuple[int, ...]:
@@ -242,6 +254,33 @@ def check(
     check_size(interval.microbatches, where[0].stages)
     parts = [_RankProgram(schedule.program(p, interval), p, interval, schedule.in_flight(p, interval)) for p in where]
     return _drive(parts, cost)
+
+
+def check_one_version(schedule: Schedule, timeline: Timeline, update_interval: int | None) -> None:
+    """Check that a stream of a schedule with chunks or a split backward pass needs one weight version per stage.
+
+    Batches may then follow each other without a drain, and training stays synchronous: the drain-free mode of ZB-H2 and
+    ZBV (arXiv 2401.10241, Section 4). A schedule with one stage per rank and whole backward always passes,
+    because its weight policy bridges the updates.
+
+    Args:
+        timeline: A checked stream of the schedule.
+        update_interval: Microbatches per update of the stream; None for a flush.
+
+    Raises:
+        Unsupported: an update comes between the forward and the backward pass of a microbatch.
+    """
+    if update_interval is None or is_plain(schedule):
+        return
+    for place, gaps in zip(timeline.places, timeline.gaps, strict=True):
+        if any(gaps):
+            raise Unsupported(
+                "update_interval",
+                update_interval,
+                rule="with several stages per rank or a split backward pass, no update comes between the passes of a "
+                f"microbatch; on rank {place.rank}, {max(gaps)} do",
+                legal="update_interval=null, or a schedule that runs all microbatches of an update before the next",
+            )
 
 
 def check_evaluation(

@@ -7,7 +7,7 @@ from typing import TypeGuard
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.members import missing_members
 from suite.core.op import Place
-from suite.core.protocols import PlacedSchedule, Schedule, TabledSchedule
+from suite.core.protocols import PlacedSchedule, Schedule, TabledSchedule, WeightPolicy
 
 
 def is_placed(schedule: Schedule) -> TypeGuard[PlacedSchedule]:
@@ -57,21 +57,18 @@ def is_plain(schedule: Schedule) -> bool:
     return not (is_placed(schedule) and (schedule.chunks > 1 or schedule.split))
 
 
-def check_drains(schedule: Schedule, update_interval: int | None) -> None:
-    """Raise Unsupported for a stream of a schedule with several stages per rank or a split backward pass.
+def check_policy(policy: WeightPolicy, schedule: Schedule) -> None:
+    """Raise Unsupported for an asynchronous policy with several stages per rank or a split backward pass.
 
-    Weight versions of a stream are defined for one stage per rank and whole backward passes.
-
-    Args:
-        update_interval: Microbatches per update of a stream; None for a flush.
+    The published policies define the versions of one stage per rank and of whole backward passes.
     """
-    if update_interval is not None and not is_plain(schedule):
+    if not policy.any_placement and not is_plain(schedule):
         raise Unsupported(
-            "update_interval",
-            update_interval,
-            what=f"update_interval={update_interval} with schedule={schedule}",
-            rule="a stream runs one stage per rank and whole backward passes",
-            legal="update_interval=null, or schedule=one_f_one_b",
+            "weights",
+            type(policy).__name__,
+            rule="versions of an asynchronous pipeline are those of one stage per rank and whole backward passes; the "
+            "schedule has several stages per rank or a split backward pass",
+            legal="weights=latest, or schedule=one_f_one_b",
         )
 
 

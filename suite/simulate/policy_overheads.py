@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from suite.core.op import FlushInterval, Kind, Op, message_of
+from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Schedule, WeightPolicy
-from suite.schedule.check import Timeline, accepts_size, check
-from suite.schedule.placement import check_drains, places
+from suite.schedule.check import accepts_size, check, check_one_version
+from suite.schedule.placement import check_policy, places
 from suite.weights import Ledger
 
 
@@ -40,30 +40,18 @@ def policy_overheads(
 ) -> tuple[PolicyOverheads, ...]:
     """Overheads of each stage over one flush interval.
 
-    Raises InvalidRequest if the policy cannot serve the pipeline, and Unsupported for a stream of a schedule with
-    several stages per rank or a split backward pass.
+    Raises InvalidRequest if the policy cannot serve the pipeline. Raises Unsupported for several stages per rank or a
+    split backward pass with an asynchronous policy, or with an update between the passes of a microbatch.
     """
     stages = places(schedule, ranks)[0].stages
-    check_drains(schedule, interval.update_interval)
+    check_policy(policy, schedule)
     policy.check(stages, interval.update_interval)
     short = FlushInterval(interval.first, min(interval.microbatches, 2 * ranks), None, interval.update)
     if interval.update_interval is None and accepts_size(schedule, ranks, short):
         interval = short  # in a flush all microbatches after the first are alike
     timeline = check(schedule, ranks, interval)
-    return tuple(_stage_overheads(policy, order, interval, stages) for order in _orders(timeline))
-
-
-def _orders(timeline: Timeline) -> list[list[Op]]:
-    """Ops of each stage as its weight policy sees them: an input gradient reads weights, a weight gradient none."""
-    orders: list[list[Op]] = [[] for _ in range(timeline.stages)]
-    for place in timeline.places:
-        for op in timeline.order(place.rank):
-            if op.kind is Kind.UPDATE:
-                for stage in place.held_stages:
-                    orders[stage].append(op._replace(stage=stage))
-            elif op.kind is not Kind.WEIGHT:
-                orders[op.stage].append(message_of(op))
-    return orders
+    check_one_version(schedule, timeline, interval.update_interval)
+    return tuple(_stage_overheads(policy, order, interval, stages) for order in timeline.stage_orders())
 
 
 def counting_interval(microbatches: int, update_interval: int | None, stages: int) -> FlushInterval:

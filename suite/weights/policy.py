@@ -63,6 +63,7 @@ class Latest(WeightPolicy):
     """Every pass reads the newest weights."""
 
     graph: str = "keep"
+    any_placement = True
 
     def __post_init__(self) -> None:
         check_choice("backward graph", self.graph, GRAPHS)

@@ -16,7 +16,7 @@ PASSES = (Kind.FORWARD, Kind.BACKWARD)
 
 
 def run_ledgers(policy: WeightPolicy, orders: Sequence[Sequence[Op]], interval: FlushInterval) -> list[Ledger]:
-    """Ledger of each rank after the flush interval. `orders` holds the ops of each rank in the order they ran."""
+    """Ledger of each stage after the flush interval. `orders` holds the ops of each stage in the order they ran."""
     stages = 1 + max(op.stage for order in orders for op in order)
     ledgers = [Ledger(policy, interval, stages) for _ in orders]
     for ledger, order in zip(ledgers, orders, strict=True):

@@ -23,7 +23,7 @@ from suite.schedule import (
     MessageDrivenV,
     Staircase,
 )
-from suite.schedule.check import Timeline, check, op_costs
+from suite.schedule.check import Timeline, check, check_one_version, op_costs
 from suite.schedule.controllable_memory import bound
 
 RANKS, MICROBATCHES = range(1, 9), range(1, 21)
@@ -114,6 +114,35 @@ def test_stage_time_of_zb_h2(times: tuple[float, float, float]) -> None:
         for m in range(2 * p - 1, 21):
             expected = m * sum(times) + (p - 1) * max(0.0, backward - forward, forward + backward - 2 * weight)
             assert run(Staircase(split=True, lead=2), p, m, times).stage_time() == pytest.approx(expected), (p, m)
+
+
+@pytest.mark.parametrize("name", HELD)
+@pytest.mark.parametrize("times", TIMES[:2] + TIMES[3:4])
+def test_batch_of_a_stream_without_a_drain_takes_the_stage_time(name: str, times: tuple[float, float, float]) -> None:
+    """Each further batch of a stream adds the stage time, and no update comes between the passes of a microbatch."""
+    schedule, _ = HELD[name]
+    forward, backward, weight = times
+    cost = op_costs(forward, backward + weight, weight)
+    for p in (1, 2, 3, 5, 8):
+        for m in (2, 2 * p, 2 * p + 3):
+            if name == "dual_pipe_v" and m < 2 * p:
+                continue
+            longer, stream = (check(schedule, p, FlushInterval(0, m * k, m, 0), cost=cost) for k in (5, 4))
+            assert longer.makespan - stream.makespan == pytest.approx(run(schedule, p, m, times).stage_time()), (p, m)
+            check_one_version(schedule, stream, m)
+            assert not any(gap for gaps in stream.gaps for gap in gaps)
+            assert stream.peak == run(schedule, p, m, times).peak
+
+
+def test_zero_bubble_schedules_have_no_bubble_in_a_stream_without_a_drain() -> None:
+    """ZB-H2 and ZBV at equal times: every rank works from its first op to its last (arXiv 2401.10241, Section 4)."""
+    for schedule in (Staircase(split=True, lead=2), ZBV()):
+        for p in RANKS:
+            m = 2 * p
+            stream = check(schedule, p, FlushInterval(0, 3 * m, m, 0), cost=op_costs(1, 2, 1))
+            chunks = len(stream.places[0].held_stages)
+            assert stream.stage_time() == 3 * m * chunks * 3
+            assert stream.makespan < 3 * run(schedule, p, m).makespan or p == 1
 
 
 @pytest.mark.parametrize("times", [times for times in TIMES if times[0] == times[1]])

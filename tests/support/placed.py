@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import torch
 
-from suite.core.op import Kind, Op, Program, feeds, message_of, needs
+from suite.core.op import FlushInterval, Kind, Op, Place, Program, feeds, message_of, needs
 from suite.core.protocols import Schedule, Transport, Value
 from suite.engine.worker import run_to_end
 from suite.schedule.controllable_memory import ControllableMemory
 from suite.schedule.dual_pipe_v import DualPipeV
 from suite.schedule.looped_bfs import LoopedBFS
 from suite.schedule.message_driven_split import MessageDrivenSplit, MessageDrivenV
+from suite.schedule.one_f_one_b import OneFOneB
 from suite.schedule.staircase import Staircase
 from suite.schedule.zbv import ZBV
 
@@ -31,6 +32,29 @@ PLACED: dict[str, Schedule] = {
     "axonn_zb": MessageDrivenSplit(),
     "axonn_zb_v": MessageDrivenV(),
 }
+
+
+class SplitStream:
+    """1F1B with a split backward pass. It updates between the passes of later microbatches."""
+
+    chunks, fold, split = 1, False, True
+
+    def program(self, place: Place, interval: FlushInterval) -> Program:
+        whole = OneFOneB().program(place, interval)
+        (op,) = next(whole)
+        while True:
+            if op.kind is Kind.BACKWARD:
+                yield (op._replace(kind=Kind.INPUT),)
+                yield (op._replace(kind=Kind.WEIGHT),)
+            else:
+                yield (op,)
+            try:
+                (op,) = whole.send(op)
+            except StopIteration:
+                return
+
+    def in_flight(self, place: Place, interval: FlushInterval) -> int:
+        return OneFOneB().in_flight(place, interval)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suite.cli.draw import draw
-from suite.core.errors import InvalidRequest
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.schedule.draw import columns
 from tests.support.refusals import fault, refused
 
@@ -38,6 +38,18 @@ def test_pipeoptim_reads_ahead_and_table_2_stands_below() -> None:
         ["spectrain", "0", "0", "-1", "0", "0", "-1", *"211", *"001", *"222"],
         ["pipeoptim", *"000", *"000", *"210", *"000", *"221"],
     ]
+
+
+def test_stream_of_a_v_is_drawn_with_the_versions_of_every_stage() -> None:
+    grid, versions = draw(["system=zbv", "grid.inter=2", "update_interval=4", "draw.microbatches=8"]).split("\n\n")
+    assert "makespan 49, idle per rank 1, 1" in grid
+    forward = [line.split() for line in versions.splitlines()[1:] if "forward" in line]
+    assert forward == [["stage", str(stage), "forward", *"00001111", "1"] for stage in range(4)]
+
+
+def test_asynchronous_policy_of_a_v_is_not_drawn() -> None:
+    with refused(Unsupported, "weights", "Stash"):
+        draw(["system=pipedream", "grid.inter=2", "schedule=zbv"])
 
 
 def test_saved_graph_is_read_once() -> None:

@@ -74,6 +74,7 @@ TRAINING: Sequence[Rule] = (
     training.pruning_leaves_weights,
     batch.stages_have_whole_checkpoints,
     executor.replayed_system_is_on_engine,
+    stream.policy_serves_placement,
     stream.policy_serves_pipeline,
     stream.smoothed_prediction_has_momentum,
     stream.prediction_has_states_on_device,

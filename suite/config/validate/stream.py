@@ -10,6 +10,7 @@ import math
 
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
+from suite.schedule.placement import check_policy
 
 MOMENT = "stages of an asynchronous pipeline have no common point in time"
 
@@ -17,6 +18,11 @@ MOMENT = "stages of an asynchronous pipeline have no common point in time"
 def policy_serves_pipeline(config: RunConfig) -> None:
     """The weight policy serves as many stages with this update interval (suite.weights)."""
     config.weights.build().check(config.grid.inter, config.update_interval)
+
+
+def policy_serves_placement(config: RunConfig) -> None:
+    """An asynchronous policy serves one stage per rank and whole backward passes."""
+    check_policy(config.weights.build(), config.schedule.build())
 
 
 def smoothed_prediction_has_momentum(config: RunConfig) -> None:

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from suite.config.executor import Ticks
 from suite.config.run import RunConfig
 from suite.config.validate.batch import batch_is_whole_microbatches
-from suite.config.validate.stream import system_streams
+from suite.config.validate.stream import policy_serves_placement, system_streams
 from suite.core.op import FlushInterval
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
 from suite.runner.system_schedule import check_ticks, schedule_of
-from suite.schedule.check import SHORT, Timeline, check, check_size, op_costs
-from suite.schedule.placement import check_drains, places
+from suite.schedule.check import SHORT, Timeline, check, check_one_version, check_size, op_costs
+from suite.schedule.placement import places
 from suite.simulate.policy_overheads import counting_interval
 from suite.weights.version_table import PASSES, entries, run_ledgers
 
@@ -35,9 +35,9 @@ class ScheduleCheck:
         grid, interval = config.grid, flush_interval(config)
         schedule = schedule_of(config)
         system_streams(config)
-        check_drains(schedule, config.update_interval)
         check_ticks(schedule, "executor.ticks.weight", self.ticks.backward, self.ticks.weight)
         check_size(interval.microbatches, places(schedule, grid.inter)[0].stages, SHORT)
+        policy_serves_placement(config)
         policy = config.weights.build()
         policy.check(grid.inter, interval.update_interval)
 
@@ -45,7 +45,9 @@ class ScheduleCheck:
         """Drive the schedule. Raises IllegalSchedule for an order that breaks a law."""
         ranks, interval, ticks = config.grid.inter, flush_interval(config), self.ticks
         cost = op_costs(ticks.forward, ticks.backward, ticks.weight, ticks.update)
-        timeline = check(config.schedule.build(), ranks, interval, cost=cost)
+        schedule = config.schedule.build()
+        timeline = check(schedule, ranks, interval, cost=cost)
+        check_one_version(schedule, timeline, interval.update_interval)
         busy = sum(slot.end - slot.start for slot in timeline.slots)
         metrics = {
             "makespan": Metric(
@@ -63,7 +65,7 @@ class ScheduleCheck:
         if interval.update_interval is not None:
             gaps, copies = self.versions(config, timeline, interval, metrics)
             series |= {"version_gap": gaps, "weight_copies": copies}
-            notes.append(f"updates between the passes of a microbatch, per stage at most {_format_values(gaps)}")
+            notes.append(f"updates between the passes of a microbatch, per {row} at most {_format_values(gaps)}")
             notes.append(f"copies of the weights per stage at most {_format_values(copies)}")
         return ExecutorResult(
             Source.ANALYTIC,
@@ -78,11 +80,10 @@ class ScheduleCheck:
         """Add the metrics of weight versions.
 
         Returns:
-            Per stage, the updates between a forward and its backward pass, and the copies of the weights.
+            Per rank, the updates between a forward and its backward pass; per stage, the copies of the weights.
         """
-        gaps = [max(stage) for stage in timeline.gaps]
-        orders = [timeline.order(stage) for stage in range(timeline.stages)]
-        ledgers = run_ledgers(config.weights.build(), orders, interval)
+        gaps = [max(rank) for rank in timeline.gaps]
+        ledgers = run_ledgers(config.weights.build(), timeline.stage_orders(), interval)
         ahead = max(
             entry.read.predict_steps for ledger in ledgers for kind in PASSES for entry in entries(ledger, kind)
         )

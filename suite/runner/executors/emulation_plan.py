@@ -18,7 +18,7 @@ from suite.core.protocols import Chunk, CostModel, Schedule
 from suite.core.values import is_number
 from suite.schedule.check import Timeline
 from suite.schedule.check import check as check_schedule
-from suite.schedule.placement import check_drains, homes_of
+from suite.schedule.placement import homes_of
 from suite.schedule.static import fixed
 from suite.simulate.policy_overheads import PolicyOverheads, policy_overheads
 
@@ -77,7 +77,7 @@ class PolicyCost(CostModel):
         return self.cost.message(op)
 
     def update(self, rank: int) -> Sequence[Chunk]:
-        *chunks, last = self.cost.update(rank)  # a stream has one stage per rank
+        *chunks, last = self.cost.update(rank)  # a policy that copies weights serves one stage per rank
         return (*chunks, Chunk(last.reduce, last.step + self.copy * self.overheads[rank].copies))
 
 
@@ -113,7 +113,6 @@ class EmulationPlan:
         batches = 1 if update_interval is None else config.measure.discard_first + config.measure.batches
         interval = FlushInterval(0, microbatches * batches, update_interval, 0)
         schedule, cost = config.schedule.build(), executor.cost.build()
-        check_drains(schedule, update_interval)
         jitter = executor.jitter or Jitter()
         perturbation = Perturbation(config.seed, jitter.kind, jitter.spread, executor.stragglers or {})
         perturbation.check(grid)

@@ -19,7 +19,7 @@ from suite.comm.p2p import threads
 from suite.comm.p2p.threads import LoopbackWorld
 from suite.core.errors import Unsupported
 from suite.core.grid import Grid
-from suite.core.op import EVALUATION_CAPACITY, FlushInterval, Kind, Place, Program
+from suite.core.op import EVALUATION_CAPACITY, FlushInterval
 from suite.core.protocols import Schedule, WeightPolicy
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import AdamW
@@ -34,7 +34,7 @@ from suite.schedule.one_f_one_b import OneFOneB
 from suite.schedule.placement import places
 from suite.schedule.staircase import Staircase
 from suite.weights.policy import Latest, Predict
-from tests.support.placed import PLACED
+from tests.support.placed import PLACED, SplitStream
 
 SCHEDULES = PLACED | {"interleaved_3": Staircase(chunks=3)}
 # LoopedBFS adds the gradient of the last microbatch first, as torch does, on one rank too
@@ -171,33 +171,14 @@ def test_evaluation_runs_bounded_ahead(schedule: Schedule, ranks: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["interleaved", "zb_h1", "zb_h2", "zbv", "axonn_zb"])
-def test_batches_follow_each_other_without_a_drain(name: str) -> None:
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_batches_follow_each_other_without_a_drain(name: str, replicas: int) -> None:
     """With an update per batch no pass reads other weights, so a stream has the losses of drained batches."""
-    losses = losses_on(Grid(inter=2), SCHEDULES[name], update_interval=MICROBATCHES)
-    assert losses == losses_on(Grid(), OneFOneB())
-
-
-class SplitStream:
-    """1F1B with a split backward pass. It updates between the passes of later microbatches."""
-
-    chunks, fold, split = 1, False, True
-
-    def program(self, place: Place, interval: FlushInterval) -> Program:
-        whole = OneFOneB().program(place, interval)
-        (op,) = next(whole)
-        while True:
-            if op.kind is Kind.BACKWARD:
-                yield (op._replace(kind=Kind.INPUT),)
-                yield (op._replace(kind=Kind.WEIGHT),)
-            else:
-                yield (op,)
-            try:
-                (op,) = whole.send(op)
-            except StopIteration:
-                return
-
-    def in_flight(self, place: Place, interval: FlushInterval) -> int:
-        return OneFOneB().in_flight(place, interval)
+    grid = Grid(inter=2, data=replicas)
+    losses = losses_on(grid, SCHEDULES[name], update_interval=MICROBATCHES)
+    assert losses == losses_on(grid, SCHEDULES[name])
+    if replicas == 1:
+        assert losses == losses_on(Grid(), OneFOneB())
 
 
 def test_updates_between_the_passes_of_a_microbatch_are_refused() -> None:

@@ -75,6 +75,16 @@ def test_schedules_of_several_chunks_or_split_passes(
     assert record.series.get("owed") == owed
 
 
+@pytest.mark.parametrize(("schedule", "ticks"), [("zb_h2", 12 * 24 + 3), ("zbv", 12 * 48 + 3)])
+def test_stream_without_a_drain_has_one_version_and_no_bubble_between_batches(
+    tmp_path: Path, schedule: str, ticks: int
+) -> None:
+    record = checked(tmp_path, f"schedule={schedule}", "grid.inter=4", "update_interval=8")
+    assert value(record, "makespan") == ticks
+    assert record.series["version_gap"] == [0, 0, 0, 0]
+    assert set(record.series["weight_copies"]) == {1}
+
+
 def test_weight_gradient_is_part_of_the_backward_pass(tmp_path: Path) -> None:
     ticks = "executor.ticks={forward:3,backward:6,weight:4}"
     assert value(checked(tmp_path, "schedule=zb_h1", "grid.inter=4", ticks), "makespan") == 8 * 9 + 3 * 3
@@ -115,7 +125,7 @@ def test_versions_of_four_stages(tmp_path: Path, system: str, gaps: list[int], c
         (["executor.ticks.backward=0"], "executor.ticks.backward=0; rule: at least 1"),
         (["system=pipedream_2bw", "grid.inter=4", "update_interval=2"], "update_interval"),
         (["schedule=zb_h1", "executor.ticks.weight=2"], "executor.ticks.weight=2; rule: less than the 2 ticks"),
-        (["system=pipedream", "grid.inter=2", "schedule=zbv"], "update_interval=1 with schedule=ZBV(); rule: a stream"),
+        (["system=pipedream", "grid.inter=2", "schedule=zbv"], "weights=Stash; rule: versions of an asynchronous"),
         (["schedule=dual_pipe_v", "grid.inter=5"], "8 microbatches per update on 5 pipeline ranks with DualPipeV"),
         (["schedule=interleaved", "schedule.chunks=0"], "schedule.chunks=0; rule: at least 1 stage per rank"),
         (["schedule=interleaved", "schedule.lead=3"], "schedule.lead=3; rule: 1 or 2 steps"),

@@ -493,10 +493,20 @@ def test_static_order_keeps_the_placement(base: RunConfig) -> None:
 
 
 @pytest.mark.parametrize("schedule", PLACED)
-def test_stream_of_placed_schedule_is_refused_before_ranks_start(schedule: str) -> None:
+def test_asynchronous_policy_of_placed_schedule_is_refused_before_ranks_start(schedule: str) -> None:
     words = ["executor=emulated", "system=pipedream", "grid.inter=3", f"schedule={schedule}"]
     refusal = freeze(composed(words), "").refusal
     assert isinstance(refusal, Unsupported)
-    assert (refusal.key, refusal.value) == ("update_interval", 1)
-    assert refusal.rule == "a stream runs one stage per rank and whole backward passes"
+    assert (refusal.key, refusal.value) == ("weights", "Stash")
+    assert "one stage per rank and whole backward passes" in refusal.rule
     assert "one_f_one_b" in refusal.legal
+
+
+def test_emulated_stream_of_a_v_takes_the_stage_time_per_batch(base: RunConfig) -> None:
+    cost = fixed(forward=0.01, backward=0.02)
+    drained = altered(base, grid__inter=2, batch__size=4, schedule=PLACED["zbv"], executor__cost=cost)
+    stream = altered(drained, update_interval=4, measure__batches=3, measure__discard_first=0)
+    free = Link(0.0, 1e18)
+    assert predict(drained, free).seconds == pytest.approx(0.25)
+    assert predict(stream, free).seconds == pytest.approx(0.24)
+    on_time(lambda: emulated(stream), whole(0.24), 0.15)

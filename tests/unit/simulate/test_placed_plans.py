@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from baselines.pipedream import Stash
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op
@@ -177,9 +178,28 @@ def test_too_many_stages_are_refused_with_a_legal_number_of_ranks() -> None:
     assert caught.value.legal == "grid.inter=2"
 
 
-def test_stream_of_layers_is_refused() -> None:
-    with refused(Unsupported, "update_interval", 1):
-        run(layers(ZBV(), update_interval=1), DEVICE, stack())
+@dataclass(frozen=True)
+class Alike:
+    """Four layers whose forward pass, input gradient and weight gradient take equal times."""
+
+    def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
+        return (LayerShape("linear", 1, 1000, width, width, width, 0, deferred=1000),) * 4
+
+
+@pytest.mark.parametrize("schedule", [Staircase(split=True, lead=2), ZBV()])
+def test_batch_of_a_stream_has_no_bubble(schedule: Schedule) -> None:
+    drained, stream = (layers(schedule, shape=Alike(), batch=16, update_interval=every) for every in (None, 8))
+    instant = replace(DEVICE, memory_bandwidth=1e9)
+    per_batch = [plan.seconds(run(plan, instant, stack())) for plan in (drained, stream)]
+    cost = LayerCost(stream, instant, stack())
+    work = sum(cost.compute(op) for op in check(schedule, 2, drained.interval).order(0) if op.kind is not Kind.UPDATE)
+    forward = cost.compute(Op(0, Kind.FORWARD, 0))
+    assert per_batch == pytest.approx([work + forward, work], rel=1e-3)
+
+
+def test_asynchronous_stream_of_layers_is_refused() -> None:
+    with refused(Unsupported, "weights", "Stash"):
+        run(layers(ZBV(), update_interval=1, policy=Stash()), DEVICE, stack())
 
 
 # -- split -----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from suite.schedule.staircase import Staircase
 from suite.schedule.zbv import ZBV
 from suite.simulate.policy_overheads import PolicyOverheads, counting_interval, policy_overheads
 from suite.weights import Latest, Predict
+from tests.support.placed import SplitStream
 from tests.support.refusals import refused
 
 STAGES = 4
@@ -63,13 +64,25 @@ def test_placed_schedule_that_drains_has_the_overheads_of_a_flush(schedule: Sche
 
 
 @pytest.mark.parametrize("schedule", [Staircase(2), Staircase(split=True), ZBV()])
-def test_stream_of_placed_schedule_is_refused_by_name(schedule: Schedule) -> None:
+def test_asynchronous_policy_of_placed_schedule_is_refused_by_name(schedule: Schedule) -> None:
     with pytest.raises(Unsupported) as caught:
         policy_overheads(Stash(), schedule, STAGES, counting_interval(1, 1, STAGES))
-    assert (caught.value.key, caught.value.value) == ("update_interval", 1)
-    assert caught.value.rule == "a stream runs one stage per rank and whole backward passes"
+    assert (caught.value.key, caught.value.value) == ("weights", "Stash")
+    assert "one stage per rank and whole backward passes" in caught.value.rule
     assert "one_f_one_b" in caught.value.legal
     assert policy_overheads(Stash(), Staircase(), STAGES, counting_interval(1, 1, STAGES))
+
+
+@pytest.mark.parametrize("schedule", [Staircase(2), Staircase(split=True), ZBV()])
+def test_stream_without_a_drain_keeps_one_version(schedule: Schedule) -> None:
+    found = policy_overheads(Latest(), schedule, STAGES, counting_interval(8, 8, STAGES))
+    assert set(found) == {PolicyOverheads(0, 0, 0, 0, recomputes=False)}
+
+
+def test_update_between_the_passes_of_a_microbatch_is_refused() -> None:
+    with refused(Unsupported, "update_interval", 1) as caught:
+        policy_overheads(Latest(), SplitStream(), STAGES, counting_interval(1, 1, STAGES))
+    assert "no update comes between the passes of a microbatch; on rank 0, 3 do" in caught.value.rule
 
 
 def test_a_policy_refuses_a_pipeline_that_it_cannot_serve() -> None:
