@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval, Kind, Op, Place, Program, message_of, needs
+from suite.schedule.passes import with_whole_passes
 
 PERIOD = 6  # ticks per microbatch: forward pass, input gradient and weight gradient of two chunks
 Ticks = dict[int, Op]
@@ -26,18 +27,23 @@ class ControllableMemory:
 
     Attributes:
         memory: "half" or "min", as a share of the activations of 1F1B.
+        split: Separate the weight gradients from the backward pass.
     """
 
     memory: str = "half"
+    split: bool = True
     chunks: ClassVar[int] = 2
     fold: ClassVar[bool] = True
-    split: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.memory not in ("half", "min"):
             raise InvalidRequest(f"schedule.memory={self.memory}", rule="half or min", legal="half")
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
+        program = self._split_program(place, interval)
+        return program if self.split else with_whole_passes(program)
+
+    def _split_program(self, place: Place, interval: FlushInterval) -> Program:
         for microbatches in interval.groups():
             for op in _orders(self.memory, place.ranks, len(microbatches))[place.rank]:
                 yield (op._replace(index=microbatches[op.index]),)

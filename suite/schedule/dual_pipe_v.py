@@ -13,17 +13,26 @@ from typing import ClassVar
 
 from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval, Kind, Op, Place, Program
+from suite.schedule.passes import with_whole_passes
 
 
 @dataclass(frozen=True, slots=True)
 class DualPipeV:
-    """Order of DualPipeV. A flush needs at least two microbatches per rank."""
+    """Order of DualPipeV. A flush needs at least two microbatches per rank.
 
+    Attributes:
+        split: Separate the weight gradients of the first and last phase from the backward pass.
+    """
+
+    split: bool = True
     chunks: ClassVar[int] = 2
     fold: ClassVar[bool] = True
-    split: ClassVar[bool] = True
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
+        program = self._split_program(place, interval)
+        return program if self.split else with_whole_passes(program)
+
+    def _split_program(self, place: Place, interval: FlushInterval) -> Program:
         for microbatches in interval.groups():
             if len(microbatches) < 2 * place.ranks:
                 raise InvalidRequest(

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval, Kind, Op, Place, Program
+from suite.schedule.passes import with_split_passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,17 +18,22 @@ class LoopedBFS:
 
     Attributes:
         chunks: Stages per rank.
+        split: Run each backward pass as an input gradient and then its weight gradient.
     """
 
     chunks: int = 2
+    split: bool = False
     fold: ClassVar[bool] = False
-    split: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.chunks < 1:
             raise InvalidRequest(f"schedule.chunks={self.chunks}", rule="at least 1 stage per rank", legal="2")
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
+        program = self._whole_program(place, interval)
+        return with_split_passes(program) if self.split else program
+
+    def _whole_program(self, place: Place, interval: FlushInterval) -> Program:
         for microbatches in interval.groups():
             for stage in place.held_stages:
                 for index in microbatches:

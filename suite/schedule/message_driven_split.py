@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval, Kind, Op, Place, Program
+from suite.schedule.passes import with_whole_passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +25,14 @@ class MessageDrivenSplit:
         cap: Most activations held on a rank: forward passes without their weight gradient. None: 2 ranks - 1, the
             memory of ZB-H2. One more hides the latency of messages.
         late: Weight gradients that rank r may owe, as a multiple of r.
+        split: Separate the weight gradients from the backward pass.
     """
 
     cap: int | None = None
     late: int = 2
+    split: bool = True
     chunks: ClassVar[int] = 1
     fold: ClassVar[bool] = False
-    split: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.cap is not None and self.cap < 1:
@@ -39,6 +41,10 @@ class MessageDrivenSplit:
             raise InvalidRequest(f"schedule.late={self.late}", rule="at least 0 weight gradients", legal="2")
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
+        program = self._split_program(place, interval)
+        return program if self.split else with_whole_passes(program)
+
+    def _split_program(self, place: Place, interval: FlushInterval) -> Program:
         cap, late = self.in_flight(place, interval), self.late * place.rank
         for microbatches in interval.groups():
             forward = backward = weight = microbatches.start
@@ -68,13 +74,20 @@ class MessageDrivenV:
 
     A rank prefers the passes of its second chunk, because they are nearer to the end of the pipeline. It keeps one
     activation free for the second chunk; without it the pipeline would deadlock.
+
+    Attributes:
+        split: Separate the weight gradients from the backward pass.
     """
 
+    split: bool = True
     chunks: ClassVar[int] = 2
     fold: ClassVar[bool] = True
-    split: ClassVar[bool] = True
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
+        program = self._split_program(place, interval)
+        return program if self.split else with_whole_passes(program)
+
+    def _split_program(self, place: Place, interval: FlushInterval) -> Program:
         cap = 2 * place.ranks
         near, far = place.stage_of(0), place.stage_of(1)
         for microbatches in interval.groups():

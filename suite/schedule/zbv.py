@@ -12,19 +12,28 @@ from itertools import count
 from typing import ClassVar
 
 from suite.core.op import FlushInterval, Kind, Op, Place, Program
+from suite.schedule.passes import with_whole_passes
 
 F, I, W = Kind.FORWARD, Kind.INPUT, Kind.WEIGHT  # noqa: E741 - the letters of the paper
 
 
 @dataclass(frozen=True, slots=True)
 class ZBV:
-    """Fixed order of ZBV for equal op times; torch and Primus run the same order."""
+    """Fixed order of ZBV for equal op times; torch and Primus run the same order.
 
+    Attributes:
+        split: Separate the weight gradients from the backward pass.
+    """
+
+    split: bool = True
     chunks: ClassVar[int] = 2
     fold: ClassVar[bool] = True
-    split: ClassVar[bool] = True
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
+        program = self._split_program(place, interval)
+        return program if self.split else with_whole_passes(program)
+
+    def _split_program(self, place: Place, interval: FlushInterval) -> Program:
         for microbatches in interval.groups():
             for kind, chunk, number in _order(place, len(microbatches)):
                 if number < len(microbatches):

@@ -37,6 +37,8 @@ def commands() -> list[str]:
 SECONDS = (  # no ranks
     "suite check system=pipeoptim grid.inter=4",
     "suite check schedule=zbv grid.inter=4",
+    "suite check schedule=zbv grid.inter=4 update_interval=8",
+    "suite draw schedule=zb_h2 grid.inter=4 draw.microbatches=16 update_interval=8",
     "suite draw system=axonn grid.inter=3 draw.microbatches=5",
     "suite draw schedule=zb_h1 grid.inter=4",
     "suite draw schedule=zb_h1 grid.inter=4 draw.microbatches=8",

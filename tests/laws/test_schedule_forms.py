@@ -7,12 +7,15 @@ and V-Min.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from suite.core.errors import InvalidRequest
-from suite.core.op import FlushInterval
+from suite.core.op import FlushInterval, Kind, message_of
 from suite.core.protocols import Schedule
 from suite.schedule import (
     ZBV,
@@ -162,6 +165,58 @@ def test_no_v_is_faster_than_its_memory_allows(schedule: Schedule) -> None:
         for m in range(p + 1, 21):
             k = bound(schedule.memory, p) if isinstance(schedule, ControllableMemory) else 2 * p
             assert run(schedule, p, m).stage_time() >= max(6 * m, 6 * m + 6 * p - 3 * k - 1)
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_backward_passes_of_every_schedule_are_split_or_whole(name: str) -> None:
+    """The other value of `schedule.split` is legal for every number of microbatches, also where op times vary."""
+    published: Any = HELD[name][0]
+    other = replace(published, split=not published.split)
+    draw = random.Random(name)
+    for p in RANKS:
+        for m in range(2 * p if name == "dual_pipe_v" else 1, 13 + p):
+            interval = FlushInterval(0, m, None, 0)
+            for cost in (op_costs(1, 2, 1), lambda op: draw.uniform(0.5, 1.5)):
+                timeline = check(other, p, interval, cost=cost)
+                kinds = {slot.op.kind for slot in timeline.slots}
+                assert (Kind.WEIGHT in kinds) is (Kind.INPUT in kinds) is other.split
+                assert (Kind.BACKWARD in kinds) is not other.split
+                assert all(
+                    peak <= other.in_flight(place, interval)
+                    for peak, place in zip(timeline.peak, timeline.places, strict=True)
+                )
+
+
+@pytest.mark.parametrize(
+    ("name", "whole", "split"),
+    [
+        ("zb_h1", 1.219, 1.073),
+        ("interleaved_2", 1.109, 1.036),
+        ("looped_bfs", 1.109, 1.073),
+        ("zbv", 1.146, 1.036),
+        ("v_half", 1.521, 1.089),
+        ("v_min", 2.167, 1.130),
+        ("dual_pipe_v", 1.141, 1.036),
+        ("axonn_zb", 1.219, 1.073),
+        ("axonn_zb_v", 1.349, 1.042),
+    ],
+)
+def test_makespans_that_the_documents_print(name: str, whole: float, split: float) -> None:
+    """Makespan over 3 m v, 8 ranks and 32 microbatches (docs/schedules.md)."""
+    published: Any = HELD[name][0]
+    found = [run(replace(published, split=each), 8, 32).makespan / (96 * published.chunks) for each in (False, True)]
+    assert [round(each, 3) for each in found] == [whole, split]
+
+
+@pytest.mark.parametrize("name", ["zbv", "v_half", "v_min", "dual_pipe_v", "axonn_zb_v"])
+def test_whole_backward_pass_runs_where_the_input_gradient_ran(name: str) -> None:
+    published: Any = HELD[name][0]
+    whole, split = (check(replace(published, split=each), 4, FlushInterval(0, 9, None, 0)) for each in (False, True))
+    for rank in range(4) if name != "axonn_zb_v" else ():
+        passes = [message_of(op) for op in split.order(rank) if op.kind is not Kind.WEIGHT]
+        assert list(whole.order(rank)) == passes
+    assert whole.owed == (0, 0, 0, 0)
+    assert all(a <= b for a, b in zip(whole.peak, split.peak, strict=True))
 
 
 def test_dual_pipe_v_refuses_every_number_below_two_per_rank() -> None:

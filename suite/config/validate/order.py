@@ -42,7 +42,7 @@ class Pipeline(NamedTuple):
 
     def other_value(self, schedule: Plugin[Schedule]) -> str | None:
         """The first argument of `schedule` with another value than PyTorch's; None if there is none."""
-        given = {**_DEFAULTS, **schedule.arguments}
+        given = {**self.fixed, **_DEFAULTS.get(self.order, {}), **schedule.arguments}
         return next((key for key, value in self.fixed.items() if given.get(key) != value), None)
 
     def runs(self, schedule: Plugin[Schedule]) -> bool:
@@ -50,18 +50,18 @@ class Pipeline(NamedTuple):
         return schedule.target == self.order and self.other_value(schedule) is None
 
 
-_DEFAULTS: Mapping[str, Json] = {"split": False}  # of arguments in Pipeline.fixed
-_STAIRCASE = "suite.schedule.Staircase"
+_STAIRCASE, _LOOPED_BFS = "suite.schedule.Staircase", "suite.schedule.LoopedBFS"
+_DEFAULTS: Mapping[str, Mapping[str, Json]] = {_STAIRCASE: {"split": False}}  # by order, where PyTorch's may differ
 PIPELINES = {  # by name of PyTorch's schedule (system.schedule)
     "ScheduleGPipe": Pipeline("baselines.gpipe.GPipe", "torch_gpipe"),
     "Schedule1F1B": Pipeline("suite.schedule.OneFOneB", "torch_1f1b"),
     "ScheduleInterleaved1F1B": Pipeline(_STAIRCASE, "torch_interleaved", {"lead": 2, "split": False}, rounds=True),
-    "ScheduleLoopedBFS": Pipeline("suite.schedule.LoopedBFS", "torch_looped_bfs"),
+    "ScheduleLoopedBFS": Pipeline(_LOOPED_BFS, "torch_looped_bfs", {"split": False}),
     "ScheduleInterleavedZeroBubble": Pipeline(
         _STAIRCASE, "torch_interleaved_zero_bubble", {"lead": 1, "split": True}, rounds=True
     ),
-    "ScheduleZBVZeroBubble": Pipeline("suite.schedule.ZBV", "torch_zbv"),
-    "ScheduleDualPipeV": Pipeline("suite.schedule.DualPipeV", "torch_dual_pipe_v"),
+    "ScheduleZBVZeroBubble": Pipeline("suite.schedule.ZBV", "torch_zbv", {"split": True}),
+    "ScheduleDualPipeV": Pipeline("suite.schedule.DualPipeV", "torch_dual_pipe_v", {"split": True}),
 }
 PLACED_ARGUMENTS = ("chunks", "lead", "split")  # of the orders above
 

@@ -28,7 +28,7 @@ class PairedDualPipeV:
 
     chunks: ClassVar[int] = DualPipeV.chunks
     fold: ClassVar[bool] = DualPipeV.fold
-    split: ClassVar[bool] = DualPipeV.split
+    split: ClassVar[bool] = DualPipeV().split
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
         for group in groups(place, interval):

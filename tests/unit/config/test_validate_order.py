@@ -61,9 +61,11 @@ def test_other_order_than_pytorchs_is_refused(overrides: list[str], legal: str) 
     [
         (["system=torch_interleaved", "schedule.lead=1"], "schedule.lead", 1, "schedule.lead=2"),
         (["system=torch_interleaved", "schedule.lead=null"], "schedule.lead", None, "schedule.lead=2"),
-        (["system=torch_interleaved", "+schedule.split=true"], "schedule.split", True, "schedule.split=False"),
+        (["system=torch_interleaved", "schedule.split=true"], "schedule.split", True, "schedule.split=False"),
         (["system=torch_interleaved", "schedule=zb_h1"], "schedule.lead", 1, "system=torch_interleaved_zero_bubble"),
         (["system=torch_interleaved_zero_bubble", "schedule=interleaved"], "schedule.lead", 2, "torch_interleaved"),
+        (["system=torch_zbv", "schedule.split=false"], "schedule.split", False, "schedule.split=True"),
+        (["system=torch_looped_bfs", "schedule.split=true"], "schedule.split", True, "schedule.split=False"),
         (["system=torch_zbv", "schedule=interleaved"], "schedule", "suite.schedule.Staircase", "torch_interleaved"),
     ],
 )

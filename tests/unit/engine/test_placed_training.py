@@ -30,15 +30,24 @@ from suite.pruning.magnitude import Magnitude
 from suite.schedule import evaluation
 from suite.schedule.check import check_evaluation
 from suite.schedule.looped_bfs import LoopedBFS
+from suite.schedule.message_driven_split import MessageDrivenV
 from suite.schedule.one_f_one_b import OneFOneB
 from suite.schedule.placement import places
 from suite.schedule.staircase import Staircase
+from suite.schedule.zbv import ZBV
 from suite.weights.policy import Latest, Predict
 from tests.support.placed import PLACED, SplitStream
 
-SCHEDULES = PLACED | {"interleaved_3": Staircase(chunks=3)}
+SCHEDULES = PLACED | {
+    "interleaved_3": Staircase(chunks=3),
+    "zbv_whole": ZBV(split=False),
+    "axonn_zb_v_whole": MessageDrivenV(split=False),
+    "looped_bfs_split": LoopedBFS(chunks=2, split=True),
+}
 # LoopedBFS adds the gradient of the last microbatch first, as torch does, on one rank too
-ONE_RANK: dict[str, Schedule] = dict.fromkeys(SCHEDULES, OneFOneB()) | {"looped_bfs": LoopedBFS(chunks=1)}
+ONE_RANK: dict[str, Schedule] = dict.fromkeys(SCHEDULES, OneFOneB()) | dict.fromkeys(
+    ("looped_bfs", "looped_bfs_split"), LoopedBFS(chunks=1)
+)
 LAYERS, WIDTH, MICROBATCHES, BATCHES = 14, 6, 8, 3
 
 
