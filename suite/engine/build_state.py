@@ -25,11 +25,12 @@ from suite.engine.optim.optimizer import state_names
 from suite.engine.optim.update import Update
 from suite.engine.process_setup import check_half
 from suite.engine.pruning_step import prune_if_due
+from suite.engine.split_backward import check_splittable
 from suite.engine.stage import Stage
 from suite.engine.states.state import ModelState
 from suite.engine.train_state import Communicators, RunSettings, TrainState
 from suite.engine.weight_versions import WeightVersions
-from suite.schedule.placement import places
+from suite.schedule.placement import is_split, places
 from suite.weights.policy import Latest
 from suite.workload.split import evenly
 
@@ -45,6 +46,8 @@ def build_train_state(args: EngineArguments) -> TrainState:
     place, policy = settings.place, args.weights or Latest()
     modules, copies = make_modules(layers, settings.layers, settings.seed, device=world.device, half=settings.half)
     arguments.check_full_precision(modules.values(), args.half)
+    if is_split(schedule_of(args)):
+        check_splittable(part for module in modules.values() for part in module.modules())
     asynchronous.check(args, policy, settings.grid, tied=bool(settings.ties))
     agreement = BatchAgreement(world, comm.transport, settings.grid.size, off=not args.compare_batches)
     broadcast_weights(

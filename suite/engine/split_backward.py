@@ -35,6 +35,9 @@ _MOST_USES = 2  # of a deferred weight in one pass
 _CALL_BYTES = 1 << 20  # of dense gradients per call of autograd, which costs some 10 us; a larger one has its own call
 _LEAF, _TRANSPOSE, _REENTRANT_CHECKPOINT = "AccumulateGrad", "TBackward0", "CheckpointFunctionBackward"
 _GRADIENT_HOOKS = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")  # wrappers of torch
+_TENSOR_PARALLEL = ("ColumnParallelLinear", "RowParallelLinear")
+_TENSOR_PARALLEL_PACKAGES = ("megatron", "apex", "fairscale")
+_WHOLE = "a schedule with whole backward passes"
 
 Edge = tuple[Node | None, int]  # an entry of Node.next_functions
 
@@ -360,12 +363,30 @@ def _accumulate(products: deque[_Product]) -> None:
 
 
 def check_splittable(modules: Iterable[nn.Module]) -> None:
-    """Raises Unsupported for modules whose hooks take every gradient within the backward pass."""
+    """Raises Unsupported for modules whose weight gradients cannot be deferred to op W.
+
+    Wrappers of torch take every gradient within the backward pass. Tensor-parallel layers of Megatron-LM and its
+    descendants make their weight gradients in a function of their own. A DTensor (torch.distributed.tensor) may need
+    messages between its ranks for each gradient, in the order of the backward pass.
+    """
     for module in modules:
         for kind in type(module).__mro__:
             if kind.__name__ in _GRADIENT_HOOKS and kind.__module__.startswith("torch."):
                 raise Unsupported(
                     f"a split backward pass of a {kind.__name__}",
                     rule="it reduces gradients within the backward pass, before op W has made all",
-                    legal="the module without its wrapper, or a schedule with whole backward passes",
+                    legal=f"the module without its wrapper, or {_WHOLE}",
+                )
+            if kind.__name__ in _TENSOR_PARALLEL and kind.__module__.partition(".")[0] in _TENSOR_PARALLEL_PACKAGES:
+                raise Unsupported(
+                    f"a split backward pass of the tensor-parallel layer {kind.__module__}.{kind.__name__}",
+                    rule="it makes its weight gradient within the backward pass, so op W would have nothing to do",
+                    legal=f"torch.nn.Linear, or {_WHOLE}",
+                )
+        for name, parameter in module.named_parameters(recurse=False):
+            if any(kind.__name__ == "DTensor" for kind in type(parameter).__mro__):
+                raise Unsupported(
+                    f"a split backward pass of {type(module).__name__}.{name}, a DTensor",
+                    rule="gradients of tensor-parallel weights are made within the backward pass",
+                    legal="weights that one rank holds whole",
                 )

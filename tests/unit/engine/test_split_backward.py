@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,8 @@ from suite.core.errors import IllegalSchedule, InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import Read, Value
 from suite.engine import split_backward
-from suite.engine.optim.optimizer import AdamW
+from suite.engine.engine import Engine
+from suite.engine.optim.optimizer import SGD, AdamW
 from suite.engine.pruning import Pruning
 from suite.engine.random_state import drawing
 from suite.engine.split_backward import check_splittable
@@ -29,6 +30,7 @@ from suite.engine.stage import Stage
 from suite.models import convnet, gnmt, gpt, recurrent
 from suite.schedule.message_driven_split import MessageDrivenSplit
 from suite.schedule.one_f_one_b import OneFOneB
+from suite.schedule.staircase import Staircase
 from suite.workload import Transformer
 from suite.workload.convnet import VGG
 from suite.workload.recurrent import GNMT, ResidualLSTM
@@ -734,6 +736,43 @@ def test_torch_still_has_the_refused_wrappers() -> None:
     for kind in (nn.parallel.DistributedDataParallel, fsdp.FullyShardedDataParallel, fsdp.FSDPModule):
         with refused(Unsupported, subject=kind.__name__):
             check_splittable([object.__new__(type("Wrapped", (kind,), {}))])
+
+
+@pytest.mark.parametrize("package", ["megatron.core.tensor_parallel.layers", "fairscale.nn.model_parallel.layers"])
+@pytest.mark.parametrize("name", ["ColumnParallelLinear", "RowParallelLinear"])
+def test_tensor_parallel_layers_that_cannot_defer_are_refused(package: str, name: str) -> None:
+    kind = type(name, (nn.Linear,), {"__module__": package})
+    subject = f"a split backward pass of the tensor-parallel layer {package}.{name}"
+    with refused(Unsupported, subject=subject, rule="it makes its weight gradient"):
+        check_splittable([nn.Linear(2, 2), kind(2, 2)])
+    check_splittable([type(name, (nn.Linear,), {"__module__": "mine"})(2, 2)])
+
+
+@pytest.fixture
+def tensor_parallel() -> Iterator[nn.Module]:
+    """A linear layer whose weight and bias are DTensors, on one rank."""
+    from torch import distributed
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        yield parallelize_module(nn.Linear(4, 4), init_device_mesh("cpu", (1,)), ColwiseParallel())
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_weights_that_are_dtensors_are_refused(tensor_parallel: nn.Module) -> None:
+    with refused(Unsupported, subject="a split backward pass of Linear.weight, a DTensor", rule="tensor-parallel"):
+        check_splittable([nn.ReLU(), tensor_parallel])
+
+
+def test_engine_refuses_a_layer_that_cannot_defer_before_the_first_batch() -> None:
+    kind = type("RowParallelLinear", (nn.Linear,), {"__module__": "megatron.core.tensor_parallel.layers"})
+    make = partial(Engine, [kind(2, 2)], loss=nn.MSELoss(), optimizer=SGD(0.1), microbatch=1)
+    with refused(Unsupported, subject="a split backward pass of the tensor-parallel layer"):
+        make(schedule=Staircase(split=True))
+    make(schedule=Staircase())
 
 
 # -- laws ------------------------------------------------------------------------------------------------------------
