@@ -3,7 +3,8 @@
 No paper has them: they combine AxoNN's order (AxoNN, Algorithm 2) with the split of arXiv 2401.10241. A weight gradient
 needs no message, so a driver never waits while it accepts one. A weight gradient that has begun delays a message that
 arrives meanwhile. On a chain each rank therefore accepts one only if it owes more than `late` for each rank before it,
-if no other op is left, or if memory is full. On a V it accepts one whenever it owes one.
+if no other op is left, or if memory is full. On a V the default of
+`late` is 0, and it accepts one whenever it owes one.
 """
 
 from __future__ import annotations
@@ -35,10 +36,7 @@ class MessageDrivenSplit:
     fold: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.cap is not None and self.cap < 1:
-            raise InvalidRequest(f"schedule.cap={self.cap}", rule="at least 1 activation", legal="null (2 ranks - 1)")
-        if self.late < 0:
-            raise InvalidRequest(f"schedule.late={self.late}", rule="at least 0 weight gradients", legal="2")
+        _check(self.cap, 1, "1 activation", "null (2 ranks - 1)", self.late)
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
         program = self._split_program(place, interval)
@@ -70,25 +68,32 @@ class MessageDrivenSplit:
 
 @dataclass(frozen=True, slots=True)
 class MessageDrivenV:
-    """The message-driven order on a V of two chunks per rank, at the memory of ZBV.
+    """The message-driven order on a V of two chunks per rank, at the memory of ZBV by default.
 
     A rank prefers the passes of its second chunk, because they are nearer to the end of the pipeline. It keeps one
     activation free for the second chunk; without it the pipeline would deadlock.
 
     Attributes:
+        cap: Most activations held on a rank. None: 2 ranks, the memory of ZBV.
+        late: Weight gradients that rank r may owe, as a multiple of r.
         split: Separate the weight gradients from the backward pass.
     """
 
+    cap: int | None = None
+    late: int = 0
     split: bool = True
     chunks: ClassVar[int] = 2
     fold: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check(self.cap, 2, "2 activations, one for each chunk", "null (2 ranks)", self.late)
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
         program = self._split_program(place, interval)
         return program if self.split else with_whole_passes(program)
 
     def _split_program(self, place: Place, interval: FlushInterval) -> Program:
-        cap = 2 * place.ranks
+        cap, late = self.cap or 2 * place.ranks, self.late * place.rank
         near, far = place.stage_of(0), place.stage_of(1)
         for microbatches in interval.groups():
             start, stop = microbatches.start, microbatches.stop
@@ -103,7 +108,7 @@ class MessageDrivenV:
                     reachable = stage == near or forward[far] < forward[near]
                     if forward[stage] < stop and activations < room and reachable:
                         accepted.append(Op(stage, Kind.FORWARD, forward[stage]))
-                if owed:
+                if owed and (len(owed) > late or activations == cap or not accepted):
                     accepted.append(Op(owed[0][0], Kind.WEIGHT, owed[0][1]))
                 ran = yield tuple(accepted)
                 if ran.kind is Kind.FORWARD:
@@ -118,4 +123,12 @@ class MessageDrivenV:
             yield (Op(place.stage, Kind.UPDATE, interval.update_of(start)),)
 
     def in_flight(self, place: Place, interval: FlushInterval) -> int:
-        return 2 * min(place.ranks, interval.microbatches_per_update, interval.microbatches)
+        count = min(interval.microbatches_per_update, interval.microbatches)
+        return min(self.cap or 2 * place.ranks, 2 * count)
+
+
+def _check(cap: int | None, least: int, activations: str, default: str, late: int) -> None:
+    if cap is not None and cap < least:
+        raise InvalidRequest("schedule.cap", cap, rule=f"at least {activations}", legal=default)
+    if late < 0:
+        raise InvalidRequest("schedule.late", late, rule="at least 0 weight gradients", legal="2")

@@ -52,6 +52,7 @@ MESSAGE_DRIVEN: dict[str, Schedule] = {
     "axonn_zb": MessageDrivenSplit(),
     "axonn_zb_small": MessageDrivenSplit(cap=3, late=1),
     "axonn_zbv": MessageDrivenV(),
+    "axonn_zbv_small": MessageDrivenV(cap=2, late=1),
 }
 SCHEDULES = STATIC | MESSAGE_DRIVEN
 
@@ -252,6 +253,32 @@ def test_v_half_and_v_min_reach_the_published_stage_time() -> None:
 )
 def test_message_driven_order_needs_room_to_match_zb_h2(schedule: Schedule, times: Times, expected: float) -> None:
     assert excess(schedule, 8, 24, times) == expected
+
+
+@pytest.mark.parametrize(("more", "excess_over_zbv"), [(0, 2), (1, 1), (2, 0)])
+def test_message_driven_v_needs_room_to_match_zbv(more: int, excess_over_zbv: int) -> None:
+    """At unit cost, two activations above the memory of ZBV suffice for its makespan."""
+    worst = max(
+        excess(MessageDrivenV(2 * ranks + more), ranks, count, UNIT) - excess(ZBV(), ranks, count, UNIT)
+        for ranks in range(2, 9)
+        for count in (2 * ranks, 3 * ranks, 4 * ranks, 4 * ranks + 1)
+    )
+    assert worst == excess_over_zbv
+
+
+@pytest.mark.parametrize(
+    ("make", "key"),
+    [
+        (lambda: MessageDrivenSplit(cap=0), "schedule.cap"),
+        (lambda: MessageDrivenSplit(late=-1), "schedule.late"),
+        (lambda: MessageDrivenV(cap=1), "schedule.cap"),
+        (lambda: MessageDrivenV(late=-1), "schedule.late"),
+    ],
+)
+def test_limits_of_message_driven_orders(make: Callable[[], Schedule], key: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        make()
+    assert caught.value.key == key
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------
