@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from suite.comm.p2p.polling import CHECK_INTERVAL, check_departures, wait_until
+from suite.comm.p2p.polling import CHECK_INTERVAL, check_departures, complete
 from suite.comm.rendezvous.departures import Departures, EngineCalls
 from suite.core.errors import InvalidRequest, RankError
 from suite.core.protocols import Handle, Transport, World
@@ -102,7 +102,7 @@ class BatchAgreement:
     """
 
     def __init__(self, world: World, transport: Transport, size: int, *, off: bool = False) -> None:
-        self.rank, self.size, self.progress = world.rank, size, transport.progress
+        self.rank, self.size, self.transport = world.rank, size, transport
         self.off = off or size == 1 or transport.turns
         self.group = world.group(range(size)) if size > 1 else None
         self.polls = transport.polls
@@ -184,7 +184,7 @@ class BatchAgreement:
         """Wait for the reduction, and raise the error that it shows."""
         if (pending := self.pending) is None:
             return
-        wait_until(pending.handle.done, self.progress)
+        complete(pending.handle, self.transport)
         self.pending = None
         rows = pending.rows.tolist()
         if pending.source is not None:
@@ -239,7 +239,7 @@ class BatchAgreement:
         if (pending := self.pending) is not None:
             self.pending = None
             with suppress(Exception):  # the caller raises the error of this rank
-                wait_until(pending.handle.done, self.progress, _DELIVERY_TIMEOUT)
+                complete(pending.handle, self.transport, _DELIVERY_TIMEOUT)
 
     # -- streams -----------------------------------------------------------------------------------------------------
 

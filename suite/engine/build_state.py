@@ -55,7 +55,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
         settings.ties,
         data_parallel_group=comm.data_parallel_group,
         embedding_group=comm.embedding_group,
-        progress=comm.transport.progress,
+        transport=comm.transport,
     )
     stages = {}
     for number in place.held_stages:

@@ -21,9 +21,9 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 
-from suite.comm.p2p.polling import wait_until
+from suite.comm.p2p.polling import complete
 from suite.core.errors import InvalidRequest
-from suite.core.protocols import Group
+from suite.core.protocols import Group, Transport
 from suite.core.values import format_value
 from suite.engine.random_state import drawing, initial, undisturbed
 from suite.engine.states.state import ModelState
@@ -288,20 +288,20 @@ def broadcast_weights(
     *,
     data_parallel_group: Group,
     embedding_group: Group,
-    progress: Callable[[], None],
+    transport: Transport,
 ) -> None:
     """Broadcast the weights of replica 0 to all replicas, and the first end of each tie to the last."""
     for module in modules.values():
         for tensor in (*module.parameters(), *module.buffers()):
             if len(data_parallel_group.ranks) > 1:
-                wait_until(data_parallel_group.broadcast(tensor.data, data_parallel_group.ranks[0]).done, progress)
+                complete(data_parallel_group.broadcast(tensor.data, data_parallel_group.ranks[0]), transport)
     for tie in ties:
         ends = tied_ends(modules, tie)
-        _check_ends_match(tie, ends, embedding_group, progress)
+        _check_ends_match(tie, ends, embedding_group, transport)
         if len(ends) == 2:
             ends[1].data.copy_(ends[0].data)
         elif ends and len(embedding_group.ranks) > 1:
-            wait_until(embedding_group.broadcast(ends[0].data, embedding_group.ranks[0]).done, progress)
+            complete(embedding_group.broadcast(ends[0].data, embedding_group.ranks[0]), transport)
 
 
 def _properties(weight: nn.Parameter) -> tuple[float, ...]:
@@ -311,7 +311,7 @@ def _properties(weight: nn.Parameter) -> tuple[float, ...]:
 
 
 def _check_ends_match(
-    tie: Tie, ends: Sequence[nn.Parameter], embedding_group: Group, progress: Callable[[], None]
+    tie: Tie, ends: Sequence[nn.Parameter], embedding_group: Group, transport: Transport
 ) -> None:
     """Raises InvalidRequest, on both stages, unless the ends of a tie have one shape and dtype, and both train or both
     are frozen. Only the stages of the ends call it."""
@@ -321,7 +321,7 @@ def _check_ends_match(
     equal = len({first, *map(_properties, ends)}) == 1
     if len(ends) == 1 and len(embedding_group.ranks) > 1:
         extremes = torch.tensor([first, [-number for number in first]], dtype=torch.float64, device=ends[0].device)
-        wait_until(embedding_group.all_reduce(extremes, "max").done, progress)
+        complete(embedding_group.all_reduce(extremes, "max"), transport)
         equal = torch.equal(extremes[0], -extremes[1])
     if not equal:
         raise InvalidRequest(

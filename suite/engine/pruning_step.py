@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import torch
 
-from suite.comm.p2p.polling import wait_until
+from suite.comm.p2p.polling import complete
 from suite.core.errors import InvalidRequest
 from suite.core.values import format_value
 from suite.engine.pruning import Pruning
@@ -97,7 +97,7 @@ def _indices_of_duplicates(state: TrainState, indices: Mapping[Key, torch.Tensor
 
 def _broadcast_to_last_stage(state: TrainState, tensor: torch.Tensor) -> None:
     group = state.comm.embedding_group
-    wait_until(group.broadcast(tensor, group.ranks[0]).done, state.comm.transport.progress)
+    complete(group.broadcast(tensor, group.ranks[0]), state.comm.transport)
 
 
 def prune(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> None:

@@ -10,6 +10,7 @@ from tests.support.persistent_ranks import run_persistent
 from tests.support.ranks import run_ranks
 
 PROGRAM = Path(__file__).parent / "program_placed.py"
+BURST = PROGRAM.with_name("program_burst.py")
 # each entry: transport, cases to train, number of random orders
 ON_TWO = ("mpi tied 300", "gloo untied 100", "ordered tied 50")
 ON_FOUR = ("mpi tied 100", "gloo untied 30")
@@ -36,3 +37,10 @@ def test_gradients_and_random_orders_on_four_ranks() -> None:
 @pytest.mark.parametrize("line", EVERY)
 def test_every_transport(line: str, ranks: int) -> None:
     assert_compared(run_ranks(ranks, PROGRAM, line, deadline=900), (line,))
+
+
+def test_long_burst_around_a_loop_of_three_ranks() -> None:
+    """A rank that receives 800 messages waits for no peer that itself waits for a third rank."""
+    out = run_persistent(3, BURST, "gloo 800", "mpi 800", deadline=60)
+    for transport in ("gloo", "mpi"):
+        assert f"{transport} 800: {2 * 800} messages" in out

@@ -89,10 +89,15 @@ def wait_until(
     return True
 
 
+def complete(handle: Handle, transport: Transport, timeout: float | None = None) -> bool:
+    """Wait for a collective in the way that suits the transport. Returns False where `timeout` seconds pass first."""
+    return wait_until(handle.done, transport.progress, timeout, yields=not transport.threaded)
+
+
 def wait_for(handle: Handle, transport: Transport) -> Generator[None, None, None]:
     """Wait until a collective is done. Yields only where ranks share a thread (comm.p2p.coroutine), once per poll."""
     if not transport.turns:
-        wait_until(handle.done, transport.progress, yields=not transport.threaded)
+        complete(handle, transport)
     while not handle.done():
         yield None
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from suite.comm.p2p import polling
-from suite.comm.p2p.polling import sleep_until, wait_until
+from suite.comm.p2p.polling import complete, sleep_until, wait_until
 
 
 class FakeClock:
@@ -90,3 +92,16 @@ def test_sleep_until_polls_without_sleep_before_its_end(monkeypatch: pytest.Monk
 
 def test_sleep_until_returns_at_once_for_a_past_end() -> None:
     sleep_until(time.perf_counter() - 1.0, lambda: pytest.fail("there is nothing to wait for"))
+
+
+@pytest.mark.parametrize(("threaded", "yields"), [(False, True), (True, False)])
+def test_complete_leaves_the_core_to_threads_that_move_messages(
+    monkeypatch: pytest.MonkeyPatch, threaded: bool, yields: bool
+) -> None:
+    clock = FakeClock(monkeypatch)
+    handle: Any = SimpleNamespace(done=lambda: clock.time > 2e-3)
+    transport: Any = SimpleNamespace(progress=lambda: None, threaded=threaded)
+    assert complete(handle, transport)
+    assert (bool(clock.yields), bool(clock.sleeps)) == (yields, not yields)
+    never: Any = SimpleNamespace(done=lambda: False)
+    assert not complete(never, transport, 1e-3)
