@@ -142,14 +142,16 @@ class PredictionExpectation(_Expectation):
 
 
 class ShareExpectation(_Expectation):
-    """Sum of some times as a fraction of the batch time."""
+    """Sum of some metrics of a run as a fraction of the sum of others."""
 
     kind: Literal["share"]
-    """Share of the batch time."""
+    """Share of a sum."""
     system: Name
     """Label of the run."""
     of: list[str]
-    """Metrics to add, in seconds."""
+    """Metrics to add."""
+    over: Annotated[list[str], Field(default_factory=lambda: ["batch_time"])]
+    """Metrics to add and divide by, in the same unit; the batch time by default."""
 
 
 Expectation = Annotated[

@@ -209,17 +209,19 @@ class PredictionSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareSpec:
-    """Sum of the times `of` a run as a fraction of its batch time."""
+    """Sum of the metrics `of` a run as a fraction of the sum of its metrics `over`, all in one unit."""
 
     kind: ClassVar[str] = "share"
     what: str = ""
     system: str
     of: tuple[str, ...]
+    over: tuple[str, ...] = ("batch_time",)
     at_most: float
 
     def __post_init__(self) -> None:
-        if not self.of:
-            raise InvalidRequest("expect.of", [], rule="at least one metric", legal="of=[update_time]")
+        for name, metrics in (("of", self.of), ("over", self.over)):
+            if not metrics:
+                raise InvalidRequest(f"expect.{name}", [], rule="at least one metric", legal=f"{name}=[update_time]")
 
 
 ExpectationSpec = RatioSpec | LossSpec | PredictionSpec | ShareSpec

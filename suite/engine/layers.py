@@ -310,9 +310,7 @@ def _properties(weight: nn.Parameter) -> tuple[float, ...]:
     return tuple(map(float, numbers[: 3 + _DIMENSIONS]))
 
 
-def _check_ends_match(
-    tie: Tie, ends: Sequence[nn.Parameter], embedding_group: Group, transport: Transport
-) -> None:
+def _check_ends_match(tie: Tie, ends: Sequence[nn.Parameter], embedding_group: Group, transport: Transport) -> None:
     """Raises InvalidRequest, on both stages, unless the ends of a tie have one shape and dtype, and both train or both
     are frozen. Only the stages of the ends call it."""
     if not ends:

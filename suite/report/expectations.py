@@ -127,7 +127,7 @@ def _quantity(group: derive.ExperimentGroup, spec: ExpectationSpec) -> _Quantity
     if isinstance(spec, PredictionSpec):
         return _prediction_error(group, spec)
     if isinstance(spec, ShareSpec):
-        return _time_share(group, spec)
+        return _share(group, spec)
     return _loss_difference(group, spec) if spec.system else _largest_loss_difference(group)
 
 
@@ -285,23 +285,29 @@ def _prediction_error(group: derive.ExperimentGroup, spec: PredictionSpec) -> _Q
     return _with_interval(_Quantity(value, label, versus), runs, largest_error)
 
 
-def _time_share(group: derive.ExperimentGroup, spec: ShareSpec) -> _Quantity:
-    """The sum of the times `spec.of` as a fraction of the batch time. A missing time does not count as 0."""
-    quantity = _Quantity(system=spec.system, versus="its batch time")
+def _share(group: derive.ExperimentGroup, spec: ShareSpec) -> _Quantity:
+    """The sum of the metrics `spec.of` as a fraction of the sum of `spec.over`. A missing one does not count as 0."""
+    of_batch = spec.over == (derive.BATCH_TIME,)
+    quantity = _Quantity(system=spec.system, versus="its batch time" if of_batch else " + ".join(spec.over))
     entry = group.find(spec.system)
     if entry is None or derive.usable(entry):
         return replace(quantity, why=f"{spec.system}: {derive.usable(entry)}")
-    if not derive.comparable(entry.record):
-        return replace(quantity, why=f"{spec.system}: {derive.note(entry.record, derive.BATCH_TIME)}")
-    names = (*spec.of, derive.BATCH_TIME)
+    record = entry.record
+    if not derive.comparable(record):
+        return replace(quantity, why=f"{spec.system}: {derive.note(record, derive.BATCH_TIME)}")
+    names = (*spec.of, *spec.over)
+    whole = record.metrics.get(spec.over[0])
+    unit = "s" if whole is None else whole.unit
     for name in names:
-        if name not in entry.record.metrics or entry.record.metrics[name].unit != "s":
-            return replace(quantity, why=f"{spec.system}: no seconds of {name}")
-    *parts, batch_time = (derive.samples(entry.record, name).median for name in names)
-    value = derive.ratio(sum(parts), batch_time)
+        if name not in record.metrics or record.metrics[name].unit != unit:
+            return replace(quantity, why=f"{spec.system}: no {'seconds' if unit == 's' else unit} of {name}")
+    count = len(spec.of)
+    values = [derive.samples(record, name).median for name in names]
+    value = derive.ratio(sum(values[:count]), sum(values[count:]))
     if not math.isfinite(value):
         return replace(quantity, why=f"{spec.system}: no times")
-    runs = [(entry.record, name) for name in names]
     return _with_interval(
-        replace(quantity, value=value), runs, lambda medians: np.sum(medians[:-1], axis=0) / medians[-1]
+        replace(quantity, value=value),
+        [(record, name) for name in names],
+        lambda medians: np.sum(medians[:count], axis=0) / np.sum(medians[count:], axis=0),
     )

@@ -370,6 +370,20 @@ def compressing(make: Any, compress: Sequence[float], expand: Sequence[float], *
     return replace(record, metrics=metrics | changes.pop("more", {}), **changes)
 
 
+def test_share_over_other_metrics_of_the_run(tmp_path, make, store):
+    held = {name: Metric("B", "lower", (size,)) for name, size in (("ours", 3.0), ("theirs", 4.0))}
+    store(tmp_path, compressing(make, (0.06, 0.06, 0.06, 0.06, 0.061), (0.04,) * 5, more=held))
+    finding = expectations.judge(group_of(tmp_path), {**SHARE, "of": ["ours"], "over": ["theirs"], "at_most": 0.75})
+    assert (finding.ours, finding.versus, finding.judgement) == (0.75, "theirs", Judgement.MET)
+    finding = expectations.judge(group_of(tmp_path), {**SHARE, "of": ["ours"], "over": ["theirs"], "at_most": 0.74})
+    assert finding.judgement is Judgement.NOT_MET
+    times = {**SHARE, "of": ["compress_time"], "over": ["expand_time", "compress_time"], "at_most": 0.7}
+    finding = expectations.judge(group_of(tmp_path), times)
+    assert (finding.ours, finding.versus) == (pytest.approx(0.6), "expand_time + compress_time")
+    assert finding.judgement is Judgement.MET
+    assert finding.low < finding.high
+
+
 def test_share_adds_all_times_of_the_median_batch(tmp_path, make, store):
     store(tmp_path, compressing(make, (0.06, 0.06, 0.06, 0.06, 0.061), (0.04,) * 5))
     finding = expectations.judge(group_of(tmp_path), SHARE)
@@ -389,6 +403,8 @@ def test_share_adds_all_times_of_the_median_batch(tmp_path, make, store):
         ({"more": {"batch_time": Metric("s", "lower", (1.0,), CROWDED)}}, {}, f"axonn 2x1: {CROWDED}"),
         ({}, {"of": ["flops"]}, "axonn 2x1: no seconds of flops"),
         ({"more": {"peak": Metric("B", "", (1.0,))}}, {"of": ["peak"]}, "axonn 2x1: no seconds of peak"),
+        ({}, {"over": ["flops"]}, "axonn 2x1: no seconds of flops"),
+        ({}, {"over": []}, "expect.over=[]; rule: at least one metric; legal: over=[update_time]"),
         ({}, {"of": []}, "expect.of=[]; rule: at least one metric; legal: of=[update_time]"),
         ({"outcome": Outcome.OOM}, {}, "axonn 2x1: outcome oom"),
         ({}, {"system": "axonn 4x1"}, "axonn 4x1: no record"),
