@@ -11,23 +11,10 @@ from suite.core.words import format_count
 from suite.schedule.check import Timeline, check_message_order, op_costs
 from suite.schedule.csv_laws import check_schedule_file, waits
 from suite.schedule.draw import chart
-from suite.schedule.torch_csv import ScheduleFile, parse
+from suite.schedule.torch_csv import ScheduleFile, load
 
 DEFAULTS = {"forward": 1, "backward": 2, "weight": 1}  # ticks
 UNIT = op_costs(1, 2, 1)
-
-
-def load(path: Path) -> ScheduleFile:
-    """Parse a file. Raises InvalidRequest for one that cannot be read."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        rule = "a schedule file of torch.distributed.pipelining"
-        raise InvalidRequest(
-            f"{path}: {reason}", rule=rule, legal="suite draw schedule=zbv draw.csv=zbv.csv"
-        ) from error
-    return parse(text, str(path))
 
 
 def ticks_of(arguments: Arguments, prefix: str, file: ScheduleFile) -> dict[str, int]:

@@ -57,6 +57,21 @@ class LaunchOutline(Launch):
     grace: Any
 
 
+def _text(value: Any) -> Any:
+    return value if isinstance(value, str) else None
+
+
+class ScheduleOutline(_Part):
+    """Schedule of a refused run."""
+
+    file: Annotated[str | None, BeforeValidator(_text)] = None
+    """Schedule file of torch.distributed.pipelining."""
+
+
+def _group(value: Any) -> Any:
+    return value if isinstance(value, Mapping) else {}
+
+
 class DataOutline(_Part):
     """Data of a refused run."""
 
@@ -77,6 +92,7 @@ class Outline(_Part):
     on_error: OnError
     tag: Word
     split: Name
+    schedule: Annotated[ScheduleOutline, BeforeValidator(_group)]
     system: SystemConfig
     experiment: Experiment
     executor: ExecutorOutline

@@ -71,6 +71,7 @@ class Circumstances(TypedDict):
         executor_source: Hash of the code that the executor names.
         own_source: Hash of the user's code.
         split_file: Hash of a measured profile.
+        schedule_file: Hash of a schedule file.
         data_files: Name, bytes and time of change (ns) of each data file.
     """
 
@@ -80,6 +81,7 @@ class Circumstances(TypedDict):
     executor_source: NotRequired[str]
     own_source: NotRequired[str]
     split_file: NotRequired[str]
+    schedule_file: NotRequired[str]
     data_files: NotRequired[list[tuple[str, int, int]]]
 
 
@@ -153,6 +155,8 @@ def circumstances(config: Outline) -> Circumstances:
         facts["own_source"] = source_hash(Path(folder) for folder in config.launch.python_path)
     if config.split.endswith(".json") and Path(config.split).is_file():  # a measured profile
         facts["split_file"] = hashlib.sha256(Path(config.split).read_bytes()).hexdigest()
+    if config.schedule.file and Path(config.schedule.file).is_file():
+        facts["schedule_file"] = hashlib.sha256(Path(config.schedule.file).read_bytes()).hexdigest()
     if config.data.folder:
         files = sorted(Path(config.data.folder).glob("*"))
         facts["data_files"] = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]

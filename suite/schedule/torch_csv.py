@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
+from pathlib import Path
 from typing import TypeVar
 
 from suite.core.errors import IllegalSchedule, InvalidRequest
@@ -127,6 +128,26 @@ class ScheduleFile:
         """The order of the ops, without messages and sharding."""
         orders = ((action.op for action in row) for row in self.rows)
         return ListedSchedule(tuple(tuple(op for op in order if op is not None) for order in orders), self.homes)
+
+
+def from_file(file: str) -> ListedSchedule:
+    """The schedule of a file, for `conf/schedule/torch_csv.yaml`.
+
+    Raises InvalidRequest for a file that cannot be read, and IllegalSchedule for one that breaks the format."""
+    return load(Path(file)).schedule
+
+
+def load(path: Path) -> ScheduleFile:
+    """Parse a file. Raises InvalidRequest for one that cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        rule = "a schedule file of torch.distributed.pipelining"
+        raise InvalidRequest(
+            f"{path}: {reason}", rule=rule, legal="suite draw schedule=zbv draw.csv=zbv.csv"
+        ) from error
+    return parse(text, str(path))
 
 
 def read(text: str, name: str = "schedule") -> ListedSchedule:

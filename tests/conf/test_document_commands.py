@@ -44,6 +44,7 @@ SECONDS = (  # no ranks
     "suite draw schedule=zb_h1 grid.inter=4 draw.microbatches=8",
     "suite draw schedule=v_half grid.inter=4 draw.csv=v_half.csv",
     "suite draw schedule=zbv grid.inter=4 draw.csv=zbv.csv draw.csv_format=compute_comms",
+    "suite draw schedule=zbv grid.inter=2 draw.microbatches=8 draw.csv=zbv.csv",
     "suite draw system=pipeoptim grid.inter=4",
     "suite draw system=sparsity_aware_metis graph=protein_like grid.data=4",
     "suite run executor=simulated machine=summit stack=samo system=axonn_samo model=gpt3_13b grid.inter=8"
@@ -99,6 +100,8 @@ ELSEWHERE = {  # run by another test, or not run for the reason given
     "suite report --evidence docs/evidence.md reports=reports": "tests/unit/report/test_evidence_table.py",
     "python -m tests.pictures reports/index.html docs/pictures": "needs a browser and rewrites committed pictures",
     "make test": "this run",
+    "suite run system=zbv schedule=torch_csv schedule.file=zbv.csv grid.inter=2": "needs the file before; "
+    "tests/distributed/test_torch_schedules.py",
     "make doctor": "tests/unit/test_doctor.py calls the module that the target starts",
     "make report": "tests/unit/report calls the module that the target starts",
     "make reproduce SCALE=evening": "two hours; tests/unit/test_reproduce.py composes every experiment",

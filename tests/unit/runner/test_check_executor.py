@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from suite.cli.draw import draw
 from suite.core.record import Outcome, Record, Source
 from suite.runner import interleave
 from suite.runner.launch import processes
@@ -83,6 +85,21 @@ def test_stream_without_a_drain_has_one_version_and_no_bubble_between_batches(
     assert value(record, "makespan") == ticks
     assert record.series["version_gap"] == [0, 0, 0, 0]
     assert set(record.series["weight_copies"]) == {1}
+
+
+def test_schedule_file_is_checked_as_the_schedule_that_it_was_drawn_from(tmp_path: Path) -> None:
+    file = tmp_path / "zbv.csv"
+    draw(["schedule=zbv", "grid.inter=4", "draw.microbatches=8", f"draw.csv={file}"])
+    of_file = ["schedule=torch_csv", f"schedule.file={file}", "grid.inter=4"]
+    record = checked(tmp_path, *of_file)
+    assert record.provenance["schedule_file"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    published = checked(tmp_path, "schedule=zbv", "grid.inter=4")
+    assert value(record, "makespan") == value(published, "makespan")
+    assert record.series == published.series
+    assert "the pipeline ranks of the schedule" in checked(tmp_path, *of_file[:2], "grid.inter=2").reason
+    assert "the 8 microbatches of the file" in checked(tmp_path, *of_file, "batch.size=6").reason
+    file.unlink()
+    assert f"{file}: No such file or directory" in checked(tmp_path, *of_file).reason
 
 
 def test_weight_gradient_is_part_of_the_backward_pass(tmp_path: Path) -> None:

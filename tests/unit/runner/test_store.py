@@ -14,7 +14,7 @@ import pytest
 
 from suite.config.base import Rerun
 from suite.config.checks import outline_of
-from suite.config.compose import composed, resolve
+from suite.config.compose import composed
 from suite.config.run import RunConfig
 from suite.core.files import write_atomically
 from suite.core.grid import Grid
@@ -136,7 +136,7 @@ def test_sources_are_hashed_by_name_and_content(tmp_path: Path) -> None:
 
 
 def test_circumstances_are_machine_versions_and_source() -> None:
-    facts = provenance.circumstances(resolve([]))
+    facts = provenance.circumstances(outline_of(composed([])))
     assert facts.keys() == {"machine", "versions", "source"}
     assert facts["versions"]["torch"]
     assert 1 <= facts["machine"]["cores"] <= (os.cpu_count() or 1)
