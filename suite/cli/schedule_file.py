@@ -11,7 +11,7 @@ from suite.core.words import format_count
 from suite.schedule.check import Timeline, check_message_order, op_costs
 from suite.schedule.csv_laws import check_schedule_file, waits
 from suite.schedule.draw import chart
-from suite.schedule.torch_csv import ScheduleFile, load
+from suite.schedule.torch_csv import ScheduleFile, parse, read_text
 
 DEFAULTS = {"forward": 1, "backward": 2, "weight": 1}  # ticks
 UNIT = op_costs(1, 2, 1)
@@ -43,7 +43,7 @@ def ticks_of(arguments: Arguments, prefix: str, file: ScheduleFile) -> dict[str,
 def drawing(arguments: Arguments) -> str:
     """Text grid of a legal file. Raises IllegalSchedule for the first broken law."""
     path = Path(arguments.options.file)
-    file = load(path)
+    file = parse(read_text(path), str(path))
     timeline = check_schedule_file(file, str(path), cost=op_costs(**ticks_of(arguments, "draw", file)))
     return f"{chart(timeline.slots, len(timeline.places), place=timeline.places[0])}\n{_memory(timeline)}"
 
@@ -54,7 +54,7 @@ def report(arguments: Arguments) -> str:
     Raises IllegalSchedule for the first broken law.
     """
     path = Path(arguments.options.file)
-    file = load(path)
+    file = parse(read_text(path), str(path))
     ticks = ticks_of(arguments, "executor.ticks", file)
     unit = check_schedule_file(file, str(path), cost=UNIT)
     schedule = file.schedule

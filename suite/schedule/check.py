@@ -260,7 +260,7 @@ def check_one_version(schedule: Schedule, timeline: Timeline, update_interval: i
     """Check that a stream of a schedule with chunks or a split backward pass needs one weight version per stage.
 
     Batches may then follow each other without a drain, and training stays synchronous: the drain-free mode of ZB-H2 and
-    ZBV (arXiv 2401.10241, Section 4). A schedule with one stage per rank and whole backward always passes,
+    ZBV (arXiv 2401.10241, Section 4). A schedule with one stage per rank and whole backward passes is always accepted,
     because its weight policy bridges the updates.
 
     Args:

@@ -14,12 +14,23 @@ receives wait, or whose sends wait too; neither is a law.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import groupby, zip_longest
+from pathlib import Path
 
 from suite.core.errors import IllegalSchedule
 from suite.core.op import SENDS_GRADIENT, FlushInterval, Kind, Op, feeds, message_of, needs
 from suite.schedule.check import Timeline, check, check_size, ticks
-from suite.schedule.torch_csv import RECEIVES, SENDS, Action, ScheduleFile, run_in_turn
+from suite.schedule.torch_csv import (
+    RECEIVES,
+    SENDS,
+    Action,
+    ListedSchedule,
+    ScheduleFile,
+    parse,
+    read_text,
+    run_in_turn,
+)
 
 _KIND = {text: kind for table in (SENDS, RECEIVES) for kind, text in table.items()}
 
@@ -47,6 +58,21 @@ def check_schedule_file(file: ScheduleFile, name: str = "schedule", *, cost: Cal
     if stuck := waits(file):
         raise IllegalSchedule(f"{name}: deadlock: {stuck}")
     return timeline
+
+
+def from_file(file: str) -> ListedSchedule:
+    """The schedule of a file that keeps every law, for `conf/schedule/torch_csv.yaml`.
+
+    Raises InvalidRequest for a file that cannot be read, and IllegalSchedule as `check_schedule_file` does.
+    """
+    return _checked(read_text(Path(file)), file)
+
+
+@lru_cache(maxsize=4)  # a run builds its schedule several times
+def _checked(text: str, name: str) -> ListedSchedule:
+    file = parse(text, name)
+    check_schedule_file(file, name)
+    return file.schedule
 
 
 def _located(error: IllegalSchedule, file: ScheduleFile, name: str) -> IllegalSchedule:

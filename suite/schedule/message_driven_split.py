@@ -3,8 +3,7 @@
 No paper has them: they combine AxoNN's order (AxoNN, Algorithm 2) with the split of arXiv 2401.10241. A weight gradient
 needs no message, so a driver never waits while it accepts one. A weight gradient that has begun delays a message that
 arrives meanwhile. On a chain each rank therefore accepts one only if it owes more than `late` for each rank before it,
-if no other op is left, or if memory is full. On a V the default of
-`late` is 0, and it accepts one whenever it owes one.
+if no other op is left, or if memory is full. On a V `late` is 0 by default, so it accepts one whenever it owes one.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class MessageDrivenSplit:
     fold: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        _check(self.cap, 1, "1 activation", "null (2 ranks - 1)", self.late)
+        _check(self.cap, 1, "1 activation", self.late)
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
         program = self._split_program(place, interval)
@@ -86,7 +85,7 @@ class MessageDrivenV:
     fold: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check(self.cap, 2, "2 activations, one for each chunk", "null (2 ranks)", self.late)
+        _check(self.cap, 2, "2 activations, one for each chunk", self.late)
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
         program = self._split_program(place, interval)
@@ -127,8 +126,8 @@ class MessageDrivenV:
         return min(self.cap or 2 * place.ranks, 2 * count)
 
 
-def _check(cap: int | None, least: int, activations: str, default: str, late: int) -> None:
+def _check(cap: int | None, least: int, activations: str, late: int) -> None:
     if cap is not None and cap < least:
-        raise InvalidRequest("schedule.cap", cap, rule=f"at least {activations}", legal=default)
+        raise InvalidRequest("schedule.cap", cap, rule=f"at least {activations}", legal="schedule.cap=null")
     if late < 0:
-        raise InvalidRequest("schedule.late", late, rule="at least 0 weight gradients", legal="2")
+        raise InvalidRequest("schedule.late", late, rule="at least 0 weight gradients", legal="schedule.late=0")

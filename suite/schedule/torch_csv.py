@@ -85,8 +85,8 @@ class ListedSchedule:
         for microbatches in interval.groups():
             if len(microbatches) != self.microbatches:
                 raise InvalidRequest(
-                    f"{len(microbatches)} microbatches per update with a schedule file",
-                    rule=f"the {self.microbatches} microbatches of the file",
+                    f"microbatches per update and replica with a schedule file: {len(microbatches)}",
+                    rule="the number of microbatches in the file",
                     legal=str(self.microbatches),
                 )
             for op in self.orders[place.rank]:
@@ -130,24 +130,15 @@ class ScheduleFile:
         return ListedSchedule(tuple(tuple(op for op in order if op is not None) for order in orders), self.homes)
 
 
-def from_file(file: str) -> ListedSchedule:
-    """The schedule of a file, for `conf/schedule/torch_csv.yaml`.
-
-    Raises InvalidRequest for a file that cannot be read, and IllegalSchedule for one that breaks the format."""
-    return load(Path(file)).schedule
-
-
-def load(path: Path) -> ScheduleFile:
-    """Parse a file. Raises InvalidRequest for one that cannot be read."""
+def read_text(path: Path) -> str:
+    """Text of a file. Raises InvalidRequest for one that cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         rule = "a schedule file of torch.distributed.pipelining"
-        raise InvalidRequest(
-            f"{path}: {reason}", rule=rule, legal="suite draw schedule=zbv draw.csv=zbv.csv"
-        ) from error
-    return parse(text, str(path))
+        legal = "suite draw schedule=zbv grid.inter=2 draw.csv=zbv.csv"
+        raise InvalidRequest(f"{path}: {reason}", rule=rule, legal=legal) from error
 
 
 def read(text: str, name: str = "schedule") -> ListedSchedule:

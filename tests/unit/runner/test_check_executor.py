@@ -97,7 +97,12 @@ def test_schedule_file_is_checked_as_the_schedule_that_it_was_drawn_from(tmp_pat
     assert value(record, "makespan") == value(published, "makespan")
     assert record.series == published.series
     assert "the pipeline ranks of the schedule" in checked(tmp_path, *of_file[:2], "grid.inter=2").reason
-    assert "the 8 microbatches of the file" in checked(tmp_path, *of_file, "batch.size=6").reason
+    assert "the number of microbatches in the file; legal: 8" in checked(tmp_path, *of_file, "batch.size=6").reason
+    text = file.read_text()
+    file.write_text(text.replace("0F0,", "0F0,0F0,", 1))
+    assert f"{file}, row 1 (rank 0), column 2" in checked(tmp_path, *of_file).reason
+    file.write_text(text.replace("0F0,", "0F0,0SEND_F0,", 1))
+    assert "7F0 comes before its receive 7RECV_F0" in checked(tmp_path, *of_file).reason
     file.unlink()
     assert f"{file}: No such file or directory" in checked(tmp_path, *of_file).reason
 

@@ -82,7 +82,7 @@ def test_illegal_files_are_named(text: str, fault: str) -> None:
 
 def test_other_numbers_of_ranks_or_microbatches_are_refused() -> None:
     listed: ListedSchedule = read("0F0,0B0\n1F0,1B0\n")
-    with refused(InvalidRequest, rule="1 microbatches of the file"):
+    with refused(InvalidRequest, rule="the number of microbatches in the file"):
         check(listed, 2, flush(2))
     with refused(InvalidRequest, "grid.inter", "3"):
         check(listed, 3, flush(1))
