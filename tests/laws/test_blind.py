@@ -56,11 +56,12 @@ def formulas(*papers: str) -> list[tuple[str, ...]]:
 RUNS = (["executor=analytic", "executor.paper=sparse_gnn"], ["executor=published", "executor.figure=samo_fig2"])
 QUICK = [
     *formulas("samo", "sparse_gnn"),
-    *published("axonn_lemmas", "axonn_memory", "axonn_fig6", "samo_equations", "samo_small", "pipeoptim_table5"),
-    *graphs("gnn_small"),
+    *published("axonn_lemmas", "axonn_memory", "samo_equations", "samo_small"),
 ]
 ALL = [
     *formulas("axonn", "pipeoptim", "schedules"),
+    *published("axonn_fig6", "pipeoptim_table5"),
+    *graphs("gnn_small"),
     *published("axonn_small", "axonn_fig5", "axonn_fig8", "axonn_fig9", "axonn_table2", "axonn_fig11"),
     *published("samo_fig2", "samo_fig5", "samo_fig6_7", "samo_table2", "samo_fig8", "samo_memory"),
     *published("samo_beside_offload", "samo_scaling"),

@@ -114,7 +114,8 @@ class Refusing(LoopedBFS):
 
 def test_schedule_that_refuses_every_number_breaks_the_law_of_order() -> None:
     with pytest.raises(
-        AssertionError, match=r"^3 stages: Refusing\(chunks=2\) refuses every number of microbatches up to 32"
+        AssertionError,
+        match=r"^3 stages: Refusing\(chunks=2, split=False\) refuses every number of microbatches up to 32",
     ):
         check_every_size(Refusing(), None)
 

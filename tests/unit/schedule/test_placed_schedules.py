@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -100,11 +100,16 @@ def assert_legal(timeline: Timeline, schedule: Schedule, interval: FlushInterval
         assert peak == timeline.peak[place.rank] <= schedule.in_flight(place, interval)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_every_size_is_legal_at_any_speed(name: str) -> None:
+def edges(ranks: int) -> list[int]:
+    """Numbers of microbatches around the multiples of the ranks, where schedules change their phases."""
+    around = [multiple * ranks + more for multiple in (1, 2, 3) for more in (-1, 0, 1)]
+    return sorted({count for count in (1, 2, *around) if 1 <= count <= max(MICROBATCHES)})
+
+
+def assert_every_size_is_legal(name: str, sizes: Callable[[int], Iterable[int]]) -> None:
     schedule = SCHEDULES[name]
     for ranks in RANKS:
-        for microbatches in MICROBATCHES:
+        for microbatches in sizes(ranks):
             if not serves(schedule, ranks, microbatches):
                 continue
             draw = random.Random(100 * ranks + microbatches).choice
@@ -115,6 +120,17 @@ def test_every_size_is_legal_at_any_speed(name: str) -> None:
                     assert_legal(timeline, schedule, interval)
                     if name in STATIC:
                         check_message_order(timeline)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_sizes_at_phase_changes_are_legal_at_any_speed(name: str) -> None:
+    assert_every_size_is_legal(name, edges)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_size_is_legal_at_any_speed(name: str) -> None:
+    assert_every_size_is_legal(name, lambda _: MICROBATCHES)
 
 
 @pytest.mark.parametrize("name", STATIC)
@@ -151,11 +167,13 @@ def torch_order(name: str, ranks: int, microbatches: int, chunks: int) -> list[l
     return [re.findall(r"\d+[FIBW]\d+", ",".join(str(action) for action in row if action is not None)) for row in rows]
 
 
-@pytest.mark.parametrize(("name", "make", "chunk_counts"), PEERS, ids=[name for name, _, _ in PEERS])
-def test_orders_equal_torch(name: str, make: Callable[[int], Schedule], chunk_counts: Sequence[int]) -> None:
+def compare_with_torch(
+    name: str, make: Callable[[int], Schedule], chunk_counts: Sequence[int], sizes: Callable[[int], Iterable[int]]
+) -> int:
+    """Compare all orders that torch accepts, op for op. Returns their number."""
     compared = 0
     for ranks in RANKS:
-        for microbatches in range(1, 25):
+        for microbatches in sizes(ranks):
             for chunks in chunk_counts:
                 expected = torch_order(name, ranks, microbatches, chunks)
                 if expected is None or not serves(make(chunks), ranks, microbatches):
@@ -166,7 +184,20 @@ def test_orders_equal_torch(name: str, make: Callable[[int], Schedule], chunk_co
                 ]
                 assert orders == expected, (ranks, microbatches, chunks)
                 compared += 1
-    assert compared >= 100
+    return compared
+
+
+@pytest.mark.parametrize(("name", "make", "chunk_counts"), PEERS, ids=[name for name, _, _ in PEERS])
+def test_orders_equal_torch_at_phase_changes(
+    name: str, make: Callable[[int], Schedule], chunk_counts: Sequence[int]
+) -> None:
+    assert compare_with_torch(name, make, chunk_counts, edges) >= 30
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("name", "make", "chunk_counts"), PEERS, ids=[name for name, _, _ in PEERS])
+def test_orders_equal_torch(name: str, make: Callable[[int], Schedule], chunk_counts: Sequence[int]) -> None:
+    assert compare_with_torch(name, make, chunk_counts, lambda _: range(1, 25)) >= 100
 
 
 def test_staircase_of_one_chunk_is_one_f_one_b() -> None:
