@@ -174,8 +174,9 @@ def batch_at(tokens: Tokens, k: int, *, batch: int, sequence: int, seed: int) ->
     generator's raw stream, which numpy keeps across releases.
     """
     _fits(tokens, batch, sequence)
-    if seed < 0 or k < 0:
-        raise InvalidRequest(f"seed={seed}, batch number {k}", rule="neither is negative", legal="0")
+    for name, value in (("seed", seed), ("k", k)):
+        if value < 0:
+            raise InvalidRequest(name, value, rule="at least 0", legal=f"{name}=0")
     draws = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(k,))).random_raw(batch)
     starts = (draws % np.uint64(len(tokens) - sequence)).astype(np.int64)
     return _cut(tokens, starts, sequence)
@@ -204,8 +205,9 @@ def _cut(tokens: Tokens, starts: NDArray[np.int64], sequence: int) -> Batch:
 
 
 def _fits(tokens: Tokens, batch: int, sequence: int) -> None:
-    if batch < 1 or sequence < 1:
-        raise InvalidRequest(f"batch={batch}, sequence={sequence}", rule="both at least 1", legal="1")
+    for name, value in (("batch", batch), ("sequence", sequence)):
+        if value < 1:
+            raise InvalidRequest(name, value, rule="at least 1", legal=f"{name}=1")
     if len(tokens) <= sequence:
         raise InvalidRequest(
             f"{len(tokens)} tokens for windows of {sequence}",
