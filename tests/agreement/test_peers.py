@@ -272,9 +272,13 @@ def test_what_runs_is_ready(overrides: list[str]) -> None:
 
 def test_a_world_of_another_size_is_refused() -> None:
     config = config_of(["system=torch_1f1b", "grid.inter=2"])
-    with refused(InvalidRequest, rule="the world has one rank for each place of the grid"):
+    with refused(InvalidRequest, subject="grid of 2 ranks", rule="the world has one rank for each place of the grid"):
         TorchPipelining(threads.LoopbackWorld(threads.Hub(1), 0), config)
-    with refused(InvalidRequest, rule="the ranks of a compared system form one default process"):
+    with refused(
+        InvalidRequest,
+        subject="without torch.distributed",
+        rule="the ranks of a compared system form one default process",
+    ):
         TorchPipelining(threads.LoopbackWorld(threads.Hub(2), 0), config)
     assert not dist.is_initialized()
 

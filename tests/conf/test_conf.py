@@ -539,7 +539,9 @@ def test_a_sweep_names_several_choices() -> None:
 
 @pytest.mark.parametrize("choice", LAYOUTS)
 def test_required_value_is_named_by_its_key(choice: str) -> None:
-    with refused(InvalidRequest, rule="this choice requires one", legal="data.folder=VALUE"):
+    with refused(
+        InvalidRequest, subject="data.folder has no value", rule="this choice requires one", legal="data.folder=VALUE"
+    ):
         resolve([f"data={choice}"])
 
 

@@ -247,22 +247,32 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, object]]] = [
     (
         "SpecTrain, plain SGD",
         settings(CASE, SpecTrain(), 1, SGD(0.1)),
-        fault(rule="this policy predicts weights from the momentum of SGD only"),
+        fault(
+            subject="SpecTrain with SGD without momentum",
+            rule="this policy predicts weights from the momentum of SGD only",
+        ),
     ),
     (
         "SpecTrain with RMSprop",
         settings(CASE, SpecTrain(), 1, RMSprop(0.1, momentum=0.9)),
-        fault(rule="this policy predicts weights from the momentum of SGD only"),
+        fault(subject="SpecTrain with RMSprop", rule="this policy predicts weights from the momentum of SGD only"),
     ),
     (
         "2BW, m too small",
         settings(CASE, DoubleBuffer(), 1, SGD(0.1)),
-        fault(rule="an update sums at least as many microbatches as there", legal="update_interval=2"),
+        fault(
+            subject="2BW on 2 stages with update_interval=1",
+            rule="an update sums at least as many microbatches as there",
+            legal="update_interval=2",
+        ),
     ),
     (
         "no drift",
         settings(CASE, Predict(), 1, Sign()),
-        fault(rule="an update rule with drift_states and drift(), as"),
+        fault(
+            subject="Predict with Sign, which cannot predict weights",
+            rule="an update rule with drift_states and drift(), as",
+        ),
     ),
     (
         "offload",
@@ -277,7 +287,7 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, object]]] = [
     (
         "dynamic loss scale",
         settings(CASE, Predict(), 1, SGD(0.1), half="bfloat16", loss_scaler=DynamicLossScaler()),
-        fault(rule="stages of an asynchronous pipeline are never at the same"),
+        fault(subject="dynamic loss scaling", rule="stages of an asynchronous pipeline are never at the same"),
     ),
     (
         "a flush",
@@ -305,28 +315,50 @@ def test_tied_model_is_rejected_in_stream() -> None:
 
 def test_stream_shorter_than_pipeline_is_rejected() -> None:
     replay = Replay(CASE.layers, grid=Grid(inter=4), **settings(CASE, Predict(), 1, SGD(0.1)))
-    with refused(InvalidRequest, rule="a stream has at least as many microbatches as stages", legal="4 microbatches"):
+    with refused(
+        InvalidRequest,
+        subject="a stream of 3 microbatches through 4 stages",
+        rule="a stream has at least as many microbatches as stages",
+        legal="4 microbatches",
+    ):
         list(replay.train(epoch(CASE, 3)))
     assert len(list(replay.train(epoch(CASE, 4)))) == 4
 
 
 def test_single_batches_and_interrupted_streams_are_rejected() -> None:
     engine = alone(**settings(CASE, Stash(), 1, SGD(0.1)))
-    with refused(Unsupported, rule="an asynchronous pipeline does not drain between batches", legal="train(batches)"):
+    with refused(
+        Unsupported,
+        subject="train_batch with update_interval=1",
+        rule="an asynchronous pipeline does not drain between batches",
+        legal="train(batches)",
+    ):
         engine.train_batch(CASE.batch(0, 1, 1))
-    with refused(Unsupported, rule="an asynchronous pipeline does not drain between batches"):
+    with refused(
+        Unsupported,
+        subject="gradients with update_interval=1",
+        rule="an asynchronous pipeline does not drain between batches",
+    ):
         engine.gradients(CASE.batch(0, 1, 1))
     losses = engine.train(epoch(CASE))
     next(losses)
-    with refused(InvalidRequest, rule="the microbatches in flight are lost when a stream is"):
+    with refused(
+        InvalidRequest,
+        subject="a stream after an interrupted one",
+        rule="the microbatches in flight are lost when a stream is",
+    ):
         next(engine.train(epoch(CASE)))
-    with refused(InvalidRequest, rule="checkpoints are saved and loaded between batches"):
+    with refused(InvalidRequest, subject="within a batch", rule="checkpoints are saved and loaded between batches"):
         engine.save("nowhere")
 
 
 def test_mask_search_is_rejected_in_replay() -> None:
     arguments = settings(CASE, Stash(), 1, SGD(0.1)) | {"pruning": Pruning(EarlyBird(epoch=2), 0.5)}
-    with refused(Unsupported, rule="ranks of a replay cannot wait for one another between"):
+    with refused(
+        Unsupported,
+        subject="a search for a mask by EarlyBird in a replay",
+        rule="ranks of a replay cannot wait for one another between",
+    ):
         Replay(CASE.layers, grid=Grid(inter=2), **arguments)
 
 
@@ -361,7 +393,11 @@ def test_evaluation_between_batches_does_not_change_replay() -> None:
     streamed = Replay(case.layers, grid=Grid(inter=3), **settings(case, Stash(), 1, SGD(0.1)))
     going = streamed.train(epoch(case, 30))
     first = next(going)
-    with refused(InvalidRequest, rule="stages stand at different updates until the pipeline drains"):
+    with refused(
+        InvalidRequest,
+        subject="an evaluation within a stream",
+        rule="stages stand at different updates until the pipeline drains",
+    ):
         streamed.evaluate(batches[:1])
     assert len([first, *going]) == 30
     assert streamed.evaluate(batches[:1]) > 0
@@ -381,7 +417,11 @@ def test_replay_preserves_shared_weights() -> None:
     one = Engine(shared(), world=threads.LoopbackWorld(threads.Hub(1), 0), **arguments)
     replay = Replay(shared(), grid=Grid(inter=3), **arguments)
     assert list(replay.train(batches)) == pytest.approx(list(one.train(batches)), rel=1e-6)
-    with refused(Unsupported, rule="stages of an asynchronous pipeline are never at the same"):
+    with refused(
+        Unsupported,
+        subject="a tied weight in an asynchronous pipeline",
+        rule="stages of an asynchronous pipeline are never at the same",
+    ):
         Replay(shared(), grid=Grid(inter=3), weights=Stash(), update_interval=1, **arguments)
 
 

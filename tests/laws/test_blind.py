@@ -371,5 +371,9 @@ def test_a_folder_with_records_made_in_sight_is_refused(tmp_path: Path) -> None:
     store = Store(tmp_path)
     key = provenance.key(run)
     store.write(run_in_process(run, key, store))
-    with refused(InvalidRequest, rule="every record of a blind reproduction comes from a blind run"):
+    with refused(
+        InvalidRequest,
+        subject="made without --blind",
+        rule="every record of a blind reproduction comes from a blind run",
+    ):
         reproduce.check_all_blind(store)

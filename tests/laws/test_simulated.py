@@ -298,7 +298,9 @@ def test_ranks_that_differ_each_keep_their_own_time(
 
 
 def test_stragglers_need_every_rank() -> None:
-    with refused(InvalidRequest, rule="stragglers break the symmetry"):
+    with refused(
+        InvalidRequest, subject="one replica for all, with ranks that differ", rule="stragglers break the symmetry"
+    ):
         simulate(
             OneFOneB(),
             Grid(data=2),

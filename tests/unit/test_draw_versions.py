@@ -59,7 +59,11 @@ def test_saved_graph_is_read_once() -> None:
 
 
 def test_schedule_illegal_for_the_policy_is_not_drawn() -> None:
-    with refused(InvalidRequest, rule="an update sums at least as many microbatches as there"):
+    with refused(
+        InvalidRequest,
+        subject="2BW on 4 stages with update_interval=2",
+        rule="an update sums at least as many microbatches as there",
+    ):
         draw(["system=pipedream_2bw", "grid.inter=4", "update_interval=2"])
 
 

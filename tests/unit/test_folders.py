@@ -83,7 +83,7 @@ def test_writable_folders_and_files_stay_unchanged(tmp_path: Path) -> None:
     assert check_folder(tmp_path / "a" / "b", "reports").is_dir()
     assert check_file(tmp_path / "c.json", "--json") == tmp_path / "c.json"
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-    with refused(InvalidRequest, rule="a file"):
+    with refused(InvalidRequest, subject="is a folder", rule="a file"):
         check_file(tmp_path, "--json")
     with refused(InvalidRequest, "reports"):
         check_folder(tmp_path / "a\0b", "reports")

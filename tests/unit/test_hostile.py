@@ -105,15 +105,21 @@ def test_checkpoint_file_outside_its_folder_is_damage(saved: Path, tmp_path: Pat
     layer = next(saved.glob("layer-*"))
     layer.rename(outside)
     layer.symlink_to(outside)
-    with refused(InvalidRequest, rule="a folder with at least one complete checkpoint"):
+    with refused(
+        InvalidRequest,
+        subject="layer-00001.safetensors is a link",
+        rule="a folder with at least one complete checkpoint",
+    ):
         engine().load(saved.parent)
     layer.unlink()
     os.mkfifo(layer)
-    with refused(InvalidRequest, rule="every file has the SHA-256 of the manifest"):
+    with refused(InvalidRequest, subject="not a regular file", rule="every file has the SHA-256 of the manifest"):
         engine().load(saved)
     layer.unlink()
     layer.write_bytes(outside.read_bytes() + b"more")
-    with refused(InvalidRequest, rule="every file has the SHA-256 of the manifest"):
+    with refused(
+        InvalidRequest, subject="bytes, 27640 were written", rule="every file has the SHA-256 of the manifest"
+    ):
         engine().load(saved)
 
 
@@ -121,7 +127,7 @@ def test_linked_checkpoint_is_ignored(saved: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     saved.rename(elsewhere)
     saved.symlink_to(elsewhere)
-    with refused(InvalidRequest, rule="a folder with at least one complete checkpoint"):
+    with refused(InvalidRequest, subject="no checkpoint in", rule="a folder with at least one complete checkpoint"):
         engine().load(saved.parent)
 
 

@@ -186,7 +186,7 @@ def test_complete_archive_is_verified(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../out", "top/../../out", "/etc/out", "top\\..\\out", "out", "C:/x/out"])
 def test_name_outside_the_folder_is_refused(name: str, tmp_path: Path) -> None:
-    with refused(InvalidRequest, rule="FOLDER/NAME, without .."):
+    with refused(InvalidRequest, subject="leads out", rule="FOLDER/NAME, without .."):
         archive.verify(write_zip(lambda packed: packed.writestr(zipfile.ZipInfo(name), b"x"), tmp_path))
 
 
@@ -194,7 +194,7 @@ def test_name_outside_the_folder_is_refused(name: str, tmp_path: Path) -> None:
 def test_entry_that_is_no_plain_file_is_refused(kind: int, tmp_path: Path) -> None:
     entry = zipfile.ZipInfo("top/link")
     entry.external_attr = (kind | 0o777) << 16
-    with refused(InvalidRequest, rule="plain files only"):
+    with refused(InvalidRequest, subject="a link, a folder or a device", rule="plain files only"):
         archive.verify(write_zip(lambda packed: packed.writestr(entry, b"/etc/passwd"), tmp_path))
 
 
@@ -233,7 +233,7 @@ def test_difference_from_the_manifest_is_named(tmp_path: Path) -> None:
             archive.verify(received(**files))
     with pytest.warns(UserWarning, match="Duplicate"):
         twice = write_zip(lambda packed: [packed.writestr("top/a", b"1"), packed.writestr("top/a", b"2")], tmp_path)  # type: ignore[func-returns-value]
-    with refused(InvalidRequest, rule="each name once"):
+    with refused(InvalidRequest, subject="the archive has a twice", rule="each name once"):
         archive.verify(twice)
 
 

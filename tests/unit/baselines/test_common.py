@@ -49,7 +49,11 @@ def test_a_peer_scales_by_its_own_rule() -> None:
 def test_a_peer_that_splits_blocks_wants_a_gpt() -> None:
     overrides = ["system=deepspeed_3d", "grid.tensor=2", "model=vgg_narrow", "data=digits"]
     config = resolve([*overrides, "optimizer=sgd"])
-    with refused(Unsupported, rule="tensor parallelism splits the blocks of a GPT"):
+    with refused(
+        Unsupported,
+        subject="deepspeed_3d with model=vgg_narrow and grid.tensor=2",
+        rule="tensor parallelism splits the blocks of a GPT",
+    ):
         DeepSpeed3D.probe(config)
 
 

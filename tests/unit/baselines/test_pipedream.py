@@ -82,7 +82,10 @@ def test_a_kept_graph_reads_the_same_versions(policy: type[Stash | DoubleBuffer]
 
 def test_updates_that_two_versions_cannot_serve_are_refused() -> None:
     with refused(
-        InvalidRequest, rule="an update sums at least as many microbatches as there", legal="update_interval=4"
+        InvalidRequest,
+        subject="2BW on 4 stages with update_interval=3",
+        rule="an update sums at least as many microbatches as there",
+        legal="update_interval=4",
     ):
         DoubleBuffer().check(4, 3)
     for stages, every in ((4, 4), (4, 9), (1, 1)):

@@ -134,16 +134,22 @@ def test_places_that_are_none_are_refused(places: list[int], told: str) -> None:
 
 
 def test_a_weight_beyond_32_bits_is_refused() -> None:
-    with refused(InvalidRequest, rule="fewer than 2^31 entries, the range of a 32-bit index"):
+    with refused(
+        InvalidRequest, subject="65536 x 32768 entries", rule="fewer than 2^31 entries, the range of a 32-bit index"
+    ):
         structure_of(torch.tensor([0]), outputs=65536, inputs=32768)
 
 
 def test_activations_of_another_width_are_refused() -> None:
     _, sparse = layer_of(SQUARE, torch.float32)
-    with refused(InvalidRequest, rule="the last dimension of the input is the number of input"):
+    with refused(
+        InvalidRequest,
+        subject="31 features in a layer with 16 input features",
+        rule="the last dimension of the input is the number of input",
+    ):
         sparse(torch.ones(4, 31))
 
 
 def test_another_kind_of_device_is_refused_by_name() -> None:
-    with refused(Unsupported, rule="sparse products run on a CPU or on CUDA"):
+    with refused(Unsupported, subject="sparse products on meta", rule="sparse products run on a CPU or on CUDA"):
         kernels_of(torch.device("meta"))

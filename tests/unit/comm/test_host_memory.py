@@ -72,5 +72,7 @@ def test_emulated_ranks_load_no_torch() -> None:
 
 
 def test_ring_group_refuses_a_broadcast() -> None:
-    with refused(InvalidRequest, rule="ranks without torch have no weights to broadcast"):
+    with refused(
+        InvalidRequest, subject="a broadcast of plain memory", rule="ranks without torch have no weights to broadcast"
+    ):
         RingGroup(MPI.COMM_SELF, (0,), 0).broadcast(HostBuffer(4), 0)

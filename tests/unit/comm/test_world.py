@@ -101,7 +101,7 @@ def test_a_named_launcher_is_read_alone() -> None:
     assert launch_info(both, launcher="slurm") == LaunchInfo("slurm", 3, 4, 1, 2)
     assert launch_info(both, launcher="mpi") == LaunchInfo("mpi", 3, 4, 1, 2)
     assert launch_info(both, launcher="none") == LaunchInfo("none")
-    with refused(InvalidRequest, rule="a launcher sets the rank and the world size"):
+    with refused(InvalidRequest, subject="slurm", rule="a launcher sets the rank and the world size"):
         launch_info(BATCH, launcher="slurm")
     with pytest.raises(UnknownName) as caught:
         launch_info(STEP, launcher="slrm")

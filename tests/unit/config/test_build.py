@@ -72,5 +72,7 @@ def test_hostile_config_runs_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("it ran"))
     hostile = {"_target_": "subprocess.Popen", "args": ["true"]}
     for config in (hostile, [hostile], {"a": {"b": [hostile]}}, {"_target_": SCHEDULE, "cap": hostile}):
-        with refused(InvalidRequest, rule="a module of the suite, its baselines, or a folder of"):
+        with refused(
+            InvalidRequest, subject="in no such folder", rule="a module of the suite, its baselines, or a folder of"
+        ):
             build(config)

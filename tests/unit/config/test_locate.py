@@ -23,10 +23,16 @@ def test_locate_finds_classes_and_functions() -> None:
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("Grid", fault(rule="package.module.Name")),
-        ("", fault(rule="package.module.Name")),
-        ("suite.nowhere.Grid", fault(rule="an importable module and a name in it")),
-        ("nowhere.at.all.Grid", fault(rule="an importable module and a name in it")),
+        ("Grid", fault(subject="'Grid' is not a class path", rule="package.module.Name")),
+        ("", fault(subject="'' is not a class path", rule="package.module.Name")),
+        (
+            "suite.nowhere.Grid",
+            fault(subject="there is no module 'suite.nowhere'", rule="an importable module and a name in it"),
+        ),
+        (
+            "nowhere.at.all.Grid",
+            fault(subject="there is no module 'nowhere.at.all'", rule="an importable module and a name in it"),
+        ),
     ],
 )
 def test_wrong_path_is_refused(path: str, expected: dict[str, object]) -> None:
@@ -63,7 +69,7 @@ def test_misspelled_path_gets_the_nearest(path: str, nearest: str) -> None:
 
 @pytest.mark.parametrize("path", ["suite.gnn.plans.dataclas", "quite.another.Thing"])
 def test_only_legal_paths_are_suggested(path: str) -> None:
-    with refused(InvalidRequest, rule="an importable module and a name in it") as caught:
+    with refused(InvalidRequest, subject="there is no module", rule="an importable module and a name in it") as caught:
         locate(path)
     assert "did you mean" not in str(caught.value)
 
@@ -81,15 +87,27 @@ def test_misspelled_user_path_gets_the_nearest(mine: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("os.system", fault(rule="a module of the suite, its baselines, or a folder of")),
-        ("builtins.eval", fault(rule="a module of the suite, its baselines, or a folder of")),
-        ("torch.load", fault(rule="a module of the suite, its baselines, or a folder of")),
+        ("os.system", fault(subject="in no such folder", rule="a module of the suite, its baselines, or a folder of")),
+        (
+            "builtins.eval",
+            fault(subject="in no such folder", rule="a module of the suite, its baselines, or a folder of"),
+        ),
+        ("torch.load", fault(subject="in no such folder", rule="a module of the suite, its baselines, or a folder of")),
         ("__main__.main", fault(legal="a class in a folder of launch.python_path")),
         # by way of a module of the suite
-        ("suite.runner.launch.processes.subprocess.Popen", fault(rule="an importable module and a name in it")),
-        ("suite.config.locate.Path", fault(rule="a class or function of the suite, its baselines, or a")),
-        ("suite.config.plugins.partial", fault(rule="a class or function of the suite, its baselines, or a")),
-        ("suite.engine.system.torch", fault(rule="a class or a function with a public name")),
+        (
+            "suite.runner.launch.processes.subprocess.Popen",
+            fault(subject="there is no module", rule="an importable module and a name in it"),
+        ),
+        (
+            "suite.config.locate.Path",
+            fault(subject="is pathlib.Path", rule="a class or function of the suite, its baselines, or a"),
+        ),
+        (
+            "suite.config.plugins.partial",
+            fault(subject="is functools.partial", rule="a class or function of the suite, its baselines, or a"),
+        ),
+        ("suite.engine.system.torch", fault(subject="is a module", rule="a class or a function with a public name")),
         ("suite.schedule.__getattribute__", fault(rule="a public name")),
     ],
 )
@@ -104,10 +122,17 @@ def test_refused_module_is_not_imported(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "lying_around.py").write_text("raise SystemExit('it ran')\n")
     with refused(
-        InvalidRequest, rule="a module of the suite, its baselines, or a folder of", legal="launch.python_path"
+        InvalidRequest,
+        subject="lying_around is in no such folder",
+        rule="a module of the suite, its baselines, or a folder of",
+        legal="launch.python_path",
     ):
         module("lying_around")
-    with refused(InvalidRequest, rule="a module of the suite, its baselines, or a folder of"):
+    with refused(
+        InvalidRequest,
+        subject="lying_around.deep is in no such folder",
+        rule="a module of the suite, its baselines, or a folder of",
+    ):
         locate("lying_around.deep.Thing")
     assert "lying_around" not in sys.modules
 
@@ -149,11 +174,15 @@ def test_environment_in_a_user_folder_is_refused(mine: Path, tmp_path: Path, mon
     inside.mkdir(parents=True)
     (inside / "some_package.py").write_text("class Thing: ...\n")
     monkeypatch.syspath_prepend(str(inside))
-    with refused(InvalidRequest, rule="a module of the suite, its baselines, or a folder of"):
+    with refused(
+        InvalidRequest,
+        subject="some_package is in no such folder",
+        rule="a module of the suite, its baselines, or a folder of",
+    ):
         locate("some_package.Thing")
 
 
 def test_modules_without_origin_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "from_nowhere", ModuleType("from_nowhere"))
-    with refused(InvalidRequest, rule="an importable module and a name in it"):
+    with refused(InvalidRequest, subject="there is no module", rule="an importable module and a name in it"):
         locate("from_nowhere.Thing")

@@ -50,7 +50,7 @@ def test_misspelled_setting_gets_the_nearest_name() -> None:
 
 
 def test_nightly_run_without_commands_is_refused() -> None:
-    with refused(InvalidRequest, rule="repeated or once names one"):
+    with refused(InvalidRequest, subject="0 command lines", rule="repeated or once names one"):
         nightly.read(["repeated=[]", "once=[]"])
 
 

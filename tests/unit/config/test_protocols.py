@@ -52,7 +52,7 @@ def test_derived_system_has_the_optional_members() -> None:
         {"loss": 2.0},
         None,
     )
-    with refused(Unsupported, rule="its batches are trained one by one"):
+    with refused(Unsupported, subject="a stream of Derived", rule="its batches are trained one by one"):
         system.stream([])
 
 

@@ -110,5 +110,5 @@ def test_what_is_no_finite_number_is_refused_with_the_point(expression: str, val
 
 
 def test_a_symbol_without_a_value_is_named() -> None:
-    with refused(InvalidRequest, rule="all symbols"):
+    with refused(InvalidRequest, subject="has no value for bsize, phi", rule="all symbols"):
         evaluate("4*phi + 16*bsize", {"n": 1.0})

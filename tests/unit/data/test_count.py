@@ -45,7 +45,7 @@ def test_pairs_have_no_classes(tmp_path: Path) -> None:
 def test_another_name_or_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with refused(UnknownName, "data set", "cifar_10", rule="cifar_100"):
         dataset_info.counts("cifar_10", tmp_path)
-    with refused(InvalidRequest, rule="it holds train/neg, train/pos, test/neg, test/pos"):
+    with refused(InvalidRequest, subject="train", rule="it holds train/neg, train/pos, test/neg, test/pos"):
         dataset_info.counts("imdb", tmp_path)
     assert dataset_info.main(["imdb", str(tmp_path)]) == 2
     assert dataset_info.main(["imdb"]) == 2

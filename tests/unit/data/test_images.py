@@ -143,7 +143,7 @@ def test_a_damaged_cifar_100_is_refused(cifar: Path) -> None:
     with refused(InvalidRequest, subject="6147 bytes", rule="rows of 3074 bytes", legal="3074 bytes"):
         cifar_100(cifar)
     (cifar / "test.bin").write_bytes(b"\x00\xff" + whole[2:])
-    with refused(InvalidRequest, rule="fine classes below 100"):
+    with refused(InvalidRequest, subject="class 255", rule="fine classes below 100"):
         cifar_100(cifar)
 
 
@@ -216,7 +216,11 @@ def test_a_pickled_cifar_100_is_refused(tmp_path: Path) -> None:
     """The version for Python has no train.bin."""
     for name in ("train", "test", "meta"):
         (tmp_path / name).write_bytes(b"\x80\x02}q\x01.")
-    with refused(InvalidRequest, rule="it holds train.bin, test.bin"):
+    with refused(
+        InvalidRequest,
+        subject="has no train.bin, or an empty one; it holds meta, test, train",
+        rule="it holds train.bin, test.bin",
+    ):
         cifar_100(tmp_path)
 
 
@@ -279,7 +283,11 @@ def test_published_layouts_are_accepted(cifar: Path) -> None:
     check_folder("digits")
     check_folder("cifar_100", cifar)
     (cifar / "train.bin").write_bytes(b"")
-    with refused(InvalidRequest, rule="it holds train.bin, test.bin"):
+    with refused(
+        InvalidRequest,
+        subject="has no train.bin, or an empty one; it holds test.bin, train.bin",
+        rule="it holds train.bin, test.bin",
+    ):
         check_folder("cifar_100", cifar)
     with refused(UnknownName, "data set of images", "imagenot", legal="did you mean 'imagenet'?"):
         check_folder("imagenot", cifar)
@@ -287,7 +295,7 @@ def test_published_layouts_are_accepted(cifar: Path) -> None:
 
 def test_photographs_are_where_they_should_be(folders: Path) -> None:
     (folders / "val" / "n02" / "d.JPEG").rename(folders / "val" / "n02" / "d.txt")
-    with refused(InvalidRequest, rule="at least one in each part"):
+    with refused(InvalidRequest, subject="no photographs", rule="at least one in each part"):
         imagenet(folders)
 
 

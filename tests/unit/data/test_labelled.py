@@ -147,7 +147,7 @@ def test_snippets_that_are_not_there_are_refused(library: Path, tmp_path: Path) 
         snippets(vocabulary=2)
     check_folder("snippets", library)
     check_folder("snippets")
-    with refused(InvalidRequest, rule="it holds asyncio, email, http, importlib"):
+    with refused(InvalidRequest, subject="has no asyncio", rule="it holds asyncio, email, http, importlib"):
         check_folder("snippets", tmp_path / "nothing")
     with pytest.raises(UnknownName):
         check_folder("snippet", library)
@@ -236,10 +236,14 @@ def test_a_folder_of_another_form_is_refused(reviews: Path, tmp_path: Path) -> N
         InvalidRequest, subject="imdb: there is no folder", rule="it holds train/neg", legal="the folder aclImdb"
     ):
         imdb(reviews / "nowhere")
-    with refused(InvalidRequest, rule="it holds train/neg, train/pos, test/neg, test/pos"):
+    with refused(
+        InvalidRequest,
+        subject="has no train/neg; it holds neg, pos, unsup",
+        rule="it holds train/neg, train/pos, test/neg, test/pos",
+    ):
         sentiment.check_folder("imdb", reviews / "train")
     (reviews / "test/neg/0_2.txt").unlink()
-    with refused(InvalidRequest, rule="at least one in each part"):
+    with refused(InvalidRequest, subject="neg", rule="at least one in each part"):
         sentiment.check_folder("imdb", reviews)
     with refused(InvalidRequest, "data.source.vocabulary", "2"):
         imdb(reviews, vocabulary=2)

@@ -184,7 +184,9 @@ def test_half_a_corpus_is_refused(wikitext: Path) -> None:
     (wikitext / "wiki.test.tokens").unlink()
     check_folder("wikitext_103", wikitext)  # never read
     (wikitext / "wiki.valid.tokens").write_text("")
-    with refused(InvalidRequest, rule="it holds wiki.train.tokens or wiki.train.raw and"):
+    with refused(
+        InvalidRequest, subject="empty: wiki.valid.tokens", rule="it holds wiki.train.tokens or wiki.train.raw and"
+    ):
         check_folder("wikitext_103", wikitext)
     (wikitext / "wiki.valid.tokens").unlink()
     with refused(
@@ -198,7 +200,9 @@ def test_half_a_corpus_is_refused(wikitext: Path) -> None:
 def test_check_folder_knows_every_corpus(books: Path) -> None:
     check_folder("standard_library")
     check_folder("bookcorpus", books)
-    with refused(InvalidRequest, rule="it holds books_large_p1.txt and books_large_p2.txt"):
+    with refused(
+        InvalidRequest, subject="there is no folder 'None'", rule="it holds books_large_p1.txt and books_large_p2.txt"
+    ):
         check_folder("bookcorpus")
     with refused(UnknownName, "corpus", "wikitext_2", legal="did you mean 'wikitext_103'?"):
         check_folder("wikitext_2")
@@ -216,7 +220,7 @@ def test_check_folder_reads_nothing(books: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_split_without_both_parts_is_refused(library: Path, books: Path, tmp_path: Path) -> None:
     with refused(InvalidRequest, rule="both parts hold at least one file", legal="limit_bytes="):
         standard_library(folder=library, limit_bytes=3)
-    with refused(InvalidRequest, rule="both parts hold at least one file"):
+    with refused(InvalidRequest, subject="0 sources", rule="both parts hold at least one file"):
         standard_library(folder=tmp_path / "absent")
     with refused(InvalidRequest, rule="at least 20 blocks of 65536 bytes"):
         bookcorpus(books)
@@ -316,7 +320,7 @@ def test_windows_tile_the_text(length: int, batch: int, sequence: int) -> None:
         ({"sequence": 0}, fault("sequence", 0)),
         ({"seed": -1}, fault("seed", -1)),
         ({"k": -2}, fault("k", -2)),
-        ({"sequence": 200}, fault(rule="a window and the token after it")),
+        ({"sequence": 200}, fault(subject="200 tokens for windows of 200", rule="a window and the token after it")),
     ],
 )
 def test_batches_that_cannot_be_are_refused(arguments: dict[str, int], expected: dict[str, object]) -> None:

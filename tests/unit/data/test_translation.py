@@ -163,9 +163,9 @@ def test_bleu_is_of_whole_texts() -> None:
     assert data.score(behind, batches)["bleu"] == pytest.approx(100.0), "nothing behind the end counts"
     wrong = [np.roll(t, 1, axis=0) for t in right]
     assert 5.0 < data.score(wrong, batches)["bleu"] < 80.0
-    with refused(InvalidRequest, rule="one of each, at least 1"):
+    with refused(InvalidRequest, subject="50 translations of 100 sentences", rule="one of each, at least 1"):
         data.score(right[:1], batches)
-    with refused(InvalidRequest, rule="one of each, at least 1"):
+    with refused(InvalidRequest, subject="0 translations of 0", rule="one of each, at least 1"):
         data.score([], [])
 
 
@@ -227,19 +227,28 @@ def test_lines_are_found_across_pieces_of_a_file(wmt: Path, monkeypatch: pytest.
 
 def test_files_of_unequal_length_are_refused(wmt: Path) -> None:
     (wmt / "train.tok.clean.bpe.32000.de").write_text("das\n")
-    with refused(InvalidRequest, rule="a line of one is the translation of the other's"):
+    with refused(
+        InvalidRequest,
+        subject="train.tok.clean.bpe.32000.en of 4 lines and train.tok.clean.bpe.32000.de of 1",
+        rule="a line of one is the translation of the other's",
+    ):
         _ = wmt16(wmt).samples
 
 
 def test_a_folder_of_another_form_is_refused(wmt: Path) -> None:
     with refused(
         InvalidRequest,
+        subject="wmt16: there is no folder 'None'",
         rule="it holds vocab.bpe.32000, train.tok.clean.bpe.32000.en",
         legal="the folder that holds vocab.bpe.32000",
     ):
         check_folder("wmt16")
     (wmt / "vocab.bpe.32000").write_text("")
-    with refused(InvalidRequest, rule="it holds vocab.bpe.32000, train.tok.clean.bpe.32000.en"):
+    with refused(
+        InvalidRequest,
+        subject="has no vocab.bpe.32000, or an empty one; it holds newstest2013",
+        rule="it holds vocab.bpe.32000, train.tok.clean.bpe.32000.en",
+    ):
         wmt16(wmt)
     with refused(UnknownName, "data set of pairs", "wmt14", rule="number_names"):
         check_folder("wmt14", wmt)

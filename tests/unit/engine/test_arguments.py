@@ -316,7 +316,9 @@ def test_loss_check_does_not_change_training() -> None:
 
 
 def test_loss_without_gradient_is_rejected() -> None:
-    with refused(InvalidRequest, rule="the loss is computed from the outputs by differentiable"):
+    with refused(
+        InvalidRequest, subject="without a gradient", rule="the loss is computed from the outputs by differentiable"
+    ):
         make_engine(loss=lambda x, y: cross_entropy(x, y).detach()).train_batch(batch())
     with refused(InvalidRequest, "loss", "<lambda>", subject="returns a float"):
         make_engine(loss=lambda x, y: float(cross_entropy(x, y).detach())).train_batch(batch())

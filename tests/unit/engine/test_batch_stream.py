@@ -53,6 +53,7 @@ def test_short_last_batch_of_stream_suggests_drop_last() -> None:
     loader = DataLoader(TensorDataset(X, Y), batch_size=10)
     with refused(
         InvalidRequest,
+        subject="batch 3 has 2 microbatches",
         rule="all batches of a loader that streams have as many",
         legal="DataLoader(..., drop_last=True), or train(list(loader))",
     ):

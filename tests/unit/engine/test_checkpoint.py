@@ -356,7 +356,11 @@ class Stashing(WeightPolicy):
 def test_older_weight_version_prevents_save(tmp_path: Path) -> None:
     engine = make_engine(weights=Stashing())
     engine.train_batch(batch_of(ODD, 0))
-    with refused(Unsupported, rule="a checkpoint holds only the newest weights"):
+    with refused(
+        Unsupported,
+        subject="weight versions (0, 1) updates before the newest",
+        rule="a checkpoint holds only the newest weights",
+    ):
         engine.save(tmp_path)
     assert not [*tmp_path.glob("*")]
 
@@ -431,7 +435,7 @@ def test_damaged_stage_raises_on_every_rank(tmp_path: Path) -> None:
 
     def rank(world: Any) -> list[str]:
         engine = engine_of(ODD, world, Grid(inter=2), optimizer=AdamW(0.01))
-        with refused(InvalidRequest, rule="every file has the SHA-256 of the manifest"):
+        with refused(InvalidRequest, subject="step-000002", rule="every file has the SHA-256 of the manifest"):
             engine.load(tmp_path / "step-000002")
         return [*engine.load(tmp_path).notes, str(engine.state.updates)]
 

@@ -76,7 +76,7 @@ def test_replay_evaluates_like_ranks(grid: Grid) -> None:
 
 def test_empty_batch_is_rejected() -> None:
     engine = Engine(layers(), **settings())
-    with refused(InvalidRequest, rule="at least 1 sample"):
+    with refused(InvalidRequest, subject="a batch of 0 samples", rule="at least 1 sample"):
         engine.evaluate(batches((0,)))
 
 

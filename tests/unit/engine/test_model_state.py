@@ -59,14 +59,22 @@ def test_replaced_gradient_is_detected_and_reattached() -> None:
     parameters = weights(((3,), (2,)))
     state = ModelState(parameters, ("velocity",), resident)
     parameters[0].grad = torch.tensor([1.0, 2.0, 3.0])
-    with refused(InvalidRequest, rule="an engine owns .data and .grad of its weights: do not"):
+    with refused(
+        InvalidRequest,
+        subject=".grad of a weight of this engine was replaced",
+        rule="an engine owns .data and .grad of its weights: do not",
+    ):
         check_attached(state)
     assert not state.gradient.any()
     state.attach_gradients()
     check_attached(state)
     assert state.gradient.tolist() == [1.0, 2.0, 3.0, 0.0, 0.0]
     parameters[1].grad = None  # as after zero_grad()
-    with refused(InvalidRequest, rule="an engine owns .data and .grad of its weights: do not"):
+    with refused(
+        InvalidRequest,
+        subject=".grad of a weight of this engine was replaced",
+        rule="an engine owns .data and .grad of its weights: do not",
+    ):
         check_attached(state)
     state.attach_gradients()
     parameters[1].sum().backward()
@@ -77,7 +85,11 @@ def test_replaced_weight_data_is_detected() -> None:
     parameters = weights(((3,), (2,)))
     state = ModelState(parameters, ("velocity",), resident)
     parameters[1].data = parameters[1].data.clone()
-    with refused(InvalidRequest, rule="an engine owns .data and .grad of its weights: do not"):
+    with refused(
+        InvalidRequest,
+        subject=".data of a weight of this engine was replaced",
+        rule="an engine owns .data and .grad of its weights: do not",
+    ):
         check_attached(state)
 
 

@@ -160,12 +160,16 @@ def test_rule_without_drift_is_rejected() -> None:
 
         def step(self, state: Any, grad: torch.Tensor) -> None: ...
 
-    with refused(InvalidRequest, rule="an update rule with drift_states and drift(), as"):
+    with refused(
+        InvalidRequest, subject="Rule cannot predict weights", rule="an update rule with drift_states and drift(), as"
+    ):
         predicted(Rule(), RuleState(weights()), 1)  # type: ignore[arg-type]
     rule = SGD(0.1, momentum=0.9, direction="next")
-    with refused(InvalidRequest, rule="a prediction needs all of state_names(rule)"):
+    with refused(
+        InvalidRequest, subject="SGD without its state 'gradient'", rule="a prediction needs all of state_names(rule)"
+    ):
         predicted(rule, RuleState(weights(), {"velocity": torch.zeros(len(START))}), 1)
     with refused(UnknownName, "direction of a drift", "velocty", rule="velocity"):
         SGD(0.1, direction="velocty")
-    with refused(InvalidRequest, rule="momentum above 0 and no dampening"):
+    with refused(InvalidRequest, subject="nesterov with momentum=0.0", rule="momentum above 0 and no dampening"):
         SGD(0.1, nesterov=True)

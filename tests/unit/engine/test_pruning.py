@@ -144,7 +144,7 @@ def test_pruning_preserves_kept_weights_and_moments(half: str | None, memory: An
 def test_dense_layout_is_rejected_for_pruning_without_change(memory: Any) -> None:
     engine = alone(memory=memory, bucket_numel=100, half="bfloat16")
     before = rank_state(engine)
-    with refused(InvalidRequest, rule="compressed", legal="memory=compressed"):
+    with refused(InvalidRequest, subject="in a layout that keeps all", rule="compressed", legal="memory=compressed"):
         engine.prune(TICKET)
     before.compare(rank_state(engine), "refused")
     engine.train_batch(CASE.batch(0, 2, 1))
@@ -173,16 +173,20 @@ def test_mask_of_another_model_is_rejected() -> None:
 def test_pruning_twice_or_within_batch_is_rejected() -> None:
     engine = alone()
     engine.state.drained = False
-    with refused(InvalidRequest, rule="a network is pruned between batches"):
+    with refused(InvalidRequest, subject="within a batch", rule="a network is pruned between batches"):
         engine.prune(TICKET)
     engine.state.drained = True
     engine.prune(TICKET)
-    with refused(InvalidRequest, rule="an engine is pruned at most once"):
+    with refused(InvalidRequest, subject="a pruned network", rule="an engine is pruned at most once"):
         engine.prune(TICKET)
 
 
 def test_step_larger_than_expansion_is_rejected() -> None:
-    with refused(InvalidRequest, rule="a step expands all entries of its bucket at once"):
+    with refused(
+        InvalidRequest,
+        subject="steps of 1845 entries with a layout that expands 10 entries",
+        rule="a step expands all entries of its bucket at once",
+    ):
         alone(memory=partial(compressed, bucket=10), pruning=Pruning(FixedMask(TICKET), 0.8))
 
 
@@ -190,7 +194,11 @@ def test_replaced_gradient_of_pruned_weight_is_detected() -> None:
     engine = alone(pruning=Pruning(FixedMask(TICKET), 0.8))
     weight = next(p for p in engine.state.model_states.parameters if id(p) in engine.state.model_states.kept)
     weight.grad = torch.zeros_like(weight)
-    with refused(InvalidRequest, rule="an engine owns .data and .grad of its weights: do not"):
+    with refused(
+        InvalidRequest,
+        subject=".grad of a weight of this engine was replaced",
+        rule="an engine owns .data and .grad of its weights: do not",
+    ):
         next(engine.state.update.run())
 
 
@@ -260,7 +268,11 @@ def test_checkpoint_of_pruned_model_with_other_widths_is_rejected(tmp_path: Path
     small.prune({(0, "weight"): torch.tensor([1, 5], dtype=torch.int32)})
     small.save(tmp_path)
     before = rank_state(large)
-    with refused(InvalidRequest, rule="a checkpoint resumes a run with the settings that it was"):
+    with refused(
+        InvalidRequest,
+        subject="has velocity/weight ['float32', 2], this engine has ['float32', 8, 4]",
+        rule="a checkpoint resumes a run with the settings that it was",
+    ):
         large.load(tmp_path)
     before.compare(rank_state(large), "refused")
 
@@ -324,15 +336,15 @@ def test_mask_error_of_one_stage_raises_on_every_rank() -> None:
 @pytest.mark.parametrize(
     ("indices", "expected"),
     [
-        ({}, fault(rule="a mask has the indices of at least one weight")),
+        ({}, fault(subject="an empty mask", rule="a mask has the indices of at least one weight")),
         (
             {(99, "weight"): torch.tensor([0], dtype=torch.int32)},
-            fault(rule="a key is (layer number below 5, name of its weight)"),
+            fault(subject="a mask with key (99, 'weight')", rule="a key is (layer number below 5, name of its weight)"),
         ),
         ({(-1, "weight"): torch.tensor([0], dtype=torch.int32)}, fault(rule="layer number below 5")),
         (
             {"1.weight": torch.tensor([0], dtype=torch.int32)},
-            fault(rule="a key is (layer number below 5, name of its weight)"),
+            fault(subject="a mask with key '1.weight'", rule="a key is (layer number below 5, name of its weight)"),
         ),
     ],
     ids=str,
@@ -351,7 +363,11 @@ def test_rejected_mask_leaves_engine_unchanged(half: str | None) -> None:
     engine = alone(memory=partial(compressed, bucket=3), bucket_numel=40, half=half)
     engine.train_batch(CASE.batch(0, 2, 1))
     before = rank_state(engine)
-    with refused(InvalidRequest, rule="a step expands all entries of its bucket at once"):
+    with refused(
+        InvalidRequest,
+        subject="with a layout that expands 3 entries",
+        rule="a step expands all entries of its bucket at once",
+    ):
         engine.prune(TICKET)
     before.compare(rank_state(engine), "refused")
     engine.train_batch(CASE.batch(1, 2, 1))

@@ -770,7 +770,11 @@ def test_weights_that_are_dtensors_are_refused(tensor_parallel: nn.Module) -> No
 def test_engine_refuses_a_layer_that_cannot_defer_before_the_first_batch() -> None:
     kind = type("RowParallelLinear", (nn.Linear,), {"__module__": "megatron.core.tensor_parallel.layers"})
     make = partial(Engine, [kind(2, 2)], loss=nn.MSELoss(), optimizer=SGD(0.1), microbatch=1)
-    with refused(Unsupported, rule="it makes its weight gradient within the backward pass"):
+    with refused(
+        Unsupported,
+        subject="a split backward pass of the tensor-parallel layer",
+        rule="it makes its weight gradient within the backward pass",
+    ):
         make(schedule=Staircase(split=True))
     make(schedule=Staircase())
 
@@ -823,7 +827,11 @@ def test_in_place_change_before_op_w_is_rejected(which: str) -> None:
     stage.forward(0, (x,), sample=0, read=KEEP)
     stage.backward(0, (gradient,), whole=False)
     (x if which == "input" else gradient).mul_(2)
-    with refused(InvalidRequest, rule="op W still reads both after op I"):
+    with refused(
+        InvalidRequest,
+        subject="an in-place change of the input (4, 5) of a layer",
+        rule="op W still reads both after op I",
+    ):
         stage.weight_gradients(0)
 
 

@@ -110,7 +110,12 @@ def test_more_stages_than_layers_are_rejected() -> None:
 @pytest.mark.parametrize("grid", GRIDS[1:], ids=str)
 def test_world_of_other_size_is_rejected_with_launch_command(grid: Grid) -> None:
     case = gpt_case("untied", "float32", tied=False)
-    with refused(InvalidRequest, rule="the world has one rank per place of the grid", legal=f"mpiexec -n {grid.size}"):
+    with refused(
+        InvalidRequest,
+        subject="in a world of 1 ranks",
+        rule="the world has one rank per place of the grid",
+        legal=f"mpiexec -n {grid.size}",
+    ):
         engine_of(case, alone(), grid)
 
 
@@ -308,11 +313,16 @@ def test_frozen_tied_weight_does_not_change(grid: Grid) -> None:
 def test_tie_must_join_first_and_last_layer() -> None:
     layers = shared_layers()
     with refused(
-        InvalidRequest, rule="ties join the first layer and the last, which the first", legal="layers 0 and 4"
+        InvalidRequest,
+        subject="layers 0 and 3 of 5",
+        rule="ties join the first layer and the last, which the first",
+        legal="layers 0 and 4",
     ):
         Engine([*layers, nn.Tanh()], loss=F.cross_entropy, optimizer=SGD(0.1), microbatch=1, world=alone())
     twice = nn.Linear(4, 4)
-    with refused(InvalidRequest, rule="ties join the first layer and the last, which the first"):
+    with refused(
+        InvalidRequest, subject="layers 1 and 2 of 4", rule="ties join the first layer and the last, which the first"
+    ):
         Engine(
             [nn.Embedding(9, 4), twice, twice, nn.Linear(4, 9)],
             loss=F.cross_entropy,

@@ -351,6 +351,7 @@ def test_uncopyable_module_is_rejected() -> None:
     user_modules[1].generator = (number for number in range(3))
     with refused(
         InvalidRequest,
+        subject="deepcopy cannot copy",
         rule="passes compute in half copies, so the module is copied",
         legal="a function that makes the layer",
     ):

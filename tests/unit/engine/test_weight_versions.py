@@ -63,7 +63,7 @@ def test_prediction_starts_from_newest_version() -> None:
         store.run(op)
     with refused(InvalidRequest, subject="0F1 reads version 0+1", rule="newest"):
         store.run(F1)
-    with refused(InvalidRequest, rule="predictions are for later versions"):
+    with refused(InvalidRequest, subject="0F0 reads version 0+-1", rule="predictions are for later versions"):
         store_of(Policy(lambda op, versions: Read(0, predict_steps=-1))).run(F0)
 
 
@@ -75,7 +75,11 @@ def test_released_version_cannot_be_read() -> None:
     store = store_of(Forgetful(lambda op, versions: Read(0, backward_mode="recompute")))
     store.run(F0)
     store.run(U0)
-    with refused(InvalidRequest, rule="a version that the policy has kept, predicted from the"):
+    with refused(
+        InvalidRequest,
+        subject="0B0 reads version 0+0, and [1] are there",
+        rule="a version that the policy has kept, predicted from the",
+    ):
         store.run(B0)
 
 

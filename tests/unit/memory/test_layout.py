@@ -75,7 +75,7 @@ def test_unknown_words_are_refused_with_the_known_ones(field: str, value: str) -
 
 
 def test_a_negative_size_is_refused() -> None:
-    with refused(InvalidRequest, rule="not negative", legal="0"):
+    with refused(InvalidRequest, subject="-1 entries", rule="not negative", legal="0"):
         ModelStateSpec("x", "weights", "float32", -1)
     assert ModelStateSpec("x", "weights", "float32", 0).bytes == 0
 
@@ -103,7 +103,12 @@ def test_mixed_precision_with_adam_is_twenty_bytes_per_parameter() -> None:
 
 
 def test_mixed_precision_wants_wider_weights_once() -> None:
-    with refused(InvalidRequest, rule="copied once, into a narrower type", legal="float32 weights"):
+    with refused(
+        InvalidRequest,
+        subject="float16 copies of float16 weights",
+        rule="copied once, into a narrower type",
+        legal="float32 weights",
+    ):
         mixed_precision(dense(10, ADAM, "float16"))
     with refused(InvalidRequest, rule="copied once"):
         mixed_precision(MIXED)
@@ -151,7 +156,7 @@ def test_samo_of_some_weights_leaves_the_others_whole() -> None:
     assert layout.bytes() == 24 * 80 + 2 * 800 + 20 * 200
     assert (layout["half"].entries, layout["master"].entries, layout["index"].entries) == (1000, 280, 80)
     assert samo(80, 800)(dense(1000, ADAM)).bytes() == 20 * 80 + 4 * 800 + 16 * 200
-    with refused(InvalidRequest, rule="0 to all of them"):
+    with refused(InvalidRequest, subject="80 of 1001 entries kept, in 1000", rule="0 to all of them"):
         samo(80, 1001)(MIXED)
 
 
@@ -169,7 +174,12 @@ def test_recipes_of_pruned_networks() -> None:
     assert away.bytes(life="bucket") == (16 + 2) * 10
     assert away.bytes(home="host") == 12 * 280
     for whole in (resident, offloaded):
-        with refused(InvalidRequest, rule="compressed", legal="memory=compressed"):
+        with refused(
+            InvalidRequest,
+            subject="80 of 800 entries in a layout that keeps all",
+            rule="compressed",
+            legal="memory=compressed",
+        ):
             whole(1000, ADAM, kept=80, of=800, **({"bucket": 10} if whole is offloaded else {}))
 
 
@@ -215,7 +225,7 @@ def test_samo_and_offload_compose_in_either_order() -> None:
 def test_offload_names_states_or_kinds() -> None:
     with refused(UnknownName, "state", "momenta", legal="did you mean 'moments'?"):
         offload("master", "momenta", bucket=10)(MIXED)
-    with refused(InvalidRequest, rule="at least 1", legal="1"):
+    with refused(InvalidRequest, subject="a bucket of 0 entries", rule="at least 1", legal="1"):
         offload("master", bucket=0)
 
 
@@ -246,7 +256,12 @@ def test_zero_of_a_pruned_network_keeps_every_index() -> None:
 def test_zero_wants_replicas_and_two_precisions() -> None:
     with refused(InvalidRequest, subject="optimizer states on 0 replicas", rule="at least 1", legal="1"):
         zero_1(0)
-    with refused(InvalidRequest, rule="passes read the half copy", legal="mixed_precision(layout)"):
+    with refused(
+        InvalidRequest,
+        subject="zero_1 of one precision",
+        rule="passes read the half copy",
+        legal="mixed_precision(layout)",
+    ):
         zero_1(2)(dense(10, ADAM))
 
 
@@ -305,7 +320,7 @@ def test_an_offloaded_layout_holds_whole_buckets(half: str | None, always: int, 
     assert layout.bytes(home="host") == (12 if half else 8) * 1000
     with refused(InvalidRequest, subject="a bucket of 0 entries", rule="at least 1"):
         offloaded(10, ADAM, bucket=0, half=half)
-    with refused(InvalidRequest, rule="at least 1"):
+    with refused(InvalidRequest, subject="0 sets of buckets", rule="at least 1"):
         offloaded(10, ADAM, bucket=1, half=half, sets=0)
 
 
@@ -316,5 +331,5 @@ def test_a_resident_layout_is_dense_or_mixed() -> None:
 
 
 def test_states_are_compressed_once() -> None:
-    with refused(InvalidRequest, rule="compressed once"):
+    with refused(InvalidRequest, subject="samo of compressed states", rule="compressed once"):
         samo(5)(samo(5)(MIXED))

@@ -52,7 +52,7 @@ PAPERS = Papers(
 def test_a_setting_goes_from_and_to() -> None:
     assert range_of_setting(Question({"sparsity": "0.8..0.9"}), "sparsity") == ("0.8", "0.9")
     for value in ("0.8", "0.8..", "..0.9", 0.8):
-        with refused(InvalidRequest, rule="from and to", legal="0.8..0.9"):
+        with refused(InvalidRequest, subject="the setting sparsity is", rule="from and to", legal="0.8..0.9"):
             range_of_setting(Question({"sparsity": value}), "sparsity")
 
 
@@ -89,9 +89,9 @@ def test_what_the_papers_do_not_say_is_refused() -> None:
         PAPERS.ends("a")
     with refused(InvalidRequest, rule="a number"):
         PAPERS.value("c")
-    with refused(InvalidRequest, rule="a published setting"):
+    with refused(InvalidRequest, subject="no row of machines has {'id': 'frontier", rule="a published setting"):
         PAPERS.machine("frontier")
-    with refused(InvalidRequest, rule="a published setting"):
+    with refused(InvalidRequest, subject="no row of training", rule="a published setting"):
         PAPERS.training("axonn", "all")
     with refused(UnknownName, "model", "gtp", legal="did you mean 'gpt'?"):
         PAPERS.shape("gtp")

@@ -29,7 +29,7 @@ def test_the_formula_is_least_at_the_root_of_the_layers(layers: int, stages: int
 
 
 def test_one_layer_has_no_interval() -> None:
-    with refused(InvalidRequest, rule="at least 2 layers"):
+    with refused(InvalidRequest, subject="between 1 layers", rule="at least 2 layers"):
         best_interval(1)
 
 

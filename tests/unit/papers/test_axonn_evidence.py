@@ -258,7 +258,7 @@ def test_an_engine_that_does_not_divide_is_seen(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_case_that_needs_no_division_is_refused() -> None:
-    with refused(InvalidRequest, rule="every entry overflows without the division"):
+    with refused(InvalidRequest, subject="1000 entries stay finite", rule="every entry overflows without the division"):
         probes.loss_predivision(query(), None, microbatches=[2], replicas=[1])
 
 

@@ -43,5 +43,5 @@ def test_a_minimum_that_is_no_fraction() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(2, 5), (-5, 1), (Fraction(3, 2), 4)])
 def test_a_range_without_a_valley_is_refused(low: float, high: float) -> None:
-    with refused(InvalidRequest, rule="falls at the low end and rises at the high end"):
+    with refused(InvalidRequest, subject="no valley", rule="falls at the low end and rises at the high end"):
         minimum(lambda x: (2 * x - 3) ** 2, low, high)

@@ -372,7 +372,7 @@ def folder(tmp_path: Path) -> Path:
 def test_an_id_stands_once(folder: Path) -> None:
     rows = (folder / "samo/claims.yaml").read_text()
     (folder / "samo/claims.yaml").write_text(rows + "\n" + yaml.safe_dump([ROW | {"id": "axonn.fig10.loss_curves"}]))
-    with refused(InvalidRequest, rule="one row per id"):
+    with refused(InvalidRequest, subject="two claims have the id axonn.fig10.loss_curves", rule="one row per id"):
         claims.load(folder)
 
 
@@ -394,7 +394,7 @@ def test_a_missing_file_is_refused(folder: Path) -> None:
 )
 def test_a_decision_is_whole(folder: Path, row: dict[str, str]) -> None:
     (folder / "common/decisions.yaml").write_text(yaml.safe_dump([row], sort_keys=False))
-    with refused(InvalidRequest, rule="text for id, weight, paper, where, finding, decision"):
+    with refused(InvalidRequest, subject="decision A1", rule="text for id, weight, paper, where, finding, decision"):
         claims.decisions(folder)
 
 

@@ -71,7 +71,11 @@ def test_missing_text_and_missing_passage_are_refused(tmp_path: Path) -> None:
     with refused(InvalidRequest, "SUITE_PAPERS", subject="axonn.txt cannot be read"):
         paper_words("axonn", tmp_path)
     (tmp_path / "axonn.txt").write_text(TEXT, encoding="utf-8")
-    with refused(InvalidRequest, rule="the text that its fingerprint was taken from"):
+    with refused(
+        InvalidRequest,
+        subject="passage of axonn.abstract.gpu_memory_reduction is not in axonn.txt",
+        rule="the text that its fingerprint was taken from",
+    ):
         list(passage_lines(ALL[0], tmp_path))
 
 

@@ -45,7 +45,7 @@ def test_values_keep_the_order_of_the_terms() -> None:
 
 
 def test_unequal_lists_and_unknown_statistics_are_refused() -> None:
-    with refused(InvalidRequest, rule="one partner for each claim"):
+    with refused(InvalidRequest, subject="2 claims with 1 partners", rule="one partner for each claim"):
         printed.difference(NONE, PAPERS, of=["a", "b"], less=["c"])
     with refused(InvalidRequest, "statistic", "median"):
         printed.ratio(NONE, PAPERS, of=["a"], over=["b"], statistic="median")

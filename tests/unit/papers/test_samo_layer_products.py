@@ -318,7 +318,12 @@ def test_the_parent_reads_the_study_without_torch() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "kind", "expected"),
     [
-        ("grid__data", 2, InvalidRequest, fault(rule="one rank times a layer")),
+        (
+            "grid__data",
+            2,
+            InvalidRequest,
+            fault(subject="2 ranks under executor=products", rule="one rank times a layer"),
+        ),
         ("executor__widths", [], InvalidRequest, fault("executor.widths", "[]")),
         (
             "executor__widths",

@@ -69,7 +69,7 @@ def test_shares_by_name_are_multiplied_and_counts_stay_whole() -> None:
 
 
 def test_fitted_constant_without_a_range_is_refused() -> None:
-    with refused(InvalidRequest, rule="a fitted constant has a range"):
+    with refused(InvalidRequest, subject="no range of network", rule="a fitted constant has a range"):
         list(constant_variations(Stack("mine", 0.5, fitted={"network": ("x",)})))
 
 
@@ -212,7 +212,7 @@ def test_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     sensitivity.write_sensitivities("samo", sensitivities, tmp_path)
     assert list(claims.sensitivities(tmp_path).values()) == sensitivities
     (tmp_path / "samo/sensitivity.yaml").write_text("- {id: samo.x, verdict: differs}")
-    with refused(InvalidRequest, rule="id, verdict, values, varied, turns"):
+    with refused(InvalidRequest, subject="samo/sensitivity", rule="id, verdict, values, varied, turns"):
         claims.sensitivities(tmp_path)
 
 

@@ -256,7 +256,12 @@ def test_named_scope_keeps_entries_of_gpt_projections() -> None:
         gpt.TransformerBlock(Transformer(layers=24, hidden=16, heads=2, sequence=4, vocabulary=11)) for _ in range(2)
     ]
     assert len(search.build().draw(whole_view(blocks, sparsity=0.9))) == 8
-    with refused(InvalidRequest, rule="each weight keeps at least one entry", legal="scope=layer"):
+    with refused(
+        InvalidRequest,
+        subject="project.weight of layer 0",
+        rule="each weight keeps at least one entry",
+        legal="scope=layer",
+    ):
         search.build(scope="global").draw(whole_view(blocks, sparsity=0.9))
 
 

@@ -69,7 +69,7 @@ def test_extra_entries_do_not_make_a_channel_mask(path: Path) -> None:
     ticket[0, "1.bias"] = ticket[0, "1.weight"]  # as by chance
     del ticket[1, "weight"]
     save(path, ticket, entries)
-    with refused(InvalidRequest, rule="a mask of this model"):
+    with refused(InvalidRequest, subject="no index of weight weight of layer 1", rule="a mask of this model"):
         Saved(str(path)).draw(whole_view(layers))
 
 
@@ -84,7 +84,12 @@ def test_a_ticket_of_another_sparsity_is_refused_with_its_own(path: Path, scope:
     if asked == 0.5:
         Saved(str(path)).draw(whole_view(layers, sparsity=asked))
         return
-    with refused(InvalidRequest, rule="a mask of the requested sparsity", legal="sparsity=0.5"):
+    with refused(
+        InvalidRequest,
+        subject="mask of sparsity 0.5, requested is",
+        rule="a mask of the requested sparsity",
+        legal="sparsity=0.5",
+    ):
         Saved(str(path)).draw(whole_view(layers, sparsity=asked))
 
 
@@ -139,10 +144,19 @@ def test_tied_weight_in_a_file_twice_counts_once(path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "expected"),
     [
-        (network(wide=5), fault(rule="a mask of this model")),
-        (network(layers=5), fault(rule="a mask of this model")),
-        (network(layers=3), fault(rule="a mask of this model")),
-        ([nn.Linear(6, 6) for _ in range(4)], fault(rule="a mask of this model")),
+        (
+            network(wide=5),
+            fault(
+                subject="weight 0.weight of layer 0 has 36 entries, in this model it has 25",
+                rule="a mask of this model",
+            ),
+        ),
+        (network(layers=5), fault(subject="no index of weight 0.weight of layer 4", rule="a mask of this model")),
+        (network(layers=3), fault(subject="prunes layer 3, and the last layer is 2", rule="a mask of this model")),
+        (
+            [nn.Linear(6, 6) for _ in range(4)],
+            fault(subject="prunes 0.weight of layer 0, which has no such weight", rule="a mask of this model"),
+        ),
     ],
     ids=["another width", "more layers", "fewer layers", "other names"],
 )
@@ -157,7 +171,7 @@ def test_a_ticket_of_another_model_is_refused_by_what_differs(
 
 
 def test_missing_mask_file_is_refused_by_its_path(path: Path) -> None:
-    with refused(InvalidRequest, rule="a file that suite.pruning.mask.save wrote"):
+    with refused(InvalidRequest, subject="a.ticket holds no mask", rule="a file that suite.pruning.mask.save wrote"):
         Saved(str(path)).draw(whole_view(network()))
 
 

@@ -115,7 +115,9 @@ def test_emptied_weight_is_refused_with_a_legal_sparsity() -> None:
     ):
         kept_count(KEY, 4, 0.9)
     assert kept_count(KEY, 4, 0.75) == 1
-    with refused(InvalidRequest, rule="at least one entry is kept"):
+    with refused(
+        InvalidRequest, subject="qkv.weight of layer 3 without kept entries", rule="at least one entry is kept"
+    ):
         check_index(KEY, index(), 4)
 
 
@@ -174,7 +176,11 @@ def test_an_index_beyond_its_weight_is_refused_with_the_place(places: tuple[int,
 
 @pytest.mark.parametrize("places", [(0, 0), (2, 1), (0, 3, 1, 4)], ids=str)
 def test_an_index_that_does_not_rise_is_refused(places: tuple[int, ...]) -> None:
-    with refused(InvalidRequest, rule="each entry once, in rising order"):
+    with refused(
+        InvalidRequest,
+        subject="qkv.weight of layer 3: the index is not sorted",
+        rule="each entry once, in rising order",
+    ):
         check_index(KEY, index(*places), 10)
 
 
@@ -204,7 +210,11 @@ def test_a_ticket_of_another_model_is_refused_by_what_differs() -> None:
         InvalidRequest, subject="mine.ticket has no index of weight weight of layer 5", rule="a mask of this model"
     ):
         check_model("mine.ticket", entries, {(5, "weight"): 6})
-    with refused(InvalidRequest, rule="a mask of this model"):
+    with refused(
+        InvalidRequest,
+        subject="mine.ticket: weight qkv.weight of layer 3 has 4 entries, in this model it has 8",
+        rule="a mask of this model",
+    ):
         check_model("mine.ticket", entries, {KEY: 8})
 
 

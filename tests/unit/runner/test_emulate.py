@@ -340,7 +340,7 @@ def test_impossible_emulation_is_refused_before_ranks_start(
 
 
 def test_world_of_another_size_is_refused(base: RunConfig) -> None:
-    with refused(InvalidRequest, rule="one rank per place"):
+    with refused(InvalidRequest, subject="a grid of 3 ranks (3x1) in a world of 1", rule="one rank per place"):
         EmulatedRank(threads.LoopbackWorld(threads.Hub(1), 0), altered(base, grid__inter=3))
 
 

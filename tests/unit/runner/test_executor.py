@@ -140,7 +140,7 @@ def test_executor_without_ranks_ignores_rules_for_ranks(tmp_path: Path) -> None:
 
 
 def test_formulas_require_a_known_paper(tmp_path: Path) -> None:
-    with refused(InvalidRequest, rule="this choice requires one"):
+    with refused(InvalidRequest, subject="executor.paper has no value", rule="this choice requires one"):
         resolve(["executor=analytic"])
     wrong = freeze(composed(["executor=analytic", "executor.paper=sam"]), "")
     assert "did you mean 'samo'" in str(wrong.refusal)

@@ -154,7 +154,11 @@ def test_byte_order_mark_windows_lines_quotes_and_spaces_are_read() -> None:
 
 
 def test_a_file_too_large_to_check_is_refused() -> None:
-    with refused(InvalidRequest, rule="2 * microbatches * stages^2 is 200000000, at most 100000000"):
+    with refused(
+        InvalidRequest,
+        subject="microbatches on 1 stages",
+        rule="2 * microbatches * stages^2 is 200000000, at most 100000000",
+    ):
         check_schedule_file(parse("0F99999999,0B99999999\n"))
 
 

@@ -39,7 +39,7 @@ def test_one_per_stage() -> None:
     assert [cost.compute(op(text)) for text in ("0F4", "1F0", "0B0", "2B2")] == [1.0, 2.0, 3.0, 5.0]
     with refused(InvalidRequest, subject="no cost of 2F0: costs for 2 stages", rule="one per stage", legal="3 costs"):
         cost.compute(op("2F0"))
-    with refused(InvalidRequest, rule="one per stage"):
+    with refused(InvalidRequest, subject="no cost of 2F0", rule="one per stage"):
         simulate(OneFOneB(), Grid(inter=3), FlushInterval(0, 1, None, 0), cost, FREE)
 
 
@@ -108,11 +108,11 @@ def test_a_missing_op_is_refused_by_name() -> None:
         subject = f"no cost of {missing} in a table of 8 ops on 2 stages"
         with refused(InvalidRequest, subject=subject, legal="a trace of a whole batch, or its medians()"):
             cost.compute(op(missing))
-    with refused(InvalidRequest, rule="a cost for every op"):
+    with refused(InvalidRequest, subject="no cost of 2F4 in a table of 4 ops on 2 stages", rule="a cost for every op"):
         cost.medians().compute(op("2F4"))
-    with refused(InvalidRequest, rule="a cost for every op"):
+    with refused(InvalidRequest, subject="in a table of 0 ops on 0 stages", rule="a cost for every op"):
         Profiled.of([], GRID).compute(op("0F0"))
-    with refused(InvalidRequest, rule="a cost for every op"):
+    with refused(InvalidRequest, subject="no cost of 0F2", rule="a cost for every op"):
         simulate(OneFOneB(), Grid(inter=2), FlushInterval(0, 3, None, 0), cost, FREE)
 
 

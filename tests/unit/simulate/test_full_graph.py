@@ -99,7 +99,7 @@ def test_dense_products_are_bound_by_flops_or_by_bytes() -> None:
 
 
 def test_a_stack_that_hides_memory_is_refused() -> None:
-    with refused(InvalidRequest, rule="they are bound by memory"):
+    with refused(InvalidRequest, subject="traffic", rule="they are bound by memory"):
         graph().seconds(WHERE, stack(traffic=0.0))
 
 
@@ -134,7 +134,7 @@ def test_memory_of_the_published_code() -> None:
 def test_what_does_not_fit_says_by_how_much() -> None:
     one = graph()
     one.check_memory(replace(WHERE, memory=float(one.peak())))
-    with refused(DoesNotFit, rule="at most 0.0 GB of a device of small") as raised:
+    with refused(DoesNotFit, subject="of 4 processes", rule="at most 0.0 GB of a device of small") as raised:
         one.check_memory(replace(WHERE, memory=float(one.peak() - 1)))
     assert sum(each[0] for each in raised.value.memory.values()) == one.peak()
 

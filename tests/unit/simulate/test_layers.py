@@ -162,9 +162,16 @@ def test_memory_has_versions_and_what_is_computed_again() -> None:
 def test_what_cannot_be_is_refused() -> None:
     with refused(Unsupported, "grid.tensor", "2"):
         plan("gpipe", grid=Grid(inter=2, tensor=2))
-    with refused(InvalidRequest, rule="replicas * microbatch divides the batch", legal="a batch of 6"):
+    with refused(
+        InvalidRequest,
+        subject="a batch of 7 on 1 replicas with microbatches of 2",
+        rule="replicas * microbatch divides the batch",
+        legal="a batch of 6",
+    ):
         plan("gpipe", batch=7)
-    with refused(InvalidRequest, rule="an update sums at least as many microbatches as there"):
+    with refused(
+        InvalidRequest, subject="update_interval=1", rule="an update sums at least as many microbatches as there"
+    ):
         _ = plan("pipedream_2bw", update_interval=1).overheads
 
 
@@ -216,7 +223,7 @@ def test_flushed_gpts_are_modelled_by_blocks_by_default() -> None:
     stream = {"model__shape": gpt, "batch__size": 1, "batch__microbatch": 1}
     executor, config = simulated("system=pipeoptim", **stream)
     assert by_layers(config, executor.account)
-    with refused(Unsupported, rule="layers stream"):
+    with refused(Unsupported, subject="a stream of a GPT's blocks", rule="layers stream"):
         simulated("system=pipeoptim", **stream, executor__account="blocks")
     with refused(Unsupported, "executor.plan", "search"):
         simulated("system=pipeoptim", **stream, executor__plan="search")

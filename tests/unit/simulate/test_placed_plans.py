@@ -173,7 +173,9 @@ def test_search_leaves_out_stages_that_do_not_divide_blocks() -> None:
 
 
 def test_too_many_stages_are_refused_with_a_legal_number_of_ranks() -> None:
-    with refused(InvalidRequest, rule="every stage holds at least one block") as caught:
+    with refused(
+        InvalidRequest, subject="8 stages for 4 blocks", rule="every stage holds at least one block"
+    ) as caught:
         blocks(ZBV(), inter=4)
     assert caught.value.legal == "grid.inter=2"
 

@@ -262,14 +262,27 @@ def test_the_peak_is_that_of_the_fullest_stage(name: str, split: str) -> None:
                 legal="a batch of 8",
             ),
         ),
-        ({"batch": 3, "microbatch": 4}, fault(rule="replicas * microbatch divides the batch", legal="a batch of 4")),
-        ({"batch": 0}, fault(rule="replicas * microbatch divides the batch", legal="a batch of 1")),
+        (
+            {"batch": 3, "microbatch": 4},
+            fault(
+                subject="a batch of 3 on 1 replicas",
+                rule="replicas * microbatch divides the batch",
+                legal="a batch of 4",
+            ),
+        ),
+        (
+            {"batch": 0},
+            fault(subject="a batch of 0", rule="replicas * microbatch divides the batch", legal="a batch of 1"),
+        ),
         ({"microbatch": 0}, fault("microbatch", "0", rule="at least 1 sequence", legal="1")),
         (
             {"inter": 5},
             fault(subject="5 stages for 4 blocks", rule="every stage holds at least one block", legal="grid.inter=4"),
         ),
-        ({"inter": 5, "split": "share"}, fault(rule="every stage holds at least one block")),
+        (
+            {"inter": 5, "split": "share"},
+            fault(subject="5 stages for 4 blocks", rule="every stage holds at least one block"),
+        ),
         ({"tensor": 4}, fault(subject="2 heads on grid.tensor=4", rule="G_intra divides heads")),
     ],
 )

@@ -86,7 +86,9 @@ def test_update_between_the_passes_of_a_microbatch_is_refused() -> None:
 
 
 def test_a_policy_refuses_a_pipeline_that_it_cannot_serve() -> None:
-    with refused(InvalidRequest, rule="an update sums at least as many microbatches as there"):
+    with refused(
+        InvalidRequest, subject="update_interval=2", rule="an update sums at least as many microbatches as there"
+    ):
         policy_overheads(DoubleBuffer(), OneFOneB(), STAGES, counting_interval(1, 2, STAGES))
     with refused(InvalidRequest, "update_interval", subject="with a flush"):
         policy_overheads(Predict(), OneFOneB(), STAGES, counting_interval(4, None, STAGES))

@@ -112,7 +112,11 @@ def test_a_branch_of_a_pooling_alone() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with refused(InvalidRequest, rule="the outputs of all branches have one side, so that they"):
+    with refused(
+        InvalidRequest,
+        subject="branches with outputs of sides [4, 2]",
+        rule="the outputs of all branches have one side, so that they",
+    ):
         through(Branches(((Convolution(1),), (HALF,))), (1, 4))
     with refused(InvalidRequest, subject="an output of 2 x 4 pixels", rule="the output of a convolution is square"):
         through(Convolution(1, (3, 1)), (1, 4))

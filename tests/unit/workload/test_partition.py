@@ -142,15 +142,17 @@ def test_a_measured_profile_is_a_split(tmp_path: Path) -> None:
 
 
 def test_what_is_no_profile_is_refused() -> None:
-    with refused(InvalidRequest, rule="one of each per layer, and at least one layer"):
+    with refused(
+        InvalidRequest, subject="a profile with [1, 2, 1] times", rule="one of each per layer, and at least one layer"
+    ):
         Profile((1.0,), (1.0, 1.0), (1.0,), 1.0)
-    with refused(InvalidRequest, rule="all numbers are finite and not negative"):
+    with refused(InvalidRequest, subject="a negative or infinite", rule="all numbers are finite and not negative"):
         Profile((-1.0,), (1.0,), (1.0,), 1.0)
-    with refused(InvalidRequest, rule="bytes/s, finite and above 0"):
+    with refused(InvalidRequest, subject="bandwidth=0", rule="bytes/s, finite and above 0"):
         Profile((1.0,), (1.0,), (1.0,), 0)
     with refused(InvalidRequest, "stages", "2", subject="for 1 layers"):
         equal(Profile((1.0,), (1.0,), (1.0,), 1.0), 2)
-    with refused(InvalidRequest, rule="at least 1"):
+    with refused(InvalidRequest, subject="a plan for 0 devices", rule="at least 1"):
         any_replicas(Profile((1.0,), (1.0,), (1.0,), 1.0), 0)
     with refused(InvalidRequest, "rates.flops", "0"):
         Rates(flops=0)

@@ -98,7 +98,7 @@ def test_stages_without_layers_are_refused_with_legal_numbers(stages: int) -> No
 
 
 def test_negative_costs_are_refused() -> None:
-    with refused(InvalidRequest, rule="costs are not negative"):
+    with refused(InvalidRequest, subject="a layer cost of -2", rule="costs are not negative"):
         by_cost([1, -2], 1)
 
 
@@ -106,5 +106,9 @@ def test_more_layers_and_stages_than_a_split_looks_at() -> None:
     with refused(InvalidRequest, subject="2000 layers on 64 stages", rule="here 256000000", legal="1250 layers"):
         evenly(2000, 64)
     deep = Transformer(layers=2000, hidden=8, heads=2, sequence=4, vocabulary=16)
-    with refused(InvalidRequest, rule="layers^2 * stages, here 256512256, is at most 100000000"):
+    with refused(
+        InvalidRequest,
+        subject="2002 layers on 64 stages",
+        rule="layers^2 * stages, here 256512256, is at most 100000000",
+    ):
         divide(deep, 64, "pipedream")

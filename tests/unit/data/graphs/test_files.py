@@ -61,17 +61,23 @@ def test_entries_that_come_twice_are_added_up_and_noted(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         (market("coordinate real general", "2 3 1", "1 2 1"), fault(subject="2 x 3", rule="square")),
-        (market("coordinate real general", "2 2 1", "3 1 1"), fault(rule="the Matrix Market format")),
-        (market("coordinate real general", "2 2 2", "1 1 1"), fault(rule="the Matrix Market format")),
-        (market("coordinate real general", "2 2 1", "1 2 nan"), fault(rule="finite numbers")),
+        (market("coordinate real general", "2 2 1", "3 1 1"), fault(subject="g.mtx", rule="the Matrix Market format")),
+        (market("coordinate real general", "2 2 2", "1 1 1"), fault(subject="g.mtx", rule="the Matrix Market format")),
+        (
+            market("coordinate real general", "2 2 1", "1 2 nan"),
+            fault(subject="weight nan at 0", rule="finite numbers"),
+        ),
         (
             market("coordinate real general", "900000000000 900000000000 1", "1 2 1"),
-            fault(rule="at most 2147483647"),
+            fault(subject="900000000000 vertices", rule="at most 2147483647"),
         ),
-        (market("coordinate complex general", "2 2 1", "1 2 1 1"), fault(rule="coordinates of numbers")),
-        (market("array real general", "1 1", "1"), fault(rule="coordinates of numbers")),
-        ("1 2\n", fault(rule="the Matrix Market format")),
-        ("", fault(rule="a file of a graph")),
+        (
+            market("coordinate complex general", "2 2 1", "1 2 1 1"),
+            fault(subject="coordinate of complex", rule="coordinates of numbers"),
+        ),
+        (market("array real general", "1 1", "1"), fault(subject="array of real", rule="coordinates of numbers")),
+        ("1 2\n", fault(subject="g.mtx", rule="the Matrix Market format")),
+        ("", fault(subject="is empty", rule="a file of a graph")),
     ],
 )
 def test_another_matrix_is_refused(tmp_path: Path, text: str, expected: dict[str, object]) -> None:
@@ -83,10 +89,10 @@ def test_a_file_cut_off_is_refused(tmp_path: Path) -> None:
     text = market("coordinate real general", "3 3 3", "1 2 2.5", "2 2 1", "3 1 4")
     path = tmp_path / "g.mtx.gz"
     path.write_bytes(gzip.compress(text.encode())[:-12])
-    with refused(InvalidRequest, rule="the Matrix Market format"):
+    with refused(InvalidRequest, subject="g.mtx.gz", rule="the Matrix Market format"):
         MatrixMarket(file=path).load(0)
     for kind in (MatrixMarket, Npz, EdgeList):
-        with refused(InvalidRequest, rule="a file to read"):
+        with refused(InvalidRequest, subject="there is no file", rule="a file to read"):
             kind(file=tmp_path / "none").load(0)
 
 
@@ -97,7 +103,7 @@ def test_a_last_line_without_an_end_is_read_or_refused(tmp_path: Path, end: str)
     for tail in ("", " ", "\t"):
         graph = MatrixMarket(file=written(tmp_path / f"g{end}", text.rstrip() + tail)).load(0)
         assert np.array_equal(graph.adjacency.toarray(), DENSE)
-    with refused(InvalidRequest, rule="the Matrix Market format"):
+    with refused(InvalidRequest, subject="Truncated", rule="the Matrix Market format"):
         MatrixMarket(file=written(tmp_path / f"g{end}", text.replace("\n2 2", "\r2 2"))).load(0)
 
 
@@ -113,20 +119,20 @@ def test_a_scipy_archive_is_read(tmp_path: Path, form: str) -> None:
 def test_another_archive_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "g.npz"
     sparse.save_npz(path, sparse.csr_array(DENSE[:2]))
-    with refused(InvalidRequest, rule="square"):
+    with refused(InvalidRequest, subject="(2, 3)", rule="square"):
         Npz(file=path).load(0)
     sparse.save_npz(path, sparse.dia_array(DENSE))
-    with refused(InvalidRequest, rule="csr, csc or coo"):
+    with refused(InvalidRequest, subject="dia form", rule="csr, csc or coo"):
         Npz(file=path).load(0)
     np.savez(path, adjacency=DENSE)
-    with refused(InvalidRequest, rule="it holds format"):
+    with refused(InvalidRequest, subject="it holds adjacency, and no format", rule="it holds format"):
         Npz(file=path).load(0)
     np.savez(path, format=np.array("csr"), shape=(3, 3), data=np.array([object()]), indices=[0], indptr=[0, 1, 1, 1])
-    with refused(InvalidRequest, rule="a numpy archive of plain arrays"):
+    with refused(InvalidRequest, subject="allow_pickle", rule="a numpy archive of plain arrays"):
         Npz(file=path).load(0)
     for indices, indptr in (([7], [0, 1, 1, 1]), ([0], [0, 9, 0, 1]), ([-1], [0, 1, 1, 1])):
         np.savez(path, format=np.array("csr"), shape=(3, 3), data=[1.0], indices=indices, indptr=indptr)
-        with refused(InvalidRequest, rule="what scipy.sparse.save_npz writes"):
+        with refused(InvalidRequest, subject="g.npz:", rule="what scipy.sparse.save_npz writes"):
             Npz(file=path).load(0)
 
 
@@ -151,19 +157,23 @@ def test_a_list_of_edges_is_read(tmp_path: Path, end: str, text: str, arguments:
 @pytest.mark.parametrize(
     ("text", "arguments", "expected"),
     [
-        ("0 1\n1 7\n", {"vertices": 3}, fault(rule="vertices are 0 to 2")),
-        ("0 1\n", {"first": 1}, fault(rule="vertices are 0 to 0")),
-        ("-1 1\n", {"compact": True}, fault(rule="numbered from 0")),
-        ("0 1\n1 2 3\n", {}, fault(rule="rows of float64 numbers")),
-        ("0 1 2 3\n", {}, fault(rule="source, target, and a weight or none")),
-        ("0 1.5\n", {}, fault(rule="vertices are whole numbers below 2^53")),
-        ("0 1\n0 nan\n", {}, fault(rule="vertices are whole numbers below 2^53")),
-        ("0 1 inf\n", {}, fault(rule="finite numbers")),
-        ("a b\n", {}, fault(rule="rows of float64 numbers")),
+        ("0 1\n1 7\n", {"vertices": 3}, fault(subject="target 7 of edge 1", rule="vertices are 0 to 2")),
+        ("0 1\n", {"first": 1}, fault(subject="source -1 of edge 0", rule="vertices are 0 to 0")),
+        ("-1 1\n", {"compact": True}, fault(subject="vertex -1", rule="numbered from 0")),
+        ("0 1\n1 2 3\n", {}, fault(subject="columns", rule="rows of float64 numbers")),
+        ("0 1 2 3\n", {}, fault(subject="4 columns", rule="source, target, and a weight or none")),
+        ("0 1.5\n", {}, fault(subject="edge 0 is '0 1.5'", rule="vertices are whole numbers below 2^53")),
+        ("0 1\n0 nan\n", {}, fault(subject="edge 1 is", rule="vertices are whole numbers below 2^53")),
+        ("0 1 inf\n", {}, fault(subject="weight inf at 0", rule="finite numbers")),
+        ("a b\n", {}, fault(subject="could not convert", rule="rows of float64 numbers")),
         ("# from to\n0 1\n\n0 1e300 # far\n", {}, fault(subject="edge 1 is '0 1e300'", rule="below 2^53")),
-        ("0 9007199254740993\n", {"compact": True}, fault(rule="vertices are whole numbers below 2^53")),
+        (
+            "0 9007199254740993\n",
+            {"compact": True},
+            fault(subject="edge 0 is '0 9007199254740993'", rule="vertices are whole numbers below 2^53"),
+        ),
         ("0 1000000000000\n", {}, fault(subject="1000000000001 vertices", rule="at most 2147483647")),
-        ("# nothing\n", {}, fault(rule="one of both")),
+        ("# nothing\n", {}, fault(subject="no edge, and no number of vertices", rule="one of both")),
     ],
 )
 def test_a_bad_list_of_edges_is_refused(
@@ -218,13 +228,13 @@ def test_a_file_with_any_byte_damaged_is_read_or_refused(tmp_path: Path, end: st
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        ({"shape": 3}, fault(rule="whole numbers in 1 dimensions")),
-        ({"shape": (3.0, 3.0)}, fault(rule="whole numbers in 1 dimensions")),
-        ({"shape": (2**40, 2**40)}, fault(rule="at most 2147483647")),
-        ({"format": ["csr", "csc"]}, fault(rule="text in 0 dimensions")),
-        ({"format": 3}, fault(rule="text in 0 dimensions")),
-        ({"data": ["a"]}, fault(rule="numbers in 1 dimensions")),
-        ({"indices": 0.5}, fault(rule="whole numbers in 1 dimensions")),
+        ({"shape": 3}, fault(subject="shape is int64 of shape", rule="whole numbers in 1 dimensions")),
+        ({"shape": (3.0, 3.0)}, fault(subject="shape is float64", rule="whole numbers in 1 dimensions")),
+        ({"shape": (2**40, 2**40)}, fault(subject="1099511627776 vertices", rule="at most 2147483647")),
+        ({"format": ["csr", "csc"]}, fault(subject="format is <U3", rule="text in 0 dimensions")),
+        ({"format": 3}, fault(subject="format is int64", rule="text in 0 dimensions")),
+        ({"data": ["a"]}, fault(subject="data is <U1", rule="numbers in 1 dimensions")),
+        ({"indices": 0.5}, fault(subject="indices is float64", rule="whole numbers in 1 dimensions")),
     ],
 )
 def test_an_archive_of_other_arrays_is_refused(

@@ -219,7 +219,11 @@ def test_the_smallest_graphs_come_out(name: str, vertices: int) -> None:
 @pytest.mark.parametrize(
     ("source", "arguments", "expected"),
     [
-        (RMAT, {"vertices": 1000, "degree": 4}, fault(rule="a power of two", legal="vertices=512")),
+        (
+            RMAT,
+            {"vertices": 1000, "degree": 4},
+            fault(subject="1000 vertices", rule="a power of two", legal="vertices=512"),
+        ),
         (RMAT, {"vertices": 0, "degree": 4}, fault("vertices", "0")),
         (RMAT, {"vertices": 16, "degree": 16}, fault("degree", "16")),
         (RMAT, {"vertices": 16, "degree": -1}, fault("degree", "-1")),
@@ -244,7 +248,7 @@ def test_arguments_that_make_no_graph_are_refused(
 
 
 def test_edges_that_do_not_fit_are_counted() -> None:
-    with refused(InvalidRequest, rule="an edge comes once"):
+    with refused(InvalidRequest, subject="different edges of 2048 after 64 rounds", rule="an edge comes once"):
         RMAT(vertices=512, degree=8, a=1.0, b=0.0, c=0.0, features=0, classes=0).load(0)
     with refused(InvalidRequest, subject="lack", rule="room for degree=20"):
         ProteinLike(vertices=400, degree=20, smallest=1, largest=1, features=0, classes=0).load(0)

@@ -106,7 +106,7 @@ def test_a_permutation_renames_rows_and_columns_alike() -> None:
     back = np.argsort(order)
     assert np.array_equal(permuted(matrix, back).toarray(), graph.adjacency.toarray())
     for bad in (np.arange(29), np.zeros(30, int), np.arange(30) + 1, np.arange(30.0)):
-        with refused(InvalidRequest, rule="each vertex once"):
+        with refused(InvalidRequest, subject="for 30 vertices", rule="each vertex once"):
             permuted(graph.adjacency, bad)
 
 
@@ -114,15 +114,18 @@ def test_a_permutation_renames_rows_and_columns_alike() -> None:
     ("arguments", "expected"),
     [
         (([0, 3], [1, 0], 3), fault(subject="source 3 of edge 1, and 0 more, in a graph of 3", rule="0 to 2")),
-        (([0, 1], [-1, -2], 3), fault(rule="vertices are 0 to 2")),
+        (([0, 1], [-1, -2], 3), fault(subject="target -1 of edge 0, and 1 more", rule="vertices are 0 to 2")),
         (([0.5], [1], 3), fault(subject="float64")),
-        (([0], [1, 2], 3), fault(rule="one of each per edge")),
-        (([[0]], [1], 3), fault(rule="one, of vertex numbers")),
-        (([0], [1], 0), fault(rule="at least 1")),
-        (([0, 1], [1, 0], 2, [1.0, np.nan]), fault(rule="finite numbers")),
-        (([0, 1], [1, 0], 2, [np.inf, -np.inf]), fault(rule="finite numbers")),
-        (([0, 1], [1, 0], 2, [1.0]), fault(rule="one per edge")),
-        (([0], [1], 2, ["a"]), fault(rule="real numbers")),
+        (([0], [1, 2], 3), fault(subject="1 sources and 2 targets", rule="one of each per edge")),
+        (([[0]], [1], 3), fault(subject="2 dimensions", rule="one, of vertex numbers")),
+        (([0], [1], 0), fault(subject="0 vertices", rule="at least 1")),
+        (([0, 1], [1, 0], 2, [1.0, np.nan]), fault(subject="weight nan at 1, and 0 more of 2", rule="finite numbers")),
+        (
+            ([0, 1], [1, 0], 2, [np.inf, -np.inf]),
+            fault(subject="weight inf at 0, and 1 more of 2", rule="finite numbers"),
+        ),
+        (([0, 1], [1, 0], 2, [1.0]), fault(subject="shape (1,) for 2 edges", rule="one per edge")),
+        (([0], [1], 2, ["a"]), fault(subject="<U1", rule="real numbers")),
     ],
 )
 def test_bad_edges_are_refused_with_the_numbers(arguments: tuple[object, ...], expected: dict[str, object]) -> None:
@@ -133,23 +136,38 @@ def test_bad_edges_are_refused_with_the_numbers(arguments: tuple[object, ...], e
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        ({"features": np.zeros((2, 4), np.float32)}, fault(rule="float32 (3, f), a row per vertex")),
+        (
+            {"features": np.zeros((2, 4), np.float32)},
+            fault(subject="float32 (2, 4)", rule="float32 (3, f), a row per vertex"),
+        ),
         ({"features": np.zeros((3, 4))}, fault(subject="float64")),
-        ({"features": np.array([[0], [np.nan], [0]], np.float32)}, fault(rule="finite numbers")),
-        ({"labels": np.array([0, 1, 2]), "classes": 2}, fault(rule="-1 for none, and below 2")),
-        ({"labels": np.array([0, -2, 1]), "classes": 2}, fault(rule="-1 for none, and below 2")),
+        (
+            {"features": np.array([[0], [np.nan], [0]], np.float32)},
+            fault(subject="feature nan at 1", rule="finite numbers"),
+        ),
+        (
+            {"labels": np.array([0, 1, 2]), "classes": 2},
+            fault(subject="from 0 to 2 of 2", rule="-1 for none, and below 2"),
+        ),
+        (
+            {"labels": np.array([0, -2, 1]), "classes": 2},
+            fault(subject="from -2 to 1", rule="-1 for none, and below 2"),
+        ),
         ({"labels": np.array([0.0, 1, 1]), "classes": 2}, fault(subject="float64")),
-        ({"classes": 2}, fault(rule="0 classes")),
-        ({"train": np.ones(2, bool)}, fault(rule="bool (3,), one per vertex")),
+        ({"classes": 2}, fault(subject="2 classes without labels", rule="0 classes")),
+        ({"train": np.ones(2, bool)}, fault(subject="bool (2,)", rule="bool (3,), one per vertex")),
         ({"test": np.ones(3)}, fault(subject="float64")),
         ({"random": ("edges",)}, fault("random", "('edges',)")),
-        ({"adjacency": sparse.csr_array((2, 3), dtype=np.float32)}, fault(rule="square, of a vertex or more")),
-        ({"adjacency": sparse.csr_array((3, 3), dtype=np.int64)}, fault(rule="float32 or float64")),
+        (
+            {"adjacency": sparse.csr_array((2, 3), dtype=np.float32)},
+            fault(subject="(2, 3)", rule="square, of a vertex or more"),
+        ),
+        ({"adjacency": sparse.csr_array((3, 3), dtype=np.int64)}, fault(subject="int64", rule="float32 or float64")),
         (
             {"adjacency": sparse.csr_array(([1.0, 1.0], [2, 1], [0, 2, 2, 2]), shape=(3, 3))},
-            fault(rule="sorted, each once"),
+            fault(subject="unsorted", rule="sorted, each once"),
         ),
-        ({"adjacency": np.zeros((3, 3))}, fault(rule="a csr_array")),
+        ({"adjacency": np.zeros((3, 3))}, fault(subject="ndarray", rule="a csr_array")),
     ],
 )
 def test_a_graph_that_does_not_hold_together_is_refused(

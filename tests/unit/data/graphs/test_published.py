@@ -93,16 +93,28 @@ def test_papers_are_arrays_and_some_have_no_label(tmp_path: Path) -> None:
     ("file", "rows", "expected"),
     [
         ("raw/edge.csv.gz", [*EDGES, (5, 0)], fault(subject="6 edges", rule="5, as num-edge-list")),
-        ("raw/edge.csv.gz", [*EDGES[:4], (5, 0)], fault(rule="vertices are 0 to 4")),
-        ("raw/edge.csv.gz", [(0, 1, 1)] * 5, fault(rule="2 of them")),
-        ("raw/edge.csv.gz", [("a", "b")] * 5, fault(rule="rows of int64 numbers")),
+        ("raw/edge.csv.gz", [*EDGES[:4], (5, 0)], fault(subject="source 5 of edge 4", rule="vertices are 0 to 4")),
+        ("raw/edge.csv.gz", [(0, 1, 1)] * 5, fault(subject="3 columns in 5 rows", rule="2 of them")),
+        (
+            "raw/edge.csv.gz",
+            [("a", "b")] * 5,
+            fault(subject="edge.csv.gz: could not convert", rule="rows of int64 numbers"),
+        ),
         ("raw/node-feat.csv.gz", FEATURES[:4], fault(subject="4 rows", rule="5, as num-node-list")),
-        ("raw/node-feat.csv.gz", [*FEATURES[:4], ("nan", "1")], fault(rule="finite numbers")),
-        ("raw/num-node-list.csv.gz", [[5], [6]], fault(rule="one graph")),
-        ("raw/node-label.csv.gz", [[0, 1]] * 5, fault(rule="one per vertex, (5, 1)")),
-        ("raw/node-label.csv.gz", [[0.5]] * 5, fault(rule="whole numbers")),
-        ("raw/node-label.csv.gz", [["nan"]] * 5, fault(rule="at least one")),
-        ("split/time/test.csv.gz", [[5]], fault(rule="vertices are 0 to 4")),
+        (
+            "raw/node-feat.csv.gz",
+            [*FEATURES[:4], ("nan", "1")],
+            fault(subject="feature nan at 8", rule="finite numbers"),
+        ),
+        ("raw/num-node-list.csv.gz", [[5], [6]], fault(subject="2 graphs", rule="one graph")),
+        ("raw/node-label.csv.gz", [[0, 1]] * 5, fault(subject="labels of shape (5, 2)", rule="one per vertex, (5, 1)")),
+        ("raw/node-label.csv.gz", [[0.5]] * 5, fault(subject="label 0.5 of vertex 0", rule="whole numbers")),
+        ("raw/node-label.csv.gz", [["nan"]] * 5, fault(subject="no vertex of 5 has a label", rule="at least one")),
+        (
+            "split/time/test.csv.gz",
+            [[5]],
+            fault(subject="vertex 5 in row 0 of a graph of 5", rule="vertices are 0 to 4"),
+        ),
     ],
 )
 def test_text_that_does_not_hold_together_is_refused(
@@ -126,20 +138,28 @@ def test_arrays_that_do_not_hold_together_are_refused(tmp_path: Path) -> None:
         with refused(InvalidRequest, **expected):
             Ogb(name="ogbn-papers100M", folder=tmp_path).load()
     np.savez(path, edge_index=arrays["edge_index"])
-    with refused(InvalidRequest, rule="it holds edge_index, num_nodes_list, num_edges_list"):
+    with refused(
+        InvalidRequest,
+        subject="it holds edge_index, and no num_nodes_list",
+        rule="it holds edge_index, num_nodes_list, num_edges_list",
+    ):
         Ogb(name="ogbn-papers100M", folder=tmp_path).load()
     path.write_bytes(b"PK\x03\x04 cut off")
-    with refused(InvalidRequest, rule="a numpy archive of plain arrays"):
+    with refused(InvalidRequest, subject="data.npz", rule="a numpy archive of plain arrays"):
         Ogb(name="ogbn-papers100M", folder=tmp_path).load()
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    with refused(InvalidRequest, rule="it holds split/time/train.csv.gz or"):
+    with refused(InvalidRequest, subject="there is no folder", rule="it holds split/time/train.csv.gz or"):
         Ogb(name="ogbn-arxiv", folder=tmp_path / "none").load()
     (ogb_text(tmp_path) / "raw/edge.csv.gz").unlink()
-    with refused(InvalidRequest, rule="it holds split/time/train.csv.gz or"):
+    with refused(
+        InvalidRequest,
+        subject="no raw/edge.csv.gz, or an empty one; node-feat.csv.gz, node-label",
+        rule="it holds split/time/train.csv.gz or",
+    ):
         Ogb(name="ogbn-arxiv", folder=tmp_path).provenance()
-    with refused(InvalidRequest, rule="the name of a folder under split"):
+    with refused(InvalidRequest, subject="ogbn-other: no split is known", rule="the name of a folder under split"):
         Ogb(name="ogbn-other", folder=tmp_path).load()
 
 
@@ -264,17 +284,23 @@ def test_pickle_with_a_call_is_refused_without_running(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (b"", fault(rule="it holds ind.cora.tx, ind.cora.ally, ind.cora.ty")),
-        (b"not a pickle", fault(rule="a pickle of arrays and dictionaries")),
-        (pickle.dumps(np.zeros(3))[:-9], fault(rule="a pickle of arrays and dictionaries")),
-        (pickle.dumps(np.array([object()]), protocol=2), fault(rule="arrays of numbers")),
-        (pickle.dumps([0]), fault(rule="a list of neighbours per vertex")),
-        (pickle.dumps({0: [9]}), fault(rule="vertices are 0 to 6")),
-        (pickle.dumps({-1: [0]}), fault(rule="vertices are 0 to 6")),
-        (b"ccopyreg\n_reconstructor\n(cnumpy\nndarray\nNNtR.", fault(rule="a pickle of arrays and dictionaries")),
-        (b"c_codecs\nencode\n(N(dtb.", fault(rule="a pickle of arrays and dictionaries")),
-        (b"ccollections\ndefaultdict\n(N(S'__init__'\nI1\ndtb.", fault(rule="a pickle of arrays and dictionaries")),
-        (b"cbuiltins\nobject\n(tR.", fault(rule="arrays, csr matrices, lists and numbers")),
+        (b"", fault(subject="an empty one", rule="it holds ind.cora.tx, ind.cora.ally, ind.cora.ty")),
+        (b"not a pickle", fault(subject="ind.cora.graph", rule="a pickle of arrays and dictionaries")),
+        (pickle.dumps(np.zeros(3))[:-9], fault(subject="ind.cora.graph", rule="a pickle of arrays and dictionaries")),
+        (pickle.dumps(np.array([object()]), protocol=2), fault(subject="array of object", rule="arrays of numbers")),
+        (pickle.dumps([0]), fault(subject="ind.cora.graph is a list", rule="a list of neighbours per vertex")),
+        (pickle.dumps({0: [9]}), fault(subject="vertex 9 in row 0 of a graph of 7", rule="vertices are 0 to 6")),
+        (pickle.dumps({-1: [0]}), fault(subject="vertex -1", rule="vertices are 0 to 6")),
+        (
+            b"ccopyreg\n_reconstructor\n(cnumpy\nndarray\nNNtR.",
+            fault(subject="copyreg._reconstructor of _Array", rule="a pickle of arrays and dictionaries"),
+        ),
+        (b"c_codecs\nencode\n(N(dtb.", fault(subject="ind.cora.graph", rule="a pickle of arrays and dictionaries")),
+        (
+            b"ccollections\ndefaultdict\n(N(S'__init__'\nI1\ndtb.",
+            fault(subject="ind.cora.graph", rule="a pickle of arrays and dictionaries"),
+        ),
+        (b"cbuiltins\nobject\n(tR.", fault(subject="a kept", rule="arrays, csr matrices, lists and numbers")),
     ],
 )
 def test_a_pickle_of_another_form_is_refused(tmp_path: Path, data: bytes, expected: dict[str, object]) -> None:
@@ -309,7 +335,7 @@ def test_a_graph_that_is_not_planetoid_s_is_refused(tmp_path: Path) -> None:
             Planetoid(name="cora", folder=tmp_path).load()
     planetoid(tmp_path)
     (tmp_path / "ind.cora.tx").write_bytes(pickle.dumps(np.zeros((3, 3)), protocol=2))
-    with refused(InvalidRequest, rule="a csr matrix of features"):
+    with refused(InvalidRequest, subject="ind.cora.tx is a ndarray", rule="a csr matrix of features"):
         Planetoid(name="cora", folder=tmp_path).load()
 
 

@@ -232,7 +232,7 @@ def test_missing_metric_is_refused_after_the_first_repeat(fake: FakeRuns) -> Non
         InvalidRequest, subject="no run has nope", rule="of batch_time, peak_memory", legal="metrics=[batch_time]"
     ):
         fake.run(metrics="[batch_time, nope]")
-    with refused(InvalidRequest, rule="of batch_time, peak_memory"):
+    with refused(InvalidRequest, subject="no run has replay_time", rule="of batch_time, peak_memory"):
         fake.run(metrics="[replay_time]")
     assert fake.commands_run == 1
     night = fake.run()
