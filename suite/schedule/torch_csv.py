@@ -131,7 +131,7 @@ class ScheduleFile:
 
 
 def read_text(path: Path) -> str:
-    """Text of a file. Raises InvalidRequest for one that cannot be read."""
+    """Text of a schedule file. Raises InvalidRequest for a file that cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -24,9 +24,7 @@ def burst(microbatches: int) -> RandomOrder:
         for stage in order
     ]
     first = [Op(0, Kind.FORWARD, index) for index in rising]
-    orders = tuple(
-        tuple(op for ops in ([first, *stages]) for op in ops if HOMES[op.stage] == rank) for rank in range(3)
-    )
+    orders = tuple(tuple(op for ops in (first, *stages) for op in ops if HOMES[op.stage] == rank) for rank in range(3))
     return RandomOrder(HOMES, orders)
 
 

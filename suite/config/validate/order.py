@@ -50,13 +50,13 @@ class Pipeline(NamedTuple):
         return schedule.target == self.order and self.other_value(schedule) is None
 
 
-_STAIRCASE, _LOOPED_BFS = "suite.schedule.Staircase", "suite.schedule.LoopedBFS"
+_STAIRCASE = "suite.schedule.Staircase"
 _DEFAULTS: Mapping[str, Mapping[str, Json]] = {_STAIRCASE: {"split": False}}  # by order, where PyTorch's may differ
 PIPELINES = {  # by name of PyTorch's schedule (system.schedule)
     "ScheduleGPipe": Pipeline("baselines.gpipe.GPipe", "torch_gpipe"),
     "Schedule1F1B": Pipeline("suite.schedule.OneFOneB", "torch_1f1b"),
     "ScheduleInterleaved1F1B": Pipeline(_STAIRCASE, "torch_interleaved", {"lead": 2, "split": False}, rounds=True),
-    "ScheduleLoopedBFS": Pipeline(_LOOPED_BFS, "torch_looped_bfs", {"split": False}),
+    "ScheduleLoopedBFS": Pipeline("suite.schedule.LoopedBFS", "torch_looped_bfs", {"split": False}),
     "ScheduleInterleavedZeroBubble": Pipeline(
         _STAIRCASE, "torch_interleaved_zero_bubble", {"lead": 1, "split": True}, rounds=True
     ),
