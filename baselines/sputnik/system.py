@@ -107,7 +107,7 @@ def check(config: RunConfig) -> None:
             f"system=sputnik with pruning.scope={pruning.scope}", rule=rule, legal="pruning.scope=weights"
         )
     method = pruning.ticket.build()
-    if not method.due(0):
+    if not method.draws_after(0):
         rule = "the mask is drawn before the first batch; pruning=saved reads a mask that an earlier run has drawn"
         raise Unsupported(f"system=sputnik with pruning={pruning.name}", rule=rule, legal="pruning=saved")
     if method.scope != "layer":

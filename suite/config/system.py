@@ -14,7 +14,7 @@ from suite.core.errors import Unsupported
 from suite.memory.layout import Layout
 
 ENGINE = "suite.engine.system.EngineSystem"
-MODELLED = "suite.simulate.block_model.Modelled"
+MODELLED = "suite.simulate.block_model.SystemModel"
 MIXED = {TARGET: "suite.memory.mixed", PARTIAL: True}
 
 

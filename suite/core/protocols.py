@@ -183,7 +183,7 @@ class MaskMethod(Protocol):
     distances: Sequence[float] | None = None
 
     @abstractmethod
-    def due(self, batches: int) -> bool:
+    def draws_after(self, batches: int) -> bool:
         """Whether a mask is drawn after this number of batches; 0 is before training."""
 
     @abstractmethod

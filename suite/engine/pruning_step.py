@@ -34,7 +34,7 @@ def prune_if_due(state: TrainState, pruning: Pruning, *, since: int | None = Non
     """
     now = state.updates
     updates = (now,) if since is None else range(since + 1, now + 1)
-    if state.pruned_after is not None or not any(map(pruning.method.due, updates)):
+    if state.pruned_after is not None or not any(map(pruning.method.draws_after, updates)):
         return False
     indices = draw_mask(state, pruning)
     if indices is not None:

@@ -72,7 +72,7 @@ class EarlyBird(MaskMethod):
         self.distances: list[float] = []
         self.epochs = 0
 
-    def due(self, batches: int) -> bool:
+    def draws_after(self, batches: int) -> bool:
         return batches > 0 and batches % self.epoch == 0
 
     def draw(self, view: View) -> Indices | None:

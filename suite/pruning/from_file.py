@@ -27,7 +27,7 @@ class Saved(MaskMethod):
 
     path: str
 
-    def due(self, batches: int) -> bool:
+    def draws_after(self, batches: int) -> bool:
         return batches == 0
 
     def draw(self, view: View) -> Indices:

@@ -32,7 +32,7 @@ class Magnitude(MaskMethod):
     def __post_init__(self) -> None:
         check_scope(self.scope)
 
-    def due(self, batches: int) -> bool:
+    def draws_after(self, batches: int) -> bool:
         return batches == 0
 
     def draw(self, view: View) -> Indices:

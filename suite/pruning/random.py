@@ -19,7 +19,7 @@ from suite.pruning.mask import Indices, Key, View, kept_count
 class RandomMask(MaskMethod):
     """Keep random entries of each weight. The mask is drawn before the first batch."""
 
-    def due(self, batches: int) -> bool:
+    def draws_after(self, batches: int) -> bool:
         return batches == 0
 
     def draw(self, view: View) -> Indices:

@@ -36,7 +36,7 @@ from suite.runner.progress import Progress
 from suite.runner.runs import Run, expand
 from suite.runner.system_schedule import schedule_of
 from suite.simulate import search
-from suite.simulate.block_model import Modelled, SimulationPlan
+from suite.simulate.block_model import SimulationPlan, SystemModel
 from suite.simulate.executor import Simulated
 from suite.stats.spread import quartiles
 from suite.workload import Transformer
@@ -218,7 +218,7 @@ def closed_form_plan(config: RunConfig) -> SimulationPlan:
     It has the schedule of the ranks, saves every activation, and sends mixed-precision bytes like all simulated
     systems.
     """
-    system = Modelled(config.system.name, schedule_of(config), mixed, activation_checkpointing="none", tensor=True)
+    system = SystemModel(config.system.name, schedule_of(config), mixed, activation_checkpointing="none", tensor=True)
     shape, batch = config.model.shape.build(), config.batch
     assert isinstance(shape, Transformer)
     return SimulationPlan(shape, system, config.grid.build(), batch.size, batch.microbatch, config.split)

@@ -33,7 +33,7 @@ MOMENTS = ("moment_1", "moment_2")  # Adam, which every published cluster run us
 
 
 @dataclass(frozen=True, slots=True)
-class Modelled:
+class SystemModel:
     """A compared system in the simulator (suite.config.system.SimulationConfig).
 
     Attributes:
@@ -108,7 +108,7 @@ class SimulationPlan:
     """A network `shape` trained by `system` on `grid`, with `batch` sequences in microbatches of `microbatch`."""
 
     shape: Transformer
-    system: Modelled
+    system: SystemModel
     grid: Grid
     batch: int
     microbatch: int

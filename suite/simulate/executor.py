@@ -42,7 +42,7 @@ from suite.core.trace import (
 from suite.memory import mixed
 from suite.memory.optimizer_states import states_of
 from suite.simulate import layer_model
-from suite.simulate.block_model import Modelled, SimulationPlan, transformer
+from suite.simulate.block_model import SimulationPlan, SystemModel, transformer
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.layer_model import LayerPlan
 from suite.simulate.network.machine import Machine
@@ -110,7 +110,7 @@ class Simulated:
         """Number of forward and backward passes of a simulation."""
         return 2 * plan.interval.microbatches * plan.places[0].stages * (1 if self.symmetric else plan.grid.data)
 
-    def system(self, config: RunConfig) -> Modelled:
+    def system(self, config: RunConfig) -> SystemModel:
         """The simulated system of the config.
 
         A pruned system has the config's sparsity; without a mask nothing is compressed. Raises Unsupported for a
@@ -248,13 +248,13 @@ def by_layers(config: RunConfig, account: str) -> bool:
     return account == "layers"
 
 
-def described(config: RunConfig) -> Modelled:
+def described(config: RunConfig) -> SystemModel:
     """The config's system from its block `simulation`, with the config's schedule."""
-    system: Modelled = build(config.system.modelled(config.schedule.data()))
+    system: SystemModel = build(config.system.modelled(config.schedule.data()))
     return system
 
 
-def published_sparsity(system: Modelled) -> float | None:
+def published_sparsity(system: SystemModel) -> float | None:
     """Pruned share of entries if the system's layout is pruned: the papers' sparsity in conf/system."""
     layout_arguments = system.layout.keywords if isinstance(system.layout, partial) else {}
     return layout_arguments.get("sparsity")

@@ -21,7 +21,7 @@ from suite.memory import Layout
 from suite.memory.budget import Budget
 from suite.memory.stage_budget import stage_budget
 from suite.schedule.placement import homes_of, places
-from suite.simulate.block_model import Modelled
+from suite.simulate.block_model import SystemModel
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.network.machine import Machine
 from suite.simulate.network.network import ring_volume
@@ -53,7 +53,7 @@ class LayerPlan:
     """
 
     shape: Network
-    system: Modelled
+    system: SystemModel
     grid: Grid
     batch: int
     microbatch: int

@@ -14,7 +14,7 @@ from suite.core.grid import Grid
 from suite.core.protocols import Schedule
 from suite.core.units import si
 from suite.schedule.placement import places
-from suite.simulate.block_model import Modelled, SimulationPlan
+from suite.simulate.block_model import SimulationPlan, SystemModel
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.cost.roofline import Roofline
 from suite.simulate.layer_model import LayerPlan
@@ -80,7 +80,7 @@ def divisors(number: int) -> list[int]:
 
 def plans(
     shape: Transformer,
-    system: Modelled,
+    system: SystemModel,
     devices: int,
     batch: int,
     *,

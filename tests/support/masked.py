@@ -44,7 +44,7 @@ class FixedMask(MaskMethod):
     def __init__(self, indices: Indices, after: int = 0) -> None:
         self.indices, self.after = indices, after
 
-    def due(self, batches: int) -> bool:
+    def draws_after(self, batches: int) -> bool:
         return batches == self.after
 
     def draw(self, view: View) -> Indices:

@@ -12,7 +12,7 @@ from suite.config.compose import resolve
 from suite.config.plugins import build
 from suite.memory import mixed
 from suite.schedule import MessageDriven
-from suite.simulate.block_model import Modelled
+from suite.simulate.block_model import SystemModel
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.network.machine import Link, Machine
 from suite.simulate.worker import NetworkModel
@@ -43,11 +43,11 @@ def systems() -> list[str]:
 
 
 @cache
-def simulated(name: str) -> Modelled:
+def simulated(name: str) -> SystemModel:
     """A system of conf as simulators have it."""
     config = resolve([f"system={name}"])
     modelled_system = build(config.system.modelled(config.schedule.data()))
-    assert isinstance(modelled_system, Modelled)
+    assert isinstance(modelled_system, SystemModel)
     return modelled_system
 
 
@@ -78,6 +78,6 @@ def stack(**changes: Any) -> Stack:
     return Stack(**{"name": "small", "products": 1.0, "traffic": 0.0, **changes})
 
 
-def system(**changes: Any) -> Modelled:
+def system(**changes: Any) -> SystemModel:
     """AxoNN's order on mixed precision."""
-    return Modelled(**{"name": "small", "schedule": MessageDriven(), "layout": mixed, **changes})
+    return SystemModel(**{"name": "small", "schedule": MessageDriven(), "layout": mixed, **changes})

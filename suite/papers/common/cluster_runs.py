@@ -19,7 +19,7 @@ from suite.memory import offloaded
 from suite.papers.common import claims, trace
 from suite.papers.common.closed_forms import equation_3, training_time
 from suite.papers.common.plans import Placing, chosen_by, scaling_plan, study_plan
-from suite.simulate.block_model import Modelled, SimulationPlan
+from suite.simulate.block_model import SimulationPlan, SystemModel
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.network.machine import Machine
 from suite.simulate.search import SearchResult, best, plans, run
@@ -83,16 +83,16 @@ class Lab:
     """Simulated cluster on which the published runs are repeated.
 
     Attributes:
-        machine: Modelled machine.
+        machine: SystemModel machine.
         stacks: Efficiency constants by paper.
-        systems: Modelled systems by name.
+        systems: SystemModel systems by name.
         shapes: GPT shapes by name.
         changes: Values that override plans.yaml, by traced name: {"plan.samo.axonn_samo.gpt3_xl.inter": 2}.
     """
 
     machine: Machine
     stacks: Mapping[str, Stack]
-    systems: Mapping[str, Modelled]
+    systems: Mapping[str, SystemModel]
     shapes: Mapping[str, Transformer]
     changes: Mapping[str, Scalar] = field(default_factory=dict)
 
@@ -168,7 +168,7 @@ class Lab:
 
         return self._batches.get((plan, paper, traced), simulated)
 
-    def system(self, name: str) -> Modelled:
+    def system(self, name: str) -> SystemModel:
         if name not in self.systems:
             raise UnknownName("modelled system", name, self.systems)
         return self.systems[name]
@@ -255,7 +255,7 @@ class Lab:
             return plan
 
     def _plan(
-        self, entry: Placing, shape: Transformer, system: str | Modelled, gpus: int, batch: int
+        self, entry: Placing, shape: Transformer, system: str | SystemModel, gpus: int, batch: int
     ) -> SimulationPlan:
         inter, tensor = entry["inter"], entry.get("tensor", 1)
         if gpus % (inter * tensor):

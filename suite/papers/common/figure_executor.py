@@ -22,7 +22,7 @@ from suite.papers.pipeoptim import panels as pipeoptim
 from suite.papers.samo import panels as samo
 from suite.papers.schedules import panels as schedules
 from suite.papers.sparse_gnn import panels as sparse_gnn
-from suite.simulate.block_model import Modelled
+from suite.simulate.block_model import SystemModel
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.network.machine import Machine
 
@@ -43,9 +43,9 @@ class FigureExecutor:
 
     Args:
         figure: Name of the figure.
-        machine: Modelled machine.
+        machine: SystemModel machine.
         stacks: Efficiency constants by paper.
-        systems: Modelled systems by name.
+        systems: SystemModel systems by name.
         models: Model configs by name, from which answers take shapes.
     """
 
@@ -55,7 +55,7 @@ class FigureExecutor:
         figure: str,
         machine: Machine,
         stacks: Mapping[str, Stack],
-        systems: Mapping[str, Modelled],
+        systems: Mapping[str, SystemModel],
         models: Mapping[str, ModelGroup],
     ) -> None:
         self.figure = figure

@@ -25,7 +25,7 @@ from suite.papers.common.panel import NONE, published_number
 from suite.papers.common.plans import pipeoptim_run
 from suite.papers.common.reproduce_commands import TIMED
 from suite.papers.pipeoptim import systems
-from suite.simulate.block_model import Modelled
+from suite.simulate.block_model import SystemModel
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.layer_model import LayerPlan, run
 from suite.weights import Latest
@@ -89,7 +89,7 @@ def plan(lab: Lab, model: str, system: str, batch: int, graph: str = "recompute"
     configured = systems.configured(system, stages)
     return LayerPlan(
         shape,
-        Modelled(system, configured.schedule, resident),
+        SystemModel(system, configured.schedule, resident),
         Grid(inter=stages),
         batch * (PLANS["microbatches"] if flush else 1),
         batch,

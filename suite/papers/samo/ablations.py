@@ -19,7 +19,7 @@ from suite.papers.common import calibrate
 from suite.papers.common.cluster_runs import Lab
 from suite.papers.common.panel import NONE, published_number
 from suite.papers.samo import figures as samo
-from suite.simulate.block_model import Modelled
+from suite.simulate.block_model import SystemModel
 from suite.simulate.cost.efficiency import Stack
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class Variant:
     name: str
     both: Callable[[Stack], Stack] | None = None
     samo: Callable[[Stack], Stack] | None = None
-    systems: Mapping[str, Callable[[Modelled], Modelled]] = field(default_factory=dict)
+    systems: Mapping[str, Callable[[SystemModel], SystemModel]] = field(default_factory=dict)
 
 
 VARIANTS = (

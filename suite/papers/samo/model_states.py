@@ -21,7 +21,7 @@ from suite.papers.common.answer import Question, range_of_setting
 from suite.papers.common.cluster_runs import SAMO_COUNTS, Lab
 from suite.papers.common.model_states import ADAM, MOMENTUM, LayoutOf
 from suite.papers.common.panel import NONE, published_number
-from suite.simulate.block_model import Modelled, SimulationPlan
+from suite.simulate.block_model import SimulationPlan, SystemModel
 from suite.simulate.search import MICROBATCHES, best, divisors, plans
 
 HALF = "float16"
@@ -129,7 +129,7 @@ def layouts(bucket: int) -> dict[str, LayoutOf]:
     }
 
 
-def compressed_and_offloaded(lab: Lab) -> Modelled:
+def compressed_and_offloaded(lab: Lab) -> SystemModel:
     """AxoNN with its memory optimization on compressed states: the remaining optimizer states are in host memory.
 
     The host link determines the cost of a step. Writes of half-precision weights are left out, as for every
@@ -143,7 +143,7 @@ def compressed_and_offloaded(lab: Lab) -> Modelled:
     return replace(axonn, name=BOTH, layout=partial(layout, axonn.bucket_numel))
 
 
-def candidates(lab: Lab, model: str, system: Modelled) -> Iterator[SimulationPlan]:
+def candidates(lab: Lab, model: str, system: SystemModel) -> Iterator[SimulationPlan]:
     """All plans of `model` on the fewest GPUs of SAMO's Table I.
 
     If the number of stages does not divide the blocks, the stages are assumed to be equal, as in plans.yaml.
@@ -156,7 +156,7 @@ def candidates(lab: Lab, model: str, system: Modelled) -> Iterator[SimulationPla
                 yield SimulationPlan(shape, system, Grid(data=gpus // inter, inter=inter), batch, microbatch, "share")
 
 
-def best_stages(lab: Lab, model: str, system: Modelled) -> tuple[float, float, float]:
+def best_stages(lab: Lab, model: str, system: SystemModel) -> tuple[float, float, float]:
     """Fewest stages that fit; stages and seconds per batch of the fastest plan. All are nan if no plan fits."""
     candidate_plans = list(candidates(lab, model, system))
     fewest = min((plan.grid.inter for plan in candidate_plans if plan.peak <= lab.machine.memory), default=NONE)

@@ -38,7 +38,7 @@ class FixedMask(MaskMethod):
 
     indices: Indices
 
-    def due(self, batches: int) -> bool:
+    def draws_after(self, batches: int) -> bool:
         return batches == 0
 
     def draw(self, view: View) -> Indices:

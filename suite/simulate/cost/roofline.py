@@ -14,7 +14,7 @@ from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, Kind, Op
 from suite.core.protocols import Chunk
 from suite.core.trace import COMPRESS, EXPAND, MESSAGE, RECOMPUTE, TENSOR_REDUCE, TIE
 from suite.memory import Layout
-from suite.simulate.block_model import Modelled, SimulationPlan
+from suite.simulate.block_model import SimulationPlan, SystemModel
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.network.machine import Link, Machine
 from suite.simulate.network.network import ring_seconds, ring_volume
@@ -217,7 +217,7 @@ def of(
     *,
     machine: Machine,
     stack: Stack,
-    system: Modelled,
+    system: SystemModel,
     shape: Transformer,
     grid: Grid,
     batch: int,

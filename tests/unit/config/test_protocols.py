@@ -78,7 +78,7 @@ class Rule(UpdateRule):
 
 
 class Method(MaskMethod):
-    def due(self, batches: int) -> bool:
+    def draws_after(self, batches: int) -> bool:
         return False
 
     def draw(self, view: Any) -> None: ...

@@ -96,7 +96,7 @@ def test_only_compared_masks_stay_in_memory() -> None:
 
 
 def test_search_draws_after_each_epoch_but_not_before_training() -> None:
-    assert [batches for batches in range(61) if EarlyBird(20).due(batches)] == [20, 40, 60]
+    assert [batches for batches in range(61) if EarlyBird(20).draws_after(batches)] == [20, 40, 60]
 
 
 # -- training --------------------------------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ def test_a_vast_weight_on_one_stage_is_refused_on_all() -> None:
 
 
 def test_it_is_drawn_before_the_first_batch_and_never_again() -> None:
-    assert [batches for batches in range(50) if Magnitude().due(batches)] == [0]
+    assert [batches for batches in range(50) if Magnitude().draws_after(batches)] == [0]
 
 
 @pytest.mark.parametrize("scope", ["global", "layer"])

@@ -65,4 +65,4 @@ def test_a_weight_of_which_nothing_would_stay_is_refused() -> None:
 
 
 def test_it_is_drawn_before_the_first_batch_and_never_again() -> None:
-    assert [batches for batches in range(50) if RandomMask().due(batches)] == [0]
+    assert [batches for batches in range(50) if RandomMask().draws_after(batches)] == [0]

@@ -176,4 +176,4 @@ def test_missing_mask_file_is_refused_by_its_path(path: Path) -> None:
 
 
 def test_it_is_read_before_the_first_batch_and_never_again(path: Path) -> None:
-    assert [batches for batches in range(50) if Saved(str(path)).due(batches)] == [0]
+    assert [batches for batches in range(50) if Saved(str(path)).draws_after(batches)] == [0]

@@ -17,7 +17,7 @@ from suite.core.op import FlushInterval
 from suite.memory import offloaded, pruned, sparse
 from suite.memory.checkpointing import checkpoint_interval
 from suite.schedule import OneFOneB
-from suite.simulate.block_model import Modelled, SimulationPlan, StageBlocks
+from suite.simulate.block_model import SimulationPlan, StageBlocks, SystemModel
 from suite.workload import Transformer
 from suite.workload.split import divide
 from tests.support.modelled import TINY, names, shape, simulated, system, systems
@@ -239,7 +239,7 @@ def test_in_flight_is_the_schedules_promise(schedule: Any) -> None:
 def test_the_peak_is_that_of_the_fullest_stage(name: str, split: str) -> None:
     """Which stages can be the fullest is known; all of them are asked here."""
     modelled = simulated(name)
-    assert isinstance(modelled, Modelled)
+    assert isinstance(modelled, SystemModel)
     assert modelled.name == name
     for layers in (8, 11, 13):
         model = Transformer(layers=layers, hidden=64, heads=4, sequence=32, vocabulary=500)
@@ -330,7 +330,7 @@ def test_another_grid_of_the_same_plan() -> None:
 # -- the papers' memory ------------------------------------------------------------------------------------------------
 
 
-def pipelines(model: str, modelled: Modelled, inter: int, gpus: int, batch: int) -> SimulationPlan:
+def pipelines(model: str, modelled: SystemModel, inter: int, gpus: int, batch: int) -> SimulationPlan:
     return SimulationPlan(shape(model), modelled, Grid(data=gpus // inter, inter=inter), batch, 1)
 
 

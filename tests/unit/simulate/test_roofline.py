@@ -14,7 +14,7 @@ from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.protocols import Chunk
 from suite.memory import mixed, offloaded, pruned, sparse
-from suite.simulate.block_model import Modelled, SimulationPlan
+from suite.simulate.block_model import SimulationPlan, SystemModel
 from suite.simulate.cost.roofline import Roofline, of
 from suite.simulate.network.machine import Link
 from suite.workload import Transformer
@@ -30,7 +30,7 @@ def cost(
     data: int = 1,
     tensor: int = 1,
     microbatch: int = 1,
-    modelled: Modelled | None = None,
+    modelled: SystemModel | None = None,
     on: Any = FAST,
     split: str = "even",
     shape: Transformer = TINY,
