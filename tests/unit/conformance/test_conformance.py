@@ -30,7 +30,13 @@ def check_laws(overrides: tuple[str, ...], laws: tuple[str, ...] = QUICK) -> dic
 
 
 @pytest.mark.parametrize(
-    ("system", "sizes"), [("gpipe", 256), ("pipeoptim", 256), ("looped_bfs", 256), ("dual_pipe_v", 192)]
+    ("system", "sizes"),
+    [
+        ("gpipe", 256),
+        ("pipeoptim", 256),
+        ("dual_pipe_v", 192),
+        pytest.param("looped_bfs", 256, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_systems_without_processes_keep_every_law(system: str, sizes: int) -> None:
     """DualPipeV refuses fewer than two microbatches per rank."""

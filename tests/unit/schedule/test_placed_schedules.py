@@ -211,6 +211,13 @@ def test_staircase_of_one_chunk_is_one_f_one_b() -> None:
 TIMES: list[Times] = [UNIT, (2.0, 2.0, 1.0), (1.0, 2.0, 1.0), (3.0, 2.0, 4.0), (0.5, 1.0, 0.75), (0.25, 2.0, 1.5)]
 
 
+def around(ranks: int, times: Times) -> list[int]:
+    """Every number of microbatches at unit cost; at other times those around the number of ranks and its multiples."""
+    if times == UNIT:
+        return list(MICROBATCHES)
+    return sorted({m for edge in (1, ranks, 2 * ranks, 32) for m in (edge - 1, edge, edge + 1) if m in MICROBATCHES})
+
+
 def excess(schedule: Schedule, ranks: int, microbatches: int, times: Times) -> float:
     """Makespan above the time that a rank computes."""
     timeline = check(schedule, ranks, flush(microbatches), cost=cost(times))
@@ -222,7 +229,7 @@ def excess(schedule: Schedule, ranks: int, microbatches: int, times: Times) -> f
 @pytest.mark.parametrize("chunks", [1, 2, 3])
 def test_bubble_of_unsplit_schedules(chunks: int, times: Times) -> None:
     for ranks in RANKS:
-        for microbatches in MICROBATCHES:
+        for microbatches in around(ranks, times):
             expected = (ranks - 1) * sum(times) + max(0, ranks - microbatches) * (chunks - 1) * sum(times)
             for schedule in (Staircase(chunks), LoopedBFS(chunks)):
                 assert excess(schedule, ranks, microbatches, times) == pytest.approx(expected, abs=1e-9)
@@ -237,7 +244,7 @@ def test_bubble_of_zb_h1_and_interleaved_zero_bubble(chunks: int, times: Times) 
     """
     forward, backward, weight = times
     for ranks in RANKS:
-        for microbatches in range(ranks, 33):
+        for microbatches in (m for m in around(ranks, times) if m >= ranks):
             expected = (ranks - 1) * max(forward, backward, forward + backward - weight)
             schedule = Staircase(chunks, split=True)
             assert excess(schedule, ranks, microbatches, times) == pytest.approx(expected, abs=1e-9)
@@ -248,7 +255,7 @@ def test_bubble_of_zb_h2(times: Times) -> None:
     """(p - 1) max(tf, tb - tf, tf + tb - 2 tw) for at least 2 p - 1 microbatches (arXiv 2401.10241, Section 2.2)."""
     forward, backward, weight = times
     for ranks in RANKS:
-        for microbatches in range(2 * ranks - 1, 33):
+        for microbatches in (m for m in around(ranks, times) if m >= 2 * ranks - 1):
             expected = (ranks - 1) * max(forward, backward - forward, forward + backward - 2 * weight)
             assert excess(STATIC["zb_h2"], ranks, microbatches, times) == pytest.approx(expected, abs=1e-9)
 
