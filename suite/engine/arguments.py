@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import nn
@@ -27,6 +27,7 @@ from suite.engine.loss_mean_check import check_loss
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.lr_schedule import as_rate
 from suite.engine.optim.optimizer import SGD, Adam, RMSprop
+from suite.engine.optim.torch_optimizer import LEGAL, OptimizerFactory, SchedulerFactory
 from suite.engine.pruning import Pruning
 from suite.engine.states.flat_layout import LayoutFactory
 from suite.memory.layout import Layout
@@ -46,7 +47,8 @@ class EngineArguments:
 
     layers: Sequence[Layer]
     loss: Callable[..., torch.Tensor]
-    optimizer: UpdateRule
+    optimizer: UpdateRule | OptimizerFactory
+    lr_scheduler: SchedulerFactory | None
     microbatch: int
     grid: Grid | None
     schedule: Schedule | None
@@ -72,6 +74,8 @@ class EngineArguments:
     def from_locals(cls, names: Any) -> EngineArguments:
         """The arguments among the local names of `Engine.__init__`."""
         arguments: Any = {field.name: names[field.name] for field in fields(cls)}
+        if isinstance(half := arguments["half"], torch.dtype):
+            arguments["half"] = str(half).removeprefix("torch.")
         return cls(**arguments)
 
 
@@ -105,7 +109,7 @@ def check(args: EngineArguments) -> list[Layer]:
         check_protocol("weights", args.weights, WeightPolicy, 'Predict(s="paper")')
     if args.world is not None:
         check_protocol("world", args.world, World, "suite.comm.world.init_world()")
-    _check_optimizer(args.optimizer)
+    _check_optimizer(args.optimizer, args.lr_scheduler)
     check_loss(args.loss)
     _check_memory(args.memory, args.half)
     _check_scores(args.scores, args.score_names)
@@ -211,8 +215,8 @@ def _check_class(name: str, value: Any, expected: type, legal: str) -> None:
 
 def _check_clip_norm(clip_norm: Any) -> None:
     is_real = isinstance(clip_norm, Real) and not isinstance(clip_norm, bool)
-    if clip_norm is not None and not (is_real and 0 < clip_norm < math.inf):
-        rule = "a finite norm above 0, or None"
+    if clip_norm is not None and not (is_real and 0 < clip_norm <= math.inf):
+        rule = "a norm above 0, or None"
         raise InvalidRequest(f"clip_norm={format_value(clip_norm)}", rule=rule, legal="clip_norm=1.0 or clip_norm=None")
 
 
@@ -225,22 +229,40 @@ def _check_precision(half: Any, loss_scaler: Any) -> None:
         raise InvalidRequest("loss_scaler= with half=None", rule=rule, legal='half="float16"')
 
 
-def _check_optimizer(optimizer: Any) -> None:
-    rule = "an update rule of the suite; optimizers of torch.optim are not supported"
+def makes_optimizer(optimizer: UpdateRule | OptimizerFactory) -> TypeGuard[OptimizerFactory]:
+    """Whether the argument is a function that makes an optimizer of torch.optim, rather than an update rule."""
+    if isinstance(optimizer, type):
+        return issubclass(optimizer, torch.optim.Optimizer)
+    return callable(optimizer) and bool({"states", "step()"}.intersection(missing_members(optimizer, UpdateRule)))
+
+
+def _check_optimizer(optimizer: Any, lr_scheduler: Any) -> None:
+    rule = "an update rule of the suite, or a function of the trained weights that makes an optimizer of torch.optim"
     factory = optimizer
     while isinstance(factory, partial):
         factory = factory.func
-    name = (factory if isinstance(factory, type) else type(factory)).__name__
-    legal = f"optimizer=suite.{name if name in RULES else 'AdamW'}(lr=1e-3)"
-    if isinstance(factory, type) and not issubclass(factory, torch.optim.Optimizer):
-        raise InvalidRequest(f"optimizer={name}, a class", rule="an update rule with a learning rate", legal=legal)
-    if isinstance(factory, type | torch.optim.Optimizer):
-        raise InvalidRequest(f"optimizer=torch.optim.{name}", rule=rule, legal=legal)
-    if missing := {"states", "step()"}.intersection(missing_members(factory, UpdateRule)):
+    if isinstance(factory, torch.optim.Optimizer):
+        name = type(factory).__name__
         raise InvalidRequest(
-            f"optimizer={format_value(optimizer)}, which has no {' and no '.join(sorted(missing))}",
-            rule=rule if callable(optimizer) else "an update rule of the suite",
-            legal=legal,
+            f"optimizer={name}, an optimizer of weights",
+            rule="each rank makes the optimizer of its own weights",
+            legal=f"optimizer=lambda weights: torch.optim.{name}(weights, lr=1e-3)",
+        )
+    if isinstance(factory, type) and not issubclass(factory, torch.optim.Optimizer):
+        legal = f"optimizer=suite.{factory.__name__ if factory.__name__ in RULES else 'AdamW'}(lr=1e-3)"
+        raise InvalidRequest(
+            f"optimizer={factory.__name__}, a class", rule="an update rule with a learning rate", legal=legal
+        )
+    if not callable(optimizer) and {"states", "step()"}.intersection(missing_members(optimizer, UpdateRule)):
+        raise InvalidRequest(
+            f"optimizer={format_value(optimizer)}", rule=rule, legal=f"optimizer=suite.AdamW(lr=1e-3), or {LEGAL}"
+        )
+    if lr_scheduler is not None and not (callable(lr_scheduler) and makes_optimizer(optimizer)):
+        raise InvalidRequest(
+            f"lr_scheduler={format_value(lr_scheduler)}",
+            rule="a function that makes a scheduler of an optimizer of torch.optim; the rate of an update rule of the "
+            "suite may be a function of the number of updates",
+            legal=f"{LEGAL}, or optimizer=suite.AdamW(lr=suite.WarmupCosine(1e-3, total=1000))",
         )
     if isinstance(optimizer, SGD | Adam | RMSprop) and callable(optimizer.lr):
         as_rate(optimizer.lr(0))

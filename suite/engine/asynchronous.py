@@ -7,24 +7,27 @@ share. This module raises Unsupported for these combinations.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.members import missing_members
 from suite.core.protocols import UpdateRule, WeightPolicy
 from suite.engine.arguments import EngineArguments, schedule_of
 from suite.engine.optim.optimizer import SGD
+from suite.engine.optim.torch_optimizer import TorchOptimizer
 from suite.schedule.placement import check_policy, is_plain, places
 
 NO_COMMON_UPDATE = "stages of an asynchronous pipeline are never at the same update"
 
 
-def check(args: EngineArguments, policy: WeightPolicy, grid: Grid, *, tied: bool) -> None:
+def check(args: EngineArguments, policy: WeightPolicy, optimizer: UpdateRule, grid: Grid, *, tied: bool) -> None:
     """Raises InvalidRequest where this policy, optimizer and memory layout cannot train together."""
     if not is_plain(schedule_of(args)):
         _check_placed(args, policy)
     policy.check(grid.inter, args.update_interval)
     if policy.predicts:
-        _check_prediction(args, policy)
+        _check_prediction(args, policy, optimizer)
     if args.update_interval is None:
         return
     if tied:
@@ -52,8 +55,7 @@ def _check_placed(args: EngineArguments, policy: WeightPolicy) -> None:
         )
 
 
-def _check_prediction(args: EngineArguments, policy: WeightPolicy) -> None:
-    rule = args.optimizer
+def _check_prediction(args: EngineArguments, policy: WeightPolicy, rule: UpdateRule) -> None:
     policy_name, rule_name = type(policy).__name__, type(rule).__name__
     if missing := missing_members(rule, UpdateRule):
         raise Unsupported(
@@ -61,7 +63,8 @@ def _check_prediction(args: EngineArguments, policy: WeightPolicy) -> None:
             rule=f"an update rule with {' and '.join(missing)}, as suite.core.protocols.UpdateRule has",
             legal="SGD, Adam",
         )
-    if policy.smoothed and not (isinstance(rule, SGD) and rule.momentum):
+    rules: Sequence[UpdateRule] = rule.rules() if isinstance(rule, TorchOptimizer) else [rule]
+    if policy.smoothed and not all(isinstance(each, SGD) and each.momentum for each in rules):
         raise Unsupported(
             f"{policy_name} with {rule_name}" + (" without momentum" if isinstance(rule, SGD) else ""),
             rule="this policy predicts weights from the momentum of SGD only",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import cast
 
 import torch
+from torch import nn
 
 from suite.comm.rendezvous import mpiexec_flags
 from suite.comm.world import init_world
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
-from suite.core.protocols import World
+from suite.core.protocols import UpdateRule, WeightPolicy, World
 from suite.engine import arguments, asynchronous
 from suite.engine.arguments import EngineArguments, schedule_of
 from suite.engine.batch_agreement import BatchAgreement
@@ -22,6 +24,7 @@ from suite.engine.collective_guard import CollectiveGuard
 from suite.engine.layers import Layer, broadcast_weights, find_ties, make_modules, tied_ends
 from suite.engine.optim.loss_scaler import unscaled
 from suite.engine.optim.optimizer import state_names
+from suite.engine.optim.torch_optimizer import TorchOptimizer, TrainedWeights
 from suite.engine.optim.update import Update
 from suite.engine.process_setup import check_half
 from suite.engine.pruning_step import prune_if_due
@@ -48,7 +51,8 @@ def build_train_state(args: EngineArguments) -> TrainState:
     arguments.check_full_precision(modules.values(), args.half)
     if is_split(schedule_of(args)):
         check_splittable(part for module in modules.values() for part in module.modules())
-    asynchronous.check(args, policy, settings.grid, tied=bool(settings.ties))
+    rule = _update_rule(args, policy, settings, modules)
+    asynchronous.check(args, policy, rule, settings.grid, tied=bool(settings.ties))
     agreement = BatchAgreement(world, comm.transport, settings.grid.size, off=not args.compare_batches)
     broadcast_weights(
         modules,
@@ -87,7 +91,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
         pruning=copy.deepcopy(args.pruning),  # a search has state
         make_model_states=lambda kept: ModelState(
             trained,
-            state_names(args.optimizer, predicts=policy.predicts),
+            state_names(rule, predicts=policy.predicts),
             args.memory,
             half=settings.half,
             bucket_numel=args.bucket_numel,
@@ -95,7 +99,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
         ),
         make_update=partial(
             Update,
-            rule=args.optimizer,
+            rule=rule,
             data_parallel_group=comm.data_parallel_group,
             embedding_group=comm.embedding_group,
             ties=trained_ties,
@@ -112,6 +116,29 @@ def build_train_state(args: EngineArguments) -> TrainState:
     if state.pruning is None or not prune_if_due(state, state.pruning):
         state.allocate({})
     return state
+
+
+def _update_rule(
+    args: EngineArguments, policy: WeightPolicy, settings: RunSettings, modules: Mapping[int, nn.Module]
+) -> UpdateRule:
+    """The update rule, or the optimizer that the user's function makes of this rank's trained weights."""
+    if not arguments.makes_optimizer(args.optimizer):
+        return cast(UpdateRule, args.optimizer)
+    named: dict[int, tuple[str, nn.Parameter]] = {}
+    for number in settings.layers:
+        for name, parameter in modules[number].named_parameters():
+            if parameter.requires_grad:
+                named.setdefault(id(parameter), (f"{number}.{name}", parameter))
+    layout = args.memory(entries=1, moments=("moment",), dtype="float32", half=args.half)
+    reasons = {
+        f"half={args.half!r}": args.half is not None,
+        "bucket_numel=": args.bucket_numel is not None,
+        "states in host memory": any(state.home == "host" for state in layout),
+        "pruning=": args.pruning is not None,
+        "predicted weights": policy.predicts,
+    }
+    reason = next((reason for reason, holds in reasons.items() if holds), "")
+    return TorchOptimizer(args.optimizer, TrainedWeights(named.values()), args.lr_scheduler, translate_for=reason)
 
 
 def _settings(args: EngineArguments, layers: Sequence[Layer], world: World) -> RunSettings:

@@ -29,6 +29,7 @@ from suite.engine.checkpoint import restore, save, storage
 from suite.engine.layers import Layer
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.loss_scaler import DynamicLossScaler
+from suite.engine.optim.torch_optimizer import OptimizerFactory, SchedulerFactory, learning_rate
 from suite.engine.pruning import Pruning
 from suite.engine.pruning_step import prune
 from suite.engine.random_state import user_values
@@ -47,7 +48,10 @@ class Engine:
             stage; initial weights are equal on every split. Modules keep their modes (train or eval) in training.
         loss: loss(*outputs, *targets) -> the mean over the samples of a microbatch, one number. The engine detects
             sums: it calls the loss 3 or 6 more times in each of the first microbatches, at most four.
+        optimizer: Update rule of the suite, or a function of this rank's trained weights that makes an optimizer of
+            torch.optim: see engine.optim.torch_optimizer.
         microbatch: Samples per microbatch.
+        lr_scheduler: Makes a scheduler of torch.optim.lr_scheduler of that optimizer; it steps once per update.
         weights: Policy that selects the weight versions of passes (PipeOptim III); by default the newest.
         memory: Form and place of each model state; by default all on the device, and compressed for pruned weights.
         schedule: Order of the ops, and placement of stages on ranks; by default MessageDriven, or OneFOneB with
@@ -56,12 +60,13 @@ class Engine:
         tied: Tied weights as (first layer, name, last layer, name), both trained or both frozen. The engine finds
             weights that two modules of the list share. Ties join the first and the last stage.
         seed: Seed of dropout masks and, for functions in `layers`, of initial weights.
-        half: "bfloat16" or "float16": dtype of passes, messages and reductions in mixed precision, which run on copies
-            of the modules. The modules in `layers` hold full-precision weights; a pruned one is rounded until `close`.
+        half: torch.bfloat16 or torch.float16, or its name: dtype of passes, messages and reductions in mixed precision,
+            which run on copies of the modules. The modules in `layers` hold full-precision weights; a pruned one is
+            rounded until `close`.
         loss_scaler: Loss scale of mixed precision; None for a scale of 1.
         bucket_numel: Entries per optimizer step; None for all (AxoNN V-B).
         buckets_per_reduction: Buckets per all-reduce, which overlaps the step before it (AxoNN V-C).
-        clip_norm: Largest norm of all gradients.
+        clip_norm: Largest norm of all gradients; math.inf computes the norm and clips nothing.
         activation_checkpointing: Layers between activation checkpoints (AxoNN V-A).
         pruning: Pruning method, sparsity and scope (SAMO III).
         update_interval: Microbatches per update of a pipeline that does not drain for updates; None for an update per
@@ -80,8 +85,9 @@ class Engine:
         layers: Sequence[Layer],
         *,
         loss: Callable[..., torch.Tensor],
-        optimizer: UpdateRule,
+        optimizer: UpdateRule | OptimizerFactory,
         microbatch: int,
+        lr_scheduler: SchedulerFactory | None = None,
         grid: Grid | None = None,
         schedule: Schedule | None = None,
         weights: WeightPolicy | None = None,
@@ -89,7 +95,7 @@ class Engine:
         split: Split | None = None,
         tied: Sequence[tuple[int, str, int, str]] = (),
         seed: int = 0,
-        half: str | None = None,
+        half: str | torch.dtype | None = None,
         loss_scaler: DynamicLossScaler | None = None,
         bucket_numel: int | None = None,
         buckets_per_reduction: int | None = None,
@@ -109,6 +115,16 @@ class Engine:
     def streams(self) -> bool:
         """Whether batches stream through a pipeline that drains only after the last of them (`update_interval`)."""
         return self.state.settings.streams
+
+    @property
+    def lr(self) -> float:
+        """Learning rate of the next update; of the first parameter group where there are several."""
+        return learning_rate(self.state.update.rule, self.state.model_states.rule.updates)
+
+    @property
+    def gradient_norm(self) -> float | None:
+        """Norm of all gradients of the last update before clipping, with `clip_norm`; None before an update."""
+        return self.state.update.norm
 
     @property
     def passes(self) -> tuple[tuple[Op, Read | None], ...]:

@@ -14,6 +14,7 @@ import torch
 from suite.comm.p2p.polling import complete
 from suite.core.errors import InvalidRequest
 from suite.core.values import format_value
+from suite.engine.optim.torch_optimizer import TorchOptimizer
 from suite.engine.pruning import Pruning
 from suite.engine.states.flat_layout import FlatLayout, make_layout, make_offloader
 from suite.engine.train_state import TrainState
@@ -133,6 +134,8 @@ def validate_mask(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> Kep
         )
     kept = _kept_by_id(state, indices)
     if state.allocated:
+        if kept and isinstance(rule := state.update.rule, TorchOptimizer):
+            rule.check_translated("compressed states of pruned weights")
         old, settings = state.model_states, state.settings
         flat = FlatLayout(old.parameters, kept)
         layout = make_layout(settings.memory_layout, flat, tuple(old.rule.moments), old.dtype, old.half)

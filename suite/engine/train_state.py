@@ -23,6 +23,7 @@ from suite.engine.collective_guard import CollectiveGuard
 from suite.engine.layers import Copies, Tie, cast
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.loss_scaler import DynamicLossScaler
+from suite.engine.optim.torch_optimizer import TorchOptimizer
 from suite.engine.optim.update import Update
 from suite.engine.pruning import Pruning
 from suite.engine.stage import Stage
@@ -187,6 +188,8 @@ class TrainState:
                 cast(stage.layers, self.settings.half)
             self.copies.lend(states)
         self.update = self.make_update(states)
+        if isinstance(rule := self.update.rule, TorchOptimizer):
+            rule.attach(states.flat)
         self.versions.attach(states, self.update.rule)
 
     def numbered_layers(self) -> Iterator[tuple[int, nn.Module]]:

@@ -14,6 +14,7 @@ FILES = [path for folder in ("suite", "baselines") for path in sorted((ROOT / fo
 CONFIG = ("suite/config/", "suite/core/record.py")
 BORDERS = {  # modules that read data of unknown shape and validate it
     "suite/papers/common/claims.py": "rows of the claims' YAML files, checked field by field",
+    "suite/engine/optim/torch_optimizer.py": "parameter groups of torch.optim, whose settings depend on the optimizer",
     "suite/data/graphs/safe_pickle.py": "pickled graphs, read without executing code",
 }
 MAPPINGS = ("dict", "Dict", "Mapping", "MutableMapping", "OrderedDict", "defaultdict", "DefaultDict")

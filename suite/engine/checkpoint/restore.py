@@ -18,6 +18,7 @@ from suite.core.values import Json
 from suite.engine.checkpoint import run_fingerprint, storage
 from suite.engine.checkpoint.save import (
     INDEX,
+    OWN,
     SCHEMA,
     SEARCH,
     Tensors,
@@ -28,6 +29,7 @@ from suite.engine.checkpoint.save import (
     rank_file,
     safetensors,
 )
+from suite.engine.optim.torch_optimizer import TorchOptimizer
 from suite.engine.pruning_step import reallocate, validate_mask
 from suite.engine.train_state import TrainState
 from suite.pruning.mask import Indices, Key, describe_weight
@@ -197,6 +199,8 @@ class _Restorer:
         if body["schema"] != SCHEMA:
             raise InvalidRequest(f"{name} has schema {body['schema']}", rule=f"this suite reads schema {SCHEMA}")
         run_fingerprint.check_equal(name, body["run"], run_fingerprint.fingerprint_of(state))
+        if isinstance(rule := state.update.rule, TorchOptimizer):
+            rule.check_state_dict(body["optimizer"])
         for number, layer in state.numbered_layers():
             saved, current = body["layers"][str(number)], layer_shapes(state.model_states, layer)
             if state.pruned_after is None:
@@ -228,6 +232,8 @@ class _Restorer:
         for number, layer in state.numbered_layers():
             for name, tensor in layer_states(state.model_states, layer).items():
                 tensor.copy_(self.layer_tensors[number][name])
+        if isinstance(rule := state.update.rule, TorchOptimizer):
+            self._restore_optimizer(rule)
         for buffer, saved in self.buffers:
             buffer.copy_(saved)
         state.model_states.round_weights()
@@ -242,6 +248,18 @@ class _Restorer:
         device = state.comm.world.device
         if device.type == "cuda" and "random/cuda" in self.rank_state:
             torch.cuda.set_rng_state(self.rank_state["random/cuda"], device)
+
+    def _restore_optimizer(self, rule: TorchOptimizer) -> None:
+        """Copy settings, scheduler and states that torch's optimizer keeps."""
+        rule.load_state_dict(self.body["optimizer"])
+        for number, layer in self.state.numbered_layers():
+            for name, parameter in layer.named_parameters():
+                saved = {
+                    key.removeprefix(OWN).removesuffix(f"/{name}"): tensor
+                    for key, tensor in self.layer_tensors[number].items()
+                    if key.startswith(OWN) and key.removeprefix(OWN).partition("/")[2] == name
+                }
+                rule.load_own_states(parameter, saved)
 
     def loaded(self, damage: Sequence[str]) -> Loaded:
         body = self.body

@@ -16,6 +16,7 @@ from typing import Any
 from suite.core.errors import InvalidRequest
 from suite.core.members import attributes
 from suite.engine.checkpoint.storage import Fingerprint
+from suite.engine.optim.torch_optimizer import TorchOptimizer
 from suite.engine.train_state import TrainState
 
 RULE = "a checkpoint resumes a run with the settings that it was saved with"
@@ -30,7 +31,7 @@ _ARGUMENTS = {  # argument of Engine for a key of the fingerprint, where their n
 
 def fingerprint_of(state: TrainState) -> Fingerprint:
     """The fingerprint as plain data, which a round trip through JSON does not change."""
-    settings = state.settings
+    settings, rule = state.settings, state.update.rule
     values = {
         "layers": settings.layer_count,
         "ties": settings.ties,
@@ -38,7 +39,7 @@ def fingerprint_of(state: TrainState) -> Fingerprint:
         "microbatch": settings.microbatch,
         "half": str(settings.half).removeprefix("torch.") if settings.half else None,
         "clip": state.update.clip_norm,
-        "optimizer": to_plain_data(state.update.rule),
+        "optimizer": rule.fingerprint() if isinstance(rule, TorchOptimizer) else to_plain_data(rule),
         "loss_scale": to_plain_data(state.loss_scaler),
         "stream": {
             "update_every": settings.update_interval,

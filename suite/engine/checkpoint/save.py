@@ -24,14 +24,17 @@ import torch
 from torch import nn
 
 from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
+from suite.core.protocols import UpdateRule
 from suite.core.values import Json
 from suite.engine.checkpoint import storage
 from suite.engine.checkpoint.run_fingerprint import fingerprint_of
+from suite.engine.optim.torch_optimizer import TorchOptimizer
 from suite.engine.states.state import ModelState
 from suite.engine.train_state import TrainState
 
 SCHEMA = 2
 SEARCH = "search/"  # prefix of the state of a search for a mask
+OWN = "optimizer/"  # prefix of a state that torch's optimizer keeps
 INDEX = "index/"  # prefix of the kept indices of a pruned weight, next to its compressed states
 Tensors = dict[str, torch.Tensor]
 
@@ -108,6 +111,17 @@ def layer_states(states: ModelState, layer: nn.Module) -> Tensors:
     return tensors
 
 
+def own_states(rule: UpdateRule, layer: nn.Module) -> Tensors:
+    """States of a layer's trained weights that torch's optimizer keeps, by `optimizer/state/weight`."""
+    if not isinstance(rule, TorchOptimizer):
+        return {}
+    return {
+        f"{OWN}{state}/{name}": tensor
+        for name, parameter in layer.named_parameters()
+        for state, tensor in rule.own_states(parameter).items()
+    }
+
+
 def _dtypes_and_shapes(tensors: Mapping[str, torch.Tensor]) -> dict[str, list[Any]]:
     return {name: [str(t.dtype).removeprefix("torch."), *t.shape] for name, t in tensors.items()}
 
@@ -135,7 +149,8 @@ def _write_files(state: TrainState, folder: Path) -> dict[str, Any]:
         tensors |= {f"buffer/{number}/{name}": buffer for name, buffer in layer.named_buffers()}
         if place.replica == 0:
             name = layer_file(number)
-            files[name] = storage.write_file(folder / name, _serialized(layer_states(states, layer)))
+            tensors_of_layer = layer_states(states, layer) | own_states(state.update.rule, layer)
+            files[name] = storage.write_file(folder / name, _serialized(tensors_of_layer))
     name = rank_file(place.rank, place.replica)
     files[name] = storage.write_file(folder / name, _serialized(tensors))
     return {"files": files, "layers": {str(number): layer_shapes(states, x) for number, x in state.numbered_layers()}}
@@ -152,7 +167,7 @@ def rank_file(rank: int, replica: int) -> str:
 
 def _manifest(state: TrainState, folder: Path) -> storage.Manifest:
     """The manifest, collected from the parts of all ranks."""
-    settings, parts = state.settings, []
+    settings, optimizer, parts = state.settings, state.update.rule, []
     for rank in range(settings.grid.size):
         path = folder / f"{rank}.json"
         if not path.exists():
@@ -172,6 +187,7 @@ def _manifest(state: TrainState, folder: Path) -> storage.Manifest:
         "pruned": state.pruned_after,
         "microbatches": state.microbatches * settings.grid.data,
         "evaluated": state.evaluated,
+        "optimizer": optimizer.state_dict() if isinstance(optimizer, TorchOptimizer) else None,
         "loss_scale": state.loss_scaler.state() if state.loss_scaler else None,
         "layers": {number: shapes for part in parts for number, shapes in part["layers"].items()},
         "files": {name: checksum for part in parts for name, checksum in part["files"].items()},

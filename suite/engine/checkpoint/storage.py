@@ -19,6 +19,7 @@ from typing import Any, TypedDict
 
 from suite.core.errors import InvalidRequest
 from suite.core.values import Json
+from suite.engine.optim.torch_optimizer import OptimizerSettings
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 256 << 20  # a manifest has a line for each weight
@@ -81,6 +82,7 @@ class Manifest(TypedDict):
         split: First layer, and one past the last layer, of each stage.
         homes: Pipeline rank of each stage.
         steps: Updates without those that overflowed.
+        optimizer: Settings of an optimizer of torch.optim and its scheduler; None for a rule of the suite.
         pruned: Updates before the pruning.
         layers: Dtype and shape of each state, by layer and name.
         extra: Data that each rank saved.
@@ -97,6 +99,7 @@ class Manifest(TypedDict):
     pruned: int | None
     microbatches: int
     evaluated: int
+    optimizer: OptimizerSettings | None
     loss_scale: dict[str, float] | None
     layers: dict[str, dict[str, list[Any]]]
     files: dict[str, FileDigest]

@@ -38,11 +38,13 @@ class RuleState:
         weights: Tensors of a stage, in order.
         moments: Flat tensors over all weights, by name.
         updates: Updates so far.
+        start: Position of the first weight in the flat order of the stage.
     """
 
     weights: list[torch.Tensor]
     moments: dict[str, torch.Tensor] = field(default_factory=dict)
     updates: int = 0
+    start: int = 0
 
     @torch.no_grad()
     def add_to_weights(self, change: torch.Tensor) -> None:

@@ -35,7 +35,8 @@ def predict(state: ModelState, rule: UpdateRule, updates_ahead: int, into: Seque
     for start in range(0, state.entries, size):
         span = slice(start, min(state.entries, start + size))
         moments = {name: moment[span] for name, moment in state.rule.moments.items()}
-        weights = predicted(rule, RuleState(state.bucket_weights(span), moments, state.rule.updates), updates_ahead)
+        states = RuleState(state.bucket_weights(span), moments, state.rule.updates, start)
+        weights = predicted(rule, states, updates_ahead)
         for parameter, part, position in state.flat.overlaps(span):
             flat = target[id(parameter)].view(-1)
             if (index := state.kept.get(id(parameter))) is None:

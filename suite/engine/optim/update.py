@@ -21,6 +21,7 @@ from suite.core.errors import InvalidRequest
 from suite.core.protocols import Group, Handle, Transport, UpdateRule, World
 from suite.core.trace import REDUCE, STEP, TIE
 from suite.engine.optim.loss_scaler import DynamicLossScaler
+from suite.engine.optim.torch_optimizer import TorchOptimizer
 from suite.engine.states.state import ModelState
 
 _EPSILON = 1e-6  # added to a norm before the division, as in torch's clip_grad_norm_
@@ -42,6 +43,7 @@ class Update:
         synchronous: Whether all ranks update at the same time and can decide together. Otherwise overflows are not
             checked.
         skipped: Batches skipped because of an overflow.
+        norm: Norm of all gradients of the last update before clipping; None without `clip_norm`.
         remote_ties: Slices of tied weights whose other end is on another stage.
         local_ties: Slices of both ends of ties on this stage, the first layer's end first.
     """
@@ -68,6 +70,7 @@ class Update:
         self.clip_norm, self.loss_scaler, self.counts_in_norm = clip_norm, loss_scaler, counts_in_norm
         self.buckets_per_reduction, self.synchronous = buckets_per_reduction, synchronous
         self.skipped = 0
+        self.norm: float | None = None
         self.tied_duplicates = {id(parameter) for parameter in tied_duplicates}
         self.remote_ties: list[slice] = []
         self.local_ties: list[tuple[slice, slice]] = []
@@ -120,6 +123,8 @@ class Update:
                 self.state.step(self.rule, (yield from self._clipped(1.0 / scale)))
         if step:
             self.state.finish(stepped=True)
+            if isinstance(self.rule, TorchOptimizer):
+                self.rule.updated()
         yield STEP
 
     # -- mixed precision ---------------------------------------------------------------------------------------------
@@ -188,7 +193,7 @@ class Update:
             squared_norm = math.fsum(float(norm) ** 2 for norm in norms)
         if self.world is not None:
             squared_norm = yield from all_reduce_scalar(self.world, squared_norm, self.transport)
-        norm = math.sqrt(squared_norm) * factor
+        self.norm = norm = math.sqrt(squared_norm) * factor
         return factor * min(1.0, self.clip_norm / (norm + _EPSILON))
 
 

@@ -253,7 +253,7 @@ class ModelState:
             gradient.copy_(self.gradient[bucket])
         if factor != 1.0:
             gradient.mul_(factor)
-        rule.step(RuleState(weights, moments, self.rule.updates), gradient)
+        rule.step(RuleState(weights, moments, self.rule.updates, bucket.start), gradient)
         if self.half:
             self._round_bucket(bucket, weights[0])
         elif bucket.start < self.indexed:

@@ -1,0 +1,432 @@
+"""Optimizers of torch.optim as update rules of the engine.
+
+The factory that a user passes makes an optimizer of this rank's weights. Where the weights, gradients and moments of a
+stage are all in full precision and on the device, torch's own step runs, with its options (`foreach`, `fused`). A step
+on a part of the flat order needs a rule of the suite: mixed precision, buckets, offloaded or compressed states, and
+predicted weights. There each parameter group is translated to the rule of its kind, which reads the group's settings
+at every step, so that learning-rate schedulers of torch keep working.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict, overload
+
+import torch
+from torch import nn
+from torch.optim import lr_scheduler as schedulers
+
+from suite.core.errors import InvalidRequest, Unsupported
+from suite.core.protocols import UpdateRule
+from suite.core.values import Json, format_value
+from suite.engine.optim.lr_schedule import as_rate
+from suite.engine.optim.optimizer import SGD, Adam, AdamW, RMSprop, RuleState
+from suite.engine.states.flat_layout import FlatLayout
+
+LEGAL = "optimizer=lambda weights: torch.optim.AdamW(weights, lr=1e-3)"
+TRANSLATED = "torch.optim.SGD, Adam, AdamW and RMSprop"
+_SPEED_OPTIONS = ("foreach", "fused", "capturable", "differentiable")  # they change no result beyond its rounding
+_NO_STEP = (torch.optim.LBFGS, torch.optim.SparseAdam)  # a step evaluates the loss again; gradients are sparse
+_STATE_NAMES = {  # states of torch's optimizers by the names of the suite's rules
+    torch.optim.SGD: {"velocity": "momentum_buffer"},
+    torch.optim.Adam: {"moment_1": "exp_avg", "moment_2": "exp_avg_sq"},
+    torch.optim.AdamW: {"moment_1": "exp_avg", "moment_2": "exp_avg_sq"},
+    torch.optim.RMSprop: {"square": "square_avg", "velocity": "momentum_buffer"},
+}
+
+OptimizerFactory = Callable[["TrainedWeights"], torch.optim.Optimizer]
+SchedulerFactory = Callable[[torch.optim.Optimizer], schedulers.LRScheduler]
+
+
+class TrainedWeights(Sequence[nn.Parameter]):
+    """Trained weights of one rank, in the order of its layers.
+
+    An optimizer takes them as it takes a list of parameters. For parameter groups they have the methods of a module:
+
+        def make(weights):
+            decayed = [weight for name, weight in weights.named_parameters() if weight.dim() >= 2]
+            others = [weight for weight in weights.parameters() if weight.dim() < 2]
+            return torch.optim.AdamW([{"params": decayed}, {"params": others, "weight_decay": 0.0}], lr=1e-3)
+
+    Args:
+        named: Weights with their names in the whole model.
+    """
+
+    def __init__(self, named: Iterable[tuple[str, nn.Parameter]]) -> None:
+        self._named = list(named)
+
+    @overload
+    def __getitem__(self, index: int) -> nn.Parameter: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[nn.Parameter]: ...
+
+    def __getitem__(self, index: int | slice) -> nn.Parameter | list[nn.Parameter]:
+        return self.parameters()[index]
+
+    def __len__(self) -> int:
+        return len(self._named)
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [parameter for _, parameter in self._named]
+
+    def named_parameters(self) -> list[tuple[str, nn.Parameter]]:
+        """Pairs (name in the whole model, weight)."""
+        return list(self._named)
+
+
+class OptimizerSettings(TypedDict):
+    """Settings of each parameter group without its weights, and the scheduler's state; None without a scheduler."""
+
+    groups: list[dict[str, Json]]
+    scheduler: dict[str, Json] | None
+
+
+class _Run(NamedTuple):
+    """Consecutive entries of the flat order that belong to one parameter group."""
+
+    span: slice
+    group: int
+
+
+class TorchOptimizer(UpdateRule):
+    """An optimizer of torch.optim, and its learning-rate scheduler.
+
+    Args:
+        factory: Makes the optimizer of all trained weights of the rank.
+        weights: These weights.
+        scheduler: Makes a scheduler, which steps once per update; None for constant rates.
+        translate_for: Reason to use the suite's rules, in words; empty to use torch's own step.
+
+    Attributes:
+        translates: Whether the suite's rules step.
+
+    Raises:
+        InvalidRequest: The factory makes no optimizer, or its groups do not hold exactly the trained weights.
+        Unsupported: `translate_for` needs a rule of the suite, and no rule has the optimizer's formula.
+    """
+
+    def __init__(
+        self,
+        factory: OptimizerFactory,
+        weights: TrainedWeights,
+        scheduler: SchedulerFactory | None = None,
+        *,
+        translate_for: str = "",
+    ) -> None:
+        self.weights = weights
+        self.optimizer = _made(factory, weights)
+        self.settings: list[dict[str, Json]] = [_plain(group) for group in self.optimizer.param_groups]
+        self.translates = bool(translate_for)
+        if translate_for:
+            self.check_translated(translate_for)
+        self.scheduler = None if scheduler is None else _made_scheduler(scheduler, self.optimizer)
+        self._group_of = {id(p): number for number, group in enumerate(self._groups()) for p in group["params"]}
+        self._state_names = self._names_of_states()
+        self._runs: list[_Run] = []
+        self._updates: int | None = None  # value of torch's step counters; None before the first step of new states
+
+    # -- the interface of update rules -------------------------------------------------------------------------------
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Flat states, which torch's step uses too. Empty for an optimizer that keeps its own."""
+        return tuple(self._state_names)
+
+    @property
+    def drift_states(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for rule in self.rules() for name in rule.drift_states))
+
+    def step(self, state: RuleState, grad: torch.Tensor) -> None:
+        """Step the weights of `state`. Torch's own step is one of all weights, whose `.grad` are views of `grad`."""
+        if not self.translates:
+            follows = state.updates != self._updates  # the states are new, or those of a checkpoint
+            if follows:
+                self._use_flat_states(state)
+            self.optimizer.step()
+            if follows:
+                self._keep_first_states(state)
+            self._updates = state.updates + 1
+            return
+        for rule, part, span in self._parts(state, grad.numel()):
+            rule.step(part, grad[span])
+
+    def drift(self, state: RuleState) -> torch.Tensor:
+        """Expected change of the flat weights of `state` in the next update."""
+        numel = sum(weight.numel() for weight in state.weights)
+        drifts = [rule.drift(part) for rule, part, _ in self._parts(state, numel)]
+        return torch.cat(drifts) if drifts else torch.zeros(0)
+
+    # -- states ------------------------------------------------------------------------------------------------------
+
+    def attach(self, flat: FlatLayout) -> None:
+        """Step weights in this flat order from now on.
+
+        Raises Unsupported for compressed weights where no rule has the optimizer's formula."""
+        if flat.indexed:
+            self.check_translated("compressed states of pruned weights")
+            self.translates = True
+        self._runs = []
+        for parameter in flat.order:
+            span, group = flat.spans[id(parameter)], self._group_of[id(parameter)]
+            if self._runs and self._runs[-1].group == group:
+                span = slice(self._runs.pop().span.start, span.stop)
+            self._runs.append(_Run(span, group))
+        self._updates = None
+
+    def updated(self) -> None:
+        """Step the scheduler, after an update."""
+        if self.scheduler is not None:
+            with warnings.catch_warnings():  # torch misses its own step where a rule of the suite has stepped
+                warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*", category=UserWarning)
+                self.scheduler.step()
+
+    def own_states(self, parameter: nn.Parameter) -> dict[str, torch.Tensor]:
+        """States of a weight that torch's optimizer keeps, by torch's names; empty where they are flat states.
+
+        Raises Unsupported for a state that is no tensor."""
+        if self._state_names:
+            return {}
+        states = dict(self.optimizer.state.get(parameter, {}))
+        for name, value in states.items():
+            if not isinstance(value, torch.Tensor):
+                raise Unsupported(
+                    f"{type(self.optimizer).__name__} with the state {name}={format_value(value)}",
+                    rule="a checkpoint holds states that are tensors",
+                    legal=TRANSLATED,
+                )
+        return states
+
+    def load_own_states(self, parameter: nn.Parameter, states: Mapping[str, torch.Tensor]) -> None:
+        """Continue from saved states of `own_states`."""
+        if states:
+            device = {name: torch.device("cpu") if name == "step" else parameter.device for name in states}
+            self.optimizer.state[parameter] = {name: saved.to(device[name]) for name, saved in states.items()}
+
+    def state_dict(self) -> OptimizerSettings:
+        """Settings of now, as plain data."""
+        scheduler = None if self.scheduler is None else self.scheduler.state_dict()
+        return {"groups": [_plain(group) for group in self._groups()], "scheduler": _plain_values(scheduler)}
+
+    def check_state_dict(self, saved: OptimizerSettings | None) -> None:
+        """Raises InvalidRequest for a scheduler's state where there is no scheduler, and the other way round.
+
+        The fingerprint has compared the groups before."""
+        assert saved is not None, "the fingerprint has compared the optimizers"
+        if (saved["scheduler"] is None) != (self.scheduler is None):
+            said = "without" if saved["scheduler"] is None else "with"
+            raise InvalidRequest(
+                f"lr_scheduler= of a run that was saved {said} one",
+                rule="a checkpoint resumes a run with the settings that it was saved with",
+                legal="lr_scheduler=None" if saved["scheduler"] is None else "the scheduler of the saved run",
+            )
+
+    def load_state_dict(self, saved: OptimizerSettings | None) -> None:
+        """Continue from the settings of `state_dict`, which `check_state_dict` has accepted."""
+        assert saved is not None, "the fingerprint has compared the optimizers"
+        for group, settings in zip(self._groups(), saved["groups"], strict=True):
+            group.update({name: _like(group.get(name), value) for name, value in settings.items()})
+        self._updates = None
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(dict(saved["scheduler"] or {}))
+
+    @property
+    def lr(self) -> float:
+        """Learning rate of the next update, of the first parameter group."""
+        return float(self._groups()[0]["lr"])
+
+    def fingerprint(self) -> dict[str, Json]:
+        """Class and initial settings, which a checkpoint and the resuming run share."""
+        kind = type(self.optimizer)
+        groups: list[Json] = [
+            {name: value for name, value in settings.items() if name not in _SPEED_OPTIONS}
+            for settings in self.settings
+        ]
+        return {"_target_": f"{kind.__module__}.{kind.__qualname__}", "groups": groups}
+
+    # -- translation -------------------------------------------------------------------------------------------------
+
+    def check_translated(self, reason: str) -> None:
+        """Raises Unsupported where a group has no rule of the suite."""
+        for group in self._groups():
+            if _rule_of(type(self.optimizer), group) is None:
+                options = [name for name in ("amsgrad", "centered", "maximize") if group.get(name)]
+                raise Unsupported(
+                    f"{type(self.optimizer).__name__}{''.join(f' with {name}=True' for name in options)} with {reason}",
+                    rule="a step on a part of the weights needs a rule of the suite with the optimizer's formula",
+                    legal=f"{TRANSLATED} without amsgrad, centered and maximize",
+                )
+
+    def rules(self) -> list[SGD | Adam | RMSprop]:
+        """The rule of each parameter group, with its settings of now; empty where there is none."""
+        rules = [_rule_of(type(self.optimizer), group) for group in self._groups()]
+        return [rule for rule in rules if rule is not None]
+
+    def _parts(self, state: RuleState, numel: int) -> Iterator[tuple[SGD | Adam | RMSprop, RuleState, slice]]:
+        """Rule, states and span within `state` of each run of entries with one rule."""
+        rules = self.rules()
+        for run in self._runs:
+            start, stop = max(0, run.span.start - state.start), min(numel, run.span.stop - state.start)
+            if start < stop:
+                span, rule = slice(start, stop), rules[run.group]
+                moments = {name: moment[span] for name, moment in state.moments.items()}
+                yield rule, RuleState(_cut(state.weights, span), moments, state.updates), span
+
+    # -- torch's own step --------------------------------------------------------------------------------------------
+
+    def _groups(self) -> list[dict[str, Any]]:
+        return self.optimizer.param_groups
+
+    def _names_of_states(self) -> dict[str, str]:
+        """Names of torch's states by those of the suite; empty where torch's optimizer keeps other states."""
+        rules = self.rules()
+        if len(rules) < len(self._groups()):
+            return {}
+        names = dict.fromkeys(name for rule in rules for name in rule.states)
+        return {name: _STATE_NAMES[type(self.optimizer)][name] for name in names}
+
+    def _views(self, state: RuleState) -> Iterator[tuple[nn.Parameter, dict[str, torch.Tensor]]]:
+        """Each weight with its part of the flat states, by torch's names; nothing if torch keeps its own states."""
+        if not self._state_names:
+            return
+        views = {of_torch: state.views(state.moments[name]) for name, of_torch in self._state_names.items()}
+        for number, parameter in enumerate(self.weights):
+            yield parameter, {name: tensors[number] for name, tensors in views.items()}
+
+    def _use_flat_states(self, state: RuleState) -> None:
+        """Make torch's states views of the flat ones, and set its step counters to the number of updates."""
+        makes_velocity = isinstance(self.optimizer, torch.optim.SGD)  # in its first step, from the gradient
+        for parameter, views in self._views(state):
+            of_torch = self.optimizer.state[parameter]
+            if makes_velocity:
+                of_torch.clear()
+            if state.updates or not makes_velocity:
+                of_torch.update(views)
+            if not makes_velocity:
+                group = self._groups()[self._group_of[id(parameter)]]
+                on_device = group.get("fused") or group.get("capturable")
+                device = parameter.device if on_device else torch.device("cpu")
+                of_torch["step"] = torch.full((), state.updates, dtype=torch.get_default_dtype(), device=device)
+
+    @torch.no_grad()
+    def _keep_first_states(self, state: RuleState) -> None:
+        """Copy the velocity that torch has made in its first step to the flat one."""
+        for parameter, views in self._views(state):
+            of_torch = self.optimizer.state[parameter]
+            for name, view in views.items():
+                made = of_torch.get(name)
+                if made is not None and made.data_ptr() != view.data_ptr():
+                    view.copy_(made)
+                    of_torch[name] = view
+
+
+def learning_rate(rule: UpdateRule, updates: int) -> float:
+    """Learning rate of the update after `updates`; nan for a rule of the user's without a rate."""
+    if isinstance(rule, TorchOptimizer):
+        return rule.lr
+    return as_rate(rule.lr)(updates) if isinstance(rule, SGD | Adam | RMSprop) else math.nan
+
+
+def _made(factory: OptimizerFactory, weights: TrainedWeights) -> torch.optim.Optimizer:
+    """The optimizer that `factory` makes; a rank without weights gets one of a placeholder."""
+    given = weights if weights else TrainedWeights([("placeholder", nn.Parameter(torch.zeros(())))])
+    optimizer = factory(given)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InvalidRequest(
+            f"optimizer={format_value(factory)} returns {format_value(optimizer)}",
+            rule="a function of the trained weights that makes an optimizer of torch.optim",
+            legal=LEGAL,
+        )
+    if isinstance(optimizer, _NO_STEP):
+        raise Unsupported(
+            "optimizer",
+            type(optimizer).__name__,
+            rule="a step uses dense gradients, and evaluates no loss",
+            legal=LEGAL,
+        )
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    names = {id(parameter): name for name, parameter in given.named_parameters()}
+    if missing := [name for key, name in names.items() if key not in held]:
+        raise InvalidRequest(
+            "optimizer",
+            optimizer,
+            what=f"optimizer= without the weight {missing[0]}",
+            rule="the parameter groups hold every trained weight of the rank",
+            legal=f"a group with {missing[0]}, or requires_grad_(False) before the engine is made",
+        )
+    if held - names.keys():
+        raise InvalidRequest(
+            "optimizer",
+            optimizer,
+            what="optimizer= with weights that this rank does not train",
+            rule="the function makes the optimizer of the weights that it is given",
+            legal=LEGAL,
+        )
+    return optimizer
+
+
+def _made_scheduler(factory: SchedulerFactory, optimizer: torch.optim.Optimizer) -> schedulers.LRScheduler:
+    scheduler = factory(optimizer)
+    if not isinstance(scheduler, schedulers.LRScheduler) or isinstance(scheduler, schedulers.ReduceLROnPlateau):
+        raise InvalidRequest(
+            f"lr_scheduler={format_value(factory)} returns a {type(scheduler).__name__}",
+            rule="a function of the optimizer that makes a scheduler of torch.optim.lr_scheduler, which steps once per "
+            "update and reads no loss",
+            legal="lr_scheduler=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)",
+        )
+    return scheduler
+
+
+def _rule_of(kind: type[torch.optim.Optimizer], group: Mapping[str, Any]) -> SGD | Adam | RMSprop | None:
+    """The rule with the formula of a parameter group; None if there is none."""
+    if group.get("maximize") or group.get("amsgrad") or group.get("centered"):
+        return None
+    lr, decay = float(group["lr"]), group.get("weight_decay", 0.0)
+    if kind is torch.optim.SGD:
+        return SGD(lr, group["momentum"], group["dampening"], decay, group["nesterov"])
+    if kind in (torch.optim.Adam, torch.optim.AdamW):
+        beta1, beta2 = map(float, group["betas"])
+        decoupled = kind is torch.optim.AdamW or group.get("decoupled_weight_decay", False)
+        return (AdamW if decoupled else Adam)(lr, beta1, beta2, group["eps"], decay)
+    if kind is torch.optim.RMSprop:
+        return RMSprop(lr, group["alpha"], group["eps"], group["momentum"], decay)
+    return None
+
+
+def _cut(weights: Sequence[torch.Tensor], span: slice) -> list[torch.Tensor]:
+    """The entries `span` of consecutive weights, as flat views."""
+    parts, start = [], 0
+    for weight in weights:
+        first, last = max(span.start - start, 0), min(span.stop - start, weight.numel())
+        if first < last:
+            parts.append(weight.view(-1)[first:last])
+        start += weight.numel()
+    return parts
+
+
+def _plain(group: Mapping[str, Any]) -> dict[str, Json]:
+    """Settings of a parameter group as plain data, without its weights."""
+    names = [name for name in group if name not in ("params", "param_names")]
+    return {name: _plain_values(group[name]) for name in names}
+
+
+def _plain_values(value: Any) -> Any:
+    """Nested settings as plain data: tensors of one number as numbers, tuples as lists."""
+    if isinstance(value, torch.Tensor):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(name): _plain_values(element) for name, element in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain_values(element) for element in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)
+
+
+def _like(current: Any, value: Any) -> Any:
+    """A setting of a checkpoint in the type of the current one."""
+    if isinstance(current, torch.Tensor):
+        return torch.full_like(current, value)
+    return tuple(value) if isinstance(current, tuple) else value
