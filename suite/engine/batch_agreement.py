@@ -52,6 +52,8 @@ _CALLS = {  # verb of each call, and the clause for a rank within it
     "saving": ("saves", "saving a checkpoint"),
     "loading": ("loads", "loading a checkpoint"),
     "pruning": ("prunes", "a pruning"),
+    "prediction": ("predicts", "a prediction"),
+    "weights": ("collects or loads weights", "collecting or loading weights"),
 }
 _CALL_NUMBERS = {call: float(number) for number, call in enumerate(_CALLS)}
 

@@ -128,7 +128,7 @@ def _update_rule(
     for number in settings.layers:
         for name, parameter in modules[number].named_parameters():
             if parameter.requires_grad:
-                named.setdefault(id(parameter), (f"{number}.{name}", parameter))
+                named.setdefault(id(parameter), (settings.name_of(number, name), parameter))
     layout = args.memory(entries=1, moments=("moment",), dtype="float32", half=args.half)
     reasons = {
         f"half={args.half!r}": args.half is not None,
@@ -168,7 +168,16 @@ def _settings(args: EngineArguments, layers: Sequence[Layer], world: World) -> R
         bucket_numel=args.bucket_numel,
         memory_layout=args.memory,
         score_names=tuple(args.score_names),
+        names=_names(layers),
     )
+
+
+def _names(layers: Sequence[Layer]) -> frozenset[str]:
+    """Names of all weights and buffers; empty where a function makes a layer, which other ranks do not call."""
+    modules = [layer for layer in layers if isinstance(layer, nn.Module)]
+    if len(modules) < len(layers):
+        return frozenset()
+    return frozenset(f"{number}.{name}" for number, module in enumerate(modules) for name in module.state_dict())
 
 
 def _communicators(settings: RunSettings, world: World) -> Communicators:

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import torch
 
 from suite.core.grid import Grid
 from suite.core.op import Op
-from suite.core.protocols import Read, Schedule, UpdateRule, WeightPolicy, World
+from suite.core.protocols import Read, Schedule, UpdateRule, Value, WeightPolicy, World
 from suite.core.values import Json
-from suite.engine import arguments, asynchronous
+from suite.engine import arguments, asynchronous, gather
 from suite.engine.batch_source import END, BatchSource
 from suite.engine.batch_stream import Batch, BatchStream
 from suite.engine.build_state import build_train_state
@@ -211,6 +212,30 @@ class Engine:
             last.mean_check, state.memory_tracker = mean_check, None
         return loss, {**allocated, tracker.peak_phase: tracker.peak}
 
+    def predict(self, inputs: torch.Tensor | Value) -> torch.Tensor | Value:
+        """Outputs in evaluation mode for any number of samples, on the host of every rank: see engine.gather."""
+        return gather.predict(self.state, inputs)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Weights and buffers of the whole model on rank 0, by the names of plain PyTorch; empty on other ranks."""
+        with self.state.agreement.call("weights"):
+            return gather.state_dict(self.state)
+
+    def load_state_dict(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Continue from the weights and buffers of a plain model. Moments and counters stay."""
+        with self.state.agreement.call("weights"):
+            gather.load_state_dict(self.state, weights)
+
+    def save_model(self, folder: str | Path, *, sharded: bool = False) -> Path:
+        """Write the weights of the whole model in the safetensors format: see engine.gather.save_model."""
+        with self.state.agreement.call("weights"):
+            return gather.save_model(self.state, Path(folder), sharded=sharded)
+
+    def load_model(self, path: str | Path) -> None:
+        """Load weights that save_model, torch.save or Hugging Face has written: see engine.gather.load_model."""
+        with self.state.agreement.call("weights"):
+            gather.load_model(self.state, Path(path))
+
     def save(self, folder: str | Path, *, keep: int | None = None, extra: Mapping[str, Json] | None = None) -> Path:
         """Write the checkpoint `folder`/step-000042 (42 updates): see engine.checkpoint.save."""
         with self.state.agreement.call("saving"):
@@ -220,6 +245,13 @@ class Engine:
         """Resume from a checkpoint, or from the newest complete one of a folder: see engine.checkpoint.restore."""
         with self.state.agreement.call("loading"):
             return restore.load(self.state, storage.folder_of(path))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is None:  # after an error messages may be under way, which close() would report in its place
+            self.close()
 
     def close(self) -> None:
         """Close the transport; every rank calls it.

@@ -76,7 +76,7 @@ class StepRunner:
         state.versions.begin(self.interval)
         state.copies.follow_modes()
         trace = state.trace if state.record_trace else None
-        ops = _run_program(state, program, self.execute, state.schedule.in_flight(self.interval), trace)
+        ops = run_on_rank(state, program, self.execute, state.schedule.in_flight(self.interval), trace)
         while True:
             try:
                 op = next(ops)
@@ -282,7 +282,7 @@ def run_evaluation(state: TrainState, source: BatchSource) -> Generator[dict[str
 
         if microbatches:
             program = state.schedule.evaluation(FlushInterval(first, microbatches, None, 0))
-            yield from (None for op in _run_program(state, program, execute, 0) if op is None)
+            yield from (None for op in run_on_rank(state, program, execute, 0) if op is None)
         state.evaluated += most_microbatches
         first_batch_size = first_batch_size or samples
         weight = samples / first_batch_size
@@ -308,7 +308,7 @@ def _sum_over_last_stages(state: TrainState, losses: Sequence[torch.Tensor]) -> 
     return (yield from all_reduce_scalar(state.comm.world, local, state.comm.transport))
 
 
-def _run_program(
+def run_on_rank(
     state: TrainState, program: Program, execute: Execute, bound: int, trace: Trace | None = None
 ) -> Generator[Op | None, None, int]:
     """Run a program on this rank, as `worker.run_program` does."""

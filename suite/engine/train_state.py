@@ -45,6 +45,7 @@ class RunSettings:
         update_interval: Microbatches per update of a pipeline that does not drain; None for an update per batch.
         bucket_numel: Entries per optimizer step; None for all.
         score_names: Names of the scores of an evaluation.
+        names: Names of all weights and buffers of the model; empty where functions make its layers.
     """
 
     grid: Grid
@@ -59,6 +60,7 @@ class RunSettings:
     bucket_numel: int | None
     memory_layout: LayoutFactory
     score_names: tuple[str, ...]
+    names: frozenset[str] = frozenset()
 
     @property
     def streams(self) -> bool:
@@ -74,6 +76,10 @@ class RunSettings:
     def layers(self) -> tuple[int, ...]:
         """Layers of this rank, by their numbers in the whole model."""
         return tuple(number for stage in self.place.held_stages for number in self.split[stage])
+
+    def name_of(self, layer: int, name: str) -> str:
+        """Name in the whole model of a weight or buffer of a layer, as in an nn.Sequential of the layers."""
+        return f"{layer}.{name}"
 
     @property
     def homes(self) -> tuple[int, ...]:

@@ -228,7 +228,6 @@ class TorchOptimizer(UpdateRule):
         assert saved is not None, "the fingerprint has compared the optimizers"
         for group, settings in zip(self._groups(), saved["groups"], strict=True):
             group.update({name: _like(group.get(name), value) for name, value in settings.items()})
-        self._updates = None
         if self.scheduler is not None:
             self.scheduler.load_state_dict(dict(saved["scheduler"] or {}))
 

@@ -150,10 +150,10 @@ def test_pruned_network_trains_its_groups(name: str) -> None:
 
 
 def test_predicted_weights_use_the_groups_and_their_rates() -> None:
-    def train(optimizer: Any, scheduler: Any, world: Any) -> list[float]:
+    def train(optimizer: Any, scheduler: Any, world: Any, **more: Any) -> list[float]:
         engine = Engine(
             layers(), loss=mse_loss, optimizer=optimizer, lr_scheduler=scheduler, microbatch=2, grid=Grid(inter=2),
-            schedule=OneFOneB(), weights=Predict(), update_interval=1, world=world,
+            schedule=OneFOneB(), weights=Predict(), update_interval=1, world=world, **more,
         )  # fmt: skip
         return list(engine.train(batches()))
 
@@ -163,6 +163,8 @@ def test_predicted_weights_use_the_groups_and_their_rates() -> None:
     ours = threads.run(2, lambda world: train(AdamW(**one_rate), None, world))
     of_torch = threads.run(2, lambda world: train(partial(torch.optim.AdamW, **one_rate), None, world))
     grouped = threads.run(2, lambda world: train(TRANSLATED["AdamW"], cosine, world))
+    in_buckets = threads.run(2, lambda world: train(TRANSLATED["AdamW"], cosine, world, **BUCKETS))
+    assert in_buckets == grouped, "every slicing gives the same bits"
     assert of_torch[0] == pytest.approx(ours[0], rel=1e-6)
     assert grouped[0] != pytest.approx(ours[0], rel=1e-3)
 
