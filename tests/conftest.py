@@ -1,4 +1,4 @@
-"""Fixtures of all tests: one torch thread, and cached YAML files and compositions.
+"""Fixtures of all tests: one torch thread, cached YAML files and compositions, and a test without ranks.
 
 One thread keeps the order of summation of a rank. The cache saves a quarter of a second per Hydra composition.
 Hypothesis has no deadline, because its default of 200 ms of wall time can pass while another process holds the core.
@@ -75,3 +75,9 @@ def _composed_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "compose", composed)
         yield
+
+
+@pytest.fixture
+def no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail the test that starts a rank."""
+    monkeypatch.setattr("suite.runner.launch.processes.RankGroup.start", lambda *_, **__: pytest.fail("a rank started"))

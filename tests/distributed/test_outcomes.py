@@ -156,18 +156,13 @@ def test_single_rank_failure_has_same_outcome(tmp_path: Path) -> None:
     assert no_rank_left()
 
 
-def test_rejected_configs_are_recorded_without_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("suite.runner.launch.processes.RankGroup.start", lambda *_: pytest.fail("a rank was started"))
+@pytest.mark.usefixtures("no_ranks")
+def test_rejected_configs_are_recorded_without_launch(tmp_path: Path) -> None:
     for more in (["batch.size=7"], ["grid.inter=9"], ["grid.inter=200"], ["grid.tensor=2"]):
         (record,) = run([*SHORT, f"reports={tmp_path}", "batch.microbatch=2", *more])
         assert record.outcome is Outcome.UNSUPPORTED
         assert "rule:" in record.reason
         assert "legal:" in record.reason
-
-
-def test_pytorch_on_a_grid_is_unsupported(tmp_path: Path) -> None:
-    (record,) = run([*SHORT, f"reports={tmp_path}", "system=pytorch", "grid.inter=2"])
-    assert record.outcome is Outcome.UNSUPPORTED, record.reason
 
 
 def test_missing_mpiexec_is_a_missing_dependency(tmp_path: Path) -> None:

@@ -289,26 +289,6 @@ def test_passes_never_write_live_weights() -> None:
         assert seen == 3 * 2 * EPOCHS[0]
 
 
-def test_stored_versions_match_ledger_counts() -> None:
-    """Table II in tensors: allocated bytes in addition to the live weights."""
-    case = gpt_case("untied", "float32", tied=False, layers=4)
-    for system, copies in (("pipedream", [4, 3, 2, 1]), ("2bw", [2] * 4), ("pipeoptim", [2, 2, 2, 1])):
-        replay = Replay(
-            case.layers,
-            grid=Grid(inter=4),
-            **engine_settings(
-                case, POLICIES[system]("recompute"), SGD(0.05, momentum=0.9), 4 if system == "2bw" else 1
-            ),
-        )
-        list(replay.train([case.batch(i, 1, 1) for i in range(16)]))
-        counts = []
-        for engine in replay.engines:
-            store = engine.state.versions
-            counts.append(1 + len(store.stored) + len(store.free) + (store.prediction is not None))
-            assert counts[-1] == store.ledger.peak
-        assert counts == copies, system
-
-
 def holding(store: Any, seen: list[Op]) -> None:
     """Compare `store` with its ledger after every following op."""
     run, swapped_in, most = store.run, store.swapped_in, 1

@@ -237,7 +237,6 @@ class Sign:
         state.updates += 1
 
 
-AWAY = {"memory": partial(offloaded, bucket=400, half=None), "bucket_numel": 400}
 REFUSED: list[tuple[str, dict[str, Any], dict[str, object]]] = [
     (
         "SpecTrain with Adam",
@@ -275,27 +274,10 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, object]]] = [
         ),
     ),
     (
-        "offload",
-        settings(CASE, Predict(), 1, Adam(0.01), **AWAY),
-        fault(subject="host memory (moment_1, moment_2)", rule="fetch"),
-    ),
-    (
-        "clip_norm",
-        settings(CASE, Predict(), 1, SGD(0.1), clip_norm=1.0),
-        fault("clip_norm", "1.0", legal="clip_norm=None"),
-    ),
-    (
-        "dynamic loss scale",
-        settings(CASE, Predict(), 1, SGD(0.1), half="bfloat16", loss_scaler=DynamicLossScaler()),
-        fault(subject="dynamic loss scaling", rule="stages of an asynchronous pipeline are never at the same"),
-    ),
-    (
         "a flush",
         settings(CASE, Predict(), None, SGD(0.1)),
         fault("update_interval", None, subject="s=paper with a flush"),
     ),
-    ("s=paper, m=2", settings(CASE, Predict(), 2, SGD(0.1)), fault("update_interval", 2, legal="update_interval=1")),
-    ("update_interval=0", settings(CASE, Stash(), 0, SGD(0.1)), fault("update_interval", "0")),
 ]
 
 
@@ -304,13 +286,6 @@ def test_unsupported_asynchronous_settings_are_rejected(arguments: dict[str, Any
     with refused(InvalidRequest, **expected) as refusal:
         threads.run(2, lambda world: Engine(CASE.layers, grid=Grid(inter=2), world=world, **arguments))
     assert refusal.value.legal
-
-
-def test_tied_model_is_rejected_in_stream() -> None:
-    tied = gpt_case("tied", "float32")
-    arguments = settings(tied, Stash(), 1, SGD(0.1), tied=tied.ties)
-    with refused(Unsupported, subject="a tied weight in an asynchronous pipeline", rule="both ends"):
-        threads.run(2, lambda world: Engine(tied.layers, grid=Grid(inter=2), world=world, **arguments))
 
 
 def test_stream_shorter_than_pipeline_is_rejected() -> None:

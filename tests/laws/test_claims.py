@@ -313,14 +313,6 @@ def missing_numbers(claim: Claim) -> Iterator[float]:
         yield far
 
 
-def failing_cases(claim: Claim) -> list[list[float]]:
-    """Cases that fail in every value, or as a whole."""
-    case = conforming(claim)[0]
-    if claim.check in NUMERIC:
-        return [[value] * len(case) for value in missing_numbers(claim)]
-    return [broken for _, broken, _ in broken_cases(claim, case)]
-
-
 # The laws
 
 
@@ -348,108 +340,6 @@ def test_every_case_of_a_claim_counts(claim: Claim) -> None:
     assert len(changed) == how_many(claim)
 
 
-@every_claim
-def test_a_hedged_claim_holds_until_too_many_cases_fail(claim: Claim) -> None:
-    for cases in HowMany:
-        holds_until_too_many_fail(replace(claim, cases=cases, hedge="the hedge"))
-
-
-def holds_until_too_many_fail(hedged: Claim) -> None:
-    agreeing, fewest = conforming(hedged), needed(hedged)
-    for wrong in failing_cases(hedged):
-        judged = verdict(hedged, [wrong] * (fewest - 1) + agreeing[fewest - 1 :])
-        assert judged.verdict is best(hedged), judged.why
-        assert ("the hedge" in judged.why) is (fewest > 1)
-        lost = verdict(hedged, [wrong] * fewest + agreeing[fewest:])
-        assert lost.verdict is not best(hedged) or best(hedged) is Verdict.TREND_ONLY, lost.why
-
-
-@judged_by(Check.NUMBER)
-def test_a_number_inside_its_tolerance_keeps_the_verdict(claim: Claim) -> None:
-    assert isinstance(claim.value, float)
-    for value in (claim.value - 0.999 * allowed(claim), claim.value + 0.999 * allowed(claim)):
-        assert verdict(claim, [[value]]).verdict is best(claim)
-
-
-@judged_by(Check.ENDS)
-def test_ends_inside_their_tolerance_keep_the_verdict(claim: Claim) -> None:
-    assert isinstance(claim.value, tuple)
-    for share in (-0.999, 0.999):
-        assert verdict(claim, [[end * (1 + share * (claim.tolerance or 0.0)) for end in claim.value]]).verdict is best(
-            claim
-        )
-
-
-@judged_by(Check.RANGE)
-def test_the_ends_of_a_range_belong_to_it(claim: Claim) -> None:
-    assert isinstance(claim.value, tuple)
-    for end in claim.value:
-        if math.isfinite(end):
-            assert verdict(claim, [[end] * max(1, len(claim.terms))]).verdict is best(claim)
-
-
-@judged_by(Check.NEVER_FALLS)
-def test_a_tie_keeps_the_verdict_where_the_claim_allows_it(claim: Claim) -> None:
-    assert verdict(claim, [[1.0] * len(claim.terms)]).verdict is best(claim)
-
-
-@every_claim
-def test_model_fitted_to_a_claim_is_calibrated(claim: Claim) -> None:
-    fitted, row = ["another.claim", claim.id], answer(claim)
-    consistent = row.evidence is Evidence.PRINTED or row.restates
-    good = Verdict.CONSISTENT if consistent else Verdict.CALIBRATED
-    bad = Verdict.CONTRADICTED if row.evidence is Evidence.PRINTED else Verdict.CALIBRATED_MISSED
-    assert verdict(claim, conforming(claim), fitted).verdict is good
-    assert verdict(claim, conforming(claim), [claim.id + ".x"]).verdict is best(claim)
-    for _, cases, _ in breaks(claim):
-        assert verdict(claim, cases, fitted).verdict is bad
-
-
-@every_claim
-def test_model_fitted_to_another_cell_is_fed_by_calibration(claim: Claim) -> None:
-    """Another cell: the same paper prints the two in one place, and that place is a table or a figure."""
-    place = claim.where.partition(",")[0].partition(";")[0]
-    beside = [one for one in ALL if one.paper == claim.paper and one.where.startswith(place) and one.id != claim.id]
-    away = [one for one in ALL if one.paper != claim.paper][:1]
-    in_display = place.partition(" ")[0] in ("Table", "Figure")
-    fed = Verdict.FED if best(claim) is Verdict.MATCHED else best(claim)
-    for other, expected in [(one, fed) for one in beside[:1] if in_display] + [(one, best(claim)) for one in away]:
-        (judged, _) = judge([claim, other], stored(claim, conforming(claim), [other.id]))
-        assert judged.verdict is expected, judged.why
-
-
-@judged_by(Check.NUMBER)
-def test_value_of_the_null_model_is_no_better(claim: Claim) -> None:
-    values = tuple(value for case in conforming(claim) for value in case)
-    same = Metric(claim.unit, "", values, evidence=answer(claim).evidence.value, null=values)
-    expected = Verdict.NO_BETTER if best(claim) is Verdict.MATCHED else best(claim)
-    assert verdict(claim, conforming(claim), metrics={claim.id: same}).verdict is expected
-
-
-@every_claim
-def test_answer_without_mutation_is_consistent_at_most(claim: Claim) -> None:
-    bare = replace(claim, answers=(replace(answer(claim), turned_by=()),))
-    (bare_judgement,) = judge([bare], stored(claim, conforming(claim)))
-    assert bare_judgement.verdict is Verdict.CONSISTENT, bare_judgement.why
-    assert ("no registered change of the code turns it" in bare_judgement.why) is (
-        best(claim) is not Verdict.CONSISTENT
-    )
-    (free,) = judge([bare], stored(claim, conforming(claim)), hold=False)
-    assert free.verdict is best(claim)
-    for _, cases, expected in breaks(claim):
-        (judged,) = judge([bare], stored(claim, cases))
-        assert judged.verdict is (Verdict.CONSISTENT if expected is best(claim) else expected), judged.why
-
-
-@every_claim
-def test_a_value_of_other_evidence_does_not_answer(claim: Claim) -> None:
-    row = answer(claim)
-    others = [replace(claim, answers=(replace(row, evidence=each),)) for each in Evidence if each is not row.evidence]
-    for other in others if not row.labels else []:
-        (judged,) = judge([claim], stored(other, conforming(claim)))
-        assert (judged.verdict, judged.ours) == (Verdict.NOT_RUN, ())
-
-
 def test_a_broken_law_names_every_claim_that_breaks_it() -> None:
     first, second, third = CASES[:3]
 
@@ -469,37 +359,6 @@ def test_an_empty_store_answers_nothing() -> None:
     assert all(
         judgement.why and not judgement.ours and not judgement.record and not judgement.evidence for judgement in judged
     )
-
-
-@every_claim
-def test_invalid_values_answer_nothing(claim: Claim) -> None:
-    for outcome in Outcome:
-        expected = best(claim) if outcome is Outcome.OK else Verdict.NOT_RUN
-        assert verdict(claim, conforming(claim), outcome=outcome).verdict is expected
-    for value in (math.nan, math.inf, -math.inf):
-        for index in range(len(conforming(claim)[0])):
-            cases = conforming(claim)
-            cases[-1][index] = value
-            judged = verdict(claim, cases)
-            assert judged.verdict is Verdict.NOT_RUN, judged.why
-            assert not judged.ours
-    nothing = [stored(claim, conforming(claim), metrics={}, series={})]
-    whole = stored(claim, conforming(claim))
-    if answer(claim).labels:
-        nothing += [replace(whole, entries=whole.entries[:number]) for number in range(len(whole.entries))]
-    else:
-        (entry,) = whole.entries
-        values = entry.record.metrics[claim.id].values
-        positions = [0] if len(claim.terms or claim.points) <= 1 else [0, 1, len(values) - 1]
-        for count in positions:
-            evidence = answer(claim).evidence.value
-            metrics = {claim.id: Metric(claim.unit, "", values[:count], evidence=evidence)}
-            nothing.append(stored(claim, conforming(claim), metrics=metrics))
-    for store in nothing:
-        (judged,) = judge([claim], store)
-        assert judged.verdict is Verdict.NOT_RUN
-        assert judged.why
-        assert not judged.ours
 
 
 def test_no_record_answers_for_another_claim() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from suite.comm.p2p.threads import LoopbackWorld, run
+from suite.comm.p2p.threads import run
 from suite.config.compose import resolve
-from suite.engine.system import EngineSystem
+from suite.conformance.memory import count_memory
 from suite.runner.estimate import budgets
 
 LARGE = ["batch.size=16", "batch.microbatch=16", "model.shape.image=64"]  # activations outweigh the states
@@ -38,15 +38,8 @@ EIGHT = ["batch.size=8", "batch.microbatch=8"]
 )
 def test_predicted_memory_matches_counted(overrides: list[str]) -> None:
     config = resolve(["system=axonn_no_memopt", "data=digits", "optimizer=sgd", *overrides])
-    data, shape, size = config.data.source.build(), config.model.shape.build(), config.batch.size
-
-    def counted(world: LoopbackWorld) -> dict[str, int]:
-        system = EngineSystem(world=world, config=config)
-        for number in range(2):
-            _, measured = system.memory(data.batch(number, size=size, seed=0, shape=shape))
-        return measured
-
-    (measured,), (budget,) = run(1, counted), budgets(config)
+    (counts,), (budget,) = run(1, lambda world: count_memory(world, config)), budgets(config)
+    measured = counts["peak"]
     off = budget.by_kind()["activations"] / measured["activations"] - 1
     assert abs(off) <= 0.05, f"predicted {budget.by_kind()}, counted {measured}: {off:+.1%}"
     states = {kind: size for kind, size in measured.items() if kind != "activations"}

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from suite.comm.p2p.threads import LoopbackWorld, run
+from suite.comm.p2p.threads import run
 from suite.config.compose import resolve
+from suite.conformance.memory import count_memory
 from suite.core.grid import Grid
-from suite.engine.system import EngineSystem
 from suite.models import gnmt, recurrent
 from suite.runner.estimate import budgets
 from suite.schedule import MessageDriven, OneFOneB
@@ -73,14 +73,7 @@ def test_predicted_bytes_match_counted_bytes(overrides: list[str]) -> None:
     """In float64, for which torch has plain kernels."""
     common = ["system=axonn_no_memopt", "model.dtype=float64", "batch.size=32", "batch.microbatch=32"]
     config = resolve([*common, *overrides])
-    data, shape = config.data.source.build(), config.model.shape.build()
-
-    def counted(world: LoopbackWorld) -> dict[str, int]:
-        system = EngineSystem(world=world, config=config)
-        for number in range(2):
-            _, measured = system.memory(data.batch(number, size=32, seed=0, shape=shape))
-        return measured
-
-    (measured,), (budget,) = run(1, counted), budgets(config)
+    (counts,), (budget,) = run(1, lambda world: count_memory(world, config)), budgets(config)
+    measured = counts["peak"]
     off = budget.by_kind()["activations"] / measured["activations"] - 1
     assert abs(off) <= 0.05, f"predicted {budget.by_kind()}, counted {measured}: {off:+.1%}"

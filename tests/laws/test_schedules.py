@@ -7,8 +7,7 @@ a broken one must be named before any rank starts.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +22,7 @@ from suite.schedule import MessageDriven, OneFOneB, evaluation
 from suite.schedule.check import check, check_evaluation
 from suite.schedule.placement import places
 from tests.support.refusals import refused
+from tests.support.schedules import Script
 
 SCHEDULES: tuple[Schedule, ...] = (
     GPipe(),
@@ -115,14 +115,6 @@ def test_version_gaps_of_one_f_one_b(every: int, microbatches: int) -> None:
             assert gaps == tuple(j // every - max(0, j - warm_up) // every for j in range(microbatches))
 
 
-@pytest.mark.parametrize("stages", STAGES)
-def test_steady_gap_is_the_distance_to_the_last_stage(stages: int) -> None:
-    """PipeOptim Equation 4: s = D - rank - 1."""
-    timeline = check(OneFOneB(), stages, FlushInterval(0, 20, 1, 0))
-    for stage, gaps in enumerate(timeline.gaps):
-        assert set(gaps[stages - 1 :]) == {stages - 1 - stage}
-
-
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
 def test_a_flush_has_no_gaps(schedule: Schedule) -> None:
     assert all(set(gaps) == {0} for gaps in check(schedule, 5, FlushInterval(0, 9, None, 0)).gaps)
@@ -183,51 +175,34 @@ def test_forward_preference_is_never_faster_at_unit_cost() -> None:
 # Broken schedules
 
 
-@dataclass(frozen=True)
-class Script:
-    """A schedule that runs what it is told, stage by stage; `promise` is its bound on activations."""
-
-    stages: Mapping[int, Sequence[str]]
-    promise: int = 9
-
-    def program(self, place: Place, interval: FlushInterval) -> Program:
-        for text in self.stages.get(place.stage, ()):
-            yield tuple(Op.parse(part) for part in text.split("|") if part)
-
-    def in_flight(self, place: Place, interval: FlushInterval) -> int:
-        return self.promise
-
-
-ONE = {1: ("1F0", "1B0", "1F1", "1B1", "1U0")}  # a legal last stage for two microbatches and one update
+ONE = {1: "1F0 1B0 1F1 1B1 1U0"}  # a legal last stage for two microbatches and one update
 
 
 @pytest.mark.parametrize(
-    ("stages", "promise", "named", "marked"),
+    ("orders", "promise", "named", "marked"),
     [
-        ({0: ("0F0",), 1: ("1B0",)}, 9, "1B0 comes before its forward", "stage 1 | [B0]"),
-        ({0: ("0F0", "0F0"), **ONE}, 9, "0F0 runs twice", "[F0]"),
-        ({0: ("0F0", "0B0", "0F1", "0B1", "0B1"), **ONE}, 9, "0B1 runs twice", "[B1]"),
-        ({0: ("0F0", "0F1", "0B0", "0B1"), **ONE}, 9, "stage 0: 0 updates of 1 run", None),
-        ({0: ("0F0", "0F1", "0B0", "0U0"), **ONE}, 9, "0U0 comes before the backward of microbatch 1", "[U0]"),
-        ({0: ("0F0", "0F1", "0B0", "0B1", "0U1"), **ONE}, 9, "0U1 is out of turn: the next update is 0", "[U1]"),
-        ({0: ("0B0",), **ONE}, 9, "deadlock: stage 0 waits for 1B0; stage 1 waits for 0F0", None),
-        ({0: ("0F0", "0B0"), 1: ("1F0", "1F1")}, 9, "deadlock: stage 0 waits for 1B0; stage 1 waits for 0F1", None),
-        ({0: ("0F0", "0F1"), **ONE}, 1, "0F1 would be forward number 2 in flight, the schedule promised 1", "[F1]"),
-        ({0: ("1F0",), **ONE}, 9, "1F0 belongs to stage 1, not 0", "stage 0 | [F0]"),
-        ({0: ("7F0",), **ONE}, 9, "7F0 belongs to stage 7, not 0", "stage 0 | [F0]"),
-        ({0: ("7U0",), **ONE}, 9, "7U0 belongs to stage 7, not 0", "stage 0 | [U0]"),
-        ({0: ("0F2",), **ONE}, 9, "0F2 is outside the work, microbatches 0 to 1", "[F2]"),
-        ({0: ("0F0",), **ONE}, 9, "stage 0: the backward of microbatch 0 never runs", None),
-        ({0: (), **ONE}, 9, "stage 0: the backward of microbatch 0 never runs", None),
-        ({0: ("0F0", "|"), **ONE}, 9, "stage 0 accepts no op and has not ended", None),
-        ({0: ("0E0",), **ONE}, 9, "0E0 runs in training", "[E0]"),
+        ({0: "0F0", 1: "1B0"}, 9, "1B0 comes before its forward", "stage 1 | [B0]"),
+        ({0: "0F0 0F0", **ONE}, 9, "0F0 runs twice", "[F0]"),
+        ({0: "0F0 0B0 0F1 0B1 0B1", **ONE}, 9, "0B1 runs twice", "[B1]"),
+        ({0: "0F0 0F1 0B0 0B1", **ONE}, 9, "stage 0: 0 updates of 1 run", None),
+        ({0: "0F0 0F1 0B0 0U0", **ONE}, 9, "0U0 comes before the backward of microbatch 1", "[U0]"),
+        ({0: "0F0 0F1 0B0 0B1 0U1", **ONE}, 9, "0U1 is out of turn: the next update is 0", "[U1]"),
+        ({0: "0B0", **ONE}, 9, "deadlock: stage 0 waits for 1B0; stage 1 waits for 0F0", None),
+        ({0: "0F0 0B0", 1: "1F0 1F1"}, 9, "deadlock: stage 0 waits for 1B0; stage 1 waits for 0F1", None),
+        ({0: "0F0 0F1", **ONE}, 1, "0F1 would be forward number 2 in flight, the schedule promised 1", "[F1]"),
+        ({0: "1F0", **ONE}, 9, "1F0 belongs to stage 1, not 0", "stage 0 | [F0]"),
+        ({0: "7F0", **ONE}, 9, "7F0 belongs to stage 7, not 0", "stage 0 | [F0]"),
+        ({0: "7U0", **ONE}, 9, "7U0 belongs to stage 7, not 0", "stage 0 | [U0]"),
+        ({0: "0F2", **ONE}, 9, "0F2 is outside the work, microbatches 0 to 1", "[F2]"),
+        ({0: "0F0", **ONE}, 9, "stage 0: the backward of microbatch 0 never runs", None),
+        ({0: "", **ONE}, 9, "stage 0: the backward of microbatch 0 never runs", None),
+        ({0: "0F0 |", **ONE}, 9, "stage 0 accepts no op and has not ended", None),
+        ({0: "0E0", **ONE}, 9, "0E0 runs in training", "[E0]"),
     ],
 )
-def test_broken_schedules_are_named(
-    stages: Mapping[int, Sequence[str]], promise: int, named: str, marked: str | None
-) -> None:
+def test_broken_schedules_are_named(orders: Mapping[int, str], promise: int, named: str, marked: str | None) -> None:
     with pytest.raises(IllegalSchedule, match=named) as caught:
-        check(Script(stages, promise), 2, FlushInterval(0, 2, None, 0))
+        check(Script(orders, promise), 2, FlushInterval(0, 2, None, 0))
     if marked is not None:
         assert marked in str(caught.value)
         assert str(caught.value).count("[") == (2 if "twice" in named else 1)  # an op that runs twice, both times
@@ -235,7 +210,7 @@ def test_broken_schedules_are_named(
 
 def test_the_error_shows_the_grid_up_to_the_fault() -> None:
     with pytest.raises(IllegalSchedule) as caught:
-        check(Script({0: ("0F0", "0F1", "0U0"), **ONE}), 2, FlushInterval(0, 2, None, 0))
+        check(Script({0: "0F0 0F1 0U0", **ONE}), 2, FlushInterval(0, 2, None, 0))
     assert str(caught.value).splitlines() == [
         "0U0 comes before the backward of microbatch 0",
         "stage 0 | F0   F1   [U0]",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +21,7 @@ from suite.core.errors import IllegalSchedule, InvalidRequest
 from suite.core.grid import Grid
 from suite.core.jitter import Perturbation
 from suite.core.op import FlushInterval, Kind, Op, Place, Program, feeds
-from suite.core.protocols import Chunk, CostModel, Schedule
+from suite.core.protocols import Chunk, Schedule
 from suite.core.trace import REDUCE, WAIT
 from suite.memory import Layout, offloaded
 from suite.schedule import MessageDriven, OneFOneB
@@ -32,7 +32,7 @@ from suite.simulate.cost.roofline import Roofline
 from suite.simulate.network.machine import Link
 from suite.simulate.search import run
 from suite.simulate.worker import NetworkModel, Simulation, simulate
-from tests.support.modelled import FREE, TINY, machine, simulated, stack, systems
+from tests.support.modelled import FREE, TINY, Drawn, machine, simulated, stack, systems
 from tests.support.refusals import refused
 
 STATIC: tuple[Schedule, ...] = (GPipe(), OneFOneB())
@@ -46,32 +46,6 @@ ANY: tuple[Schedule, ...] = (
 STAGES, MICROBATCHES = range(1, 9), range(1, 33)
 
 sizes = {"stages": st.integers(1, 8), "microbatches": st.integers(1, 12), "seed": st.integers(0, 2**32)}
-
-
-@dataclass
-class Drawn(CostModel):
-    """Any duration for any op, equal for the same op. Durations may be zero, and equal."""
-
-    seed: int
-    times: Sequence[float] = (0.0, 0.5, 1.0, 3.7, 0.1)
-    sizes: Sequence[int] = (0,)
-    chunks: Sequence[Chunk] = ()
-    drawn: dict[Op, tuple[float, int]] = field(default_factory=dict)
-
-    def of(self, op: Op) -> tuple[float, int]:
-        if op not in self.drawn:
-            clock = random.Random(f"{self.seed} {op}")
-            self.drawn[op] = clock.choice(self.times), clock.choice(self.sizes)
-        return self.drawn[op]
-
-    def compute(self, op: Op) -> float:
-        return self.of(op)[0]
-
-    def message(self, op: Op) -> int:
-        return self.of(op)[1]
-
-    def update(self, stage: int) -> Sequence[Chunk]:
-        return self.chunks
 
 
 def ran(simulation: Simulation, grid: Grid, stage: int) -> tuple[Op, ...]:
@@ -98,18 +72,6 @@ def test_the_makespan_at_unit_cost_is_the_closed_form(schedule: Schedule, forwar
             assert simulation.makespan / busy - 1 == pytest.approx((stages - 1) / microbatches, rel=1e-9, abs=1e-9)
             assert busy / simulation.makespan == pytest.approx(microbatches / (microbatches + stages - 1), rel=1e-9)
             assert simulation.drained[0] == simulation.makespan
-
-
-def test_preferring_forward_misses_the_closed_form() -> None:
-    """With `prefer="forward"` the simulator runs the published order of AxoNN, as the checker does."""
-    interval = FlushInterval(0, 16, None, 0)
-    simulation = simulate(MessageDriven(prefer="forward"), Grid(inter=8), interval, Fixed(1.0, 1.0), FREE)
-    assert simulation.makespan == check(MessageDriven(prefer="forward"), 8, interval, cost=ticks).makespan
-    assert (16 + 8 - 1) * 2.0 < simulation.makespan <= 1.16 * (16 + 8 - 1) * 2.0
-
-
-def ticks(op: Op) -> float:
-    return 0.0 if op.kind is Kind.UPDATE else 1.0
 
 
 @pytest.mark.parametrize("latency", [0.125, 1.0])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,8 @@ import yaml
 
 from suite.config.compose import resolve
 from suite.config.plugins import build
+from suite.core.op import Op
+from suite.core.protocols import Chunk, CostModel
 from suite.memory import mixed
 from suite.schedule import MessageDriven
 from suite.simulate.block_model import SystemModel
@@ -21,6 +26,37 @@ from suite.workload import Transformer
 CONF = Path(__file__).resolve().parents[2] / "conf"
 FREE = NetworkModel(lambda first, second: Link(0.0, 1e30))  # messages take no time
 TINY = Transformer(layers=4, hidden=8, heads=2, sequence=4, vocabulary=16)  # 872 parameters a block, 160, 16 + 128
+
+
+def network(latency: float, bandwidth: float, *, blocking: bool = False) -> NetworkModel:
+    """Equal links of `latency` seconds and `bandwidth` bytes per second between all ranks."""
+    return NetworkModel(lambda first, second: Link(latency, bandwidth), blocking=blocking)
+
+
+@dataclass
+class Drawn(CostModel):
+    """Any duration and size for any op, equal for the same op. Durations may be zero, and equal."""
+
+    seed: int
+    times: Sequence[float] = (0.0, 0.5, 1.0, 3.7, 0.1)
+    sizes: Sequence[int] = (0,)
+    chunks: Sequence[Chunk] = ()
+    drawn: dict[Op, tuple[float, int]] = field(default_factory=dict)
+
+    def of(self, op: Op) -> tuple[float, int]:
+        if op not in self.drawn:
+            clock = random.Random(f"{self.seed} {op}")
+            self.drawn[op] = clock.choice(self.times), clock.choice(self.sizes)
+        return self.drawn[op]
+
+    def compute(self, op: Op) -> float:
+        return self.of(op)[0]
+
+    def message(self, op: Op) -> int:
+        return self.of(op)[1]
+
+    def update(self, rank: int) -> Sequence[Chunk]:
+        return self.chunks
 
 
 def raw(group: str, name: str) -> dict[str, Any]:

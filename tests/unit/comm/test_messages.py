@@ -125,13 +125,6 @@ def test_values_arrive_in_order(channel: SelfChannel) -> None:
     channel.mailbox.clear()
 
 
-def test_evaluation_send_completes_when_received(channel: SelfChannel) -> None:
-    channel.progress()
-    op = Op(0, Kind.EVALUATE, 0)
-    assert channel.through(op, (torch.ones(3),))[0].tolist() == [1.0, 1.0, 1.0]
-    assert not channel.outbound.sending
-
-
 @pytest.mark.parametrize("count", [15, 40])
 def test_send_refuses_a_header_too_large(channel: SelfChannel, count: int) -> None:
     value = tuple(torch.ones(1, 1) for _ in range(count))

@@ -10,9 +10,8 @@ import pytest
 
 from suite.config import checks
 from suite.config.compose import composed
-from suite.config.executor import BY_KIND, KINDS, EmulatedExecutor, PluginExecutor, reads_graphs, starts_ranks
+from suite.config.executor import BY_KIND, KINDS, EmulatedExecutor, PluginExecutor, reads_graphs
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.runner.ranks.rank import KINDS as RANKS
 from suite.runner.runs import expand
 
 CHOICES = {"microbenchmark": "messages", "plugin": "unit"}  # of conf/executor by kind, where they differ
@@ -51,10 +50,6 @@ def test_each_kind_has_its_model(kind: str) -> None:
 )
 def test_properties_follow_from_the_kind(kinds: tuple[str, ...], member: str) -> None:
     assert tuple(kind for kind in KINDS if getattr(BY_KIND[kind], member)) == kinds
-
-
-def test_kinds_that_start_ranks_have_rank_commands() -> None:
-    assert {*RANKS} == {kind for kind in KINDS if starts_ranks(kind)}
 
 
 def test_only_runs_on_whole_graphs_read_a_graph() -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from suite.config import locate
-from suite.config.plugins import build
-from suite.core.errors import InvalidRequest, SuiteError, UnknownName
-from suite.runner.runs import Run, expand
-from tests.support.refusals import fault, refused
+from suite.core.errors import InvalidRequest, SuiteError
+from suite.runner.runs import expand
 
 EXTENDING = (Path(__file__).parents[3] / "docs/extending.md").read_text(encoding="utf-8")
 
@@ -51,10 +48,6 @@ MODEL = ["model=gpt_mine", "system=axonn", "grid.inter=2"]
 MACHINE = ["executor=simulated", "machine=lab", "system=axonn", "grid.data=4", *SIZE]
 SIMULATED = ["executor=simulated", "machine=summit", "system=waves", *SIZE]
 EXPERIMENT = ["experiment=waves_and_gpipe"]
-
-
-def run_of(mine: str, *overrides: str) -> Run:
-    return expand([mine, *overrides])[0]
 
 
 @pytest.mark.parametrize("overrides", [WAVES, MODEL, MACHINE, SIMULATED, EXPERIMENT])
@@ -182,28 +175,3 @@ def test_mistake_is_refused_with_key_rule_and_legal_value(
     assert "\n" not in message
     for part in (value, rule, legal):
         assert part in message
-
-
-class Mine:
-    def __init__(self, cap: int, *, share: float = 0.5) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("arguments", "kind", "expected"),
-    [
-        ({"cap": 1, "shares": 0.1}, UnknownName, fault("shares", "shares", legal="did you mean 'share'?")),
-        ({}, InvalidRequest, fault(subject="there is no cap", rule="mine.Mine requires it", legal="cap=1")),
-        ({"cap": "1"}, InvalidRequest, fault("cap", "'1'", rule="cap is a whole number", legal="cap=1")),
-        (
-            {"cap": 1, "share": False},
-            InvalidRequest,
-            fault("share", "false", rule="share is a number", legal="share=0.5"),
-        ),
-    ],
-)
-def test_class_that_is_built_alone_names_its_arguments(
-    monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], kind: type[InvalidRequest], expected: dict[str, object]
-) -> None:
-    monkeypatch.setattr("suite.config.plugins.locate", lambda path: Mine)
-    with refused(kind, **expected):
-        build({"_target_": "mine.Mine", **arguments})

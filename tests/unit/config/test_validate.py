@@ -244,12 +244,6 @@ def test_run_without_training_batches_is_refused(base: RunConfig, path: str, val
     validate_run(with_legal(config, error))
 
 
-@pytest.mark.parametrize("axis", ["data", "inter", "tensor"])
-def test_empty_grid_is_refused(base: RunConfig, axis: str) -> None:
-    error = refused(base, {f"grid.{axis}": 0})
-    assert (error.key, error.value, error.rule, error.legal) == (f"grid.{axis}", 0, "at least 1", f"grid.{axis}=1")
-
-
 @pytest.mark.parametrize(
     ("name", "value", "legal"),
     [("warm_up", -1, 0), ("rounds", 0, 1), ("batches", 0, 1), ("eval_batches", -1, 0), ("deadline", 0, 120)],

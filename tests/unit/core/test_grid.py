@@ -5,14 +5,11 @@ Two ranks that disagree about who stands where exchange the wrong tensors and ma
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import Place
-from tests.support.refusals import refused
 
 sizes = st.integers(1, 5)
 grids = st.builds(Grid, data=sizes, inter=sizes, tensor=st.integers(1, 3))
@@ -76,9 +73,3 @@ def test_pipelines_columns_and_ends(grid: Grid, data: st.DataObject) -> None:
 def test_a_grid_prints_as_the_papers_write_it() -> None:
     assert str(Grid(data=6, inter=2)) == "2x6"
     assert str(Grid(data=6, inter=2, tensor=3)) == "2x6x3"
-
-
-@pytest.mark.parametrize("axis", ["data", "inter", "tensor"])
-def test_an_empty_axis_is_refused(axis: str) -> None:
-    with refused(InvalidRequest, axis, "0", legal=f"Grid({axis}=1)"):
-        Grid(**{axis: 0})

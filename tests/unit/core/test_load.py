@@ -9,7 +9,7 @@ import pytest
 
 from suite.cli.run import run
 from suite.core import load
-from suite.core.load import CpuTime, averages, cpu_time, foreign_cores
+from suite.core.load import CpuTime, cpu_time, foreign_cores
 from suite.core.record import Outcome, Record, Source
 from suite.report.load import StoredRecord
 from suite.report.tables.provenance_table import facts
@@ -53,7 +53,3 @@ def test_page_shows_the_range_of_many_loads() -> None:
 
 
 EMPTY = Record("a", "b", "c", "d", Outcome.OK, Source.MEASURED)
-
-
-def test_averages_of_three_times() -> None:
-    assert list(averages()) == ["1min", "5min", "15min"]

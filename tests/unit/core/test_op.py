@@ -81,12 +81,6 @@ def test_a_short_last_group_updates_too() -> None:
     assert [interval.completes_update(i) for i in indices] == [False, False, True, False, False, True, False, True]
 
 
-def test_a_group_larger_than_the_work_is_short() -> None:
-    interval = FlushInterval(first=0, microbatches=2, update_interval=5, update=0)
-    assert (interval.updates, interval.group_size(0), interval.group_size(1)) == (1, 2, 2)
-    assert [interval.completes_update(i) for i in (0, 1)] == [False, True]
-
-
 @given(st.integers(0, 50), st.integers(1, 40), st.none() | st.integers(1, 50), st.integers(0, 9))
 def test_groups_partition_the_work(first: int, microbatches: int, every: int | None, update: int) -> None:
     interval = FlushInterval(first, microbatches, every, update)

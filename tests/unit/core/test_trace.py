@@ -111,16 +111,6 @@ def test_one_rank_has_no_bubble() -> None:
     )
 
 
-def test_samo_figure_3_has_six_idle_units_per_rank() -> None:
-    grid = Grid(inter=3)
-    trace = delayed(check(MessageDriven(), 3, FlushInterval(0, 5, None, 0)), None)
-    whole = breakdown(trace, grid)
-    assert (whole[BUBBLE], whole[WAIT], whole[TRANSFER]) == pytest.approx((6.0, 0.0, 0.0))
-    for rank in range(3):
-        busy = sum(span.seconds for span in trace if span.rank == rank and span.category != WAIT)
-        assert trace.makespan - busy == pytest.approx(6.0)
-
-
 def test_time_under_two_spans_is_counted_once() -> None:
     """A step that begins under its reduction: the first span has the time, the second what is left of its own."""
     trace = Trace([Span(0, REDUCE, 0.0, 4.0, op("0U0")), Span(0, STEP, 2.0, 5.0, op("0U0"))])
@@ -160,12 +150,6 @@ def test_categories_sum_to_the_makespan_and_the_bound_holds(
         if delays is None:
             assert parts[TRANSFER] == 0.0
             assert moved.makespan == pytest.approx(timeline.makespan, abs=1e-9)
-
-
-def test_allowed_makespan_has_free_messages() -> None:
-    """1 + 1 + 2 + 2 s of passes one after the other; the two messages of 0.5 s are gone."""
-    assert two_stages().makespan == 7.0
-    assert allowed_makespan(two_stages(), Grid(inter=2)) == pytest.approx(6.0)
 
 
 def test_allowed_makespan_of_a_reduction() -> None:

@@ -81,24 +81,6 @@ def test_checkpoint_holds_full_precision_weights(tmp_path: Path) -> None:
     assert not torch.equal(full, first.detach().float()), "nothing is lost in rounding: this test sees nothing"
 
 
-def test_loaded_weights_survive_first_step(tmp_path: Path) -> None:
-    """AxoNN's public code loads only half-precision copies; its next step overwrites them with old master weights."""
-    more = {
-        "half": "bfloat16",
-        "optimizer": SGD(WarmupCosine(0.5, total=1), momentum=0.0),
-    }  # the learning rate ends at 0
-    engine = taught(tmp_path, case=TIED, **more)
-    right = rank_state(engine)
-    again = make_engine(TIED, **more)
-    again.load(tmp_path)
-    right.compare(rank_state(again), "loaded")
-    again.train_batch(batch_of(TIED, 1))
-    for parameter, before in zip(
-        again.state.model_states.parameters, engine.state.model_states.parameters, strict=True
-    ):
-        assert torch.equal(parameter, before)
-
-
 def test_checkpoint_holds_loss_scale_counters_and_position(tmp_path: Path) -> None:
     more = {"half": "float16", "optimizer": AdamW(0.01), "loss_scaler": DynamicLossScaler(2.0**19, patience=3)}
     engine = make_engine(TIED, **more)

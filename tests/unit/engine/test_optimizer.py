@@ -161,70 +161,6 @@ def test_step_allocates_only_scratch(rule: Any) -> None:
     assert live.peak <= (few * gradient.element_size() if coupled else 0)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
-def test_drift_is_zero_before_the_first_step(rule: Any) -> None:
-    state = state_of(rule, [noise((4, 2), 0), noise((3,), 1)])
-    assert torch.equal(rule.drift(state).abs(), torch.zeros(11, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("rule", RULES, ids=str)
-def test_drift_is_pure_and_not_a_view(rule: Any) -> None:
-    state = state_of(rule, [noise((4, 2), 0), noise((3,), 1)])
-    for update in range(3):
-        rule.step(state, noise((11,), 2 + update))
-    before = [tensor.clone() for tensor in (*state.weights, *state.moments.values())]
-    first = rule.drift(state)
-    snapshot = first.clone()
-    assert torch.equal(first, rule.drift(state))
-    first.add_(1.0)  # a caller may scale the drift in place
-    after = [*state.weights, *state.moments.values()]
-    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
-    assert state.updates == 3
-    assert torch.equal(rule.drift(state), snapshot)
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [SGD(Steps(0.1, (2,)), momentum=0.9), Adam(Steps(0.1, (2,))), AdamW(Steps(0.1, (2,)), weight_decay=0.0)],
-    ids=str,
-)
-def test_drift_is_the_last_step_at_the_next_rate(rule: Any) -> None:
-    """The learning rate falls to a tenth at the third step, so the drift after the second is a tenth of its change."""
-    state = state_of(rule, [noise((5,), 0)])
-    for update in range(5):
-        before = state.weights[0].clone()
-        rule.step(state, noise((5,), 1 + update))
-        if update != 1:
-            assert torch.equal(before + rule.drift(state), state.weights[0]), update
-        else:
-            change = (state.weights[0] - before) * 0.1
-            torch.testing.assert_close(rule.drift(state), change, rtol=1e-12, atol=1e-15)
-
-
-def test_adamw_drift_excludes_decay() -> None:
-    rule = AdamW(0.1, weight_decay=0.5)
-    state = state_of(rule, [noise((5,), 0)])
-    for update in range(3):
-        before = state.weights[0].clone()
-        rule.step(state, noise((5,), 1 + update))
-        assert torch.equal(before * (1 - 0.1 * 0.5) + rule.drift(state), state.weights[0])
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_law_7_bit_for_bit_on_dyadic_numbers(dtype: torch.dtype) -> None:
-    rule = SGD(2.0**-4)
-    draws = torch.Generator().manual_seed(3)
-    weights = torch.randint(-64, 64, (33,), generator=draws).to(dtype) / 16
-    gradient = torch.randint(-32, 32, (33,), generator=draws).to(dtype) / 8
-    state = state_of(rule, [weights])
-    rule.step(state, gradient.clone())
-    predicted = [state.weights[0] + ahead * rule.drift(state) for ahead in range(9)]
-    assert (gradient != 0).any()
-    for ahead in range(9):
-        assert torch.equal(state.weights[0], predicted[ahead]), ahead
-        rule.step(state, gradient.clone())
-
-
 @given(
     weight=st.floats(-4, 4),
     gradient=st.floats(-4, 4),
@@ -264,8 +200,3 @@ def test_law_7_within_as_many_ulps_as_steps(weight: float, gradient: float, lr: 
 def test_invalid_arguments_are_rejected(make: Callable[[], Any], expected: dict[str, object]) -> None:
     with refused(InvalidRequest, **expected):
         make()
-
-
-def test_state_names_of_rules() -> None:
-    assert SGD(0.1).states == ("velocity",)
-    assert Adam(0.1).states == AdamW(0.1).states == ("moment_1", "moment_2")

@@ -15,7 +15,7 @@ import torch
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.engine.optim.lr_schedule import Steps
-from suite.engine.optim.optimizer import LAST_GRADIENT, SGD, Adam, AdamW, RMSprop, RuleState, predicted, state_names
+from suite.engine.optim.optimizer import SGD, Adam, AdamW, RMSprop, RuleState, predicted, state_names
 from tests.support.refusals import refused
 
 SHAPES = [(3, 2), (5,), ()]
@@ -144,14 +144,6 @@ def test_predicted_weights_match_table_1_and_equation_5(name: str) -> None:
             moved = max(abs(b[1] - b[0]) for b in expected)
             assert (moved > 1e-3) == (t > 0), "before the first update nothing is predicted"
         rule.step(state, torch.tensor([gradient(t, i) for i in range(entries)], dtype=torch.float64))
-
-
-def test_last_gradient_is_stored_only_for_prediction() -> None:
-    for rule, needs in ((SGD(0.1, momentum=0.9), False), (SGD(0.1, momentum=0.9, direction="next"), True)):
-        assert (LAST_GRADIENT in state_names(rule, predicts=True)) is needs
-        assert LAST_GRADIENT not in state_names(rule, predicts=False)
-    assert state_names(RMSprop(0.1), predicts=True) == ("square", LAST_GRADIENT)
-    assert state_names(Adam(0.1), predicts=True) == state_names(Adam(0.1), predicts=False)
 
 
 def test_rule_without_drift_is_rejected() -> None:

@@ -181,15 +181,6 @@ def test_pruning_twice_or_within_batch_is_rejected() -> None:
         engine.prune(TICKET)
 
 
-def test_step_larger_than_expansion_is_rejected() -> None:
-    with refused(
-        InvalidRequest,
-        subject="steps of 1845 entries with a layout that expands 10 entries",
-        rule="a step expands all entries of its bucket at once",
-    ):
-        alone(memory=partial(compressed, bucket=10), pruning=Pruning(FixedMask(TICKET), 0.8))
-
-
 def test_replaced_gradient_of_pruned_weight_is_detected() -> None:
     engine = alone(pruning=Pruning(FixedMask(TICKET), 0.8))
     weight = next(p for p in engine.state.model_states.parameters if id(p) in engine.state.model_states.kept)

@@ -19,11 +19,6 @@ def test_a_flush_pays_for_activations() -> None:
     assert budget.peak == 440
 
 
-def test_messages_that_wait_are_alive_with_the_activations() -> None:
-    budget = Budget(LAYOUT, activations=100, in_flight=3, working=20, waiting=64)
-    assert budget.by_kind()["activations"] == 3 * 100 + 20 + 64
-
-
 def test_or_for_the_update_where_that_is_more() -> None:
     budget = Budget(LAYOUT, activations=5, in_flight=3, working=20)
     assert budget.by_kind() == {"weights": 40, "gradients": 40, "moments": 40, "scratch": 40}
@@ -57,9 +52,3 @@ def test_buckets_count_as_scratch_and_the_host_does_not_count() -> None:
 def test_kinds_sum_to_the_peak(drains: bool, versions: int) -> None:
     budget = Budget(LAYOUT, activations=7, in_flight=2, working=3, extra_versions=versions, drains=drains)
     assert sum(budget.by_kind().values()) == budget.peak == 120 + versions + (40 if drains else 47)
-
-
-@pytest.mark.parametrize(("overlaps_step", "scratch"), [(False, 70), (True, 110)])
-def test_a_reduction_needs_room_beside_a_step_or_before_it(overlaps_step: bool, scratch: int) -> None:
-    budget = Budget(LAYOUT, activations=5, in_flight=1, working=0, reducing=70, overlaps_step=overlaps_step)
-    assert budget.by_kind()["scratch"] == scratch

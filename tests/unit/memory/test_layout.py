@@ -273,13 +273,6 @@ def test_mixed_precision_by_name() -> None:
     assert mixed(7, ("velocity",), "float64").bytes() == (2 + 2 + 8 + 8 + 8) * 7
 
 
-def test_offloaded_states_by_name() -> None:
-    """AxoNN V-B: 4 bytes per parameter and 16 per entry of a bucket."""
-    layout = offloaded(1000, ADAM, bucket=10)
-    assert layout == offload("master", "moments", bucket=10)(MIXED)
-    assert (layout.bytes(), layout.bytes(home="host")) == (4 * 1000 + 16 * 10, 12 * 1000)
-
-
 @pytest.mark.parametrize(
     ("sparsity", "remaining"), [(0.0, 1000), (0.25, 750), (0.9, 100), (0.9996, 0), (0.9994, 1), (1.0, 0)]
 )

@@ -14,6 +14,7 @@ from suite.models import chain, convnet
 from suite.models.chain import Chained, layers, loss, ties
 from suite.workload import VGG, AlexNet, GoogLeNet, InceptionV3, ResNet
 from suite.workload.conv_spec import Branches, Convolution, Pooling, after
+from tests.support.networks import check_flops, check_published
 
 SMALL: dict[str, Any] = {"colours": 1, "classes": 10}
 ALEXNET = AlexNet((4, 6, 8, 6, 4), (5, 3, 3, 3, 3), stride=1, padding=2, hidden=12, image=16, **SMALL)
@@ -32,30 +33,14 @@ INCEPTION = InceptionV3("small", narrow=32, image=12, **SMALL)
     ids=["alexnet", "googlenet", "inception_v3", "googlenet_cifar"],
 )
 def test_published_networks_layer_by_layer(shape: Any, published: int) -> None:
-    """On the meta device, without allocation, the output of each layer fits the next layer."""
-    with torch.device("meta"):
-        modules = [make() for make in layers(shape)]
-        x = torch.empty(2, shape.colours, shape.image, shape.image, dtype=torch.uint8)
-    assert sum(p.numel() for module in modules for p in module.parameters()) == published
-    for module, counted in zip(modules, shape.shapes(), strict=True):
-        parameters = list(module.parameters())
-        assert sum(p.numel() for p in parameters) == counted.parameters, counted.name
-        assert [p.numel() for p in parameters if p.dim() > 1] == list(counted.prunable), counted.name
-        x = module.eval()(x)
-        assert 4 * x.numel() == 2 * counted.output, counted.name
-    assert x.shape == (2, shape.classes)
+    check_published(layers, shape, published)
     assert ties(shape) == []
 
 
 @pytest.mark.parametrize("shape", [ALEXNET, GOOGLENET, INCEPTION], ids=lambda shape: type(shape).__name__)
 def test_flops_are_those_of_a_forward_pass(shape: Any) -> None:
-    from torch.utils.flop_counter import FlopCounterMode
-
     x = torch.zeros(1, 1, shape.image, shape.image, dtype=torch.uint8)
-    for make, counted in zip(layers(shape), shape.shapes(), strict=True):
-        with FlopCounterMode(display=False) as counter:
-            x = make().eval()(x)
-        assert counter.get_total_flops() == counted.flops, counted.name
+    check_flops(layers(shape), shape, x)
 
 
 @pytest.mark.parametrize(

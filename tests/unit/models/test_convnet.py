@@ -10,6 +10,7 @@ from torch import nn
 
 from suite.models.convnet import layers, loss, ties
 from suite.workload import VGG, ResNet, WideResNet
+from tests.support.networks import check_flops, check_published
 
 NARROW_VGG = VGG((4, 8), (1, 2), hidden=12, image=16, colours=1, classes=10)
 VGG_16 = (2, 2, 3, 3, 3)
@@ -29,30 +30,14 @@ NARROW_RESNET = WideResNet((4, 8), (1, 2), widen=2, stem=8, image=32, colours=1,
     ids=["vgg_19", "vgg_16", "vgg_16_cifar", "wideresnet_101", "resnet_101"],
 )
 def test_published_networks_layer_by_layer(shape: Any, published: int) -> None:
-    """On the meta device, without allocation, the output of each layer fits the next layer."""
-    with torch.device("meta"):
-        modules = [make() for make in layers(shape)]
-        x = torch.empty(2, shape.colours, shape.image, shape.image, dtype=torch.uint8)
-    assert sum(p.numel() for module in modules for p in module.parameters()) == published
-    for module, counted in zip(modules, shape.shapes(), strict=True):
-        parameters = list(module.named_parameters())
-        assert sum(p.numel() for _, p in parameters) == counted.parameters, counted.name
-        prunable = [p.numel() for name, p in parameters if p.dim() > 1]
-        assert sorted(prunable) == sorted(counted.prunable), counted.name
-        x = module.eval()(x)
-        assert 4 * x.numel() == 2 * counted.output, counted.name
+    check_published(layers, shape, published)
     assert ties(shape) == []
 
 
 @pytest.mark.parametrize("shape", [NARROW_VGG, NARROW_NORMED, NARROW_RESNET], ids=["vgg", "normed", "resnet"])
 def test_flops_are_those_of_a_forward_pass(shape: Any) -> None:
-    from torch.utils.flop_counter import FlopCounterMode
-
     x = torch.zeros(1, shape.colours, shape.image, shape.image, dtype=torch.uint8)
-    for make, counted in zip(layers(shape), shape.shapes(), strict=True):
-        with FlopCounterMode(display=False) as counter:
-            x = make().eval()(x)
-        assert counter.get_total_flops() == counted.flops, counted.name
+    check_flops(layers(shape), shape, x)
 
 
 def reference(shape: WideResNet, modules: list[nn.Module], x: torch.Tensor) -> torch.Tensor:

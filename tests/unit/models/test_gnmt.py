@@ -12,6 +12,7 @@ from torch import nn
 from suite.models.gnmt import SCORES, Attention, decode, layers, loss, scores, ties
 from suite.workload.recurrent import BEGIN, END, GNMT, PADDING
 from tests.support.lstm import gates
+from tests.support.networks import check_flops
 
 SHAPE = GNMT(4, 3, 6, sequence=5, vocabulary=11)
 
@@ -147,14 +148,7 @@ def test_the_length_of_attentions_direction_is_its_own_weight() -> None:
 
 
 def test_flops_are_those_of_a_forward_pass() -> None:
-    from torch.utils.flop_counter import FlopCounterMode
-
-    value: Any = (sentences([5], 5), sentences([5], 5))
-    for make, counted in zip(layers(SHAPE, dtype="float64"), SHAPE.shapes(), strict=True):
-        with FlopCounterMode(display=False) as counter:
-            value = make()(*value)
-        value = value if isinstance(value, tuple) else (value,)
-        assert counter.get_total_flops() == counted.flops, counted.name
+    check_flops(layers(SHAPE, dtype="float64"), SHAPE, sentences([5], 5), sentences([5], 5))
 
 
 def test_dropout_precedes_every_lstm_but_the_first() -> None:

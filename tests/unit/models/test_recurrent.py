@@ -13,6 +13,7 @@ from suite.models import recurrent
 from suite.models.recurrent import SCORES, LSTMBlock, layers, loss, scores, ties
 from suite.workload.recurrent import ResidualLSTM
 from tests.support.lstm import gates
+from tests.support.networks import check_flops
 
 SHAPE = ResidualLSTM(2, 6, 10, sequence=7, vocabulary=20, classes=3)
 
@@ -61,13 +62,7 @@ def test_it_computes_what_its_paper_says() -> None:
 
 
 def test_flops_are_those_of_a_forward_pass() -> None:
-    from torch.utils.flop_counter import FlopCounterMode
-
-    x = tokens(SHAPE, 1)
-    for make, counted in zip(layers(SHAPE, dtype="float64"), SHAPE.shapes(), strict=True):
-        with FlopCounterMode(display=False) as counter:
-            x = make()(x)
-        assert counter.get_total_flops() == counted.flops, counted.name
+    check_flops(layers(SHAPE, dtype="float64"), SHAPE, tokens(SHAPE, 1))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -141,17 +141,6 @@ def test_answer_tells_what_it_read_and_what_fed_that() -> None:
     assert (answered.reads, answered.fed_by) == (("stack.fitted", "x"), ("c", "b"))
 
 
-def test_what_is_remembered_counts_as_read_again() -> None:
-    """A second answer that shares a simulated run reads the constants of that run too."""
-    cache: trace.TracedCache[str, float] = trace.TracedCache()
-    with trace.record_reads() as whole:
-        for _ in range(2):
-            with trace.record_reads() as reads:
-                assert cache.get("run", lambda: Constants().stacked("y")) == 2.0
-            assert reads == {"y"}
-    assert whole == {"y"}
-
-
 def test_metrics_bear_the_evidence_of_their_answer() -> None:
     """A record contains how a value came about, and the claims of its constants."""
     pairs = [

@@ -282,11 +282,6 @@ def test_replicas_that_do_not_add_their_gradients_are_seen(monkeypatch: pytest.M
 # Compared with the engine
 
 
-def test_gpt2_small_by_hand() -> None:
-    counted, _ = counts.gpt2_small(query(), None, vocabulary=[50257], positions=[1024])  # type: ignore[arg-type]
-    assert counted == [[124_439_808]]
-
-
 def test_printed_phases_by_hand() -> None:
     (bare,), (least,) = formulas.phases_gain(query(), PAPERS)[0]
     assert float(bare) == pytest.approx(100 * (1 - 38.37 / 46.70))

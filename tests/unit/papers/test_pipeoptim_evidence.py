@@ -13,14 +13,13 @@ import torch
 from baselines.gpipe import GPipe
 from baselines.pipedream import Stash
 from suite.config.compose import resolve
-from suite.core.claim import Evidence
 from suite.core.errors import UnknownName
 from suite.core.op import Op
 from suite.core.protocols import Read, StageVersions
 from suite.engine import weight_versions
 from suite.engine.optim.optimizer import SGD
 from suite.papers.common import claims
-from suite.papers.common.answer import Papers, Question, answer
+from suite.papers.common.answer import Papers, Question
 from suite.papers.common.figure_executor import FigureExecutor
 from suite.papers.pipeoptim import counts, memory_account, printed_cells, systems
 from suite.papers.pipeoptim import probes_ranks as ranks
@@ -238,22 +237,6 @@ def test_printed_cells_by_hand() -> None:
     assert printed_cells.images(question, data, classes="classes", each=["train", "test"])[0] == [[60000]]
     assert printed_cells.classes(question, data, images="images", each=["train", "test"])[0] == [[100]]
     assert printed_cells.rest(question, data, images="images", classes="classes", less="test")[0] == [[500]]
-
-
-def test_no_printed_row_reads_its_own_value() -> None:
-    every = {claim.id: claim for claim in claims.load()}
-    source = Papers(every, claims.settings(), {})
-    printed = [
-        (claim, row)
-        for claim in every.values()
-        for row in claim.answers
-        if claim.paper == "pipeoptim" and row.evidence is Evidence.PRINTED
-    ]
-    assert len(printed) > 50
-    for claim, row in printed:
-        assert f"claim.{claim.id}" not in answer(claim, row, source).reads
-    claim = every["pipeoptim.sec5d.top1_gain.pipedream_2bw.maximum"]
-    assert answer(claim, claim.answers[0], source).values == (5.01,)
 
 
 # batches that fit

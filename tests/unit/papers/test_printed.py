@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import pytest
-
-from suite.core.claim import AnswerRow, Claim, Evidence
-from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.claim import Claim
+from suite.core.errors import InvalidRequest
 from suite.papers.common import printed
-from suite.papers.common.answer import Papers, Question, answer
+from suite.papers.common.answer import Papers, Question
 from tests.support.refusals import refused
 
 NONE = Question({})
@@ -49,10 +47,3 @@ def test_unequal_lists_and_unknown_statistics_are_refused() -> None:
         printed.difference(NONE, PAPERS, of=["a", "b"], less=["c"])
     with refused(InvalidRequest, "statistic", "median"):
         printed.ratio(NONE, PAPERS, of=["a"], over=["b"], statistic="median")
-
-
-def test_claim_is_never_answered_by_itself() -> None:
-    row = AnswerRow(Evidence.PRINTED, "formulas", "suite.papers.common.printed.values", {"of": ["a"]})
-    assert answer(PAPERS.claims["b"], row, PAPERS).values == (65.99,)
-    with pytest.raises(UnknownName):
-        answer(PAPERS.claims["a"], row, PAPERS)

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from suite.core.errors import InvalidRequest
-from suite.core.op import FlushInterval, Kind, Op, feeds, needs
+from suite.core.op import FlushInterval, Kind, feeds, needs
 from suite.papers.samo.closed_forms import (
     bubble,
     messages,
@@ -58,12 +58,6 @@ def test_messages_are_those_that_the_ops_of_a_batch_exchange(stages: int) -> Non
     for op in (slot.op for slot in slots):
         count[op.stage] += (needs(op, stages) is not None) + (feeds(op, stages) is not None)
     assert [count[stage] for stage in range(stages)] == [7 * messages_per_microbatch(s, stages) for s in range(stages)]
-
-
-def test_four_messages_inside_and_two_at_the_ends() -> None:
-    assert [messages_per_microbatch(stage, 4) for stage in range(4)] == [2, 4, 4, 2]
-    assert messages_per_microbatch(0, 1) == 0
-    assert needs(Op(0, Kind.FORWARD, 0), 4) is None
 
 
 def test_messages_of_a_batch_by_hand() -> None:

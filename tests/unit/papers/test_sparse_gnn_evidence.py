@@ -11,7 +11,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from baselines.cagnet import Oblivious
-from suite.core.claim import Claim, Evidence
+from suite.core.claim import Claim
 from suite.core.errors import InvalidRequest
 from suite.data.graphs.generate import AmazonLike, RedditLike
 from suite.gnn import partition_data, train
@@ -21,7 +21,7 @@ from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.simple import Random
 from suite.gnn.plan import ExchangePlan, Placement
 from suite.papers.common import claims
-from suite.papers.common.answer import Papers, Question, function_of
+from suite.papers.common.answer import Papers, Question
 from suite.papers.sparse_gnn import printed, probes, probes_runs, probes_watch
 from suite.papers.sparse_gnn import probes_wire as wire
 from suite.papers.sparse_gnn.cluster_runs import RANDOM, GraphLab
@@ -301,16 +301,6 @@ def test_claim_has_at_most_one_answer_per_figure() -> None:
     for claim in published().values():
         figures = Counter(row.figure for row in claim.answers if row.figure)
         assert max(figures.values(), default=1) == 1, claim.id
-
-
-def test_printed_answers_read_other_claims_only() -> None:
-    claims_by_id = published()
-    papers = Papers(claims_by_id, {}, {})
-    printed_rows = [(c, row) for c in claims_by_id.values() for row in c.answers if row.evidence is Evidence.PRINTED]
-    assert len(printed_rows) == 5 + 4 + 1 + 3  # imbalances, statements on them, products, densities
-    for claim, row in printed_rows:
-        cases, _ = function_of(row)(Question.of(claim), papers.without(claim.id), **row.arguments)
-        assert cases
 
 
 def test_parts_without_cut_send_nothing() -> None:

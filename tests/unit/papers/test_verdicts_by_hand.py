@@ -67,24 +67,16 @@ def is_long(name: str) -> bool:
     return any(answer.figure in LONG for answer in published()[name].answers)
 
 
-def check(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.exhaustive] if is_long(name) else []) for name in ROWS]
+)
+def test_verdict_by_hand_is_the_judges(name: str) -> None:
     """The row equals the judge's verdict, with the control of the claim."""
     claim, row = published()[name], ROWS[name]
     answered = [name] if any(each.function for each in claim.answers) else []
     judged: Judged = judge_with_records(answered, read_store(ROOT / "reports").entries)[name]
     evidence = judged.evidence.value if judged.evidence else ""
     assert (evidence, judged.scope, judged.verdict) == (row.evidence, row.scope, row.verdict), judged.why
-
-
-@pytest.mark.parametrize("name", [name for name in ROWS if not is_long(name)])
-def test_verdict_by_hand_is_the_judges(name: str) -> None:
-    check(name)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", [name for name in ROWS if is_long(name)])
-def test_verdict_by_hand_on_a_long_simulation_is_the_judges(name: str) -> None:
-    check(name)
 
 
 def test_table_has_every_verdict_evidence_and_paper() -> None:

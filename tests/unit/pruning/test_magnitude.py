@@ -51,12 +51,6 @@ def by_sorting(layers: list[nn.Module], sparsity: float) -> Indices:
     }
 
 
-def test_the_largest_of_one_weight_by_hand() -> None:
-    layers = [line([[0.1, -3.0, 2.0], [-0.5, 2.5, -0.2]])]
-    assert Magnitude().draw(whole_view(layers, sparsity=0.5))[0, "weight"].tolist() == [1, 2, 4]
-    assert Magnitude().draw(whole_view(layers, sparsity=0.6))[0, "weight"].tolist() == [1, 4]
-
-
 def test_of_equal_weights_the_first_places_stay() -> None:
     layers = [line([[1.0, -2.0, 1.0, -1.0, 1.0, -1.0]])]
     assert Magnitude().draw(whole_view(layers, sparsity=0.5))[0, "weight"].tolist() == [0, 1, 2]

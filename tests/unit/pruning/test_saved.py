@@ -170,10 +170,5 @@ def test_a_ticket_of_another_model_is_refused_by_what_differs(
     assert str(path) in str(refusal.value)
 
 
-def test_missing_mask_file_is_refused_by_its_path(path: Path) -> None:
-    with refused(InvalidRequest, subject="a.ticket holds no mask", rule="a file that suite.pruning.mask.save wrote"):
-        Saved(str(path)).draw(whole_view(network()))
-
-
 def test_it_is_read_before_the_first_batch_and_never_again(path: Path) -> None:
     assert [batches for batches in range(50) if Saved(str(path)).draws_after(batches)] == [0]

@@ -16,7 +16,6 @@ from suite.pruning.mask import (
     Indices,
     View,
     check_index,
-    check_model,
     check_some,
     density,
     kept_count,
@@ -201,21 +200,6 @@ def test_an_index_that_is_no_tensor_is_refused() -> None:
 def test_a_good_index_passes() -> None:
     for places in ((0,), (3,), (0, 1, 2, 3), (1, 3)):
         check_index(KEY, index(*places), 4)
-
-
-def test_a_ticket_of_another_model_is_refused_by_what_differs() -> None:
-    entries = {KEY: 4, (4, "weight"): 6}
-    check_model("mine.ticket", entries, {KEY: 4})  # a stage is a part of the model
-    with refused(
-        InvalidRequest, subject="mine.ticket has no index of weight weight of layer 5", rule="a mask of this model"
-    ):
-        check_model("mine.ticket", entries, {(5, "weight"): 6})
-    with refused(
-        InvalidRequest,
-        subject="mine.ticket: weight qkv.weight of layer 3 has 4 entries, in this model it has 8",
-        rule="a mask of this model",
-    ):
-        check_model("mine.ticket", entries, {KEY: 8})
 
 
 # -- files -----------------------------------------------------------------------------------------------------------

@@ -101,14 +101,6 @@ def test_rounds_are_not_compared_with_records() -> None:
     assert (change.effect.repeats, change.verdict) == ((1, 8), ChangeVerdict.INCONCLUSIVE)
 
 
-def test_folder_of_reports_folders_is_a_set(tmp_path: Path) -> None:
-    for side, factor in (("a", 1.0), ("b", 1.2)):
-        for number in range(8):
-            store(tmp_path / side / str(number), record([factor * (0.1 + 0.0001 * number)] * 4))
-    assert len(record_sets.read(str(tmp_path / "a")).samples) == 8
-    assert main([str(tmp_path / "a"), str(tmp_path / "b")]) == Exit.REGRESSION
-
-
 def test_failed_first_repeat_hides_no_metric() -> None:
     broken = record(outcome=Outcome.FAILED, reason="why", metrics={}, series={})
     for sides in (([broken, *repeats()], repeats(1.2)), (repeats(), [broken, *repeats(1.2)])):

@@ -6,10 +6,7 @@ import csv
 import gzip
 import json
 import os
-import subprocess
-import sys
 import time
-from html.parser import HTMLParser
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
@@ -29,50 +26,19 @@ from suite.core.trace import FORWARD, Span, Trace
 from suite.report import write_report
 from suite.report.plots.perfetto import events
 from tests.support import chrome
+from tests.support.pages import Page
 from tests.support.refusals import refused
 
 
-class Seen(HTMLParser):
-    """The page as a browser parses it."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.scripts: list[str] = []
-        self.inside = ""
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self.inside = tag
-
-    def handle_endtag(self, tag: str) -> None:
-        self.inside = ""
-
-    def handle_data(self, data: str) -> None:
-        if self.inside == "script":
-            self.scripts.append(data)
-        elif self.inside != "style":
-            self.text += data
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.tags if name == tag]
-
-    def words(self) -> str:
-        return " ".join(self.text.split())
-
-
-def build(folder: Path) -> Seen:
-    return Seen(write_report(folder).read_text(encoding="utf-8"))
+def build(folder: Path) -> Page:
+    return Page(write_report(folder).read_text(encoding="utf-8"))
 
 
 class Built(NamedTuple):
     """The page of the realistic store, and the seconds of work that it took."""
 
     folder: Path
-    page: Seen
+    page: Page
     work: float
 
 
@@ -316,8 +282,3 @@ def test_a_folder_without_records_is_refused(command, where, tmp_path, capsys):
 def test_a_folder_that_may_not_be_read_is_refused(tmp_path):
     (tmp_path / "records").mkdir(mode=0)
     assert main([f"reports={tmp_path}"]) == Exit.NOTHING
-
-
-def test_no_torch_is_loaded():
-    code = "import sys, suite.report; sys.exit('torch' in sys.modules or 'mpi4py' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -5,24 +5,16 @@ from __future__ import annotations
 import hashlib
 import io
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from suite.cli.draw import draw
 from suite.core.record import Outcome, Record, Source
 from suite.runner import interleave
-from suite.runner.launch import processes
 from suite.runner.progress import Progress
 from suite.runner.runs import expand
 
-
-@pytest.fixture(autouse=True)
-def _no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def started(*_: Any, **__: Any) -> None:
-        raise AssertionError("a rank was started")
-
-    monkeypatch.setattr(processes.RankGroup, "start", started)
+pytestmark = pytest.mark.usefixtures("no_ranks")
 
 
 def checked(folder: Path, *overrides: str) -> Record:

@@ -27,11 +27,12 @@ from suite.papers.common.formula_executor import FIGURE
 from suite.report.judge import judge
 from suite.report.load import read_store
 from suite.runner import interleave, provenance
-from suite.runner.launch import processes
 from suite.runner.progress import Progress
 from suite.runner.runs import expand, freeze
 from suite.runner.store import key_of
 from tests.support.refusals import refused
+
+pytestmark = pytest.mark.usefixtures("no_ranks")
 
 
 class Counting:
@@ -56,14 +57,6 @@ class Counting:
             trace=spans,
             notes=("counted",),
         )
-
-
-@pytest.fixture(autouse=True)
-def _no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def started(*_: Any, **__: Any) -> None:
-        raise AssertionError("a rank was started")
-
-    monkeypatch.setattr(processes.RankGroup, "start", started)
 
 
 def config(folder: Path, value: float, **more: Any) -> dict[str, Any]:
@@ -197,11 +190,6 @@ def test_formulas_reproduce_or_agree_with_printed_values(tmp_path: Path) -> None
     controls = [claim.control for claim, _ in rows if claim.id in DEPARTS and claim.control]
     assert {judged[name] for name in controls} <= {Verdict.REPRODUCED}
     assert {claim.id: judged[claim.id] for claim, _ in rows} == {claim.id: expected(claim, row) for claim, row in rows}
-
-
-def test_empty_store_answers_no_claim(tmp_path: Path) -> None:
-    rows = [claim for claim in claims.load() if claim.reach == "analytic" and claim.paper in ("axonn", "samo")]
-    assert {verdict.verdict for verdict in judge(rows, read_store(tmp_path))} == {Verdict.NOT_RUN}
 
 
 def test_formulas_come_first_at_laptop_scales() -> None:

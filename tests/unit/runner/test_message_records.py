@@ -20,13 +20,11 @@ from suite.report.load import ReportStore, StoredRecord, read_store
 from suite.report.panels import figure_panels
 from suite.runner.executors.message_sizes import merge_ranks
 from suite.runner.interleave import measure
-from suite.runner.launch import processes
 from suite.runner.progress import Progress
 from suite.runner.runs import expand
 from tests.support.configs import altered
 
 SIZES = [8, 64, 1024, 4096]
-Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture(scope="module")
@@ -182,11 +180,8 @@ def test_study_unlike_the_paper_answers_no_claim(
     assert CLAIM["id"] not in summary.metrics
 
 
-def test_unanswered_claim_names_its_refused_run(tmp_path: Path, monkeypatch: Patch) -> None:
-    def started(*_: Any, **__: Any) -> None:
-        raise AssertionError("a rank was started")
-
-    monkeypatch.setattr(processes.RankGroup, "start", started)
+@pytest.mark.usefixtures("no_ranks")
+def test_unanswered_claim_names_its_refused_run(tmp_path: Path) -> None:
     (run,) = [
         run
         for run in expand(["experiment=axonn_fig4", f"reports={tmp_path}"])

@@ -190,12 +190,7 @@ def test_dry_run_prints_scripts_and_writes_nothing(tmp_path: Path, monkeypatch: 
         submit.submit_sweep(jobs, report=lines.append)
 
 
-def test_ranks_without_a_place_are_refused(tmp_path: Path) -> None:
-    lines: list[str] = []
-    jobs = [["launch=slurm", "grid.inter=4", "launch.nodes=1", "launch.tasks_per_node=2"]]
-    (job,) = submit.submit_sweep(jobs, dry_run=True, report=lines.append)
-    assert job.status == Exit.NOTHING
-    assert "4 ranks on launch.nodes=1" in lines[0]
+def test_extra_options_of_a_job_are_a_mapping(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest) as refusal:
         submit._resource_request(expand([*sweep(tmp_path)[:1], "launch.extra=[mem]"]))
     assert refusal.value.key == "launch.extra"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -88,9 +86,3 @@ def test_invalid_settings_are_rejected(more: dict[str, Any], error: type[Invalid
 def test_several_ranks_are_rejected() -> None:
     with refused(InvalidRequest, subject="2 ranks under executor=split_passes", rule="one rank times a stage"):
         PLAN.check(resolve(["experiment=split_passes", "grid.data=2", "batch.size=2"]))
-
-
-def test_parent_process_loads_no_torch() -> None:
-    code = "import sys, suite.runner.executors.split_passes; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

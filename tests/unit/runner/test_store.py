@@ -173,14 +173,6 @@ def test_measured_numbers_belong_to_the_code_that_makes_them() -> None:
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
-def test_written_record_is_found(tmp_path: Path) -> None:
-    store, record = Store(tmp_path), record_of("a" * 20)
-    assert store.find(record.key) is None
-    path = store.write(record)
-    assert path == tmp_path / "records" / f"{record.key}.json"
-    assert store.find(record.key) == record
-
-
 def test_writes_are_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "deep" / "record.json"
     write_atomically(path, b"first")
@@ -265,14 +257,6 @@ def test_damaged_file_is_ignored(content: bytes, tmp_path: Path) -> None:
     assert not any(store.reusable(CONFIG, key, rerun) for rerun in RERUN)
     store.write(record_of(key))
     assert store.find(key) == record_of(key)
-
-
-def test_truncated_record_is_ignored(tmp_path: Path) -> None:
-    store, record = Store(tmp_path), record_of("d" * 20)
-    whole = store.write(record).read_bytes()
-    for cut in range(0, len(whole) - 1, 37):
-        store.path(record.key).write_bytes(whole[:cut])
-        assert store.find(record.key) is None, cut
 
 
 def test_folder_in_place_of_a_record_is_ignored(tmp_path: Path) -> None:

@@ -16,19 +16,6 @@ from suite.runner.runs import freeze
 from suite.runner.system_schedule import schedule_of
 from suite.runner.tune import closed_form_plan
 
-FIXED_ORDERS = {
-    "torch_gpipe": "baselines.gpipe.GPipe",
-    "torch_1f1b": "suite.schedule.OneFOneB",
-    "torch_interleaved": "suite.schedule.Staircase",
-    "torch_looped_bfs": "suite.schedule.LoopedBFS",
-    "torch_interleaved_zero_bubble": "suite.schedule.Staircase",
-    "torch_zbv": "suite.schedule.ZBV",
-    "torch_dual_pipe_v": "suite.schedule.DualPipeV",
-    "deepspeed_3d": "suite.schedule.OneFOneB",
-    "megatron_lm": "suite.schedule.OneFOneB",
-    "pytorch": "suite.schedule.OneFOneB",
-}
-
 
 def passes(schedule: Schedule, stage: int, stages: int, microbatches: int) -> list[tuple[Kind, int]]:
     """Passes of a stage, for a schedule that accepts a single op at a time."""
@@ -50,14 +37,10 @@ def pipeline_systems() -> list[str]:
 
 
 def test_every_system_runs_its_schedule_or_names_its_order() -> None:
-    orders = {}
     for name in pipeline_systems():
         config = resolve([f"system={name}"])
         schedule_of(config)
-        if not config.system.runs_schedule:
-            orders[name] = config.system.order
-            assert config.schedule.target == config.system.order
-    assert orders == FIXED_ORDERS
+        assert config.system.runs_schedule or config.schedule.target == config.system.order, name
 
 
 class FakeStage:

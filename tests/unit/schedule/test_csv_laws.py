@@ -1,4 +1,4 @@
-"""Laws of schedule files: each broken one is named with its row, column and action."""
+"""Laws of schedule files: each broken one is named with its row, column and action. Every form is read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from suite.core.protocols import Schedule
 from suite.schedule import ZBV, ControllableMemory, DualPipeV, LoopedBFS, MessageDrivenV, Staircase
 from suite.schedule.check import check
 from suite.schedule.csv_laws import check_schedule_file, waits
-from suite.schedule.torch_csv import FORMATS, parse, write
+from suite.schedule.torch_csv import FORMATS, parse, read, write
 from tests.support.refusals import refused
 
 SCHEDULES: list[Schedule] = [
@@ -166,3 +166,23 @@ def test_messages_of_a_deadlock_cannot_be_written() -> None:
     orders = parse("0B0,0F0\n1F0,1B0\n").schedule.orders
     with pytest.raises(IllegalSchedule, match="deadlock"):
         write(orders, "compute_comms")
+
+
+def test_messages_and_sharding_are_derived_not_read() -> None:
+    text = "0UNSHARD,0F0,0SEND_F0,,0RECV_B0,0B0,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0,1RESHARD\n"
+    assert [[str(op) for op in order] for order in read(text).orders] == [["0F0", "0B0"], ["1F0", "1B0"]]
+
+
+def test_any_placement_is_legal() -> None:
+    listed = read("1F0,2F0,2B0,1B0\n0F0,0B0\n")
+    assert listed.homes == (1, 0, 0)
+    timeline = check(listed, 2, FlushInterval(0, 1, None, 0))
+    assert [str(op) for op in timeline.order(0)] == ["1F0", "2F0", "2B0", "1B0", "1U0"]
+
+
+def test_other_numbers_of_ranks_or_microbatches_are_refused() -> None:
+    listed = read("0F0,0B0\n1F0,1B0\n")
+    with refused(InvalidRequest, rule="the number of microbatches in the file"):
+        check(listed, 2, FlushInterval(0, 2, None, 0))
+    with refused(InvalidRequest, "grid.inter", "3"):
+        check(listed, 3, FlushInterval(0, 1, None, 0))

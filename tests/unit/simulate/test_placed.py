@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -13,21 +12,19 @@ import pytest
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op, Place, Program
-from suite.core.protocols import Chunk, CostModel, Schedule
-from suite.core.trace import BACKWARD, FORWARD, REDUCE, STEP, WAIT, WEIGHT, Trace
+from suite.core.protocols import Chunk
+from suite.core.trace import REDUCE, STEP, WAIT, Trace
 from suite.schedule.check import Timeline, check
-from suite.schedule.controllable_memory import ControllableMemory
-from suite.schedule.dual_pipe_v import DualPipeV
 from suite.schedule.looped_bfs import LoopedBFS
-from suite.schedule.message_driven_split import MessageDrivenSplit, MessageDrivenV
 from suite.schedule.staircase import Staircase
 from suite.schedule.zbv import ZBV
 from suite.simulate.cost.measured import Fixed, Profiled
 from suite.simulate.network.machine import Link
 from suite.simulate.simulation import Simulation
 from suite.simulate.worker import NetworkModel, simulate
-from tests.support.modelled import FREE, machine, stack
+from tests.support.modelled import FREE, Drawn, machine, network, stack
 from tests.support.refusals import refused
+from tests.support.schedules import SCHEDULES, Script, flush, serves
 
 
 @dataclass(frozen=True)
@@ -50,67 +47,12 @@ class Tabled:
         return len(place.held_stages) * interval.microbatches
 
 
-SCHEDULES: dict[str, Schedule] = {
-    "eager_1f1b": Staircase(lead=2),
-    "zb_h1": Staircase(split=True),
-    "zb_h2": Staircase(split=True, lead=2),
-    "interleaved_1f1b_2": Staircase(2),
-    "interleaved_1f1b_3": Staircase(3),
-    "interleaved_zero_bubble_2": Staircase(2, split=True),
-    "interleaved_zero_bubble_3": Staircase(3, split=True),
-    "looped_bfs": LoopedBFS(2),
-    "zbv": ZBV(),
-    "v_half": ControllableMemory("half"),
-    "v_min": ControllableMemory("min"),
-    "dual_pipe_v": DualPipeV(),
-    "axonn_zb": MessageDrivenSplit(),
-    "axonn_zb_small": MessageDrivenSplit(cap=3, late=1),
-    "axonn_zbv": MessageDrivenV(),
-}
 MICROBATCHES = (1, 2, 3, 5, 8, 16)
-
-
-def flush(microbatches: int) -> FlushInterval:
-    return FlushInterval(0, microbatches, None, 0)
-
-
-def network(latency: float, bandwidth: float, *, blocking: bool = False) -> NetworkModel:
-    return NetworkModel(lambda first, second: Link(latency, bandwidth), blocking=blocking)
-
-
-@dataclass
-class Drawn(CostModel):
-    """Random seconds and bytes for each op, some of them zero."""
-
-    seed: int
-    times: Sequence[float] = (0.0, 0.5, 1.0, 3.7, 0.1)
-    sizes: Sequence[int] = (0,)
-    chunks: Sequence[Chunk] = ()
-    known: dict[Op, tuple[float, int]] = field(default_factory=dict)
-
-    def of(self, op: Op) -> tuple[float, int]:
-        if op not in self.known:
-            clock = random.Random(f"{self.seed} {op}")
-            self.known[op] = clock.choice(self.times), clock.choice(self.sizes)
-        return self.known[op]
-
-    def compute(self, op: Op) -> float:
-        return self.of(op)[0]
-
-    def message(self, op: Op) -> int:
-        return self.of(op)[1]
-
-    def update(self, rank: int) -> Sequence[Chunk]:
-        return self.chunks
 
 
 def order(found: Simulation, rank: int) -> tuple[Op, ...]:
     spans = [span for span in found.trace if span.rank == rank and span.category not in (WAIT, REDUCE)]
     return tuple(span.op for span in spans if span.op is not None)
-
-
-def serves(schedule: Schedule, ranks: int, microbatches: int) -> bool:
-    return not isinstance(schedule, DualPipeV) or microbatches >= 2 * ranks
 
 
 def assert_equal_to_checker(found: Simulation, timeline: Timeline) -> None:
@@ -206,26 +148,11 @@ def test_loop_closes_the_ring_and_its_chunks_share_the_wire() -> None:
     assert found.makespan == 18.0
 
 
-@dataclass(frozen=True)
-class Script:
-    """Ops of each rank as text, in a V."""
-
-    orders: Sequence[str]
-    chunks: int = 2
-    fold: bool = True
-    split: bool = True
-
-    def program(self, place: Place, interval: FlushInterval) -> Program:
-        for text in self.orders[place.rank].split():
-            yield (Op.parse(text),)
-
-    def in_flight(self, place: Place, interval: FlushInterval) -> int:
-        return 9
-
-
 def test_messages_of_two_chunks_queue_on_one_lane() -> None:
     """Rank 0 sends 0F1 at 7 s and the gradient of stage 3 at 7.5 s; each takes 4 s on the link to rank 1."""
-    schedule = Script(("0F0 3F0 0F1 3B0 3F1 3B1 0B0 0B1 0U0", "1F0 2F0 2B0 1F1 2F1 2B1 1B0 1B1 1U0"), split=False)
+    schedule = Script(
+        ("0F0 3F0 0F1 3B0 3F1 3B1 0B0 0B1 0U0", "1F0 2F0 2B0 1F1 2F1 2B1 1B0 1B1 1U0"), chunks=2, fold=True
+    )
     seconds = {"0F0": 1.0, "3F0": 1.0, "0F1": 1.0, "3B0": 0.5}
 
     @dataclass
@@ -273,31 +200,6 @@ def test_latency_costs_1f1b_more_than_zb_h2() -> None:
         for name, schedule in {"1f1b": Staircase(), "zb_h1": SCHEDULES["zb_h1"], "zb_h2": SCHEDULES["zb_h2"]}.items()
     }
     assert excess == {"1f1b": pytest.approx(31.8), "zb_h1": pytest.approx(12.6), "zb_h2": pytest.approx(8.4)}
-
-
-# -- closed forms ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("times", [(1.0, 1.0, 1.0), (2.0, 2.0, 1.0), (3.0, 2.0, 4.0), (0.25, 2.0, 1.5)])
-def test_bubbles_are_the_closed_forms(times: tuple[float, float, float]) -> None:
-    forward, backward, weight = times
-    cost = Fixed(forward, backward + weight, weight=weight)
-
-    def excess(schedule: Schedule, ranks: int, microbatches: int) -> float:
-        found = simulate(schedule, Grid(inter=ranks), flush(microbatches), cost, FREE)
-        return found.makespan - microbatches * found.stages // ranks * sum(times)
-
-    for ranks in range(1, 9):
-        for microbatches in (ranks, ranks + 3, 2 * ranks, 24):
-            whole = (ranks - 1) * sum(times)
-            short = (ranks - 1) * max(forward, backward, forward + backward - weight)
-            for chunks in (1, 2, 3):
-                assert excess(Staircase(chunks), ranks, microbatches) == pytest.approx(whole, abs=1e-9)
-                assert excess(Staircase(chunks, split=True), ranks, microbatches) == pytest.approx(short, abs=1e-9)
-            assert excess(LoopedBFS(2), ranks, microbatches) == pytest.approx(whole, abs=1e-9)
-            if times == (1.0, 1.0, 1.0) and ranks > 1:
-                expected = max(ranks - 1, 2 * (2 * ranks - 1 - microbatches))
-                assert excess(ZBV(), ranks, microbatches) == expected
 
 
 # -- replicas, tensor parallelism and updates ------------------------------------------------------------------------
@@ -374,14 +276,6 @@ def test_replica_with_a_straggler_delays_its_update_alone() -> None:
 
 
 # -- trace and costs -------------------------------------------------------------------------------------------------
-
-
-def test_weight_gradient_is_a_category_of_its_own() -> None:
-    found = simulate(Staircase(split=True), Grid(inter=2), flush(3), SECONDS, FREE, traced=True)
-    seconds: dict[str, float] = {}
-    for span in found.trace:
-        seconds[span.category] = seconds.get(span.category, 0.0) + span.seconds
-    assert {name: seconds[name] for name in (FORWARD, BACKWARD, WEIGHT)} == {FORWARD: 6.0, BACKWARD: 12.0, WEIGHT: 6.0}
 
 
 def test_fixed_costs_split_the_backward_pass() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from baselines.pipedream import Stash
-from suite.core.errors import InvalidRequest, Unsupported
+from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Schedule
@@ -197,11 +196,6 @@ def test_batch_of_a_stream_has_no_bubble(schedule: Schedule) -> None:
     work = sum(cost.compute(op) for op in check(schedule, 2, drained.interval).order(0) if op.kind is not Kind.UPDATE)
     forward = cost.compute(Op(0, Kind.FORWARD, 0))
     assert per_batch == pytest.approx([work + forward, work], rel=1e-3)
-
-
-def test_asynchronous_stream_of_layers_is_refused() -> None:
-    with refused(Unsupported, "weights", "Stash"):
-        run(layers(ZBV(), update_interval=1, policy=Stash()), DEVICE, stack())
 
 
 # -- split -----------------------------------------------------------------------------------------------------------

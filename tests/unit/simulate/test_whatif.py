@@ -28,7 +28,6 @@ from suite.core.trace import (
 from suite.report.derive import shares
 from suite.report.load import read_store
 from suite.runner import interleave
-from suite.runner.launch import processes
 from suite.runner.progress import Progress
 from suite.runner.runs import freeze
 from suite.simulate.block_model import SimulationPlan
@@ -38,20 +37,14 @@ from suite.simulate.search import best, plans, run
 from suite.workload import flops
 from tests.support.modelled import conf, shape, simulated
 
+pytestmark = pytest.mark.usefixtures("no_ranks")
+
 OVERRIDES = ("executor=simulated", "stack=samo", "model=gpt3_xl", "grid.inter=2", "grid.data=8", "batch.size=128")
 
 
 @cache
 def resolved(*overrides: str) -> dict[str, Any]:
     return composed([*OVERRIDES, "batch.microbatch=1", *overrides])
-
-
-@pytest.fixture(autouse=True)
-def _no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def started(*_: Any, **__: Any) -> None:
-        raise AssertionError("a rank was started")
-
-    monkeypatch.setattr(processes.RankGroup, "start", started)
 
 
 def config(folder: Path, *, of: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:

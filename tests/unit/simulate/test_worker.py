@@ -19,11 +19,8 @@ from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
 from suite.simulate.worker import NetworkModel, simulate
-from tests.support.modelled import FREE, machine, stack
-
-
-def network(latency: float, bandwidth: float, *, blocking: bool = False) -> NetworkModel:
-    return NetworkModel(lambda first, second: Link(latency, bandwidth), blocking=blocking)
+from tests.support.modelled import FREE, machine, network, stack
+from tests.support.schedules import Script
 
 
 def spans_of(trace: Trace, rank: int) -> list[str]:
@@ -59,13 +56,6 @@ def test_two_stages_whose_sends_occupy_them() -> None:
         *("forward 1F0 2-3", "backward 1B0 3-5", "forward 1F1 6-7", "backward 1B1 7-9"),
     ]
     assert (simulation.makespan, simulation.drained) == (12.0, [12.0, 10.0])
-
-
-def test_messages_of_a_lane_queue() -> None:
-    """4 s each on the link: the second forward's message leaves at 5 s, when the first has left, and arrives at 9 s."""
-    simulation = simulate(OneFOneB(), TWO, FLUSH, Fixed(1.0, 1.0, message_bytes=40), network(0.0, 10.0), traced=True)
-    assert [span.start for span in simulation.trace if span.op == Op.parse("1F1")] == [7.0, 9.0]  # waits, runs
-    assert simulation.drained == [16.0, 11.0]
 
 
 def test_messages_both_ways_do_not_wait_for_one_another() -> None:
@@ -260,26 +250,11 @@ def test_what_a_stack_reaches_bounds_messages() -> None:
 # -- what goes wrong --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Script:
-    """Runs what it is told, stage by stage; `promise` is its bound on activations."""
-
-    stages: Sequence[Sequence[str]]
-    promise: int = 9
-
-    def program(self, place: Place, interval: FlushInterval) -> Program:
-        for text in self.stages[place.stage]:
-            yield tuple(map(Op.parse, text.split("|")))
-
-    def in_flight(self, place: Place, interval: FlushInterval) -> int:
-        return self.promise
-
-
 def test_a_deadlock_names_who_waits_for_what() -> None:
-    waiting = Script([("0B0",), ("1F0", "1B0")])
+    waiting = Script(("0B0", "1F0 1B0"))
     with pytest.raises(IllegalSchedule, match=r"^deadlock: stage 0 waits for 0B0; stage 1 waits for 1F0$"):
         simulate(waiting, TWO, FLUSH, MESSAGES, FREE)
-    half = Script([("0F0", "0B1|0B2"), ("1F0", "1B0")])
+    half = Script(("0F0 0B1|0B2", "1F0 1B0"))
     with pytest.raises(IllegalSchedule, match=r"^deadlock: stage 0 waits for 0B1 or 0B2$"):
         simulate(half, TWO, FLUSH, MESSAGES, FREE)
 
@@ -293,10 +268,4 @@ def test_replicas_that_do_not_all_update_are_a_deadlock() -> None:
                 yield (Op.parse("0U0"),)
 
     with pytest.raises(IllegalSchedule, match="deadlock: stage 0 waits for 0U0"):
-        simulate(Lazy([]), Grid(data=2), FLUSH, MESSAGES, FREE, symmetric=False)
-
-
-def test_a_broken_promise_is_named() -> None:
-    greedy = Script([("0F0", "0F1", "0B0", "0B1"), ("1F0", "1F1", "1B1", "1B0")], promise=1)
-    with pytest.raises(IllegalSchedule, match="0F1 would be forward number 2, 1 were promised"):
-        simulate(greedy, TWO, FLUSH, MESSAGES, FREE)
+        simulate(Lazy(()), Grid(data=2), FLUSH, MESSAGES, FREE, symmetric=False)

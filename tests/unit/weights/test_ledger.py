@@ -16,7 +16,7 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Read, Schedule, StageVersions, WeightPolicy
 from suite.schedule import MessageDriven, OneFOneB
-from suite.weights import Latest, Ledger, Predict
+from suite.weights import Latest, Ledger
 from tests.support.ledgers import follow
 from tests.support.refusals import refused
 
@@ -67,15 +67,6 @@ def test_versions_in_the_middle_of_a_steady_state() -> None:
         alive.append(sorted(version for version, _ in ledger.alive))
     assert alive == [[0], [0], [0], [0, 1], [0, 1], [1], [1, 2]]
     assert ledger.peak == 2
-
-
-def test_an_exact_prediction_is_never_stale_and_costs_one_copy() -> None:
-    """PipeOptim Table II: [M, 2 M], the newest weights and at most one predicted copy of them."""
-    ledgers = follow(Predict("inflight"), 4, FlushInterval(0, 12, 1, 0))
-    assert [ledger.peak for ledger in ledgers] == [2, 2, 2, 1]
-    for stage, ledger in enumerate(ledgers):
-        assert {entry.staleness for entry in ledger.entries} == {0}
-        assert max(entry.read.predict_steps for entry in ledger.entries) == 3 - stage
 
 
 def test_the_newest_version_is_stale_without_a_flush() -> None:

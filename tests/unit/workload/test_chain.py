@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from suite.core.errors import InvalidRequest
 from suite.workload.conv_spec import (
     Branches,
@@ -21,32 +19,6 @@ from tests.support.refusals import refused
 PLAIN = Convolution(4, (3, 3), padding=(1, 1), norm=False, bias=True)
 NORMED = Convolution(4, (3, 3), padding=(1, 1))
 HALF = Pooling("max", 2, 2)
-
-
-@pytest.mark.parametrize(
-    ("step", "side"),
-    [
-        (Convolution(5, (11, 11), 4, (2, 2)), 55),  # AlexNet's first, of 224
-        (Convolution(5, (3, 3), 2), 111),
-        (Convolution(5, (7, 7), 2, (3, 3)), 112),
-        (Convolution(5, (1, 7), 1, (0, 3)), 224),
-        (Pooling("max", 3, 2), 111),
-        (Pooling("max", 3, 2, up=True), 112),
-        (Pooling("max", 2, 2, up=True), 112),
-        (Pooling("max", 3, 2, padding=1), 112),
-        (Pooling("mean", 3, 1, padding=1), 224),
-    ],
-    ids=str,
-)
-def test_sides(step: Convolution | Pooling, side: int) -> None:
-    channels = 5 if isinstance(step, Convolution) else 3
-    assert through(step, (3, 224)) == (channels, side)
-
-
-def test_a_window_that_hangs_over_the_end_begins_inside() -> None:
-    assert through(Pooling("max", 3, 2, up=True), (1, 6)) == (1, 3)  # at 0, 2 and 4, the last over the end
-    assert through(Pooling("max", 3, 2, up=True), (1, 7)) == (1, 3)  # fits: nothing hangs
-    assert through(Pooling("max", 2, 3, up=True), (1, 6)) == (1, 2)  # a third would begin at 6, outside
 
 
 def test_weights_and_flops_by_hand() -> None:

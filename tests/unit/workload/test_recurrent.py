@@ -8,14 +8,9 @@ import pytest
 
 from suite.core.errors import InvalidRequest
 from suite.workload.flops import forward
-from suite.workload.recurrent import GNMT, ResidualLSTM, lstm
+from suite.workload.recurrent import GNMT, ResidualLSTM
 from suite.workload.split import blocks, divide
 from tests.support.refusals import fault, refused
-
-
-def test_an_lstm_by_hand() -> None:
-    """Input 3, width 2: for each of four gates 2 x 3 and 2 x 2 weights and twice 2 biases."""
-    assert lstm(3, 2) == 4 * (6 + 4 + 4)
 
 
 def test_residual_lstm() -> None:

@@ -42,12 +42,6 @@ def test_level_is_over_all_candidates_and_looks() -> None:
     assert [row.confirmed for row in confirmations({"p": 0.002}, {"p": 0.5})] == [False, False]
 
 
-def test_unpaired_threshold_applies_without_old_code() -> None:
-    [confirmation] = confirm.confirm([(CANDIDATE, "no git")], SETTINGS)
-    assert confirmation.confirmed
-    assert confirmation.why == "unpaired threshold of 35 %, as old code did not run: no git"
-
-
 def test_rounds_use_the_candidates_config_not_its_label() -> None:
     runs = [record([seed + 1.0], config={"seed": seed}) for seed in range(2)]
     both = samples(runs).samples
