@@ -309,7 +309,7 @@ def test_unsupported_asynchronous_settings_are_rejected(arguments: dict[str, Any
 def test_tied_model_is_rejected_in_stream() -> None:
     tied = gpt_case("tied", "float32")
     arguments = settings(tied, Stash(), 1, SGD(0.1), tied=tied.ties)
-    with refused(Unsupported, subject="a tied weight in an asynchronous pipeline", rule="both ends"):
+    with refused(Unsupported, subject="a tied weight in an asynchronous pipeline", rule="all ends"):
         threads.run(2, lambda world: Engine(tied.layers, grid=Grid(inter=2), world=world, **arguments))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from suite.core.errors import InvalidRequest
 from suite.core.members import attributes
 from suite.engine.checkpoint.storage import Fingerprint
+from suite.engine.ties import as_pairs
 from suite.engine.train_state import TrainState
 
 RULE = "a checkpoint resumes a run with the settings that it was saved with"
@@ -33,7 +34,7 @@ def fingerprint_of(state: TrainState) -> Fingerprint:
     settings = state.settings
     values = {
         "layers": settings.layer_count,
-        "ties": settings.ties,
+        "ties": [pair for ends in settings.ties for pair in as_pairs(ends)],
         "seed": settings.seed,
         "microbatch": settings.microbatch,
         "half": str(settings.half).removeprefix("torch.") if settings.half else None,
