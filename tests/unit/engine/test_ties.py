@@ -21,6 +21,7 @@ from suite.engine.pruning import Pruning
 from suite.engine.replay import Replay
 from suite.memory.layout import offloaded
 from suite.pruning.magnitude import Magnitude
+from suite.pruning.mask import Indices, Key, View
 from tests.support.masked import FixedMask
 from tests.support.refusals import refused
 from tests.support.tied import (
@@ -36,6 +37,7 @@ from tests.support.tied import (
     on_one_rank,
     plain_torch,
     run,
+    weights_of,
 )
 
 # -- placements ------------------------------------------------------------------------------------------------------
@@ -197,6 +199,20 @@ def test_a_mask_in_training_prunes_all_ends(grid: Grid) -> None:
     assert_ends_equal("four", got)
     assert got.weights["3.weight"].flatten().nonzero().flatten().tolist() == index.tolist()
     assert int((got.weights["4.weight"] == 0).sum()) == 0
+
+
+def test_a_pruning_method_sees_each_tie_once() -> None:
+    class Recording(FixedMask):
+        def draw(self, view: View) -> Indices:
+            keys.extend(view.keys)
+            return super().draw(view)
+
+    keys: list[Key] = []
+    index = torch.tensor([1, 3], dtype=torch.int32)
+    pruning = Pruning(Recording({(0, "weight"): index}), sparsity=0.8)
+    engine = engine_of(network("four"), LoopbackWorld(threads.Hub(1), 0), Grid(), "one_f_one_b", pruning=pruning)
+    assert keys == [(number, "weight") for number in (0, 1, 4, 5, 6)]
+    assert all((weights_of(engine)[f"{number}.weight"] != 0).sum() == 2 for number in (0, 2, 3, 7))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
