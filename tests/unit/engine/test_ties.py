@@ -155,15 +155,17 @@ def test_checkpoint_resumes_on_another_placement(
 
 
 @pytest.mark.parametrize(
-    ("shape", "frozen", "ends"), [("three", False, 3), ("three groups", False, 4), ("three", True, 1)]
+    ("shape", "frozen", "ends"),
+    [("three", False, 3), ("three groups", False, 4), ("three", True, 1), ("one rank of a V", False, 2)],
 )
-def test_every_rank_counts_the_most_addends(shape: str, frozen: bool, ends: int) -> None:
+@pytest.mark.parametrize("name", ["one_f_one_b", "zbv"])
+def test_every_rank_counts_the_most_addends(shape: str, frozen: bool, ends: int, name: str) -> None:
     """Ranks without ends of the largest tie take part in the same overflow check."""
     layers = network(shape, torch.float32, frozen=frozen)
 
     def rank(world: LoopbackWorld) -> int:
         options = {"half": "float16", "loss_scaler": DynamicLossScaler()}
-        engine = engine_of(copy.deepcopy(layers), world, Grid(inter=4), "one_f_one_b", **options)
+        engine = engine_of(copy.deepcopy(layers), world, Grid(inter=4), name, **options)
         return engine.state.update.most_ends
 
     assert threads.run(4, rank, deadline=20.0) == [ends] * 4
