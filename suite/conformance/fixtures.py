@@ -14,6 +14,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import Fault, SuiteError
 from suite.core.reasons import format_traceback, headline, raised_in_user_code
 from suite.engine.system import network, to_tensors
+from suite.engine.ties import Ends, join_pairs
 
 Layers = list[Callable[[], nn.Module]]
 EPOCHS = (6, 4)  # batches from drain to drain: the second epoch begins with optimizer states
@@ -30,7 +31,7 @@ class Case:
         loss: Mean loss of outputs and targets.
         sample: Inputs and targets of a number of samples, selected by a generator.
         microbatch: Samples per microbatch.
-        ties: Tied weights, as (first layer, name, last layer, name).
+        ties: Tied weights, as pairs (layer, name, other layer, name).
     """
 
     name: str
@@ -39,6 +40,11 @@ class Case:
     sample: Callable[[torch.Generator, int], tuple[Any, Any]]
     microbatch: int = 2
     ties: list[tuple[int, str, int, str]] = field(default_factory=list)
+
+    @property
+    def tied_ends(self) -> tuple[Ends, ...]:
+        """Ends of each tied weight, in the order of layers."""
+        return join_pairs(((first, name), (other, other_name)) for first, name, other, other_name in self.ties)
 
     def batch(self, number: int, microbatches: int, replicas: int) -> tuple[Any, Any]:
         """The batch of a number, with this many microbatches per replica."""

@@ -1,12 +1,13 @@
 """Reference gradients of one process without the engine, summed in the order of the grid.
 
-The order is: microbatches within a replica, by index unless an order is given, then replicas by rank, then the input
-and output part of a tied weight.
+The order is: microbatches within a replica, by index unless an order is given, then replicas by rank, then the ends of
+a tied weight in the order of layers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 class Reference:
-    """Plain modules, called layer by layer; a tie is two weights with one gradient.
+    """Plain modules, called layer by layer; a tie is several weights with one gradient.
 
     Args:
         case: Model and loss.
@@ -38,9 +39,10 @@ class Reference:
         for number, make in enumerate(case.layers):
             with drawing(*initial(SEED, number)):
                 self.layers.append(make())
-        for first, first_name, last, last_name in case.ties:
-            with torch.no_grad():
-                self.layers[last].get_parameter(last_name).copy_(self.layers[first].get_parameter(first_name))
+        self.ties = [[self.layers[layer].get_parameter(name) for layer, name in ends] for ends in case.tied_ends]
+        for first, *others in self.ties:
+            for weight in others:
+                weight.data.copy_(first.data)
         self.masters = [p.detach().clone() for p in self.parameters()]
         if half:
             for layer in self.layers:
@@ -110,10 +112,11 @@ class Reference:
         for buffer, value in zip((b for la in self.layers for b in la.buffers()), saved_buffers, strict=True):
             buffer.copy_(value)
         index_of = {id(p): i for i, p in enumerate(self.parameters())}
-        for first_layer, first_name, last_layer, last_name in self.case.ties:
-            i = index_of[id(self.layers[first_layer].get_parameter(first_name))]
-            j = index_of[id(self.layers[last_layer].get_parameter(last_name))]
-            total[i] = total[j] = total[i] + total[j]
+        for tie in self.ties:
+            indices = [index_of[id(weight)] for weight in tie]
+            tied_sum = reduce(torch.add, [total[index] for index in indices])
+            for index in indices:
+                total[index] = tied_sum
         return loss_sum, total
 
     @torch.no_grad()

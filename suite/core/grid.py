@@ -53,15 +53,3 @@ class Grid:
         return tuple(
             self.rank(data=d, inter=self.place(rank).stage, tensor=rank % self.tensor) for d in range(self.data)
         )
-
-    def embedding_group(self, rank: int) -> tuple[int, ...]:
-        """The first and the last rank of this rank's pipeline: they share tied weights."""
-        replica, tensor = self.place(rank).replica, rank % self.tensor
-        return tuple(
-            dict.fromkeys(
-                (
-                    self.rank(data=replica, inter=0, tensor=tensor),
-                    self.rank(data=replica, inter=self.inter - 1, tensor=tensor),
-                )
-            )
-        )

@@ -29,7 +29,7 @@ from suite.core.op import Kind, Op, message_of, needs
 
 FORWARD, BACKWARD, EVALUATE = "forward", "backward", "evaluate"  # an input gradient is a backward pass
 WEIGHT = "weight_gradient"  # of a split backward pass
-REDUCE, TIE, STEP = "reduce", "tie", "step"  # update: over the data-parallel group, over pipeline ends, on a rank
+REDUCE, TIE, STEP = "reduce", "tie", "step"  # update: over the data-parallel group, over a tie, on a rank
 COMPRESS, EXPAND = "compress", "expand"  # gradients and weights of a pruned network (SAMO III-C)
 TENSOR_REDUCE = "tensor_reduce"  # the all-reduces of a pass over the ranks of a split layer (tensor parallelism)
 RECOMPUTE = "recompute"  # the forward pass that a backward pass repeats, from activation checkpoints
@@ -271,7 +271,8 @@ def _queues(trace: Iterable[Span]) -> dict[int, list[Span]]:
 def _names(queue: Iterable[Span], grid: Grid) -> list[_Meeting]:
     """Names of the reductions of one rank, in order.
 
-    An update of a stage identifies a reduction of a data-parallel group, and a replica one between pipeline ends.
+    An update of a stage identifies a reduction of a data-parallel group, and a replica one of a tied weight. A span
+    does not name its tie, so all ties of a replica count as if they joined the same ranks.
     """
     seen: Counter[tuple[str, object, int]] = Counter()
     meetings = []

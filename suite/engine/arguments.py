@@ -22,7 +22,7 @@ from suite.core.grid import Grid
 from suite.core.members import check_protocol, missing_members
 from suite.core.protocols import Schedule, UpdateRule, WeightPolicy, World
 from suite.core.values import format_value
-from suite.engine.layers import Layer, Tie
+from suite.engine.layers import Layer
 from suite.engine.loss_mean_check import check_loss
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.lr_schedule import as_rate
@@ -30,6 +30,7 @@ from suite.engine.optim.optimizer import SGD, Adam, RMSprop
 from suite.engine.optim.torch_optimizer import LEGAL, OptimizerFactory, SchedulerFactory
 from suite.engine.pruning import Pruning
 from suite.engine.states.flat_layout import LayoutFactory
+from suite.engine.ties import Tie
 from suite.memory.layout import Layout
 from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.placement import places
@@ -182,17 +183,18 @@ def _check_split(split: Any, layers: int, stages: int) -> None:
 
 
 def _check_tied(tied: Any, layers: int) -> None:
-    """Raises InvalidRequest unless each tie is (first layer, name, last layer, name)."""
+    """Raises InvalidRequest unless each tie is (layer, name, other layer, name), of two weights."""
     for tie in tied if isinstance(tied, Sequence) and not isinstance(tied, str) else [tied]:
         if not (
             isinstance(tie, Sequence)
             and len(tie) == 4
             and all(isinstance(tie[position], str) for position in (1, 3))
             and all(_is_integer(tie[position]) and 0 <= tie[position] < layers for position in (0, 2))
+            and tuple(tie[:2]) != tuple(tie[2:])
         ):
             raise InvalidRequest(
                 f"tied={format_value(tied)}",
-                rule=f"a list of (first layer, name of its weight, last layer, name), layers from 0 to {layers - 1}",
+                rule=f"a list of (layer, name, other layer, name) of two weights, in layers from 0 to {layers - 1}",
                 legal=f'tied=[(0, "weight", {layers - 1}, "weight")]',
             )
 

@@ -31,7 +31,7 @@ def check(args: EngineArguments, policy: WeightPolicy, optimizer: UpdateRule, gr
     if args.update_interval is None:
         return
     if tied:
-        rule = f"{NO_COMMON_UPDATE}, at which both ends of a tie could add their gradients"
+        rule = f"{NO_COMMON_UPDATE}, at which all ends of a tie could add their gradients"
         raise Unsupported("a tied weight in an asynchronous pipeline", rule=rule, legal="tied=()")
     if args.clip_norm is not None:
         rule = f"{NO_COMMON_UPDATE}, at which all gradients have one norm"

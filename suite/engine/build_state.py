@@ -21,7 +21,7 @@ from suite.engine.batch_agreement import BatchAgreement
 from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.checked_schedule import CheckedSchedule
 from suite.engine.collective_guard import CollectiveGuard
-from suite.engine.layers import Layer, broadcast_weights, find_ties, make_modules, tied_ends
+from suite.engine.layers import Layer, broadcast_weights, check_statistics, make_modules
 from suite.engine.optim.loss_scaler import unscaled
 from suite.engine.optim.optimizer import state_names
 from suite.engine.optim.torch_optimizer import TorchOptimizer, TrainedWeights
@@ -31,6 +31,7 @@ from suite.engine.pruning_step import prune_if_due
 from suite.engine.split_backward import check_splittable
 from suite.engine.stage import Stage
 from suite.engine.states.state import ModelState
+from suite.engine.ties import TieGroup, broadcast_ties, find_ties, make_ties
 from suite.engine.train_state import Communicators, RunSettings, TrainState
 from suite.engine.weight_versions import WeightVersions
 from suite.schedule.placement import is_split, places
@@ -39,7 +40,7 @@ from suite.workload.split import evenly
 
 
 def build_train_state(args: EngineArguments) -> TrainState:
-    """The state before the first batch, on every rank: weights are equal over replicas and over ends of ties.
+    """The state before the first batch, on every rank: weights are equal over replicas and over the ends of ties.
 
     Raises InvalidRequest for arguments that cannot train together."""
     layers = arguments.check(args)
@@ -54,13 +55,9 @@ def build_train_state(args: EngineArguments) -> TrainState:
     rule = _update_rule(args, policy, settings, modules)
     asynchronous.check(args, policy, rule, settings.grid, tied=bool(settings.ties))
     agreement = BatchAgreement(world, comm.transport, settings.grid.size, off=not args.compare_batches)
-    broadcast_weights(
-        modules,
-        settings.ties,
-        data_parallel_group=comm.data_parallel_group,
-        embedding_group=comm.embedding_group,
-        transport=comm.transport,
-    )
+    ties = _ties(settings, comm, modules)
+    broadcast_weights(modules, comm.data_parallel_group, comm.transport)
+    broadcast_ties(ties, comm.transport)
     stages = {}
     for number in place.held_stages:
         is_last = number == place.stages - 1
@@ -74,8 +71,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
         )
     loss_scaler = (copy.deepcopy(args.loss_scaler) or unscaled()) if settings.half else None  # each engine has its own
     trained = [p for stage in stages.values() for p in stage.layers.parameters() if p.requires_grad]
-    ties = [tied_ends(modules, tie) for tie in settings.ties]
-    trained_ties = [tuple(parameter for parameter in tie if parameter.requires_grad) for tie in ties]
+    trained_ties = [tie for tie in ties if tie.trained]
     state = TrainState(
         settings=settings,
         comm=comm,
@@ -85,6 +81,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
         ),
         slicer=BatchSlicer(place, settings.microbatch, world.device, settings.half),
         stages=stages,
+        ties=ties,
         copies=copies,
         versions=WeightVersions(policy, place.stages),
         loss_scaler=loss_scaler,
@@ -101,11 +98,10 @@ def build_train_state(args: EngineArguments) -> TrainState:
             Update,
             rule=rule,
             data_parallel_group=comm.data_parallel_group,
-            embedding_group=comm.embedding_group,
             ties=trained_ties,
+            most_ends=_most_ends(settings, comm, trained_ties),
             transport=comm.transport,
             world=world if settings.grid.size > 1 else None,
-            tied_duplicates=[tie[-1] for tie in trained_ties if tie and place.last],
             counts_in_norm=place.replica == 0,
             buckets_per_reduction=args.buckets_per_reduction,
             clip_norm=args.clip_norm,
@@ -155,12 +151,13 @@ def _settings(args: EngineArguments, layers: Sequence[Layer], world: World) -> R
     position = grid.place(world.rank)
     place = places(schedule_of(args), grid.inter, position.replica, position.replicas)[position.rank]
     split = args.split or evenly(len(layers), place.stages)
+    check_statistics(layers, split)
     return RunSettings(
         grid=grid,
         rank=world.rank,
         place=place,
         split=split,
-        ties=find_ties(layers, args.tied, split),
+        ties=find_ties(layers, args.tied),
         seed=args.seed,
         microbatch=int(args.microbatch),
         half=getattr(torch, args.half) if args.half else None,
@@ -184,14 +181,29 @@ def _communicators(settings: RunSettings, world: World) -> Communicators:
     """Communicators of this rank. Every rank creates the groups of all ranks and replicas, in the same order."""
     grid, place = settings.grid, settings.place
     data_parallel_groups = [world.group(grid.data_parallel_group(rank)) for rank in grid.pipeline(0)]
-    pipelines = [grid.pipeline(grid.rank(data=replica, inter=0)) for replica in range(grid.data)]
-    ends = place.rank_of(0), place.rank_of(place.stages - 1)
-    embedding_groups = [world.group(tuple(dict.fromkeys(pipeline[end] for end in ends))) for pipeline in pipelines]
+    tie_groups = [
+        [world.group(sorted({*settings.ranks_of(ends, replica)})) for ends in settings.ties]
+        for replica in range(grid.data)
+    ]
     transport = world.transport(settings.homes)
     return Communicators(
         world=world,
         transport=transport,
         data_parallel_group=data_parallel_groups[place.rank],
-        embedding_group=embedding_groups[place.replica],
+        tie_groups=tie_groups[place.replica],
         guard=CollectiveGuard(world, grid.size, place.replica, transport.progress),
     )
+
+
+def _ties(settings: RunSettings, comm: Communicators, modules: Mapping[int, nn.Module]) -> tuple[TieGroup, ...]:
+    """The ties of the model. Raises InvalidRequest on all ranks where one finds no weight of a name."""
+    if not settings.ties:
+        return ()
+    ranks = [settings.ranks_of(ends, settings.place.replica) for ends in settings.ties]
+    with comm.guard.all_or_none("weights are tied"):
+        return make_ties(settings.ties, ranks, comm.tie_groups, modules, settings.rank)
+
+
+def _most_ends(settings: RunSettings, comm: Communicators, trained_ties: Sequence[TieGroup]) -> int:
+    """The largest number of ends of a trained tie in the model; 1 without ties. Other ranks may hold that tie."""
+    return comm.guard.max(max((len(tie.ends) for tie in trained_ties), default=1)) if settings.ties else 1

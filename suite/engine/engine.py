@@ -58,8 +58,9 @@ class Engine:
         schedule: Order of the ops, and placement of stages on ranks; by default MessageDriven, or OneFOneB with
             `update_interval`.
         split: Layers of each stage; None divides them evenly.
-        tied: Tied weights as (first layer, name, last layer, name), both trained or both frozen. The engine finds
-            weights that two modules of the list share. Ties join the first and the last stage.
+        tied: Tied weights in pairs (layer, name, other layer, name), both trained or both frozen. Pairs with a common
+            weight make one tie of three or more layers. The engine finds weights that modules of the list share. The
+            initial weight of a tie is that of its first layer.
         seed: Seed of dropout masks and, for functions in `layers`, of initial weights.
         half: torch.bfloat16 or torch.float16, or its name: dtype of passes, messages and reductions in mixed precision,
             which run on copies of the modules. The modules in `layers` hold full-precision weights; a pruned one is

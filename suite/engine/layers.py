@@ -1,8 +1,7 @@
 """Modules of one rank: the user's own, or copies that share tensors with them.
 
 The list of layers may hold modules, or functions that make them. Each rank calls the functions of its layers only, with
-the same random numbers on every split. A tied weight is two leaves, one at each end of the pipeline, whose gradients
-are summed at the update, the first layer's first. So one rank adds in the same order as several.
+the same random numbers on every split. A weight that several layers share has one leaf per layer (engine.ties).
 
 The user's modules train in place. Two cases need a copy of a module: a weight that an earlier layer of this rank has
 too (a second leaf), and mixed precision (passes compute in half precision). A copy shares all other tensors with its
@@ -29,8 +28,6 @@ from suite.engine.random_state import drawing, initial, undisturbed
 from suite.engine.states.state import ModelState
 
 Layer = nn.Module | Callable[[], nn.Module]
-Tie = tuple[int, str, int, str]  # first layer, name of its weight, last layer, name
-_DIMENSIONS = 8  # dimensions of a tied weight that its two ends compare
 
 
 @dataclass
@@ -39,7 +36,7 @@ class Copies:
 
     Attributes:
         layers: Pairs (original module, copy).
-        weights: In mixed precision, pairs (original parameter, leaf); for a tie with both ends here, the first leaf.
+        weights: In mixed precision, pairs (original parameter, leaf); for a weight with several leaves here, the first.
         lent: Data that `lend` has given to the original parameter, by the id of the leaf.
     """
 
@@ -141,7 +138,7 @@ def make_modules(
                     raise InvalidRequest(
                         f"weight {name} of layer {number}, which layer {layer_of[id(parameter)]} has too",
                         rule="functions make layers without common weights, as a rank calls only those of its layers",
-                        legal="modules in the list, or tied=[(first layer, name, last layer, name)]",
+                        legal="modules in the list, or tied=[(layer, name, other layer, name)]",
                     )
             layer_of |= dict.fromkeys(map(id, module.parameters()), number)
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
@@ -208,7 +205,7 @@ def _copy_layer(
     try:
         layer_copy: nn.Module = copy.deepcopy(layer, memo)
     except Exception as error:
-        reason = "passes compute in half copies" if half is not None else "a tied weight of one stage is two leaves"
+        reason = "passes compute in half copies" if half is not None else "a shared weight is one leaf per layer"
         raise InvalidRequest(
             f"layer {number}, {type(layer).__name__}, which copy.deepcopy cannot copy: {error}",
             rule=f"{reason}, so the module is copied",
@@ -229,30 +226,7 @@ def _leaf(parameter: nn.Parameter, data: torch.Tensor) -> nn.Parameter:
     return leaf
 
 
-def find_ties(layers: Sequence[Layer], named: Sequence[Tie], split: Sequence[range]) -> list[Tie]:
-    """The named ties, and the weights that two modules of the list share.
-
-    Raises InvalidRequest for a tie that does not join the first and the last layer."""
-    ties: dict[Tie, None] = dict.fromkeys((first, name, last, other) for first, name, last, other in named)
-    first_use: dict[int, tuple[int, str]] = {}
-    for number, layer in enumerate(layers):
-        if isinstance(layer, nn.Module):
-            for name, parameter in layer.named_parameters():
-                if id(parameter) in first_use and first_use[id(parameter)][0] != number:
-                    ties[(*first_use[id(parameter)], number, name)] = None  # a dict: it may be named too
-                first_use[id(parameter)] = (number, name)
-    for first, _, last, _ in ties:
-        if (first, last) != (0, len(layers) - 1):
-            raise InvalidRequest(
-                f"a tie of layers {first} and {last} of {len(layers)}",
-                rule="ties join the first layer and the last, which the first and the last stage hold",
-                legal=f"layers 0 and {len(layers) - 1}",
-            )
-    _check_statistics(layers, split)
-    return list(ties)
-
-
-def _check_statistics(layers: Sequence[Layer], split: Sequence[range]) -> None:
+def check_statistics(layers: Sequence[Layer], split: Sequence[range]) -> None:
     """Raises InvalidRequest for a module whose running statistics two stages would update."""
     stage_of: dict[int, int] = {}  # by the id of the module
     for stage, stage_layers in enumerate(split):
@@ -268,64 +242,13 @@ def _check_statistics(layers: Sequence[Layer], split: Sequence[range]) -> None:
                     )
 
 
-def tied_ends(modules: Mapping[int, nn.Module], tie: Tie) -> tuple[nn.Parameter, ...]:
-    """The ends of `tie` on this rank, the first layer's before the last layer's."""
-    first, first_name, last, last_name = tie
-    ends = [(number, name) for number, name in ((first, first_name), (last, last_name)) if number in modules]
-    for number, name in ends:
-        weights = [weight for weight, _ in modules[number].named_parameters(remove_duplicate=False)]
-        if name not in weights:
-            raise InvalidRequest(
-                f"tied={list(tie)}: layer {number} has no weight {name!r}",
-                rule=f"a tie names a weight of the layer, one of {', '.join(weights) or 'none'}",
-            )
-    return tuple(modules[number].get_parameter(name) for number, name in ends)
-
-
-def broadcast_weights(
-    modules: Mapping[int, nn.Module],
-    ties: Sequence[Tie],
-    *,
-    data_parallel_group: Group,
-    embedding_group: Group,
-    transport: Transport,
-) -> None:
-    """Broadcast the weights of replica 0 to all replicas, and the first end of each tie to the last."""
+def broadcast_weights(modules: Mapping[int, nn.Module], group: Group, transport: Transport) -> None:
+    """Broadcast weights and buffers of the first replica to all replicas, which are the ranks of `group`."""
+    if len(group.ranks) == 1:
+        return
     for module in modules.values():
         for tensor in (*module.parameters(), *module.buffers()):
-            if len(data_parallel_group.ranks) > 1:
-                complete(data_parallel_group.broadcast(tensor.data, data_parallel_group.ranks[0]), transport)
-    for tie in ties:
-        ends = tied_ends(modules, tie)
-        _check_ends_match(tie, ends, embedding_group, transport)
-        if len(ends) == 2:
-            ends[1].data.copy_(ends[0].data)
-        elif ends and len(embedding_group.ranks) > 1:
-            complete(embedding_group.broadcast(ends[0].data, embedding_group.ranks[0]), transport)
-
-
-def _properties(weight: nn.Parameter) -> tuple[float, ...]:
-    """Properties that both ends of a tie share, as numbers: whether it is trained, bytes per entry, shape."""
-    numbers = (weight.requires_grad, weight.element_size(), weight.dim(), *weight.shape, *[0] * _DIMENSIONS)
-    return tuple(map(float, numbers[: 3 + _DIMENSIONS]))
-
-
-def _check_ends_match(tie: Tie, ends: Sequence[nn.Parameter], embedding_group: Group, transport: Transport) -> None:
-    """Raises InvalidRequest, on both stages, unless the ends of a tie have one shape and dtype, and both train or both
-    are frozen. Only the stages of the ends call it."""
-    if not ends:
-        return
-    first = _properties(ends[0])
-    equal = len({first, *map(_properties, ends)}) == 1
-    if len(ends) == 1 and len(embedding_group.ranks) > 1:
-        extremes = torch.tensor([first, [-number for number in first]], dtype=torch.float64, device=ends[0].device)
-        complete(embedding_group.all_reduce(extremes, "max"), transport)
-        equal = torch.equal(extremes[0], -extremes[1])
-    if not equal:
-        raise InvalidRequest(
-            f"tied={list(tie)}: weights that differ in shape or type, or of which one is frozen",
-            rule="a tie joins weights of one shape and type, both trained or both frozen",
-        )
+            complete(group.broadcast(tensor.data, group.ranks[0]), transport)
 
 
 def cast(layers: nn.Module, half: torch.dtype) -> None:

@@ -1,8 +1,8 @@
 """Prune a network between batches: replace its model states by compressed states of the kept weights (SAMO III).
 
 All stages together draw one mask from full-precision weights: before the first batch, or between later batches, as the
-method decides. Weights and moments keep their values (You et al. find no gain in rewinding). Both copies of a tied
-weight have the indices of the first layer's copy.
+method decides. Weights and moments keep their values (You et al. find no gain in rewinding). All ends of a tied weight
+have the indices of its first end.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from suite.core.values import format_value
 from suite.engine.optim.torch_optimizer import TorchOptimizer
 from suite.engine.pruning import Pruning
 from suite.engine.states.flat_layout import FlatLayout, make_layout, make_offloader
+from suite.engine.ties import TieGroup, as_pairs
 from suite.engine.train_state import TrainState
 from suite.pruning.mask import Indices, Key, View, check_index, describe_weight, prunable
 
@@ -46,7 +47,7 @@ def prune_if_due(state: TrainState, pruning: Pruning, *, since: int | None = Non
 def draw_mask(state: TrainState, pruning: Pruning) -> Indices | None:
     """This stage's part of the mask; None if the method has not found a mask yet."""
     layers, settings, guard = dict(state.numbered_layers()), state.settings, state.comm.guard
-    duplicates = {(last, name) for _, _, last, name in settings.ties}
+    duplicates = {end for tie in state.ties for end in tie.duplicates}
     keys = [
         (number, name)
         for number, layer in layers.items()
@@ -76,29 +77,28 @@ def draw_mask(state: TrainState, pruning: Pruning) -> Indices | None:
 
 
 def _indices_of_duplicates(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> Indices:
-    """Indices of tied weights at the last layer, equal to those at the first layer."""
-    settings, device = state.settings, state.comm.world.device
+    """Indices of this rank's further ends of ties, equal to those of the first end."""
     duplicates: Indices = {}
-    for first, first_name, last, last_name in settings.ties:
-        first_index = indices.get((first, first_name))
-        if len(state.comm.embedding_group.ranks) == 1:
-            if first_index is not None:
-                duplicates[last, last_name] = first_index
-        elif settings.place.first or settings.place.last:
-            count = torch.tensor([0 if first_index is None else first_index.numel()], device=device)
-            _broadcast_to_last_stage(state, count)
-            if int(count):
-                index = first_index if first_index is not None else torch.empty(int(count), dtype=torch.int32)
-                index = index.to(device)
-                _broadcast_to_last_stage(state, index)
-                if settings.place.last:
-                    duplicates[last, last_name] = index
+    for tie in state.ties:
+        if not tie.weights:
+            continue
+        index = indices.get(next(iter(tie.weights))) if tie.holds_first else None
+        index = index if tie.local else _broadcast_index(state, tie, index)
+        if index is not None:
+            duplicates |= dict.fromkeys(tie.duplicates, index)
     return duplicates
 
 
-def _broadcast_to_last_stage(state: TrainState, tensor: torch.Tensor) -> None:
-    group = state.comm.embedding_group
-    complete(group.broadcast(tensor, group.ranks[0]), state.comm.transport)
+def _broadcast_index(state: TrainState, tie: TieGroup, index: torch.Tensor | None) -> torch.Tensor | None:
+    """The index on the rank of the tie's first end, on all ranks of the tie; None for a weight that stays dense."""
+    device, transport = state.comm.world.device, state.comm.transport
+    count = torch.tensor([0 if index is None else index.numel()], device=device)
+    complete(tie.group.broadcast(count, tie.ranks[0]), transport)
+    if not int(count):
+        return None
+    index = (torch.empty(int(count), dtype=torch.int32) if index is None else index).to(device)
+    complete(tie.group.broadcast(index, tie.ranks[0]), transport)
+    return index
 
 
 def prune(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> None:
@@ -109,7 +109,7 @@ def prune(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> None:
 
     Raises InvalidRequest on all ranks, before anything has changed, in each of these cases: a batch is in progress; the
     network is already pruned; the memory layout stores every entry; the mask is empty or belongs to another model; the
-    masks differ between replicas or between the two copies of a tied weight."""
+    masks differ between replicas or between the ends of a tied weight."""
     guard = state.comm.guard
     with guard.all_or_none("the network is pruned"):
         if not state.drained:
@@ -168,7 +168,7 @@ def _kept_by_id(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> KeptB
 
 
 def _check_ranks_agree(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> None:
-    """Raises InvalidRequest on all ranks if replicas, or the copies of a tied weight, keep different entries."""
+    """Raises InvalidRequest on all ranks if replicas, or the ends of a tied weight, keep different entries."""
     settings, guard = state.settings, state.comm.guard
     layers = settings.layers
     stage_keys = sorted(key for key in indices if key[0] in layers)
@@ -178,13 +178,13 @@ def _check_ranks_agree(state: TrainState, indices: Mapping[Key, torch.Tensor]) -
             raise InvalidRequest(
                 f"masks of stage {stage} that differ between replicas", rule="all replicas have the same mask"
             )
-    for first, first_name, last, last_name in settings.ties:
-        ends = [key for key in ((first, first_name), (last, last_name)) if key[0] in layers]
-        end_masks = [_to_bytes(indices[key]) if key in indices else b"" for key in ends]
-        if len(set(end_masks)) > 1 or not guard.all_equal(end_masks[0] if end_masks else None):
+    for tie in state.ties:
+        masks = {_to_bytes(indices[end]) if end in indices else b"" for end in tie.weights}
+        differ_here = guard.max(len(masks) > 1)  # every rank calls both reductions
+        if not guard.all_equal(next(iter(masks), None)) or differ_here:
             raise InvalidRequest(
-                f"a mask that prunes the two copies of the tied weight of layers {first} and {last} differently",
-                rule="both copies of a tied weight have the same mask",
+                f"a mask that prunes the ends of tied={as_pairs(tie.ends)} differently",
+                rule="all ends of a tied weight have the same mask",
             )
 
 

@@ -20,7 +20,7 @@ from suite.engine.batch_agreement import BatchAgreement
 from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.checked_schedule import CheckedSchedule
 from suite.engine.collective_guard import CollectiveGuard
-from suite.engine.layers import Copies, Tie, cast
+from suite.engine.layers import Copies, cast
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.torch_optimizer import TorchOptimizer
@@ -29,6 +29,7 @@ from suite.engine.pruning import Pruning
 from suite.engine.stage import Stage
 from suite.engine.states.flat_layout import LayoutFactory
 from suite.engine.states.state import ModelState
+from suite.engine.ties import Ends, TieGroup
 from suite.engine.weight_versions import WeightVersions
 
 
@@ -39,7 +40,7 @@ class RunSettings:
     Attributes:
         rank, place: This rank, and its stages and replica in `grid`.
         split: Layers of each stage.
-        ties: Pairs of tied weights.
+        ties: Ends of each tied weight.
         microbatch: Samples per microbatch.
         half: Dtype of passes, messages and reductions in mixed precision; None in one precision.
         update_interval: Microbatches per update of a pipeline that does not drain; None for an update per batch.
@@ -52,7 +53,7 @@ class RunSettings:
     rank: int
     place: Place
     split: Sequence[range]
-    ties: Sequence[Tie]
+    ties: Sequence[Ends]
     seed: int
     microbatch: int
     half: torch.dtype | None
@@ -84,8 +85,17 @@ class RunSettings:
     @property
     def homes(self) -> tuple[int, ...]:
         """World rank of each stage of this rank's pipeline."""
-        pipeline = self.grid.pipeline(self.rank)
+        return self._homes_of(self.place.replica)
+
+    def _homes_of(self, replica: int) -> tuple[int, ...]:
+        pipeline = self.grid.pipeline(self.grid.rank(data=replica, inter=0))
         return tuple(pipeline[self.place.rank_of(stage)] for stage in range(self.place.stages))
+
+    def ranks_of(self, ends: Ends, replica: int) -> tuple[int, ...]:
+        """World rank of each end of a tied weight in a replica."""
+        homes = self._homes_of(replica)
+        rank_of = {layer: homes[stage] for stage, layers in enumerate(self.split) for layer in layers}
+        return tuple(rank_of[layer] for layer, _ in ends)
 
 
 @dataclass(slots=True)
@@ -95,14 +105,14 @@ class Communicators:
     Attributes:
         transport: Messages to the neighbouring stages.
         data_parallel_group: Replicas of this rank's stages.
-        embedding_group: Ranks of the first and the last stage of this pipeline, which share tied weights.
+        tie_groups: For each tied weight, the ranks of this pipeline that hold ends of it.
         guard: Error handling of collective calls.
     """
 
     world: World
     transport: Transport
     data_parallel_group: Group
-    embedding_group: Group
+    tie_groups: Sequence[Group]
     guard: CollectiveGuard
 
 
@@ -115,6 +125,7 @@ class TrainState:
         schedule: Schedule of this rank, with its checked order of ops.
         slicer: Rows of each batch for this rank.
         stages: Stages of this rank, by their numbers in the pipeline.
+        ties: Tied weights of the model, with this rank's ends.
         copies: Half-precision copies of the user's modules.
         versions: Weight versions that passes may read.
         loss_scaler: Loss scale of mixed precision; None in one precision.
@@ -136,6 +147,7 @@ class TrainState:
     schedule: CheckedSchedule
     slicer: BatchSlicer
     stages: Mapping[int, Stage]
+    ties: Sequence[TieGroup]
     copies: Copies
     versions: WeightVersions
     loss_scaler: DynamicLossScaler | None

@@ -11,7 +11,7 @@ from suite.conformance.gradients import check_engine
 from suite.core.grid import Grid
 from suite.core.protocols import World
 from tests.distributed.program_laws import world_of
-from tests.support.cases import Case, gpt_case, odd_case
+from tests.support.cases import Case, gpt_case, odd_case, shared_case
 from tests.support.laws import engine_of
 from tests.support.placed import PLACED, random_homes, random_order, run_order
 
@@ -20,6 +20,7 @@ ORDERS = 10  # random orders per placement
 
 CASES = {
     "tied": partial(gpt_case, "tied", "float64", layers=6),
+    "shared": partial(shared_case, "float64"),
     "untied": partial(gpt_case, "untied", "float64", tied=False, layers=6),
     "dropout": partial(gpt_case, "dropout", "float32", dropout=0.3, layers=6),
 }

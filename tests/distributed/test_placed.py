@@ -12,9 +12,13 @@ from tests.support.ranks import run_ranks
 PROGRAM = Path(__file__).parent / "program_placed.py"
 BURST = PROGRAM.with_name("program_burst.py")
 # each entry: transport, cases to train, number of random orders
-ON_TWO = ("mpi tied 300", "gloo untied 100", "ordered tied 50")
-ON_FOUR = ("mpi tied 100", "gloo untied 30")
-EVERY = ("mpi tied,untied,dropout 1000", "gloo tied,untied,dropout 1000", "ordered tied,untied,dropout 200")
+ON_TWO = ("mpi tied 300", "gloo untied 100", "ordered shared 50")
+ON_FOUR = ("mpi shared 100", "gloo untied 30")
+EVERY = (
+    "mpi tied,shared,untied,dropout 1000",
+    "gloo tied,shared,untied,dropout 1000",
+    "ordered tied,shared,untied,dropout 200",
+)
 
 
 def assert_compared(out: str, lines: tuple[str, ...]) -> None:

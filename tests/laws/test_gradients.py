@@ -17,8 +17,10 @@ from suite.core.grid import Grid
 from suite.core.protocols import Schedule
 from suite.engine.random_state import drawing, initial
 from suite.schedule import MessageDriven, OneFOneB
+from suite.schedule.staircase import Staircase
+from suite.schedule.zbv import ZBV
 from suite.weights import Latest
-from tests.support.cases import Case, all_cases, gpt_case
+from tests.support.cases import Case, all_cases, gpt_case, shared_case
 from tests.support.laws import check_gradients, engine_of, gradients_of
 from tests.support.pairwise import cells
 from tests.support.reference import SEED, Reference, as_tuple
@@ -61,6 +63,12 @@ def test_gradients_match_for_other_schedules(schedule: Schedule) -> None:
     for grid in (Grid(inter=3), Grid(inter=4), Grid(inter=2, data=2)):
         for case in (gpt_case("tied", "float64"), all_cases()[4]):
             threads.run(grid.size, lambda world, c=case, g=grid: check_gradients(c, g, schedule, world))
+
+
+@pytest.mark.parametrize("schedule", [MessageDriven(), ZBV(), Staircase(chunks=2)], ids=str)
+@pytest.mark.parametrize("grid", [Grid(), Grid(inter=2), Grid(inter=3), Grid(inter=4), Grid(inter=2, data=2)], ids=str)
+def test_gradients_match_with_ties_between_blocks(grid: Grid, schedule: Schedule) -> None:
+    threads.run(grid.size, lambda world: check_gradients(shared_case("float32"), grid, schedule, world), deadline=60)
 
 
 @pytest.mark.parametrize("schedule", [MessageDriven(), GPipe()], ids=str)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -18,7 +19,7 @@ from suite.engine.engine import Engine
 from suite.models import gpt
 from suite.workload import Transformer
 
-__all__ = ["Case", "Layers", "all_cases", "engine_of", "gpt_case", "odd_case", "text"]
+__all__ = ["Case", "Layers", "all_cases", "engine_of", "gpt_case", "odd_case", "shared_case", "text"]
 
 
 class WithMask(nn.Module):
@@ -67,6 +68,15 @@ def gpt_case(name: str, dtype: str, *, tied: bool = True, dropout: float = 0.0, 
     shape = Transformer(layers, 16, 2, 6, 11, tied=tied, attention_bias=False)
     makers = gpt.layers(shape, dropout=dropout, dtype=dtype)
     return Case(f"{name}-{dtype}", makers, gpt.loss, text(shape), ties=gpt.ties(shape))
+
+
+@cache
+def shared_case(dtype: str) -> Case:
+    """A GPT of six blocks with four ties: of both ends, of three blocks, and of two pairs that cross each other."""
+    case = gpt_case("shared", dtype, layers=6)
+    matrix, bias = "qkv.weight", "norm_1.bias"
+    pairs = [(1, matrix, 3, matrix), (6, matrix, 3, matrix), (1, bias, 4, bias), (2, bias, 6, bias)]
+    return replace(case, ties=[*case.ties, *pairs])
 
 
 @cache

@@ -21,9 +21,9 @@ from tests.support.reference import SEED, Reference, as_tuple, drawing, initial
 
 
 def random_mask(case: Case, sparsity: float, what: str = "weights") -> Indices:
-    """A random mask of the case's layers, with equal indices at both ends of a tie."""
+    """A random mask of the case's layers, with equal indices at all ends of a tie."""
     generator = torch.Generator().manual_seed(7)
-    duplicates = {(last, name): (first, other) for first, other, last, name in case.ties}
+    duplicates = {end: ends[0] for ends in case.tied_ends for end in ends[1:]}
     mask: Indices = {}
     for number, make in enumerate(case.layers):
         with drawing(*initial(SEED, number)):
@@ -106,7 +106,7 @@ class MaskedLoop(Reference):
         self.first += as_tuple(batch[0])[0].shape[0] // (self.case.microbatch * self.replicas)
         full = [(g * m).to(w.dtype) for g, m, w in zip(sums, self.masks, self.masters, strict=True)]
         if self.clip_norm:
-            duplicates = {(last, name) for _, _, last, name in self.case.ties}
+            duplicates = {end for ends in self.case.tied_ends for end in ends[1:]}
             names = [(n, name) for n, layer in enumerate(self.layers) for name, _ in layer.named_parameters()]
             norm = sum(
                 float(g.double().pow(2).sum()) for g, key in zip(full, names, strict=True) if key not in duplicates

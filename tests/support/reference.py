@@ -32,7 +32,7 @@ class PlainLoop(Reference):
         loss, sums = self.gradients(batch, self.first, self.scale)
         self.first += as_tuple(batch[0])[0].shape[0] // (self.case.microbatch * self.replicas)
         loss /= self.scale
-        addends = self.replicas * (2 if self.case.ties else 1)
+        addends = self.replicas * max((len(tie) for tie in self.ties), default=1)
         if not (self.largest * addends <= torch.finfo(self.half).max and all(torch.isfinite(g).all() for g in sums)):
             self.skipped += 1
             self.scale /= 2

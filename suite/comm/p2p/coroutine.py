@@ -119,27 +119,31 @@ class CoroutineGroup:
         self.thread_group = thread_world.group(ranks)
         self.count = 0
 
-    @torch.no_grad()
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
         if not self.hub.running:
             return self.thread_group.all_reduce(tensor, op)
+        return self._collect(tensor, lambda operands: threads.reduce_in_order(operands, op))
+
+    def broadcast(self, tensor: torch.Tensor, root: int) -> Handle:
+        if not self.hub.running:
+            return self.thread_group.broadcast(tensor, root)
+        return self._collect(tensor, lambda operands: operands[self.ranks.index(root)])
+
+    @torch.no_grad()
+    def _collect(self, tensor: torch.Tensor, combine: Callable[[list[torch.Tensor]], torch.Tensor]) -> Handle:
+        """Begin a collective. The last rank that calls it copies the result to all operands."""
         self.count += 1
         self.hub.progress_count += 1
         key, collective = (self.ranks, self.count), _RankCollective()
         operands = self.hub.operands.setdefault(key, {})
         operands[self.rank] = tensor, collective
         if len(operands) == len(self.ranks):
-            total = threads.reduce_in_order([operands[rank][0] for rank in self.ranks], op)
+            combined = combine([operands[rank][0] for rank in self.ranks])
             for operand, waiting in operands.values():
-                operand.copy_(total)
+                operand.copy_(combined)
                 waiting.finished = True
             del self.hub.operands[key]
         return collective
-
-    def broadcast(self, tensor: torch.Tensor, root: int) -> Handle:
-        if self.hub.running:
-            raise RankError("a broadcast is available only while the ranks are created")
-        return self.thread_group.broadcast(tensor, root)
 
 
 class CoroutineWorld:

@@ -17,6 +17,7 @@ from suite.core.errors import InvalidRequest
 from suite.core.members import attributes
 from suite.engine.checkpoint.storage import Fingerprint
 from suite.engine.optim.torch_optimizer import TorchOptimizer
+from suite.engine.ties import as_pairs
 from suite.engine.train_state import TrainState
 
 RULE = "a checkpoint resumes a run with the settings that it was saved with"
@@ -34,7 +35,7 @@ def fingerprint_of(state: TrainState) -> Fingerprint:
     settings, rule = state.settings, state.update.rule
     values = {
         "layers": settings.layer_count,
-        "ties": settings.ties,
+        "ties": [pair for ends in settings.ties for pair in as_pairs(ends)],
         "seed": settings.seed,
         "microbatch": settings.microbatch,
         "half": str(settings.half).removeprefix("torch.") if settings.half else None,

@@ -23,6 +23,7 @@ from suite.core.trace import REDUCE, STEP, TIE
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.torch_optimizer import TorchOptimizer
 from suite.engine.states.state import ModelState
+from suite.engine.ties import TieGroup
 
 _EPSILON = 1e-6  # added to a norm before the division, as in torch's clip_grad_norm_
 
@@ -32,10 +33,9 @@ class Update:
 
     Attributes:
         data_parallel_group: Replicas of this stage.
-        embedding_group: First and last stage of this pipeline.
-        ties: Tied weights on this stage; for a tie with both ends here, the first layer's weight comes first.
+        ties: Trained ties with ends on this stage, in the same order on all ranks.
+        most_ends: The largest number of ends of a trained tie of the model; 1 without ties.
         world: All ranks of the grid; None on one rank.
-        tied_duplicates: The last layer's ends of ties, which do not count in a norm.
         counts_in_norm: Whether this replica's gradients count in a norm (one replica's do).
         buckets_per_reduction: Buckets per all-reduce; None for one all-reduce of all entries.
         clip_norm: Largest norm of all gradients.
@@ -44,8 +44,6 @@ class Update:
             checked.
         skipped: Batches skipped because of an overflow.
         norm: Norm of all gradients of the last update before clipping; None without `clip_norm`.
-        remote_ties: Slices of tied weights whose other end is on another stage.
-        local_ties: Slices of both ends of ties on this stage, the first layer's end first.
     """
 
     def __init__(
@@ -54,11 +52,10 @@ class Update:
         rule: UpdateRule,
         *,
         data_parallel_group: Group,
-        embedding_group: Group,
-        ties: Sequence[tuple[torch.nn.Parameter, ...]],
+        ties: Sequence[TieGroup] = (),
+        most_ends: int = 1,
         transport: Transport,
         world: World | None = None,
-        tied_duplicates: Sequence[torch.nn.Parameter] = (),
         counts_in_norm: bool = True,
         buckets_per_reduction: int | None = None,
         clip_norm: float | None = None,
@@ -66,20 +63,12 @@ class Update:
         synchronous: bool = True,
     ) -> None:
         self.state, self.rule, self.transport, self.progress = state, rule, transport, transport.progress
-        self.data_parallel_group, self.embedding_group, self.world = data_parallel_group, embedding_group, world
+        self.data_parallel_group, self.world = data_parallel_group, world
         self.clip_norm, self.loss_scaler, self.counts_in_norm = clip_norm, loss_scaler, counts_in_norm
         self.buckets_per_reduction, self.synchronous = buckets_per_reduction, synchronous
         self.skipped = 0
         self.norm: float | None = None
-        self.tied_duplicates = {id(parameter) for parameter in tied_duplicates}
-        self.remote_ties: list[slice] = []
-        self.local_ties: list[tuple[slice, slice]] = []
-        for tie in ties:
-            spans = [state.span(parameter) for parameter in tie]
-            if len(spans) == 2:
-                self.local_ties.append((spans[0], spans[1]))
-            elif spans and len(embedding_group.ranks) == 2:
-                self.remote_ties.append(spans[0])
+        self.ties, self.most_ends = ties, most_ends
 
     @property
     def reduces(self) -> bool:
@@ -134,8 +123,7 @@ class Update:
         largest = self.state.max_gradient()
         if self.world is not None:
             largest = yield from all_reduce_scalar(self.world, largest, self.transport, "max")
-        has_ties = len(self.embedding_group.ranks) == 2 or self.local_ties
-        addends = len(self.data_parallel_group.ranks) * (2 if has_ties else 1)
+        addends = len(self.data_parallel_group.ranks) * self.most_ends
         overflow = not largest * addends <= torch.finfo(self.state.gradient.dtype).max
         loss_scaler.observe(overflow)
         return overflow
@@ -143,15 +131,29 @@ class Update:
     # -- reductions --------------------------------------------------------------------------------------------------
 
     def _reduce(self, spans: Sequence[slice]) -> Iterator[str | None]:
-        """Sum `spans` over replicas, and all ties over their two ends."""
+        """Sum `spans` over replicas, and all ties over their ends."""
         gradient = self.state.gradient
         if self.reduces:
             yield from self._wait(REDUCE, [self.data_parallel_group.all_reduce(gradient[span]) for span in spans])
-        for span in self.remote_ties:
-            yield from self._wait(TIE, [self.embedding_group.all_reduce(gradient[span])])
-        for first, last in self.local_ties:
-            gradient[first].add_(gradient[last])
-            gradient[last].copy_(gradient[first])
+        for tie in self.ties:
+            if len(tie.ends) == 2 and not tie.local:  # the sum of two addends does not depend on their order
+                (weight,) = tie.weights.values()
+                yield from self._wait(TIE, [tie.group.all_reduce(self.state.kept_gradient(weight))])
+            else:
+                yield from self._sum_in_turns(tie)
+
+    def _sum_in_turns(self, tie: TieGroup) -> Iterator[str | None]:
+        """Sum a tie in the order of layers: each rank in turn adds its gradients and broadcasts the sum."""
+        gradients = [self.state.kept_gradient(weight) for weight in tie.weights.values()]
+        total = gradients[0] if tie.holds_first else torch.empty_like(gradients[0])
+        for number, (rank, weights) in enumerate(tie.turns):
+            for weight in weights if number else weights[1:]:  # the sum begins as the gradient of the first end
+                total.add_(self.state.kept_gradient(weight))
+            if not tie.local:
+                yield from self._wait(TIE, [tie.group.broadcast(total, rank)])
+        for gradient in gradients:
+            if gradient is not total:
+                gradient.copy_(total)
 
     def _wait(self, category: str, handles: Sequence[Handle]) -> Iterator[str | None]:
         for handle in handles:
@@ -161,8 +163,8 @@ class Update:
     def _reduce_and_step_overlapped(self, factor: float) -> Iterator[str | None]:
         """Reduce ties first, because a bucket with a part of one needs both sums; then chunk by chunk."""
         assert self.buckets_per_reduction is not None
-        tied = [*self.remote_ties, *(span for pair in self.local_ties for span in pair)]
-        tied.sort(key=lambda span: span.start)
+        weights = (weight for tie in self.ties for weight in tie.weights.values())
+        tied = sorted(map(self.state.span, weights), key=lambda span: span.start)
         yield from self._reduce(tied)
         size = self.buckets_per_reduction * self.state.bucket_numel
         handles = self._start_chunk(slice(0, size), tied)
@@ -188,7 +190,8 @@ class Update:
             return factor
         squared_norm = 0.0
         if self.counts_in_norm:
-            counted = (p for p in self.state.parameters if id(p) not in self.tied_duplicates)
+            duplicates = {id(tie.weights[end]) for tie in self.ties for end in tie.duplicates}
+            counted = (p for p in self.state.parameters if id(p) not in duplicates)
             norms = (torch.linalg.vector_norm(self.state.kept_gradient(p), dtype=torch.float64) for p in counted)
             squared_norm = math.fsum(float(norm) ** 2 for norm in norms)
         if self.world is not None:

@@ -27,7 +27,6 @@ def test_neighbouring_stages_have_neighbouring_ranks() -> None:
         Place(2, 3, 1, 2),
     ]
     assert grid.data_parallel_group(4) == (1, 4)
-    assert grid.embedding_group(4) == (3, 5)
 
 
 def test_tensor_ranks_are_fastest() -> None:
@@ -37,7 +36,6 @@ def test_tensor_ranks_are_fastest() -> None:
     assert grid.rank(data=1, inter=0, tensor=1) == 5
     assert grid.pipeline(5) == grid.pipeline(7) == (5, 7)
     assert grid.data_parallel_group(5) == (1, 5)
-    assert grid.embedding_group(5) == (5, 7)
 
 
 @given(grids)
@@ -52,7 +50,7 @@ def test_ranks_and_places_are_a_bijection(grid: Grid) -> None:
 
 
 @given(grids, st.data())
-def test_pipelines_columns_and_ends(grid: Grid, data: st.DataObject) -> None:
+def test_pipelines_and_columns(grid: Grid, data: st.DataObject) -> None:
     rank = data.draw(st.integers(0, grid.size - 1))
     place, tensor = grid.place(rank), rank % grid.tensor
     pipeline = grid.pipeline(rank)
@@ -65,9 +63,6 @@ def test_pipelines_columns_and_ends(grid: Grid, data: st.DataObject) -> None:
     assert rank in column
     assert [grid.place(r).replica for r in column] == list(range(grid.data))
     assert {(grid.place(r).stage, r % grid.tensor) for r in column} == {(place.stage, tensor)}
-    ends = grid.embedding_group(rank)
-    assert [grid.place(r).stage for r in ends] == ([0] if grid.inter == 1 else [0, grid.inter - 1])
-    assert {(grid.place(r).replica, r % grid.tensor) for r in ends} == {(place.replica, tensor)}
 
 
 def test_a_grid_prints_as_the_papers_write_it() -> None:

@@ -203,8 +203,6 @@ def test_every_bucket_is_fetched_once_per_update(recorded_streams: list[Recorded
             state,
             Adam(0.1),
             data_parallel_group=group,
-            embedding_group=world.group([world.rank]),
-            ties=[],
             transport=transport,
             buckets_per_reduction=2,
         )

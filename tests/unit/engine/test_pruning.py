@@ -162,7 +162,7 @@ def test_mask_of_another_model_is_rejected() -> None:
         ({key: torch.tensor([3, 2], dtype=torch.int32)}, "is not sorted"),
         ({key: torch.tensor([], dtype=torch.int32)}, "without kept entries"),
         ({key: torch.tensor([1, 2])}, "int64"),
-        ({(0, "token.weight"): torch.tensor([1], dtype=torch.int32)}, "tied weight of layers 0 and 4"),
+        ({(0, "token.weight"): torch.tensor([1], dtype=torch.int32)}, "tied=[(0, 'token.weight', 4, 'weight')]"),
     ):
         before = rank_state(engine)
         with refused(InvalidRequest, subject=subject):
@@ -304,7 +304,7 @@ def test_differing_masks_raise_on_every_rank(grid: Grid) -> None:
         engine.close()
         return str(caught.value)
 
-    pattern = "differ between replicas" if grid.data == 2 else "two copies of the tied weight of layers"
+    pattern = "differ between replicas" if grid.data == 2 else "ends of tied=[(0, 'token.weight', 4, 'weight')]"
     assert all(pattern in caught for caught in threads.run(grid.size, rank, deadline=20.0))
 
 

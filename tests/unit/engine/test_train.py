@@ -267,28 +267,6 @@ def test_frozen_tied_weight_does_not_change(grid: Grid) -> None:
     assert_equals_one_leaf(outcomes, frozen())
 
 
-def test_tie_must_join_first_and_last_layer() -> None:
-    layers = shared_layers()
-    with refused(
-        InvalidRequest,
-        subject="layers 0 and 3 of 5",
-        rule="ties join the first layer and the last, which the first",
-        legal="layers 0 and 4",
-    ):
-        Engine([*layers, nn.Tanh()], loss=F.cross_entropy, optimizer=SGD(0.1), microbatch=1, world=alone())
-    twice = nn.Linear(4, 4)
-    with refused(
-        InvalidRequest, subject="layers 1 and 2 of 4", rule="ties join the first layer and the last, which the first"
-    ):
-        Engine(
-            [nn.Embedding(9, 4), twice, twice, nn.Linear(4, 9)],
-            loss=F.cross_entropy,
-            optimizer=SGD(0.1),
-            microbatch=1,
-            world=alone(),
-        )
-
-
 # -- initial weights ------------------------------------------------------------------------------------------
 
 

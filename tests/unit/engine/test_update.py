@@ -17,6 +17,7 @@ from suite.engine.optim.loss_scaler import DynamicLossScaler, unscaled
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.engine.optim.update import Update, subtract
 from suite.engine.states.state import ModelState
+from suite.engine.ties import TieGroup
 from suite.memory.layout import offloaded, resident
 from tests.support.refusals import refused
 
@@ -32,20 +33,41 @@ def update_of(
     parameters: Sequence[nn.Parameter],
     *,
     column: Sequence[int] = (0,),
-    ends: Sequence[int] = (0,),
-    ties: Sequence[tuple[nn.Parameter, ...]] = (),
+    ties: Sequence[Sequence[nn.Parameter]] = (),
+    owners: Sequence[int] = (),
     rule: SGD | Adam | None = None,
     half: torch.dtype | None = None,
     bucket_numel: int | None = None,
     layout: Any = resident,
     **more: Any,
 ) -> Update:
+    """The update of one rank.
+
+    Args:
+        ties: This rank's weights of each tie.
+        owners: Rank of each end of a tie, in the order of layers; by default this rank holds all ends.
+    """
     rule = rule or SGD(0.5)
     state = ModelState(parameters, rule.states, layout, half=half, bucket_numel=bucket_numel)
     transport = world.transport((world.rank,))
-    groups = {"data_parallel_group": world.group(column), "embedding_group": world.group(ends)}
-    everyone = world if world.size > 1 else None
-    return Update(state, rule, **groups, ties=ties, transport=transport, world=everyone, **more)
+    groups = [tie_group(world, weights, owners or [world.rank] * len(weights)) for weights in ties]
+    return Update(
+        state,
+        rule,
+        data_parallel_group=world.group(column),
+        ties=groups,
+        most_ends=max((len(group.ends) for group in groups), default=1),
+        transport=transport,
+        world=world if world.size > 1 else None,
+        **more,
+    )
+
+
+def tie_group(world: threads.LoopbackWorld, weights: Sequence[nn.Parameter], owners: Sequence[int]) -> TieGroup:
+    ends = tuple((layer, "weight") for layer in range(len(owners)))
+    here = [end for end, owner in zip(ends, owners, strict=True) if owner == world.rank]
+    held = dict(zip(here, weights, strict=True))
+    return TieGroup(ends, tuple(owners), world.rank, world.group(sorted({*owners})), held)
 
 
 def alone() -> threads.LoopbackWorld:
@@ -80,10 +102,10 @@ def test_replicas_are_summed_before_tie() -> None:
     assert threads.run(2, rank) == [[0.0, 0.0], [0.0, 0.0]]
 
 
-def test_remote_tie_is_summed_over_embedding_group() -> None:
+def test_remote_tie_is_summed_over_its_ranks() -> None:
     def rank(world: threads.LoopbackWorld) -> list[float]:
         tied, other = parameter(0.0, 0.0), parameter(0.0)
-        update = update_of(world, [other, tied], column=(world.rank,), ends=(0, 1), ties=[(tied,)])
+        update = update_of(world, [other, tied], column=(world.rank,), ties=[(tied,)], owners=(0, 1))
         update.state.gradient.copy_(torch.tensor([10.0, 1.0, 2.0]) * (world.rank + 1))
         list(update.run(step=False))
         return update.state.gradient.tolist()
@@ -91,12 +113,21 @@ def test_remote_tie_is_summed_over_embedding_group() -> None:
     assert threads.run(2, rank) == [[10.0, 3.0, 6.0], [20.0, 3.0, 6.0]]
 
 
-def test_middle_stage_ignores_ties() -> None:
-    weight = parameter(1.0)
-    update = update_of(alone(), [weight], ends=(0, 2), ties=[()])
-    assert not update.remote_ties
-    assert not update.local_ties
-    assert not update.reduces
+@pytest.mark.parametrize("owners", [(0, 1, 2, 3), (0, 0, 0, 0), (0, 1, 0, 1), (2, 2, 1, 0), (1, 0, 0, 2)], ids=str)
+def test_ends_are_summed_in_order_of_layers(owners: tuple[int, ...]) -> None:
+    """((1 + BIG) - BIG) + 0.5 is 0.5. In other orders, the sum of these four is 0, 1, 1.5 or 2."""
+    parts = [1.0, BIG, -BIG, 0.5]
+
+    def rank(world: threads.LoopbackWorld) -> list[float]:
+        here = [part for part, owner in zip(parts, owners, strict=True) if owner == world.rank]
+        weights = [parameter(0.0) for _ in here]
+        update = update_of(world, weights, column=(world.rank,), ties=[weights] if here else [], owners=owners)
+        update.state.gradient.copy_(torch.tensor(here))
+        list(update.run(step=False))
+        return update.state.gradient.tolist()
+
+    by_rank = threads.run(4, rank, deadline=20.0)
+    assert by_rank == [[0.5] * owners.count(number) for number in range(4)]
 
 
 @pytest.mark.parametrize("replacement", [None, torch.zeros(2, dtype=torch.float64)], ids=["none", "another"])
@@ -305,9 +336,8 @@ def test_clipping_uses_global_norm_with_ties_once(half: torch.dtype | None) -> N
             world,
             [weight, tied],
             column=(world.rank,),
-            ends=(0, 1),
             ties=[(tied,)],
-            tied_duplicates=[tied] if world.rank == 1 else [],
+            owners=(0, 1),
             rule=SGD(1.0),
             half=half,
             bucket_numel=1,

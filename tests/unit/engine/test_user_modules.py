@@ -194,7 +194,7 @@ def test_tie_with_one_frozen_end_is_rejected() -> None:
     def rank(world: Any) -> None:
         table, head = shared()
         head.weight = nn.Parameter(torch.zeros(WORDS, WIDTH, dtype=DOUBLE), requires_grad=False)
-        with refused(InvalidRequest, "tied", rule="both trained or both frozen"):
+        with refused(InvalidRequest, "tied", rule="all trained or all frozen"):
             make_engine([table, head], tied=[(0, "weight", 1, "weight")], grid=Grid(inter=world.size), world=world)
 
     for ranks in (1, 2):
