@@ -3,7 +3,8 @@
     engine = Engine(layers, loss=cross_entropy, optimizer=AdamW(lr=1e-3), grid=Grid(inter=2), microbatch=4)
     for loss in engine.train(batches): ...
 
-Every rank of the grid runs the same lines. A batch is (inputs, targets), each a tensor or a tuple of tensors with
+Every rank of the grid runs the same lines, under mpiexec, torchrun or srun. Without a launcher the ranks are threads of
+one process (engine.thread_ranks). A batch is (inputs, targets), each a tensor or a tuple of tensors with
 the samples in the first dimension. Every rank receives the whole batch and slices its own rows: chunk (microbatch *
 replicas + replica) of `microbatch` rows. Losses are means over the batch, and every rank returns them.
 
@@ -14,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 
 import torch
 
+from suite.comm.rendezvous.launcher_env import launch_info
 from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.protocols import Read, Schedule, UpdateRule, Value, WeightPolicy, World
@@ -81,6 +83,15 @@ class Engine:
     Attributes:
         state: Training state of this rank.
     """
+
+    def __new__(cls, *_: object, grid: Grid | None = None, world: World | None = None, **__: object) -> Self:
+        """An engine of this process's rank; without a launcher, an engine whose ranks are threads."""
+        several = isinstance(grid, Grid) and grid.size > 1 and grid.tensor == 1
+        if cls is Engine and several and world is None and launch_info().launcher == "none":
+            from suite.engine.thread_ranks import ThreadEngine
+
+            return cast(Self, super().__new__(ThreadEngine))
+        return super().__new__(cls)
 
     def __init__(
         self,

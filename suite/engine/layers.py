@@ -177,6 +177,11 @@ def _call_maker(function: Callable[[], nn.Module], number: int) -> nn.Module:
     return module
 
 
+def copy_shared(layer: nn.Module, number: int, shared: set[int]) -> nn.Module:
+    """A copy of `layer` with a new leaf for each weight whose id is in `shared`. It shares all other tensors."""
+    return _copy_layer(layer, number, shared, None, Copies(), {})
+
+
 def _copy_layer(
     layer: nn.Module,
     number: int,

@@ -40,8 +40,10 @@ def test_engine_names_the_command_line_for_its_grid(monkeypatch: pytest.MonkeyPa
     from torch.nn import Linear
 
     from suite import AdamW, Engine
+    from suite.comm.p2p.threads import Hub, LoopbackWorld
 
     monkeypatch.setattr(mpiexec_flags, "command_line", lambda ranks: f"the line for {ranks}")
+    more = {"optimizer": AdamW(lr=0.1), "microbatch": 1, "world": LoopbackWorld(Hub(1), 0)}
     with pytest.raises(InvalidRequest) as caught:
-        Engine([Linear(2, 2)], loss=lambda x, y: x.sum(), optimizer=AdamW(lr=0.1), microbatch=1, grid=Grid(data=2))
+        Engine([Linear(2, 2)], loss=lambda x, y: x.sum(), grid=Grid(data=2), **more)
     assert caught.value.legal == "the line for 2"
