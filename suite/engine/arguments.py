@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 from torch import nn
@@ -36,6 +36,7 @@ from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.placement import places
 from suite.workload.split import Split
 
+_Engine = TypeVar("_Engine")
 HALVES = ("bfloat16", "float16")
 RULES = ("SGD", "Adam", "AdamW", "RMSprop")  # update rules that have the names of torch.optim's classes
 _LEGAL_MEMORY = "memory=suite.memory.layout.resident, or memory=partial(offloaded, bucket=...)"
@@ -69,6 +70,8 @@ class EngineArguments:
     scores: Callable[..., torch.Tensor] | None
     score_names: Sequence[str]
     compare_batches: bool
+    shard: bool
+    prefetch: bool
     world: World | None
 
     @classmethod
@@ -78,6 +81,10 @@ class EngineArguments:
         if isinstance(half := arguments["half"], torch.dtype):
             arguments["half"] = str(half).removeprefix("torch.")
         return cls(**arguments)
+
+    def make(self, engine: Callable[..., _Engine]) -> _Engine:
+        """An engine of the class `engine` with these arguments."""
+        return engine(**{field.name: getattr(self, field.name) for field in fields(self)})
 
 
 def check(args: EngineArguments) -> list[Layer]:
@@ -99,6 +106,8 @@ def check(args: EngineArguments) -> list[Layer]:
     _check_class("grid", args.grid, Grid, "Grid(inter=2, data=1)")
     _check_class("loss_scaler", args.loss_scaler, DynamicLossScaler, "DynamicLossScaler()")
     _check_class("compare_batches", args.compare_batches, bool, "True")
+    _check_class("shard", args.shard, bool, "True")
+    _check_class("prefetch", args.prefetch, bool, "True")
     _check_class("pruning", args.pruning, Pruning, "Pruning(Magnitude(), sparsity=0.9)")
     if args.grid is not None and args.grid.tensor != 1:
         raise Unsupported(

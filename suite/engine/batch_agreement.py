@@ -95,6 +95,7 @@ class BatchAgreement:
     """Agreement checks of one rank. They do nothing on one rank, or where ranks alternate in one thread.
 
     Attributes:
+        shards: Ranks that read the same batches, one entry for each part of a batch.
         compared: Batches of the engine so far, by call.
         pending: Reduction under way.
         last_sizes: Sizes of the last batch and their digest; most batches have the same sizes.
@@ -103,7 +104,16 @@ class BatchAgreement:
         next_departure_check: Seconds on the clock of perf_counter.
     """
 
-    def __init__(self, world: World, transport: Transport, size: int, *, off: bool = False) -> None:
+    def __init__(
+        self,
+        world: World,
+        transport: Transport,
+        size: int,
+        *,
+        off: bool = False,
+        shards: Sequence[Sequence[int]] = (),
+    ) -> None:
+        self.shards = shards or [range(size)]
         self.rank, self.size, self.transport = world.rank, size, transport
         self.off = off or size == 1 or transport.turns
         self.group = world.group(range(size)) if size > 1 else None
@@ -192,8 +202,10 @@ class BatchAgreement:
         if pending.source is not None:
             pending.source.compare_each = not all(row[_LIST_SIZES] for row in rows)
         if rows.count(rows[0]) < len(rows):
-            self.calls.end()  # the other ranks have all they need to raise too
-            _check_rows([_Row(*row) for row in rows], pending.number, self.rank, first=pending.source is not None)
+            first = pending.source is not None
+            if len(self.shards) == 1:
+                self.calls.end()  # the other ranks have all they need to raise too
+            _check_rows([_Row(*row) for row in rows], pending.number, self.rank, first=first, shards=self.shards)
 
     @contextmanager
     def finishing(self) -> Iterator[None]:
@@ -281,14 +293,14 @@ class BatchAgreement:
     def stream_fault(self, positions: Sequence[int], numbers: torch.Tensor) -> InvalidRequest | None:
         """The error to raise if the sum of all ranks' digests shows different batches."""
         rows = numbers.reshape(len(positions), self.size).tolist()
-        faults = (_content_fault(row, position + 1) for position, row in zip(positions, rows, strict=True))
+        faults = (_content_fault(row, position + 1, self.shards) for position, row in zip(positions, rows, strict=True))
         return next(filter(None, faults), None)
 
 
 # -- differences between ranks --------------------------------------------------------------------------------------
 
 
-def _check_rows(rows: Sequence[_Row], number: int, rank: int, *, first: bool) -> None:
+def _check_rows(rows: Sequence[_Row], number: int, rank: int, *, first: bool, shards: Sequence[Sequence[int]]) -> None:
     """Raise the error for rows that differ, of batch `number` of a call."""
     calls = dict.fromkeys(row.call for row in rows)
     if len(calls) > 1:
@@ -319,13 +331,16 @@ def _check_rows(rows: Sequence[_Row], number: int, rank: int, *, first: bool) ->
         raise InvalidRequest(f"batch {number} has other sizes or types on {difference}", rule=_SAME_BATCHES)
     if all(row.list_sizes for row in rows) and (difference := _difference([row.list_sizes for row in rows])):
         raise InvalidRequest(f"a later batch of the list has other sizes or types on {difference}", rule=_SAME_BATCHES)
-    if fault := _content_fault([row.content for row in rows], number):
+    if fault := _content_fault([row.content for row in rows], number, shards):
         raise fault
 
 
-def _content_fault(digests: Sequence[float], number: int) -> InvalidRequest | None:
-    """The error to raise if the contents of batch `number` differ."""
-    if not (difference := _difference(digests)):
+def _content_fault(digests: Sequence[float], number: int, shards: Sequence[Sequence[int]]) -> InvalidRequest | None:
+    """The error to raise if the contents of batch `number` differ between ranks that read the same part of it."""
+    for ranks in shards:
+        if difference := _difference([digests[rank] for rank in ranks], ranks):
+            break
+    else:
         return None
     return InvalidRequest(
         f"batch {number} has other contents on {difference}",
@@ -334,11 +349,12 @@ def _content_fault(digests: Sequence[float], number: int) -> InvalidRequest | No
     )
 
 
-def _difference(values: Sequence[float]) -> str:
+def _difference(values: Sequence[float], names: Sequence[int] = ()) -> str:
     """Clause that names the ranks whose value is not the most common one, and one rank that has it; empty if equal."""
     most_common, _ = Counter(values).most_common(1)[0]  # a tie goes to the first rank's value
-    ranks = [rank for rank, value in enumerate(values) if value != most_common]
-    return f"{_rank_names(ranks)} than on rank {values.index(most_common)}" if ranks else ""
+    names = names or range(len(values))
+    ranks = [rank for rank, value in zip(names, values, strict=True) if value != most_common]
+    return f"{_rank_names(ranks)} than on rank {names[values.index(most_common)]}" if ranks else ""
 
 
 def _rank_names(ranks: Sequence[int], verb: str = "") -> str:

@@ -1,6 +1,7 @@
 """Rows of a batch for each microbatch of each replica.
 
-Microbatch `index` of a replica is chunk (index * replicas + replica) of `microbatch` rows.
+Microbatch `index` of a replica is chunk (index * replicas + replica) of `microbatch` rows. With `shard` each replica
+reads its own part of a batch, and the microbatch is chunk `index` of the part.
 """
 
 from __future__ import annotations
@@ -56,20 +57,32 @@ class BatchSlicer:
     Attributes:
         microbatch: Samples per microbatch.
         half: Dtype of the first stage's inputs in mixed precision; None keeps their own.
+        shard: Whether each replica reads its own part of every batch, in place of the whole batch.
     """
 
     place: Place
     microbatch: int
     device: torch.device
     half: torch.dtype | None = None
+    shard: bool = False
+
+    @property
+    def parts(self) -> int:
+        """Replicas that share the rows of one batch as it is read."""
+        return 1 if self.shard else self.place.replicas
+
+    def whole(self, samples: int) -> int:
+        """Samples of the whole batch, of which `samples` are read."""
+        return samples * (self.place.replicas // self.parts)
 
     def count(self, inputs: Value) -> int:
         """Microbatches per replica. Raises InvalidRequest for a batch that they do not divide."""
-        samples, chunk = inputs[0].shape[0], self.microbatch * self.place.replicas
+        samples, chunk = inputs[0].shape[0], self.microbatch * self.parts
         if samples == 0 or samples % chunk:
+            said = f"a batch of {samples} samples on {self.place.replicas} replicas"
             raise InvalidRequest(
-                f"a batch of {samples} samples on {self.place.replicas} replicas with microbatch={self.microbatch}",
-                rule="replicas * microbatch divides the batch",
+                f"{f'a part of {samples} samples' if self.shard else said} with microbatch={self.microbatch}",
+                rule="microbatch divides each part" if self.shard else "replicas * microbatch divides the batch",
                 legal=f"a batch of {max(1, samples // chunk) * chunk} samples",
             )
         return int(samples // chunk)
@@ -82,8 +95,8 @@ class BatchSlicer:
         samples = inputs[0].shape[0]
         if not samples:
             raise InvalidRequest("a batch of 0 samples", rule="at least 1 sample", legal="a batch of 1 sample")
-        chunks, replicas = -(-samples // self.microbatch), self.place.replicas
-        return -(-max(0, chunks - self.place.replica) // replicas), -(-chunks // replicas)
+        chunks, parts = -(-samples // self.microbatch), self.parts
+        return -(-max(0, chunks - self.place.replica % parts) // parts), -(-chunks // parts)
 
     def size(self, index: int, samples: int) -> int:
         """Samples of microbatch `index` in a batch of `samples`."""
@@ -100,4 +113,4 @@ class BatchSlicer:
         return tuple(row.to(self.half) if row.is_floating_point() else row for row in rows) if self.half else rows
 
     def _start(self, index: int) -> int:
-        return (index * self.place.replicas + self.place.replica) * self.microbatch
+        return (index * self.parts + self.place.replica % self.parts) * self.microbatch

@@ -54,7 +54,9 @@ def build_train_state(args: EngineArguments) -> TrainState:
         check_splittable(part for module in modules.values() for part in module.modules())
     rule = _update_rule(args, policy, settings, modules)
     asynchronous.check(args, policy, rule, settings.grid, tied=bool(settings.ties))
-    agreement = BatchAgreement(world, comm.transport, settings.grid.size, off=not args.compare_batches)
+    agreement = BatchAgreement(
+        world, comm.transport, settings.grid.size, off=not args.compare_batches, shards=_shards(args, settings.grid)
+    )
     ties = _ties(settings, comm, modules)
     broadcast_weights(modules, comm.data_parallel_group, comm.transport)
     broadcast_ties(ties, comm.transport)
@@ -79,7 +81,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
         schedule=CheckedSchedule(
             schedule_of(args), place, settings.update_interval, any_order=comm.transport.any_order
         ),
-        slicer=BatchSlicer(place, settings.microbatch, world.device, settings.half),
+        slicer=BatchSlicer(place, settings.microbatch, world.device, settings.half, args.shard),
         stages=stages,
         ties=ties,
         copies=copies,
@@ -165,8 +167,16 @@ def _settings(args: EngineArguments, layers: Sequence[Layer], world: World) -> R
         bucket_numel=args.bucket_numel,
         memory_layout=args.memory,
         score_names=tuple(args.score_names),
+        prefetch=args.prefetch,
         names=_names(layers),
     )
+
+
+def _shards(args: EngineArguments, grid: Grid) -> list[tuple[int, ...]]:
+    """Ranks that read the same batches: all ranks, or with `shard` those of each replica."""
+    if not args.shard:
+        return [tuple(range(grid.size))]
+    return [grid.pipeline(grid.rank(data=replica, inter=0)) for replica in range(grid.data)]
 
 
 def _names(layers: Sequence[Layer]) -> frozenset[str]:

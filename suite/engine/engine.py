@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self, cast
+from typing import Self
 
 import torch
 
 from suite.comm.rendezvous.launcher_env import launch_info
+from suite.core.errors import Unsupported
 from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.protocols import Read, Schedule, UpdateRule, Value, WeightPolicy, World
@@ -29,15 +30,18 @@ from suite.engine.batch_source import END, BatchSource
 from suite.engine.batch_stream import Batch, BatchStream
 from suite.engine.build_state import build_train_state
 from suite.engine.checkpoint import restore, save, storage
+from suite.engine.fit import OnBatch, fit
 from suite.engine.layers import Layer
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.torch_optimizer import OptimizerFactory, SchedulerFactory, learning_rate
+from suite.engine.prefetch import Prefetched
 from suite.engine.pruning import Pruning
 from suite.engine.pruning_step import prune
 from suite.engine.random_state import user_values
 from suite.engine.states.flat_layout import LayoutFactory
 from suite.engine.step_runner import StepRunner, run_evaluation
+from suite.engine.thread_ranks import ThreadRanks, on_every_rank
 from suite.memory.layout import compressed
 from suite.pruning.mask import Key
 from suite.workload.split import Split
@@ -78,20 +82,15 @@ class Engine:
         scores: scores(*outputs, *targets) -> means over a microbatch, one for each of `score_names`.
         compare_batches: Whether ranks compare their calls and batches, in a small reduction per batch. False suits
             ranks that all draw their batches from one seed.
+        shard: Whether each replica (`engine.place.replica` of `grid.data`) reads its own part of every batch, as a
+            DistributedSampler gives it. All parts have the same size.
+        prefetch: Whether the next batch is read, and copied to the device, while one is trained on.
         world: Ranks of the run; by default the launcher's.
 
     Attributes:
-        state: Training state of this rank.
+        state: Training state of this rank; of rank 0 where ranks are threads.
+        ranks: Ranks that are threads of this process; None on a rank of its own.
     """
-
-    def __new__(cls, *_: object, grid: Grid | None = None, world: World | None = None, **__: object) -> Self:
-        """An engine of this process's rank; without a launcher, an engine whose ranks are threads."""
-        several = isinstance(grid, Grid) and grid.size > 1 and grid.tensor == 1
-        if cls is Engine and several and world is None and launch_info().launcher == "none":
-            from suite.engine.thread_ranks import ThreadEngine
-
-            return cast(Self, super().__new__(ThreadEngine))
-        return super().__new__(cls)
 
     def __init__(
         self,
@@ -119,9 +118,16 @@ class Engine:
         scores: Callable[..., torch.Tensor] | None = None,
         score_names: Sequence[str] = (),
         compare_batches: bool = True,
+        shard: bool = False,
+        prefetch: bool = False,
         world: World | None = None,
     ) -> None:
-        self.state = build_train_state(arguments.EngineArguments.from_locals(locals()))
+        args = arguments.EngineArguments.from_locals(locals())
+        several = isinstance(grid, Grid) and grid.size > 1 and grid.tensor == 1
+        self.ranks: ThreadRanks[Engine] | None = None
+        if several and world is None and launch_info().launcher == "none":
+            self.ranks = ThreadRanks(args, lambda rank_args: rank_args.make(Engine))
+        self.state = build_train_state(args) if self.ranks is None else self.ranks.state
         self.grid, self.rank, self.place = self.state.settings.grid, self.state.settings.rank, self.state.settings.place
 
     @property
@@ -153,8 +159,22 @@ class Engine:
         Raises InvalidRequest on every rank: for batches that differ between ranks, for fewer microbatches than stages,
         and after an interrupted stream."""
         arguments.check_batches(batches)
-        return user_values(self.steps(batches))
+        return user_values(self.steps(batches)) if self.ranks is None else self.ranks.train(batches)
 
+    def fit(self, batches: Iterable[Batch], *, on_batch: OnBatch | None = None, progress: bool = False) -> list[float]:
+        """Train on all batches. Returns their losses.
+
+        Args:
+            on_batch: Called on every rank as on_batch(loss, seconds) after each batch. Training ends early where it
+                returns True, which must follow from the loss, as all ranks know the same one.
+            progress: Whether rank 0 shows a progress bar (tqdm).
+
+        Raises Unsupported for an early end of batches that stream, and MissingDependency without tqdm."""
+        return fit(
+            self.train(batches), on_batch, bar=progress and self.rank == 0, batches=batches, streams=self.streams
+        )
+
+    @on_every_rank
     def train_batch(self, batch: Batch) -> float:
         """Train on one batch. Returns its mean loss, on every rank."""
         asynchronous.check_drains(self.state.settings.update_interval, "train_batch")
@@ -177,7 +197,12 @@ class Engine:
     def gradients(self, batch: Batch) -> list[torch.Tensor]:
         """Reduced gradients of this rank's weights for `batch`, without the loss scale.
 
+        Where ranks are threads, they are those of the first replica, in the order of its ranks.
+
         Weights and counters do not change; running statistics do, as in any forward pass."""
+        if self.ranks is not None:
+            by_rank = self.ranks.call(lambda engine: engine.gradients(batch))
+            return [gradient for rank in self.grid.pipeline(0) for gradient in by_rank[rank]]
         state = self.state
         asynchronous.check_drains(state.settings.update_interval, "gradients")
         state.agreement.compare_single(batch, "gradients")
@@ -196,9 +221,12 @@ class Engine:
     def score(self, batches: Iterable[Batch]) -> dict[str, float]:
         """Means over the samples of `batches` in evaluation mode: the loss and the scores, by name."""
         arguments.check_batches(batches)
+        if self.ranks is not None:
+            return self.ranks.call_with_batches(lambda engine, read: engine.score(read), batches)[0]
         (scores,) = user_values(run_evaluation(self.state, self.batch_source(batches)))
         return scores
 
+    @on_every_rank
     def prune(self, indices: Mapping[Key, torch.Tensor]) -> None:
         """Train only the entries `indices` of weights from now on: see engine.pruning_step.prune."""
         with self.state.agreement.call("pruning"):
@@ -210,6 +238,12 @@ class Engine:
         Returns:
             The loss, and this rank's peak bytes by kind.
         """
+        if self.ranks is not None:
+            raise Unsupported(
+                "memory() of ranks that are threads",
+                rule="allocations are counted per process",
+                legal="ranks under mpiexec, torchrun or srun",
+            )
         state = self.state
         allocated = state.model_states.allocated()
         allocated["weights"] += state.versions.extra_bytes()
@@ -224,35 +258,42 @@ class Engine:
             last.mean_check, state.memory_tracker = mean_check, None
         return loss, {**allocated, tracker.peak_phase: tracker.peak}
 
+    @on_every_rank
     def predict(self, inputs: torch.Tensor | Value) -> torch.Tensor | Value:
         """Outputs in evaluation mode for any number of samples, on the host of every rank: see engine.gather."""
         return gather.predict(self.state, inputs)
 
+    @on_every_rank
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Weights and buffers of the whole model on rank 0, by the names of plain PyTorch; empty on other ranks."""
         with self.state.agreement.call("weights"):
             return gather.state_dict(self.state)
 
+    @on_every_rank
     def load_state_dict(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Continue from the weights and buffers of a plain model. Moments and counters stay."""
         with self.state.agreement.call("weights"):
             gather.load_state_dict(self.state, weights)
 
+    @on_every_rank
     def save_model(self, folder: str | Path, *, sharded: bool = False) -> Path:
         """Write the weights of the whole model in the safetensors format: see engine.gather.save_model."""
         with self.state.agreement.call("weights"):
             return gather.save_model(self.state, Path(folder), sharded=sharded)
 
+    @on_every_rank
     def load_model(self, path: str | Path) -> None:
         """Load weights that save_model, torch.save or Hugging Face has written: see engine.gather.load_model."""
         with self.state.agreement.call("weights"):
             gather.load_model(self.state, Path(path))
 
+    @on_every_rank
     def save(self, folder: str | Path, *, keep: int | None = None, extra: Mapping[str, Json] | None = None) -> Path:
         """Write the checkpoint `folder`/step-000042 (42 updates): see engine.checkpoint.save."""
         with self.state.agreement.call("saving"):
             return save.save(self.state, storage.folder_of(folder), keep=keep, extra=extra)
 
+    @on_every_rank
     def load(self, path: str | Path) -> restore.Loaded:
         """Resume from a checkpoint, or from the newest complete one of a folder: see engine.checkpoint.restore."""
         with self.state.agreement.call("loading"):
@@ -269,6 +310,10 @@ class Engine:
         """Close the transport; every rank calls it.
 
         In mixed precision the user's modules then hold all full-precision weights on the engine's device."""
+        if self.ranks is not None:
+            self.ranks.call(lambda engine: engine.close())
+            self.ranks.close()
+            return
         self.state.copies.return_weights(self.state.model_states)
         self.state.agreement.close()
         self.state.comm.transport.close()
@@ -276,6 +321,8 @@ class Engine:
     def batch_source(self, batches: Iterable[Batch], *, single: bool = False) -> BatchSource:
         """Source of the user's batches. Ranks that are threads of one process read it under a lock."""
         exclusive = self.state.comm.world.backend == "threads" and self.grid.size > 1
+        if self.state.settings.prefetch and not single:
+            batches = Prefetched(batches, self.state.comm.world.device)
         return BatchSource(batches, exclusive=exclusive, single=single)
 
     def _stream_of(self, batch: Batch) -> BatchStream:

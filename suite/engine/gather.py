@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +259,7 @@ def predict(state: TrainState, inputs: Any) -> torch.Tensor | Value:
     source = BatchSource([(inputs, ())], single=True)
     tensors, _ = split_batch(state.agreement.next(source, "prediction"))
     state.agreement.settle()
-    settings, slicer = state.settings, state.slicer
+    settings, slicer = state.settings, replace(state.slicer, shard=False)
     place, samples = settings.place, tensors[0].shape[0]
     microbatches, most_microbatches = slicer.count_evaluation(tensors)
     first, outputs = state.evaluated, dict[int, Value]()

@@ -277,7 +277,7 @@ def run_evaluation(state: TrainState, source: BatchSource) -> Generator[dict[str
                         f"scores= returns {output[0].numel() - 1} numbers for score_names={list(names[1:])}",
                         rule="scores= returns one number for each of score_names=",
                     )
-                outputs.append(output[0] / (samples / slicer.size(index, samples)))  # noqa: B023
+                outputs.append(output[0] / (slicer.whole(samples) / slicer.size(index, samples)))  # noqa: B023
             return output
 
         if microbatches:

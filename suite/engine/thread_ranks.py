@@ -9,30 +9,28 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import replace
+from functools import wraps
 from queue import Empty, SimpleQueue
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
-import torch
 from torch import nn
 
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.core.errors import InvalidRequest, RankError, Unsupported
 from suite.core.grid import Grid
-from suite.core.protocols import Value
-from suite.core.values import Json
+from suite.engine.arguments import EngineArguments
 from suite.engine.batch_stream import Batch
-from suite.engine.checkpoint import restore
-from suite.engine.engine import Engine
 from suite.engine.layers import Layer, copy_shared
 from suite.engine.ties import as_pairs, find_ties
-from suite.pruning.mask import Key
+from suite.engine.train_state import TrainState
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 _GRACE = 2.0  # seconds in which the other ranks find an error by themselves, as they do where all raise
 _POLL = 0.1  # seconds between two checks of the ranks of a stream
 _END = object()
@@ -128,7 +126,7 @@ class SharedBatches:
             return batch
 
 
-class _Reader:
+class _BatchReader:
     """The batches as one rank reads them."""
 
     def __init__(self, shared: SharedBatches, rank: int) -> None:
@@ -141,7 +139,7 @@ class _Reader:
         return self.shared.read(self.rank)
 
 
-class _SizedReader(_Reader):
+class _SizedBatchReader(_BatchReader):
     """The batches of a loader with a length."""
 
     def __init__(self, shared: SharedBatches, rank: int, length: int) -> None:
@@ -160,69 +158,106 @@ def _readers(batches: Iterable[Batch], ranks: int) -> Sequence[Iterable[Batch]]:
     try:
         length = len(batches)  # type: ignore[arg-type]
     except TypeError:
-        return [_Reader(shared, rank) for rank in range(ranks)]
-    return [_SizedReader(shared, rank, length) for rank in range(ranks)]
+        return [_BatchReader(shared, rank) for rank in range(ranks)]
+    return [_SizedBatchReader(shared, rank, length) for rank in range(ranks)]
 
 
-class ThreadEngine(Engine):
-    """An engine for each rank of a grid, in threads of this process. It takes the arguments of `Engine`.
+class RankOfThread(Protocol):
+    """The part of an engine that `ThreadRanks` uses."""
+
+    state: TrainState
+    ranks: ThreadRanks[Any] | None
+
+    def train(self, batches: Iterable[Batch]) -> Iterator[float]: ...
+
+
+_Engine = TypeVar("_Engine", bound=RankOfThread)
+
+
+class ThreadRanks(Generic[_Engine]):
+    """An engine for each rank of a grid, in threads of this process.
+
+    Args:
+        args: Arguments of the engine that the user makes.
+        make: Makes the engine of one rank from its arguments.
 
     Attributes:
         engines: The engine of each rank.
         threads: The threads of the ranks.
     """
 
-    def __init__(self, layers: Any, *, grid: Grid, **arguments: Any) -> None:
-        self.threads = RankThreads(grid.size)
+    def __init__(self, args: EngineArguments, make: Callable[[EngineArguments], _Engine]) -> None:
+        self.grid = args.grid or Grid()
+        if args.shard:
+            raise Unsupported(
+                "shard",
+                True,
+                rule="ranks that are threads read one iterable of whole batches",
+                legal="shard=False, or ranks under mpiexec, torchrun or srun",
+            )
+        self.threads = RankThreads(self.grid.size)
         self._followed: list[tuple[nn.Module, nn.Module]] = []  # a module of the user's, and its copy
-        lists = self._lists_of_layers(layers, grid, arguments)
+        lists, args = self._lists_of_layers(args)
         hub = self.threads.hub
 
-        def make(rank: int) -> Engine:
-            world = LoopbackWorld(hub, rank)
-            return Engine(lists[grid.place(rank).replica], grid=grid, world=world, **arguments)
+        def make_rank(rank: int) -> _Engine:
+            layers = lists[self.grid.place(rank).replica]
+            return make(replace(args, layers=layers, world=LoopbackWorld(hub, rank)))
 
         try:
-            self.engines = self.threads.run(make)
+            self.engines = self.threads.run(make_rank)
         except BaseException:
             self.threads.close()
             raise
-        first = self.engines[0]
-        self.state, self.grid, self.rank, self.place = first.state, first.grid, first.rank, first.place
 
-    def _lists_of_layers(self, layers: Any, grid: Grid, arguments: dict[str, Any]) -> list[Any]:
-        """The layers of each replica. The ties that the user's list implies become the argument `tied`."""
-        if isinstance(layers, nn.Sequential | nn.ModuleList):
-            layers = list(layers)
+    @property
+    def state(self) -> TrainState:
+        """State of rank 0."""
+        return self.engines[0].state
+
+    def _lists_of_layers(self, args: EngineArguments) -> tuple[list[Sequence[Layer]], EngineArguments]:
+        """The layers of each replica, and the arguments with the ties that the user's list implies."""
+        layers = list(args.layers) if isinstance(args.layers, nn.Sequential | nn.ModuleList) else args.layers
         if not isinstance(layers, Sequence):
-            return [layers] * grid.data  # the engine refuses it
+            return [layers] * self.grid.data, args  # every rank refuses it
         modules: list[Layer] = []
         seen: set[int] = set()
         for number, layer in enumerate(layers):
-            ids = set(map(id, layer.parameters())) if isinstance(layer, nn.Module) else set()
-            own = copy_shared(layer, number, ids & seen) if ids & seen else layer
-            if own is not layer:
-                self._followed.append((layer, own))
+            own: Layer = layer
+            if isinstance(layer, nn.Module):
+                ids = set(map(id, layer.parameters()))
+                if ids & seen:
+                    own = copied = copy_shared(layer, number, ids & seen)
+                    self._followed.append((layer, copied))
+                seen |= ids
             modules.append(own)
-            seen |= ids
         if seen:
-            named = arguments.get("tied") or ()
-            arguments["tied"] = [pair for ends in find_ties(layers, named) for pair in as_pairs(ends)]
-        lists = [modules]
-        for _ in range(1, grid.data):
-            memo: dict[int, Any] = {}
+            tied = [pair for ends in find_ties(layers, args.tied or ()) for pair in as_pairs(ends)]
+            args = replace(args, tied=tied)
+        lists: list[Sequence[Layer]] = [modules]
+        for _ in range(1, self.grid.data):
+            together = copy.deepcopy(nn.ModuleList(layer for layer in modules if isinstance(layer, nn.Module)))
+            following = iter(together)  # one copy of all, so that copies share weights as the layers do
             copies: list[Layer] = []
             for original, layer in zip(layers, modules, strict=True):
-                copies.append(copy.deepcopy(layer, memo) if isinstance(layer, nn.Module) else layer)
-                if isinstance(layer, nn.Module):
-                    self._followed.append((original, memo[id(layer)]))
+                copies.append(next(following) if isinstance(layer, nn.Module) else layer)
+                if isinstance(original, nn.Module):
+                    self._followed.append((original, copies[-1]))  # type: ignore[arg-type]
             lists.append(copies)
-        return lists
+        return lists, args
 
-    def _on_every_rank(self, call: Callable[[Engine], _T]) -> list[_T]:
-        """Results of the same call on every rank."""
+    def call(self, function: Callable[[_Engine], _T]) -> list[_T]:
+        """Results of the same call on the engine of every rank."""
         self._follow_modes()
-        return self.threads.run(lambda rank: call(self.engines[rank]))
+        return self.threads.run(lambda rank: function(self.engines[rank]))
+
+    def call_with_batches(
+        self, function: Callable[[_Engine, Iterable[Batch]], _T], batches: Iterable[Batch]
+    ) -> list[_T]:
+        """Results of the same call on every rank, all of which read the same batches."""
+        self._follow_modes()
+        readers = _readers(batches, self.grid.size)
+        return self.threads.run(lambda rank: function(self.engines[rank], readers[rank]))
 
     def _follow_modes(self) -> None:
         """Give the copies the modes (training or evaluation) of the user's modules."""
@@ -231,18 +266,21 @@ class ThreadEngine(Engine):
                 follower.training = module.training
 
     def train(self, batches: Iterable[Batch]) -> Iterator[float]:
-        readers = dict(zip(self.engines, _readers(batches, self.grid.size), strict=True))
-        if self.streams:
+        """Train on each batch when its loss is requested; with streams see `_stream`."""
+        readers = _readers(batches, self.grid.size)
+        if self.state.settings.streams:
             yield from self._stream(readers)
             return
-        steps = dict(zip(self.engines, self._on_every_rank(lambda engine: engine.train(readers[engine])), strict=True))
+        self._follow_modes()
+        steps = self.threads.run(lambda rank: self.engines[rank].train(readers[rank]))
         try:
-            while (loss := self._on_every_rank(lambda engine: next(steps[engine], _END))[0]) is not _END:
-                yield loss  # type: ignore[misc]
+            while (loss := self.threads.run(lambda rank: next(steps[rank], None))[0]) is not None:
+                yield loss
+                self._follow_modes()
         finally:
-            self._on_every_rank(lambda engine: steps[engine].close())  # type: ignore[attr-defined]
+            self.threads.run(lambda rank: _close(steps[rank]))
 
-    def _stream(self, readers: Mapping[Engine, Iterable[Batch]]) -> Iterator[float]:
+    def _stream(self, readers: Sequence[Iterable[Batch]]) -> Iterator[float]:
         """Losses of batches that stream. Ranks do not wait for requests, as one rank's loss needs the others' work.
 
         A stream that is not read to its end is interrupted, and the engine trains no more."""
@@ -250,7 +288,7 @@ class ThreadEngine(Engine):
         losses: SimpleQueue[float] = SimpleQueue()
 
         def run(rank: int) -> None:
-            for loss in self.engines[rank].train(readers[self.engines[rank]]):
+            for loss in self.engines[rank].train(readers[rank]):
                 if rank == 0:
                     losses.put(loss)
 
@@ -269,50 +307,23 @@ class ThreadEngine(Engine):
             raise
         self.threads.join(futures)
 
-    def train_batch(self, batch: Batch) -> float:
-        return self._on_every_rank(lambda engine: engine.train_batch(batch))[0]
-
-    def gradients(self, batch: Batch) -> list[torch.Tensor]:
-        """Reduced gradients of the weights of all ranks of the first replica, in pipeline order."""
-        by_rank = self._on_every_rank(lambda engine: engine.gradients(batch))
-        return [gradient for rank in self.grid.pipeline(0) for gradient in by_rank[rank]]
-
-    def score(self, batches: Iterable[Batch]) -> dict[str, float]:
-        readers = dict(zip(self.engines, _readers(batches, self.grid.size), strict=True))
-        return self._on_every_rank(lambda engine: engine.score(readers[engine]))[0]
-
-    def predict(self, inputs: torch.Tensor | Value) -> torch.Tensor | Value:
-        return self._on_every_rank(lambda engine: engine.predict(inputs))[0]
-
-    def prune(self, indices: Mapping[Key, torch.Tensor]) -> None:
-        self._on_every_rank(lambda engine: engine.prune(indices))
-
-    def memory(self, batch: Batch) -> tuple[float, dict[str, int]]:
-        """Raises Unsupported: threads allocate from one process."""
-        raise Unsupported(
-            "memory() of ranks that are threads",
-            rule="allocations are counted per process",
-            legal="ranks under mpiexec, torchrun or srun",
-        )
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        return self._on_every_rank(lambda engine: engine.state_dict())[0]
-
-    def load_state_dict(self, weights: Mapping[str, torch.Tensor]) -> None:
-        self._on_every_rank(lambda engine: engine.load_state_dict(weights))
-
-    def save_model(self, folder: str | Path, *, sharded: bool = False) -> Path:
-        return self._on_every_rank(lambda engine: engine.save_model(folder, sharded=sharded))[0]
-
-    def load_model(self, path: str | Path) -> None:
-        self._on_every_rank(lambda engine: engine.load_model(path))
-
-    def save(self, folder: str | Path, *, keep: int | None = None, extra: Mapping[str, Json] | None = None) -> Path:
-        return self._on_every_rank(lambda engine: engine.save(folder, keep=keep, extra=extra))[0]
-
-    def load(self, path: str | Path) -> restore.Loaded:
-        return self._on_every_rank(lambda engine: engine.load(path))[0]
-
     def close(self) -> None:
-        self._on_every_rank(lambda engine: engine.close())
+        """End the threads, after the engines are closed."""
         self.threads.close()
+
+
+def _close(steps: Iterator[float]) -> None:
+    if isinstance(steps, Generator):
+        steps.close()
+
+
+def on_every_rank(method: Callable[Concatenate[_Engine, _P], _T]) -> Callable[Concatenate[_Engine, _P], _T]:
+    """A method of an engine that, where ranks are threads, runs on every rank and returns the result of rank 0."""
+
+    @wraps(method)
+    def call(engine: _Engine, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        if engine.ranks is None:
+            return method(engine, *args, **kwargs)
+        return engine.ranks.call(lambda rank: method(rank, *args, **kwargs))[0]
+
+    return call

@@ -46,6 +46,7 @@ class RunSettings:
         update_interval: Microbatches per update of a pipeline that does not drain; None for an update per batch.
         bucket_numel: Entries per optimizer step; None for all.
         score_names: Names of the scores of an evaluation.
+        prefetch: Whether the next batch is read while one is trained on.
         names: Names of all weights and buffers of the model; empty where functions make its layers.
     """
 
@@ -61,6 +62,7 @@ class RunSettings:
     bucket_numel: int | None
     memory_layout: LayoutFactory
     score_names: tuple[str, ...]
+    prefetch: bool = False
     names: frozenset[str] = frozenset()
 
     @property

@@ -1,0 +1,61 @@
+"""Batches that are read, and copied to the device, one ahead of their use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+
+class Prefetched:
+    """An iterable of batches that holds the next batch on the device while one is in use.
+
+    On CUDA the copies run on a stream of their own, from pinned memory, and the default stream waits for a batch
+    before it is used. On a CPU the next batch is read ahead and nothing is copied.
+    """
+
+    def __init__(self, batches: Iterable[Any], device: torch.device) -> None:
+        self.batches, self.device = batches, device
+
+    def __len__(self) -> int:
+        """Number of batches. Raises TypeError for an iterable without a length."""
+        return len(self.batches)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+        ahead: list[Any] = []
+        for batch in self.batches:
+            ahead.append(_copied(batch, self.device, stream))
+            if len(ahead) > 1:
+                yield _ready(ahead.pop(0), stream)
+        for batch in ahead:
+            yield _ready(batch, stream)
+
+
+def _copied(batch: Any, device: torch.device, stream: torch.cuda.Stream | None) -> Any:
+    """The batch on the device; the copies of its tensors may be under way."""
+    if stream is None:
+        return batch
+    with torch.cuda.stream(stream):
+        return _map(batch, lambda tensor: tensor.pin_memory().to(device, non_blocking=True))
+
+
+def _ready(batch: Any, stream: torch.cuda.Stream | None) -> Any:
+    """The batch, for use on the current stream."""
+    if stream is not None:
+        current = torch.cuda.current_stream()
+        current.wait_stream(stream)
+        _map(batch, lambda tensor: tensor.record_stream(current))
+    return batch
+
+
+def _map(value: Any, function: Any) -> Any:
+    """`function` of every tensor in nested tuples, lists and dicts."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, dict):
+        return {name: _map(element, function) for name, element in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_map(element, function) for element in value)
+    return value
