@@ -39,12 +39,14 @@ def build_train_state(args: EngineArguments) -> TrainState:
     """The state before the first batch, on every rank: weights are equal over replicas and over ends of ties.
 
     Raises InvalidRequest for arguments that cannot train together."""
-    layers = arguments.check(args)
+    parts = arguments.check(args)
     world = args.world or init_world()
-    settings = _settings(args, layers, world)
+    settings = _settings(args, parts.layers, world)
     comm = _communicators(settings, world)
     place, policy = settings.place, args.weights or Latest()
-    modules, copies = make_modules(layers, settings.layers, settings.seed, device=world.device, half=settings.half)
+    modules, copies = make_modules(
+        parts.layers, settings.layers, settings.seed, device=world.device, half=settings.half
+    )
     arguments.check_full_precision(modules.values(), args.half)
     if is_split(schedule_of(args)):
         check_splittable(part for module in modules.values() for part in module.modules())
@@ -66,6 +68,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
             seed=settings.seed,
             loss=args.loss if is_last else None,
             scores=args.scores if is_last else None,
+            structure=parts.output if is_last else None,
             checkpoint_interval=args.activation_checkpointing,
         )
     loss_scaler = (copy.deepcopy(args.loss_scaler) or unscaled()) if settings.half else None  # each engine has its own
@@ -79,7 +82,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
         schedule=CheckedSchedule(
             schedule_of(args), place, settings.update_interval, any_order=comm.transport.any_order
         ),
-        slicer=BatchSlicer(place, settings.microbatch, world.device, settings.half),
+        slicer=BatchSlicer(place, settings.microbatch, world.device, settings.half, parts.input_names),
         stages=stages,
         copies=copies,
         versions=WeightVersions(policy, place.stages),

@@ -1,11 +1,11 @@
-"""Training API: an engine trains layers on a grid of ranks and returns losses.
+"""Training API: an engine trains a model on a grid of ranks and returns losses.
 
-    engine = Engine(layers, loss=cross_entropy, optimizer=AdamW(lr=1e-3), grid=Grid(inter=2), microbatch=4)
+    engine = Engine(model, loss=cross_entropy, optimizer=AdamW(lr=1e-3), grid=Grid(inter=2), microbatch=4)
     for loss in engine.train(batches): ...
 
-Every rank of the grid runs the same lines. A batch is (inputs, targets), each a tensor or a tuple of tensors with
-the samples in the first dimension. Every rank receives the whole batch and slices its own rows: chunk (microbatch *
-replicas + replica) of `microbatch` rows. Losses are means over the batch, and every rank returns them.
+Every rank of the grid runs the same lines. A batch is (inputs, targets), each a tensor, or a tuple or dict of tensors,
+with the samples in the first dimension. Every rank receives the whole batch and slices its own rows: chunk (microbatch
+* replicas + replica) of `microbatch` rows. Losses are means over the batch, and every rank returns them.
 
 The engine raises InvalidRequest for batches that differ between ranks (engine.batch_agreement). User code keeps its own
 random state (engine.random_state)."""
@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from suite.core.grid import Grid
 from suite.core.op import Op
@@ -43,21 +44,27 @@ class Engine:
     """One rank's part of a training run on a `G_inter x G_data` grid (AxoNN Algorithms 1 and 2).
 
     Args:
-        layers: Modules, which train in place, or functions that make them. Each rank calls the functions of its
-            stage; initial weights are equal on every split. Modules keep their modes (train or eval) in training.
+        model: Module, or list of modules and functions that make them. Modules train in place and keep their modes
+            (train or eval) in training. Each rank calls the functions of its stage; initial weights are equal on every
+            split. The layers are the entries of a list or nn.Sequential; see `split_points` for another module.
         loss: loss(*outputs, *targets) -> the mean over the samples of a microbatch, one number. The engine detects
-            sums: it calls the loss 3 or 6 more times in each of the first microbatches, at most four.
+            sums: it calls the loss 3 or 6 more times in each of the first microbatches, at most four. For a module
+            other than nn.Sequential it is loss(output, *targets), and for a dict of targets loss(output, **targets).
         microbatch: Samples per microbatch.
         weights: Policy that selects the weight versions of passes (PipeOptim III); by default the newest.
         memory: Form and place of each model state; by default all on the device, and compressed for pruned weights.
         schedule: Order of the ops, and placement of stages on ranks; by default MessageDriven, or OneFOneB with
             `update_interval`.
         split: Layers of each stage; None divides them evenly.
+        split_points: Names of the submodules that begin a layer, or patterns such as "layers.*"; None for the entries
+            of the model's largest nn.ModuleList or nn.Sequential (engine.split_model).
+        input_names: Arguments of the model's forward that a batch holds; None for those without a default, or else
+            the first.
         tied: Tied weights as (first layer, name, last layer, name), both trained or both frozen. The engine finds
             weights that two modules of the list share. Ties join the first and the last stage.
-        seed: Seed of dropout masks and, for functions in `layers`, of initial weights.
+        seed: Seed of dropout masks and, for functions in `model`, of initial weights.
         half: "bfloat16" or "float16": dtype of passes, messages and reductions in mixed precision, which run on copies
-            of the modules. The modules in `layers` hold full-precision weights; a pruned one is rounded until `close`.
+            of the modules. The modules in `model` hold full-precision weights; a pruned one is rounded until `close`.
         loss_scaler: Loss scale of mixed precision; None for a scale of 1.
         bucket_numel: Entries per optimizer step; None for all (AxoNN V-B).
         buckets_per_reduction: Buckets per all-reduce, which overlaps the step before it (AxoNN V-C).
@@ -66,7 +73,7 @@ class Engine:
         pruning: Pruning method, sparsity and scope (SAMO III).
         update_interval: Microbatches per update of a pipeline that does not drain for updates; None for an update per
             batch, after a drain.
-        scores: scores(*outputs, *targets) -> means over a microbatch, one for each of `score_names`.
+        scores: As `loss`, but for means over a microbatch, one for each of `score_names`.
         compare_batches: Whether ranks compare their calls and batches, in a small reduction per batch. False suits
             ranks that all draw their batches from one seed.
         world: Ranks of the run; by default the launcher's.
@@ -77,7 +84,7 @@ class Engine:
 
     def __init__(
         self,
-        layers: Sequence[Layer],
+        model: nn.Module | Sequence[Layer],
         *,
         loss: Callable[..., torch.Tensor],
         optimizer: UpdateRule,
@@ -87,6 +94,8 @@ class Engine:
         weights: WeightPolicy | None = None,
         memory: LayoutFactory = compressed,
         split: Split | None = None,
+        split_points: Sequence[str] | None = None,
+        input_names: Sequence[str] | None = None,
         tied: Sequence[tuple[int, str, int, str]] = (),
         seed: int = 0,
         half: str | None = None,
