@@ -29,6 +29,7 @@ from suite.engine.optim.lr_schedule import as_rate
 from suite.engine.optim.optimizer import SGD, Adam, RMSprop
 from suite.engine.optim.torch_optimizer import LEGAL, OptimizerFactory, SchedulerFactory
 from suite.engine.pruning import Pruning
+from suite.engine.split_model import ModelParts, split_model
 from suite.engine.states.flat_layout import LayoutFactory
 from suite.engine.ties import Tie
 from suite.memory.layout import Layout
@@ -40,14 +41,14 @@ _Engine = TypeVar("_Engine")
 HALVES = ("bfloat16", "float16")
 RULES = ("SGD", "Adam", "AdamW", "RMSprop")  # update rules that have the names of torch.optim's classes
 _LEGAL_MEMORY = "memory=suite.memory.layout.resident, or memory=partial(offloaded, bucket=...)"
-_LEGAL_LAYERS = "layers=[nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 4)], or list(model) of an nn.Sequential"
+_LEGAL_LAYERS = "model=nn.Sequential(...), another module, or [nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 4)]"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineArguments:
     """Arguments of `Engine`, which documents them. Before `check` they may have any type."""
 
-    layers: Sequence[Layer]
+    model: nn.Module | Sequence[Layer] | ModelParts  # parts: what `check_model` has split
     loss: Callable[..., torch.Tensor]
     optimizer: UpdateRule | OptimizerFactory
     lr_scheduler: SchedulerFactory | None
@@ -57,6 +58,8 @@ class EngineArguments:
     weights: WeightPolicy | None
     memory: LayoutFactory
     split: Split | None
+    split_points: Sequence[str] | None
+    input_names: Sequence[str] | None
     tied: Sequence[Tie]
     seed: int
     half: str | None
@@ -87,9 +90,9 @@ class EngineArguments:
         return engine(**{field.name: getattr(self, field.name) for field in fields(self)})
 
 
-def check(args: EngineArguments) -> list[Layer]:
-    """The layers as a list. Raises InvalidRequest for the first argument of a wrong kind or out of range."""
-    layers = _check_layers(args.layers)
+def check(args: EngineArguments) -> ModelParts:
+    """The model's layers. Raises InvalidRequest for the first argument of a wrong kind or out of range."""
+    parts = check_model(args.model, args.split_points, args.input_names)
     _check_integer("microbatch", args.microbatch, "samples", "microbatch=4")
     for name, value, unit, legal in (
         ("bucket_numel", args.bucket_numel, "weights per step", "4_000_000"),
@@ -123,9 +126,9 @@ def check(args: EngineArguments) -> list[Layer]:
     check_loss(args.loss)
     _check_memory(args.memory, args.half)
     _check_scores(args.scores, args.score_names)
-    _check_split(args.split, len(layers), places(schedule_of(args), (args.grid or Grid()).inter)[0].stages)
-    _check_tied(args.tied, len(layers))
-    return layers
+    _check_split(args.split, len(parts.layers), places(schedule_of(args), (args.grid or Grid()).inter)[0].stages)
+    _check_tied(args.tied, len(parts.layers))
+    return parts
 
 
 def schedule_of(args: EngineArguments) -> Schedule:
@@ -141,8 +144,8 @@ def check_full_precision(modules: Iterable[nn.Module], half: str | None) -> None
         if parameter.is_floating_point() and parameter.element_size() <= getattr(torch, half).itemsize:
             raise InvalidRequest(
                 f"half={half!r} with a weight in {str(parameter.dtype).removeprefix('torch.')}",
-                rule="layers= hold full-precision weights, of which the engine makes half-precision copies",
-                legal="layers in float32; close() an earlier engine of these layers first",
+                rule="model= holds full-precision weights, of which the engine makes half-precision copies",
+                legal="a model in float32; close() an earlier engine of this model first",
             )
 
 
@@ -153,25 +156,28 @@ def check_batches(batches: Any) -> None:
         raise InvalidRequest(f"batches={format_value(batches)}", rule=rule, legal="batches=[(inputs, targets)]")
 
 
-def _check_layers(layers: Any) -> list[Layer]:
-    """The layers as a list, those inside an nn.Sequential or nn.ModuleList. Raises InvalidRequest for anything else
-    than modules and functions that make them."""
-    if isinstance(layers, nn.Sequential | nn.ModuleList):
-        layers = list(layers)
-    if isinstance(layers, nn.Module):
-        raise InvalidRequest(
-            f"layers={type(layers).__name__}(...), a single module",
-            rule="a list of layers, each of which is called with the output of the layer before it",
-            legal=_LEGAL_LAYERS,
-        )
+def check_model(model: Any, split_points: Any, input_names: Any) -> ModelParts:
+    """The layers of a model: entries of a list, nn.Sequential or nn.ModuleList, or parts of another module.
+
+    Raises InvalidRequest for anything else than modules and functions that make them."""
+    if isinstance(model, ModelParts):
+        return model
+    has_entries = isinstance(model, nn.Sequential | nn.ModuleList)
+    if isinstance(model, nn.Module) and not (has_entries and split_points is None and input_names is None):
+        return split_model(model, split_points, input_names)
+    for name, value in (("split_points", split_points), ("input_names", input_names)):
+        if value is not None:
+            rule = "only a module has names; a list of layers is split already"
+            raise InvalidRequest(f"{name}={format_value(value)} with a list", rule=rule, legal=f"{name}=None")
+    layers = list(model) if has_entries else model
     if not isinstance(layers, Sequence) or isinstance(layers, str | bytes) or not layers:
-        rule = "a list of at least one module, or function that makes one"
-        raise InvalidRequest(f"layers={format_value(layers)}", rule=rule, legal=_LEGAL_LAYERS)
+        rule = "a module, or a list of at least one module or function that makes one"
+        raise InvalidRequest(f"model={format_value(layers)}", rule=rule, legal=_LEGAL_LAYERS)
     for number, layer in enumerate(layers):
         if not callable(layer):
             rule = "each entry is a module, or a function that makes one"
-            raise InvalidRequest(f"layers={format_value(layer)} at position {number}", rule=rule, legal=_LEGAL_LAYERS)
-    return list(layers)
+            raise InvalidRequest(f"model={format_value(layer)} at position {number}", rule=rule, legal=_LEGAL_LAYERS)
+    return ModelParts(list(layers))
 
 
 def _check_split(split: Any, layers: int, stages: int) -> None:

@@ -6,7 +6,7 @@ reads its own part of a batch, and the microbatch is chunk `index` of the part.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,27 +17,17 @@ from suite.core.errors import InvalidRequest
 from suite.core.op import Place
 from suite.core.protocols import Value
 from suite.core.values import format_value
+from suite.engine.structure import Targets
 
-_LEGAL = "(inputs, targets), each a tensor or a tuple of tensors"
+_LEGAL = "(inputs, targets), each a tensor, or a tuple or dict of tensors"
+_RULE = "a tensor with the samples in its first dimension, or a tuple or dict of such tensors"
 
 
-def split_batch(batch: Any) -> tuple[Value, Value]:
-    """The inputs and the targets of a batch. Raises InvalidRequest unless all are tensors with equally many samples."""
-    if isinstance(batch, torch.Tensor) or not isinstance(batch, Sequence) or len(batch) != 2:
-        description = (
-            f"a tensor of shape {tuple(batch.shape)}" if isinstance(batch, torch.Tensor) else format_value(batch)
-        )
-        rule = "a batch is a pair; train and evaluate take a list of batches, train_batch takes one"
-        raise InvalidRequest(f"a batch that is {description}", rule=rule, legal=_LEGAL)
-    inputs, targets = (_to_value(name, tensors) for name, tensors in zip(("inputs", "targets"), batch, strict=True))
-    samples = sorted({tensor.shape[0] for tensor in (*inputs, *targets)})
-    if not inputs or len(samples) != 1:
-        raise InvalidRequest(
-            f"a batch with {' and '.join(map(str, samples))} samples" if inputs else "a batch without inputs",
-            rule="all tensors of a batch have their samples in the first dimension",
-            legal=_LEGAL,
-        )
-    return inputs, targets
+def _named_values(name: str, tensors: Any) -> Targets:
+    """Tensors as a tuple or a dict. Raises InvalidRequest for anything else."""
+    if isinstance(tensors, Mapping) and all(isinstance(key, str) for key in tensors):
+        return dict(zip(tensors, _to_value(name, list(tensors.values())), strict=True))
+    return _to_value(name, tensors)
 
 
 def _to_value(name: str, tensors: Any) -> Value:
@@ -45,8 +35,7 @@ def _to_value(name: str, tensors: Any) -> Value:
     value = (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors) if is_list else None
     if value is None or not all(isinstance(tensor, torch.Tensor) and tensor.dim() for tensor in value):
         legal = f"torch.from_numpy({name})" if isinstance(tensors, np.ndarray) else _LEGAL
-        rule = "a tensor with the samples in its first dimension, or a tuple of such tensors"
-        raise InvalidRequest(f"{name} of a batch: {format_value(tensors)}", rule=rule, legal=legal)
+        raise InvalidRequest(f"{name} of a batch: {format_value(tensors)}", rule=_RULE, legal=legal)
     return value
 
 
@@ -58,6 +47,7 @@ class BatchSlicer:
         microbatch: Samples per microbatch.
         half: Dtype of the first stage's inputs in mixed precision; None keeps their own.
         shard: Whether each replica reads its own part of every batch, in place of the whole batch.
+        input_names: Arguments of the model that inputs hold, in their order; None for a list of layers.
     """
 
     place: Place
@@ -65,6 +55,7 @@ class BatchSlicer:
     device: torch.device
     half: torch.dtype | None = None
     shard: bool = False
+    input_names: tuple[str, ...] | None = None
 
     @property
     def parts(self) -> int:
@@ -74,6 +65,48 @@ class BatchSlicer:
     def whole(self, samples: int) -> int:
         """Samples of the whole batch, of which `samples` are read."""
         return samples * (self.place.replicas // self.parts)
+
+    def split(self, batch: Any) -> tuple[Value, Targets]:
+        """The inputs of the first layer and the targets of the loss.
+
+        Raises InvalidRequest unless all are tensors with equally many samples, and the inputs have their names."""
+        if isinstance(batch, torch.Tensor) or not isinstance(batch, Sequence) or len(batch) != 2:
+            description = (
+                f"a tensor of shape {tuple(batch.shape)}" if isinstance(batch, torch.Tensor) else format_value(batch)
+            )
+            rule = "a batch is a pair; train and evaluate take a list of batches, train_batch takes one"
+            raise InvalidRequest(f"a batch that is {description}", rule=rule, legal=_LEGAL)
+        inputs, targets = self._in_order(_named_values("inputs", batch[0])), _named_values("targets", batch[1])
+        target_values = tuple(targets.values()) if isinstance(targets, dict) else targets
+        samples = sorted({tensor.shape[0] for tensor in (*inputs, *target_values)})
+        if not inputs or len(samples) != 1:
+            raise InvalidRequest(
+                f"a batch with {' and '.join(map(str, samples))} samples" if inputs else "a batch without inputs",
+                rule="all tensors of a batch have their samples in the first dimension",
+                legal=_LEGAL,
+            )
+        return inputs, targets
+
+    def _in_order(self, inputs: Targets) -> Value:
+        """Inputs in the order of their names. Raises InvalidRequest unless these are `input_names`."""
+        names = self.input_names
+        if isinstance(inputs, dict):
+            if names is None:
+                raise InvalidRequest(
+                    f"inputs of a batch with the names {list(inputs)}",
+                    rule="a list of layers has no names for its inputs, which its first layer gets by position",
+                    legal="a tensor or a tuple of tensors, or a module as model=",
+                )
+            if inputs.keys() == {*names}:
+                return tuple(inputs[name] for name in names)
+        elif names is None or len(inputs) == len(names):
+            return inputs
+        description = f"the names {list(inputs)}" if isinstance(inputs, dict) else f"{len(inputs)} tensors"
+        raise InvalidRequest(
+            f"inputs of a batch with {description}",
+            rule=f"inputs hold the arguments input_names={list(names)} of the model's forward",
+            legal=f"input_names={list(inputs)}" if isinstance(inputs, dict) else f"a tuple of {len(names)} tensors",
+        )
 
     def count(self, inputs: Value) -> int:
         """Microbatches per replica. Raises InvalidRequest for a batch that they do not divide."""
@@ -106,6 +139,12 @@ class BatchSlicer:
         """Rows of microbatch `index`, on the device."""
         start = self._start(index)
         return tuple(tensor[start : start + self.microbatch].to(self.device) for tensor in tensors)
+
+    def targets(self, tensors: Targets, index: int) -> Targets:
+        """Rows of microbatch `index` as targets of the loss, by name if they have names."""
+        if isinstance(tensors, dict):
+            return dict(zip(tensors, self.rows(tuple(tensors.values()), index), strict=True))
+        return self.rows(tensors, index)
 
     def inputs(self, tensors: Value, index: int) -> Value:
         """Rows of microbatch `index` as inputs of the first stage, in its dtype."""

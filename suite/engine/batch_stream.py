@@ -7,7 +7,7 @@ code draws the same random numbers on all ranks. A batch is freed after its last
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
@@ -15,10 +15,11 @@ import torch
 
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Value
-from suite.engine.batch_slicing import BatchSlicer, split_batch
+from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.batch_source import END, BatchSource
+from suite.engine.structure import Targets
 
-Batch = Sequence[torch.Tensor | Sequence[torch.Tensor]]
+Batch = Sequence[torch.Tensor | Sequence[torch.Tensor] | Mapping[str, torch.Tensor]]
 _LENGTH_RULE = "a loader has as many batches as its length"
 
 
@@ -60,10 +61,10 @@ class BatchStream:
         self.iterator: Iterator[Any] = chain(self.head, tail)
         if self.loader is not None and self.head[0] is END:
             raise _too_few(0, self.loader.length)
-        counts = [slicer.count(split_batch(batch)[0]) for batch in self.head]
+        counts = [slicer.count(slicer.split(batch)[0]) for batch in self.head]
         self.counts = counts if self.loader is None else counts * (self.loader.length or 0)
         self.ends = list(accumulate(self.counts))
-        self.open_batches: dict[int, tuple[Value, Value]] = {}
+        self.open_batches: dict[int, tuple[Value, Targets]] = {}
         self.remaining = list(self.counts)
         self.read = 0
 
@@ -81,10 +82,10 @@ class BatchStream:
         (inputs, _), position = self._locate(index)
         return self.slicer.inputs(inputs, position)
 
-    def targets(self, index: int) -> Value:
+    def targets(self, index: int) -> Targets:
         """This rank's targets of microbatch `index` of the whole training."""
         (_, targets), position = self._locate(index)
-        return self.slicer.rows(targets, position)
+        return self.slicer.targets(targets, position)
 
     def batch_of(self, index: int) -> int:
         """Position of the batch that contains microbatch `index`."""
@@ -110,7 +111,7 @@ class BatchStream:
             length = len(self.ends)
             raise InvalidRequest(f"more than {length} batches of a loader of length {length}", rule=_LENGTH_RULE)
 
-    def _locate(self, index: int) -> tuple[tuple[Value, Value], int]:
+    def _locate(self, index: int) -> tuple[tuple[Value, Targets], int]:
         """The batch of microbatch `index`, and the microbatch's position in it."""
         batch = self.batch_of(index)
         return self.open_batches[batch], index - self.first - (self.ends[batch] - self.counts[batch])
@@ -119,7 +120,7 @@ class BatchStream:
         batch = next(self.iterator, END)
         if batch is END:
             raise _too_few(position, len(self.ends))
-        tensors = split_batch(batch)
+        tensors = self.slicer.split(batch)
         if position and (count := self.slicer.count(tensors[0])) != self.counts[position]:
             raise InvalidRequest(
                 f"batch {position + 1} has {count} microbatches, the batches before it have {self.counts[position]}",

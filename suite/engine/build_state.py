@@ -21,7 +21,7 @@ from suite.engine.batch_agreement import BatchAgreement
 from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.checked_schedule import CheckedSchedule
 from suite.engine.collective_guard import CollectiveGuard
-from suite.engine.layers import Layer, broadcast_weights, check_statistics, make_modules
+from suite.engine.layers import broadcast_weights, check_statistics, make_modules
 from suite.engine.optim.loss_scaler import unscaled
 from suite.engine.optim.optimizer import state_names
 from suite.engine.optim.torch_optimizer import TorchOptimizer, TrainedWeights
@@ -29,6 +29,7 @@ from suite.engine.optim.update import Update
 from suite.engine.process_setup import check_half
 from suite.engine.pruning_step import prune_if_due
 from suite.engine.split_backward import check_splittable
+from suite.engine.split_model import ModelParts
 from suite.engine.stage import Stage
 from suite.engine.states.state import ModelState
 from suite.engine.ties import TieGroup, broadcast_ties, find_ties, make_ties
@@ -43,12 +44,14 @@ def build_train_state(args: EngineArguments) -> TrainState:
     """The state before the first batch, on every rank: weights are equal over replicas and over the ends of ties.
 
     Raises InvalidRequest for arguments that cannot train together."""
-    layers = arguments.check(args)
+    parts = arguments.check(args)
     world = args.world or init_world()
-    settings = _settings(args, layers, world)
+    settings = _settings(args, parts, world)
     comm = _communicators(settings, world)
     place, policy = settings.place, args.weights or Latest()
-    modules, copies = make_modules(layers, settings.layers, settings.seed, device=world.device, half=settings.half)
+    modules, copies = make_modules(
+        parts.layers, settings.layers, settings.seed, device=world.device, half=settings.half
+    )
     arguments.check_full_precision(modules.values(), args.half)
     if is_split(schedule_of(args)):
         check_splittable(part for module in modules.values() for part in module.modules())
@@ -69,6 +72,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
             seed=settings.seed,
             loss=args.loss if is_last else None,
             scores=args.scores if is_last else None,
+            structure=parts.output if is_last else None,
             checkpoint_interval=args.activation_checkpointing,
         )
     loss_scaler = (copy.deepcopy(args.loss_scaler) or unscaled()) if settings.half else None  # each engine has its own
@@ -81,10 +85,13 @@ def build_train_state(args: EngineArguments) -> TrainState:
         schedule=CheckedSchedule(
             schedule_of(args), place, settings.update_interval, any_order=comm.transport.any_order
         ),
-        slicer=BatchSlicer(place, settings.microbatch, world.device, settings.half, args.shard),
+        slicer=BatchSlicer(
+            place, settings.microbatch, world.device, settings.half, args.shard, input_names=parts.input_names
+        ),
         stages=stages,
         ties=ties,
         copies=copies,
+        unused=parts.unused,
         versions=WeightVersions(policy, place.stages),
         loss_scaler=loss_scaler,
         pruning=copy.deepcopy(args.pruning),  # a search has state
@@ -139,7 +146,7 @@ def _update_rule(
     return TorchOptimizer(args.optimizer, TrainedWeights(named.values()), args.lr_scheduler, translate_for=reason)
 
 
-def _settings(args: EngineArguments, layers: Sequence[Layer], world: World) -> RunSettings:
+def _settings(args: EngineArguments, parts: ModelParts, world: World) -> RunSettings:
     """Settings of this rank. Raises InvalidRequest for a grid of another size than the world."""
     grid = args.grid or Grid()
     if world.size != grid.size:
@@ -152,14 +159,14 @@ def _settings(args: EngineArguments, layers: Sequence[Layer], world: World) -> R
         check_half(args.half, world.device)
     position = grid.place(world.rank)
     place = places(schedule_of(args), grid.inter, position.replica, position.replicas)[position.rank]
-    split = args.split or evenly(len(layers), place.stages)
-    check_statistics(layers, split)
+    split = args.split or evenly(len(parts.layers), place.stages)
+    check_statistics(parts.layers, split)
     return RunSettings(
         grid=grid,
         rank=world.rank,
         place=place,
         split=split,
-        ties=find_ties(layers, args.tied),
+        ties=find_ties(parts.layers, args.tied),
         seed=args.seed,
         microbatch=int(args.microbatch),
         half=getattr(torch, args.half) if args.half else None,
@@ -168,7 +175,8 @@ def _settings(args: EngineArguments, layers: Sequence[Layer], world: World) -> R
         memory_layout=args.memory,
         score_names=tuple(args.score_names),
         prefetch=args.prefetch,
-        names=_names(layers),
+        names=_names(parts),
+        output=parts.output,
     )
 
 
@@ -179,11 +187,13 @@ def _shards(args: EngineArguments, grid: Grid) -> list[tuple[int, ...]]:
     return [grid.pipeline(grid.rank(data=replica, inter=0)) for replica in range(grid.data)]
 
 
-def _names(layers: Sequence[Layer]) -> frozenset[str]:
+def _names(parts: ModelParts) -> frozenset[str]:
     """Names of all weights and buffers; empty where a function makes a layer, which other ranks do not call."""
-    modules = [layer for layer in layers if isinstance(layer, nn.Module)]
-    if len(modules) < len(layers):
+    modules = [layer for layer in parts.layers if isinstance(layer, nn.Module)]
+    if len(modules) < len(parts.layers):
         return frozenset()
+    if parts.output is not None:
+        return frozenset(parts.unused).union(*(module.state_dict() for module in modules))
     return frozenset(f"{number}.{name}" for number, module in enumerate(modules) for name in module.state_dict())
 
 

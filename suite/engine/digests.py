@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -27,6 +27,8 @@ def sizes_of(value: Any) -> Any:
         return value.shape, value.dtype
     if isinstance(value, list | tuple):
         return list(map(sizes_of, value))
+    if isinstance(value, Mapping):
+        return [(name, sizes_of(value[name])) for name in sorted(value, key=str)]
     return type(value).__name__
 
 
@@ -48,6 +50,9 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, list | tuple):
         for part in value:
             yield from _tensors(part)
+    elif isinstance(value, Mapping):  # ranks may make it in another order
+        for name in sorted(value, key=str):
+            yield from _tensors(value[name])
 
 
 @torch.no_grad()

@@ -1,11 +1,11 @@
-"""Training API: an engine trains layers on a grid of ranks and returns losses.
+"""Training API: an engine trains a model on a grid of ranks and returns losses.
 
-    engine = Engine(layers, loss=cross_entropy, optimizer=AdamW(lr=1e-3), grid=Grid(inter=2), microbatch=4)
+    engine = Engine(model, loss=cross_entropy, optimizer=AdamW(lr=1e-3), grid=Grid(inter=2), microbatch=4)
     for loss in engine.train(batches): ...
 
 Every rank of the grid runs the same lines, under mpiexec, torchrun or srun. Without a launcher the ranks are threads of
-one process (engine.thread_ranks). A batch is (inputs, targets), each a tensor or a tuple of tensors with
-the samples in the first dimension. Every rank receives the whole batch and slices its own rows: chunk (microbatch *
+one process (engine.thread_ranks). A batch is (inputs, targets), each a tensor, or a tuple or dict of tensors, with the
+samples in the first dimension. Every rank receives the whole batch and slices its own rows: chunk (microbatch *
 replicas + replica) of `microbatch` rows. Losses are means over the batch, and every rank returns them.
 
 The engine raises InvalidRequest for batches that differ between ranks (engine.batch_agreement). User code keeps its own
@@ -15,15 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
+from torch import nn
 
 from suite.comm.rendezvous.launcher_env import launch_info
 from suite.core.errors import Unsupported
 from suite.core.grid import Grid
 from suite.core.op import Op
-from suite.core.protocols import Read, Schedule, UpdateRule, Value, WeightPolicy, World
+from suite.core.protocols import Read, Schedule, UpdateRule, WeightPolicy, World
 from suite.core.values import Json
 from suite.engine import arguments, asynchronous, gather
 from suite.engine.batch_source import END, BatchSource
@@ -51,10 +52,12 @@ class Engine:
     """One rank's part of a training run on a `G_inter x G_data` grid (AxoNN Algorithms 1 and 2).
 
     Args:
-        layers: Modules, which train in place, or functions that make them. Each rank calls the functions of its
-            stage; initial weights are equal on every split. Modules keep their modes (train or eval) in training.
+        model: Module, or list of modules and functions that make them. Modules train in place and keep their modes
+            (train or eval) in training. Each rank calls the functions of its stage; initial weights are equal on every
+            split. The layers are the entries of a list or nn.Sequential; see `split_points` for another module.
         loss: loss(*outputs, *targets) -> the mean over the samples of a microbatch, one number. The engine detects
-            sums: it calls the loss 3 or 6 more times in each of the first microbatches, at most four.
+            sums: it calls the loss 3 or 6 more times in each of the first microbatches, at most four. For a module
+            other than nn.Sequential it is loss(output, *targets), and for a dict of targets loss(output, **targets).
         optimizer: Update rule of the suite, or a function of this rank's trained weights that makes an optimizer of
             torch.optim: see engine.optim.torch_optimizer.
         microbatch: Samples per microbatch.
@@ -64,12 +67,16 @@ class Engine:
         schedule: Order of the ops, and placement of stages on ranks; by default MessageDriven, or OneFOneB with
             `update_interval`.
         split: Layers of each stage; None divides them evenly.
+        split_points: Names of the submodules that begin a layer, or patterns such as "layers.*"; None for the entries
+            of the model's largest nn.ModuleList or nn.Sequential (engine.split_model).
+        input_names: Arguments of the model's forward that a batch holds; None for those without a default, or else
+            the first.
         tied: Tied weights in pairs (layer, name, other layer, name), both trained or both frozen. Pairs with a common
             weight make one tie of three or more layers. The engine finds weights that modules of the list share. The
             initial weight of a tie is that of its first layer.
-        seed: Seed of dropout masks and, for functions in `layers`, of initial weights.
+        seed: Seed of dropout masks and, for functions in `model`, of initial weights.
         half: torch.bfloat16 or torch.float16, or its name: dtype of passes, messages and reductions in mixed precision,
-            which run on copies of the modules. The modules in `layers` hold full-precision weights; a pruned one is
+            which run on copies of the modules. The modules in `model` hold full-precision weights; a pruned one is
             rounded until `close`.
         loss_scaler: Loss scale of mixed precision; None for a scale of 1.
         bucket_numel: Entries per optimizer step; None for all (AxoNN V-B).
@@ -79,7 +86,7 @@ class Engine:
         pruning: Pruning method, sparsity and scope (SAMO III).
         update_interval: Microbatches per update of a pipeline that does not drain for updates; None for an update per
             batch, after a drain.
-        scores: scores(*outputs, *targets) -> means over a microbatch, one for each of `score_names`.
+        scores: As `loss`, but for means over a microbatch, one for each of `score_names`.
         compare_batches: Whether ranks compare their calls and batches, in a small reduction per batch. False suits
             ranks that all draw their batches from one seed.
         shard: Whether each replica (`engine.place.replica` of `grid.data`) reads its own part of every batch, as a
@@ -94,7 +101,7 @@ class Engine:
 
     def __init__(
         self,
-        layers: Sequence[Layer],
+        model: nn.Module | Sequence[Layer],
         *,
         loss: Callable[..., torch.Tensor],
         optimizer: UpdateRule | OptimizerFactory,
@@ -105,6 +112,8 @@ class Engine:
         weights: WeightPolicy | None = None,
         memory: LayoutFactory = compressed,
         split: Split | None = None,
+        split_points: Sequence[str] | None = None,
+        input_names: Sequence[str] | None = None,
         tied: Sequence[tuple[int, str, int, str]] = (),
         seed: int = 0,
         half: str | torch.dtype | None = None,
@@ -259,8 +268,8 @@ class Engine:
         return loss, {**allocated, tracker.peak_phase: tracker.peak}
 
     @on_every_rank
-    def predict(self, inputs: torch.Tensor | Value) -> torch.Tensor | Value:
-        """Outputs in evaluation mode for any number of samples, on the host of every rank: see engine.gather."""
+    def predict(self, inputs: Any) -> Any:
+        """Output of the model in evaluation mode for any number of samples, on every rank: see engine.gather."""
         return gather.predict(self.state, inputs)
 
     @on_every_rank

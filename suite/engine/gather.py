@@ -20,7 +20,6 @@ from suite.comm.p2p.polling import complete
 from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval, Op
 from suite.core.protocols import Value
-from suite.engine.batch_slicing import split_batch
 from suite.engine.batch_source import BatchSource
 from suite.engine.checkpoint.save import check_drained, safetensors
 from suite.engine.states.compress import mask
@@ -64,8 +63,9 @@ def state_dict(state: TrainState) -> Tensors:
     One layer at a time passes through the other ranks."""
     check_drained(state)
     settings, group = state.settings, state.agreement.group
+    rest = {name: tensor.to("cpu", copy=True) for name, tensor in state.unused.items()}
     if group is None:
-        return rank_state_dict(state)
+        return rank_state_dict(state) | rest
     layers, whole = dict(state.numbered_layers()), Tensors()
     for stage, numbers in enumerate(settings.split):
         for number in numbers:
@@ -74,7 +74,7 @@ def state_dict(state: TrainState) -> Tensors:
             tensors = broadcast_tensors(state, root, mine)
             if settings.rank == 0:
                 whole |= tensors
-    return whole
+    return whole | rest if settings.rank == 0 else whole
 
 
 def broadcast_tensors(state: TrainState, root: int, tensors: Mapping[str, torch.Tensor] | None) -> Tensors:
@@ -144,6 +144,7 @@ def _pairs(state: TrainState, weights: Mapping[str, torch.Tensor]) -> list[tuple
                     rule=f"the shape of the model, {tuple(tensor.shape)}",
                 )
             pairs.append((tensor, full[name], saved))
+    pairs += [(tensor, tensor, weights[name]) for name, tensor in state.unused.items() if name in weights]
     if (known := settings.names) and (unknown := [name for name in weights if name not in known]):
         raise InvalidRequest(
             f"a state dict with {unknown[0]!r}",
@@ -246,18 +247,21 @@ def _read(path: Path, wanted: set[str]) -> Tensors:
 
 
 @torch.no_grad()
-def predict(state: TrainState, inputs: Any) -> torch.Tensor | Value:
+def predict(state: TrainState, inputs: Any) -> Any:
     """Outputs of the model in evaluation mode for `inputs`, on the host of every rank. Every rank calls it.
 
     Args:
-        inputs: A tensor or a tuple of tensors with any number of samples, at least one, in the first dimension.
+        inputs: Inputs of a batch, with any number of samples, at least one, in the first dimension.
+
+    Returns:
+        The output in the structure of the model's; for a list of layers a tensor, or a tuple of several.
 
     Raises:
         InvalidRequest: Within a stream, and for outputs without samples in the first dimension.
     """
     check_drained(state)
     source = BatchSource([(inputs, ())], single=True)
-    tensors, _ = split_batch(state.agreement.next(source, "prediction"))
+    tensors, _ = state.slicer.split(state.agreement.next(source, "prediction"))
     state.agreement.settle()
     settings, slicer = state.settings, replace(state.slicer, shard=False)
     place, samples = settings.place, tensors[0].shape[0]
@@ -284,6 +288,8 @@ def predict(state: TrainState, inputs: Any) -> torch.Tensor | Value:
     chunks = _of_all_replicas(state, outputs)
     state.agreement.calls.end()
     values = tuple(torch.cat(parts) for parts in zip(*(chunks[number] for number in sorted(chunks)), strict=True))
+    if settings.output is not None:
+        return settings.output.restore(iter(values))
     return values[0] if len(values) == 1 else values
 
 

@@ -164,14 +164,14 @@ def _call_maker(function: Callable[[], nn.Module], number: int) -> nn.Module:
     except TypeError as error:
         raise InvalidRequest(
             f"layer {number}, {format_value(function)}, called without arguments: {error}",
-            rule="a function in layers= takes no arguments and makes a module",
+            rule="a function in model= takes no arguments and makes a module",
             legal=legal,
         ) from error
     module = function()
     if not isinstance(module, nn.Module):
         raise InvalidRequest(
             f"layer {number}, {format_value(function)}, which makes a {type(module).__name__}",
-            rule="a function in layers= makes a module",
+            rule="a function in model= makes a module",
             legal=legal,
         )
     return module
@@ -243,7 +243,7 @@ def check_statistics(layers: Sequence[Layer], split: Sequence[range]) -> None:
                     raise InvalidRequest(
                         f"a {type(module).__name__} on stages {stage_of[id(module)]} and {stage}",
                         rule="one stage updates running statistics",
-                        legal="another module for each entry of layers=, or a grid of one stage",
+                        legal="another module for each entry of model=, or a grid of one stage",
                     )
 
 

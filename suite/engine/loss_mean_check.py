@@ -25,6 +25,7 @@ from suite.core.errors import InvalidRequest
 from suite.core.protocols import Value
 from suite.core.values import format_value
 from suite.engine.random_state import undisturbed
+from suite.engine.structure import OutputStructure, Targets, call_on_outputs
 
 TRIES = 4  # microbatches that are checked at most
 _MEANS = ("mean", "batchmean")  # reductions of torch.nn's losses that are means over a microbatch
@@ -35,13 +36,14 @@ class MeanCheck:
     """Check of one loss.
 
     Attributes:
+        structure: Structure of the model's output; see structure.call_on_outputs.
         remaining: Microbatches that may still be checked; 0 after one was decisive.
     """
 
-    def __init__(self, loss: Callable[..., Any]) -> None:
-        self.loss, self.remaining = loss, TRIES
+    def __init__(self, loss: Callable[..., Any], structure: OutputStructure | None = None) -> None:
+        self.loss, self.structure, self.remaining = loss, structure, TRIES
 
-    def observe(self, outputs: Value, targets: Value) -> None:
+    def observe(self, outputs: Value, targets: Targets) -> None:
         """Call the loss with repeated rows of a microbatch, unless an earlier microbatch was decisive.
 
         Random state, gradients and the state of a loss module do not change. Raises InvalidRequest for a loss that
@@ -60,12 +62,21 @@ class MeanCheck:
             return
 
     @torch.no_grad()
-    def _repeated_losses(self, rows: slice, outputs: Value, targets: Value) -> list[float] | None:
+    def _repeated_losses(self, rows: slice, outputs: Value, targets: Targets) -> list[float] | None:
         """The loss of `rows` once, twice and three times; None where the losses are not decisive."""
+
+        def repeated_targets(times: int) -> Targets:
+            if isinstance(targets, dict):
+                return dict(zip(targets, _repeat(tuple(targets.values()), rows, times), strict=True))
+            return _repeat(targets, rows, times)
+
         try:
             with undisturbed():
                 loss = copy.deepcopy(self.loss) if isinstance(self.loss, nn.Module) else self.loss
-                losses = [loss(*_repeat(outputs, rows, times), *_repeat(targets, rows, times)) for times in (1, 2, 3)]
+                losses = [
+                    call_on_outputs(loss, _repeat(outputs, rows, times), repeated_targets(times), self.structure)
+                    for times in (1, 2, 3)
+                ]
             shape = tuple(losses[1].shape)
             numbers = [float(number) for number in losses] if losses[1].numel() == 1 else []
         except Exception:
@@ -98,7 +109,7 @@ def check_loss(loss: Any) -> None:
     if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
         raise InvalidRequest(
             f"loss={type(loss).__name__}(...), which has trainable weights",
-            rule="only weights of layers= train",
+            rule="only weights of model= train",
             legal="a last layer that holds these weights",
         )
     reduction = _explicit_reduction(loss)

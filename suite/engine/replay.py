@@ -42,7 +42,7 @@ class Replay:
 
     def __init__(
         self,
-        layers: Sequence[Layer],
+        model: nn.Module | Sequence[Layer],
         *,
         grid: Grid | None = None,
         recorded: Sequence[Passes] | None = None,
@@ -64,7 +64,10 @@ class Replay:
                 schedule = RecordedSchedule(passes, _homes(self.grid, recorded))
                 rank_arguments |= {"schedule": schedule, "weights": RecordedVersions(passes)}
             memo: dict[int, nn.Module] = {}  # one for all layers, so that copies share weights as the layers do
-            copies = [copy.deepcopy(layer, memo) if isinstance(layer, nn.Module) else layer for layer in layers]
+            if isinstance(model, nn.Module):
+                copies: nn.Module | list[Layer] = copy.deepcopy(model)
+            else:
+                copies = [copy.deepcopy(layer, memo) if isinstance(layer, nn.Module) else layer for layer in model]
             rank_arguments |= {
                 name: copy.deepcopy(rank_arguments[name])
                 for name in ("loss_scaler", "weights")

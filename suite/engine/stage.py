@@ -23,6 +23,7 @@ from suite.core.protocols import Read, Value
 from suite.engine.loss_mean_check import MeanCheck, callable_name, not_a_mean
 from suite.engine.random_state import EVALUATION, LayerRandom, undisturbed
 from suite.engine.split_backward import OwedGradients, check_splittable
+from suite.engine.structure import OutputStructure, Targets, call_on_outputs
 
 RunGraph = Callable[[list[torch.Tensor], list[torch.Tensor | None]], None]  # (outputs, their gradients)
 
@@ -48,7 +49,7 @@ class _ForwardPass(NamedTuple):
 
     inputs: tuple[Value, ...]
     outputs: tuple[Value | None, ...]
-    targets: Value
+    targets: Targets
     sample: int
     scale: float
 
@@ -91,6 +92,7 @@ class Stage:
         loss: Loss of the last stage; None on other stages.
         checkpoint_interval: Layers between activation checkpoints; None keeps every activation.
         scores: scores(*outputs, *targets) -> numbers that an evaluation returns after the loss.
+        structure: Structure of the model's output, which the loss and the scores get; None for separate outputs.
         mean_check: Check that the loss is a mean; None while it is off.
     """
 
@@ -103,6 +105,7 @@ class Stage:
         loss: Callable[..., torch.Tensor] | None = None,
         checkpoint_interval: int | None = None,
         scores: Callable[..., torch.Tensor] | None = None,
+        structure: OutputStructure | None = None,
     ) -> None:
         self.layers = nn.ModuleList(layers)
         # a layer or a loss with `draws = False` needs no seed before each pass
@@ -110,10 +113,10 @@ class Stage:
             (layer, LayerRandom(seed, number) if _draws(layer) else None)
             for number, layer in enumerate(layers, first_layer)
         ]
-        self.loss, self.scores = loss, scores
+        self.loss, self.scores, self.structure = loss, scores, structure
         self.loss_draws = _draws(loss)
         self.loss_random = LayerRandom(seed, first_layer + len(layers))
-        self.mean_check = None if loss is None else MeanCheck(loss)
+        self.mean_check = None if loss is None else MeanCheck(loss, structure)
         self.segments = segments(layers, checkpoint_interval)
         self.segment_layers = [layers_with_random[s.layers.start : s.layers.stop] for s in self.segments]
         self.draws = [any(random is not None for _, random in layers) for layers in self.segment_layers]
@@ -136,7 +139,7 @@ class Stage:
                 value = as_value(layer(*value))
         return value
 
-    def _run_segment(self, number: int, inputs: Value, targets: Value, sample: int, scale: float) -> Value:
+    def _run_segment(self, number: int, inputs: Value, targets: Targets, sample: int, scale: float) -> Value:
         """Output of segment `number`; for the last one of the model the scaled loss."""
         value = self._run_layers(number, inputs, sample)
         if self.loss is None or number + 1 < len(self.segments):
@@ -144,12 +147,12 @@ class Stage:
         loss = self._compute_loss(value, targets, sample)
         return (loss * scale if scale != 1.0 else loss,)
 
-    def _compute_loss(self, outputs: Value, targets: Value, sample: int) -> torch.Tensor:
+    def _compute_loss(self, outputs: Value, targets: Targets, sample: int) -> torch.Tensor:
         assert self.loss is not None
         with undisturbed() if self.loss_draws else nullcontext():
             if self.loss_draws:
                 self.loss_random.set_generators(sample)
-            loss = self.loss(*outputs, *targets)
+            loss = call_on_outputs(self.loss, outputs, targets, self.structure)
         if not isinstance(loss, torch.Tensor):
             raise InvalidRequest(
                 f"loss={callable_name(self.loss)} returns a {type(loss).__name__}",
@@ -176,7 +179,7 @@ class Stage:
             for module, training in modes:
                 module.training = training
 
-    def _run_forward(self, inputs: Value, targets: Value, sample: int, scale: float) -> tuple[_ForwardPass, Value]:
+    def _run_forward(self, inputs: Value, targets: Targets, sample: int, scale: float) -> tuple[_ForwardPass, Value]:
         """Run all segments. Returns the tensors to keep, and the stage's output."""
         kept_inputs: list[Value] = []
         kept_outputs: list[Value | None] = []
@@ -190,7 +193,7 @@ class Stage:
         return _ForwardPass(tuple(kept_inputs), tuple(kept_outputs), targets, sample, scale), value
 
     def forward(
-        self, index: int, inputs: Value, *, targets: Value = (), sample: int, scale: float = 1.0, read: Read
+        self, index: int, inputs: Value, *, targets: Targets = (), sample: int, scale: float = 1.0, read: Read
     ) -> Value:
         """Output of microbatch `index`, in the current modes of the modules; on the last stage the loss times
         `scale`."""
@@ -259,7 +262,7 @@ class Stage:
         self.owed_gradients.check_paid()
 
     @torch.no_grad()
-    def evaluate(self, inputs: Value, targets: Value = (), *, sample: int = 0) -> Value:
+    def evaluate(self, inputs: Value, targets: Targets = (), *, sample: int = 0) -> Value:
         """Output in evaluation mode; on the last stage one tensor with the loss, followed by the scores."""
         outputs = self.outputs(inputs, sample=sample)
         if self.loss is None:
@@ -268,7 +271,7 @@ class Stage:
         if self.scores is None:
             return (loss,)
         with undisturbed():
-            scores = self.scores(*outputs, *targets)
+            scores = call_on_outputs(self.scores, outputs, targets, self.structure)
         if not isinstance(scores, torch.Tensor) or scores.dim() > 1:
             is_tensor = isinstance(scores, torch.Tensor)
             description = f"tensor of shape {tuple(scores.shape)}" if is_tensor else type(scores).__name__

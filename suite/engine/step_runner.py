@@ -19,7 +19,6 @@ from suite.core.errors import InvalidRequest, RankError
 from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, FlushInterval, Kind, Op, Program
 from suite.core.protocols import Handle, Value
 from suite.core.trace import Trace
-from suite.engine.batch_slicing import split_batch
 from suite.engine.batch_source import END, BatchSource
 from suite.engine.batch_stream import BatchStream
 from suite.engine.optim.update import check_attached
@@ -257,7 +256,7 @@ def run_evaluation(state: TrainState, source: BatchSource) -> Generator[dict[str
     totals, total_weight, first_batch_size = [0.0] * len(names), 0.0, 0
     while (batch := agreement.next(source, "evaluation")) is not END:
         agreement.settle()
-        inputs, targets = split_batch(batch)
+        inputs, targets = slicer.split(batch)
         samples, first = inputs[0].shape[0], state.evaluated
         microbatches, most_microbatches = slicer.count_evaluation(inputs)
         outputs: list[torch.Tensor] = []
@@ -268,7 +267,7 @@ def run_evaluation(state: TrainState, source: BatchSource) -> Generator[dict[str
             is_last = op.stage == place.stages - 1
             output = state.stages[op.stage].evaluate(
                 slicer.inputs(inputs, index) if op.stage == 0 else value,  # noqa: B023
-                slicer.rows(targets, index) if is_last else (),  # noqa: B023
+                slicer.targets(targets, index) if is_last else (),  # noqa: B023
                 sample=op.index * place.replicas + place.replica,
             )
             if is_last:

@@ -81,7 +81,7 @@ class EngineSystem(System):
         schedule = config.schedule.build()
         split = divide_ranks(shape, homes_of(schedule, grid.inter), config.split)
         return {
-            "layers": cls.layer_makers(config, shape),
+            "model": cls.layer_makers(config, shape),
             "loss": module.loss,
             "optimizer": optimizer.build(),
             "microbatch": config.batch.microbatch,

@@ -23,7 +23,7 @@ from torch import nn
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.core.errors import InvalidRequest, RankError, Unsupported
 from suite.core.grid import Grid
-from suite.engine.arguments import EngineArguments
+from suite.engine.arguments import EngineArguments, check_model
 from suite.engine.batch_stream import Batch
 from suite.engine.layers import Layer, copy_shared
 from suite.engine.ties import as_pairs, find_ties
@@ -195,14 +195,18 @@ class ThreadRanks(Generic[_Engine]):
                 rule="ranks that are threads read one iterable of whole batches",
                 legal="shard=False, or ranks under mpiexec, torchrun or srun",
             )
+        parts = check_model(args.model, args.split_points, args.input_names)
         self.threads = RankThreads(self.grid.size)
         self._followed: list[tuple[nn.Module, nn.Module]] = []  # a module of the user's, and its copy
-        lists, args = self._lists_of_layers(args)
+        lists = self._lists_of_layers(parts.layers)
+        tied = args.tied
+        if any(isinstance(layer, nn.Module) for layer in parts.layers):
+            tied = [pair for ends in find_ties(parts.layers, args.tied or ()) for pair in as_pairs(ends)]
         hub = self.threads.hub
 
         def make_rank(rank: int) -> _Engine:
-            layers = lists[self.grid.place(rank).replica]
-            return make(replace(args, layers=layers, world=LoopbackWorld(hub, rank)))
+            own = replace(parts, layers=lists[self.grid.place(rank).replica])
+            return make(replace(args, model=own, tied=tied, world=LoopbackWorld(hub, rank)))
 
         try:
             self.engines = self.threads.run(make_rank)
@@ -215,11 +219,8 @@ class ThreadRanks(Generic[_Engine]):
         """State of rank 0."""
         return self.engines[0].state
 
-    def _lists_of_layers(self, args: EngineArguments) -> tuple[list[Sequence[Layer]], EngineArguments]:
-        """The layers of each replica, and the arguments with the ties that the user's list implies."""
-        layers = list(args.layers) if isinstance(args.layers, nn.Sequential | nn.ModuleList) else args.layers
-        if not isinstance(layers, Sequence):
-            return [layers] * self.grid.data, args  # every rank refuses it
+    def _lists_of_layers(self, layers: Sequence[Layer]) -> list[Sequence[Layer]]:
+        """The layers of each replica, in which each weight has one leaf per layer."""
         modules: list[Layer] = []
         seen: set[int] = set()
         for number, layer in enumerate(layers):
@@ -231,9 +232,6 @@ class ThreadRanks(Generic[_Engine]):
                     self._followed.append((layer, copied))
                 seen |= ids
             modules.append(own)
-        if seen:
-            tied = [pair for ends in find_ties(layers, args.tied or ()) for pair in as_pairs(ends)]
-            args = replace(args, tied=tied)
         lists: list[Sequence[Layer]] = [modules]
         for _ in range(1, self.grid.data):
             together = copy.deepcopy(nn.ModuleList(layer for layer in modules if isinstance(layer, nn.Module)))
@@ -244,7 +242,7 @@ class ThreadRanks(Generic[_Engine]):
                 if isinstance(original, nn.Module):
                     self._followed.append((original, copies[-1]))  # type: ignore[arg-type]
             lists.append(copies)
-        return lists, args
+        return lists
 
     def call(self, function: Callable[[_Engine], _T]) -> list[_T]:
         """Results of the same call on the engine of every rank."""

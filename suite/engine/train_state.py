@@ -29,6 +29,7 @@ from suite.engine.pruning import Pruning
 from suite.engine.stage import Stage
 from suite.engine.states.flat_layout import LayoutFactory
 from suite.engine.states.state import ModelState
+from suite.engine.structure import OutputStructure
 from suite.engine.ties import Ends, TieGroup
 from suite.engine.weight_versions import WeightVersions
 
@@ -48,6 +49,7 @@ class RunSettings:
         score_names: Names of the scores of an evaluation.
         prefetch: Whether the next batch is read while one is trained on.
         names: Names of all weights and buffers of the model; empty where functions make its layers.
+        output: Structure of the model's output; None for a list of layers.
     """
 
     grid: Grid
@@ -64,6 +66,7 @@ class RunSettings:
     score_names: tuple[str, ...]
     prefetch: bool = False
     names: frozenset[str] = frozenset()
+    output: OutputStructure | None = None
 
     @property
     def streams(self) -> bool:
@@ -81,8 +84,9 @@ class RunSettings:
         return tuple(number for stage in self.place.held_stages for number in self.split[stage])
 
     def name_of(self, layer: int, name: str) -> str:
-        """Name in the whole model of a weight or buffer of a layer, as in an nn.Sequential of the layers."""
-        return f"{layer}.{name}"
+        """Name in the whole model of a weight or buffer of a layer. A list of layers has the names of an
+        nn.Sequential; parts of a model have the model's own."""
+        return f"{layer}.{name}" if self.output is None else name
 
     @property
     def homes(self) -> tuple[int, ...]:
@@ -140,6 +144,7 @@ class TrainState:
         trace: Spans of the last interval; recorded only if `record_trace`.
         batch_end_times: Seconds on the clock of perf_counter when this rank finished each batch of the last stream.
         peak_in_flight: Most forward passes open at once in the last interval.
+        unused: Weights and buffers of the model that its forward does not use, by name.
         memory_tracker: Tracker of allocations, while `Engine.memory` runs.
     """
 
@@ -166,6 +171,7 @@ class TrainState:
     record_trace: bool = True
     batch_end_times: list[float] = field(default_factory=list)
     peak_in_flight: int = 0
+    unused: Mapping[str, torch.Tensor] = field(default_factory=dict)
     memory_tracker: MemoryTracker | None = None
     _model_states: ModelState | None = field(default=None, init=False)
 

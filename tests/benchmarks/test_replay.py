@@ -36,7 +36,7 @@ TURNS, BATCHES, DEPTH = 7, 8, 4
 def plain(config: RunConfig) -> Callable[[list[Any]], None]:
     arguments = EngineSystem.engine_arguments(config)
     layers = []
-    for number, make in enumerate(arguments["layers"]):
+    for number, make in enumerate(arguments["model"]):
         with drawing(*initial(0, number)):
             layers.append(make())
     network, rule = torch.nn.ModuleList(layers), arguments["optimizer"]

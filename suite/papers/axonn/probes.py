@@ -371,7 +371,7 @@ def loss_curves(question: Question, source: Any, *, inter: int, data: int) -> tu
         config.data.source.build(),
     )
     with drawing(*initial(0, 0)):
-        initial_layers = [make() for make in settings["layers"]]
+        initial_layers = [make() for make in settings["model"]]
     batches = [
         tuple(torch.from_numpy(part) for part in text.batch(number, size=2 * data, seed=0, shape=shape))
         for number in range(LOSSES)
@@ -381,7 +381,7 @@ def loss_curves(question: Question, source: Any, *, inter: int, data: int) -> tu
     )
 
     def rank(world: Any) -> list[float]:
-        engine = Engine(**{**settings, "layers": copy.deepcopy(initial_layers)}, world=world)
+        engine = Engine(**{**settings, "model": copy.deepcopy(initial_layers)}, world=world)
         return [engine.train_batch(batch) for batch in batches]
 
     ours = threads.run(inter * data, rank)[0]

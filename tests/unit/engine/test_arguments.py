@@ -34,7 +34,7 @@ def layers() -> list[nn.Module]:
 
 
 def make_engine(**more: Any) -> Engine:
-    arguments = {"layers": layers(), "loss": cross_entropy, "optimizer": AdamW(lr=1e-2), "microbatch": 4, **more}
+    arguments = {"model": layers(), "loss": cross_entropy, "optimizer": AdamW(lr=1e-2), "microbatch": 4, **more}
     return Engine(**arguments)
 
 
@@ -44,14 +44,14 @@ def batch(samples: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
 
 TORCH = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=0.1)
 WRONG: list[tuple[str, Any, dict[str, object]]] = [
-    ("layers", Single(), fault("layers", subject="a single module")),
-    ("layers", [], fault("layers", rule="at least one module")),
-    ("layers", "layers", fault("layers", rule="a list")),
-    ("layers", [nn.Linear(8, 4), 3], fault("layers", subject="at position 1")),
-    ("layers", [nn.Linear, nn.Tanh()], fault("", subject="called without arguments")),
-    ("layers", [torch.relu], fault("", subject="layer 0")),
-    ("layers", [lambda: 3], fault("", subject="makes a int")),
-    ("layers", [nn.LazyLinear(4)], fault("", subject="no shape yet")),
+    ("model", Single(), fault("model", subject="without blocks")),
+    ("model", [], fault("model", rule="at least one module")),
+    ("model", "layers", fault("model", rule="a list")),
+    ("model", [nn.Linear(8, 4), 3], fault("model", subject="at position 1")),
+    ("model", [nn.Linear, nn.Tanh()], fault("", subject="called without arguments")),
+    ("model", [torch.relu], fault("", subject="layer 0")),
+    ("model", [lambda: 3], fault("", subject="makes a int")),
+    ("model", [nn.LazyLinear(4)], fault("", subject="no shape yet")),
     ("loss", "cross_entropy", fault("loss", subject="loss='cross_entropy'")),
     ("loss", nn.CrossEntropyLoss, fault("loss", legal="loss=CrossEntropyLoss()")),
     ("loss", nn.CrossEntropyLoss(reduction="sum"), fault("loss", subject="reduction='sum'")),
@@ -141,7 +141,7 @@ def test_invalid_pruning_is_rejected(arguments: dict[str, Any], expected: dict[s
 
 
 def test_sequential_model_and_numpy_microbatch_are_accepted() -> None:
-    engine = make_engine(layers=nn.Sequential(*layers()), microbatch=np.int64(4))
+    engine = make_engine(model=nn.Sequential(*layers()), microbatch=np.int64(4))
     assert engine.train_batch(batch()) > 0
 
 
@@ -328,7 +328,7 @@ def test_loss_without_gradient_is_rejected() -> None:
 
 STREAMED: list[tuple[dict[str, Any], str, str]] = [
     ({"clip_norm": 1.0}, "clip_norm=None", "optimizer.clip_norm=null"),
-    ({"tied": [(0, "bias", 1, "bias")], "layers": [nn.Linear(8, 4), nn.Linear(4, 4)]}, "tied=()", "model.shape.tied"),
+    ({"tied": [(0, "bias", 1, "bias")], "model": [nn.Linear(8, 4), nn.Linear(4, 4)]}, "tied=()", "model.shape.tied"),
     ({"half": "float16", "loss_scaler": DynamicLossScaler()}, 'half="bfloat16"', "precision=bf16"),
     (
         {"weights": Predict(), "memory": partial(offloaded, bucket=4), "bucket_numel": 4},

@@ -1,0 +1,149 @@
+"""Layers that are parts of a model, between two cuts of its traced forward (engine.split_model)."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from suite.core.errors import InvalidRequest
+from suite.core.protocols import Value
+
+_WRITES = frozenset(
+    {
+        *(operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod),
+        *(operator.ipow, operator.iand, operator.ior, operator.ixor, operator.imatmul, operator.setitem),
+    }
+)
+
+
+class ModelMode:
+    """Mode of the model, which its layers follow. A copy of a layer follows the same model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+    def __deepcopy__(self, memo: Any) -> ModelMode:
+        return self
+
+    @property
+    def training(self) -> bool:
+        return self.model.training
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPass:
+    """Forward pass of a layer in one mode.
+
+    Attributes:
+        run: Function of the travelling tensors, followed by the tensors `direct`. It returns a tuple.
+        direct: Names of parameters and buffers that are used without a call of their module.
+        constant: For each travelling tensor, whether it is computed without weights, so needs no gradient.
+        produced: Names of the outputs, for errors.
+        writes: Whether the part may write to the tensors that it takes.
+    """
+
+    run: fx.GraphModule
+    direct: tuple[str, ...]
+    constant: tuple[bool, ...]
+    produced: tuple[str, ...]
+    writes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPart:
+    """Part of a model between two cuts.
+
+    Attributes:
+        begins: Name of the module whose call begins the part.
+        passes: Forward passes by whether the model trains.
+    """
+
+    mode: ModelMode
+    begins: str
+    passes: dict[bool, LayerPass]
+
+
+class ModelLayer(nn.Module):
+    """Part of a model between two cuts: a function of the tensors that live over the first.
+
+    Submodules, parameters and buffers have the names that they have in the model.
+
+    Attributes:
+        model_part: The part. One attribute, as each is a name that no submodule of the model may have.
+    """
+
+    def __init__(self, part: ModelPart, tensors: Mapping[str, torch.Tensor]) -> None:
+        super().__init__()
+        self.model_part, passes = part, part.passes
+        nodes = [(each.run, node) for each in passes.values() for node in each.run.graph.nodes]
+        for run, node in nodes:
+            if node.op == "call_module":
+                _attach(self, str(node.target), run.get_submodule(str(node.target)))
+        saved = part.mode.model.state_dict().keys()
+        for name in dict.fromkeys(name for each in passes.values() for name in each.direct):
+            _attach(self, name, tensors[name], persistent=name in saved)
+
+    def forward(self, *values: torch.Tensor) -> Value:
+        part = self.model_part.passes[self.training and self.model_part.mode.training]
+        # an input of a stage requires a gradient, which would select other kernels than within a stage
+        inputs = [value.detach() if constant else value for value, constant in zip(values, part.constant, strict=True)]
+        if part.writes:  # a leaf may be an input of the stage, which the layers before this one have passed on
+            inputs = [value.clone() if value.is_leaf else value for value in inputs]
+        outputs: Value = part.run(*inputs, *(reduce(getattr, name.split("."), self) for name in part.direct))
+        for name, value in zip(part.produced, outputs, strict=True):
+            if not isinstance(value, torch.Tensor):
+                raise InvalidRequest(
+                    f"{name}, a {type(value).__name__} that leaves the layer at {self.model_part.begins!r}",
+                    rule="values between layers, and the values of the output, are tensors",
+                    legal="split_points= elsewhere, or a module that returns the tensors that later code uses",
+                )
+        return outputs
+
+
+def _attach(layer: nn.Module, path: str, value: nn.Module | torch.Tensor, *, persistent: bool = False) -> None:
+    """Register a module or a tensor of the model under its path in the model; a `persistent` buffer is saved."""
+    *parents, name = path.split(".")
+    for parent in parents:
+        if parent not in dict(layer.named_children()):
+            layer.add_module(parent, nn.Module())
+        layer = layer.get_submodule(parent)
+    if isinstance(value, nn.Module):
+        layer.add_module(name, value)
+    elif name in {**vars(layer), **dict(layer.named_parameters(recurse=False)), **dict(layer.named_buffers())}:
+        return  # the model's own module holds it
+    elif isinstance(value, nn.Parameter):
+        layer.register_parameter(name, value)
+    else:
+        layer.register_buffer(name, value, persistent=persistent)
+
+
+def may_write(run: fx.GraphModule) -> bool:
+    """Whether a graph has an operation in place, or a call of a module that is declared to work in place."""
+    return any(_works_in_place(run, node) for node in run.graph.nodes)
+
+
+def _works_in_place(run: fx.GraphModule, node: fx.Node) -> bool:
+    name = node.target if isinstance(node.target, str) else node.target.__name__
+    if node.op == "call_module":
+        return any(vars(module).get("inplace", False) for module in run.get_submodule(name).modules())
+    if node.op == "call_method":
+        return name.endswith("_") and not name.endswith("__")
+    if node.op == "call_function" and node.target not in (operator.and_, operator.or_, operator.not_, operator.is_):
+        return name.endswith("_") or node.target in _WRITES or node.kwargs.get("inplace") is True
+    return False
+
+
+def without_elements(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor without elements whose shape is (0, *shape of `tensor`)."""
+    return tensor.new_empty((0, *tensor.shape), dtype=torch.uint8)
+
+
+def of_size(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of the shape that `without_elements` has kept. It has one byte of memory."""
+    return tensor.new_empty((), dtype=torch.uint8).expand(tensor.shape[1:])

@@ -1,0 +1,341 @@
+"""Split a model into the layers of an engine.
+
+    nn.Sequential, nn.ModuleList    their entries
+    any other module                layers that begin at its split points, by default at its blocks
+
+The forward of the model is traced (engine.model_tracer) and cut before the call of each split point. Each part is a
+layer. It takes the tensors that live over the cut before it, and returns those that live over the next cut, so masks,
+positions and skip connections travel with the hidden state. The last layer returns the tensors of the output.
+
+Sizes, dtypes and devices do not travel. A layer computes them from the tensor that they belong to, which travels to the
+layer. Where later layers need nothing but its sizes, a tensor without elements travels in its place. The submodules and
+the parameters of the layers are the model's own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx, nn
+
+from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.values import format_value
+from suite.engine.layers import Layer
+from suite.engine.model_layer import LayerPass, ModelLayer, ModelMode, ModelPart, may_write, of_size, without_elements
+from suite.engine.model_tracer import ModelTrace, is_size, is_tensor, trace_model
+from suite.engine.structure import OutputStructure
+
+_LEGAL_POINTS = 'split_points=["layers.0", "layers.1"] or split_points=["layers.*"]'
+_Traces = Mapping[bool, ModelTrace]  # by whether the model trains
+
+
+@dataclass(frozen=True, slots=True)
+class ModelParts:
+    """Layers of a model.
+
+    Attributes:
+        input_names: Arguments of the model's forward that the inputs of a batch hold; None for a list of layers.
+        output: Structure of the model's output; None for a list of layers, whose outputs are a tuple.
+        unused: Weights and persistent buffers of the model that its forward does not use, by name.
+    """
+
+    layers: Sequence[Layer]
+    input_names: tuple[str, ...] | None = None
+    output: OutputStructure | None = None
+    unused: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+
+class _Travelling(NamedTuple):
+    """Value that lives over a cut.
+
+    Attributes:
+        by_size: Whether later layers need only the sizes and the device of the tensor.
+    """
+
+    node: fx.Node
+    by_size: bool
+
+
+def split_model(model: nn.Module, split_points: Any, input_names: Any) -> ModelParts:
+    """The layers of a model.
+
+    Args:
+        split_points: Names of the submodules that begin a layer, or patterns such as "layers.*"; None for the entries
+            of the largest nn.ModuleList or nn.Sequential that the forward calls in order.
+        input_names: Arguments of the model's forward; None for those without a default, or else the first.
+
+    Raises InvalidRequest for a model, split points or names that break the rules above."""
+    names = _input_names(model, input_names)
+    if split_points is not None:
+        points = _named_points(model, split_points)
+        traces = _trace(model, names, points)
+    else:
+        points, traces = _find_blocks(model, names)
+    layers = _cut(model, points, traces)
+    used = {name for layer in layers for name in layer.state_dict()}
+    unused = {name: tensor for name, tensor in model.state_dict().items() if name not in used}
+    return ModelParts(layers, names, traces[True].structure, unused)
+
+
+# -- arguments -------------------------------------------------------------------------------------------------------
+
+
+def _input_names(model: nn.Module, given: Any) -> tuple[str, ...]:
+    """Names of the arguments of the forward that get tensors."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    named = {parameter.name: parameter for parameter in parameters if parameter.kind not in kinds}
+    required = [name for name, parameter in named.items() if parameter.default is inspect.Parameter.empty]
+    legal = f"input_names={required or list(named)[:1]}"
+    if given is None:
+        if not named:
+            raise InvalidRequest(
+                f"model={type(model).__name__}(...), whose forward has no named arguments",
+                rule="inputs are named arguments of forward, and *args has no names",
+                legal="forward(self, x, mask)",
+            )
+        return tuple(required or list(named)[:1])
+    is_list = isinstance(given, Sequence) and not isinstance(given, str)
+    if not is_list or not given or not all(isinstance(name, str) for name in given) or len({*given}) < len(given):
+        rule = "different names of arguments of the model's forward"
+        raise InvalidRequest(f"input_names={format_value(given)}", rule=rule, legal=legal)
+    accepts_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
+    for name in given:
+        if name not in named and not accepts_any:
+            raise UnknownName(f"argument of {type(model).__name__}.forward", name, named)
+    if missing := [name for name in required if name not in given]:
+        raise InvalidRequest(
+            f"input_names={list(given)}, without {', '.join(missing)}",
+            rule="inputs hold all arguments of forward without a default",
+            legal=legal,
+        )
+    return tuple(given)
+
+
+def _named_points(model: nn.Module, split_points: Any) -> list[str]:
+    """Names of the modules that `split_points` names or matches, in its order."""
+    is_list = isinstance(split_points, Sequence) and not isinstance(split_points, str)
+    if not is_list or not split_points or not all(isinstance(point, str) and point for point in split_points):
+        rule = "a list of names of submodules, or of patterns that match such names"
+        raise InvalidRequest(f"split_points={format_value(split_points)}", rule=rule, legal=_LEGAL_POINTS)
+    modules = {name: module for name, module in model.named_modules(remove_duplicate=False) if name}
+    points: dict[str, None] = {}
+    for point in split_points:
+        matches = [name for name in modules if _matches(name, point)]
+        if not matches:
+            raise UnknownName("split point", point, modules)
+        points |= dict.fromkeys(matches)
+    first_name: dict[int, str] = {}
+    for point in points:
+        if outer := next((other for other in points if point.startswith(f"{other}.")), None):
+            raise InvalidRequest(
+                f"split_points={list(points)}: {point!r} lies inside {outer!r}",
+                rule="a split point holds no other split point",
+                legal=f"split_points={[name for name in points if name != outer]}",
+            )
+        if (other := first_name.setdefault(id(modules[point]), point)) != point:
+            raise _called_twice(points, f"{other!r} and {point!r} are one module, which")
+    return list(points)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Whether a pattern matches a name, part by part between the dots."""
+    parts, patterns = name.split("."), pattern.split(".")
+    return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
+
+
+# -- trace -----------------------------------------------------------------------------------------------------------
+
+
+def _trace(model: nn.Module, names: Sequence[str], points: Sequence[str]) -> _Traces:
+    """Traces of the model. Raises InvalidRequest unless the forward calls each split point once, in their order."""
+    parts = [point.split(".") for point in points]
+    opened = frozenset(".".join(part[:count]) for part in parts for count in range(len(part)))
+    traces = trace_model(model, names, opened)
+    for trace in traces.values():
+        calls = [str(node.target) for node in trace.nodes if node.op == "call_module" and node.target in points]
+        if unused := [point for point in points if point not in calls]:
+            raise InvalidRequest(
+                f"split_points={list(points)}: the forward never calls {unused[0]!r}",
+                rule="the forward calls each split point once",
+                legal=f"split_points={[point for point in points if point in calls] or _LEGAL_POINTS}",
+            )
+        if repeated := [point for point, count in Counter(calls).items() if count > 1]:
+            raise _called_twice(points, f"{repeated[0]!r}")
+        if calls != list(points):
+            raise InvalidRequest(
+                f"split_points={list(points)}: the forward calls them in another order",
+                rule="split points stand in the order in which the forward calls them",
+                legal=f"split_points={calls}",
+            )
+    return traces
+
+
+def _called_twice(points: Sequence[str] | Mapping[str, None], subject: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"split_points={list(points)}: {subject} runs more than once",
+        rule="the forward calls each split point once, as a layer has one place in the pipeline",
+        legal="a module for each call, or a split point that holds all calls",
+    )
+
+
+def _find_blocks(model: nn.Module, names: Sequence[str]) -> tuple[list[str], _Traces]:
+    """The entries of the largest list of modules that the forward calls in order, and the traces."""
+    candidates = [
+        (sum(parameter.numel() for parameter in module.parameters()), [f"{name}.{entry}" for entry in children])
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList | nn.Sequential) and name
+        if len(children := [entry for entry, _ in module.named_children()]) > 1
+    ]
+    refusal: InvalidRequest | None = None
+    for _, points in sorted(candidates, key=lambda candidate: candidate[0], reverse=True):  # stable: outer ones first
+        try:
+            return points, _trace(model, names, points)
+        except InvalidRequest as error:
+            refusal = refusal or error
+    if refusal is not None:
+        raise refusal
+    raise InvalidRequest(
+        f"model={type(model).__name__}(...), without blocks",
+        rule="a model has an nn.ModuleList or nn.Sequential of at least two blocks, or split_points= name its blocks",
+        legal=f"{_LEGAL_POINTS}, or a list of layers",
+    )
+
+
+# -- cut -------------------------------------------------------------------------------------------------------------
+
+
+def _cut(model: nn.Module, points: Sequence[str], traces: _Traces) -> list[ModelLayer]:
+    """The layers. What runs before the first split point is a layer of its own if it uses a module or a weight."""
+    mode = ModelMode(model)
+    passes: dict[bool, list[LayerPass]] = {}
+    has_head = any(
+        node.op in ("call_module", "get_attr") for trace in traces.values() for node in _before(trace, points[0])
+    )
+    begins = ["the inputs", *points] if has_head else list(points)
+    for training, trace in traces.items():
+        same = trace is traces[True] and not training
+        passes[training] = passes[True] if same else list(_parts(model, trace, begins))
+    tensors = {**traces[False].tensors, **traces[True].tensors}
+    return [
+        ModelLayer(ModelPart(mode, begin, {training: parts[number] for training, parts in passes.items()}), tensors)
+        for number, begin in enumerate(begins)
+    ]
+
+
+def _before(trace: ModelTrace, point: str) -> Iterator[fx.Node]:
+    for node in trace.nodes:
+        if node.target == point:
+            return
+        yield node
+
+
+def _parts(model: nn.Module, trace: ModelTrace, begins: Sequence[str]) -> Iterator[LayerPass]:
+    """The passes of the layers that begin at the modules `begins`, the first of them at the inputs."""
+    part_of, weightless = _assign(trace, begins), _weightless(trace)
+    leaving = [_Travelling(node, by_size=False) for node in trace.outputs]
+    parts: list[LayerPass] = []
+    for number in reversed(range(len(begins))):
+        body = [node for node in trace.nodes if part_of.get(node) == number]
+        used = [_Travelling(source, by_size=False) for node in body for source in node.all_input_nodes]
+        origins = {origin for value in (*used, *leaving) for origin in _origins(value, part_of)}
+        needed = {node for node, _ in origins}
+        by_value = {node for node, by_size in origins if not by_size}
+        entering = [
+            _Travelling(node, by_size=node not in by_value and number > 0)
+            for node in trace.nodes
+            if (node.op == "placeholder" and number == 0)
+            or (node in needed and node.op != "get_attr" and part_of.get(node) != number)
+        ]
+        direct = [node for node in trace.nodes if node in needed and node.op == "get_attr"]
+        run = fx.GraphModule(model, _graph(entering, direct, body, leaving))
+        parts.append(
+            LayerPass(
+                run=run,
+                direct=tuple(str(node.target) for node in direct),
+                constant=tuple(node in weightless for node, _ in entering),
+                produced=tuple(node.name for node, _ in leaving),
+                writes=may_write(run),
+            )
+        )
+        leaving = entering
+    return reversed(parts)
+
+
+def _assign(trace: ModelTrace, begins: Sequence[str]) -> dict[fx.Node, int]:
+    """The part of each node that computes a tensor. Other values are computed wherever they are used."""
+    part_of: dict[fx.Node, int] = {}
+    part = 0
+    for node in trace.nodes:
+        if node.op == "call_module" and node.target in begins[1:]:
+            part = begins.index(str(node.target))
+        if node.op in ("placeholder", "get_attr") or not is_tensor(node):
+            continue
+        part_of[node] = part
+        if _takes_entry(node) and all(_takes_entry(user) for user in node.all_input_nodes[0].users):
+            part_of[node] = part_of.get(node.all_input_nodes[0], part)  # entries of a tuple travel, a tuple cannot
+    return part_of
+
+
+def _takes_entry(node: fx.Node) -> bool:
+    """Whether a node reads an entry or a field, as of a tuple, dict or dataclass."""
+    return node.target in (operator.getitem, getattr) and isinstance(node.args[1], int | str)
+
+
+def _origins(value: _Travelling, part_of: Mapping[fx.Node, int]) -> Iterator[_Travelling]:
+    """The value if it is a tensor, else the tensors that it is computed from."""
+    node = value.node
+    if node.op in ("placeholder", "get_attr") or node in part_of:
+        yield value
+    else:
+        for source in node.all_input_nodes:
+            yield from _origins(_Travelling(source, by_size=is_size(node)), part_of)
+
+
+def _weightless(trace: ModelTrace) -> set[fx.Node]:
+    """Nodes that no parameter and no module contributes to."""
+    nodes: set[fx.Node] = set()
+    for node in trace.nodes:
+        if node.op not in ("get_attr", "call_module") and nodes.issuperset(node.all_input_nodes):
+            nodes.add(node)
+    return nodes
+
+
+def _graph(
+    entering: Sequence[_Travelling], direct: Sequence[fx.Node], body: Sequence[fx.Node], leaving: Sequence[_Travelling]
+) -> fx.Graph:
+    """The graph of one part. It computes sizes and the like where it uses them."""
+    graph = fx.Graph()
+    inputs = {value: graph.placeholder(value.node.name) for value in entering}
+    sized = {value.node: placeholder for value, placeholder in inputs.items() if value.by_size}
+    made = {value.node: placeholder for value, placeholder in inputs.items() if not value.by_size}
+    made |= {node: graph.placeholder(node.name) for node in direct}
+
+    def add(node: fx.Node) -> fx.Node:
+        if node in sized and node not in made:
+            made[node] = graph.call_function(of_size, (sized[node],))
+        if node not in made:
+            for source in node.all_input_nodes:
+                add(source)
+            made[node] = graph.node_copy(node, made.__getitem__)
+        return made[node]
+
+    for node in body:
+        add(node)
+    outputs = [
+        inputs[value]
+        if value in inputs
+        else graph.call_function(without_elements, (add(value.node),))
+        if value.by_size
+        else add(value.node)
+        for value in leaving
+    ]
+    graph.output(tuple(outputs))
+    return graph
