@@ -87,6 +87,15 @@ def check_drains(update_interval: int | None, call: str) -> None:
         raise Unsupported(f"{call} with update_interval={update_interval}", rule=rule, legal="train(batches)")
 
 
+def within_stream(call: str) -> InvalidRequest:
+    """The error for a call while microbatches are in flight, or after they were lost."""
+    return InvalidRequest(
+        f"{call} within a stream, or after a batch that was interrupted",
+        rule="stages stand at different updates until the pipeline drains",
+        legal=f"a new engine that loads the last checkpoint, or {call} after the last loss of the stream",
+    )
+
+
 def check_stream(microbatches: int, stages: int, *, drained: bool) -> None:
     """Raises InvalidRequest for a stream that does not fill the pipeline, and after an interrupted stream."""
     if not drained:

@@ -35,8 +35,22 @@ def _to_value(name: str, tensors: Any) -> Value:
     value = (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors) if is_list else None
     if value is None or not all(isinstance(tensor, torch.Tensor) and tensor.dim() for tensor in value):
         legal = f"torch.from_numpy({name})" if isinstance(tensors, np.ndarray) else _LEGAL
-        raise InvalidRequest(f"{name} of a batch: {format_value(tensors)}", rule=_RULE, legal=legal)
+        raise InvalidRequest(f"{name} of a batch: {_described(tensors)}", rule=_RULE, legal=legal)
+    if any(tensor.is_meta for tensor in value):
+        raise InvalidRequest(f'{name} of a batch on the device "meta"', rule="tensors with values", legal=_LEGAL)
     return value
+
+
+def _described(value: Any) -> str:
+    """A value without its numbers."""
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    if isinstance(value, np.ndarray):
+        return f"a numpy array of shape {value.shape}"
+    if isinstance(value, tuple | list | Mapping):
+        kinds = sorted({type(part).__name__ for part in (value.values() if isinstance(value, Mapping) else value)})
+        return f"a {type(value).__name__} of {len(value)} entries ({', '.join(kinds)})"
+    return format_value(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +85,8 @@ class BatchSlicer:
 
         Raises InvalidRequest unless all are tensors with equally many samples, and the inputs have their names."""
         if isinstance(batch, torch.Tensor) or not isinstance(batch, Sequence) or len(batch) != 2:
-            description = (
-                f"a tensor of shape {tuple(batch.shape)}" if isinstance(batch, torch.Tensor) else format_value(batch)
-            )
             rule = "a batch is a pair; train and evaluate take a list of batches, train_batch takes one"
-            raise InvalidRequest(f"a batch that is {description}", rule=rule, legal=_LEGAL)
+            raise InvalidRequest(f"a batch that is {_described(batch)}", rule=rule, legal=_LEGAL)
         inputs, targets = self._in_order(_named_values("inputs", batch[0])), _named_values("targets", batch[1])
         target_values = tuple(targets.values()) if isinstance(targets, dict) else targets
         samples = sorted({tensor.shape[0] for tensor in (*inputs, *target_values)})

@@ -31,7 +31,7 @@ from suite.engine.batch_source import END, BatchSource
 from suite.engine.batch_stream import Batch, BatchStream
 from suite.engine.build_state import build_train_state
 from suite.engine.checkpoint import restore, save, storage
-from suite.engine.fit import OnBatch, fit
+from suite.engine.fit import OnBatch, check_on_batch, fit
 from suite.engine.layers import Layer
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.loss_scaler import DynamicLossScaler
@@ -42,7 +42,7 @@ from suite.engine.pruning_step import prune
 from suite.engine.random_state import user_values
 from suite.engine.states.flat_layout import LayoutFactory
 from suite.engine.step_runner import StepRunner, run_evaluation
-from suite.engine.thread_ranks import ThreadRanks, on_every_rank
+from suite.engine.thread_ranks import ThreadRanks, check_open, on_every_rank
 from suite.memory.layout import compressed
 from suite.pruning.mask import Key
 from suite.workload.split import Split
@@ -97,6 +97,7 @@ class Engine:
     Attributes:
         state: Training state of this rank; of rank 0 where ranks are threads.
         ranks: Ranks that are threads of this process; None on a rank of its own.
+        closed: Whether `close` was called, after which an engine neither trains nor evaluates.
     """
 
     def __init__(
@@ -132,6 +133,7 @@ class Engine:
         world: World | None = None,
     ) -> None:
         args = arguments.EngineArguments.from_locals(locals())
+        self.closed = False
         several = isinstance(grid, Grid) and grid.size > 1 and grid.tensor == 1
         self.ranks: ThreadRanks[Engine] | None = None
         if several and world is None and launch_info().launcher == "none":
@@ -167,6 +169,7 @@ class Engine:
 
         Raises InvalidRequest on every rank: for batches that differ between ranks, for fewer microbatches than stages,
         and after an interrupted stream."""
+        check_open("train()", closed=self.closed)
         arguments.check_batches(batches)
         return user_values(self.steps(batches)) if self.ranks is None else self.ranks.train(batches)
 
@@ -179,6 +182,7 @@ class Engine:
             progress: Whether rank 0 shows a progress bar (tqdm).
 
         Raises Unsupported for an early end of batches that stream, and MissingDependency without tqdm."""
+        check_on_batch(on_batch)
         return fit(
             self.train(batches), on_batch, bar=progress and self.rank == 0, batches=batches, streams=self.streams
         )
@@ -200,6 +204,7 @@ class Engine:
                 yield from StepRunner(state, stream).run()
             return
         while (batch := agreement.next(source, "training")) is not END:
+            check_open("train()", closed=self.closed)
             with agreement.finishing():
                 yield from StepRunner(state, self._stream_of(batch)).run()
 
@@ -209,8 +214,9 @@ class Engine:
         Where ranks are threads, they are those of the first replica, in the order of its ranks.
 
         Weights and counters do not change; running statistics do, as in any forward pass."""
+        check_open("gradients()", closed=self.closed)
         if self.ranks is not None:
-            by_rank = self.ranks.call(lambda engine: engine.gradients(batch))
+            by_rank = self.ranks.call("gradients()", lambda engine: engine.gradients(batch))
             return [gradient for rank in self.grid.pipeline(0) for gradient in by_rank[rank]]
         state = self.state
         asynchronous.check_drains(state.settings.update_interval, "gradients")
@@ -229,9 +235,10 @@ class Engine:
 
     def score(self, batches: Iterable[Batch]) -> dict[str, float]:
         """Means over the samples of `batches` in evaluation mode: the loss and the scores, by name."""
+        check_open("an evaluation", closed=self.closed)
         arguments.check_batches(batches)
         if self.ranks is not None:
-            return self.ranks.call_with_batches(lambda engine, read: engine.score(read), batches)[0]
+            return self.ranks.call_with_batches("an evaluation", lambda engine, read: engine.score(read), batches)[0]
         (scores,) = user_values(run_evaluation(self.state, self.batch_source(batches)))
         return scores
 
@@ -319,8 +326,10 @@ class Engine:
         """Close the transport; every rank calls it.
 
         In mixed precision the user's modules then hold all full-precision weights on the engine's device."""
+        if self.closed:
+            return
+        self.closed = True
         if self.ranks is not None:
-            self.ranks.call(lambda engine: engine.close())
             self.ranks.close()
             return
         self.state.copies.return_weights(self.state.model_states)

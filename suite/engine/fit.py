@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import closing, nullcontext
 from time import perf_counter
 from typing import Any
 
-from suite.core.errors import MissingDependency, Unsupported
+from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
+from suite.core.values import format_value
+from suite.engine.loss_mean_check import callable_name
 
 OnBatch = Callable[[float, float], bool | None]
 
@@ -44,6 +47,28 @@ def fit(
                 break
             begin = perf_counter()
     return seen
+
+
+def check_on_batch(on_batch: Any) -> None:
+    """Raises InvalidRequest unless `on_batch` is None or a function of a loss and seconds."""
+    if on_batch is None:
+        return
+    reason = "" if callable(on_batch) else "not a function"
+    if not reason:
+        try:
+            inspect.signature(on_batch).bind(0.0, 0.0)
+        except TypeError as error:
+            reason = str(error)
+        except ValueError:  # a builtin function has no signature
+            return
+    if reason:
+        raise InvalidRequest(
+            "on_batch",
+            on_batch,
+            what=f"on_batch={callable_name(on_batch) if callable(on_batch) else format_value(on_batch)}: {reason}",
+            rule="a function of the loss and the seconds of a batch, or None",
+            legal="on_batch=lambda loss, seconds: print(loss)",
+        )
 
 
 def _bar(total: int | None) -> Any:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from suite.comm.p2p.polling import complete
-from suite.core.errors import InvalidRequest
+from suite.core.errors import InvalidRequest, SuiteError
 from suite.core.op import FlushInterval, Op
 from suite.core.protocols import Value
 from suite.engine.batch_source import BatchSource
@@ -61,7 +61,7 @@ def state_dict(state: TrainState) -> Tensors:
     """Weights and buffers of the whole model on rank 0, on the host; empty on other ranks. Every rank calls it.
 
     One layer at a time passes through the other ranks."""
-    check_drained(state)
+    check_drained(state, "state_dict()")
     settings, group = state.settings, state.agreement.group
     rest = {name: tensor.to("cpu", copy=True) for name, tensor in state.unused.items()}
     if group is None:
@@ -105,7 +105,8 @@ def load_state_dict(state: TrainState, weights: Mapping[str, torch.Tensor]) -> N
 
     Raises InvalidRequest on all ranks, before anything changes, for a missing or unknown name and for another shape."""
     with state.comm.guard.all_or_none("a state dict is loaded"):
-        check_drained(state)
+        check_drained(state, "load_state_dict()")
+        _check_tensors(weights)
         pairs = _pairs(state, weights)
     states = state.model_states
     trained = {id(parameter): parameter for parameter in states.parameters}
@@ -121,6 +122,17 @@ def load_state_dict(state: TrainState, weights: Mapping[str, torch.Tensor]) -> N
             if (index := states.kept.get(id(parameter))) is not None:
                 mask(parameter.data, index)
     states.round_weights()
+
+
+def _check_tensors(weights: Any) -> None:
+    """Raises InvalidRequest unless `weights` maps names to tensors."""
+    what = "" if isinstance(weights, Mapping) else f"a state dict that is a {type(weights).__name__}"
+    if not what:
+        other = next((name for name, tensor in weights.items() if not isinstance(tensor, torch.Tensor)), None)
+        what = "" if other is None else f"{other!r} in a state dict, a {type(weights[other]).__name__}"
+    if what:
+        rule = "a state dict maps names of weights and buffers to tensors"
+        raise InvalidRequest(what, rule=rule, legal="load_state_dict(model.state_dict()), or load_model(path)")
 
 
 def _pairs(state: TrainState, weights: Mapping[str, torch.Tensor]) -> list[tuple[torch.Tensor, ...]]:
@@ -176,7 +188,7 @@ def save_model(state: TrainState, folder: Path, *, sharded: bool) -> Path:
                 folder.mkdir(parents=True, exist_ok=True)
                 safetensors().save_file({name: t.contiguous().clone() for name, t in whole.items()}, folder / WEIGHTS)
         return folder / WEIGHTS
-    check_drained(state)
+    check_drained(state, "save_model()")
     mine = rank_state_dict(state) if place.replica == 0 else {}
     file = f"model-{place.rank + 1:05d}-of-{place.ranks:05d}.safetensors"
     with guard.all_or_none(f"{folder / file} is written"):
@@ -215,7 +227,16 @@ def load_model(state: TrainState, path: Path) -> None:
             for number, layer in state.numbered_layers()
             for name in layer.state_dict()
         }
-        weights = _read(path, wanted)
+        try:
+            weights = _read(path, wanted)
+        except (SuiteError, OSError, ImportError):
+            raise
+        except Exception as error:  # a damaged file may raise any class
+            raise InvalidRequest(
+                f"{path}, which holds no state dict that can be read",
+                rule="a file in the safetensors format, or a state dict that torch.save has written",
+                legal="torch.save(model.state_dict(), path)",
+            ) from error
     load_state_dict(state, weights)
 
 
@@ -235,6 +256,8 @@ def _read(path: Path, wanted: set[str]) -> Tensors:
         files = [path]
     else:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(loaded, Mapping):
+            raise TypeError(f"it holds a {type(loaded).__name__}")
         return {name: tensor for name, tensor in loaded.items() if isinstance(tensor, torch.Tensor)}
     tensors = Tensors()
     for file in files:
@@ -259,7 +282,7 @@ def predict(state: TrainState, inputs: Any) -> Any:
     Raises:
         InvalidRequest: Within a stream, and for outputs without samples in the first dimension.
     """
-    check_drained(state)
+    check_drained(state, "predict()")
     source = BatchSource([(inputs, ())], single=True)
     tensors, _ = state.slicer.split(state.agreement.next(source, "prediction"))
     state.agreement.settle()

@@ -124,6 +124,7 @@ def make_modules(
     for number in numbers:
         layer = layers[number]
         if isinstance(layer, nn.Module):
+            _check_has_data(layer, number)
             layer.to(device)
             shared = {id(parameter) for parameter in layer.parameters()} & layer_of.keys()
             floating = any(t.is_floating_point() for t in (*layer.parameters(), *layer.buffers()))
@@ -132,7 +133,9 @@ def make_modules(
             layer_of |= dict.fromkeys(map(id, layer.parameters()), number)
         else:
             with undisturbed(), drawing(*initial(seed, number)):
-                module = _call_maker(layer, number).to(device)
+                module = _call_maker(layer, number)
+                _check_has_data(module, number)
+                module.to(device)
             for name, parameter in module.named_parameters():
                 if id(parameter) in layer_of:
                     raise InvalidRequest(
@@ -150,6 +153,17 @@ def make_modules(
                 )
         modules[number] = module
     return modules, copies
+
+
+def _check_has_data(module: nn.Module, number: int) -> None:
+    """Raises InvalidRequest for a module with a weight or a buffer on the device "meta"."""
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if tensor.is_meta:
+            raise InvalidRequest(
+                f'weight {name} of layer {number}, on the device "meta"',
+                rule='weights have values before an engine is made, and a tensor on "meta" has none',
+                legal="a module that was made on the CPU or a GPU, or model.to_empty(device=...) and initial weights",
+            )
 
 
 def _call_maker(function: Callable[[], nn.Module], number: int) -> nn.Module:

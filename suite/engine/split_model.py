@@ -125,6 +125,13 @@ def _named_points(model: nn.Module, split_points: Any) -> list[str]:
     if not is_list or not split_points or not all(isinstance(point, str) and point for point in split_points):
         rule = "a list of names of submodules, or of patterns that match such names"
         raise InvalidRequest(f"split_points={format_value(split_points)}", rule=rule, legal=_LEGAL_POINTS)
+    once = list(dict.fromkeys(split_points))
+    if repeated := [point for point in once if split_points.count(point) > 1]:
+        raise InvalidRequest(
+            f"split_points={list(split_points)}: {repeated[0]!r} stands there twice",
+            rule="each split point begins one layer",
+            legal=f"split_points={once}",
+        )
     modules = {name: module for name, module in model.named_modules(remove_duplicate=False) if name}
     points: dict[str, None] = {}
     for point in split_points:

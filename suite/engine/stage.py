@@ -23,7 +23,8 @@ from suite.core.protocols import Read, Value
 from suite.engine.loss_mean_check import MeanCheck, callable_name, not_a_mean
 from suite.engine.random_state import EVALUATION, LayerRandom, undisturbed
 from suite.engine.split_backward import OwedGradients, check_splittable
-from suite.engine.structure import OutputStructure, Targets, call_on_outputs
+from suite.engine.structure import OutputStructure, Targets
+from suite.engine.user_calls import call_layer, call_loss
 
 RunGraph = Callable[[list[torch.Tensor], list[torch.Tensor | None]], None]  # (outputs, their gradients)
 
@@ -107,7 +108,7 @@ class Stage:
         scores: Callable[..., torch.Tensor] | None = None,
         structure: OutputStructure | None = None,
     ) -> None:
-        self.layers = nn.ModuleList(layers)
+        self.layers, self.first_layer = nn.ModuleList(layers), first_layer
         # a layer or a loss with `draws = False` needs no seed before each pass
         layers_with_random = [
             (layer, LayerRandom(seed, number) if _draws(layer) else None)
@@ -133,10 +134,11 @@ class Stage:
         """Output of the layers of segment `number`."""
         value = tuple(tensor.clone() for tensor in inputs) if self.writes_input[number] else inputs
         with undisturbed() if self.draws[number] else nullcontext():
-            for layer, random in self.segment_layers[number]:
+            first = self.first_layer + self.segments[number].layers.start
+            for number_of_layer, (layer, random) in enumerate(self.segment_layers[number], first):
                 if random is not None:
                     random.set_generators(sample)
-                value = as_value(layer(*value))
+                value = call_layer(layer, number_of_layer, value)
         return value
 
     def _run_segment(self, number: int, inputs: Value, targets: Targets, sample: int, scale: float) -> Value:
@@ -152,7 +154,7 @@ class Stage:
         with undisturbed() if self.loss_draws else nullcontext():
             if self.loss_draws:
                 self.loss_random.set_generators(sample)
-            loss = call_on_outputs(self.loss, outputs, targets, self.structure)
+            loss = call_loss("loss", self.loss, outputs, targets, self.structure)
         if not isinstance(loss, torch.Tensor):
             raise InvalidRequest(
                 f"loss={callable_name(self.loss)} returns a {type(loss).__name__}",
@@ -271,7 +273,7 @@ class Stage:
         if self.scores is None:
             return (loss,)
         with undisturbed():
-            scores = call_on_outputs(self.scores, outputs, targets, self.structure)
+            scores = call_loss("scores", self.scores, outputs, targets, self.structure)
         if not isinstance(scores, torch.Tensor) or scores.dim() > 1:
             is_tensor = isinstance(scores, torch.Tensor)
             description = f"tensor of shape {tuple(scores.shape)}" if is_tensor else type(scores).__name__

@@ -19,6 +19,7 @@ from suite.core.errors import InvalidRequest, RankError
 from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, FlushInterval, Kind, Op, Program
 from suite.core.protocols import Handle, Value
 from suite.core.trace import Trace
+from suite.engine.asynchronous import within_stream
 from suite.engine.batch_source import END, BatchSource
 from suite.engine.batch_stream import BatchStream
 from suite.engine.optim.update import check_attached
@@ -248,11 +249,7 @@ def run_evaluation(state: TrainState, source: BatchSource) -> Generator[dict[str
     settings, agreement, slicer = state.settings, state.agreement, state.slicer
     place, names = settings.place, ("loss", *settings.score_names)
     if not state.drained:
-        raise InvalidRequest(
-            "an evaluation within a stream, or after a batch that was interrupted",
-            rule="stages stand at different updates until the pipeline drains",
-            legal="evaluate() after the stream",
-        )
+        raise within_stream("an evaluation")
     totals, total_weight, first_batch_size = [0.0] * len(names), 0.0, 0
     while (batch := agreement.next(source, "evaluation")) is not END:
         agreement.settle()

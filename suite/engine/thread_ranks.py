@@ -8,6 +8,7 @@ replicas train copies. A weight that several layers share is one leaf per layer,
 from __future__ import annotations
 
 import copy
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -23,7 +24,8 @@ from torch import nn
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.core.errors import InvalidRequest, RankError, Unsupported
 from suite.core.grid import Grid
-from suite.engine.arguments import EngineArguments, check_model
+from suite.engine.arguments import EngineArguments, check
+from suite.engine.asynchronous import check_stream, within_stream
 from suite.engine.batch_stream import Batch
 from suite.engine.layers import Layer, copy_shared
 from suite.engine.ties import as_pairs, find_ties
@@ -41,18 +43,35 @@ class RankThreads:
 
     Attributes:
         hub: State that the threads share.
+        idents: Identifiers of the threads.
+        closed: Whether the threads have ended.
     """
 
     def __init__(self, size: int) -> None:
         self.hub = Hub(size)
-        self.pools = [ThreadPoolExecutor(1, thread_name_prefix=f"rank {rank}") for rank in range(size)]
+        self.closed = False
+        self.idents: set[int] = set()
+        self.pools = [
+            ThreadPoolExecutor(
+                1, thread_name_prefix=f"rank {rank}", initializer=lambda: self.idents.add(threading.get_ident())
+            )
+            for rank in range(size)
+        ]
 
     def run(self, function: Callable[[int], _T]) -> list[_T]:
         """`function(rank)` of every rank, each in its thread; the results by rank. Raises as `join` does."""
         return self.join(self.start(function))
 
     def start(self, function: Callable[[int], _T]) -> list[Future[_T]]:
-        """Begin `function(rank)` of every rank, each in its thread."""
+        """Begin `function(rank)` of every rank, each in its thread.
+
+        Raises InvalidRequest in a thread of a rank, which would wait for itself."""
+        if threading.get_ident() in self.idents:
+            raise InvalidRequest(
+                "a call on an engine from its batches, its layers or its loss",
+                rule="ranks that are threads run one call at a time",
+                legal="a call between two losses of train(), or ranks under mpiexec, torchrun or srun",
+            )
         return [pool.submit(function, rank) for rank, pool in enumerate(self.pools)]
 
     def join(self, futures: Sequence[Future[_T]]) -> list[_T]:
@@ -77,6 +96,7 @@ class RankThreads:
 
     def close(self) -> None:
         """End the threads."""
+        self.closed = True
         for rank, pool in enumerate(self.pools):
             self.hub.departures[rank].leave()
             pool.shutdown(wait=False)
@@ -167,8 +187,11 @@ class RankOfThread(Protocol):
 
     state: TrainState
     ranks: ThreadRanks[Any] | None
+    closed: bool
 
     def train(self, batches: Iterable[Batch]) -> Iterator[float]: ...
+
+    def close(self) -> None: ...
 
 
 _Engine = TypeVar("_Engine", bound=RankOfThread)
@@ -184,6 +207,7 @@ class ThreadRanks(Generic[_Engine]):
     Attributes:
         engines: The engine of each rank.
         threads: The threads of the ranks.
+        streaming: Whether batches stream through the ranks.
     """
 
     def __init__(self, args: EngineArguments, make: Callable[[EngineArguments], _Engine]) -> None:
@@ -195,8 +219,9 @@ class ThreadRanks(Generic[_Engine]):
                 rule="ranks that are threads read one iterable of whole batches",
                 legal="shard=False, or ranks under mpiexec, torchrun or srun",
             )
-        parts = check_model(args.model, args.split_points, args.input_names)
+        parts = check(args)
         self.threads = RankThreads(self.grid.size)
+        self.streaming = False
         self._followed: list[tuple[nn.Module, nn.Module]] = []  # a module of the user's, and its copy
         lists = self._lists_of_layers(parts.layers)
         tied = args.tied
@@ -244,18 +269,26 @@ class ThreadRanks(Generic[_Engine]):
             lists.append(copies)
         return lists
 
-    def call(self, function: Callable[[_Engine], _T]) -> list[_T]:
-        """Results of the same call on the engine of every rank."""
+    def call(self, name: str, function: Callable[[_Engine], _T]) -> list[_T]:
+        """Results of the same call on the engine of every rank.
+
+        Raises InvalidRequest within a stream; `name` is the call in words."""
+        self._check_idle(name)
         self._follow_modes()
         return self.threads.run(lambda rank: function(self.engines[rank]))
 
     def call_with_batches(
-        self, function: Callable[[_Engine, Iterable[Batch]], _T], batches: Iterable[Batch]
+        self, name: str, function: Callable[[_Engine, Iterable[Batch]], _T], batches: Iterable[Batch]
     ) -> list[_T]:
-        """Results of the same call on every rank, all of which read the same batches."""
+        """Results of the same call on every rank, all of which read the same batches; see `call`."""
+        self._check_idle(name)
         self._follow_modes()
         readers = _readers(batches, self.grid.size)
         return self.threads.run(lambda rank: function(self.engines[rank], readers[rank]))
+
+    def _check_idle(self, name: str) -> None:
+        if self.streaming:
+            raise within_stream(name)
 
     def _follow_modes(self) -> None:
         """Give the copies the modes (training or evaluation) of the user's modules."""
@@ -274,14 +307,17 @@ class ThreadRanks(Generic[_Engine]):
         try:
             while (loss := self.threads.run(lambda rank: next(steps[rank], None))[0]) is not None:
                 yield loss
+                check_open("train()", closed=self.threads.closed)
                 self._follow_modes()
         finally:
-            self.threads.run(lambda rank: _close(steps[rank]))
+            if not self.threads.closed:
+                self.threads.run(lambda rank: _close(steps[rank]))
 
     def _stream(self, readers: Sequence[Iterable[Batch]]) -> Iterator[float]:
         """Losses of batches that stream. Ranks do not wait for requests, as one rank's loss needs the others' work.
 
         A stream that is not read to its end is interrupted, and the engine trains no more."""
+        check_stream(self.grid.inter, self.grid.inter, drained=not self.streaming)
         self._follow_modes()
         losses: SimpleQueue[float] = SimpleQueue()
 
@@ -291,6 +327,7 @@ class ThreadRanks(Generic[_Engine]):
                     losses.put(loss)
 
         futures = self.threads.start(run)
+        self.streaming = True
         try:
             while not (losses.empty() and all(future.done() for future in futures)):
                 if any(map(_error_of, futures)):
@@ -303,11 +340,16 @@ class ThreadRanks(Generic[_Engine]):
             )
             wait(futures)
             raise
+        finally:
+            self.streaming = False
         self.threads.join(futures)
 
     def close(self) -> None:
-        """End the threads, after the engines are closed."""
-        self.threads.close()
+        """Close the engines, and end the threads."""
+        try:
+            self.threads.run(lambda rank: self.engines[rank].close())
+        finally:
+            self.threads.close()
 
 
 def _close(steps: Iterator[float]) -> None:
@@ -315,13 +357,24 @@ def _close(steps: Iterator[float]) -> None:
         steps.close()
 
 
+def check_open(call: str, *, closed: bool) -> None:
+    """Raises InvalidRequest for a call on a closed engine."""
+    if closed:
+        raise InvalidRequest(
+            f"{call} of a closed engine",
+            rule="close() and the end of `with` are the last call on an engine",
+            legal="a new engine of the same model, which holds the trained weights",
+        )
+
+
 def on_every_rank(method: Callable[Concatenate[_Engine, _P], _T]) -> Callable[Concatenate[_Engine, _P], _T]:
     """A method of an engine that, where ranks are threads, runs on every rank and returns the result of rank 0."""
 
     @wraps(method)
     def call(engine: _Engine, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        check_open(f"{method.__name__}()", closed=engine.closed)
         if engine.ranks is None:
             return method(engine, *args, **kwargs)
-        return engine.ranks.call(lambda rank: method(rank, *args, **kwargs))[0]
+        return engine.ranks.call(f"{method.__name__}()", lambda rank: method(rank, *args, **kwargs))[0]
 
     return call

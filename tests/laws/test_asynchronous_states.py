@@ -323,7 +323,7 @@ def test_single_batches_and_interrupted_streams_are_rejected() -> None:
         rule="the microbatches in flight are lost when a stream is",
     ):
         next(engine.train(epoch(CASE)))
-    with refused(InvalidRequest, subject="within a batch", rule="checkpoints are saved and loaded between batches"):
+    with refused(InvalidRequest, subject="save() within a stream", rule="until the pipeline drains"):
         engine.save("nowhere")
 
 

@@ -76,7 +76,7 @@ def load(state: TrainState, path: Path) -> Loaded:
     oldest_tried = None
     while True:
         with guard.all_or_none(f"{path} is resumed"):
-            check_drained(state)
+            check_drained(state, "load()")
             orders = [] if storage.is_step(path) else storage.checkpoint_orders(path)
         checkpoint = path
         if not storage.is_step(path):

@@ -26,6 +26,7 @@ from torch import nn
 from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
 from suite.core.protocols import UpdateRule
 from suite.core.values import Json
+from suite.engine.asynchronous import within_stream
 from suite.engine.checkpoint import storage
 from suite.engine.checkpoint.run_fingerprint import fingerprint_of
 from suite.engine.optim.torch_optimizer import TorchOptimizer
@@ -54,9 +55,10 @@ def save(state: TrainState, folder: Path, *, keep: int | None = None, extra: Map
     unfinished = storage.unfinished_path(folder, state.updates)
     try:
         with guard.all_or_none(f"{unfinished} is begun"):
+            storage.check_folder(folder)
             storage.check_keep(keep)
             _check_extra(extra)
-            check_drained(state)
+            check_drained(state, "save()")
             _check_versions(state)
             if rank == 0:
                 storage.begin(unfinished)
@@ -82,14 +84,10 @@ def _check_extra(extra: Mapping[str, Json] | None) -> None:
         raise InvalidRequest(f"extra={extra!r}: {error}", rule=rule, legal='extra={"epoch": 3}') from error
 
 
-def check_drained(state: TrainState) -> None:
+def check_drained(state: TrainState, call: str) -> None:
     """Raises InvalidRequest within a batch, and after an interrupted one."""
     if not state.drained:
-        raise InvalidRequest(
-            "a checkpoint within a batch, or after a batch that was interrupted",
-            rule="checkpoints are saved and loaded between batches",
-            legal="a new engine that loads the last checkpoint",
-        )
+        raise within_stream(call)
 
 
 def _check_versions(state: TrainState) -> None:

@@ -42,6 +42,12 @@ def folder_of(path: Any) -> Path:
     return Path(path)
 
 
+def check_folder(folder: Path) -> None:
+    """Raises InvalidRequest for a file in place of a folder."""
+    if folder.exists() and not folder.is_dir():
+        raise InvalidRequest(f"folder={str(folder)!r}, a file", rule="a folder", legal='folder="checkpoints"')
+
+
 def is_step(path: Path) -> bool:
     """Whether `path` names one checkpoint, and not a folder of checkpoints."""
     return _STEP.fullmatch(path.name) is not None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict, overload
+from typing import Any, NamedTuple, TypedDict, TypeVar, overload
 
 import torch
 from torch import nn
@@ -21,11 +21,13 @@ from torch.optim import lr_scheduler as schedulers
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import UpdateRule
 from suite.core.values import Json, format_value
+from suite.engine.loss_mean_check import callable_name
 from suite.engine.optim.lr_schedule import as_rate
 from suite.engine.optim.optimizer import SGD, Adam, AdamW, RMSprop, RuleState
 from suite.engine.states.flat_layout import FlatLayout
 
 LEGAL = "optimizer=lambda weights: torch.optim.AdamW(weights, lr=1e-3)"
+_LEGAL_SCHEDULER = "lr_scheduler=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)"
 TRANSLATED = "torch.optim.SGD, Adam, AdamW and RMSprop"
 _SPEED_OPTIONS = ("foreach", "fused", "capturable", "differentiable")  # they change no result beyond its rounding
 _NO_STEP = (torch.optim.LBFGS, torch.optim.SparseAdam)  # a step evaluates the loss again; gradients are sparse
@@ -36,6 +38,8 @@ _STATE_NAMES = {  # states of torch's optimizers by the names of the suite's rul
     torch.optim.RMSprop: {"square": "square_avg", "velocity": "momentum_buffer"},
 }
 
+_T = TypeVar("_T")
+_Made = TypeVar("_Made")
 OptimizerFactory = Callable[["TrainedWeights"], torch.optim.Optimizer]
 SchedulerFactory = Callable[[torch.optim.Optimizer], schedulers.LRScheduler]
 
@@ -328,13 +332,23 @@ def learning_rate(rule: UpdateRule, updates: int) -> float:
     return as_rate(rule.lr)(updates) if isinstance(rule, SGD | Adam | RMSprop) else math.nan
 
 
+def _called(argument: str, factory: Callable[[_T], _Made], given: _T, rule: str, legal: str) -> _Made:
+    """What a factory makes. Raises InvalidRequest for arguments that it, or the class that it calls, does not take."""
+    try:
+        return factory(given)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequest(
+            argument, factory, what=f"{argument}={callable_name(factory)} fails: {error}", rule=rule, legal=legal
+        ) from error
+
+
 def _made(factory: OptimizerFactory, weights: TrainedWeights) -> torch.optim.Optimizer:
     """The optimizer that `factory` makes; a rank without weights gets one of a placeholder."""
     given = weights if weights else TrainedWeights([("placeholder", nn.Parameter(torch.zeros(())))])
-    optimizer = factory(given)
+    optimizer = _called("optimizer", factory, given, "a function of the trained weights that makes an optimizer", LEGAL)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InvalidRequest(
-            f"optimizer={format_value(factory)} returns {format_value(optimizer)}",
+            f"optimizer={callable_name(factory)} returns {format_value(optimizer)}",
             rule="a function of the trained weights that makes an optimizer of torch.optim",
             legal=LEGAL,
         )
@@ -367,13 +381,14 @@ def _made(factory: OptimizerFactory, weights: TrainedWeights) -> torch.optim.Opt
 
 
 def _made_scheduler(factory: SchedulerFactory, optimizer: torch.optim.Optimizer) -> schedulers.LRScheduler:
-    scheduler = factory(optimizer)
+    rule = "a function of the optimizer that makes a scheduler"
+    scheduler = _called("lr_scheduler", factory, optimizer, rule, _LEGAL_SCHEDULER)
     if not isinstance(scheduler, schedulers.LRScheduler) or isinstance(scheduler, schedulers.ReduceLROnPlateau):
         raise InvalidRequest(
-            f"lr_scheduler={format_value(factory)} returns a {type(scheduler).__name__}",
+            f"lr_scheduler={callable_name(factory)} returns a {type(scheduler).__name__}",
             rule="a function of the optimizer that makes a scheduler of torch.optim.lr_scheduler, which steps once per "
             "update and reads no loss",
-            legal="lr_scheduler=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)",
+            legal=_LEGAL_SCHEDULER,
         )
     return scheduler
 

@@ -319,8 +319,12 @@ def test_interrupted_batch_prevents_save_and_load(tmp_path: Path) -> None:
     y[-1] = 77
     with pytest.raises(IndexError):
         engine.train_batch((x, y))
-    untouched(engine, lambda: engine.save(tmp_path), "interrupted; rule: .* between batches; legal: a new engine")
-    untouched(engine, lambda: engine.load(tmp_path), "interrupted; rule: .* between batches; legal: a new engine")
+    untouched(
+        engine, lambda: engine.save(tmp_path), "interrupted; rule: .* until the pipeline drains; legal: a new engine"
+    )
+    untouched(
+        engine, lambda: engine.load(tmp_path), "interrupted; rule: .* until the pipeline drains; legal: a new engine"
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
     make_engine().load(tmp_path)
 
