@@ -32,7 +32,7 @@ from suite.engine.split_backward import check_splittable
 from suite.engine.split_model import ModelParts
 from suite.engine.stage import Stage
 from suite.engine.states.state import ModelState
-from suite.engine.ties import TieGroup, broadcast_ties, find_ties, make_ties
+from suite.engine.ties import Ends, TieGroup, broadcast_ties, find_ties, make_ties
 from suite.engine.train_state import Communicators, RunSettings, TrainState
 from suite.engine.weight_versions import WeightVersions
 from suite.schedule.placement import is_split, places
@@ -91,6 +91,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
         stages=stages,
         ties=ties,
         copies=copies,
+        trained_weights=_trained_weights(parts, settings.ties),
         unused=parts.unused,
         versions=WeightVersions(policy, place.stages),
         loss_scaler=loss_scaler,
@@ -185,6 +186,22 @@ def _shards(args: EngineArguments, grid: Grid) -> list[tuple[int, ...]]:
     if not args.shard:
         return [tuple(range(grid.size))]
     return [grid.pipeline(grid.rank(data=replica, inter=0)) for replica in range(grid.data)]
+
+
+def _trained_weights(parts: ModelParts, ties: Sequence[Ends]) -> dict[str, nn.Parameter]:
+    """Trained weights of the whole model by name, a tied one once; empty where a function makes a layer."""
+    modules = [layer for layer in parts.layers if isinstance(layer, nn.Module)]
+    if len(modules) < len(parts.layers):
+        return {}
+    if parts.trained:
+        return dict(parts.trained)
+    duplicates = {end for ends in ties for end in ends[1:]}
+    weights: dict[int, tuple[str, nn.Parameter]] = {}
+    for number, module in enumerate(modules):
+        for name, weight in module.named_parameters():
+            if weight.requires_grad and (number, name) not in duplicates:
+                weights.setdefault(id(weight), (f"{number}.{name}", weight))
+    return dict(weights.values())
 
 
 def _names(parts: ModelParts) -> frozenset[str]:

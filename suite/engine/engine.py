@@ -26,7 +26,7 @@ from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.protocols import Read, Schedule, UpdateRule, WeightPolicy, World
 from suite.core.values import Json
-from suite.engine import arguments, asynchronous, gather
+from suite.engine import arguments, asynchronous, gather, optimizer_states
 from suite.engine.batch_source import END, BatchSource
 from suite.engine.batch_stream import Batch, BatchStream
 from suite.engine.build_state import build_train_state
@@ -36,6 +36,7 @@ from suite.engine.layers import Layer
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.torch_optimizer import OptimizerFactory, SchedulerFactory, learning_rate
+from suite.engine.optimizer_states import OptimizerStateDict
 from suite.engine.prefetch import Prefetched
 from suite.engine.pruning import Pruning
 from suite.engine.pruning_step import prune
@@ -290,6 +291,18 @@ class Engine:
         """Continue from the weights and buffers of a plain model. Moments and counters stay."""
         with self.state.agreement.call("weights"):
             gather.load_state_dict(self.state, weights)
+
+    @on_every_rank
+    def optimizer_state_dict(self) -> OptimizerStateDict:
+        """The state dict that the optimizer of a plain script has, on rank 0 (engine.optimizer_states)."""
+        with self.state.agreement.call("weights"):
+            return optimizer_states.optimizer_state_dict(self.state)
+
+    @on_every_rank
+    def load_optimizer_state_dict(self, saved: OptimizerStateDict) -> None:
+        """Continue from the state dict of the optimizer of a plain script."""
+        with self.state.agreement.call("weights"):
+            optimizer_states.load_optimizer_state_dict(self.state, saved)
 
     @on_every_rank
     def save_model(self, folder: str | Path, *, sharded: bool = False) -> Path:

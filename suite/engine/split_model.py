@@ -43,12 +43,14 @@ class ModelParts:
     Attributes:
         input_names: Arguments of the model's forward that the inputs of a batch hold; None for a list of layers.
         output: Structure of the model's output; None for a list of layers, whose outputs are a tuple.
+        trained: Trained weights of the model in its order, by name; empty for a list of layers.
         unused: Weights and persistent buffers of the model that its forward does not use, by name.
     """
 
     layers: Sequence[Layer]
     input_names: tuple[str, ...] | None = None
     output: OutputStructure | None = None
+    trained: Mapping[str, nn.Parameter] = field(default_factory=dict)
     unused: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
@@ -81,7 +83,8 @@ def split_model(model: nn.Module, split_points: Any, input_names: Any) -> ModelP
     layers = _cut(model, points, traces)
     used = {name for layer in layers for name in layer.state_dict()}
     unused = {name: tensor for name, tensor in model.state_dict().items() if name not in used}
-    return ModelParts(layers, names, traces[True].structure, unused)
+    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    return ModelParts(layers, names, traces[True].structure, trained, unused)
 
 
 # -- arguments -------------------------------------------------------------------------------------------------------

@@ -144,6 +144,8 @@ class TrainState:
         trace: Spans of the last interval; recorded only if `record_trace`.
         batch_end_times: Seconds on the clock of perf_counter when this rank finished each batch of the last stream.
         peak_in_flight: Most forward passes open at once in the last interval.
+        trained_weights: The user's trained weights of the whole model by name, a tied one once, in the order of a plain
+            optimizer; empty where functions make layers.
         unused: Weights and buffers of the model that its forward does not use, by name.
         memory_tracker: Tracker of allocations, while `Engine.memory` runs.
     """
@@ -171,6 +173,7 @@ class TrainState:
     record_trace: bool = True
     batch_end_times: list[float] = field(default_factory=list)
     peak_in_flight: int = 0
+    trained_weights: Mapping[str, nn.Parameter] = field(default_factory=dict)
     unused: Mapping[str, torch.Tensor] = field(default_factory=dict)
     memory_tracker: MemoryTracker | None = None
     _model_states: ModelState | None = field(default=None, init=False)

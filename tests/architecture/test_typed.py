@@ -15,6 +15,7 @@ CONFIG = ("suite/config/", "suite/core/record.py")
 BORDERS = {  # modules that read data of unknown shape and validate it
     "suite/papers/common/claims.py": "rows of the claims' YAML files, checked field by field",
     "suite/engine/optim/torch_optimizer.py": "parameter groups of torch.optim, whose settings depend on the optimizer",
+    "suite/engine/optimizer_states.py": "state dicts of torch.optim, whose states depend on the optimizer",
     "suite/data/graphs/safe_pickle.py": "pickled graphs, read without executing code",
 }
 MAPPINGS = ("dict", "Dict", "Mapping", "MutableMapping", "OrderedDict", "defaultdict", "DefaultDict")

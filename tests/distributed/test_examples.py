@@ -15,14 +15,20 @@ from tests.support.tools import needs
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PRINTED = {  # a line of each script's output
+    "classify_images": "validation accuracy 1.00",
     "compare_bubbles": "OneFOneB       bubble 27%, live activations per stage (4, 3, 2, 1)",
+    "finetune_gpt2": "60,096 weights, embeddings tied: True",
     "graph_volumes": "cagnet                 245,760 rows sent per product",
     "memory_layouts": "compressed    4.2 bytes per parameter on the device,   0.0 on the host",
     "own_schedule": "makespan 27, idle per stage 18",
+    "pipeoptim_threads": "bit-equal to the replay: True",
+    "plain_gpt": "validation ",
     "prune_and_compress": "150560 bytes of model states",
     "read_records": "pipeoptim 4x1               0.168951",
     "replay_asynchronous": "predicted weights  first loss",
+    "samo_early_bird": "bytes of model states before, ",
     "simulate_cluster": "axonn_samo  8 stages: 14.7 s per batch, simulated",
+    "train_gpt": "validation ",
     "train_two_stages": "loss ",
     "weight_versions": "pipeoptim             0 0 0 0    0 0 0 0  3 2 1 0  0 0 0 0  2 2 2 1",
 }

@@ -31,7 +31,7 @@ _LEGAL_SCHEDULER = "lr_scheduler=lambda optimizer: torch.optim.lr_scheduler.Cosi
 TRANSLATED = "torch.optim.SGD, Adam, AdamW and RMSprop"
 _SPEED_OPTIONS = ("foreach", "fused", "capturable", "differentiable")  # they change no result beyond its rounding
 _NO_STEP = (torch.optim.LBFGS, torch.optim.SparseAdam)  # a step evaluates the loss again; gradients are sparse
-_STATE_NAMES = {  # states of torch's optimizers by the names of the suite's rules
+STATE_NAMES = {  # states of torch's optimizers by the names of the suite's rules
     torch.optim.SGD: {"velocity": "momentum_buffer"},
     torch.optim.Adam: {"moment_1": "exp_avg", "moment_2": "exp_avg_sq"},
     torch.optim.AdamW: {"moment_1": "exp_avg", "moment_2": "exp_avg_sq"},
@@ -105,6 +105,7 @@ class TorchOptimizer(UpdateRule):
         translate_for: Reason to use the suite's rules, in words; empty to use torch's own step.
 
     Attributes:
+        optimizer: The optimizer, whose groups hold the settings of the next update.
         translates: Whether the suite's rules step.
 
     Raises:
@@ -120,7 +121,7 @@ class TorchOptimizer(UpdateRule):
         *,
         translate_for: str = "",
     ) -> None:
-        self.weights = weights
+        self.factory, self.weights = factory, weights
         self.optimizer = _made(factory, weights)
         self.settings: list[dict[str, Json]] = [_plain(group) for group in self.optimizer.param_groups]
         self.translates = bool(translate_for)
@@ -207,7 +208,10 @@ class TorchOptimizer(UpdateRule):
         """Continue from saved states of `own_states`."""
         if states:
             device = {name: torch.device("cpu") if name == "step" else parameter.device for name in states}
-            self.optimizer.state[parameter] = {name: saved.to(device[name]) for name, saved in states.items()}
+            self.optimizer.state[parameter] = {
+                name: saved.to(device[name], copy=True)
+                for name, saved in states.items()  # ends of a tie step apart
+            }
 
     def state_dict(self) -> OptimizerSettings:
         """Settings of now, as plain data."""
@@ -288,7 +292,7 @@ class TorchOptimizer(UpdateRule):
         if len(rules) < len(self._groups()):
             return {}
         names = dict.fromkeys(name for rule in rules for name in rule.states)
-        return {name: _STATE_NAMES[type(self.optimizer)][name] for name in names}
+        return {name: STATE_NAMES[type(self.optimizer)][name] for name in names}
 
     def _views(self, state: RuleState) -> Iterator[tuple[nn.Parameter, dict[str, torch.Tensor]]]:
         """Each weight with its part of the flat states, by torch's names; nothing if torch keeps its own states."""

@@ -1,0 +1,186 @@
+"""The training examples equal plain PyTorch: losses within 1e-5 relative in float32 and 1e-11 in float64."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader
+
+import suite
+from suite.core.grid import Grid
+from suite.engine.replay import Replay
+from tests.support.ranks import ROOT
+
+GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-11}
+MOST_CHANGED_LINES = 15
+CELLS = [
+    pytest.param(dtype, grid, marks=[] if dtype is torch.float64 else pytest.mark.exhaustive, id=f"{dtype}-{grid}")
+    for dtype in TOLERANCE
+    for grid in GRIDS
+]
+
+
+@cache
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"examples_{name}", ROOT / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def plain_losses(
+    model: nn.Module,
+    loss_of: Callable[..., torch.Tensor],
+    batches: Iterable[Any],
+    optimizer: torch.optim.Optimizer,
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
+) -> list[float]:
+    """Losses of a plain training loop; inputs may be keyword arguments."""
+    losses = []
+    for inputs, targets in batches:
+        optimizer.zero_grad()
+        loss = loss_of(model(**inputs) if isinstance(inputs, dict) else model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
+        losses.append(loss.item())
+    return losses
+
+
+@cache
+def plain_gpt(dtype: torch.dtype, folder: Path) -> tuple[list[float], float, bytes]:
+    return example("plain_gpt").main(dtype=dtype, folder=folder)
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("plain")
+
+
+@pytest.mark.parametrize(("dtype", "grid"), CELLS)
+def test_gpt_equals_plain_pytorch(dtype: torch.dtype, grid: Grid, scratch: Path, tmp_path: Path) -> None:
+    expected, validation, text = plain_gpt(dtype, scratch / str(dtype))
+    losses, ours, written = example("train_gpt").main(dtype=dtype, folder=tmp_path / "ours", grid=grid)
+    assert len(losses) == 60
+    assert losses == pytest.approx(expected, rel=TOLERANCE[dtype])
+    assert ours == pytest.approx(validation, rel=TOLERANCE[dtype])
+    assert written == text
+
+
+def test_gpt_resumes_on_another_grid(scratch: Path, tmp_path: Path) -> None:
+    expected, _, _ = plain_gpt(torch.float64, scratch / str(torch.float64))
+    train = example("train_gpt").main
+    first, _, _ = train(steps=30, dtype=torch.float64, folder=tmp_path / "ours", grid=Grid(inter=2))
+    rest, _, _ = train(dtype=torch.float64, folder=tmp_path / "ours", grid=Grid(data=2))
+    assert first + rest == pytest.approx(expected, rel=1e-11)
+
+
+def changes_of_the_plain_script() -> list[str]:
+    """Lines of `git diff` between the plain script and the one on a pipeline, without its head."""
+    files = [f"examples/{name}.py" for name in ("plain_gpt", "train_gpt")]
+    line = ["git", "diff", "--no-index", *files]
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False).stdout.splitlines()[4:]
+
+
+def test_gpt_changes_few_lines_of_the_plain_script() -> None:
+    lines = changes_of_the_plain_script()
+    added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
+    assert 0 < added <= MOST_CHANGED_LINES
+    assert removed > added
+
+
+def test_document_shows_the_changes() -> None:
+    text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    shown = text.partition("```diff\n")[2].partition("\n```")[0].splitlines()
+    changes = changes_of_the_plain_script()
+    assert [line for line in shown if line[:1] in ("+", "-")] == [line for line in changes if line[:1] in ("+", "-")]
+
+
+def test_document_lists_every_public_name() -> None:
+    text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+)` \|", text.partition("## Public names")[2], re.MULTILINE)
+    assert listed == suite.__all__
+
+
+@pytest.mark.parametrize(("dtype", "grid"), CELLS)
+def test_image_classifier_equals_plain_pytorch(dtype: torch.dtype, grid: Grid) -> None:
+    images = example("classify_images")
+    model = images.make_model().to(dtype)
+    optimizer = images.make_optimizer(model.parameters())
+    generator = torch.Generator().manual_seed(2)
+    loader = DataLoader(images.images(640, 0), batch_size=32, shuffle=True, generator=generator)
+    batches = ((pixels.to(dtype), labels) for _ in range(3) for pixels, labels in loader)
+    expected = plain_losses(model, cross_entropy, batches, optimizer, images.make_scheduler(optimizer))
+    losses, scores = images.main(dtype=dtype, grid=grid)
+    assert len(losses) == 60
+    assert losses == pytest.approx(expected, rel=TOLERANCE[dtype], abs=TOLERANCE[dtype] * 1e-2)
+    assert scores["accuracy"] > 0.9
+
+
+@pytest.mark.parametrize(("dtype", "grid"), CELLS)
+def test_gpt2_of_hugging_face_equals_plain_pytorch(dtype: torch.dtype, grid: Grid) -> None:
+    pytest.importorskip("transformers")
+    gpt2 = example("finetune_gpt2")
+    model = gpt2.make_model("sdpa").to(dtype)  # with the mask that Hugging Face makes
+    batches = map(gpt2.batch_of, range(60))
+    expected = plain_losses(model, gpt2.loss_of, batches, gpt2.make_optimizer(model))
+    losses, _, trained = gpt2.main(dtype=dtype, grid=grid)
+    assert losses == pytest.approx(expected, rel=TOLERANCE[dtype])
+    assert trained.lm_head.weight is trained.transformer.wte.weight
+
+
+def test_pipeoptim_on_threads_equals_its_replay() -> None:
+    pipeoptim = example("pipeoptim_threads")
+    losses = pipeoptim.main()
+    assert len(losses) == 60
+    assert losses == pipeoptim.main(Replay)
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_samo_equals_masked_training_of_plain_pytorch(grid: Grid) -> None:
+    samo, dtype = example("samo_early_bird"), torch.float64
+    losses, pruned_after, (dense, compressed), trained = samo.main(grid=grid, dtype=dtype)
+    assert 0 < pruned_after < 60
+    if grid.inter == 1:
+        assert compressed < 0.5 * dense
+    model = samo.make_model().to(dtype)
+    masks = {name: trained[name] != 0 for name, _ in model.named_parameters()}
+    kept = sum(int(mask.sum()) for mask in masks.values())
+    assert 0.05 < kept / sum(weight.numel() for weight in model.parameters()) < 0.15
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for number, (inputs, labels) in enumerate(samo.batches()):
+        pruned = number >= pruned_after
+        for name, weight in model.named_parameters():
+            if pruned:
+                weight.data.mul_(masks[name])
+        optimizer.zero_grad()
+        loss = cross_entropy(model(inputs.to(dtype)), labels)
+        loss.backward()
+        for name, weight in model.named_parameters():
+            if pruned and weight.grad is not None:
+                weight.grad.mul_(masks[name])
+        optimizer.step()
+        assert losses[number] == pytest.approx(loss.item(), rel=1e-10)
+
+
+def test_examples_need_no_launcher(tmp_path: Path) -> None:
+    line = [sys.executable, str(ROOT / "examples" / "train_gpt.py")]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "validation" in done.stdout
