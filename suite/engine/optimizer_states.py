@@ -51,7 +51,7 @@ def optimizer_state_dict(state: TrainState) -> OptimizerStateDict:
     """The state dict of the optimizer on rank 0, on the host; empty on other ranks. Every rank calls it.
 
     Pruned entries of moments are zeros."""
-    check_drained(state)
+    check_drained(state, "optimizer_state_dict()")
     plain, order = _whole(state)
     states: dict[str, Tensors] = {}
     settings, group = state.settings, state.agreement.group
@@ -83,7 +83,7 @@ def load_optimizer_state_dict(state: TrainState, saved: OptimizerStateDict) -> N
     Raises InvalidRequest on all ranks, before anything changes, for another number of weights or groups, for a state of
     another shape, and for weights with different numbers of steps."""
     with state.comm.guard.all_or_none("a state dict of the optimizer is loaded"):
-        check_drained(state)
+        check_drained(state, "load_optimizer_state_dict()")
         plain, order = _whole(state)
         _check_groups(plain, saved)
         by_name = {order[int(place)]: states for place, states in saved["state"].items()}
