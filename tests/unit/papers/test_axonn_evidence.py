@@ -169,8 +169,8 @@ def test_messages_and_flops_of_a_rank_inside_by_hand() -> None:
 def test_replicas_that_all_take_the_whole_batch_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     original = BatchSlicer.__init__
 
-    def whole(self: Any, place: Any, *args: Any) -> None:
-        original(self, dataclasses.replace(place, replica=0, replicas=1), *args)
+    def whole(self: Any, place: Any, *args: Any, **more: Any) -> None:
+        original(self, dataclasses.replace(place, replica=0, replicas=1), *args, **more)
 
     monkeypatch.setattr(BatchSlicer, "__init__", whole)
     assert probes.lemma_2(LAYERS, None)[0] == [[24.0]]
