@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import cast
@@ -57,6 +58,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
         check_splittable(part for module in modules.values() for part in module.modules())
     rule = _update_rule(args, policy, settings, modules)
     asynchronous.check(args, policy, rule, settings.grid, tied=bool(settings.ties))
+    _check_groups(rule, comm)
     agreement = BatchAgreement(
         world, comm.transport, settings.grid.size, off=not args.compare_batches, shards=_shards(args, settings.grid)
     )
@@ -141,10 +143,24 @@ def _update_rule(
         "bucket_numel=": args.bucket_numel is not None,
         "states in host memory": any(state.home == "host" for state in layout),
         "pruning=": args.pruning is not None,
+        "update_interval=": args.update_interval is not None,  # graphs in flight would see torch write to weights
         "predicted weights": policy.predicts,
     }
     reason = next((reason for reason, holds in reasons.items() if holds), "")
     return TorchOptimizer(args.optimizer, TrainedWeights(named.values()), args.lr_scheduler, translate_for=reason)
+
+
+def _check_groups(rule: UpdateRule, comm: Communicators) -> None:
+    """Raises InvalidRequest, on all ranks, for parameter groups that differ between ranks: a checkpoint moves to other
+    grids."""
+    if isinstance(rule, TorchOptimizer) and not comm.guard.all_equal(json.dumps(rule.settings).encode()):
+        raise InvalidRequest(
+            "optimizer",
+            rule.optimizer,
+            what=f"optimizer= with {len(rule.settings)} parameter groups on this rank, and others on another rank",
+            rule="every rank makes the same groups with the same settings",
+            legal="a group without weights on this rank, which the optimizer takes as params=[]",
+        )
 
 
 def _settings(args: EngineArguments, parts: ModelParts, world: World) -> RunSettings:

@@ -135,6 +135,16 @@ def _check_tensors(weights: Any) -> None:
         raise InvalidRequest(what, rule=rule, legal="load_state_dict(model.state_dict()), or load_model(path)")
 
 
+def names_of_weight(state: TrainState, number: int, layer: nn.Module, name: str) -> list[str]:
+    """Names of a weight or buffer in the whole model, its own first. A tied weight has several, of which a file of
+    Hugging Face holds one."""
+    settings = state.settings
+    own = dict(layer.named_parameters(remove_duplicate=False))
+    same = [other for other, weight in own.items() if weight is own.get(name)]
+    ends = [end for ends in settings.ties if any((number, each) in ends for each in (name, *same)) for end in ends]
+    return list(dict.fromkeys(settings.name_of(*end) for end in [(number, name), *((number, o) for o in same), *ends]))
+
+
 def _pairs(state: TrainState, weights: Mapping[str, torch.Tensor]) -> list[tuple[torch.Tensor, ...]]:
     """Each tensor of this rank, the user's own that it copies, and the saved one of its name."""
     pairs: list[tuple[torch.Tensor, ...]] = []
@@ -144,7 +154,8 @@ def _pairs(state: TrainState, weights: Mapping[str, torch.Tensor]) -> list[tuple
         full = originals.get(id(layer), layer).state_dict()
         for name, tensor in layer.state_dict(keep_vars=True).items():
             whole = settings.name_of(number, name)
-            if (saved := weights.get(whole)) is None:
+            names = (each for each in names_of_weight(state, number, layer, name) if each in weights)
+            if (saved := weights.get(next(names, whole))) is None:
                 raise InvalidRequest(
                     f"a state dict without {whole!r}",
                     rule="a state dict holds every weight and buffer of the model",
@@ -223,9 +234,10 @@ def load_model(state: TrainState, path: Path) -> None:
     Raises InvalidRequest on all ranks for a file that is missing or holds another model."""
     with state.comm.guard.all_or_none(f"{path} is loaded"):
         wanted = {
-            state.settings.name_of(number, name)
+            whole
             for number, layer in state.numbered_layers()
             for name in layer.state_dict()
+            for whole in names_of_weight(state, number, layer, name)
         }
         try:
             weights = _read(path, wanted)

@@ -89,19 +89,19 @@ def load_optimizer_state_dict(state: TrainState, saved: OptimizerStateDict) -> N
         by_name = {order[int(place)]: states for place, states in saved["state"].items()}
         updates = _steps(by_name)
         parts = [
-            (parameter, flat, by_name[name][kind])
+            (parameter, flat, by_name.get(name, {}).get(kind))
             for number, layer in state.numbered_layers()
             for name, kind, parameter, flat in _flat_states(state, plain, number, layer)
-            if by_name.get(name, {}).get(kind) is not None
         ]
         for parameter, _, value in parts:
-            if value.shape != parameter.shape:
+            if value is not None and value.shape != parameter.shape:
                 raise InvalidRequest(
                     f"a state of shape {tuple(value.shape)} of a weight of shape {tuple(parameter.shape)}",
                     rule="a state dict of an optimizer holds states in the shapes of the weights",
                 )
-    for parameter, flat, value in parts:
-        state.model_states.write(flat, parameter, value.to(flat.dtype))
+    for parameter, flat, value in parts:  # a weight without a saved state begins anew
+        dense = torch.zeros_like(parameter) if value is None else value
+        state.model_states.write(flat, parameter, dense.detach().to(flat.dtype))
     rule = state.update.rule
     if isinstance(rule, TorchOptimizer):
         for number, layer in state.numbered_layers():

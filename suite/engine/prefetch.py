@@ -38,7 +38,12 @@ def _copied(batch: Any, device: torch.device, stream: torch.cuda.Stream | None) 
     if stream is None:
         return batch
     with torch.cuda.stream(stream):
-        return _map(batch, lambda tensor: tensor.pin_memory().to(device, non_blocking=True))
+        return _map(batch, lambda tensor: _pinned(tensor).to(device, non_blocking=True))
+
+
+def _pinned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in pinned memory, from which copies do not block; a tensor of a device as it is."""
+    return tensor.pin_memory() if tensor.device.type == "cpu" else tensor
 
 
 def _ready(batch: Any, stream: torch.cuda.Stream | None) -> Any:
@@ -57,5 +62,6 @@ def _map(value: Any, function: Any) -> Any:
     if isinstance(value, dict):
         return {name: _map(element, function) for name, element in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_map(element, function) for element in value)
+        parts = [_map(element, function) for element in value]
+        return type(value)(*parts) if "_fields" in vars(type(value)) else type(value)(parts)  # a named tuple
     return value

@@ -102,7 +102,7 @@ def user_code(*, exclusive: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _engine_code() -> Iterator[None]:
+def engine_code() -> Iterator[None]:
     """Context that releases the lock while the user's iterator calls an engine, so that other ranks can run."""
     if not _thread.exclusive:
         yield
@@ -119,7 +119,7 @@ def _engine_code() -> Iterator[None]:
 def user_values(steps: Iterator[_T | None]) -> Iterator[_T]:
     """Yield the values of an engine's generator to the user, without its Nones."""
     while True:
-        with _engine_code():
+        with engine_code():
             try:
                 value = next(steps)
             except StopIteration:

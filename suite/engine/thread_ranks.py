@@ -28,6 +28,7 @@ from suite.engine.arguments import EngineArguments, check
 from suite.engine.asynchronous import check_stream, within_stream
 from suite.engine.batch_stream import Batch
 from suite.engine.layers import Layer, copy_shared
+from suite.engine.random_state import engine_code
 from suite.engine.ties import as_pairs, find_ties
 from suite.engine.train_state import TrainState
 
@@ -50,12 +51,13 @@ class RankThreads:
     def __init__(self, size: int) -> None:
         self.hub = Hub(size)
         self.closed = False
-        self.idents: set[int] = set()
+        self.idents = idents = set[int]()
+
+        def begin() -> None:  # knows no engine, so that threads end with an engine that is not closed
+            idents.add(threading.get_ident())
+
         self.pools = [
-            ThreadPoolExecutor(
-                1, thread_name_prefix=f"rank {rank}", initializer=lambda: self.idents.add(threading.get_ident())
-            )
-            for rank in range(size)
+            ThreadPoolExecutor(1, thread_name_prefix=f"rank {rank}", initializer=begin) for rank in range(size)
         ]
 
     def run(self, function: Callable[[int], _T]) -> list[_T]:
@@ -80,9 +82,10 @@ class RankThreads:
         Raises the error of the first rank that gives a rule, else the first error. A rank that has failed alone wakes
         the ranks that wait for it."""
         try:
-            _, running = wait(futures, return_when=FIRST_EXCEPTION)
-            if running:
-                _, running = wait(futures, _GRACE)
+            with engine_code():  # the batches of another engine may call this one
+                _, running = wait(futures, return_when=FIRST_EXCEPTION)
+                if running:
+                    _, running = wait(futures, _GRACE)
         except BaseException as error:  # an interrupt of the main thread
             self.hub.fail(error)
             raise
@@ -129,7 +132,9 @@ class SharedBatches:
 
     def read(self, rank: int) -> Batch:
         """The next batch of a rank. Raises what the user's iterator raises, on every rank."""
-        with self.lock:
+        with engine_code():  # a rank that waits for another's read keeps no layer of the batches' own engines waiting
+            self.lock.acquire()
+        try:
             if self.positions[rank] == self.first + len(self.kept):
                 if self.end is None:
                     try:
@@ -144,6 +149,8 @@ class SharedBatches:
                 self.kept.popleft()
                 self.first += 1
             return batch
+        finally:
+            self.lock.release()
 
 
 class _BatchReader:
@@ -220,6 +227,7 @@ class ThreadRanks(Generic[_Engine]):
                 legal="shard=False, or ranks under mpiexec, torchrun or srun",
             )
         parts = check(args)
+        _check_devices(parts.layers)
         self.threads = RankThreads(self.grid.size)
         self.streaming = False
         self._followed: list[tuple[nn.Module, nn.Module]] = []  # a module of the user's, and its copy
@@ -287,6 +295,12 @@ class ThreadRanks(Generic[_Engine]):
         return self.threads.run(lambda rank: function(self.engines[rank], readers[rank]))
 
     def _check_idle(self, name: str) -> None:
+        if (failure := self.threads.hub.failure) is not None:
+            raise InvalidRequest(
+                f"{name} after a rank has failed ({type(failure).__name__}: {failure})",
+                rule="ranks stand at different ops after a failure within a batch",
+                legal="a new engine of the model, and load() of its last checkpoint",
+            )
         if self.streaming:
             raise within_stream(name)
 
@@ -298,6 +312,8 @@ class ThreadRanks(Generic[_Engine]):
 
     def train(self, batches: Iterable[Batch]) -> Iterator[float]:
         """Train on each batch when its loss is requested; with streams see `_stream`."""
+        if not self.streaming:
+            self._check_idle("train()")
         readers = _readers(batches, self.grid.size)
         if self.state.settings.streams:
             yield from self._stream(readers)
@@ -310,8 +326,10 @@ class ThreadRanks(Generic[_Engine]):
                 check_open("train()", closed=self.threads.closed)
                 self._follow_modes()
         finally:
-            if not self.threads.closed:
-                self.threads.run(lambda rank: _close(steps[rank]))
+            futures: list[Future[None]] = []
+            with suppress(RuntimeError):  # the interpreter ends, and starts no threads
+                futures = [] if self.threads.closed else self.threads.start(lambda rank: _close(steps[rank]))
+            self.threads.join(futures)
 
     def _stream(self, readers: Sequence[Iterable[Batch]]) -> Iterator[float]:
         """Losses of batches that stream. Ranks do not wait for requests, as one rank's loss needs the others' work.
@@ -333,7 +351,9 @@ class ThreadRanks(Generic[_Engine]):
                 if any(map(_error_of, futures)):
                     break
                 with suppress(Empty):
-                    yield losses.get(timeout=_POLL)
+                    with engine_code():
+                        loss = losses.get(timeout=_POLL)
+                    yield loss
         except BaseException as error:
             self.threads.hub.fail(
                 RankError("the stream was interrupted") if isinstance(error, GeneratorExit) else error
@@ -350,6 +370,17 @@ class ThreadRanks(Generic[_Engine]):
             self.threads.run(lambda rank: self.engines[rank].close())
         finally:
             self.threads.close()
+
+
+def _check_devices(layers: Sequence[Layer]) -> None:
+    """Raises Unsupported for layers on a GPU, which would move to the CPU."""
+    weights = (weight for layer in layers if isinstance(layer, nn.Module) for weight in layer.parameters())
+    if (device := next((weight.device for weight in weights if weight.device.type == "cuda"), None)) is not None:
+        raise Unsupported(
+            f"a model on {device} with ranks that are threads",
+            rule="ranks that are threads compute on the CPU",
+            legal="ranks under torchrun or mpiexec, or Grid()",
+        )
 
 
 def _close(steps: Iterator[float]) -> None:

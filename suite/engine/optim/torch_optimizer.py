@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict, TypeVar, overload
+from typing import Any, NamedTuple, TypedDict, TypeVar, cast, overload
 
 import torch
 from torch import nn
@@ -29,6 +29,7 @@ from suite.engine.states.flat_layout import FlatLayout
 LEGAL = "optimizer=lambda weights: torch.optim.AdamW(weights, lr=1e-3)"
 _LEGAL_SCHEDULER = "lr_scheduler=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)"
 TRANSLATED = "torch.optim.SGD, Adam, AdamW and RMSprop"
+_WEIGHTS = ("params", "param_names")  # entries of a parameter group that are no settings
 _SPEED_OPTIONS = ("foreach", "fused", "capturable", "differentiable")  # they change no result beyond its rounding
 _NO_STEP = (torch.optim.LBFGS, torch.optim.SparseAdam)  # a step evaluates the loss again; gradients are sparse
 STATE_NAMES = {  # states of torch's optimizers by the names of the suite's rules
@@ -205,13 +206,19 @@ class TorchOptimizer(UpdateRule):
         return states
 
     def load_own_states(self, parameter: nn.Parameter, states: Mapping[str, torch.Tensor]) -> None:
-        """Continue from saved states of `own_states`."""
+        """Continue from saved states of `own_states`; without any, from the first step of the weight."""
+        self.optimizer.state.pop(parameter, None)
         if states:
-            device = {name: torch.device("cpu") if name == "step" else parameter.device for name in states}
+            device = dict.fromkeys(states, parameter.device) | {"step": self._step_device(parameter)}
             self.optimizer.state[parameter] = {
                 name: saved.to(device[name], copy=True)
                 for name, saved in states.items()  # ends of a tie step apart
             }
+
+    def _step_device(self, parameter: nn.Parameter) -> torch.device:
+        """Device of the step counter of a weight, as torch places it."""
+        group = self._groups()[self._group_of[id(parameter)]]
+        return parameter.device if group.get("fused") or group.get("capturable") else torch.device("cpu")
 
     def state_dict(self) -> OptimizerSettings:
         """Settings of now, as plain data."""
@@ -237,7 +244,8 @@ class TorchOptimizer(UpdateRule):
         for group, settings in zip(self._groups(), saved["groups"], strict=True):
             group.update({name: _like(group.get(name), value) for name, value in settings.items()})
         if self.scheduler is not None:
-            self.scheduler.load_state_dict(dict(saved["scheduler"] or {}))
+            current = self.scheduler.state_dict()
+            self.scheduler.load_state_dict(current | _like(current, saved["scheduler"] or {}))
 
     @property
     def lr(self) -> float:
@@ -312,10 +320,8 @@ class TorchOptimizer(UpdateRule):
             if state.updates or not makes_velocity:
                 of_torch.update(views)
             if not makes_velocity:
-                group = self._groups()[self._group_of[id(parameter)]]
-                on_device = group.get("fused") or group.get("capturable")
-                device = parameter.device if on_device else torch.device("cpu")
-                of_torch["step"] = torch.full((), state.updates, dtype=torch.get_default_dtype(), device=device)
+                device, dtype = self._step_device(parameter), torch.get_default_dtype()
+                of_torch["step"] = torch.full((), state.updates, dtype=dtype, device=device)
 
     @torch.no_grad()
     def _keep_first_states(self, state: RuleState) -> None:
@@ -365,7 +371,7 @@ def _made(factory: OptimizerFactory, weights: TrainedWeights) -> torch.optim.Opt
         )
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     names = {id(parameter): name for name, parameter in given.named_parameters()}
-    if missing := [name for key, name in names.items() if key not in held]:
+    if weights and (missing := [name for key, name in names.items() if key not in held]):
         raise InvalidRequest(
             "optimizer",
             optimizer,
@@ -426,25 +432,40 @@ def _cut(weights: Sequence[torch.Tensor], span: slice) -> list[torch.Tensor]:
 
 def _plain(group: Mapping[str, Any]) -> dict[str, Json]:
     """Settings of a parameter group as plain data, without its weights."""
-    names = [name for name in group if name not in ("params", "param_names")]
-    return {name: _plain_values(group[name]) for name in names}
+    return cast("dict[str, Json]", _plain_values({name: v for name, v in group.items() if name not in _WEIGHTS}))
 
 
 def _plain_values(value: Any) -> Any:
-    """Nested settings as plain data: tensors of one number as numbers, tuples as lists."""
+    """Nested settings as plain data: tensors of one number as numbers, tuples as lists, keys as text.
+
+    Functions and other values that are no data are left out, as the resuming run has its own."""
     if isinstance(value, torch.Tensor):
         return value.item()
     if isinstance(value, Mapping):
-        return {str(name): _plain_values(element) for name, element in value.items()}
+        return {str(name): _plain_values(element) for name, element in value.items() if _is_plain(element)}
     if isinstance(value, list | tuple):
         return [_plain_values(element) for element in value]
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return str(value)
+    return value
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.numel() == 1
+    if isinstance(value, Mapping):
+        return True
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _like(current: Any, value: Any) -> Any:
-    """A setting of a checkpoint in the type of the current one."""
+    """A setting of a checkpoint in the type of the current one, such as a Counter of milestones by number."""
     if isinstance(current, torch.Tensor):
         return torch.full_like(current, value)
+    if isinstance(current, Mapping) and isinstance(value, Mapping):
+        keys = {str(key): key for key in current}
+        known = {keys.get(name, name): _like(current.get(keys.get(name, name)), each) for name, each in value.items()}
+        return type(current)(known)  # type: ignore[call-arg]
+    if isinstance(current, list | tuple) and isinstance(value, list) and len(current) == len(value):
+        return type(current)(_like(ours, saved) for ours, saved in zip(current, value, strict=True))
     return tuple(value) if isinstance(current, tuple) else value

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 from torch.nn.functional import mse_loss
 
@@ -213,6 +214,19 @@ def test_other_state_dicts_are_refused_unchanged(
     with refused(InvalidRequest, subject=subject, rule=rule):
         engine_of().load_state_dict(weights)
     assert_equal(on(grid, load)[0], dict(model().state_dict()))
+
+
+@pytest.mark.parametrize("grid", GRIDS[:2], ids=str)
+@pytest.mark.parametrize("dropped", ["0.weight", "2.weight"])
+def test_file_with_one_name_of_a_tied_weight_loads(grid: Grid, dropped: str, tmp_path: Path) -> None:
+    """Hugging Face saves a tied weight once."""
+    layers = [nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)]
+    layers[2].weight = layers[0].weight
+    weights = {name: torch.ones_like(tensor) for name, tensor in nn.Sequential(*layers).state_dict().items()}
+    save_file({name: tensor for name, tensor in weights.items() if name != dropped}, tmp_path / "model.safetensors")
+    with Engine(layers, loss=mse_loss, optimizer=SGD(0.1), microbatch=4, grid=grid) as engine:
+        engine.load_model(tmp_path)
+        assert_equal(engine.state_dict(), weights)
 
 
 def test_missing_file_is_refused(tmp_path: Path) -> None:

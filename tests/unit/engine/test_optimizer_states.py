@@ -134,6 +134,17 @@ def test_rates_of_the_groups_travel() -> None:
     assert other.lr == 2.5e-3
 
 
+@pytest.mark.parametrize("name", ["torch AdamW", "torch NAdam", "AdamW"])
+def test_fresh_state_dict_begins_anew(name: str) -> None:
+    ours, _ = CASES[name]
+    engine = engine_of(ours)
+    fresh, weights = engine.optimizer_state_dict(), engine.state_dict()
+    expected = engine.fit(batches()[:5])
+    engine.load_optimizer_state_dict(fresh)
+    engine.load_state_dict(weights)
+    assert engine.fit(batches()[:5]) == pytest.approx(expected, rel=1e-12)
+
+
 def test_pruned_moments_are_dense() -> None:
     pruning = Pruning(Magnitude(), sparsity=0.5)
     engine = engine_of(OF_TORCH["AdamW"], pruning=pruning)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -206,6 +207,46 @@ def test_gradients_of_all_ranks_are_in_pipeline_order() -> None:
     ours = engine_of(copy.deepcopy(layers), grid=Grid(inter=3)).gradients(batch)
     for gradient, expected in zip(ours, one, strict=True):
         torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_engine_trains_on_the_predictions_of_another() -> None:
+    teacher, student = engine_of(model(), grid=Grid(inter=2)), engine_of(model(), grid=Grid(inter=2))
+
+    def each() -> Iterator[Any]:
+        for inputs, _ in batches(3):
+            yield inputs, teacher.predict(inputs)
+
+    assert len(student.fit(each())) == 3
+
+
+def test_engine_names_the_failure_that_ended_it(tmp_path: Path) -> None:
+    calls = []
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) > 30:
+            raise ArithmeticError("no such loss")
+        return mse_loss(output, target)
+
+    engine = engine_of(model(), grid=Grid(inter=2), loss=loss)
+    with pytest.raises(ArithmeticError, match="no such loss"):
+        engine.fit(batches() * 10)
+    for call in (lambda: engine.train_batch(batches(1)[0]), lambda: engine.save(tmp_path), engine.state_dict):
+        with refused(InvalidRequest, subject="a rank has failed (ArithmeticError: no such loss)", legal="a new engine"):
+            call()
+    engine.close()
+
+
+def test_threads_end_with_an_engine_that_is_not_closed() -> None:
+    gc.collect()
+    before = threading.active_count()
+    for _ in range(3):
+        engine_of(model(), grid=Grid(inter=2)).train_batch(batches(1)[0])
+    gc.collect()
+    end = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert threading.active_count() <= before
 
 
 def test_memory_needs_ranks_that_are_processes() -> None:

@@ -19,6 +19,7 @@ from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.engine.engine import Engine
+from suite.engine.optim.optimizer import SGD, AdamW
 from suite.engine.optim.torch_optimizer import TrainedWeights
 from suite.engine.pruning import Pruning
 from suite.memory.layout import offloaded
@@ -157,8 +158,6 @@ def test_predicted_weights_use_the_groups_and_their_rates() -> None:
         )  # fmt: skip
         return list(engine.train(batches()))
 
-    from suite.engine.optim.optimizer import AdamW
-
     one_rate = {"lr": 1e-3, "weight_decay": 0.1}
     ours = threads.run(2, lambda world: train(AdamW(**one_rate), None, world))
     of_torch = threads.run(2, lambda world: train(partial(torch.optim.AdamW, **one_rate), None, world))
@@ -169,17 +168,72 @@ def test_predicted_weights_use_the_groups_and_their_rates() -> None:
     assert grouped[0] != pytest.approx(ours[0], rel=1e-3)
 
 
-def test_stored_versions_keep_torchs_own_step() -> None:
+@pytest.mark.parametrize("weights", [None, Stash()], ids=["newest weights", "stored weights"])
+@pytest.mark.parametrize("interval", [1, 2])
+def test_streams_step_by_translated_rules(interval: int, weights: Any) -> None:
     def train(optimizer: Any, world: Any) -> list[float]:
-        more = {"grid": Grid(inter=2), "schedule": OneFOneB(), "weights": Stash(), "update_interval": 1}
+        more = {"grid": Grid(inter=2), "schedule": OneFOneB(), "weights": weights, "update_interval": interval}
         engine = Engine(layers(), loss=mse_loss, optimizer=optimizer, microbatch=2, world=world, **more)
         return list(engine.train(batches()))
-
-    from suite.engine.optim.optimizer import SGD
 
     ours = threads.run(2, lambda world: train(SGD(1e-2, momentum=0.9), world))
     of_torch = threads.run(2, lambda world: train(partial(torch.optim.SGD, lr=1e-2, momentum=0.9), world))
     assert of_torch[0] == pytest.approx(ours[0], rel=1e-5)
+
+
+SCHEDULERS: dict[str, Callable[[torch.optim.Optimizer], schedulers.LRScheduler]] = {
+    "milestones": lambda optimizer: schedulers.MultiStepLR(optimizer, [3, 6], 0.1),
+    "milestones after warm-up": lambda optimizer: schedulers.SequentialLR(
+        optimizer,
+        [schedulers.LinearLR(optimizer, 0.1, total_iters=2), schedulers.MultiStepLR(optimizer, [3, 5], 0.1)],
+        [2],
+    ),
+    "one cycle": lambda optimizer: schedulers.OneCycleLR(optimizer, 0.1, total_steps=20),
+    "cycles": lambda optimizer: schedulers.CyclicLR(optimizer, 0.01, 0.1, 3),
+    "function": lambda optimizer: schedulers.LambdaLR(optimizer, lambda update: 1 / (1 + update)),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_scheduler_resumes_where_it_stopped(name: str, tmp_path: Path) -> None:
+    def make() -> Engine:
+        sgd = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
+        return engine_of("SGD", optimizer=sgd, lr_scheduler=SCHEDULERS[name])
+
+    engine, resumed = make(), make()
+    engine.fit(batches()[:4])
+    engine.save(tmp_path)
+    resumed.load(tmp_path)
+    for batch in batches()[4:]:
+        assert resumed.lr == engine.lr
+        assert resumed.train_batch(batch) == engine.train_batch(batch)
+
+
+def test_groups_that_differ_between_ranks_are_refused() -> None:
+    def make(weights: TrainedWeights) -> torch.optim.Optimizer:
+        return torch.optim.SGD([group for group in groups(list(weights)) if group["params"]], lr=0.1)
+
+    modules = [nn.Linear(8, 4, bias=False), nn.Linear(4, 4)]
+
+    def rank(world: Any) -> None:
+        with refused(InvalidRequest, "optimizer", rule="every rank makes the same groups", legal="params=[]"):
+            Engine(modules, loss=mse_loss, optimizer=make, microbatch=4, grid=Grid(inter=2), world=world)
+
+    threads.run(2, rank)
+
+
+def test_groups_by_name_are_empty_on_a_stage_without_weights() -> None:
+    def make(weights: TrainedWeights) -> torch.optim.Optimizer:
+        named = weights.named_parameters()
+        return torch.optim.SGD([{"params": [p for n, p in named if n.startswith(f)]} for f in ("0.", "2.")], lr=0.1)
+
+    modules = [nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 4)]
+
+    def train(world: Any) -> list[float]:
+        engine = Engine(modules, loss=mse_loss, optimizer=make, microbatch=4, grid=Grid(inter=3), world=world)
+        return engine.fit(batches(2))
+
+    assert len(threads.run(3, train)[1]) == 2
 
 
 @pytest.mark.parametrize("half", [torch.bfloat16, "bfloat16"])
