@@ -34,8 +34,8 @@ INDEX = "model.safetensors.index.json"  # of a sharded file, in the form of Hugg
 def layer_tensors(state: TrainState, number: int, layer: nn.Module) -> Tensors:
     """Live full-precision weights and persistent buffers of a layer, by name in the whole model.
 
-    Of a trained weight in mixed precision, and of a pruned one, it may be a copy."""
-    state.copies.write_buffers()
+    Of a trained weight in mixed precision, and of a pruned one, it may be a copy. Buffers are those that
+    `Copies.write_buffers` wrote last."""
     originals = {id(copied): original for original, copied in state.copies.layers}
     full = originals.get(id(layer), layer).state_dict(keep_vars=True)
     trained = {id(parameter) for parameter in state.model_states.parameters} if state.settings.half else set()
@@ -50,6 +50,7 @@ def layer_tensors(state: TrainState, number: int, layer: nn.Module) -> Tensors:
 
 def rank_state_dict(state: TrainState) -> Tensors:
     """Weights and buffers of this rank's layers, on the host."""
+    state.copies.write_buffers()
     return {
         name: tensor.to("cpu", copy=True)
         for number, layer in state.numbered_layers()
@@ -66,6 +67,7 @@ def state_dict(state: TrainState) -> Tensors:
     rest = {name: tensor.to("cpu", copy=True) for name, tensor in state.unused.items()}
     if group is None:
         return rank_state_dict(state) | rest
+    state.copies.write_buffers()
     layers, whole = dict(state.numbered_layers()), Tensors()
     for stage, numbers in enumerate(settings.split):
         for number in numbers:
@@ -196,20 +198,24 @@ def save_model(state: TrainState, folder: Path, *, sharded: bool) -> Path:
         whole = state_dict(state)
         with guard.all_or_none(f"{folder / WEIGHTS} is written"):
             if settings.rank == 0:
-                folder.mkdir(parents=True, exist_ok=True)
-                safetensors().save_file({name: t.contiguous().clone() for name, t in whole.items()}, folder / WEIGHTS)
+                _write(folder / WEIGHTS, whole)
         return folder / WEIGHTS
     check_drained(state, "save_model()")
     mine = rank_state_dict(state) if place.replica == 0 else {}
     file = f"model-{place.rank + 1:05d}-of-{place.ranks:05d}.safetensors"
     with guard.all_or_none(f"{folder / file} is written"):
         if place.replica == 0:
-            folder.mkdir(parents=True, exist_ok=True)
-            safetensors().save_file({name: t.contiguous().clone() for name, t in mine.items()}, folder / file)
+            _write(folder / file, mine)
     with guard.all_or_none(f"{folder / INDEX} is written"):
         if settings.rank == 0:
             _write_index(folder, place.ranks)
     return folder / INDEX
+
+
+def _write(path: Path, tensors: Tensors) -> None:
+    """Write tensors on the host, which share no memory, to a file in a folder that may not exist."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    safetensors().save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
 
 
 def _write_index(folder: Path, files: int) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -22,6 +20,7 @@ import suite
 from suite.core.grid import Grid
 from suite.engine.replay import Replay
 from tests.support.ranks import ROOT
+from tests.support.scripts import example
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-11}
@@ -31,16 +30,6 @@ CELLS = [
     for dtype in TOLERANCE
     for grid in GRIDS
 ]
-
-
-@cache
-def example(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"examples_{name}", ROOT / "examples" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def plain_losses(

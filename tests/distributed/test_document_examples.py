@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -21,6 +19,7 @@ from suite.core.record import Outcome, Record
 from suite.runner.launch.launch_command import rank_environment
 from suite.schedule.check import check
 from tests.support.ranks import ROOT
+from tests.support.scripts import load_script
 from tests.support.tools import needs
 
 EXTENDING = (ROOT / "docs/extending.md").read_text()
@@ -191,18 +190,9 @@ def test_documented_schedule_is_drawn(folder: Path) -> None:
     assert done.stdout.splitlines()[-1] == "activations alive per stage at most 2, 2, 2"
 
 
-def module(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_documented_schedule_keeps_laws(folder: Path) -> None:
     """Each op runs once, in order, without deadlock, and the promised bound of activations is tight."""
-    waves = module(folder / "mine/waves.py").Waves
+    waves = load_script(folder / "mine/waves.py").Waves
     for wave in (1, 2, 3, 7):
         schedule = waves(wave=wave)
         assert not missing_members(schedule, Schedule)

@@ -2,9 +2,10 @@
 
 The factory that a user passes makes an optimizer of this rank's weights. Where the weights, gradients and moments of a
 stage are all in full precision and on the device, torch's own step runs, with its options (`foreach`, `fused`). A step
-on a part of the flat order needs a rule of the suite: mixed precision, buckets, offloaded or compressed states, and
-predicted weights. There each parameter group is translated to the rule of its kind, which reads the group's settings
-at every step, so that learning-rate schedulers of torch keep working.
+on a part of the flat order, or while graphs are in flight, needs a rule of the suite: mixed precision, buckets,
+offloaded or compressed states, batches that stream, and predicted weights. There each parameter group is translated to
+the rule of its kind, which reads the group's settings at every step, so that learning-rate schedulers of torch keep
+working.
 """
 
 from __future__ import annotations

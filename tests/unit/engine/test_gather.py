@@ -171,6 +171,17 @@ def test_half_precision_predicts_from_loaded_weights() -> None:
     torch.testing.assert_close(engine.predict(inputs).float(), plain(inputs), rtol=0.05, atol=0.02)
 
 
+@pytest.mark.parametrize("grid", GRIDS[:2], ids=str)
+def test_half_precision_returns_statistics_of_its_passes(grid: Grid) -> None:
+    def trained(engine: Engine) -> dict[str, torch.Tensor]:
+        engine.fit(batches())
+        return engine.state_dict()
+
+    full, half = on(grid, trained)[0], on(grid, trained, half="bfloat16")[0]
+    assert half["1.running_mean"].abs().sum() > 0
+    torch.testing.assert_close(half["1.running_mean"], full["1.running_mean"], rtol=0.05, atol=0.02)
+
+
 def test_each_prediction_draws_anew() -> None:
     class Noise(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,24 @@
+"""Load a script as a module, as examples and programs in documents are no packages."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+from tests.support.ranks import ROOT
+
+
+def load_script(path: Path) -> ModuleType:
+    """The script at `path` as a new module of its name."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def example(name: str) -> ModuleType:
+    """The script examples/`name`.py as a new module."""
+    return load_script(ROOT / "examples" / f"{name}.py")
