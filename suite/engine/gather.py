@@ -34,8 +34,8 @@ INDEX = "model.safetensors.index.json"  # of a sharded file, in the form of Hugg
 def layer_tensors(state: TrainState, number: int, layer: nn.Module) -> Tensors:
     """Live full-precision weights and persistent buffers of a layer, by name in the whole model.
 
-    Of a trained weight in mixed precision, and of a pruned one, it may be a copy. Buffers are those that
-    `Copies.write_buffers` wrote last."""
+    Of a trained weight in mixed precision, and of a pruned one, it may be a copy. The step runner and a
+    load have written buffers of copies to the user's modules."""
     originals = {id(copied): original for original, copied in state.copies.layers}
     full = originals.get(id(layer), layer).state_dict(keep_vars=True)
     trained = {id(parameter) for parameter in state.model_states.parameters} if state.settings.half else set()
@@ -50,7 +50,6 @@ def layer_tensors(state: TrainState, number: int, layer: nn.Module) -> Tensors:
 
 def rank_state_dict(state: TrainState) -> Tensors:
     """Weights and buffers of this rank's layers, on the host."""
-    state.copies.write_buffers()
     return {
         name: tensor.to("cpu", copy=True)
         for number, layer in state.numbered_layers()
@@ -67,7 +66,6 @@ def state_dict(state: TrainState) -> Tensors:
     rest = {name: tensor.to("cpu", copy=True) for name, tensor in state.unused.items()}
     if group is None:
         return rank_state_dict(state) | rest
-    state.copies.write_buffers()
     layers, whole = dict(state.numbered_layers()), Tensors()
     for stage, numbers in enumerate(settings.split):
         for number in numbers:
