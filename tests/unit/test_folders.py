@@ -15,6 +15,7 @@ from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.files import check_file, check_folder
 from suite.core.record import Outcome
+from suite.engine.checkpoint.storage import unfinished_path
 from suite.runner import provenance
 from suite.runner.runs import expand
 from suite.runner.tune import run_line
@@ -106,8 +107,9 @@ def test_checkpoints_that_cannot_be_written_refuse_the_run(
 def test_a_save_that_fails_is_the_outcome_of_the_run(tmp_path: Path) -> None:
     command = [*SHORT, f"reports={tmp_path}", f"checkpoint.folder={tmp_path / 'saves'}", "checkpoint.every=1"]
     (run_,) = expand(command)
-    (tmp_path / "saves").mkdir()
-    (tmp_path / "saves" / provenance.key(run_)).touch()  # where its folder of checkpoints would be
+    folder = tmp_path / "saves" / provenance.key(run_)
+    folder.mkdir(parents=True)
+    unfinished_path(folder, 1).touch()  # a file where the first save writes its folder
     (record,) = run(command)
     assert record.outcome is Outcome.FAILED
     assert "Error" in record.reason.splitlines()[-1]
