@@ -3,6 +3,7 @@
 from suite.workload.alexnet import AlexNet
 from suite.workload.convnet import VGG, ResNet, WideResNet
 from suite.workload.inception import GoogLeNet, InceptionV3
+from suite.workload.language_model import LanguageModel
 from suite.workload.recurrent import GNMT, ResidualLSTM
 from suite.workload.split import by_cost, evenly
 from suite.workload.transformer import LayerShape, Network, Transformer
@@ -13,6 +14,7 @@ __all__ = [
     "AlexNet",
     "GoogLeNet",
     "InceptionV3",
+    "LanguageModel",
     "LayerShape",
     "Network",
     "ResNet",

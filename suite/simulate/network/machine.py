@@ -54,6 +54,10 @@ class Machine:
         adapters: Network adapters of a node, shared by its devices.
         host: Link between a device and its node's memory.
         source: Source of the figures.
+        devices: Names under which publications list the device; empty for a machine that is no product.
+        family: Family of devices with equal matrix units, for which efficiencies are known.
+        compute_units: Multiprocessors or compute units of a device, over which the tiles of a product are spread; 0 if
+            unknown.
         backends: For a measured machine, the link of two ranks by operation (point_to_point, all_reduce) and backend:
             `backends["all_reduce"]["suite over gloo"].seconds(bytes)`.
     """
@@ -68,6 +72,9 @@ class Machine:
     adapters: int
     host: Link
     source: str = ""
+    devices: tuple[str, ...] = ()
+    family: str = ""
+    compute_units: int = 0
     backends: Mapping[str, Mapping[str, Link]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -123,7 +123,10 @@ def test_a_bad_link_is_refused(latency: float, bandwidth: float, expected: dict[
 
 def test_unknown_machine_key_is_refused_with_the_known_keys() -> None:
     with refused(
-        InvalidRequest, "wheels", "wheels", rule="one of adapters, backends, between, devices_per_node, host, memory,"
+        InvalidRequest,
+        "wheels",
+        "wheels",
+        rule="one of adapters, backends, between, compute_units, devices, devices_per_node, family,",
     ):
         build({**raw("machine", "summit"), "wheels": 4})
 

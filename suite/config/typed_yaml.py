@@ -1,0 +1,31 @@
+"""Typed data from YAML files that are no run configurations: tables of constants and of measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from suite.core.errors import InvalidRequest
+
+try:
+    from yaml import CSafeLoader as Loader  # ten times faster
+except ImportError:  # PyYAML was built without libyaml
+    from yaml import SafeLoader as Loader
+
+
+def read_typed(kind: Any, path: Path) -> Any:
+    """Content of a YAML file as `kind`: a dataclass, or a list or mapping of them. Other keys are left out.
+
+    Raises InvalidRequest for a file that cannot be read, that lacks a field, or that has a value of another type.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(yaml.load(path.read_text(encoding="utf-8"), Loader=Loader))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidRequest(f"{path} cannot be read: {error}", rule="a YAML file") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InvalidRequest(f"{path.name}: {place}={first['input']!r:.80}", rule=first["msg"]) from error

@@ -1,0 +1,335 @@
+"""From a cell to a training setup: one function for the cells of all sources.
+
+The function reads fields only; it knows no source, group or cell. A field that the source does not tell takes the
+default of its software generation (defaults.yaml).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from suite.config.plugins import build
+from suite.config.typed_yaml import read_typed
+from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.protocols import Schedule
+from suite.core.resources import conf_folder
+from suite.papers.public.cells import CellMachine, PublicCell
+from suite.schedule import ZBV, ControllableMemory, OneFOneB, Staircase
+from suite.simulate.network.machine import Link, Machine
+from suite.simulate.operations.generation import generations
+from suite.simulate.operations.setup import TrainingSetup
+from suite.workload.language_model import LanguageModel
+
+T = TypeVar("T")
+ROUNDS = 4  # microbatches per pipeline rank where a source tells no batch
+PRECISIONS = {
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp8": "float8",
+    "fp8-cs": "float8",
+    "mxfp8": "float8",
+    "fp4": "float4",
+    "nvfp4": "float4",
+}
+RECOMPUTE = {
+    "none": "none",
+    "full": "full",
+    "selective": "selective",
+    "selective (by operator)": "operators",
+    "selective (every other layer)": "alternate",
+}
+ATTENTION = {
+    "unfused": "unfused",
+    "not_flash": None,  # some kernel that writes the scores: that of the generation
+    "fused_softmax": "fused_softmax",
+    "flash1": "flash1",
+    "flash2": "flash2",
+    "flash": "flash2",
+}
+SPLITS = {
+    "even": "even",
+    "first_and_last_one_less": "ends_less",
+    "balanced_by_flops": "flops",
+    "uneven_not_told": "ends_less",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PublicSchedule:
+    """A schedule of a source in terms of the suite.
+
+    Attributes:
+        name: Schedule of conf/schedule, as each row of the report states it.
+        waits_for_all: Whether stages update together.
+        spread: Whether all stages share the vocabulary.
+    """
+
+    name: str
+    waits_for_all: bool = True
+    spread: bool = False
+
+
+SCHEDULES = {
+    "1f1b": PublicSchedule("one_f_one_b"),
+    "interleaved_1f1b": PublicSchedule("interleaved"),
+    "interleaved_1f1b_variant": PublicSchedule("interleaved"),
+    "zb_1p": PublicSchedule("zb_h1", waits_for_all=False),
+    "zb_2p": PublicSchedule("zb_h2", waits_for_all=False),
+    "zb_2p_synchronised_step": PublicSchedule("zb_h2"),
+    "zb_v": PublicSchedule("zbv", waits_for_all=False),
+    "v_half": PublicSchedule("v_half", waits_for_all=False),
+    "v_half_vocabulary_spread": PublicSchedule("v_half", waits_for_all=False, spread=True),
+    "v_min": PublicSchedule("v_min", waits_for_all=False),
+}
+
+
+def build_schedule(name: str, chunks: int) -> Schedule:
+    """The suite's schedule of this name."""
+    return {
+        "one_f_one_b": OneFOneB(),
+        "interleaved": Staircase(chunks, lead=2) if chunks > 1 else OneFOneB(),
+        "zb_h1": Staircase(lead=1, split=True),
+        "zb_h2": Staircase(lead=2, split=True),
+        "zbv": ZBV(),
+        "v_half": ControllableMemory("half"),
+        "v_min": ControllableMemory("min"),
+    }[name]
+
+
+def _known(field: str, value: str, legal: Mapping[str, T]) -> T:
+    """The entry of a value. Raises UnknownName with the nearest known name."""
+    if value not in legal:
+        raise UnknownName(field, value, legal)
+    return legal[value]
+
+
+@dataclass(frozen=True, slots=True)
+class ToldSettings:
+    """Settings of a cell that a default may fill. None: the source does not tell."""
+
+    precision: str | None = None
+    recompute: str | None = None
+    sharding: str | None = None
+    attention: str | None = None
+    sequence_parallel: bool | None = None
+    microbatch: int | None = None
+    vocabulary: int | None = None
+    tied: bool | None = None
+    fused_norm: bool | None = None
+    layers_per_stage: str | None = None
+    vpp: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CellSettings:
+    """The same settings, all known."""
+
+    precision: str
+    recompute: str
+    sharding: str
+    attention: str
+    sequence_parallel: bool
+    microbatch: int
+    vocabulary: int
+    tied: bool
+    fused_norm: bool
+    layers_per_stage: str
+    vpp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """Content of defaults.yaml: one value for each setting and generation, and other plausible values."""
+
+    defaults: Mapping[str, CellSettings]
+    plausible: Mapping[str, tuple[bool | int | str, ...]]
+
+
+@cache
+def default_settings() -> Defaults:
+    """Values of settings that sources do not tell."""
+    defaults: Defaults = read_typed(Defaults, Path(__file__).with_name("defaults.yaml"))
+    return defaults
+
+
+@cache
+def machines() -> Mapping[str, Machine]:
+    """Data sheets of conf/machine by the names of their devices."""
+    built: list[Machine] = []
+    for path in sorted((conf_folder() / "machine").glob("*.yaml")):
+        sheet = read_typed(dict[str, Any], path)
+        if sheet.get("devices"):
+            built.append(build(sheet))
+    return {device: machine for machine in built for device in machine.devices}
+
+
+def node_bandwidth(text: str | None) -> float | None:
+    """bytes/s of all adapters of a node, as a source describes them; None if it does not.
+
+    It reads "8 adapters of 200 Gb/s", "1600 Gb/s per node" and "500 GB/s per node".
+    """
+    if not text:
+        return None
+    if found := re.search(r"(\d+)\s+(?:\S+\s+){0,5}?(\d+) Gb/s", text):
+        return int(found[1]) * int(found[2]) * 1e9 / 8
+    if found := re.search(r"(\d+) (Gb|GB)/s per node", text):
+        return int(found[1]) * 1e9 / (8 if found[2] == "Gb" else 1)
+    return None
+
+
+def device_bandwidth(text: str | None) -> float | None:
+    """bytes/s of the adapter of one device, where a source tells it."""
+    found = re.search(r"(\d+) Gb/s\D* per GPU", text or "")
+    return int(found[1]) * 1e9 / 8 if found else None
+
+
+def modelled_machine(facts: CellMachine) -> Machine:
+    """Data sheet of a device, with the node and the adapters that the source tells.
+
+    A node of the source may be smaller than the domain of fast links (NVL72), which counts here.
+    """
+    machine = _known("gpu", facts.gpu, machines())
+    # data sheets describe the device that a process uses, of which a module may hold two
+    per_module = 2 if facts.gpu == "MI250X" else 1
+    per_node = facts.gpus_per_node * per_module
+    whole = node_bandwidth(facts.inter_node)
+    each = device_bandwidth(facts.inter_node)
+    domain = machine.devices_per_node if machine.devices_per_node > 8 else per_node
+    if each is None:
+        if whole is None:
+            each = machine.between.bandwidth * machine.adapters / machine.devices_per_node
+        else:
+            each = whole / per_node
+    return replace(machine, devices_per_node=domain, adapters=domain, between=Link(machine.between.latency, each))
+
+
+def told(cell: PublicCell) -> ToldSettings:
+    """Settings that the source of a cell tells."""
+    return ToldSettings(
+        precision=cell.precision,
+        recompute=cell.recompute,
+        sharding=cell.sharding,
+        attention=cell.attention,
+        sequence_parallel=cell.sequence_parallel,
+        microbatch=cell.microbatch,
+        vocabulary=cell.model.vocab,
+        tied=cell.model.tied_embeddings,
+        fused_norm=cell.fused_norm,
+        layers_per_stage=cell.layers_per_stage,
+        vpp=cell.vpp,
+    )
+
+
+def assumed(cell: PublicCell) -> tuple[str, ...]:
+    """Names of the settings that the source of a cell does not tell."""
+    settings = told(cell)
+    return tuple(name for name, value in asdict(settings).items() if value is None)
+
+
+def complete_settings(cell: PublicCell, changed: ToldSettings | None = None) -> CellSettings:
+    """Settings of a cell, with the defaults of its generation where its source tells none.
+
+    Args:
+        changed: Settings in place of defaults.
+    """
+    defaults = _known("generation", cell.generation, default_settings().defaults)
+    known = {name: value for name, value in asdict(told(cell)).items() if value is not None}
+    other = {name: value for name, value in asdict(changed or ToldSettings()).items() if value is not None}
+    return replace(defaults, **known, **other)
+
+
+def to_setup(cell: PublicCell, changed: ToldSettings | None = None) -> TrainingSetup:
+    """Training setup of a cell.
+
+    Args:
+        changed: Settings in place of defaults.
+
+    Raises UnknownName for a value that the file's header does not list, and InvalidRequest for settings that contradict
+    each other.
+    """
+    generation = _known("generation", cell.generation, generations())
+    values = complete_settings(cell, changed)
+    facts, chunks = cell.model, values.vpp
+    model = LanguageModel(
+        facts.layers,
+        facts.hidden,
+        facts.heads,
+        cell.seq,
+        values.vocabulary,
+        kv_heads=facts.kv_heads,
+        ffn=facts.ffn,
+        gated=facts.ffn_gated,
+        tied=values.tied,
+    )
+    schedule, spread, waits = None, False, True
+    if cell.pp > 1:
+        public = _known("schedule", cell.schedule or "1f1b", SCHEDULES)
+        schedule, spread, waits = build_schedule(public.name, chunks), public.spread, public.waits_for_all
+    sharding, group, reshard = sharding_of(values.sharding, cell.machine.gpus_per_node)
+    attention = _known("attention", values.attention, ATTENTION)
+    if attention is None:
+        attention = generation.attention if not generation.attention.startswith("flash") else "fused_softmax"
+    return TrainingSetup(
+        model,
+        modelled_machine(cell.machine),
+        generation,
+        schedule,
+        tensor=cell.tp,
+        pipeline=cell.pp,
+        data=cell.dp,
+        context=cell.cp,
+        microbatch=values.microbatch,
+        batch=cell.global_batch or values.microbatch * cell.dp * (ROUNDS * cell.pp if cell.pp > 1 else 1),
+        sequence_parallel=bool(values.sequence_parallel) and cell.tp > 1,
+        sharding=sharding,
+        shard_group=group,
+        reshard=reshard,
+        precision=_known("precision", values.precision, PRECISIONS),
+        recompute=_known("recompute", values.recompute, RECOMPUTE),
+        attention=attention,
+        fused_norm=values.fused_norm,
+        split=_known("layers_per_stage", values.layers_per_stage, SPLITS),
+        vocabulary="spread" if spread else "last",
+        waits_for_all=waits,
+    )
+
+
+def sharding_of(text: str, per_node: int) -> tuple[str, int, bool]:
+    """Sharded states, the ranks over which they are sharded (0: all), and whether weights are gathered twice.
+
+    FSDP that shards gradients and optimizer states only keeps gathered weights from the forward to the backward pass.
+    """
+    lowered = text.lower()
+    if text == "none":
+        return "none", 0, True
+    if lowered.startswith("zero1"):
+        groups = re.search(r"groups_of_(\d+)", lowered)
+        return "optimizer", int(groups[1]) if groups else 0, True
+    if "fsdp" in lowered and lowered.startswith("zero2"):
+        return "parameters", 0, False
+    if lowered.startswith("zero2"):
+        return "gradients", 0, True
+    if lowered.startswith("hybrid"):
+        return "parameters", per_node, True
+    if lowered.startswith(("zero3", "fsdp")):
+        return "parameters", 0, True
+    raise UnknownName("sharding", text, ("none", "zero1", "zero2", "zero3", "fsdp"))
+
+
+def plausible_setups(cell: PublicCell) -> Iterator[tuple[str, TrainingSetup]]:
+    """Setups with one unknown setting changed to each of its plausible values."""
+    values = asdict(complete_settings(cell))
+    for name in assumed(cell):
+        for value in default_settings().plausible.get(name, ()):
+            if value == values[name]:
+                continue
+            changed: Any = {name: value}
+            try:
+                yield f"{name}={value}", to_setup(cell, replace(ToldSettings(), **changed))
+            except InvalidRequest:
+                continue

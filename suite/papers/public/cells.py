@@ -1,0 +1,106 @@
+"""Cells of public measurements: one row for each measured training step of a source.
+
+A file of cells is a list in YAML. The loader takes every value that the file's header lists, for public cells and for
+those that are kept apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from suite.config.typed_yaml import read_typed
+
+CELLS = Path(__file__).with_name("cells.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class CellMachine:
+    """What a source tells of its machine."""
+
+    gpu: str
+    gpus_per_node: int
+    intra_node: str | None = None
+    inter_node: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CellModel:
+    """What a source tells of its model."""
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    ffn_gated: bool
+    vocab: int | None
+    tied_embeddings: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What a source prints of a step. Memory is of the fullest device, in `memory_unit`."""
+
+    step_seconds: float | None
+    peak_memory: float | None
+    memory_unit: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PublicCell:
+    """One measured training step, with the settings that its source tells. None: the source does not tell."""
+
+    id: str
+    group: str
+    source: str
+    kind: tuple[str, ...]
+    machine: CellMachine
+    gpus: int
+    stack: str
+    model: CellModel
+    seq: int
+    tp: int
+    pp: int
+    vpp: int | None
+    dp: int
+    cp: int
+    sequence_parallel: bool | None
+    sharding: str | None
+    microbatch: int | None
+    global_batch: int | None
+    precision: str | None
+    recompute: str | None
+    schedule: str | None
+    attention: str | None
+    fused_norm: bool | None
+    layers_per_stage: str | None
+    generation: str
+    quality: str
+    known: bool
+    status: str
+    primary: str
+    measured: Measurement
+    derived_tokens_per_second_per_gpu: float | None
+    noise_percent: float | None = None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Measured tokens per second and device."""
+        return self.derived_tokens_per_second_per_gpu
+
+    @property
+    def family(self) -> str:
+        """Family of sources: the first word of the software that ran."""
+        return self.stack.split()[0].split("-")[0].strip(",")
+
+    @property
+    def scored(self) -> bool:
+        """Whether the cell's speed is scored: measured, and not of low quality."""
+        return self.status == "ok" and self.quality != "low" and self.tokens_per_second is not None
+
+
+def load_cells(path: Path = CELLS) -> tuple[PublicCell, ...]:
+    """Cells of a file, in order. Raises InvalidRequest for a file that cannot be read or lacks a field."""
+    return tuple(read_typed(list[PublicCell], path))

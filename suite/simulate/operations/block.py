@@ -1,0 +1,237 @@
+"""Kernels of a transformer block, of the language head and of the loss, per microbatch and device.
+
+Forward passes list the kernels one by one. A backward pass has two products for each product of the forward pass and
+moves twice the bytes of its element-wise kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from suite.simulate.operations.collectives import SpacedRanks, all_reduce_seconds, gather_seconds
+from suite.simulate.operations.kernels import DeviceRates, MatrixProduct
+from suite.simulate.operations.setup import TrainingSetup
+
+CAUSAL = 0.5  # share of the scores that a flash kernel computes
+FLASH_BACKWARD = (
+    2.5  # products of the backward pass of flash attention, relative to the forward pass (it recomputes one)
+)
+NORM, UNFUSED_NORM = 4.0, 24.0  # bytes per entry: read and write; the same with single-precision intermediates
+RESIDUAL = 6.0  # bytes per entry: two tensors read, one written
+DROPOUT = 5.0  # bytes per entry: read, write, and a mask
+ACCUMULATED = 8.0  # bytes per entry of a single-precision gradient that is added to: read and written
+FP8_CASTS = 4.0  # bytes per entry of a product's inputs: read, cast, written in both layouts
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTimes:
+    """Seconds of a forward pass, an input gradient and a weight gradient of one microbatch."""
+
+    forward: float
+    input: float
+    weight: float
+
+    @property
+    def backward(self) -> float:
+        return self.input + self.weight
+
+    def __add__(self, other: BlockTimes) -> BlockTimes:
+        return BlockTimes(self.forward + other.forward, self.input + other.input, self.weight + other.weight)
+
+    def __mul__(self, factor: float) -> BlockTimes:
+        return BlockTimes(self.forward * factor, self.input * factor, self.weight * factor)
+
+
+NOTHING = BlockTimes(0.0, 0.0, 0.0)
+
+
+class BlockKernels:
+    """Kernels of one block, the embedding, the head and the loss of a setup."""
+
+    def __init__(self, setup: TrainingSetup) -> None:
+        self.setup, self.device = setup, DeviceRates(setup.machine, setup.generation)
+        self.tensor = SpacedRanks(setup.tensor)
+
+    # -- products ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def products(self) -> tuple[MatrixProduct, ...]:
+        """Products with weights in the forward pass of a block."""
+        model, tensor, tokens = self.setup.model, self.setup.tensor, self.setup.tokens
+        h, f = model.hidden, model.ffn
+        return (
+            MatrixProduct(tokens, (h + 2 * model.key_width) / tensor, h),
+            MatrixProduct(tokens, h, h / tensor),
+            MatrixProduct(tokens, (2 * f if model.gated else f) / tensor, h),
+            MatrixProduct(tokens, h, f / tensor),
+        )
+
+    def _gradients(self, product: MatrixProduct) -> tuple[MatrixProduct, MatrixProduct]:
+        """The products of the input gradient and of the weight gradient."""
+        adds = ACCUMULATED if self.setup.sharding != "parameters" else 2.0
+        return (
+            MatrixProduct(product.rows, product.depth, product.columns, precision=product.precision),
+            MatrixProduct(product.columns, product.depth, product.rows, result_bytes=adds, precision=product.precision),
+        )
+
+    def _seconds(self, product: MatrixProduct) -> float:
+        return self.device.product(product, self.setup.precision)
+
+    @cached_property
+    def weights(self) -> BlockTimes:
+        """Products with weights."""
+        forward = sum(self._seconds(product) for product in self.products)
+        pairs = [self._gradients(product) for product in self.products]
+        return BlockTimes(forward, sum(self._seconds(a) for a, _ in pairs), sum(self._seconds(b) for _, b in pairs))
+
+    # -- attention ---------------------------------------------------------------------------------------------------
+
+    @property
+    def scores(self) -> float:
+        """Attention scores of a microbatch on one device."""
+        setup = self.setup
+        return setup.microbatch * setup.model.sequence**2 * setup.model.heads / setup.tensor / setup.context
+
+    @cached_property
+    def attention(self) -> tuple[float, float]:
+        """Seconds of attention in a forward pass, and in a backward pass, without recomputation."""
+        setup, model = self.setup, self.setup.model
+        width = model.hidden / model.heads
+        if setup.attention.startswith("flash"):
+            flops = 4 * self.scores * width * CAUSAL
+            return (
+                self.device.attention(flops, setup.attention, backward=False),
+                self.device.attention(flops * FLASH_BACKWARD, setup.attention, backward=True),
+            )
+        count, s = setup.microbatch * model.heads / setup.tensor, model.sequence
+        with_keys = self.device.product(
+            MatrixProduct(s / setup.context, s, width, count, precision="float16"), "float16"
+        )
+        with_values = self.device.product(
+            MatrixProduct(s / setup.context, width, s, count, precision="float16"), "float16"
+        )
+        softmax, kernels = self._softmax()
+        elementwise = self.device.elementwise(softmax * self.scores, kernels)
+        return with_keys + with_values + elementwise, 2 * (with_keys + with_values) + 1.5 * elementwise
+
+    def _softmax(self) -> tuple[float, float]:
+        """Bytes per score that scaling, masking, softmax and dropout move, and their number of kernels."""
+        dropout = DROPOUT if self.drops else 0.0
+        # fused: read and write. Apart: scaled, masked, cast to single precision, normalized, cast back
+        return (4.0 + dropout, 2.0) if self.setup.attention == "fused_softmax" else (4 + 5 + 6 + 8 + 6 + dropout, 6.0)
+
+    @property
+    def drops(self) -> bool:
+        return self.setup.generation.dropout and not self.setup.model.gated
+
+    # -- element-wise kernels ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def elementwise(self) -> float:
+        """Seconds of the element-wise kernels of a forward pass."""
+        setup, model, generation = self.setup, self.setup.model, self.setup.generation
+        h, tensor = model.hidden, setup.tensor
+        per_rank = tensor if setup.sequence_parallel else 1
+        fused = generation.fused_elementwise
+        moved = 2 * h * (NORM if setup.fused_norm else UNFUSED_NORM) / per_rank
+        residual = RESIDUAL
+        if not model.gated:
+            residual += 0.0 if fused else 4.0  # a bias of its own
+        if self.drops:
+            residual += 1.0 if fused else DROPOUT
+        moved += 2 * h * residual / per_rank
+        moved += 4 * (h + 2 * model.key_width) / tensor  # queries, keys and values are copied apart
+        if model.gated:
+            moved += (4 if generation.fused_rotary else 14) * (h + model.key_width) / tensor
+            moved += (6 if fused else 10) * model.ffn / tensor
+        else:
+            moved += (4 if fused else 8) * model.ffn / tensor
+        if setup.precision in ("float8", "float4"):
+            moved += FP8_CASTS * (2 * h + h / tensor + model.ffn / tensor)
+        return self.device.elementwise(moved * setup.tokens, 8.0)
+
+    # -- communication -----------------------------------------------------------------------------------------------
+
+    @property
+    def activation(self) -> float:
+        """Bytes of the activation of a microbatch."""
+        return self.setup.tokens * self.setup.model.hidden * self.setup.half_width
+
+    @cached_property
+    def tensor_parallel(self) -> tuple[float, float]:
+        """Seconds of tensor-parallel communication that a forward pass and a backward pass wait for.
+
+        Each pass adds the outputs of attention and MLP, or the gradients of their inputs (Shoeybi et al. 2020). With
+        sequence parallelism the sums are reduce-scatters and all-gathers of the same bytes (Korthikanti et al. 2022).
+        """
+        setup = self.setup
+        if setup.tensor == 1:
+            return 0.0, 0.0
+        each = 2 * all_reduce_seconds(self.activation, self.tensor, setup.machine, setup.generation)
+        forward, backward = setup.generation.tensor_overlap
+        return (
+            self._exposed(each, forward * self.weights.forward),
+            self._exposed(each, backward * self.weights.backward),
+        )
+
+    def _exposed(self, seconds: float, hidden: float) -> float:
+        """What remains of a communication in pieces: at least the first of them."""
+        return max(seconds - hidden, seconds / self.setup.tensor) if hidden else seconds
+
+    @cached_property
+    def context_parallel(self) -> tuple[float, float]:
+        """Seconds that attention waits for keys and values of other context-parallel ranks."""
+        setup, model = self.setup, self.setup.model
+        if setup.context == 1:
+            return 0.0, 0.0
+        size = 2 * setup.half_width * setup.tokens * setup.context * model.key_width / setup.tensor
+        group = SpacedRanks(setup.context, setup.tensor)
+        seconds = gather_seconds(size, group, setup.machine, setup.generation)
+        forward, backward = self.attention
+        first = 1 / setup.context
+        return max(seconds - forward, first * seconds), max(2 * seconds - backward, first * seconds)
+
+    # -- passes ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def block(self) -> BlockTimes:
+        """One block with its communication, and with the recomputation of the setup."""
+        setup, generation = self.setup, self.setup.generation
+        attention, tensor, context = self.attention, self.tensor_parallel, self.context_parallel
+        forward = self.weights.forward + attention[0] + self.elementwise
+        forward = max(forward, generation.kernels * generation.dispatch)
+        backward = self.weights.input + attention[1] + 2 * self.elementwise
+        backward = max(backward, 2 * generation.kernels * generation.dispatch - self.weights.weight)
+        again = {
+            "none": 0.0,
+            "selective": attention[0] if not setup.attention.startswith("flash") else 0.0,
+            "operators": self.elementwise + self.weights.forward / 2,
+            "alternate": (forward + tensor[0] + context[0]) / 2,
+            "full": forward + tensor[0] + context[0],
+        }[setup.recompute]
+        return BlockTimes(
+            forward + tensor[0] + context[0], backward + tensor[1] + context[1] + again, self.weights.weight
+        )
+
+    @cached_property
+    def head(self) -> BlockTimes:
+        """Final norm, language head and loss. Their products are in 16 bits."""
+        setup, model, generation = self.setup, self.setup.model, self.setup.generation
+        product = MatrixProduct(setup.tokens, model.vocabulary / setup.tensor, model.hidden, precision="float16")
+        logits = setup.tokens * model.vocabulary / setup.tensor
+        gradient, weight = self._gradients(product)
+        sums = all_reduce_seconds(self.activation, self.tensor, setup.machine, generation)
+        return BlockTimes(
+            self._seconds(product) + self.device.elementwise(generation.loss_forward * logits, 8.0),
+            self._seconds(gradient) + sums + self.device.elementwise(generation.loss_backward * logits, 4.0),
+            self._seconds(weight),
+        )
+
+    @cached_property
+    def embedding(self) -> BlockTimes:
+        """Lookup of the embedding, and the sum of its gradient."""
+        setup = self.setup
+        sums = all_reduce_seconds(self.activation, self.tensor, setup.machine, setup.generation)
+        lookup = self.device.elementwise(2 * self.activation, 2.0)
+        return BlockTimes(lookup + sums, 2 * lookup, 0.0)

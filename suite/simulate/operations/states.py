@@ -1,0 +1,112 @@
+"""Bytes of one device by kind: weights, gradients, optimizer states, activations, logits.
+
+Mixed-precision training has half-precision weights, gradients, single-precision weights and two moments of Adam.
+Activations follow from the kernels: each saves what its backward pass reads (Korthikanti et al. 2022, Section 4).
+"""
+
+from __future__ import annotations
+
+from suite.simulate.operations.setup import TrainingSetup
+
+HALF, FULL = 2, 4
+MOMENTS = 8  # bytes per parameter of Adam's two moments
+CONTEXT = 2.0e9  # bytes of the driver, its libraries and the buffers of collectives
+FRAGMENTED = 1.05  # bytes that an allocator reserves, relative to what tensors need
+IN_FLIGHT = 2  # blocks whose sharded weights are gathered at the same time: the current and the next one
+
+
+def parameters(setup: TrainingSetup, rank: int) -> float:
+    """Parameters of pipeline rank `rank` on one tensor-parallel device, before sharding over replicas."""
+    model, place = setup.model, setup.places[rank]
+    entries = 0.0
+    for stage in place.held_stages:
+        entries += setup.blocks[stage] * model.block_parameters
+        if stage == 0 and setup.vocabulary == "last":
+            entries += model.embedding_parameters
+        if stage == setup.stages - 1 and setup.vocabulary == "last":
+            copied = model.tied and place.rank_of(0) != place.rank  # a tied head elsewhere is a copy
+            entries += model.head_parameters + (model.hidden * model.vocabulary if copied else 0)
+    if setup.vocabulary == "spread":
+        entries += (model.embedding_parameters + model.head_parameters) / setup.pipeline
+    return entries / setup.tensor
+
+
+def shard_ranks(setup: TrainingSetup) -> int:
+    """Ranks over which sharded states are divided. Context-parallel ranks hold the same weights."""
+    return min(setup.shard_group or setup.data * setup.context, setup.data * setup.context)
+
+
+def saved_per_token(setup: TrainingSetup) -> float:
+    """Bytes that a block saves for the backward pass of one token, without recomputation of whole blocks."""
+    model, tensor = setup.model, setup.tensor
+    h, f = model.hidden, model.ffn
+    per_rank = tensor if setup.sequence_parallel else 1
+    drops = setup.generation.dropout and not model.gated
+    norm = HALF if setup.fused_norm else HALF + FULL + FULL  # input, and single-precision intermediates
+    whole = 2 * norm * h + 2 * HALF * h + (2 * h if drops else 0)  # inputs and outputs of norms, masks of dropout
+    split = HALF * (h + 2 * model.key_width) + HALF * h + HALF * (3 if model.gated else 2) * f
+    scores = 0.0
+    if setup.attention in ("unfused", "fused_softmax") and setup.recompute != "selective":
+        # softmax, and with dropout its output and mask; apart, also single-precision probabilities
+        each = HALF + (3 if drops else 0) + (FULL + HALF if setup.attention == "unfused" else 0)
+        scores = each * model.sequence * model.heads / setup.context
+    if setup.attention.startswith("flash"):
+        split += FULL * model.heads  # one statistic per token and head
+    return whole / per_rank + (split + scores) / tensor
+
+
+def activations(setup: TrainingSetup, rank: int, in_flight: int) -> float:
+    """Bytes of the activations of a rank with at most `in_flight` microbatches of one stage each."""
+    held = setup.places[rank].held_stages
+    blocks = max(setup.blocks[stage] for stage in held)
+    whole = saved_per_token(setup) * setup.tokens
+    per_rank = setup.tensor if setup.sequence_parallel else 1
+    inputs = HALF * setup.model.hidden * setup.tokens / per_rank
+    if setup.recompute == "full":
+        return in_flight * blocks * inputs + whole
+    if setup.recompute == "alternate":
+        return in_flight * blocks * (whole + inputs) / 2 + whole
+    if setup.recompute == "operators":
+        return in_flight * blocks * 0.6 * whole + whole
+    return in_flight * blocks * whole
+
+
+def memory(setup: TrainingSetup, rank: int, in_flight: int) -> dict[str, float]:
+    """Bytes of one device of pipeline rank `rank` by kind.
+
+    Args:
+        in_flight: Most microbatches of one stage whose activations the rank holds at once.
+    """
+    entries, ranks = parameters(setup, rank), shard_ranks(setup)
+    sharded = {kind: ranks if setup.sharding in kinds else 1 for kind, kinds in SHARDED.items()}
+    gradient = setup.generation.gradient_bytes
+    weights, gradients = HALF * entries, gradient * entries
+    states = (FULL + MOMENTS) * entries / sharded["optimizer"]
+    if setup.sharding == "parameters":  # single-precision shards; blocks in use are gathered in half precision
+        gathered = IN_FLIGHT * setup.model.block_parameters / setup.tensor
+        weights = HALF * gathered
+        gradients = (FULL * entries) / ranks + HALF * gathered
+    elif setup.sharding == "gradients":
+        gradients /= sharded["gradients"]
+    last = setup.stages - 1 in setup.places[rank].held_stages
+    share = 1.0 if setup.vocabulary == "last" and last else 0.0
+    if setup.vocabulary == "spread":
+        share = 1 / setup.pipeline
+    logits = share * setup.tokens * setup.model.vocabulary / setup.tensor * (HALF + FULL + FULL)
+    if setup.offload:
+        states = 0.0
+    return {
+        "weights": weights,
+        "gradients": gradients,
+        "optimizer states": states,
+        "activations": FRAGMENTED * activations(setup, rank, in_flight),
+        "logits": FRAGMENTED * logits,
+        "context": CONTEXT,
+    }
+
+
+SHARDED = {
+    "optimizer": ("optimizer", "gradients", "parameters"),
+    "gradients": ("gradients", "parameters"),
+}
+"""Kinds of states, and the settings of `sharding` under which replicas divide them."""

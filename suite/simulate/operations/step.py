@@ -1,0 +1,221 @@
+"""One training step: passes of all microbatches in the order of the schedule, reductions, and the optimizer step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from suite.core.grid import Grid
+from suite.core.op import FlushInterval, Kind, Op
+from suite.core.protocols import Chunk
+from suite.simulate.network.machine import Link
+from suite.simulate.operations.block import NOTHING, BlockKernels, BlockTimes
+from suite.simulate.operations.collectives import SpacedRanks, all_reduce_seconds, gather_seconds, message_seconds
+from suite.simulate.operations.setup import TrainingSetup
+from suite.simulate.operations.states import memory, parameters, shard_ranks
+from suite.simulate.simulation import Simulation
+from suite.simulate.worker import NetworkModel, simulate
+
+ROUNDS = 8  # microbatches that are simulated, in pipeline sizes; the steady state of more is extrapolated
+FETCHED = 12  # bytes per parameter that an offloaded step moves each way
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingStep:
+    """Result of a simulated step.
+
+    Attributes:
+        seconds: Seconds of the step.
+        memory: Bytes by kind of the fullest device.
+    """
+
+    setup: TrainingSetup
+    seconds: float
+    memory: Mapping[str, float]
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens per second and device."""
+        return self.setup.batch * self.setup.model.sequence / self.seconds / self.setup.devices
+
+    @property
+    def peak_memory(self) -> float:
+        return sum(self.memory.values())
+
+    @property
+    def fits(self) -> bool:
+        return self.peak_memory <= self.setup.machine.memory
+
+
+class StageCosts:
+    """Cost model of a setup for the pipeline worker (suite.core.protocols.CostModel)."""
+
+    def __init__(self, setup: TrainingSetup) -> None:
+        self.setup, self.kernels = setup, BlockKernels(setup)
+        self.passes = [self._stage(stage) for stage in range(setup.stages)]
+        sliced = setup.tensor if setup.sequence_parallel else 1
+        self.size = round(self.kernels.activation / sliced)
+
+    # -- stages ------------------------------------------------------------------------------------------------------
+
+    def _stage(self, stage: int) -> BlockTimes:
+        setup, kernels, last = self.setup, self.kernels, self.setup.stages - 1
+        total = self._sharded(kernels.block, setup.blocks[stage]) if setup.blocks[stage] else NOTHING
+        if setup.vocabulary == "spread":
+            share = 1 / setup.stages
+            return total + kernels.head * share + kernels.embedding * share
+        if stage == 0:
+            total += kernels.embedding
+        if stage == last:
+            total += kernels.head
+        return total
+
+    def _sharded(self, block: BlockTimes, blocks: int) -> BlockTimes:
+        """Seconds of blocks, in which the weights of the next block are gathered during the current one."""
+        setup = self.setup
+        if setup.sharding != "parameters":
+            return block * blocks
+        entries = setup.model.block_parameters / setup.tensor
+        group, ranks = self.replicas(shard_ranks(setup)), shard_ranks(setup)
+        if ranks == 1:
+            return block * blocks
+        gather = gather_seconds(2 * entries, group, setup.machine, setup.generation)
+        width = setup.generation.sharded_gradient_bytes
+        scatter = gather_seconds(width * entries, group, setup.machine, setup.generation)
+        behind = scatter + (gather if setup.reshard else 0.0)
+        forward = max(block.forward, gather) * blocks
+        backward = max(block.backward, behind) * blocks
+        exposed = (gather + scatter) if setup.pipeline == 1 else 0.0
+        return BlockTimes(forward + exposed / 2, backward - block.weight * blocks + exposed / 2, block.weight * blocks)
+
+    def replicas(self, size: int) -> SpacedRanks:
+        """Group of `size` data-parallel ranks."""
+        return SpacedRanks(size, self.setup.tensor)
+
+    # -- cost model --------------------------------------------------------------------------------------------------
+
+    def compute(self, op: Op) -> float:
+        passes = self.passes[op.stage]
+        if op.kind is Kind.WEIGHT:
+            return passes.weight
+        if op.kind is Kind.INPUT:
+            return passes.input
+        return passes.backward if op.kind is Kind.BACKWARD else passes.forward
+
+    def message(self, op: Op) -> int:
+        del op
+        return self.size
+
+    def parts(self, op: Op) -> Mapping[str, float]:
+        del op
+        return {}
+
+    def update(self, rank: int) -> Sequence[Chunk]:
+        return (Chunk(0, self.reduction(rank) + self.step(rank)),)
+
+    # -- updates -----------------------------------------------------------------------------------------------------
+
+    def reduction(self, rank: int) -> float:
+        """Seconds of gradient reduction, and of gathering updated weights, that no pass hides."""
+        setup = self.setup
+        ranks = setup.data * setup.context
+        tied = self._tied(rank)
+        if ranks == 1:
+            return tied
+        entries, generation, machine = parameters(setup, rank), setup.generation, setup.machine
+        group = self.replicas(ranks)
+        if setup.sharding == "parameters":
+            outside = setup.model.embedding_parameters + setup.model.head_parameters
+            copies = ranks // shard_ranks(setup)
+            sums = gather_seconds(4 * outside / setup.tensor / setup.stages, group, machine, generation)
+            if copies > 1:  # shards of several groups are added
+                across = SpacedRanks(copies, setup.tensor * shard_ranks(setup))
+                sums += all_reduce_seconds(4 * entries / shard_ranks(setup), across, machine, generation)
+            return sums + tied
+        gradients = generation.gradient_bytes * entries
+        if setup.sharding == "none":
+            reduced, gathered = all_reduce_seconds(gradients, group, machine, generation), 0.0
+        else:
+            reduced = gather_seconds(gradients, group, machine, generation)
+            gathered = gather_seconds(2 * entries, group, machine, generation)
+        if generation.reduction_overlap:
+            held = [self.passes[stage] for stage in setup.places[rank].held_stages]
+            reduced = max(reduced - sum(p.backward for p in held), reduced / 16)
+            gathered = max(gathered - sum(p.forward for p in held), gathered / 16)
+        return reduced + gathered + tied
+
+    def _tied(self, rank: int) -> float:
+        """Seconds in which the ends of a pipeline add the gradients of a shared embedding."""
+        setup = self.setup
+        ends = (setup.places[rank].rank_of(0), setup.places[rank].rank_of(setup.stages - 1))
+        if not setup.model.tied or ends[0] == ends[1] or rank not in ends or setup.vocabulary == "spread":
+            return 0.0
+        size = setup.generation.gradient_bytes * setup.model.hidden * setup.model.vocabulary / setup.tensor
+        group = SpacedRanks(2, setup.tensor * setup.context * setup.data)
+        return all_reduce_seconds(size, group, setup.machine, setup.generation)
+
+    def step(self, rank: int) -> float:
+        """Seconds of the optimizer step."""
+        setup = self.setup
+        entries = parameters(setup, rank)
+        if setup.sharding != "none":
+            entries /= shard_ranks(setup)
+        if setup.offload:
+            return 2 * FETCHED * entries / (setup.machine.host.bandwidth * setup.generation.between)
+        moved = setup.generation.step_bytes * entries
+        return self.kernels.device.elementwise(moved, 4.0)
+
+
+class TrainingSimulator:
+    """Simulation of one step of a setup."""
+
+    def __init__(self, setup: TrainingSetup) -> None:
+        self.setup, self.costs = setup, StageCosts(setup)
+
+    def run(self) -> TrainingStep:
+        """Seconds and memory of a step."""
+        setup = self.setup
+        seconds = self._pipeline() if setup.pipeline > 1 else self._replica()
+        peaks = [memory(setup, rank, self.in_flight(rank)) for rank in range(setup.pipeline)]
+        return TrainingStep(setup, seconds, max(peaks, key=lambda kinds: sum(kinds.values())))
+
+    def in_flight(self, rank: int) -> int:
+        """Most microbatches of one stage that the rank holds."""
+        setup = self.setup
+        if setup.schedule is None:
+            return 1
+        return setup.schedule.in_flight(setup.places[rank], setup.interval)
+
+    def _replica(self) -> float:
+        """Step without a pipeline: the microbatches follow each other."""
+        one = self.costs.passes[0]
+        return self.setup.microbatches * (one.forward + one.backward) + self.costs.update(0)[0].step
+
+    def _pipeline(self) -> float:
+        """Step of a pipeline. Many microbatches repeat a steady state, whose time is extrapolated."""
+        microbatches, ranks = self.setup.microbatches, self.setup.pipeline
+        limit = ROUNDS * ranks
+        if microbatches <= limit:
+            return self.simulation(microbatches).makespan
+        periods = -(-(microbatches - limit) // ranks)
+        short = microbatches - periods * ranks
+        shorter = self.simulation(short - ranks).makespan
+        makespan = self.simulation(short).makespan
+        return makespan + periods * (makespan - shorter)
+
+    def simulation(self, microbatches: int) -> Simulation:
+        """Simulated pipeline with this number of microbatches."""
+        setup, costs = self.setup, self.costs
+        stride = setup.tensor * setup.context * setup.data
+        latency, bandwidth = message_seconds(costs.size, stride, setup.machine, setup.generation)
+        link = Link(latency, bandwidth)
+        network = NetworkModel(lambda first, second: link, apart=setup.waits_for_all)
+        if setup.schedule is None:
+            raise ValueError("a pipeline has a schedule")
+        interval = FlushInterval(0, microbatches, None, 0)
+        return simulate(setup.schedule, Grid(inter=setup.pipeline), interval, costs, network)
+
+
+def simulate_step(setup: TrainingSetup) -> TrainingStep:
+    """Seconds and memory of one training step. Raises InvalidRequest for a schedule that refuses the pipeline."""
+    return TrainingSimulator(setup).run()
