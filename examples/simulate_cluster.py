@@ -4,7 +4,8 @@ import tempfile
 
 from suite.cli.run import run
 
-PLAN = ["executor=simulated", "machine=summit", "stack=samo", "model=gpt3_13b", "batch.size=2048", "batch.microbatch=1"]
+CLUSTER = ["executor=simulated", "machine=summit", "efficiency=samo"]
+PLAN = [*CLUSTER, "model=gpt3_13b", "batch.size=2048", "batch.microbatch=1"]
 
 with tempfile.TemporaryDirectory() as reports:
     for system, inter in (("axonn", 32), ("axonn_samo", 8)):

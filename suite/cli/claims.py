@@ -129,13 +129,13 @@ def _fit() -> int:
 
     labs = [_lab("samo_clusters"), _lab("pipeoptim_clusters")]
     printed = anchors({claim.id: claim for claim in claims.load()})
-    fitted = {**refitted(labs[0], VARIANTS[0], printed).stacks, "pipeoptim": pipeoptim.fitted(labs[1], printed)}
+    fitted = {**refitted(labs[0], VARIANTS[0], printed).efficiencies, "pipeoptim": pipeoptim.fitted(labs[1], printed)}
     graphs = _graph_lab()
     fitted["gnn"] = sparse_gnn_fitted.fitted(graphs, printed)
-    stacks = {**labs[0].stacks, **graphs.stacks}
-    for paper, stack in fitted.items():
-        for name, value in fitted_constants(stack).items():
-            print(f"{paper:<9} {name:<10} {value}   in conf/stack: {getattr(stacks[paper], name)}")
+    efficiencies = {**labs[0].efficiencies, **graphs.efficiencies}
+    for paper, efficiency in fitted.items():
+        for name, value in fitted_constants(efficiency).items():
+            print(f"{paper:<9} {name:<10} {value}   in conf/efficiency: {getattr(efficiencies[paper], name)}")
     return Exit.OK
 
 
@@ -166,7 +166,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="answer: compute and judge our values of claims; where: print the passages of claims from the papers' "
         "texts; mutate: change the code behind verdicts, one change at a time, and judge again; sensitivity: vary the "
         "constants behind simulated verdicts and write each paper's sensitivity.yaml; fit: fit the constants of the "
-        "simulated machines and compare them with conf/stack",
+        "simulated machines and compare them with conf/efficiency",
     )
     help_of_names = "ids of claims (samo.eq2.samo_bytes) or mutations, or papers (default: all)"
     parser.add_argument("names", nargs="*", metavar="ID", help=help_of_names)

@@ -191,13 +191,13 @@ def changes(config: Mapping[str, Json]) -> list[str]:
 
 
 def _choices(config: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
-    """The choices of config groups that a record names; an executor that simulates holds its own machine and stack."""
+    """The choices of config groups that a record names; a simulating executor holds its own machine and efficiency."""
     from suite.config.compose import groups
 
     choices_by_group = groups()
     executor = config.get("executor")
     parts = executor if isinstance(executor, Mapping) else {}
-    parts_by_name = {name: parts[name] for name in ("machine", "stack") if name in parts}
+    parts_by_name = {name: parts[name] for name in ("machine", "efficiency") if name in parts}
     for group, part in {**config, **parts_by_name}.items():
         if isinstance(part, Mapping) and part.get("name") in choices_by_group.get(group, ()) and group not in NOT_SHOWN:
             yield group, str(part["name"])

@@ -21,7 +21,7 @@ from suite.simulate.network.machine import Machine
 
 GRAPHS = ("graph", "partitioner", "exchange")  # groups that only runs on a whole graph read
 # groups of a composed configuration that are no part of a run
-NOT_IN_RUN = ("draw", "tune", "machine", "stack")
+NOT_IN_RUN = ("draw", "tune", "machine", "efficiency")
 G = TypeVar("G", bound=Settings)
 Size = Annotated[int, Field(ge=1, le=10_000_000, examples=[1])]
 

@@ -16,7 +16,7 @@ from suite.config.locate import TARGET
 from suite.config.plugins import Plugin, build_at
 from suite.core.protocols import CostModel
 from suite.core.values import is_number
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.network.machine import Machine
 
 
@@ -185,7 +185,7 @@ class SimulatedExecutor(ExecutorSettings):
     """Virtual time."""
     machine: Plugin[Machine]
     """Modelled machine."""
-    stack: Plugin[Stack]
+    efficiency: Plugin[Efficiency]
     """Share of the machine's peak that the software reaches."""
     plan: Annotated[Literal["given", "search"], Field(examples=["given"])] = "given"
     """given: grid and microbatch of the config; search: the fastest grid and microbatch on the same devices."""

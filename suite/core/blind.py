@@ -3,10 +3,10 @@
 The mode is an environment variable, which every child process inherits: ranks, launchers and further commands. While it
 is set, the loader of claims (suite.papers.common.claims) puts a `Hidden` in place of each printed outcome.
 
-The mode hides outcomes from running code, but some inputs of simulations depend on outcomes already. conf/stack holds
-constants that were fitted to outcomes, each with the ids of its claims. The plans.yaml of a paper holds plans that were
-chosen by outcomes. Claims whose simulated value reads such a constant get the verdict `calibrated`, `calibrated,
-missed` or `fed by calibration`.
+The mode hides outcomes from running code, but some inputs of simulations depend on outcomes already. conf/efficiency
+holds constants that were fitted to outcomes, each with the ids of its claims. The plans.yaml of a paper holds plans
+that were chosen by outcomes. Claims whose simulated value reads such a constant get the verdict `calibrated`,
+`calibrated, missed` or `fed by calibration`.
 """
 
 from __future__ import annotations

@@ -22,12 +22,12 @@ from suite.gnn.partition.simple import Random
 from suite.gnn.plan import count_volumes
 from suite.gnn.rank_shard import sorted_transpose
 from suite.gnn.settings import exchange_settings, graph_settings, product_order, shape_of
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.full_graph import FullGraph
 from suite.simulate.network.exchange import LINKS
 from suite.simulate.network.machine import Machine, measured
 
-FULL_EFFICIENCY = Stack("as measured", products=1.0)  # measured rates include all losses
+FULL_EFFICIENCY = Efficiency("as measured", products=1.0)  # measured rates include all losses
 BACKEND = "suite over gloo"  # carries the exchange between processes on CPUs
 
 
@@ -35,7 +35,7 @@ class VolumeExecutor:
     """Executor of the volumes of a full-graph run.
 
     Attributes:
-        machine, stack: The modelled cluster and the efficiency of its software.
+        machine, efficiency: The modelled cluster and the efficiency of its software.
         local: Path of the file that `make doctor` writes.
         published: Whether local work is modelled on the published code instead of this engine.
     """
@@ -44,11 +44,11 @@ class VolumeExecutor:
         self,
         *,
         machine: Machine,
-        stack: Stack,
+        efficiency: Efficiency,
         local: str | None = None,
         published: bool = False,
     ) -> None:
-        self.machine, self.stack, self.local, self.published = machine, stack, local, published
+        self.machine, self.efficiency, self.local, self.published = machine, efficiency, local, published
 
     def check(self, config: RunConfig) -> None:
         partition_data.validate_run(config)
@@ -62,7 +62,7 @@ class VolumeExecutor:
         training.check_memory(self.machine)
         times, notes = self.times(training)
         random = self.full_graph(config, graph, matrix, Random().parts(matrix, placement.parts, config.seed))
-        saved = random.seconds(self.machine, self.stack).seconds - times["epoch_time"].values[0]
+        saved = random.seconds(self.machine, self.efficiency).seconds - times["epoch_time"].values[0]
         if saved > 0 and partition.seconds > 0:
             meaning = "partitioning time here over the time saved per epoch on the modelled cluster"
             times["epochs_to_repay"] = Metric("epoch", "lower", (partition.seconds / saved,), meaning)
@@ -78,7 +78,7 @@ class VolumeExecutor:
             },
             memory={"predicted": {kind: [int(size) for size in sizes] for kind, sizes in training.memory().items()}},
             notes=(*notes, *graph.notes, *partition.notes),
-            calibrated_on=self.stack.calibrated_on,
+            calibrated_on=self.efficiency.calibrated_on,
         )
 
     def full_graph(self, config: RunConfig, graph: Any, matrix: csr_array, parts: Any) -> FullGraph:
@@ -103,14 +103,14 @@ class VolumeExecutor:
 
     def times(self, training: FullGraph) -> tuple[dict[str, Metric], list[str]]:
         """Modelled seconds of an epoch, by phase and on this machine, and notes."""
-        epoch = training.seconds(self.machine, self.stack)
-        origin = f"simulated on {self.machine.name} with the stack {self.stack.name}"
+        epoch = training.seconds(self.machine, self.efficiency)
+        origin = f"simulated on {self.machine.name} with the efficiency {self.efficiency.name}"
         metrics = {"epoch_time": Metric("s", "lower", (epoch.seconds,), origin)}
         metrics |= {f"epoch_{phase}": Metric("s", "lower", (time,), origin) for phase, time in epoch.phases().items()}
         local_time, missing = self.local_epoch_time(training)
         if local_time is not None:
             metrics["epoch_time_here"] = local_time
-        reasons = [f"stack.{name} {reason}" for name, reason in self.stack.reasons.items()]
+        reasons = [f"efficiency.{name} {reason}" for name, reason in self.efficiency.reasons.items()]
         return metrics, [*reasons, *([missing] if missing else [])]
 
     def local_epoch_time(self, training: FullGraph) -> tuple[Metric | None, str]:

@@ -28,7 +28,7 @@ TEXT = {
     "exchange": "exchange.name",
     "executor": "executor.name",
     "machine.simulated": "executor.machine.name",
-    "stack": "executor.stack.name",
+    "efficiency.simulated": "executor.efficiency.name",
     "schedule": "schedule._target_",
     "weights": "weights._target_",
     "memory": "memory.name",
@@ -66,8 +66,8 @@ def load_records(folder: str | Path = "reports") -> pd.DataFrame:
     * Memory of the rank that holds most: `memory_predicted_peak`, `memory_measured_peak` (bytes).
     * Loss: `final_loss` (nat), `loss_difference` (relative, the largest over batches to the experiment's reference).
     * Config, named by its key; a group (`model`) by its choice or class: `model`, `data`, `graph`, `partitioner`,
-      `exchange`, `executor`, `machine.simulated`, `stack`, `schedule`, `weights`, `memory`, `precision`, `pruning`,
-      `optimizer`, `split`, `activation_checkpointing`, `comm.transport`, `launch.device`, `tag` (text);
+      `exchange`, `executor`, `machine.simulated`, `efficiency.simulated`, `schedule`, `weights`, `memory`, `precision`,
+      `pruning`, `optimizer`, `split`, `activation_checkpointing`, `comm.transport`, `launch.device`, `tag` (text);
       `grid.inter`, `grid.data`, `grid.tensor`, `batch.size`, `batch.microbatch` (rows of a batch),
       `optimizer.bucket_numel` (weights), `update_interval` (microbatches), `launch.threads`, `measure.rounds`, `seed`
       (whole numbers); `pruning.sparsity` (share), `optimizer.lr`.

@@ -173,7 +173,7 @@ def _simulated(config: RunConfig, executor: SimulatedExecutor) -> Sequence[str]:
     setting_keys = [f"system.simulation.{key}" for key in settings if not (prunes and key == "layout")]
     if prunes and config.pruning.ticket:
         setting_keys.append("system.simulation.layout._target_")
-    common = ("executor.plan", "executor.account", "executor.machine", "executor.stack", "executor.symmetric")
+    common = ("executor.plan", "executor.account", "executor.machine", "executor.efficiency", "executor.symmetric")
     keys: tuple[str, ...] = (*common, "system.name", "batch.size", *GRID, "schedule")
     keys += ("model.shape", "update_interval", *setting_keys)
     if by_layers(config, executor.account):

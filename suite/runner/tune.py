@@ -42,7 +42,7 @@ from suite.stats.spread import quartiles
 from suite.workload import Transformer
 
 TUNED_KEYS = ("grid", "batch.microbatch", "experiment")  # keys that the tuner sets, so the command line may not
-PREDICTION_KEYS = ("machine", "stack")  # keys that only predictions read
+PREDICTION_KEYS = ("machine", "efficiency")  # keys that only predictions read
 TUNER_KEYS = ("tune", "schedule")  # keys that the tuner reads, even if a run does not
 # keys left out of a plan's file: they do not affect training, or only the command line may set them
 OMITTED_KEYS = (*PREDICTION_KEYS, "reports", "measure", "scale", "tag", "tune", *TYPED)
@@ -108,7 +108,7 @@ class TuningResult:
 def tune(system: str, overrides: Sequence[str], progress: Progress) -> TuningResult:
     """Find the fastest plan of `system` on `tune.devices` ranks.
 
-    The machine and stack of the prediction come from the configuration. Every run leaves a record of
+    The machine and efficiency of the prediction come from the configuration. Every run leaves a record of
     experiment=tuning.
 
     Args:
@@ -190,7 +190,7 @@ def predict_candidate(run: Run, predictor: Simulated) -> Candidate:
     by suite.memory where it models the system. Otherwise it is predicted by the simulated system, which stores its
     states in mixed precision.
     """
-    config, machine, stack = run.config, predictor.machine, predictor.stack
+    config, machine, efficiency = run.config, predictor.machine, predictor.efficiency
     if run.refusal is not None:
         return Candidate(run, reason=f"refused: {headline(str(run.refusal))}")
     if not isinstance(config.model.shape.build(), Transformer):
@@ -200,7 +200,8 @@ def predict_candidate(run: Run, predictor: Simulated) -> Candidate:
         plan = predictor.of(config) if simulated else closed_form_plan(config)
         has_model = config.system.has_memory_model or not simulated
         peak = max(budget.peak for budget in estimate.budgets(config)) if has_model else plan.peak
-        seconds = search.run(plan, machine, stack).makespan if simulated else search.estimate(plan, machine, stack)
+        where = machine, efficiency
+        seconds = search.run(plan, *where).makespan if simulated else search.estimate(plan, *where)
     except SuiteError as error:
         return Candidate(run, reason=f"not predicted: {error}")
     except Exception as error:  # a failed prediction must not end the others

@@ -167,7 +167,7 @@ def _instead(key: str, config: RunConfig) -> tuple[str, str]:
     if below(key, ["draw", "tune"]):
         group = key.partition(".")[0]
         return f"suite.{group} reads it, a run does not", f"suite {group} {key}=..."
-    if below(key, ["machine", "stack", "system.simulation"]):
+    if below(key, ["machine", "efficiency", "system.simulation"]):
         legal = "executor=simulated"
     elif below(key, GRAPH_GROUPS):
         legal = "executor=full_graph" if config.system.graphs else "system=sparsity_aware executor=full_graph"

@@ -1,9 +1,9 @@
 """Executor `simulated`: batch time, percent of peak, memory and the dominant costs of a configuration.
 
-The executor simulates the config's model, batch, grid and schedule on its machine and stack. A plan that does not fit
-the machine's devices ends as `oom`, as in the papers' plots. A GPT that drains after every batch is modelled block by
-block (suite.simulate.block_model). Every other network, and a pipeline that streams, is modelled layer by layer
-(suite.simulate.layer_model). `executor.account` selects one model for runs that are compared.
+The executor simulates the config's model, batch, grid and schedule on its machine, with its efficiency. A plan that
+does not fit the machine's devices ends as `oom`, as in the papers' plots. A GPT that drains after every batch is
+modelled block by block (suite.simulate.block_model). Every other network, and a pipeline that streams, is modelled
+layer by layer (suite.simulate.layer_model). `executor.account` selects one model for runs that are compared.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from suite.memory import mixed
 from suite.memory.optimizer_states import states_of
 from suite.simulate import layer_model
 from suite.simulate.block_model import SimulationPlan, SystemModel, transformer
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.layer_model import LayerPlan
 from suite.simulate.network.machine import Machine
 from suite.simulate.search import best, check_memory, no_plan, plans, run
@@ -81,12 +81,12 @@ class Simulated:
         self,
         *,
         machine: Machine,
-        stack: Stack,
+        efficiency: Efficiency,
         plan: str = "given",
         account: str = "auto",
         symmetric: bool = True,
     ) -> None:
-        self.machine, self.stack = machine, stack
+        self.machine, self.efficiency = machine, efficiency
         self.plan, self.account, self.symmetric = plan, account, symmetric
 
     def check(self, config: RunConfig) -> None:
@@ -167,7 +167,7 @@ class Simulated:
         """Simulate the config. Raises DoesNotFit for a plan that needs more memory than a device has."""
         notes = []
         if self.plan == "search":
-            chosen_plan = best(self.candidates(config), self.machine, self.stack)
+            chosen_plan = best(self.candidates(config), self.machine, self.efficiency)
             plan: SimulationPlan | LayerPlan = chosen_plan.plan
             notes.append(
                 f"best of {chosen_plan.fit} plans that fit, of {chosen_plan.tried}: "
@@ -181,7 +181,7 @@ class Simulated:
             error.memory = by_kind(plan)
             raise
         traced = self.passes(plan) <= TRACED
-        where = self.machine, self.stack
+        where = self.machine, self.efficiency
         if isinstance(plan, LayerPlan):
             found_batch = layer_model.run(plan, *where, symmetric=self.symmetric, traced=traced)
         else:
@@ -195,15 +195,15 @@ class Simulated:
             )
         usual = published_sparsity(described(config))
         if plan.system.sparse and published_sparsity(plan.system) != usual:
-            notes.append(f"sparse products are as quick as at sparsity {usual}, which the stack's share of peak is of")
-        notes += [f"stack.{name} {reason}" for name, reason in self.stack.reasons.items()]
+            notes.append(f"sparse products are as quick as at sparsity {usual}, to which efficiency.sparse belongs")
+        notes += [f"efficiency.{name} {reason}" for name, reason in self.efficiency.reasons.items()]
         return ExecutorResult(
             Source.SIMULATED,
             metrics=self.metrics(plan, found_batch) | by_category(parts),
             memory={"predicted": by_kind(plan)},
             trace=found_batch.trace if traced and plan.grid.data == 1 else Trace(),
             notes=tuple(notes),
-            calibrated_on=self.stack.calibrated_on,
+            calibrated_on=self.efficiency.calibrated_on,
         )
 
     def metrics(self, plan: SimulationPlan | LayerPlan, found: Simulation) -> dict[str, Metric]:
@@ -214,7 +214,7 @@ class Simulated:
         precision_name = {"float16": "half-precision", "float32": "full-precision"}.get(dtype, dtype)
         word, each = counted_in(plan.shape)
         return {
-            "batch_time": Metric("s", "lower", (seconds,), f"simulated with the stack {self.stack.name}"),
+            "batch_time": Metric("s", "lower", (seconds,), f"simulated with the efficiency {self.efficiency.name}"),
             f"{word}s_per_batch": Metric(word, "", (float(plan.batch * each),)),
             **rates,
             "flops_per_batch": Metric("flop", "", (float(flops.training(plan.shape, plan.batch)),)),

@@ -21,7 +21,7 @@ import numpy as np
 
 from suite.core.errors import DoesNotFit, InvalidRequest
 from suite.gnn.plan import Volumes
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.network.exchange import NCCL, Wires
 from suite.simulate.network.machine import Machine
 from suite.workload.gcn import GCN
@@ -119,8 +119,8 @@ class FullGraph:
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
-    def seconds(self, machine: Machine, stack: Stack, library: str = NCCL) -> Epoch:
-        wires = Wires(machine, stack, library)
+    def seconds(self, machine: Machine, efficiency: Efficiency, library: str = NCCL) -> Epoch:
+        wires = Wires(machine, efficiency, library)
         column = self.volumes.placement.column(0)
         layers = list(pairwise(self.shape.widths(self.features, self.classes)))
         times: dict[tuple[int, int], tuple[float, float, float]] = {}
@@ -130,7 +130,7 @@ class FullGraph:
                 times[id(one), width] = (
                     wires.exchange(one.moved, row, self.form),
                     wires.sum_rows(one.volumes, row),
-                    one.product(machine, stack, width),
+                    one.product(machine, efficiency, width),
                 )
         # of no product at all, a single layer's that is kept, the columns are empty
         seconds_by_product = [times[id(one), width] for one, width in self.products]
@@ -140,10 +140,10 @@ class FullGraph:
             sums=sum(sums),
             weights=sum(wires.all_reduce(self.value * a * b, column) for a, b in layers),
             products=sum(products),
-            dense=sum(self.dense(machine, stack, a, b) * (3 if at else 2) for at, (a, b) in enumerate(layers)),
+            dense=sum(self.dense(machine, efficiency, a, b) * (3 if at else 2) for at, (a, b) in enumerate(layers)),
         )
 
-    def product(self, machine: Machine, stack: Stack, width: int) -> float:
+    def product(self, machine: Machine, efficiency: Efficiency, width: int) -> float:
         """Seconds of the slowest process in one product of this width, with its copies."""
         volumes, placement = self.volumes, self.volumes.placement
         row, blocks = self.value * width, len(placement.stages(0))
@@ -161,7 +161,7 @@ class FullGraph:
             if self.published:
                 halo = volumes.receive
                 moved = moved + row * (self._others() + 2 * halo)  # zeros; then what came, copied into them
-        return float(np.max(moved)) / _reached(machine, stack) + kernels * stack.launch
+        return float(np.max(moved)) / _reached(machine, efficiency) + kernels * efficiency.launch
 
     def _others(self) -> Any:
         """(P,) rows of all block rows that a process multiplies, without its own."""
@@ -170,12 +170,12 @@ class FullGraph:
         own_rows = [np.where(placement.columns == j, others, 0).sum(1) for j in range(placement.replication)]
         return np.stack(own_rows, axis=1).reshape(-1)
 
-    def dense(self, machine: Machine, stack: Stack, before: int, after: int) -> float:
+    def dense(self, machine: Machine, efficiency: Efficiency, before: int, after: int) -> float:
         """Seconds of a product of H with weights for the largest block row, bound by flops or by bytes."""
         rows = float(np.max(self.volumes.rows, initial=0))
-        flops = 2 * rows * before * after / (machine.peak_of("float32") * stack.products)
-        moved = self.value * rows * (before + after) / _reached(machine, stack)
-        return max(flops, moved) + stack.launch
+        flops = 2 * rows * before * after / (machine.peak_of("float32") * efficiency.products)
+        moved = self.value * rows * (before + after) / _reached(machine, efficiency)
+        return max(flops, moved) + efficiency.launch
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
@@ -229,9 +229,9 @@ class FullGraph:
             raise error
 
 
-def _reached(machine: Machine, stack: Stack) -> float:
+def _reached(machine: Machine, efficiency: Efficiency) -> float:
     """Memory bandwidth of a device in bytes/s."""
-    if not stack.traffic:
-        what = f"sparse products with stack={stack.name}, whose traffic is 0"
-        raise InvalidRequest(what, rule="they are bound by memory", legal="stack=gnn")
-    return machine.memory_bandwidth * stack.traffic
+    if not efficiency.traffic:
+        what = f"sparse products with efficiency={efficiency.name}, whose traffic is 0"
+        raise InvalidRequest(what, rule="they are bound by memory", legal="efficiency=gnn")
+    return machine.memory_bandwidth * efficiency.traffic

@@ -22,7 +22,7 @@ from suite.memory.budget import Budget
 from suite.memory.stage_budget import stage_budget
 from suite.schedule.placement import homes_of, places
 from suite.simulate.block_model import SystemModel
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.network.machine import Machine
 from suite.simulate.network.network import ring_volume
 from suite.simulate.policy_overheads import PolicyOverheads, counting_interval, policy_overheads
@@ -179,7 +179,7 @@ class LayerPlan:
 
 
 class LayerCost:
-    """Cost model of `plan` on `machine` with `stack`, in seconds and bytes of one rank.
+    """Cost model of `plan` on `machine` with `efficiency`, in seconds and bytes of one rank.
 
     A pass of a layer takes its flops over the rate of products, its bytes over the rate of other kernels, and one
     launch. A forward pass writes its saved activations and its output, and reads as much. A backward pass takes twice
@@ -187,10 +187,11 @@ class LayerCost:
     pass, and a launch for each layer that has such products. The rest belongs to the input gradient.
     """
 
-    def __init__(self, plan: LayerPlan, machine: Machine, stack: Stack) -> None:
-        self.plan, self.machine, self.stack = plan, machine, stack
-        self.memory = machine.memory_bandwidth * (stack.traffic or 1.0)
-        self.rate = machine.memory_bandwidth * (stack.states or stack.traffic or 1.0)  # of steps and predictions
+    def __init__(self, plan: LayerPlan, machine: Machine, efficiency: Efficiency) -> None:
+        self.plan, self.machine, self.efficiency = plan, machine, efficiency
+        self.memory = machine.memory_bandwidth * (efficiency.traffic or 1.0)
+        # rate of steps and predictions
+        self.rate = machine.memory_bandwidth * (efficiency.states or efficiency.traffic or 1.0)
         stages = range(len(plan.ranges))
         self.forward = [self._forward(stage) for stage in stages]
         self.backward = [self._backward(stage) for stage in stages]
@@ -234,13 +235,13 @@ class LayerCost:
 
     def layers(self, stage: int) -> float:
         """Seconds of one forward pass of a stage's layers for one microbatch."""
-        plan, stack = self.plan, self.stack
+        plan, efficiency = self.plan, self.efficiency
         products = self._rate()
         seconds = 0.0
         for index in plan.ranges[stage]:
             layer = plan.shapes[index]
-            seconds += plan.microbatch * layer.flops / products + stack.launch
-            if stack.traffic:
+            seconds += plan.microbatch * layer.flops / products + efficiency.launch
+            if efficiency.traffic:
                 seconds += plan.microbatch * 2 * (layer.saved + layer.output) / self.memory
         return seconds
 
@@ -254,15 +255,15 @@ class LayerCost:
 
     def _rate(self) -> float:
         """Rate of products in flop/s."""
-        plan, stack = self.plan, self.stack
-        reached = stack.products * stack.relative.get(plan.system.name, 1.0)
-        reached *= stack.kernels.get(type(plan.shape).__name__, 1.0)
+        plan, efficiency = self.plan, self.efficiency
+        reached = efficiency.products * efficiency.relative.get(plan.system.name, 1.0)
+        reached *= efficiency.kernels.get(type(plan.shape).__name__, 1.0)
         return reached * self.machine.peak_of(plan.half or "float32")
 
     def _weight(self, stage: int) -> float:
         """Seconds of the weight gradients of a stage for one microbatch, as a part of its backward pass."""
         deferred = [flops for index in self.plan.ranges[stage] if (flops := self.plan.shapes[index].deferred)]
-        return self.plan.microbatch * sum(deferred) / self._rate() + len(deferred) * self.stack.launch
+        return self.plan.microbatch * sum(deferred) / self._rate() + len(deferred) * self.efficiency.launch
 
     def _messages(self, stage: int) -> float:
         """Seconds for the messages of a pass.
@@ -271,7 +272,7 @@ class LayerCost:
         """
         place = self.plan.places[0]
         others = [other for other in (stage - 1, stage + 1) if 0 <= other < place.stages]
-        return self.stack.message * sum(place.rank_of(other) != place.rank_of(stage) for other in others)
+        return self.efficiency.message * sum(place.rank_of(other) != place.rank_of(stage) for other in others)
 
     # -- weights -----------------------------------------------------------------------------------------------------
 
@@ -299,16 +300,18 @@ class LayerCost:
         return 2 * self.plan.states(rank).read.bytes / self.rate
 
 
-def run(plan: LayerPlan, machine: Machine, stack: Stack, *, symmetric: bool = True, traced: bool = False) -> Simulation:
+def run(
+    plan: LayerPlan, machine: Machine, efficiency: Efficiency, *, symmetric: bool = True, traced: bool = False
+) -> Simulation:
     """Simulate one flush interval of `plan` in virtual time."""
     system = plan.system
     wires = Wires.of(
         machine,
-        stack,
+        efficiency,
         plan.grid.size,
         blocking=system.blocking_sends,
         direct=system.device_initiated,
         apart=system.sync_before_update,
     )
-    cost = LayerCost(plan, machine, stack)
+    cost = LayerCost(plan, machine, efficiency)
     return simulate(system.schedule, plan.grid, plan.interval, cost, wires, symmetric=symmetric, traced=traced)

@@ -15,7 +15,7 @@ from suite.core.protocols import Schedule
 from suite.core.units import si
 from suite.schedule.placement import places
 from suite.simulate.block_model import SimulationPlan, SystemModel
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.cost.roofline import Roofline
 from suite.simulate.layer_model import LayerPlan
 from suite.simulate.network.machine import Link, Machine
@@ -46,19 +46,19 @@ class SearchResult:
 
 
 def run(
-    plan: SimulationPlan, machine: Machine, stack: Stack, *, symmetric: bool = True, traced: bool = False
+    plan: SimulationPlan, machine: Machine, efficiency: Efficiency, *, symmetric: bool = True, traced: bool = False
 ) -> Simulation:
     """Simulate one batch of `plan` in virtual time."""
     system = plan.system
     network = NetworkModel.of(
         machine,
-        stack,
+        efficiency,
         plan.grid.size,
         blocking=system.blocking_sends,
         direct=system.device_initiated,
         apart=system.sync_before_update,
     )
-    cost = Roofline(plan, machine, stack)
+    cost = Roofline(plan, machine, efficiency)
     return simulate(plan.system.schedule, plan.grid, plan.interval, cost, network, symmetric=symmetric, traced=traced)
 
 
@@ -118,15 +118,15 @@ def no_plan(devices: int, batch: int) -> InvalidRequest:
     )
 
 
-def estimate(plan: SimulationPlan, machine: Machine, stack: Stack) -> float:
+def estimate(plan: SimulationPlan, machine: Machine, efficiency: Efficiency) -> float:
     """Seconds per batch by the closed form, accurate enough to sort plans."""
-    cost, place = Roofline(plan, machine, stack), plan.places[0]
+    cost, place = Roofline(plan, machine, efficiency), plan.places[0]
     both = [f + b for f, b in zip(cost.forward, cost.backward, strict=True)]
     last = place.stages - 1
     crossed = sum(place.rank_of(stage) != place.rank_of(stage + 1) for stage in range(last))
     link = machine.between if plan.grid.size > machine.devices_per_node else machine.within
     if not plan.system.device_initiated:
-        link = Link(link.latency + stack.delay, min(link.bandwidth, stack.lane))
+        link = Link(link.latency + efficiency.delay, min(link.bandwidth, efficiency.lane))
     forward, backward = link.seconds(cost.size), link.seconds(cost.back)
     busy = both
     if plan.system.blocking_sends:  # an end of the pipeline sends one way
@@ -137,10 +137,10 @@ def estimate(plan: SimulationPlan, machine: Machine, stack: Stack) -> float:
     # where around is longer than the slowest stage takes for all in flight, the next of them waits for the first's end
     rounds, rest = divmod(plan.microbatches - 1, in_flight)
     steady = max((plan.microbatches - 1) * max(busy), rounds * around + rest * max(busy))
-    return steady + around + _update(plan, cost, machine, stack)
+    return steady + around + _update(plan, cost, machine, efficiency)
 
 
-def _update(plan: SimulationPlan, cost: Roofline, machine: Machine, stack: Stack) -> float:
+def _update(plan: SimulationPlan, cost: Roofline, machine: Machine, efficiency: Efficiency) -> float:
     """Seconds of all reductions of a node at once, and of the step after them or overlapping them."""
     stage = min(1, plan.grid.inter - 1)
     chunks = cost.update(stage)
@@ -149,16 +149,16 @@ def _update(plan: SimulationPlan, cost: Roofline, machine: Machine, stack: Stack
     if plan.grid.data == 1:
         return step
     beside = min(machine.devices_per_node, plan.grid.inter * plan.grid.tensor) if len(ring.nodes) else 1
-    adapters = machine.between.bandwidth * min(stack.adapters, machine.adapters) * stack.network
-    rate = adapters / beside if len(ring.nodes) else machine.within.bandwidth * stack.within
-    reduced = sent / rate + len(chunks) * stack.collective
+    adapters = machine.between.bandwidth * min(efficiency.adapters, machine.adapters) * efficiency.network
+    rate = adapters / beside if len(ring.nodes) else machine.within.bandwidth * efficiency.within
+    reduced = sent / rate + len(chunks) * efficiency.collective
     return max(reduced, step) if len(chunks) > 1 else reduced + step
 
 
 def best(
     candidates: Iterator[SimulationPlan] | Sequence[SimulationPlan],
     machine: Machine,
-    stack: Stack,
+    efficiency: Efficiency,
     *,
     simulated: int = SIMULATED,
 ) -> SearchResult:
@@ -178,9 +178,9 @@ def best(
             rule="the fullest stage fits its device",
             legal="more devices, or offloaded or compressed states",
         )
-    ordered = sorted(fit, key=lambda plan: estimate(plan, machine, stack))
-    limit = NEAR * estimate(ordered[0], machine, stack)
-    near = [plan for plan in ordered[:simulated] if estimate(plan, machine, stack) <= limit]
-    timed = [(run(plan, machine, stack).makespan, index, plan) for index, plan in enumerate(near)]
+    ordered = sorted(fit, key=lambda plan: estimate(plan, machine, efficiency))
+    limit = NEAR * estimate(ordered[0], machine, efficiency)
+    near = [plan for plan in ordered[:simulated] if estimate(plan, machine, efficiency) <= limit]
+    timed = [(run(plan, machine, efficiency).makespan, index, plan) for index, plan in enumerate(near)]
     seconds, _, plan = min(timed, key=lambda entry: entry[:2])
     return SearchResult(plan, seconds, len(fit), len(everything))

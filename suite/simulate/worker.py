@@ -18,7 +18,7 @@ from suite.core.op import FlushInterval, Kind, Op, Place, Program, feeds, messag
 from suite.core.protocols import Chunk, CostModel, Schedule
 from suite.core.trace import CATEGORY, INSIDE, REDUCE, STEP, TIE, WAIT
 from suite.schedule.placement import places
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.kernel import Kernel
 from suite.simulate.network.machine import Link, Machine
 from suite.simulate.network.network import Fabric, Lane, Ring
@@ -52,7 +52,7 @@ class NetworkModel:
     def of(
         cls,
         machine: Machine,
-        stack: Stack,
+        efficiency: Efficiency,
         ranks: int,
         *,
         blocking: bool = False,
@@ -70,12 +70,12 @@ class NetworkModel:
             return (
                 link_between
                 if direct
-                else Link(link_between.latency + stack.delay, min(link_between.bandwidth, stack.lane))
+                else Link(link_between.latency + efficiency.delay, min(link_between.bandwidth, efficiency.lane))
             )
 
         return cls(
             link,
-            lambda kernel: Fabric(kernel, machine, stack, ranks),
+            lambda kernel: Fabric(kernel, machine, efficiency, ranks),
             lambda column, beside: Ring.of(column, machine, beside),
             blocking,
             apart,

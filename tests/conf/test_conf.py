@@ -169,11 +169,11 @@ def test_every_cost_model_costs_every_op(choice: str, tmp_path: Path) -> None:
     assert cost.update(1)
 
 
-@pytest.mark.parametrize("choice", groups()["stack"])
-def test_every_stack_says_why(choice: str) -> None:
-    stack = build(_composed((f"stack={choice}",))["stack"])
-    assert stack.name == choice
-    assert stack.fitted or stack.reasons
+@pytest.mark.parametrize("choice", groups()["efficiency"])
+def test_every_efficiency_says_why(choice: str) -> None:
+    efficiency = build(_composed((f"efficiency={choice}",))["efficiency"])
+    assert efficiency.name == choice
+    assert efficiency.fitted or efficiency.reasons
 
 
 @pytest.mark.parametrize("choice", [choice for choice in groups()["schedule"] if choice != "torch_csv"])

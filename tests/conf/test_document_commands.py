@@ -47,7 +47,7 @@ SECONDS = (  # no ranks
     "suite draw schedule=zbv grid.inter=2 draw.microbatches=8 draw.csv=zbv.csv",
     "suite draw system=pipeoptim grid.inter=4",
     "suite draw system=sparsity_aware_metis graph=protein_like grid.data=4",
-    "suite run executor=simulated machine=summit stack=samo system=axonn_samo model=gpt3_13b grid.inter=8"
+    "suite run executor=simulated machine=summit efficiency=samo system=axonn_samo model=gpt3_13b grid.inter=8"
     " grid.data=64 batch.size=2048 batch.microbatch=1",
     "suite run system=sparsity_aware_gvb graph=amazon_like grid.data=64 exchange.replication=2 executor=volumes",
 )

@@ -175,7 +175,7 @@ def test_change_outside_functions_is_refused(tmp_path: Path, monkeypatch: pytest
     ("change", "rule"),
     [
         ({"file": "suite/papers/samo/counts.py"}, "a file outside"),
-        ({"file": "conf/stack/samo.yaml"}, "a file outside"),
+        ({"file": "conf/efficiency/samo.yaml"}, "a file outside"),
         ({"says": ""}, "non-empty texts, and as many passages"),
         ({"was": ["x", "z"]}, "non-empty texts, and as many passages"),
         ({"more": "x"}, "the keys"),

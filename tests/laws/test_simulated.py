@@ -32,7 +32,7 @@ from suite.simulate.cost.roofline import Roofline
 from suite.simulate.network.machine import Link
 from suite.simulate.search import run
 from suite.simulate.worker import NetworkModel, Simulation, simulate
-from tests.support.modelled import FREE, TINY, Drawn, machine, simulated, stack, systems
+from tests.support.modelled import FREE, TINY, Drawn, efficiency, machine, simulated, systems
 from tests.support.refusals import refused
 
 STATIC: tuple[Schedule, ...] = (GPipe(), OneFOneB())
@@ -94,7 +94,7 @@ def test_messages_lengthen_filling_and_draining(stages: int, latency: float) -> 
 def test_a_reduction_takes_its_rings_volume(replicas: int) -> None:
     """Law 5: 2 (n - 1) / n of the gradient's bytes, over an adapter of 10 bytes/s."""
     plan = SimulationPlan(TINY, simulated("axonn_no_memopt"), Grid(data=replicas), 840, 1)
-    simulation = run(plan, machine(devices_per_node=1), stack())
+    simulation = run(plan, machine(devices_per_node=1), efficiency())
     volume = 2 * (replicas - 1) / replicas * plan.layout(0)["half_gradient"].bytes
     assert simulation.reduced[0] - simulation.drained[0] == pytest.approx(volume / 10, abs=0.05)  # a byte is rounded
 
@@ -170,7 +170,7 @@ def follow(program: Program, order: Sequence[Op]) -> None:
 def test_every_systems_promised_in_flight_is_kept(name: str) -> None:
     for inter, microbatches in ((1, 5), (2, 8), (4, 3), (4, 24)):
         plan = SimulationPlan(TINY, simulated(name), Grid(inter=inter), microbatches, 1)
-        simulation = run(plan, machine(), stack(delay=0.01))
+        simulation = run(plan, machine(), efficiency(delay=0.01))
         promised = [plan.system.schedule.in_flight(plan.grid.place(stage), plan.interval) for stage in range(inter)]
         assert all(0 < peak <= most for peak, most in zip(simulation.peak, promised, strict=True))
         assert simulation.peak[0] == promised[0], "the promise is tight where microbatches enter"
@@ -203,7 +203,7 @@ def test_one_replica_stands_for_all(
     """Where a node holds whole replicas, so that all have the same links: rings, chunks and waiting included."""
     grid, interval = Grid(data=data, inter=inter), FlushInterval(0, microbatches, None, 0)
     on = machine(devices_per_node=inter * nodes, within=Link(0.1, 30.0))
-    network = NetworkModel.of(on, stack(delay=0.2, collective=0.3, hop=0.05, adapters=2), grid.size, **flags)
+    network = NetworkModel.of(on, efficiency(delay=0.2, collective=0.3, hop=0.05, adapters=2), grid.size, **flags)
     cost = Drawn(seed, sizes=(0, 3, 9), chunks=chunks)
     one, every = (simulate(schedule, grid, interval, cost, network, symmetric=s) for s in (True, False))
     for name in ("drained", "reduced", "finished"):
@@ -220,7 +220,7 @@ def test_one_replica_of_a_system_stands_for_all(name: str) -> None:
         modelled = replace(modelled, layout=small_buckets, bucket_numel=100, buckets_per_reduction=2)
     for data, inter, tensor in ((3, 2, 2), (4, 4, 1)):
         plan = SimulationPlan(TINY, modelled, Grid(data, inter, tensor if modelled.tensor else 1), 24, 2)
-        on, software = machine(devices_per_node=plan.grid.size // data), stack(delay=0.1, collective=0.2)
+        on, software = machine(devices_per_node=plan.grid.size // data), efficiency(delay=0.1, collective=0.2)
         one, every = (run(plan, on, software, symmetric=symmetric) for symmetric in (True, False))
         assert every.finished == pytest.approx(one.finished, rel=1e-9)
         assert every.reduced == pytest.approx(one.reduced, rel=1e-9)
@@ -353,11 +353,11 @@ def test_payload_bytes_counted_are_those_modelled(
 def test_a_systems_payload_is_the_outputs_of_its_blocks(name: str, tensor: int) -> None:
     """Half a sequence by hidden is 64 bytes here: 4 microbatches of 2, forwards and backwards, whole or in slices."""
     plan = SimulationPlan(TINY, simulated(name), Grid(inter=4, tensor=tensor), 8, 2)
-    simulation = run(plan, machine(), stack())
+    simulation = run(plan, machine(), efficiency())
     forward, backward = {"axonn": (128, 128), "deepspeed_3d": (64, 128), "megatron_lm": (64, 64)}[name]
     inside = 4 * (forward + backward)
     assert simulation.sent == [4 * forward, inside, inside, 4 * backward]
-    assert Roofline(plan, machine(), stack()).message(Op(1, Kind.BACKWARD, 0)) == backward
+    assert Roofline(plan, machine(), efficiency()).message(Op(1, Kind.BACKWARD, 0)) == backward
 
 
 # -- what cannot be ---------------------------------------------------------------------------------------------------

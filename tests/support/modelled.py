@@ -18,7 +18,7 @@ from suite.core.protocols import Chunk, CostModel
 from suite.memory import mixed
 from suite.schedule import MessageDriven
 from suite.simulate.block_model import SystemModel
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.network.machine import Link, Machine
 from suite.simulate.worker import NetworkModel
 from suite.workload import Transformer
@@ -109,9 +109,9 @@ def machine(**changes: Any) -> Machine:
     return Machine(**{**usual, **changes})
 
 
-def stack(**changes: Any) -> Stack:
+def efficiency(**changes: Any) -> Efficiency:
     """Products at the machine's peak, and nothing else."""
-    return Stack(**{"name": "small", "products": 1.0, "traffic": 0.0, **changes})
+    return Efficiency(**{"name": "small", "products": 1.0, "traffic": 0.0, **changes})
 
 
 def system(**changes: Any) -> SystemModel:

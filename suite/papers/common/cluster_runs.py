@@ -20,7 +20,7 @@ from suite.papers.common import claims, trace
 from suite.papers.common.closed_forms import equation_3, training_time
 from suite.papers.common.plans import Placing, chosen_by, scaling_plan, study_plan
 from suite.simulate.block_model import SimulationPlan, SystemModel
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.network.machine import Machine
 from suite.simulate.search import SearchResult, best, plans, run
 from suite.simulate.worker import Simulation
@@ -84,14 +84,14 @@ class Lab:
 
     Attributes:
         machine: SystemModel machine.
-        stacks: Efficiency constants by paper.
+        efficiencies: Efficiency constants by paper.
         systems: SystemModel systems by name.
         shapes: GPT shapes by name.
         changes: Values that override plans.yaml, by traced name: {"plan.samo.axonn_samo.gpt3_xl.inter": 2}.
     """
 
     machine: Machine
-    stacks: Mapping[str, Stack]
+    efficiencies: Mapping[str, Efficiency]
     systems: Mapping[str, SystemModel]
     shapes: Mapping[str, Transformer]
     changes: Mapping[str, Scalar] = field(default_factory=dict)
@@ -110,10 +110,10 @@ class Lab:
         return trace.TracedCache()
 
     @cached_property
-    def _traced(self) -> Mapping[str, Stack]:
-        return {name: trace.trace_stack(stack) for name, stack in self.stacks.items()}
+    def _traced(self) -> Mapping[str, Efficiency]:
+        return {name: trace.trace_efficiency(efficiency) for name, efficiency in self.efficiencies.items()}
 
-    def stack(self, paper: str) -> Stack:
+    def efficiency(self, paper: str) -> Efficiency:
         """Efficiency constants of a paper's software. Each read is traced."""
         return self._traced[paper]
 
@@ -121,14 +121,13 @@ class Lab:
         """Copy with another value of a constant or a plan. Cached values that do not depend on it are kept.
 
         Args:
-            name: Traced name, for example stack.samo.adapters or plan.samo.axonn_samo.gpt3_xl.inter.
+            name: Traced name, for example efficiency.samo.adapters or plan.samo.axonn_samo.gpt3_xl.inter.
             value: New value, or a factor if the constant is a mapping of shares.
         """
         kind, owner, *rest = name.split(".")
-        if kind == "stack":
-            changed = replace(
-                self, stacks={**self.stacks, owner: trace.with_constant(self.stacks[owner], rest[0], value)}
-            )
+        if kind == "efficiency":
+            constants = trace.with_constant(self.efficiencies[owner], rest[0], value)
+            changed = replace(self, efficiencies={**self.efficiencies, owner: constants})
         else:
             changed = replace(self, changes={**self.changes, name: value})
         for attribute in ("_batches", "_tuned", "figure_cache"):
@@ -148,15 +147,15 @@ class Lab:
     def fitted_to(self, name: str) -> tuple[str, ...]:
         """Ids of the claims to which a traced constant or plan was fitted or by which it was chosen."""
         kind, owner, *rest = name.split(".")
-        if kind == "stack":
-            return trace.fitted_to(self.stacks[owner], rest[0])
+        if kind == "efficiency":
+            return trace.fitted_to(self.efficiencies[owner], rest[0])
         return chosen_by(owner, rest[0]) if kind == "plan" else ()
 
     def batch(self, plan: SimulationPlan, paper: str, *, traced: bool = False) -> ClusterBatch:
         """Simulate one batch of `plan` with the constants of `paper`."""
 
         def simulated() -> ClusterBatch:
-            simulation = run(plan, self.machine, self.stack(paper), traced=traced)
+            simulation = run(plan, self.machine, self.efficiency(paper), traced=traced)
             return ClusterBatch(
                 plan,
                 simulation.makespan,
@@ -219,7 +218,7 @@ class Lab:
 
         def searched() -> SearchResult:
             candidates = plans(self.shapes[model], self.system(system), count, batch)
-            return best(candidates, self.machine, self.stack(paper))
+            return best(candidates, self.machine, self.efficiency(paper))
 
         return self._tuned.get((paper, model, system, count, batch), searched)
 

@@ -23,7 +23,7 @@ from suite.papers.samo import panels as samo
 from suite.papers.schedules import panels as schedules
 from suite.papers.sparse_gnn import panels as sparse_gnn
 from suite.simulate.block_model import SystemModel
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.network.machine import Machine
 
 LabType = TypeVar("LabType")
@@ -44,7 +44,7 @@ class FigureExecutor:
     Args:
         figure: Name of the figure.
         machine: SystemModel machine.
-        stacks: Efficiency constants by paper.
+        efficiencies: Efficiency constants by paper.
         systems: SystemModel systems by name.
         models: Model configs by name, from which answers take shapes.
     """
@@ -54,27 +54,28 @@ class FigureExecutor:
         *,
         figure: str,
         machine: Machine,
-        stacks: Mapping[str, Stack],
+        efficiencies: Mapping[str, Efficiency],
         systems: Mapping[str, SystemModel],
         models: Mapping[str, ModelGroup],
     ) -> None:
         self.figure = figure
-        self.lab = shared_lab(_LABS, Lab, machine, stacks, systems, transformers(models))
+        self.lab = shared_lab(_LABS, Lab, machine, efficiencies, systems, transformers(models))
 
     def check(self, config: RunConfig) -> None:
         find_figure(self.figure, _PAPERS)
 
     def run(self, config: RunConfig) -> ExecutorResult:
         paper, _ = find_figure(self.figure)
-        stack = self.lab.stacks.get(paper)
+        efficiency = self.lab.efficiencies.get(paper)
+        calibrated_on = efficiency.calibrated_on if efficiency else ()
         plans = published_plans().get(paper, {}).get("scaling", {})
-        reasons = [f"{name}: {reason}" for name, reason in stack.reasons.items()] if stack else []
+        reasons = [f"{name}: {reason}" for name, reason in efficiency.reasons.items()] if efficiency else []
         return figure_result(
             self.figure,
             self.lab,
             Source.SIMULATED,
             notes=(*([f"plans: {plans['evidence']}"] if plans else []), *reasons),
-            calibrated_on=tuple(dict.fromkeys((*(stack.calibrated_on if stack else ()), *plans.get("chosen", ())))),
+            calibrated_on=tuple(dict.fromkeys((*calibrated_on, *plans.get("chosen", ())))),
         )
 
     def printed(self) -> ExecutorResult:

@@ -1,7 +1,7 @@
 """Record of the inputs of an answer: efficiency constants, plans, graphs, other claims.
 
 A value is weaker evidence if it depends on a constant fitted to its own claim or to a cell of the same table. The
-inputs of an answer are recorded as dotted names while the answer runs: `stack.samo.adapters`,
+inputs of an answer are recorded as dotted names while the answer runs: `efficiency.samo.adapters`,
 `plan.axonn.deepspeed_3d.transformer_12b`, `graph.amazon`, `claim.axonn.table2.12b.axonn.g_inter`."""
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from contextvars import ContextVar
 from dataclasses import fields, replace
 from typing import Any, Generic, TypeVar
 
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 _reads: ContextVar[set[str] | None] = ContextVar("reads", default=None)
 _DESCRIPTIONS = frozenset({"name", "fitted", "chosen", "reasons", "ranges"})
-_CONSTANTS = frozenset(field.name for field in fields(Stack)) - _DESCRIPTIONS
+_CONSTANTS = frozenset(field.name for field in fields(Efficiency)) - _DESCRIPTIONS
 
 
 def read(name: str) -> None:
@@ -70,15 +70,15 @@ class TracedCache(Generic[Key, Value]):
         return value
 
 
-class TracedStack(Stack):
-    """Stack that records each constant read. A mapping of shares is recorded when one of its entries is read."""
+class TracedEfficiency(Efficiency):
+    """Efficiency that records each constant read. A mapping of shares is recorded when one of its entries is read."""
 
     __slots__ = ()
 
     def __getattribute__(self, name: str) -> Any:
         value = object.__getattribute__(self, name)
         if name in _CONSTANTS:
-            full = f"stack.{object.__getattribute__(self, 'name')}.{name}"
+            full = f"efficiency.{object.__getattribute__(self, 'name')}.{name}"
             if isinstance(value, Mapping):
                 return _TracedShares(full, value)
             read(full)
@@ -101,31 +101,31 @@ class _TracedShares(Mapping[str, float]):
         return len(self._shares)
 
 
-def with_constant(stack: Stack, constant: str, value: float | str) -> Stack:
-    """Copy of the stack with another value of a constant.
+def with_constant(efficiency: Efficiency, constant: str, value: float | str) -> Efficiency:
+    """Copy of an efficiency with another value of a constant.
 
     A mapping of shares is multiplied by `value`, and an integer constant stays an integer.
 
     Raises:
         InvalidRequest: The value is outside the bounds of the constant.
     """
-    current, changed = getattr(stack, constant), float(value)
+    current, changed = getattr(efficiency, constant), float(value)
     replacement: Any = int(changed) if isinstance(current, int) else changed
     if isinstance(current, Mapping):
         replacement = {name: share * changed for name, share in current.items()}
-    return replace(stack, **{constant: replacement})
+    return replace(efficiency, **{constant: replacement})
 
 
-def trace_stack(stack: Stack) -> Stack:
-    """Traced copy of a stack."""
-    constants = {field.name: getattr(stack, field.name) for field in fields(stack)}
+def trace_efficiency(efficiency: Efficiency) -> Efficiency:
+    """Traced copy of an efficiency."""
+    constants = {field.name: getattr(efficiency, field.name) for field in fields(efficiency)}
     token = _reads.set(None)  # validation in the constructor reads every constant
     try:
-        return TracedStack(**constants)
+        return TracedEfficiency(**constants)
     finally:
         _reads.reset(token)
 
 
-def fitted_to(stack: Stack, constant: str) -> tuple[str, ...]:
+def fitted_to(efficiency: Efficiency, constant: str) -> tuple[str, ...]:
     """Ids of the claims to which a constant was fitted or by which it was chosen."""
-    return (*stack.fitted.get(constant, ()), *stack.chosen.get(constant, ()))
+    return (*efficiency.fitted.get(constant, ()), *efficiency.chosen.get(constant, ()))

@@ -1,8 +1,9 @@
 """Simulation of PipeOptim's throughput on four P100: Figures 5 and 6, Tables V and VI.
 
 All systems run their configured schedule and weight policy on the same stage boundaries (plans.yaml) with the same
-stack. A GPipe microbatch is as large as an asynchronous system's mini-batch. Throughput assumes a full pipeline. No
-answer reads a value that it answers. `fitted` computes the three fitted constants of conf/stack/pipeoptim.yaml."""
+efficiency constants. A GPipe microbatch is as large as an asynchronous system's mini-batch. Throughput assumes a full
+pipeline. No answer reads a value that it answers. `fitted` computes the three fitted constants of
+conf/efficiency/pipeoptim.yaml."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from suite.papers.common.plans import pipeoptim_run
 from suite.papers.common.reproduce_commands import TIMED
 from suite.papers.pipeoptim import systems
 from suite.simulate.block_model import SystemModel
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.layer_model import LayerPlan, run
 from suite.weights import Latest
 from suite.workload import InceptionV3, Network, ResNet, flops
@@ -47,7 +48,7 @@ NETWORKS: Mapping[str, Network] = {
     "gnmt_16": GNMT(encoder=8, decoder=8, sequence=PLANS["sentence"]),
 }
 MOMENTS = {"resnet_101": ("velocity",), "inception_v3": ("velocity",)}  # SGD with momentum; Adam for both GNMT
-FITTED = {  # constants of the stack, and the claim to which each is fitted
+FITTED = {  # efficiency constants, and the claim to which each is fitted
     "products": "pipeoptim.table6.resnet_101.pipedream.epoch_time",
     "kernels": "pipeoptim.table6.inception_v3.pipedream.epoch_time",
     "states": "pipeoptim.fig6.gain_over_gpipe.gnmt_16",
@@ -106,7 +107,7 @@ def rate(lab: Lab, model: str, system: str, batch: int, own: bool = False) -> fl
 
     def simulated() -> float:
         run_plan = plan(lab, model, system, batch, own=own)
-        return run_plan.batch / run_plan.seconds(run(run_plan, lab.machine, lab.stack("pipeoptim")))
+        return run_plan.batch / run_plan.seconds(run(run_plan, lab.machine, lab.efficiency("pipeoptim")))
 
     images_per_second: float = lab.figure_cache.get(("pipeoptim", model, system, batch, own), simulated)
     return images_per_second
@@ -291,15 +292,15 @@ def epochs_alike(question: Question, lab: Lab) -> tuple[Cases, str]:
 # the constants
 
 
-def fitted(lab: Lab, published: Mapping[str, float]) -> Stack:
-    """The stack whose constants reproduce the claims that FITTED names, one constant per claim."""
-    stack = lab.stacks["pipeoptim"]
+def fitted(lab: Lab, published: Mapping[str, float]) -> Efficiency:
+    """The efficiency whose constants reproduce the claims that FITTED names, one constant per claim."""
+    efficiency = lab.efficiencies["pipeoptim"]
 
-    def on(changed: Stack) -> Lab:
-        return replace(lab, stacks={**lab.stacks, "pipeoptim": changed})
+    def on(changed: Efficiency) -> Lab:
+        return replace(lab, efficiencies={**lab.efficiencies, "pipeoptim": changed})
 
-    def changing(name: str, value: Any) -> Stack:
-        return replace(stack, **{name: value})
+    def changing(name: str, value: Any) -> Efficiency:
+        return replace(efficiency, **{name: value})
 
     for _ in range(3):  # the constants depend weakly on one another
         target = published[FITTED["products"]]
@@ -309,7 +310,7 @@ def fitted(lab: Lab, published: Mapping[str, float]) -> Stack:
             0.1,
             1.0,
         )
-        stack = changing("products", fitted)
+        efficiency = changing("products", fitted)
         target = published[FITTED["kernels"]]
         fitted = find_root(
             "kernels",
@@ -317,7 +318,7 @@ def fitted(lab: Lab, published: Mapping[str, float]) -> Stack:
             0.3,
             1.5,
         )
-        stack = changing("kernels", {"InceptionV3": fitted})
+        efficiency = changing("kernels", {"InceptionV3": fitted})
         target = published[FITTED["states"]]
         fitted = find_root(
             "states",
@@ -325,5 +326,5 @@ def fitted(lab: Lab, published: Mapping[str, float]) -> Stack:
             0.01,
             1.0,
         )
-        stack = changing("states", fitted)
-    return stack
+        efficiency = changing("states", fitted)
+    return efficiency

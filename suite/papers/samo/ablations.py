@@ -20,7 +20,7 @@ from suite.papers.common.cluster_runs import Lab
 from suite.papers.common.panel import NONE, published_number
 from suite.papers.samo import figures as samo
 from suite.simulate.block_model import SystemModel
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 
 T = TypeVar("T")
 Claims = Mapping[str, Claim]
@@ -38,14 +38,14 @@ class Variant:
 
     Attributes:
         name: Description of the changed assumption.
-        both: Change of both stacks.
-        samo: Change of SAMO's stack.
+        both: Change of both efficiencies.
+        samo: Change of SAMO's efficiency.
         systems: Changes of modelled systems by name.
     """
 
     name: str
-    both: Callable[[Stack], Stack] | None = None
-    samo: Callable[[Stack], Stack] | None = None
+    both: Callable[[Efficiency], Efficiency] | None = None
+    samo: Callable[[Efficiency], Efficiency] | None = None
     systems: Mapping[str, Callable[[SystemModel], SystemModel]] = field(default_factory=dict)
 
 
@@ -71,11 +71,11 @@ VARIANTS = (
 def refitted(lab: Lab, variant: Variant, published: Mapping[str, float]) -> Lab:
     """Lab of a variant with refitted constants. Raises InvalidRequest if a constant has no root."""
     systems = {name: _changed(system, variant.systems.get(name)) for name, system in lab.systems.items()}
-    axonn = _changed(lab.stacks["axonn"], variant.both)
-    changed_stack = _changed(_changed(lab.stacks["samo"], variant.both), variant.samo)
-    changed = Lab(lab.machine, {"axonn": axonn, "samo": changed_stack}, systems, lab.shapes)
-    fitted = Lab(lab.machine, {**changed.stacks, "axonn": calibrate.fit_axonn(changed, published)}, systems, lab.shapes)
-    return Lab(lab.machine, {**fitted.stacks, "samo": calibrate.fit_samo(fitted, published)}, systems, lab.shapes)
+    axonn = _changed(lab.efficiencies["axonn"], variant.both)
+    changed_efficiency = _changed(_changed(lab.efficiencies["samo"], variant.both), variant.samo)
+    changed = Lab(lab.machine, {"axonn": axonn, "samo": changed_efficiency}, systems, lab.shapes)
+    fitted = replace(changed, efficiencies={**changed.efficiencies, "axonn": calibrate.fit_axonn(changed, published)})
+    return replace(fitted, efficiencies={**fitted.efficiencies, "samo": calibrate.fit_samo(fitted, published)})
 
 
 def _changed(value: T, change: Callable[[T], T] | None) -> T:

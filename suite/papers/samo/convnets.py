@@ -56,22 +56,22 @@ def parts(lab: Lab, model: str, system: str, gpus: int) -> Parts:
         raise InvalidRequest(
             f"a batch of {BATCH} images on {gpus} GPUs", rule="the GPUs divide the batch", legal="16, 32, 64 or 128"
         )
-    machine, stack, network = lab.machine, lab.stack("samo"), NETWORKS[model]
+    machine, efficiency, network = lab.machine, lab.efficiency("samo"), NETWORKS[model]
     states, layers = layout(lab, model, system, gpus), len(network.shapes())
-    products = flops.training(network, BATCH // gpus) / (stack.products * machine.peak_of("float16"))
-    passes = products + PASSES * layers * stack.launch
+    products = flops.training(network, BATCH // gpus) / (efficiency.products * machine.peak_of("float16"))
+    passes = products + PASSES * layers * efficiency.launch
     if "index" in {state.name for state in states}:
-        passes += stack.compress * states["half"].entries
+        passes += efficiency.compress * states["half"].entries
     volume = lab.system(SYSTEMS[system]).allreduces_per_update * ring_volume(states["half_gradient"].bytes, gpus)
     traffic = (STEPPED - MOMENT) * states["master"].entries + HALF * states["half"].entries
-    step = traffic / (machine.memory_bandwidth * (stack.traffic or 1.0))
+    step = traffic / (machine.memory_bandwidth * (efficiency.traffic or 1.0))
     return Parts(passes, _ring_seconds(lab, gpus, volume), step)
 
 
 def _ring_seconds(lab: Lab, gpus: int, volume: float) -> float:
     """Seconds of a ring over all GPUs in which each sends `volume` bytes, without other traffic."""
     kernel = Kernel()
-    fabric = Fabric(kernel, lab.machine, lab.stack("samo"), gpus)
+    fabric = Fabric(kernel, lab.machine, lab.efficiency("samo"), gpus)
     ring = Ring.of(range(gpus), lab.machine)
     fabric.collective(ring, volume, 2 * (gpus - 1), lambda _: None, None)
     return kernel.run()

@@ -22,7 +22,7 @@ from suite.gnn.partition import Partition, Partitioner, partition
 from suite.gnn.plan import Placement, Volumes, count_volumes
 from suite.papers.common import claims, trace
 from suite.papers.sparse_gnn.expected_volume import random_order_volumes, scale_volumes
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.full_graph import Epoch, FullGraph
 from suite.simulate.network.machine import Machine
 from suite.workload.gcn import GCN
@@ -91,7 +91,7 @@ class GraphLab:
 
     Attributes:
         machine: The modelled cluster.
-        stacks: Software efficiencies by name.
+        efficiencies: Efficiency constants by paper's software.
         graphs: Sources of the stand-ins by published graph.
         partitioners: By name.
         folder: Cache of partitions; None disables it.
@@ -102,7 +102,7 @@ class GraphLab:
     """
 
     machine: Machine
-    stacks: Mapping[str, Stack]
+    efficiencies: Mapping[str, Efficiency]
     graphs: Mapping[str, SizedSource]
     partitioners: Mapping[str, Partitioner]
     folder: Path | None = None
@@ -112,15 +112,15 @@ class GraphLab:
     changes: Mapping[str, Scalar] = field(default_factory=dict)
 
     @cached_property
-    def stack(self) -> Stack:
+    def efficiency(self) -> Efficiency:
         """The constants of the paper's software; each read is recorded."""
-        return trace.trace_stack(self.stacks["gnn"])
+        return trace.trace_efficiency(self.efficiencies["gnn"])
 
     def fitted_to(self, name: str) -> tuple[str, ...]:
-        """The claims to which an input of an answer was fitted: a constant of a stack, or a stand-in."""
+        """The claims to which an input of an answer was fitted: a constant of an efficiency, or a stand-in."""
         kind, owner, *rest = name.split(".")
-        if kind == "stack":
-            return trace.fitted_to(self.stacks[owner], rest[0])
+        if kind == "efficiency":
+            return trace.fitted_to(self.efficiencies[owner], rest[0])
         return TUNED.get(owner, ()) if kind == "graph" else ()  # plans and partitioners are not fitted
 
     @cached_property
@@ -223,13 +223,13 @@ class GraphLab:
         key = graph, system, processes, c, *sorted(options.items())
 
         def simulate() -> Epoch:
-            return self.full_graph(graph, system, processes, c, **options).seconds(self.machine, self.stack)
+            return self.full_graph(graph, system, processes, c, **options).seconds(self.machine, self.efficiency)
 
         return self._epochs.get(key, simulate)
 
-    def with_stack(self, stack: Stack) -> GraphLab:
-        """The same stand-ins and partitions with another stack."""
-        changed = replace(self, stacks={**self.stacks, "gnn": stack})
+    def with_efficiency(self, efficiency: Efficiency) -> GraphLab:
+        """The same stand-ins and partitions with other efficiency constants."""
+        changed = replace(self, efficiencies={**self.efficiencies, "gnn": efficiency})
         for name in ("_matrices", "_partitions", "_counted", "_scaled"):
             changed.__dict__[name] = getattr(self, name)
         return changed
@@ -238,12 +238,14 @@ class GraphLab:
         """The lab with another value of a constant or choice. Cached values that do not depend on it are kept.
 
         Args:
-            name: For example stack.gnn.pairs, graph.protein.bridges, partitioner.gvb.effort or plan.sparse_gnn.form.
+            name: For example efficiency.gnn.pairs, graph.protein.bridges, partitioner.gvb.effort or
+                plan.sparse_gnn.form.
             value: The new value; for a parameter with several spreads, a factor of all.
         """
         kind, owner, key = name.split(".")
-        if kind == "stack":
-            changed = replace(self, stacks={**self.stacks, owner: trace.with_constant(self.stacks[owner], key, value)})
+        if kind == "efficiency":
+            constants = trace.with_constant(self.efficiencies[owner], key, value)
+            changed = replace(self, efficiencies={**self.efficiencies, owner: constants})
         elif kind == "partitioner":
             partitioner = replace(self.partitioners[owner], **{key: value})  # type: ignore[type-var]
             changed = replace(self, partitioners={**self.partitioners, owner: partitioner})

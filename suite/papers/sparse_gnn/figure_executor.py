@@ -15,7 +15,7 @@ from suite.core.values import format_value
 from suite.gnn.partition import Partitioner
 from suite.papers.common.figure_executor import figure_result, find_figure, printed_result, shared_lab
 from suite.papers.sparse_gnn.cluster_runs import TUNED, GraphLab, SizedSource
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.network.machine import Machine
 
 _LABS: dict[str, GraphLab] = {}
@@ -32,7 +32,7 @@ class GraphFigureExecutor:
 
     Attributes:
         figure: Name of the figure.
-        counted: Whether the figure is counted in plans, without machine and stack.
+        counted: Whether the figure is counted in plans, without machine and efficiency.
         lab: Simulated runs, shared by executors with equal arguments.
     """
 
@@ -41,7 +41,7 @@ class GraphFigureExecutor:
         *,
         figure: str,
         machine: Machine,
-        stacks: Mapping[str, Stack],
+        efficiencies: Mapping[str, Efficiency],
         stand_ins: Mapping[str, StandInGraph],
         partitioners: Mapping[str, Partitioner],
         exchanges: Mapping[str, str] | None = None,
@@ -59,14 +59,16 @@ class GraphFigureExecutor:
             sized_source: SizedSource = stand_in["source"]
             sources[dataset] = sized_source
         cache_folder = Path(folder) if folder else None
-        self.lab = shared_lab(_LABS, GraphLab, machine, stacks, sources, partitioners, cache_folder, exchanges or {})
+        self.lab = shared_lab(
+            _LABS, GraphLab, machine, efficiencies, sources, partitioners, cache_folder, exchanges or {}
+        )
 
     def check(self, config: RunConfig) -> None:
         find_figure(self.figure, ["sparse_gnn"])
 
     def run(self, config: RunConfig) -> ExecutorResult:
-        stack = self.lab.stack
-        fitted = () if self.counted else stack.calibrated_on
+        efficiency = self.lab.efficiency
+        fitted = () if self.counted else efficiency.calibrated_on
         tuned = (name for graph in self.lab.graphs for name in TUNED.get(graph, ()))
         return figure_result(
             self.figure,
@@ -74,7 +76,7 @@ class GraphFigureExecutor:
             Source.ANALYTIC if self.counted else Source.SIMULATED,
             notes=(
                 *self.notes(),
-                *(() if self.counted else (f"{name}: {reason}" for name, reason in stack.reasons.items())),
+                *(() if self.counted else (f"{name}: {reason}" for name, reason in efficiency.reasons.items())),
             ),
             calibrated_on=(*fitted, *tuned),
         )

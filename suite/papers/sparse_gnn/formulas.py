@@ -25,12 +25,12 @@ from suite.papers.common.answer import Cases, Question
 from suite.papers.sparse_gnn.closed_forms import bound_1_5d, bound_1d, bound_sum
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.counts import MEGABYTE, table2_row
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.network.exchange import Wires
 from suite.simulate.network.machine import Link, Machine
 from suite.workload.gcn import GCN
 
-IDEAL = Stack("ideal", 1.0)  # peak rates, no overheads
+IDEAL = Efficiency("ideal", 1.0)  # peak rates, no overheads
 
 
 def even(vertices: int, k: int, cut: int, placement: Placement | None = None) -> Volumes:
@@ -254,7 +254,7 @@ def volume_bound(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 
 
 def broadcast_and_pairs(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    network, size, cases = Wires(lab.machine, lab.stack), 1e8, []
+    network, size, cases = Wires(lab.machine, lab.efficiency), 1e8, []
     for p in (8, 32, 128):
         messages = [network.all_to_all(_from_one(count), size) for count in (p, 2 * p)]
         broadcast = [network.broadcast(size, range(count)) for count in (p, 2 * p)]

@@ -242,7 +242,7 @@ class Prediction:
 
 def predict(config: RunConfig, link: Link) -> Prediction:
     """The simulator's prediction for an emulated run over `link` between any two ranks."""
-    from suite.simulate.cost.efficiency import Stack
+    from suite.simulate.cost.efficiency import Efficiency
     from suite.simulate.network.machine import Machine
     from suite.simulate.worker import NetworkModel, simulate
 
@@ -258,13 +258,13 @@ def predict(config: RunConfig, link: Link) -> Prediction:
         adapters=1,
         host=link,
     )
-    stack = Stack(name="emulated", products=1.0, hop=link.latency)
+    efficiency = Efficiency(name="emulated", products=1.0, hop=link.latency)
     simulated = simulate(
         plan.schedule,
         plan.grid,
         plan.interval,
         plan.cost,
-        NetworkModel.of(machine, stack, plan.grid.size),
+        NetworkModel.of(machine, efficiency, plan.grid.size),
         symmetric=plan.perturbation.nothing,
         slower=None if plan.perturbation.nothing else plan.perturbation,
     )

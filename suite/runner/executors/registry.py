@@ -49,7 +49,7 @@ def without_ranks(executor: AnyExecutor) -> protocols.Executor:
         case SimulatedExecutor():
             simulated: protocols.Executor = locate(SIMULATED)(
                 machine=executor.machine.build(),
-                stack=executor.stack.build(),
+                efficiency=executor.efficiency.build(),
                 plan=executor.plan,
                 account=executor.account,
                 symmetric=executor.symmetric,

@@ -1,7 +1,7 @@
 """Efficiency of software on a machine: constants that no paper prints, each with the numbers it was fitted to.
 
-A stack describes a paper's software (its kernels, its NCCL), not one run. All runs of the paper are simulated with the
-same constants. A calibrated constant names the claims that it was fitted to, and the judge marks these claims
+An efficiency describes a paper's software (its kernels, its NCCL), not one run. All runs of the paper are simulated
+with the same constants. A calibrated constant names the claims that it was fitted to, and the judge marks these claims
 `calibrated`. All other constants have a physical reason, which `reasons` gives.
 """
 
@@ -14,7 +14,7 @@ from suite.core.errors import InvalidRequest, UnknownName
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
+class Efficiency:
     """Shares of peak figures that software reaches, and overheads.
 
     Attributes:
@@ -77,29 +77,35 @@ class Stack:
             value = getattr(self, name)
             if not 0 < value <= 1:
                 raise InvalidRequest(
-                    f"stack.{name}={value}", rule="a share above 0 and at most 1", legal=f"stack.{name}=0.5"
+                    f"efficiency.{name}={value}", rule="a share above 0 and at most 1", legal=f"efficiency.{name}=0.5"
                 )
         for name in ("launch", "message", "delay", "fabric", "collective", "hop", "compress"):
             value = getattr(self, name)
             if not 0 <= value < float("inf"):
-                raise InvalidRequest(f"stack.{name}={value}", rule="finite and not negative", legal=f"stack.{name}=0")
+                raise InvalidRequest(
+                    f"efficiency.{name}={value}", rule="finite and not negative", legal=f"efficiency.{name}=0"
+                )
         if not self.lane > 0:
-            raise InvalidRequest(f"stack.lane={self.lane}", rule="bytes/s, above 0", legal="stack.lane=2.0e+9")
+            rule = "bytes/s, above 0"
+            raise InvalidRequest(f"efficiency.lane={self.lane}", rule=rule, legal="efficiency.lane=2.0e+9")
         if not 0 <= self.traffic <= 1:
-            raise InvalidRequest(f"stack.traffic={self.traffic}", rule="a share from 0 to 1", legal="stack.traffic=0.8")
+            rule = "a share from 0 to 1"
+            raise InvalidRequest(f"efficiency.traffic={self.traffic}", rule=rule, legal="efficiency.traffic=0.8")
         if self.states is not None and not 0 < self.states <= 1:
             rule = "a share above 0 and at most 1, or null"
-            raise InvalidRequest(f"stack.states={self.states}", rule=rule, legal="stack.states=0.5")
+            raise InvalidRequest(f"efficiency.states={self.states}", rule=rule, legal="efficiency.states=0.5")
         for group in ("relative", "kernels"):
             for name, share in getattr(self, group).items():
                 if not 0 < share <= 2:
-                    raise InvalidRequest(f"stack.{group}.{name}={share}", rule="above 0 and at most 2", legal="1.0")
+                    rule = "above 0 and at most 2"
+                    raise InvalidRequest(f"efficiency.{group}.{name}={share}", rule=rule, legal="1.0")
         if not isinstance(self.adapters, int) or self.adapters < 1:
-            raise InvalidRequest(f"stack.adapters={self.adapters}", rule="at least 1", legal="stack.adapters=1")
+            rule = "at least 1"
+            raise InvalidRequest(f"efficiency.adapters={self.adapters}", rule=rule, legal="efficiency.adapters=1")
         names = {f.name for f in fields(self)} - {"name", "fitted", "chosen", "reasons", "ranges"}
         for name in (*self.fitted, *self.chosen, *self.reasons, *self.ranges):
             if name not in names:
-                raise UnknownName("constant of a stack", name, names)
+                raise UnknownName("constant of an efficiency", name, names)
 
     @property
     def calibrated_on(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from suite.core.protocols import Chunk
 from suite.core.trace import COMPRESS, EXPAND, MESSAGE, RECOMPUTE, TENSOR_REDUCE, TIE
 from suite.memory import Layout
 from suite.simulate.block_model import SimulationPlan, SystemModel
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.network.machine import Link, Machine
 from suite.simulate.network.network import ring_seconds, ring_volume
 from suite.workload import Transformer
@@ -27,10 +27,10 @@ STEPPED = 36  # bytes per parameter that a step in device memory reads and write
 
 
 class Roofline:
-    """Cost model of `plan` on `machine` with `stack`, in seconds and bytes of one rank."""
+    """Cost model of `plan` on `machine` with `efficiency`, in seconds and bytes of one rank."""
 
-    def __init__(self, plan: SimulationPlan, machine: Machine, stack: Stack) -> None:
-        self.plan, self.machine, self.stack = plan, machine, stack
+    def __init__(self, plan: SimulationPlan, machine: Machine, efficiency: Efficiency) -> None:
+        self.plan, self.machine, self.efficiency = plan, machine, efficiency
         self.itemized: dict[tuple[int, Kind], dict[str, float]] = {}  # what `parts` has found
         self.forward = [self._pass(stage, backward=False) for stage in range(len(plan.stages))]
         self.backward = [self._pass(stage, backward=True) for stage in range(len(plan.stages))]
@@ -72,7 +72,7 @@ class Roofline:
             return {COMPRESS: self._compression(stage) if compresses else 0.0}
         again = plan.recomputes and backward
         return {
-            MESSAGE: self._messages(stage) * self.stack.message,
+            MESSAGE: self._messages(stage) * self.efficiency.message,
             COMPRESS: self._compression(stage) if compresses else 0.0,
             TENSOR_REDUCE: blocks * (1 + again) * self.sums(),
             RECOMPUTE: blocks * again * self.block(),
@@ -83,7 +83,7 @@ class Roofline:
 
     def _compression(self, stage: int) -> float:
         """Seconds to compress the gradients of a stage."""
-        return self.stack.compress * self.plan.entries_of_stage(stage)
+        return self.efficiency.compress * self.plan.entries_of_stage(stage)
 
     # -- passes ------------------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class Roofline:
             seconds += self.head() * (2 if backward else 1)
         if backward and self._compresses(stage):
             seconds += self._compression(stage)
-        return seconds + self._messages(stage) * self.stack.message
+        return seconds + self._messages(stage) * self.efficiency.message
 
     def _weight(self, stage: int) -> float:
         """Seconds of the weight gradients of a stage for one microbatch, as a part of its backward pass.
@@ -108,9 +108,9 @@ class Roofline:
         plan, model_part = self.plan, self.plan.stages[stage]
         tensor = plan.grid.tensor
         products = self._products(plan.shape.block().deferred / tensor, sparse=plan.system.sparse)
-        seconds = model_part.blocks * (products + self.stack.launch)
+        seconds = model_part.blocks * (products + self.efficiency.launch)
         if model_part.head:
-            seconds += self._products(plan.shape.head().deferred / tensor, sparse=False) + self.stack.launch
+            seconds += self._products(plan.shape.head().deferred / tensor, sparse=False) + self.efficiency.launch
         return seconds + (self._compression(stage) if self._compresses(stage) else 0.0)
 
     def _messages(self, stage: int) -> int:
@@ -123,10 +123,10 @@ class Roofline:
         """Seconds of one forward pass of one block for one microbatch."""
         plan, tensor = self.plan, self.plan.grid.tensor
         seconds = self._products(plan.shape.block().flops / tensor, sparse=plan.system.sparse)
-        if self.stack.traffic:
+        if self.efficiency.traffic:
             moved = plan.microbatch * plan.kernels.moved
-            seconds += moved / (self.machine.memory_bandwidth * self.stack.traffic)
-        return seconds + self.stack.launch
+            seconds += moved / (self.machine.memory_bandwidth * self.efficiency.traffic)
+        return seconds + self.efficiency.launch
 
     def sums(self) -> float:
         """Seconds of the all-reduces over the ranks of a split block in one pass (Shoeybi et al. 2020).
@@ -142,27 +142,27 @@ class Roofline:
         """Seconds of one forward pass of norm, language head and loss for one microbatch."""
         plan = self.plan
         seconds = self._products(plan.shape.head().flops / plan.grid.tensor, sparse=False)
-        if self.stack.traffic:  # logits are written and read in half precision, then in full for the loss
+        if self.efficiency.traffic:  # logits are written and read in half precision, then in full for the loss
             moved = LOGITS * plan.microbatch * plan.kernels.logits
-            seconds += moved / (self.machine.memory_bandwidth * self.stack.traffic)
-        return seconds + self.stack.launch
+            seconds += moved / (self.machine.memory_bandwidth * self.efficiency.traffic)
+        return seconds + self.efficiency.launch
 
     def _products(self, flops: float, *, sparse: bool) -> float:
-        share = self.stack.sparse if sparse else self.stack.products
-        share *= self.stack.relative.get(self.plan.system.name, 1.0)
+        share = self.efficiency.sparse if sparse else self.efficiency.products
+        share *= self.efficiency.relative.get(self.plan.system.name, 1.0)
         return self.plan.microbatch * flops / (share * self.machine.peak_of("float16"))
 
     def tensor_link(self) -> Link:
         """Link over which the ranks of one layer reduce.
 
         It is the link inside a node if no group spans two nodes. A ring with several ranks on a node leaves it through
-        all adapters that the stack uses.
+        all adapters that the efficiency names.
         """
-        machine, stack = self.machine, self.stack
+        machine, efficiency = self.machine, self.efficiency
         if machine.devices_per_node % self.plan.grid.tensor == 0:
-            return Link(stack.hop, machine.within.bandwidth * stack.within)
-        adapters = min(stack.adapters, machine.adapters)
-        return Link(stack.hop, machine.between.bandwidth * adapters * stack.network)
+            return Link(efficiency.hop, machine.within.bandwidth * efficiency.within)
+        adapters = min(efficiency.adapters, machine.adapters)
+        return Link(efficiency.hop, machine.between.bandwidth * adapters * efficiency.network)
 
     # -- updates -----------------------------------------------------------------------------------------------------
 
@@ -196,17 +196,17 @@ class Roofline:
 
     def _traffic(self) -> float:
         """Bytes per second of device memory that element-wise kernels move."""
-        return self.machine.memory_bandwidth * (self.stack.traffic or 1.0)
+        return self.machine.memory_bandwidth * (self.efficiency.traffic or 1.0)
 
     def step(self, rank: int) -> float:
         """Seconds of the optimizer step: over the host link for offloaded states, otherwise in device memory."""
         layout = self.plan.layout(rank)
         entries = layout["master"].entries
         if layout["master"].home == "host":
-            return 2 * FETCHED * entries / (self.machine.host.bandwidth * self.stack.host)
+            return 2 * FETCHED * entries / (self.machine.host.bandwidth * self.efficiency.host)
         expanded = HALF * layout["half"].entries  # half-precision weights are written whole
         traffic = STEPPED * entries + expanded
-        return traffic / (self.machine.memory_bandwidth * (self.stack.traffic or 1.0))
+        return traffic / (self.machine.memory_bandwidth * (self.efficiency.traffic or 1.0))
 
 
 def _compresses(layout: Layout) -> bool:
@@ -216,7 +216,7 @@ def _compresses(layout: Layout) -> bool:
 def of(
     *,
     machine: Machine,
-    stack: Stack,
+    efficiency: Efficiency,
     system: SystemModel,
     shape: Transformer,
     grid: Grid,
@@ -225,4 +225,4 @@ def of(
     split: str = "even",
 ) -> Roofline:
     """Cost model of a config's own model and grid (conf/cost/analytic.yaml)."""
-    return Roofline(SimulationPlan(shape, system, grid, batch, microbatch, split), machine, stack)
+    return Roofline(SimulationPlan(shape, system, grid, batch, microbatch, split), machine, efficiency)

@@ -22,7 +22,7 @@ import numpy as np
 
 from suite.core.errors import UnknownName
 from suite.gnn.plan import Volumes
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.network.machine import Machine
 from suite.simulate.network.network import ring_volume
 
@@ -89,26 +89,26 @@ class _Group:
 
 
 class Wires:
-    """Reached bandwidth of exchanges on `machine` with `stack`.
+    """Reached bandwidth of exchanges on `machine` with `efficiency`.
 
-    The stack holds the shares of an adapter for rings (`network`) and for messages between two processes (`pairs`), of
-    the links within a node, and the adapters of a node that one ring uses. A message between two processes leaves
-    through the sender's adapter.
+    The efficiency holds the shares of an adapter for rings (`network`) and for messages between two processes
+    (`pairs`), of the links within a node, and the adapters of a node that one ring uses. A message between two
+    processes leaves through the sender's adapter.
 
     Args:
         library: "nccl" for NCCL's collectives, or "links" for the latency of a link in every step.
     """
 
-    def __init__(self, machine: Machine, stack: Stack, library: str = NCCL) -> None:
+    def __init__(self, machine: Machine, efficiency: Efficiency, library: str = NCCL) -> None:
         if library not in (NCCL, LINKS):
             raise UnknownName("library of collectives", library, (NCCL, LINKS))
-        self.machine, self.stack = machine, stack
+        self.machine, self.efficiency = machine, efficiency
         plain = (Protocol("a link's", 0.0, machine.within.latency, machine.between.latency),)
         ways: tuple[tuple[Protocol, ...], ...] = (plain, plain, ()) if library == LINKS else (CHAINS, RINGS, TREES)
         self.chains, self.rings, self.trees = ways
-        self.within = machine.within.bandwidth * stack.within
-        self.ring = machine.between.bandwidth * stack.network
-        self.pair = machine.between.bandwidth * stack.pairs
+        self.within = machine.within.bandwidth * efficiency.within
+        self.ring = machine.between.bandwidth * efficiency.network
+        self.pair = machine.between.bandwidth * efficiency.pairs
         self.own = machine.adapters / machine.devices_per_node  # adapters of a device
 
     # -- rows that only some need --------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class Wires:
         count = messages(replace(volumes, needed=ones), 1.0) > 0
         sent = np.maximum(far.sum(0) / self.pair, np.where(near, size, 0.0).max(0) / self.within)
         waited = self._latency(count & ~near, count & near, 0)
-        seconds = np.where(count.any(0), sent + waited + self.stack.collective, 0.0)
+        seconds = np.where(count.any(0), sent + waited + self.efficiency.collective, 0.0)
         return float(seconds.reshape(placement.parts, placement.replication).sum(0).max())
 
     def _latency(self, far: Bytes, near: Bytes, axis: int) -> Bytes:
@@ -153,7 +153,7 @@ class Wires:
         return far.sum(axis) * between + near.sum(axis) * within
 
     def _called(self, waited: float) -> float:
-        return waited + self.stack.collective if waited else 0.0
+        return waited + self.efficiency.collective if waited else 0.0
 
     # -- collectives ---------------------------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class Wires:
         if nodes == 1:
             return _Group(len(ranks), 1, self.within)
         ranks_per_node = len(ranks) / nodes
-        through = self.ring * min(self.stack.adapters, self.own * ranks_per_node)
+        through = self.ring * min(self.efficiency.adapters, self.own * ranks_per_node)
         return _Group(len(ranks), nodes, min(self.within, through) if ranks_per_node > 1 else through)
 
     def _collective(
@@ -222,7 +222,7 @@ class Wires:
             within = way.within * (way.apart if group.nodes > 1 else 1.0)
             return way.base + near * within + far * way.between + moved / min(way.share * group.rate, way.most)
 
-        return self.stack.collective + min(map(seconds, protocols), default=math.inf)
+        return self.efficiency.collective + min(map(seconds, protocols), default=math.inf)
 
     # -- a system's product ------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from suite.core.errors import InvalidRequest
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.kernel import Kernel
 from suite.simulate.network.machine import Link, Machine
 
@@ -103,13 +103,13 @@ class Fabric:
     Every ring has an equal share of each adapter that it crosses, and its smallest share is its rate.
     """
 
-    def __init__(self, kernel: Kernel, machine: Machine, stack: Stack, ranks: int) -> None:
-        self.kernel, self.stack, self.nodes = kernel, stack, machine.nodes(ranks)
-        adapters = min(stack.adapters, machine.adapters)
-        slowed = 1 + (self.nodes - 1) / stack.fabric if stack.fabric else 1.0
-        self.adapter = machine.between.bandwidth * stack.network / slowed
+    def __init__(self, kernel: Kernel, machine: Machine, efficiency: Efficiency, ranks: int) -> None:
+        self.kernel, self.efficiency, self.nodes = kernel, efficiency, machine.nodes(ranks)
+        adapters = min(efficiency.adapters, machine.adapters)
+        slowed = 1 + (self.nodes - 1) / efficiency.fabric if efficiency.fabric else 1.0
+        self.adapter = machine.between.bandwidth * efficiency.network / slowed
         self.between = self.adapter * adapters
-        self.within = machine.within.bandwidth * stack.within
+        self.within = machine.within.bandwidth * efficiency.within
         self.load = np.zeros(self.nodes, dtype=np.int64)
         self.flows: dict[int, _Flow] = {}
         self.started = 0
@@ -120,8 +120,8 @@ class Fabric:
         if ring.size == 1:
             self.kernel.at(self.kernel.now, done, argument)
             return
-        delay = self.stack.collective + steps * self.stack.hop
-        if self.stack.hierarchical and not ring.alone and len(ring.nodes) > 1:
+        delay = self.efficiency.collective + steps * self.efficiency.hop
+        if self.efficiency.hierarchical and not ring.alone and len(ring.nodes) > 1:
             volume, inside = self._levels(ring, volume)
             delay += inside
         self.kernel.at(self.kernel.now + delay, self._start, (ring, volume, done, argument))

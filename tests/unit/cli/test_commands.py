@@ -197,5 +197,5 @@ def test_help_flag_may_be_at_any_position(capsys: pytest.CaptureFixture[str]) ->
 def test_groups_of_the_help_are_folders_of_the_config() -> None:
     said = command("run").help()
     for folder in CONF.iterdir():
-        if folder.is_dir() and folder.name not in ("cost", "modelled", "machine", "stack"):
+        if folder.is_dir() and folder.name not in ("cost", "modelled", "machine", "efficiency"):
             assert f" {folder.name}=" in said.replace("\n", " ")

@@ -46,7 +46,11 @@ PARTS: dict[str, dict[str, Any]] = {
         },
         **{"memory_bandwidth": 1.0, "within": LINK, "between": LINK, "adapters": 1, "host": LINK},
     },
-    "executor:simulated.stack": {"_target_": "suite.simulate.cost.efficiency.Stack", "name": "x", "products": 1.0},
+    "executor:simulated.efficiency": {
+        "_target_": "suite.simulate.cost.efficiency.Efficiency",
+        "name": "x",
+        "products": 1.0,
+    },
     "executor:emulated.cost": {
         "_target_": "suite.simulate.cost.measured.Fixed",
         "forward": 1.0,

@@ -58,8 +58,8 @@ def test_values_are_checked_against_their_type(hint: Any, good: Sequence[Any], b
             "legal: pipeline_limit=null",
         ),
         (
-            {"_target_": "suite.simulate.cost.efficiency.Stack", "name": "mine", "products": NAN},
-            "suite.simulate.cost.efficiency.Stack: products=nan; rule: products is a number; legal: products=1.0",
+            {"_target_": "suite.simulate.cost.efficiency.Efficiency", "name": "mine", "products": NAN},
+            "suite.simulate.cost.efficiency.Efficiency: products=nan; rule: products is a number; legal: products=1.0",
         ),
         (
             {"_target_": "suite.memory.offloaded", "_partial_": True, "bucket": [5]},

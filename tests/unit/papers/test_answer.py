@@ -121,35 +121,35 @@ def test_answer_needs_a_function_that_exists() -> None:
 class Constants:
     """A source with two constants, of which one was fitted to two claims."""
 
-    def stacked(self, name: str) -> float:
+    def constant(self, name: str) -> float:
         trace.read(name)
         return 2.0
 
     def fitted_to(self, name: str) -> tuple[str, ...]:
-        return {"stack.fitted": ("c", "b", "c")}.get(name, ())
+        return {"efficiency.fitted": ("c", "b", "c")}.get(name, ())
 
 
-def stacked(question: Question, source: Constants, *, of: Sequence[str]) -> tuple[Cases, str]:
-    return [[source.stacked(name)] for name in of], ""
+def constants(question: Question, source: Constants, *, of: Sequence[str]) -> tuple[Cases, str]:
+    return [[source.constant(name)] for name in of], ""
 
 
 def test_answer_tells_what_it_read_and_what_fed_that() -> None:
-    one, both = (row("stacked", Evidence.SIMULATED, of=of) for of in (["x"], ["x", "stack.fitted", "x"]))
+    one, both = (row("constants", Evidence.SIMULATED, of=of) for of in (["x"], ["x", "efficiency.fitted", "x"]))
     answered = answer(claim("a", 2.0), one, Constants())
     assert (answered.reads, answered.fed_by) == (("x",), ())
     answered = answer(claim("a", 2.0), both, Constants())
-    assert (answered.reads, answered.fed_by) == (("stack.fitted", "x"), ("c", "b"))
+    assert (answered.reads, answered.fed_by) == (("efficiency.fitted", "x"), ("c", "b"))
 
 
 def test_metrics_bear_the_evidence_of_their_answer() -> None:
     """A record contains how a value came about, and the claims of its constants."""
     pairs = [
-        (claim("a", 2.0), row("stacked", Evidence.SIMULATED, of=["stack.fitted"])),
-        (claim("b", 2.0), row("stacked", Evidence.DERIVED, of=["x"])),
+        (claim("a", 2.0), row("constants", Evidence.SIMULATED, of=["efficiency.fitted"])),
+        (claim("b", 2.0), row("constants", Evidence.DERIVED, of=["x"])),
     ]
     metrics = metrics_of(pairs, Constants())
     assert metrics == {
-        "a": Metric("gpu", "", (2.0,), "", "simulated", ("stack.fitted",), ("c", "b")),
+        "a": Metric("gpu", "", (2.0,), "", "simulated", ("efficiency.fitted",), ("c", "b")),
         "b": Metric("gpu", "", (2.0,), "", "derived", ("x",)),
     }
 
@@ -160,7 +160,7 @@ def slow(question: Question, source: Constants) -> tuple[Cases, str]:
 
 
 def test_metric_of_an_answer_holds_the_seconds_of_its_function() -> None:
-    metrics = metrics_of([(claim("a", 2.0), row("slow")), (claim("b", 2.0), row("stacked", of=["x"]))], Constants())
+    metrics = metrics_of([(claim("a", 2.0), row("slow")), (claim("b", 2.0), row("constants", of=["x"]))], Constants())
     first, second = metrics["a"].seconds, metrics["b"].seconds
     assert first is not None
     assert second is not None

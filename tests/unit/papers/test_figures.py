@@ -137,7 +137,7 @@ def test_a_figure_that_is_not_there_is_told_the_nearest() -> None:
 
 
 def test_every_constant_reproduces_the_cell_it_was_fitted_to() -> None:
-    """Each constant in conf/stack is the root of its equation. The delay's jumps; its root is exact to 1 %."""
+    """Each constant in conf/efficiency is the root of its equation. The delay's jumps; its root is exact to 1 %."""
     cells = {
         "axonn.abstract.percent_of_peak": lab().weak("transformer_12b", "axonn").percent_of_peak,
         "axonn.fig6.pipeline_time.before": lab().study("before").pipeline,
@@ -145,8 +145,8 @@ def test_every_constant_reproduces_the_cell_it_was_fitted_to() -> None:
         "axonn.sec5c.allreduce_over_optimizer": lab().study("after").reduction / lab().study("after").step,
         **{f"samo.table2.{system}.gpus_256": samo.percent(lab(), system, 256) for system in samo.SYSTEMS},
     }
-    stacks = [lab().stacks[paper] for paper in ("axonn", "samo")]  # pipeoptim's: test_pipeoptim.py
-    assert set(cells) == {name for stack in stacks for names in stack.fitted.values() for name in names}
+    efficiencies = [lab().efficiencies[paper] for paper in ("axonn", "samo")]  # pipeoptim's: test_pipeoptim.py
+    assert set(cells) == {name for efficiency in efficiencies for names in efficiency.fitted.values() for name in names}
     for name, ours in cells.items():
         assert ours == pytest.approx(printed()[name], rel=0.01 if name.endswith("time.before") else 1e-3), name
 
@@ -160,7 +160,7 @@ def answer_of(name: str, figure: str, source: Lab) -> Answer:
 @pytest.mark.parametrize("system", samo.SYSTEMS)
 def test_cell_is_fed_by_its_systems_calibration_cell(system: str) -> None:
     metric = answer_of(f"samo.table2.{system}.gpus_512", "samo_table2", lab())
-    assert "stack.samo.products" in metric.reads
+    assert "efficiency.samo.products" in metric.reads
     assert f"samo.table2.{system}.gpus_256" in metric.fed_by
     assert set(metric.fed_by) <= set(published())
 
@@ -363,10 +363,10 @@ def test_variants_change_one_thing_each() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
 def test_variants_change_what_there_is(variant: Variant) -> None:
-    """A key that a system or a stack no longer has would stop the whole comparison, which takes minutes to start."""
+    """A key that a system or an efficiency no longer has would stop the whole comparison, minutes after its start."""
     for name, change in variant.systems.items():
         assert change(lab().systems[name]) != lab().systems[name]
-    for change, stacks in ((variant.both, ("axonn", "samo")), (variant.samo, ("samo",))):
-        for name in stacks if change else ():
+    for change, efficiencies in ((variant.both, ("axonn", "samo")), (variant.samo, ("samo",))):
+        for name in efficiencies if change else ():
             assert change is not None
-            assert change(lab().stacks[name]) != lab().stacks[name]
+            assert change(lab().efficiencies[name]) != lab().efficiencies[name]

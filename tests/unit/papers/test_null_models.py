@@ -38,7 +38,7 @@ class Instant(Lab):
 @cache
 def instant() -> Instant:
     samo = lab("samo_clusters")
-    return Instant(samo.machine, samo.stacks, samo.systems, samo.shapes)
+    return Instant(samo.machine, samo.efficiencies, samo.systems, samo.shapes)
 
 
 @cache

@@ -50,11 +50,11 @@ def test_every_cluster_claim_is_answered() -> None:
 
 def test_fitted_constants_equal_configured_constants() -> None:
     fitted = pipeoptim.fitted(lab(), anchors(published()))
-    stack = lab().stacks["pipeoptim"]
-    assert set(stack.fitted) == set(pipeoptim.FITTED)
-    assert all(stack.fitted[name] == [cell] for name, cell in pipeoptim.FITTED.items())
-    assert (stack.products, stack.states) == pytest.approx((fitted.products, fitted.states), rel=1e-3)
-    assert stack.kernels["InceptionV3"] == pytest.approx(fitted.kernels["InceptionV3"], rel=1e-3)
+    efficiency = lab().efficiencies["pipeoptim"]
+    assert set(efficiency.fitted) == set(pipeoptim.FITTED)
+    assert all(efficiency.fitted[name] == [cell] for name, cell in pipeoptim.FITTED.items())
+    assert (efficiency.products, efficiency.states) == pytest.approx((fitted.products, fitted.states), rel=1e-3)
+    assert efficiency.kernels["InceptionV3"] == pytest.approx(fitted.kernels["InceptionV3"], rel=1e-3)
 
 
 def test_systems_share_stage_boundaries_and_keep_their_policy() -> None:

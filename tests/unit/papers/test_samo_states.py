@@ -124,7 +124,7 @@ def test_no_plan_with_fewer_stages_fits() -> None:
     fewest, stages, seconds = samo_states.best_stages(lab(), "gpt3_13b", both)
     assert (min(fit), fewest) == (4, 4)
     quickest = next(plan for plan in tried if (plan.grid.inter, plan.microbatch) == (4, 1))
-    assert (stages, seconds) == (4, run(quickest, lab().machine, lab().stacks["samo"]).makespan)
+    assert (stages, seconds) == (4, run(quickest, lab().machine, lab().efficiencies["samo"]).makespan)
 
 
 def test_both_together_hold_compressed_states_on_the_host() -> None:

@@ -20,10 +20,10 @@ from suite.papers.common.cluster_runs import SAMO_COUNTS
 from suite.papers.common.sensitivity import Variation, choice_variations, constant_variations, modelled_answers
 from suite.papers.common.verdicts_now import source_of
 from suite.report import claim_text
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from tests.support.refusals import refused
 
-STACK = Stack(
+EFFICIENCY = Efficiency(
     "mine",
     0.5,
     launch=1e-4,
@@ -51,38 +51,38 @@ def source(paper: str) -> Any:
 
 
 def test_variations_are_the_other_values_of_constants_with_a_range() -> None:
-    variations = [(each.name, each.value) for each in constant_variations(STACK)]
+    variations = [(each.name, each.value) for each in constant_variations(EFFICIENCY)]
     assert variations == [
-        ("stack.mine.products", 0.25),
-        ("stack.mine.products", 1.0),
-        ("stack.mine.relative", 0.5),
-        ("stack.mine.relative", 1.5),
-        ("stack.mine.adapters", 1),
-        ("stack.mine.launch", 0.0),
+        ("efficiency.mine.products", 0.25),
+        ("efficiency.mine.products", 1.0),
+        ("efficiency.mine.relative", 0.5),
+        ("efficiency.mine.relative", 1.5),
+        ("efficiency.mine.adapters", 1),
+        ("efficiency.mine.launch", 0.0),
     ]
 
 
 def test_shares_by_name_are_multiplied_and_counts_stay_whole() -> None:
-    assert trace.with_constant(STACK, "relative", 1.5).relative == {"a": 0.75, "b": 1.5}
-    assert type(trace.with_constant(STACK, "adapters", 1.0).adapters) is int
-    assert trace.with_constant(STACK, "products", 0.25).products == 0.25
+    assert trace.with_constant(EFFICIENCY, "relative", 1.5).relative == {"a": 0.75, "b": 1.5}
+    assert type(trace.with_constant(EFFICIENCY, "adapters", 1.0).adapters) is int
+    assert trace.with_constant(EFFICIENCY, "products", 0.25).products == 0.25
 
 
 def test_fitted_constant_without_a_range_is_refused() -> None:
     with refused(InvalidRequest, subject="no range of network", rule="a fitted constant has a range"):
-        list(constant_variations(Stack("mine", 0.5, fitted={"network": ("x",)})))
+        list(constant_variations(Efficiency("mine", 0.5, fitted={"network": ("x",)})))
 
 
 @pytest.mark.parametrize("paper", FIGURES)
 def test_every_constant_has_a_range_around_its_value(paper: str) -> None:
-    stack = source(paper).stacks["gnn" if paper == "sparse_gnn" else paper]
-    for each in constant_variations(stack):
+    efficiency = source(paper).efficiencies["gnn" if paper == "sparse_gnn" else paper]
+    for each in constant_variations(efficiency):
         trace.with_constant(
-            stack, each.name.split(".")[-1], each.value
+            efficiency, each.name.split(".")[-1], each.value
         )  # a value outside the constant's bounds is refused
-    for constant in (*stack.fitted, *stack.chosen, *stack.ranges):
-        low, high = min(stack.ranges[constant]), max(stack.ranges[constant])
-        value = getattr(stack, constant)
+    for constant in (*efficiency.fitted, *efficiency.chosen, *efficiency.ranges):
+        low, high = min(efficiency.ranges[constant]), max(efficiency.ranges[constant])
+        value = getattr(efficiency, constant)
         assert low <= (value if isinstance(value, int | float) else 1.0) <= high, constant
 
 
@@ -125,11 +125,11 @@ def test_neighbouring_plans_of_samo_divide_and_fit_everywhere() -> None:
 
 
 def test_part_of_what_was_read_is_covered() -> None:
-    reads = {"graph.protein", "stack.gnn.pairs"}
+    reads = {"graph.protein", "efficiency.gnn.pairs"}
     assert trace.is_covered("graph.protein.bridges", reads)
-    assert trace.is_covered("stack.gnn.pairs", reads)
+    assert trace.is_covered("efficiency.gnn.pairs", reads)
     assert not trace.is_covered("graph.protein_like.bridges", reads)
-    assert not trace.is_covered("stack.gnn", reads)
+    assert not trace.is_covered("efficiency.gnn", reads)
 
 
 def test_memory_keeps_what_was_computed_without_the_name() -> None:
@@ -203,7 +203,7 @@ def test_refused_answer_changes_to_not_run(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_file_is_read_as_it_was_written(tmp_path: Path) -> None:
-    turns = (Turn("stack.samo.adapters", 1, "differs"), Turn("plan.samo.own_best", "rivals", "differs"))
+    turns = (Turn("efficiency.samo.adapters", 1, "differs"), Turn("plan.samo.own_best", "rivals", "differs"))
     sensitivities = [
         Sensitivity("samo.x", "matched by the model", (1.5, 2.5), turns, 24),
         Sensitivity("samo.y", "not matched by the model", (0.0, 0.0)),
@@ -236,8 +236,9 @@ def test_every_simulated_claim_is_in_its_file(paper: str) -> None:
     """Where this fails: suite claims sensitivity."""
     recorded = {name: one for name, one in claims.sensitivities().items() if name.startswith(f"{paper}.")}
     assert set(recorded) == {claim.id for claim, _ in modelled_answers(paper)}
-    stacks = source(paper).stacks.values() if paper in FIGURES else ()  # without a constant nothing is varied
-    variations = {*(each for stack in stacks for each in constant_variations(stack)), *choice_variations(paper)}
+    efficiencies = source(paper).efficiencies.values() if paper in FIGURES else ()  # without constants none is varied
+    constants = {each for efficiency in efficiencies for each in constant_variations(efficiency)}
+    variations = {*constants, *choice_variations(paper)}
     for name, one in recorded.items():
         assert 0 <= one.varied <= len(variations), name
         assert {Variation(turn.constant, turn.at) for turn in one.turns} <= variations, name
@@ -282,7 +283,10 @@ FOUND = Sensitivity(
     "samo.sec6b.max_speedup.gpt3_xl",
     "matched by the model",
     (10.0, 40.5),
-    (Turn("stack.samo.adapters", 1, "not matched by the model"), Turn("stack.samo.lane", 3e9, "no better than null")),
+    (
+        Turn("efficiency.samo.adapters", 1, "not matched by the model"),
+        Turn("efficiency.samo.lane", 3e9, "no better than null"),
+    ),
     24,
 )
 
@@ -298,7 +302,7 @@ def test_simulated_value_is_marked_and_a_measured_one_is_not() -> None:
 def test_turn_to_the_verdict_of_now_is_none() -> None:
     """The verdict was decided anew after the claim had been varied."""
     (found,) = claims.with_sensitivity([judged(Verdict.NO_BETTER)], {FOUND.claim: FOUND})
-    assert [turn.constant for turn in found.turns] == ["stack.samo.adapters"]
+    assert [turn.constant for turn in found.turns] == ["efficiency.samo.adapters"]
 
 
 def test_marks_stand_in_both_files_of_claims(tmp_path: Path) -> None:
@@ -306,10 +310,10 @@ def test_marks_stand_in_both_files_of_claims(tmp_path: Path) -> None:
     with claim_text.write_claims(tmp_path, rows).open(newline="", encoding="utf-8") as stream:
         marked, bare = csv.DictReader(stream)
     assert marked["turns"] == (
-        "stack.samo.adapters=1 (not matched by the model); stack.samo.lane=3000000000.0 (no better than null)"
+        "efficiency.samo.adapters=1 (not matched by the model); efficiency.samo.lane=3000000000.0 (no better than null)"
     )
     assert bare["turns"] == ""
     first, second = json.loads(claim_text.write_json(tmp_path, rows).read_text(encoding="utf-8"))
     assert first["range"] == [10.0, 40.5]
-    assert first["turns"][0] == {"constant": "stack.samo.adapters", "at": 1, "verdict": "not matched by the model"}
+    assert first["turns"][0] == {"constant": "efficiency.samo.adapters", "at": 1, "verdict": "not matched by the model"}
     assert (second["range"], second["turns"]) == (None, [])

@@ -29,7 +29,7 @@ from suite.papers.sparse_gnn import probes as sparse_gnn_trained
 from suite.papers.sparse_gnn.cluster_runs import PARTITIONERS, RANDOM, Dataset, GraphLab
 from suite.papers.sparse_gnn.figure_executor import TUNED, GraphFigureExecutor
 from suite.papers.sparse_gnn.figures import AWARE, CAGNET, COMPARED, GVB, METIS, ratio, seconds
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.network.machine import Machine
 
 FIGURES_OF = ("gnn_fig3", "gnn_fig4", "gnn_fig5", "gnn_fig6", "gnn_fig7", "gnn_small", "gnn_volumes", "gnn_table2")
@@ -57,8 +57,8 @@ def machine() -> Machine:
 
 
 @cache
-def stack() -> Stack:
-    built: Stack = build(composed(["stack=gnn"])["stack"])
+def efficiency() -> Efficiency:
+    built: Efficiency = build(composed(["efficiency=gnn"])["efficiency"])
     return built
 
 
@@ -67,7 +67,7 @@ def lab() -> GraphLab:
     """Smaller stand-ins; METIS with another balance replaces the GVB-style partitioner."""
     return GraphLab(
         machine(),
-        {"gnn": stack()},
+        {"gnn": efficiency()},
         {
             "amazon": AmazonLike(vertices=8192),
             "protein": ProteinLike(vertices=16384, degree=6, bridges=0.05),
@@ -192,7 +192,7 @@ def test_partitions_and_graphs_are_cached() -> None:
     one = replace(lab())
     assert one.source("reddit").features == 300
     assert one.partition("papers", "metis", 4) is one.partition("papers", "metis", 4)
-    assert one.with_stack(replace(stack(), launch=1.0)).matrix("papers") is one.matrix("papers")
+    assert one.with_efficiency(replace(efficiency(), launch=1.0)).matrix("papers") is one.matrix("papers")
 
 
 # -- the constants -----------------------------------------------------------------------------------------------------
@@ -204,9 +204,9 @@ def test_fitted_constant_equals_configured_constant() -> None:
     assert isinstance(executor, GraphFigureExecutor)
     configured = replace(executor.lab, partitioners={RANDOM: Random(), "gvb": Metis()}, folder=None)
     fitted = sparse_gnn_fitted.fitted(configured, {})
-    assert set(stack().fitted) == set(sparse_gnn_fitted.FITTED)
-    assert all(stack().fitted[name] == [cell] for name, cell in sparse_gnn_fitted.FITTED.items())
-    assert stack().network == pytest.approx(fitted.network, rel=0.02)
+    assert set(efficiency().fitted) == set(sparse_gnn_fitted.FITTED)
+    assert all(efficiency().fitted[name] == [cell] for name, cell in sparse_gnn_fitted.FITTED.items())
+    assert efficiency().network == pytest.approx(fitted.network, rel=0.02)
 
 
 # -- simulated results -------------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_2d_communication_by_hand() -> None:
     """SUMMA on 8 x 8: each of eight stages broadcasts a block of A and two of H to eight processes."""
     from suite.simulate.network.exchange import Wires
 
-    wires, size = Wires(machine(), stack()), Dataset.of("amazon")
+    wires, size = Wires(machine(), efficiency()), Dataset.of("amazon")
     expected = 0.0
     for width in (300, 16, 16, 24, 16, 16):
         block = 4 * size.vertices * width / 64
@@ -287,7 +287,7 @@ def test_record_lists_stand_ins_and_tuned_claims() -> None:
     executor = GraphFigureExecutor(
         figure="gnn_table2",
         machine=machine(),
-        stacks={"gnn": stack()},
+        efficiencies={"gnn": efficiency()},
         stand_ins={name: {"name": name, "source": source} for name, source in parts.graphs.items()},
         partitioners=parts.partitioners,
         counted=True,
@@ -297,7 +297,7 @@ def test_record_lists_stand_ins_and_tuned_claims() -> None:
     record = executor.run({})
     assert record.source is Source.ANALYTIC
     assert set(TUNED["amazon"]) <= set(record.calibrated_on)
-    assert not set(stack().calibrated_on) & set(record.calibrated_on)
+    assert not set(efficiency().calibrated_on) & set(record.calibrated_on)
     assert set(record.metrics) == {claim.id for claim, _ in answers_of_figure(claims.load(), "gnn_table2")}
     assert any("amazon_like of 8192 vertices" in note for note in record.notes)
     every = {name for names in TUNED.values() for name in names}

@@ -11,7 +11,7 @@ from suite.gnn.plan import Placement, Volumes
 from suite.papers.sparse_gnn.closed_forms import bound_1_5d, bound_1d, bound_sum
 from suite.simulate.network.exchange import Wires
 from suite.simulate.network.machine import Link
-from tests.support.modelled import machine, stack
+from tests.support.modelled import efficiency, machine
 
 
 def equal_parts(parts: int, cut: int, *, rows: int = 100, replication: int = 1) -> Volumes:
@@ -25,7 +25,7 @@ def equal_parts(parts: int, cut: int, *, rows: int = 100, replication: int = 1) 
 def test_printed_1d_cost_is_exact_for_equal_parts(parts: int, cut: int) -> None:
     """Section 4.1, on nodes of one device."""
     volumes, alpha = equal_parts(parts, cut), 0.25
-    wires = Wires(machine(devices_per_node=1, between=Link(alpha, 10.0)), stack(adapters=4))
+    wires = Wires(machine(devices_per_node=1, between=Link(alpha, 10.0)), efficiency(adapters=4))
     printed = bound_1d(volumes, 3, alpha=alpha, beta=4 / 10.0)
     assert wires.all_to_all(volumes, 4 * 3.0) == pytest.approx(printed, rel=1e-12)
     assert printed == pytest.approx(alpha * (parts - 1) + (parts - 1) * cut * 3 * 0.4, rel=1e-12)

@@ -7,43 +7,45 @@ from dataclasses import replace
 import pytest
 
 from suite.papers.common import trace
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 
-STACK = Stack("mine", 0.5, adapters=2, fitted={"products": ("a.x",)}, chosen={"products": ("a.y",), "lane": ("a.z",)})
+EFFICIENCY = Efficiency(
+    "mine", 0.5, adapters=2, fitted={"products": ("a.x",)}, chosen={"products": ("a.y",), "lane": ("a.z",)}
+)
 
 
 def test_constant_is_noted_when_it_is_read() -> None:
-    stack = trace.trace_stack(STACK)
+    efficiency = trace.trace_efficiency(EFFICIENCY)
     with trace.record_reads() as reads:
-        assert stack.products == 0.5
-        assert stack.adapters == 2
-        assert stack.name == "mine"
-    assert reads == {"stack.mine.products", "stack.mine.adapters"}
-    assert stack.network == STACK.network
-    assert reads == {"stack.mine.products", "stack.mine.adapters"}
+        assert efficiency.products == 0.5
+        assert efficiency.adapters == 2
+        assert efficiency.name == "mine"
+    assert reads == {"efficiency.mine.products", "efficiency.mine.adapters"}
+    assert efficiency.network == EFFICIENCY.network
+    assert reads == {"efficiency.mine.products", "efficiency.mine.adapters"}
 
 
-def test_traced_stack_stays_traced_when_a_constant_is_replaced() -> None:
-    changed = replace(trace.trace_stack(STACK), network=0.25)
+def test_traced_efficiency_stays_traced_when_a_constant_is_replaced() -> None:
+    changed = replace(trace.trace_efficiency(EFFICIENCY), network=0.25)
     with trace.record_reads() as reads:
         assert changed.network == 0.25
-    assert reads == {"stack.mine.network"}
+    assert reads == {"efficiency.mine.network"}
 
 
 def test_remembered_value_is_read_with_all_that_it_read() -> None:
     memory: trace.TracedCache[str, float] = trace.TracedCache()
-    stack, calls = trace.trace_stack(STACK), []
+    efficiency, calls = trace.trace_efficiency(EFFICIENCY), []
 
     def compute() -> float:
         calls.append(1)
         trace.read("plan.axonn")
-        return stack.products
+        return efficiency.products
 
     with trace.record_reads() as first:
         assert memory.get("a", compute) == 0.5
     with trace.record_reads() as second:
         assert memory.get("a", compute) == 0.5
-    assert first == second == {"stack.mine.products", "plan.axonn"}
+    assert first == second == {"efficiency.mine.products", "plan.axonn"}
     assert len(calls) == 1
 
 
@@ -67,6 +69,6 @@ def test_failed_answer_leaves_no_recording_behind() -> None:
 
 
 def test_claims_of_a_constant_are_those_fitted_and_chosen() -> None:
-    assert trace.fitted_to(STACK, "products") == ("a.x", "a.y")
-    assert trace.fitted_to(STACK, "lane") == ("a.z",)
-    assert trace.fitted_to(STACK, "network") == ()
+    assert trace.fitted_to(EFFICIENCY, "products") == ("a.x", "a.y")
+    assert trace.fitted_to(EFFICIENCY, "lane") == ("a.z",)
+    assert trace.fitted_to(EFFICIENCY, "network") == ()

@@ -22,7 +22,7 @@ CONFIG = {
     "model": {"name": "gpt_tiny"},
     "batch": {"size": 16, "microbatch": 2},
     "precision": {"name": "bf16"},
-    "executor": {"name": "simulated", "machine": {"name": "summit"}},
+    "executor": {"name": "simulated", "machine": {"name": "summit"}, "efficiency": {"name": "samo"}},
     "schedule": {"_target_": "suite.schedule.MessageDriven"},
     "optimizer": {"_target_": "suite.engine.optim.optimizer.AdamW", "lr": 0.001},
     "activation_checkpointing": 4,
@@ -40,7 +40,8 @@ def test_columns_of_the_config(tmp_path, make, store):
     row = table.set_index("label").loc["axonn 2x1"]
     expected = {
         **{"system": "axonn", "experiment": "demo", "grid": "2x1", "outcome": "ok", "source": "measured"},
-        **{"model": "gpt_tiny", "precision": "bf16", "executor": "simulated", "machine.simulated": "summit"},
+        **{"model": "gpt_tiny", "precision": "bf16", "executor": "simulated"},
+        **{"machine.simulated": "summit", "efficiency.simulated": "samo"},
         **{"schedule": "MessageDriven", "optimizer": "AdamW", "activation_checkpointing": "4", "pruning": "none"},
         **{"batch.size": 16, "batch.microbatch": 2, "grid.inter": 2, "grid.data": 1, "seed": 3},
         **{"optimizer.lr": 0.001, "pruning.sparsity": 0.0, "batch_time_median": 0.2},

@@ -69,7 +69,7 @@ SAME: dict[str, dict[str, str]] = {  # keys that are read and change no result o
         "model.shape.tied": "ends of a pipeline that add no gradients of a shared weight do not say so in a time",
         "machine._target_": CLASS,
         **{f"machine.{link}._target_": CLASS for link in ("within", "between", "host")},
-        "stack._target_": CLASS,
+        "efficiency._target_": CLASS,
         "machine.source": "is text",
         "machine.peak.float32": "is the peak of full precision",
         "machine.between.latency": INSIDE,
@@ -218,7 +218,7 @@ def check_key(case: str, key: str, value: Any) -> str:
             f"{key} changes a result and is refused" if any(o not in (usual, "refused") for o in outcomes_seen) else ""
         )
     unchanged = below(key, [*BOOKKEEPING, *DECLARED, *SAME[case]]) or below(
-        key, ["stack", "executor.stack", "executor.machine"]
+        key, ["efficiency", "executor.efficiency", "executor.machine"]
     )
     return "" if unchanged or any(o != usual for o in outcomes_seen) else f"{key} changes nothing and is taken"
 
@@ -236,7 +236,7 @@ def test_key_changes_a_result_or_is_refused(case: str) -> None:
         entry
         for number, entry in enumerate(varied(case))
         if number % count == at
-        and not below(entry[0], ["experiment", "scale", "launch", "draw", "tune", "machine", "stack"])
+        and not below(entry[0], ["experiment", "scale", "launch", "draw", "tune", "machine", "efficiency"])
     ]
     assert [fault for key, value in mine if (fault := check_key(case, key, value))] == []
 
@@ -372,7 +372,7 @@ def test_every_executor_and_system_has_an_entry(group: str) -> None:
 XL = (
     "executor=simulated",
     "machine=summit",
-    "stack=samo",
+    "efficiency=samo",
     "model=gpt3_xl",
     "grid.inter=4",
     "grid.data=4",

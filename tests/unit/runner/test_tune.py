@@ -29,7 +29,7 @@ from suite.simulate.executor import Simulated
 SMALL = ["batch.size=4", "machine=h200"]
 LARGE = [
     "machine=summit",
-    "stack=samo",
+    "efficiency=samo",
     "model=gpt3_2_7b",
     "batch.size=512",
     "activation_checkpointing=auto",
@@ -115,8 +115,8 @@ def test_system_without_a_model_is_predicted_by_the_closed_form() -> None:
     recomputing = simulated.of(config)
     plan = replace(recomputing, system=replace(recomputing.system, activation_checkpointing="none"))
     assert candidate.method == "closed form"
-    assert candidate.seconds == search.estimate(plan, simulated.machine, simulated.stack)
-    assert candidate.seconds < search.estimate(recomputing, simulated.machine, simulated.stack)
+    assert candidate.seconds == search.estimate(plan, simulated.machine, simulated.efficiency)
+    assert candidate.seconds < search.estimate(recomputing, simulated.machine, simulated.efficiency)
 
 
 @pytest.mark.parametrize("system", ["axonn", "torch_gpipe"])
@@ -158,7 +158,7 @@ def simulated_plan(*overrides: str) -> tuple[Simulated, SimulationPlan]:
 def reduced_bytes(*overrides: str) -> int:
     """Bytes that a replica of a simulated system reduces in an update."""
     predictor, plan = simulated_plan(*overrides)
-    return sum(chunk.reduce for chunk in Roofline(plan, predictor.machine, predictor.stack).update(0))
+    return sum(chunk.reduce for chunk in Roofline(plan, predictor.machine, predictor.efficiency).update(0))
 
 
 @pytest.mark.parametrize("system", ["axonn_samo", "sputnik"])

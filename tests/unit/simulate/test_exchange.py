@@ -16,7 +16,7 @@ from suite.core.errors import UnknownName
 from suite.gnn.plan import Placement, Volumes
 from suite.simulate.network.exchange import CHAINS, FORMS, LINKS, RINGS, TREES, Wires, messages
 from suite.simulate.network.machine import Link, Machine
-from tests.support.modelled import machine, stack
+from tests.support.modelled import efficiency, machine
 from tests.support.refusals import refused
 
 
@@ -38,7 +38,7 @@ def nodes_of_four(**changes: object) -> Machine:
     return machine(**{"devices_per_node": 4, "adapters": 4, **changes})
 
 
-WIRES = stack(adapters=4)
+WIRES = efficiency(adapters=4)
 
 
 # -- who sends what to whom ------------------------------------------------------------------------------------------
@@ -86,11 +86,11 @@ def test_the_busiest_process_decides_whether_it_sends_or_receives() -> None:
 
 def test_devices_share_too_few_adapters() -> None:
     """Two devices behind one adapter: the node's 2 x 2 x 5 rows leave through it."""
-    assert Wires(machine(), stack(adapters=1)).all_to_all(equal(4, 5), 1.0) == pytest.approx(20 / 10)
+    assert Wires(machine(), efficiency(adapters=1)).all_to_all(equal(4, 5), 1.0) == pytest.approx(20 / 10)
 
 
 def test_the_share_of_pairs_is_of_messages_alone() -> None:
-    half = Wires(nodes_of_four(), stack(adapters=4, pairs=0.5))
+    half = Wires(nodes_of_four(), efficiency(adapters=4, pairs=0.5))
     whole = Wires(nodes_of_four(), WIRES)
     assert half.all_to_all(equal(8, 5), 1.0) == pytest.approx(2 * whole.all_to_all(equal(8, 5), 1.0))
     assert half.stages(equal(8, 5), 1.0) == whole.stages(equal(8, 5), 1.0)
@@ -109,13 +109,13 @@ def test_staged_exchange_takes_the_sum_of_its_senders() -> None:
 
 def test_stages_cost_latencies_of_every_message_and_call() -> None:
     volumes = equal(8, 5, replication=2)
-    wires = Wires(flat(between=Link(1.0, 10.0)), stack(adapters=1, collective=0.5))
+    wires = Wires(flat(between=Link(1.0, 10.0)), efficiency(adapters=1, collective=0.5))
     assert wires.staged(volumes, 1.0) == pytest.approx(4 * (0.5 + 7 * 1.0 + 3.5))
 
 
 def test_a_stage_without_rows_still_has_its_messages() -> None:
     """Algorithm 2 sends and receives without asking how many rows there are; all to all skips what is empty."""
-    wires = Wires(flat(between=Link(1.0, 10.0)), stack(adapters=1, collective=0.5))
+    wires = Wires(flat(between=Link(1.0, 10.0)), efficiency(adapters=1, collective=0.5))
     assert wires.staged(equal(8, 0, replication=2), 1.0) == pytest.approx(4 * (0.5 + 7 * 1.0))
     assert wires.all_to_all(equal(8, 0, replication=2), 1.0) == 0.0
 
@@ -192,7 +192,9 @@ def test_a_tree_reduces_what_is_small() -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_one_process_waits_for_nobody(form: str) -> None:
     alone = equal(1, 0)
-    wires = Wires(nodes_of_four(between=Link(1.0, 10.0), within=Link(1.0, 10.0)), stack(adapters=4, collective=1.0))
+    wires = Wires(
+        nodes_of_four(between=Link(1.0, 10.0), within=Link(1.0, 10.0)), efficiency(adapters=4, collective=1.0)
+    )
     assert wires.exchange(alone, 8.0, form) == 0.0
     assert wires.sum_rows(alone, 8.0) == wires.all_reduce(8.0, [0]) == 0.0
 
@@ -224,7 +226,7 @@ def test_more_rows_never_take_less(parts: int, replication: int, assignment: str
 
 def test_an_unknown_form_is_named() -> None:
     with refused(UnknownName, "form of an exchange", "fusd", rule="fused"):
-        Wires(machine(), stack()).exchange(equal(2, 1), 1.0, "fusd")
+        Wires(machine(), efficiency()).exchange(equal(2, 1), 1.0, "fusd")
 
 
 # -- another library -------------------------------------------------------------------------------------------------

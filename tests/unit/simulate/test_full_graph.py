@@ -13,7 +13,7 @@ from suite.gnn.plan import Placement, Volumes
 from suite.simulate.full_graph import FullGraph
 from suite.simulate.network.exchange import Wires
 from suite.workload.gcn import GCN
-from tests.support.modelled import machine, stack
+from tests.support.modelled import efficiency, machine
 from tests.support.refusals import refused
 
 SHAPE = GCN(layers=3, width=16)
@@ -32,7 +32,7 @@ def graph(form: str = "fused", parts: int = 4, replication: int = 1, **options: 
 
 
 WHERE = machine(peak={"float32": 1e6}, memory_bandwidth=1e4)
-REACHED = stack(traffic=0.5, launch=0.01)
+REACHED = efficiency(traffic=0.5, launch=0.01)
 
 
 def test_an_epoch_moves_what_its_products_multiply() -> None:
@@ -98,9 +98,9 @@ def test_dense_products_are_bound_by_flops_or_by_bytes() -> None:
     assert graph().dense(slow, REACHED, 300, 16) == pytest.approx(2 * 50 * 300 * 16 / 1e4 + 0.01)
 
 
-def test_a_stack_that_hides_memory_is_refused() -> None:
+def test_an_efficiency_that_hides_memory_is_refused() -> None:
     with refused(InvalidRequest, subject="traffic", rule="they are bound by memory"):
-        graph().seconds(WHERE, stack(traffic=0.0))
+        graph().seconds(WHERE, efficiency(traffic=0.0))
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------

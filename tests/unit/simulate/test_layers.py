@@ -33,7 +33,7 @@ from suite.simulate.network.machine import Link
 from suite.weights import Latest, Predict
 from suite.workload import LayerShape
 from tests.support.configs import altered
-from tests.support.modelled import machine, stack, system, systems
+from tests.support.modelled import efficiency, machine, system, systems
 from tests.support.refusals import refused
 
 
@@ -82,13 +82,13 @@ def plan(name: str, shape: Any = None, *, inter: int = 2, moments: int = 1, **ch
 
 def test_passes_of_a_layer_by_hand() -> None:
     """Two samples: 4 s of products, 4 + 8 of 12 + 8 bytes read and written twice, a launch; three times that back."""
-    cost = LayerCost(plan("gpipe"), DEVICE, stack(traffic=1.0, launch=0.5, message=0.25))
+    cost = LayerCost(plan("gpipe"), DEVICE, efficiency(traffic=1.0, launch=0.5, message=0.25))
     wide, narrow = 2 * 200 / 100 + 2 * 2 * (12 + 8) / 10 + 0.5, 2 * 100 / 100 + 2 * 2 * (4 + 4) / 10 + 0.5
     assert (cost.forward, cost.backward) == ([wide + 0.25, narrow + 0.25], [3 * wide + 0.25, 3 * narrow + 0.25])
     assert [cost.message(Op.parse(op)) for op in ("0F3", "1B3")] == [2 * 8, 2 * 8]
-    saved = LayerCost(plan("gpipe", policy=Latest("keep")), DEVICE, stack())
+    saved = LayerCost(plan("gpipe", policy=Latest("keep")), DEVICE, efficiency())
     assert saved.backward == [2 * 4.0, 2 * 2.0]
-    half = LayerCost(plan("gpipe", half="float16"), DEVICE, stack(products=0.5, kernels={"Two": 0.5}))
+    half = LayerCost(plan("gpipe", half="float16"), DEVICE, efficiency(products=0.5, kernels={"Two": 0.5}))
     assert half.forward == [2 * 200 / (0.25 * 400), 2 * 100 / (0.25 * 400)]
 
 
@@ -105,7 +105,7 @@ def test_passes_of_a_layer_by_hand() -> None:
 def test_what_a_policy_asks_is_paid_in_bytes_of_memory(
     name: str, forward: tuple[int, int], backward: tuple[int, int], update: tuple[int, int]
 ) -> None:
-    cost = LayerCost(plan(name), DEVICE, stack(states=0.5))
+    cost = LayerCost(plan(name), DEVICE, efficiency(states=0.5))
     passes = (4.0, 2.0)
     assert cost.forward == [of_pass + size / 5.0 for of_pass, size in zip(passes, forward, strict=True)]
     assert cost.backward == [3 * of_pass + size / 5.0 for of_pass, size in zip(passes, backward, strict=True)]
@@ -113,14 +113,14 @@ def test_what_a_policy_asks_is_paid_in_bytes_of_memory(
 
 
 def test_a_moment_more_is_moved_by_steps_and_predictions() -> None:
-    cost = LayerCost(plan("pipeoptim", moments=2), DEVICE, stack())
+    cost = LayerCost(plan("pipeoptim", moments=2), DEVICE, efficiency())
     assert (cost.step(0), cost.prediction(0), cost.copy(0)) == (10 * 28 / 10, 10 * 16 / 10, 10 * 8 / 10)
-    half = LayerCost(plan("pipeoptim", half="float16"), DEVICE, stack())
+    half = LayerCost(plan("pipeoptim", half="float16"), DEVICE, efficiency())
     assert (half.step(0), half.prediction(0), half.copy(0)) == (10 * 24 / 10, 10 * 10 / 10, 10 * 4 / 10)
 
 
 def test_replicas_reduce_their_gradients() -> None:
-    cost = LayerCost(plan("pipeoptim", grid=Grid(data=2, inter=2), batch=4), DEVICE, stack())
+    cost = LayerCost(plan("pipeoptim", grid=Grid(data=2, inter=2), batch=4), DEVICE, efficiency())
     assert [chunk.reduce for chunk in cost.update(1)] == [30 * 4]
 
 
@@ -130,11 +130,11 @@ def test_stream_of_four_stages_avoids_the_bubble_of_a_flush() -> None:
     free = {name: plan(name, Alike(), inter=4, moments=0, split="even") for name in POLICIES}
     fast = machine(peak={"float32": 100.0}, memory_bandwidth=1e30, devices_per_node=4, within=DEVICE.within)
     quick = wireless(fast)
-    rates = {name: each.batch / each.seconds(run(each, quick, stack())) for name, each in free.items()}
+    rates = {name: each.batch / each.seconds(run(each, quick, efficiency())) for name, each in free.items()}
     for name in ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim"):
         assert rates[name] / rates["gpipe"] == pytest.approx(7 / 4, rel=1e-9), name
     slow = wireless(machine(peak={"float32": 100.0}, memory_bandwidth=2000.0, devices_per_node=4))
-    paid = {name: each.batch / each.seconds(run(each, slow, stack())) for name, each in free.items()}
+    paid = {name: each.batch / each.seconds(run(each, slow, efficiency())) for name, each in free.items()}
     assert 1 < paid["pipeoptim"] / paid["gpipe"] < 7 / 4
     assert paid["pipeoptim"] < paid["pipedream_2bw"], "a prediction for every mini-batch, an update for every fourth"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from suite.core.errors import InvalidRequest
-from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.kernel import Kernel
 from suite.simulate.network.machine import Link, Machine
 from suite.simulate.network.network import (
@@ -24,7 +24,7 @@ from suite.simulate.network.network import (
     ring_volume,
     scatter_volume,
 )
-from tests.support.modelled import machine, stack
+from tests.support.modelled import efficiency, machine
 from tests.support.refusals import refused
 
 # -- lanes -----------------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def test_a_ring_holds_each_rank_once(ranks: Sequence[int]) -> None:
 def finish(
     flows: Sequence[tuple[float, Ring, float]],
     on: Machine,
-    software: Stack | None = None,
+    software: Efficiency | None = None,
     *,
     ranks: int = 8,
     steps: int = 0,
@@ -136,7 +136,7 @@ def finish(
 ) -> list[float]:
     """When each of `flows` (start, ring, bytes of a rank) is done. more: called when one is."""
     kernel = Kernel()
-    fabric = Fabric(kernel, on, software or stack(), ranks)
+    fabric = Fabric(kernel, on, software or efficiency(), ranks)
     ends = [math.nan] * len(flows)
 
     def done(number: int) -> None:
@@ -162,7 +162,7 @@ LEFT, RIGHT = Ring.of((0, 2), TWO), Ring.of((1, 3), TWO)
 def test_a_ring_alone_has_the_adapter() -> None:
     assert finish([(0.0, LEFT, 100)], TWO) == [10.0]
     assert finish([(3.0, LEFT, 100)], TWO) == [13.0]
-    assert finish([(0.0, LEFT, 100)], TWO, stack(network=0.5)) == [20.0]
+    assert finish([(0.0, LEFT, 100)], TWO, efficiency(network=0.5)) == [20.0]
 
 
 def test_two_rings_of_a_node_take_twice_as_long() -> None:
@@ -211,7 +211,7 @@ def test_a_ring_inside_a_node_needs_no_adapter() -> None:
     """It has the links of the node, slows nothing down and is slowed by nothing."""
     flows = [(0.0, LEFT, 100), (0.0, Ring.of((0, 1), TWO), 100), (0.0, Ring.of((2, 3), TWO), 50)]
     assert finish(flows, TWO) == pytest.approx([10.0, 1.0, 0.5])
-    assert finish(flows[1:], TWO, stack(within=0.5)) == pytest.approx([2.0, 1.0])
+    assert finish(flows[1:], TWO, efficiency(within=0.5)) == pytest.approx([2.0, 1.0])
 
 
 def test_no_ring_is_quicker_than_the_links_of_its_node() -> None:
@@ -221,12 +221,12 @@ def test_no_ring_is_quicker_than_the_links_of_its_node() -> None:
 
 def test_single_ring_uses_one_adapter_per_node() -> None:
     """Two adapters per node: a column uses the adapter of its device, a ring through several devices uses both."""
-    two, both = machine(adapters=2), stack(adapters=2)
+    two, both = machine(adapters=2), efficiency(adapters=2)
     assert finish([(0.0, LEFT, 100)], two, both) == [10.0]
     assert finish([(0.0, LEFT, 100), (0.0, RIGHT, 100)], two, both) == pytest.approx([10.0, 10.0])
     assert finish([(0.0, Ring.of(range(4), two), 100)], two, both) == [5.0]
-    assert finish([(0.0, LEFT, 100), (0.0, RIGHT, 100)], two) == pytest.approx([20.0, 20.0])  # the stack uses one
-    assert finish([(0.0, Ring.of(range(4), two), 100)], two, stack(adapters=8)) == [5.0]  # the node has two
+    assert finish([(0.0, LEFT, 100), (0.0, RIGHT, 100)], two) == pytest.approx([20.0, 20.0])  # the software uses one
+    assert finish([(0.0, Ring.of(range(4), two), 100)], two, efficiency(adapters=8)) == [5.0]  # the node has two
 
 
 def test_rings_of_split_layers_are_one_and_share_as_many() -> None:
@@ -238,12 +238,12 @@ def test_rings_of_split_layers_are_one_and_share_as_many() -> None:
 
 
 def test_a_group_of_one_rank_costs_nothing() -> None:
-    assert finish([(2.0, Ring.of((3,), TWO), 1e9)], TWO, stack(collective=1.0, hop=1.0), steps=7) == [2.0]
+    assert finish([(2.0, Ring.of((3,), TWO), 1e9)], TWO, efficiency(collective=1.0, hop=1.0), steps=7) == [2.0]
 
 
 def test_a_call_costs_and_so_does_every_step() -> None:
     """Latency comes before the bytes, and needs no adapter: 1 + 6 x 0.5 s."""
-    usual = stack(collective=1.0, hop=0.5)
+    usual = efficiency(collective=1.0, hop=0.5)
     assert finish([(0.0, LEFT, 100)], TWO, usual, steps=6) == [14.0]
     kernel = Kernel()
     fabric, ends = Fabric(kernel, TWO, usual, 4), list[float]()
@@ -269,7 +269,7 @@ def test_one_that_is_done_may_start_the_next() -> None:
 @pytest.mark.parametrize(("nodes", "seconds"), [(2, 12.5), (3, 15.0), (5, 20.0), (13, 40.0)])
 def test_a_large_network_slows_rings_down(nodes: int, seconds: float) -> None:
     """fabric=4: four nodes more halve what one node would have had, whichever of them the ring is on."""
-    assert finish([(0.0, LEFT, 100)], TWO, stack(fabric=4.0), ranks=2 * nodes) == pytest.approx([seconds])
+    assert finish([(0.0, LEFT, 100)], TWO, efficiency(fabric=4.0), ranks=2 * nodes) == pytest.approx([seconds])
     assert finish([(0.0, LEFT, 100)], TWO, ranks=2 * nodes) == [10.0]
 
 
@@ -287,7 +287,7 @@ def test_what_is_sent_is_what_was_given(seed: int) -> None:
 def test_a_hierarchical_reduction_takes_what_its_closed_form_says() -> None:
     """Six ranks on three nodes of two, alone: inside at 100 bytes/s, outside over both adapters of 10 at half speed."""
     two = machine(devices_per_node=2, adapters=2)
-    used = stack(hierarchical=True, adapters=2, network=0.5, hop=0.0)
+    used = efficiency(hierarchical=True, adapters=2, network=0.5, hop=0.0)
     kernel, ended = Kernel(), []
     fabric = Fabric(kernel, two, used, 6)
     ring = Ring.of(range(6), two)
@@ -295,7 +295,7 @@ def test_a_hierarchical_reduction_takes_what_its_closed_form_says() -> None:
     kernel.run()
     within, between = Link(0.0, two.within.bandwidth), Link(0.0, two.between.bandwidth * 2 * 0.5)
     assert ended == [pytest.approx(hierarchical_seconds(120, per_node=2, nodes=3, within=within, between=between))]
-    flat = Fabric(kernel, two, stack(adapters=2, network=0.5), 6)
+    flat = Fabric(kernel, two, efficiency(adapters=2, network=0.5), 6)
     flat.collective(ring, ring_volume(120, 6), 0, lambda _: ended.append(kernel.now - ended[0]), None)
     kernel.run()
     assert ended[1] == pytest.approx(ring_volume(120, 6) / between.bandwidth)
@@ -307,7 +307,7 @@ def test_one_rank_a_node_has_no_levels() -> None:
     seconds = []
     for hierarchical in (False, True):
         kernel = Kernel()
-        fabric = Fabric(kernel, two, stack(hierarchical=hierarchical), 6)
+        fabric = Fabric(kernel, two, efficiency(hierarchical=hierarchical), 6)
         fabric.collective(ring, 40.0, 0, lambda _: seconds.append(kernel.now), None)  # noqa: B023 - run below
         kernel.run()
     assert seconds[0] == seconds[1] > 0

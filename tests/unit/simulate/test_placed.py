@@ -22,7 +22,7 @@ from suite.simulate.cost.measured import Fixed, Profiled
 from suite.simulate.network.machine import Link
 from suite.simulate.simulation import Simulation
 from suite.simulate.worker import NetworkModel, simulate
-from tests.support.modelled import FREE, Drawn, machine, network, stack
+from tests.support.modelled import FREE, Drawn, efficiency, machine, network
 from tests.support.refusals import refused
 from tests.support.schedules import SCHEDULES, Script, flush, serves
 
@@ -212,7 +212,7 @@ def test_one_replica_stands_for_all(name: str, tensor: int) -> None:
     for flags in ({}, {"blocking": True}, {"apart": True}):
         grid = Grid(data=3, inter=2, tensor=tensor)
         on = machine(devices_per_node=2 * tensor, within=Link(0.1, 30.0))
-        reducing = NetworkModel.of(on, stack(delay=0.2, collective=0.3, hop=0.05, adapters=2), grid.size, **flags)
+        reducing = NetworkModel.of(on, efficiency(delay=0.2, collective=0.3, hop=0.05, adapters=2), grid.size, **flags)
         cost = Drawn(5, sizes=(0, 3, 9), chunks=[Chunk(20, 0.7), Chunk(11, 3.0)])
         one, every = (
             simulate(SCHEDULES[name], grid, flush(6), cost, reducing, symmetric=symmetric)
@@ -240,7 +240,7 @@ def test_links_are_those_of_the_ranks_that_hold_the_stages() -> None:
 
 def test_rank_updates_once_for_all_its_stages() -> None:
     """Each rank reduces and steps when its own two stages have run, named by its first stage."""
-    grid, reducing = Grid(data=2, inter=2), NetworkModel.of(machine(devices_per_node=2), stack(), 4)
+    grid, reducing = Grid(data=2, inter=2), NetworkModel.of(machine(devices_per_node=2), efficiency(), 4)
     asked = []
 
     @dataclass

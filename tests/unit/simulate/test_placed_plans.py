@@ -32,7 +32,7 @@ from suite.weights import Latest
 from suite.workload import LayerShape, Transformer
 from suite.workload.split import divide, divide_ranks
 from suite.workload.stage_memory import MicrobatchMemory
-from tests.support.modelled import TINY, machine, simulated, stack, system
+from tests.support.modelled import TINY, efficiency, machine, simulated, system
 from tests.support.refusals import refused
 
 ZB_H1 = Staircase(split=True)
@@ -73,7 +73,7 @@ def blocks(schedule: Schedule, *, inter: int = 2, batch: int = 8, **changes: Any
 
 def test_layers_split_their_backward_pass_by_products_with_weights() -> None:
     """Two samples: 2 s of flops a layer and a launch; W has 0.8 s of them and one launch on a layer with products."""
-    cost = LayerCost(layers(ZBV()), DEVICE, stack(launch=0.5, message=0.25))
+    cost = LayerCost(layers(ZBV()), DEVICE, efficiency(launch=0.5, message=0.25))
     assert [cost.compute(Op(stage, Kind.WEIGHT, 0)) for stage in range(4)] == [0.0, 1.3, 1.3, 0.0]
     for stage, messages in enumerate((1, 1, 1, 1)):  # stages 1 and 2 share a rank
         assert cost.compute(Op(stage, Kind.FORWARD, 0)) == 2.5 + 0.25 * messages
@@ -82,12 +82,12 @@ def test_layers_split_their_backward_pass_by_products_with_weights() -> None:
         parts = [cost.compute(Op(stage, kind, 0)) for kind in (Kind.INPUT, Kind.WEIGHT)]
         assert sum(parts) == pytest.approx(whole)
     assert cost.message(Op(1, Kind.INPUT, 0)) == cost.message(Op(1, Kind.BACKWARD, 0)) == 16
-    loop = LayerCost(layers(Staircase(2, split=True)), DEVICE, stack(message=0.25))
+    loop = LayerCost(layers(Staircase(2, split=True)), DEVICE, efficiency(message=0.25))
     assert [loop.forward[stage] for stage in range(4)] == [2.25, 2.5, 2.5, 2.25]
 
 
 def test_recomputation_belongs_to_the_input_gradient() -> None:
-    cost = LayerCost(layers(ZBV(), policy=Latest("recompute")), DEVICE, stack())
+    cost = LayerCost(layers(ZBV(), policy=Latest("recompute")), DEVICE, efficiency())
     assert cost.compute(Op(1, Kind.INPUT, 0)) == pytest.approx(3 * 2.0 - 0.8)
     assert cost.compute(Op(1, Kind.WEIGHT, 0)) == 0.8
     assert cost.parts(Op(1, Kind.INPUT, 0))[RECOMPUTE] == 2.0
@@ -96,7 +96,7 @@ def test_recomputation_belongs_to_the_input_gradient() -> None:
 
 def test_update_of_a_rank_is_that_of_its_stages_together() -> None:
     plan = layers(ZBV(), grid=Grid(data=2, inter=2))
-    cost = LayerCost(plan, DEVICE, stack())
+    cost = LayerCost(plan, DEVICE, efficiency())
     assert [plan.entries(rank) for rank in (0, 1)] == [20, 20]
     assert [chunk.reduce for rank in (0, 1) for chunk in cost.update(rank)] == [20 * 4, 20 * 4]
     assert [chunk.step for chunk in cost.update(0)] == [20 * 20 / 10]
@@ -105,7 +105,7 @@ def test_update_of_a_rank_is_that_of_its_stages_together() -> None:
 def test_blocks_split_their_backward_pass() -> None:
     """The rank of embedding and head in a V; recomputation, sums and messages belong to I, compression to W."""
     plan = blocks(ZBV(), inter=2)
-    software = stack(message=0.25, launch=0.125)
+    software = efficiency(message=0.25, launch=0.125)
     cost = Roofline(plan, machine(), software)
     whole = Roofline(blocks(Staircase(2)), machine(), software)
     for stage in range(4):
@@ -124,7 +124,7 @@ def test_blocks_split_their_backward_pass() -> None:
 
 def test_compression_belongs_to_the_weight_gradient() -> None:
     plan = SimulationPlan(TINY, replace(simulated("axonn_samo"), schedule=ZB_H1), Grid(inter=2), 8, 1)
-    cost = Roofline(plan, machine(), stack(compress=0.5))
+    cost = Roofline(plan, machine(), efficiency(compress=0.5))
     expected = 0.5 * plan.entries(1)
     assert cost.parts(Op(1, Kind.WEIGHT, 0))[COMPRESS] == cost.parts(Op(1, Kind.BACKWARD, 0))[COMPRESS] == expected
     assert cost.parts(Op(1, Kind.INPUT, 0))[COMPRESS] == 0.0
@@ -141,14 +141,14 @@ def test_rank_with_embedding_and_head_holds_one_copy_of_the_tied_matrix() -> Non
     tied = replace(simulated("axonn"), tied_embeddings=True)
     for schedule, volume in ((ZBV(), 0.0), (Staircase(2), 2.0 * matrix)):
         plan = SimulationPlan(TINY, replace(tied, schedule=schedule), Grid(inter=2), 8, 1)
-        assert Roofline(plan, machine(), stack())._exchanged(0) == volume
+        assert Roofline(plan, machine(), efficiency())._exchanged(0) == volume
 
 
 @pytest.mark.parametrize("schedule", [Staircase(2), ZB_H1, ZBV(), LoopedBFS(2), MessageDrivenV()])
 def test_plans_run_and_add_up(schedule: Schedule) -> None:
     plan = blocks(schedule)
-    found = run_blocks(plan, machine(), stack(message=0.01), traced=True)
-    cost = Roofline(plan, machine(), stack(message=0.01))
+    found = run_blocks(plan, machine(), efficiency(message=0.01), traced=True)
+    cost = Roofline(plan, machine(), efficiency(message=0.01))
     busy = sum(
         cost.compute(op) * 8
         for stage in range(len(plan.stages))
@@ -159,7 +159,7 @@ def test_plans_run_and_add_up(schedule: Schedule) -> None:
     assert all(
         peak <= schedule.in_flight(place, plan.interval) for peak, place in zip(found.peak, plan.places, strict=True)
     )
-    assert run(layers(schedule), DEVICE, stack()).makespan > 0
+    assert run(layers(schedule), DEVICE, efficiency()).makespan > 0
 
 
 def test_search_leaves_out_stages_that_do_not_divide_blocks() -> None:
@@ -167,7 +167,7 @@ def test_search_leaves_out_stages_that_do_not_divide_blocks() -> None:
     modelled = replace(simulated("axonn"), schedule=ZBV())
     assert {plan.grid.inter for plan in plans(TINY, modelled, 4, 16)} == {1, 2}
     assert {plan.grid.inter for plan in plans(replace(TINY, layers=6), modelled, 4, 16)} == {1}
-    found = best(plans(TINY, modelled, 4, 16), machine(memory=1e12), stack())
+    found = best(plans(TINY, modelled, 4, 16), machine(memory=1e12), efficiency())
     assert found.seconds > 0
 
 
@@ -191,8 +191,8 @@ class Alike:
 def test_batch_of_a_stream_has_no_bubble(schedule: Schedule) -> None:
     drained, stream = (layers(schedule, shape=Alike(), batch=16, update_interval=every) for every in (None, 8))
     instant = replace(DEVICE, memory_bandwidth=1e9)
-    per_batch = [plan.seconds(run(plan, instant, stack())) for plan in (drained, stream)]
-    cost = LayerCost(stream, instant, stack())
+    per_batch = [plan.seconds(run(plan, instant, efficiency())) for plan in (drained, stream)]
+    cost = LayerCost(stream, instant, efficiency())
     work = sum(cost.compute(op) for op in check(schedule, 2, drained.interval).order(0) if op.kind is not Kind.UPDATE)
     forward = cost.compute(Op(0, Kind.FORWARD, 0))
     assert per_batch == pytest.approx([work + forward, work], rel=1e-3)

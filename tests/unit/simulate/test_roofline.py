@@ -18,7 +18,7 @@ from suite.simulate.block_model import SimulationPlan, SystemModel
 from suite.simulate.cost.roofline import Roofline, of
 from suite.simulate.network.machine import Link
 from suite.workload import Transformer
-from tests.support.modelled import TINY, machine, stack, system
+from tests.support.modelled import TINY, efficiency, machine, system
 
 FAST = machine(peak={"float16": 1024.0})  # flop/s: 6.5 s for a block of TINY, 1 s for its head
 BLOCK, HEAD = 6.5, 1.0
@@ -38,7 +38,7 @@ def cost(
 ) -> Roofline:
     grid = Grid(data=data, inter=inter, tensor=tensor)
     used = modelled or system(activation_checkpointing="none", tensor=tensor > 1)
-    return Roofline(SimulationPlan(shape, used, grid, 8, microbatch, split), on, stack(**software))
+    return Roofline(SimulationPlan(shape, used, grid, 8, microbatch, split), on, efficiency(**software))
 
 
 def seconds(found: Roofline) -> list[float]:
@@ -145,7 +145,7 @@ def test_a_configs_own_model_and_grid() -> None:
     """Cost models of conf/cost: the plan is made here."""
     grid, used = Grid(inter=2), system(activation_checkpointing="none")
     configured = of(
-        machine=FAST, stack=stack(), system=used, shape=TINY, grid=grid, batch=8, microbatch=2, split="share"
+        machine=FAST, efficiency=efficiency(), system=used, shape=TINY, grid=grid, batch=8, microbatch=2, split="share"
     )
     assert configured.plan == SimulationPlan(TINY, used, grid, 8, 2, "share")
     assert seconds(configured) == [26.0, 28.0, 52.0, 56.0]

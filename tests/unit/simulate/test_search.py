@@ -29,11 +29,11 @@ from suite.simulate.search import (
     run,
 )
 from suite.workload import Transformer
-from tests.support.modelled import TINY, conf, machine, shape, simulated, stack, system
+from tests.support.modelled import TINY, conf, efficiency, machine, shape, simulated, system
 from tests.support.refusals import refused
 
 SUMMIT = conf("machine", "summit")
-SAMO = conf("stack", "samo")
+SAMO = conf("efficiency", "samo")
 WIDE = Transformer(layers=6, hidden=8, heads=4, sequence=4, vocabulary=16)
 
 # -- all plans ---------------------------------------------------------------------------------------------------------
@@ -96,20 +96,20 @@ def test_among_near_equals_the_simulation_decides(monkeypatch: pytest.MonkeyPatc
     """Were all plans equal on paper, the quickest of the first few would be found by simulating them."""
     monkeypatch.setattr(search, "estimate", lambda *_: 1.0)
     candidates = list(plans(TINY, system(), 4, 8))
-    seconds = [run(plan, machine(), stack()).makespan for plan in candidates[:SIMULATED]]
+    seconds = [run(plan, machine(), efficiency()).makespan for plan in candidates[:SIMULATED]]
     assert len(set(seconds)) > 1
-    assert best(candidates, machine(), stack()).seconds == min(seconds)
-    assert best(candidates, machine(), stack(), simulated=1).seconds == seconds[0]
+    assert best(candidates, machine(), efficiency()).seconds == min(seconds)
+    assert best(candidates, machine(), efficiency(), simulated=1).seconds == seconds[0]
 
 
 def test_memory_decides_which_plans_there_are() -> None:
     """The quickest of all needs more than there is: with less memory a slower plan is found, with more stages."""
     candidates = list(plans(TINY, system(), 4, 8))
     quick = {"between": Link(0.0, 1e6), "within": Link(0.0, 1e6), "memory_bandwidth": 1e9}
-    free = best(candidates, machine(memory=78_656, **quick), stack())
+    free = best(candidates, machine(memory=78_656, **quick), efficiency())
     assert (free.fit, free.tried) == (9, 9)
     assert free.plan.grid == Grid(data=4)
-    tight = best(candidates, machine(memory=45_000, **quick), stack())
+    tight = best(candidates, machine(memory=45_000, **quick), efficiency())
     assert (tight.fit, tight.tried) == (6, 9)
     assert (tight.plan.grid, tight.plan.microbatch) == (Grid(data=2, inter=2), 1)
     assert tight.seconds > free.seconds
@@ -125,14 +125,14 @@ def test_where_none_fits_the_least_that_one_needs_is_told() -> None:
         rule="the fullest stage fits its device",
         legal="more devices, or offloaded or compressed states",
     ):
-        best(candidates, machine(memory=1000), stack())
-    assert best(candidates, machine(memory=least), stack()).plan.peak == least
+        best(candidates, machine(memory=1000), efficiency())
+    assert best(candidates, machine(memory=least), efficiency()).plan.peak == least
 
 
 def test_where_nothing_divides_there_is_nothing_to_fit() -> None:
     assert not list(plans(TINY, system(), 3, 8))
     with refused(InvalidRequest, subject="no plan to choose from", rule="stages divide") as caught:
-        best(plans(TINY, system(), 3, 8), machine(), stack())
+        best(plans(TINY, system(), 3, 8), machine(), efficiency())
     assert not isinstance(caught.value, DoesNotFit)
     refusal = str(no_plan(3, 8))
     assert refusal.endswith(
@@ -178,7 +178,7 @@ def test_plan_that_does_not_fit_names_both_numbers() -> None:
 )
 def test_the_estimate_is_near_what_is_simulated(model: str, name: str, grid: Grid, microbatch: int) -> None:
     plan = SimulationPlan(shape(model), simulated(name), grid, 8192, microbatch)
-    for software in (SAMO, conf("stack", "usual")):
+    for software in (SAMO, conf("efficiency", "usual")):
         assert 1 / NEAR < estimate(plan, SUMMIT, software) / run(plan, SUMMIT, software).makespan < NEAR
 
 
@@ -194,10 +194,10 @@ def test_without_messages_the_estimate_of_equal_stages_is_the_pipelines(
         headless, system(schedule=schedule, activation_checkpointing="none"), Grid(inter=inter), microbatches, 1
     )
     free = machine(within=Link(0.0, 1e30), between=Link(0.0, 1e30))
-    step = Roofline(plan, free, stack()).step(min(1, inter - 1))
+    step = Roofline(plan, free, efficiency()).step(min(1, inter - 1))
     passes = (microbatches + inter - 1) * 3 * 6.656 * 4 / inter
-    assert estimate(plan, free, stack()) - step == pytest.approx(passes, rel=0.01)
-    assert max(run(plan, free, stack()).drained) == pytest.approx(passes, rel=0.02)
+    assert estimate(plan, free, efficiency()) - step == pytest.approx(passes, rel=0.01)
+    assert max(run(plan, free, efficiency()).drained) == pytest.approx(passes, rel=0.02)
 
 
 @pytest.mark.parametrize("microbatches", [1, 3, 4, 9, 32])
@@ -207,20 +207,22 @@ def test_limit_of_microbatches_in_flight_counts_when_reached(microbatches: int) 
         TINY, system(activation_checkpointing="none", device_initiated=True), Grid(inter=4), microbatches, 1
     )
     far = machine(peak={"float16": 66560.0}, within=Link(1.0, 1e30), between=Link(1.0, 1e30), memory_bandwidth=1e9)
-    assert estimate(plan, far, stack()) == pytest.approx(run(plan, far, stack()).makespan, rel=0.06)
+    assert estimate(plan, far, efficiency()) == pytest.approx(run(plan, far, efficiency()).makespan, rel=0.06)
 
 
 @pytest.mark.parametrize("data", [1, 2, 4])
 def test_the_estimate_of_replicas_alone_is_exact(data: int) -> None:
     """Passes, one reduction and one step, one after the other."""
     plan = SimulationPlan(TINY, system(), Grid(data=data), 8, 1)
-    assert estimate(plan, machine(), stack()) == pytest.approx(run(plan, machine(), stack()).makespan, rel=1e-9)
+    assert estimate(plan, machine(), efficiency()) == pytest.approx(
+        run(plan, machine(), efficiency()).makespan, rel=1e-9
+    )
 
 
 def test_the_estimate_of_an_update() -> None:
     """Two rings of a node share its adapter; in buckets the longer of reduction and step counts, else both."""
     passes = estimate(
-        SimulationPlan(TINY, system(allreduces_per_update=0), Grid(data=2, inter=2), 8, 1), machine(), stack()
+        SimulationPlan(TINY, system(allreduces_per_update=0), Grid(data=2, inter=2), 8, 1), machine(), efficiency()
     )
     sent, step = 2 * 1888, 38 * 1888 / 500  # of the second stage
     for changes, update in (
@@ -229,7 +231,7 @@ def test_the_estimate_of_an_update() -> None:
         ({"bucket_numel": 100, "buckets_per_reduction": 4, "allreduces_per_update": 0}, step),
     ):
         plan = SimulationPlan(TINY, system(**changes), Grid(data=2, inter=2), 8, 1)
-        assert estimate(plan, machine(), stack()) - (passes - step) == pytest.approx(update, abs=1)
+        assert estimate(plan, machine(), efficiency()) - (passes - step) == pytest.approx(update, abs=1)
 
 
 def test_a_send_that_blocks_counts_once_per_direction() -> None:
@@ -237,18 +239,18 @@ def test_a_send_that_blocks_counts_once_per_direction() -> None:
     blocks = system(activation_checkpointing="none", blocking_sends=True, device_initiated=True, schedule=OneFOneB())
     plan = SimulationPlan(TINY, blocks, Grid(inter=4), 64, 1)
     slow = machine(peak={"float16": 1e6}, devices_per_node=1, memory_bandwidth=1e9)  # 6.4 s a message, 20 ms a pass
-    cost = Roofline(plan, slow, stack())
+    cost = Roofline(plan, slow, efficiency())
     assert cost.message(Op.parse("0F0")) == 64
-    seconds = run(plan, slow, stack()).makespan
+    seconds = run(plan, slow, efficiency()).makespan
     assert seconds == pytest.approx(64 * 2 * 6.4, rel=0.06)
-    assert estimate(plan, slow, stack()) == pytest.approx(seconds, rel=0.04)
+    assert estimate(plan, slow, efficiency()) == pytest.approx(seconds, rel=0.04)
 
 
 @pytest.mark.parametrize("field", ["blocking_sends", "sync_before_update", "device_initiated"])
 def test_a_run_obeys_its_system(field: str) -> None:
     """Blocking sends and phases apart cost time, and so does a host that comes round to messages late."""
     plan = SimulationPlan(TINY, system(), Grid(data=2, inter=4), 16, 1)
-    late = stack(delay=1.0)
+    late = efficiency(delay=1.0)
     usual = run(plan, machine(), late).makespan
     other = run(replace(plan, system=system(**{field: True})), machine(), late).makespan
     assert other < usual if field == "device_initiated" else other > usual

@@ -39,7 +39,7 @@ from tests.support.modelled import conf, shape, simulated
 
 pytestmark = pytest.mark.usefixtures("no_ranks")
 
-OVERRIDES = ("executor=simulated", "stack=samo", "model=gpt3_xl", "grid.inter=2", "grid.data=8", "batch.size=128")
+OVERRIDES = ("executor=simulated", "efficiency=samo", "model=gpt3_xl", "grid.inter=2", "grid.data=8", "batch.size=128")
 
 
 @cache
@@ -70,7 +70,7 @@ def plan(grid: Grid, microbatch: int = 1, batch: int = 128) -> SimulationPlan:
     return SimulationPlan(shape("gpt3_xl"), simulated("axonn"), grid, batch, microbatch)
 
 
-SUMMIT, SAMO = conf("machine", "summit"), conf("stack", "samo")
+SUMMIT, SAMO = conf("machine", "summit"), conf("efficiency", "samo")
 
 
 def test_a_simulated_run_leaves_a_record(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_simulated_run_leaves_a_record(tmp_path: Path) -> None:
     assert any(
         note.startswith(f"of {simulation.makespan:.3g} s ") and "most is lost to" in note for note in record.notes
     )
-    assert f"stack.launch {SAMO.reasons['launch']}" in record.notes
+    assert f"efficiency.launch {SAMO.reasons['launch']}" in record.notes
     assert not read_store(tmp_path).aside
 
 
@@ -106,7 +106,7 @@ def test_what_was_calibrated_stands_in_the_provenance(tmp_path: Path) -> None:
     cells = measured(config(tmp_path)).provenance["calibrated_on"]
     assert cells == list(SAMO.calibrated_on)
     assert "samo.table2.axonn.gpus_256" in cells
-    usual = measured(config(tmp_path, of=("stack=usual",)))
+    usual = measured(config(tmp_path, of=("efficiency=usual",)))
     assert usual.outcome is Outcome.OK
     assert "calibrated_on" not in usual.provenance
 
@@ -158,11 +158,11 @@ def test_a_plan_that_cannot_be_is_refused_before_anything_runs(tmp_path: Path) -
     assert str(unknown) == "executor.plan=serach; rule: one of given, search; legal: executor.plan=search"
 
 
-def test_bad_figures_of_a_machine_or_a_stack_are_refused(tmp_path: Path) -> None:
+def test_bad_figures_of_a_machine_or_an_efficiency_are_refused(tmp_path: Path) -> None:
     settings = config(tmp_path)
     for group, key, value, named in (
         ("machine", "memory", 0, "machine.memory=0; rule: a finite number above 0; legal: "),
-        ("stack", "products", 1.5, "stack.products=1.5; rule: a share above 0 and at most 1; legal: "),
+        ("efficiency", "products", 1.5, "efficiency.products=1.5; rule: a share above 0 and at most 1; legal: "),
     ):
         changed = copy.deepcopy(settings)
         changed["executor"][group][key] = value
@@ -173,7 +173,12 @@ def test_bad_figures_of_a_machine_or_a_stack_are_refused(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("override", "nearest"),
-    [("machine=sumit", "summit"), ("stack=sam", "samo"), ("machine.memry=1", "machine.memory"), ("stack.lain=1", "")],
+    [
+        ("machine=sumit", "summit"),
+        ("efficiency=sam", "samo"),
+        ("machine.memry=1", "machine.memory"),
+        ("efficiency.lain=1", ""),
+    ],
 )
 def test_an_unknown_machine_or_figure_is_told_what_there_is(override: str, nearest: str) -> None:
     with pytest.raises(UnknownName) as caught:
@@ -251,12 +256,12 @@ def split_layers() -> SimulationPlan:
     ids=("split layers", "compressed states", "shared embedding"),
 )
 def test_every_second_of_a_pass_is_booked_under_its_category(planned: SimulationPlan) -> None:
-    stack = replace(SAMO, message=1.0e-4)
-    simulation = run(planned, SUMMIT, stack, traced=True)
-    assert simulation.makespan == run(planned, SUMMIT, stack).makespan
+    efficiency = replace(SAMO, message=1.0e-4)
+    simulation = run(planned, SUMMIT, efficiency, traced=True)
+    assert simulation.makespan == run(planned, SUMMIT, efficiency).makespan
     parts, cost = (
         breakdown(first_replica(simulation.trace, planned.grid), planned.grid),
-        Roofline(planned, SUMMIT, stack),
+        Roofline(planned, SUMMIT, efficiency),
     )
     count = 16 // planned.grid.data
     blocks, stages = planned.shape.layers / planned.grid.inter, planned.grid.inter
@@ -265,7 +270,7 @@ def test_every_second_of_a_pass_is_booked_under_its_category(planned: Simulation
     assert parts[RECOMPUTE] == pytest.approx(count * blocks * cost.block())
     assert parts[FORWARD] == pytest.approx(count * (blocks * cost.block() + cost.head() / stages))
     assert parts[BACKWARD] == pytest.approx(2 * parts[FORWARD])
-    assert parts[MESSAGE] == pytest.approx(count * 2 * (2 * stages - 2) * stack.message / stages)
+    assert parts[MESSAGE] == pytest.approx(count * 2 * (2 * stages - 2) * efficiency.message / stages)
     assert parts.get(COMPRESS, 0.0) == pytest.approx(
         (planned.system.name == "axonn_samo")
         * count
@@ -278,7 +283,7 @@ def test_every_second_of_a_pass_is_booked_under_its_category(planned: Simulation
 
 
 def test_tensor_parallel_sums_are_named_where_they_cost_most(tmp_path: Path) -> None:
-    of = ("system=megatron_lm", "machine=perlmutter", "stack=usual")
+    of = ("system=megatron_lm", "machine=perlmutter", "efficiency=usual")
     record = measured(config(tmp_path, of=of, grid__tensor=8, grid__data=1))
     assert record.outcome is Outcome.OK
     assert record.metrics["time_tensor_reduce"].values[0] > 0.2 * record.metrics["batch_time"].values[0]

@@ -19,7 +19,7 @@ from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
 from suite.simulate.worker import NetworkModel, simulate
-from tests.support.modelled import FREE, machine, network, stack
+from tests.support.modelled import FREE, efficiency, machine, network
 from tests.support.schedules import Script
 
 
@@ -104,7 +104,7 @@ class Chunked(CostModel):
         return self.chunks
 
 
-RINGS = NetworkModel.of(machine(devices_per_node=1), stack(), 2)  # two nodes: 10 bytes/s, no latency
+RINGS = NetworkModel.of(machine(devices_per_node=1), efficiency(), 2)  # two nodes: 10 bytes/s, no latency
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_chunk_is_stepped_once_it_is_reduced(
 
 def test_reduction_is_one_call_of_two_steps_per_peer() -> None:
     """0.5 s for the call and 0.25 s for each of 2 (3 - 1) steps, then 2 s for 20 bytes; for none no call."""
-    slow = NetworkModel.of(machine(devices_per_node=1), stack(collective=0.5, hop=0.25), 3)
+    slow = NetworkModel.of(machine(devices_per_node=1), efficiency(collective=0.5, hop=0.25), 3)
     for chunk, reduced in ((Chunk(20, 0.0), 3.5), (Chunk(0, 0.0), 0.0)):
         simulation = simulate(OneFOneB(), Grid(data=3), FlushInterval(0, 1, None, 0), Chunked([chunk]), slow)
         assert simulation.reduced == [2 + reduced]
@@ -138,7 +138,7 @@ def test_reduction_is_one_call_of_two_steps_per_peer() -> None:
 
 def test_the_rings_of_a_split_layer_share_the_adapter() -> None:
     """Two ranks of a layer on each node: both rings leave it at once, at 5 bytes/s."""
-    split = NetworkModel.of(machine(devices_per_node=2), stack(), 4)
+    split = NetworkModel.of(machine(devices_per_node=2), efficiency(), 4)
     simulation = simulate(
         OneFOneB(), Grid(data=2, tensor=2), FlushInterval(0, 1, None, 0), Chunked([Chunk(20, 0.0)]), split
     )
@@ -154,12 +154,12 @@ def test_stage_updates_after_its_own_or_the_global_drain() -> None:
     """Stage 1 drains at 3, stage 0 at 4. Of one node's two rings each has half of its adapter."""
     cost, grid, interval = Chunked([Chunk(20, 0.25)]), Grid(data=2, inter=2), FlushInterval(0, 1, None, 0)
     on = machine(devices_per_node=2)
-    per_stage = simulate(OneFOneB(), grid, interval, cost, NetworkModel.of(on, stack(), 4))
+    per_stage = simulate(OneFOneB(), grid, interval, cost, NetworkModel.of(on, efficiency(), 4))
     # stage 1's ring has sent 10 of its 20 bytes at 4 s; then both have 5 bytes/s, and from 6 s stage 0's is alone
     assert per_stage.drained == [4.0, 3.0]
     assert per_stage.reduced == pytest.approx([7.0, 6.0])
     assert per_stage.finished == pytest.approx([7.25, 6.25])
-    apart = simulate(OneFOneB(), grid, interval, cost, NetworkModel.of(on, stack(), 4, apart=True))
+    apart = simulate(OneFOneB(), grid, interval, cost, NetworkModel.of(on, efficiency(), 4, apart=True))
     assert apart.drained == [4.0, 4.0]
     assert apart.reduced == pytest.approx([8.0, 8.0])
 
@@ -228,7 +228,7 @@ def test_a_stream_waits_for_what_goes_round() -> None:
 def test_every_update_of_a_stream_is_reduced_and_stepped() -> None:
     """Two replicas: 10 bytes at 10 bytes/s and half a second, after each microbatch of 3 s; or after every second."""
     cost = Fixed(1.0, 2.0, step=0.5, reduce_bytes=10)
-    reducing = NetworkModel.of(machine(between=Link(0.0, 10.0), devices_per_node=1), stack(), 4)
+    reducing = NetworkModel.of(machine(between=Link(0.0, 10.0), devices_per_node=1), efficiency(), 4)
     each = simulate(OneFOneB(), Grid(data=2, inter=2), FlushInterval(0, 40, 1, 0), cost, reducing)
     assert each.period == pytest.approx(3.0 + 1.0 + 0.5)
     second = simulate(OneFOneB(), Grid(data=2, inter=2), FlushInterval(0, 40, 2, 0), cost, reducing)
@@ -237,9 +237,9 @@ def test_every_update_of_a_stream_is_reduced_and_stepped() -> None:
     assert (both.period, both.makespan) == (second.period, second.makespan)
 
 
-def test_what_a_stack_reaches_bounds_messages() -> None:
+def test_what_an_efficiency_reaches_bounds_messages() -> None:
     """Inside a node 100 bytes/s, between nodes 10; a message is late by the delay, and no quicker than the lane."""
-    on, software = machine(), stack(delay=0.5, lane=40.0)
+    on, software = machine(), efficiency(delay=0.5, lane=40.0)
     usual, direct = (NetworkModel.of(on, software, 4, direct=direct) for direct in (False, True))
     assert (usual.link(0, 1), usual.link(1, 2)) == (Link(0.5, 40.0), Link(0.5, 10.0))
     assert (direct.link(0, 1), direct.link(1, 2)) == (Link(0.0, 100.0), Link(0.0, 10.0))

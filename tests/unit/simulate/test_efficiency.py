@@ -10,8 +10,8 @@ import pytest
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.papers.common import claims
-from suite.simulate.cost.efficiency import Stack
-from tests.support.modelled import conf, names, stack
+from suite.simulate.cost.efficiency import Efficiency
+from tests.support.modelled import conf, efficiency, names
 from tests.support.refusals import refused
 
 WORDS = {"name", "fitted", "chosen", "reasons", "ranges"}  # that are no constants
@@ -22,27 +22,27 @@ def known() -> set[str]:
     return {claim.id for claim in claims.load()}
 
 
-@pytest.mark.parametrize("name", names("stack"))
-def test_every_stack_of_conf_builds_and_accounts_for_its_constants(name: str, known: set[str]) -> None:
+@pytest.mark.parametrize("name", names("efficiency"))
+def test_every_efficiency_of_conf_builds_and_accounts_for_its_constants(name: str, known: set[str]) -> None:
     """Each constant that is not the default is fitted to claims, or has a reason; those that are fitted exist."""
-    loaded = conf("stack", name)
-    assert isinstance(loaded, Stack)
+    loaded = conf("efficiency", name)
+    assert isinstance(loaded, Efficiency)
     assert loaded.name == name
     assert set(loaded.calibrated_on) <= known
     if name in ("ideal", "usual"):
         assert not loaded.calibrated_on
         return
-    usual = Stack(name, 1.0)
+    usual = Efficiency(name, 1.0)
     accounted = {*loaded.fitted, *loaded.chosen, *loaded.reasons}
-    for constant in set(Stack.__slots__) - WORDS:
+    for constant in set(Efficiency.__slots__) - WORDS:
         if getattr(loaded, constant) != getattr(usual, constant):
             assert constant in accounted, f"{constant}={getattr(loaded, constant)}"
 
 
-@pytest.mark.parametrize("name", names("stack"))
+@pytest.mark.parametrize("name", names("efficiency"))
 def test_what_was_fitted_or_chosen_lies_within_its_range(name: str) -> None:
     """The ranges are committed before anything is varied, and of a group of shares they are factors."""
-    loaded = conf("stack", name)
+    loaded = conf("efficiency", name)
     assert set(loaded.ranges) >= {*loaded.fitted, *loaded.chosen}  # what was taken over may have one too
     for constant, ends in loaded.ranges.items():
         value = getattr(loaded, constant)
@@ -50,10 +50,10 @@ def test_what_was_fitted_or_chosen_lies_within_its_range(name: str) -> None:
         assert len(set(ends)) > 1, constant
 
 
-def test_stack_names_each_calibration_cell_once() -> None:
+def test_efficiency_names_each_calibration_cell_once() -> None:
     fitted = {"products": ("a", "b"), "network": ("b", "c")}
-    assert stack(fitted=fitted).calibrated_on == ("a", "b", "c")
-    assert stack().calibrated_on == ()
+    assert efficiency(fitted=fitted).calibrated_on == ("a", "b", "c")
+    assert efficiency().calibrated_on == ()
 
 
 SHARES = ("products", "network", "pairs", "within", "host", "sparse")
@@ -71,33 +71,33 @@ BAD = [
 @pytest.mark.parametrize(("constant", "value"), BAD)
 def test_what_cannot_be_reached_is_refused_with_a_legal_value(constant: str, value: Any) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        stack(**{constant: value})
+        efficiency(**{constant: value})
     what, rule, legal = str(caught.value).split("; ")
-    assert what == f"stack.{constant}={value}"
+    assert what == f"efficiency.{constant}={value}"
     assert rule.startswith("rule: ")
-    name, _, number = legal.removeprefix("legal: stack.").partition("=")
+    name, _, number = legal.removeprefix("legal: efficiency.").partition("=")
     assert name == constant
-    stack(**{constant: int(number) if number.isdecimal() else float(number)})  # it is legal
+    efficiency(**{constant: int(number) if number.isdecimal() else float(number)})  # it is legal
 
 
 def test_every_constant_has_its_bounds() -> None:
     """A constant that is added later must be refused too where it cannot be."""
-    assert {name for name, _ in BAD} == set(Stack.__slots__) - WORDS - {"hierarchical", "relative", "kernels"}
+    assert {name for name, _ in BAD} == set(Efficiency.__slots__) - WORDS - {"hierarchical", "relative", "kernels"}
 
 
 @pytest.mark.parametrize("share", [0, -1, 2.5, math.nan])
 def test_a_networks_own_share_is_bounded(share: float) -> None:
-    with refused(InvalidRequest, "stack.kernels.ResNet", str(share), rule="above 0 and at most 2", legal="1.0"):
-        stack(kernels={"ResNet": share})
+    with refused(InvalidRequest, "efficiency.kernels.ResNet", str(share), rule="above 0 and at most 2", legal="1.0"):
+        efficiency(kernels={"ResNet": share})
 
 
 @pytest.mark.parametrize("share", [0, -1, 2.5, math.nan])
 def test_a_systems_own_share_is_bounded(share: float) -> None:
-    with refused(InvalidRequest, "stack.relative.sputnik", str(share), rule="above 0 and at most 2", legal="1.0"):
-        stack(relative={"deepspeed_3d": 1.0, "sputnik": share})
+    with refused(InvalidRequest, "efficiency.relative.sputnik", str(share), rule="above 0 and at most 2", legal="1.0"):
+        efficiency(relative={"deepspeed_3d": 1.0, "sputnik": share})
 
 
 @pytest.mark.parametrize("field", ["fitted", "chosen", "reasons", "ranges"])
 def test_an_unknown_constant_is_told_the_nearest(field: str) -> None:
-    with refused(UnknownName, "constant of a stack", "product", legal="did you mean 'products'?"):
-        stack(**{field: {"product": ("samo.table2.axonn.gpus_256",)}})
+    with refused(UnknownName, "constant of an efficiency", "product", legal="did you mean 'products'?"):
+        efficiency(**{field: {"product": ("samo.table2.axonn.gpus_256",)}})
