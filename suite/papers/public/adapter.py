@@ -45,11 +45,11 @@ RECOMPUTE = {
 }
 ATTENTION = {
     "unfused": "unfused",
-    "not_flash": None,  # some kernel that writes the scores: that of the generation
+    "not_flash": "fused_softmax",
     "fused_softmax": "fused_softmax",
     "flash1": "flash1",
     "flash2": "flash2",
-    "flash": "flash2",
+    "flash": None,  # the version is not told: that of the generation
 }
 SPLITS = {
     "even": "even",
@@ -168,6 +168,15 @@ def machines() -> Mapping[str, Machine]:
     return {device: machine for machine in built for device in machine.devices}
 
 
+RATES = {"omni-path": 100, "edr": 100, "hdr": 200, "ndr": 400, "slingshot": 200}
+"""Gb/s of one link, by the name of its technology."""
+
+
+def link_rate(text: str) -> float | None:
+    """bytes/s of one link of a named technology; None without a known name."""
+    return next((rate * 1e9 / 8 for name, rate in RATES.items() if name in text.lower()), None)
+
+
 def node_bandwidth(text: str | None) -> float | None:
     """bytes/s of all adapters of a node, as a source describes them; None if it does not.
 
@@ -175,6 +184,8 @@ def node_bandwidth(text: str | None) -> float | None:
     """
     if not text:
         return None
+    if (found := re.search(r"(\d+) links? per node", text)) and (rate := link_rate(text)):
+        return int(found[1]) * rate
     if found := re.search(r"(\d+)\s+(?:\S+\s+){0,5}?(\d+) Gb/s", text):
         return int(found[1]) * int(found[2]) * 1e9 / 8
     if found := re.search(r"(\d+) (Gb|GB)/s per node", text):
@@ -273,7 +284,7 @@ def to_setup(cell: PublicCell, changed: ToldSettings | None = None) -> TrainingS
     sharding, group, reshard = sharding_of(values.sharding, cell.machine.gpus_per_node)
     attention = _known("attention", values.attention, ATTENTION)
     if attention is None:
-        attention = generation.attention if not generation.attention.startswith("flash") else "fused_softmax"
+        attention = generation.flash_version
     return TrainingSetup(
         model,
         modelled_machine(cell.machine),

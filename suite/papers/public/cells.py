@@ -6,6 +6,7 @@ those that are kept apart.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,8 +93,8 @@ class PublicCell:
 
     @property
     def family(self) -> str:
-        """Family of sources: the first word of the software that ran."""
-        return self.stack.split()[0].split("-")[0].strip(",")
+        """Family of sources: the name of the software, without its version and site."""
+        return re.split(r",| \(| \d", self.stack)[0]
 
     @property
     def scored(self) -> bool:

@@ -13,7 +13,9 @@ from statistics import fmean, median
 
 from suite.core.errors import SuiteError
 from suite.papers.public.adapter import to_setup
+from suite.papers.public.calibrate import Shares, pair_of, share_of, with_share
 from suite.papers.public.cells import PublicCell
+from suite.papers.public.variants import CHOSEN, Variant
 from suite.simulate.operations.step import simulate_step
 
 REFUSED = 1.0
@@ -47,10 +49,15 @@ class CellAnswer:
         return self.tokens_per_second / measured - 1
 
 
-def answer(cell: PublicCell) -> CellAnswer:
-    """Point answer on a cell: unknown settings take the defaults of their software generation."""
+def answer(cell: PublicCell, fitted: Shares, variant: Variant = CHOSEN) -> CellAnswer:
+    """Point answer on a cell: unknown settings take the defaults of their software generation.
+
+    Args:
+        fitted: Share of peak that large products reach, by family of devices and generation.
+    """
     try:
-        step = simulate_step(to_setup(cell))
+        setup = variant.of(to_setup(cell))
+        step = simulate_step(with_share(setup, share_of(pair_of(cell), fitted)))
     except SuiteError as error:
         return CellAnswer(cell, refusal=str(error))
     return CellAnswer(cell, step.tokens_per_second, step.peak_memory, step.fits)

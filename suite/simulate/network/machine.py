@@ -56,6 +56,7 @@ class Machine:
         source: Source of the figures.
         devices: Names under which publications list the device; empty for a machine that is no product.
         family: Family of devices with equal matrix units, for which efficiencies are known.
+        sustained: Share of the clock of the family's fastest device that the power limit allows.
         compute_units: Multiprocessors or compute units of a device, over which the tiles of a product are spread; 0 if
             unknown.
         backends: For a measured machine, the link of two ranks by operation (point_to_point, all_reduce) and backend:
@@ -75,6 +76,7 @@ class Machine:
     devices: tuple[str, ...] = ()
     family: str = ""
     compute_units: int = 0
+    sustained: float = 1.0
     backends: Mapping[str, Mapping[str, Link]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 
 from suite.simulate.operations.collectives import SpacedRanks, all_reduce_seconds, gather_seconds
 from suite.simulate.operations.kernels import DeviceRates, MatrixProduct
 from suite.simulate.operations.setup import TrainingSetup
 
+FLASH = ("flash1", "flash2", "flash3")  # kernels that keep the scores on the chip
 CAUSAL = 0.5  # share of the scores that a flash kernel computes
 FLASH_BACKWARD = (
     2.5  # products of the backward pass of flash attention, relative to the forward pass (it recomputes one)
 )
-NORM, UNFUSED_NORM = 4.0, 24.0  # bytes per entry: read and write; the same with single-precision intermediates
-RESIDUAL = 6.0  # bytes per entry: two tensors read, one written
 DROPOUT = 5.0  # bytes per entry: read, write, and a mask
 ACCUMULATED = 8.0  # bytes per entry of a single-precision gradient that is added to: read and written
-FP8_CASTS = 4.0  # bytes per entry of a product's inputs: read, cast, written in both layouts
+PADDED = 128  # entries of which a vocabulary is a multiple on each rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class BlockKernels:
         """Seconds of attention in a forward pass, and in a backward pass, without recomputation."""
         setup, model = self.setup, self.setup.model
         width = model.hidden / model.heads
-        if setup.attention.startswith("flash"):
+        if setup.attention in FLASH:
             flops = 4 * self.scores * width * CAUSAL
             return (
                 self.device.attention(flops, setup.attention, backward=False),
@@ -134,8 +134,8 @@ class BlockKernels:
         h, tensor = model.hidden, setup.tensor
         per_rank = tensor if setup.sequence_parallel else 1
         fused = generation.fused_elementwise
-        moved = 2 * h * (NORM if setup.fused_norm else UNFUSED_NORM) / per_rank
-        residual = RESIDUAL
+        moved = 2 * h * (generation.norm_bytes if setup.fused_norm else generation.unfused_norm_bytes) / per_rank
+        residual = generation.residual_bytes
         if not model.gated:
             residual += 0.0 if fused else 4.0  # a bias of its own
         if self.drops:
@@ -148,7 +148,7 @@ class BlockKernels:
         else:
             moved += (4 if fused else 8) * model.ffn / tensor
         if setup.precision in ("float8", "float4"):
-            moved += FP8_CASTS * (2 * h + h / tensor + model.ffn / tensor)
+            moved += generation.cast_bytes * (2 * h + h / tensor + model.ffn / tensor)
         return self.device.elementwise(moved * setup.tokens, 8.0)
 
     # -- communication -----------------------------------------------------------------------------------------------
@@ -205,21 +205,26 @@ class BlockKernels:
         backward = max(backward, 2 * generation.kernels * generation.dispatch - self.weights.weight)
         again = {
             "none": 0.0,
-            "selective": attention[0] if not setup.attention.startswith("flash") else 0.0,
+            "selective": attention[0],
             "operators": self.elementwise + self.weights.forward / 2,
             "alternate": (forward + tensor[0] + context[0]) / 2,
-            "full": forward + tensor[0] + context[0],
+            "full": forward + tensor[0] + context[0] + generation.recompute_host,
         }[setup.recompute]
         return BlockTimes(
             forward + tensor[0] + context[0], backward + tensor[1] + context[1] + again, self.weights.weight
         )
 
+    @property
+    def padded_vocabulary(self) -> int:
+        """Vocabulary of one tensor-parallel rank, padded to full tiles."""
+        return PADDED * ceil(self.setup.model.vocabulary / self.setup.tensor / PADDED)
+
     @cached_property
     def head(self) -> BlockTimes:
         """Final norm, language head and loss. Their products are in 16 bits."""
         setup, model, generation = self.setup, self.setup.model, self.setup.generation
-        product = MatrixProduct(setup.tokens, model.vocabulary / setup.tensor, model.hidden, precision="float16")
-        logits = setup.tokens * model.vocabulary / setup.tensor
+        product = MatrixProduct(setup.tokens, self.padded_vocabulary, model.hidden, precision="float16")
+        logits = setup.tokens * self.padded_vocabulary
         gradient, weight = self._gradients(product)
         sums = all_reduce_seconds(self.activation, self.tensor, setup.machine, generation)
         return BlockTimes(

@@ -9,7 +9,7 @@ devices. The values are in generations.yaml.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -25,57 +25,82 @@ class SoftwareGeneration:
     Attributes:
         products: Share of peak that large matrix products reach, by family of devices (Machine.family).
         attention: Default attention kernel: unfused, fused_softmax, flash1 or flash2.
-        flash: Share of peak that the forward and the backward pass of each flash kernel reach relative to large matrix
-            products.
+        flash_version: Kernel that "flash attention" without a version means.
+        flash: Share of peak that the forward and the backward pass of each flash kernel reach, by family of devices,
+            relative to large matrix products. "other" holds for families that are not named.
         traffic: Share of a device's memory bandwidth that element-wise kernels reach.
+        norm_bytes, unfused_norm_bytes: Bytes per entry that a norm moves in one kernel, and in several kernels with
+            single-precision intermediates.
+        residual_bytes: Bytes per entry that adding a residual moves.
+        cast_bytes: Bytes per entry of a product's inputs that casting to FP8 or FP4 moves.
+        start: Depth of a product whose time a tile needs to fill its loads and to write its result.
+        contention: Share of a hidden communication by which it slows the kernels beside it.
         pause: Seconds between two kernels of a device: launch, and the tail of the last tiles.
         dispatch: Seconds that the host needs to launch a kernel. A layer takes at least this time for each kernel.
+        recompute_host: Seconds in which the host restores the state of random numbers before a block is computed again.
+        jitter: Share by which a step grows with each doubling of the nodes: the slowest rank of many.
         kernels: Kernels of the forward pass of a block; a backward pass has twice as many.
         dropout: Whether models without a gate train with dropout.
         fused_elementwise: Whether bias, activation, dropout and residual are one kernel each.
         fused_rotary: Whether rotary positions are one kernel.
         loss_forward, loss_backward: Bytes per logit that the loss moves, in addition to the product's output.
         step_bytes: Bytes per parameter that an optimizer step moves, with clipping and zeroing of gradients.
-        gradient_bytes: Bytes per parameter in which gradients are accumulated and reduced.
+        reduced_bytes: Bytes per parameter in which gradients are reduced; 2 for half-precision training.
+        gradient_bytes: Bytes per parameter of the gradients that a device holds.
+        saved_bytes: Bytes per entry of the inputs of products that are saved for the backward pass.
+        gathered_logits: Whether tensor-parallel ranks gather the logits of the whole vocabulary for the loss.
+        loss_bytes: Bytes per logit that the loss holds.
+        blocking_messages: Whether a stage waits until its message has arrived.
         sharded_gradient_bytes: Bytes per parameter in which gradients of sharded parameters are reduced.
         tensor_overlap: Share of tensor-parallel communication that products can hide: in forward passes, in backward
             passes.
         reduction_overlap: Whether gradients are reduced during the last backward pass.
         within, between: Share of the bandwidth of links inside a node, and of network adapters, that collectives reach.
+        shard_call: Seconds for each rank of a group over several nodes when updated weights are gathered: every rank
+            broadcasts its own shard.
         collective: Seconds to launch a collective.
         hop: Seconds of a step of a collective inside a node.
         network_hop: Seconds of a step of a collective between nodes.
-        sources: Source of each constant.
-        ranges: Least and largest plausible value of each constant.
-        fitted: Cells of public measurements to which a constant is fitted, by family of devices.
     """
 
     products: Mapping[str, float]
     attention: str
-    flash: Mapping[str, tuple[float, float]]
+    flash: Mapping[str, Mapping[str, tuple[float, float]]]
+    flash_version: str = "flash2"
     name: str = ""
     traffic: float = 0.8
+    norm_bytes: float = 4.0
+    unfused_norm_bytes: float = 47.0
+    residual_bytes: float = 6.0
+    cast_bytes: float = 4.0
+    start: float = 96.0
+    contention: float = 0.3
     pause: float = 2.0e-6
-    dispatch: float = 5.0e-6
+    dispatch: float = 8.0e-6
     kernels: int = 22
+    recompute_host: float = 0.0
+    jitter: float = 0.0
     dropout: bool = False
     fused_elementwise: bool = True
     fused_rotary: bool = True
     loss_forward: float = 24.0
     loss_backward: float = 12.0
     step_bytes: float = 44.0
+    reduced_bytes: int = 4
     gradient_bytes: int = 4
+    saved_bytes: float = 2.0
+    gathered_logits: bool = False
+    loss_bytes: float = 10.0
+    blocking_messages: bool = True
     sharded_gradient_bytes: int = 2
     tensor_overlap: tuple[float, float] = (0.0, 0.0)
     reduction_overlap: bool = False
     within: float = 0.77
     between: float = 0.8
+    shard_call: float = 0.0
     collective: float = 1.0e-5
     hop: float = 1.5e-6
     network_hop: float = 5.0e-6
-    sources: Mapping[str, str] = field(default_factory=dict)
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    fitted: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         shares = {f"products.{family}": share for family, share in self.products.items()}
@@ -102,3 +127,25 @@ def generations() -> Mapping[str, SoftwareGeneration]:
         dict[str, SoftwareGeneration], Path(__file__).with_name("generations.yaml")
     )
     return {name: replace(generation, name=name) for name, generation in read.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantSource:
+    """Source of a constant.
+
+    Attributes:
+        constant: Field of SoftwareGeneration.
+        range: Least and largest plausible value.
+        chosen: Whether it was chosen with public measurements in sight.
+    """
+
+    constant: str
+    range: tuple[float, float]
+    chosen: bool
+    source: str
+
+
+@cache
+def constant_sources() -> tuple[ConstantSource, ...]:
+    """Sources of all constants, from sources.yaml."""
+    return tuple(read_typed(list[ConstantSource], Path(__file__).with_name("sources.yaml")))

@@ -15,8 +15,10 @@ from suite.simulate.operations.generation import SoftwareGeneration
 TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.94), (128, 64, 0.8), (64, 64, 0.65))
 """Rows and columns of the tiles of matrix products, and the share of the largest tile's rate that each reaches. Smaller
 tiles load more bytes per flop. A library chooses the fastest."""
-START = 96
-"""Depth whose time a tile needs to fill its pipeline of loads and to write its result."""
+ALIGNED = 8
+"""Matrix units of 16-bit types read rows of a multiple of this many entries."""
+MISALIGNED = 0.15
+"""Share of the rate that a product of other sizes reaches."""
 OPERAND_BYTES = {"float16": 2.0, "bfloat16": 2.0, "float8": 1.0, "float4": 0.5625}  # FP4 has a scale per 16 entries
 
 
@@ -42,19 +44,21 @@ class MatrixProduct:
 
 
 @lru_cache(maxsize=65536)
-def tile_share(rows: float, columns: float, depth: float, count: float, units: int) -> float:
+def tile_share(rows: float, columns: float, depth: float, count: float, units: int, start: float) -> float:
     """Share of the rate of a very large product that one of this shape reaches.
 
     The tiles of a product are computed in waves, one tile for each compute unit. A part of a wave takes as long as a
     full one.
     """
+    if any(round(side) % ALIGNED for side in (columns, depth)):
+        return MISALIGNED
     best = 0.0
     for height, width, rate in TILES:
         tiles = ceil(rows / height) * ceil(columns / width) * count
         filled = rows * columns * count / (tiles * height * width)
         waves = tiles / units if units else tiles
         best = max(best, rate * filled * waves / ceil(waves))
-    return best * depth / (depth + START)
+    return best * depth / (depth + start)
 
 
 class DeviceRates:
@@ -62,14 +66,15 @@ class DeviceRates:
 
     def __init__(self, machine: Machine, generation: SoftwareGeneration) -> None:
         self.machine, self.generation = machine, generation
-        self.share = generation.share(machine.family)
+        self.share = generation.share(machine.family) * machine.sustained
         self.traffic = machine.memory_bandwidth * generation.traffic
 
     def product(self, product: MatrixProduct, precision: str) -> float:
         """Seconds of a matrix product."""
         kind = product.precision or precision
         units = self.machine.compute_units
-        share = self.share * tile_share(product.rows, product.columns, product.depth, product.count, units)
+        start = self.generation.start
+        share = self.share * tile_share(product.rows, product.columns, product.depth, product.count, units, start)
         operand = OPERAND_BYTES[kind]
         entries = (product.rows + product.columns) * product.depth * operand
         moved = product.count * (entries + product.rows * product.columns * product.result_bytes)
@@ -77,7 +82,8 @@ class DeviceRates:
 
     def attention(self, flops: float, kernel: str, *, backward: bool) -> float:
         """Seconds of a flash attention kernel, which computes in 16 bits."""
-        share = self.generation.flash[kernel][backward] * self.share
+        by_family = self.generation.flash[kernel]
+        share = by_family.get(self.machine.family, by_family["other"])[backward] * self.share
         return flops / (share * self.machine.peak_of("float16")) + self.generation.pause
 
     def elementwise(self, moved: float, kernels: float = 1.0) -> float:

@@ -17,7 +17,7 @@ from suite.simulate.network.machine import Machine
 from suite.simulate.operations.generation import SoftwareGeneration
 from suite.workload.language_model import LanguageModel
 
-ATTENTION = ("unfused", "fused_softmax", "flash1", "flash2")
+ATTENTION = ("unfused", "fused_softmax", "flash1", "flash2", "flash3")
 PRECISIONS = ("float16", "bfloat16", "float8", "float4")
 RECOMPUTE = ("none", "selective", "operators", "alternate", "full")
 SHARDING = ("none", "optimizer", "gradients", "parameters")

@@ -11,7 +11,12 @@ from suite.simulate.operations.setup import TrainingSetup
 HALF, FULL = 2, 4
 MOMENTS = 8  # bytes per parameter of Adam's two moments
 CONTEXT = 2.0e9  # bytes of the driver, its libraries and the buffers of collectives
-FRAGMENTED = 1.05  # bytes that an allocator reserves, relative to what tensors need
+GATHERED = 28.0
+"""Bytes per logit of a loss over gathered logits: both precisions, their gradients, intermediates of softmax."""
+FRAGMENTED, PIPELINED = 1.1, 1.18
+"""Bytes that an allocator reserves relative to what activations need, without and with a pipeline, in which activations
+of several microbatches come and go."""
+OPERATORS = 0.3  # share of the saved bytes that remains where every second product is computed again
 IN_FLIGHT = 2  # blocks whose sharded weights are gathered at the same time: the current and the next one
 
 
@@ -42,9 +47,10 @@ def saved_per_token(setup: TrainingSetup) -> float:
     h, f = model.hidden, model.ffn
     per_rank = tensor if setup.sequence_parallel else 1
     drops = setup.generation.dropout and not model.gated
+    saved = setup.generation.saved_bytes
     norm = HALF if setup.fused_norm else HALF + FULL + FULL  # input, and single-precision intermediates
-    whole = 2 * norm * h + 2 * HALF * h + (2 * h if drops else 0)  # inputs and outputs of norms, masks of dropout
-    split = HALF * (h + 2 * model.key_width) + HALF * h + HALF * (3 if model.gated else 2) * f
+    whole = 2 * norm * h + 2 * saved * h + (2 * h if drops else 0)  # inputs and outputs of norms, masks of dropout
+    split = HALF * (h + 2 * model.key_width) + saved * h + (HALF * (2 if model.gated else 1) + saved) * f
     scores = 0.0
     if setup.attention in ("unfused", "fused_softmax") and setup.recompute != "selective":
         # softmax, and with dropout its output and mask; apart, also single-precision probabilities
@@ -67,7 +73,7 @@ def activations(setup: TrainingSetup, rank: int, in_flight: int) -> float:
     if setup.recompute == "alternate":
         return in_flight * blocks * (whole + inputs) / 2 + whole
     if setup.recompute == "operators":
-        return in_flight * blocks * 0.6 * whole + whole
+        return in_flight * blocks * OPERATORS * whole + whole
     return in_flight * blocks * whole
 
 
@@ -92,15 +98,19 @@ def memory(setup: TrainingSetup, rank: int, in_flight: int) -> dict[str, float]:
     share = 1.0 if setup.vocabulary == "last" and last else 0.0
     if setup.vocabulary == "spread":
         share = 1 / setup.pipeline
-    logits = share * setup.tokens * setup.model.vocabulary / setup.tensor * (HALF + FULL + FULL)
+    logits = share * setup.tokens * setup.model.vocabulary
+    if setup.generation.gathered_logits and setup.tensor > 1:
+        logits *= GATHERED
+    else:
+        logits *= setup.generation.loss_bytes / setup.tensor
     if setup.offload:
         states = 0.0
     return {
         "weights": weights,
         "gradients": gradients,
         "optimizer states": states,
-        "activations": FRAGMENTED * activations(setup, rank, in_flight),
-        "logits": FRAGMENTED * logits,
+        "activations": (PIPELINED if setup.pipeline > 1 else FRAGMENTED) * activations(setup, rank, in_flight),
+        "logits": logits,
         "context": CONTEXT,
     }
 

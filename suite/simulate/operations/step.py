@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import log2
 
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op
@@ -17,6 +18,7 @@ from suite.simulate.simulation import Simulation
 from suite.simulate.worker import NetworkModel, simulate
 
 ROUNDS = 8  # microbatches that are simulated, in pipeline sizes; the steady state of more is extrapolated
+BUCKETS = 16  # buckets of a reduction; the last one is never hidden
 FETCHED = 12  # bytes per parameter that an offloaded step moves each way
 
 
@@ -53,8 +55,8 @@ class StageCosts:
     def __init__(self, setup: TrainingSetup) -> None:
         self.setup, self.kernels = setup, BlockKernels(setup)
         self.passes = [self._stage(stage) for stage in range(setup.stages)]
-        sliced = setup.tensor if setup.sequence_parallel else 1
-        self.size = round(self.kernels.activation / sliced)
+        # tensor-parallel ranks send slices of an activation, and gather them inside the node (arXiv 2104.04473, 4.1)
+        self.size = round(self.kernels.activation / setup.tensor)
 
     # -- stages ------------------------------------------------------------------------------------------------------
 
@@ -83,10 +85,14 @@ class StageCosts:
         width = setup.generation.sharded_gradient_bytes
         scatter = gather_seconds(width * entries, group, setup.machine, setup.generation)
         behind = scatter + (gather if setup.reshard else 0.0)
-        forward = max(block.forward, gather) * blocks
-        backward = max(block.backward, behind) * blocks
+        forward = self._beside(block.forward, gather) * blocks
+        backward = self._beside(block.backward, behind) * blocks
         exposed = (gather + scatter) if setup.pipeline == 1 else 0.0
         return BlockTimes(forward + exposed / 2, backward - block.weight * blocks + exposed / 2, block.weight * blocks)
+
+    def _beside(self, computing: float, communicating: float) -> float:
+        """Seconds of kernels and a communication at the same time, which share memory bandwidth and compute units."""
+        return max(computing, communicating) + self.setup.generation.contention * min(computing, communicating)
 
     def replicas(self, size: int) -> SpacedRanks:
         """Group of `size` data-parallel ranks."""
@@ -130,19 +136,34 @@ class StageCosts:
             sums = gather_seconds(4 * outside / setup.tensor / setup.stages, group, machine, generation)
             if copies > 1:  # shards of several groups are added
                 across = SpacedRanks(copies, setup.tensor * shard_ranks(setup))
-                sums += all_reduce_seconds(4 * entries / shard_ranks(setup), across, machine, generation)
+                added = all_reduce_seconds(4 * entries / shard_ranks(setup), across, machine, generation)
+                sums += self._behind(added, rank)
             return sums + tied
-        gradients = generation.gradient_bytes * entries
+        gradients = self.reduced * entries
         if setup.sharding == "none":
             reduced, gathered = all_reduce_seconds(gradients, group, machine, generation), 0.0
         else:
-            reduced = gather_seconds(gradients, group, machine, generation)
-            gathered = gather_seconds(2 * entries, group, machine, generation)
+            shards = self.replicas(shard_ranks(setup))
+            reduced = gather_seconds(gradients, shards, machine, generation)
+            gathered = gather_seconds(2 * entries, shards, machine, generation)
+            gathered += generation.shard_call * shards.size * (shards.size > shards.per_node(machine))
+            if ranks > shards.size:  # the shards of several groups are added
+                across = SpacedRanks(ranks // shards.size, setup.tensor * shards.size)
+                reduced += all_reduce_seconds(gradients / shards.size, across, machine, generation)
         if generation.reduction_overlap:
-            held = [self.passes[stage] for stage in setup.places[rank].held_stages]
-            reduced = max(reduced - sum(p.backward for p in held), reduced / 16)
-            gathered = max(gathered - sum(p.forward for p in held), gathered / 16)
+            reduced, gathered = self._behind(reduced, rank), self._behind(gathered, rank)
         return reduced + gathered + tied
+
+    def _behind(self, seconds: float, rank: int) -> float:
+        """What remains of a reduction in buckets during the last backward pass, or of a gathering in the first pass."""
+        passes = [self.passes[stage] for stage in self.setup.places[rank].held_stages]
+        hidden = min(sum(each.backward for each in passes), seconds * (1 - 1 / BUCKETS))
+        return seconds - hidden * (1 - self.setup.generation.contention)
+
+    @property
+    def reduced(self) -> int:
+        """Bytes per parameter in which gradients are reduced."""
+        return 2 if self.setup.precision == "float16" else self.setup.generation.reduced_bytes
 
     def _tied(self, rank: int) -> float:
         """Seconds in which the ends of a pipeline add the gradients of a shared embedding."""
@@ -150,7 +171,7 @@ class StageCosts:
         ends = (setup.places[rank].rank_of(0), setup.places[rank].rank_of(setup.stages - 1))
         if not setup.model.tied or ends[0] == ends[1] or rank not in ends or setup.vocabulary == "spread":
             return 0.0
-        size = setup.generation.gradient_bytes * setup.model.hidden * setup.model.vocabulary / setup.tensor
+        size = self.reduced * setup.model.hidden * setup.model.vocabulary / setup.tensor
         group = SpacedRanks(2, setup.tensor * setup.context * setup.data)
         return all_reduce_seconds(size, group, setup.machine, setup.generation)
 
@@ -176,6 +197,8 @@ class TrainingSimulator:
         """Seconds and memory of a step."""
         setup = self.setup
         seconds = self._pipeline() if setup.pipeline > 1 else self._replica()
+        nodes = setup.machine.nodes(setup.devices)
+        seconds *= 1 + setup.generation.jitter * log2(nodes)
         peaks = [memory(setup, rank, self.in_flight(rank)) for rank in range(setup.pipeline)]
         return TrainingStep(setup, seconds, max(peaks, key=lambda kinds: sum(kinds.values())))
 
@@ -209,7 +232,9 @@ class TrainingSimulator:
         stride = setup.tensor * setup.context * setup.data
         latency, bandwidth = message_seconds(costs.size, stride, setup.machine, setup.generation)
         link = Link(latency, bandwidth)
-        network = NetworkModel(lambda first, second: link, apart=setup.waits_for_all)
+        network = NetworkModel(
+            lambda first, second: link, blocking=setup.generation.blocking_messages, apart=setup.waits_for_all
+        )
         if setup.schedule is None:
             raise ValueError("a pipeline has a schedule")
         interval = FlushInterval(0, microbatches, None, 0)

@@ -1,0 +1,123 @@
+"""Fitted constants: the share of peak of large products, one for each pair of a family of devices and a generation.
+
+Each constant is fitted to one cell, by a rule that reads no error: the pairs with the most scored cells are fitted,
+each on the cell of median size (parameters times devices) of the group that has most cells of the pair. Pairs without
+a constant take the median of all constants.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from suite.core.errors import SuiteError
+from suite.papers.public.adapter import machines, to_setup
+from suite.papers.public.cells import PublicCell
+from suite.papers.public.variants import CHOSEN, Variant
+from suite.simulate.operations.generation import SoftwareGeneration
+from suite.simulate.operations.setup import TrainingSetup
+from suite.simulate.operations.step import simulate_step
+
+MOST_CONSTANTS = 10
+LOWEST, HIGHEST = 0.05, 0.9  # no published product reaches more of a data sheet
+SECANTS, CLOSE = 6, 1e-4  # most secants of a fit, and the relative error of a step at which it ends
+
+Pair = tuple[str, str]  # family of devices, generation
+Shares = Mapping[Pair, float]
+
+
+@dataclass(frozen=True, slots=True)
+class FittedConstant:
+    """A constant, and the cell to which it is fitted."""
+
+    family: str
+    generation: str
+    share: float
+    cell: str
+
+
+def pair_of(cell: PublicCell) -> Pair:
+    """Family of devices and generation of a cell."""
+    return machines()[cell.machine.gpu].family, cell.generation
+
+
+def size(cell: PublicCell) -> float:
+    """Entries of the model's weights times devices."""
+    setup = to_setup(cell)
+    return setup.model.parameters * float(cell.gpus)
+
+
+def answerable(cell: PublicCell) -> bool:
+    """Whether the simulator takes the settings of a cell."""
+    try:
+        to_setup(cell)
+    except SuiteError:
+        return False
+    return True
+
+
+def candidates(cells: Sequence[PublicCell]) -> dict[Pair, list[PublicCell]]:
+    """Cells from which each fitted pair may choose, in ascending order of size."""
+    scored = [cell for cell in cells if cell.scored and answerable(cell)]
+    counts = Counter(map(pair_of, scored))
+    chosen = {}
+    for pair, _ in sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:MOST_CONSTANTS]:
+        groups = Counter(cell.group for cell in scored if pair_of(cell) == pair)
+        group = max(groups, key=lambda name: (groups[name], name))
+        members = [cell for cell in scored if cell.group == group and pair_of(cell) == pair]
+        chosen[pair] = sorted(members, key=lambda cell: (size(cell), cell.id))
+    return chosen
+
+
+def median_cells(cells: Sequence[PublicCell]) -> dict[Pair, PublicCell]:
+    """The cell to which the constant of each pair is fitted."""
+    return {pair: members[(len(members) - 1) // 2] for pair, members in candidates(cells).items()}
+
+
+def with_share(setup: TrainingSetup, share: float) -> TrainingSetup:
+    """The setup with another share of peak for its large products."""
+    generation: SoftwareGeneration = replace(setup.generation, products={setup.machine.family: share})
+    return replace(setup, generation=generation)
+
+
+def fit(cell: PublicCell, variant: Variant = CHOSEN) -> float:
+    """Share of peak with which the simulator gives the measured throughput of a cell, or the nearest bound.
+
+    The time of a step is nearly linear in the inverse of the share, so a few secants find it.
+    """
+    setup = variant.of(to_setup(cell))
+    target = setup.batch * setup.model.sequence / setup.devices / (cell.tokens_per_second or 1.0)
+
+    def seconds(inverse: float) -> float:
+        return simulate_step(with_share(setup, 1 / inverse)).seconds - target
+
+    a, b = 1 / HIGHEST, 2.0
+    excess_a, excess_b = seconds(a), seconds(b)
+    for _ in range(SECANTS):
+        if abs(excess_b) < CLOSE * target or excess_a == excess_b:
+            break
+        after = min(1 / LOWEST, max(1 / HIGHEST, b - excess_b * (b - a) / (excess_b - excess_a)))
+        a, excess_a = b, excess_b
+        b, excess_b = after, seconds(after)
+    return 1 / b
+
+
+def fit_all(cells: Sequence[PublicCell], variant: Variant = CHOSEN) -> tuple[FittedConstant, ...]:
+    """Constants of all fitted pairs."""
+    chosen = sorted(median_cells(cells).items())
+    return tuple(FittedConstant(*pair, round(fit(cell, variant), 4), cell.id) for pair, cell in chosen)
+
+
+def share_of(pair: Pair, constants: Shares) -> float:
+    """Constant of a pair; the median of all constants for a pair without its own."""
+    return constants[pair] if pair in constants else median(constants.values())
+
+
+def throughput(cell: PublicCell, share: float) -> float | None:
+    """Simulated tokens per second and device with this share of peak; None for a refused cell."""
+    try:
+        return simulate_step(with_share(to_setup(cell), share)).tokens_per_second
+    except SuiteError:
+        return None

@@ -1,0 +1,61 @@
+"""Null models: what a forecast without a simulator would say.
+
+Each has one constant per device and precision, which is the median over the cells of all other groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+
+from suite.core.errors import InvalidRequest
+from suite.papers.public.adapter import to_setup
+from suite.papers.public.cells import PublicCell
+from suite.simulate.operations.setup import TrainingSetup
+
+BACKWARD_PASSES = 3  # passes of a training step: a forward pass, and a backward pass of twice its flops
+
+
+def peak_tokens(setup: TrainingSetup) -> float:
+    """Tokens per second and device at the peak of the data sheet."""
+    per_token = BACKWARD_PASSES * setup.model.flops / setup.model.sequence
+    return setup.machine.peak_of(setup.precision) / per_token
+
+
+def one_utilization(setup: TrainingSetup) -> float:
+    """Every step reaches one share of the peak."""
+    return peak_tokens(setup)
+
+
+def bubble_only(setup: TrainingSetup) -> float:
+    """Every stage reaches one share of the peak, and a pipeline is idle while it fills and drains: m / (m + p - 1)."""
+    microbatches = setup.microbatches
+    return peak_tokens(setup) * microbatches / (microbatches + setup.pipeline - 1)
+
+
+NULL_MODELS: Mapping[str, Callable[[TrainingSetup], float]] = {
+    "one share of peak per device": one_utilization,
+    "m/(m+p-1) times one constant": bubble_only,
+}
+
+
+def null_errors(cells: Sequence[PublicCell], model: Callable[[TrainingSetup], float]) -> dict[str, float]:
+    """Relative error of throughput on each scored cell, by id."""
+    scored = []
+    for cell in cells:
+        if not cell.scored:
+            continue
+        try:
+            scored.append((cell, to_setup(cell)))
+        except InvalidRequest:
+            continue  # a refused cell has no forecast
+    shares = [
+        (cell.group, setup.machine.name, setup.precision, (cell.tokens_per_second or 0.0) / model(setup))
+        for cell, setup in scored
+    ]
+    errors = {}
+    for (cell, _), (group, machine, precision, share) in zip(scored, shares, strict=True):
+        others = [s for g, *_, s in shares if g != group]
+        alike = [s for g, m, p, s in shares if g != group and (m, p) == (machine, precision)]
+        errors[cell.id] = median(alike or others) / share - 1
+    return errors
