@@ -18,6 +18,7 @@ from suite.core.record import LINES
 from suite.core.resources import ROOT
 from suite.core.trace import Trace
 from suite.papers.common import claims, reproduce_commands
+from suite.papers.public.league_file import ANSWERS, LEAGUE
 from suite.report import judge, write_report
 from suite.report.files import write
 from suite.report.load import ReportStore, StoredRecord, read_store
@@ -75,6 +76,11 @@ def _report_files(stored: ReportStore, folder: Path, names: Sequence[str]) -> di
             earlier = files.get(f"reports/{name}", b"")  # records may share a file, one per line: append
             write(folder, name, earlier + data)
             files[f"reports/{name}"] = earlier + data
+    for name in (LEAGUE, ANSWERS):
+        if (stored.folder / name).is_file():
+            text = (stored.folder / name).read_text(encoding="utf-8", errors="replace")
+            write(folder, name, redact.text(text, names))
+            files[f"reports/{name}"] = (folder / name).read_bytes()
     write_report(folder)
     exported = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.perfetto.json.gz"))
     return files | {f"reports/{name}": (folder / name).read_bytes() for name in (*PAGE_FILES, *exported)}

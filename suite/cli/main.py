@@ -23,6 +23,7 @@ MODULES = {  # in the order of the help
     "show": "suite.cli.show",
     "report": "suite.cli.report",
     "claims": "suite.cli.claims",
+    "league": "suite.cli.league",
     "compare": "suite.cli.compare",
     "nightly": "suite.cli.nightly",
     "conformance": "suite.cli.conformance",

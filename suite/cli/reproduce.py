@@ -7,6 +7,9 @@
 
 An entry of a scale is the name of an experiment, optionally with overrides: "samo_fig1 launch.device=cuda".
 
+A scale with league=true then scores the simulator on public measurements (suite.cli.league), which takes one to two
+minutes. With launch.submit or --dry-run it does not.
+
 Runs with a record are not repeated, so the same command continues after an interrupt. A run that this machine cannot
 execute does not fail the command; the page shows it with the reason.
 """
@@ -36,6 +39,8 @@ from suite.runner.store import Store
 if TYPE_CHECKING:
     from suite.config.run import RunConfig
     from suite.runner.runs import Run
+
+LEAGUE_SECONDS = 90.0  # expected duration of scoring the simulator on all public cells, on an otherwise idle core
 
 
 def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
@@ -81,6 +86,7 @@ def reproduce(given: Arguments) -> int:
     base = resolve(overrides)
     commands = expand_entries(base.scale.reproduce, overrides)
     expected = sum(resolve(arguments).experiment.expected_seconds for arguments in commands)
+    expected += LEAGUE_SECONDS * base.scale.league
     if base.launch.submit and given.options.blind:
         raise InvalidRequest(
             f"--blind with launch.submit={base.launch.submit}",
@@ -106,6 +112,8 @@ def reproduce(given: Arguments) -> int:
         records, status = _run_experiments(base, commands, progress)
     if hides:
         _fill_printed_values(base, commands)
+    if base.scale.league:
+        score_simulator(Path(base.reports), progress)
     page = _page(base)
     print(f"\n{format_count(records, 'record')} in {seconds(progress.clock() - progress.begin)}. The page: {page}")
     tried = [record for record in records if record.outcome not in CANNOT]
@@ -153,6 +161,22 @@ def _fill_printed_values(base: RunConfig, commands: Sequence[list[str]]) -> None
             fill_printed_values(expand(arguments), Store(Path(base.reports)))
         except SuiteError as error:
             print(f"  not filled in: {error}")
+
+
+def score_simulator(folder: Path, progress: Progress) -> None:
+    """Score the simulator on public measurements, for the page of `folder`. A refusal is printed."""
+    from suite.papers.public.cells import CELLS
+    from suite.papers.public.write_league import scorable_cells, score_cells
+
+    progress.print_line(f"simulator against public measurements, about {seconds(LEAGUE_SECONDS)}")
+    try:
+        league = score_cells(scorable_cells(CELLS), folder)
+    except SuiteError as error:
+        progress.print_line(f"  refused: {error}")
+    else:
+        groups = format_count(league.groups, "group")
+        progress.print_line(f"  mean error over {groups}: {100 * league.score.mean:.1f} %, simulated")
+    progress.advance(LEAGUE_SECONDS)
 
 
 def _page(config: RunConfig) -> Path:

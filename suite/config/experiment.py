@@ -195,3 +195,5 @@ class Scale(Settings):
     name: Name
     reproduce: list[Any]
     """Experiments with their overrides, in order."""
+    league: bool = False
+    """Whether the simulator is scored on public measurements before the page is written (one to two minutes)."""

@@ -36,6 +36,7 @@ class Aside(StrEnum):
     DAMAGED = "damaged record"
     OTHER_SCHEMA = "other schema version"
     TRACE = "unusable trace"
+    LEAGUE = "unreadable league"
 
 
 @dataclass(frozen=True, slots=True)

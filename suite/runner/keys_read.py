@@ -39,6 +39,7 @@ BOOKKEEPING = {
     "tag": "ends the label",
     "scale.name": "names a list of experiments for suite.cli.reproduce",
     "scale.reproduce": "lists experiments for suite.cli.reproduce",
+    "scale.league": "decides whether suite.cli.reproduce scores the simulator",
     "experiment.name": "names the experiment on the page",
     "experiment.title": "is text of the page",
     "experiment.question": "is text of the page",

@@ -89,14 +89,15 @@ COMPOSED = {  # checked up to the start of ranks; the reason why no test runs th
 }
 OWN_FOLDER = "tests/distributed/test_document_examples.py runs it in the folder that the section describes"
 ELSEWHERE = {  # run by another test, or not run for the reason given
-    "make reproduce": "ten minutes; run by hand in a fresh clone before a release",
-    "make reproduce 'ARGS=--blind reports=reports/blind'": "ten minutes; tests/laws/test_blind.py runs the option",
+    "make reproduce": "eleven minutes; run by hand in a fresh clone before a release",
+    "make reproduce 'ARGS=--blind reports=reports/blind'": "eleven minutes; tests/laws/test_blind.py runs the option",
     "make kick-the-tires": "starts ranks and writes the page; run by hand in a fresh clone before a release",
     "suite claims answer samo.eq2.samo_bytes": "tests/unit/papers/test_answer.py",
     "suite claims answer 'schedules.zb.table2.*'": "tests/unit/papers/test_schedules.py",
     "suite claims where samo.eq2.samo_bytes": "needs the papers' texts; tests/unit/papers/test_passages.py",
     "suite claims mutate": "tests/laws/test_mutations.py",
     "suite claims sensitivity": "minutes; tests/unit/papers/test_sensitivity.py",
+    "suite league": "one to two minutes; tests/unit/papers/test_league_file.py runs it on a few cells",
     "suite report --evidence docs/evidence.md reports=reports": "tests/unit/report/test_evidence_table.py",
     "python -m tests.pictures reports/index.html docs/pictures": "needs a browser and rewrites committed pictures",
     "make test": "this run",
@@ -106,7 +107,7 @@ ELSEWHERE = {  # run by another test, or not run for the reason given
     "make report": "tests/unit/report calls the module that the target starts",
     "make reproduce SCALE=evening": "two hours; tests/unit/test_reproduce.py composes every experiment",
     "make reproduce SCALE=cluster LAUNCH=slurm": "wants a cluster; tests/slurm starts a real Slurm",
-    "make reproduce PYTHON=python3 INSTALL=no": "ten minutes",
+    "make reproduce PYTHON=python3 INSTALL=no": "eleven minutes",
     "suite run data=wikitext_103 data.folder=FOLDER system=axonn grid.inter=2": "wants a data set",
     "suite run system=sparsity_aware_metis graph=matrix_market graph.source.file=FILE.mtx grid.data=4": (
         "wants a file; tests/unit/data/graphs reads small ones"

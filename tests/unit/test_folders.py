@@ -59,6 +59,7 @@ class Worked(BaseException):
             "suite.gnn.partition_data.graph_of",
         ),
         ("suite.cli.artifact", ["reports={}"], "suite.artifact.build.make"),
+        ("suite.cli.league", ["reports={}"], "suite.papers.public.write_league.score_cells"),
         ("suite.cli.report", ["reports={}"], "suite.report.page.page.write_report"),
     ],
 )

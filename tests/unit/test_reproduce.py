@@ -14,6 +14,10 @@ from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record, Source
+from suite.core.resources import conf_folder
+from suite.papers.public.cells import load_cells
+from suite.papers.public.league_file import read_league
+from suite.runner.progress import Progress
 from suite.runner.runs import Run, expand
 from tests.support.refusals import refused
 
@@ -73,6 +77,39 @@ def test_each_entry_is_run_as_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert reproduce.main(["scale=smoke", f"reports={tmp_path}", scale]) == 0
     arguments = ["scale=smoke", f"reports={tmp_path}", scale]
     assert commands_run == [["experiment=smoke", "seed=3", *arguments], ["experiment=formulas", *arguments]]
+
+
+@pytest.mark.parametrize("scores", [False, True])
+def test_simulator_is_scored_before_the_page_where_the_scale_says_so(
+    scores: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    steps: list[tuple[str, Path]] = []
+    monkeypatch.setattr(reproduce, "run", lambda overrides, progress: [record(Outcome.OK)])
+    monkeypatch.setattr(reproduce, "score_simulator", lambda folder, progress: steps.append(("league", folder)))
+    monkeypatch.setattr("suite.report.write_report", lambda folder: steps.append(("page", folder)) or folder)
+    more = ["scale.league=true"] if scores else []
+    assert reproduce.main(["scale=smoke", f"reports={tmp_path}", *more]) == Exit.OK
+    assert steps == [*([("league", tmp_path)] if scores else []), ("page", tmp_path)]
+
+
+def test_scales_that_score_the_simulator() -> None:
+    scales = [path.stem for path in (conf_folder() / "scale").glob("*.yaml")]
+    assert {name for name in scales if resolve([f"scale={name}"]).scale.league} == {"laptop", "evening"}
+
+
+def test_scores_are_for_the_page_of_the_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = tuple(cell for cell in load_cells() if cell.group in ("zb_sync", "titan_h200"))
+    monkeypatch.setattr("suite.papers.public.write_league.load_cells", lambda path: few)
+    progress = Progress(reproduce.LEAGUE_SECONDS)
+    reproduce.score_simulator(tmp_path, progress)
+    assert read_league(tmp_path) is not None
+    assert "mean error over 2 groups: " in capsys.readouterr().err
+    assert progress.remaining == 0.0
+    monkeypatch.setattr("suite.papers.public.write_league.load_cells", lambda path: ())
+    reproduce.score_simulator(tmp_path, progress)
+    assert "refused: cells=" in capsys.readouterr().err
 
 
 CLUSTER = [

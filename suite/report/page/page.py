@@ -11,20 +11,23 @@ import gc
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from suite.core.claim import Decision, Judged, Settings
+from suite.core.errors import InvalidRequest
 from suite.core.resources import PACKAGE
 from suite.papers.common import claims, reproduce_commands
+from suite.papers.public import league_file
 from suite.report import claim_text, derive, expectations, judge, records
 from suite.report.files import inert, write
-from suite.report.load import ReportStore, StoredRecord, read_store
+from suite.report.load import Aside, ReportStore, SetAside, StoredRecord, read_store
 from suite.report.page import page_budget, sections
 from suite.report.panels import published_figures
+from suite.report.panels.league_section import LeagueSection, league_section
 from suite.report.plots import perfetto, svg
 from suite.report.tables import claim_tables, provenance_table, record_tables, scorecard, summary_tables
 
@@ -52,6 +55,11 @@ def write_report(folder: Path) -> Path:
 def _write(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     store = read_store(folder)
+    try:
+        league = read_league_section(folder)
+    except InvalidRequest as error:  # costs its own section only, like a damaged record
+        league, aside = None, SetAside(league_file.LEAGUE, Aside.LEAGUE, str(error))
+        store = replace(store, aside=(*store.aside, aside))
     settings = claims.settings()
     judged = reproduce_commands.with_commands(judge.judge(claims.load(), store), settings)
     judged = claims.with_sensitivity(judged, claims.sensitivities())
@@ -70,8 +78,20 @@ def _write(folder: Path) -> Path:
         decisions=claims.decisions(),
         settings=settings,
         held=page_layout,
+        league=league,
     )
     return write(folder, "index.html", page)
+
+
+def read_league_section(folder: Path) -> LeagueSection | None:
+    """The section of `folder`/league.json; None where there is no such file.
+
+    Raises:
+        InvalidRequest: The file is damaged.
+    """
+    league = league_file.read_league(folder)
+    has_answers = (folder / league_file.ANSWERS).is_file()
+    return league_section(league, league_file.published_errors(), has_answers) if league else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +130,7 @@ def render(
     decisions: Sequence[Decision] = (),
     settings: Settings | None = None,
     held: PageLayout | None = None,
+    league: LeagueSection | None = None,
 ) -> str:
     """The page as text.
 
@@ -117,6 +138,7 @@ def render(
         exports: Perfetto file by record file, in the store's folder.
         settings: Published settings.
         held: Result of `layout` for the same store.
+        league: Errors of the simulator on public measurements; None for no such section.
     """
     script = "".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("table.js", "claims.js"))
     environment = Environment(
@@ -153,6 +175,7 @@ def render(
         measured=summary_tables.measured(judged, near),
         contradicted=summary_tables.contradicted(judged),
         worst=summary_tables.worst(papers),
+        league=league,
         turning=summary_tables.turning(judged),
         sections=sections.finished(planned),
         facts=[(name, provenance_table.facts([e for e in store.entries if e.machine == name])) for name in machines],

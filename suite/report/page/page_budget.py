@@ -22,6 +22,7 @@ EARLIER = 160  # superseded records
 PICTURES = 200
 BOXES = 6000  # boxes of all timelines
 ROWS = 5000  # rows of the tables next to panels
+GROUPS = 120  # groups of public measurements, in their picture and in their table
 LINES = 40  # lines of the reason of a failed run
 
 

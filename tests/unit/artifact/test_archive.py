@@ -23,6 +23,7 @@ from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import FORWARD, Span
+from tests.support.league import league_file
 from tests.support.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -75,6 +76,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, by
     content = {"grid": {"data": 1, "inter": 1, "tensor": 1}, "spans": [span.row()]}
     with gzip.GzipFile(f"{SECRET}/a.json", "wb", fileobj=(folder / "traces" / "a.json.gz").open("wb")) as trace:
         trace.write(json.dumps(content).encode())
+    league_file().write(folder)
+    (folder / "league.csv").write_text(f"id,refusal\na,{SECRET}/cells.yaml\n")
     path = make(folder, doctor=[f"python             works: {SECRET}/bin/python"])
     return path, unpack(path.read_bytes())
 
@@ -92,7 +95,9 @@ def test_archive_is_complete(bundle: tuple[Path, dict[str, bytes]]) -> None:
     expected += [f"reports/{name}" for name in ("index.html", "records.csv", "claims.csv", "claims.json")]
     expected += ["reports/records/a.json", "reports/records/b.json"]
     expected += ["reports/measured/elsewhere/demo.jsonl", "reports/traces/a.json.gz"]
+    expected += ["reports/league.json", "reports/league.csv"]
     assert set(expected) <= files.keys()
+    assert b"Simulator against public measurements" in files["reports/index.html"]
     assert "reports/records/rubbish.json" not in files
     assert Grid(**json.loads(gzip.decompress(files["reports/traces/a.json.gz"]))["grid"]) == Grid()
     readme = files["README.md"].decode()

@@ -1,0 +1,85 @@
+"""Command `suite league`: score the simulator on public measurements of others.
+
+    suite league
+    suite league cells=FILE reports=FOLDER
+
+The command prints the errors of each group and the totals, and writes league.json, which the page of the folder shows,
+and league.csv with a row for each cell. A cell that the simulator refuses counts as an error of 100 %; the exit status
+then is 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from suite.cli import Arguments, Command
+from suite.core.errors import InvalidRequest
+from suite.core.exit_codes import Exit
+from suite.core.files import check_folder
+from suite.core.words import format_count
+
+if TYPE_CHECKING:
+    from suite.papers.public.league import League
+
+
+def group_lines(league: League) -> Iterator[str]:
+    """A heading, and a line for each group with its errors in percent."""
+    width = max(len("group"), *(len(group.group) for group in league.groups))
+    heading = "  ".join(f"{name:>8}" for name in ("cells", "mean", "largest", "bias", "null"))
+    yield f"{'group':<{width}}  {heading}  without its family"
+    for group in league.groups:
+        shares = (f"{100 * group.mean:.1f}", f"{100 * group.largest:.1f}", f"{100 * group.bias:+.1f}")
+        numbers = (*shares, f"{100 * group.null:.1f}")
+        errors = "  ".join((f"{group.cells:>8}", *(f"{number:>6} %" for number in numbers)))
+        yield f"{group.group:<{width}}  {errors}  {100 * group.left_out:.1f} %"
+
+
+def total_lines(league: League) -> Iterator[str]:
+    """The totals over groups and cells."""
+    score, blind = league.score, league.blind
+    yield f"mean over {format_count(league.groups, 'group')}: {100 * score.mean:.1f} %"
+    yield f"90th percentile over cells: {100 * score.percentile:.1f} %"
+    yield f"order of {format_count(score.pairs, 'pair')} of a group: {100 * score.orders:.1f} % right"
+    yield f"rows that did not fit: {score.found_oom} of {score.oom} found"
+    yield f"rows that ran: {score.found_fit} of {score.fit} found to fit"
+    yield f"mean with all decisive settings told: {100 * league.known:.1f} %"
+    yield f"mean with each family left out of the fit: {100 * league.left_out:.1f} %"
+    yield f"blind, before anything was fitted: {100 * blind.mean:.1f} %"
+    for name, error in league.nulls.items():
+        yield f"null model, {name}: {100 * error:.1f} %"
+    yield from (f"refused: {one.cell.id}: {one.refusal}" for one in league.answers if one.refusal)
+
+
+def score(arguments: Arguments) -> int:
+    from suite.papers.public.cells import CELLS
+    from suite.papers.public.league_file import ANSWERS, LEAGUE
+    from suite.papers.public.write_league import scorable_cells, score_cells
+
+    path = arguments.value("cells", str(CELLS))
+    if not path:
+        raise InvalidRequest("cells=", rule="a file of cells", legal=f"cells={CELLS.name}")
+    folder = check_folder(arguments.reports, "reports")
+    cells = scorable_cells(Path(path))
+    print(f"scoring {format_count(cells, 'cell')}; all public cells take one to two minutes", flush=True)
+    league = score_cells(cells, folder)
+    print("\n".join((*group_lines(league), *total_lines(league))))
+    print(f"{folder / LEAGUE}, {folder / ANSWERS}")
+    refused = len(league.score.refused)
+    if refused == len(league.answers):
+        return Exit.NOTHING
+    return Exit.SOME_FAILED if refused else Exit.OK
+
+
+COMMAND = Command(
+    "league",
+    "Score the simulator on public measurements of training steps.",
+    score,
+    "reports=FOLDER",
+    keys={
+        "cells": "FILE       cells to score, as suite/papers/public/cells.yaml (default: that file)",
+        "reports": "FOLDER   folder of league.json and league.csv (default: reports)",
+    },
+)
+main = COMMAND.main

@@ -1,0 +1,195 @@
+"""Section of the page on the simulator's errors against public measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from suite.papers.public.league_file import ANSWERS, LeagueFile, LeagueGroup, LeagueTotals, PublishedError
+from suite.report.page import page_budget
+from suite.report.plots import error_bars
+from suite.report.plots.plots import Picture
+from suite.report.tables.record_tables import NONE, Cell, Column, Table, number, percent
+
+
+@dataclass(frozen=True, slots=True)
+class LeagueSection:
+    """Content of the section.
+
+    Attributes:
+        cells: Scored cells.
+        groups: Groups with a scored cell.
+        picture: A row per group.
+        tables: Totals, groups, constants, and other simulators.
+        answers: Name of the file with a row per cell; empty where the folder has none.
+    """
+
+    cells: int
+    groups: int
+    picture: Picture
+    tables: tuple[Table, ...]
+    answers: str
+
+
+def league_section(league: LeagueFile, others: Sequence[PublishedError], has_answers: bool) -> LeagueSection:
+    """The section of a league.
+
+    Args:
+        league: Content of league.json.
+        others: Published errors of other simulators.
+        has_answers: Whether league.csv is next to the page.
+    """
+    groups = sorted(league.groups, key=lambda group: (-group.mean, group.group))
+    shown = groups[: page_budget.GROUPS]
+    said = "" if len(shown) == len(groups) else f"{len(shown)} of {len(groups)} groups are shown, the worst first."
+    return LeagueSection(
+        sum(group.cells for group in groups),
+        len(groups),
+        _picture(shown, said),
+        (
+            _totals(league),
+            _groups(shown, said),
+            _constants(league),
+            _others(others, {group.group: group for group in groups}),
+        ),
+        ANSWERS if has_answers else "",
+    )
+
+
+def _picture(groups: Sequence[LeagueGroup], said: str) -> Picture:
+    rows = [
+        error_bars.ErrorRow(group.group, group.cells, 100 * group.mean, 100 * group.bias, 100 * group.null)
+        for group in groups
+    ]
+    title = "Error of the simulator by group of public measurements, the largest mean first."
+    caption = f"{title} Numbers beyond {error_bars.MOST:g} % stand next to an arrow. {said}".rstrip()
+    legend = (
+        (error_bars.BAR, "bar: mean absolute error"),
+        (error_bars.DOT, "dot: median error, with its sign"),
+        (error_bars.NULL, "tick: mean absolute error of the best null model"),
+    )
+    return Picture(caption, Markup(error_bars.error_bars(rows, title)), legend)
+
+
+_TOTALS = (
+    Column("comparison", numeric=False),
+    Column("mean error", detail="over groups"),
+    Column("90th percentile", detail="over cells"),
+    Column("right orders", detail="of pairs in a group"),
+    Column("predicted not to fit", detail="of rows that did not"),
+    Column("predicted to fit", detail="of rows that ran"),
+    Column("refused", detail="cells without an answer"),
+)
+
+
+def _totals(league: LeagueFile) -> Table:
+    means = (
+        ("fitted, cells with all decisive settings told", league.known),
+        ("fitted without the family of each group", league.left_out),
+        *((f"null model: {name}", error) for name, error in league.nulls.items()),
+    )
+    rows = [_full("fitted, without the cells of the fit", league.score), _full("blind, nothing fitted", league.blind)]
+    empty = (Cell(NONE, tone="faint"),) * (len(_TOTALS) - 2)
+    rows += [(Cell(name), _percent(error), *empty) for name, error in means]
+    return Table("Totals", _TOTALS, tuple(rows))
+
+
+def _full(name: str, totals: LeagueTotals) -> tuple[Cell, ...]:
+    return (
+        Cell(name),
+        _percent(totals.mean),
+        _percent(totals.percentile_90),
+        number(totals.orders, percent(100 * totals.orders), f"of {totals.pairs}"),
+        _share(totals.oom),
+        _share(totals.fit),
+        number(totals.refused, str(totals.refused)),
+    )
+
+
+def _percent(share: float, detail: str = "", tone: str = "") -> Cell:
+    return number(share, percent(100 * share), detail, tone)
+
+
+def _share(counts: tuple[int, int]) -> Cell:
+    found, every = counts
+    return Cell(NONE, tone="faint") if every == 0 else number(found / every, f"{found} of {every}")
+
+
+_GROUPS = (
+    Column("group", numeric=False, detail="a table or series of one source"),
+    Column("device", numeric=False),
+    Column("cells"),
+    Column("mean error"),
+    Column("largest"),
+    Column("median", detail="with its sign"),
+    Column("null model", detail="mean error of the best"),
+    Column("without its family", detail="mean error"),
+    Column("family", numeric=False, detail="software of the source"),
+)
+
+
+def _groups(groups: Sequence[LeagueGroup], said: str) -> Table:
+    rows = tuple(
+        (
+            Cell(group.group),
+            Cell(group.device),
+            number(group.cells, str(group.cells)),
+            _percent(group.mean, *(("no better than null", "bad") if group.mean >= group.null else ())),
+            _percent(group.largest),
+            number(group.bias, f"{100 * group.bias:+.1f} %"),
+            _percent(group.null),
+            _percent(group.left_out),
+            Cell(group.family),
+        )
+        for group in groups
+    )
+    return Table("Groups, the largest error first", _GROUPS, rows, said=said)
+
+
+_CONSTANTS = (
+    Column("family of devices", numeric=False),
+    Column("software generation", numeric=False),
+    Column("share of peak", detail="of large matrix products"),
+    Column("fitted to", numeric=False),
+)
+
+
+def _constants(league: LeagueFile) -> Table:
+    rows = tuple(
+        (Cell(one.family), Cell(one.generation), _percent(one.share), Cell(one.cell)) for one in league.constants
+    )
+    return Table("Fitted constants", _CONSTANTS, rows)
+
+
+_OTHERS = (
+    Column("simulator", numeric=False),
+    Column("measurements", numeric=False),
+    Column("mean error"),
+    Column("largest"),
+    Column("ours: mean error", detail="on the same group"),
+    Column("ours: largest"),
+    Column("note", numeric=False),
+    Column("source", numeric=False),
+)
+
+
+def _others(others: Sequence[PublishedError], groups: dict[str, LeagueGroup]) -> Table:
+    none = Cell(NONE, tone="faint")
+    rows = []
+    for one in others:
+        ours = groups.get(one.group)
+        rows.append(
+            (
+                Cell(one.name),
+                Cell(one.cells),
+                number(one.mean, percent(one.mean, 2)),
+                none if one.largest is None else number(one.largest, percent(one.largest, 2)),
+                number(ours.mean, percent(100 * ours.mean, 2), f"{ours.cells} cells") if ours else none,
+                number(ours.largest, percent(100 * ours.largest, 2)) if ours else none,
+                Cell(one.note or NONE),
+                Cell(one.source),
+            )
+        )
+    return Table("Published errors of other simulators", _OTHERS, tuple(rows))

@@ -1,0 +1,166 @@
+"""Section of the page on the simulator's errors against public measurements."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from suite.papers.public.league_file import ANSWERS, LEAGUE, LeagueGroup, published_errors
+from suite.report import write_report
+from suite.report.page import page_budget
+from suite.report.panels.league_section import LeagueSection, league_section
+from suite.report.plots import error_bars
+from tests.support.league import GROUPS, league_file
+from tests.support.pages import Page
+
+TITLE = "Simulator against public measurements"
+
+
+def built(folder: Path) -> Page:
+    return Page(write_report(folder).read_text(encoding="utf-8"))
+
+
+def section_of(*groups: LeagueGroup) -> LeagueSection:
+    return league_section(league_file(groups or GROUPS), published_errors(), has_answers=False)
+
+
+def rows_of(section: LeagueSection) -> list[ElementTree.Element]:
+    """The rows of the picture, one per group."""
+    return [each for each in ElementTree.fromstring(section.picture.svg).iter("g") if each.get("class") == "row"]
+
+
+def texts_of(row: ElementTree.Element) -> list[str]:
+    return [each.text or "" for each in row.iter("text")]
+
+
+def cells_of(section: LeagueSection, title: str) -> list[list[str]]:
+    """Texts of a table of the section, row by row."""
+    [table] = [table for table in section.tables if table.title == title]
+    return [[cell.text for cell in row] for row in table.rows]
+
+
+def test_section_appears_with_a_file_only(tmp_path: Path) -> None:
+    page = built(tmp_path)
+    assert TITLE not in page.words()
+    assert not page.all("svg")
+    league_file().write(tmp_path)
+    page = built(tmp_path)
+    assert page.words().count(TITLE) == 1
+    assert "(evidence simulated) with 16 training steps in 3 groups that others measured" in page.words()
+    assert {"Totals", "Fitted constants", "Published errors of other simulators"} <= set(page.headings)
+    [picture] = page.all("svg")
+    assert picture["role"] == "img"
+    assert "far: 3 cells, mean error 123.4 %, median +110.0 %, null model 30.0 %" in (picture["aria-label"] or "")
+    assert "#league" in page.values("a", "href")
+    assert "Unused files" not in page.words()
+
+
+def test_page_links_the_table_of_answers_where_it_is(tmp_path: Path) -> None:
+    league_file().write(tmp_path)
+    assert f"./{ANSWERS}" not in built(tmp_path).values("a", "href")
+    (tmp_path / ANSWERS).touch()
+    assert f"./{ANSWERS}" in built(tmp_path).values("a", "href")
+
+
+def test_damaged_file_costs_its_section_only(tmp_path: Path) -> None:
+    (tmp_path / LEAGUE).write_text('{"score": ')
+    page = built(tmp_path)
+    assert TITLE not in page.words()
+    assert "league.json" in page.words()
+    assert "unreadable league" in page.words()
+
+
+def test_picture_has_a_row_for_each_group_the_worst_first() -> None:
+    section = section_of()
+    rows = rows_of(section)
+    assert [texts_of(row)[0] for row in rows] == ["far", "megatron_a100_recompute", "near"]
+    assert [len(row.findall("title")) for row in rows] == [1, 1, 1]
+    assert [row[0] for row in cells_of(section, "Groups, the largest error first")] == [
+        texts_of(row)[0] for row in rows
+    ]
+
+
+def test_errors_beyond_the_axis_are_printed_next_to_an_arrow() -> None:
+    far, *others = rows_of(section_of())
+    assert texts_of(far)[1:] == ["mean 123 %, median +110 %"]
+    assert len(far.findall("path")) == 1
+    assert far.find("circle") is None, "the median is beyond the axis"
+    assert far.find("line") is not None, "the null model is on the axis"
+    for row in others:
+        assert len(texts_of(row)) == 1
+        assert row.find("path") is None
+        assert row.find("circle") is not None
+
+
+def test_bars_dots_and_ticks_stand_at_their_errors() -> None:
+    root = ElementTree.fromstring(error_bars.error_bars([error_bars.ErrorRow("a", 1, 30.0, -15.0, 50.0)], "Errors."))
+    place = {each.text: float(each.get("x", "")) for each in root.findall("text")}
+    [row] = root.findall("g")
+    bar, dot, null = row.find("rect"), row.find("circle"), row.find("line")
+    assert bar is not None
+    assert dot is not None
+    assert null is not None
+    x = float(bar.get("x", ""))
+    ends = [x, x + float(bar.get("width", "")), float(dot.get("cx", "")), float(null.get("x1", ""))]
+    middle = (place["-20 %"] + place["-10 %"]) / 2
+    assert ends == pytest.approx([place["0 %"], place["30 %"], middle, place["50 %"]], abs=0.02)
+
+
+def test_arrow_of_a_negative_error_points_left() -> None:
+    rows = [error_bars.ErrorRow("a", 1, 75.0, -75.0, 5.0), error_bars.ErrorRow("b", 1, 50.0, -75.0, 5.0)]
+    both, left = ElementTree.fromstring(error_bars.error_bars(rows, "Errors.")).findall("g")
+    assert [texts_of(row)[1] for row in (both, left)] == ["mean 75 %, median -75 %", "median -75 %"]
+    [right_arrow], [left_arrow] = both.findall("path"), left.findall("path")
+    tips = [float(re.findall(r"[\d.]+", arrow.get("d", ""))[2]) for arrow in (right_arrow, left_arrow)]
+    starts = [float(re.findall(r"[\d.]+", arrow.get("d", ""))[0]) for arrow in (right_arrow, left_arrow)]
+    assert [tip > start for tip, start in zip(tips, starts, strict=True)] == [True, False]
+
+
+@pytest.mark.parametrize(("least", "low"), [(0.0, -10.0), (-10.0, -10.0), (-10.1, -20.0), (-75.0, -60.0)])
+def test_axis_ends_at_the_tick_below_the_least_median(least: float, low: float) -> None:
+    assert error_bars.lowest([error_bars.ErrorRow("a", 1, 5.0, least, 5.0)]) == low
+
+
+def test_totals_hold_fitted_blind_and_null_errors() -> None:
+    rows = {row[0]: row[1:] for row in cells_of(section_of(), "Totals")}
+    assert rows["fitted, without the cells of the fit"] == ["25.0 %", "50.0 %", "75.0 %", "3 of 4", "8 of 9", "1"]
+    assert rows["blind, nothing fitted"][0] == "87.5 %"
+    assert rows["fitted without the family of each group"][0] == "31.2 %"
+    assert [rows[f"null model: {name}"][0] for name in ("one share", "bubble only")] == ["62.5 %", "37.5 %"]
+    assert cells_of(section_of(), "Fitted constants")[0] == ["a100", "flash", "70.0 %", "near.1"]
+
+
+def test_our_error_stands_next_to_one_on_the_same_cells() -> None:
+    rows = cells_of(section_of(), "Published errors of other simulators")
+    assert [row[2:6] for row in rows if row[0] == "Calculon"] == [["3.65 %", "8.87 %", "7.14 %", "11.09 %"]]
+    assert [row[2:6] for row in rows if row[0] == "Primus projection"] == [["7.24 %", "9.20 %", "–", "–"]]
+    [calculon, *_] = cells_of(section_of(GROUPS[0]), "Published errors of other simulators")
+    assert calculon[4:6] == ["–", "–"], "no such group was scored"
+
+
+def test_errors_no_better_than_the_null_model_are_marked() -> None:
+    [table] = [table for table in section_of().tables if table.title.startswith("Groups")]
+    details = {row[0].text: row[3].detail for row in table.rows}
+    assert details == {"far": "no better than null", "megatron_a100_recompute": "no better than null", "near": ""}
+
+
+def test_many_groups_are_cut_with_a_remark() -> None:
+    many = tuple(replace(GROUPS[0], group=f"g{number}") for number in range(page_budget.GROUPS + 5))
+    section = section_of(*many)
+    assert len(rows_of(section)) == page_budget.GROUPS
+    said = f"{page_budget.GROUPS} of {page_budget.GROUPS + 5} groups are shown, the worst first."
+    assert said in section.picture.caption
+    assert [table.said for table in section.tables if table.title.startswith("Groups")] == [said]
+    assert section.groups == len(many)
+
+
+def test_markup_in_a_file_is_text(tmp_path: Path) -> None:
+    evil = "</svg><script>alert(1)</script>\x00"
+    league_file((replace(GROUPS[0], group=evil, family=evil),)).write(tmp_path)
+    text = write_report(tmp_path).read_text(encoding="utf-8")
+    assert len(re.findall("<script", text)) == 1
+    assert evil not in text
