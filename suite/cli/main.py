@@ -20,6 +20,7 @@ MODULES = {  # in the order of the help
     "check": "suite.cli.check",
     "draw": "suite.cli.draw",
     "tune": "suite.cli.tune",
+    "plan": "suite.cli.plan",
     "show": "suite.cli.show",
     "report": "suite.cli.report",
     "claims": "suite.cli.claims",

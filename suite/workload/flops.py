@@ -5,6 +5,7 @@ A backward pass counts as two forward passes. Recomputation adds one forward pas
 
 from __future__ import annotations
 
+from suite.workload.language_model import LanguageModel
 from suite.workload.transformer import Network, Transformer
 
 
@@ -22,3 +23,11 @@ def training(shape: Network, samples: int, *, recompute: bool = False) -> int:
 def attention(shape: Transformer) -> int:
     """Flops of attention without weights in one forward pass of one sequence: scores, and the product with values."""
     return shape.layers * 4 * shape.sequence**2 * shape.hidden
+
+
+def per_trained_token(shape: LanguageModel) -> float:
+    """Flops of training per token by the usual formula 6 N + 12 l h s (PaLM, arXiv 2204.02311, Appendix B).
+
+    N counts every parameter with all embeddings, and attention counts in full, without a causal mask.
+    """
+    return 6.0 * shape.parameters + 12.0 * shape.layers * shape.hidden * shape.sequence

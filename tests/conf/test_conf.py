@@ -37,7 +37,7 @@ from suite.runner.ranks.rank import KINDS as RANKS
 from suite.runner.ranks.rank import rank_class
 from suite.runner.runs import expand, freeze
 from suite.schedule.check import check
-from suite.workload import Transformer
+from suite.workload import LanguageModel, Transformer
 from tests.support.modelled import systems
 from tests.support.ranks import ROOT
 from tests.support.refusals import refused
@@ -47,6 +47,7 @@ OF_IMAGES = (
     *("resnet_101", "resnet_narrow", "vgg_16", "vgg_16_cifar", "vgg_16_narrow", "vgg_19", "vgg_narrow"),
     *("wideresnet_101", "wideresnet_narrow"),
 )
+SIMULATED_ONLY = ("llama2_13b", "llama2_70b", "llama2_7b", "llama3_405b", "llama3_70b", "llama3_8b", "mistral_7b")
 UNTIED = ("model.shape.tied=false",)  # no stages that share a weight in an asynchronous pipeline
 WANTED = {  # next to the folders of corpora
     ("executor", "analytic"): ("executor.paper=axonn",),
@@ -63,6 +64,7 @@ WANTED = {  # next to the folders of corpora
         for name in ("cora", "ogbn_arxiv", "ogbn_papers100m", "ogbn_products", "reddit")
     },
     **{("model", name): ("data=digits",) for name in OF_IMAGES},
+    **{("model", name): ("executor=simulated",) for name in SIMULATED_ONLY},
     ("model", "inception_v3"): ("data=digits", "model.shape.image=304"),  # digits are enlarged a whole number of times
     **{("system", name): UNTIED for name in ("pipedream", "pipedream_2bw", "pipeoptim")},
     ("system", "spectrain"): (*UNTIED, "optimizer=sgd"),
@@ -230,6 +232,15 @@ PUBLISHED = {
     "vgg_19": 143.67e6,
     "wideresnet_101": 126.89e6,
 }
+PUBLISHED_LANGUAGE_MODELS = {  # totals of the published checkpoints
+    "llama2_7b": 6.74e9,
+    "llama2_13b": 13.02e9,
+    "llama2_70b": 68.98e9,
+    "llama3_8b": 8.03e9,
+    "llama3_70b": 70.6e9,
+    "llama3_405b": 405.9e9,
+    "mistral_7b": 7.24e9,
+}
 
 
 @pytest.mark.parametrize("choice", groups()["model"])
@@ -242,6 +253,13 @@ def test_every_model_builds(choice: str) -> None:
         assert shape.parameters(300, 24) == 300 * 16 + 16 * 16 + 16 * 24
         return
     builder = network(config)
+    if isinstance(shape, LanguageModel):
+        assert shape.parameters == pytest.approx(PUBLISHED_LANGUAGE_MODELS[choice], rel=0.001)
+        assert shape.parameters == sum(layer.parameters for layer in shape.shapes())
+        for build_part in (lambda: builder.layers(shape, dropout=0.0, dtype="float32"), lambda: builder.ties(shape)):
+            with refused(Unsupported, "model.network", rule="simulated only", legal="executor=simulated"):
+                build_part()
+        return
     layers = builder.layers(shape, dropout=config.model.dropout, dtype=config.model.dtype)
     assert len(layers) == len(shape.shapes())
     if isinstance(shape, Transformer):

@@ -216,6 +216,8 @@ WRONG = [
     Wrong("rule", "executor=check optimizer.lr=0.5", "optimizer.lr", "0.5", "executor=real"),
     Wrong("rule", "executor=emulated executor.stragglers={9:2} grid.inter=2", "stragglers", "9", "{1: 2}"),
     Wrong("rule", f"{SIMULATED} system=torch_1f1b", "system", "torch_1f1b", "system=axonn"),
+    Wrong("rule", "model=llama3_8b", "model", "llama3_8b", "executor=simulated"),
+    Wrong("rule", "executor=check model=llama3_8b", "model", "llama3_8b", "executor=simulated"),
     Wrong("rule", "checkpoint.every=10", "checkpoint.every", "10", "checkpoint.folder="),
 ]
 # advice that depends on the user's files or needs another command

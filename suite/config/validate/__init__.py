@@ -33,6 +33,7 @@ PLUGINS: Sequence[Rule] = (
     plugins_fit_their_places,
     classes_of_ranks_exist,
     executor.graph_system_has_graph_executor,
+    executor.language_model_is_simulated,
     experiment.panels_name_config_keys,
 )
 LAUNCH: Sequence[Rule] = (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from suite.config.locate import locate
 from suite.config.run import RunConfig
 from suite.core.errors import Unsupported
+from suite.workload.language_model import LanguageModel
 
 
 def name(config: RunConfig) -> str:
@@ -26,6 +28,19 @@ def graph_system_has_graph_executor(config: RunConfig) -> None:
             what=f"system={config.system.name} under executor={name(config)}",
             rule="it trains one whole graph",
             legal="executor=full_graph",
+        )
+
+
+def language_model_is_simulated(config: RunConfig) -> None:
+    """A LanguageModel has a shape and no layers, so that only the simulator runs it."""
+    shape = locate(config.model.shape.target)
+    if config.executor.kind != "simulated" and isinstance(shape, type) and issubclass(shape, LanguageModel):
+        raise Unsupported(
+            "model",
+            config.model.name,
+            what=f"model={config.model.name} under executor={name(config)}",
+            rule="a LanguageModel is simulated only",
+            legal="executor=simulated",
         )
 
 

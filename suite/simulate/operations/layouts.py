@@ -1,31 +1,35 @@
 """Search over layouts: every way to divide a number of devices over the parallel axes, simulated and ranked.
 
 A layout is a setup of the same model, machine, devices and batch. Layouts that do not fit the memory of a device are
-left out.
+left out before they are simulated, and so are layouts whose busiest rank alone needs longer than the best layouts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import isqrt, log2
 
-from suite.core.errors import DoesNotFit, InvalidRequest, UnknownName
+from suite.core.errors import DoesNotFit, InvalidRequest, UnknownName, Unsupported
 from suite.core.protocols import Schedule
 from suite.schedule.one_f_one_b import OneFOneB
 from suite.schedule.staircase import Staircase
+from suite.schedule.zbv import ZBV
 from suite.simulate.network.machine import Machine
 from suite.simulate.operations.generation import generations
 from suite.simulate.operations.setup import TrainingSetup
-from suite.simulate.operations.step import TrainingStep, simulate_step
+from suite.simulate.operations.states import memory
+from suite.simulate.operations.step import StageCosts, TrainingStep, simulate_step
 from suite.workload.language_model import LanguageModel
 
 MICROBATCHES = (1, 2, 4, 8)
+MOST_TENSOR = 8  # largest tensor-parallel group
 PRECISION = {"fp8": "float8", "fp4": "float4"}  # of the generations whose products have fewer than 16 bits
 
 
 @dataclass(frozen=True, slots=True)
 class NamedSchedule:
-    """A schedule with the name of its file in conf/schedule."""
+    """A schedule with the name of its file in conf/schedule; `none` without a pipeline."""
 
     name: str
     schedule: Schedule | None
@@ -34,35 +38,65 @@ class NamedSchedule:
 
 @dataclass(frozen=True, slots=True)
 class RankedLayouts:
-    """Layouts that fit, quickest first, and the number of layouts that were tried."""
+    """Layouts that fit, fastest first.
+
+    Attributes:
+        steps: The fastest layouts.
+        tried: Layouts that were tried.
+        fit: Layouts whose fullest device fits its memory.
+    """
 
     steps: tuple[TrainingStep, ...]
     tried: int
+    fit: int
 
 
 def divisors(number: int) -> tuple[int, ...]:
     """Divisors of a number in ascending order."""
-    return tuple(n for n in range(1, number + 1) if number % n == 0)
+    small = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
+    return tuple(sorted({*small, *(number // n for n in small)}))
 
 
 def pipeline_schedules(pipeline: int, layers: int) -> Iterator[NamedSchedule]:
-    """Schedules to try on `pipeline` ranks: 1F1B, and interleaved 1F1B where every rank holds several equal chunks."""
+    """Schedules to try on `pipeline` ranks: 1F1B, ZB-H1, and interleaved 1F1B and ZBV with several stages per rank.
+
+    Several stages per rank hold equally many blocks, or the first and the last stage one block fewer.
+    """
     if pipeline == 1:
         yield NamedSchedule("none", None)
         return
-    yield NamedSchedule("1f1b", OneFOneB())
-    for chunks in (2, 4):
-        if layers % (pipeline * chunks) == 0:
-            yield NamedSchedule("interleaved", Staircase(chunks, lead=2), chunks)
+    yield NamedSchedule("one_f_one_b", OneFOneB())
+    yield NamedSchedule("zb_h1", Staircase(lead=1, split=True))
+    several = [NamedSchedule("interleaved", Staircase(chunks, lead=2), chunks) for chunks in (2, 4)]
+    for named in (*several, NamedSchedule("zbv", ZBV(), ZBV.chunks)):
+        stages = pipeline * named.chunks
+        if stages <= layers and 0 in (layers % stages, (layers + 2) % stages):
+            yield named
+
+
+def named_schedule(setup: TrainingSetup) -> NamedSchedule:
+    """The schedule of a layout with its name and its stages per rank."""
+    known = pipeline_schedules(setup.pipeline, setup.model.layers)
+    return next(named for named in known if named.schedule == setup.schedule)
 
 
 def one_device(model: LanguageModel, machine: Machine, generation: str, batch: int) -> TrainingSetup:
-    """Setup of one device from which layouts are searched. Raises UnknownName for an unknown generation."""
+    """Setup of one device from which layouts are searched.
+
+    Raises UnknownName for an unknown generation, and Unsupported for one whose precision the machine does not have.
+    """
     known = generations()
     if generation not in known:
         raise UnknownName("generation", generation, known)
     precision = PRECISION.get(generation, "bfloat16" if "bfloat16" in machine.peak else "float16")
-    attention = known[generation].attention
+    if precision not in machine.peak:
+        raise Unsupported(
+            "generation",
+            generation,
+            what=f"generation={generation} on machine={machine.name}",
+            rule=f"the machine multiplies matrices of {precision}",
+            legal="generation=compiled",
+        )
     return TrainingSetup(
         model,
         machine,
@@ -75,7 +109,7 @@ def one_device(model: LanguageModel, machine: Machine, generation: str, batch: i
         microbatch=1,
         batch=batch,
         precision=precision,
-        attention=attention,
+        attention=known[generation].attention,
     )
 
 
@@ -85,8 +119,8 @@ def layouts(base: TrainingSetup, devices: int, *, context: Sequence[int] = (1,))
     Tensor-parallel groups stay within a node and divide the heads of keys and values.
     """
     model, machine = base.model, base.machine
-    for tensor in divisors(min(devices, machine.devices_per_node, 8)):
-        if model.kv_heads % tensor or devices % tensor:
+    for tensor in divisors(devices):
+        if tensor > min(machine.devices_per_node, MOST_TENSOR) or model.kv_heads % tensor:
             continue
         for pipeline in divisors(devices // tensor):
             if pipeline > model.layers:
@@ -95,49 +129,77 @@ def layouts(base: TrainingSetup, devices: int, *, context: Sequence[int] = (1,))
                 replicas = devices // tensor // pipeline
                 if replicas % cp:
                     continue
-                yield from _with_microbatches(base, tensor, pipeline, replicas // cp, cp)
+                grid = replace(base, schedule=None, tensor=tensor, data=replicas // cp, context=cp)
+                yield from _with_schedules(replace(grid, sequence_parallel=tensor > 1), pipeline)
 
 
-def _with_microbatches(base: TrainingSetup, tensor: int, pipeline: int, data: int, cp: int) -> Iterator[TrainingSetup]:
-    for named in pipeline_schedules(pipeline, base.model.layers):
+def _with_schedules(grid: TrainingSetup, pipeline: int) -> Iterator[TrainingSetup]:
+    """Layouts of one grid: every schedule, microbatch, recomputation and sharding."""
+    shardings = ("optimizer", "parameters") if grid.data * grid.context > 1 else ("none",)
+    # flash attention keeps no scores, so that selective recomputation of them would free nothing
+    recomputations = ("none", "full") if grid.attention.startswith("flash") else ("none", "selective", "full")
+    for named in pipeline_schedules(pipeline, grid.model.layers):
         for microbatch in MICROBATCHES:
-            if base.batch % (microbatch * data):
+            if grid.batch % (microbatch * grid.data):
                 continue
-            for recompute in ("none", "full"):
-                for sharding in ("optimizer", "parameters") if pipeline == 1 else ("optimizer",):
+            for recompute in recomputations:
+                for sharding in shardings:
                     yield replace(
-                        base,
+                        grid,
                         schedule=named.schedule,
-                        tensor=tensor,
                         pipeline=pipeline,
-                        data=data,
-                        context=cp,
                         microbatch=microbatch,
                         recompute=recompute,
                         sharding=sharding,
-                        sequence_parallel=tensor > 1,
                     )
 
 
-def ranked(candidates: Iterable[TrainingSetup]) -> RankedLayouts:
-    """Simulate every candidate and sort those that fit.
+def fullest_device(setup: TrainingSetup) -> float:
+    """Bytes of the fullest device. They follow from the order of the schedule, without a simulation."""
+    held = [setup.schedule.in_flight(place, setup.interval) if setup.schedule else 1 for place in setup.places]
+    return max(sum(memory(setup, rank, count).values()) for rank, count in enumerate(held))
 
-    Raises InvalidRequest without candidates, and DoesNotFit if none fits.
+
+def least_seconds(setup: TrainingSetup) -> float:
+    """Seconds in which the busiest rank computes and updates. The step of a pipeline takes at least as long."""
+    costs, busiest = StageCosts(setup), 0.0
+    for rank, place in enumerate(setup.places):
+        passes = [costs.passes[stage] for stage in place.held_stages]
+        computing = setup.microbatches * sum(one.forward + one.backward for one in passes)
+        busiest = max(busiest, computing + costs.update(rank)[0].step)
+    return busiest * (1 + setup.generation.jitter * log2(setup.machine.nodes(setup.devices)))
+
+
+def ranked(candidates: Iterable[TrainingSetup], best: int | None = None) -> RankedLayouts:
+    """Simulate the layouts that fit and sort them by the seconds of a step.
+
+    Args:
+        best: Number of layouts wanted; None for all that fit. A layout is not simulated once so many are faster than
+            the least seconds that it needs.
+
+    Raises:
+        InvalidRequest: There are no candidates.
+        DoesNotFit: No candidate fits.
     """
-    steps = []
-    for setup in candidates:
-        try:
-            steps.append(simulate_step(setup))
-        except InvalidRequest:
-            continue  # a schedule refuses the pipeline
-    if not steps:
-        raise InvalidRequest("no layout divides the devices and the batch", rule="the replicas divide the batch")
-    fitting = sorted((step for step in steps if step.fits), key=lambda step: step.seconds)
+    sizes = [(fullest_device(setup), setup) for setup in candidates]
+    if not sizes:
+        raise InvalidRequest("no layout is given", rule="at least one layout to simulate")
+    fitting = [setup for size, setup in sizes if size <= setup.machine.memory]
     if not fitting:
-        least = min(step.peak_memory for step in steps)
+        least = min(size for size, _ in sizes)
+        devices, memory_size = sizes[0][1].devices, sizes[0][1].machine.memory
+        smallest = f"the smallest of {len(sizes)} layouts needs {least / 1e9:.1f} GB per device"
         raise DoesNotFit(
-            f"no layout of {len(steps)} fits: the smallest needs {least / 1e9:.0f} GB",
-            rule="the fullest device fits its memory",
+            "devices",
+            devices,
+            what=f"devices={devices}, on which {smallest}",
+            rule=f"the fullest device fits its memory of {memory_size / 1e9:.1f} GB",
             legal="more devices, or a smaller model",
         )
-    return RankedLayouts(tuple(fitting), len(steps))
+    steps: list[TrainingStep] = []
+    for bound, setup in sorted(((least_seconds(setup), setup) for setup in fitting), key=lambda each: each[0]):
+        if best is not None and len(steps) >= best and bound > steps[best - 1].seconds:
+            break
+        steps.append(simulate_step(setup))
+        steps.sort(key=lambda step: step.seconds)
+    return RankedLayouts(tuple(steps[:best]), len(sizes), len(fitting))

@@ -1,0 +1,79 @@
+"""Public cells nearest to a training setup, and the simulator's error on them.
+
+The error on similar measurements is the best estimate of the error of a plan that nobody has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from math import log
+
+from suite.core.errors import SuiteError
+from suite.core.protocols import Schedule
+from suite.papers.public.adapter import to_setup
+from suite.papers.public.calibrate import Shares, pair_of, share_of
+from suite.papers.public.cells import PublicCell
+from suite.papers.public.score import CellAnswer, answer
+from suite.schedule.placement import is_placed, is_split
+from suite.simulate.operations.setup import TrainingSetup
+
+COUNT = 5
+DIFFERENT = 1.0
+"""Distance of two settings that differ: as much as a factor of e in parameters, or in devices."""
+
+
+def schedule_kind(schedule: Schedule | None) -> str:
+    """Kind of a schedule: none, V, split (zero bubble on a chain), interleaved, or plain."""
+    if schedule is None:
+        return "none"
+    if is_placed(schedule) and schedule.fold:
+        return "V"
+    if is_split(schedule):
+        return "split"
+    return "interleaved" if is_placed(schedule) and schedule.chunks > 1 else "plain"
+
+
+def distance(first: TrainingSetup, second: TrainingSetup) -> float:
+    """Distance of two setups: in log parameters, in log devices, and for each kind of setting that differs."""
+    pairs = (
+        (first.machine.family, second.machine.family),
+        (first.generation.name, second.generation.name),
+        (first.sharding, second.sharding),
+        (schedule_kind(first.schedule), schedule_kind(second.schedule)),
+    )
+    sizes = abs(log(first.model.parameters / second.model.parameters)) + abs(log(first.devices / second.devices))
+    return sizes + DIFFERENT * sum(a != b for a, b in pairs)
+
+
+def _setups(cells: Sequence[PublicCell]) -> Iterator[tuple[PublicCell, TrainingSetup]]:
+    """Scored cells and their setups, without the cells that the simulator refuses."""
+    for cell in cells:
+        if cell.scored:
+            try:
+                yield cell, to_setup(cell)
+            except SuiteError:
+                continue
+
+
+def nearest_cells(
+    setup: TrainingSetup, cells: Sequence[PublicCell], left_out: Collection[str] = (), count: int = COUNT
+) -> tuple[PublicCell, ...]:
+    """The scored cells nearest to a setup. Cells of its family of devices precede all others.
+
+    Args:
+        left_out: Ids of cells that are not chosen, such as those to which constants are fitted.
+        count: Number of cells.
+    """
+    keyed = [
+        (other.machine.family != setup.machine.family, distance(setup, other), cell.id, cell)
+        for cell, other in _setups(cells)
+        if cell.id not in left_out
+    ]
+    return tuple(cell for *_, cell in sorted(keyed, key=lambda each: each[:3])[:count])
+
+
+def nearest_answers(
+    setup: TrainingSetup, cells: Sequence[PublicCell], fitted: Shares, left_out: Collection[str] = ()
+) -> tuple[CellAnswer, ...]:
+    """The simulator's answers on the nearest cells, with the fitted share of peak of each cell."""
+    return tuple(answer(cell, share_of(pair_of(cell), fitted)) for cell in nearest_cells(setup, cells, left_out))
