@@ -38,6 +38,8 @@ def group_lines(league: League) -> Iterator[str]:
 
 def total_lines(league: League) -> Iterator[str]:
     """The totals over groups and cells."""
+    from suite.papers.public.layout_choices import median_loss
+
     score, blind = league.score, league.blind
     yield f"mean over {format_count(league.groups, 'group')}: {100 * score.mean:.1f} %"
     yield f"90th percentile over cells: {100 * score.percentile:.1f} %"
@@ -49,6 +51,15 @@ def total_lines(league: League) -> Iterator[str]:
     yield f"blind, before anything was fitted: {100 * blind.mean:.1f} %"
     for name, error in league.nulls.items():
         yield f"null model, {name}: {100 * error:.1f} %"
+    if league.spreads:
+        best, worst = min(s.best for s in league.spreads), max(s.worst for s in league.spreads)
+        yield f"mean with one constant fitted to another cell of its group: {100 * best:.1f} to {100 * worst:.1f} %"
+    if league.sweeps:
+        found, lost = sum(sweep.found for sweep in league.sweeps), 100 * median_loss(league.sweeps)
+        yield (
+            f"sweeps of layouts: the quickest is among the first three in {found} of {len(league.sweeps)};"
+            f" the first choice loses {lost:.1f} % in the median"
+        )
     yield from (f"refused: {one.cell.id}: {one.refusal}" for one in league.answers if one.refusal)
 
 

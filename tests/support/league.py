@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from suite.papers.public.league_file import LeagueConstant, LeagueFile, LeagueGroup, LeagueTotals
+from suite.papers.public.league_file import LeagueConstant, LeagueFile, LeagueGroup, LeagueSweep, LeagueTotals
 
 TOTALS = LeagueTotals(0.25, 0.5, 0.75, 12, (3, 4), (8, 9), 1)
 GROUPS = (
@@ -14,7 +14,11 @@ GROUPS = (
 
 def league_file(groups: tuple[LeagueGroup, ...] = GROUPS) -> LeagueFile:
     """A league with these groups; its numbers are made up."""
-    constants = (LeagueConstant("a100", "flash", 0.7, "near.1"), LeagueConstant("h100", "fp8", 0.5, "far.1"))
+    constants = (
+        LeagueConstant("a100", "flash", 0.7, "near.1", 0.6, 0.8, 0.24, 0.27, 3),
+        LeagueConstant("h100", "fp8", 0.5, "far.1", 0.5, 0.5, 0.25, 0.25, 0),
+    )
+    sweeps = (LeagueSweep("near", 7, 2, 0.015, "near.1", "near.2"),)
     nulls = {"one share": 0.625, "bubble only": 0.375}
     blind = LeagueTotals(0.875, 0.9375, 0.5, 12, (1, 4), (7, 9), 0)
-    return LeagueFile(TOTALS, blind, 0.125, 0.3125, nulls, groups, constants)
+    return LeagueFile(TOTALS, blind, 0.125, 0.3125, nulls, groups, constants, sweeps)

@@ -15,7 +15,7 @@ from statistics import median
 from suite.core.errors import SuiteError
 from suite.papers.public.adapter import machines, to_setup
 from suite.papers.public.cells import PublicCell
-from suite.papers.public.variants import CHOSEN, Variant
+from suite.papers.public.variants import CHOSEN, ModelVariant
 from suite.simulate.operations.generation import SoftwareGeneration
 from suite.simulate.operations.setup import TrainingSetup
 from suite.simulate.operations.step import simulate_step
@@ -82,7 +82,7 @@ def with_share(setup: TrainingSetup, share: float) -> TrainingSetup:
     return replace(setup, generation=generation)
 
 
-def fit(cell: PublicCell, variant: Variant = CHOSEN) -> float:
+def fit(cell: PublicCell, variant: ModelVariant = CHOSEN) -> float:
     """Share of peak with which the simulator gives the measured throughput of a cell, or the nearest bound.
 
     The time of a step is nearly linear in the inverse of the share, so a few secants find it.
@@ -104,7 +104,7 @@ def fit(cell: PublicCell, variant: Variant = CHOSEN) -> float:
     return 1 / b
 
 
-def fit_all(cells: Sequence[PublicCell], variant: Variant = CHOSEN) -> tuple[FittedConstant, ...]:
+def fit_all(cells: Sequence[PublicCell], variant: ModelVariant = CHOSEN) -> tuple[FittedConstant, ...]:
     """Constants of all fitted pairs."""
     chosen = sorted(median_cells(cells).items())
     return tuple(FittedConstant(*pair, round(fit(cell, variant), 4), cell.id) for pair, cell in chosen)

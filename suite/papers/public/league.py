@@ -15,9 +15,11 @@ from suite.config.typed_yaml import read_typed
 from suite.papers.public.adapter import plausible_setups
 from suite.papers.public.calibrate import FittedConstant, Shares, fit_all, pair_of, share_of, throughput, with_share
 from suite.papers.public.cells import PublicCell
+from suite.papers.public.layout_choices import SweepChoice, sweep_choices
 from suite.papers.public.null_models import NULL_MODELS, null_errors
 from suite.papers.public.score import CellAnswer, LeagueScore, answer, score
-from suite.papers.public.variants import CHOSEN, Variant, best_without, recorded_variants
+from suite.papers.public.spread import ConstantSpread, constant_spreads
+from suite.papers.public.variants import CHOSEN, ModelVariant, best_without, recorded_variants
 from suite.simulate.operations.step import simulate_step
 
 
@@ -62,6 +64,8 @@ class League:
         left_out: Mean error over groups, each with constants fitted without its family.
         known: Mean error over groups of the cells whose decisive settings are all told.
         nulls: Mean error over groups of each null model.
+        spreads: What other cells would have led to, for each constant.
+        sweeps: Whether the simulator finds the quickest layouts of sweeps.
     """
 
     score: LeagueScore
@@ -71,6 +75,8 @@ class League:
     nulls: Mapping[str, float]
     groups: tuple[GroupScores, ...]
     constants: tuple[FittedConstant, ...]
+    spreads: tuple[ConstantSpread, ...]
+    sweeps: tuple[SweepChoice, ...]
     answers: tuple[CellAnswer, ...]
 
 
@@ -90,7 +96,7 @@ def blind_score() -> BlindScore:
     return blind
 
 
-def answers(cells: Sequence[PublicCell], fitted: Shares, variant: Variant = CHOSEN) -> tuple[CellAnswer, ...]:
+def answers(cells: Sequence[PublicCell], fitted: Shares, variant: ModelVariant = CHOSEN) -> tuple[CellAnswer, ...]:
     """Point answers on all cells."""
     return tuple(answer(cell, fitted, variant) for cell in cells)
 
@@ -117,7 +123,7 @@ def family_errors(cells: Sequence[PublicCell]) -> dict[str, float]:
     return errors
 
 
-def measure_variants(cells: Sequence[PublicCell], variants: Sequence[Variant]) -> tuple[Variant, ...]:
+def measure_variants(cells: Sequence[PublicCell], variants: Sequence[ModelVariant]) -> tuple[ModelVariant, ...]:
     """Variants with the mean error of each group, after all constants are fitted again."""
     measured = []
     for variant in variants:
@@ -169,5 +175,7 @@ def make_league(cells: Sequence[PublicCell]) -> League:
         by_null,
         tuple(groups),
         fitted,
+        constant_spreads(cells, fitted),
+        sweep_choices(found),
         found,
     )

@@ -78,12 +78,42 @@ class LeagueGroup:
 
 @dataclass(frozen=True, slots=True)
 class LeagueConstant:
-    """Share of peak of large products for a family of devices and a software generation, and the cell of its fit."""
+    """Share of peak of large products for a family of devices and a software generation, and the cell of its fit.
+
+    Attributes:
+        low, high: Least and largest share to which other cells of the group would have led.
+        best, worst: Least and largest mean error over groups with these shares.
+        turning: Cells whose error crosses 10 % between the two shares.
+    """
 
     family: str
     generation: str
     share: float
     cell: str
+    low: float
+    high: float
+    best: float
+    worst: float
+    turning: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeagueSweep:
+    """One sweep of layouts: whether the simulator finds what its source measured to be quickest.
+
+    Attributes:
+        cells: Layouts that were measured.
+        place: Place of the measured best among the simulator's choices, from 1; 0 if it is predicted not to fit.
+        lost: Share of the best throughput that is lost by taking the simulator's first choice.
+        first, best: Cells of the first choice and of the measured best.
+    """
+
+    group: str
+    cells: int
+    place: int
+    lost: float
+    first: str
+    best: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +135,7 @@ class LeagueFile:
     nulls: Mapping[str, float]
     groups: tuple[LeagueGroup, ...]
     constants: tuple[LeagueConstant, ...]
+    sweeps: tuple[LeagueSweep, ...] = ()
 
     def write(self, folder: Path) -> Path:
         """Write `folder`/league.json atomically. Returns its path.

@@ -11,7 +11,7 @@ from math import log
 from suite.core.errors import SuiteError
 from suite.core.protocols import Schedule
 from suite.papers.public.adapter import to_setup
-from suite.papers.public.calibrate import Shares, pair_of, share_of
+from suite.papers.public.calibrate import Shares
 from suite.papers.public.cells import PublicCell
 from suite.papers.public.score import CellAnswer, answer
 from suite.schedule.placement import is_placed, is_split
@@ -76,4 +76,4 @@ def nearest_answers(
     setup: TrainingSetup, cells: Sequence[PublicCell], fitted: Shares, left_out: Collection[str] = ()
 ) -> tuple[CellAnswer, ...]:
     """The simulator's answers on the nearest cells, with the fitted share of peak of each cell."""
-    return tuple(answer(cell, share_of(pair_of(cell), fitted)) for cell in nearest_cells(setup, cells, left_out))
+    return tuple(answer(cell, fitted) for cell in nearest_cells(setup, cells, left_out))

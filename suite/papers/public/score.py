@@ -15,7 +15,7 @@ from suite.core.errors import SuiteError
 from suite.papers.public.adapter import to_setup
 from suite.papers.public.calibrate import Shares, pair_of, share_of, with_share
 from suite.papers.public.cells import PublicCell
-from suite.papers.public.variants import CHOSEN, Variant
+from suite.papers.public.variants import CHOSEN, ModelVariant
 from suite.simulate.operations.step import simulate_step
 
 REFUSED = 1.0
@@ -49,7 +49,7 @@ class CellAnswer:
         return self.tokens_per_second / measured - 1
 
 
-def answer(cell: PublicCell, fitted: Shares, variant: Variant = CHOSEN) -> CellAnswer:
+def answer(cell: PublicCell, fitted: Shares, variant: ModelVariant = CHOSEN) -> CellAnswer:
     """Point answer on a cell: unknown settings take the defaults of their software generation.
 
     Args:

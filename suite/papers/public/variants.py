@@ -35,7 +35,7 @@ CONSTANTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class ModelVariant:
     """One changed constant; no change for an empty name.
 
     Attributes:
@@ -78,20 +78,20 @@ def _with(generation: SoftwareGeneration, name: str, value: float) -> SoftwareGe
     return replace(generation, **values)  # type: ignore[arg-type]
 
 
-CHOSEN = Variant()
+CHOSEN = ModelVariant()
 
 
 @cache
-def recorded_variants() -> tuple[Variant, ...]:
+def recorded_variants() -> tuple[ModelVariant, ...]:
     """Variants of variants.yaml, the chosen model first."""
-    return tuple(read_typed(list[Variant], Path(__file__).with_name("variants.yaml")))
+    return tuple(read_typed(list[ModelVariant], Path(__file__).with_name("variants.yaml")))
 
 
-def best_without(groups: Iterable[str], variants: Sequence[Variant]) -> Variant:
+def best_without(groups: Iterable[str], variants: Sequence[ModelVariant]) -> ModelVariant:
     """The variant with the smallest mean error over all groups but these."""
     left = frozenset(groups)
 
-    def mean(variant: Variant) -> float:
+    def mean(variant: ModelVariant) -> float:
         others = [error for group, error in variant.groups.items() if group not in left]
         return fmean(others) if others else 0.0
 

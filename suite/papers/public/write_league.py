@@ -18,6 +18,7 @@ from suite.papers.public.league_file import (
     LeagueConstant,
     LeagueFile,
     LeagueGroup,
+    LeagueSweep,
     LeagueTotals,
 )
 from suite.papers.public.score import CellAnswer, LeagueScore
@@ -81,8 +82,22 @@ def league_content(league: League) -> LeagueFile:
         left_out=league.left_out,
         nulls=dict(league.nulls),
         groups=tuple(map(_group, league.groups)),
-        constants=tuple(LeagueConstant(**asdict(one)) for one in league.constants),
+        constants=_constants(league),
+        sweeps=tuple(LeagueSweep(**asdict(one)) for one in league.sweeps),
     )
+
+
+def _constants(league: League) -> tuple[LeagueConstant, ...]:
+    """Fitted constants with their spread; without other cells, a constant stands alone."""
+    spreads = {(spread.family, spread.generation): spread for spread in league.spreads}
+    rows = []
+    for one in league.constants:
+        spread = spreads.get((one.family, one.generation))
+        low, high = (spread.low, spread.high) if spread else (one.share, one.share)
+        best, worst = (spread.best, spread.worst) if spread else (league.score.mean, league.score.mean)
+        turning = spread.turning if spread else 0
+        rows.append(LeagueConstant(one.family, one.generation, one.share, one.cell, low, high, best, worst, turning))
+    return tuple(rows)
 
 
 def _totals(score: LeagueScore) -> LeagueTotals:

@@ -22,7 +22,7 @@ class LeagueSection:
         cells: Scored cells.
         groups: Groups with a scored cell.
         picture: A row per group.
-        tables: Totals, groups, constants, and other simulators.
+        tables: Totals, groups, constants, sweeps of layouts, and other simulators.
         answers: Name of the file with a row per cell; empty where the folder has none.
     """
 
@@ -52,6 +52,7 @@ def league_section(league: LeagueFile, others: Sequence[PublishedError], has_ans
             _totals(league),
             _groups(shown, said),
             _constants(league),
+            *([_sweeps(league)] if league.sweeps else []),
             _others(others, {group.group: group for group in groups}),
         ),
         ANSWERS if has_answers else "",
@@ -153,14 +154,41 @@ _CONSTANTS = (
     Column("software generation", numeric=False),
     Column("share of peak", detail="of large matrix products"),
     Column("fitted to", numeric=False),
+    Column("share on other cells", detail="of the same group", numeric=False),
+    Column("mean error with these", detail="over groups", numeric=False),
+    Column("cells that cross 10 %", detail="between the two shares"),
 )
 
 
 def _constants(league: LeagueFile) -> Table:
+    rows = []
+    for one in league.constants:
+        span = f"{100 * one.low:.0f} to {100 * one.high:.0f} %"
+        means = f"{100 * one.best:.1f} to {100 * one.worst:.1f} %"
+        fixed = (Cell(one.family), Cell(one.generation), _percent(one.share), Cell(one.cell))
+        rows.append((*fixed, Cell(span), Cell(means), Cell(str(one.turning))))
+    return Table("Fitted constants", _CONSTANTS, tuple(rows))
+
+
+_SWEEPS = (
+    Column("group", numeric=False),
+    Column("layouts"),
+    Column("place of the measured best", detail="among the simulator's choices"),
+    Column("lost by the first choice"),
+    Column("first choice", numeric=False),
+    Column("measured best", numeric=False),
+)
+
+
+def _sweeps(league: LeagueFile) -> Table:
     rows = tuple(
-        (Cell(one.family), Cell(one.generation), _percent(one.share), Cell(one.cell)) for one in league.constants
+        (
+            *(Cell(one.group), Cell(str(one.cells)), Cell(str(one.place) if one.place else "said not to fit")),
+            *(_percent(one.lost), Cell(one.first), Cell(one.best)),
+        )
+        for one in league.sweeps
     )
-    return Table("Fitted constants", _CONSTANTS, rows)
+    return Table("Sweeps of layouts", _SWEEPS, rows)
 
 
 _OTHERS = (

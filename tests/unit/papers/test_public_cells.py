@@ -29,7 +29,7 @@ from suite.papers.public.league import answers, constants, family_errors, shares
 from suite.papers.public.null_models import NULL_MODELS, null_errors
 from suite.papers.public.score import CellAnswer, by_group, right_orders, score
 from suite.papers.public.spread import constant_spreads, step_lines
-from suite.papers.public.variants import CHOSEN, CONSTANTS, FLASH, OVERLAPS, Variant, best_without
+from suite.papers.public.variants import CHOSEN, CONSTANTS, FLASH, OVERLAPS, ModelVariant, best_without
 from suite.simulate.operations.generation import generations
 from suite.simulate.operations.step import simulate_step
 from tests.support.refusals import refused
@@ -316,15 +316,15 @@ def test_leaving_a_family_out_ignores_its_cells() -> None:
 
 def test_variants_change_every_named_constant() -> None:
     for name in (*CONSTANTS, *FLASH, *OVERLAPS):
-        changed = [Variant(name, 0.37).applied(g) != g for g in generations().values()]
+        changed = [ModelVariant(name, 0.37).applied(g) != g for g in generations().values()]
         assert any(changed), name
     assert CHOSEN.of(to_setup(PLAIN)) == to_setup(PLAIN)
     with refused(UnknownName, "constant of a variant", "trafic"):
-        Variant("trafic", 1.0).applied(generations()["flash"])
+        ModelVariant("trafic", 1.0).applied(generations()["flash"])
 
 
 def test_the_best_variant_is_chosen_by_the_other_groups() -> None:
-    variants = [Variant(groups={"a": 0.1, "b": 0.3}), Variant("pause", 1.0, {"a": 0.4, "b": 0.1})]
+    variants = [ModelVariant(groups={"a": 0.1, "b": 0.3}), ModelVariant("pause", 1.0, {"a": 0.4, "b": 0.1})]
     assert best_without(["b"], variants).constant == ""
     assert best_without(["a"], variants).constant == "pause"
 

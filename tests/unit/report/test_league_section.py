@@ -131,7 +131,12 @@ def test_totals_hold_fitted_blind_and_null_errors() -> None:
     assert rows["blind, nothing fitted"][0] == "87.5 %"
     assert rows["fitted without the family of each group"][0] == "31.2 %"
     assert [rows[f"null model: {name}"][0] for name in ("one share", "bubble only")] == ["62.5 %", "37.5 %"]
-    assert cells_of(section_of(), "Fitted constants")[0] == ["a100", "flash", "70.0 %", "near.1"]
+    spread = ["60 to 80 %", "24.0 to 27.0 %", "3"]
+    assert cells_of(section_of(), "Fitted constants")[0] == ["a100", "flash", "70.0 %", "near.1", *spread]
+
+
+def test_sweeps_of_layouts_have_a_table() -> None:
+    assert cells_of(section_of(), "Sweeps of layouts") == [["near", "7", "2", "1.5 %", "near.1", "near.2"]]
 
 
 def test_our_error_stands_next_to_one_on_the_same_cells() -> None:
