@@ -207,7 +207,7 @@ def modelled_machine(facts: CellMachine) -> Machine:
     machine = _known("gpu", facts.gpu, machines())
     # data sheets describe the device that a process uses, of which a module may hold two
     per_module = 2 if facts.gpu == "MI250X" else 1
-    per_node = facts.gpus_per_node * per_module
+    per_node = (facts.gpus_per_node or machine.devices_per_node // per_module) * per_module
     whole = node_bandwidth(facts.inter_node)
     each = device_bandwidth(facts.inter_node)
     domain = machine.devices_per_node if machine.devices_per_node > 8 else per_node
@@ -272,22 +272,26 @@ def to_setup(cell: PublicCell, changed: ToldSettings | None = None) -> TrainingS
         facts.heads,
         cell.seq,
         values.vocabulary,
-        kv_heads=facts.kv_heads,
-        ffn=facts.ffn,
-        gated=facts.ffn_gated,
+        kv_heads=facts.kv_heads or facts.heads,
+        ffn=facts.ffn or 4 * facts.hidden,
+        gated=bool(facts.ffn_gated),
         tied=values.tied,
     )
     schedule, spread, waits = None, False, True
     if cell.pp > 1:
         public = _known("schedule", cell.schedule or "1f1b", SCHEDULES)
         schedule, spread, waits = build_schedule(public.name, chunks), public.spread, public.waits_for_all
-    sharding, group, reshard = sharding_of(values.sharding, cell.machine.gpus_per_node)
+    machine = modelled_machine(cell.machine)
+    sharding, group, reshard = sharding_of(values.sharding, machine.devices_per_node)
+    precision = _known("precision", values.precision, PRECISIONS)
+    if cell.precision is None and precision not in machine.peak:
+        precision = "float16"  # a default that the device does not have
     attention = _known("attention", values.attention, ATTENTION)
     if attention is None:
         attention = generation.flash_version
     return TrainingSetup(
         model,
-        modelled_machine(cell.machine),
+        machine,
         generation,
         schedule,
         tensor=cell.tp,
@@ -300,7 +304,7 @@ def to_setup(cell: PublicCell, changed: ToldSettings | None = None) -> TrainingS
         sharding=sharding,
         shard_group=group,
         reshard=reshard,
-        precision=_known("precision", values.precision, PRECISIONS),
+        precision=precision,
         recompute=_known("recompute", values.recompute, RECOMPUTE),
         attention=attention,
         fused_norm=values.fused_norm,

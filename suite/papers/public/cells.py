@@ -20,7 +20,7 @@ class CellMachine:
     """What a source tells of its machine."""
 
     gpu: str
-    gpus_per_node: int
+    gpus_per_node: int | None
     intra_node: str | None = None
     inter_node: str | None = None
 
@@ -33,9 +33,9 @@ class CellModel:
     layers: int
     hidden: int
     heads: int
-    kv_heads: int
-    ffn: int
-    ffn_gated: bool
+    kv_heads: int | None
+    ffn: int | None
+    ffn_gated: bool | None
     vocab: int | None
     tied_embeddings: bool | None
 

@@ -186,6 +186,14 @@ def test_sharding_is_read_from_its_name(text: str, expected: tuple[str, int, boo
     assert sharding_of(text, per_node=4) == expected
 
 
+def test_facts_that_a_source_leaves_out_follow_from_others() -> None:
+    model = replace(PLAIN.model, kv_heads=None, ffn=None, ffn_gated=None)
+    assert to_setup(replace(PLAIN, model=model)) == to_setup(PLAIN)
+    assert to_setup(replace(PLAIN, machine=replace(PLAIN.machine, gpus_per_node=None))) == to_setup(PLAIN)
+    old = replace(PLAIN, machine=CellMachine("V100-32", None), generation="flash", precision=None)
+    assert to_setup(old).precision == "float16", "a V100 has no bfloat16"
+
+
 def test_defaults_fill_only_what_a_source_does_not_tell() -> None:
     unknown = replace(PLAIN, precision=None, recompute=None)
     assert set(assumed(unknown)) - set(assumed(PLAIN)) == {"precision", "recompute"}
