@@ -17,7 +17,9 @@ from suite.simulate.operations.states import memory, parameters, shard_ranks
 from suite.simulate.simulation import Simulation
 from suite.simulate.worker import NetworkModel, simulate
 
-ROUNDS = 8  # microbatches that are simulated, in pipeline sizes; the steady state of more is extrapolated
+ROUNDS, MOST, LEAST = 8, 128, 4
+"""Microbatches that are simulated: in pipeline sizes, at most, and at least in pipeline sizes. The steady state of more
+is extrapolated."""
 BUCKETS = 16  # buckets of a reduction; the last one is never hidden
 FETCHED = 12  # bytes per parameter that an offloaded step moves each way
 
@@ -217,7 +219,7 @@ class TrainingSimulator:
     def _pipeline(self) -> float:
         """Step of a pipeline. Many microbatches repeat a steady state, whose time is extrapolated."""
         microbatches, ranks = self.setup.microbatches, self.setup.pipeline
-        limit = ROUNDS * ranks
+        limit = max(LEAST * ranks, min(ROUNDS * ranks, MOST))
         if microbatches <= limit:
             return self.simulation(microbatches).makespan
         periods = -(-(microbatches - limit) // ranks)
