@@ -100,7 +100,8 @@ def setup_of(arguments: Arguments, fitted: Shares) -> tuple[TrainingSetup, int]:
 
 def search(base: TrainingSetup, devices: int, top: int) -> RankedLayouts:
     """The fastest layouts. Raises InvalidRequest if none divides the batch, and DoesNotFit if none fits."""
-    from suite.simulate.operations.layouts import fullest_device, layouts, ranked
+    from suite.simulate.operations.layouts import layouts, ranked
+    from suite.simulate.operations.states import fullest_device
 
     candidates = list(layouts(base, devices))
     if not candidates:
@@ -116,7 +117,7 @@ def search(base: TrainingSetup, devices: int, top: int) -> RankedLayouts:
     except DoesNotFit as error:
         memory = base.machine.memory
         for more in (devices << doubling for doubling in range(1, 1 + DOUBLINGS)):
-            if any(fullest_device(setup) <= memory for setup in layouts(base, more)):
+            if any(sum(fullest_device(setup).values()) <= memory for setup in layouts(base, more)):
                 what = str(error).partition("; ")[0]
                 raise DoesNotFit("devices", devices, what=what, rule=error.rule, legal=f"devices={more}") from error
         raise
@@ -204,8 +205,9 @@ def report(
 
 
 def plan(arguments: Arguments) -> int:
+    from suite.papers.public.calibrate import shares
     from suite.papers.public.cells import load_cells
-    from suite.papers.public.league import constants, shares
+    from suite.papers.public.league import constants
     from suite.papers.public.nearest import nearest_answers
 
     fitted, top = constants(), whole(arguments, "top", TOP)

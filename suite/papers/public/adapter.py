@@ -7,7 +7,7 @@ default of its software generation (defaults.yaml).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from suite.config.plugins import build
 from suite.config.typed_yaml import read_typed
-from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.errors import InvalidRequest, SuiteError, UnknownName
 from suite.core.protocols import Schedule
 from suite.core.resources import conf_folder
 from suite.papers.public.cells import CellMachine, PublicCell
@@ -312,6 +312,16 @@ def to_setup(cell: PublicCell, changed: ToldSettings | None = None) -> TrainingS
         vocabulary="spread" if spread else "last",
         waits_for_all=waits,
     )
+
+
+def scored_setups(cells: Iterable[PublicCell]) -> Iterator[tuple[PublicCell, TrainingSetup]]:
+    """Scored cells and their setups, without the cells that the simulator refuses."""
+    for cell in cells:
+        if cell.scored:
+            try:
+                yield cell, to_setup(cell)
+            except SuiteError:
+                continue
 
 
 def sharding_of(text: str, per_node: int) -> tuple[str, int, bool]:

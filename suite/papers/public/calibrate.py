@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from suite.core.errors import SuiteError
-from suite.papers.public.adapter import machines, to_setup
+from suite.papers.public.adapter import machines, scored_setups, to_setup
 from suite.papers.public.cells import PublicCell
 from suite.papers.public.variants import CHOSEN, ModelVariant
 from suite.simulate.operations.generation import SoftwareGeneration
@@ -43,31 +43,22 @@ def pair_of(cell: PublicCell) -> Pair:
     return machines()[cell.machine.gpu].family, cell.generation
 
 
-def size(cell: PublicCell) -> float:
+def size(setup: TrainingSetup) -> float:
     """Entries of the model's weights times devices."""
-    setup = to_setup(cell)
-    return setup.model.parameters * float(cell.gpus)
-
-
-def answerable(cell: PublicCell) -> bool:
-    """Whether the simulator takes the settings of a cell."""
-    try:
-        to_setup(cell)
-    except SuiteError:
-        return False
-    return True
+    return setup.model.parameters * float(setup.devices)
 
 
 def candidates(cells: Sequence[PublicCell]) -> dict[Pair, list[PublicCell]]:
     """Cells from which each fitted pair may choose, in ascending order of size."""
-    scored = [cell for cell in cells if cell.scored and answerable(cell)]
+    sizes = {cell.id: size(setup) for cell, setup in scored_setups(cells)}
+    scored = [cell for cell in cells if cell.id in sizes]
     counts = Counter(map(pair_of, scored))
     chosen = {}
     for pair, _ in sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:MOST_CONSTANTS]:
         groups = Counter(cell.group for cell in scored if pair_of(cell) == pair)
         group = max(groups, key=lambda name: (groups[name], name))
         members = [cell for cell in scored if cell.group == group and pair_of(cell) == pair]
-        chosen[pair] = sorted(members, key=lambda cell: (size(cell), cell.id))
+        chosen[pair] = sorted(members, key=lambda cell: (sizes[cell.id], cell.id))
     return chosen
 
 
@@ -108,6 +99,11 @@ def fit_all(cells: Sequence[PublicCell], variant: ModelVariant = CHOSEN) -> tupl
     """Constants of all fitted pairs."""
     chosen = sorted(median_cells(cells).items())
     return tuple(FittedConstant(*pair, round(fit(cell, variant), 4), cell.id) for pair, cell in chosen)
+
+
+def shares(fitted: Sequence[FittedConstant]) -> Shares:
+    """Constants by pair."""
+    return {(one.family, one.generation): one.share for one in fitted}
 
 
 def share_of(pair: Pair, constants: Shares) -> float:

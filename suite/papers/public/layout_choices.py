@@ -7,50 +7,25 @@ predicts not to fit are no choice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 
+from suite.papers.public.league_file import LeagueSweep
 from suite.papers.public.score import CellAnswer
 
 LEAST = 5  # layouts of a sweep
-FIRST = 3  # choices among which the measured best counts as found
 
 
-@dataclass(frozen=True, slots=True)
-class SweepChoice:
-    """Outcome of one sweep.
-
-    Attributes:
-        cells: Layouts that were measured.
-        place: Place of the measured best among the simulator's choices, from 1; 0 if it is predicted not to fit.
-        lost: Share of the best throughput that is lost by taking the simulator's first choice.
-        first, best: Cells of the first choice and of the measured best.
-    """
-
-    group: str
-    cells: int
-    place: int
-    lost: float
-    first: str
-    best: str
-
-    @property
-    def found(self) -> bool:
-        """Whether the measured best is among the first choices."""
-        return 0 < self.place <= FIRST
-
-
-def sweep_choices(answers: Sequence[CellAnswer]) -> tuple[SweepChoice, ...]:
+def sweep_choices(answers: Sequence[CellAnswer]) -> tuple[LeagueSweep, ...]:
     """Outcomes of all sweeps of the cells."""
     sweeps: dict[tuple[object, ...], list[CellAnswer]] = {}
     for one in answers:
         cell = one.cell
-        if (cell.scored and "layout" in cell.kind) or ("memory" in cell.kind and cell.scored):
+        if cell.scored and not {"layout", "memory"}.isdisjoint(cell.kind):
             sweeps.setdefault((cell.group, cell.model, cell.gpus, cell.seq, cell.global_batch), []).append(one)
     return tuple(_choice(members) for members in sweeps.values() if len(members) >= LEAST)
 
 
-def _choice(members: Sequence[CellAnswer]) -> SweepChoice:
+def _choice(members: Sequence[CellAnswer]) -> LeagueSweep:
     def measured(one: CellAnswer) -> float:
         return one.cell.tokens_per_second or 0.0
 
@@ -59,9 +34,9 @@ def _choice(members: Sequence[CellAnswer]) -> SweepChoice:
     order = sorted(fitting, key=lambda one: -(one.tokens_per_second or 0.0))
     place = order.index(best) + 1 if best in order else 0
     lost = 1 - measured(order[0]) / measured(best)
-    return SweepChoice(best.cell.group, len(members), place, lost, order[0].cell.id, best.cell.id)
+    return LeagueSweep(best.cell.group, len(members), place, lost, order[0].cell.id, best.cell.id)
 
 
-def median_loss(choices: Sequence[SweepChoice]) -> float:
+def median_loss(choices: Sequence[LeagueSweep]) -> float:
     """Median share that is lost over the sweeps; 0 without one."""
     return median(choice.lost for choice in choices) if choices else 0.0

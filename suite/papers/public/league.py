@@ -13,47 +13,24 @@ from statistics import fmean
 
 from suite.config.typed_yaml import read_typed
 from suite.papers.public.adapter import plausible_setups
-from suite.papers.public.calibrate import FittedConstant, Shares, fit_all, pair_of, share_of, throughput, with_share
+from suite.papers.public.calibrate import (
+    FittedConstant,
+    Shares,
+    fit_all,
+    pair_of,
+    share_of,
+    shares,
+    throughput,
+    with_share,
+)
 from suite.papers.public.cells import PublicCell
-from suite.papers.public.layout_choices import SweepChoice, sweep_choices
+from suite.papers.public.layout_choices import sweep_choices
+from suite.papers.public.league_file import LeagueGroup, LeagueSweep, LeagueTotals
 from suite.papers.public.null_models import NULL_MODELS, null_errors
-from suite.papers.public.score import CellAnswer, LeagueScore, answer, score
+from suite.papers.public.score import REFUSED, CellAnswer, LeagueScore, answer, score
 from suite.papers.public.spread import ConstantSpread, constant_spreads
 from suite.papers.public.variants import CHOSEN, ModelVariant, best_without, recorded_variants
 from suite.simulate.operations.step import simulate_step
-
-
-@dataclass(frozen=True, slots=True)
-class GroupScores:
-    """Errors of one group.
-
-    Attributes:
-        null: Smallest mean error of the null models.
-        left_out: Mean error with constants that were fitted without the group's family.
-    """
-
-    group: str
-    family: str
-    machine: str
-    cells: int
-    mean: float
-    largest: float
-    bias: float
-    null: float
-    left_out: float
-
-
-@dataclass(frozen=True, slots=True)
-class BlindScore:
-    """Score of the first comparison, before anything was fitted."""
-
-    mean: float
-    percentile_90: float
-    orders: float
-    pairs: int
-    oom: tuple[int, int]
-    fit: tuple[int, int]
-    refused: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +46,14 @@ class League:
     """
 
     score: LeagueScore
-    blind: BlindScore
+    blind: LeagueTotals
     known: float
     left_out: float
     nulls: Mapping[str, float]
-    groups: tuple[GroupScores, ...]
+    groups: tuple[LeagueGroup, ...]
     constants: tuple[FittedConstant, ...]
     spreads: tuple[ConstantSpread, ...]
-    sweeps: tuple[SweepChoice, ...]
+    sweeps: tuple[LeagueSweep, ...]
     answers: tuple[CellAnswer, ...]
 
 
@@ -85,14 +62,9 @@ def constants() -> tuple[FittedConstant, ...]:
     return tuple(read_typed(list[FittedConstant], Path(__file__).with_name("constants.yaml")))
 
 
-def shares(fitted: Sequence[FittedConstant]) -> Shares:
-    """Constants by pair."""
-    return {(one.family, one.generation): one.share for one in fitted}
-
-
-def blind_score() -> BlindScore:
+def blind_score() -> LeagueTotals:
     """The committed score of the first comparison."""
-    blind: BlindScore = read_typed(BlindScore, Path(__file__).with_name("blind.yaml"))
+    blind: LeagueTotals = read_typed(LeagueTotals, Path(__file__).with_name("blind.yaml"))
     return blind
 
 
@@ -134,6 +106,11 @@ def measure_variants(cells: Sequence[PublicCell], variants: Sequence[ModelVarian
     return tuple(measured)
 
 
+def _mean_size(errors: Mapping[str, float], members: Sequence[PublicCell]) -> float:
+    """Mean absolute error on cells. A cell without an error is refused."""
+    return fmean(abs(errors.get(cell.id, REFUSED)) for cell in members)
+
+
 def make_league(cells: Sequence[PublicCell]) -> League:
     """Score the cells of a file."""
     fitted = constants()
@@ -144,36 +121,35 @@ def make_league(cells: Sequence[PublicCell]) -> League:
     known = score(told, left_out) if told else None
     without = family_errors(cells)
     nulls = {name: null_errors(cells, model) for name, model in NULL_MODELS.items()}
-    groups = []
-    for group in total.groups:
-        members = [c for c in cells if c.group == group.group and c.scored and c.id not in left_out]
-        groups.append(
-            GroupScores(
-                group.group,
-                members[0].family,
-                members[0].machine.gpu,
-                group.cells,
-                group.mean,
-                group.largest,
-                group.bias,
-                min(fmean(abs(errors.get(c.id, 1.0)) for c in members) for errors in nulls.values()),
-                fmean(abs(without.get(c.id, 1.0)) for c in members),
-            )
-        )
-    by_null = {
-        name: fmean(
-            fmean(abs(errors[c.id]) for c in cells if c.group == g.group and c.id in errors and c.id not in left_out)
-            for g in groups
-        )
+    scored = {
+        group.group: [c for c in cells if c.group == group.group and c.scored and c.id not in left_out]
+        for group in total.groups
+    }
+    null_means = {
+        name: {group: _mean_size(errors, members) for group, members in scored.items()}
         for name, errors in nulls.items()
     }
+    groups = tuple(
+        LeagueGroup(
+            group.group,
+            scored[group.group][0].family,
+            scored[group.group][0].machine.gpu,
+            group.cells,
+            group.mean,
+            group.largest,
+            group.bias,
+            min(means[group.group] for means in null_means.values()),
+            _mean_size(without, scored[group.group]),
+        )
+        for group in total.groups
+    )
     return League(
         total,
         blind_score(),
         known.mean if known else total.mean,
         fmean(group.left_out for group in groups),
-        by_null,
-        tuple(groups),
+        {name: fmean(means.values()) for name, means in null_means.items()},
+        groups,
         fitted,
         constant_spreads(cells, fitted),
         sweep_choices(found),

@@ -20,6 +20,7 @@ from suite.core.words import for_reports
 
 LEAGUE, ANSWERS = "league.json", "league.csv"  # names in a reports folder
 OTHERS = Path(__file__).with_name("others.yaml")
+FIRST = 3  # choices among which the measured best of a sweep counts as found
 MAX_BYTES = 1 << 18  # of a file that is read; 36 groups take 11 kB
 
 
@@ -114,6 +115,11 @@ class LeagueSweep:
     lost: float
     first: str
     best: str
+
+    @property
+    def found(self) -> bool:
+        """Whether the measured best is among the first choices."""
+        return 0 < self.place <= FIRST
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,11 @@ The error on similar measurements is the best estimate of the error of a plan th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from math import log
 
-from suite.core.errors import SuiteError
 from suite.core.protocols import Schedule
-from suite.papers.public.adapter import to_setup
+from suite.papers.public.adapter import scored_setups
 from suite.papers.public.calibrate import Shares
 from suite.papers.public.cells import PublicCell
 from suite.papers.public.score import CellAnswer, answer
@@ -45,16 +44,6 @@ def distance(first: TrainingSetup, second: TrainingSetup) -> float:
     return sizes + DIFFERENT * sum(a != b for a, b in pairs)
 
 
-def _setups(cells: Sequence[PublicCell]) -> Iterator[tuple[PublicCell, TrainingSetup]]:
-    """Scored cells and their setups, without the cells that the simulator refuses."""
-    for cell in cells:
-        if cell.scored:
-            try:
-                yield cell, to_setup(cell)
-            except SuiteError:
-                continue
-
-
 def nearest_cells(
     setup: TrainingSetup, cells: Sequence[PublicCell], left_out: Collection[str] = (), count: int = COUNT
 ) -> tuple[PublicCell, ...]:
@@ -66,7 +55,7 @@ def nearest_cells(
     """
     keyed = [
         (other.machine.family != setup.machine.family, distance(setup, other), cell.id, cell)
-        for cell, other in _setups(cells)
+        for cell, other in scored_setups(cells)
         if cell.id not in left_out
     ]
     return tuple(cell for *_, cell in sorted(keyed, key=lambda each: each[:3])[:count])

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
-from suite.core.errors import InvalidRequest
-from suite.papers.public.adapter import to_setup
+from suite.papers.public.adapter import scored_setups
 from suite.papers.public.cells import PublicCell
 from suite.simulate.operations.setup import TrainingSetup
 
@@ -40,15 +39,8 @@ NULL_MODELS: Mapping[str, Callable[[TrainingSetup], float]] = {
 
 
 def null_errors(cells: Sequence[PublicCell], model: Callable[[TrainingSetup], float]) -> dict[str, float]:
-    """Relative error of throughput on each scored cell, by id."""
-    scored = []
-    for cell in cells:
-        if not cell.scored:
-            continue
-        try:
-            scored.append((cell, to_setup(cell)))
-        except InvalidRequest:
-            continue  # a refused cell has no forecast
+    """Relative error of throughput on each scored cell that the simulator does not refuse, by id."""
+    scored = list(scored_setups(cells))
     shares = [
         (cell.group, setup.machine.name, setup.precision, (cell.tokens_per_second or 0.0) / model(setup))
         for cell, setup in scored

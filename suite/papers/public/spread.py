@@ -17,6 +17,7 @@ from suite.papers.public.calibrate import (
     candidates,
     pair_of,
     share_of,
+    shares,
     throughput,
 )
 from suite.papers.public.cells import PublicCell
@@ -88,15 +89,15 @@ def mean_error(cells: Sequence[PublicCell], lines: Mapping[str, StepLine], fitte
 def constant_spreads(cells: Sequence[PublicCell], constants: Sequence[FittedConstant]) -> tuple[ConstantSpread, ...]:
     """Spread of each constant and of the score over all cells to which it could have been fitted."""
     lines = step_lines(cells)
-    fitted = {(one.family, one.generation): one.share for one in constants}
+    fitted = shares(constants)
     spreads = []
     for pair, members in sorted(candidates(cells).items()):
-        shares = {c.id: lines[c.id].share(c.tokens_per_second or 1.0) for c in members if c.id in lines}
-        scores = [mean_error(cells, lines, {**fitted, pair: share}, name) for name, share in shares.items()]
-        low, high = min(shares.values()), max(shares.values())
+        given = {c.id: lines[c.id].share(c.tokens_per_second or 1.0) for c in members if c.id in lines}
+        scores = [mean_error(cells, lines, {**fitted, pair: share}, name) for name, share in given.items()]
+        low, high = min(given.values()), max(given.values())
         own = [cell for cell in cells if cell.id in lines and pair_of(cell) == pair]
         turning = sum(near(lines[c.id], low, c) != near(lines[c.id], high, c) for c in own)
-        spreads.append(ConstantSpread(*pair, len(shares), low, high, min(scores), max(scores), turning))
+        spreads.append(ConstantSpread(*pair, len(given), low, high, min(scores), max(scores), turning))
     return tuple(spreads)
 
 

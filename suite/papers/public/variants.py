@@ -16,9 +16,8 @@ from statistics import fmean
 from suite.config.typed_yaml import read_typed
 from suite.core.errors import UnknownName
 from suite.simulate.operations.generation import SoftwareGeneration
-from suite.simulate.operations.setup import TrainingSetup
+from suite.simulate.operations.setup import FLASH, TrainingSetup
 
-FLASH = ("flash1", "flash2", "flash3")
 OVERLAPS = ("tensor_overlap_flash", "tensor_overlap_compiled", "tensor_overlap_fp8")
 CONSTANTS = (
     *("start", "contention", "within", "between", "traffic", "pause", "dispatch", "recompute_host", "jitter"),

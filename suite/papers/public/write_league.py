@@ -5,20 +5,17 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from suite.core.errors import InvalidRequest
 from suite.core.files import write_atomically
 from suite.papers.public.adapter import SCHEDULES, assumed
 from suite.papers.public.cells import PublicCell, load_cells
-from suite.papers.public.league import BlindScore, GroupScores, League, constants, make_league
+from suite.papers.public.league import League, constants, make_league
 from suite.papers.public.league_file import (
     ANSWERS,
     LeagueConstant,
     LeagueFile,
-    LeagueGroup,
-    LeagueSweep,
     LeagueTotals,
 )
 from suite.papers.public.score import CellAnswer, LeagueScore
@@ -77,13 +74,13 @@ def league_content(league: League) -> LeagueFile:
     """The league as content of league.json, without the answers on single cells."""
     return LeagueFile(
         score=_totals(league.score),
-        blind=_blind_totals(league.blind),
+        blind=league.blind,
         known=league.known,
         left_out=league.left_out,
         nulls=dict(league.nulls),
-        groups=tuple(map(_group, league.groups)),
+        groups=league.groups,
         constants=_constants(league),
-        sweeps=tuple(LeagueSweep(**asdict(one)) for one in league.sweeps),
+        sweeps=league.sweeps,
     )
 
 
@@ -103,24 +100,6 @@ def _constants(league: League) -> tuple[LeagueConstant, ...]:
 def _totals(score: LeagueScore) -> LeagueTotals:
     oom, fit = (score.found_oom, score.oom), (score.found_fit, score.fit)
     return LeagueTotals(score.mean, score.percentile, score.orders, score.pairs, oom, fit, len(score.refused))
-
-
-def _blind_totals(score: BlindScore) -> LeagueTotals:
-    return LeagueTotals(**asdict(score))
-
-
-def _group(scores: GroupScores) -> LeagueGroup:
-    return LeagueGroup(
-        scores.group,
-        scores.family,
-        scores.machine,
-        scores.cells,
-        scores.mean,
-        scores.largest,
-        scores.bias,
-        scores.null,
-        scores.left_out,
-    )
 
 
 def write_answers(answers: Sequence[CellAnswer], folder: Path) -> Path:

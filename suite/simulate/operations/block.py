@@ -12,13 +12,11 @@ from math import ceil
 
 from suite.simulate.operations.collectives import SpacedRanks, all_reduce_seconds, gather_seconds
 from suite.simulate.operations.kernels import DeviceRates, MatrixProduct
-from suite.simulate.operations.setup import TrainingSetup
+from suite.simulate.operations.setup import FLASH, TrainingSetup
 
-FLASH = ("flash1", "flash2", "flash3")  # kernels that keep the scores on the chip
+HALF = 2  # bytes of an activation entry
 CAUSAL = 0.5  # share of the scores that a flash kernel computes
-FLASH_BACKWARD = (
-    2.5  # products of the backward pass of flash attention, relative to the forward pass (it recomputes one)
-)
+FLASH_BACKWARD = 2.5  # products of a backward pass of flash attention over those of a forward pass: one is repeated
 DROPOUT = 5.0  # bytes per entry: read, write, and a mask
 ACCUMULATED = 8.0  # bytes per entry of a single-precision gradient that is added to: read and written
 PADDED = 128  # entries of which a vocabulary is a multiple on each rank
@@ -156,7 +154,7 @@ class BlockKernels:
     @property
     def activation(self) -> float:
         """Bytes of the activation of a microbatch."""
-        return self.setup.tokens * self.setup.model.hidden * self.setup.half_width
+        return self.setup.tokens * self.setup.model.hidden * HALF
 
     @cached_property
     def tensor_parallel(self) -> tuple[float, float]:
@@ -185,7 +183,7 @@ class BlockKernels:
         setup, model = self.setup, self.setup.model
         if setup.context == 1:
             return 0.0, 0.0
-        size = 2 * setup.half_width * setup.tokens * setup.context * model.key_width / setup.tensor
+        size = 2 * HALF * setup.tokens * setup.context * model.key_width / setup.tensor
         group = SpacedRanks(setup.context, setup.tensor)
         seconds = gather_seconds(size, group, setup.machine, setup.generation)
         forward, backward = self.attention

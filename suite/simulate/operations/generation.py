@@ -24,7 +24,7 @@ class SoftwareGeneration:
 
     Attributes:
         products: Share of peak that large matrix products reach, by family of devices (Machine.family).
-        attention: Default attention kernel: unfused, fused_softmax, flash1 or flash2.
+        attention: Default attention kernel: unfused, fused_softmax, flash1, flash2 or flash3.
         flash_version: Kernel that "flash attention" without a version means.
         flash: Share of peak that the forward and the backward pass of each flash kernel reach, by family of devices,
             relative to large matrix products. "other" holds for families that are not named.

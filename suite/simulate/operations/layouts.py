@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import isqrt, log2
+from math import isqrt
 
 from suite.core.errors import DoesNotFit, InvalidRequest, UnknownName, Unsupported
 from suite.core.protocols import Schedule
@@ -17,9 +17,9 @@ from suite.schedule.staircase import Staircase
 from suite.schedule.zbv import ZBV
 from suite.simulate.network.machine import Machine
 from suite.simulate.operations.generation import generations
-from suite.simulate.operations.setup import TrainingSetup
-from suite.simulate.operations.states import memory
-from suite.simulate.operations.step import StageCosts, TrainingStep, simulate_step
+from suite.simulate.operations.setup import FLASH, TrainingSetup
+from suite.simulate.operations.states import fullest_device
+from suite.simulate.operations.step import StageCosts, TrainingStep, simulate_step, slowest_of_nodes
 from suite.workload.language_model import LanguageModel
 
 MICROBATCHES = (1, 2, 4, 8)
@@ -137,7 +137,7 @@ def _with_schedules(grid: TrainingSetup, pipeline: int) -> Iterator[TrainingSetu
     """Layouts of one grid: every schedule, microbatch, recomputation and sharding."""
     shardings = ("optimizer", "parameters") if grid.data * grid.context > 1 else ("none",)
     # flash attention keeps no scores, so that selective recomputation of them would free nothing
-    recomputations = ("none", "full") if grid.attention.startswith("flash") else ("none", "selective", "full")
+    recomputations = ("none", "full") if grid.attention in FLASH else ("none", "selective", "full")
     for named in pipeline_schedules(pipeline, grid.model.layers):
         for microbatch in MICROBATCHES:
             if grid.batch % (microbatch * grid.data):
@@ -154,12 +154,6 @@ def _with_schedules(grid: TrainingSetup, pipeline: int) -> Iterator[TrainingSetu
                     )
 
 
-def fullest_device(setup: TrainingSetup) -> float:
-    """Bytes of the fullest device. They follow from the order of the schedule, without a simulation."""
-    held = [setup.schedule.in_flight(place, setup.interval) if setup.schedule else 1 for place in setup.places]
-    return max(sum(memory(setup, rank, count).values()) for rank, count in enumerate(held))
-
-
 def least_seconds(setup: TrainingSetup) -> float:
     """Seconds in which the busiest rank computes and updates. The step of a pipeline takes at least as long."""
     costs, busiest = StageCosts(setup), 0.0
@@ -167,7 +161,7 @@ def least_seconds(setup: TrainingSetup) -> float:
         passes = [costs.passes[stage] for stage in place.held_stages]
         computing = setup.microbatches * sum(one.forward + one.backward for one in passes)
         busiest = max(busiest, computing + costs.update(rank)[0].step)
-    return busiest * (1 + setup.generation.jitter * log2(setup.machine.nodes(setup.devices)))
+    return busiest * slowest_of_nodes(setup)
 
 
 def ranked(candidates: Iterable[TrainingSetup], best: int | None = None) -> RankedLayouts:
@@ -181,7 +175,7 @@ def ranked(candidates: Iterable[TrainingSetup], best: int | None = None) -> Rank
         InvalidRequest: There are no candidates.
         DoesNotFit: No candidate fits.
     """
-    sizes = [(fullest_device(setup), setup) for setup in candidates]
+    sizes = [(sum(fullest_device(setup).values()), setup) for setup in candidates]
     if not sizes:
         raise InvalidRequest("no layout is given", rule="at least one layout to simulate")
     fitting = [setup for size, setup in sizes if size <= setup.machine.memory]

@@ -17,7 +17,8 @@ from suite.simulate.network.machine import Machine
 from suite.simulate.operations.generation import SoftwareGeneration
 from suite.workload.language_model import LanguageModel
 
-ATTENTION = ("unfused", "fused_softmax", "flash1", "flash2", "flash3")
+FLASH = ("flash1", "flash2", "flash3")  # attention kernels that keep the scores on the chip
+ATTENTION = ("unfused", "fused_softmax", *FLASH)
 PRECISIONS = ("float16", "bfloat16", "float8", "float4")
 RECOMPUTE = ("none", "selective", "operators", "alternate", "full")
 SHARDING = ("none", "optimizer", "gradients", "parameters")
@@ -143,8 +144,3 @@ class TrainingSetup:
         # stages in the middle take what remains: the first and the last one hold an embedding or the head as well
         first = (stages - rest) // 2
         return tuple(each + (first <= stage < first + rest) for stage in range(stages))
-
-    @property
-    def half_width(self) -> int:
-        """Bytes of an activation entry."""
-        return 2

@@ -6,7 +6,7 @@ Activations follow from the kernels: each saves what its backward pass reads (Ko
 
 from __future__ import annotations
 
-from suite.simulate.operations.setup import TrainingSetup
+from suite.simulate.operations.setup import FLASH, TrainingSetup
 
 HALF, FULL = 2, 4
 MOMENTS = 8  # bytes per parameter of Adam's two moments
@@ -56,7 +56,7 @@ def saved_per_token(setup: TrainingSetup) -> float:
         # softmax, and with dropout its output and mask; apart, also single-precision probabilities
         each = HALF + (3 if drops else 0) + (FULL + HALF if setup.attention == "unfused" else 0)
         scores = each * model.sequence * model.heads / setup.context
-    if setup.attention.startswith("flash"):
+    if setup.attention in FLASH:
         split += FULL * model.heads  # one statistic per token and head
     return whole / per_rank + (split + scores) / tensor
 
@@ -75,6 +75,12 @@ def activations(setup: TrainingSetup, rank: int, in_flight: int) -> float:
     if setup.recompute == "operators":
         return in_flight * blocks * OPERATORS * whole + whole
     return in_flight * blocks * whole
+
+
+def fullest_device(setup: TrainingSetup) -> dict[str, float]:
+    """Bytes of the fullest device by kind. They follow from the order of the schedule, without a simulation."""
+    held = [setup.schedule.in_flight(place, setup.interval) if setup.schedule else 1 for place in setup.places]
+    return max((memory(setup, rank, count) for rank, count in enumerate(held)), key=lambda kinds: sum(kinds.values()))
 
 
 def memory(setup: TrainingSetup, rank: int, in_flight: int) -> dict[str, float]:

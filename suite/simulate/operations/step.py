@@ -13,7 +13,7 @@ from suite.simulate.network.machine import Link
 from suite.simulate.operations.block import NOTHING, BlockKernels, BlockTimes
 from suite.simulate.operations.collectives import SpacedRanks, all_reduce_seconds, gather_seconds, message_seconds
 from suite.simulate.operations.setup import TrainingSetup
-from suite.simulate.operations.states import memory, parameters, shard_ranks
+from suite.simulate.operations.states import fullest_device, parameters, shard_ranks
 from suite.simulate.simulation import Simulation
 from suite.simulate.worker import NetworkModel, simulate
 
@@ -189,6 +189,11 @@ class StageCosts:
         return self.kernels.device.elementwise(moved, 4.0)
 
 
+def slowest_of_nodes(setup: TrainingSetup) -> float:
+    """Factor on the seconds of a step, which ends with the slowest of its nodes."""
+    return 1 + setup.generation.jitter * log2(setup.machine.nodes(setup.devices))
+
+
 class TrainingSimulator:
     """Simulation of one step of a setup."""
 
@@ -199,17 +204,7 @@ class TrainingSimulator:
         """Seconds and memory of a step."""
         setup = self.setup
         seconds = self._pipeline() if setup.pipeline > 1 else self._replica()
-        nodes = setup.machine.nodes(setup.devices)
-        seconds *= 1 + setup.generation.jitter * log2(nodes)
-        peaks = [memory(setup, rank, self.in_flight(rank)) for rank in range(setup.pipeline)]
-        return TrainingStep(setup, seconds, max(peaks, key=lambda kinds: sum(kinds.values())))
-
-    def in_flight(self, rank: int) -> int:
-        """Most microbatches of one stage that the rank holds."""
-        setup = self.setup
-        if setup.schedule is None:
-            return 1
-        return setup.schedule.in_flight(setup.places[rank], setup.interval)
+        return TrainingStep(setup, seconds * slowest_of_nodes(setup), fullest_device(setup))
 
     def _replica(self) -> float:
         """Step without a pipeline: the microbatches follow each other."""
@@ -237,8 +232,7 @@ class TrainingSimulator:
         network = NetworkModel(
             lambda first, second: link, blocking=setup.generation.blocking_messages, apart=setup.waits_for_all
         )
-        if setup.schedule is None:
-            raise ValueError("a pipeline has a schedule")
+        assert setup.schedule is not None, "a pipeline has a schedule"
         interval = FlushInterval(0, microbatches, None, 0)
         return simulate(setup.schedule, Grid(inter=setup.pipeline), interval, costs, network)
 

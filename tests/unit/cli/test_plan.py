@@ -11,8 +11,8 @@ from suite.cli.main import main
 from suite.config.typed_yaml import read_typed
 from suite.core.exit_codes import Exit
 from suite.core.resources import conf_folder
-from suite.papers.public.calibrate import FittedConstant, share_of
-from suite.papers.public.league import constants, shares
+from suite.papers.public.calibrate import FittedConstant, share_of, shares
+from suite.papers.public.league import constants
 from suite.simulate.operations.layouts import layouts, ranked
 from suite.simulate.operations.setup import TrainingSetup
 from suite.workload import flops

@@ -20,12 +20,13 @@ from suite.papers.public.calibrate import (
     median_cells,
     pair_of,
     share_of,
+    shares,
     size,
     throughput,
 )
 from suite.papers.public.cells import CellMachine, PublicCell, load_cells
 from suite.papers.public.layout_choices import median_loss, sweep_choices
-from suite.papers.public.league import answers, constants, family_errors, shares
+from suite.papers.public.league import answers, constants, family_errors, make_league
 from suite.papers.public.null_models import NULL_MODELS, null_errors
 from suite.papers.public.score import CellAnswer, by_group, right_orders, score
 from suite.papers.public.spread import constant_spreads, step_lines
@@ -235,6 +236,8 @@ def test_an_unknown_value_costs_its_cell_only() -> None:
     assert median_cells(cells) == median_cells(FEW)
     model = NULL_MODELS["one share of peak per device"]
     assert null_errors(cells, model) == null_errors(FEW, model)
+    strange_group = next(group for group in make_league(cells).groups if group.group == "strange")
+    assert (strange_group.mean, strange_group.null, strange_group.left_out) == (1.0, 1.0, 1.0)
 
 
 def test_errors_are_averaged_over_groups() -> None:
@@ -286,8 +289,8 @@ def test_at_most_ten_constants_each_on_the_cell_of_median_size() -> None:
         members = candidates(CELLS)[pair]
         assert pair_of(cell) == pair
         assert cell.scored
-        below = sum(size(other) < size(cell) for other in members)
-        above = sum(size(other) > size(cell) for other in members)
+        below = sum(size(to_setup(other)) < size(to_setup(cell)) for other in members)
+        above = sum(size(to_setup(other)) > size(to_setup(cell)) for other in members)
         assert max(below, above) <= len(members) / 2
 
 

@@ -10,7 +10,6 @@ from suite.core.errors import DoesNotFit, InvalidRequest, UnknownName, Unsupport
 from suite.simulate.network.machine import Link, Machine
 from suite.simulate.operations.layouts import (
     divisors,
-    fullest_device,
     layouts,
     least_seconds,
     named_schedule,
@@ -19,6 +18,7 @@ from suite.simulate.operations.layouts import (
     ranked,
 )
 from suite.simulate.operations.setup import TrainingSetup
+from suite.simulate.operations.states import fullest_device
 from suite.simulate.operations.step import simulate_step
 from suite.workload.language_model import LanguageModel
 from tests.support.refusals import refused
@@ -98,7 +98,7 @@ def test_context_parallel_ranks_count_as_devices() -> None:
 
 def test_memory_before_simulation_is_that_of_the_simulated_step() -> None:
     for setup in list(layouts(BASE, 8))[::7]:
-        assert fullest_device(setup) == simulate_step(setup).peak_memory
+        assert sum(fullest_device(setup).values()) == simulate_step(setup).peak_memory
 
 
 def test_no_layout_over_memory_is_ranked() -> None:
