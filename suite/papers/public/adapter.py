@@ -16,10 +16,9 @@ from typing import Any, TypeVar
 from suite.config.plugins import build
 from suite.config.typed_yaml import read_typed
 from suite.core.errors import InvalidRequest, SuiteError, UnknownName
-from suite.core.protocols import Schedule
 from suite.core.resources import conf_folder
 from suite.papers.public.cells import CellMachine, PublicCell
-from suite.schedule import ZBV, ControllableMemory, OneFOneB, Staircase
+from suite.schedule.by_name import schedule_by_name
 from suite.simulate.network.machine import Link, Machine
 from suite.simulate.operations.generation import generations
 from suite.simulate.operations.setup import TrainingSetup
@@ -86,19 +85,6 @@ SCHEDULES = {
     "v_half_vocabulary_spread": PublicSchedule("v_half", waits_for_all=False, spread=True),
     "v_min": PublicSchedule("v_min", waits_for_all=False),
 }
-
-
-def build_schedule(name: str, chunks: int) -> Schedule:
-    """The suite's schedule of this name."""
-    return {
-        "one_f_one_b": OneFOneB(),
-        "interleaved": Staircase(chunks, lead=2) if chunks > 1 else OneFOneB(),
-        "zb_h1": Staircase(lead=1, split=True),
-        "zb_h2": Staircase(lead=2, split=True),
-        "zbv": ZBV(),
-        "v_half": ControllableMemory("half"),
-        "v_min": ControllableMemory("min"),
-    }[name]
 
 
 def _known(field: str, value: str, legal: Mapping[str, T]) -> T:
@@ -280,7 +266,7 @@ def to_setup(cell: PublicCell, changed: ToldSettings | None = None) -> TrainingS
     schedule, spread, waits = None, False, True
     if cell.pp > 1:
         public = _known("schedule", cell.schedule or "1f1b", SCHEDULES)
-        schedule, spread, waits = build_schedule(public.name, chunks), public.spread, public.waits_for_all
+        schedule, spread, waits = schedule_by_name(public.name, chunks), public.spread, public.waits_for_all
     machine = modelled_machine(cell.machine)
     sharding, group, reshard = sharding_of(values.sharding, machine.devices_per_node)
     precision = _known("precision", values.precision, PRECISIONS)
