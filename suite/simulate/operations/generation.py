@@ -134,7 +134,7 @@ class ConstantSource:
     """Source of a constant.
 
     Attributes:
-        constant: Field of SoftwareGeneration.
+        constant: Field of SoftwareGeneration, or memory.NAME for a constant of suite.simulate.operations.states.
         range: Least and largest plausible value.
         chosen: Whether it was chosen with public measurements in sight.
     """
@@ -147,5 +147,5 @@ class ConstantSource:
 
 @cache
 def constant_sources() -> tuple[ConstantSource, ...]:
-    """Sources of all constants, from sources.yaml."""
+    """Sources of the constants of generations and of the memory model, from sources.yaml."""
     return tuple(read_typed(list[ConstantSource], Path(__file__).with_name("sources.yaml")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 
 import pytest
@@ -11,6 +11,7 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.protocols import Schedule
 from suite.schedule import ZBV, ControllableMemory, OneFOneB, Staircase
 from suite.simulate.network.machine import Link, Machine
+from suite.simulate.operations import states
 from suite.simulate.operations.block import BlockKernels
 from suite.simulate.operations.collectives import SpacedRanks, all_reduce_seconds, bandwidth, gather_seconds
 from suite.simulate.operations.generation import SoftwareGeneration, constant_sources, generations
@@ -331,13 +332,42 @@ def numbers(value: object) -> Iterator[float]:
         yield float(value)
 
 
-def test_every_constant_has_a_source_and_lies_in_its_range() -> None:
-    names = {field.name for field in fields(SoftwareGeneration)} - set(SWITCHES)
+FORMATS = ("HALF", "FULL")  # bytes of a number, which no source gives
+
+
+def constant_values() -> dict[str, list[float]]:
+    """Values of each constant of a generation, in all generations, and of each constant of the memory model."""
+    names = [field.name for field in fields(SoftwareGeneration) if field.name not in SWITCHES]
+    found = {name: [n for each in generations().values() for n in numbers(getattr(each, name))] for name in names}
+    memory_model = {name: value for name, value in vars(states).items() if name.isupper() and name not in FORMATS}
+    found |= {
+        f"memory.{name.lower()}": [float(value)]
+        for name, value in memory_model.items()
+        if isinstance(value, int | float)
+    }
+    return found
+
+
+def unsourced(values: Mapping[str, Sequence[float]]) -> list[str]:
+    """Constants without a source or outside their range, and sources of no constant."""
     sources = {each.constant: each for each in constant_sources()}
-    assert sources.keys() == names
-    for generation in generations().values():
-        for name, source in sources.items():
-            low, high = source.range
-            assert source.source
-            outside = [n for n in numbers(getattr(generation, name)) if not low <= n <= high]
-            assert outside == [], f"{generation.name}.{name}"
+    bad = sorted(values.keys() ^ sources.keys())
+    for name in values.keys() & sources.keys():
+        low, high = sources[name].range
+        if not sources[name].source or not all(low <= value <= high for value in values[name]):
+            bad.append(name)
+    return bad
+
+
+def test_every_constant_has_a_source_and_lies_in_its_range() -> None:
+    values = constant_values()
+    assert {"memory.context", "memory.in_flight", "pause"} <= values.keys()
+    assert unsourced(values) == []
+
+
+def test_constant_without_a_source_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "GUESSED", 1.3, raising=False)
+    assert unsourced(constant_values()) == ["memory.guessed"]
+    monkeypatch.delattr(states, "GUESSED")
+    monkeypatch.setattr(states, "CONTEXT", 9e9)
+    assert unsourced(constant_values()) == ["memory.context"]
