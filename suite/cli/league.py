@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from suite.cli import Arguments, Command
@@ -60,7 +61,21 @@ def total_lines(league: League) -> Iterator[str]:
             f"sweeps of layouts: the quickest is among the first three in {found} of {len(league.sweeps)};"
             f" the first choice loses {lost:.1f} % in the median"
         )
+    yield from extra_lines(league)
     yield from (f"refused: {one.cell.id}: {one.refusal}" for one in league.answers if one.refusal)
+
+
+def extra_lines(league: League) -> Iterator[str]:
+    """Totals of ranges, of memory, and of steps from printed pass times, each where the cells have any."""
+    if groups := league.range_groups:
+        cells, inside = sum(group.cells for group in groups), sum(group.inside for group in groups)
+        yield f"measured inside the range over unknown settings: {inside} of {format_count(cells, 'cell')}"
+    if means := [group.mean for group in league.memory if group.mean is not None]:
+        yield f"memory where it is printed, mean over {format_count(means, 'group')}: {100 * fmean(means):.1f} %"
+    if league.schedules:
+        cells = sum(one.cells for one in league.schedules)
+        mean = sum(one.mean * one.cells for one in league.schedules) / cells
+        yield f"schedules with printed pass times, mean over {format_count(cells, 'cell')}: {100 * mean:.1f} %"
 
 
 def score(arguments: Arguments) -> int:
@@ -73,7 +88,7 @@ def score(arguments: Arguments) -> int:
         raise InvalidRequest("cells=", rule="a file of cells", legal=f"cells={CELLS.name}")
     folder = check_folder(arguments.reports, "reports")
     cells = scorable_cells(Path(path))
-    print(f"scoring {format_count(cells, 'cell')}; all public cells take one to two minutes", flush=True)
+    print(f"scoring {format_count(cells, 'cell')}; all public cells take about two minutes", flush=True)
     league = score_cells(cells, folder)
     print("\n".join((*group_lines(league), *total_lines(league))))
     print(f"{folder / LEAGUE}, {folder / ANSWERS}")

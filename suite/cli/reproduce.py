@@ -7,7 +7,7 @@
 
 An entry of a scale is the name of an experiment, optionally with overrides: "samo_fig1 launch.device=cuda".
 
-A scale with league=true then scores the simulator on public measurements (suite.cli.league), which takes one to two
+A scale with league=true then scores the simulator on public measurements (suite.cli.league), which takes about two
 minutes. With launch.submit or --dry-run it does not.
 
 Runs with a record are not repeated, so the same command continues after an interrupt. A run that this machine cannot
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from suite.config.run import RunConfig
     from suite.runner.runs import Run
 
-LEAGUE_SECONDS = 90.0  # expected duration of scoring the simulator on all public cells, on an otherwise idle core
+LEAGUE_SECONDS = 120.0  # expected duration of scoring the simulator on all public cells, on an otherwise idle core
 
 
 def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:

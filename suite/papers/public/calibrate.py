@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from statistics import median
 
 from suite.core.errors import SuiteError
@@ -73,10 +74,12 @@ def with_share(setup: TrainingSetup, share: float) -> TrainingSetup:
     return replace(setup, generation=generation)
 
 
+@lru_cache(maxsize=512)
 def fit(cell: PublicCell, variant: ModelVariant = CHOSEN) -> float:
     """Share of peak with which the simulator gives the measured throughput of a cell, or the nearest bound.
 
-    The time of a step is nearly linear in the inverse of the share, so a few secants find it.
+    The time of a step is nearly linear in the inverse of the share, so a few secants find it. Fits are kept, because
+    leaving a family out fits the cells of the other families again.
     """
     setup = variant.of(to_setup(cell))
     target = setup.batch * setup.model.sequence / setup.devices / (cell.tokens_per_second or 1.0)

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from suite.config.typed_yaml import read_typed
+from suite.core.errors import UnknownName
 
 CELLS = Path(__file__).with_name("cells.yaml")
+UNITS = {"MB": 1e6, "GB": 1e9, "MiB": 2.0**20, "GiB": 2.0**30}  # bytes of a printed unit of memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,15 @@ class Measurement:
     step_seconds: float | None
     peak_memory: float | None
     memory_unit: str | None
+
+    @property
+    def peak_bytes(self) -> float | None:
+        """Bytes of the fullest device; None if the source prints none. Raises UnknownName for an unknown unit."""
+        if self.peak_memory is None:
+            return None
+        if self.memory_unit not in UNITS:
+            raise UnknownName("memory_unit", str(self.memory_unit), UNITS)
+        return self.peak_memory * UNITS[self.memory_unit]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,25 +12,29 @@ from pathlib import Path
 from statistics import fmean
 
 from suite.config.typed_yaml import read_typed
-from suite.papers.public.adapter import plausible_setups
 from suite.papers.public.calibrate import (
     FittedConstant,
     Shares,
     fit_all,
-    pair_of,
-    share_of,
     shares,
-    throughput,
-    with_share,
 )
 from suite.papers.public.cells import PublicCell
 from suite.papers.public.layout_choices import sweep_choices
-from suite.papers.public.league_file import LeagueGroup, LeagueSweep, LeagueTotals
+from suite.papers.public.league_file import (
+    LeagueGroup,
+    LeagueMemory,
+    LeagueRange,
+    LeagueSchedule,
+    LeagueSweep,
+    LeagueTotals,
+)
+from suite.papers.public.memory_errors import memory_groups
 from suite.papers.public.null_models import NULL_MODELS, null_errors
+from suite.papers.public.ranges import AnswerRange, answer_ranges, range_groups
+from suite.papers.public.schedule_steps import schedule_groups
 from suite.papers.public.score import REFUSED, CellAnswer, LeagueScore, answer, score
 from suite.papers.public.spread import ConstantSpread, constant_spreads
 from suite.papers.public.variants import CHOSEN, ModelVariant, best_without, recorded_variants
-from suite.simulate.operations.step import simulate_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,10 @@ class League:
         nulls: Mean error over groups of each null model.
         spreads: What other cells would have led to, for each constant.
         sweeps: Whether the simulator finds the quickest layouts of sweeps.
+        ranges: Range of the answer by id, for the cells with unknown settings.
+        range_groups: Ranges and measurements by group.
+        memory: Errors of memory by group.
+        schedules: Errors with printed pass times in place of the cost model, by group and schedule.
     """
 
     score: LeagueScore
@@ -55,6 +63,10 @@ class League:
     spreads: tuple[ConstantSpread, ...]
     sweeps: tuple[LeagueSweep, ...]
     answers: tuple[CellAnswer, ...]
+    ranges: Mapping[str, AnswerRange]
+    range_groups: tuple[LeagueRange, ...]
+    memory: tuple[LeagueMemory, ...]
+    schedules: tuple[LeagueSchedule, ...]
 
 
 def constants() -> tuple[FittedConstant, ...]:
@@ -71,14 +83,6 @@ def blind_score() -> LeagueTotals:
 def answers(cells: Sequence[PublicCell], fitted: Shares, variant: ModelVariant = CHOSEN) -> tuple[CellAnswer, ...]:
     """Point answers on all cells."""
     return tuple(answer(cell, fitted, variant) for cell in cells)
-
-
-def answer_range(cell: PublicCell, fitted: Shares) -> tuple[float, float]:
-    """Least and largest throughput over the plausible values of unknown settings, one changed at a time."""
-    share = share_of(pair_of(cell), fitted)
-    values = [throughput(cell, share) or 0.0]
-    values += [simulate_step(with_share(setup, share)).tokens_per_second for _, setup in plausible_setups(cell)]
-    return min(values), max(values)
 
 
 def family_errors(cells: Sequence[PublicCell]) -> dict[str, float]:
@@ -143,6 +147,7 @@ def make_league(cells: Sequence[PublicCell]) -> League:
         )
         for group in total.groups
     )
+    ranges = answer_ranges(found, shares(fitted))
     return League(
         total,
         blind_score(),
@@ -154,4 +159,8 @@ def make_league(cells: Sequence[PublicCell]) -> League:
         constant_spreads(cells, fitted),
         sweep_choices(found),
         found,
+        ranges,
+        range_groups(found, ranges, left_out),
+        memory_groups(found),
+        schedule_groups(found),
     )

@@ -123,6 +123,67 @@ class LeagueSweep:
 
 
 @dataclass(frozen=True, slots=True)
+class LeagueRange:
+    """Ranges of the answers of one group over plausible values of settings that its source does not tell.
+
+    Attributes:
+        cells: Scored cells that have a range.
+        inside: Cells whose measured throughput lies in the range.
+        low, high: Median over cells of the signed error of the least and of the largest answer.
+        distance: Mean over cells of the relative distance of the measured throughput from the nearer end; 0 inside.
+    """
+
+    group: str
+    cells: int
+    inside: int
+    low: float
+    high: float
+    distance: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeagueMemory:
+    """Errors of predicted memory of one group.
+
+    Attributes:
+        cells: Cells whose source prints memory.
+        oom: Rows that did not fit and are predicted not to fit, and all rows that did not fit.
+        fit: Rows that ran and are predicted to fit, and all rows that ran.
+        mean, largest: Absolute errors of the bytes of the fullest device; None without printed memory.
+        bias: Median signed error.
+    """
+
+    group: str
+    cells: int
+    oom: tuple[int, int]
+    fit: tuple[int, int]
+    mean: float | None = None
+    largest: float | None = None
+    bias: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeagueSchedule:
+    """Errors of throughput with printed pass times in place of the cost model, for one group and schedule.
+
+    Attributes:
+        schedule: Schedule of conf/schedule.
+        cells: Scored cells with printed pass times.
+        mean, largest: Absolute errors.
+        bias: Median signed error.
+        modelled: Mean absolute error of the cost model on the same cells.
+    """
+
+    group: str
+    schedule: str
+    cells: int
+    mean: float
+    largest: float
+    bias: float
+    modelled: float
+
+
+@dataclass(frozen=True, slots=True)
 class LeagueFile:
     """Content of league.json.
 
@@ -132,6 +193,9 @@ class LeagueFile:
         known: Mean error over groups of the cells whose decisive settings are all told.
         left_out: Mean error over groups, each with constants fitted without its family.
         nulls: Mean error over groups of each null model.
+        ranges: Ranges of answers, for the groups with a cell whose settings are not all told.
+        memory: Errors of memory, for the groups that print memory or have rows that did not fit.
+        schedules: Errors with printed pass times, by group and schedule.
     """
 
     score: LeagueTotals
@@ -142,6 +206,9 @@ class LeagueFile:
     groups: tuple[LeagueGroup, ...]
     constants: tuple[LeagueConstant, ...]
     sweeps: tuple[LeagueSweep, ...] = ()
+    ranges: tuple[LeagueRange, ...] = ()
+    memory: tuple[LeagueMemory, ...] = ()
+    schedules: tuple[LeagueSchedule, ...] = ()
 
     def write(self, folder: Path) -> Path:
         """Write `folder`/league.json atomically. Returns its path.

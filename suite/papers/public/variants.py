@@ -45,7 +45,7 @@ class ModelVariant:
 
     constant: str = ""
     value: float = 0.0
-    groups: Mapping[str, float] = field(default_factory=dict)
+    groups: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
         return f"{self.constant}={self.value:g}" if self.constant else "as chosen"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from suite.core.errors import InvalidRequest
@@ -18,6 +18,7 @@ from suite.papers.public.league_file import (
     LeagueFile,
     LeagueTotals,
 )
+from suite.papers.public.ranges import AnswerRange
 from suite.papers.public.score import CellAnswer, LeagueScore
 from suite.report.files import inert
 
@@ -29,6 +30,8 @@ COLUMNS = (
     "measured tokens/s per device",
     "simulated tokens/s per device",
     "error",
+    "low tokens/s per device",
+    "high tokens/s per device",
     "fits",
     "status",
     "quality",
@@ -44,8 +47,11 @@ def scorable_cells(path: Path) -> tuple[PublicCell, ...]:
 
     Raises:
         InvalidRequest: The file cannot be read, or has no scored cell besides those to which constants are fitted.
+        UnknownName: The memory of a cell has an unknown unit.
     """
     cells = load_cells(path)
+    for cell in cells:
+        _ = cell.measured.peak_bytes
     fitted = {one.cell for one in constants()}
     if not any(cell.scored and cell.id not in fitted for cell in cells):
         raise InvalidRequest(
@@ -58,14 +64,14 @@ def scorable_cells(path: Path) -> tuple[PublicCell, ...]:
 
 
 def score_cells(cells: Sequence[PublicCell], folder: Path) -> League:
-    """Score cells, and write league.json and league.csv to `folder`. All public cells take one to two minutes.
+    """Score cells, and write league.json and league.csv to `folder`. All public cells take about two minutes.
 
     Raises:
         OSError: A file cannot be written.
         InvalidRequest: A file would lie outside `folder`.
     """
     league = make_league(cells)
-    write_answers(league.answers, folder)
+    write_answers(league.answers, folder, league.ranges)
     league_content(league).write(folder)
     return league
 
@@ -81,6 +87,9 @@ def league_content(league: League) -> LeagueFile:
         groups=league.groups,
         constants=_constants(league),
         sweeps=league.sweeps,
+        ranges=league.range_groups,
+        memory=league.memory,
+        schedules=league.schedules,
     )
 
 
@@ -102,11 +111,14 @@ def _totals(score: LeagueScore) -> LeagueTotals:
     return LeagueTotals(score.mean, score.percentile, score.orders, score.pairs, oom, fit, len(score.refused))
 
 
-def write_answers(answers: Sequence[CellAnswer], folder: Path) -> Path:
+def write_answers(answers: Sequence[CellAnswer], folder: Path, ranges: Mapping[str, AnswerRange]) -> Path:
     """Write `folder`/league.csv: a row for each cell, with settings that its source does not tell. Returns its path.
 
     The error is simulated over measured throughput, minus 1. A cell without a measurement has none; a refused cell
     counts as 1.
+
+    Args:
+        ranges: Range of the answer by id. A cell without one has empty columns.
 
     Raises:
         OSError: The file cannot be written.
@@ -115,11 +127,11 @@ def write_answers(answers: Sequence[CellAnswer], folder: Path) -> Path:
     text = io.StringIO(newline="")
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(COLUMNS)
-    rows.writerows([inert(cell) for cell in _row(one)] for one in answers)
+    rows.writerows([inert(cell) for cell in _row(one, ranges.get(one.cell.id))] for one in answers)
     return write_atomically(folder / ANSWERS, text.getvalue().encode("utf-8", "replace"), inside=folder)
 
 
-def _row(answer: CellAnswer) -> tuple[str, ...]:
+def _row(answer: CellAnswer, found: AnswerRange | None) -> tuple[str, ...]:
     cell = answer.cell
     return (
         cell.id,
@@ -129,6 +141,8 @@ def _row(answer: CellAnswer) -> tuple[str, ...]:
         _number(cell.tokens_per_second),
         _number(answer.tokens_per_second),
         "" if cell.tokens_per_second is None else f"{answer.error:.4f}",
+        _number(found.low if found else None),
+        _number(found.high if found else None),
         "" if answer.fits is None else "yes" if answer.fits else "no",
         cell.status,
         cell.quality,

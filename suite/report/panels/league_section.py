@@ -7,7 +7,16 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from suite.papers.public.league_file import ANSWERS, LeagueFile, LeagueGroup, LeagueTotals, PublishedError
+from suite.papers.public.league_file import (
+    ANSWERS,
+    LeagueFile,
+    LeagueGroup,
+    LeagueMemory,
+    LeagueRange,
+    LeagueSchedule,
+    LeagueTotals,
+    PublishedError,
+)
 from suite.report.page import page_budget
 from suite.report.plots import error_bars
 from suite.report.plots.plots import Picture
@@ -22,7 +31,8 @@ class LeagueSection:
         cells: Scored cells.
         groups: Groups with a scored cell.
         picture: A row per group.
-        tables: Totals, groups, constants, sweeps of layouts, and other simulators.
+        tables: Totals, groups, ranges of answers, memory, printed pass times, constants, sweeps of layouts, and other
+            simulators.
         answers: Name of the file with a row per cell; empty where the folder has none.
     """
 
@@ -51,6 +61,9 @@ def league_section(league: LeagueFile, others: Sequence[PublishedError], has_ans
         (
             _totals(league),
             _groups(shown, said),
+            *([_ranges(league.ranges)] if league.ranges else []),
+            *([_memory(league.memory)] if league.memory else []),
+            *([_schedules(league.schedules)] if league.schedules else []),
             _constants(league),
             *([_sweeps(league)] if league.sweeps else []),
             _others(others, {group.group: group for group in groups}),
@@ -139,7 +152,7 @@ def _groups(groups: Sequence[LeagueGroup], said: str) -> Table:
             number(group.cells, str(group.cells)),
             _percent(group.mean, *(("no better than null", "bad") if group.mean >= group.null else ())),
             _percent(group.largest),
-            number(group.bias, f"{100 * group.bias:+.1f} %"),
+            _signed(group.bias),
             _percent(group.null),
             _percent(group.left_out),
             Cell(group.family),
@@ -147,6 +160,113 @@ def _groups(groups: Sequence[LeagueGroup], said: str) -> Table:
         for group in groups
     )
     return Table("Groups, the largest error first", _GROUPS, rows, said=said)
+
+
+_RANGES = (
+    Column("group", numeric=False),
+    Column("cells", detail="with unknown settings"),
+    Column("measured inside", detail="the range of the answer"),
+    Column("least answer", detail="median error"),
+    Column("largest answer", detail="median error"),
+    Column("distance", detail="of the measured value, mean"),
+)
+
+
+def _ranges(ranges: Sequence[LeagueRange]) -> Table:
+    """Ranges over plausible values of unknown settings, the total first, then the group with most cells outside."""
+    ordered = sorted(ranges, key=lambda one: (one.inside - one.cells, one.group))
+    shown = ordered[: page_budget.GROUPS]
+    cells, inside = sum(one.cells for one in ranges), sum(one.inside for one in ranges)
+    empty = (Cell(NONE, tone="faint"),) * 2
+    mean = sum(one.distance for one in ranges) / len(ranges)
+    rows = [(Cell("all groups"), number(cells, str(cells)), _share((inside, cells)), *empty, _percent(mean))]
+    rows += [
+        (
+            *(Cell(one.group), number(one.cells, str(one.cells)), _share((one.inside, one.cells))),
+            *(_signed(one.low), _signed(one.high), _percent(one.distance)),
+        )
+        for one in shown
+    ]
+    return Table(
+        "Ranges over plausible values of unknown settings",
+        _RANGES,
+        tuple(rows),
+        said="A range changes one setting at a time that the source does not give. Its distance is 0 for a measured"
+        f" value inside, and is averaged over groups in the first row. {_cut(shown, ordered)}".rstrip(),
+    )
+
+
+def _signed(share: float) -> Cell:
+    return number(share, f"{100 * share:+.1f} %")
+
+
+def _cut(shown: Sequence[object], every: Sequence[object]) -> str:
+    return "" if len(shown) == len(every) else f"{len(shown)} of {len(every)} groups are shown."
+
+
+_MEMORY = (
+    Column("group", numeric=False),
+    Column("cells", detail="with printed memory"),
+    Column("mean error", detail="of the bytes of the fullest device"),
+    Column("largest"),
+    Column("median", detail="with its sign"),
+    Column("predicted not to fit", detail="of rows that did not"),
+    Column("predicted to fit", detail="of rows that ran"),
+)
+
+
+def _memory(groups: Sequence[LeagueMemory]) -> Table:
+    """Errors of memory, the mean over groups first, then the largest error."""
+    ordered = sorted(groups, key=lambda one: (-(one.mean or 0.0), one.group))
+    shown = ordered[: page_budget.GROUPS]
+    none = Cell(NONE, tone="faint")
+    printed = [(one.mean, one.largest or 0.0) for one in groups if one.mean is not None]
+    cells = sum(one.cells for one in groups)
+    total = (
+        _percent(sum(mean for mean, _ in printed) / len(printed)) if printed else none,
+        _percent(max(largest for _, largest in printed)) if printed else none,
+    )
+    oom, fit = ((sum(a for a, _ in pairs), sum(b for _, b in pairs)) for pairs in _confusions(groups))
+    rows = [(Cell("these groups"), number(cells, str(cells)), *total, none, _share(oom), _share(fit))]
+    for one in shown:
+        errors = (none,) * 3
+        if one.mean is not None and one.largest is not None and one.bias is not None:
+            errors = (_percent(one.mean), _percent(one.largest), _signed(one.bias))
+        counts = (_share(one.oom), _share(one.fit))
+        rows.append((Cell(one.group), number(one.cells, str(one.cells)), *errors, *counts))
+    return Table("Memory of the fullest device", _MEMORY, tuple(rows), said=_cut(shown, ordered))
+
+
+def _confusions(groups: Sequence[LeagueMemory]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    return [one.oom for one in groups], [one.fit for one in groups]
+
+
+_SCHEDULES = (
+    Column("group", numeric=False),
+    Column("schedule", numeric=False),
+    Column("cells"),
+    Column("mean error", detail="with printed pass times"),
+    Column("largest"),
+    Column("median", detail="with its sign"),
+    Column("mean error", detail="of the cost model"),
+)
+
+
+def _schedules(schedules: Sequence[LeagueSchedule]) -> Table:
+    rows = tuple(
+        (
+            *(Cell(one.group), Cell(one.schedule), number(one.cells, str(one.cells)), _percent(one.mean)),
+            *(_percent(one.largest), _signed(one.bias), _percent(one.modelled)),
+        )
+        for one in schedules
+    )
+    return Table(
+        "Schedules with printed pass times",
+        _SCHEDULES,
+        rows,
+        said="Each pass and each message takes the time that the source prints. These times hold no optimizer step and"
+        " no reduction, so the simulated throughput is a little too high.",
+    )
 
 
 _CONSTANTS = (

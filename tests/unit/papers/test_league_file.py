@@ -52,6 +52,9 @@ def changed(*path: str | int, value: Any) -> Callable[[Any], Any]:
         (changed("groups", 1, "cells", value=None), "league.groups.1.cells"),
         (changed("groups", 1, "mean", value=-0.5), "league.groups.far.mean"),
         (changed("nulls", "one share", value=True), "league.nulls.one share"),
+        (changed("ranges", 0, "inside", value="4"), "league.ranges.0.inside"),
+        (changed("memory", 1, "mean", value="0.1"), "league.memory.1.mean"),
+        (changed("schedules", 0, "modelled", value=None), "league.schedules.0.modelled"),
         (changed("answers", value=[]), "key of league"),
         (lambda _: [], "league"),
     ],
@@ -133,6 +136,8 @@ def test_command_scores_a_file_of_cells(
     totals = "\n".join(lines)
     for text in ("mean over 2 groups: ", "90th percentile over cells: ", "rows that did not fit: ", "rows that ran: "):
         assert text in totals
+    for text in ("range over unknown settings: ", "where it is printed, mean over 1 group: ", "mean over 1 cell: "):
+        assert text in totals
     for text in ("blind, before anything was fitted: ", "each family left out of the fit: ", *content.nulls):
         assert text in totals
     assert lines[-1] == f"{folder / LEAGUE}, {folder / ANSWERS}"
@@ -151,6 +156,16 @@ def test_table_of_answers_has_a_row_for_each_cell(few: tuple[PublicCell, ...], t
     assert (last["status"], last["error"]) == ("oom", "")
     assert "vpp" not in first["assumed"].split()
     assert {row["fits"] for row in rows} <= {"yes", "no"}
+    low, high = (float(first[f"{end} tokens/s per device"]) for end in ("low", "high"))
+    assert low <= float(first["simulated tokens/s per device"]) <= high
+    assert low < high
+    assert last["low tokens/s per device"] == last["high tokens/s per device"] == ""
+    content = read_league(tmp_path)
+    assert content is not None
+    assert [(one.group, one.cells) for one in content.ranges] == [("zb_schedules", 1), ("mpt_a100_80_node", 2)]
+    assert [(one.schedule, one.cells) for one in content.schedules] == [("zb_h1", 1)]
+    assert content.memory[0].cells == 1
+    assert content.memory[-1].oom[1] == 1
 
 
 def test_refused_cell_is_a_row_and_the_exit_status(

@@ -18,6 +18,7 @@ from tests.support.league import GROUPS, league_file
 from tests.support.pages import Page
 
 TITLE = "Simulator against public measurements"
+RANGES = "Ranges over plausible values of unknown settings"
 
 
 def built(folder: Path) -> Page:
@@ -137,6 +138,45 @@ def test_totals_hold_fitted_blind_and_null_errors() -> None:
 
 def test_sweeps_of_layouts_have_a_table() -> None:
     assert cells_of(section_of(), "Sweeps of layouts") == [["near", "7", "2", "1.5 %", "near.1", "near.2"]]
+
+
+def test_ranges_have_a_row_for_all_groups_and_for_each() -> None:
+    assert cells_of(section_of(), RANGES) == [
+        ["all groups", "8", "4 of 8", "–", "–", "25.2 %"],
+        ["far", "3", "0 of 3", "+25.0 %", "+150.0 %", "50.0 %"],
+        ["near", "5", "4 of 5", "-10.0 %", "+5.0 %", "0.4 %"],
+    ]
+
+
+def test_memory_errors_stand_next_to_rows_that_did_not_fit() -> None:
+    assert cells_of(section_of(), "Memory of the fullest device") == [
+        ["these groups", "7", "25.0 %", "50.0 %", "–", "3 of 4", "10 of 11"],
+        ["megatron_a100_recompute", "2", "37.5 %", "50.0 %", "+25.0 %", "–", "2 of 2"],
+        ["near", "5", "12.5 %", "25.0 %", "-6.2 %", "–", "3 of 4"],
+        ["far", "0", "–", "–", "–", "3 of 4", "5 of 5"],
+    ]
+
+
+def test_schedules_with_printed_times_stand_next_to_the_cost_model() -> None:
+    rows = cells_of(section_of(), "Schedules with printed pass times")
+    assert rows == [["near", "zb_h1", "4", "6.2 %", "12.5 %", "-3.0 %", "25.0 %"]]
+
+
+def test_file_without_the_newer_parts_has_fewer_tables() -> None:
+    older = replace(league_file(), ranges=(), memory=(), schedules=())
+    titles = {table.title for table in league_section(older, published_errors(), has_answers=False).tables}
+    assert titles.isdisjoint({RANGES, "Memory of the fullest device", "Schedules with printed pass times"})
+
+
+def test_many_ranges_are_cut_with_a_remark() -> None:
+    groups = page_budget.GROUPS + 5
+    ranges = tuple(replace(league_file().ranges[0], group=f"g{number}") for number in range(groups))
+    memory = tuple(replace(league_file().memory[1], group=f"g{number}") for number in range(groups))
+    section = league_section(replace(league_file(), ranges=ranges, memory=memory), published_errors(), False)
+    for title in (RANGES, "Memory of the fullest device"):
+        [table] = [table for table in section.tables if table.title == title]
+        assert len(table.rows) == page_budget.GROUPS + 1, "one row is for all groups"
+        assert f"{page_budget.GROUPS} of {groups} groups are shown." in table.said
 
 
 def test_our_error_stands_next_to_one_on_the_same_cells() -> None:
