@@ -2,6 +2,7 @@
 
 Mixed-precision training has half-precision weights, gradients, single-precision weights and two moments of Adam.
 Activations follow from the kernels: each saves what its backward pass reads (Korthikanti et al. 2022, Section 4).
+sources.yaml has the source and the range of each constant.
 """
 
 from __future__ import annotations
