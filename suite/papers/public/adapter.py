@@ -27,6 +27,7 @@ from suite.workload.language_model import LanguageModel
 T = TypeVar("T")
 ROUNDS = 4  # microbatches per pipeline rank where a source tells no batch
 PRECISIONS = {
+    "tf32": "tensorfloat32",
     "fp16": "float16",
     "bf16": "bfloat16",
     "fp8": "float8",
@@ -48,6 +49,7 @@ ATTENTION = {
     "fused_softmax": "fused_softmax",
     "flash1": "flash1",
     "flash2": "flash2",
+    "flash3": "flash3",
     "flash": None,  # the version is not told: that of the generation
 }
 SPLITS = {
@@ -274,7 +276,7 @@ def to_setup(cell: PublicCell, changed: ToldSettings | None = None) -> TrainingS
         precision = "float16"  # a default that the device does not have
     attention = _known("attention", values.attention, ATTENTION)
     if attention is None:
-        attention = generation.flash_version
+        attention = generation.flash_kernel(machine.family)
     return TrainingSetup(
         model,
         machine,
@@ -294,6 +296,7 @@ def to_setup(cell: PublicCell, changed: ToldSettings | None = None) -> TrainingS
         recompute=_known("recompute", values.recompute, RECOMPUTE),
         attention=attention,
         fused_norm=values.fused_norm,
+        dropout=cell.dropout,
         split=_known("layers_per_stage", values.layers_per_stage, SPLITS),
         vocabulary="spread" if spread else "last",
         waits_for_all=waits,

@@ -1,8 +1,9 @@
-"""Fitted constants: the share of peak of large products, one for each pair of a family of devices and a generation.
+"""Fitted constants: the rate of large products, one for each pair of a family of devices and a generation.
 
-Each constant is fitted to one cell, by a rule that reads no error: the pairs with the most scored cells are fitted,
-each on the cell of median size (parameters times devices) of the group that has most cells of the pair. Pairs without
-a constant take the median of all constants.
+A constant is relative to the best published product of the device (Machine.sustained), so that it can be taken for
+another family. Each is fitted to one cell, by a rule that reads no error: the pairs with the most scored cells are
+fitted, each on the cell of median size (parameters times devices) of the group that has most cells of the pair. Pairs
+without a constant take the median of all constants.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from suite.simulate.operations.setup import TrainingSetup
 from suite.simulate.operations.step import simulate_step
 
 MOST_CONSTANTS = 10
-LOWEST, HIGHEST = 0.05, 0.9  # no published product reaches more of a data sheet
+LOWEST, HIGHEST = 0.05, 1.0  # no product is quicker than the best published one of its device (Machine.sustained)
 SECANTS, CLOSE = 6, 1e-4  # most secants of a fit, and the relative error of a step at which it ends
 
 Pair = tuple[str, str]  # family of devices, generation
@@ -69,14 +70,14 @@ def median_cells(cells: Sequence[PublicCell]) -> dict[Pair, PublicCell]:
 
 
 def with_share(setup: TrainingSetup, share: float) -> TrainingSetup:
-    """The setup with another share of peak for its large products."""
+    """The setup with another constant for its large products."""
     generation: SoftwareGeneration = replace(setup.generation, products={setup.machine.family: share})
     return replace(setup, generation=generation)
 
 
 @lru_cache(maxsize=512)
 def fit(cell: PublicCell, variant: ModelVariant = CHOSEN) -> float:
-    """Share of peak with which the simulator gives the measured throughput of a cell, or the nearest bound.
+    """Constant with which the simulator gives the measured throughput of a cell, or the nearest bound.
 
     The time of a step is nearly linear in the inverse of the share, so a few secants find it. Fits are kept, because
     leaving a family out fits the cells of the other families again.

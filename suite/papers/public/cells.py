@@ -96,6 +96,7 @@ class PublicCell:
     measured: Measurement
     derived_tokens_per_second_per_gpu: float | None
     noise_percent: float | None = None
+    dropout: bool | None = None
 
     @property
     def tokens_per_second(self) -> float | None:

@@ -53,7 +53,7 @@ def answer(cell: PublicCell, fitted: Shares, variant: ModelVariant = CHOSEN) -> 
     """Point answer on a cell: unknown settings take the defaults of their software generation.
 
     Args:
-        fitted: Share of peak that large products reach, by family of devices and generation.
+        fitted: Constant of large products, by family of devices and generation.
     """
     try:
         setup = variant.of(to_setup(cell))

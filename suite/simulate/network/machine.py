@@ -1,4 +1,4 @@
-"""Machine model: the vendor's figures as data, without fitted values.
+"""Machine model: the vendor's figures and one published measurement as data, without fitted values.
 
 The efficiency of software on the machine is a separate model (suite/simulate/cost/efficiency.py), and a SimulationPlan
 describes the run. Units: bytes, seconds, flop/s, bytes/s. A bandwidth counts one direction.
@@ -56,7 +56,8 @@ class Machine:
         source: Source of the figures.
         devices: Names under which publications list the device; empty for a machine that is no product.
         family: Family of devices with equal matrix units, for which efficiencies are known.
-        sustained: Share of the clock of the family's fastest device that the power limit allows.
+        sustained: Share of the data sheet's peak that the best published large matrix product reaches. Power limits the
+            clock of a device under load. Each file of conf/machine names its measurement.
         compute_units: Multiprocessors or compute units of a device, over which the tiles of a product are spread; 0 if
             unknown.
         backends: For a measured machine, the link of two ranks by operation (point_to_point, all_reduce) and backend:
@@ -92,6 +93,12 @@ class Machine:
                 raise InvalidRequest(
                     f"machine.{name}={value}", rule="a whole number, at least 1", legal=f"machine.{name}=4"
                 )
+        if not is_number(self.sustained) or not 0 < self.sustained <= 1:
+            raise InvalidRequest(
+                f"machine.sustained={self.sustained}",
+                rule="a share above 0 and at most 1",
+                legal="machine.sustained=0.8",
+            )
         if not self.peak:
             raise InvalidRequest(
                 f"machine.peak of {self.name} is empty", rule="flop/s by type", legal="{float16: 125.0e+12}"

@@ -14,9 +14,9 @@ from suite.simulate.operations.collectives import SpacedRanks, all_reduce_second
 from suite.simulate.operations.kernels import DeviceRates, MatrixProduct
 from suite.simulate.operations.setup import FLASH, TrainingSetup
 
-HALF = 2  # bytes of an activation entry
 CAUSAL = 0.5  # share of the scores that a flash kernel computes
 FLASH_BACKWARD = 2.5  # products of a backward pass of flash attention over those of a forward pass: one is repeated
+HALF, FULL = 2, 4  # bytes of an entry in half precision, for which constants of a generation hold, and in single
 DROPOUT = 5.0  # bytes per entry: read, write, and a mask
 ACCUMULATED = 8.0  # bytes per entry of a single-precision gradient that is added to: read and written
 PADDED = 128  # entries of which a vocabulary is a multiple on each rank
@@ -103,25 +103,22 @@ class BlockKernels:
                 self.device.attention(flops * FLASH_BACKWARD, setup.attention, backward=True),
             )
         count, s = setup.microbatch * model.heads / setup.tensor, model.sequence
-        with_keys = self.device.product(
-            MatrixProduct(s / setup.context, s, width, count, precision="float16"), "float16"
-        )
-        with_values = self.device.product(
-            MatrixProduct(s / setup.context, width, s, count, precision="float16"), "float16"
-        )
+        with_keys = self.device.product(MatrixProduct(s / setup.context, s, width, count), setup.half_products)
+        with_values = self.device.product(MatrixProduct(s / setup.context, width, s, count), setup.half_products)
         softmax, kernels = self._softmax()
         elementwise = self.device.elementwise(softmax * self.scores, kernels)
         return with_keys + with_values + elementwise, 2 * (with_keys + with_values) + 1.5 * elementwise
 
     def _softmax(self) -> tuple[float, float]:
         """Bytes per score that scaling, masking, softmax and dropout move, and their number of kernels."""
-        dropout = DROPOUT if self.drops else 0.0
-        # fused: read and write. Apart: scaled, masked, cast to single precision, normalized, cast back
-        return (4.0 + dropout, 2.0) if self.setup.attention == "fused_softmax" else (4 + 5 + 6 + 8 + 6 + dropout, 6.0)
-
-    @property
-    def drops(self) -> bool:
-        return self.setup.generation.dropout and not self.setup.model.gated
+        each = self.setup.entry_bytes
+        passed = 2.0 * each  # read and written
+        dropout = passed + 1 if self.setup.drops else 0.0
+        if self.setup.attention == "fused_softmax":
+            return passed + dropout, 2.0
+        casts = 0.0 if each == FULL else 2.0 * (each + FULL)
+        # scaled, masked, cast to single precision, normalized, cast back
+        return passed + (passed + 1) + 2 * FULL + casts + dropout, 6.0 if casts else 4.0
 
     # -- element-wise kernels ----------------------------------------------------------------------------------------
 
@@ -136,7 +133,7 @@ class BlockKernels:
         residual = generation.residual_bytes
         if not model.gated:
             residual += 0.0 if fused else 4.0  # a bias of its own
-        if self.drops:
+        if setup.drops:
             residual += 1.0 if fused else DROPOUT
         moved += 2 * h * residual / per_rank
         moved += 4 * (h + 2 * model.key_width) / tensor  # queries, keys and values are copied apart
@@ -147,14 +144,14 @@ class BlockKernels:
             moved += (4 if fused else 8) * model.ffn / tensor
         if setup.precision in ("float8", "float4"):
             moved += generation.cast_bytes * (2 * h + h / tensor + model.ffn / tensor)
-        return self.device.elementwise(moved * setup.tokens, 8.0)
+        return self.device.elementwise(moved * setup.tokens * setup.entry_bytes / HALF, 8.0)
 
     # -- communication -----------------------------------------------------------------------------------------------
 
     @property
     def activation(self) -> float:
         """Bytes of the activation of a microbatch."""
-        return self.setup.tokens * self.setup.model.hidden * HALF
+        return self.setup.tokens * self.setup.model.hidden * self.setup.entry_bytes
 
     @cached_property
     def tensor_parallel(self) -> tuple[float, float]:
@@ -183,7 +180,7 @@ class BlockKernels:
         setup, model = self.setup, self.setup.model
         if setup.context == 1:
             return 0.0, 0.0
-        size = 2 * HALF * setup.tokens * setup.context * model.key_width / setup.tensor
+        size = 2 * setup.entry_bytes * setup.tokens * setup.context * model.key_width / setup.tensor
         group = SpacedRanks(setup.context, setup.tensor)
         seconds = gather_seconds(size, group, setup.machine, setup.generation)
         forward, backward = self.attention
@@ -221,7 +218,7 @@ class BlockKernels:
     def head(self) -> BlockTimes:
         """Final norm, language head and loss. Their products are in 16 bits."""
         setup, model, generation = self.setup, self.setup.model, self.setup.generation
-        product = MatrixProduct(setup.tokens, self.padded_vocabulary, model.hidden, precision="float16")
+        product = MatrixProduct(setup.tokens, self.padded_vocabulary, model.hidden, precision=setup.half_products)
         logits = setup.tokens * self.padded_vocabulary
         gradient, weight = self._gradients(product)
         sums = all_reduce_seconds(self.activation, self.tensor, setup.machine, generation)

@@ -2,14 +2,14 @@
 
 A generation is a closed list of what a training stack has: unfused kernels, fused ones, flash attention, compiled
 graphs, FP8 products, FP4 products. Every value is physical: shares of a data sheet's figures, bytes, seconds.
-`products` is the one fitted constant: the share of a device's peak that large matrix products reach, by family of
-devices. The values are in generations.yaml.
+`products` is the one fitted constant: the rate of large matrix products relative to the best published product of the
+device (Machine.sustained), by family of devices. The values are in generations.yaml.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -23,9 +23,11 @@ class SoftwareGeneration:
     """Efficiency of one generation of software.
 
     Attributes:
-        products: Share of peak that large matrix products reach, by family of devices (Machine.family).
+        products: Rate of large matrix products over the best published one of the device (Machine.sustained), by
+            family of devices (Machine.family).
         attention: Default attention kernel: unfused, fused_softmax, flash1, flash2 or flash3.
-        flash_version: Kernel that "flash attention" without a version means.
+        flash_version: Kernel that "flash attention" without a version means, by family of devices. "other" holds for
+            families that are not named.
         flash: Share of peak that the forward and the backward pass of each flash kernel reach, by family of devices,
             relative to large matrix products. "other" holds for families that are not named.
         traffic: Share of a device's memory bandwidth that element-wise kernels reach.
@@ -66,7 +68,7 @@ class SoftwareGeneration:
     products: Mapping[str, float]
     attention: str
     flash: Mapping[str, Mapping[str, tuple[float, float]]]
-    flash_version: str = "flash2"
+    flash_version: Mapping[str, str] = field(default_factory=lambda: {"other": "flash2"})
     name: str = ""
     traffic: float = 0.8
     norm_bytes: float = 4.0
@@ -116,8 +118,12 @@ class SoftwareGeneration:
             )
 
     def share(self, family: str) -> float:
-        """Share of peak that large products reach; the median over all families for one without a constant."""
+        """Constant of a family; the median over all families for one without a constant."""
         return self.products.get(family, median(self.products.values()))
+
+    def flash_kernel(self, family: str) -> str:
+        """Kernel that "flash attention" without a version means on a device of this family."""
+        return self.flash_version.get(family, self.flash_version["other"])
 
 
 @cache

@@ -19,7 +19,8 @@ ALIGNED = 8
 """Matrix units of 16-bit types read rows of a multiple of this many entries."""
 MISALIGNED = 0.15
 """Share of the rate that a product of other sizes reaches."""
-OPERAND_BYTES = {"float16": 2.0, "bfloat16": 2.0, "float8": 1.0, "float4": 0.5625}  # FP4 has a scale per 16 entries
+OPERAND_BYTES = {"tensorfloat32": 4.0, "float16": 2.0, "bfloat16": 2.0, "float8": 1.0, "float4": 0.5625}
+"""Bytes of an operand by type. FP4 has a scale for every 16 entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class MatrixProduct:
     """`count` products of a `rows` x `depth` and a `depth` x `columns` matrix.
 
     Attributes:
-        result_bytes: Bytes per entry of the result that are read and written.
+        result_bytes: Bytes per entry of the result that are read and written, at least those of an operand.
         precision: Type of the operands; None for that of the setup.
     """
 
@@ -77,7 +78,7 @@ class DeviceRates:
         share = self.share * tile_share(product.rows, product.columns, product.depth, product.count, units, start)
         operand = OPERAND_BYTES[kind]
         entries = (product.rows + product.columns) * product.depth * operand
-        moved = product.count * (entries + product.rows * product.columns * product.result_bytes)
+        moved = product.count * (entries + product.rows * product.columns * max(product.result_bytes, operand))
         return max(product.flops / (share * self.machine.peak_of(kind)), moved / self.traffic) + self.generation.pause
 
     def attention(self, flops: float, kernel: str, *, backward: bool) -> float:

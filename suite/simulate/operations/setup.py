@@ -19,7 +19,7 @@ from suite.workload.language_model import LanguageModel
 
 FLASH = ("flash1", "flash2", "flash3")  # attention kernels that keep the scores on the chip
 ATTENTION = ("unfused", "fused_softmax", *FLASH)
-PRECISIONS = ("float16", "bfloat16", "float8", "float4")
+PRECISIONS = ("tensorfloat32", "float16", "bfloat16", "float8", "float4")
 RECOMPUTE = ("none", "selective", "operators", "alternate", "full")
 SHARDING = ("none", "optimizer", "gradients", "parameters")
 SPLITS = ("even", "ends_less", "flops")
@@ -39,11 +39,12 @@ class TrainingSetup:
             (ZeRO-3, FSDP).
         shard_group: Data-parallel ranks over which states are sharded; 0 for all of them.
         reshard: Whether sharded parameters are gathered again for the backward pass.
-        precision: Type of matrix products.
+        precision: Type of matrix products. With tensorfloat32 everything else is in single precision.
         recompute: Activations computed again in the backward pass: none, selective (scores of attention), operators
             (every second product), alternate (every second block) or full (every block).
         attention: Attention kernel.
         fused_norm: Whether a norm is one kernel.
+        dropout: Whether the model trains with dropout; None for what is usual in the generation.
         split: Blocks of the stages: even, ends_less (one block fewer on the first and the last stage), or flops.
         vocabulary: Whether the last stage holds the language head, or all stages share it.
         offload: Whether the optimizer states are in host memory.
@@ -68,6 +69,7 @@ class TrainingSetup:
     recompute: str = "none"
     attention: str = "flash2"
     fused_norm: bool = True
+    dropout: bool | None = None
     split: str = "even"
     vocabulary: str = "last"
     offload: bool = False
@@ -97,6 +99,27 @@ class TrainingSetup:
                 legal=f"pipeline={self.model.layers}",
             )
         self.machine.peak_of(self.precision)
+        if self.precision == "tensorfloat32" and self.attention != "unfused":
+            raise InvalidRequest(
+                f"attention={self.attention} with precision=tensorfloat32",
+                rule="fused attention kernels compute in 16 bits",
+                legal="attention=unfused",
+            )
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of an entry of weights in use, and of activations."""
+        return 4 if self.precision == "tensorfloat32" else 2
+
+    @property
+    def drops(self) -> bool:
+        """Whether attention and residuals have dropout."""
+        return self.generation.dropout and not self.model.gated if self.dropout is None else self.dropout
+
+    @property
+    def half_products(self) -> str:
+        """Type of the products that are never in fewer than 16 bits: attention scores and the language head."""
+        return self.precision if self.precision == "tensorfloat32" else "float16"
 
     @property
     def devices(self) -> int:

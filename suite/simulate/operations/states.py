@@ -1,6 +1,7 @@
 """Bytes of one device by kind: weights, gradients, optimizer states, activations, logits.
 
 Mixed-precision training has half-precision weights, gradients, single-precision weights and two moments of Adam.
+Single-precision training has no second copy of the weights.
 Activations follow from the kernels: each saves what its backward pass reads (Korthikanti et al. 2022, Section 4).
 sources.yaml has the source and the range of each constant.
 """
@@ -47,15 +48,17 @@ def saved_per_token(setup: TrainingSetup) -> float:
     model, tensor = setup.model, setup.tensor
     h, f = model.hidden, model.ffn
     per_rank = tensor if setup.sequence_parallel else 1
-    drops = setup.generation.dropout and not model.gated
-    saved = setup.generation.saved_bytes
-    norm = HALF if setup.fused_norm else HALF + FULL + FULL  # input, and single-precision intermediates
+    drops = setup.drops
+    entry = setup.entry_bytes
+    saved = FULL if entry == FULL else setup.generation.saved_bytes
+    norm = entry if setup.fused_norm else entry + FULL + FULL  # input, and single-precision intermediates
     whole = 2 * norm * h + 2 * saved * h + (2 * h if drops else 0)  # inputs and outputs of norms, masks of dropout
-    split = HALF * (h + 2 * model.key_width) + saved * h + (HALF * (2 if model.gated else 1) + saved) * f
+    split = entry * (h + 2 * model.key_width) + saved * h + (entry * (2 if model.gated else 1) + saved) * f
     scores = 0.0
     if setup.attention in ("unfused", "fused_softmax") and setup.recompute != "selective":
         # softmax, and with dropout its output and mask; apart, also single-precision probabilities
-        each = HALF + (3 if drops else 0) + (FULL + HALF if setup.attention == "unfused" else 0)
+        each = entry + (entry + 1 if drops else 0)
+        each += FULL + HALF if setup.attention == "unfused" and entry == HALF else 0
         scores = each * model.sequence * model.heads / setup.context
     if setup.attention in FLASH:
         split += FULL * model.heads  # one statistic per token and head
@@ -68,7 +71,7 @@ def activations(setup: TrainingSetup, rank: int, in_flight: int) -> float:
     blocks = max(setup.blocks[stage] for stage in held)
     whole = saved_per_token(setup) * setup.tokens
     per_rank = setup.tensor if setup.sequence_parallel else 1
-    inputs = HALF * setup.model.hidden * setup.tokens / per_rank
+    inputs = setup.entry_bytes * setup.model.hidden * setup.tokens / per_rank
     if setup.recompute == "full":
         return in_flight * blocks * inputs + whole
     if setup.recompute == "alternate":
@@ -92,13 +95,13 @@ def memory(setup: TrainingSetup, rank: int, in_flight: int) -> dict[str, float]:
     """
     entries, ranks = parameters(setup, rank), shard_ranks(setup)
     sharded = {kind: ranks if setup.sharding in kinds else 1 for kind, kinds in SHARDED.items()}
-    gradient = setup.generation.gradient_bytes
-    weights, gradients = HALF * entries, gradient * entries
-    states = (FULL + MOMENTS) * entries / sharded["optimizer"]
+    entry = setup.entry_bytes
+    weights, gradients = entry * entries, max(entry, setup.generation.gradient_bytes) * entries
+    states = (MOMENTS + (FULL if entry == HALF else 0)) * entries / sharded["optimizer"]
     if setup.sharding == "parameters":  # single-precision shards; blocks in use are gathered in half precision
         gathered = IN_FLIGHT * setup.model.block_parameters / setup.tensor
-        weights = HALF * gathered
-        gradients = (FULL * entries) / ranks + HALF * gathered
+        weights = entry * gathered
+        gradients = (FULL * entries) / ranks + entry * gathered
     elif setup.sharding == "gradients":
         gradients /= sharded["gradients"]
     last = setup.stages - 1 in setup.places[rank].held_stages

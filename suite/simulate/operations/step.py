@@ -83,8 +83,8 @@ class StageCosts:
         group, ranks = self.replicas(shard_ranks(setup)), shard_ranks(setup)
         if ranks == 1:
             return block * blocks
-        gather = gather_seconds(2 * entries, group, setup.machine, setup.generation)
-        width = setup.generation.sharded_gradient_bytes
+        gather = gather_seconds(setup.entry_bytes * entries, group, setup.machine, setup.generation)
+        width = max(setup.entry_bytes, setup.generation.sharded_gradient_bytes)
         scatter = gather_seconds(width * entries, group, setup.machine, setup.generation)
         behind = scatter + (gather if setup.reshard else 0.0)
         forward = self._beside(block.forward, gather) * blocks
@@ -147,7 +147,7 @@ class StageCosts:
         else:
             shards = self.replicas(shard_ranks(setup))
             reduced = gather_seconds(gradients, shards, machine, generation)
-            gathered = gather_seconds(2 * entries, shards, machine, generation)
+            gathered = gather_seconds(setup.entry_bytes * entries, shards, machine, generation)
             gathered += generation.shard_call * shards.size * (shards.size > shards.per_node(machine))
             if ranks > shards.size:  # the shards of several groups are added
                 across = SpacedRanks(ranks // shards.size, setup.tensor * shards.size)
@@ -165,7 +165,9 @@ class StageCosts:
     @property
     def reduced(self) -> int:
         """Bytes per parameter in which gradients are reduced."""
-        return 2 if self.setup.precision == "float16" else self.setup.generation.reduced_bytes
+        if self.setup.precision == "float16":
+            return 2
+        return max(self.setup.entry_bytes, self.setup.generation.reduced_bytes)
 
     def _tied(self, rank: int) -> float:
         """Seconds in which the ends of a pipeline add the gradients of a shared embedding."""

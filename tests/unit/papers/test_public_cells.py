@@ -41,7 +41,7 @@ PLAIN = BY_ID["megatron_a100_recompute.22b_full"]
 PIPED = BY_ID["hag_13b.t2p2b1_nockpt_fa2rms"]
 GPUS = (
     *("A100", "A100-40", "A100-80", "A800-80", "B200-180", "GB200", "GB300", "GH200-96", "H100-80", "H100-96"),
-    *("H200-141", "MI250", "MI250X", "MI300X", "MI325X", "MI350X", "MI355X", "V100-16", "V100-32"),
+    *("H200-141", "MI250", "MI250X", "MI300X", "MI325X", "MI350X", "MI355X", "V100-16", "V100-32", "V100-32-SXM3"),
 )
 FEW_GROUPS = ("titan_405b_2d", "titan_h200", "ibm_a100", "lumi_175b")
 FEW = tuple(cell for name in FEW_GROUPS for cell in CELLS if cell.group == name)
@@ -115,6 +115,7 @@ def test_every_device_has_a_data_sheet(gpu: str) -> None:
     assert machine.family
     assert machine.source
     assert machine.compute_units
+    assert 0.5 < machine.sustained <= 1
     assert simulate_step(to_setup(replace(PLAIN, machine=CellMachine(gpu, 8)))).seconds > 0
 
 
@@ -123,7 +124,7 @@ def test_every_device_has_a_data_sheet(gpu: str) -> None:
     [
         ("precision", "bf61", "bf16"),
         ("recompute", "ful", "full"),
-        ("attention", "flash3x", "flash"),
+        ("attention", "flash3x", "flash3"),
         ("layers_per_stage", "evn", "even"),
         ("generation", "fussed", "fused"),
     ],

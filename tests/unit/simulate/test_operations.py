@@ -35,6 +35,11 @@ MACHINE = Machine(
     family="lab",
     compute_units=100,
 )
+SINGLE = {
+    "precision": "tensorfloat32",
+    "attention": "unfused",
+    "machine": replace(MACHINE, peak={**MACHINE.peak, "tensorfloat32": 5e14}),
+}
 IDEAL = SoftwareGeneration(
     products={"lab": 1.0},
     attention="flash2",
@@ -266,6 +271,27 @@ def test_saved_bytes_follow_korthikanti() -> None:
     assert saved / 4 < split < saved
 
 
+def test_single_precision_has_entries_of_four_bytes_and_no_copy_of_the_weights() -> None:
+    single = setup(**SINGLE)
+    kinds = memory(single, 0, 1)
+    found = [kinds[name] / MODEL.parameters for name in ("weights", "gradients", "optimizer states")]
+    assert found == pytest.approx([4, 4, 8])
+    assert BlockKernels(single).activation == 2 * BlockKernels(setup()).activation
+    assert saved_per_token(single) > saved_per_token(setup(attention="fused_softmax"))
+    with refused(InvalidRequest, "attention", legal="attention=unfused"):
+        replace(single, attention="flash2")
+
+
+def test_a_told_dropout_replaces_that_of_the_generation() -> None:
+    gpt = LanguageModel(1, 1024, 16, 512, 1000, kv_heads=16, ffn=4096, gated=False)
+    drops = setup(model=gpt, attention="unfused", generation=replace(IDEAL, dropout=True))
+    without = replace(drops, dropout=False)
+    assert drops.drops
+    assert not without.drops
+    assert saved_per_token(drops) - saved_per_token(without) == pytest.approx(2 * 1024 + 3 * 512 * 16)
+    assert BlockKernels(drops).attention[0] > BlockKernels(without).attention[0]
+
+
 def test_v_half_holds_half_of_the_activations_of_1f1b() -> None:
     plain, half = (
         simulate_step(setup(s, pipeline=8, batch=32)).memory["activations"]
@@ -307,7 +333,19 @@ def test_every_generation_has_shares_for_every_flash_kernel() -> None:
     assert set(generations()) == {"unfused", "fused", "flash", "compiled", "fp8", "fp4"}
     for generation in generations().values():
         assert {"flash1", "flash2", "flash3"} <= set(generation.flash)
-        assert generation.flash_version in generation.flash
+        assert set(generation.flash_version.values()) <= set(generation.flash)
+
+
+def test_flash_attention_without_a_version_means_another_kernel_on_blackwell() -> None:
+    assert generations()["flash"].flash_kernel("h100") == "flash1"
+    assert generations()["fp8"].flash_kernel("h100") == "flash2"
+    assert generations()["fp8"].flash_kernel("blackwell") == "flash3"
+
+
+@pytest.mark.parametrize("share", [0.0, 1.2, float("nan")])
+def test_a_sustained_share_outside_its_bounds_is_refused(share: float) -> None:
+    with refused(InvalidRequest, "machine.sustained", str(share), legal="machine.sustained=0.8"):
+        replace(MACHINE, sustained=share)
 
 
 def test_a_share_outside_its_bounds_is_refused() -> None:
