@@ -4,7 +4,7 @@ import tempfile
 
 from suite.cli.run import run
 
-CLUSTER = ["executor=simulated", "machine=summit", "efficiency=samo"]
+CLUSTER = ["executor=simulated", "machine=summit", "efficiency=summit"]
 PLAN = [*CLUSTER, "model=gpt3_13b", "batch.size=2048", "batch.microbatch=1"]
 
 with tempfile.TemporaryDirectory() as reports:

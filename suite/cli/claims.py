@@ -122,14 +122,14 @@ def _where(name: str) -> int:
 
 def _fit() -> int:
     from suite.papers.common import claims
-    from suite.papers.common.calibrate import fitted_constants
+    from suite.papers.common.calibrate import fit_summit, fitted_constants
     from suite.papers.pipeoptim import figures as pipeoptim
-    from suite.papers.samo.ablations import VARIANTS, anchors, refitted
+    from suite.papers.samo.ablations import anchors
     from suite.papers.sparse_gnn import calibrate as sparse_gnn_fitted
 
     labs = [_lab("samo_clusters"), _lab("pipeoptim_clusters")]
     printed = anchors({claim.id: claim for claim in claims.load()})
-    fitted = {**refitted(labs[0], VARIANTS[0], printed).efficiencies, "pipeoptim": pipeoptim.fitted(labs[1], printed)}
+    fitted = {"summit": fit_summit(labs[0], printed), "pipeoptim": pipeoptim.fitted(labs[1], printed)}
     graphs = _graph_lab()
     fitted["gnn"] = sparse_gnn_fitted.fitted(graphs, printed)
     efficiencies = {**labs[0].efficiencies, **graphs.efficiencies}

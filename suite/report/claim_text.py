@@ -51,7 +51,7 @@ def ours(judged: Judged) -> str:
 
 
 def turns(judged: Judged) -> str:
-    """Constants at which a simulated verdict changes: 'efficiency.samo.adapters=1 (not matched by the model); ...'."""
+    """Constants at which a simulated verdict changes: 'efficiency.summit.host=1 (not matched by the model); ...'."""
     return "; ".join(f"{turn.constant}={turn.at} ({turn.verdict})" for turn in judged.turns)
 
 

@@ -173,7 +173,7 @@ class FullGraph:
     def dense(self, machine: Machine, efficiency: Efficiency, before: int, after: int) -> float:
         """Seconds of a product of H with weights for the largest block row, bound by flops or by bytes."""
         rows = float(np.max(self.volumes.rows, initial=0))
-        flops = 2 * rows * before * after / (machine.peak_of("float32") * efficiency.products)
+        flops = 2 * rows * before * after / (machine.best_product("float32") * efficiency.products)
         moved = self.value * rows * (before + after) / _reached(machine, efficiency)
         return max(flops, moved) + efficiency.launch
 

@@ -258,7 +258,7 @@ class LayerCost:
         plan, efficiency = self.plan, self.efficiency
         reached = efficiency.products * efficiency.relative.get(plan.system.name, 1.0)
         reached *= efficiency.kernels.get(type(plan.shape).__name__, 1.0)
-        return reached * self.machine.peak_of(plan.half or "float32")
+        return reached * self.machine.best_product(plan.half or "float32")
 
     def _weight(self, stage: int) -> float:
         """Seconds of the weight gradients of a stage for one microbatch, as a part of its backward pass."""

@@ -16,7 +16,7 @@ from suite.core.units import si
 from suite.schedule.placement import places
 from suite.simulate.block_model import SimulationPlan, SystemModel
 from suite.simulate.cost.efficiency import Efficiency
-from suite.simulate.cost.roofline import Roofline
+from suite.simulate.cost.plan_cost import PlanCost
 from suite.simulate.layer_model import LayerPlan
 from suite.simulate.network.machine import Link, Machine
 from suite.simulate.network.network import Ring
@@ -58,7 +58,7 @@ def run(
         direct=system.device_initiated,
         apart=system.sync_before_update,
     )
-    cost = Roofline(plan, machine, efficiency)
+    cost = PlanCost(plan, machine, efficiency)
     return simulate(plan.system.schedule, plan.grid, plan.interval, cost, network, symmetric=symmetric, traced=traced)
 
 
@@ -120,7 +120,7 @@ def no_plan(devices: int, batch: int) -> InvalidRequest:
 
 def estimate(plan: SimulationPlan, machine: Machine, efficiency: Efficiency) -> float:
     """Seconds per batch by the closed form, accurate enough to sort plans."""
-    cost, place = Roofline(plan, machine, efficiency), plan.places[0]
+    cost, place = PlanCost(plan, machine, efficiency), plan.places[0]
     both = [f + b for f, b in zip(cost.forward, cost.backward, strict=True)]
     last = place.stages - 1
     crossed = sum(place.rank_of(stage) != place.rank_of(stage + 1) for stage in range(last))
@@ -140,7 +140,7 @@ def estimate(plan: SimulationPlan, machine: Machine, efficiency: Efficiency) -> 
     return steady + around + _update(plan, cost, machine, efficiency)
 
 
-def _update(plan: SimulationPlan, cost: Roofline, machine: Machine, efficiency: Efficiency) -> float:
+def _update(plan: SimulationPlan, cost: PlanCost, machine: Machine, efficiency: Efficiency) -> float:
     """Seconds of all reductions of a node at once, and of the step after them or overlapping them."""
     stage = min(1, plan.grid.inter - 1)
     chunks = cost.update(stage)

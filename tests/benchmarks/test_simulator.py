@@ -47,7 +47,7 @@ def test_2048_ranks(benchmark: Any, symmetric: bool) -> None:
     benchmark.group = "simulate 2048 ranks"
     plan = SimulationPlan(shape("gpt3_13b"), simulated("axonn_no_memopt"), Grid(data=64, inter=32), 2048, 1, "share")
     assert plan.grid.size == RANKS
-    machine, efficiency = conf("machine", "summit"), conf("efficiency", "samo")
+    machine, efficiency = conf("machine", "summit"), conf("efficiency", "summit")
     simulation = benchmark(run, plan, machine, efficiency, symmetric=symmetric)
     assert median(benchmark) < SECONDS
     tell(benchmark, peer=False, timing=OWN, events=simulation.events, makespan=simulation.makespan, target=SECONDS)

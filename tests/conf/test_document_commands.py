@@ -49,7 +49,7 @@ SECONDS = (  # no ranks
     "suite draw system=sparsity_aware_metis graph=protein_like grid.data=4",
     "suite plan model=llama3_8b machine=h100 devices=64",
     "suite plan model=gpt3_175b machine=a100 devices=512 batch=1536 generation=fused top=3",
-    "suite run executor=simulated machine=summit efficiency=samo system=axonn_samo model=gpt3_13b grid.inter=8"
+    "suite run executor=simulated machine=summit efficiency=summit system=axonn_samo model=gpt3_13b grid.inter=8"
     " grid.data=64 batch.size=2048 batch.microbatch=1",
     "suite run system=sparsity_aware_gvb graph=amazon_like grid.data=64 exchange.replication=2 executor=volumes",
 )

@@ -28,7 +28,7 @@ from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.check import check
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.cost.measured import Fixed
-from suite.simulate.cost.roofline import Roofline
+from suite.simulate.cost.plan_cost import PlanCost
 from suite.simulate.network.machine import Link
 from suite.simulate.search import run
 from suite.simulate.worker import NetworkModel, Simulation, simulate
@@ -357,7 +357,7 @@ def test_a_systems_payload_is_the_outputs_of_its_blocks(name: str, tensor: int) 
     forward, backward = {"axonn": (128, 128), "deepspeed_3d": (64, 128), "megatron_lm": (64, 64)}[name]
     inside = 4 * (forward + backward)
     assert simulation.sent == [4 * forward, inside, inside, 4 * backward]
-    assert Roofline(plan, machine(), efficiency()).message(Op(1, Kind.BACKWARD, 0)) == backward
+    assert PlanCost(plan, machine(), efficiency()).message(Op(1, Kind.BACKWARD, 0)) == backward
 
 
 # -- what cannot be ---------------------------------------------------------------------------------------------------

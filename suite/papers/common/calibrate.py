@@ -1,14 +1,8 @@
-"""Calibration of AxoNN's and SAMO's efficiency constants.
+"""Calibration of Summit's efficiency: sparse products.
 
-Each constant is the root of one equation: simulated value = one published number.
-
-    axonn   products, delay, network, host: one number each from the AxoNN paper
-    samo    products, compress, sparse, relative.deepspeed_3d: the 256-GPU row of Table II; the other constants
-            equal the constants of axonn
-
-The fitted constants are stored in conf/efficiency, and a test compares both. No other published value is read here. The
-simulated pipeline time jumps by up to 2 % where a longer delay changes the order of passes, so `delay` is a root
-within 1 %.
+One constant of AxoNN's and SAMO's runs is the root of an equation, simulated value = one published number: the share of
+peak that Sputnik's sparse products reach, from the 256-GPU row of SAMO's Table II. Every other constant comes from
+public measurements or data sheets (conf/efficiency/summit.yaml). A test compares the stored constant with the root.
 
     suite claims fit
 """
@@ -21,67 +15,36 @@ from dataclasses import replace
 from scipy.optimize import brentq
 
 from suite.core.errors import InvalidRequest
-from suite.papers.common.cluster_runs import Lab
+from suite.papers.common.cluster_runs import SUMMIT, Lab
 from suite.simulate.cost.efficiency import Efficiency
 
-ROUNDS = 4  # the fits of products and delay depend on each other slightly
-SHARED = ("launch", "delay", "lane", "network", "host", "hop", "collective", "within", "traffic")
+Error = Callable[[Lab], float]
 
 
-def fit_axonn(lab: Lab, published: Mapping[str, float]) -> Efficiency:
-    """The efficiency `axonn` with fitted constants. `published` maps claim ids to published numbers."""
-    efficiency = lab.efficiencies["axonn"]
-    peak = published["axonn.abstract.percent_of_peak"]
-    pipeline = published["axonn.fig6.pipeline_time.before"]
-    reduction = published["axonn.fig6.data_parallel_time.after"]
-    ratio = published["axonn.sec5c.allreduce_over_optimizer"]
-
-    def lab_with(changed: Efficiency) -> Lab:
-        return Lab(lab.machine, {**lab.efficiencies, "axonn": changed}, lab.systems, lab.shapes)
-
-    def reduction_over_step(s: Efficiency) -> float:
-        study = lab_with(s).study("after")
-        return study.reduction / study.step - ratio
-
-    fits: list[tuple[str, float, float, Callable[[Efficiency], float]]] = [
-        ("products", 0.3, 1.0, lambda s: lab_with(s).weak("transformer_12b", "axonn").percent_of_peak - peak),
-        ("delay", 0.0, 0.02, lambda s: lab_with(s).study("before").pipeline - pipeline),
-        ("network", 0.2, 1.0, lambda s: lab_with(s).study("after").reduction - reduction),
-    ]
-    for _ in range(ROUNDS):
-        for name, low, high, error in fits:
-            efficiency = _fit(efficiency, name, low, high, error)
-    return _fit(efficiency, "host", 0.05, 1.0, reduction_over_step)
+def with_summit(lab: Lab, efficiency: Efficiency) -> Lab:
+    """Lab with other constants of Summit, and nothing simulated yet."""
+    return Lab(lab.machine, {**lab.efficiencies, SUMMIT: efficiency}, lab.systems, lab.shapes)
 
 
-def fit_samo(lab: Lab, published: Mapping[str, float]) -> Efficiency:
-    """The efficiency `samo`: message and network constants of axonn, other constants fitted to the 256-GPU row."""
-    shared = {name: getattr(lab.efficiencies["axonn"], name) for name in SHARED}
-    efficiency = replace(lab.efficiencies["samo"], **shared)
-
-    def percent(s: Efficiency, system: str) -> float:
-        changed_lab = Lab(lab.machine, {**lab.efficiencies, "samo": s}, lab.systems, lab.shapes)
-        name = {"axonn_no_memopt": "axonn"}.get(system, system)
-        return changed_lab.samo("gpt3_13b", system, 256).percent_of_peak - published[f"samo.table2.{name}.gpus_256"]
-
-    efficiency = _fit(efficiency, "products", 0.3, 1.0, lambda s: percent(s, "axonn_no_memopt"))
-    efficiency = _fit(efficiency, "compress", 0.0, 1e-10, lambda s: percent(s, "axonn_samo"))
-    efficiency = _fit(efficiency, "sparse", 0.02, 1.0, lambda s: percent(s, "sputnik"))
-
-    def deepspeed_error(share: float) -> float:
-        return percent(replace(efficiency, relative={"deepspeed_3d": share}), "deepspeed_3d")
-
-    share = find_root("relative.deepspeed_3d", deepspeed_error, 0.3, 1.5)
-    return replace(efficiency, relative={"deepspeed_3d": share})
+def fit_summit(lab: Lab, published: Mapping[str, float]) -> Efficiency:
+    """Summit's efficiency with fitted constants. `published` maps claim ids to published numbers."""
+    printed = published["samo.table2.sputnik.gpus_256"]
+    return fit_constant(lab, "sparse", 0.02, 1.0, lambda fitted: sputnik_percent(fitted) - printed)
 
 
-def _fit(
-    efficiency: Efficiency, name: str, low: float, high: float, error: Callable[[Efficiency], float]
-) -> Efficiency:
+def sputnik_percent(lab: Lab) -> float:
+    return lab.samo("gpt3_13b", "sputnik", 256).percent_of_peak
+
+
+def fit_constant(lab: Lab, name: str, low: float, high: float, error: Error) -> Efficiency:
+    """Summit's efficiency with the value of one constant between `low` and `high` at which `error` is zero."""
+    efficiency = lab.efficiencies[SUMMIT]
+
     def efficiency_with(value: float) -> Efficiency:
         return replace(efficiency, **{name: value})  # type: ignore[arg-type]  # a numeric constant
 
-    return efficiency_with(find_root(name, lambda value: error(efficiency_with(value)), low, high))
+    root = find_root(name, lambda value: error(with_summit(lab, efficiency_with(value))), low, high)
+    return efficiency_with(root)
 
 
 def find_root(name: str, error: Callable[[float], float], low: float, high: float) -> float:

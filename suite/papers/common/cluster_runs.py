@@ -36,6 +36,7 @@ AXONN_COUNTS = {"transformer_12b": 48, "transformer_24b": 96, "transformer_50b":
 WEAK_BATCH = 16384  # batch size of the weak scaling (AxoNN VI-C)
 STRONG = ((48, 4096), (96, 8192), (192, 16384), (384, 32768))  # GPUs and batch size of the strong scaling (AxoNN VI-C)
 STUDY_GPUS, STUDY_BATCH = 48, 2048  # AxoNN V
+SUMMIT = "summit"  # the efficiency of both papers
 OWN = {"axonn": "axonn", "samo": "axonn_samo"}  # the system that each paper proposes
 
 
@@ -84,7 +85,7 @@ class Lab:
 
     Attributes:
         machine: SystemModel machine.
-        efficiencies: Efficiency constants by paper.
+        efficiencies: Efficiency constants by name: summit, pipeoptim.
         systems: SystemModel systems by name.
         shapes: GPT shapes by name.
         changes: Values that override plans.yaml, by traced name: {"plan.samo.axonn_samo.gpt3_xl.inter": 2}.
@@ -97,11 +98,11 @@ class Lab:
     changes: Mapping[str, Scalar] = field(default_factory=dict)
 
     @cached_property
-    def _batches(self) -> trace.TracedCache[tuple[SimulationPlan, str, bool], ClusterBatch]:
+    def _batches(self) -> trace.TracedCache[tuple[SimulationPlan, bool], ClusterBatch]:
         return trace.TracedCache()
 
     @cached_property
-    def _tuned(self) -> trace.TracedCache[tuple[str, str, str, int, int], SearchResult]:
+    def _tuned(self) -> trace.TracedCache[tuple[str, str, int, int], SearchResult]:
         return trace.TracedCache()
 
     @cached_property
@@ -113,15 +114,15 @@ class Lab:
     def _traced(self) -> Mapping[str, Efficiency]:
         return {name: trace.trace_efficiency(efficiency) for name, efficiency in self.efficiencies.items()}
 
-    def efficiency(self, paper: str) -> Efficiency:
-        """Efficiency constants of a paper's software. Each read is traced."""
-        return self._traced[paper]
+    def efficiency(self, name: str = SUMMIT) -> Efficiency:
+        """Efficiency constants by name. Each read is traced."""
+        return self._traced[name]
 
     def varied(self, name: str, value: Scalar) -> Lab:
         """Copy with another value of a constant or a plan. Cached values that do not depend on it are kept.
 
         Args:
-            name: Traced name, for example efficiency.samo.adapters or plan.samo.axonn_samo.gpt3_xl.inter.
+            name: Traced name, for example efficiency.summit.adapters or plan.samo.axonn_samo.gpt3_xl.inter.
             value: New value, or a factor if the constant is a mapping of shares.
         """
         kind, owner, *rest = name.split(".")
@@ -149,13 +150,13 @@ class Lab:
         kind, owner, *rest = name.split(".")
         if kind == "efficiency":
             return trace.fitted_to(self.efficiencies[owner], rest[0])
-        return chosen_by(owner, rest[0]) if kind == "plan" else ()
+        return chosen_by(owner, *rest[:2]) if kind == "plan" else ()
 
-    def batch(self, plan: SimulationPlan, paper: str, *, traced: bool = False) -> ClusterBatch:
-        """Simulate one batch of `plan` with the constants of `paper`."""
+    def batch(self, plan: SimulationPlan, *, traced: bool = False) -> ClusterBatch:
+        """Simulate one batch of `plan` on Summit."""
 
         def simulated() -> ClusterBatch:
-            simulation = run(plan, self.machine, self.efficiency(paper), traced=traced)
+            simulation = run(plan, self.machine, self.efficiency(), traced=traced)
             return ClusterBatch(
                 plan,
                 simulation.makespan,
@@ -165,7 +166,7 @@ class Lab:
                 simulation,
             )
 
-        return self._batches.get((plan, paper, traced), simulated)
+        return self._batches.get((plan, traced), simulated)
 
     def system(self, name: str) -> SystemModel:
         if name not in self.systems:
@@ -182,7 +183,7 @@ class Lab:
         return self._own_best("samo", model, self._plan(entry, self.shapes[model], system, gpus, batch))
 
     def samo(self, model: str, system: str, gpus: int, *, traced: bool = False) -> ClusterBatch:
-        return self.batch(self.samo_plan(model, system, gpus), "samo", traced=traced)
+        return self.batch(self.samo_plan(model, system, gpus), traced=traced)
 
     def saved(self, model: str, gpus: int, *, over: str) -> float:
         """Percent of the batch time of system `over` that AxoNN+SAMO saves (X1)."""
@@ -198,17 +199,15 @@ class Lab:
         return self._own_best("axonn", model, plan)
 
     def weak(self, model: str, system: str) -> ClusterBatch:
-        return self.batch(self.weak_plan(model, system), "axonn")
+        return self.batch(self.weak_plan(model, system))
 
     def strong(self, system: str, gpus: int, batch: int) -> ClusterBatch:
         """One batch of the 12B model in AxoNN's strong scaling: G_data grows, Table II gives the rest (VII-C)."""
         entry = scaling_plan("axonn", system, "transformer_12b")
         plan = self._plan(entry, self.shapes["transformer_12b"], system, gpus, batch)
-        return self.batch(self._own_best("axonn", "transformer_12b", plan), "axonn")
+        return self.batch(self._own_best("axonn", "transformer_12b", plan))
 
-    def tuned(
-        self, model: str, system: str, *, gpus: int | None = None, batch: int = WEAK_BATCH, paper: str = "axonn"
-    ) -> SearchResult:
+    def tuned(self, model: str, system: str, *, gpus: int | None = None, batch: int = WEAK_BATCH) -> SearchResult:
         """Fastest plan that the search finds, as the authors tuned their plans for Table II.
 
         Raises:
@@ -218,9 +217,9 @@ class Lab:
 
         def searched() -> SearchResult:
             candidates = plans(self.shapes[model], self.system(system), count, batch)
-            return best(candidates, self.machine, self.efficiency(paper))
+            return best(candidates, self.machine, self.efficiency())
 
-        return self._tuned.get((paper, model, system, count, batch), searched)
+        return self._tuned.get((model, system, count, batch), searched)
 
     def study(self, when: str, *, batch: int = STUDY_BATCH, inter: int | None = None, **changes: Any) -> ClusterBatch:
         """One batch of 12B on 48 GPUs with separate phases (AxoNN V).
@@ -241,7 +240,7 @@ class Lab:
         if inter:
             entry = {**entry, "inter": inter}
         plan = self._plan(entry, self.shapes["transformer_12b"], system, STUDY_GPUS, batch)
-        return self.batch(plan, "axonn")
+        return self.batch(plan)
 
     def _own_best(self, paper: str, model: str, plan: SimulationPlan) -> SimulationPlan:
         """`plan`, or the fastest plan that fits if plan.PAPER.own_best is varied to include the system."""
@@ -249,7 +248,7 @@ class Lab:
         if choice == "none" or (choice == "rivals" and system == OWN[paper]):
             return plan
         try:
-            return self.tuned(model, system, gpus=plan.grid.size, batch=plan.batch, paper=paper).plan
+            return self.tuned(model, system, gpus=plan.grid.size, batch=plan.batch).plan
         except DoesNotFit:
             return plan
 

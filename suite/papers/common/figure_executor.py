@@ -44,7 +44,7 @@ class FigureExecutor:
     Args:
         figure: Name of the figure.
         machine: SystemModel machine.
-        efficiencies: Efficiency constants by paper.
+        efficiencies: Efficiency constants by name.
         systems: SystemModel systems by name.
         models: Model configs by name, from which answers take shapes.
     """
@@ -66,16 +66,18 @@ class FigureExecutor:
 
     def run(self, config: RunConfig) -> ExecutorResult:
         paper, _ = find_figure(self.figure)
-        efficiency = self.lab.efficiencies.get(paper)
+        published = published_plans().get(paper, {})
+        efficiency = self.lab.efficiencies.get(published.get("efficiency", ""))
         calibrated_on = efficiency.calibrated_on if efficiency else ()
-        plans = published_plans().get(paper, {}).get("scaling", {})
+        plans = published.get("scaling", {})
+        chosen = [name for names in plans.get("chosen", {}).values() for name in names]
         reasons = [f"{name}: {reason}" for name, reason in efficiency.reasons.items()] if efficiency else []
         return figure_result(
             self.figure,
             self.lab,
             Source.SIMULATED,
             notes=(*([f"plans: {plans['evidence']}"] if plans else []), *reasons),
-            calibrated_on=tuple(dict.fromkeys((*calibrated_on, *plans.get("chosen", ())))),
+            calibrated_on=tuple(dict.fromkeys((*calibrated_on, *chosen))),
         )
 
     def printed(self) -> ExecutorResult:

@@ -74,10 +74,17 @@ def scaling_plan(paper: str, system: str, model: str) -> Placing:
     return placing
 
 
-def chosen_by(paper: str, run: str) -> tuple[str, ...]:
-    """Ids of the claims by which plans were chosen. `run` is "study" or the system of a scaling run."""
-    group = published_plans()[paper].get("study" if run == "study" else "scaling", {})
-    return tuple(group.get("chosen", ()))
+def chosen_by(paper: str, run: str, model: str = "") -> tuple[str, ...]:
+    """Ids of the claims by which a plan was chosen.
+
+    Args:
+        run: "study", or the system of a scaling run.
+        model: Model of a scaling run.
+    """
+    plans = published_plans()[paper]
+    if run == "study":
+        return tuple(plans.get("study", {}).get("chosen", ()))
+    return tuple(plans.get("scaling", {}).get("chosen", {}).get(f"{run}.{model}", ()))
 
 
 def open_choices(paper: str) -> dict[str, tuple[Scalar, ...]]:

@@ -1,7 +1,7 @@
 """Record of the inputs of an answer: efficiency constants, plans, graphs, other claims.
 
 A value is weaker evidence if it depends on a constant fitted to its own claim or to a cell of the same table. The
-inputs of an answer are recorded as dotted names while the answer runs: `efficiency.samo.adapters`,
+inputs of an answer are recorded as dotted names while the answer runs: `efficiency.summit.adapters`,
 `plan.axonn.deepspeed_3d.transformer_12b`, `graph.amazon`, `claim.axonn.table2.12b.axonn.g_inter`."""
 
 from __future__ import annotations

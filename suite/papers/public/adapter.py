@@ -251,7 +251,9 @@ def to_setup(cell: PublicCell, changed: ToldSettings | None = None) -> TrainingS
     Raises UnknownName for a value that the file's header does not list, and InvalidRequest for settings that contradict
     each other.
     """
-    generation = _known("generation", cell.generation, generations())
+    generation = _known(
+        "generation", cell.generation, {name: generations()[name] for name in default_settings().defaults}
+    )
     values = complete_settings(cell, changed)
     facts, chunks = cell.model, values.vpp
     model = LanguageModel(

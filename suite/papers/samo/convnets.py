@@ -17,7 +17,7 @@ from suite.memory import Layout, zero_1
 from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.common.cluster_runs import Lab
 from suite.papers.common.panel import published_range
-from suite.simulate.cost.roofline import HALF, STEPPED
+from suite.simulate.cost.plan_cost import HALF, STEPPED
 from suite.simulate.kernel import Kernel
 from suite.simulate.network.network import Fabric, Ring, ring_volume
 from suite.workload import VGG, Network, WideResNet, flops
@@ -56,9 +56,9 @@ def parts(lab: Lab, model: str, system: str, gpus: int) -> Parts:
         raise InvalidRequest(
             f"a batch of {BATCH} images on {gpus} GPUs", rule="the GPUs divide the batch", legal="16, 32, 64 or 128"
         )
-    machine, efficiency, network = lab.machine, lab.efficiency("samo"), NETWORKS[model]
+    machine, efficiency, network = lab.machine, lab.efficiency(), NETWORKS[model]
     states, layers = layout(lab, model, system, gpus), len(network.shapes())
-    products = flops.training(network, BATCH // gpus) / (efficiency.products * machine.peak_of("float16"))
+    products = flops.training(network, BATCH // gpus) / (efficiency.products * machine.best_product("float16"))
     passes = products + PASSES * layers * efficiency.launch
     if "index" in {state.name for state in states}:
         passes += efficiency.compress * states["half"].entries
@@ -71,7 +71,7 @@ def parts(lab: Lab, model: str, system: str, gpus: int) -> Parts:
 def _ring_seconds(lab: Lab, gpus: int, volume: float) -> float:
     """Seconds of a ring over all GPUs in which each sends `volume` bytes, without other traffic."""
     kernel = Kernel()
-    fabric = Fabric(kernel, lab.machine, lab.efficiency("samo"), gpus)
+    fabric = Fabric(kernel, lab.machine, lab.efficiency(), gpus)
     ring = Ring.of(range(gpus), lab.machine)
     fabric.collective(ring, volume, 2 * (gpus - 1), lambda _: None, None)
     return kernel.run()

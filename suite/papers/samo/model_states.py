@@ -161,7 +161,7 @@ def best_stages(lab: Lab, model: str, system: SystemModel) -> tuple[float, float
     candidate_plans = list(candidates(lab, model, system))
     fewest = min((plan.grid.inter for plan in candidate_plans if plan.peak <= lab.machine.memory), default=NONE)
     try:
-        best_plan = best(candidate_plans, lab.machine, lab.efficiency("samo"))
+        best_plan = best(candidate_plans, lab.machine, lab.efficiency())
     except DoesNotFit:
         return NONE, NONE, NONE
     return fewest, best_plan.plan.grid.inter, best_plan.seconds

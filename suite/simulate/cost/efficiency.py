@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from suite.core.errors import InvalidRequest, UnknownName
+from suite.simulate.operations.generation import generations
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,10 @@ class Efficiency:
     """Shares of peak figures that software reaches, and overheads.
 
     Attributes:
-        products: Share of a device's peak that dense matrix products reach.
+        products: Rate of dense matrix products over the best published one of the device (Machine.sustained); with a
+            generation, that of large products.
+        generation: Software generation of a GPT's kernels (suite.simulate.operations.generation); empty for products by
+            their flops and other kernels by their bytes, as in the model of single layers.
         traffic: Share of a device's memory bandwidth that element-wise kernels reach; 0: their time is in `products`.
         states: Share of a device's memory bandwidth that a step, a prediction and a copy of weights reach in the
             model of single layers; null for the value of `traffic`.
@@ -38,7 +42,7 @@ class Efficiency:
         host: Share of the link to host memory that an offloaded optimizer reaches.
         compress: Seconds per parameter and microbatch to compress a gradient (SAMO III-C).
         relative: By system, the share of `products` that its own build of the kernels reaches; 1 where it is not named.
-        sparse: Share of peak that sparse products reach, credited with the flops of the dense ones (SAMO V-C).
+        sparse: The same for sparse products, credited with the flops of the dense ones (SAMO V-C).
         fitted: Claims that a constant was calibrated on.
         chosen: Claims by which a constant was chosen among a few values.
         reasons: Reasons of the other constants.
@@ -48,6 +52,7 @@ class Efficiency:
 
     name: str
     products: float
+    generation: str = ""
     traffic: float = 1.0
     states: float | None = None
     launch: float = 0.0
@@ -99,6 +104,8 @@ class Efficiency:
                 if not 0 < share <= 2:
                     rule = "above 0 and at most 2"
                     raise InvalidRequest(f"efficiency.{group}.{name}={share}", rule=rule, legal="1.0")
+        if self.generation and self.generation not in generations():
+            raise UnknownName("efficiency.generation", self.generation, generations())
         if not isinstance(self.adapters, int) or self.adapters < 1:
             rule = "at least 1"
             raise InvalidRequest(f"efficiency.adapters={self.adapters}", rule=rule, legal="efficiency.adapters=1")

@@ -109,6 +109,10 @@ class Machine:
             raise UnknownName(f"peak of {self.name} for type", dtype, self.peak)
         return self.peak[dtype]
 
+    def best_product(self, dtype: str) -> float:
+        """flop/s of the best published large matrix product."""
+        return self.sustained * self.peak_of(dtype)
+
     def node(self, rank: int) -> int:
         """Node of a rank. Ranks fill nodes in order."""
         return rank // self.devices_per_node

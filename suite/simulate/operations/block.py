@@ -189,24 +189,34 @@ class BlockKernels:
 
     # -- passes ------------------------------------------------------------------------------------------------------
 
+    def computation(self, weights: BlockTimes) -> BlockTimes:
+        """One block without communication and recomputation, with the given seconds of products with weights.
+
+        A pass takes at least the time in which the host launches its kernels.
+        """
+        generation = self.setup.generation
+        launched = generation.kernels * generation.dispatch
+        forward = weights.forward + self.attention[0] + self.elementwise
+        backward = weights.input + self.attention[1] + 2 * self.elementwise
+        return BlockTimes(max(forward, launched), max(backward, 2 * launched - weights.weight), weights.weight)
+
     @cached_property
     def block(self) -> BlockTimes:
         """One block with its communication, and with the recomputation of the setup."""
         setup, generation = self.setup, self.setup.generation
         attention, tensor, context = self.attention, self.tensor_parallel, self.context_parallel
-        forward = self.weights.forward + attention[0] + self.elementwise
-        forward = max(forward, generation.kernels * generation.dispatch)
-        backward = self.weights.input + attention[1] + 2 * self.elementwise
-        backward = max(backward, 2 * generation.kernels * generation.dispatch - self.weights.weight)
+        kernels = self.computation(self.weights)
         again = {
             "none": 0.0,
             "selective": attention[0],
             "operators": self.elementwise + self.weights.forward / 2,
-            "alternate": (forward + tensor[0] + context[0]) / 2,
-            "full": forward + tensor[0] + context[0] + generation.recompute_host,
+            "alternate": (kernels.forward + tensor[0] + context[0]) / 2,
+            "full": kernels.forward + tensor[0] + context[0] + generation.recompute_host,
         }[setup.recompute]
         return BlockTimes(
-            forward + tensor[0] + context[0], backward + tensor[1] + context[1] + again, self.weights.weight
+            kernels.forward + tensor[0] + context[0],
+            kernels.input + tensor[1] + context[1] + again,
+            kernels.weight,
         )
 
     @property

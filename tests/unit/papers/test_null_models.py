@@ -31,7 +31,7 @@ WITHOUT = {"axonn_table2", "sparse_gnn.fig3.reddit_below_one_second", "axonn.sec
 class Instant(Lab):
     """Plans as published, of which each batch takes a second: a null model does not depend on a simulated time."""
 
-    def batch(self, plan: SimulationPlan, paper: str, *, traced: bool = False) -> ClusterBatch:
+    def batch(self, plan: SimulationPlan, *, traced: bool = False) -> ClusterBatch:
         return ClusterBatch(plan, 1.0, 1.0, 1.0, 1.0, Simulation(2, [], [], [], [], [], trace=[]))
 
 

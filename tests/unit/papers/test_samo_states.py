@@ -124,7 +124,7 @@ def test_no_plan_with_fewer_stages_fits() -> None:
     fewest, stages, seconds = samo_states.best_stages(lab(), "gpt3_13b", both)
     assert (min(fit), fewest) == (4, 4)
     quickest = next(plan for plan in tried if (plan.grid.inter, plan.microbatch) == (4, 1))
-    assert (stages, seconds) == (4, run(quickest, lab().machine, lab().efficiencies["samo"]).makespan)
+    assert (stages, seconds) == (4, run(quickest, lab().machine, lab().efficiencies["summit"]).makespan)
 
 
 def test_both_together_hold_compressed_states_on_the_host() -> None:
@@ -137,15 +137,17 @@ def test_both_together_hold_compressed_states_on_the_host() -> None:
 
 
 def test_what_the_quickest_plans_come_to() -> None:
-    """For 13B offload, with as few stages and nothing to compress, is 2 percent quicker than SAMO, which is within the
-    model's error. Both together are quickest but for XL, which fits one GPU either way."""
+    """For 13B SAMO and offload, with as few stages, are within the model's error of each other.
+
+    Both together are quickest but for XL, which fits one GPU either way.
+    """
     seconds = panels("samo_beside_offload")["Batch time of the quickest plan that fits, at sparsity 0.9"].ours
     order = [sorted(seconds, key=lambda name: seconds[name][index]) for index in range(len(SAMO_COUNTS))]
     assert order == [
         [SAMO, BOTH, DENSE, OFFLOAD],
         [BOTH, SAMO, OFFLOAD, DENSE],
         [BOTH, SAMO, OFFLOAD, DENSE],
-        [BOTH, OFFLOAD, SAMO, DENSE],
+        [BOTH, SAMO, OFFLOAD, DENSE],
     ]
     assert seconds[OFFLOAD][3] == pytest.approx(seconds[SAMO][3], rel=0.04)
 

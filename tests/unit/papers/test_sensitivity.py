@@ -75,7 +75,7 @@ def test_fitted_constant_without_a_range_is_refused() -> None:
 
 @pytest.mark.parametrize("paper", FIGURES)
 def test_every_constant_has_a_range_around_its_value(paper: str) -> None:
-    efficiency = source(paper).efficiencies["gnn" if paper == "sparse_gnn" else paper]
+    efficiency = source(paper).efficiencies[plans.published_plans()[paper]["efficiency"]]
     for each in constant_variations(efficiency):
         trace.with_constant(
             efficiency, each.name.split(".")[-1], each.value
@@ -158,7 +158,7 @@ def test_systems_run_on_their_own_best_plans(at: str, changed: set[str], monkeyp
 
     def tuned(self: Any, model: str, system: str, **options: Any) -> Any:
         systems.append(system)
-        assert (model, options) == ("gpt3_xl", {"gpus": 64, "batch": 512, "paper": "samo"})
+        assert (model, options) == ("gpt3_xl", {"gpus": 64, "batch": 512})
         return type("Best", (), {"plan": "best"})
 
     monkeypatch.setattr(type(lab), "tuned", tuned)
@@ -203,7 +203,7 @@ def test_refused_answer_changes_to_not_run(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_file_is_read_as_it_was_written(tmp_path: Path) -> None:
-    turns = (Turn("efficiency.samo.adapters", 1, "differs"), Turn("plan.samo.own_best", "rivals", "differs"))
+    turns = (Turn("efficiency.summit.adapters", 1, "differs"), Turn("plan.samo.own_best", "rivals", "differs"))
     sensitivities = [
         Sensitivity("samo.x", "matched by the model", (1.5, 2.5), turns, 24),
         Sensitivity("samo.y", "not matched by the model", (0.0, 0.0)),
@@ -284,8 +284,8 @@ FOUND = Sensitivity(
     "matched by the model",
     (10.0, 40.5),
     (
-        Turn("efficiency.samo.adapters", 1, "not matched by the model"),
-        Turn("efficiency.samo.lane", 3e9, "no better than null"),
+        Turn("efficiency.summit.adapters", 1, "not matched by the model"),
+        Turn("efficiency.summit.lane", 3e9, "no better than null"),
     ),
     24,
 )
@@ -302,7 +302,7 @@ def test_simulated_value_is_marked_and_a_measured_one_is_not() -> None:
 def test_turn_to_the_verdict_of_now_is_none() -> None:
     """The verdict was decided anew after the claim had been varied."""
     (found,) = claims.with_sensitivity([judged(Verdict.NO_BETTER)], {FOUND.claim: FOUND})
-    assert [turn.constant for turn in found.turns] == ["efficiency.samo.adapters"]
+    assert [turn.constant for turn in found.turns] == ["efficiency.summit.adapters"]
 
 
 def test_marks_stand_in_both_files_of_claims(tmp_path: Path) -> None:
@@ -310,10 +310,15 @@ def test_marks_stand_in_both_files_of_claims(tmp_path: Path) -> None:
     with claim_text.write_claims(tmp_path, rows).open(newline="", encoding="utf-8") as stream:
         marked, bare = csv.DictReader(stream)
     assert marked["turns"] == (
-        "efficiency.samo.adapters=1 (not matched by the model); efficiency.samo.lane=3000000000.0 (no better than null)"
+        "efficiency.summit.adapters=1 (not matched by the model); "
+        "efficiency.summit.lane=3000000000.0 (no better than null)"
     )
     assert bare["turns"] == ""
     first, second = json.loads(claim_text.write_json(tmp_path, rows).read_text(encoding="utf-8"))
     assert first["range"] == [10.0, 40.5]
-    assert first["turns"][0] == {"constant": "efficiency.samo.adapters", "at": 1, "verdict": "not matched by the model"}
+    assert first["turns"][0] == {
+        "constant": "efficiency.summit.adapters",
+        "at": 1,
+        "verdict": "not matched by the model",
+    }
     assert (second["range"], second["turns"]) == (None, [])

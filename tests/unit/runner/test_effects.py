@@ -372,7 +372,7 @@ def test_every_executor_and_system_has_an_entry(group: str) -> None:
 XL = (
     "executor=simulated",
     "machine=summit",
-    "efficiency=samo",
+    "efficiency=summit",
     "model=gpt3_xl",
     "grid.inter=4",
     "grid.data=4",

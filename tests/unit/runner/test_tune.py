@@ -23,13 +23,13 @@ from suite.runner.runs import expand
 from suite.runner.tune import Candidate, Choice, TuningResult, choose, list_candidates, plan_run, rank_candidates
 from suite.simulate import search
 from suite.simulate.block_model import SimulationPlan
-from suite.simulate.cost.roofline import Roofline
+from suite.simulate.cost.plan_cost import PlanCost
 from suite.simulate.executor import Simulated
 
 SMALL = ["batch.size=4", "machine=h200"]
 LARGE = [
     "machine=summit",
-    "efficiency=samo",
+    "efficiency=summit",
     "model=gpt3_2_7b",
     "batch.size=512",
     "activation_checkpointing=auto",
@@ -158,7 +158,7 @@ def simulated_plan(*overrides: str) -> tuple[Simulated, SimulationPlan]:
 def reduced_bytes(*overrides: str) -> int:
     """Bytes that a replica of a simulated system reduces in an update."""
     predictor, plan = simulated_plan(*overrides)
-    return sum(chunk.reduce for chunk in Roofline(plan, predictor.machine, predictor.efficiency).update(0))
+    return sum(chunk.reduce for chunk in PlanCost(plan, predictor.machine, predictor.efficiency).update(0))
 
 
 @pytest.mark.parametrize("system", ["axonn_samo", "sputnik"])

@@ -330,7 +330,7 @@ def test_more_stages_than_layers_are_refused() -> None:
 
 
 def test_every_generation_has_shares_for_every_flash_kernel() -> None:
-    assert set(generations()) == {"unfused", "fused", "flash", "compiled", "fp8", "fp4"}
+    assert set(generations()) == {"unfused", "fused", "megatron", "flash", "compiled", "fp8", "fp4"}
     for generation in generations().values():
         assert {"flash1", "flash2", "flash3"} <= set(generation.flash)
         assert set(generation.flash_version.values()) <= set(generation.flash)

@@ -24,7 +24,7 @@ from suite.schedule.placement import homes_of, places
 from suite.schedule.staircase import Staircase
 from suite.schedule.zbv import ZBV
 from suite.simulate.block_model import SimulationPlan
-from suite.simulate.cost.roofline import Roofline
+from suite.simulate.cost.plan_cost import PlanCost
 from suite.simulate.layer_model import LayerCost, LayerPlan, run
 from suite.simulate.search import best, plans
 from suite.simulate.search import run as run_blocks
@@ -106,8 +106,8 @@ def test_blocks_split_their_backward_pass() -> None:
     """The rank of embedding and head in a V; recomputation, sums and messages belong to I, compression to W."""
     plan = blocks(ZBV(), inter=2)
     software = efficiency(message=0.25, launch=0.125)
-    cost = Roofline(plan, machine(), software)
-    whole = Roofline(blocks(Staircase(2)), machine(), software)
+    cost = PlanCost(plan, machine(), software)
+    whole = PlanCost(blocks(Staircase(2)), machine(), software)
     for stage in range(4):
         split = cost.compute(Op(stage, Kind.INPUT, 0)) + cost.compute(Op(stage, Kind.WEIGHT, 0))
         assert split == pytest.approx(cost.compute(Op(stage, Kind.BACKWARD, 0)))
@@ -116,7 +116,7 @@ def test_blocks_split_their_backward_pass() -> None:
         assert RECOMPUTE not in cost.parts(Op(stage, Kind.WEIGHT, 0))
         assert MESSAGE not in cost.parts(Op(stage, Kind.WEIGHT, 0))
     share = TINY.block().deferred / TINY.block().flops
-    products = cost.block() - 0.125
+    products = cost.kernels.block.forward - 0.125
     assert cost.compute(Op(1, Kind.WEIGHT, 0)) == pytest.approx(plan.stages[1].blocks * (share * products + 0.125))
     assert [cost.parts(Op(stage, Kind.FORWARD, 0))[MESSAGE] for stage in range(4)] == [0.25] * 4
     assert [whole.parts(Op(stage, Kind.FORWARD, 0))[MESSAGE] for stage in range(4)] == [0.25, 0.5, 0.5, 0.25]
@@ -124,7 +124,7 @@ def test_blocks_split_their_backward_pass() -> None:
 
 def test_compression_belongs_to_the_weight_gradient() -> None:
     plan = SimulationPlan(TINY, replace(simulated("axonn_samo"), schedule=ZB_H1), Grid(inter=2), 8, 1)
-    cost = Roofline(plan, machine(), efficiency(compress=0.5))
+    cost = PlanCost(plan, machine(), efficiency(compress=0.5))
     expected = 0.5 * plan.entries(1)
     assert cost.parts(Op(1, Kind.WEIGHT, 0))[COMPRESS] == cost.parts(Op(1, Kind.BACKWARD, 0))[COMPRESS] == expected
     assert cost.parts(Op(1, Kind.INPUT, 0))[COMPRESS] == 0.0
@@ -141,14 +141,14 @@ def test_rank_with_embedding_and_head_holds_one_copy_of_the_tied_matrix() -> Non
     tied = replace(simulated("axonn"), tied_embeddings=True)
     for schedule, volume in ((ZBV(), 0.0), (Staircase(2), 2.0 * matrix)):
         plan = SimulationPlan(TINY, replace(tied, schedule=schedule), Grid(inter=2), 8, 1)
-        assert Roofline(plan, machine(), efficiency())._exchanged(0) == volume
+        assert PlanCost(plan, machine(), efficiency())._exchanged(0) == volume
 
 
 @pytest.mark.parametrize("schedule", [Staircase(2), ZB_H1, ZBV(), LoopedBFS(2), MessageDrivenV()])
 def test_plans_run_and_add_up(schedule: Schedule) -> None:
     plan = blocks(schedule)
     found = run_blocks(plan, machine(), efficiency(message=0.01), traced=True)
-    cost = Roofline(plan, machine(), efficiency(message=0.01))
+    cost = PlanCost(plan, machine(), efficiency(message=0.01))
     busy = sum(
         cost.compute(op) * 8
         for stage in range(len(plan.stages))

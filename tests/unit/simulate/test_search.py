@@ -14,7 +14,7 @@ from suite.core.protocols import Schedule
 from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate import search
 from suite.simulate.block_model import SimulationPlan
-from suite.simulate.cost.roofline import Roofline
+from suite.simulate.cost.plan_cost import PlanCost
 from suite.simulate.network.machine import Link
 from suite.simulate.search import (
     MICROBATCHES,
@@ -33,7 +33,7 @@ from tests.support.modelled import TINY, conf, efficiency, machine, shape, simul
 from tests.support.refusals import refused
 
 SUMMIT = conf("machine", "summit")
-SAMO = conf("efficiency", "samo")
+SAMO = conf("efficiency", "summit")
 WIDE = Transformer(layers=6, hidden=8, heads=4, sequence=4, vocabulary=16)
 
 # -- all plans ---------------------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_without_messages_the_estimate_of_equal_stages_is_the_pipelines(
         headless, system(schedule=schedule, activation_checkpointing="none"), Grid(inter=inter), microbatches, 1
     )
     free = machine(within=Link(0.0, 1e30), between=Link(0.0, 1e30))
-    step = Roofline(plan, free, efficiency()).step(min(1, inter - 1))
+    step = PlanCost(plan, free, efficiency()).step(min(1, inter - 1))
     passes = (microbatches + inter - 1) * 3 * 6.656 * 4 / inter
     assert estimate(plan, free, efficiency()) - step == pytest.approx(passes, rel=0.01)
     assert max(run(plan, free, efficiency()).drained) == pytest.approx(passes, rel=0.02)
@@ -239,7 +239,7 @@ def test_a_send_that_blocks_counts_once_per_direction() -> None:
     blocks = system(activation_checkpointing="none", blocking_sends=True, device_initiated=True, schedule=OneFOneB())
     plan = SimulationPlan(TINY, blocks, Grid(inter=4), 64, 1)
     slow = machine(peak={"float16": 1e6}, devices_per_node=1, memory_bandwidth=1e9)  # 6.4 s a message, 20 ms a pass
-    cost = Roofline(plan, slow, efficiency())
+    cost = PlanCost(plan, slow, efficiency())
     assert cost.message(Op.parse("0F0")) == 64
     seconds = run(plan, slow, efficiency()).makespan
     assert seconds == pytest.approx(64 * 2 * 6.4, rel=0.06)

@@ -31,7 +31,7 @@ from suite.runner import interleave
 from suite.runner.progress import Progress
 from suite.runner.runs import freeze
 from suite.simulate.block_model import SimulationPlan
-from suite.simulate.cost.roofline import Roofline
+from suite.simulate.cost.plan_cost import PlanCost
 from suite.simulate.executor import dominating, first_replica
 from suite.simulate.search import best, plans, run
 from suite.workload import flops
@@ -39,7 +39,14 @@ from tests.support.modelled import conf, shape, simulated
 
 pytestmark = pytest.mark.usefixtures("no_ranks")
 
-OVERRIDES = ("executor=simulated", "efficiency=samo", "model=gpt3_xl", "grid.inter=2", "grid.data=8", "batch.size=128")
+OVERRIDES = (
+    "executor=simulated",
+    "efficiency=summit",
+    "model=gpt3_xl",
+    "grid.inter=2",
+    "grid.data=8",
+    "batch.size=128",
+)
 
 
 @cache
@@ -70,7 +77,7 @@ def plan(grid: Grid, microbatch: int = 1, batch: int = 128) -> SimulationPlan:
     return SimulationPlan(shape("gpt3_xl"), simulated("axonn"), grid, batch, microbatch)
 
 
-SUMMIT, SAMO = conf("machine", "summit"), conf("efficiency", "samo")
+SUMMIT, SAMO = conf("machine", "summit"), conf("efficiency", "summit")
 
 
 def test_a_simulated_run_leaves_a_record(tmp_path: Path) -> None:
@@ -105,7 +112,7 @@ def test_a_simulated_run_leaves_a_record(tmp_path: Path) -> None:
 def test_what_was_calibrated_stands_in_the_provenance(tmp_path: Path) -> None:
     cells = measured(config(tmp_path)).provenance["calibrated_on"]
     assert cells == list(SAMO.calibrated_on)
-    assert "samo.table2.axonn.gpus_256" in cells
+    assert "samo.table2.sputnik.gpus_256" in cells
     usual = measured(config(tmp_path, of=("efficiency=usual",)))
     assert usual.outcome is Outcome.OK
     assert "calibrated_on" not in usual.provenance
@@ -175,7 +182,7 @@ def test_bad_figures_of_a_machine_or_an_efficiency_are_refused(tmp_path: Path) -
     ("override", "nearest"),
     [
         ("machine=sumit", "summit"),
-        ("efficiency=sam", "samo"),
+        ("efficiency=sumit", "summit"),
         ("machine.memry=1", "machine.memory"),
         ("efficiency.lain=1", ""),
     ],
@@ -261,15 +268,17 @@ def test_every_second_of_a_pass_is_booked_under_its_category(planned: Simulation
     assert simulation.makespan == run(planned, SUMMIT, efficiency).makespan
     parts, cost = (
         breakdown(first_replica(simulation.trace, planned.grid), planned.grid),
-        Roofline(planned, SUMMIT, efficiency),
+        PlanCost(planned, SUMMIT, efficiency),
     )
     count = 16 // planned.grid.data
     blocks, stages = planned.shape.layers / planned.grid.inter, planned.grid.inter
     assert sum(parts.values()) == pytest.approx(simulation.makespan)
     assert parts.get(TENSOR_REDUCE, 0.0) == pytest.approx(count * blocks * 3 * cost.sums())
-    assert parts[RECOMPUTE] == pytest.approx(count * blocks * cost.block())
-    assert parts[FORWARD] == pytest.approx(count * (blocks * cost.block() + cost.head() / stages))
-    assert parts[BACKWARD] == pytest.approx(2 * parts[FORWARD])
+    kernels = cost.kernels
+    assert parts[RECOMPUTE] == pytest.approx(count * blocks * cost.again())
+    ends = kernels.head + kernels.embedding
+    assert parts[FORWARD] == pytest.approx(count * (blocks * kernels.block.forward + ends.forward / stages))
+    assert parts[BACKWARD] == pytest.approx(count * (blocks * kernels.block.backward + ends.backward / stages))
     assert parts[MESSAGE] == pytest.approx(count * 2 * (2 * stages - 2) * efficiency.message / stages)
     assert parts.get(COMPRESS, 0.0) == pytest.approx(
         (planned.system.name == "axonn_samo")

@@ -1,8 +1,7 @@
-"""Roofline cost model: products at a share of peak flop/s, all other kernels by their bytes.
+"""Cost model of a plan: passes of blocks, embedding and head, messages, compression, reductions and steps.
 
-A pass of a layer takes its flops over the reached flop/s, its bytes over the reached bandwidth, and one launch. A
-backward pass counts as two forward passes, and as three with recomputation. In a split backward pass, the weight
-gradient has one third of the products with weights.
+suite.simulate.cost.plan_kernels gives the kernels. A backward pass with recomputation also repeats the forward pass of
+its blocks. The weight gradient of a split backward pass has the products of weight gradients and the compression.
 """
 
 from __future__ import annotations
@@ -16,21 +15,22 @@ from suite.core.trace import COMPRESS, EXPAND, MESSAGE, RECOMPUTE, TENSOR_REDUCE
 from suite.memory import Layout
 from suite.simulate.block_model import SimulationPlan, SystemModel
 from suite.simulate.cost.efficiency import Efficiency
+from suite.simulate.cost.plan_kernels import kernels_of
 from suite.simulate.network.machine import Link, Machine
 from suite.simulate.network.network import ring_seconds, ring_volume
 from suite.workload import Transformer
 
 HALF = 2  # bytes
 FETCHED = 12  # bytes per parameter that an offloaded step moves each way: full-precision weight and two moments
-LOGITS = 2  # times that the head's outputs, in both precisions, are moved in a forward pass: written, and read
 STEPPED = 36  # bytes per parameter that a step in device memory reads and writes
 
 
-class Roofline:
+class PlanCost:
     """Cost model of `plan` on `machine` with `efficiency`, in seconds and bytes of one rank."""
 
     def __init__(self, plan: SimulationPlan, machine: Machine, efficiency: Efficiency) -> None:
         self.plan, self.machine, self.efficiency = plan, machine, efficiency
+        self.kernels = kernels_of(plan, machine, efficiency)
         self.itemized: dict[tuple[int, Kind], dict[str, float]] = {}  # what `parts` has found
         self.forward = [self._pass(stage, backward=False) for stage in range(len(plan.stages))]
         self.backward = [self._pass(stage, backward=True) for stage in range(len(plan.stages))]
@@ -75,7 +75,7 @@ class Roofline:
             MESSAGE: self._messages(stage) * self.efficiency.message,
             COMPRESS: self._compression(stage) if compresses else 0.0,
             TENSOR_REDUCE: blocks * (1 + again) * self.sums(),
-            RECOMPUTE: blocks * again * self.block(),
+            RECOMPUTE: blocks * again * self.again(),
         }
 
     def _compresses(self, stage: int) -> bool:
@@ -88,13 +88,18 @@ class Roofline:
     # -- passes ------------------------------------------------------------------------------------------------------
 
     def _pass(self, stage: int, *, backward: bool) -> float:
-        plan, model_part = self.plan, self.plan.stages[stage]
-        again = 1 if plan.recomputes else 0
-        # a backward pass has twice the products of a forward pass, and as many sums over the ranks of a split layer
-        passes, sums = (2 + again, 1 + again) if backward else (1, 1)
-        seconds = model_part.blocks * (passes * self.block() + sums * self.sums())
+        plan, model_part, kernels = self.plan, self.plan.stages[stage], self.kernels
+        again = plan.recomputes
+        # a backward pass has as many sums over the ranks of a split layer as a forward pass
+        seconds = model_part.blocks * self.sums()
+        if backward:
+            seconds += model_part.blocks * (kernels.block.backward + again * (self.again() + self.sums()))
+        else:
+            seconds += model_part.blocks * kernels.block.forward
         if model_part.head:
-            seconds += self.head() * (2 if backward else 1)
+            seconds += kernels.head.backward if backward else kernels.head.forward
+        if model_part.embedding:
+            seconds += kernels.embedding.backward if backward else kernels.embedding.forward
         if backward and self._compresses(stage):
             seconds += self._compression(stage)
         return seconds + self._messages(stage) * self.efficiency.message
@@ -102,15 +107,13 @@ class Roofline:
     def _weight(self, stage: int) -> float:
         """Seconds of the weight gradients of a stage for one microbatch, as a part of its backward pass.
 
-        The products with weights cost as much as in the forward pass. The input gradient has the other products, the
-        element-wise kernels, the sums over the ranks of a split layer, recomputation and messages.
+        The input gradient has the other products, the element-wise kernels, the sums over the ranks of a split layer,
+        recomputation and messages.
         """
-        plan, model_part = self.plan, self.plan.stages[stage]
-        tensor = plan.grid.tensor
-        products = self._products(plan.shape.block().deferred / tensor, sparse=plan.system.sparse)
-        seconds = model_part.blocks * (products + self.efficiency.launch)
+        model_part = self.plan.stages[stage]
+        seconds = model_part.blocks * self.kernels.block.weight
         if model_part.head:
-            seconds += self._products(plan.shape.head().deferred / tensor, sparse=False) + self.efficiency.launch
+            seconds += self.kernels.head.weight
         return seconds + (self._compression(stage) if self._compresses(stage) else 0.0)
 
     def _messages(self, stage: int) -> int:
@@ -119,14 +122,9 @@ class Roofline:
         others = [other for other in (stage - 1, stage + 1) if 0 <= other < place.stages]
         return sum(place.rank_of(other) != place.rank_of(stage) for other in others)
 
-    def block(self) -> float:
-        """Seconds of one forward pass of one block for one microbatch."""
-        plan, tensor = self.plan, self.plan.grid.tensor
-        seconds = self._products(plan.shape.block().flops / tensor, sparse=plan.system.sparse)
-        if self.efficiency.traffic:
-            moved = plan.microbatch * plan.kernels.moved
-            seconds += moved / (self.machine.memory_bandwidth * self.efficiency.traffic)
-        return seconds + self.efficiency.launch
+    def again(self) -> float:
+        """Seconds in which one block is computed again."""
+        return self.kernels.block.forward + self.kernels.restoring
 
     def sums(self) -> float:
         """Seconds of the all-reduces over the ranks of a split block in one pass (Shoeybi et al. 2020).
@@ -137,20 +135,6 @@ class Roofline:
         if tensor == 1:
             return 0.0
         return 2 * ring_seconds(plan.microbatch * plan.kernels.boundary, tensor, self.tensor_link())
-
-    def head(self) -> float:
-        """Seconds of one forward pass of norm, language head and loss for one microbatch."""
-        plan = self.plan
-        seconds = self._products(plan.shape.head().flops / plan.grid.tensor, sparse=False)
-        if self.efficiency.traffic:  # logits are written and read in half precision, then in full for the loss
-            moved = LOGITS * plan.microbatch * plan.kernels.logits
-            seconds += moved / (self.machine.memory_bandwidth * self.efficiency.traffic)
-        return seconds + self.efficiency.launch
-
-    def _products(self, flops: float, *, sparse: bool) -> float:
-        share = self.efficiency.sparse if sparse else self.efficiency.products
-        share *= self.efficiency.relative.get(self.plan.system.name, 1.0)
-        return self.plan.microbatch * flops / (share * self.machine.peak_of("float16"))
 
     def tensor_link(self) -> Link:
         """Link over which the ranks of one layer reduce.
@@ -223,6 +207,6 @@ def of(
     batch: int,
     microbatch: int,
     split: str = "even",
-) -> Roofline:
+) -> PlanCost:
     """Cost model of a config's own model and grid (conf/cost/analytic.yaml)."""
-    return Roofline(SimulationPlan(shape, system, grid, batch, microbatch, split), machine, efficiency)
+    return PlanCost(SimulationPlan(shape, system, grid, batch, microbatch, split), machine, efficiency)

@@ -1,4 +1,4 @@
-"""Roofline: seconds and bytes of passes and updates against hand sums.
+"""PlanCost, with a roofline of its kernels: seconds and bytes of passes and updates against hand sums.
 
 The model's numbers are small: a block is 6656 flops, moves 1856 bytes and puts out 64; the head is 1024 flops.
 """
@@ -15,7 +15,7 @@ from suite.core.op import Op
 from suite.core.protocols import Chunk
 from suite.memory import mixed, offloaded, pruned, sparse
 from suite.simulate.block_model import SimulationPlan, SystemModel
-from suite.simulate.cost.roofline import Roofline, of
+from suite.simulate.cost.plan_cost import PlanCost, of
 from suite.simulate.network.machine import Link
 from suite.workload import Transformer
 from tests.support.modelled import TINY, efficiency, machine, system
@@ -35,13 +35,13 @@ def cost(
     split: str = "even",
     shape: Transformer = TINY,
     **software: Any,
-) -> Roofline:
+) -> PlanCost:
     grid = Grid(data=data, inter=inter, tensor=tensor)
     used = modelled or system(activation_checkpointing="none", tensor=tensor > 1)
-    return Roofline(SimulationPlan(shape, used, grid, 8, microbatch, split), on, efficiency(**software))
+    return PlanCost(SimulationPlan(shape, used, grid, 8, microbatch, split), on, efficiency(**software))
 
 
-def seconds(found: Roofline) -> list[float]:
+def seconds(found: PlanCost) -> list[float]:
     """Of every forward pass, then of every backward pass."""
     stages = range(found.plan.grid.inter)
     return [found.compute(Op.parse(f"{stage}{kind}3")) for kind in "FB" for stage in stages]
@@ -158,7 +158,7 @@ def test_an_evaluation_is_a_forward_pass() -> None:
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
-def messages(found: Roofline) -> tuple[int, int]:
+def messages(found: PlanCost) -> tuple[int, int]:
     return found.message(Op.parse("0F2")), found.message(Op.parse("1B2"))
 
 
