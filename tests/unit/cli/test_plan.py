@@ -135,7 +135,7 @@ def test_every_data_sheet_with_devices_has_a_family() -> None:
         ("model=llama3_8 machine=h100 devices=8", "no model named 'llama3_8'", "did you mean 'llama3_8b'?"),
         ("model=alexnet machine=h100 devices=8", "model=alexnet of AlexNet", "model=llama3_8b"),
         ("model=llama3_8b machine=h10 devices=8", "no machine named 'h10'", "did you mean 'h100'?"),
-        ("model=llama3_8b machine=summit devices=8", "machine=summit", "machine=h100"),
+        ("model=llama3_8b machine=perlmutter devices=8", "machine=perlmutter", "machine=h100"),
         ("model=llama3_8b machine=h100 devices=four", "devices=four", "devices=64"),
         ("model=llama3_8b machine=h100 devices=0", "devices=0", "devices=64"),
         ("model=llama3_8b machine=h100 devices=8 batch=1.5", "batch=1.5", "batch=512"),
