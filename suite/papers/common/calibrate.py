@@ -1,7 +1,7 @@
 """Calibration of Summit's efficiency: sparse products.
 
-One constant of AxoNN's and SAMO's runs is the root of an equation, simulated value = one published number: the share of
-peak that Sputnik's sparse products reach, from the 256-GPU row of SAMO's Table II. Every other constant comes from
+One constant of AxoNN's and SAMO's runs is the root of an equation, simulated value = one published number: the rate
+of Sputnik's sparse products, from the 256-GPU row of SAMO's Table II. Every other constant comes from
 public measurements or data sheets (conf/efficiency/summit.yaml). A test compares the stored constant with the root.
 
     suite claims fit

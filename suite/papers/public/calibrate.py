@@ -116,7 +116,7 @@ def share_of(pair: Pair, constants: Shares) -> float:
 
 
 def throughput(cell: PublicCell, share: float) -> float | None:
-    """Simulated tokens per second and device with this share of peak; None for a refused cell."""
+    """Simulated tokens per second and device with this constant of large products; None for a refused cell."""
     try:
         return simulate_step(with_share(to_setup(cell), share)).tokens_per_second
     except SuiteError:

@@ -79,7 +79,7 @@ class LeagueGroup:
 
 @dataclass(frozen=True, slots=True)
 class LeagueConstant:
-    """Share of peak of large products for a family of devices and a software generation, and the cell of its fit.
+    """Constant of large products for a family of devices and a software generation, and the cell of its fit.
 
     Attributes:
         low, high: Least and largest share to which other cells of the group would have led.

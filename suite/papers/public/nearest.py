@@ -64,5 +64,5 @@ def nearest_cells(
 def nearest_answers(
     setup: TrainingSetup, cells: Sequence[PublicCell], fitted: Shares, left_out: Collection[str] = ()
 ) -> tuple[CellAnswer, ...]:
-    """The simulator's answers on the nearest cells, with the fitted share of peak of each cell."""
+    """The simulator's answers on the nearest cells, with the fitted constant of each cell."""
     return tuple(answer(cell, fitted) for cell in nearest_cells(setup, cells, left_out))

@@ -44,7 +44,7 @@ def answer_range(answer: CellAnswer, fitted: Shares) -> AnswerRange | None:
 
     Args:
         answer: Point answer on the cell with the same shares.
-        fitted: Share of peak that large products reach, by family of devices and generation.
+        fitted: Constant of large products, by family of devices and generation.
     """
     cell, point = answer.cell, answer.tokens_per_second
     if point is None or cell.tokens_per_second is None:

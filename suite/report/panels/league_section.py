@@ -272,11 +272,11 @@ def _schedules(schedules: Sequence[LeagueSchedule]) -> Table:
 _CONSTANTS = (
     Column("family of devices", numeric=False),
     Column("software generation", numeric=False),
-    Column("share of peak", detail="of large matrix products"),
+    Column("constant", detail="large matrix products over the best published one"),
     Column("fitted to", numeric=False),
     Column("share on other cells", detail="of the same group", numeric=False),
     Column("mean error with these", detail="over groups", numeric=False),
-    Column("cells that cross 10 %", detail="between the two shares"),
+    Column("cells that cross 10 %", detail="between the two constants"),
 )
 
 

@@ -53,7 +53,7 @@ def reached_share(plan: SimulationPlan, efficiency: Efficiency, *, sparse: bool 
 
 
 class RooflineKernels:
-    """Products at a share of peak flop/s, all other kernels by their bytes.
+    """Products at a share of the best published rate, all other kernels by their bytes.
 
     A pass of a layer takes its flops over the reached flop/s, its bytes over the reached bandwidth, and one launch. A
     backward pass counts as two forward passes. The weight gradient has one third of the products with weights.
@@ -104,9 +104,9 @@ class GenerationKernels:
         self, plan: SimulationPlan, machine: Machine, efficiency: Efficiency, generation: SoftwareGeneration
     ) -> None:
         self.restoring = generation.recompute_host
-        self._sparse = plan.system.sparse
-        self._dense = self._kernels(plan, machine, efficiency, generation, sparse=False)
-        self._weights = self._kernels(plan, machine, efficiency, generation, sparse=self._sparse)
+        self._dense = self._weights = self._kernels(plan, machine, efficiency, generation, sparse=False)
+        if plan.system.sparse:
+            self._weights = self._kernels(plan, machine, efficiency, generation, sparse=True)
 
     @staticmethod
     def _kernels(
