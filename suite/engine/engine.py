@@ -20,6 +20,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from suite.comm.p2p.polling import all_reduce_scalar
 from suite.comm.rendezvous.launcher_env import launch_info
 from suite.core.errors import Unsupported
 from suite.core.grid import Grid
@@ -270,6 +271,8 @@ class Engine:
         try:
             with MemoryTracker() as tracker:
                 state.memory_tracker = tracker
+                # a message that arrives before this rank counts would be missing: no rank may start earlier
+                list(all_reduce_scalar(state.comm.world, 0.0, state.comm.transport))
                 *_, loss = self.train([batch] * repeats)
         finally:
             last.mean_check, state.memory_tracker = mean_check, None

@@ -165,6 +165,16 @@ def test_predicted_memory_matches_counted(tmp_path: Path, ranks: int) -> None:
         check_memory(config, [measured[number] for measured in counts], f"{' '.join(row)} on {config.grid.build()}")
 
 
+def test_messages_that_a_rank_receives_late_are_counted(tmp_path: Path) -> None:
+    """No rank sends a message of a counted batch before all ranks count: else the input of a stage would be missing."""
+    overrides = ["system=gpipe", "grid.inter=2"]  # every forward pass comes first, whatever the timing
+    job = tmp_path / "job.json"
+    job.write_text(json.dumps(resolve([*SMALL_TEXT, *overrides]).plain()))
+    run_persistent(2, ROOT / "tests" / "distributed" / "program_late_count.py", str(job))
+    prompt, late = json.loads(job.with_name("rank1.json").read_text())
+    assert sum(late.values()) >= (1 - 0.01) * sum(prompt.values())
+
+
 def counted_by(ranks: int, configs: list[RunConfig], job: Path) -> list[list[dict[str, Any]]]:
     """Counted memory of every rank for each config, on ranks under mpiexec or on a single rank in this process."""
     if ranks == 1:
