@@ -27,7 +27,7 @@ PRINTED = {  # a line of each script's output
     "read_records": "pipeoptim 4x1               0.168951",
     "replay_asynchronous": "predicted weights  first loss",
     "samo_early_bird": "bytes of model states before, ",
-    "simulate_cluster": "axonn_samo  8 stages: 14.7 s per batch, simulated",
+    "simulate_cluster": "axonn_samo  8 stages: 14.9 s per batch, simulated",
     "train_gpt": "validation ",
     "train_two_stages": "loss ",
     "weight_versions": "pipeoptim             0 0 0 0    0 0 0 0  3 2 1 0  0 0 0 0  2 2 2 1",

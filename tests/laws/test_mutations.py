@@ -49,10 +49,7 @@ SLOW_FAMILIES = {
     "it searches plans or simulates batches of hundreds of GPUs": (
         *("axonn.figures.gains", "axonn.figures.memory_ratio", "axonn.figures.reduction_time"),
         *("axonn.figures.time_over_depth", "axonn.scaling.equal_data"),
-        *(
-            "axonn.scaling.fastest",
-            "axonn.scaling.strong_gain",
-        ),
+        "axonn.scaling.fastest",
     ),
     "it accounts for the memory of every plan": (
         *("pipeoptim.memory_account.alike", "pipeoptim.memory_account.larger", "pipeoptim.memory_account.most"),

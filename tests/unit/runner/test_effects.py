@@ -79,9 +79,11 @@ SAME: dict[str, dict[str, str]] = {  # keys that are read and change no result o
         "machine.within.latency": INSIDE,
         "machine.within.bandwidth": INSIDE,
         "machine.adapters": INSIDE,
+        "machine.family": "selects kernels of flash attention, which no case has",
     }
     for case in CASES
 }
+SAME["simulated layers"]["machine.compute_units"] = "spreads the tiles of large products, and layers have one rate"
 SAME["simulated search"] |= dict.fromkeys(
     (
         "system.simulation.bucket_numel",
