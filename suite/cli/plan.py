@@ -151,8 +151,8 @@ def plan_lines(number: int, step: TrainingStep) -> Iterator[str]:
     yield f"    GB per device: {kinds}"
 
 
-def share_line(base: TrainingSetup, fitted: Sequence[FittedConstant]) -> str:
-    """The share of peak of large products, and its source."""
+def share_lines(base: TrainingSetup, fitted: Sequence[FittedConstant]) -> tuple[str, str]:
+    """The rate of large products, as a share of peak and of the device's best published product, and its source."""
     family, generation = base.machine.family, base.generation.name
     share = base.generation.share(family)
     own = next((one for one in fitted if (one.family, one.generation) == (family, generation)), None)
@@ -161,7 +161,11 @@ def share_line(base: TrainingSetup, fitted: Sequence[FittedConstant]) -> str:
         if own
         else f"the median of the constants that are fitted, {len(fitted)} in all"
     )
-    return f"Large products reach {100 * share:.0f} % of the peak on {family} with {generation}: {source}."
+    return (
+        f"Large products reach {100 * share * base.machine.sustained:.0f} % of the peak on {family} with {generation}, "
+        f"{100 * share:.0f} % of the best published product.",
+        f"Source of this rate: {source}.",
+    )
 
 
 def error_lines(answers: Sequence[CellAnswer]) -> Iterator[str]:
@@ -200,7 +204,7 @@ def report(
         "attention in full),"
     )
     yield f"over the dense {base.precision} peak of {machine.peak_of(base.precision) / 1e12:,.0f} Tflop/s per device."
-    yield share_line(base, fitted)
+    yield from share_lines(base, fitted)
     yield from error_lines(answers)
 
 

@@ -95,12 +95,16 @@ def test_share_of_peak_is_fitted_or_the_median() -> None:
     fitted.append(FittedConstant("a100", "fused", 0.6, "c.cell"))
     own, _ = plan.setup_of(plan.COMMAND.read(LINE.split()), shares(fitted))
     assert own.generation.share("h100") == 0.5
-    assert plan.share_line(own, fitted) == (
-        "Large products reach 50 % of the peak on h100 with compiled: fitted to the cell a.cell."
+    assert own.machine.sustained == pytest.approx(0.803)
+    assert plan.share_lines(own, fitted) == (
+        "Large products reach 40 % of the peak on h100 with compiled, 50 % of the best published product.",
+        "Source of this rate: fitted to the cell a.cell.",
     )
     other, _ = plan.setup_of(plan.COMMAND.read([*LINE.split(), "generation=fp8"]), shares(fitted))
     assert other.generation.share("h100") == 0.6
-    assert "60 % of the peak on h100 with fp8: the median of the constants that" in plan.share_line(other, fitted)
+    share, source = plan.share_lines(other, fitted)
+    assert "with fp8, 60 % of the best published product" in share
+    assert source.startswith("Source of this rate: the median of the constants that")
     assert base.generation.share("h100") == share_of(("h100", "compiled"), shares(constants()))
 
 
