@@ -44,7 +44,8 @@ def line(folder: Path, *more: str) -> list[str]:
 
 
 def run_command(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(line(folder, *more), cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    # 10 seconds on a quiet machine
+    return subprocess.run(line(folder, *more), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
 
 
 def outcomes(folder: Path) -> Counter[tuple[str, Outcome]]:
