@@ -271,7 +271,7 @@ class Engine:
         try:
             with MemoryTracker() as tracker:
                 state.memory_tracker = tracker
-                # a message that arrives before this rank counts would be missing: no rank may start earlier
+                # a message received before the count begins would be missing: no rank sends before all ranks count
                 list(all_reduce_scalar(state.comm.world, 0.0, state.comm.transport))
                 *_, loss = self.train([batch] * repeats)
         finally:

@@ -82,9 +82,9 @@ class LeagueConstant:
     """Constant of large products for a family of devices and a software generation, and the cell of its fit.
 
     Attributes:
-        low, high: Least and largest share to which other cells of the group would have led.
-        best, worst: Least and largest mean error over groups with these shares.
-        turning: Cells whose error crosses 10 % between the two shares.
+        low, high: Least and largest constant to which other cells of the group would have led.
+        best, worst: Least and largest mean error over groups with these constants.
+        turning: Cells whose error crosses 10 % between the two constants.
     """
 
     family: str

@@ -32,9 +32,9 @@ class ConstantSpread:
 
     Attributes:
         cells: Cells to which the constant could have been fitted.
-        low, high: Least and largest share that they give.
-        best, worst: Least and largest mean error over groups with these shares.
-        turning: Cells whose error crosses 10 % between the two shares.
+        low, high: Least and largest constant that they give.
+        best, worst: Least and largest mean error over groups with these constants.
+        turning: Cells whose error crosses 10 % between the two constants.
     """
 
     family: str

@@ -1,9 +1,9 @@
 """Simulation of SAMO's Figure 5: two convolutional networks in pure data parallelism.
 
 A batch consists of passes, one ring all-reduce over all GPUs, and an optimizer step. Nothing is fitted to the figure:
-the efficiency constants are those of the paper's GPTs. A layer costs its products and a launch, and element-wise
-kernels such as batch norms cost nothing. All systems run torchvision's layers (V-A) with
-the same kernels."""
+the runs have the efficiency constants of Summit (conf/efficiency/summit.yaml). A layer costs its products and a launch,
+and element-wise kernels such as batch norms cost nothing. All systems run torchvision's layers (V-A) with the same
+kernels."""
 
 from __future__ import annotations
 

@@ -274,7 +274,7 @@ _CONSTANTS = (
     Column("software generation", numeric=False),
     Column("constant", detail="large matrix products over the best published one"),
     Column("fitted to", numeric=False),
-    Column("share on other cells", detail="of the same group", numeric=False),
+    Column("constant on other cells", detail="of the same group", numeric=False),
     Column("mean error with these", detail="over groups", numeric=False),
     Column("cells that cross 10 %", detail="between the two constants"),
 )
