@@ -12,9 +12,11 @@ A test that requires a missing tool skips with a reason that starts with the too
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="TOOLS",
         help=f"fail a test that is skipped because one of these is missing (any of {','.join(TOOLS)})",
     )
+    group.addoption("--seed", default="", metavar="N", help="draw the cells of that seed; today's date without it")
+    group.addoption("--seconds", default="", metavar="FILE", help="write the processor seconds of every test")
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-benchmark reads its options in its own pytest_configure
@@ -68,6 +72,14 @@ def pytest_configure(config: pytest.Config) -> None:
     unknown = set(_never_skipped(config)) - set(TOOLS)
     if unknown:
         raise pytest.UsageError(f"--no-skip={','.join(sorted(unknown))}: any of {','.join(TOOLS)}")
+    os.environ.setdefault("SUITE_TEST_SEED", f"{datetime.now(UTC):%Y%m%d}")
+    if seed := config.getoption("seed"):
+        os.environ["SUITE_TEST_SEED"] = seed
+    if _EXHAUSTIVE in str(config.getoption("markexpr", "")):
+        os.environ["SUITE_TEST_EXHAUSTIVE"] = "yes"
+    from tests.support.seconds import Seconds
+
+    config.pluginmanager.register(Seconds())
     option = config.option
     if not getattr(option, "run_benchmarks", False):
         return

@@ -1,0 +1,36 @@
+"""Deadlines that follow the load of the machine, and waits for conditions.
+
+wait_until(lambda: path.exists())            # polls; fails after 30 s of an idle machine
+subprocess.run(line, timeout=patience(20))   # 20 s where a reference loop takes its usual time, else more
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+_LOOPS = 200_000
+_USUAL = 0.01  # seconds of the loop on an idle core of 2023
+_POLL = 0.01
+
+
+def slowness() -> float:
+    """How many times longer than usual the reference loop takes now, at least 1: other processes count."""
+    begin = time.perf_counter()
+    total = 0
+    for number in range(_LOOPS):
+        total += number
+    return max(1.0, (time.perf_counter() - begin) / _USUAL)
+
+
+def patience(seconds: float) -> float:
+    """A deadline for work that takes at most `seconds` on an idle machine. It never decides a passing test."""
+    return seconds * max(3.0, 3 * slowness())
+
+
+def wait_until(reached: Callable[[], bool], seconds: float = 10, what: str = "") -> None:
+    """Poll until `reached`; an AssertionError after `patience(seconds)`."""
+    late = time.monotonic() + patience(seconds)
+    while not reached():
+        assert time.monotonic() < late, f"not reached in {seconds} s of an idle machine: {what or reached}"
+        time.sleep(_POLL)
