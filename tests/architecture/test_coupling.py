@@ -10,46 +10,33 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
-import pytest
+from tests.architecture.trees import sources, trees
 
-ROOT = Path(__file__).resolve().parents[2]
 MOST_ATTRIBUTES = 10
 MOST_LINES = 500
 COUPLED: dict[tuple[str, str], str] = {
     ("suite/engine/optim/update.py", "ModelState"): "an update reduces, steps and clears the flat buffers of its stage",
 }
 """Reasons for pairs of a file and a class above MOST_ATTRIBUTES."""
-LONG: dict[str, str] = {}
-"""Reasons for modules above MOST_LINES."""
-RECORD_BASES = ("NamedTuple", "Protocol", "Enum", "StrEnum", "TypedDict")
-
-Types = Mapping[str, str | None]
-"""Class of each name in scope; None for a class outside the suite."""
-
-
-def sources(root: Path) -> dict[str, ast.Module]:
-    """Syntax trees of the suite and its baselines, by path relative to `root`."""
-    files = [path for folder in ("suite", "baselines") for path in sorted((root / folder).rglob("*.py"))]
-    return {path.relative_to(root).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in files}
+RECORD_BASES = {"NamedTuple", "Protocol", "Enum", "StrEnum", "TypedDict"}
 
 
 def is_record(path: str, node: ast.ClassDef) -> bool:
     bases = {ast.unparse(base).partition("[")[0] for base in node.bases}
     dataclass = any(ast.unparse(decorator).startswith("dataclass") for decorator in node.decorator_list)
-    return dataclass or bool(bases & set(RECORD_BASES)) or path.startswith("suite/config/")
+    return dataclass or bool(bases & RECORD_BASES) or path.startswith("suite/config/")
 
 
 class Attributes(ast.NodeVisitor):
     """Collect the attributes that one file touches, by class."""
 
-    def __init__(self, classes: Iterable[str]) -> None:
-        self.classes = set(classes)
+    def __init__(self, classes: Mapping[str, str]) -> None:
+        self.classes = classes
         self.touched: dict[str, set[str]] = defaultdict(set)
-        self.members: Types = {}
-        self.locals: Types = {}
+        self.members: dict[str, str | None] = {}
+        self.locals: dict[str, str | None] = {}
 
     def class_of(self, annotation: ast.expr | None) -> str | None:
         """The first class of the suite that an annotation names."""
@@ -116,16 +103,16 @@ def assignments(function: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.expr]
                 yield target, node.value
 
 
-def coupling(trees: Mapping[str, ast.Module]) -> dict[tuple[str, str], set[str]]:
+def coupling(modules: Mapping[str, ast.Module]) -> dict[tuple[str, str], set[str]]:
     """Attributes of another module's class that a file touches, by file and class, without records."""
     homes = {
         node.name: path
-        for path, tree in trees.items()
+        for path, tree in modules.items()
         for node in tree.body
         if isinstance(node, ast.ClassDef) and not is_record(path, node)
     }
     touched = {}
-    for path, tree in trees.items():
+    for path, tree in modules.items():
         visitor = Attributes(homes)
         visitor.visit(tree)
         touched |= {(path, cls): names for cls, names in visitor.touched.items() if homes[cls] != path}
@@ -133,36 +120,24 @@ def coupling(trees: Mapping[str, ast.Module]) -> dict[tuple[str, str], set[str]]
 
 
 def test_no_file_touches_many_attributes_of_another_class() -> None:
-    touched = coupling(sources(ROOT))
-    above = {pair: sorted(names) for pair, names in touched.items() if len(names) > MOST_ATTRIBUTES}
+    above = {pair: sorted(names) for pair, names in coupling(trees()).items() if len(names) > MOST_ATTRIBUTES}
     assert {pair: names for pair, names in above.items() if pair not in COUPLED} == {}
     assert [pair for pair in COUPLED if pair not in above] == [], "the reason has lost its pair"
 
 
 def test_modules_are_at_most_500_lines_long() -> None:
-    paths = [path for folder in ("suite", "baselines") for path in (ROOT / folder).rglob("*.py")]
-    lengths = {path.relative_to(ROOT).as_posix(): len(path.read_text("utf-8").splitlines()) for path in paths}
-    above = {path for path, lines in lengths.items() if lines > MOST_LINES}
-    assert above == LONG.keys()
+    assert [path for path, text in sources().items() if len(text.splitlines()) > MOST_LINES] == []
 
 
-@pytest.mark.parametrize(
-    "reader",
-    [
+def test_the_count_follows_parameters_aliases_and_members_and_leaves_records_out() -> None:
+    readers = (
         "def read(machine: Machine):\n    return machine.a, machine.b",
         "def read(machine: 'Machine | None'):\n    same = machine\n    return same.a, same.b",
         "class Reader:\n    def __init__(self, machine: Machine):\n        self.machine = machine\n"
         "    def read(self):\n        return self.machine.a, self.machine.b",
         "def read():\n    machine = Machine()\n    return machine.a, machine.b",
-    ],
-    ids=["parameter", "alias", "member", "constructor"],
-)
-def test_the_count_follows_parameters_aliases_and_members(reader: str) -> None:
-    trees = {"suite/machine.py": ast.parse("class Machine: ..."), "suite/reader.py": ast.parse(reader)}
-    assert coupling(trees) == {("suite/reader.py", "Machine"): {"a", "b"}}
-
-
-def test_records_are_exempt() -> None:
-    record = "@dataclass(frozen=True)\nclass Sizes: ..."
-    reader = "def read(sizes: Sizes):\n    return sizes.a, sizes.b"
-    assert coupling({"suite/sizes.py": ast.parse(record), "suite/reader.py": ast.parse(reader)}) == {}
+    )
+    for reader in readers:
+        for record, expected in (("", {("suite/reader.py", "Machine"): {"a", "b"}}), ("@dataclass\n", {})):
+            machine = ast.parse(f"{record}class Machine: ...")
+            assert coupling({"suite/machine.py": machine, "suite/reader.py": ast.parse(reader)}) == expected, reader

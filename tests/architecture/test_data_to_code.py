@@ -8,43 +8,23 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
+from tests.architecture.trees import trees
 
-ROOT = Path(__file__).resolve().parents[2]
 PICKLES = ("pickle", "_pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib", "jsonpickle")
-# calls by the last two parts of their names; BY_NAME holds calls by the last part
-BY_PAIR = {
-    ("torch", "load"): "torch.load",
-    ("yaml", "load"): "yaml.load",
-    ("yaml", "load_all"): "yaml.load",
-    ("yaml", "unsafe_load"): "yaml.load",
-    ("yaml", "full_load"): "yaml.load",
-    ("os", "system"): "a shell",
-    ("os", "popen"): "a shell",
-    ("subprocess", "getoutput"): "a shell",
-    ("subprocess", "getstatusoutput"): "a shell",
-    ("importlib", "import_module"): "a module by its name",
-    ("runpy", "run_path"): "a file that is run",
-    ("runpy", "run_module"): "a file that is run",
-    ("comm", "allgather"): "a pickled message",
-    ("comm", "bcast"): "a pickled message",
-    ("comm", "gather"): "a pickled message",
-    ("comm", "scatter"): "a pickled message",
-    ("hydra", "instantiate"): "a class by its name",
-    ("utils", "instantiate"): "a class by its name",
+CALLS = {  # calls by kind: one name is the last part of a dotted name, two are its last parts
+    "torch.load": "torch.load",
+    "yaml.load": "yaml.load yaml.load_all yaml.unsafe_load yaml.full_load",
+    "a shell": "os.system os.popen subprocess.getoutput subprocess.getstatusoutput",
+    "a module by its name": "importlib.import_module import_module __import__",
+    "a file that is run": "runpy.run_path runpy.run_module exec_module",
+    "a class by its name": "hydra.instantiate utils.instantiate",
+    "evaluated text": "eval exec compile",
+    "a pickle": "Unpickler read_pickle",
+    "a pickled message": "comm.allgather comm.bcast comm.gather comm.scatter all_gather_object gather_object "
+    "send_object recv_object broadcast_object_list scatter_object_list send_object_list recv_object_list",
 }
-BY_NAME = {
-    **dict.fromkeys(("eval", "exec", "compile"), "evaluated text"),
-    "__import__": "a module by its name",
-    "import_module": "a module by its name",
-    "Unpickler": "a pickle",
-    "read_pickle": "a pickle",
-    "exec_module": "a file that is run",
-    **{f"{name}_object": "a pickled message" for name in ("all_gather", "gather", "send", "recv")},
-    **{f"{name}_object_list": "a pickled message" for name in ("broadcast", "scatter", "send", "recv")},
-}
+BY_NAME = {tuple(name.split(".")): kind for kind, names in CALLS.items() for name in names.split()}
 REASONS = {
     ("suite/__init__.py", "a module by its name"): "names from a table in that file",
     ("suite/cli/main.py", "a module by its name"): "names from a table in that file",
@@ -53,23 +33,11 @@ REASONS = {
     ("suite/engine/gather.py", "torch.load"): "weights_only=True reads tensors, and refuses everything else",
     ("suite/papers/common/answer.py", "a module by its name"): "modules of suite.papers that a claim's row names",
     ("suite/papers/common/mutations.py", "a module by its name"): "modules of the suite that a committed file names",
-    (
-        "suite/papers/common/mutations.py",
-        "evaluated text",
-    ): "source of the suite with the change that a committed file names",
-    (
-        "suite/data/graphs/safe_pickle.py",
-        "a pickle",
-    ): "reads numbers from published pickles without executing code",
+    ("suite/papers/common/mutations.py", "evaluated text"): "source of the suite, changed as a committed file says",
+    ("suite/data/graphs/safe_pickle.py", "a pickle"): "reads numbers from published pickles without executing code",
     ("suite/papers/common/claims.py", "yaml.load"): "libyaml's safe loader, ten times as fast",
-    (
-        "suite/comm/p2p/mpi.py",
-        "a pickled message",
-    ): "host names and a port, exchanged by the ranks of one run before training",
-    (
-        "suite/comm/collective/process_group.py",
-        "a pickled message",
-    ): "order of ranks, exchanged by the ranks of one run",
+    ("suite/comm/p2p/mpi.py", "a pickled message"): "host names and a port, exchanged by ranks before training",
+    ("suite/comm/collective/process_group.py", "a pickled message"): "order of ranks, exchanged by the ranks of a run",
 }
 
 
@@ -82,96 +50,62 @@ def parts(node: ast.AST) -> tuple[str, ...]:
     return ()
 
 
-def findings(text: str) -> Iterator[tuple[int, str]]:
+def findings(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Line and kind of each place in a module that could turn data into code."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            names = [alias.name for alias in node.names]
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
+            names = [module, *(alias.name for alias in node.names)]
             if any(name.partition(".")[0] in PICKLES for name in names):
                 yield node.lineno, "a pickle"
-            if isinstance(node, ast.ImportFrom):
-                pairs = [((node.module or "").rpartition(".")[2], alias.name) for alias in node.names]
-                # an imported import_module is found where it is called
-                yield from ((node.lineno, BY_PAIR[pair]) for pair in pairs if pair in BY_PAIR)
-        if not isinstance(node, ast.Call):
-            continue
-        name = parts(node.func)
-        if name[-2:] in BY_PAIR:
-            yield node.lineno, BY_PAIR[name[-2:]]  # type: ignore[index]
-        elif name and (len(name) == 1 or name[-1] not in ("eval", "exec", "compile")) and name[-1] in BY_NAME:
-            yield node.lineno, BY_NAME[name[-1]]  # re.compile and model.eval are harmless
-        for word in node.keywords:
-            is_false = isinstance(word.value, ast.Constant) and word.value.value is False
-            if word.arg == "allow_pickle" and not is_false:
-                yield node.lineno, "a pickle"
-            if word.arg == "weights_only" and not (isinstance(word.value, ast.Constant) and word.value.value is True):
-                yield node.lineno, "torch.load"
-            if word.arg == "shell" and not is_false:
-                yield node.lineno, "a shell"
-        if name[-2:] in (("np", "load"), ("numpy", "load")) and "allow_pickle" not in {w.arg for w in node.keywords}:
-            yield node.lineno, "a pickle"  # the default of numpy has changed before
+            pairs = [(module.rpartition(".")[2], name) for name in names[1:]]
+            yield from ((node.lineno, BY_NAME[pair]) for pair in pairs if pair in BY_NAME)
+        elif isinstance(node, ast.Call):
+            yield from ((node.lineno, kind) for kind in of_call(node))
 
 
-def modules() -> list[Path]:
-    return sorted(path for folder in ("suite", "baselines") for path in (ROOT / folder).rglob("*.py"))
+def of_call(node: ast.Call) -> Iterator[str]:
+    name = parts(node.func)
+    if name[-2:] in BY_NAME:
+        yield BY_NAME[name[-2:]]
+    elif name[-1:] in BY_NAME and not (len(name) > 1 and name[-1] in ("eval", "exec", "compile")):
+        yield BY_NAME[name[-1:]]  # re.compile and model.eval are harmless
+    words = {word.arg: word.value.value if isinstance(word.value, ast.Constant) else None for word in node.keywords}
+    for word, harmless, kind in (
+        ("allow_pickle", False, "a pickle"),
+        ("weights_only", True, "torch.load"),
+        ("shell", False, "a shell"),
+    ):
+        if word in words and words[word] is not harmless:
+            yield kind
+    if name[-2:] in (("np", "load"), ("numpy", "load")) and "allow_pickle" not in words:
+        yield "a pickle"  # the default of numpy has changed before
 
 
 def test_every_place_that_turns_data_into_code_is_listed() -> None:
-    places = [
-        (path.relative_to(ROOT).as_posix(), line, kind)
-        for path in modules()
-        for line, kind in findings(path.read_text(encoding="utf-8"))
-    ]
-    unlisted = [f"{path}:{line} {kind}" for path, line, kind in places if (path, kind) not in REASONS]
-    assert not unlisted, unlisted
-    stale = REASONS.keys() - {(path, kind) for path, _, kind in places}
-    assert not stale, f"entries without a place: {sorted(stale)}"
+    places = [(path, line, kind) for path, tree in trees().items() for line, kind in findings(tree)]
+    assert [f"{path}:{line} {kind}" for path, line, kind in places if (path, kind) not in REASONS] == []
+    assert REASONS.keys() - {(path, kind) for path, _, kind in places} == set(), "entries without a place"
 
 
-@pytest.mark.parametrize(
-    ("line", "kind"),
-    [
-        ("import pickle", "a pickle"),
-        ("from cloudpickle import dumps", "a pickle"),
-        ("def f():\n    import dill as d", "a pickle"),
-        ("torch.load(path)", "torch.load"),
-        ("t.load(path, weights_only=False)", "torch.load"),
-        ("np.load(path)", "a pickle"),
-        ("np.load(path, allow_pickle=True)", "a pickle"),
-        ("np.load(path, allow_pickle=chosen)", "a pickle"),
-        ("yaml.load(text, Loader=L)", "yaml.load"),
-        ("from yaml import unsafe_load", "yaml.load"),
-        ("pd.read_pickle(path)", "a pickle"),
-        ("spec.loader.exec_module(made)", "a file that is run"),
-        ("eval(text)", "evaluated text"),
-        ("exec(text)", "evaluated text"),
-        ("compile(text, '', 'exec')", "evaluated text"),
-        ("os.system(line)", "a shell"),
-        ("subprocess.run(line, shell=True)", "a shell"),
-        ("subprocess.run(line, shell=chosen)", "a shell"),
-        ("importlib.import_module(name)", "a module by its name"),
-        ("import_module(name)", "a module by its name"),
-        ("__import__(name)", "a module by its name"),
-        ("dist.all_gather_object(a, b)", "a pickled message"),
-        ("hydra.utils.instantiate(config)", "a class by its name"),
-    ],
-)
-def test_each_kind_of_place_is_found(line: str, kind: str) -> None:
-    assert kind in {place for _, place in findings(line)}
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "re.compile(text)",
-        "model.eval()",
-        "np.load(path, allow_pickle=False)",
-        "json.loads(text)",
-        "yaml.safe_load(text)",
-        "subprocess.run(line)",
-        "torch.compile(model)",
-    ],
-)
-def test_similar_harmless_calls_are_accepted(line: str) -> None:
-    assert not list(findings(line))
+def test_each_kind_of_place_is_found_and_harmless_calls_are_not() -> None:
+    dangerous = {
+        "a pickle": [
+            *("import pickle", "from cloudpickle import dumps", "def f():\n    import dill as d", "np.load(path)"),
+            *("np.load(path, allow_pickle=True)", "np.load(path, allow_pickle=chosen)", "pd.read_pickle(path)"),
+        ],
+        "torch.load": ["torch.load(path)", "t.load(path, weights_only=False)"],
+        "yaml.load": ["yaml.load(text, Loader=L)", "from yaml import unsafe_load"],
+        "a file that is run": ["spec.loader.exec_module(made)"],
+        "evaluated text": ["eval(text)", "exec(text)", "compile(text, '', 'exec')"],
+        "a shell": ["os.system(line)", "subprocess.run(line, shell=True)", "subprocess.run(line, shell=chosen)"],
+        "a module by its name": ["importlib.import_module(name)", "import_module(name)", "__import__(name)"],
+        "a pickled message": ["dist.all_gather_object(a, b)"],
+        "a class by its name": ["hydra.utils.instantiate(config)"],
+    }
+    for kind, lines in dangerous.items():
+        for line in lines:
+            assert kind in {found for _, found in findings(ast.parse(line))}, line
+    harmless = ("re.compile(text)", "model.eval()", "np.load(path, allow_pickle=False)", "json.loads(text)")
+    for line in (*harmless, "yaml.safe_load(text)", "subprocess.run(line)", "torch.compile(model)"):
+        assert not list(findings(ast.parse(line))), line
