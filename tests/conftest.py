@@ -1,17 +1,12 @@
-"""Fixtures of all tests: one torch thread, cached YAML files and compositions, and a test without ranks.
+"""Fixtures of all tests: one torch thread, plug-ins of the tests, and a test without ranks.
 
-One thread keeps the order of summation of a rank. The cache saves a quarter of a second per Hydra composition.
+One thread keeps the order of summation of a rank.
 Hypothesis has no deadline, because its default of 200 ms of wall time can pass while another process holds the core.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from copy import deepcopy
-from functools import cache
-from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -33,48 +28,6 @@ def _plugin_folders() -> None:
     from suite.config.locate import search
 
     search([Path(__file__).parents[1], Path(__file__).parent / "plugins"])
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _parsed_once() -> Iterator[None]:
-    """Parse each YAML text once. A changed file has another text and is parsed again."""
-    from omegaconf import OmegaConf
-
-    load = OmegaConf.load
-    parsed = cache(lambda text: load(StringIO(text)))
-
-    def loaded(file: Any) -> Any:
-        return deepcopy(parsed(file.read())) if hasattr(file, "read") else load(file)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OmegaConf, "load", staticmethod(loaded))
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _composed_once() -> Iterator[None]:
-    """Compose each list of overrides once per search path.
-
-    A composition that adds a folder to the search path is not cached, because the folder may change.
-    """
-    from hydra.core.global_hydra import GlobalHydra
-
-    from suite.config import compose as module
-
-    compose, cached = module.compose, dict[tuple[Any, ...], Any]()
-
-    def composed(name: str, overrides: list[str]) -> Any:
-        if any(override.startswith("hydra.searchpath=") for override in overrides):
-            return compose(name, overrides=overrides)
-        places = GlobalHydra.instance().config_loader().get_search_path().get_path()
-        key = (name, *overrides, *((place.provider, place.path) for place in places))
-        if key not in cached:
-            cached[key] = compose(name, overrides=overrides)
-        return cached[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "compose", composed)
-        yield
 
 
 @pytest.fixture

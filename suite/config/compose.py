@@ -5,22 +5,26 @@ typed models."""
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from threading import RLock
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from hydra import compose, initialize_config_dir
+from hydra import version
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
+from hydra._internal.defaults_list import create_defaults_list
 from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from suite.config import checks
@@ -35,7 +39,7 @@ from suite.core.resources import conf_folder
 from suite.core.values import format_typed
 
 CONF = conf_folder()
-_COMPOSING = RLock()
+_GROUPS = frozenset(folder.name for folder in CONF.iterdir() if folder.is_dir())
 
 
 def key_of(override: str) -> str:
@@ -62,16 +66,87 @@ def register() -> None:
     OmegaConf.register_new_resolver("simulated_system", _simulated_system, replace=True)
 
 
-@contextmanager
-def _hydra() -> Iterator[None]:
-    """Context for composing, inside or outside a Hydra application. One thread at a time, as Hydra has global state."""
-    with _COMPOSING:
-        register()
-        if GlobalHydra.instance().is_initialized():
-            yield
-        else:
-            with initialize_config_dir(str(CONF), version_base="1.3", job_name="suite"):
-                yield
+class _ParsedOnce:
+    """Hydra's reader of YAML files, which parses each file of conf/ once per process.
+
+    A copy is unpickled for every composition, because Hydra merges into what it reads. Files of a user's own folders
+    may change, and are parsed again.
+    """
+
+    _parsed: ClassVar[dict[str, bytes]] = {}
+
+    def __init__(self, repository: Any) -> None:
+        self._repository = repository
+
+    def __deepcopy__(self, memo: object) -> _ParsedOnce:
+        return _ParsedOnce(self._repository)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._repository, name)
+
+    def initialize_sources(self, config_search_path: Any) -> None:  # for hydra.searchpath
+        self._repository = deepcopy(self._repository)
+        self._repository.initialize_sources(config_search_path)
+
+    def load_config(self, config_path: str) -> Any:
+        if config_path not in self._parsed:
+            result = self._repository.load_config(config_path=config_path)
+            if result is None or result.provider not in ("main", "hydra", "schema"):
+                return result
+            self._parsed[config_path] = pickle.dumps(result)
+        return pickle.loads(self._parsed[config_path])
+
+
+@cache
+def _loader(folders: tuple[str, ...]) -> ConfigLoaderImpl:
+    """Hydra's composer over conf/ and the user's folders. Hydra's public `compose` creates one for each call."""
+    register()
+    version.setbase("1.3")
+    Plugins.instance()  # registers the readers of files
+    path = ConfigSearchPathImpl()
+    path.append("hydra", "pkg://hydra.conf")
+    path.append("main", f"file://{CONF}")
+    for folder in folders:
+        path.append("launch.python_path", f"file://{folder}")
+    path.append("schema", "structured://")
+    loader = ConfigLoaderImpl(path)
+    loader.repository = _ParsedOnce(loader.repository)  # type: ignore[assignment]
+    return loader
+
+
+def _load(overrides: Sequence[str], folders: tuple[str, ...]) -> DictConfig:
+    """Merge the chosen YAML files and apply the overrides. Hydra's own settings join only if an override names one."""
+    loader, hydra = _loader(folders), any(key_of(override).startswith(("hydra.", "hydra/")) for override in overrides)
+    parsed_overrides, repository = loader._parse_overrides_and_create_caching_repo("config", list(overrides))
+    chosen = create_defaults_list(repository, "config", parsed_overrides, prepend_hydra=hydra, skip_missing=False)
+    config = loader._compose_config_from_defaults_list(chosen.defaults, repository)
+    OmegaConf.set_struct(config, True)
+    loader._apply_overrides_to_config(chosen.config_overrides, config)
+    with open_dict(config):
+        config.pop("hydra", None)
+    return config
+
+
+@cache
+def _chosen(choices: tuple[str, ...]) -> bytes:
+    """The pickled composition of these choices, without values of single keys."""
+    return pickle.dumps(_load(choices, ()))
+
+
+def _compose(overrides: Sequence[str]) -> DictConfig:
+    """Compose the overrides as Hydra does: first the chosen files, then the values of single keys."""
+    parsed_overrides = OverridesParser.create().parse_overrides(list(overrides))
+    ConfigLoaderImpl.validate_sweep_overrides_legal(parsed_overrides, run_mode=RunMode.RUN, from_shell=False)
+    if folders := tuple(map(str, own_folders(overrides))):
+        return _load(overrides, folders)
+    values = [override for override in parsed_overrides if _is_value(override)]
+    config: DictConfig = pickle.loads(_chosen(tuple(o for o in overrides if o not in {v.input_line for v in values})))
+    ConfigLoaderImpl._apply_overrides_to_config(values, config)
+    return config
+
+
+def _is_value(override: Override) -> bool:
+    return override.package is None and override.key_or_group not in _GROUPS and not override.is_hydra_override()
 
 
 class Composition(NamedTuple):
@@ -93,14 +168,13 @@ def compose_both(overrides: Sequence[str]) -> Composition:
     """Compose the overrides, with and without resolved interpolations. Raises as `composed` does."""
     check_names(overrides)
     search(own_folders(overrides))  # a schedule is checked here before any rank starts
-    with _hydra():
-        try:
-            composed = compose("config", overrides=[*overrides, *searched(overrides)])
-            if any(override.startswith("~") for override in overrides):  # a deleted key takes its default
-                composed = OmegaConf.merge(OmegaConf.create(dict(defaults())), composed)  # type: ignore[assignment]
-            return Composition(plain(composed), plain(composed, resolved=False))
-        except (HydraException, OmegaConfBaseException, ValueError, TypeError) as error:  # of Hydra's own, too
-            raise explained(error, overrides) from error
+    try:
+        composed = _compose(overrides)
+        if any(override.startswith("~") for override in overrides):  # a deleted key takes its default
+            composed = OmegaConf.merge(OmegaConf.create(dict(defaults())), composed)  # type: ignore[assignment]
+        return Composition(plain(composed), plain(composed, resolved=False))
+    except (HydraException, OmegaConfBaseException, ValueError, TypeError) as error:  # of Hydra's own, too
+        raise explained(error, overrides) from error
 
 
 def resolve(overrides: Sequence[str]) -> RunConfig:
@@ -224,9 +298,8 @@ def explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
     if unknown:
         if override := next((each for each in overrides if key_of(each) == unknown[1] and unknown[1] in groups()), ""):
             return InvalidRequest(override, rule="a part of another group", legal=f"{unknown[1]}@executor.{override}")
-        with _hydra():
-            chosen = [o for o in overrides if o.partition("=")[0] in groups()]
-            base = compose("config", overrides=[*chosen, *searched(overrides)])
+        paths = [o for o in overrides if key_of(o) == "launch.python_path"]
+        base = _compose([*(o for o in overrides if o.partition("=")[0] in groups()), *paths])
         data = OmegaConf.to_container(base, resolve=False)
         if addition := _addition(unknown[1], data, overrides):
             return addition
