@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,6 +19,9 @@ from suite.core.protocols import Schedule
 from suite.engine.engine import Engine
 from suite.engine.layers import Layer
 from suite.engine.optim.optimizer import SGD
+from suite.engine.pruning import Pruning
+from suite.memory.layout import offloaded
+from suite.pruning.magnitude import Magnitude
 from suite.schedule import MessageDriven
 from suite.schedule.one_f_one_b import OneFOneB
 from suite.schedule.staircase import Staircase
@@ -42,6 +45,18 @@ SCHEDULES: dict[str, Schedule] = {
     "one_f_one_b": OneFOneB(),
     "zbv": ZBV(),
     "interleaved": Staircase(chunks=2),
+}
+# arguments of an engine; the numbers of one rank depend on clip_norm, half and pruning
+OPTIONS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "clip_norm": {"clip_norm": 0.5},
+    "half and clip_norm": {"half": "bfloat16", "clip_norm": 0.5},
+    "buckets": {"bucket_numel": 7, "buckets_per_reduction": 2},
+    "offload": {"bucket_numel": 7, "memory": partial(offloaded, bucket=7), "half": "bfloat16"},
+    "overlapped offload": {"bucket_numel": 7, "buckets_per_reduction": 3, "memory": partial(offloaded, bucket=7)},
+    "recomputation": {"activation_checkpointing": 1},
+    "mask of each layer": {"pruning": Pruning(Magnitude(scope="layer"), sparsity=0.6)},
+    "mask of the network": {"pruning": Pruning(Magnitude(scope="global"), sparsity=0.6)},
 }
 
 
@@ -109,8 +124,9 @@ def run(layers: Sequence[Layer], grid: Grid, name: str, dtype: torch.dtype, **op
 
 
 @cache
-def on_one_rank(shape: str, replicas: int, dtype: torch.dtype, options: tuple[tuple[str, Any], ...]) -> Outcome:
-    return run(network(shape, dtype), Grid(data=replicas), "one_f_one_b", dtype, **dict(options))
+def on_one_rank(shape: str, replicas: int, dtype: torch.dtype = torch.float64, option: str = "none") -> Outcome:
+    options = {name: value for name, value in OPTIONS[option].items() if name in ("clip_norm", "half", "pruning")}
+    return run(network(shape, dtype), Grid(data=replicas), "one_f_one_b", dtype, **options)
 
 
 def assert_same(got: Outcome, right: Outcome) -> None:

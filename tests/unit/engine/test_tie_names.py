@@ -16,6 +16,7 @@ from suite.comm.p2p.threads import LoopbackWorld
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.engine.ties import as_pairs, find_ties, join_pairs
+from tests.support.drawn import cells, drawn
 from tests.support.refusals import fault, refused
 from tests.support.tied import (
     GRIDS,
@@ -31,15 +32,12 @@ from tests.support.tied import (
     weights_of,
 )
 
-# -- names -----------------------------------------------------------------------------------------------------------
-
 
 def functions() -> list[Callable[[], nn.Module]]:
     return [partial(nn.Linear, WIDTH, WIDTH, dtype=torch.float64) for _ in range(LAYERS)]
 
 
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(("grid", "name"), cells(GRIDS, SCHEDULES, n=2), ids=str)
 def test_named_pairs_make_one_tie(grid: Grid, name: str) -> None:
     """The pairs of a set may come in any order, and begin with either end."""
     tied = [(6, "weight", 4, "weight"), (1, "bias", 2, "bias"), (1, "weight", 6, "weight")]
@@ -86,8 +84,7 @@ def twice_modules() -> list[nn.Module]:
     return layers
 
 
-@pytest.mark.parametrize("grid", [Grid(), *GRIDS], ids=str)
-@pytest.mark.parametrize("name", ["one_f_one_b", "zbv"])
+@pytest.mark.parametrize(("grid", "name"), cells([Grid(), *GRIDS], ["one_f_one_b", "zbv"], n=2), ids=str)
 def test_a_leaf_with_two_names_is_added_once(grid: Grid, name: str) -> None:
     """Both names are in ties, which therefore are one tie of layers 1, 3 and 6."""
     tied = [(1, "weight", 3, "again"), (3, "inner.weight", 6, "weight")]
@@ -97,7 +94,7 @@ def test_a_leaf_with_two_names_is_added_once(grid: Grid, name: str) -> None:
     assert_close(got, plain_torch(plain))
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", drawn([1, 2, 4], n=1))
 def test_a_function_may_make_a_leaf_with_two_names(ranks: int) -> None:
     makers = functions()
     makers[3] = Twice
@@ -130,63 +127,40 @@ def test_ties_are_found_in_one_order() -> None:
 
 
 LAST = LAYERS - 1
-REFUSED: dict[str, tuple[list[Any], dict[str, Any]]] = {
-    "shape": ([(1, "weight", 4, "bias")], fault("tied", rule="weights of one shape and type")),
-    "third shape": (
+LEGAL = f'tied=[(0, "weight", {LAST}, "weight")]'
+# the last two are refused on the rank of layer 4 only, which alone knows the names of its weights
+REFUSED: list[tuple[list[Any], dict[str, Any]]] = [
+    ([(1, "weight", 4, "bias")], fault("tied", rule="weights of one shape and type")),
+    (
         [(1, "weight", 4, "weight"), (4, "weight", 6, "bias")],
         fault("tied", subject="(4, 'weight', 6, 'bias')", rule="weights of one shape and type"),
     ),
-    "itself": (
-        [(1, "weight", 1, "weight")],
-        fault("tied", rule="of two weights", legal=f'tied=[(0, "weight", {LAST}, "weight")]'),
-    ),
-    "number": (
-        [(1, "weight", LAYERS, "weight")],
-        fault("tied", rule=f"layers from 0 to {LAST}", legal=f'tied=[(0, "weight", {LAST}, "weight")]'),
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_wrong_ties_are_refused(case: str, ranks: int) -> None:
-    tied, expected = REFUSED[case]
-
-    def rank(world: LoopbackWorld) -> None:
-        engine_of(functions(), world, Grid(inter=world.size), "one_f_one_b", tied=tied)
-
-    with refused(InvalidRequest, **expected) as refusal:
-        threads.run(ranks, rank, deadline=20.0)
-    assert not isinstance(refusal.value, Unsupported)
-
-
-NAMES: list[tuple[list[Any], dict[str, Any]]] = [
-    (
-        [(1, "weight", 4, "wait")],
-        fault("tied", subject="layer 4 has no weight 'wait'", rule="one of weight, bias"),
-    ),
+    ([(1, "weight", 1, "weight")], fault("tied", rule="of two weights", legal=LEGAL)),
+    ([(1, "weight", LAYERS, "weight")], fault("tied", rule=f"layers from 0 to {LAST}", legal=LEGAL)),
+    ([(1, "weight", 4, "wait")], fault("tied", subject="layer 4 has no weight 'wait'", rule="one of weight, bias")),
     (
         [(1, "weight", 4, "again"), (4, "inner.weight", 6, "weight")],
-        fault("tied", subject="weight again of layer 4", rule="by one name", legal="the name 'again' in both ties"),
+        fault("tied", subject="weight again of layer 4", legal="the name 'again' in both ties"),
     ),
 ]
 
 
-@pytest.mark.parametrize(("tied", "expected"), NAMES, ids=["missing", "two names"])
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_wrong_names_are_refused_on_every_rank(tied: list[Any], expected: dict[str, Any], ranks: int) -> None:
-    """Only the rank of layer 4 knows the names of its weights."""
-    makers = functions()
-    if "again" in tied[0]:
-        makers[4] = Twice
+@pytest.mark.parametrize("ranks", drawn([1, 2, 4], n=1, always=[2]))
+def test_wrong_ties_are_refused_on_every_rank(ranks: int) -> None:
     culprit = 4 * ranks // LAYERS
 
-    def rank(world: LoopbackWorld) -> None:
+    def rank(world: LoopbackWorld, tied: list[Any], expected: dict[str, Any], one_rank: bool) -> None:
+        makers = functions()
+        if "again" in tied[0]:
+            makers[4] = Twice
         others = fault(subject=f"weights are tied: rank {culprit} failed and reports the reason")
-        with refused(InvalidRequest, **(expected if world.rank == culprit else others)):
+        seen = expected if world.rank == culprit or not one_rank else others
+        with refused(InvalidRequest, **seen) as refusal:
             engine_of(makers, world, Grid(inter=world.size), "one_f_one_b", tied=tied)
+        assert not isinstance(refusal.value, Unsupported)
 
-    threads.run(ranks, rank, deadline=20.0)
+    for number, (tied, expected) in enumerate(REFUSED):
+        threads.run(ranks, partial(rank, tied=tied, expected=expected, one_rank=number >= 4), deadline=20.0)
 
 
 @pytest.mark.parametrize("layer", [nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH, dtype=torch.float64)])
@@ -206,9 +180,8 @@ def test_ends_of_other_types_are_refused_on_all_ranks(layer: nn.Linear) -> None:
         threads.run(ranks, rank, deadline=20.0)
 
 
-@pytest.mark.parametrize("shape", ["one stage", "three"])
-def test_asynchronous_pipelines_refuse_ties(shape: str) -> None:
-    layers = network(shape)
+def test_asynchronous_pipelines_refuse_ties() -> None:
+    layers = network("three")
 
     def rank(world: LoopbackWorld) -> None:
         with refused(Unsupported, subject="a tied weight", rule="all ends of a tie", legal="tied=()"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,13 @@ from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.optimizer import SGD
 from suite.engine.pruning import Pruning
 from suite.engine.replay import Replay
-from suite.memory.layout import offloaded
-from suite.pruning.magnitude import Magnitude
 from suite.pruning.mask import Indices, Key, View
+from tests.support.drawn import cells, drawn
 from tests.support.masked import FixedMask
 from tests.support.refusals import refused
 from tests.support.tied import (
     GRIDS,
+    OPTIONS,
     SCHEDULES,
     SHAPES,
     assert_close,
@@ -40,58 +41,65 @@ from tests.support.tied import (
     weights_of,
 )
 
-# -- placements ------------------------------------------------------------------------------------------------------
+LARGE = ("four", "three groups")
+MASKS = ("mask of each layer", "mask of the network")
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(
+    ("shape", "grid", "name"),
+    cells(SHAPES, GRIDS, SCHEDULES, n=6, always=[("three groups", GRIDS[1], "zbv"), ("crossing", GRIDS[2], "zbv")]),
+    ids=str,
+)
 def test_every_placement_has_the_numbers_of_one_rank(shape: str, grid: Grid, name: str) -> None:
     got = run(network(shape), grid, name, torch.float64)
-    assert_same(got, on_one_rank(shape, grid.data, torch.float64, ()))
+    assert_same(got, on_one_rank(shape, grid.data))
     assert_ends_equal(shape, got)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_one_rank_trains_like_one_shared_parameter(shape: str, replicas: int) -> None:
-    assert_close(on_one_rank(shape, replicas, torch.float64, ()), plain_torch(network(shape)))
+@pytest.mark.parametrize(
+    ("shape", "replicas", "option"),
+    cells(SHAPES, [1, 2], ["none", "clip_norm"], n=4, always=[("three groups", 2, "clip_norm"), ("four", 1, "none")]),
+)
+def test_one_rank_trains_like_one_shared_parameter(shape: str, replicas: int, option: str) -> None:
+    right = plain_torch(network(shape), **OPTIONS[option])
+    assert_close(on_one_rank(shape, replicas, option=option), right)
 
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "clip_norm": {"clip_norm": 0.5},
-    "half": {"half": "bfloat16"},
-    "half and clip_norm": {"half": "bfloat16", "clip_norm": 0.5},
-    "buckets": {"bucket_numel": 7, "buckets_per_reduction": 2},
-    "offload": {"bucket_numel": 7, "memory": partial(offloaded, bucket=7), "half": "bfloat16"},
-    "overlapped offload": {"bucket_numel": 7, "buckets_per_reduction": 3, "memory": partial(offloaded, bucket=7)},
-    "recomputation": {"activation_checkpointing": 1},
-}
-
-
-@pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-@pytest.mark.parametrize("name", ["message_driven", "zbv"])
-@pytest.mark.parametrize("shape", ["four", "three groups"])
+@pytest.mark.parametrize(
+    ("shape", "grid", "name", "option"),
+    drawn(
+        [
+            row
+            for row in product(LARGE, GRIDS, ["message_driven", "zbv"], OPTIONS)
+            if row[2] != "zbv" or row[3] not in MASKS
+        ],
+        n=6,
+        always=[("four", GRIDS[1], "zbv", "clip_norm"), ("three groups", GRIDS[1], "message_driven", MASKS[1])],
+    ),
+    ids=str,
+)
 def test_options_have_the_numbers_of_one_rank(shape: str, grid: Grid, name: str, option: str) -> None:
-    options = OPTIONS[option]
-    got = run(network(shape, torch.float32), grid, name, torch.float32, **options)
-    plain = {name: value for name, value in options.items() if name in ("clip_norm", "half")}
-    assert_same(got, on_one_rank(shape, grid.data, torch.float32, tuple(plain.items())))
+    got = run(network(shape, torch.float32), grid, name, torch.float32, **OPTIONS[option])
+    assert_same(got, on_one_rank(shape, grid.data, torch.float32, option))
     assert_ends_equal(shape, got)
+    if option in MASKS:
+        assert (got.weights[f"{SHAPES[shape][0][0]}.weight"] == 0).any()
 
 
-@pytest.mark.parametrize("shape", ["one stage", "neighbours", "four", "three groups"])
-@pytest.mark.parametrize("grid", [Grid(), *GRIDS], ids=str)
-@pytest.mark.parametrize("name", ["message_driven", "zbv"])
-def test_clipped_tie_counts_once_in_norm(shape: str, grid: Grid, name: str) -> None:
-    got = run(network(shape), grid, name, torch.float64, clip_norm=0.5)
-    assert_close(got, plain_torch(network(shape), clip_norm=0.5))
+@pytest.mark.parametrize("grid", drawn([Grid(), *GRIDS], n=2), ids=str)
+def test_one_module_at_both_ends_is_tied(grid: Grid) -> None:
+    """The weight of layers 0 and 4, which share their module, is named as a tie in addition."""
+    layers = network("one rank of a loop")
+    layers[4] = layers[0]
+    got = run(layers, grid, "one_f_one_b", torch.float64, tied=[(0, "weight", 4, "weight")])
+    assert_close(got, plain_torch(layers))
 
 
-@pytest.mark.parametrize("shape", ["one stage", "three", "three groups"])
-@pytest.mark.parametrize("grid", [Grid(), *GRIDS], ids=str)
-@pytest.mark.parametrize("half", [None, "bfloat16"])
+@pytest.mark.parametrize(
+    ("shape", "grid", "half"),
+    cells(["one stage", "three", "three groups"], [Grid(), *GRIDS], [None, "bfloat16"], n=3),
+    ids=str,
+)
 def test_frozen_tie_does_not_change(shape: str, grid: Grid, half: str | None) -> None:
     dtype = torch.float32 if half else torch.float64
     layers = network(shape, dtype, frozen=True)
@@ -104,39 +112,29 @@ def test_frozen_tie_does_not_change(shape: str, grid: Grid, half: str | None) ->
         assert_close(got, plain_torch(layers, clip_norm=0.5))
 
 
-@pytest.mark.parametrize("name", ["one_f_one_b", "zbv", "interleaved"])
-@pytest.mark.parametrize("grid", [Grid(inter=2), Grid(inter=2, data=2)], ids=str)
-def test_replay_equals_ranks(name: str, grid: Grid) -> None:
-    data = batches(torch.float32)
-    for shape in ("four", "three groups"):
-        replay = Replay(
-            network(shape, torch.float32),
-            loss=mse_loss,
-            optimizer=SGD(0.1, momentum=0.9),
-            microbatch=2,
-            grid=grid,
-            schedule=SCHEDULES[name],
-            clip_norm=0.5,
-        )
-        losses = [*replay.train(data), replay.evaluate(data[:2])]
-        assert losses == on_one_rank(shape, grid.data, torch.float32, (("clip_norm", 0.5),)).losses
+@pytest.mark.parametrize(("shape", "grid", "name"), cells(LARGE, GRIDS[::2], SCHEDULES, n=2), ids=str)
+def test_replay_equals_ranks(shape: str, grid: Grid, name: str) -> None:
+    if name == "message_driven":
+        name = "one_f_one_b"
+    data, layers = batches(torch.float32), network(shape, torch.float32)
+    settings = {"loss": mse_loss, "optimizer": SGD(0.1, momentum=0.9), "microbatch": 2, "clip_norm": 0.5}
+    replay = Replay(layers, grid=grid, schedule=SCHEDULES[name], **settings)
+    losses = [*replay.train(data), replay.evaluate(data[:2])]
+    assert losses == on_one_rank(shape, grid.data, torch.float32, "clip_norm").losses
 
 
-@pytest.mark.parametrize("shape", ["four", "three groups"])
-@pytest.mark.parametrize("half", [None, "bfloat16"])
 @pytest.mark.parametrize(
-    ("saved", "resumed"),
-    [((Grid(inter=4), "one_f_one_b"), (Grid(inter=2), "zbv")), ((Grid(), "zbv"), (Grid(inter=4), "interleaved"))],
-    ids=["four to two", "one to four"],
+    ("shape", "saved", "resumed"),
+    cells(
+        LARGE, [(Grid(inter=4), "one_f_one_b"), (Grid(), "zbv")], [(GRIDS[0], "zbv"), (GRIDS[1], "interleaved")], n=2
+    ),
+    ids=str,
 )
-def test_checkpoint_resumes_on_another_placement(
-    shape: str, half: str | None, saved: Any, resumed: Any, tmp_path: Path
-) -> None:
-    dtype = torch.float32 if half else torch.float64
-    layers, data = network(shape, dtype), batches(dtype)
+def test_checkpoint_resumes_on_another_placement(shape: str, saved: Any, resumed: Any, tmp_path: Path) -> None:
+    layers, data = network(shape), batches()
 
     def train(world: LoopbackWorld, grid: Grid, name: str, *, load: bool) -> list[float]:
-        engine = engine_of(copy.deepcopy(layers), world, grid, name, half=half)
+        engine = engine_of(copy.deepcopy(layers), world, grid, name)
         if load:
             engine.load(tmp_path)
         losses = list(engine.train(data[2:] if load else data[:2]))
@@ -148,56 +146,34 @@ def test_checkpoint_resumes_on_another_placement(
     losses = []
     for (grid, name), load in ((saved, False), (resumed, True)):
         losses += threads.run(grid.size, partial(train, grid=grid, name=name, load=load), deadline=60.0)[0]
-    assert losses == on_one_rank(shape, 1, dtype, (("half", half),) if half else ()).losses[:-1]
-
-
-# -- overflow --------------------------------------------------------------------------------------------------------
+    assert losses == on_one_rank(shape, 1).losses[:-1]
 
 
 @pytest.mark.parametrize(
     ("shape", "frozen", "ends"),
     [("three", False, 3), ("three groups", False, 4), ("three", True, 1), ("one rank of a V", False, 2)],
 )
-@pytest.mark.parametrize("name", ["one_f_one_b", "zbv"])
-def test_every_rank_counts_the_most_addends(shape: str, frozen: bool, ends: int, name: str) -> None:
+def test_every_rank_counts_the_most_addends(shape: str, frozen: bool, ends: int) -> None:
     """Ranks without ends of the largest tie take part in the same overflow check."""
     layers = network(shape, torch.float32, frozen=frozen)
 
     def rank(world: LoopbackWorld) -> int:
         options = {"half": "float16", "loss_scaler": DynamicLossScaler()}
-        engine = engine_of(copy.deepcopy(layers), world, Grid(inter=4), name, **options)
+        engine = engine_of(copy.deepcopy(layers), world, Grid(inter=4), "zbv", **options)
         return engine.state.update.most_ends
 
     assert threads.run(4, rank, deadline=20.0) == [ends] * 4
 
 
-# -- pruning ---------------------------------------------------------------------------------------------------------
+# -- masks -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-@pytest.mark.parametrize("scope", ["layer", "global"])
-def test_pruned_ties_have_the_numbers_of_one_rank(shape: str, grid: Grid, scope: str) -> None:
-    options = {"pruning": Pruning(Magnitude(scope=scope), sparsity=0.6)}
-    got = run(network(shape), grid, "message_driven", torch.float64, **options)
-    assert_same(got, run(network(shape), Grid(data=grid.data), "one_f_one_b", torch.float64, **options))
-    assert_ends_equal(shape, got)
-    assert (got.weights[f"{SHAPES[shape][0][0]}.weight"] == 0).any()
-
-
-@pytest.mark.parametrize("grid", [Grid(), *GRIDS], ids=str)
+@pytest.mark.parametrize("grid", drawn([Grid(), *GRIDS], n=1, always=[GRIDS[1]]), ids=str)
 def test_a_mask_in_training_prunes_all_ends(grid: Grid) -> None:
     """The method draws the mask of the first end, after two batches; the other ends have no mask of their own."""
     index = torch.tensor([1, 3, 4, 9, 20], dtype=torch.int32)
-    mask = {(0, "weight"): index, (1, "weight"): index + 1}
-    got = run(
-        network("four"),
-        grid,
-        "one_f_one_b",
-        torch.float64,
-        pruning=Pruning(FixedMask(mask, after=2), sparsity=0.8),
-        clip_norm=0.5,
-    )
+    pruning = Pruning(FixedMask({(0, "weight"): index, (1, "weight"): index + 1}, after=2), sparsity=0.8)
+    got = run(network("four"), grid, "one_f_one_b", torch.float64, pruning=pruning, clip_norm=0.5)
     assert_ends_equal("four", got)
     assert got.weights["3.weight"].flatten().nonzero().flatten().tolist() == index.tolist()
     assert int((got.weights["4.weight"] == 0).sum()) == 0
@@ -217,8 +193,7 @@ def test_a_pruning_method_sees_each_tie_once() -> None:
     assert all((weights_of(engine)[f"{number}.weight"] != 0).sum() == 2 for number in (0, 2, 3, 7))
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-@pytest.mark.parametrize("other", [2, 3, 7])
+@pytest.mark.parametrize(("ranks", "other"), cells([1, 2, 4], [2, 3, 7], n=2, always=[(4, 3)]))
 def test_masks_that_differ_between_ends_raise_everywhere(ranks: int, other: int) -> None:
     index = torch.tensor([1, 3, 4], dtype=torch.int32)
     mask = {(number, "weight"): index + (number == other) for number in (0, 2, 3, 7)}
