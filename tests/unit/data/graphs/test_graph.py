@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,22 +27,16 @@ def directed(n: int = 30, seed: int = 0) -> Graph:
 
 def test_an_edge_stands_in_the_row_of_its_source() -> None:
     graph = Graph.of("g", [0, 2, 1], [1, 0, 2], 4, [1.0, 2.0, 3.0])
-    expected = np.zeros((4, 4))
-    expected[0, 1], expected[2, 0], expected[1, 2] = 1, 2, 3
-    assert np.array_equal(graph.adjacency.toarray(), expected)
+    assert graph.adjacency.toarray().tolist() == [[0, 1, 0, 0], [0, 0, 3, 0], [2, 0, 0, 0], [0, 0, 0, 0]]
     assert (graph.vertices, graph.edges, graph.degree, graph.symmetric, graph.notes) == (4, 3, 0.75, False, ())
     assert Graph.of("g", [0], [1], 2).adjacency.dtype == np.float32
+    assert not Graph.of("g", [0, 1], [1, 0], 2, [1.0, 2.0]).symmetric, "another weight back"
 
 
-def test_what_was_changed_is_noted() -> None:
+def test_changes_at_loading_are_noted() -> None:
     graph = Graph.of("g", [0, 0, 1, 1, 2], [1, 1, 0, 1, 2], 4, symmetrise=True, loops=True, notes=("read",))
     assert graph.adjacency.toarray().tolist() == [[1, 3, 0, 0], [3, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
-    assert graph.notes == (
-        "read",
-        "3 reverse edges added",
-        "2 self loops added",
-        "4 duplicate edges added up",
-    )
+    assert graph.notes == ("read", "3 reverse edges added", "2 self loops added", "4 duplicate edges added up")
     assert graph.symmetric
     gone = Graph.of("g", [0, 0, 1], [1, 1, 0], 2, [1.0, -1.0, 1.0])
     assert (gone.edges, gone.notes) == (1, ("1 duplicate edges added up", "1 edges of weight 0 left out"))
@@ -49,11 +44,8 @@ def test_what_was_changed_is_noted() -> None:
 
 def test_the_hash_is_that_of_the_graph_alone() -> None:
     graph = Graph.of("one", [0, 1, 2], [1, 2, 0], 3)
-    other = Graph.of(
-        "two", np.array([2, 0, 1], np.uint8), [0, 1, 2], 3, np.ones(3), labels=np.zeros(3, np.int64), classes=1
-    )
-    assert graph.hash == other.hash
-    assert len(graph.hash) == 64
+    labels = {"labels": np.zeros(3, np.int64), "classes": 1}
+    assert Graph.of("two", np.array([2, 0, 1], np.uint8), [0, 1, 2], 3, np.ones(3), **labels).hash == graph.hash
     for different in (([0, 1, 2], [1, 2, 0], 4), ([0, 1, 1], [1, 2, 0], 3), ([0, 1, 2], [1, 2, 0], 3, [1, 1, 2])):
         assert Graph.of("one", *different).hash != graph.hash
 
@@ -81,11 +73,9 @@ def test_a_symmetric_graph_has_a_symmetric_operator_bit_for_bit() -> None:
     u, v = rng.integers(0, 40, (2, 4000))  # an edge comes five times in the mean: the order of adding shows
     graph = Graph.of("g", u, v, 40, rng.random(4000), symmetrise=True)
     assert graph.symmetric
+    assert graph.adjacency.dtype == np.float64
     matrix = operator(graph)
     assert np.array_equal(matrix.toarray(), matrix.toarray().T)
-    assert graph.adjacency.dtype == np.float64
-    assert not directed().symmetric
-    assert not Graph.of("g", [0, 1], [1, 0], 2, [1.0, 2.0]).symmetric, "another weight back"
 
 
 @pytest.mark.parametrize("n", [1, 5])
@@ -103,89 +93,67 @@ def test_a_permutation_renames_rows_and_columns_alike() -> None:
     matrix = permuted(graph.adjacency, order)
     assert np.array_equal(matrix.toarray(), graph.adjacency.toarray()[np.ix_(order, order)])
     assert matrix.has_sorted_indices
-    back = np.argsort(order)
-    assert np.array_equal(permuted(matrix, back).toarray(), graph.adjacency.toarray())
     for bad in (np.arange(29), np.zeros(30, int), np.arange(30) + 1, np.arange(30.0)):
-        with refused(InvalidRequest, subject="for 30 vertices", rule="each vertex once"):
+        with refused(InvalidRequest, subject="for 30 vertices"):
             permuted(graph.adjacency, bad)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (([0, 3], [1, 0], 3), fault(subject="source 3 of edge 1, and 0 more, in a graph of 3", rule="0 to 2")),
-        (([0, 1], [-1, -2], 3), fault(subject="target -1 of edge 0, and 1 more", rule="vertices are 0 to 2")),
-        (([0.5], [1], 3), fault(subject="float64")),
-        (([0], [1, 2], 3), fault(subject="1 sources and 2 targets", rule="one of each per edge")),
-        (([[0]], [1], 3), fault(subject="2 dimensions", rule="one, of vertex numbers")),
-        (([0], [1], 0), fault(subject="0 vertices", rule="at least 1")),
-        (([0, 1], [1, 0], 2, [1.0, np.nan]), fault(subject="weight nan at 1, and 0 more of 2", rule="finite numbers")),
-        (
-            ([0, 1], [1, 0], 2, [np.inf, -np.inf]),
-            fault(subject="weight inf at 0, and 1 more of 2", rule="finite numbers"),
-        ),
-        (([0, 1], [1, 0], 2, [1.0]), fault(subject="shape (1,) for 2 edges", rule="one per edge")),
-        (([0], [1], 2, ["a"]), fault(subject="<U1", rule="real numbers")),
-    ],
+BAD_EDGES: tuple[tuple[tuple[Any, ...], str], ...] = (
+    (([0, 3], [1, 0], 3), "source 3 of edge 1, and 0 more, in a graph of 3"),
+    (([0, 1], [-1, -2], 3), "target -1 of edge 0, and 1 more"),
+    (([0.5], [1], 3), "float64"),
+    (([0], [1, 2], 3), "1 sources and 2 targets"),
+    (([[0]], [1], 3), "2 dimensions"),
+    (([0], [1], 0), "0 vertices"),
+    (([0, 1], [1, 0], 2, [1.0, np.nan]), "weight nan at 1, and 0 more of 2"),
+    (([0, 1], [1, 0], 2, [np.inf, -np.inf]), "weight inf at 0, and 1 more of 2"),
+    (([0, 1], [1, 0], 2, [1.0]), "shape (1,) for 2 edges"),
+    (([0], [1], 2, ["a"]), "<U1"),
 )
-def test_bad_edges_are_refused_with_the_numbers(arguments: tuple[object, ...], expected: dict[str, object]) -> None:
-    with refused(InvalidRequest, **expected):
-        Graph.of("g", *arguments)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [
-        (
-            {"features": np.zeros((2, 4), np.float32)},
-            fault(subject="float32 (2, 4)", rule="float32 (3, f), a row per vertex"),
-        ),
-        ({"features": np.zeros((3, 4))}, fault(subject="float64")),
-        (
-            {"features": np.array([[0], [np.nan], [0]], np.float32)},
-            fault(subject="feature nan at 1", rule="finite numbers"),
-        ),
-        (
-            {"labels": np.array([0, 1, 2]), "classes": 2},
-            fault(subject="from 0 to 2 of 2", rule="-1 for none, and below 2"),
-        ),
-        (
-            {"labels": np.array([0, -2, 1]), "classes": 2},
-            fault(subject="from -2 to 1", rule="-1 for none, and below 2"),
-        ),
-        ({"labels": np.array([0.0, 1, 1]), "classes": 2}, fault(subject="float64")),
-        ({"classes": 2}, fault(subject="2 classes without labels", rule="0 classes")),
-        ({"train": np.ones(2, bool)}, fault(subject="bool (2,)", rule="bool (3,), one per vertex")),
-        ({"test": np.ones(3)}, fault(subject="float64")),
-        ({"random": ("edges",)}, fault("random", "('edges',)")),
-        (
-            {"adjacency": sparse.csr_array((2, 3), dtype=np.float32)},
-            fault(subject="(2, 3)", rule="square, of a vertex or more"),
-        ),
-        ({"adjacency": sparse.csr_array((3, 3), dtype=np.int64)}, fault(subject="int64", rule="float32 or float64")),
-        (
-            {"adjacency": sparse.csr_array(([1.0, 1.0], [2, 1], [0, 2, 2, 2]), shape=(3, 3))},
-            fault(subject="unsorted", rule="sorted, each once"),
-        ),
-        ({"adjacency": np.zeros((3, 3))}, fault(subject="ndarray", rule="a csr_array")),
-    ],
+def test_bad_edges_are_refused_with_the_numbers() -> None:
+    for arguments, subject in BAD_EDGES:
+        with refused(InvalidRequest, subject=subject):
+            Graph.of("g", *arguments)
+    with refused(InvalidRequest, subject="merged"):
+        Graph.of("g", [0], [1], 2, [1.0], merge=True)
+
+
+BAD_GRAPHS: tuple[tuple[dict[str, Any], dict[str, object]], ...] = (
+    ({"features": np.zeros((2, 4), np.float32)}, fault(subject="float32 (2, 4)", rule="(3, f)")),
+    ({"features": np.zeros((3, 4))}, fault(subject="float64")),
+    ({"features": np.array([[0], [np.nan], [0]], np.float32)}, fault(subject="feature nan at 1")),
+    ({"labels": np.array([0, 1, 2]), "classes": 2}, fault(subject="from 0 to 2 of 2")),
+    ({"labels": np.array([0, -2, 1]), "classes": 2}, fault(subject="from -2 to 1")),
+    ({"labels": np.array([-1, -1, -1])}, fault(subject="of 0 classes")),
+    ({"labels": np.array([0.0, 1, 1]), "classes": 2}, fault(subject="float64")),
+    ({"classes": 2}, fault(subject="2 classes without labels")),
+    ({"train": np.ones(2, bool)}, fault(subject="bool (2,)", rule="bool (3,)")),
+    ({"test": np.ones(3)}, fault(subject="float64")),
+    ({"random": ("edges",)}, fault("random", "('edges',)")),
+    ({"adjacency": sparse.csr_array((2, 3), dtype=np.float32)}, fault(subject="(2, 3)")),
+    ({"adjacency": sparse.csr_array((3, 3), dtype=np.int64)}, fault(subject="int64")),
+    ({"adjacency": sparse.csr_array(([1.0, 1], [2, 1], [0, 2, 2, 2]), shape=(3, 3))}, fault(subject="unsorted")),
+    ({"adjacency": np.zeros((3, 3))}, fault(subject="ndarray")),
 )
-def test_a_graph_that_does_not_hold_together_is_refused(
-    changed: dict[str, object], expected: dict[str, object]
-) -> None:
+
+
+def test_a_graph_that_does_not_hold_together_is_refused() -> None:
     graph = Graph.of("g", [0, 1], [1, 2], 3)
-    with refused(InvalidRequest, **expected):
-        replace(graph, **changed)  # type: ignore[arg-type]
     assert graph.train.tolist() == [False] * 3
+    for changed, expected in BAD_GRAPHS:
+        with refused(InvalidRequest, **expected):
+            replace(graph, **changed)
 
 
 def test_a_degree_without_a_root_is_refused() -> None:
-    for edges, weights, loops, said in (
+    for edges, weights, loops, subject in (
         (([0], [1]), [-3.0], True, "out-degree -2 of vertex 0"),
         (([0, 1], [1, 0]), [-1.0, -1.0], True, "out-degree 0 of vertex 0"),
         (([0, 1, 1], [0, 0, 1]), [1.0, -1.0, 1.0], False, "out-degree 0 of vertex 1"),
         (([0, 0], [0, 1]), [1e308, 1e308], False, "out-degree inf of vertex 0"),
         (([0, 1], [1, 0]), [1e-320, 1e-320], False, "operator inf of edge 0 -> 1"),
     ):
-        with refused(InvalidRequest, subject=said):
+        with refused(InvalidRequest, subject=subject):
             operator(Graph.of("g", *edges, 2, weights), loops=loops)

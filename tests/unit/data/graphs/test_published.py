@@ -5,8 +5,8 @@ Every test writes its own tiny files in the published form: what is tested is th
 
 from __future__ import annotations
 
-import gzip
 import hashlib
+import os
 import pickle
 from collections import defaultdict
 from pathlib import Path
@@ -21,26 +21,28 @@ from suite.data.graphs import safe_pickle
 from suite.data.graphs.ogb import Ogb
 from suite.data.graphs.pyg import Planetoid, Reddit
 from tests.support.refusals import fault, refused
+from tests.unit.data.written import write
 
 EDGES = [(0, 1), (1, 0), (1, 2), (3, 2), (4, 4)]  # 0 and 1 cite each other; 4 cites itself
 FEATURES = np.arange(10, dtype=np.float32).reshape(5, 2)
 
 
-def write(path: Path, rows: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(",".join(map(str, row)) + "\n" for row in rows)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+def csv(rows: Any) -> str:
+    return "".join(",".join(map(str, row)) + "\n" for row in rows)
 
 
 def ogb_text(folder: Path, name: str = "time", end: str = ".gz") -> Path:
-    write(folder / f"raw/edge.csv{end}", EDGES)
-    write(folder / f"raw/num-node-list.csv{end}", [[5]])
-    write(folder / f"raw/num-edge-list.csv{end}", [[5]])
-    write(folder / f"raw/node-feat.csv{end}", FEATURES)
-    write(folder / f"raw/node-label.csv{end}", [[2], [0], [1], [2], [0]])
-    for part, ids in (("train", [0, 3]), ("valid", [1]), ("test", [4])):
-        write(folder / f"split/{name}/{part}.csv{end}", [[i] for i in ids])
-    return folder
+    files = {
+        "raw/edge": EDGES,
+        "raw/num-node-list": [[5]],
+        "raw/num-edge-list": [[5]],
+        "raw/node-feat": FEATURES,
+        "raw/node-label": [[2], [0], [1], [2], [0]],
+        f"split/{name}/train": [[0], [3]],
+        f"split/{name}/valid": [[1]],
+        f"split/{name}/test": [[4]],
+    }
+    return write(folder, {f"{file}.csv{end}": csv(rows) for file, rows in files.items()})
 
 
 def ogb_binary(folder: Path) -> Path:
@@ -54,8 +56,12 @@ def ogb_binary(folder: Path) -> Path:
     return folder
 
 
+def parts(graph: Any) -> list[list[int]]:
+    return [np.flatnonzero(part).tolist() for part in (graph.train, graph.validation, graph.test)]
+
+
 def test_arxiv_is_read_and_joined_both_ways(tmp_path: Path) -> None:
-    graph = Ogb(name="ogbn-arxiv", folder=ogb_text(tmp_path)).load()
+    graph: Any = Ogb(name="ogbn-arxiv", folder=ogb_text(tmp_path)).load()
     expected = np.zeros((5, 5))
     for u, v in EDGES:
         expected[u, v] += 1
@@ -63,11 +69,9 @@ def test_arxiv_is_read_and_joined_both_ways(tmp_path: Path) -> None:
     assert np.array_equal(graph.adjacency.toarray(), expected), "none merged: who cite each other have weight 2"
     assert graph.notes == ("4 reverse edges added", "2 duplicate edges added up")
     assert graph.symmetric
-    assert graph.features is not None
-    assert graph.labels is not None
     assert np.array_equal(graph.features, FEATURES)
     assert (graph.labels.tolist(), graph.classes, graph.random) == ([2, 0, 1, 2, 0], 3, ())
-    assert [np.flatnonzero(part).tolist() for part in (graph.train, graph.validation, graph.test)] == [[0, 3], [1], [4]]
+    assert parts(graph) == [[0, 3], [1], [4]]
     one_way = Ogb(name="ogbn-arxiv", folder=tmp_path, symmetrise=False, features=False).load()
     assert (one_way.edges, one_way.symmetric, one_way.features) == (5, False, None)
 
@@ -80,86 +84,59 @@ def test_archive_in_its_own_folder_is_read(tmp_path: Path) -> None:
 
 
 def test_papers_are_arrays_and_some_have_no_label(tmp_path: Path) -> None:
-    graph = Ogb(name="ogbn-papers100M", folder=ogb_binary(tmp_path)).load()
-    text = Ogb(name="ogbn-arxiv", folder=ogb_text(tmp_path / "text")).load()
-    assert graph.hash == text.hash
-    assert graph.labels is not None
+    graph: Any = Ogb(name="ogbn-papers100M", folder=ogb_binary(tmp_path)).load()
+    assert graph.hash == Ogb(name="ogbn-arxiv", folder=ogb_text(tmp_path / "text")).load().hash
     assert graph.labels.tolist() == [2, -1, 1, 2, 0]
-    assert np.array_equal(graph.features, FEATURES)  # type: ignore[arg-type]
+    assert np.array_equal(graph.features, FEATURES)
     assert Ogb(name="ogbn-papers100M", folder=tmp_path, features=False).load().features is None
 
 
-@pytest.mark.parametrize(
-    ("file", "rows", "expected"),
-    [
-        ("raw/edge.csv.gz", [*EDGES, (5, 0)], fault(subject="6 edges", rule="5, as num-edge-list")),
-        ("raw/edge.csv.gz", [*EDGES[:4], (5, 0)], fault(subject="source 5 of edge 4", rule="vertices are 0 to 4")),
-        ("raw/edge.csv.gz", [(0, 1, 1)] * 5, fault(subject="3 columns in 5 rows", rule="2 of them")),
-        (
-            "raw/edge.csv.gz",
-            [("a", "b")] * 5,
-            fault(subject="edge.csv.gz: could not convert", rule="rows of int64 numbers"),
-        ),
-        ("raw/node-feat.csv.gz", FEATURES[:4], fault(subject="4 rows", rule="5, as num-node-list")),
-        (
-            "raw/node-feat.csv.gz",
-            [*FEATURES[:4], ("nan", "1")],
-            fault(subject="feature nan at 8", rule="finite numbers"),
-        ),
-        ("raw/num-node-list.csv.gz", [[5], [6]], fault(subject="2 graphs", rule="one graph")),
-        ("raw/node-label.csv.gz", [[0, 1]] * 5, fault(subject="labels of shape (5, 2)", rule="one per vertex, (5, 1)")),
-        ("raw/node-label.csv.gz", [[0.5]] * 5, fault(subject="label 0.5 of vertex 0", rule="whole numbers")),
-        ("raw/node-label.csv.gz", [["nan"]] * 5, fault(subject="no vertex of 5 has a label", rule="at least one")),
-        (
-            "split/time/test.csv.gz",
-            [[5]],
-            fault(subject="vertex 5 in row 0 of a graph of 5", rule="vertices are 0 to 4"),
-        ),
-    ],
-)
-def test_text_that_does_not_hold_together_is_refused(
-    tmp_path: Path, file: str, rows: Any, expected: dict[str, object]
-) -> None:
-    write(ogb_text(tmp_path) / file, rows)
-    with refused(InvalidRequest, **expected):
-        Ogb(name="ogbn-arxiv", folder=tmp_path).load()
+def test_text_that_does_not_hold_together_is_refused(tmp_path: Path) -> None:
+    for file, rows, expected in (
+        ("raw/edge", [*EDGES, (5, 0)], fault(subject="6 edges", rule="5, as num-edge-list")),
+        ("raw/edge", [*EDGES[:4], (5, 0)], fault(subject="source 5 of edge 4")),
+        ("raw/edge", [(0, 1, 1)] * 5, fault(subject="3 columns in 5 rows", rule="2")),
+        ("raw/edge", [("a", "b")] * 5, fault(subject="edge.csv.gz")),
+        ("raw/node-feat", FEATURES[:4], fault(subject="4 rows", rule="5, as num-node-list")),
+        ("raw/node-feat", [*FEATURES[:4], ("nan", "1")], fault(subject="feature nan at 8")),
+        ("raw/num-node-list", [[5], [6]], fault(subject="2 graphs")),
+        ("raw/node-label", [[0, 1]] * 5, fault(subject="labels of shape (5, 2)", rule="(5, 1)")),
+        ("raw/node-label", [[0.5]] * 5, fault(subject="label 0.5 of vertex 0")),
+        ("raw/node-label", [["nan"]] * 5, fault(subject="no vertex of 5 has a label")),
+        ("split/time/test", [[5]], fault(subject="vertex 5 in row 0 of a graph of 5")),
+    ):
+        write(ogb_text(tmp_path), {f"{file}.csv.gz": csv(rows)})
+        with refused(InvalidRequest, **expected):
+            Ogb(name="ogbn-arxiv", folder=tmp_path).load()
 
 
 def test_arrays_that_do_not_hold_together_are_refused(tmp_path: Path) -> None:
     path = ogb_binary(tmp_path) / "raw/data.npz"
     arrays = dict(np.load(path))
     for changed, expected in (
-        ({"edge_index": arrays["edge_index"][:, :4]}, {"subject": "(2, 4)", "rule": "(2, 5)"}),
-        ({"node_feat": FEATURES[:3]}, {"subject": "(3, 2)", "rule": "(5, f)"}),
-        ({"num_nodes_list": np.array([3])}, {"subject": "(5, 2)", "rule": "(3, f)"}),
-        ({"node_feat": np.array([object()])}, {"subject": "allow_pickle=False"}),
+        ({"edge_index": arrays["edge_index"][:, :4]}, fault(subject="(2, 4)", rule="(2, 5)")),
+        ({"node_feat": FEATURES[:3]}, fault(subject="(3, 2)", rule="(5, f)")),
+        ({"num_nodes_list": np.array([3])}, fault(subject="(5, 2)", rule="(3, f)")),
+        ({"node_feat": np.array([object()])}, fault(subject="allow_pickle=False")),
     ):
         np.savez(path, **{**arrays, **changed})
         with refused(InvalidRequest, **expected):
             Ogb(name="ogbn-papers100M", folder=tmp_path).load()
     np.savez(path, edge_index=arrays["edge_index"])
-    with refused(
-        InvalidRequest,
-        subject="it holds edge_index, and no num_nodes_list",
-        rule="it holds edge_index, num_nodes_list, num_edges_list",
-    ):
+    with refused(InvalidRequest, subject="it holds edge_index, and no num_nodes_list"):
         Ogb(name="ogbn-papers100M", folder=tmp_path).load()
     path.write_bytes(b"PK\x03\x04 cut off")
-    with refused(InvalidRequest, subject="data.npz", rule="a numpy archive of plain arrays"):
+    with refused(InvalidRequest, subject="data.npz"):
         Ogb(name="ogbn-papers100M", folder=tmp_path).load()
 
 
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    with refused(InvalidRequest, subject="there is no folder", rule="it holds split/time/train.csv.gz or"):
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    with refused(InvalidRequest, subject="there is no folder"):
         Ogb(name="ogbn-arxiv", folder=tmp_path / "none").load()
     (ogb_text(tmp_path) / "raw/edge.csv.gz").unlink()
-    with refused(
-        InvalidRequest,
-        subject="no raw/edge.csv.gz, or an empty one; node-feat.csv.gz, node-label",
-        rule="it holds split/time/train.csv.gz or",
-    ):
+    with refused(InvalidRequest, subject="no raw/edge.csv.gz, or an empty one; node-feat.csv.gz, node-label"):
         Ogb(name="ogbn-arxiv", folder=tmp_path).provenance()
-    with refused(InvalidRequest, subject="ogbn-other: no split is known", rule="the name of a folder under split"):
+    with refused(InvalidRequest, subject="ogbn-other: no split is known"):
         Ogb(name="ogbn-other", folder=tmp_path).load()
 
 
@@ -178,20 +155,18 @@ def reddit(folder: Path, **changed: Any) -> Path:
 
 
 def test_reddit_is_read_with_the_self_loops_of_the_paper(tmp_path: Path) -> None:
-    graph = Reddit(folder=reddit(tmp_path)).load()
+    graph: Any = Reddit(folder=reddit(tmp_path)).load()
     assert (graph.vertices, graph.edges, graph.classes, graph.symmetric) == (5, 4 + 5, 3, True)
-    assert graph.notes == ("5 self loops added",)
-    assert graph.features is not None
-    assert graph.features.dtype == np.float32
-    assert [part.sum() for part in (graph.train, graph.validation, graph.test)] == [2, 1, 2]
+    assert (graph.notes, graph.features.dtype) == (("5 self loops added",), np.float32)
+    assert parts(graph) == [[0, 1], [2], [3, 4]]
     assert Reddit(folder=tmp_path, loops=False).load().edges == 4
-    some = Reddit(folder=reddit(tmp_path, label=np.array([2, -7, 1, 2, 0]))).load().labels
-    assert some is not None
-    assert some.tolist() == [2, -1, 1, 2, 0], "a negative label is none"
+    some: Any = Reddit(folder=reddit(tmp_path, label=np.array([2, -7, 1, 2, 0]))).load()
+    assert some.labels.tolist() == [2, -1, 1, 2, 0], "a negative label is none"
     for changed, said in (
         ({"node_types": np.array([1, 1, 2, 3, 0])}, "type 0 of vertex 4"),
         ({"node_types": np.array([1, 1, 2, 3, np.nan])}, "type nan of vertex 4"),
         ({"node_types": np.array(["train"] * 5)}, "node_types is <U5"),
+        ({"node_types": np.ones(4)}, "5 features, 4 types"),
         ({"feature": FEATURES[:4]}, "4 features, 5 types"),
         ({"feature": FEATURES.astype(str)}, "feature is <U32"),
         ({"feature": np.float64(1)}, "feature is float64 of shape ()"),
@@ -229,24 +204,20 @@ def planetoid(folder: Path, name: str = "cora", old: bool = True) -> Path:
 
 @pytest.mark.parametrize("old", [True, False])
 def test_planetoid_is_read_without_running_its_pickles(tmp_path: Path, old: bool) -> None:
-    graph = Planetoid(name="cora", folder=planetoid(tmp_path, old=old), normalise=False).load()
+    graph: Any = Planetoid(name="cora", folder=planetoid(tmp_path, old=old), normalise=False).load()
     expected = np.zeros((7, 7))
     for u, v in ((0, 1), (0, 2), (3, 6)):
         expected[u, v] = expected[v, u] = 1
     assert np.array_equal(graph.adjacency.toarray(), expected), "each edge once, no self loop"
-    assert graph.features is not None
-    assert graph.labels is not None
     assert graph.features.tolist()[3:] == [[4, 0, 0], [0, 0, 0], [0, 6, 6], [7, 7, 7]]
     assert (graph.labels.tolist(), graph.classes) == ([0, 1, 2, 0, -1, -1, 2], 3)
-    parts = [np.flatnonzero(part).tolist() for part in (graph.train, graph.validation, graph.test)]
-    assert parts == [[0], [1, 2], [3, 5, 6]]
+    assert parts(graph) == [[0], [1, 2], [3, 5, 6]]
     assert graph.notes == (
         "1 self loops left out",
         "8 entries of neighbour lists made 3 edges of two directions",
         "2 vertices without a label",
     )
-    even = Planetoid(name="cora", folder=tmp_path).load().features
-    assert even is not None
+    even: Any = Planetoid(name="cora", folder=tmp_path).load().features
     assert even.tolist()[5] == [0, 0.5, 0.5]
     assert even.sum(axis=1) == pytest.approx([1, 1, 1, 1, 0, 1, 1])
 
@@ -262,8 +233,6 @@ class Hostile:
 
 
 def test_pickle_with_a_call_is_refused_without_running(tmp_path: Path) -> None:
-    import os
-
     mark = tmp_path / "was_run"
     path = planetoid(tmp_path) / "ind.cora.graph"
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
@@ -275,39 +244,32 @@ def test_pickle_with_a_call_is_refused_without_running(tmp_path: Path) -> None:
             (np.frombuffer, (b"12345678",), "frombuffer"),
         ):
             path.write_bytes(pickle.dumps({0: [Hostile(call, *given)]}, protocol=protocol))
-            with refused(InvalidRequest, subject=name) as refusal:
+            with refused(InvalidRequest, subject=name):
                 Planetoid(name="cora", folder=tmp_path).load()
-            assert "ind.cora.graph: the pickle calls" in str(refusal.value)
             assert not mark.exists()
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (b"", fault(subject="an empty one", rule="it holds ind.cora.tx, ind.cora.ally, ind.cora.ty")),
-        (b"not a pickle", fault(subject="ind.cora.graph", rule="a pickle of arrays and dictionaries")),
-        (pickle.dumps(np.zeros(3))[:-9], fault(subject="ind.cora.graph", rule="a pickle of arrays and dictionaries")),
-        (pickle.dumps(np.array([object()]), protocol=2), fault(subject="array of object", rule="arrays of numbers")),
-        (pickle.dumps([0]), fault(subject="ind.cora.graph is a list", rule="a list of neighbours per vertex")),
-        (pickle.dumps({0: [9]}), fault(subject="vertex 9 in row 0 of a graph of 7", rule="vertices are 0 to 6")),
-        (pickle.dumps({-1: [0]}), fault(subject="vertex -1", rule="vertices are 0 to 6")),
-        (
-            b"ccopyreg\n_reconstructor\n(cnumpy\nndarray\nNNtR.",
-            fault(subject="copyreg._reconstructor of _Array", rule="a pickle of arrays and dictionaries"),
-        ),
-        (b"c_codecs\nencode\n(N(dtb.", fault(subject="ind.cora.graph", rule="a pickle of arrays and dictionaries")),
-        (
-            b"ccollections\ndefaultdict\n(N(S'__init__'\nI1\ndtb.",
-            fault(subject="ind.cora.graph", rule="a pickle of arrays and dictionaries"),
-        ),
-        (b"cbuiltins\nobject\n(tR.", fault(subject="a kept", rule="arrays, csr matrices, lists and numbers")),
-    ],
-)
-def test_a_pickle_of_another_form_is_refused(tmp_path: Path, data: bytes, expected: dict[str, object]) -> None:
-    (planetoid(tmp_path) / "ind.cora.graph").write_bytes(data)
-    with refused(InvalidRequest, **expected):
-        Planetoid(name="cora", folder=tmp_path).load()
-    assert safe_pickle.read(planetoid(tmp_path) / "ind.cora.graph")[0] == [1, 1, 2], "nothing of it stays behind"
+def test_a_pickle_of_another_form_is_refused(tmp_path: Path) -> None:
+    path = planetoid(tmp_path) / "ind.cora.graph"
+    whole = path.read_bytes()
+    for data, subject in (
+        (b"", "an empty one"),
+        (b"not a pickle", "ind.cora.graph"),
+        (pickle.dumps(np.zeros(3))[:-9], "ind.cora.graph"),
+        (pickle.dumps(np.array([object()]), protocol=2), "array of object"),
+        (pickle.dumps([0]), "ind.cora.graph is a list"),
+        (pickle.dumps({0: [9]}), "vertex 9 in row 0 of a graph of 7"),
+        (pickle.dumps({-1: [0]}), "vertex -1"),
+        (b"ccopyreg\n_reconstructor\n(cnumpy\nndarray\nNNtR.", "copyreg._reconstructor of _Array"),
+        (b"c_codecs\nencode\n(N(dtb.", "ind.cora.graph"),
+        (b"ccollections\ndefaultdict\n(N(S'__init__'\nI1\ndtb.", "ind.cora.graph"),
+        (b"cbuiltins\nobject\n(tR.", "a kept"),
+    ):
+        path.write_bytes(data)
+        with refused(InvalidRequest, subject=subject):
+            Planetoid(name="cora", folder=tmp_path).load()
+        path.write_bytes(whole)
+        assert safe_pickle.read(path)[0] == [1, 1, 2], "nothing of it stays behind"
 
 
 def test_numbers_come_out_as_they_went_in(tmp_path: Path) -> None:
@@ -326,16 +288,13 @@ def test_a_graph_that_is_not_planetoid_s_is_refused(tmp_path: Path) -> None:
     with refused(UnknownName, "citation graph", "core", legal="did you mean 'cora'?"):
         Planetoid(name="core", folder=tmp_path)
     listed = planetoid(tmp_path) / "ind.cora.test.index"
-    for text, expected in (
-        ("6\n3\n", {"subject": "2 vertices from 3, features of 3"}),
-        ("6\n2\n5\n", {"subject": "from 2", "rule": "numbered from 3"}),
-    ):
+    for text, subject in (("6\n3\n", "2 vertices from 3, features of 3"), ("6\n2\n5\n", "from 2")):
         listed.write_text(text)
-        with refused(InvalidRequest, **expected):
+        with refused(InvalidRequest, subject=subject):
             Planetoid(name="cora", folder=tmp_path).load()
     planetoid(tmp_path)
     (tmp_path / "ind.cora.tx").write_bytes(pickle.dumps(np.zeros((3, 3)), protocol=2))
-    with refused(InvalidRequest, subject="ind.cora.tx is a ndarray", rule="a csr matrix of features"):
+    with refused(InvalidRequest, subject="ind.cora.tx is a ndarray"):
         Planetoid(name="cora", folder=tmp_path).load()
 
 

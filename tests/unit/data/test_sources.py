@@ -1,0 +1,104 @@
+"""Batches of finite data sets, which are equal on every rank: each sample once an epoch, in an order of the seed.
+
+Ranks draw their own data: two that disagree by one sample, or a sample seen twice in an epoch, spoil a loss curve
+without an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from suite.core.errors import InvalidRequest
+from suite.data.epochs import order
+from suite.data.images import Images, ImagesInMemory
+from suite.data.text_classification import Labelled, Texts
+from suite.data.translation import MARKS, SentencesInMemory, Translation
+from suite.workload import VGG
+from suite.workload.recurrent import GNMT, ResidualLSTM
+from tests.support.refusals import refused
+
+
+def images(count: int) -> Images:
+    """Images of one pixel; the byte is the image's position."""
+    places = np.arange(count)
+    part = ImagesInMemory(places.astype(np.uint8).reshape(-1, 1, 1, 1), places.astype(np.int64) % 10)
+    return Images("numbered", 10, part, part)
+
+
+def texts(count: int) -> Labelled:
+    """Texts of one word; the word is the text's position."""
+    places = np.arange(count)
+    part = Texts(places.astype(np.uint16), places + 1, places % 10)
+    return Labelled("numbered", 10, count, part, part)
+
+
+def pairs(count: int) -> Translation:
+    """Sentences of one word, which is translated by its last digit."""
+    words = (*MARKS, *map(str, range(count)))
+    part = SentencesInMemory([([len(MARKS) + place], [len(MARKS) + place % 10]) for place in range(count)])
+    return Translation("numbered", words, part, part, "".join, "char")
+
+
+def positions(batch: Any) -> list[int]:
+    """Positions of the samples of a batch, after a check that each one kept its class."""
+    inputs, classes = batch
+    if isinstance(inputs, tuple):
+        places, classes = inputs[0][:, 1] - len(MARKS), classes[:, 0] - len(MARKS)
+    else:
+        places = inputs.reshape(len(inputs), -1)[:, 0]
+    assert classes.tolist() == [place % 10 for place in places]
+    return [int(place) for place in places]
+
+
+SOURCES = (
+    (images, VGG((4,), (1,), image=2, colours=1, classes=10)),
+    (texts, ResidualLSTM(1, 2, 2, sequence=1, vocabulary=100, classes=10)),
+    (pairs, GNMT(2, 2, 2, sequence=3, vocabulary=64)),
+)
+
+
+@pytest.mark.parametrize(("source", "shape"), SOURCES)
+def test_epoch_contains_every_sample_once_in_an_order_of_the_seed(source: Callable[[int], Any], shape: Any) -> None:
+    data = source(15)
+    assert (data.samples, data.held_out) == (15, 15)
+
+    def drawn(number: int, size: int, seed: int = 3) -> list[int]:
+        return positions(data.batch(number, size=size, seed=seed, shape=shape))
+
+    seen = [place for number in range(8) for place in drawn(number, 4)]
+    assert seen == [place for number in range(4) for place in drawn(number, 8)], "batches of another size go on alike"
+    assert sorted(seen[:15]) == sorted(seen[15:30]) == list(range(15))
+    assert seen[:15] != seen[15:30]
+    assert drawn(5, 4) == seen[20:24], "in any order"
+    assert drawn(0, 15, seed=4) != seen[:15]
+    with refused(InvalidRequest, "seed", "-1"):
+        drawn(0, 1, seed=-1)
+
+
+@pytest.mark.parametrize(("source", "shape"), SOURCES)
+def test_validation_is_every_whole_batch_in_order(source: Callable[[int], Any], shape: Any) -> None:
+    data = source(7)
+    assert [positions(batch) for batch in data.validation_batches(size=3, shape=shape)] == [[0, 1, 2], [3, 4, 5]]
+    assert [positions(batch) for batch in data.validation_batches(size=7, shape=shape)] == [list(range(7))]
+    assert list(data.validation_batches(size=8, shape=shape)) == []
+
+
+def test_an_order_is_that_of_its_seed_for_ever() -> None:
+    assert order(8, 0, 0).tolist() == [1, 4, 5, 6, 2, 0, 3, 7]
+
+
+def test_provenance_is_of_samples_and_of_classes() -> None:
+    for source, size in ((images, 2 * 9), (texts, 2 * 9 * 2), (pairs, 2 * 9 * 2)):
+        said = source(9).provenance()
+        assert said == source(9).provenance()
+        assert (said["name"], said["bytes"]) == ("numbered", size)
+        assert said["sha256"] != source(8).provenance()["sha256"]
+    one = texts(9)
+    other = Labelled(
+        "numbered", 10, 9, Texts(one.train.tokens, one.train.ends, one.train.classes[::-1]), one.validation
+    )
+    assert one.provenance()["sha256"] != other.provenance()["sha256"]
