@@ -1,4 +1,4 @@
-"""Optimizers of torch.optim in the engine: equal to plain PyTorch, on every grid, and resumed from checkpoints."""
+"""Optimizers of torch.optim in the engine: equal to plain PyTorch on every grid, and moved to plain scripts."""
 
 from __future__ import annotations
 
@@ -19,34 +19,38 @@ from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.engine.engine import Engine
-from suite.engine.optim.optimizer import SGD, AdamW
+from suite.engine.optim import optimizer as rules
 from suite.engine.optim.torch_optimizer import TrainedWeights
 from suite.engine.pruning import Pruning
 from suite.memory.layout import offloaded
 from suite.pruning.magnitude import Magnitude
 from suite.schedule import OneFOneB
 from suite.weights.policy import Predict
+from tests.support.drawn import cells, drawn
 from tests.support.refusals import refused
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
 BUCKETS = {"bucket_numel": 50}
-LAYOUTS: list[dict[str, Any]] = [{}, BUCKETS, {**BUCKETS, "memory": partial(offloaded, bucket=50)}]
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "resident": {},
+    "buckets": BUCKETS,
+    "offloaded": {**BUCKETS, "memory": partial(offloaded, bucket=50)},
+}
+PRUNING = Pruning(Magnitude(), sparsity=0.5)
 
 
 @cache
-def first_layers() -> tuple[nn.Module, ...]:
+def first_model() -> nn.Sequential:
+    """A network whose last layer has the weight of the first."""
     torch.manual_seed(0)
-    return nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.Linear(16, 4)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.Linear(8, 8)).double()
+    model[3].weight = model[0].weight
+    return model
 
 
-def layers() -> list[nn.Module]:
-    """Copies of the same layers; ranks are threads, which share torch's generator."""
-    return list(copy.deepcopy(first_layers()))
-
-
-def batches(count: int = 12) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(1)
-    return [(torch.randn(8, 8, generator=generator), torch.randn(8, 4, generator=generator)) for _ in range(count)]
+def batches(count: int = 7, dtype: torch.dtype = torch.float64) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    data = torch.randn(count, 2, 8, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return [(inputs, targets) for inputs, targets in data.to(dtype)]
 
 
 def groups(weights: Sequence[nn.Parameter]) -> list[dict[str, Any]]:
@@ -62,126 +66,201 @@ def cosine(optimizer: torch.optim.Optimizer) -> schedulers.LRScheduler:
     return schedulers.SequentialLR(optimizer, [warm_up, schedulers.CosineAnnealingLR(optimizer, 9)], [3])
 
 
-TRANSLATED: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
-    "AdamW": lambda weights: torch.optim.AdamW(groups(weights), lr=1e-2, betas=(0.8, 0.95)),
-    "Adam": lambda weights: torch.optim.Adam(groups(weights), lr=1e-2, eps=1e-6),
-    "Adam, decoupled": lambda weights: torch.optim.Adam(groups(weights), lr=1e-2, decoupled_weight_decay=True),
-    "fused": lambda weights: torch.optim.AdamW(groups(weights), lr=1e-2, fused=True),
-    "foreach": lambda weights: torch.optim.AdamW(groups(weights), lr=1e-2, foreach=True),
-    "SGD": lambda weights: torch.optim.SGD(groups(weights), lr=1e-2),
-    "dampened": lambda weights: torch.optim.SGD(groups(weights), lr=1e-2, momentum=0.9, dampening=0.1),
-    "nesterov": lambda weights: torch.optim.SGD(groups(weights), lr=1e-2, momentum=0.9, nesterov=True),
-    "RMSprop": lambda weights: torch.optim.RMSprop(groups(weights), lr=1e-2),
-    "RMSprop, momentum": lambda weights: torch.optim.RMSprop(groups(weights), lr=1e-2, momentum=0.5),
+def of(kind: type[torch.optim.Optimizer], **settings: Any) -> Callable[[Any], torch.optim.Optimizer]:
+    return lambda weights: kind(groups(weights), **{"lr": 1e-2, **settings})
+
+
+TRANSLATED = {
+    "AdamW": of(torch.optim.AdamW, betas=(0.8, 0.95)),
+    "Adam": of(torch.optim.Adam, eps=1e-6),
+    "Adam, decoupled": of(torch.optim.Adam, decoupled_weight_decay=True),
+    "fused": of(torch.optim.AdamW, fused=True),
+    "foreach": of(torch.optim.AdamW, foreach=True),
+    "SGD": of(torch.optim.SGD),
+    "dampened": of(torch.optim.SGD, momentum=0.9, dampening=0.1),
+    "nesterov": of(torch.optim.SGD, momentum=0.9, nesterov=True),
+    "RMSprop": of(torch.optim.RMSprop),
+    "RMSprop, momentum": of(torch.optim.RMSprop, momentum=0.5),
 }
-OF_TORCH: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
-    "NAdam": lambda weights: torch.optim.NAdam(groups(weights), lr=1e-2),
-    "Adagrad": lambda weights: torch.optim.Adagrad(groups(weights), lr=1e-2),
-    "Adafactor": lambda weights: torch.optim.Adafactor(groups(weights), lr=1e-2),
-    "amsgrad": lambda weights: torch.optim.AdamW(groups(weights), lr=1e-2, amsgrad=True),
-    "maximize": lambda weights: torch.optim.SGD(groups(weights), lr=1e-3, momentum=0.9, maximize=True),
-    "centered": lambda weights: torch.optim.RMSprop(groups(weights), lr=1e-2, centered=True),
+OF_TORCH = {
+    "NAdam": of(torch.optim.NAdam),
+    "Adagrad": of(torch.optim.Adagrad),
+    "Adafactor": of(torch.optim.Adafactor),
+    "amsgrad": of(torch.optim.AdamW, amsgrad=True),
+    "maximize": of(torch.optim.SGD, lr=1e-3, momentum=0.9, maximize=True),
+    "centered": of(torch.optim.RMSprop, centered=True),
 }
 EVERY = TRANSLATED | OF_TORCH
+OF_SUITE: dict[str, tuple[Any, Callable[[Any], torch.optim.Optimizer]]] = {
+    "suite AdamW": (rules.AdamW(1e-2, weight_decay=0.1), partial(torch.optim.AdamW, lr=1e-2, weight_decay=0.1)),
+    "suite Adam": (rules.Adam(1e-2), partial(torch.optim.Adam, lr=1e-2)),
+    "suite SGD": (
+        rules.SGD(1e-2, momentum=0.9, nesterov=True),
+        partial(torch.optim.SGD, lr=1e-2, momentum=0.9, nesterov=True),
+    ),
+    "suite RMSprop": (rules.RMSprop(1e-2), partial(torch.optim.RMSprop, lr=1e-2)),
+}
+CASES = {name: (make, make) for name, make in EVERY.items()} | OF_SUITE  # of an engine, and of a plain script
 
 
-def plain_losses(name: str, *, dtype: torch.dtype = torch.float32) -> list[float]:
-    """Losses of a plain training loop of PyTorch."""
-    model = nn.Sequential(*layers()).to(dtype)
-    optimizer = EVERY[name](list(model.parameters()))
-    scheduler, losses = cosine(optimizer), []
-    for inputs, targets in batches():
+def train_plainly(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    data: list[Any],
+    *,
+    scheduler: schedulers.LRScheduler | None = None,
+    masks: Sequence[torch.Tensor] | None = None,
+) -> list[float]:
+    """Losses of a plain training loop of PyTorch; with masks, of weights and gradients that are zero elsewhere."""
+    losses, weights = [], list(model.parameters())
+    masks = masks or [torch.ones_like(weight) for weight in weights]
+    for inputs, targets in data:
+        for weight, mask in zip(weights, masks, strict=True):
+            weight.data.mul_(mask)
         optimizer.zero_grad()
-        loss = mse_loss(model(inputs.to(dtype)), targets.to(dtype))
+        loss = mse_loss(model(inputs), targets)
         loss.backward()
+        for weight, mask in zip(weights, masks, strict=True):
+            weight.grad.mul_(mask)  # type: ignore[union-attr]
         optimizer.step()
-        scheduler.step()
+        if scheduler is not None:
+            scheduler.step()
         losses.append(loss.item())
     return losses
 
 
-def engine_of(name: str, *, dtype: torch.dtype = torch.float32, **more: Any) -> Engine:
-    modules = [layer.to(dtype) for layer in layers()]
-    arguments = {"loss": mse_loss, "optimizer": EVERY[name], "lr_scheduler": cosine, "microbatch": 2}
-    return Engine(modules, **(arguments | more))
+@cache
+def plain_losses(name: str) -> list[float]:
+    model = copy.deepcopy(first_model())
+    optimizer = EVERY[name](list(model.parameters()))
+    return train_plainly(model, optimizer, batches(), scheduler=cosine(optimizer))
 
 
-def losses_on(grid: Grid, name: str, dtype: torch.dtype = torch.float64, **more: Any) -> list[list[float]]:
-    data = [(inputs.to(dtype), targets.to(dtype)) for inputs, targets in batches()]
+def engine_of(optimizer: Any, lr_scheduler: Any = cosine, **more: Any) -> Engine:
+    arguments = {"loss": mse_loss, "optimizer": optimizer, "lr_scheduler": lr_scheduler, "microbatch": 2, **more}
+    return Engine(copy.deepcopy(first_model()), **arguments)
 
+
+# -- trainings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "grid", "layout"),
+    [
+        *cells(EVERY, GRIDS, ["resident"], n=5, always=[("RMSprop, momentum", GRIDS[3], "resident")]),
+        *cells(TRANSLATED, [Grid(inter=2)], ["buckets", "offloaded"], n=4),
+    ],
+    ids=str,
+)
+def test_losses_equal_plain_pytorch(name: str, grid: Grid, layout: str) -> None:
     def rank(world: Any) -> list[float]:
-        return list(engine_of(name, dtype=dtype, grid=grid, world=world, **more).train(data))
+        return list(engine_of(EVERY[name], grid=grid, world=world, **LAYOUTS[layout]).train(batches()))
 
-    return threads.run(grid.size, rank)
-
-
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-@pytest.mark.parametrize("name", EVERY)
-def test_losses_equal_plain_pytorch(name: str, grid: Grid) -> None:
-    for losses in losses_on(grid, name):
-        assert losses == pytest.approx(plain_losses(name, dtype=torch.float64), rel=1e-11)
+    for losses in threads.run(grid.size, rank):
+        assert losses == pytest.approx(plain_losses(name), rel=1e-11)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS[1:], ids=["buckets", "offloaded"])
-@pytest.mark.parametrize("name", TRANSLATED)
-def test_translated_losses_equal_plain_pytorch(name: str, layout: dict[str, Any]) -> None:
-    for losses in losses_on(Grid(inter=2), name, **layout):
-        assert losses == pytest.approx(plain_losses(name, dtype=torch.float64), rel=1e-11)
-
-
-@pytest.mark.parametrize("name", ["AdamW", "dampened"])
+@pytest.mark.parametrize("name", drawn(TRANSLATED, n=1))
 def test_pruned_network_trains_its_groups(name: str) -> None:
     """Compressed states equal masked training in PyTorch, where the masked entries of a gradient are zero."""
-    engine = engine_of(name, pruning=Pruning(Magnitude(), sparsity=0.5), dtype=torch.float64)
-    model = nn.Sequential(*layers()).double()
-    masks = [state.detach() != 0 for state in nn.Sequential(*engine.state.stage.layers).parameters()]
+    engine, model = engine_of(EVERY[name], pruning=PRUNING), copy.deepcopy(first_model())
+    pruned = engine.state_dict()
+    masks = [pruned[key] != 0 for key, _ in model.named_parameters()]
     optimizer = EVERY[name](list(model.parameters()))
-    scheduler = cosine(optimizer)
-    for inputs, targets in batches():
-        for weight, mask in zip(model.parameters(), masks, strict=True):
-            weight.data.mul_(mask)
-        optimizer.zero_grad()
-        loss = mse_loss(model(inputs.double()), targets.double())
-        loss.backward()
-        for weight, mask in zip(model.parameters(), masks, strict=True):
-            weight.grad.mul_(mask)
-        optimizer.step()
-        scheduler.step()
-        assert engine.train_batch((inputs.double(), targets.double())) == pytest.approx(loss.item(), rel=1e-11)
+    right = train_plainly(model, optimizer, batches(), scheduler=cosine(optimizer), masks=masks)
+    assert engine.fit(batches()) == pytest.approx(right, rel=1e-11)
+
+
+def of_two_stages(optimizer: Any, **more: Any) -> list[float]:
+    """Losses of a stream of batches, in which graphs are in flight during each update."""
+    model = nn.Sequential(*(nn.Linear(8, 8, dtype=torch.float64) for _ in range(4)))
+    settings = {"grid": Grid(inter=2), "schedule": OneFOneB(), "update_interval": 1, "microbatch": 2, **more}
+
+    def rank(world: Any) -> list[float]:
+        return Engine(copy.deepcopy(model), loss=mse_loss, optimizer=optimizer, world=world, **settings).fit(batches())
+
+    torch.manual_seed(0)
+    for weight in model.parameters():
+        nn.init.normal_(weight, std=0.3)
+    return threads.run(2, rank)[0]
 
 
 def test_predicted_weights_use_the_groups_and_their_rates() -> None:
-    def train(optimizer: Any, scheduler: Any, world: Any, **more: Any) -> list[float]:
-        engine = Engine(
-            layers(), loss=mse_loss, optimizer=optimizer, lr_scheduler=scheduler, microbatch=2, grid=Grid(inter=2),
-            schedule=OneFOneB(), weights=Predict(), update_interval=1, world=world, **more,
-        )  # fmt: skip
-        return list(engine.train(batches()))
-
     one_rate = {"lr": 1e-3, "weight_decay": 0.1}
-    ours = threads.run(2, lambda world: train(AdamW(**one_rate), None, world))
-    of_torch = threads.run(2, lambda world: train(partial(torch.optim.AdamW, **one_rate), None, world))
-    grouped = threads.run(2, lambda world: train(TRANSLATED["AdamW"], cosine, world))
-    in_buckets = threads.run(2, lambda world: train(TRANSLATED["AdamW"], cosine, world, **BUCKETS))
-    assert in_buckets == grouped, "every slicing gives the same bits"
-    assert of_torch[0] == pytest.approx(ours[0], rel=1e-6)
-    assert grouped[0] != pytest.approx(ours[0], rel=1e-3)
+    ours = of_two_stages(rules.AdamW(**one_rate), weights=Predict())
+    grouped = of_two_stages(EVERY["AdamW"], lr_scheduler=cosine, weights=Predict())
+    assert of_two_stages(EVERY["AdamW"], lr_scheduler=cosine, weights=Predict(), **BUCKETS) == grouped
+    assert of_two_stages(partial(torch.optim.AdamW, **one_rate), weights=Predict()) == pytest.approx(ours, rel=1e-11)
+    assert grouped != pytest.approx(ours, rel=1e-3)
 
 
-@pytest.mark.parametrize("weights", [None, Stash()], ids=["newest weights", "stored weights"])
-@pytest.mark.parametrize("interval", [1, 2])
+@pytest.mark.parametrize(("weights", "interval"), cells([None, Stash()], [1, 2], n=1))
 def test_streams_step_by_translated_rules(interval: int, weights: Any) -> None:
-    def train(optimizer: Any, world: Any) -> list[float]:
-        more = {"grid": Grid(inter=2), "schedule": OneFOneB(), "weights": weights, "update_interval": interval}
-        engine = Engine(layers(), loss=mse_loss, optimizer=optimizer, microbatch=2, world=world, **more)
-        return list(engine.train(batches()))
+    more = {"weights": weights, "update_interval": interval}
+    ours = of_two_stages(rules.SGD(1e-2, momentum=0.9), **more)
+    of_torch = of_two_stages(partial(torch.optim.SGD, lr=1e-2, momentum=0.9), **more)
+    assert of_torch == pytest.approx(ours, rel=1e-11)
 
-    ours = threads.run(2, lambda world: train(SGD(1e-2, momentum=0.9), world))
-    of_torch = threads.run(2, lambda world: train(partial(torch.optim.SGD, lr=1e-2, momentum=0.9), world))
-    assert of_torch[0] == pytest.approx(ours[0], rel=1e-5)
 
+def test_rank_without_weights_takes_part() -> None:
+    """Its groups, which are chosen by the names of weights, are empty."""
+
+    def make(weights: TrainedWeights) -> torch.optim.Optimizer:
+        named = weights.named_parameters()
+        return torch.optim.SGD([{"params": [p for n, p in named if n.startswith(f)]} for f in ("0.", "2.")], lr=0.1)
+
+    modules = [nn.Linear(8, 4).double(), nn.Tanh(), nn.Linear(4, 8).double()]
+
+    def train(world: Any) -> list[float]:
+        engine = Engine(modules, loss=mse_loss, optimizer=make, microbatch=4, grid=Grid(inter=3), world=world)
+        return engine.fit(batches(2))
+
+    first, middle, last = threads.run(3, train)
+    assert len(middle) == 2
+    assert first == middle == last
+
+
+def test_half_precision_steps_full_precision_weights() -> None:
+    losses = []
+    for half in (torch.bfloat16, "bfloat16"):
+        engine = Engine(
+            copy.deepcopy(first_model()).float(),
+            loss=mse_loss,
+            optimizer=EVERY["AdamW"],
+            lr_scheduler=cosine,
+            microbatch=2,
+            half=half,
+        )
+        losses.append(engine.fit(batches(dtype=torch.float32)))
+    assert losses[0] == losses[1] == pytest.approx(plain_losses("AdamW"), rel=0.02)
+
+
+def test_scheduler_steps_once_per_update_that_is_made() -> None:
+    engine = engine_of(EVERY["AdamW"], lambda optimizer: schedulers.StepLR(optimizer, 1, gamma=0.5))
+    rates = []
+    for batch in batches(3):
+        rates.append(engine.lr)
+        engine.train_batch(batch)
+    assert rates == [1e-2, 5e-3, 2.5e-3]
+
+
+def test_factory_receives_names_of_the_whole_model() -> None:
+    seen: list[list[str]] = []
+
+    def make(weights: TrainedWeights) -> torch.optim.Optimizer:
+        seen.append([name for name, _ in weights.named_parameters()])
+        assert list(weights) == weights.parameters()
+        assert weights[0] is weights.parameters()[0]
+        return torch.optim.SGD(weights, lr=0.1)
+
+    threads.run(2, lambda world: engine_of(make, None, grid=Grid(inter=2), world=world))
+    assert sorted(seen) == [["0.weight", "0.bias"], ["2.weight", "2.bias", "3.weight", "3.bias"]]
+
+
+# -- checkpoints -----------------------------------------------------------------------------------------------------
 
 SCHEDULERS: dict[str, Callable[[torch.optim.Optimizer], schedulers.LRScheduler]] = {
+    "cosine": cosine,
     "milestones": lambda optimizer: schedulers.MultiStepLR(optimizer, [3, 6], 0.1),
     "milestones after warm-up": lambda optimizer: schedulers.SequentialLR(
         optimizer,
@@ -194,19 +273,108 @@ SCHEDULERS: dict[str, Callable[[torch.optim.Optimizer], schedulers.LRScheduler]]
 }
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
-def test_scheduler_resumes_where_it_stopped(name: str, tmp_path: Path) -> None:
-    def make() -> Engine:
-        sgd = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
-        return engine_of("SGD", optimizer=sgd, lr_scheduler=SCHEDULERS[name])
-
-    engine, resumed = make(), make()
+@pytest.mark.parametrize(("name", "scheduler"), [*cells(EVERY, ["cosine"], n=3), *cells(["dampened"], SCHEDULERS, n=2)])
+def test_resumed_training_repeats_losses_bit_for_bit(name: str, scheduler: str, tmp_path: Path) -> None:
+    engine, resumed = (engine_of(EVERY[name], SCHEDULERS[scheduler]) for _ in range(2))
     engine.fit(batches()[:4])
     engine.save(tmp_path)
     resumed.load(tmp_path)
-    for batch in batches()[4:]:
-        assert resumed.lr == engine.lr
-        assert resumed.train_batch(batch) == engine.train_batch(batch)
+    assert resumed.lr == engine.lr
+    assert resumed.fit(batches()[4:]) == engine.fit(batches()[4:])
+
+
+@pytest.mark.parametrize(("name", "resumes"), cells(TRANSLATED, [BUCKETS, {}], n=2))
+def test_checkpoint_moves_between_torchs_step_and_rules(name: str, resumes: dict[str, Any], tmp_path: Path) -> None:
+    engine = engine_of(EVERY[name], **({} if resumes else BUCKETS))
+    engine.fit(batches()[:4])
+    engine.save(tmp_path)
+    resumed = engine_of(EVERY[name], **resumes)
+    resumed.load(tmp_path)
+    assert resumed.fit(batches()[4:]) == pytest.approx(engine.fit(batches()[4:]), rel=1e-11)
+
+
+def test_other_groups_or_scheduler_do_not_resume(tmp_path: Path) -> None:
+    engine_of(EVERY["AdamW"]).save(tmp_path)
+    with refused(InvalidRequest, "lr_scheduler", rule="settings that it was saved with"):
+        engine_of(EVERY["AdamW"], None).load(tmp_path)
+    with pytest.raises(InvalidRequest, match=r"optimizer\.groups"):
+        engine_of(partial(torch.optim.AdamW, lr=1e-2)).load(tmp_path)
+
+
+# -- state dicts in the form of torch.optim --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "grid"), cells(CASES, GRIDS, n=4, always=[("AdamW", GRIDS[1]), ("amsgrad", GRIDS[2])]), ids=str
+)
+def test_engine_and_plain_script_continue_each_other(name: str, grid: Grid) -> None:
+    (ours, make), model = CASES[name], copy.deepcopy(first_model())
+    engine, other = engine_of(ours, None, grid=grid), engine_of(ours, None, grid=grid)
+    engine.fit(batches()[:3])
+    model.load_state_dict(engine.state_dict())
+    optimizer = make(list(model.parameters()))
+    optimizer.load_state_dict(engine.optimizer_state_dict())
+    assert engine.fit(batches()[3:5]) == pytest.approx(train_plainly(model, optimizer, batches()[3:5]), rel=1e-10)
+    other.load_state_dict(model.state_dict())
+    other.load_optimizer_state_dict(copy.deepcopy(optimizer.state_dict()))
+    assert other.fit(batches()[5:]) == pytest.approx(train_plainly(model, optimizer, batches()[5:]), rel=1e-10)
+
+
+def test_rates_of_the_groups_travel() -> None:
+    engine = engine_of(EVERY["AdamW"], lambda optimizer: schedulers.StepLR(optimizer, 1, 0.5))
+    engine.fit(batches(2))
+    saved = engine.optimizer_state_dict()
+    assert [group["lr"] for group in saved["param_groups"]] == [2.5e-3, 5e-3]
+    other = engine_of(EVERY["AdamW"], None)
+    other.load_optimizer_state_dict(saved)
+    assert other.lr == 2.5e-3
+
+
+@pytest.mark.parametrize("name", drawn(["AdamW", "NAdam", "suite AdamW"], n=1))
+def test_fresh_state_dict_begins_anew(name: str) -> None:
+    engine = engine_of(CASES[name][0], None)
+    fresh, weights = engine.optimizer_state_dict(), engine.state_dict()
+    expected = engine.fit(batches())
+    engine.load_optimizer_state_dict(fresh)
+    engine.load_state_dict(weights)
+    assert engine.fit(batches()) == pytest.approx(expected, rel=1e-12)
+
+
+def test_pruned_moments_are_dense() -> None:
+    engine, other = (engine_of(EVERY["AdamW"], None, pruning=PRUNING) for _ in range(2))
+    engine.fit(batches()[:3])
+    saved, weights = engine.optimizer_state_dict(), engine.state_dict()
+    model = copy.deepcopy(first_model())
+    optimizer = EVERY["AdamW"](list(model.parameters()))
+    optimizer.load_state_dict(saved)
+    for name, weight in model.named_parameters():
+        assert optimizer.state[weight]["exp_avg"][weights[name] == 0].abs().sum() == 0
+        assert optimizer.state[weight]["step"] == 3
+    other.load_state_dict(weights)
+    other.load_optimizer_state_dict(saved)
+    assert other.fit(batches()[3:]) == pytest.approx(engine.fit(batches()[3:]), rel=1e-12)
+
+
+def test_other_state_dicts_are_refused_unchanged() -> None:
+    engine, other = engine_of(EVERY["AdamW"]), engine_of(EVERY["AdamW"])
+    engine.fit(batches(2))
+    changes: list[tuple[Callable[[Any], Any], str]] = [
+        (lambda saved: saved["param_groups"][0]["params"].pop(), "the groups of this optimizer"),
+        (lambda saved: saved["state"][0]["step"].add_(1), "updates all weights together"),
+        (lambda saved: saved["state"][0].update(exp_avg=torch.zeros(2)), "in the shapes of the weights"),
+    ]
+    for change, rule in changes:
+        saved = engine.optimizer_state_dict()
+        change(saved)
+        with refused(InvalidRequest, rule=rule):
+            other.load_optimizer_state_dict(saved)
+        assert other.optimizer_state_dict()["state"] == {}, rule
+    makers = [partial(nn.Linear, 8, 8), partial(nn.Linear, 8, 8)]
+    with refused(Unsupported, subject="layers that functions make"):
+        Engine(makers, loss=mse_loss, optimizer=rules.SGD(0.1), microbatch=4).optimizer_state_dict()
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------
 
 
 def test_groups_that_differ_between_ranks_are_refused() -> None:
@@ -222,144 +390,37 @@ def test_groups_that_differ_between_ranks_are_refused() -> None:
     threads.run(2, rank)
 
 
-def test_groups_by_name_are_empty_on_a_stage_without_weights() -> None:
-    def make(weights: TrainedWeights) -> torch.optim.Optimizer:
-        named = weights.named_parameters()
-        return torch.optim.SGD([{"params": [p for n, p in named if n.startswith(f)]} for f in ("0.", "2.")], lr=0.1)
-
-    modules = [nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 4)]
-
-    def train(world: Any) -> list[float]:
-        engine = Engine(modules, loss=mse_loss, optimizer=make, microbatch=4, grid=Grid(inter=3), world=world)
-        return engine.fit(batches(2))
-
-    assert len(threads.run(3, train)[1]) == 2
-
-
-@pytest.mark.parametrize("half", [torch.bfloat16, "bfloat16"])
-def test_half_precision_steps_full_precision_weights(half: Any) -> None:
-    losses = list(engine_of("AdamW", half=half).train(batches()))
-    assert losses == pytest.approx(plain_losses("AdamW"), rel=0.02)
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_resumed_training_repeats_losses_bit_for_bit(name: str, tmp_path: Path) -> None:
-    engine = engine_of(name)
-    list(engine.train(batches()[:5]))
-    engine.save(tmp_path)
-    rest = list(engine.train(batches()[5:]))
-    resumed = engine_of(name)
-    resumed.load(tmp_path)
-    assert list(resumed.train(batches()[5:])) == rest
-
-
-@pytest.mark.parametrize("name", TRANSLATED)
-def test_checkpoint_moves_between_torchs_step_and_rules(name: str, tmp_path: Path) -> None:
-    for first, second in (({}, BUCKETS), (BUCKETS, {})):
-        engine = engine_of(name, dtype=torch.float64, **first)
-        data = [(inputs.double(), targets.double()) for inputs, targets in batches()]
-        list(engine.train(data[:5]))
-        engine.save(tmp_path, keep=1)
-        resumed = engine_of(name, dtype=torch.float64, **second)
-        resumed.load(tmp_path)
-        assert list(resumed.train(data[5:])) == pytest.approx(list(engine.train(data[5:])), rel=1e-11)
-
-
-def test_scheduler_steps_once_per_update_that_is_made() -> None:
-    engine = engine_of("AdamW", lr_scheduler=lambda optimizer: schedulers.StepLR(optimizer, 1, gamma=0.5))
-    rates = []
-    for batch in batches(3):
-        rates.append(engine.lr)
-        engine.train_batch(batch)
-    assert rates == [1e-2, 5e-3, 2.5e-3]
-
-
-def test_rank_without_weights_takes_part() -> None:
-    modules = [nn.Linear(8, 4), nn.Tanh()]
-
-    def train(world: Any) -> list[float]:
-        make = partial(torch.optim.AdamW, lr=1e-2)
-        return list(
-            Engine(modules, loss=mse_loss, optimizer=make, microbatch=4, grid=Grid(inter=2), world=world).train(
-                batches(2)
-            )
-        )
-
-    first, last = threads.run(2, train)
-    assert first == last
-
-
-def test_factory_receives_names_of_the_whole_model() -> None:
-    seen: list[list[str]] = []
-
-    def make(weights: TrainedWeights) -> torch.optim.Optimizer:
-        seen.append([name for name, _ in weights.named_parameters()])
-        assert list(weights) == weights.parameters()
-        assert weights[0] is weights.parameters()[0]
-        return torch.optim.SGD(weights, lr=0.1)
-
-    threads.run(2, lambda world: engine_of("SGD", optimizer=make, lr_scheduler=None, grid=Grid(inter=2), world=world))
-    assert sorted(seen) == [["0.weight", "0.bias"], ["2.weight", "2.bias", "3.weight", "3.bias"]]
-
-
-@pytest.mark.parametrize(
-    ("reason", "more"),
-    [
+def test_optimizer_without_a_rule_is_refused() -> None:
+    for reason, more in (
         ("bucket_numel=", BUCKETS),
         ("states in host memory", {"memory": partial(offloaded, bucket=4)}),
         ("half='bfloat16'", {"half": torch.bfloat16}),
-        ("pruning=", {"pruning": Pruning(Magnitude(), sparsity=0.5)}),
-    ],
-)
-@pytest.mark.parametrize("name", OF_TORCH)
-def test_optimizer_without_a_rule_is_refused(name: str, reason: str, more: dict[str, Any]) -> None:
-    with refused(Unsupported, subject=reason, legal="torch.optim.SGD, Adam, AdamW and RMSprop"):
-        engine_of(name, **more)
-
-
-def test_pruning_by_hand_needs_a_rule() -> None:
-    engine = engine_of("NAdam")
+        ("pruning=", {"pruning": PRUNING}),
+    ):
+        for name in OF_TORCH:
+            with refused(Unsupported, subject=reason, legal="torch.optim.SGD, Adam, AdamW and RMSprop"):
+                engine_of(EVERY[name], **more)
+    engine = engine_of(EVERY["NAdam"])
     with refused(Unsupported, subject="compressed states of pruned weights"):
-        engine.prune({(0, "weight"): torch.arange(4, dtype=torch.int32)})
+        engine.prune({(0, "bias"): torch.arange(4, dtype=torch.int32)})
     engine.train_batch(batches()[0])
 
 
 OTHER = nn.Linear(2, 2)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ({"optimizer": lambda weights: 3}, {"key": "optimizer", "rule": "makes an optimizer of torch.optim"}),
-        (
-            {"optimizer": lambda weights: torch.optim.SGD(list(weights)[1:], 0.1)},
-            {"key": "optimizer", "rule": "hold every trained weight", "subject": "0.weight"},
-        ),
-        (
-            {"optimizer": lambda weights: torch.optim.SGD([*weights, OTHER.bias], 0.1)},
-            {"key": "optimizer", "subject": "weights that this rank does not train"},
-        ),
-        ({"lr_scheduler": schedulers.ReduceLROnPlateau}, {"key": "lr_scheduler", "rule": "reads no loss"}),
-        ({"lr_scheduler": lambda optimizer: None}, {"key": "lr_scheduler", "rule": "makes a scheduler"}),
-        ({"lr_scheduler": 0.1}, {"key": "lr_scheduler", "value": "0.1"}),
-    ],
-)
-def test_wrong_factories_are_refused(arguments: dict[str, Any], expected: dict[str, Any]) -> None:
-    with refused(InvalidRequest, **expected):
-        engine_of("AdamW", **arguments)
-
-
-@pytest.mark.parametrize("kind", [torch.optim.LBFGS, torch.optim.SparseAdam])
-def test_optimizer_with_another_step_is_refused(kind: type[torch.optim.Optimizer]) -> None:
-    with refused(Unsupported, "optimizer", kind.__name__):
-        engine_of("AdamW", optimizer=kind, lr_scheduler=None)
-
-
-def test_other_groups_or_scheduler_do_not_resume(tmp_path: Path) -> None:
-    engine = engine_of("AdamW")
-    engine.save(tmp_path)
-    with refused(InvalidRequest, "lr_scheduler", rule="settings that it was saved with"):
-        engine_of("AdamW", lr_scheduler=None).load(tmp_path)
-    with pytest.raises(InvalidRequest) as refusal:
-        engine_of("AdamW", optimizer=partial(torch.optim.AdamW, lr=1e-2)).load(tmp_path)
-    assert "optimizer.groups" in str(refusal.value)
+def test_wrong_factories_are_refused() -> None:
+    for kind in (torch.optim.LBFGS, torch.optim.SparseAdam):
+        with refused(Unsupported, "optimizer", kind.__name__):
+            engine_of(kind, None)
+    rows: list[tuple[str, Any, dict[str, Any]]] = [
+        ("optimizer", lambda weights: 3, {"rule": "makes an optimizer of torch.optim"}),
+        ("optimizer", lambda weights: torch.optim.SGD(list(weights)[1:], 0.1), {"subject": "0.weight"}),
+        ("optimizer", lambda weights: torch.optim.SGD([*weights, OTHER.bias], 0.1), {"subject": "does not train"}),
+        ("lr_scheduler", schedulers.ReduceLROnPlateau, {"rule": "reads no loss"}),
+        ("lr_scheduler", lambda optimizer: None, {"rule": "makes a scheduler"}),
+        ("lr_scheduler", 0.1, {"value": "0.1"}),
+    ]
+    for key, value, expected in rows:
+        with refused(InvalidRequest, key, **expected):
+            engine_of(**{"optimizer": EVERY["AdamW"], key: value})
