@@ -1,4 +1,4 @@
-# make reproduce | kick-the-tires | test | report | doctor | benchmark | nightly | soak | install
+# make reproduce | kick-the-tires | test | lint | report | doctor | benchmark | nightly | drawn | exhaustive | soak
 # SCALE=laptop chooses how much is reproduced; PYTHON=... INSTALL=no uses the interpreter at hand as it is.
 # LAUNCH=slurm gives the experiments to a scheduler (conf/launch/); ARGS='rerun=failed seed=1': further overrides
 # WORKERS=2: processes that share out the tests; one of them starts ranks, one at the end times what it starts
@@ -12,8 +12,11 @@ ARGS    ?=
 TESTS   ?= tests
 STRICT  ?= no
 WORKERS ?= 2
-# make soak: what is drawn, kills of sweeps, random configs without ranks, and with
+# the seed of what is drawn (today's date without it), and where `make test` writes the seconds of every test
 SEED    ?=
+TIMES   ?=
+# make drawn: for how many minutes. make soak: kills of sweeps, random configs without ranks, and with
+MINUTES ?= 6
 KILLS   ?= 200
 CONFIGS ?= 10000
 REAL    ?= 100
@@ -33,7 +36,11 @@ endif
 # a command is told to stop when make is gone, however make went
 GUARD := $(shell command -v setpriv >/dev/null 2>&1 && echo setpriv --pdeathsig TERM)
 
-.PHONY: reproduce kick-the-tires test lint report doctor benchmark nightly soak install clean ae-bundle
+PYTEST = $(GUARD) $(RUN) -m pytest -n $(WORKERS) $(FATAL) $(if $(SEED),--seed=$(SEED))
+FILES  = --dist loadfile --no-loadscope-reorder
+SOAK   = $(GUARD) $(RUN) -m tests.soak $(if $(SEED),--seed=$(SEED)) --kills=$(KILLS) --configs=$(CONFIGS) --real=$(REAL)
+
+.PHONY: reproduce kick-the-tires test lint report doctor benchmark nightly drawn exhaustive soak install clean ae-bundle
 
 reproduce: $(READY)
 	@$(GUARD) $(RUN) -m suite reproduce scale=$(SCALE) launch=$(LAUNCH) $(ARGS)
@@ -43,8 +50,21 @@ kick-the-tires: $(READY)
 	-@$(RUN) -m suite doctor
 	@$(GUARD) $(RUN) -m suite reproduce scale=kick_the_tires $(ARGS)
 
-test: $(READY) lint
-	@$(GUARD) $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(FATAL) $(TESTS)
+test: $(READY)
+	@$(PYTEST) $(FILES) $(if $(TIMES),--seconds=$(TIMES)) $(TESTS)
+
+# cells of large products, mutations of verdicts, kills and random configs, other ones every day, within MINUTES
+drawn: $(READY)
+	@status=0; \
+	$(PYTEST) --dist load -m exhaustive --minutes=$$(( ($(MINUTES) + 1) / 2 )) tests || status=1; \
+	$(PYTEST) --dist load -m exhaustive --minutes=$$(( ($(MINUTES) + 3) / 4 )) tests/laws/test_mutations.py || status=1; \
+	$(SOAK) --minutes=$$(( ($(MINUTES) + 3) / 4 )) || status=1; \
+	exit $$status
+
+# all cells, in hours: for releases. Stopped and called again, it goes on with the tests that have not passed yet
+exhaustive: $(READY)
+	@mkdir -p build
+	@$(PYTEST) $(FILES) -m exhaustive --done=build/exhaustive-$$(git describe --always --dirty --abbrev=40) tests
 
 lint: $(READY)
 	@$(RUN) -m ruff check
@@ -65,7 +85,7 @@ benchmark: $(READY)
 	@$(GUARD) $(RUN) -m pytest --benchmark
 
 soak: $(READY)
-	@$(GUARD) $(RUN) -m tests.soak $(if $(SEED),--seed=$(SEED)) --kills=$(KILLS) --configs=$(CONFIGS) --real=$(REAL)
+	@$(SOAK)
 
 nightly: $(READY)
 	@$(GUARD) $(RUN) -m suite nightly $(ARGS)

@@ -1,9 +1,13 @@
-"""Test selection, order of tests, and the list of skipped tests.
+"""Test selection, order of tests, and the last lines of a run.
 
-    pytest                            # run the tests and skip the benchmarks
+    pytest                            # the ordinary run: tests, and the drawn cells of large products
+    pytest --seed=20261126            # the cells that were drawn on that day
+    pytest -m exhaustive              # the other cells of all products
+    pytest -m exhaustive --minutes=3  # some of them, in a random order of the seed, until three minutes are over
+    pytest -m exhaustive --done=FILE  # those that FILE does not list; a test that passes is added to FILE
     pytest --benchmark                # run the benchmarks only, and print the name of the file of their numbers
-    pytest -m exhaustive              # run the cells of large products that a plain run skips
     pytest --no-skip=chromium,mpiexec # fail a test that is skipped because one of these tools is missing
+    pytest --seconds=FILE             # write the processor seconds of every test (tests/support/seconds.py)
     pytest -n 2 --dist loadfile --no-loadscope-reorder   # make test: the order of RANKS, LONG and TIMED
 
 A test that requires a missing tool skips with a reason that starts with the tool's name and a colon
@@ -13,6 +17,9 @@ A test that requires a missing tool skips with a reason that starts with the too
 from __future__ import annotations
 
 import os
+import random
+import shlex
+import time
 from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import suppress
@@ -46,7 +53,9 @@ TIMED = (
     "tests/agreement/test_peers.py",
     "tests/agreement/test_clock.py",
 )
-_EXHAUSTIVE = "exhaustive"  # marker of the cells that a pairwise selection leaves out (tests/support/pairwise.py)
+_EXHAUSTIVE = "exhaustive"  # marker of the cells that are not drawn today (tests/support/drawn.py)
+_PER_MINUTE = 200  # more tests than two workers finish in a minute; the others are not handed out
+_BEGIN = time.monotonic()
 _BENCHMARK = "Skipping benchmark"  # start of the reason that pytest-benchmark gives
 _STORAGE = "file://./.benchmarks"  # default storage of pytest-benchmark
 
@@ -64,6 +73,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"fail a test that is skipped because one of these is missing (any of {','.join(TOOLS)})",
     )
     group.addoption("--seed", default="", metavar="N", help="draw the cells of that seed; today's date without it")
+    group.addoption("--minutes", type=float, default=0.0, help="run tests in random order until these are over")
+    group.addoption("--done", default="", metavar="FILE", help="leave out the tests that FILE lists, and add to it")
     group.addoption("--seconds", default="", metavar="FILE", help="write the processor seconds of every test")
 
 
@@ -75,11 +86,11 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("SUITE_TEST_SEED", f"{datetime.now(UTC):%Y%m%d}")
     if seed := config.getoption("seed"):
         os.environ["SUITE_TEST_SEED"] = seed
-    if _EXHAUSTIVE in str(config.getoption("markexpr", "")):
+    if _is_exhaustive(config):
         os.environ["SUITE_TEST_EXHAUSTIVE"] = "yes"
     from tests.support.seconds import Seconds
 
-    config.pluginmanager.register(Seconds())
+    config.pluginmanager.register(Seconds(config), "seconds")
     option = config.option
     if not getattr(option, "run_benchmarks", False):
         return
@@ -106,14 +117,33 @@ def _never_skipped(config: pytest.Config) -> Sequence[str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With --benchmark, deselect the tests, because hundreds of skips would hide the numbers.
 
-    Without it, put the longest tests first and the timed tests last.
+    Without it, put the longest tests first and the timed tests last, or all in random order with --minutes.
     """
-    if not getattr(config.option, "run_benchmarks", False):
-        items.sort(key=lambda item: _position(item.nodeid))
-        return
-    benchmarks = [item for item in items if "benchmark" in getattr(item, "fixturenames", ())]
-    config.hook.pytest_deselected(items=[item for item in items if item not in benchmarks])
-    items[:] = benchmarks
+    kept = items[:]
+    if getattr(config.option, "run_benchmarks", False):
+        kept = [item for item in items if "benchmark" in getattr(item, "fixturenames", ())]
+    elif (minutes := config.getoption("minutes")) > 0:
+        kept = [item for item in items if (_EXHAUSTIVE in item.keywords) == _is_exhaustive(config)]
+        _random().shuffle(kept)
+        del kept[int(minutes * _PER_MINUTE) :]
+    else:
+        kept.sort(key=lambda item: _position(item.nodeid))
+    if (done := Path(config.getoption("done") or os.devnull)).is_file():
+        passed = set(done.read_text().splitlines())
+        kept = [item for item in kept if item.nodeid not in passed]
+    selected = set(map(id, kept))
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in selected])
+    items[:] = kept
+
+
+def _is_exhaustive(config: pytest.Config) -> bool:
+    return _EXHAUSTIVE in str(config.getoption("markexpr", ""))
+
+
+def _random() -> random.Random:
+    from tests.support.drawn import generator
+
+    return generator("order")
 
 
 def _position(nodeid: str) -> tuple[int, int]:
@@ -140,8 +170,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 @pytest.hookimpl(tryfirst=True)  # before any fixture of the test is set up
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker(_EXHAUSTIVE) and _EXHAUSTIVE not in item.config.getoption("markexpr"):
+    if item.get_closest_marker(_EXHAUSTIVE) and not _is_exhaustive(item.config):
         pytest.skip(f"{_EXHAUSTIVE}: pytest -m {_EXHAUSTIVE} runs them")
+    minutes = item.config.getoption("minutes")
+    if minutes and time.monotonic() > _BEGIN + 60 * minutes:
+        pytest.skip(f"the {minutes:g} minutes are over")
 
 
 # -- skips ----------------------------------------------------------------------------------------------------------
@@ -183,19 +216,35 @@ def pytest_make_collect_report(
 
 
 def skip_summary(reports: Sequence[pytest.TestReport | pytest.CollectReport]) -> list[str]:
-    """One line per reason, the most frequent first; all benchmarks share one line."""
+    """One line for all missing tools, and one line per other reason, the most frequent first."""
+    from tests.support.tools import INSTALL
+
     reasons = Counter(
         "benchmarks: pytest --benchmark runs them" if reason.startswith(_BENCHMARK) else " ".join(reason.split())
         for reason in map(_reason, reports)
     )
-    if not reasons:
-        return ["skipped: none"]
-    return ["skipped:", *(f"{count:6}  {reason}" for reason, count in reasons.most_common())]
+    missing: Counter[str] = Counter()
+    for reason in [reason for reason in reasons if reason.partition(": ")[0] in TOOLS]:
+        missing[reason.partition(": ")[0]] += reasons.pop(reason)
+    lines = [f"{count:6}  {reason}" for reason, count in reasons.most_common()]
+    if missing:
+        tools = "; ".join(f"{tool} ({count}): {INSTALL[tool]}" for tool, count in missing.most_common())
+        lines.insert(0, f"{missing.total():6}  for want of {tools}")
+    return ["skipped:", *lines] if lines else ["skipped: none"]
+
+
+def repeat_commands(failed: Sequence[str], exhaustive: bool) -> list[str]:
+    """The command that runs each failed test alone, with the cells that were drawn today."""
+    marker = f" -m {_EXHAUSTIVE}" if exhaustive else ""
+    return [
+        f"repeat: python -m pytest --seed={os.environ['SUITE_TEST_SEED']}{marker} {shlex.quote(name)}"
+        for name in failed
+    ]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, object]:
-    """Print the skipped tests and their reasons as the last lines, and the file of the benchmarks' numbers."""
+    """Print the last lines: seconds, skipped tests and their reasons, commands of failed tests, and benchmarks."""
     saved_before = _saved(session.config)
     outcome = yield
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
@@ -206,9 +255,24 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, obj
             folder = session.config.invocation_params.dir
             names = [str(path.relative_to(folder) if path.is_relative_to(folder) else path) for path in saved]
             lines.append(f"benchmarks: {', '.join(names) or 'nothing was saved'}")
-        for line in lines:
+        failed = [report.nodeid for kind in ("failed", "error") for report in terminal.stats.get(kind, [])]
+        seconds = session.config.pluginmanager.get_plugin("seconds")
+        if seconds is not None:
+            seconds.write()
+            lines = [*seconds.lines(), *lines]
+            if not _is_exhaustive(session.config) and (faults := seconds.over_budget(_is_whole(session.config))):
+                session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+                lines.extend(faults)
+        for line in [*lines, *repeat_commands(failed, _is_exhaustive(session.config))]:
             terminal.write_line(line)
     return outcome
+
+
+def _is_whole(config: pytest.Config) -> bool:
+    """Whether all ordinary tests were selected."""
+    return config.args in (["tests"], [str(config.rootpath)]) and not any(
+        map(config.getoption, ("keyword", "markexpr"))
+    )
 
 
 def _saved(config: pytest.Config) -> set[Path]:

@@ -7,6 +7,7 @@ of more than LIMIT seconds is a fault too, or STUDY seconds for a published figu
 from __future__ import annotations
 
 import io
+import math
 import signal
 import sys
 import time
@@ -14,18 +15,12 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
-from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
-from hydra import initialize_config_dir
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from omegaconf import OmegaConf
 
-from suite.config.compose import CONF
 from suite.core.errors import SuiteError
 from suite.core.record import Outcome, Record
 from suite.runner.interleave import measure
@@ -64,23 +59,6 @@ class Tally:
             sys.stderr.write(f"{kind}: {' '.join(overrides)}\n")
         if kind not in self.faults or len(overrides) < len(self.faults[kind][0]):
             self.faults[kind] = (overrides, text)
-
-
-@contextmanager
-def parsed_once() -> Iterator[None]:
-    """Hydra reads each YAML once, and looks for them once."""
-    load = OmegaConf.load
-    parsed = cache(lambda text: load(io.StringIO(text)))
-
-    def loaded(file: Any) -> Any:
-        return deepcopy(parsed(file.read())) if hasattr(file, "read") else load(file)
-
-    OmegaConf.load = staticmethod(loaded)  # type: ignore[method-assign]
-    try:
-        with initialize_config_dir(str(CONF), version_base="1.3", job_name="suite"):
-            yield
-    finally:
-        OmegaConf.load = staticmethod(load)  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -160,8 +138,9 @@ def judge(record: Record, overrides: list[str], tally: Tally) -> None:
         tally.outcomes[record.outcome.value] += 1
 
 
-def many(count: int, number: int, folder: Path) -> Tally:
-    """`count` configs of the seed `number`."""
+def many(count: int, number: int, folder: Path, seconds: float = math.inf) -> Tally:
+    """`count` configs of the seed `number`; none begins after these seconds."""
+    until = time.monotonic() + seconds
     tally = Tally()
 
     @seed(number)
@@ -174,18 +153,19 @@ def many(count: int, number: int, folder: Path) -> Tally:
     )
     @given(config(folder))
     def tried(overrides: list[str]) -> None:
-        one(overrides, folder / "reports", tally)
+        if time.monotonic() < until:
+            one(overrides, folder / "reports", tally)
 
-    with parsed_once(), chdir(folder):
+    with chdir(folder):
         tried()
     return tally
 
 
-def part(job: tuple[int, int, str]) -> Tally:
-    """Work of one of several processes: number of configs, seed, folder."""
-    count, number, folder = job
+def part(job: tuple[int, int, str, float]) -> Tally:
+    """Work of one of several processes: number of configs, seed, folder, seconds."""
+    count, number, folder, seconds = job
     Path(folder).mkdir()
-    return many(count, number, Path(folder))
+    return many(count, number, Path(folder), seconds)
 
 
 def report(tally: Tally) -> str:

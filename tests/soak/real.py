@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,9 +145,11 @@ def one(overrides: list[str], folder: Path, ended: Ended) -> None:
             ended.faults.append(f"{' '.join(command[1:-1])}\n  {fault}\n  {said[-800:]}")
 
 
-def many(numbers: list[int], seed: int, folder: Path, ended: Ended) -> None:
-    """The configs of these numbers; each is the same whatever the others are."""
+def many(numbers: list[int], seed: int, folder: Path, ended: Ended, until: float) -> None:
+    """The configs of these numbers; each is the same whatever the others are. None begins after `until`."""
     for number in numbers:
+        if time.monotonic() > until:
+            break
         one(config(Random(f"{seed}-{number}")), folder / str(number), ended)
 
 

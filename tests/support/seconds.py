@@ -1,12 +1,14 @@
-"""pytest plugin: processor seconds of every test, its child processes included.
+"""pytest plugin: processor seconds of every test, its child processes included, and the budget of the ordinary run.
 
-Loaded by the root conftest.py. Every run ends with its total, its seconds by folder and its ten slowest tests;
-`--seconds=FILE` writes `seconds, test` for all of them.
+The root conftest.py loads it. A run ends with its total, its seconds by folder and its ten slowest tests.
+`--seconds=FILE` writes `seconds, test` for all of them; `--done=FILE` adds each test that passes to the file at once,
+so that an interrupted run goes on where it stopped.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
 from collections.abc import Generator, Mapping
 from pathlib import Path
@@ -14,6 +16,9 @@ from pathlib import Path
 import pytest
 
 KEY = "processor_seconds"
+SLOW = 5.0  # seconds, on the machine of REFERENCE, that a test may take without the marker `slow`
+BUDGET = 900.0  # seconds of the ordinary run on the machine of REFERENCE
+REFERENCE = 0.045  # processor seconds of the reference loop on one idle core of a Xeon of 2023
 
 
 def _used() -> float:
@@ -21,15 +26,28 @@ def _used() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-class Seconds:
-    """Collects the seconds of all tests; under xdist, from the reports that workers send."""
+def reference() -> float:
+    """Processor seconds that a fixed loop takes here, the shortest of five."""
 
-    def __init__(self) -> None:
-        self.of: dict[str, float] = defaultdict(float)
+    def once() -> float:
+        begin = time.process_time()
+        sum(number * number % 7 for number in range(1_000_000))
+        return time.process_time() - begin
+
+    return min(once() for _ in range(5))
+
+
+class Seconds:
+    """The seconds of all tests; with pytest-xdist, from the reports that workers send."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config, self.seconds, self.slow = config, defaultdict[str, float](float), set[str]()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        item.user_properties.append((KEY, _used()))  # the start, until the teardown's report replaces it
+        item.user_properties.append((KEY, _used()))  # the start, until the report of the teardown has the difference
+        if item.get_closest_marker("slow"):
+            item.user_properties.append(("slow", True))
         return (yield)
 
     @pytest.hookimpl(wrapper=True, trylast=True)
@@ -37,24 +55,51 @@ class Seconds:
         report = yield
         begin = next((value for key, value in item.user_properties if key == KEY), None)
         report.user_properties = [pair for pair in report.user_properties if pair[0] != KEY]
-        if report.when == "teardown" and begin is not None:
+        if report.when == "teardown" and isinstance(begin, float):
             report.user_properties.append((KEY, _used() - begin))
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        for key, value in report.user_properties:
-            if key == KEY and report.when == "teardown":
-                self.of[report.nodeid] += value
+        properties = dict(report.user_properties)
+        if "slow" in properties:
+            self.slow.add(report.nodeid)
+        if report.when == "teardown" and KEY in properties:
+            self.seconds[report.nodeid] += float(properties[KEY])  # type: ignore[arg-type]
+        done = self.config.getoption("done")
+        if done and report.when == "call" and report.passed and not hasattr(self.config, "workerinput"):
+            with Path(done).open("a") as stream:
+                stream.write(f"{report.nodeid}\n")
 
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        path = session.config.getoption("seconds")
-        if path and not hasattr(session.config, "workerinput"):
-            lines = [f"{value:.3f}\t{name}\n" for name, value in sorted(self.of.items(), key=lambda item: -item[1])]
-            Path(path).write_text("".join(lines))
+    def lines(self) -> list[str]:
+        """Total, seconds by folder, and the ten slowest tests."""
+        slowest = sorted(self.seconds.items(), key=lambda item: -item[1])
+        folders = "; ".join(f"{folder} {value:.0f}" for folder, value in by_folder(self.seconds).items() if value >= 1)
+        return [
+            f"processor seconds: {sum(self.seconds.values()):.0f} ({folders})",
+            *(f"{value:7.1f} s  {name}" for name, value in slowest[:10] if value >= 1),
+        ]
+
+    def over_budget(self, whole: bool) -> list[str]:
+        """Faults of an ordinary run: slow tests without a reason, and a whole run a quarter over the budget."""
+        scale = max(1.0, reference() / REFERENCE)
+        faults = [
+            f"{name} took {value:.1f} processor seconds: mark it slow(reason), or make it quicker than {SLOW:g} s"
+            for name, value in self.seconds.items()
+            if value > 2 * SLOW * scale and name not in self.slow
+        ]
+        total = sum(self.seconds.values())
+        if whole and total > 1.25 * BUDGET * scale:
+            faults.append(f"the run took {total:.0f} processor seconds; its budget is {BUDGET * scale:.0f} here")
+        return faults
+
+    def write(self) -> None:
+        if path := self.config.getoption("seconds"):
+            rows = sorted(self.seconds.items(), key=lambda item: -item[1])
+            Path(path).write_text("".join(f"{value:.3f}\t{name}\n" for name, value in rows))
 
 
 def by_folder(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Seconds by the folder of the test, `tests/unit` by its subfolders, the most first."""
+    """Seconds by the folder of the test, tests/unit by its subfolders, the most first."""
     folders: dict[str, float] = defaultdict(float)
     for name, value in seconds.items():
         parts = Path(name.partition("::")[0]).parent.parts

@@ -29,18 +29,18 @@ def _package(name: str) -> str | None:
     return spec.origin if spec is not None else None
 
 
-_REMEDY = {
-    "chromium": (_program, "no Chromium on the PATH; .ci/run installs it"),
-    "mpiexec": (_program, "not beside this Python and not on the PATH; make install brings it"),
-    "slurm": (_program, "no munged, slurmctld, slurmd or sbatch on the PATH; .ci/run installs them"),
-    "deepspeed": (_package, "not installed; make install brings it"),
+_FIND = {"chromium": _program, "mpiexec": _program, "slurm": _program, "deepspeed": _package}
+INSTALL = {
+    "chromium": "apt-get install chromium",
+    "mpiexec": "make install",
+    "slurm": "apt-get install munge slurmctld slurmd slurm-client",
+    "deepspeed": "make install",
 }
 
 
 def needs(tool: str) -> str:
     """The path of chromium, mpiexec, sbatch or deepspeed; skips the test where there is none."""
-    find, remedy = _REMEDY[tool]
-    path = find(tool)
+    path = _FIND[tool](tool)
     if path is None:
-        pytest.skip(f"{tool}: {remedy}")
+        pytest.skip(f"{tool}: {INSTALL[tool]}")
     return path
