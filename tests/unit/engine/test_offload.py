@@ -1,6 +1,4 @@
-"""Offloaded buckets: order of fetch, step and write-back on one and on three streams.
-
-Lists of calls replace the streams of a device that this machine may lack."""
+"""Offloaded buckets: order of fetch, step and write-back on three streams, which a log stands in for."""
 
 from __future__ import annotations
 
@@ -8,12 +6,14 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from suite.comm.collective.process_group import Done
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
 from suite.engine.optim.optimizer import Adam
@@ -25,142 +25,90 @@ from suite.memory.layout import ModelStateSpec, offloaded, resident
 from tests.support.refusals import refused
 
 
-class RecordedStreams:
-    """Stand-in for CopyStreams that records its calls in order."""
-
-    def __init__(self, device: Any, buffer_sets: int) -> None:
-        self.events: list[tuple[str, int]] = []
-        instances.append(self)
-
-    @contextmanager
-    def fetching(self, number: int) -> Iterator[None]:
-        self.events.append(("fetch", number))
-        yield
-
-    @contextmanager
-    def writing_back(self, number: int) -> Iterator[None]:
-        yield
-        self.events.append(("written back", number))
-
-    def wait_for_fetch(self, number: int) -> None:
-        self.events.append(("wait", number))
-
-    def mark_stepped(self, number: int) -> None:
-        self.events.append(("stepped", number))
-
-    def close(self) -> None:
-        self.events.append(("closed", -1))
-
-
-instances: list[RecordedStreams] = []
-
-
-@pytest.fixture
-def recorded_streams(monkeypatch: pytest.MonkeyPatch) -> list[RecordedStreams]:
-    instances.clear()
-    monkeypatch.setattr(offload, "CopyStreams", RecordedStreams)
-    return instances
-
-
-def events_of(buffer_sets: int, buckets: int) -> list[tuple[str, int]]:
-    fetched = [ModelStateSpec("master_bucket", "scratch", "float32", 4 * buffer_sets, life="bucket")]
-    offloader = HostOffloader(fetched, 4, torch.device("cpu"))
-    assert offloader.buffer_sets == buffer_sets
-    state = torch.arange(4.0 * buckets)
-    spans = [slice(4 * n, 4 * n + 4) for n in range(buckets)]
-    for span, copies in offloader.fetch_buckets({"master": state}, spans):
-        assert copies["master"].tolist() == state[span].tolist()
-        copies["master"].mul_(2)
-    assert state.tolist() == [2 * value for value in range(4 * buckets)]
-    return instances[-1].events
-
-
-def test_one_buffer_set_fetches_after_the_write_back(recorded_streams: list[RecordedStreams]) -> None:
-    calls = ["fetch", "wait", "stepped", "written back"]
-    assert events_of(1, 2) == [*[(call, 0) for call in calls], *[(call, 1) for call in calls], ("closed", -1)]
-
-
-def test_two_buffer_sets_fetch_the_next_bucket_during_a_step(recorded_streams: list[RecordedStreams]) -> None:
-    assert events_of(2, 3) == [
-        ("fetch", 0),
-        ("fetch", 1),
-        ("wait", 0),
-        ("stepped", 0),
-        ("written back", 0),
-        ("fetch", 2),
-        ("wait", 1),
-        ("stepped", 1),
-        ("written back", 1),
-        ("wait", 2),
-        ("stepped", 2),
-        ("written back", 2),
-        ("closed", -1),
-    ]
-
-
-def test_a_failed_step_waits_for_copies_under_way(recorded_streams: list[RecordedStreams]) -> None:
-    spec = ModelStateSpec("master_bucket", "scratch", "float32", 4, life="bucket")
-    offloader = HostOffloader([spec], 4, torch.device("cpu"))
-    buckets: Any = offloader.fetch_buckets({"master": torch.zeros(8)}, [slice(0, 4), slice(4, 8)])
-    next(buckets)
-    with pytest.raises(ZeroDivisionError):
-        buckets.throw(ZeroDivisionError)
-    assert instances[-1].events == [("fetch", 0), ("wait", 0), ("closed", -1)]
-
-
 class Stream:
+    """A stream that logs what it waits for; its events have numbers."""
+
     def __init__(self, name: str, log: list[str]) -> None:
-        self.name, self.log = name, log
+        self.name, self.log, self.events = name, log, 0
 
     def wait_stream(self, other: Stream) -> None:
         self.log.append(f"{self.name} waits for {other.name}")
 
-    def wait_event(self, event: Any) -> None:
-        self.log.append(f"{self.name} waits for {event.what}")
+    def wait_event(self, event: Event) -> None:
+        self.log.append(f"{self.name} waits for {event.name}")
 
     def synchronize(self) -> None:
         self.log.append(f"host waits for {self.name}")
 
 
-def test_streams_wait_for_required_events_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bucket is fetched when its buffers are free, stepped when fetched, and written back when stepped."""
-    log: list[str] = []
-    names = iter(["come", "leave"])
+class Event:
+    def record(self, stream: Stream) -> None:
+        self.name = f"{stream.name} {stream.events}"
+        stream.log.append(self.name)
+        stream.events += 1
 
-    class Event:
-        def record(self, stream: Stream) -> None:
-            self.what = f"the end of {stream.name}'s work"
-            log.append(f"{stream.name} marks")
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The log of all streams of offloaders, which believe that they are on a CUDA device."""
+    log: list[str] = []
+    names = cycle(["fetch", "write-back"])
 
     @contextmanager
     def on(stream: Stream) -> Iterator[None]:
-        log.append(f"on {stream.name}")
         yield
 
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream("step", log))
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream(next(names), log))
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "stream", on)
-    streams = CopyStreams(torch.device("cuda"), 1)
-    for number in range(2):
-        with streams.fetching(number):
-            pass
-        streams.wait_for_fetch(number)
-        streams.mark_stepped(number)
-        with streams.writing_back(number):
-            pass
-    streams.close()
-    bucket = [
-        "on come",
-        "come marks",
-        "step waits for the end of come's work",
-        "step marks",
-        "leave waits for the end of step's work",
-        "on leave",
-        "leave marks",
+    monkeypatch.setattr(offload, "CopyStreams", lambda device, sets: CopyStreams(torch.device("cuda"), sets))
+    return log
+
+
+def offloader_of(buffer_sets: int) -> HostOffloader:
+    fetched = [ModelStateSpec("master_bucket", "scratch", "float32", 4 * buffer_sets, life="bucket")]
+    return HostOffloader(fetched, 4, torch.device("cpu"))
+
+
+def steps_of(number: int) -> list[str]:
+    """What follows the fetch of a bucket."""
+    return [
+        f"step waits for fetch {number}",
+        f"step {number}",
+        f"write-back waits for step {number}",
+        f"write-back {number}",
     ]
-    again = ["come waits for the end of leave's work", *bucket]
-    assert log == ["come waits for step", *bucket, *again, "host waits for leave"]
+
+
+EVENTS = {
+    1: ["fetch 0", *steps_of(0), "fetch waits for write-back 0", "fetch 1", *steps_of(1)],
+    2: [
+        *("fetch 0", "fetch 1", *steps_of(0)),
+        *("fetch waits for write-back 0", "fetch 2", *steps_of(1), *steps_of(2)),
+    ],
+}
+
+
+@pytest.mark.parametrize("buffer_sets", EVENTS)
+def test_bucket_is_fetched_when_its_buffers_are_free(buffer_sets: int, log: list[str]) -> None:
+    """One set of buffers fetches after the write-back; two sets fetch the next bucket during a step."""
+    buckets = buffer_sets + 1
+    state = torch.arange(4.0 * buckets)
+    spans = [slice(4 * n, 4 * n + 4) for n in range(buckets)]
+    for span, copies in offloader_of(buffer_sets).fetch_buckets({"master": state}, spans):
+        assert copies["master"].tolist() == state[span].tolist()
+        copies["master"].mul_(2)
+    assert state.tolist() == [2 * value for value in range(4 * buckets)]
+    assert log == ["fetch waits for step", *EVENTS[buffer_sets], "host waits for write-back"]
+
+
+def test_a_failed_step_waits_for_copies_under_way(log: list[str]) -> None:
+    buckets: Any = offloader_of(1).fetch_buckets({"master": torch.zeros(8)}, [slice(0, 4), slice(4, 8)])
+    next(buckets)
+    with pytest.raises(ZeroDivisionError):
+        buckets.throw(ZeroDivisionError)
+    assert log[1:] == ["fetch 0", "step waits for fetch 0", "host waits for write-back"]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -179,39 +127,36 @@ def test_cuda_offload_is_bit_identical_to_resident_states(sets: int) -> None:
     assert torch.equal(weights(partial(offloaded, bucket=100_000, sets=sets)), weights(resident))
 
 
-def state_of(bucket: int, layout_bucket: int, entries: int = 10) -> ModelState:
+def state_of(bucket: int, layout_bucket: int) -> ModelState:
     layout = partial(offloaded, bucket=layout_bucket)
-    return ModelState(
-        [nn.Parameter(torch.ones(entries))], Adam(0.1).states, layout, half=torch.bfloat16, bucket_numel=bucket
+    weight = nn.Parameter(torch.ones(10))
+    return ModelState([weight], Adam(0.1).states, layout, half=torch.bfloat16, bucket_numel=bucket)
+
+
+def test_layout_with_other_bucket_size_is_rejected() -> None:
+    for bucket, layout in ((5, 3), (3, 100), (3, 5), (10, 4)):
+        with refused(InvalidRequest, "bucket_numel", str(bucket), rule="an optimizer step takes the entries"):
+            state_of(bucket, layout)
+
+
+def test_every_bucket_is_fetched_once_per_update(log: list[str]) -> None:
+    """On one of two replicas that overlap steps and reductions; the host waits only at the end of the update."""
+
+    class Replicas:
+        ranks = (0, 1)
+
+        def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Done:
+            return Done()
+
+    transport = threads.LoopbackWorld(threads.Hub(1), 0).transport((0,))
+    replicas: Any = Replicas()
+    update = Update(
+        state_of(3, 3), Adam(0.1), data_parallel_group=replicas, transport=transport, buckets_per_reduction=2
     )
-
-
-@pytest.mark.parametrize(("bucket", "layout"), [(5, 3), (3, 100), (3, 5), (10, 4)])
-def test_layout_with_other_bucket_size_is_rejected(bucket: int, layout: int) -> None:
-    with refused(InvalidRequest, "bucket_numel", str(bucket), rule="an optimizer step takes the entries"):
-        state_of(bucket, layout)
-
-
-def test_every_bucket_is_fetched_once_per_update(recorded_streams: list[RecordedStreams]) -> None:
-    """With and without overlap: one set of streams per update, and the host waits only at its end."""
-
-    def rank(world: threads.LoopbackWorld) -> None:
-        state = state_of(3, 3)
-        group = world.group(range(world.size))
-        transport = world.transport((world.rank,))
-        update = Update(
-            state,
-            Adam(0.1),
-            data_parallel_group=group,
-            transport=transport,
-            buckets_per_reduction=2,
-        )
-        assert update.overlap == "chunks of 2 buckets of 3"
-        list(update.run())
-
-    threads.run(2, rank)
-    assert [events.count(("closed", -1)) for events in (one.events for one in recorded_streams)] == [1, 1]
-    assert [sum(what == "stepped" for what, _ in one.events) for one in recorded_streams] == [4, 4]
+    assert update.overlaps
+    list(update.run())
+    assert log.count("host waits for write-back") == 1
+    assert [log.count(f"step {number}") for number in range(5)] == [1, 1, 1, 1, 0]
 
 
 class Watched(ModelState):
