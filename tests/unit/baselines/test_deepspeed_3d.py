@@ -6,15 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from baselines.common import PeerPlan
 from baselines.deepspeed_3d import DeepSpeed3D
-from baselines.pytorch import PyTorch
-from baselines.torch_pipelining import TorchPipelining
-from suite.core.errors import Unsupported
 from tests.support.curves import config_of
-from tests.support.refusals import refused
 
 
 class Overflowing:
@@ -39,9 +34,3 @@ def test_skipped_batches_do_not_change_the_learning_rate() -> None:
     for _ in range(5):
         system.train_batch((np.zeros((4, 8)), np.zeros((4, 8))))
     assert system.engine.rates == [1.0, 1.0, 1.0, 2.0, 3.0]
-
-
-@pytest.mark.parametrize("system", [DeepSpeed3D, TorchPipelining, PyTorch])
-def test_a_network_that_reads_two_tensors_is_refused_by_name(system: Any) -> None:
-    with refused(Unsupported, subject="with model=gnmt_narrow", rule="a translator needs two"):
-        system.probe(config_of(["system=deepspeed_3d", "model=gnmt_narrow"]))

