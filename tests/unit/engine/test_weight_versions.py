@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -23,78 +23,59 @@ B0, U0 = Op(0, Kind.BACKWARD, 0), Op(0, Kind.UPDATE, 0)
 
 
 class Policy(WeightPolicy):
-    def __init__(self, decide: Callable[[Op, StageVersions], Read]) -> None:
-        self.decide = decide
+    def __init__(self, decide: Callable[[Op, StageVersions], Read], kept: bool = True) -> None:
+        self.decide, self.kept = decide, kept
 
     def read(self, op: Op, versions: StageVersions) -> Read:
         return self.decide(op, versions)
 
     def needed(self, versions: StageVersions) -> frozenset[int]:
-        return frozenset(range(versions.updates))
+        return frozenset(range(versions.updates if self.kept else 0))
 
 
-def store_of(policy: object, updates: int = 0) -> WeightVersions:
-    store = WeightVersions(policy, 2)  # type: ignore[arg-type]
+def store_of(policy: WeightPolicy, updates: int = 0) -> WeightVersions:
+    store = WeightVersions(policy, 2)
     store.begin(FlushInterval(updates, 4, 1, updates))
     return store
 
 
+def attached(policy: WeightPolicy, layers: Sequence[nn.Module], rule: SGD) -> tuple[WeightVersions, Stage, ModelState]:
+    store, stage = store_of(policy), Stage(layers, first_layer=0, seed=0)
+    state = ModelState(list(stage.layers.parameters()), rule.states, resident)
+    store.attach(state, rule)
+    return store, stage, state
+
+
 def test_newest_version_is_read() -> None:
     store = store_of(Latest())
-    assert store.run(F0) == Read(0)
-    assert store.run(B0) is None  # the forward's graph is kept, so the policy is not called
-    assert store.run(U0) is None
-    assert store.run(F1) == Read(1)
-
-
-def test_recomputation_reads_weights_for_backward() -> None:
+    # the forward's graph is kept, so the policy is not called for the backward pass
+    assert [store.run(op) for op in (F0, B0, U0, F1)] == [Read(0), None, None, Read(1)]
+    assert store_of(Latest(), updates=7).run(Op(0, Kind.FORWARD, 7)) == Read(7)
     store = store_of(Latest("recompute"))
     assert store.run(F0) == store.run(B0) == Read(0, backward_mode="recompute")
 
 
-def test_later_interval_continues_version_numbers() -> None:
-    store = store_of(Latest(), updates=7)
-    assert store.run(Op(0, Kind.FORWARD, 7)) == Read(7)
-
-
-def test_prediction_starts_from_newest_version() -> None:
-    store = store_of(Policy(lambda op, versions: Read(0, predict_steps=1) if versions.updates else Read(0)))
-    for op in (F0, B0, U0):
-        store.run(op)
-    with refused(InvalidRequest, subject="0F1 reads version 0+1", rule="newest"):
-        store.run(F1)
-    with refused(InvalidRequest, subject="0F0 reads version 0+-1", rule="predictions are for later versions"):
-        store_of(Policy(lambda op, versions: Read(0, predict_steps=-1))).run(F0)
-
-
-def test_released_version_cannot_be_read() -> None:
-    class Forgetful(Policy):
-        def needed(self, versions: StageVersions) -> frozenset[int]:
-            return frozenset()
-
-    store = store_of(Forgetful(lambda op, versions: Read(0, backward_mode="recompute")))
-    store.run(F0)
-    store.run(U0)
-    with refused(
-        InvalidRequest,
-        subject="0B0 reads version 0+0, and [1] are there",
-        rule="a version that the policy has kept, predicted from the",
+def test_versions_that_are_not_stored_cannot_be_read() -> None:
+    ahead = Policy(lambda op, versions: Read(0, predict_steps=1) if versions.updates else Read(0))
+    released = Policy(lambda op, versions: Read(0, backward_mode="recompute"), kept=False)
+    for policy, ops, subject in (
+        (ahead, (F0, B0, U0, F1), "0F1 reads version 0+1"),
+        (Policy(lambda op, versions: Read(0, predict_steps=-1)), (F0,), "0F0 reads version 0+-1"),
+        (released, (F0, U0, B0), "0B0 reads version 0+0, and [1] are there"),
     ):
-        store.run(B0)
+        store = store_of(policy)
+        for op in ops[:-1]:
+            store.run(op)
+        with refused(InvalidRequest, subject=subject):
+            store.run(ops[-1])
 
 
 def test_swap_backward_reads_weights_of_backward_time() -> None:
     """As in PipeOptim's public code: weight gradients use activations of the forward pass, computed with predicted
     weights. Input gradients use the live weights at the backward pass."""
     first, last = nn.Linear(3, 4, bias=False).double(), nn.Linear(4, 2, bias=False).double()
-    stage = Stage([first, nn.Tanh(), last], first_layer=0, seed=0)
-    rule = SGD(0.5)
-    state = ModelState(list(stage.layers.parameters()), rule.states, resident)
-    store = WeightVersions(
-        Policy(lambda op, versions: Read(versions.updates, 2 * (op.kind is Kind.FORWARD), "swap")), 2
-    )
-    store.attach(state, rule)
-    store.begin(FlushInterval(0, 4, 1, 0))
+    rule, policy = SGD(0.5), Policy(lambda op, versions: Read(versions.updates, 2 * (op.kind is Kind.FORWARD), "swap"))
+    store, stage, state = attached(policy, [first, nn.Tanh(), last], rule)
     generator = torch.Generator().manual_seed(0)
     state.rule.moments["velocity"].copy_(torch.randn(20, generator=generator))
     state.rule.updates = 1
@@ -117,12 +98,8 @@ def test_swap_backward_reads_weights_of_backward_time() -> None:
 
 def test_kept_graph_preserves_its_weights_over_step() -> None:
     """With `keep`, the backward pass reads its forward's weights, however many steps came between."""
-    layer = nn.Linear(3, 2, bias=False)
-    stage, rule = Stage([nn.Tanh(), layer], first_layer=0, seed=0), SGD(1.0)
-    state = ModelState([layer.weight], rule.states, resident)
-    store = WeightVersions(Latest("keep"), 2)
-    store.attach(state, rule)
-    store.begin(FlushInterval(0, 4, 1, 0))
+    layer, rule = nn.Linear(3, 2, bias=False), SGD(1.0)
+    store, stage, state = attached(Latest("keep"), [nn.Tanh(), layer], rule)
     layer.weight.data.round_().add_(1.0)
     before = layer.weight.detach().clone()
     x = torch.ones(1, 3)
@@ -142,10 +119,7 @@ def test_kept_graph_preserves_its_weights_over_step() -> None:
 
 def test_step_is_in_place_without_later_reads() -> None:
     layer = nn.Linear(3, 2, bias=False)
-    state = ModelState([layer.weight], ("velocity",), resident)
-    store = WeightVersions(Latest("recompute"), 2)
-    store.attach(state, SGD(1.0))
-    store.begin(FlushInterval(0, 4, 1, 0))
+    store, _, _ = attached(Latest("recompute"), [layer], SGD(1.0))
     place = layer.weight.data_ptr()
     for op in (F0, B0, U0):
         store.run(op)
