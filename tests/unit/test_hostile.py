@@ -53,22 +53,27 @@ READERS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("content", ["pickle", "npz of objects", "python yaml", "empty"])
-def test_each_reader_refuses_by_name_and_runs_nothing(reader: str, content: str, tmp_path: Path) -> None:
+CONTENTS: dict[str, Callable[[Path, Path], object]] = {  # what a file holds, which would leave the mark
+    "pickle": lambda path, mark: path.write_bytes(pickle.dumps(Runs(mark))),
+    "npz of objects": lambda path, mark: write_objects(path, np.array([Runs(mark)], dtype=object)),
+    "python yaml": lambda path, mark: path.write_text(f"!!python/object/apply:os.system ['touch {mark}']"),
+    "empty": lambda path, mark: path.write_bytes(b""),
+}
+
+
+def write_objects(path: Path, objects: Any) -> None:
+    with path.open("wb") as file:
+        np.savez(file, parts=objects, format=objects)
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+def test_each_reader_refuses_by_name_and_runs_nothing(content: str, tmp_path: Path) -> None:
     path, mark = tmp_path / "given", tmp_path / "it ran"
-    if content == "pickle":
-        path.write_bytes(pickle.dumps(Runs(mark)))
-    elif content == "npz of objects":
-        with path.open("wb") as file:
-            np.savez(file, parts=np.array([Runs(mark)], dtype=object), format=np.array([Runs(mark)], dtype=object))
-    elif content == "python yaml":
-        path.write_text(f"!!python/object/apply:os.system ['touch {mark}']")
-    else:
-        path.write_bytes(b"")
-    with pytest.raises(SuiteError):
-        READERS[reader](path)
-    assert not mark.exists()
+    CONTENTS[content](path, mark)
+    for name, read in READERS.items():
+        with pytest.raises(SuiteError):
+            read(path)
+        assert not mark.exists(), name
 
 
 def test_yaml_of_the_user_is_read_as_data(tmp_path: Path) -> None:
@@ -105,21 +110,15 @@ def test_checkpoint_file_outside_its_folder_is_damage(saved: Path, tmp_path: Pat
     layer = next(saved.glob("layer-*"))
     layer.rename(outside)
     layer.symlink_to(outside)
-    with refused(
-        InvalidRequest,
-        subject="layer-00001.safetensors is a link",
-        rule="a folder with at least one complete checkpoint",
-    ):
+    with refused(InvalidRequest, subject=f"{layer.name} is a link"):
         engine().load(saved.parent)
     layer.unlink()
     os.mkfifo(layer)
-    with refused(InvalidRequest, subject="not a regular file", rule="every file has the SHA-256 of the manifest"):
+    with refused(InvalidRequest, subject="not a regular file"):
         engine().load(saved)
     layer.unlink()
     layer.write_bytes(outside.read_bytes() + b"more")
-    with refused(
-        InvalidRequest, subject="bytes, 27640 were written", rule="every file has the SHA-256 of the manifest"
-    ):
+    with refused(InvalidRequest, subject="27640"):
         engine().load(saved)
 
 
@@ -127,29 +126,28 @@ def test_linked_checkpoint_is_ignored(saved: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     saved.rename(elsewhere)
     saved.symlink_to(elsewhere)
-    with refused(InvalidRequest, subject="no checkpoint in", rule="a folder with at least one complete checkpoint"):
+    with refused(InvalidRequest, subject="no checkpoint in"):
         engine().load(saved.parent)
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda body: {},
-        lambda body: {**body, "files": {}},
-        lambda body: {**body, "files": dict.fromkeys(body["files"], "../../etc/passwd")},
-        lambda body: {**body, "files": {name: {"bytes": 1, "sha256": 3} for name in body["files"]}},
-        lambda body: {**body, "layers": []},
-        lambda body: {**body, "replicas": "many", "split": None},
-        lambda body: {**body, "microbatches": None},
-        lambda body: {**body, "extra": {}},
-    ],
+SPOILT: tuple[dict[str, Any], ...] = (  # entries of a manifest
+    {"files": {}},
+    {"files": {"layer-00001.safetensors": "../../etc/passwd"}},
+    {"files": {"layer-00001.safetensors": {"bytes": 1, "sha256": 3}}},
+    {"layers": []},
+    {"replicas": "many", "split": None},
+    {"microbatches": None},
+    {"extra": {}},
 )
-def test_manifest_of_another_form_is_refused(spoil: Callable[[dict[str, Any]], Any], saved: Path) -> None:
-    signed(saved, spoil(storage.manifest(saved)))
-    other = engine()
+
+
+def test_manifest_of_another_form_is_refused(saved: Path) -> None:
+    right, other = storage.manifest(saved), engine()
     before = [parameter.detach().clone() for parameter in other.state.model_states.parameters]
-    with pytest.raises(SuiteError):
-        other.load(saved.parent)
+    for body in ({}, *({**right, **spoilt} for spoilt in SPOILT)):
+        signed(saved, body)
+        with pytest.raises(SuiteError):
+            other.load(saved.parent)
     assert all(bool((a == b).all()) for a, b in zip(before, other.state.model_states.parameters, strict=True))
 
 
@@ -160,22 +158,22 @@ def test_manifest_without_a_mapping_is_damage(saved: Path) -> None:
             storage.manifest(saved)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "launch.mpiexec=/bin/evil",
-        "+launch.python_path=[somewhere]",
-        "launch.setup=['rm -r .']",
-        "launch.extra={wrap: evil}",
-        "++launch={mpiexec: evil}",
-        "hydra/launcher=joblib",
-        "hydra.searchpath=[somewhere]",
-    ],
+PROGRAMS = (
+    "launch.mpiexec=/bin/evil",
+    "+launch.python_path=[somewhere]",
+    "launch.setup=['rm -r .']",
+    "launch.extra={wrap: evil}",
+    "++launch={mpiexec: evil}",
+    "hydra/launcher=joblib",
+    "hydra.searchpath=[somewhere]",
 )
-def test_override_file_cannot_select_a_program(line: str, tmp_path: Path) -> None:
+
+
+def test_override_file_cannot_select_a_program(tmp_path: Path) -> None:
     file = tmp_path / "asked.yaml"
-    file.write_text(json.dumps(["seed=1", line]))
-    with refused(InvalidRequest, rule="only the command line selects programs and code"):
-        expand([f"@{file}"])
+    for line in PROGRAMS:
+        file.write_text(json.dumps(["seed=1", line]))
+        with refused(InvalidRequest, subject=f"holds {line}"):
+            expand([f"@{file}"])
     file.write_text(json.dumps(["launch.threads=1", "launch=local", "seed=2"]))
     assert expand([f"@{file}"])[0].config.seed == 2

@@ -2,196 +2,162 @@
 
 from __future__ import annotations
 
+import fcntl
+import io
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
+from suite.cli.main import main
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record
-from tests.support.pairwise import cells
+from suite.runner import provenance
+from suite.runner.executors import in_process
+from suite.runner.interleave import measure
+from suite.runner.launch.signals import Interrupted
+from suite.runner.progress import Progress
+from suite.runner.runs import expand
+from suite.runner.store import Store
+from tests.support.drawn import cells
+from tests.support.waiting import patience, wait_until
 
 ROOT = Path(__file__).parents[2]
-PLUGINS = ROOT / "tests" / "plugins"
-FATES = {  # what a job does, and the outcome of its record
-    "well": Outcome.OK,
-    "killed": Outcome.LOST_RANK,
-    "told_to_end": Outcome.CANCELLED,
-    "raises": Outcome.FAILED,
-}
-
-HOLDER = """
-import fcntl, sys, time
-file = open(sys.argv[1], "w")
-fcntl.flock(file, fcntl.LOCK_EX)
-print("held", flush=True)
-time.sleep(60)
-"""
+FATES = {"well": Outcome.OK, "killed": Outcome.LOST_RANK, "told_to_end": Outcome.CANCELLED}  # records of jobs
+LAUNCHERS = [
+    pytest.param("hydra/launcher=joblib hydra.launcher.n_jobs=2", marks=pytest.mark.exhaustive),
+    pytest.param("hydra/launcher=submitit_local", marks=pytest.mark.exhaustive),
+]
 
 
-def line(folder: Path, *more: str) -> list[str]:
-    """The command line of `suite run`, or of `suite sweep` where `more` begins with -m."""
-    overrides = [f"launch.python_path=[{PLUGINS}]", "executor=deadly", f"executor.log={folder / 'log'}"]
-    command = "sweep" if more[:1] == ("-m",) else "run"
-    words = more[1:] if command == "sweep" else more
-    return [sys.executable, "-m", "suite", command, *overrides, f"reports={folder / 'reports'}", *words]
+def words(folder: Path, *more: str) -> list[str]:
+    """Overrides of a run that ends as `executor.how` says."""
+    plugins = f"launch.python_path=[{ROOT / 'tests' / 'plugins'}]"
+    return [plugins, "executor=deadly", f"executor.log={folder / 'log'}", f"reports={folder / 'reports'}", *more]
 
 
-def run_command(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    # 10 seconds on a quiet machine
-    return subprocess.run(line(folder, *more), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+@pytest.fixture
+def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """A command in this process; its jobs are processes."""
+    monkeypatch.setattr(sys, "argv", ["suite"])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return lambda command, *more: main([command, *words(tmp_path, *more)])
 
 
-def outcomes(folder: Path) -> Counter[tuple[str, Outcome]]:
-    """Of all records, by what their job did."""
-    files = (folder / "reports" / "records").glob("*.json")
-    records = [Record.read(file) for file in files]
-    return Counter((record.config["executor"]["how"], record.outcome) for record in records)
+def outcomes(folder: Path) -> dict[str, Outcome]:
+    """Outcomes of all records, by what their job did."""
+    records = [Record.read(file) for file in (folder / "reports" / "records").glob("*.json")]
+    assert len(records) == len({record.config["executor"]["how"] for record in records})
+    return {record.config["executor"]["how"]: record.outcome for record in records}
 
 
 def begun(folder: Path) -> Counter[str]:
-    """How often each run was begun since the last time this was asked."""
+    """How often each run was begun since the last call."""
     log = folder / "log"
     lines = Counter(log.read_text().split()) if log.exists() else Counter()
     log.unlink(missing_ok=True)
     return lines
 
 
-def wait_until_begun(folder: Path, seconds: float = 60.0) -> None:
-    """Wait for the first run. Polling `begun` could delete the log between its creation and its first line."""
-    log, end = folder / "log", time.monotonic() + seconds
-    while not (log.exists() and log.read_text()):
-        assert time.monotonic() < end, "no run has begun"
-        time.sleep(0.02)
+def processes_of(folder: Path) -> list[psutil.Process]:
+    listed = psutil.process_iter(["cmdline"])
+    return [process for process in listed if str(folder) in " ".join(process.info["cmdline"] or [])]
 
 
-def test_killed_job_ends_alone_and_rerun_repeats_selected_runs(tmp_path: Path) -> None:
-    sweep = ["-m", f"executor.how={','.join(FATES)}"]
-    process = run_command(tmp_path, *sweep)
-    assert process.returncode == Exit.SOME_FAILED, process.stderr
-    assert "Traceback" not in process.stderr
-    assert outcomes(tmp_path) == Counter(FATES.items())
-    assert set(begun(tmp_path)) == set(FATES)
-    reasons = [file.read_text() for file in (tmp_path / "reports" / "records").glob("*.json")]
-    assert any("was ended by SIGKILL" in text for text in reasons)
-    assert run_command(tmp_path, *sweep).returncode == Exit.SOME_FAILED
-    assert begun(tmp_path) == Counter(["told_to_end"]), "a run that was cancelled was not made"
-    run_command(tmp_path, *sweep, "rerun=failed")
-    assert begun(tmp_path) == Counter([how for how, outcome in FATES.items() if outcome is not Outcome.OK])
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("launcher", ["hydra/launcher=joblib hydra.launcher.n_jobs=2", "hydra/launcher=submitit_local"])
-def test_killed_job_ends_no_sweep_under_other_launchers(launcher: str, tmp_path: Path) -> None:
-    process = run_command(tmp_path, "-m", *launcher.split(), "executor.how=killed,well,slow")
-    assert process.returncode == Exit.SOME_FAILED, process.stderr
-    assert outcomes(tmp_path) == Counter(
-        {("killed", Outcome.LOST_RANK): 1, ("well", Outcome.OK): 1, ("slow", Outcome.OK): 1}
-    )
-
-
-@pytest.mark.exhaustive
-def test_sweep_stops_at_the_first_failure_with_on_error_stop(tmp_path: Path) -> None:
-    sweep = ["-m", "executor.how=well,raises,slow"]
-    assert run_command(tmp_path, *sweep, "on_error=stop").returncode == Exit.STOPPED
-    assert outcomes(tmp_path) == Counter({("well", Outcome.OK): 1, ("raises", Outcome.FAILED): 1})
-    begun(tmp_path)
-    assert run_command(tmp_path, *sweep).returncode == Exit.SOME_FAILED
-    assert begun(tmp_path) == Counter(["slow"])
-
-
-def test_concurrent_sweeps_execute_each_run_once(tmp_path: Path) -> None:
-    sweep = line(tmp_path, "-m", "executor.how=slow,well", "seed=0")
-    both = [subprocess.Popen(sweep, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(2)]
-    said = [process.communicate(timeout=120)[1].decode() for process in both]
-    assert [process.returncode for process in both] == [Exit.OK, Exit.OK], said
-    assert begun(tmp_path) == Counter(["slow", "well"])
-    assert outcomes(tmp_path) == Counter([("slow", Outcome.OK), ("well", Outcome.OK)])
-
-
-def test_rerun_repeats_a_run_after_waiting_for_its_lock(tmp_path: Path) -> None:
-    """That one has made nothing of it: it was killed."""
-    run_command(tmp_path, "executor.how=well", f"executor.log={tmp_path / 'log'}")
-    begun(tmp_path)
-    (record,) = (tmp_path / "reports" / "records").glob("*.json")
-    lock = tmp_path / "reports" / "locks" / f"{record.stem}.lock"
-    lock.parent.mkdir(exist_ok=True)
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(lock)], stdout=subprocess.PIPE)
-    assert holder.stdout is not None
-    holder.stdout.readline()
-    waiting = subprocess.Popen(
-        line(tmp_path, "executor.how=well", "rerun=all"), cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
-    )
-    assert waiting.stderr is not None
-    while b"waiting for" not in waiting.stderr.readline():
-        assert waiting.poll() is None
-    holder.kill()
-    waiting.communicate(timeout=60)
-    holder.wait()
-    assert waiting.returncode == Exit.OK
-    assert begun(tmp_path) == Counter(["well"])
-
-
-def test_sweep_reads_an_override_file(tmp_path: Path) -> None:
-    (tmp_path / "asked.yaml").write_text("['executor.how=well,raises']")
-    assert run_command(tmp_path, "-m", f"@{tmp_path / 'asked.yaml'}").returncode == Exit.SOME_FAILED
-    assert sum(outcomes(tmp_path).values()) == 2
-
-
-def test_status_differs_if_no_run_succeeds(tmp_path: Path) -> None:
-    assert run_command(tmp_path, "executor.how=raises").returncode == Exit.NOTHING
-    assert run_command(tmp_path, "executor.how=raises", "on_error=stop").returncode == Exit.STOPPED
-    assert outcomes(tmp_path) == Counter({("raises", Outcome.FAILED): 1})
-
-
-def test_dry_sweep_counts_runs_and_starts_none(tmp_path: Path) -> None:
-    """A record, a run to come, and two that are refused."""
-    run_command(tmp_path, "executor.how=well")
-    begun(tmp_path)
-    dry = run_command(tmp_path, "-m", "--dry-run", "executor.how=well,raises", "grid.inter=1,0")
-    assert dry.stdout.splitlines()[-1] == "dry run of 4 runs: 1 would run, 1 has a record, 2 refused; nothing was run"
-    assert " ok" not in dry.stderr
-    assert dry.returncode == Exit.SOME_FAILED
+def test_killed_job_ends_alone_and_dry_sweep_counts_what_is_missing(
+    tmp_path: Path, suite: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert suite("sweep", f"executor.how={','.join(FATES)}") == Exit.SOME_FAILED
+    assert "Traceback" not in capfd.readouterr().err
+    assert outcomes(tmp_path) == FATES
+    assert begun(tmp_path) == Counter([*FATES])
+    assert any("SIGKILL" in file.read_text() for file in (tmp_path / "reports" / "records").glob("*.json"))
+    (tmp_path / "asked.yaml").write_text(f"['executor.how={','.join(FATES)},raises']")
+    asked = f"@{tmp_path / 'asked.yaml'}"
+    for grid, status, counts in (
+        ("grid.inter=1,0", Exit.SOME_FAILED, "8 runs: 2 would run, 2 have a record, 4 refused"),
+        ("grid.inter=0", Exit.NOTHING, "4 runs: 0 would run, 0 have a record, 4 refused"),
+    ):
+        assert suite("sweep", "--dry-run", asked, grid) == status
+        assert counts in capfd.readouterr().out.splitlines()[-1]
     assert not begun(tmp_path)
-    assert len(outcomes(tmp_path)) == 1
-    refused = run_command(tmp_path, "-m", "--dry-run", "executor.how=well,raises", "grid.inter=0")
-    assert refused.returncode == Exit.NOTHING
+    assert len(outcomes(tmp_path)) == len(FATES)
 
 
-@pytest.mark.parametrize(
-    "launcher",
-    [
-        "hydra/launcher=basic",
-        pytest.param("hydra/launcher=joblib hydra.launcher.n_jobs=2", marks=pytest.mark.exhaustive),
-        pytest.param("hydra/launcher=submitit_local", marks=pytest.mark.exhaustive),
-    ],
-)
-def test_killed_sweep_leaves_no_job(launcher: str, tmp_path: Path) -> None:
-    command = line(tmp_path, "-m", *launcher.split(), "executor.how=sleeps", "seed=0,1")
-    sweep = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_until_begun(tmp_path)
-    os.kill(sweep.pid, signal.SIGKILL)
-    sweep.wait()
-    end = time.monotonic() + 10
-    while any(str(tmp_path) in " ".join(p.info["cmdline"] or []) for p in psutil.process_iter(["cmdline"])):
-        assert time.monotonic() < end, "a job went on"
-        time.sleep(0.05)
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_killed_job_ends_no_sweep_under_other_launchers(
+    launcher: str, tmp_path: Path, suite: Callable[..., int]
+) -> None:
+    assert suite("sweep", *launcher.split(), "executor.how=killed,well,slow") == Exit.SOME_FAILED
+    assert outcomes(tmp_path) == {"killed": Outcome.LOST_RANK, "well": Outcome.OK, "slow": Outcome.OK}
 
 
-@pytest.mark.parametrize(
-    ("number", "sweep"),
-    cells([signal.SIGTERM, signal.SIGINT], ["-m executor.how=sleeps,slow", "executor.how=sleeps"]),
-)
-def test_signal_to_the_command_ends_its_jobs(tmp_path: Path, number: signal.Signals, sweep: str) -> None:
-    """As `kill` sends it: a terminal would send it to every process."""
+@pytest.mark.exhaustive
+def test_sweep_stops_at_the_first_failure_with_on_error_stop(tmp_path: Path, suite: Callable[..., int]) -> None:
+    assert suite("sweep", "executor.how=well,raises,slow", "on_error=stop") == Exit.STOPPED
+    assert outcomes(tmp_path) == {"well": Outcome.OK, "raises": Outcome.FAILED}
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_rerun_waits_for_a_lock_and_repeats_what_its_holder_has_not_made(written: bool, tmp_path: Path) -> None:
+    (run,) = expand(words(tmp_path, "executor.how=well", "rerun=all"))
+    key, store = provenance.key(run), Store(tmp_path / "reports")
+    store.write(in_process.unfinished_record(run, key, Outcome.FAILED, "an earlier run"))
+    (tmp_path / "reports" / "locks").mkdir()
+    lock = (tmp_path / "reports" / "locks" / f"{key}.lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    held = in_process.unfinished_record(run, key, Outcome.OK, "made by the holder")
+
+    class Holder(Progress):
+        """The holder ends as soon as the other command waits."""
+
+        def show(self, title: str) -> None:
+            if "waiting for" in title:
+                if written:
+                    store.write(held)
+                lock.close()
+
+    (record,) = measure([run], Holder(1.0, io.StringIO()))
+    assert record.outcome is Outcome.OK
+    assert (record.reason == held.reason) is written
+    assert begun(tmp_path) == Counter([] if written else ["well"])
+
+
+def test_status_differs_if_no_run_succeeds(tmp_path: Path, suite: Callable[..., int]) -> None:
+    assert suite("run", "executor.how=raises") == Exit.NOTHING
+    assert suite("run", "executor.how=raises", "on_error=stop") == Exit.STOPPED
+    assert outcomes(tmp_path) == {"raises": Outcome.FAILED}
+
+
+def test_cancelled_run_keeps_an_earlier_good_record(
+    tmp_path: Path, suite: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert suite("run", "executor.how=well") == Exit.OK
+
+    def interrupted(*_: object) -> None:
+        raise Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr(in_process, "run_in_process", interrupted)
+    for how in ("well", "slow"):
+        assert suite("run", f"executor.how={how}", "rerun=all") == 128 + signal.SIGTERM
+    assert outcomes(tmp_path) == {"well": Outcome.OK, "slow": Outcome.CANCELLED}
+
+
+# -- commands that are ended -----------------------------------------------------------------------------------------
+
+
+def started(folder: Path, *line: str) -> subprocess.Popen[str]:
+    """A command in a process of its own, whose first run has begun."""
     process = subprocess.Popen(
-        line(tmp_path, *sweep.split()),
+        [sys.executable, "-m", "suite", line[0], *words(folder, *line[1:])],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -199,21 +165,30 @@ def test_signal_to_the_command_ends_its_jobs(tmp_path: Path, number: signal.Sign
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
-    wait_until_begun(tmp_path)
+    log = folder / "log"
+    wait_until(lambda: log.exists() and log.stat().st_size > 0, 20)
+    return process
+
+
+@pytest.mark.parametrize("launcher", ["hydra/launcher=basic", *LAUNCHERS])
+def test_killed_sweep_leaves_no_job(launcher: str, tmp_path: Path) -> None:
+    sweep = started(tmp_path, "sweep", *launcher.split(), "executor.how=sleeps", "seed=0,1")
+    os.kill(sweep.pid, signal.SIGKILL)
+    sweep.communicate()
+    wait_until(lambda: not processes_of(tmp_path), 10, "a job went on")
+
+
+@pytest.mark.parametrize(
+    ("number", "line"),
+    cells([signal.SIGTERM, signal.SIGINT], ["sweep executor.how=sleeps,slow", "run executor.how=sleeps"], n=1),
+)
+def test_signal_to_the_command_ends_its_jobs(tmp_path: Path, number: signal.Signals, line: str) -> None:
+    """As `kill` sends it: a terminal would send it to every process."""
+    process = started(tmp_path, *line.split())
     process.send_signal(number)
-    _, output = process.communicate(timeout=15)
+    _, output = process.communicate(timeout=patience(15))
     assert process.returncode == 128 + number
     assert output.splitlines()[-1] == f"interrupted by {number.name}; run the same command again to continue"
     assert "Traceback" not in output
-    assert outcomes(tmp_path) == Counter({("sleeps", Outcome.CANCELLED): 1})
-    assert not [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(one.info["cmdline"] or [])]
-
-
-def test_cancelled_run_keeps_an_earlier_good_record(tmp_path: Path) -> None:
-    assert run_command(tmp_path, "executor.how=slow").returncode == Exit.OK
-    begun(tmp_path)
-    process = subprocess.Popen(line(tmp_path, "executor.how=slow", "rerun=all"), cwd=ROOT, stderr=subprocess.DEVNULL)
-    wait_until_begun(tmp_path)
-    process.terminate()
-    assert process.wait(15) == 128 + signal.SIGTERM
-    assert outcomes(tmp_path) == Counter({("slow", Outcome.OK): 1})
+    assert outcomes(tmp_path) == {"sleeps": Outcome.CANCELLED}
+    assert not processes_of(tmp_path)
