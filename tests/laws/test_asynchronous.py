@@ -29,7 +29,7 @@ from suite.weights import Latest
 from suite.weights.policy import Predict
 from tests.support.asynchronous import Pipeline, Rule, largest_difference
 from tests.support.cases import Case, all_cases, gpt_case
-from tests.support.pairwise import cells, pairwise
+from tests.support.drawn import cells, drawn, few
 from tests.support.reference import SEED
 
 POLICIES: dict[str, Callable[[str], Any]] = {
@@ -101,10 +101,7 @@ def rows() -> list[tuple[str, str, Grid, int]]:
     return [*cases, ("pipeoptim_inflight", "adam", Grid(inter=3), 2), ("2bw", "adam", Grid(inter=2), 4)]
 
 
-USUAL = [("pipeoptim", rule, Grid(inter=4), 1) for rule in RULES]
-
-
-@pytest.mark.parametrize(("system", "rule", "grid", "every"), pairwise(rows(), strength=2, always=USUAL), ids=str)
+@pytest.mark.parametrize(("system", "rule", "grid", "every"), drawn(rows(), n=6), ids=str)
 def test_pipeline_matches_reference_definition(system: str, rule: str, grid: Grid, every: int) -> None:
     theirs, ours = RULES[rule]
     right = Pipeline(DEEP, system, theirs, stages=grid.inter, replicas=grid.data, every=every)
@@ -128,11 +125,7 @@ def test_reference_distinguishes_systems() -> None:
     assert all(not torch.equal(final_weights[a], final_weights[b]) for i, a in enumerate(names) for b in names[:i])
 
 
-@pytest.mark.parametrize(
-    ("system", "graph"),
-    cells(POLICIES, ["recompute", "keep", "swap"], always=[("pipeoptim", "keep"), ("pipeoptim", "recompute")]),
-    ids=str,
-)
+@pytest.mark.parametrize(("system", "graph"), cells(POLICIES, ["recompute", "keep", "swap"], n=4), ids=str)
 def test_ranks_equal_their_replay_bit_for_bit(system: str, graph: str) -> None:
     """Law 3 on threads, with dropout, tuples, integers and running statistics."""
     for case, grid in ((gpt_case("dropout", "float32", tied=False, dropout=0.3), Grid(inter=4)), (all_cases()[5], TWO)):
@@ -153,7 +146,7 @@ TWO = Grid(inter=2, data=2)
 def test_recorded_order_replays_exactly() -> None:
     """The replay knows ops and versions of a run, but neither its schedule nor its policy."""
     case = gpt_case("untied", "float32", tied=False)
-    for system in ("pipedream", "pipeoptim", "2bw"):
+    for system in few(("pipedream", "pipeoptim", "2bw"), 1):
         grid, every = Grid(inter=3, data=2), 3 if system == "2bw" else 1
         settings = engine_settings(case, POLICIES[system]("recompute"), SGD(0.05, momentum=0.9), every)
         epoch = epochs(case, 2)[0]
@@ -167,7 +160,7 @@ def test_recorded_order_replays_exactly() -> None:
             assert a.passes == b.passes
 
 
-@pytest.mark.parametrize("rule", ["sgdm", "adam", "adamw"])
+@pytest.mark.parametrize("rule", drawn(["sgdm", "adam", "adamw"], n=1))
 def test_all_systems_are_serial_on_one_stage(rule: str) -> None:
     """Except 2BW, whose delay of one update remains."""
     case, optimizer = gpt_case("untied", "float32", tied=False), RULES[rule][1]
@@ -204,7 +197,7 @@ class Slope(nn.Module):
         return x + self.weight * 0.125
 
 
-@pytest.mark.parametrize("stages", [2, 4, 8])
+@pytest.mark.parametrize("stages", drawn([2, 4, 8], n=1))
 def test_law_7_forward_reads_weights_of_its_backward(stages: int) -> None:
     """Plain SGD at constant gradient on dyadic numbers. After the first update, with the exact count, each forward pass
     reads bit for bit the weights that its backward pass reads. With the authors' count none does."""
@@ -255,7 +248,8 @@ def spied(engine: Engine, number: int, met: dict[tuple[int, Kind, int], torch.Te
 def test_passes_never_write_live_weights() -> None:
     """After every pass the layers have their own tensors again, with unchanged values."""
     case = gpt_case("untied", "float32", tied=False)
-    for system, policy in POLICIES.items():
+    for system in few(POLICIES, 3):
+        policy = POLICIES[system]
         replay = Replay(
             case.layers,
             grid=Grid(inter=3),
@@ -318,8 +312,10 @@ def holding(store: Any, seen: list[Op]) -> None:
     store.run, store.swapped_in = watched, watching
 
 
-@pytest.mark.parametrize("graph", ["recompute", "keep"])
-@pytest.mark.parametrize("system", ["pipedream", "2bw", "pipeoptim_inflight", "spectrain", "latest"])
+@pytest.mark.parametrize(
+    ("system", "graph"),
+    cells(["pipedream", "2bw", "pipeoptim_inflight", "spectrain", "latest"], ["recompute", "keep"], n=3),
+)
 def test_stored_versions_match_ledger_after_every_op(system: str, graph: str) -> None:
     """In the shortest stream, and in a longer one after it."""
     case, every = gpt_case("untied", "float32", tied=False, layers=4), 4 if system == "2bw" else 1
@@ -348,7 +344,7 @@ def asynchronous() -> list[str]:
     return [name for name, content in files.items() if content.get("update_interval")]
 
 
-@pytest.mark.parametrize("name", asynchronous())
+@pytest.mark.parametrize("name", drawn(asynchronous(), n=2))
 def test_every_configured_asynchronous_system_trains(name: str) -> None:
     """A new YAML file is tested without registration."""
     case, grid = gpt_case("untied", "float32", tied=False), Grid(inter=2)

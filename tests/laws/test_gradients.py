@@ -6,6 +6,7 @@ tests/distributed runs the same check on MPI ranks.
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -21,8 +22,8 @@ from suite.schedule.staircase import Staircase
 from suite.schedule.zbv import ZBV
 from suite.weights import Latest
 from tests.support.cases import Case, all_cases, gpt_case, shared_case
+from tests.support.drawn import cells, few
 from tests.support.laws import check_gradients, engine_of, gradients_of
-from tests.support.pairwise import cells
 from tests.support.reference import SEED, Reference, as_tuple
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(data=2, inter=2)]
@@ -46,44 +47,48 @@ def of_every_system() -> list[tuple[str, Schedule]]:
 
 
 CASES = all_cases()
-USUAL = [*((GRIDS[3], case) for case in CASES), *((grid, CASES[0]) for grid in GRIDS)]
+TIED_GRIDS = [*GRIDS[:2], Grid(inter=3), Grid(inter=4), GRIDS[3]]
+
+
+def check(case: Case, grid: Grid, schedule: Schedule, **more: Any) -> list[int]:
+    return threads.run(grid.size, lambda world: check_gradients(case, grid, schedule, world, **more))
 
 
 @pytest.mark.parametrize(
-    ("grid", "case"), cells(GRIDS, CASES, always=USUAL), ids=lambda value: getattr(value, "name", str(value))
+    ("case", "grid"), cells(CASES, GRIDS, n=5), ids=lambda value: getattr(value, "name", str(value))
 )
 def test_every_system_matches_one_process_gradients(case: Case, grid: Grid) -> None:
-    for name, schedule in of_every_system():
-        compared = threads.run(grid.size, lambda world, s=schedule: check_gradients(case, grid, s, world))
-        assert sum(compared) > 0, name
+    for name, schedule in few(of_every_system(), 3, case.name, grid):
+        assert sum(check(case, grid, schedule)) > 0, name
 
 
-@pytest.mark.parametrize("schedule", OTHER_ORDERS, ids=str)
-def test_gradients_match_for_other_schedules(schedule: Schedule) -> None:
-    for grid in (Grid(inter=3), Grid(inter=4), Grid(inter=2, data=2)):
-        for case in (gpt_case("tied", "float64"), all_cases()[4]):
-            threads.run(grid.size, lambda world, c=case, g=grid: check_gradients(c, g, schedule, world))
+@pytest.mark.parametrize(
+    ("schedule", "grid", "case"),
+    cells(OTHER_ORDERS, (Grid(inter=3), Grid(inter=4), Grid(inter=2, data=2)), (CASES[0], CASES[4]), n=3),
+    ids=str,
+)
+def test_gradients_match_for_other_schedules(schedule: Schedule, grid: Grid, case: Case) -> None:
+    check(case, grid, schedule)
 
 
-@pytest.mark.parametrize("schedule", [MessageDriven(), ZBV(), Staircase(chunks=2)], ids=str)
-@pytest.mark.parametrize("grid", [Grid(), Grid(inter=2), Grid(inter=3), Grid(inter=4), Grid(inter=2, data=2)], ids=str)
+@pytest.mark.parametrize(
+    ("grid", "schedule"), cells(TIED_GRIDS, (MessageDriven(), ZBV(), Staircase(chunks=2)), n=3), ids=str
+)
 def test_gradients_match_with_ties_between_blocks(grid: Grid, schedule: Schedule) -> None:
-    threads.run(grid.size, lambda world: check_gradients(shared_case("float32"), grid, schedule, world), deadline=60)
+    check(shared_case("float32"), grid, schedule)
 
 
-@pytest.mark.parametrize("schedule", [MessageDriven(), GPipe()], ids=str)
-def test_recomputation_repeats_dropout_and_preserves_statistics(schedule: Schedule) -> None:
-    for case in (gpt_case("dropout", "float64", dropout=0.3), all_cases()[4]):
-        for grid in (Grid(), Grid(inter=2)):
-            threads.run(
-                grid.size,
-                lambda world, c=case, g=grid: check_gradients(c, g, schedule, world, weights=Latest("recompute")),
-            )
+@pytest.mark.parametrize(
+    ("schedule", "case", "grid"),
+    cells((MessageDriven(), GPipe()), (gpt_case("dropout", "float64", dropout=0.3), CASES[4]), GRIDS[:2], n=2),
+    ids=str,
+)
+def test_recomputation_repeats_dropout_and_preserves_statistics(schedule: Schedule, case: Case, grid: Grid) -> None:
+    check(case, grid, schedule, weights=Latest("recompute"))
 
 
 def test_more_than_two_replicas_agree_to_rounding() -> None:
-    grid = Grid(data=4)
-    threads.run(4, lambda world: check_gradients(all_cases()[0], grid, MessageDriven(), world, tolerance=1e-12))
+    check(CASES[0], Grid(data=4), MessageDriven(), tolerance=1e-12)
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)

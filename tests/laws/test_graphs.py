@@ -5,6 +5,7 @@ implementation. Graphs are directed and weighted, so that a swapped transpose sh
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +16,11 @@ from suite.conformance.graphs import check_losses, train_losses
 from suite.engine.optim.optimizer import Adam
 from suite.gnn.plan import ASSIGNMENTS, Placement
 from suite.gnn.rank_shard import build_plans
+from tests.support.drawn import cells, drawn, few
 from tests.support.graphs import EXCHANGES, dense, on_trainers, problem, uneven
 
 GRIDS = [(1, 1), (2, 1), (4, 1), (6, 1), (8, 1), (2, 2), (4, 2), (6, 2), (8, 2), (6, 3), (8, 4)]
 ORDERS = [(order, epoch) for order in ("paper", "auto") for epoch in ("paper", "lean")]
-
-
-def grid_name(grid: tuple[int, int]) -> str:
-    return "p{}c{}".format(*grid)
 
 
 def close(ours: np.ndarray, reference: np.ndarray) -> bool:
@@ -55,22 +53,18 @@ def check_epoch(
             assert close(of_features, dense_features[vertices])
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
-@pytest.mark.parametrize("grid", GRIDS, ids=grid_name)
-def test_epoch_equals_dense_epoch(grid: tuple[int, int], exchange: str) -> None:
-    check_epoch(grid, exchange)
+ROWS = [
+    *((grid, exchange, "paper", "paper", "paper") for grid in GRIDS for exchange in EXCHANGES),
+    *((grid, exchange, "interleaved", "paper", "paper") for grid in GRIDS[5:] for exchange in ("fused", "staged")),
+    *((grid, "fused", "paper", *order) for grid in ((4, 1), (6, 2)) for order in ORDERS[1:]),
+]
 
 
-@pytest.mark.parametrize("exchange", ["fused", "staged"])
-@pytest.mark.parametrize("grid", [grid for grid in GRIDS if grid[1] > 1], ids=grid_name)
-def test_interleaved_assignment_equals_dense_epoch(grid: tuple[int, int], exchange: str) -> None:
-    check_epoch(grid, exchange, "interleaved")
-
-
-@pytest.mark.parametrize(("order", "epoch"), ORDERS[1:])
-@pytest.mark.parametrize("grid", [(4, 1), (6, 2)], ids=["1D", "1.5D"])
-def test_every_product_order_equals_dense_epoch(grid: tuple[int, int], order: str, epoch: str) -> None:
-    check_epoch(grid, "fused", order=order, epoch=epoch)
+@pytest.mark.parametrize(("grid", "exchange", "assignment", "order", "epoch"), drawn(ROWS, n=12), ids=str)
+def test_epoch_equals_dense_epoch(
+    grid: tuple[int, int], exchange: str, assignment: str, order: str, epoch: str
+) -> None:
+    check_epoch(grid, exchange, assignment, order, epoch)
 
 
 def test_losses_agree_across_grids_exchanges_orders_and_partitions() -> None:
@@ -90,16 +84,15 @@ def test_losses_agree_across_grids_exchanges_orders_and_partitions() -> None:
     alone = curve((1, 1), 0, "fused")
     assert alone[9] < 0.9 * alone[0]
     runs = [((4, 1), "oblivious"), ((4, 2), "staged"), ((6, 3), "fused"), ((3, 1), "overlapped")]
-    for seed, (grid, exchange) in enumerate(runs):
-        for order, epoch in ORDERS:
-            ours = curve(grid, seed, exchange, ASSIGNMENTS[0], order=order, epoch=epoch)
-            assert ours == pytest.approx(alone, rel=1e-9)
+    for (seed, (grid, exchange)), (order, epoch) in few(product(enumerate(runs), ORDERS), 4):
+        ours = curve(grid, seed, exchange, ASSIGNMENTS[0], order=order, epoch=epoch)
+        assert ours == pytest.approx(alone, rel=1e-9)
     assert curve((8, 2), 5, "fused", "interleaved") == pytest.approx(alone, rel=1e-9)
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
-@pytest.mark.parametrize("grid", [(1, 1), (5, 1), (8, 2), (6, 3)], ids=grid_name)
-@pytest.mark.parametrize("symmetric", [True, False], ids=["symmetric", "directed"])
+@pytest.mark.parametrize(
+    ("grid", "exchange", "symmetric"), cells([(1, 1), (5, 1), (8, 2), (6, 3)], EXCHANGES, [True, False], n=6), ids=str
+)
 def test_bytes_sent_equal_plan_and_never_exceed_oblivious(
     grid: tuple[int, int], exchange: str, symmetric: bool
 ) -> None:
@@ -157,7 +150,7 @@ def systems() -> list[str]:
     return [name for name in groups()["system"] if resolve([f"system={name}"]).system.graphs]
 
 
-@pytest.mark.parametrize("grid", [(2, 1), (4, 2)], ids=["2", "4x2"])
+@pytest.mark.parametrize("grid", drawn([((2, 1),), ((4, 2),)], n=1), ids=str)
 def test_every_system_matches_losses_of_one_process(grid: tuple[int, int], tmp_path: Path) -> None:
     """Losses of five epochs on the system's own partition, and its bytes."""
     alone = train_losses(["system=cagnet"], 1, 1, tmp_path)

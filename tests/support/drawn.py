@@ -48,6 +48,12 @@ def drawn(rows: Iterable[Any], n: int, always: Sequence[Any] = ()) -> list[Any]:
     ]
 
 
+def few(rows: Iterable[Any], n: int, *names: object) -> list[Any]:
+    """`n` drawn rows for a loop within a test, other ones for other names; all of them in the exhaustive run."""
+    rows = list(rows)
+    return rows if EXHAUSTIVE in os.environ else generator(*names, len(rows)).sample(rows, min(n, len(rows)))
+
+
 def cells(*axes: Iterable[Any], n: int, always: Sequence[tuple[Any, ...]] = ()) -> list[Any]:
     """`drawn` from the product of the axes."""
     return drawn(product(*axes), n, always)
