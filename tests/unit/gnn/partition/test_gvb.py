@@ -14,12 +14,14 @@ from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.protocols import Missing
 from suite.data.graphs.communities import AmazonLike
 from suite.data.graphs.generate import Planted
-from suite.gnn.partition import Quality, gvb, partition, refine_numba
+from suite.gnn.partition import Quality, gvb, partition
 from suite.gnn.partition.gvb import Gvb
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.pattern import IntArray, directed_pattern, entries_per_row
 from suite.gnn.partition.refine import Level, MoveRule, cycle
 from suite.gnn.plan import count_volumes
+from tests.support.drawn import drawn
+from tests.support.refusals import refused
 
 K = 8
 UNLIMITED = 10**9  # ceiling or cap
@@ -67,10 +69,7 @@ def quality(matrix: csr_array, parts: IntArray, k: int) -> Quality:
     return Quality.of(count_volumes(matrix, parts, k))
 
 
-# The refinement
-
-
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(2, 60), st.integers(1, 9), st.integers(0, 999), st.floats(0.5, 8), st.booleans())
 def test_tracked_sends_equal_counted_volumes_after_refinement(
     n: int, k: int, seed: int, degree: float, symmetric: bool
@@ -88,7 +87,7 @@ def test_tracked_sends_equal_counted_volumes_after_refinement(
         assert heaviest(matrix, refined, k) <= cap
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(st.integers(4, 60), st.integers(2, 5), st.integers(0, 999), st.booleans())
 def test_contracted_level_counts_volumes_of_its_clusters(n: int, k: int, seed: int, symmetric: bool) -> None:
     matrix, rng = random_matrix(n, seed, symmetric=symmetric), np.random.default_rng(seed)
@@ -105,18 +104,15 @@ def test_contracted_level_counts_volumes_of_its_clusters(n: int, k: int, seed: i
 
 
 def test_clusters_stay_within_part_and_weight_limit() -> None:
-    matrix = cliques(32, 8)
-    level, parts = (
-        Level.finest(directed_pattern(matrix), entries_per_row(matrix)),
-        (np.arange(256) // 64).astype(np.int32),
-    )
-    for limit, most in ((72, 64), (30, 160)):  # a clique has 58 entries
+    matrix, parts = cliques(32, 8), (np.arange(256) // 64).astype(np.int32)
+    level = Level.finest(directed_pattern(matrix), entries_per_row(matrix))
+    for limit, most in ((72, 64), (30, 160), (1, 256)):  # a clique has 58 entries
         clusters = level.clusters(parts, limit, seed=1)
         assert set(clusters) == set(range(clusters.max() + 1))
-        assert np.bincount(clusters, weights=level.weight).max() <= limit
+        assert limit == 1 or np.bincount(clusters, weights=level.weight).max() <= limit
         assert all(len(set(parts[clusters == c])) == 1 for c in range(clusters.max() + 1))
         assert clusters.max() + 1 <= most
-    assert level.clusters(parts, 1, seed=1).max() == 255
+    assert clusters.max() == 255
 
 
 def test_part_above_cap_loses_vertices_even_at_a_loss() -> None:
@@ -126,35 +122,6 @@ def test_part_above_cap_loses_vertices_even_at_a_loss() -> None:
     refined, send = level.refined(parts, 2, MoveRule(cap, UNLIMITED, 64), penalty=8, seed=0)
     assert heaviest(matrix, parts, 2) > cap >= heaviest(matrix, refined, 2)
     assert send.sum() > quality(matrix, parts, 2).total
-
-
-@pytest.mark.parametrize("symmetric", [True, False])
-def test_predicted_price_change_of_a_move_is_exact(symmetric: bool) -> None:
-    """At fixed row prices, for every vertex and part, compared with a recount of the volumes."""
-    n, k = 30, 4
-    matrix, rng = random_matrix(n, 1, symmetric=symmetric), np.random.default_rng(0)
-    parts, price = rng.integers(0, k, n).astype(np.int32), rng.integers(1, 9, k)
-    level = Level.finest(directed_pattern(matrix), entries_per_row(matrix))
-    slots = np.r_[0, np.cumsum(np.minimum(np.diff(level.by_net[0]), k))]
-    counts = np.zeros(slots[-1], np.int32), np.zeros(slots[-1], np.int32), np.zeros(n, np.int64)
-    nets = level.owner, level.rows, *level.by_vertex, slots, *counts
-    refine_numba._fill(parts, np.zeros(k, np.int64), *nets)
-    before = int(count_volumes(matrix, parts, k).send @ price)
-    for x in range(n):
-        gain, own_volume = np.zeros(k, np.int64), np.zeros(k, np.int64)
-        base, every, _ = refine_numba._weigh(x, True, parts, price, gain, own_volume, level.owned, *nets)
-        a, changes = parts[x], {}
-        for b in set(range(k)) - {int(a)}:
-            moved = parts.copy()
-            moved[x] = b
-            changes[b] = int(count_volumes(matrix, moved, k).send @ price) - before
-            assert changes[b] == base - gain[b] + price[b] * (every - own_volume[b]) - price[a] * (
-                every - own_volume[a]
-            )
-        load = np.zeros(k, np.int64)
-        assert refine_numba._choose(a, base, every, price, gain, own_volume, load, 0)[1] == min(changes.values())
-        assert not gain.any()
-        assert not own_volume.any()
 
 
 def test_best_partition_is_returned_not_the_last() -> None:
@@ -183,10 +150,8 @@ def test_ceiling_on_total_precedes_maximum_send() -> None:
     assert most[UNLIMITED] < most[before]
 
 
-# The partitioner
-
 CASES = {
-    "grid": (grid(32), 8),
+    "grid": (grid(16), 8),
     "not a power of two": (grid(20), 7),
     "cliques": (cliques(40, 6), 8),
     "star": (star(300), 4),
@@ -194,7 +159,6 @@ CASES = {
     "bipartite": (bipartite(100, 300), 8),
     "directed": (random_matrix(600, 1), 8),
     "dense": (random_matrix(64, 2, 40.0, symmetric=True), 8),
-    "amazon": (AmazonLike(vertices=2048, features=0, classes=0).load(1).adjacency, 8),
     "one part": (grid(8), 1),
     "two parts": (grid(8), 2),
     "more parts than vertices": (grid(3), 20),
@@ -206,7 +170,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", drawn(CASES, n=6))
 def test_gvb_is_never_worse_than_best_metis_start(case: str) -> None:
     matrix, k = CASES[case]
     n, seed, cap = matrix.shape[0], 3, int(1.1 * matrix.nnz / k)
@@ -243,7 +207,7 @@ def test_parts_depend_on_seed_and_pattern_only() -> None:
 
 def test_refinement_gains_on_communities_not_on_planted_blocks() -> None:
     """Negative control: METIS finds equal planted blocks exactly."""
-    source = AmazonLike(vertices=1 << 13, features=0, classes=0)
+    source = AmazonLike(vertices=1 << 12, features=0, classes=0)
     planted = Planted(vertices=1 << 12, blocks=K, inside=14, outside=2, features=1)
     ratio = {}
     for name, matrix in (("amazon", source.load(0).adjacency), ("planted", planted.load(0).adjacency)):
@@ -257,34 +221,25 @@ def test_refinement_gains_on_communities_not_on_planted_blocks() -> None:
     assert 0.97 <= ratio["planted"] <= 1.01
 
 
-def test_quality_does_not_depend_on_vertex_or_part_numbering() -> None:
-    matrix = AmazonLike(vertices=2048, features=0, classes=0).load(3).adjacency
-    order = np.random.default_rng(0).permutation(2048)
-    permuted = csr_array(matrix[order][:, order])
-    plain, other = (quality(m, Gvb().parts(m, K, 0), K) for m in (matrix, permuted))
-    assert 0.75 <= other.max_send / plain.max_send <= 1 / 0.75
-    parts = Gvb().parts(matrix, K, 0)
-    assert quality(permuted, parts[order], K) == plain
-    swapped = np.roll(np.arange(K, dtype=np.int32), 3)[parts]
-    assert quality(matrix, swapped, K) == plain
-
-
 def test_missing_optional_packages_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Gvb(kahip=2).notes() == () or Gvb(kahip=2).notes()[0].startswith("gvb ran without its 2 KaHIP starts")
     original = gvb.find_spec
     monkeypatch.setattr(gvb, "find_spec", lambda name: None if name in ("numba", "kahip") else original(name))
     assert Gvb().notes() == ()
-    assert Gvb(kahip=2).notes() == ("gvb ran without its 2 KaHIP starts, as kahip is not installed",)
+    assert len(Gvb(kahip=2).notes()) == 1
     assert isinstance(Gvb().probe(), Missing)
     with pytest.raises(MissingDependency):
         partition(Gvb(), grid(4), 2, seed=0, folder=None)
     assert Gvb(kahip=1).parts(grid(6), 2, 0).shape == (36,)
 
 
-@pytest.mark.parametrize(
-    "settings", [{"starts": 0}, {"starts": True}, {"kahip": -1}, {"effort": 0}, {"imbalance": -0.1}, {"ufactor": 1.5}]
-)
-def test_illegal_setting_is_refused(settings: dict[str, float]) -> None:
-    with pytest.raises(InvalidRequest) as refusal:
-        Gvb(**settings)  # type: ignore[arg-type]
-    assert [refusal.value.key] == list(settings)
+def test_illegal_setting_is_refused() -> None:
+    for key, value in (
+        ("starts", 0),
+        ("starts", True),
+        ("kahip", -1),
+        ("effort", 0),
+        ("imbalance", -0.1),
+        ("ufactor", 1.5),
+    ):
+        with refused(InvalidRequest, key):
+            Gvb(**{key: value})

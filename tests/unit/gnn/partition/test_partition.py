@@ -74,18 +74,17 @@ def test_quality_of_a_small_partition() -> None:
 
 
 @pytest.mark.parametrize("partitioner", [Block(), Random(), Metis()], ids=lambda p: p.name)
-@pytest.mark.parametrize(("n", "k"), [(1, 1), (1, 3), (5, 8), (60, 1), (64, 8), (61, 7), (400, 5)])
-def test_parts_are_complete_and_reproducible(partitioner: Partitioner, n: int, k: int) -> None:
-    matrix = graph(n)
-    parts = partitioner.parts(matrix, k, 3)
-    assert parts.shape == (n,)
-    assert parts.dtype == np.int32
-    assert 0 <= parts.min() <= parts.max() < k
-    assert (parts == partitioner.parts(matrix, k, 3)).all()
-    if not isinstance(partitioner, Metis):
-        assert np.ptp(np.bincount(parts, minlength=k)) <= 1
-    if n == 400:
-        assert partitioner.seedable == bool((parts != partitioner.parts(matrix, k, 4)).any())
+def test_parts_are_complete_and_reproducible(partitioner: Partitioner) -> None:
+    for n, k in ((1, 1), (1, 3), (5, 8), (60, 1), (64, 8), (61, 7), (400, 5)):
+        matrix = graph(n)
+        parts = partitioner.parts(matrix, k, 3)
+        assert parts.shape == (n,)
+        assert parts.dtype == np.int32
+        assert 0 <= parts.min() <= parts.max() < k
+        assert (parts == partitioner.parts(matrix, k, 3)).all()
+        if not isinstance(partitioner, Metis):
+            assert np.ptp(np.bincount(parts, minlength=k)) <= 1
+    assert partitioner.seedable == bool((parts != partitioner.parts(matrix, k, 4)).any())
 
 
 def test_isolated_vertices_even_out_part_sizes() -> None:
@@ -156,44 +155,30 @@ def test_cache_key_covers_every_input() -> None:
     assert fingerprint(Block(), matrix, 4, 7) == fingerprint(Block(), matrix, 4, 8)
 
 
-@pytest.mark.parametrize("fault", ["cut", "text", "foreign", "range", "length", "empty"])
+@pytest.mark.parametrize("fault", ["cut", "text", "empty", "foreign", "range", "length", "pickle"])
 def test_damaged_or_foreign_cache_file_is_recomputed(tmp_path: Path, fault: str) -> None:
     matrix, counting = graph(40), Counting([])
     good = partition(counting, matrix, 4, seed=1, folder=tmp_path)
     file = cached_file(tmp_path)
     with np.load(file) as archive:
         content = dict(archive)
-    if fault == "cut":
-        file.write_bytes(file.read_bytes()[:-30])
-    elif fault == "text":
-        file.write_text("no archive")
-    elif fault == "empty":
-        file.write_bytes(b"")
+    contents = {"cut": file.read_bytes()[:-30], "text": b"no archive", "empty": b""}
+    if fault in contents:
+        file.write_bytes(contents[fault])
     else:
-        if fault == "foreign":
-            content["key"] = content["key"][::-1].copy()
-        content["parts"] = {
-            "foreign": content["parts"],
-            "range": content["parts"] + 3,
-            "length": np.zeros(3, np.int32),
-        }[fault]
-        np.savez(file, **content)
+        changes = {
+            "foreign": {"key": content["key"][::-1].copy()},
+            "range": {"parts": content["parts"] + 3},
+            "length": {"parts": np.zeros(3, np.int32)},
+            "pickle": {"parts": np.array([{}], object)},
+        }
+        np.savez(file, **{**content, **changes[fault]})
     assert partition(counting, matrix, 4, seed=1, folder=tmp_path).cached is False
     assert counting.seeds == [1, 1]
     again = partition(counting, matrix, 4, seed=1, folder=tmp_path)
     assert again.cached
     assert (again.parts == good.parts).all()
     assert cached_file(tmp_path) == file  # and no temporary file
-
-
-def test_pickled_array_is_never_loaded(tmp_path: Path) -> None:
-    matrix, counting = graph(40), Counting([])
-    partition(counting, matrix, 4, seed=1, folder=tmp_path)
-    with np.load(cached_file(tmp_path)) as archive:
-        content = dict(archive)
-    content["parts"] = np.array([{}], object)
-    np.savez(cached_file(tmp_path), **content)
-    assert partition(counting, matrix, 4, seed=1, folder=tmp_path).cached is False
 
 
 def test_invalid_input_is_refused() -> None:
@@ -215,7 +200,7 @@ def test_metis_sends_less_than_random_and_stays_balanced() -> None:
     assert metis.nnz_imbalance <= 5
 
 
-@pytest.mark.parametrize("k", [2, 3, 8, 40])
+@pytest.mark.parametrize("k", [2, 3, 8])
 def test_metis_leaves_no_part_empty_and_prints_nothing(k: int, capfd: pytest.CaptureFixture[str]) -> None:
     """From one vertex more than parts upwards, on a cycle and on disjoint pairs."""
     pytest.importorskip("pymetis")
@@ -231,37 +216,33 @@ def test_metis_leaves_no_part_empty_and_prints_nothing(k: int, capfd: pytest.Cap
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "form", "parts"),
-    [
-        ("a.part", "0\n1\n1\n0\n", "auto", [0, 1, 1, 0]),
-        ("a.part-sizes", "1 3\n", "auto", [0, 1, 1, 1]),
-        ("a.part", "3 1", "sizes", [0, 0, 0, 1]),
-        ("a.part", " 4\n0", "auto", [0, 0, 0, 0]),
-    ],
-)
-def test_external_file_of_parts_or_sizes(tmp_path: Path, name: str, text: str, form: str, parts: list[int]) -> None:
-    (tmp_path / name).write_text(text)
-    external = External(str(tmp_path / name), form)
-    assert external.probe() == Ready()
-    assert external.parts(graph(4), 2, 0).tolist() == parts
+def external(folder: Path, text: str, name: str = "a.part", form: str = "auto") -> External:
+    (folder / name).write_text(text)
+    return External(str(folder / name), form)
 
 
-def test_external_file_name_decides_if_parts_equal_vertices(tmp_path: Path) -> None:
-    for name, parts in (("a.part", [2, 0, 0, 1]), ("a.part-sizes", [0, 0, 3, 3])):
-        (tmp_path / name).write_text("2 0 0 1" if name == "a.part" else "2 0 0 2")
-        assert External(str(tmp_path / name)).parts(graph(4), 4, 0).tolist() == parts
+def test_external_file_of_parts_or_sizes(tmp_path: Path) -> None:
+    for text, name, form, parts in (
+        ("0\n1\n1\n0\n", "a.part", "auto", [0, 1, 1, 0]),
+        ("1 3\n", "a.part-sizes", "auto", [0, 1, 1, 1]),
+        ("3 1", "a.part", "sizes", [0, 0, 0, 1]),
+        (" 4\n0", "a.part", "auto", [0, 0, 0, 0]),
+    ):
+        each = external(tmp_path, text, name, form)
+        assert each.probe() == Ready()
+        assert each.parts(graph(4), 2, 0).tolist() == parts
+    # the name decides if there are as many parts as vertices
+    assert external(tmp_path, "2 0 0 1").parts(graph(4), 4, 0).tolist() == [2, 0, 0, 1]
+    assert external(tmp_path, "2 0 0 2", "a.part-sizes").parts(graph(4), 4, 0).tolist() == [0, 0, 3, 3]
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
+def test_invalid_or_missing_external_file_is_refused(tmp_path: Path) -> None:
+    for text, subject in (
         ("0 1 2 0", "vertex 2 is in part 2"),
         ("0 1 -1 0", "vertex 2 is in part -1"),
         ("0 1 1", "3 numbers that sum to 2"),
         ("0 1 1 0 1", "5 numbers that sum to 3"),
         ("0 1 1.5 0", "number 3 of 4 is '1.5'"),
-        ("0 one", "number 2 of 2 is 'one'"),
         ("0 1\n1 +-5", "number 4 of 4 is '+-5', in line 2"),
         ("0 1 1 9223372036854775808", "is '9223372036854775808', in line 1"),
         ("0 1 1 " + "9" * 5000, "number 4 of 4"),
@@ -269,19 +250,13 @@ def test_external_file_name_decides_if_parts_equal_vertices(tmp_path: Path) -> N
         ("3 2", "2 numbers that sum to 5"),
         ("-1 5", "2 numbers that sum to 4"),
         ("", "0 numbers"),
-    ],
-)
-def test_invalid_external_file_is_refused(tmp_path: Path, text: str, problem: str) -> None:
-    (tmp_path / "a.part").write_text(text)
-    with pytest.raises(InvalidRequest) as refusal:
-        External(str(tmp_path / "a.part")).parts(graph(4), 2, 0)
-    assert problem in str(refusal.value)
-
-
-def test_missing_external_file_is_reported(tmp_path: Path) -> None:
-    external = External(str(tmp_path / "none.part"))
-    assert isinstance(external.probe(), Missing)
+    ):
+        with pytest.raises(InvalidRequest) as refusal:
+            external(tmp_path, text).parts(graph(4), 2, 0)
+        assert subject in str(refusal.value)
+    missing = External(str(tmp_path / "none.part"))
+    assert isinstance(missing.probe(), Missing)
     with pytest.raises(InvalidRequest):
-        external.parts(graph(4), 2, 0)
+        missing.parts(graph(4), 2, 0)
     with pytest.raises(InvalidRequest):
         External("a.part", "guess")
