@@ -1,4 +1,4 @@
-"""Layer model against hand sums, and overheads per system.
+"""Layer model against hand sums, and overheads of weight policies per system.
 
 Two layers by hand, float32, on 100 flop/s of products and 10 bytes/s of memory:
 
@@ -23,17 +23,23 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.op import Op
-from suite.core.protocols import ExecutorResult
+from suite.core.protocols import ExecutorResult, Schedule, WeightPolicy
 from suite.memory import resident
 from suite.runner.executors.registry import without_ranks
 from suite.schedule import OneFOneB
+from suite.schedule.dual_pipe_v import DualPipeV
+from suite.schedule.placement import places
+from suite.schedule.staircase import Staircase
+from suite.schedule.zbv import ZBV
 from suite.simulate.executor import Simulated, by_layers
 from suite.simulate.layer_model import LayerCost, LayerPlan, run
 from suite.simulate.network.machine import Link
+from suite.simulate.policy_overheads import PolicyOverheads, counting_interval, policy_overheads
 from suite.weights import Latest, Predict
 from suite.workload import LayerShape
 from tests.support.configs import altered
-from tests.support.modelled import efficiency, machine, system, systems
+from tests.support.modelled import efficiency, machine, system
+from tests.support.placed import SplitStream
 from tests.support.refusals import refused
 
 
@@ -65,17 +71,10 @@ DEVICE = machine(peak={"float32": 100.0, "float16": 400.0}, memory_bandwidth=10.
 def plan(name: str, shape: Any = None, *, inter: int = 2, moments: int = 1, **changes: Any) -> LayerPlan:
     """Microbatches of 2; of a flush four a batch."""
     schedule, policy, every = POLICIES[name]
-    states = tuple(f"moment_{number}" for number in range(moments))
     usual: dict[str, Any] = {
-        "shape": shape or Two(),
-        "system": system(name=name, schedule=schedule),
-        "grid": Grid(inter=inter),
-        "batch": 8 if every is None else 2,
-        "microbatch": 2,
-        "layout": resident,
-        "moments": states,
-        "policy": policy,
-        "update_interval": every,
+        **{"shape": shape or Two(), "system": system(name=name, schedule=schedule), "grid": Grid(inter=inter)},
+        **{"batch": 8 if every is None else 2, "microbatch": 2, "layout": resident, "policy": policy},
+        **{"moments": tuple(f"moment_{number}" for number in range(moments)), "update_interval": every},
     }
     return LayerPlan(**{**usual, **changes})
 
@@ -90,99 +89,136 @@ def test_passes_of_a_layer_by_hand() -> None:
     assert saved.backward == [2 * 4.0, 2 * 2.0]
     half = LayerCost(plan("gpipe", half="float16"), DEVICE, efficiency(products=0.5, kernels={"Two": 0.5}))
     assert half.forward == [2 * 200 / (0.25 * 400), 2 * 100 / (0.25 * 400)]
+    replicas = LayerCost(plan("pipeoptim", grid=Grid(data=2, inter=2), batch=4), DEVICE, efficiency())
+    assert [chunk.reduce for chunk in replicas.update(1)] == [30 * 4]
 
 
 @pytest.mark.parametrize(
-    ("name", "forward", "backward", "update"),
+    ("name", "forward", "update"),
     [
         # one moment: a step moves 20 bytes an entry, a prediction 12, a copy 8; ten entries, thirty
-        ("gpipe", (0, 0), (0, 0), (200, 600)),
-        ("pipedream", (0, 0), (0, 0), (200 + 80, 600)),
-        ("spectrain", (120, 0), (0, 0), (200, 600)),
-        ("pipeoptim", (120, 0), (0, 0), (200, 600)),
+        ("gpipe", 0, 200),
+        ("pipedream", 0, 200 + 80),
+        ("spectrain", 120, 200),
+        ("pipeoptim", 120, 200),
     ],
 )
-def test_what_a_policy_asks_is_paid_in_bytes_of_memory(
-    name: str, forward: tuple[int, int], backward: tuple[int, int], update: tuple[int, int]
-) -> None:
+def test_overheads_of_a_policy_are_bytes_of_memory(name: str, forward: int, update: int) -> None:
     cost = LayerCost(plan(name), DEVICE, efficiency(states=0.5))
-    passes = (4.0, 2.0)
-    assert cost.forward == [of_pass + size / 5.0 for of_pass, size in zip(passes, forward, strict=True)]
-    assert cost.backward == [3 * of_pass + size / 5.0 for of_pass, size in zip(passes, backward, strict=True)]
-    assert [chunk.step for stage in (0, 1) for chunk in cost.update(stage)] == [size / 5.0 for size in update]
+    assert (cost.forward, cost.backward) == ([4.0 + forward / 5.0, 2.0], [3 * 4.0, 3 * 2.0])
+    assert [chunk.step for stage in (0, 1) for chunk in cost.update(stage)] == [update / 5.0, 600 / 5.0]
 
 
 def test_a_moment_more_is_moved_by_steps_and_predictions() -> None:
-    cost = LayerCost(plan("pipeoptim", moments=2), DEVICE, efficiency())
-    assert (cost.step(0), cost.prediction(0), cost.copy(0)) == (10 * 28 / 10, 10 * 16 / 10, 10 * 8 / 10)
-    half = LayerCost(plan("pipeoptim", half="float16"), DEVICE, efficiency())
-    assert (half.step(0), half.prediction(0), half.copy(0)) == (10 * 24 / 10, 10 * 10 / 10, 10 * 4 / 10)
-
-
-def test_replicas_reduce_their_gradients() -> None:
-    cost = LayerCost(plan("pipeoptim", grid=Grid(data=2, inter=2), batch=4), DEVICE, efficiency())
-    assert [chunk.reduce for chunk in cost.update(1)] == [30 * 4]
+    for changes, step, prediction, copy in (({"moments": 2}, 28, 16, 8), ({"half": "float16"}, 24, 10, 4)):
+        cost = LayerCost(plan("pipeoptim", **changes), DEVICE, efficiency())
+        assert (cost.step(0), cost.prediction(0), cost.copy(0)) == (step, prediction, copy)
 
 
 def test_stream_of_four_stages_avoids_the_bubble_of_a_flush() -> None:
     """Four equal stages: 7 passes for four microbatches, or 4. Free updates: the gain is 75 percent to the last bit
     that floating point keeps; the step makes it less, as a stream makes one for each mini-batch."""
-    free = {name: plan(name, Alike(), inter=4, moments=0, split="even") for name in POLICIES}
-    fast = machine(peak={"float32": 100.0}, memory_bandwidth=1e30, devices_per_node=4, within=DEVICE.within)
-    quick = wireless(fast)
-    rates = {name: each.batch / each.seconds(run(each, quick, efficiency())) for name, each in free.items()}
+
+    def rates(memory_bandwidth: float) -> dict[str, float]:
+        within = Link(0.0, 1e30)  # messages take no time
+        quick = replace(DEVICE, memory_bandwidth=memory_bandwidth, devices_per_node=4, within=within)
+        plans = {name: plan(name, Alike(), inter=4, moments=0, split="even") for name in POLICIES}
+        return {name: each.batch / each.seconds(run(each, quick, efficiency())) for name, each in plans.items()}
+
+    free, paid = rates(1e30), rates(2000.0)
     for name in ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim"):
-        assert rates[name] / rates["gpipe"] == pytest.approx(7 / 4, rel=1e-9), name
-    slow = wireless(machine(peak={"float32": 100.0}, memory_bandwidth=2000.0, devices_per_node=4))
-    paid = {name: each.batch / each.seconds(run(each, slow, efficiency())) for name, each in free.items()}
+        assert free[name] / free["gpipe"] == pytest.approx(7 / 4, rel=1e-9), name
     assert 1 < paid["pipeoptim"] / paid["gpipe"] < 7 / 4
     assert paid["pipeoptim"] < paid["pipedream_2bw"], "a prediction for every mini-batch, an update for every fourth"
 
 
-def wireless(device: Any) -> Any:
-    """The device, with messages that take no time."""
-    return replace(device, within=Link(0.0, 1e30))
-
-
-def test_memory_has_versions_and_what_is_computed_again() -> None:
+def test_memory_has_versions_and_recomputed_activations() -> None:
     """The first stage keeps its input of no layer, so nothing; the last one what it was sent. Two versions of ten
     entries with PipeDream and PipeOptim, one with a flush."""
-    assert plan("gpipe").versions() == 30 * 4
-    assert plan("pipedream").versions() == max(2 * 10 * 4, 30 * 4)
-    assert plan("pipedream_2bw").versions() == 2 * 30 * 4
-    deep = {name: plan(name, Alike(), inter=4, split="even") for name in POLICIES}
-    assert {name: own.versions() / (4 * 50) for name, own in deep.items()} == {
-        **{"gpipe": 1, "pipedream": 4, "pipedream_2bw": 2, "spectrain": 2, "pipeoptim": 2}
-    }
+    versions = [plan(name).versions() for name in ("gpipe", "pipedream", "pipedream_2bw")]
+    assert versions == [30 * 4, max(2 * 10 * 4, 30 * 4), 2 * 30 * 4]
+    deep = {name: plan(name, Alike(), inter=4, split="even").versions() / (4 * 50) for name in POLICIES}
+    assert deep == {"gpipe": 1, "pipedream": 4, "pipedream_2bw": 2, "spectrain": 2, "pipeoptim": 2}
     budget = plan("pipeoptim").budget(1)
     assert (budget.activations, budget.in_flight, budget.waiting, budget.drains) == (2 * 8, 1, 2 * 8, False)
     assert budget.working == 2 * 4 + 2 * 4  # what is kept of a microbatch while it is computed again, and a transient
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_impossible_layer_plans_are_refused() -> None:
     with refused(Unsupported, "grid.tensor", "2"):
         plan("gpipe", grid=Grid(inter=2, tensor=2))
-    with refused(
-        InvalidRequest,
-        subject="a batch of 7 on 1 replicas with microbatches of 2",
-        rule="replicas * microbatch divides the batch",
-        legal="a batch of 6",
-    ):
+    with refused(InvalidRequest, subject="a batch of 7", legal="a batch of 6"):
         plan("gpipe", batch=7)
-    with refused(
-        InvalidRequest, subject="update_interval=1", rule="an update sums at least as many microbatches as there"
-    ):
+    with refused(InvalidRequest, subject="update_interval=1"):
         _ = plan("pipedream_2bw", update_interval=1).overheads
 
 
-# -- the executor ----------------------------------------------------------------------------------------------------
+# -- overheads of weight policies, counted by hand for four stages -----------------------------------------------------
 
-ASKED = ("executor=simulated", "machine=machine_b", "model=vgg_19", "optimizer=sgd", "grid.inter=4", "split=pipedream")
+STAGES = 4
+FLUSH, STREAM = counting_interval(16, None, STAGES), counting_interval(1, 1, STAGES)
+PLACED = (Staircase(2), Staircase(split=True), ZBV())
+
+
+@pytest.mark.parametrize(
+    ("policy", "every", "expected"),
+    [
+        # a version per microbatch in flight; on the last stage a step is in place
+        (Stash(), 1, [(0, 0, 1, 3), (0, 0, 1, 2), (0, 0, 1, 1), (0, 0, 0, 0)]),
+        (Stash(graph="keep"), 1, [(0, 0, 1, 3), (0, 0, 1, 2), (0, 0, 1, 1), (0, 0, 0, 0)]),
+        (DoubleBuffer(), 4, [(0, 0, 1, 1)] * 4),
+        # all stages aim at one version: from the third on the backward pass predicts too
+        (SpecTrain(), 1, [(1, 0, 0, 1), (1, 0, 0, 1), (1, 1, 0, 1), (1, 1, 0, 1)]),
+        (Predict(), 1, [(1, 0, 0, 1), (1, 0, 0, 1), (1, 0, 0, 1), (0, 0, 0, 0)]),
+        (Predict(s="authors"), 1, [(1, 0, 0, 1)] * 4),
+        # a graph that is kept holds the weights that it was made with
+        (Predict(graph="keep"), 1, [(1, 0, 0, 4), (1, 0, 0, 3), (1, 0, 0, 2), (0, 0, 0, 0)]),
+    ],
+)
+def test_overheads_of_a_full_pipeline(
+    policy: WeightPolicy, every: int, expected: list[tuple[float, float, float, int]]
+) -> None:
+    found = policy_overheads(policy, OneFOneB(), STAGES, counting_interval(1, every, STAGES))
+    assert [(one.forward, one.backward, one.copies, one.extra_versions) for one in found] == expected
+
+
+@pytest.mark.parametrize("schedule", [GPipe(), *PLACED, DualPipeV()], ids=str)
+def test_a_flush_has_no_overhead_but_recomputation(schedule: Schedule) -> None:
+    for graph in ("keep", "recompute", "swap") if isinstance(schedule, GPipe) else ("keep", "recompute"):
+        found = policy_overheads(Latest(graph), schedule, STAGES, FLUSH)
+        assert found == (PolicyOverheads(0, 0, 0, 0, recomputes=graph == "recompute"),) * len(found)
+        assert len(found) == places(schedule, STAGES)[0].stages
+
+
+@pytest.mark.parametrize("schedule", PLACED)
+def test_placed_schedules_stream_with_one_version_only(schedule: Schedule) -> None:
+    found = policy_overheads(Latest(), schedule, STAGES, counting_interval(8, 8, STAGES))
+    assert set(found) == {PolicyOverheads(0, 0, 0, 0, recomputes=False)}
+    with refused(Unsupported, "weights", "Stash", legal="one_f_one_b"):
+        policy_overheads(Stash(), schedule, STAGES, STREAM)
+    assert policy_overheads(Stash(), Staircase(), STAGES, STREAM)
+
+
+def test_a_policy_refuses_a_pipeline_that_it_cannot_serve() -> None:
+    with refused(Unsupported, "update_interval", 1, rule="on rank 0, 3 do"):
+        policy_overheads(Latest(), SplitStream(), STAGES, STREAM)
+    with refused(InvalidRequest, subject="update_interval=2"):
+        policy_overheads(DoubleBuffer(), OneFOneB(), STAGES, counting_interval(1, 2, STAGES))
+    with refused(InvalidRequest, "update_interval", subject="with a flush"):
+        policy_overheads(Predict(), OneFOneB(), STAGES, FLUSH)
+
+
+# -- the executor ------------------------------------------------------------------------------------------------------
+
+OVERRIDES = ("executor=simulated", "machine=machine_b", "model=vgg_19", "optimizer=sgd", "grid.inter=4")
 
 
 @cache
 def resolved(*overrides: str) -> RunConfig:
-    return resolve([*ASKED, *overrides])
+    return resolve([*OVERRIDES, "split=pipedream", *overrides])
+
+
+FLUSHED, STREAMED = ("system=gpipe", "weights.graph=recompute"), ("system=pipeoptim",)
 
 
 def simulated(*overrides: str, **changes: Any) -> tuple[Simulated, RunConfig]:
@@ -194,40 +230,34 @@ def simulated(*overrides: str, **changes: Any) -> tuple[Simulated, RunConfig]:
     return executor, config
 
 
-def rates(*overrides: str, **changes: Any) -> tuple[float, ExecutorResult]:
+def result(*overrides: str, **changes: Any) -> tuple[dict[str, float], ExecutorResult]:
     executor, config = simulated(*overrides, **changes)
-    carried = executor.run(config)
-    return carried.metrics["samples_per_second"].values[0], carried
+    found = executor.run(config)
+    return {name: metric.values[0] for name, metric in found.metrics.items()}, found
 
 
 def test_a_system_that_streams_runs_beside_one_that_drains() -> None:
     """Two rates, full and drained; the record holds the content of its stages."""
-    flush, _ = rates("system=gpipe", "weights.graph=recompute", batch__size=128, batch__microbatch=32)
-    full, carried = rates("system=pipeoptim", batch__size=32, batch__microbatch=32)
-    assert 1.2 * flush < full < 1.75 * flush
-    drained = carried.metrics["samples_per_second_drained"].values[0]
+    flush, _ = result(*FLUSHED, batch__size=128, batch__microbatch=32)
+    values, found = result(*STREAMED, batch__size=32, batch__microbatch=32)
+    full, drained = values["samples_per_second"], values["samples_per_second_drained"]
+    assert 1.2 * flush["samples_per_second"] < full < 1.75 * flush["samples_per_second"]
     assert full > drained > 0.8 * full
-    assert carried.metrics["batch_time"].values[0] == pytest.approx(32 / full)
-    assert carried.metrics["images_per_batch"].values == (32.0,)
-    assert carried.metrics["peak_flops"].values == (4 * 9.3e12,)
-    assert any(note.startswith("4 stages of layers 0-") for note in carried.notes)
+    assert values["batch_time"] == pytest.approx(32 / full)
+    assert (values["images_per_batch"], values["peak_flops"]) == (32.0, 4 * 9.3e12)
+    assert any(note.startswith("4 stages of layers 0-") for note in found.notes)
 
 
 def test_flushed_gpts_are_modelled_by_blocks_by_default() -> None:
     gpt = {"_target_": "suite.workload.Transformer", "layers": 4, "hidden": 64, "heads": 4, "sequence": 8}
     gpt |= {"vocabulary": 32, "tied": False}
     flush = {"model__shape": gpt, "batch__size": 8, "batch__microbatch": 1, "precision__half": "float16"}
-    executor, config = simulated("system=gpipe", "weights.graph=recompute", **flush)
-    assert not by_layers(config, executor.account)
-    assert simulated("system=gpipe", "weights.graph=recompute", **flush, executor__account="layers")
     stream = {"model__shape": gpt, "batch__size": 1, "batch__microbatch": 1}
-    executor, config = simulated("system=pipeoptim", **stream)
-    assert by_layers(config, executor.account)
-    with refused(Unsupported, subject="a stream of a GPT's blocks", rule="layers stream"):
-        simulated("system=pipeoptim", **stream, executor__account="blocks")
+    for overrides, changes, expected in ((FLUSHED, flush, False), (STREAMED, stream, True)):
+        executor, config = simulated(*overrides, **changes)
+        assert by_layers(config, executor.account) is expected
+    assert simulated(*FLUSHED, **flush, executor__account="layers")
+    with refused(Unsupported, subject="a stream of a GPT's blocks"):
+        simulated(*STREAMED, **stream, executor__account="blocks")
     with refused(Unsupported, "executor.plan", "search"):
-        simulated("system=pipeoptim", **stream, executor__plan="search")
-
-
-def test_every_policy_of_the_papers_is_modelled() -> None:
-    assert set(POLICIES) <= set(systems())
+        simulated(*STREAMED, **stream, executor__plan="search")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from suite.core.errors import DoesNotFit, InvalidRequest, UnknownName, Unsupported
-from suite.simulate.network.machine import Link, Machine
+from suite.simulate.network.machine import Link
 from suite.simulate.operations.layouts import (
     divisors,
     layouts,
@@ -21,54 +21,42 @@ from suite.simulate.operations.setup import TrainingSetup
 from suite.simulate.operations.states import fullest_device
 from suite.simulate.operations.step import simulate_step
 from suite.workload.language_model import LanguageModel
+from tests.support.modelled import machine
 from tests.support.refusals import refused
 
 MODEL = LanguageModel(16, 2048, 16, 2048, 32000, kv_heads=4, ffn=5504)
-MACHINE = Machine(
-    "nodes_of_eight",
-    8,
-    memory=40e9,
-    peak={"float16": 300e12, "bfloat16": 300e12},
-    memory_bandwidth=2e12,
-    within=Link(3e-6, 300e9),
-    between=Link(4e-6, 25e9),
-    adapters=8,
-    host=Link(1e-5, 25e9),
-    family="a100",
-    compute_units=108,
+MACHINE = machine(
+    **{"name": "nodes_of_eight", "devices_per_node": 8, "adapters": 8, "memory": 40e9, "memory_bandwidth": 2e12},
+    **{"peak": {"float16": 300e12, "bfloat16": 300e12}, "family": "a100", "compute_units": 108},
+    **{"within": Link(3e-6, 300e9), "between": Link(4e-6, 25e9), "host": Link(1e-5, 25e9)},
 )
 BASE = one_device(MODEL, MACHINE, "compiled", 64)
 TIGHT = replace(BASE, machine=replace(MACHINE, memory=14e9))
 
 
-@pytest.mark.parametrize("devices", [1, 6, 16, 24])
+@pytest.mark.parametrize("devices", [1, 6, 16])
 def test_axes_multiply_to_the_devices_and_divide_heads_and_batch(devices: int) -> None:
     candidates = list(layouts(BASE, devices))
     assert candidates
+    assert len(set(map(repr, candidates))) == len(candidates)
     for setup in candidates:
         assert setup.tensor * setup.pipeline * setup.data * setup.context == devices
         assert MODEL.kv_heads % setup.tensor == MODEL.heads % setup.tensor == 0
         assert setup.tensor <= MACHINE.devices_per_node
         assert BASE.batch % (setup.microbatch * setup.data) == 0
-        assert setup.pipeline <= MODEL.layers
-        assert sum(setup.blocks) == MODEL.layers
+        assert setup.pipeline <= sum(setup.blocks) == MODEL.layers
         assert min(setup.blocks) >= 1
-
-
-def test_no_layout_is_tried_twice() -> None:
-    candidates = list(layouts(BASE, 16))
-    assert len(set(map(repr, candidates))) == len(candidates)
+        assert setup.sharding in (("optimizer", "parameters") if setup.data > 1 else ("none",))
 
 
 def test_each_schedule_sharding_and_recomputation_is_tried() -> None:
     candidates = list(layouts(BASE, 16))
-    assert {named_schedule(setup).name for setup in candidates} == {
-        *("none", "one_f_one_b", "zb_h1", "interleaved", "zbv")
-    }
+    names = {"none", "one_f_one_b", "zb_h1", "interleaved", "zbv"}
+    assert {named_schedule(setup).name for setup in candidates} == names
     assert {setup.microbatch for setup in candidates} == {1, 2, 4, 8}
-    assert {setup.sharding for setup in candidates if setup.data > 1} == {"optimizer", "parameters"}
-    assert {setup.sharding for setup in candidates if setup.data == 1} == {"none"}
+    assert {setup.sharding for setup in candidates} == {"none", "optimizer", "parameters"}
     assert {setup.recompute for setup in candidates} == {"none", "full"}
+    assert {(setup.context, setup.devices) for setup in layouts(BASE, 8, context=(1, 2))} == {(1, 8), (2, 8)}
 
 
 def test_selective_recomputation_is_tried_where_scores_are_kept() -> None:
@@ -90,66 +78,33 @@ def test_several_stages_per_rank_are_equal_or_have_shorter_ends() -> None:
     assert {setup.blocks for setup in interleaved} == {(1, 2, 2, 2, 2, 2, 2, 1)}
 
 
-def test_context_parallel_ranks_count_as_devices() -> None:
-    sizes = {setup.context for setup in layouts(BASE, 8, context=(1, 2))}
-    assert sizes == {1, 2}
-    assert all(setup.devices == 8 for setup in layouts(BASE, 8, context=(1, 2)))
-
-
-def test_memory_before_simulation_is_that_of_the_simulated_step() -> None:
-    for setup in list(layouts(BASE, 8))[::7]:
-        assert sum(fullest_device(setup).values()) == simulate_step(setup).peak_memory
-
-
-def test_no_layout_over_memory_is_ranked() -> None:
-    candidates = list(layouts(TIGHT, 8))
+def test_the_ranking_is_that_of_simulating_every_layout_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates, steps = list(layouts(TIGHT, 4)), []
+    for setup in candidates:
+        step = simulate_step(setup)
+        assert sum(fullest_device(setup).values()) == step.peak_memory
+        assert step.seconds >= least_seconds(setup) * (1 - 1e-9)
+        assert step.fits is (step.peak_memory <= TIGHT.machine.memory)
+        steps += [step] if step.fits else []
     found = ranked(candidates)
-    assert found.tried == len(candidates)
-    assert 0 < found.fit == len(found.steps) < found.tried
-    assert all(step.peak_memory <= TIGHT.machine.memory for step in found.steps)
-    fitting = [setup for setup in candidates if simulate_step(setup).fits]
-    assert len(fitting) == found.fit
-
-
-def test_ranks_ascend_and_the_best_are_those_of_a_full_search() -> None:
-    candidates = list(layouts(TIGHT, 8))
-    every, best = ranked(candidates), ranked(candidates, 5)
-    seconds = [step.seconds for step in every.steps]
-    assert seconds == sorted(seconds)
-    assert [step.seconds for step in best.steps] == seconds[:5]
-    assert (best.tried, best.fit) == (every.tried, every.fit)
-
-
-def test_slow_layouts_are_not_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (found.tried, found.fit) == (len(candidates), len(steps))
+    assert 0 < found.fit < found.tried
+    seconds = sorted(step.seconds for step in steps)
+    assert [step.seconds for step in found.steps] == seconds
     simulated = list[TrainingSetup]()
-
-    def counted(setup: TrainingSetup) -> object:
-        simulated.append(setup)
-        return simulate_step(setup)
-
-    monkeypatch.setattr("suite.simulate.operations.layouts.simulate_step", counted)
-    found = ranked(layouts(BASE, 8), 1)
-    assert len(simulated) < found.fit / 4
+    target = "suite.simulate.operations.layouts.simulate_step"
+    monkeypatch.setattr(target, lambda setup: simulated.append(setup) or simulate_step(setup))
+    best = ranked(candidates, 5)
+    assert ([step.seconds for step in best.steps], best.tried, best.fit) == (seconds[:5], found.tried, found.fit)
+    assert len(simulated) < found.fit, "slow layouts are not simulated"
 
 
-def test_a_step_takes_at_least_its_least_seconds() -> None:
-    for step in ranked(layouts(BASE, 8)).steps:
-        assert step.seconds >= least_seconds(step.setup) * (1 - 1e-9)
-
-
-def test_a_model_that_fits_nowhere_is_refused() -> None:
-    tiny = replace(BASE, machine=replace(MACHINE, memory=3e9))
-    with refused(DoesNotFit, "devices", 2, rule="3.0 GB", legal="more devices"):
-        ranked(layouts(tiny, 2), 5)
-
-
-def test_a_search_without_layouts_is_refused() -> None:
-    with refused(InvalidRequest, subject="no layout is given", rule="at least one layout"):
+def test_impossible_searches_are_refused() -> None:
+    with refused(DoesNotFit, "devices", 2, rule="3.0 GB"):
+        ranked(layouts(replace(BASE, machine=replace(MACHINE, memory=3e9)), 2), 5)
+    with refused(InvalidRequest, subject="no layout is given"):
         ranked(layouts(replace(BASE, batch=1), 97))
-
-
-def test_an_unknown_generation_and_a_missing_precision_are_refused() -> None:
-    with refused(UnknownName, "generation", "compild", legal="did you mean 'compiled'?"):
+    with refused(UnknownName, "generation", "compild", legal="compiled"):
         one_device(MODEL, MACHINE, "compild", 8)
     with refused(Unsupported, "generation", "fp8", rule="float8", legal="generation=compiled"):
         one_device(MODEL, MACHINE, "fp8", 8)
@@ -157,11 +112,8 @@ def test_an_unknown_generation_and_a_missing_precision_are_refused() -> None:
 
 def test_half_precision_is_that_of_the_machine() -> None:
     older = replace(MACHINE, peak={"float16": 125e12})
-    assert one_device(MODEL, older, "fused", 8).precision == "float16"
-    assert BASE.precision == "bfloat16"
+    assert [one_device(MODEL, on, "fused", 8).precision for on in (older, MACHINE)] == ["float16", "bfloat16"]
 
 
 def test_divisors_ascend() -> None:
-    assert divisors(36) == (1, 2, 3, 4, 6, 9, 12, 18, 36)
-    assert divisors(1) == (1,)
-    assert divisors(7) == (1, 7)
+    assert [divisors(number) for number in (1, 7, 36)] == [(1,), (1, 7), (1, 2, 3, 4, 6, 9, 12, 18, 36)]

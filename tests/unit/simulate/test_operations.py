@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.protocols import Schedule
 from suite.schedule import ZBV, ControllableMemory, OneFOneB, Staircase
-from suite.simulate.network.machine import Link, Machine
+from suite.simulate.network.machine import Link
 from suite.simulate.operations import states
 from suite.simulate.operations.block import BlockKernels
 from suite.simulate.operations.collectives import SpacedRanks, all_reduce_seconds, bandwidth, gather_seconds
@@ -20,127 +21,86 @@ from suite.simulate.operations.setup import TrainingSetup
 from suite.simulate.operations.states import memory, parameters, saved_per_token
 from suite.simulate.operations.step import StageCosts, TrainingSimulator, simulate_step
 from suite.workload import LanguageModel, Transformer
+from tests.support.modelled import machine
 from tests.support.refusals import refused
 
-MACHINE = Machine(
-    "lab",
-    devices_per_node=8,
-    memory=80e9,
-    peak={"float8": 2e15, "bfloat16": 1e15, "float16": 1e15, "float32": 1e14},
-    memory_bandwidth=2e12,
-    within=Link(0.0, 400e9),
-    between=Link(0.0, 50e9),
-    adapters=8,
-    host=Link(0.0, 60e9),
-    family="lab",
-    compute_units=100,
+PEAK = {"float8": 2e15, "bfloat16": 1e15, "float16": 1e15, "tensorfloat32": 5e14, "float32": 1e14}
+MACHINE = machine(
+    **{"name": "lab", "devices_per_node": 8, "adapters": 8, "memory": 80e9, "memory_bandwidth": 2e12, "peak": PEAK},
+    **{"within": Link(0.0, 400e9), "between": Link(0.0, 50e9), "host": Link(0.0, 60e9)},
+    **{"family": "lab", "compute_units": 100},
 )
-SINGLE = {
-    "precision": "tensorfloat32",
-    "attention": "unfused",
-    "machine": replace(MACHINE, peak={**MACHINE.peak, "tensorfloat32": 5e14}),
-}
+FREE = ("start", "contention", "pause", "dispatch", "collective", "hop", "network_hop")
+FULL = ("traffic", "within", "between")
 IDEAL = SoftwareGeneration(
     products={"lab": 1.0},
     attention="flash2",
     flash={"flash2": {"other": (1.0, 1.0)}},
-    traffic=1.0,
-    start=0.0,
-    contention=0.0,
-    pause=0.0,
-    dispatch=0.0,
-    within=1.0,
-    between=1.0,
-    collective=0.0,
-    hop=0.0,
-    network_hop=0.0,
     name="ideal",
+    **dict.fromkeys(FREE, 0.0),
+    **dict.fromkeys(FULL, 1.0),
 )
 MODEL = LanguageModel(16, 4096, 32, 2048, 1024, kv_heads=8, ffn=8192)
+GPT = LanguageModel(1, 1024, 16, 512, 1000, kv_heads=16, ffn=4096, gated=False)
+DROPS = replace(IDEAL, dropout=True)
+SINGLE = {"precision": "tensorfloat32", "attention": "unfused"}
 
 
-def setup(schedule: Schedule | None = None, **changed: object) -> TrainingSetup:
-    ones = {"tensor": 1, "pipeline": 1, "data": 1, "context": 1, "microbatch": 1, "batch": 8}
-    return replace(TrainingSetup(MODEL, MACHINE, IDEAL, schedule, **ones), **changed)  # type: ignore[arg-type]
+def setup(schedule: Schedule | None = None, **changed: Any) -> TrainingSetup:
+    ones: Any = {"tensor": 1, "pipeline": 1, "data": 1, "context": 1, "microbatch": 1, "batch": 8}
+    return replace(TrainingSetup(MODEL, MACHINE, IDEAL, schedule, **ones), **changed)
 
 
-# -- model ---------------------------------------------------------------------------------------------------------
+# -- model and kernels -------------------------------------------------------------------------------------------------
 
 
-def test_a_gpt_has_the_same_counts_as_a_transformer() -> None:
+def test_counts_of_models_by_hand() -> None:
     gpt = Transformer(4, 64, 4, 32, 100)
     same = LanguageModel.of(gpt)
-    assert same.parameters == gpt.parameters
-    assert same.flops == sum(layer.flops for layer in gpt.shapes())
+    assert (same.parameters, same.flops) == (gpt.parameters, sum(layer.flops for layer in gpt.shapes()))
     assert same.shapes()[1].parameters == gpt.block().parameters
-
-
-@pytest.mark.parametrize(("kv_heads", "width"), [(32, 4096), (8, 1024), (1, 128)])
-def test_heads_of_keys_and_values_share_their_width(kv_heads: int, width: float) -> None:
-    model = replace(MODEL, kv_heads=kv_heads)
-    assert model.key_width == width
-    assert model.block_weights == 2 * 4096 * 4096 + 2 * 4096 * width + 3 * 4096 * 8192
-
-
-@pytest.mark.parametrize(
-    ("changed", "key", "legal"),
-    [
-        ({"layers": 0}, "model.shape.layers", "model.shape.layers=1"),
-        ({"kv_heads": 5}, "model.shape.kv_heads", "model.shape.kv_heads=4"),
-        ({"ffn": 1.5}, "model.shape.ffn", "model.shape.ffn=1"),
-    ],
-)
-def test_an_impossible_model_is_refused(changed: dict[str, int], key: str, legal: str) -> None:
-    with refused(InvalidRequest, key, legal=legal):
-        replace(MODEL, **changed)
-
-
-# -- kernels -------------------------------------------------------------------------------------------------------
+    for kv_heads, width in ((32, 4096), (8, 1024), (1, 128)):
+        model = replace(MODEL, kv_heads=kv_heads)
+        assert model.key_width == width
+        assert model.block_weights == 2 * 4096 * 4096 + 2 * 4096 * width + 3 * 4096 * 8192
 
 
 def test_products_of_a_block_have_the_flops_of_its_weights() -> None:
     for tensor in (1, 2, 8):
-        kernels = BlockKernels(setup(tensor=tensor))
-        flops = sum(product.flops for product in kernels.products)
+        flops = sum(product.flops for product in BlockKernels(setup(tensor=tensor)).products)
         assert flops * tensor == 2 * MODEL.sequence * MODEL.block_weights
 
 
 def test_a_product_of_whole_waves_reaches_the_full_rate() -> None:
     assert tile_share(256 * 10, 128 * 10, 4096, 1, 100, 0.0) == 1.0
     assert tile_share(256 * 10, 128 * 10, 4096, 1, 100, 4096.0) == 0.5
-    # one tile more needs a second wave
-    assert tile_share(256 * 101, 128, 4096, 1, 100, 0.0) < 0.9
-
-
-def test_a_product_of_odd_width_is_slow() -> None:
+    assert tile_share(256 * 101, 128, 4096, 1, 100, 0.0) < 0.9  # one tile more needs a second wave
     even, odd = (tile_share(2048, 128, depth, 1, 100, 0.0) for depth in (128, 108))
     assert odd < even / 2
 
 
 def test_a_kernel_takes_its_flops_or_its_bytes() -> None:
-    rates = DeviceRates(MACHINE, IDEAL)
-    large = MatrixProduct(256 * 100, 128 * 100, 4096)
+    rates, large = DeviceRates(MACHINE, IDEAL), MatrixProduct(256 * 100, 128 * 100, 4096)
     assert rates.product(large, "bfloat16") == pytest.approx(large.flops / 1e15)
     assert rates.product(large, "float8") == pytest.approx(large.flops / 2e15)
     thin = MatrixProduct(256 * 100, 128, 8)
     assert rates.product(thin, "bfloat16") == pytest.approx(((25600 + 128) * 8 * 2 + 25600 * 128 * 2) / 2e12)
 
 
-def test_flash_attention_moves_no_scores() -> None:
-    flash, unfused = (BlockKernels(setup(attention=kind)) for kind in ("flash2", "unfused"))
-    assert flash.attention[0] == pytest.approx(4 * 2048**2 * 4096 * 0.5 / 1e15)
+def test_seconds_of_a_block_by_hand() -> None:
+    flash, unfused, half = (BlockKernels(setup(**each)) for each in ({}, {"attention": "unfused"}, {"context": 2}))
+    assert flash.attention[0] == pytest.approx(4 * 2048**2 * 4096 * 0.5 / 1e15)  # it moves no scores
     assert flash.attention[1] == pytest.approx(2.5 * flash.attention[0])
     assert unfused.attention[0] > 10 * flash.attention[0]
-
-
-def test_a_block_takes_at_least_the_time_of_its_launches() -> None:
-    slow = replace(IDEAL, dispatch=1.0, kernels=20)
-    block = BlockKernels(setup(generation=slow)).block
-    assert block.forward == 20.0
-    assert block.backward == pytest.approx(40.0)
-
-
-# -- communication -------------------------------------------------------------------------------------------------
+    assert half.attention[0] == pytest.approx(flash.attention[0] / 2)  # context parallelism divides a sequence
+    assert half.setup.tokens == flash.setup.tokens / 2
+    assert half.context_parallel[0] > 0 == flash.context_parallel[0]
+    launched = BlockKernels(setup(generation=replace(IDEAL, dispatch=1.0, kernels=20))).block
+    assert (launched.forward, launched.backward) == (20.0, pytest.approx(40.0))
+    split = BlockKernels(setup(tensor=8))
+    assert split.tensor_parallel[0] == pytest.approx(2 * 2 * 7 / 8 * 2048 * 4096 * 2 / 400e9)  # two sums per pass
+    hidden = BlockKernels(setup(tensor=8, generation=replace(IDEAL, tensor_overlap=(1.0, 1.0))))
+    assert 0 < hidden.tensor_parallel[0] < split.tensor_parallel[0]
 
 
 @pytest.mark.parametrize(
@@ -155,178 +115,128 @@ def test_a_block_takes_at_least_the_time_of_its_launches() -> None:
 )
 def test_a_group_has_the_adapters_of_its_ranks(group: SpacedRanks, rate: float) -> None:
     assert bandwidth(group, MACHINE, IDEAL) == rate
-
-
-def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather() -> None:
-    group = SpacedRanks(8)
-    assert gather_seconds(8e9, group, MACHINE, IDEAL) == pytest.approx(7 / 8 * 8e9 / 400e9)
+    assert gather_seconds(8e9, group, MACHINE, IDEAL) == pytest.approx((group.size - 1) / group.size * 8e9 / rate)
     assert all_reduce_seconds(8e9, group, MACHINE, IDEAL) == 2 * gather_seconds(8e9, group, MACHINE, IDEAL)
     assert all_reduce_seconds(8e9, SpacedRanks(1), MACHINE, IDEAL) == 0.0
 
 
-def test_tensor_parallelism_waits_for_two_sums_per_pass() -> None:
-    kernels = BlockKernels(setup(tensor=8))
-    size = 2048 * 4096 * 2
-    assert kernels.tensor_parallel[0] == pytest.approx(2 * 2 * 7 / 8 * size / 400e9)
-    hidden = BlockKernels(setup(tensor=8, generation=replace(IDEAL, tensor_overlap=(1.0, 1.0))))
-    assert 0 < hidden.tensor_parallel[0] < kernels.tensor_parallel[0]
-
-
-def test_context_parallelism_divides_a_sequence() -> None:
-    whole, half = BlockKernels(setup()), BlockKernels(setup(context=2))
-    assert half.attention[0] == pytest.approx(whole.attention[0] / 2)
-    assert half.setup.tokens == whole.setup.tokens / 2
-    assert half.context_parallel[0] > 0 == whole.context_parallel[0]
-
-
-# -- steps ---------------------------------------------------------------------------------------------------------
+# -- steps -------------------------------------------------------------------------------------------------------------
 
 
 def test_microbatches_of_one_device_follow_each_other() -> None:
-    alone = setup(batch=8)
-    costs = StageCosts(alone)
-    passes = costs.passes[0]
-    expected = 8 * (passes.forward + passes.backward) + costs.step(0)
-    assert simulate_step(alone).seconds == pytest.approx(expected)
+    costs = StageCosts(setup())
+    expected = 8 * (costs.passes[0].forward + costs.passes[0].backward) + costs.step(0)
+    assert simulate_step(setup()).seconds == pytest.approx(expected)
+    assert StageCosts(setup(offload=True)).step(0) == pytest.approx(2 * 12 * parameters(setup(), 0) / 60e9)
 
 
-@pytest.mark.parametrize("microbatches", [4, 8, 32, 100])
+@pytest.mark.parametrize("microbatches", [4, 32, 100])
 def test_a_pipeline_of_equal_stages_is_idle_for_all_stages_but_one(microbatches: int) -> None:
     """1F1B takes (m + p - 1) passes of the slowest stage. Embedding and head are small here."""
     piped = setup(OneFOneB(), pipeline=4, batch=microbatches)
-    passes = StageCosts(piped).passes
-    slowest, least = (f(p.forward + p.backward for p in passes) for f in (max, min))
+    passes = [each.forward + each.backward for each in StageCosts(piped).passes]
     seconds = simulate_step(piped).seconds - StageCosts(piped).update(0)[0].step
-    assert (microbatches + 3) * least * 0.99 <= seconds <= (microbatches + 3) * slowest * 1.05
-
-
-@pytest.mark.parametrize(
-    "schedule", [OneFOneB(), Staircase(2, lead=2), Staircase(lead=2, split=True), ZBV()], ids=lambda s: str(s)[:24]
-)
-def test_a_long_pipeline_is_extrapolated_from_its_steady_state(schedule: Schedule) -> None:
-    long = TrainingSimulator(setup(schedule, pipeline=4, batch=70))
-    assert long._pipeline() == pytest.approx(long.simulation(70).makespan, rel=3e-3)
+    assert (microbatches + 3) * min(passes) * 0.99 <= seconds <= (microbatches + 3) * max(passes) * 1.05
 
 
 def test_interleaving_and_zero_bubble_shorten_a_step() -> None:
-    plain, interleaved, zero = (
-        simulate_step(setup(s, pipeline=4, batch=8)).seconds
-        for s in (OneFOneB(), Staircase(2, lead=2), Staircase(lead=2, split=True))
-    )
+    schedules = (Staircase(lead=2, split=True), Staircase(2, lead=2), OneFOneB())
+    zero, interleaved, plain = (simulate_step(setup(s, pipeline=4, batch=8)).seconds for s in schedules)
     assert zero < interleaved < plain
+    for schedule in (*schedules, ZBV()):  # a long pipeline is extrapolated from its steady state
+        long = TrainingSimulator(setup(schedule, pipeline=4, batch=70))
+        assert long._pipeline() == pytest.approx(long.simulation(70).makespan, rel=3e-3)
 
 
 def test_recomputation_repeats_a_forward_pass() -> None:
-    none, full, selective, alternate = (
-        BlockKernels(setup(recompute=kind)).block for kind in ("none", "full", "selective", "alternate")
-    )
+    kinds = ("none", "full", "selective", "alternate")
+    none, full, selective, alternate = (BlockKernels(setup(recompute=kind)).block for kind in kinds)
     assert full.backward == pytest.approx(none.backward + none.forward)
     assert alternate.backward == pytest.approx(none.backward + none.forward / 2)
     assert none.backward < selective.backward < alternate.backward
 
 
-def test_gathering_weights_hides_behind_passes() -> None:
+def test_communication_hides_behind_passes() -> None:
     local, sharded = setup(data=8), setup(data=8, sharding="parameters")
     assert simulate_step(sharded).seconds < 1.1 * simulate_step(local).seconds
-    slow = replace(MACHINE, within=Link(0.0, 1e9))
-    assert simulate_step(replace(sharded, machine=slow)).seconds > 3 * simulate_step(sharded).seconds
-
-
-def test_a_hidden_reduction_leaves_its_last_bucket() -> None:
-    plain = StageCosts(setup(data=8))
+    slow = replace(sharded, machine=replace(MACHINE, within=Link(0.0, 1e9)))
+    assert simulate_step(slow).seconds > 3 * simulate_step(sharded).seconds
+    plain = StageCosts(local)
     hidden = StageCosts(setup(data=8, generation=replace(IDEAL, reduction_overlap=True)))
-    passes = hidden.passes[0].backward
-    assert plain.reduction(0) / 16 <= hidden.reduction(0) < plain.reduction(0) - passes / 4
+    assert plain.reduction(0) / 16 <= hidden.reduction(0) < plain.reduction(0) - hidden.passes[0].backward / 4
 
 
-def test_an_offloaded_step_crosses_the_host_link() -> None:
-    entries = parameters(setup(), 0)
-    assert StageCosts(setup(offload=True)).step(0) == pytest.approx(2 * 12 * entries / 60e9)
-
-
-# -- memory --------------------------------------------------------------------------------------------------------
+# -- memory ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("sharding", "weights", "gradients", "optimizer"),
-    [("none", 2, 4, 12), ("optimizer", 2, 4, 12 / 8), ("gradients", 2, 4 / 8, 12 / 8)],
+    ("changed", "expected"),
+    [
+        ({"data": 8, "sharding": "none"}, [2, 4, 12]),
+        ({"data": 8, "sharding": "optimizer"}, [2, 4, 12 / 8]),
+        ({"data": 8, "sharding": "gradients"}, [2, 4 / 8, 12 / 8]),
+        (SINGLE, [4, 4, 8]),  # single precision has no copy of the weights
+    ],
 )
-def test_sharding_divides_states(sharding: str, weights: float, gradients: float, optimizer: float) -> None:
-    kinds = memory(setup(data=8, sharding=sharding), 0, 1)
+def test_bytes_of_states_per_parameter(changed: dict[str, Any], expected: list[float]) -> None:
+    kinds = memory(setup(**changed), 0, 1)
     found = [kinds[name] / MODEL.parameters for name in ("weights", "gradients", "optimizer states")]
-    assert found == pytest.approx([weights, gradients, optimizer])
+    assert found == pytest.approx(expected)
 
 
 def test_saved_bytes_follow_korthikanti() -> None:
     """A block with dropout saves s h (34 + 5 a s / h) bytes (Korthikanti et al. 2022, Equation 1)."""
-    gpt = LanguageModel(1, 1024, 16, 512, 1000, kv_heads=16, ffn=4096, gated=False)
-    drops = replace(IDEAL, dropout=True)
-    saved = saved_per_token(setup(model=gpt, attention="fused_softmax", generation=drops))
+    drops = setup(model=GPT, attention="fused_softmax", generation=DROPS)
+    saved = saved_per_token(drops)
     assert saved == pytest.approx(1024 * (34 + 5 * 16 * 512 / 1024), rel=0.06)
-    split = saved_per_token(setup(model=gpt, attention="fused_softmax", generation=drops, tensor=4))
-    spread = saved_per_token(
-        setup(model=gpt, attention="fused_softmax", generation=drops, tensor=4, sequence_parallel=True)
-    )
-    assert spread == pytest.approx(saved / 4)
-    assert saved / 4 < split < saved
-
-
-def test_single_precision_has_entries_of_four_bytes_and_no_copy_of_the_weights() -> None:
+    assert saved_per_token(replace(drops, tensor=4, sequence_parallel=True)) == pytest.approx(saved / 4)
+    assert saved / 4 < saved_per_token(replace(drops, tensor=4)) < saved
+    unfused = replace(drops, attention="unfused")
+    without = replace(unfused, dropout=False)  # it replaces that of the generation
+    assert (unfused.drops, without.drops) == (True, False)
+    assert saved_per_token(unfused) - saved_per_token(without) == pytest.approx(2 * 1024 + 3 * 512 * 16)
+    assert BlockKernels(unfused).attention[0] > BlockKernels(without).attention[0]
     single = setup(**SINGLE)
-    kinds = memory(single, 0, 1)
-    found = [kinds[name] / MODEL.parameters for name in ("weights", "gradients", "optimizer states")]
-    assert found == pytest.approx([4, 4, 8])
     assert BlockKernels(single).activation == 2 * BlockKernels(setup()).activation
     assert saved_per_token(single) > saved_per_token(setup(attention="fused_softmax"))
-    with refused(InvalidRequest, "attention", legal="attention=unfused"):
-        replace(single, attention="flash2")
-
-
-def test_a_told_dropout_replaces_that_of_the_generation() -> None:
-    gpt = LanguageModel(1, 1024, 16, 512, 1000, kv_heads=16, ffn=4096, gated=False)
-    drops = setup(model=gpt, attention="unfused", generation=replace(IDEAL, dropout=True))
-    without = replace(drops, dropout=False)
-    assert drops.drops
-    assert not without.drops
-    assert saved_per_token(drops) - saved_per_token(without) == pytest.approx(2 * 1024 + 3 * 512 * 16)
-    assert BlockKernels(drops).attention[0] > BlockKernels(without).attention[0]
 
 
 def test_v_half_holds_half_of_the_activations_of_1f1b() -> None:
-    plain, half = (
-        simulate_step(setup(s, pipeline=8, batch=32)).memory["activations"]
-        for s in (OneFOneB(), ControllableMemory("half"))
-    )
+    schedules = (OneFOneB(), ControllableMemory("half"))
+    plain, half = (simulate_step(setup(s, pipeline=8, batch=32)).memory["activations"] for s in schedules)
     assert 0.4 < half / plain < 0.7
 
 
-# -- refusals ------------------------------------------------------------------------------------------------------
+# -- refusals ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("changed", "key"),
+    ("base", "changed", "kind", "key"),
     [
-        ({"precision": "float7"}, "precision"),
-        ({"recompute": "ful"}, "recompute"),
-        ({"attention": "flash9"}, "attention"),
-        ({"sharding": "zero9"}, "sharding"),
-        ({"precision": "float4"}, "peak of lab for type"),
+        *(
+            (setup(), {name: "none9"}, UnknownName, name)
+            for name in ("precision", "recompute", "attention", "sharding")
+        ),
+        (setup(), {"precision": "float4"}, UnknownName, "peak of lab for type"),
+        (setup(), {"data": 0}, InvalidRequest, "data"),
+        (setup(), {"pipeline": 2}, InvalidRequest, "pipeline"),
+        (setup(), {"schedule": OneFOneB(), "pipeline": 19}, InvalidRequest, ""),
+        (setup(**SINGLE), {"attention": "flash2"}, InvalidRequest, "attention"),
+        (MODEL, {"layers": 0}, InvalidRequest, "model.shape.layers"),
+        (MODEL, {"kv_heads": 5}, InvalidRequest, "model.shape.kv_heads"),
+        (MODEL, {"ffn": 1.5}, InvalidRequest, "model.shape.ffn"),
+        (IDEAL, {"traffic": 0.0}, InvalidRequest, "generation.traffic"),
+        (IDEAL, {"products": {"lab": 1.5}}, InvalidRequest, "generation.products.lab"),
     ],
 )
-def test_an_unknown_setting_is_refused(changed: dict[str, str], key: str) -> None:
-    with refused(UnknownName, key):
-        setup(**changed)
+def test_impossible_settings_are_refused(
+    base: Any, changed: dict[str, Any], kind: type[InvalidRequest], key: str
+) -> None:
+    with refused(kind, key):
+        replace(base, **changed)
 
 
-@pytest.mark.parametrize(("changed", "key"), [({"data": 0}, "data"), ({"pipeline": 2}, "pipeline")])
-def test_an_impossible_setup_is_refused(changed: dict[str, int], key: str) -> None:
-    with refused(InvalidRequest, key):
-        setup(**changed)
-
-
-def test_more_stages_than_layers_are_refused() -> None:
-    with refused(InvalidRequest, subject="stages for 16 blocks"):
-        setup(OneFOneB(), pipeline=19)
+# -- constants ---------------------------------------------------------------------------------------------------------
 
 
 def test_every_generation_has_shares_for_every_flash_kernel() -> None:
@@ -334,60 +244,32 @@ def test_every_generation_has_shares_for_every_flash_kernel() -> None:
     for generation in generations().values():
         assert {"flash1", "flash2", "flash3"} <= set(generation.flash)
         assert set(generation.flash_version.values()) <= set(generation.flash)
+    for name, family, kernel in (("flash", "h100", 1), ("fp8", "h100", 2), ("fp8", "blackwell", 3)):
+        assert generations()[name].flash_kernel(family) == f"flash{kernel}"
 
 
-def test_flash_attention_without_a_version_means_another_kernel_on_blackwell() -> None:
-    assert generations()["flash"].flash_kernel("h100") == "flash1"
-    assert generations()["fp8"].flash_kernel("h100") == "flash2"
-    assert generations()["fp8"].flash_kernel("blackwell") == "flash3"
+SWITCHES = {"attention", "flash_version", "name", "dropout", "fused_elementwise", "fused_rotary", "reduction_overlap"}
+SWITCHES |= {"gathered_logits", "blocking_messages"}
+FORMATS = ("HALF", "FULL")  # bytes of a number, which no source gives
 
 
-@pytest.mark.parametrize("share", [0.0, 1.2, float("nan")])
-def test_a_sustained_share_outside_its_bounds_is_refused(share: float) -> None:
-    with refused(InvalidRequest, "machine.sustained", str(share), legal="machine.sustained=0.8"):
-        replace(MACHINE, sustained=share)
-
-
-def test_a_share_outside_its_bounds_is_refused() -> None:
-    with refused(InvalidRequest, "generation.traffic"):
-        replace(IDEAL, traffic=0.0)
-    with refused(InvalidRequest, "generation.products.lab"):
-        replace(IDEAL, products={"lab": 1.5})
-
-
-SWITCHES = ("attention", "flash_version", "name", "dropout", "fused_elementwise", "fused_rotary", "reduction_overlap")
-SWITCHES += ("gathered_logits", "blocking_messages")
-
-
-def numbers(value: object) -> Iterator[float]:
-    """Numbers inside a constant's value."""
+def numbers(value: Any) -> Iterator[float]:
+    """Numbers inside the value of a constant."""
     if isinstance(value, Mapping):
         yield from (number for each in value.values() for number in numbers(each))
     elif isinstance(value, tuple):
         yield from value
     else:
-        assert isinstance(value, int | float)
         yield float(value)
 
 
-FORMATS = ("HALF", "FULL")  # bytes of a number, which no source gives
-
-
-def constant_values() -> dict[str, list[float]]:
-    """Values of each constant of a generation, in all generations, and of each constant of the memory model."""
-    names = [field.name for field in fields(SoftwareGeneration) if field.name not in SWITCHES]
-    found = {name: [n for each in generations().values() for n in numbers(getattr(each, name))] for name in names}
-    memory_model = {name: value for name, value in vars(states).items() if name.isupper() and name not in FORMATS}
-    found |= {
-        f"memory.{name.lower()}": [float(value)]
-        for name, value in memory_model.items()
-        if isinstance(value, int | float)
-    }
-    return found
-
-
-def unsourced(values: Mapping[str, Sequence[float]]) -> list[str]:
-    """Constants without a source or outside their range, and sources of no constant."""
+def unsourced() -> list[str]:
+    """Constants of generations and of the memory model without a source or outside their range, and vice versa."""
+    names = {field.name for field in fields(SoftwareGeneration)} - SWITCHES
+    values = {name: [n for each in generations().values() for n in numbers(getattr(each, name))] for name in names}
+    for name, value in vars(states).items():
+        if name.isupper() and name not in FORMATS and isinstance(value, int | float):
+            values[f"memory.{name.lower()}"] = [float(value)]
     sources = {each.constant: each for each in constant_sources()}
     bad = sorted(values.keys() ^ sources.keys())
     for name in values.keys() & sources.keys():
@@ -397,15 +279,10 @@ def unsourced(values: Mapping[str, Sequence[float]]) -> list[str]:
     return bad
 
 
-def test_every_constant_has_a_source_and_lies_in_its_range() -> None:
-    values = constant_values()
-    assert {"memory.context", "memory.in_flight", "pause"} <= values.keys()
-    assert unsourced(values) == []
-
-
-def test_constant_without_a_source_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_constant_has_a_source_and_lies_in_its_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert unsourced() == []
     monkeypatch.setattr(states, "GUESSED", 1.3, raising=False)
-    assert unsourced(constant_values()) == ["memory.guessed"]
+    assert unsourced() == ["memory.guessed"]
     monkeypatch.delattr(states, "GUESSED")
     monkeypatch.setattr(states, "CONTEXT", 9e9)
-    assert unsourced(constant_values()) == ["memory.context"]
+    assert unsourced() == ["memory.context"]

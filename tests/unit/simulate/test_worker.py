@@ -1,39 +1,56 @@
-"""Ranks in virtual time: start, wait, send and step at hand-computed times.
+"""Ranks in virtual time: start, wait, send and step at hand-computed times, and against the checker.
 
 The laws of whole schedules stand in tests/laws/test_simulated.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import pytest
 
-from suite.core.errors import IllegalSchedule
+from suite.core.errors import IllegalSchedule, InvalidRequest
 from suite.core.grid import Grid
-from suite.core.op import FlushInterval, Op, Place, Program
-from suite.core.protocols import Chunk, CostModel
+from suite.core.op import FlushInterval, Kind, Op, Place, Program
+from suite.core.protocols import Chunk, Schedule
 from suite.core.trace import REDUCE, STEP, WAIT, Trace
 from suite.schedule import MessageDriven, OneFOneB
-from suite.simulate.cost.measured import Fixed
+from suite.schedule.check import check
+from suite.schedule.looped_bfs import LoopedBFS
+from suite.schedule.staircase import Staircase
+from suite.schedule.zbv import ZBV
+from suite.simulate.cost.measured import Fixed, Profiled
 from suite.simulate.network.machine import Link
+from suite.simulate.simulation import Simulation
 from suite.simulate.worker import NetworkModel, simulate
-from tests.support.modelled import FREE, efficiency, machine, network
-from tests.support.schedules import Script
+from tests.support.drawn import drawn
+from tests.support.modelled import FREE, Drawn, efficiency, machine, network
+from tests.support.refusals import refused
+from tests.support.schedules import SCHEDULES, Script, flush, serves
 
 
 def spans_of(trace: Trace, rank: int) -> list[str]:
     return [f"{s.category} {s.op} {s.start:g}-{s.end:g}" for s in trace if s.rank == rank]
 
 
-TWO, FLUSH = Grid(inter=2), FlushInterval(0, 2, None, 0)
+def starts(found: Simulation) -> dict[str, float]:
+    return {str(span.op): span.start for span in found.trace if span.category != WAIT}
+
+
+def without_updates(cost: Drawn | Fixed, factor: float = 1.0, stages: Sequence[int] = ()) -> Callable[[Op], float]:
+    """Seconds for the checker, `factor` times as long on `stages`."""
+    return lambda op: 0.0 if op.kind is Kind.UPDATE else cost.compute(op) * (factor if op.stage in stages else 1.0)
+
+
+TWO = Grid(inter=2)
 MESSAGES = Fixed(1.0, 2.0, message_bytes=5)  # 0.5 s on a link of 10 bytes/s
 
 
 def test_two_stages_by_hand() -> None:
     """A message takes 0.5 s of latency and 0.5 s for its bytes; sends cost a stage nothing."""
-    simulation = simulate(OneFOneB(), TWO, FLUSH, MESSAGES, network(0.5, 10.0), traced=True)
+    simulation = simulate(OneFOneB(), TWO, flush(2), MESSAGES, network(0.5, 10.0), traced=True)
     assert spans_of(simulation.trace, 0) == [
         *("forward 0F0 0-1", "forward 0F1 1-2", "wait 0B0 2-6", "backward 0B0 6-8"),
         *("wait 0B1 8-9", "backward 0B1 9-11", "reduce 0U0 11-11", "step 0U0 11-11"),
@@ -44,67 +61,160 @@ def test_two_stages_by_hand() -> None:
     ]
     assert (simulation.makespan, simulation.drained, simulation.finished) == (11.0, [11.0, 8.0], [11.0, 8.0])
     assert (simulation.peak, simulation.sent) == ([2, 1], [10, 10])
-    assert [span.bytes for span in simulation.trace if span.rank == 0 and span.op == Op.parse("0F1")] == [5]
-    assert [span.bytes for span in simulation.trace if span.op == Op.parse("1F1") and span.category != WAIT] == [0]
+    assert [span.bytes for span in simulation.trace if str(span.op) in ("0F1", "1F1")] == [5, 0, 0]
 
 
 def test_two_stages_whose_sends_occupy_them() -> None:
     """Each is busy until its message has arrived: forwards end at 2 and 4, the first backward's message at 6."""
-    simulation = simulate(OneFOneB(), TWO, FLUSH, MESSAGES, network(0.5, 10.0, blocking=True), traced=True)
-    assert spans_of(simulation.trace, 0)[:2] == ["forward 0F0 0-1", "forward 0F1 2-3"]
-    assert [span for span in spans_of(simulation.trace, 1) if not span.startswith(WAIT)][:4] == [
-        *("forward 1F0 2-3", "backward 1B0 3-5", "forward 1F1 6-7", "backward 1B1 7-9"),
-    ]
+    simulation = simulate(OneFOneB(), TWO, flush(2), MESSAGES, network(0.5, 10.0, blocking=True), traced=True)
+    begun = starts(simulation)
+    assert [begun[op] for op in ("0F0", "0F1", "1F0", "1B0", "1F1", "1B1")] == [0, 2, 2, 3, 6, 7]
     assert (simulation.makespan, simulation.drained) == (12.0, [12.0, 10.0])
 
 
 def test_messages_both_ways_do_not_wait_for_one_another() -> None:
     """The stage in the middle ends 1B0 at 17 s and 1F2 at 18 s: both messages take 4 s from then."""
-    simulation = simulate(
-        OneFOneB(),
-        Grid(inter=3),
-        FlushInterval(0, 4, None, 0),
-        Fixed(1.0, 1.0, message_bytes=40),
-        network(0.0, 10.0),
-        traced=True,
-    )
-    passes = {str(span.op): (span.start, span.end) for span in simulation.trace if span.category != WAIT}
-    assert (passes["1B0"], passes["1F2"]) == ((16.0, 17.0), (17.0, 18.0))
-    assert (passes["0B0"][0], passes["2F2"][0]) == (21.0, 22.0)
+    cost = Fixed(1.0, 1.0, message_bytes=40)
+    begun = starts(simulate(OneFOneB(), Grid(inter=3), flush(4), cost, network(0.0, 10.0), traced=True))
+    assert [begun[op] for op in ("1B0", "1F2", "0B0", "2F2")] == [16.0, 17.0, 21.0, 22.0]
 
 
-def test_of_what_is_ready_the_program_prefers() -> None:
+@pytest.mark.parametrize(
+    ("prefer", "order"), [("backward", "0F0 0F1 0B0 0F2 0B1 0B2"), ("forward", "0F0 0F1 0F2 0B0 0B1 0B2")]
+)
+def test_the_program_prefers_among_ready_ops(prefer: str, order: str) -> None:
     """Three microbatches in flight: at 4 s the first stage could run its third forward or its first backward."""
-    cost = Fixed([2.0, 1.0], 1.0)
-    orders = {}
-    for prefer in ("backward", "forward"):
-        schedule = MessageDriven(pipeline_limit=3, prefer=prefer)
-        trace = simulate(schedule, TWO, FlushInterval(0, 3, None, 0), cost, FREE, traced=True).trace
-        orders[prefer] = [str(s.op) for s in trace if s.rank == 0 and s.category not in (WAIT, REDUCE, STEP)]
-    assert orders["backward"] == ["0F0", "0F1", "0B0", "0F2", "0B1", "0B2"]
-    assert orders["forward"] == ["0F0", "0F1", "0F2", "0B0", "0B1", "0B2"]
+    schedule = MessageDriven(pipeline_limit=3, prefer=prefer)
+    trace = simulate(schedule, TWO, flush(3), Fixed([2.0, 1.0], 1.0), FREE, traced=True).trace
+    ran = [str(s.op) for s in trace if s.rank == 0 and s.category not in (WAIT, REDUCE, STEP)]
+    assert " ".join(ran) == order
+
+
+# -- several stages per rank -------------------------------------------------------------------------------------------
+
+SECONDS = Fixed(1.0, 3.0, message_bytes=5, weight=1.0)  # F 1 s, I 2 s, W 1 s; 0.5 s for the bytes on 10 bytes/s
+
+
+def test_v_of_two_ranks_by_hand() -> None:
+    """One microbatch: stages 1 and 2 are both on rank 1, which hands over at once and sends no bytes.
+
+    0F0 ends at 1 s and arrives at 2 s (0.5 s of latency, 0.5 s of bytes). 1F0 and 2F0 end at 4 s and arrive at 5 s.
+    ZBV runs the weight gradient of stage 2 before the input gradient of stage 1.
+    """
+    found = simulate(ZBV(), TWO, flush(1), SECONDS, network(0.5, 10.0), traced=True)
+    assert spans_of(found.trace, 0) == [
+        *("forward 0F0 0-1", "wait 3F0 1-5", "forward 3F0 5-6", "backward 3I0 6-8", "weight_gradient 3W0 8-9"),
+        *("wait 0I0 9-15", "backward 0I0 15-17", "weight_gradient 0W0 17-18", "reduce 0U0 18-18", "step 0U0 18-18"),
+    ]
+    assert spans_of(found.trace, 1) == [
+        *("wait 1F0 0-2", "forward 1F0 2-3", "wait 2F0 3-3", "forward 2F0 3-4"),
+        *("wait 2I0 4-9", "backward 2I0 9-11", "weight_gradient 2W0 11-12", "wait 1I0 12-12", "backward 1I0 12-14"),
+        *("weight_gradient 1W0 14-15", "reduce 1U0 15-15", "step 1U0 15-15"),
+    ]
+    assert (found.sent, sum(span.bytes for span in found.trace)) == ([10, 10], 20)
+    assert (found.peak, found.finished) == ([2, 2], [18.0, 15.0])
+    assert found.fronts == [{(2, 0), (1, 1)}, {(2, 0), (1, 1)}]
+    # a blocking send does not block a hand-over: rank 1 is busy until 3F0 has arrived at 5 s
+    begun = starts(simulate(ZBV(), TWO, flush(1), SECONDS, network(0.5, 10.0, blocking=True), traced=True))
+    assert [begun[op] for op in ("1F0", "2F0", "3F0", "3I0", "3W0")] == [2.0, 3.0, 5.0, 6.0, 9.0]
+
+
+def test_loop_closes_the_ring_and_its_chunks_share_the_wire() -> None:
+    """Interleaved, 2 ranks, 1 microbatch: rank 0 sends 0F0 and 2F0 to rank 1, which sends 1F0 back to rank 0."""
+    found = simulate(Staircase(2), TWO, flush(1), Fixed(1.0, 2.0, 10), network(0.0, 10.0), traced=True)
+    begun = [starts(found)[op] for op in ("0F0", "1F0", "2F0", "3F0", "3B0", "2B0", "1B0", "0B0")]
+    assert begun == [0.0, 2.0, 4.0, 6.0, 7.0, 10.0, 13.0, 16.0]
+    assert (found.sent, found.makespan) == ([30, 30], 18.0)
+
+
+def test_messages_of_two_chunks_queue_on_one_lane() -> None:
+    """0F0 0-1 s, at 5 s on rank 1, back at 9; 3F0 9-10, 0F1 10-11, 3B0 11-11.5; the link carries 0F1 until 15 s."""
+    orders = ("0F0 3F0 0F1 3B0 3F1 3B1 0B0 0B1 0U0", "1F0 2F0 2B0 1F1 2F1 2B1 1B0 1B1 1U0")
+    seconds = {"0F0": 1.0, "3F0": 1.0, "0F1": 1.0, "3B0": 0.5}
+    drawn_ops = {
+        Op(stage, kind, index): (seconds.get(f"{stage}{kind}{index}", 0.0), 40)
+        for stage in range(4)
+        for kind in (Kind.FORWARD, Kind.BACKWARD)
+        for index in range(2)
+    }
+    cost = Drawn(0, drawn=drawn_ops)
+    found = simulate(Script(orders, chunks=2, fold=True), TWO, flush(2), cost, network(0.0, 10.0), traced=True)
+    begun = starts(found)
+    assert [begun[op] for op in ("1F0", "3F0", "0F1", "3B0", "2B0", "1F1")] == [5.0, 9.0, 10.0, 11.0, 19.0, 19.0]
+
+
+def test_one_microbatch_crosses_every_link_twice() -> None:
+    """A microbatch alone: all passes one after the other, and a message wherever two ranks meet."""
+    for ranks in range(1, 6):
+        loop, fold = (3 * ranks - 1 if ranks > 1 else 0), 2 * (ranks - 1)
+        cases = ((Staircase(), ranks - 1), (Staircase(3), loop), (LoopedBFS(3), loop), (ZBV(split=False), fold))
+        for schedule, boundaries in cases:
+            found = simulate(schedule, Grid(inter=ranks), flush(1), Fixed(1.0, 2.0), network(0.25, 1e30))
+            assert found.makespan == found.stages * 3.0 + 2 * boundaries * 0.25, schedule
+
+
+def test_latency_costs_1f1b_more_than_zb_h2() -> None:
+    """arXiv 2401.10241, Table 5: latencies add a round trip per p microbatches to 1F1B; here 0.2 of a pass."""
+    for schedule, excess in ((Staircase(), 31.8), (SCHEDULES["zb_h1"], 12.6), (SCHEDULES["zb_h2"], 8.4)):
+        makespan = simulate(schedule, Grid(inter=8), flush(24), Fixed(1.0, 2.0), network(0.2, 1e30)).makespan
+        assert makespan - 72 == pytest.approx(excess)
+
+
+@pytest.mark.parametrize("name", drawn(SCHEDULES, n=6))
+def test_makespan_order_and_peak_equal_the_checker(name: str) -> None:
+    schedule = SCHEDULES[name]
+    for ranks in (1, 2, 3, 5, 8):
+        for interval in (flush(1), flush(3), flush(16), FlushInterval(5, 12, 6, 3)):
+            if not serves(schedule, ranks, min(interval.microbatches, interval.update_interval or 99)):
+                continue
+            cost = Drawn(100 * ranks + interval.microbatches)
+            timeline = check(schedule, ranks, interval, cost=without_updates(cost))
+            found = simulate(schedule, Grid(inter=ranks), interval, cost, FREE, traced=True)
+            assert (found.stages, found.makespan) == (timeline.stages, timeline.makespan)
+            assert tuple(found.peak) == timeline.peak
+            split = any(slot.op.kind is Kind.WEIGHT for slot in timeline.slots)
+            for rank in range(ranks):
+                spans = [s for s in found.trace if s.rank == rank and s.category not in (WAIT, REDUCE)]
+                assert tuple(span.op for span in spans) == timeline.order(rank)
+                assert found.fronts[rank] == (timeline.fronts(rank) if split else {(timeline.peak[rank], 0)})
+
+
+def test_links_are_those_of_the_ranks_that_hold_the_stages() -> None:
+    """Tensor parallelism over 2: pipeline ranks 0 and 1 are ranks 0 and 2 of the grid."""
+    for schedule, grid, links in (
+        (Staircase(3), Grid(inter=2, tensor=2), [(0, 2), (2, 0)]),
+        (Staircase(2), Grid(inter=3), [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]),
+    ):
+        seen = list[tuple[int, int]]()
+        links_seen = NetworkModel(lambda first, second, seen=seen: seen.append((first, second)) or Link(0.0, 1.0))
+        simulate(schedule, grid, flush(1), Fixed(1.0, 2.0), links_seen)
+        assert sorted(seen) == links
+
+
+def test_profile_of_a_run_has_a_cost_for_each_kind_and_rank() -> None:
+    grid, cost = Grid(data=2, inter=2), Drawn(4, times=(0.5, 1.0, 2.0), sizes=(3, 5), chunks=[Chunk(0, 1.5)])
+    found = simulate(ZBV(), grid, flush(4), cost, FREE, traced=True, symmetric=False)
+    profile = Profiled.of(found.trace, grid)
+    again = simulate(ZBV(), grid, flush(4), profile, FREE)
+    assert (again.makespan, again.sent, profile.updates) == (found.makespan, found.sent, {0: 1.5, 1: 1.5})
+    mids = profile.medians()
+    for kind in (Kind.FORWARD, Kind.INPUT, Kind.WEIGHT):
+        assert mids.compute(Op(1, kind, 9)) == median(cost.compute(Op(1, kind, index)) for index in range(4))
+    with refused(InvalidRequest, subject="no cost of 0B0"):
+        mids.compute(Op(0, Kind.BACKWARD, 0))
 
 
 # -- updates -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Chunked(CostModel):
+def chunked(*chunks: tuple[int, float]) -> Drawn:
     """Passes of 1 s, and these chunks on every stage."""
-
-    chunks: Sequence[Chunk]
-
-    def compute(self, op: Op) -> float:
-        return 1.0
-
-    def message(self, op: Op) -> int:
-        return 0
-
-    def update(self, stage: int) -> Sequence[Chunk]:
-        return self.chunks
+    return Drawn(0, times=(1.0,), chunks=[Chunk(*chunk) for chunk in chunks])
 
 
-RINGS = NetworkModel.of(machine(devices_per_node=1), efficiency(), 2)  # two nodes: 10 bytes/s, no latency
+def rings(ranks: int, devices_per_node: int = 1, *, apart: bool = False, **software: float) -> NetworkModel:
+    """10 bytes/s between nodes, no latency."""
+    return NetworkModel.of(machine(devices_per_node=devices_per_node), efficiency(**software), ranks, apart=apart)
 
 
 @pytest.mark.parametrize(
@@ -122,150 +232,128 @@ RINGS = NetworkModel.of(machine(devices_per_node=1), efficiency(), 2)  # two nod
 def test_a_chunk_is_stepped_once_it_is_reduced(
     chunks: list[tuple[int, float]], reduced: float, finished: float
 ) -> None:
-    cost = Chunked([Chunk(*chunk) for chunk in chunks])
     for symmetric in (True, False):
-        simulation = simulate(OneFOneB(), Grid(data=2), FlushInterval(0, 1, None, 0), cost, RINGS, symmetric=symmetric)
-        assert (simulation.drained, simulation.reduced, simulation.finished) == ([2.0], [2 + reduced], [2 + finished])
+        found = simulate(OneFOneB(), Grid(data=2), flush(1), chunked(*chunks), rings(2), symmetric=symmetric)
+        assert (found.drained, found.reduced, found.finished) == ([2.0], [2 + reduced], [2 + finished])
 
 
-def test_reduction_is_one_call_of_two_steps_per_peer() -> None:
-    """0.5 s for the call and 0.25 s for each of 2 (3 - 1) steps, then 2 s for 20 bytes; for none no call."""
-    slow = NetworkModel.of(machine(devices_per_node=1), efficiency(collective=0.5, hop=0.25), 3)
-    for chunk, reduced in ((Chunk(20, 0.0), 3.5), (Chunk(0, 0.0), 0.0)):
-        simulation = simulate(OneFOneB(), Grid(data=3), FlushInterval(0, 1, None, 0), Chunked([chunk]), slow)
-        assert simulation.reduced == [2 + reduced]
+@pytest.mark.parametrize(
+    ("grid", "chunks", "net", "reduced", "finished"),
+    [
+        # 0.5 s for the call and 0.25 s for each of 2 (3 - 1) steps, then 2 s for 20 bytes; for none no call
+        (Grid(data=3), [(20, 0.0)], rings(3, collective=0.5, hop=0.25), [5.5], [5.5]),
+        (Grid(data=3), [(0, 0.0)], rings(3, collective=0.5, hop=0.25), [2.0], [2.0]),
+        (Grid(data=2, tensor=2), [(20, 0.0)], rings(4, 2), [6.0], [6.0]),  # both rings leave a node at 5 bytes/s
+        (Grid(), [(1000, 0.5)] * 2, rings(2), [2.0], [3.0]),  # without replicas nothing is reduced
+        # stage 1 drains at 3 s, stage 0 at 4 s, when the ring of stage 1 has sent 10 of 20 bytes; then both have
+        # 5 bytes/s, and from 6 s the ring of stage 0 is alone
+        (Grid(data=2, inter=2), [(20, 0.25)], rings(4, 2), [7.0, 6.0], [7.25, 6.25]),
+        (Grid(data=2, inter=2), [(20, 0.25)], rings(4, 2, apart=True), [8.0, 8.0], [8.25, 8.25]),
+    ],
+)
+def test_reductions_by_hand(
+    grid: Grid, chunks: list[tuple[int, float]], net: NetworkModel, reduced: list[float], finished: list[float]
+) -> None:
+    found = simulate(OneFOneB(), grid, flush(1), chunked(*chunks), net)
+    assert found.reduced == pytest.approx(reduced)
+    assert found.finished == pytest.approx(finished)
 
 
-def test_the_rings_of_a_split_layer_share_the_adapter() -> None:
-    """Two ranks of a layer on each node: both rings leave it at once, at 5 bytes/s."""
-    split = NetworkModel.of(machine(devices_per_node=2), efficiency(), 4)
-    simulation = simulate(
-        OneFOneB(), Grid(data=2, tensor=2), FlushInterval(0, 1, None, 0), Chunked([Chunk(20, 0.0)]), split
-    )
-    assert simulation.reduced == [2 + 4.0]
+def test_rank_updates_once_for_all_its_stages() -> None:
+    """Each rank reduces and steps when its own two stages have run, named by its first stage."""
+    asked = list[int]()
 
+    @dataclass
+    class ByRank(Drawn):
+        def update(self, rank: int) -> Sequence[Chunk]:
+            asked.append(rank)
+            return (Chunk(20 * rank, 1.0 + rank),)
 
-def test_without_replicas_nothing_is_reduced() -> None:
-    simulation = simulate(OneFOneB(), Grid(), FlushInterval(0, 1, None, 0), Chunked([Chunk(1000, 0.5)] * 2), RINGS)
-    assert (simulation.reduced, simulation.finished) == ([2.0], [3.0])
-
-
-def test_stage_updates_after_its_own_or_the_global_drain() -> None:
-    """Stage 1 drains at 3, stage 0 at 4. Of one node's two rings each has half of its adapter."""
-    cost, grid, interval = Chunked([Chunk(20, 0.25)]), Grid(data=2, inter=2), FlushInterval(0, 1, None, 0)
-    on = machine(devices_per_node=2)
-    per_stage = simulate(OneFOneB(), grid, interval, cost, NetworkModel.of(on, efficiency(), 4))
-    # stage 1's ring has sent 10 of its 20 bytes at 4 s; then both have 5 bytes/s, and from 6 s stage 0's is alone
-    assert per_stage.drained == [4.0, 3.0]
-    assert per_stage.reduced == pytest.approx([7.0, 6.0])
-    assert per_stage.finished == pytest.approx([7.25, 6.25])
-    apart = simulate(OneFOneB(), grid, interval, cost, NetworkModel.of(on, efficiency(), 4, apart=True))
-    assert apart.drained == [4.0, 4.0]
-    assert apart.reduced == pytest.approx([8.0, 8.0])
+    found = simulate(ZBV(), Grid(data=2, inter=2), flush(4), ByRank(0, times=(1.0,)), rings(4, 2), traced=True)
+    assert asked == [0, 1]
+    assert sorted((str(s.op), s.seconds) for s in found.trace if s.category == STEP) == [("0U0", 1.0), ("1U0", 2.0)]
+    # 20 bytes at 10 bytes/s
+    assert [found.reduced[rank] - found.drained[rank] for rank in (0, 1)] == [0.0, 2.0]
 
 
 def test_an_update_waits_for_the_slowest_replica() -> None:
-    """Rank 1 takes three times as long; both step when it has come."""
-
-    def slower(rank: int, op: Op) -> float:
-        return 3.0 if rank == 1 else 1.0
-
-    cost, grid = Chunked([Chunk(10, 0.5)]), Grid(data=2)
-    simulation = simulate(
-        OneFOneB(), grid, FlushInterval(0, 2, None, 0), cost, RINGS, symmetric=False, slower=slower, traced=True
-    )
-    assert (simulation.drained, simulation.finished) == ([12.0], [13.5])
-    assert spans_of(simulation.trace, 0)[-2:] == ["reduce 0U0 12-13", "step 0U0 13-13.5"]
-    assert spans_of(simulation.trace, 1)[-2:] == ["reduce 0U0 12-13", "step 0U0 13-13.5"]
+    """Rank 1 takes three times as long; both step when it has come. In a V it holds two stages of replica 0."""
+    slow: dict[str, object] = {"symmetric": False, "slower": lambda rank, op: 3.0 if rank == 1 else 1.0}
+    found = simulate(OneFOneB(), Grid(data=2), flush(2), chunked((10, 0.5)), rings(2), traced=True, **slow)
+    assert (found.drained, found.finished) == ([12.0], [13.5])
+    for rank in (0, 1):
+        assert spans_of(found.trace, rank)[-2:] == ["reduce 0U0 12-13", "step 0U0 13-13.5"]
+    v = simulate(ZBV(), Grid(data=2, inter=2), flush(5), Drawn(2), FREE, **slow)
+    alone = [check(ZBV(), 2, flush(5), cost=without_updates(Drawn(2), factor, (1, 2))) for factor in (3.0, 1.0)]
+    assert v.makespan == max(timeline.makespan for timeline in alone)
 
 
 def test_the_peak_is_that_of_the_fullest_replica() -> None:
     """The first replica's last stage is slow, so that its first stage fills up; the second's is always quicker."""
     slow = {1: 9.0, 2: 9.0}  # the last stage of replica 0, the first of replica 1
-    simulation = simulate(
-        MessageDriven(pipeline_limit=4),
-        Grid(data=2, inter=2),
-        FlushInterval(0, 6, None, 0),
-        Fixed(1.0, 1.0),
-        FREE,
-        symmetric=False,
-        slower=lambda rank, op: slow.get(rank, 1.0),
-    )
-    assert simulation.peak == [4, 1]
+    schedule, grid = MessageDriven(pipeline_limit=4), Grid(data=2, inter=2)
+    slower = {"symmetric": False, "slower": lambda rank, op: slow.get(rank, 1.0)}
+    assert simulate(schedule, grid, flush(6), Fixed(1.0, 1.0), FREE, **slower).peak == [4, 1]
 
 
-def test_several_updates_before_the_drain() -> None:
-    """An update after each microbatch: the ring is used three times."""
-    cost = Chunked([Chunk(10, 0.5)])
-    simulation = simulate(OneFOneB(), Grid(data=2), FlushInterval(4, 3, 1, 7), cost, RINGS, traced=True)
-    assert simulation.makespan == 3 * (2 + 1 + 0.5)
-    assert [span.op.index for span in simulation.trace if span.category == STEP and span.op] == [7, 8, 9]
+# -- streams -----------------------------------------------------------------------------------------------------------
 
 
-# -- the network of a machine -----------------------------------------------------------------------------------------
-
-
-def test_full_stream_has_the_rate_of_its_slowest_stage() -> None:
-    """Four stages of 3 s a microbatch: a stream of 40 takes 3 more of them to fill and drain. A stage of 5 s sets the
-    pace of all; a flush of 4 takes seven passes."""
-    stream = FlushInterval(0, 40, 1, 0)
-    simulation = simulate(OneFOneB(), Grid(inter=4), stream, Fixed(1.0, 2.0), FREE)
-    assert (simulation.period, simulation.makespan) == (3.0, 40 * 3.0 + 3 * 3.0)
-    assert [len(steps) for steps in simulation.steps] == [40] * 4
-    slow = simulate(OneFOneB(), Grid(inter=4), stream, Fixed([1.0, 1.0, 2.0, 1.0], [2.0, 2.0, 3.0, 2.0]), FREE)
-    assert slow.period == 5.0
-    flush = simulate(OneFOneB(), Grid(inter=4), FlushInterval(0, 4, None, 0), Fixed(1.0, 2.0), FREE)
-    assert flush.period == flush.makespan == 7 * 3.0
-
-
-def test_a_stream_waits_for_what_goes_round() -> None:
-    """With as many microbatches under way as stages, a quarter of the way round sets the pace: six messages of 0.5 s
-    and four stages of 3 s take 15 s for four microbatches."""
-    simulation = simulate(OneFOneB(), Grid(inter=4), FlushInterval(0, 64, 1, 0), Fixed(1.0, 2.0, 5), network(0.0, 10.0))
-    assert simulation.period == pytest.approx((4 * 3 + 6 * 0.5) / 4)
+@pytest.mark.parametrize(
+    ("interval", "cost", "period"),
+    [
+        (FlushInterval(0, 40, 1, 0), Fixed(1.0, 2.0), 3.0),
+        # a stage of 5 s sets the pace of all
+        (FlushInterval(0, 40, 1, 0), Fixed([1.0, 1.0, 2.0, 1.0], [2.0, 2.0, 3.0, 2.0]), 5.0),
+        (flush(4), Fixed(1.0, 2.0), 7 * 3.0),
+        # with as many microbatches under way as stages, the way round sets the pace: six messages of 0.5 s, four stages
+        (FlushInterval(0, 64, 1, 0), Fixed(1.0, 2.0, 5), (4 * 3 + 6 * 0.5) / 4),
+    ],
+)
+def test_full_stream_has_the_rate_of_its_slowest_stage(interval: FlushInterval, cost: Fixed, period: float) -> None:
+    found = simulate(OneFOneB(), Grid(inter=4), interval, cost, network(0.0, 10.0))
+    assert found.period == pytest.approx(period)
+    assert [len(steps) for steps in found.steps] == [interval.updates] * 4
 
 
 def test_every_update_of_a_stream_is_reduced_and_stepped() -> None:
     """Two replicas: 10 bytes at 10 bytes/s and half a second, after each microbatch of 3 s; or after every second."""
-    cost = Fixed(1.0, 2.0, step=0.5, reduce_bytes=10)
-    reducing = NetworkModel.of(machine(between=Link(0.0, 10.0), devices_per_node=1), efficiency(), 4)
-    each = simulate(OneFOneB(), Grid(data=2, inter=2), FlushInterval(0, 40, 1, 0), cost, reducing)
-    assert each.period == pytest.approx(3.0 + 1.0 + 0.5)
-    second = simulate(OneFOneB(), Grid(data=2, inter=2), FlushInterval(0, 40, 2, 0), cost, reducing)
-    assert second.period == pytest.approx(2 * 3.0 + 1.0 + 0.5)
-    both = simulate(OneFOneB(), Grid(data=2, inter=2), FlushInterval(0, 40, 2, 0), cost, reducing, symmetric=False)
-    assert (both.period, both.makespan) == (second.period, second.makespan)
+    cost, grid = Fixed(1.0, 2.0, step=0.5, reduce_bytes=10), Grid(data=2, inter=2)
+    for every, symmetric in ((1, True), (2, True), (2, False)):
+        interval = FlushInterval(0, 40, every, 0)
+        found = simulate(OneFOneB(), grid, interval, cost, rings(4), symmetric=symmetric)
+        assert found.period == pytest.approx(every * 3.0 + 1.0 + 0.5)
+    three = simulate(OneFOneB(), Grid(data=2), FlushInterval(4, 3, 1, 7), chunked((10, 0.5)), rings(2), traced=True)
+    assert three.makespan == 3 * (2 + 1 + 0.5)
+    assert [span.op.index for span in three.trace if span.category == STEP and span.op] == [7, 8, 9]
 
 
-def test_what_an_efficiency_reaches_bounds_messages() -> None:
+def test_an_efficiency_bounds_messages() -> None:
     """Inside a node 100 bytes/s, between nodes 10; a message is late by the delay, and no quicker than the lane."""
-    on, software = machine(), efficiency(delay=0.5, lane=40.0)
-    usual, direct = (NetworkModel.of(on, software, 4, direct=direct) for direct in (False, True))
+    software = efficiency(delay=0.5, lane=40.0)
+    usual, direct = (NetworkModel.of(machine(), software, 4, direct=direct) for direct in (False, True))
     assert (usual.link(0, 1), usual.link(1, 2)) == (Link(0.5, 40.0), Link(0.5, 10.0))
     assert (direct.link(0, 1), direct.link(1, 2)) == (Link(0.0, 100.0), Link(0.0, 10.0))
     assert not usual.blocking
-    assert NetworkModel.of(on, software, 4, blocking=True).blocking
+    assert NetworkModel.of(machine(), software, 4, blocking=True).blocking
 
 
-# -- what goes wrong --------------------------------------------------------------------------------------------------
+class Lazy(Script):
+    """Only replica 0 updates."""
+
+    def program(self, place: Place, interval: FlushInterval) -> Program:
+        for text in ("0F0", "0B0", "0U0") if place.replica == 0 else ("0F0", "0B0"):
+            yield (Op.parse(text),)
 
 
-def test_a_deadlock_names_who_waits_for_what() -> None:
-    waiting = Script(("0B0", "1F0 1B0"))
-    with pytest.raises(IllegalSchedule, match=r"^deadlock: stage 0 waits for 0B0; stage 1 waits for 1F0$"):
-        simulate(waiting, TWO, FLUSH, MESSAGES, FREE)
-    half = Script(("0F0 0B1|0B2", "1F0 1B0"))
-    with pytest.raises(IllegalSchedule, match=r"^deadlock: stage 0 waits for 0B1 or 0B2$"):
-        simulate(half, TWO, FLUSH, MESSAGES, FREE)
-
-
-def test_replicas_that_do_not_all_update_are_a_deadlock() -> None:
-    class Lazy(Script):
-        def program(self, place: Place, interval: FlushInterval) -> Program:
-            yield (Op.parse("0F0"),)
-            yield (Op.parse("0B0"),)
-            if place.replica == 0:
-                yield (Op.parse("0U0"),)
-
-    with pytest.raises(IllegalSchedule, match="deadlock: stage 0 waits for 0U0"):
-        simulate(Lazy(()), Grid(data=2), FLUSH, MESSAGES, FREE, symmetric=False)
+@pytest.mark.parametrize(
+    ("schedule", "grid", "waits"),
+    [
+        (Script(("0B0", "1F0 1B0")), TWO, "stage 0 waits for 0B0; stage 1 waits for 1F0"),
+        (Script(("0F0 0B1|0B2", "1F0 1B0")), TWO, "stage 0 waits for 0B1 or 0B2"),
+        (Lazy(()), Grid(data=2), "stage 0 waits for 0U0"),
+    ],
+)
+def test_a_deadlock_names_the_waiting_stages(schedule: Schedule, grid: Grid, waits: str) -> None:
+    with pytest.raises(IllegalSchedule, match=f"^deadlock: {waits}"):
+        simulate(schedule, grid, flush(2), MESSAGES, FREE, symmetric=False)
