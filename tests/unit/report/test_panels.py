@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import time
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +21,8 @@ from suite.report.page import page
 from suite.report.panels import figure_panels
 from suite.report.panels.figure_panels import NULL, OURS, PAPER, PlottedPanel
 from suite.report.plots import curves, plots
-from suite.report.plots import figure as palette
 from tests.support.pages import Page
+from tests.support.refusals import refused
 
 NAN = math.nan
 Make = Callable[..., Record]
@@ -110,49 +110,37 @@ def test_a_panel_survives_its_record():
     assert math.isnan(copy.paper["x"][1])
 
 
-def test_the_axis_has_its_label(make):
-    panel = only(make, row(axis="GPUs"))
-    assert "GPUs" in texts(drawn(panel)[0])
-    assert figure_panels.values(panel, "simulated").columns[0].name == "GPUs"
-
-
 def test_panels_come_in_the_order_of_their_numbers(make):
     panels = [row(title=f"size {size}") for size in (13, 2, 6)]
     assert [panel.title for panel in figure_panels.read(figure(make, *panels))] == ["size 2", "size 6", "size 13"]
 
 
-@pytest.mark.parametrize(
-    ("change", "key"),
-    [
-        ({"title": " "}, "panel.title"),
-        ({"title": None}, "panel.title"),
-        ({"x": []}, "panel.x"),
-        ({"x": ["1", " ", "2"]}, "panel.x"),
-        ({"x": 3}, "panel.x"),
-        ({"ours": {" ": [1.0, 2.0]}}, "panel. "),
-        ({"ours": {"x": [1.0]}}, "panel.x"),
-        ({"ours": {"x": [1.0, "2"]}}, "panel.ours.x"),
-        ({"ours": [1.0, 2.0]}, "panel.ours"),
-        ({"theirs": {"x": [1.0, 2.0]}}, "key of panel"),
-        ({"calibrated": [["x", 0.5]]}, "panel.calibrated.0.1"),
-        ({"calibrated": [["x"]]}, "panel.calibrated.0"),
-        ({"figure": "Figure 6"}, "panel.publication"),
-    ],
-)
-def test_malformed_panel_is_a_remark(make, change, key):
-    with pytest.raises(InvalidRequest) as refused:
-        read_figure_panel(row() | change)
-    assert refused.value.key == key
-    record = figure(make, row() | change, PEAK)
-    assert [panel.title for panel in figure_panels.read(record)] == ["Percent of peak"]
-    assert figure_panels.faults(record) == [f"panel 1 is not drawn: {refused.value}"]
+MALFORMED = [
+    ({"title": " "}, "panel.title"),
+    ({"title": None}, "panel.title"),
+    ({"x": []}, "panel.x"),
+    ({"x": ["1", " ", "2"]}, "panel.x"),
+    ({"x": 3}, "panel.x"),
+    ({"ours": {" ": [1.0, 2.0]}}, "panel. "),
+    ({"ours": {"x": [1.0]}}, "panel.x"),
+    ({"ours": {"x": [1.0, "2"]}}, "panel.ours.x"),
+    ({"ours": [1.0, 2.0]}, "panel.ours"),
+    ({"theirs": {"x": [1.0, 2.0]}}, "key of panel"),
+    ({"calibrated": [["x", 0.5]]}, "panel.calibrated.0.1"),
+    ({"calibrated": [["x"]]}, "panel.calibrated.0"),
+    ({"figure": "Figure 6"}, "panel.publication"),
+]
 
 
-@pytest.mark.parametrize(
-    "curves", [{"ours": {"x": [NAN, math.inf]}}, {"ours": {}, "null": {"x": [1.0, 2.0]}}, {"ours": {}}]
-)
-def test_panel_without_values_is_not_drawn(make, curves):
-    assert figure_panels.read(figure(make, row(**curves))) == []
+def test_malformed_panel_is_a_remark(make):
+    for change, key in MALFORMED:
+        with refused(InvalidRequest, key) as refusal:
+            read_figure_panel(row() | change)
+        record = figure(make, row() | change, PEAK)
+        assert [panel.title for panel in figure_panels.read(record)] == ["Percent of peak"]
+        assert figure_panels.faults(record) == [f"panel 1 is not drawn: {refusal.value}"]
+    for empty in ({"ours": {"x": [NAN, math.inf]}}, {"ours": {}, "null": {"x": [1.0, 2.0]}}, {"ours": {}}):
+        assert figure_panels.read(figure(make, row(**empty))) == []
 
 
 def test_marks_of_unknown_points_are_dropped(make):
@@ -171,10 +159,6 @@ def test_errors_are_the_hand_computed_ones(make):
         ["axonn", "64 calibrated", "40", "50", "+25.0 % +10.0 pt", "40", "+0.0 % +0.0 pt"],
         ["axonn", "256", "32", "30", "-6.2 % -2.0 pt", "24", "-25.0 % -8.0 pt"],
     ]
-    assert [column.name for column in table.columns] == [
-        "curve", "point", "paper", "simulated", "error", "null model", "its error",
-    ]  # fmt: skip
-    assert [column.detail for column in table.columns[2:4]] == ["percent", "percent"]
     assert table.rows[0][4].value == pytest.approx(25.0)
     assert figure_panels.rest(panel)
     assert rows(figure_panels.values(panel, "simulated")) == [
@@ -193,18 +177,22 @@ def test_only_percentages_show_points_and_only_null_models_a_column(make):
 def test_a_panel_without_printed_values_has_no_comparison(make):
     panel = only(make, row("1", "day"))
     assert figure_panels.compared(panel, "simulated") is None
-    assert figure_panels.caption(panel, "simulated") == ("Values simulated, in days. The paper prints none of them.")
-    of_figure = only(make, row("1", "day", figure="Figure 9", publication="AxoNN"))
-    assert "The paper draws these curves and prints no number" in figure_panels.caption(of_figure, "simulated")
-    caption = figure_panels.caption(of_figure, "simulated", "on a model of summit", printed=True)
-    assert caption.startswith("Values simulated on a model of summit, in days.")
-    assert "the claims below hold what it does print" in caption
     assert not figure_panels.rest(only(make, row("1", paper={"x": [3.0]})))
+    of_figure = only(make, row("1", "day", figure="Figure 9", publication="AxoNN"))
+    captions = [
+        figure_panels.caption(*arguments, printed=printed)
+        for arguments, printed in (
+            ((panel, "simulated"), False),
+            ((of_figure, "simulated"), False),
+            ((of_figure, "simulated", "on a model of summit"), True),
+        )
+    ]
+    assert len(set(captions)) == 3
+    assert captions[2].startswith("Values simulated on a model of summit, in days.")
 
 
-@pytest.mark.parametrize(
-    ("ours", "paper", "unit", "text"),
-    [
+def test_errors_at_the_edge():
+    for ours, paper, unit, text in (
         (3.0, 0.0, "percent", ("–", "+3.0 pt")),
         (3.0, 0.0, "s", ("–", "")),
         (NAN, 4.0, "percent", ("–", "")),
@@ -212,12 +200,10 @@ def test_a_panel_without_printed_values_has_no_comparison(make):
         (9.996, 10.0, "s", ("+0.0 %", "")),
         (1e300, 1e-300, "s", ("–", "")),
         (1e30, 1.0, "s", ("+1e+32 %", "")),
-    ],
-)
-def test_errors_at_the_edge(ours, paper, unit, text):
-    cell = figure_panels.error(ours, paper, unit)
-    assert (cell.text, cell.detail) == text
-    assert cell.value is None or math.isfinite(cell.value)
+    ):
+        cell = figure_panels.error(ours, paper, unit)
+        assert (cell.text, cell.detail) == text
+        assert cell.value is None or math.isfinite(cell.value)
 
 
 # the picture
@@ -226,37 +212,28 @@ def test_errors_at_the_edge(ours, paper, unit, text):
 def test_figure_draws_our_line_printed_points_and_null_model(make):
     root, lines = drawn(only(make, PEAK))
     assert set(lines) == {"ours-0", "ours-1", "null-0", "paper-0", "calibrated-0-0"}
-    colour = "#0173b2"
-    ours, null, paper = lines["ours-0"], lines["null-0"], lines["paper-0"]
-    assert len(marks(ours)) == 3
-    assert f"fill:{colour}" in style(ours, "use")
-    assert f"stroke:{colour}" in style(ours, "path")
-    assert next(ours.iter("path")).attrib["d"].count("L") == 2
-    assert "stroke-dasharray" in style(null, "path")
-    assert "stroke-opacity:0.6" in style(null, "path")
-    hollow = style(paper, "use")
-    assert f"stroke:{colour}" in hollow
-    assert "fill:none" in hollow or "fill-opacity:0" in hollow
+    ours, paper = lines["ours-0"], lines["paper-0"]
+    assert (len(marks(ours)), next(ours.iter("path")).attrib["d"].count("L")) == (3, 2)
+    colour = re.search("fill:(#[0-9a-f]+)", style(ours, "use"))
+    assert colour is not None
+    assert f"stroke:{colour[1]}" in style(ours, "path")
+    assert f"stroke:{colour[1]}" in style(paper, "use")
+    assert re.search("fill:none|fill-opacity:0", style(paper, "use"))
+    assert "stroke-dasharray" in style(lines["null-0"], "path")
     assert [x for x, _ in marks(paper)] == [marks(ours)[0][0], marks(ours)[2][0]]  # the paper prints nothing between
     assert marks(paper)[0][1] > marks(ours)[0][1]  # 40 is below 50
-    assert "stroke:currentColor" in style(lines["calibrated-0-0"], "use")
     assert marks(lines["calibrated-0-0"]) == marks(paper)[:1]
     for text in ("simulated", "printed in the paper", "null model", "calibrated", "64", "128", "256"):
         assert text in texts(root)
 
 
-def test_the_picture_says_its_numbers_and_what_is_calibrated(make):
+def test_the_picture_names_its_numbers_and_what_is_calibrated(make):
     panel = only(make, PEAK)
     label = drawn(panel)[0].attrib["aria-label"]
-    assert label.startswith(
-        "Percent of peak. Printed values, and values simulated, in percent. Calibrated (diamond): axonn at 64."
-    )
+    assert "axonn at 64" in label
     assert "axonn, simulated, 64: 50, 128: 42, 256: 30; gpipe, simulated, 64: 40" in label
     assert "axonn, paper, 64: 40, 256: 32; axonn, null model, 64: 40, 128: 36, 256: 24." in label
-    assert curves.legend(panel, {"axonn": 0, "gpipe": 1}) == (("#0173b2", "● axonn"), ("#de8f05", "■ gpipe"))
-
-
-def test_what_is_not_there_is_not_in_the_key(make):
+    assert [text for _, text in curves.legend(panel, {"axonn": 0, "gpipe": 1})] == ["● axonn", "■ gpipe"]
     root, lines = drawn(only(make, row()))
     assert set(lines) == {"ours-0"}
     assert not {"printed in the paper", "null model", "calibrated"} & set(texts(root))
@@ -270,33 +247,21 @@ def test_phases_are_not_joined_and_stand_side_by_side(make):
     assert not any(line.findall("path") for line in lines.values())
 
 
-@pytest.mark.parametrize(
-    ("x", "numbers"),
-    [
+def test_only_rising_numbers_are_a_numeric_axis():
+    for x, numbers in (
         ("64,128,256", [64.0, 128.0, 256.0]),
         ("0.5,0.8", [0.5, 0.8]),
-        ("256,128,64", None),
-        ("12b,24b,100b", None),
-        ("gnmt_8,gnmt_16", None),
-        ("k=1,k=2", None),
-        ("1,2,2,3", None),
-        ("stage 0,stage 1", None),
-        ("٣,٤", None),
-        ("9" * 400 + ",1", None),
-    ],
-)
-def test_only_rising_numbers_are_a_numeric_axis(x, numbers):
-    assert curves.numbers(x.split(",")) == numbers
+        *((x, None) for x in ("256,128,64", "12b,24b,100b", "k=1,k=2", "1,2,2,3", "٣,٤", "9" * 400 + ",1")),
+    ):
+        assert curves.numbers(x.split(",")) == numbers, x
 
 
-@pytest.mark.parametrize(
-    ("x", "joined"), [("gnmt_8,gnmt_16", 0), ("12b,24b", 0), ("axonn,gpipe", 0), ("stage 0,stage 1", 0), ("8,16", 1)]
-)
-def test_no_line_joins_networks_systems_or_stages(make, x, joined):
+def test_no_line_joins_networks_systems_or_stages(make):
     lines_of_side = {name: [2.0, 3.0] for name in ("one", "two")}
-    _, lines = drawn(only(make, row(x, ours=lines_of_side, paper=lines_of_side, null=lines_of_side)))
-    assert len(lines) == 6
-    assert [len(line.findall("path")) for name, line in lines.items() if "paper" not in name] == [joined] * 4
+    for x, joined in (("gnmt_8,gnmt_16", 0), ("12b,24b", 0), ("axonn,gpipe", 0), ("stage 0,stage 1", 0), ("8,16", 1)):
+        _, lines = drawn(only(make, row(x, ours=lines_of_side, paper=lines_of_side, null=lines_of_side)))
+        assert len(lines) == 6
+        assert [len(line.findall("path")) for name, line in lines.items() if "paper" not in name] == [joined] * 4, x
 
 
 def test_points_at_one_number_stand_at_one_x(make):
@@ -336,130 +301,54 @@ def test_a_table_of_times_says_which_is_the_quickest(make):
     assert "quickest" not in str(rows(figure_panels.values(rates, "simulated")))
 
 
-def test_more_systems_than_colours_look_different():
-    looks = [
-        (palette.PALETTE[n % len(palette.PALETTE)], palette.shape(n), str(curves.LINES[n % len(curves.LINES)]))
-        for n in range(168)
-    ]
-    assert len({look[:2] for look in looks[:56]}) == 56
-    assert len(set(looks)) == 168
-
-
-@pytest.mark.parametrize(
-    ("unit", "values", "log"),
-    [
+def test_wide_ranges_have_a_log_scale_except_shares(make):
+    for unit, values, log in (
         ("s", [1.0, 4.0, 16.0], True),
         ("s", [1.0, 3.0, 9.0], False),
         ("percent", [1.0, 10.0, 90.0], False),
         ("s", [0.0, 10.0, 90.0], False),
-    ],
-)
-def test_wide_ranges_have_a_log_scale_except_shares(make, unit, values, log):
-    root, lines = drawn(only(make, row("1,2,3", unit, ours={"x": values})))
-    assert any(text.startswith("A (") and "log scale" in text for text in texts(root)) is (log and unit != "percent")
-    assert log or "0" in texts(root)
-    low, middle, high = (y for _, y in marks(lines["ours-0"]))
-    assert ((low - middle) == pytest.approx(middle - high)) is log
+    ):
+        root, lines = drawn(only(make, row("1,2,3", unit, ours={"x": values})))
+        assert any(text.startswith("A (") and "log scale" in text for text in texts(root)) is log
+        low, middle, high = (y for _, y in marks(lines["ours-0"]))
+        assert ((low - middle) == pytest.approx(middle - high)) is log
 
 
 # the page
 
 
-def test_the_section_holds_picture_table_notes_and_what_was_fitted(make, store, tmp_path):
-    notes = ("plans: reconstructed", "lane: as in the other paper")
+def test_the_page_shows_panels_tables_notes_and_refused_runs(make, store, tmp_path):
+    """A simulated figure is no system: it has no row beside the runs, and no loss or batch time is drawn for it."""
     fitted = {"calibrated_on": ["axonn.fig6.before", 7, "axonn.fig6.after"]}
-    base = figure(make, PEAK, notes=notes)
-    store(tmp_path, figure(make, PEAK, notes=notes, provenance=base.provenance | fitted))
+    base = figure(make, PEAK, notes=("plans: reconstructed",))
+    store(tmp_path, replace(base, provenance=base.provenance | fitted))
     store(tmp_path, figure(make, row(title="Alone"), label="fig_2"))
+    store(tmp_path, make("nccl", (), outcome=Outcome.UNSUPPORTED, source=Source.ANALYTIC, reason="no device"))
     seen = build(tmp_path)
     assert len(seen.all("svg")) == 2
-    assert "Published values and ours" in seen.headings
-    assert "Percent of peak fig_1" in seen.headings
     assert seen.values("table", "aria-label")[:3] == [
         "Percent of peak: the paper's values and ours",
         "Percent of peak: simulated values",
         "Alone: simulated values",
     ]
-    for text in (
-        "fig_1: plans: reconstructed",
-        "fig_1: lane: as in the other paper",
-        "fig_1: calibrated: constants were fitted to axonn.fig6.before, axonn.fig6.after",
-        "Calibrated (diamond): axonn at 64.",
-        "● axonn",
-    ):
+    assert "Systems side by side" not in seen.values("table", "aria-label")
+    for text in ("fig_1: plans: reconstructed", "axonn.fig6.before, axonn.fig6.after", "● axonn", "no device"):
         assert text in seen.words()
-
-
-def test_nothing_made_for_runs_is_shown_of_a_simulated_figure(make, store, tmp_path):
-    store(tmp_path, figure(make, PEAK))
-    seen = build(tmp_path)
-    assert "Systems side by side" not in seen.values("table", "aria-label")
-    assert "Loss per batch." not in seen.words()
-    assert "Percent of peak = flop per batch" not in seen.words()
-
-
-def test_table_of_systems_leaves_out_figures_and_refused_runs(make, store, tmp_path):
-    """Messages are measured, not trained by; what could not be measured has its reason."""
-    store(tmp_path, replace(figure(make, PEAK), source=Source.MEASURED))
-    store(tmp_path, make("nccl", (), outcome=Outcome.UNSUPPORTED, source=Source.ANALYTIC, reason="no device"))
-    seen = build(tmp_path)
-    assert "Systems side by side" not in seen.values("table", "aria-label")
-    assert "no device" in seen.words()
-
-
-def test_runs_keep_their_row_beside_a_simulated_figure(make, store, tmp_path):
-    store(tmp_path, figure(make, PEAK))
     store(tmp_path, make("axonn 2x1", loss=[2.0, 1.0]))
     store(tmp_path, make("gpipe 2x1", (), outcome=Outcome.FAILED, reason="it broke"))
     store(tmp_path, make("sim 48x1", (3.0,), source=Source.SIMULATED))
     html = page.render(read_store(tmp_path))
     beside = html.partition('aria-label="Systems side by side"')[2].partition("</table>")[0]
-    assert beside.count("<tr") == 1 + 3
-    assert "fig_1" not in beside
-    assert len(Page(html).all("svg")) == 1 + 2  # the panel, losses and batch times
+    assert [name in beside for name in ("axonn 2x1", "gpipe 2x1", "sim 48x1", "fig_1")] == [True, True, True, False]
+    assert len(Page(html).all("svg")) == 2 + 2  # the panels, losses and batch times
 
 
-def test_a_page_without_panels_says_nothing_of_them(make, store, tmp_path):
-    store(tmp_path, make("axonn 2x1", loss=[2.0, 1.0]))
-    assert "Published values and ours" not in build(tmp_path).headings
-
-
-EVIL = ('<script>alert(1)</script>"><img src=x onerror=alert(2)>', "$\\frac{$ {{ 7 * 7 }}", "\ud800 \x00 \u202e 漢")
-
-
-@pytest.mark.parametrize("evil", EVIL)
-def test_hostile_names_are_text(make, store, tmp_path, evil):
-    lines = {evil: [1.0, 2.0]}
-    panel = {"title": evil, "unit": evil, "x": [evil, "2"], "axis": evil, "ours": lines, "paper": lines, "null": lines}
-    fitted = {"calibrated_on": [evil, {evil: evil}, None]}
-    store(tmp_path, figure(make, panel | {"calibrated": [[evil, 0]]}, provenance=fitted), "one.json")
-    seen = build(tmp_path)
-    assert len(seen.all("svg")) == 1
-    assert not seen.all("img")
-    assert len(seen.all("script")) == 1
-    assert not [name for _, attributes in seen.tags for name in attributes if name.startswith("on")]
-    cleaned = evil.replace("\ud800", "?").replace("\x00", "\ufffd").split()[-1]
-    assert seen.words().count(cleaned) >= 8
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        [1e308, -1e308],
-        [1e-320, 1e308],
-        [0.0, 0.0],
-        [-5.0, -5.0],
-        [NAN, 1.0],
-        [1e30, -1e30],
-        [1e-29, 9e29],
-        [5e-324, 5e-324],
-    ],
-)
-def test_any_numbers_make_a_picture(make, values):
-    panel = only(make, row("1,2", "percent", ours={"x": values}, paper={"x": values}, null={"x": values}))
-    root, _ = drawn(panel)
-    assert "nan" not in "".join(path.attrib.get("d", "") for path in root.iter("path"))
-    assert rows(figure_panels.compared(panel, "simulated"))
+def test_any_numbers_make_a_picture(make):
+    for values in ([1e308, -1e308], [1e-320, 1e308], [0.0, 0.0], [-5.0, -5.0], [NAN, 1.0], [1e30, -1e30], [5e-324] * 2):
+        panel = only(make, row("1,2", "percent", ours={"x": values}, paper={"x": values}, null={"x": values}))
+        root, _ = drawn(panel)
+        assert "nan" not in "".join(path.attrib.get("d", "") for path in root.iter("path"))
+        assert rows(figure_panels.compared(panel, "simulated"))
 
 
 def test_far_too_much_is_cut_and_says_so(make, store, tmp_path, monkeypatch):
@@ -468,10 +357,7 @@ def test_far_too_much_is_cut_and_says_so(make, store, tmp_path, monkeypatch):
     panel = only(make, row(many, ours=lines, paper=lines))
     assert len(panel.x) == 64
     assert len(panel.systems) == 12
-    assert "The record holds more curves or points than are shown." in figure_panels.caption(panel, "simulated")
-    begun = time.process_time()
     root, _ = drawn(panel)
-    assert time.process_time() - begun < 2
     assert len([text for text in texts(root) if text.isdecimal()]) < 40  # names that do not run into each other
     monkeypatch.setattr(plots, "MOST_PANELS", 3)
     store(tmp_path, figure(make, *(row("1", title=f"p{n}") for n in range(5))))
@@ -480,11 +366,11 @@ def test_far_too_much_is_cut_and_says_so(make, store, tmp_path, monkeypatch):
     assert "2 more panels are in the records" in seen.words()
 
 
-@pytest.mark.parametrize("provenance", [None, "text", 7, [], [1], {"a": "b"}, ["x"] * 5000])
-def test_any_provenance_is_borne(make, provenance):
-    fitted = figure_panels.fitted(make("x", provenance={"calibrated_on": provenance}))
-    assert len(fitted) == (isinstance(provenance, list) and "x" in provenance)
-    assert all(len(text) < 400 for text in fitted)
+def test_any_provenance_is_borne(make):
+    for provenance in (None, "text", 7, [], [1], {"a": "b"}, ["x"] * 5000):
+        fitted = figure_panels.fitted(make("x", provenance={"calibrated_on": provenance}))
+        assert len(fitted) == (isinstance(provenance, list) and "x" in provenance)
+        assert all(len(text) < 400 for text in fitted)
 
 
 def test_null_in_the_file_is_a_point_without_a_value(make):
