@@ -21,18 +21,16 @@ def test_activations_by_hand() -> None:
     assert activations(50, 5, Fraction(7, 2)) == Fraction(50 * 2, 7) + 1 + Fraction(7, 2)
 
 
-@pytest.mark.parametrize(("stages", "every"), [(1, 1), (2, 2), (3, 4), (6, 4), (6, 8)])
-def test_activations_are_what_the_first_stage_of_the_pipeline_holds(stages: int, every: int) -> None:
+def test_activations_are_what_the_first_stage_of_the_pipeline_holds() -> None:
     """The checker counts the microbatches whose checkpoints are alive; the stage that computes again adds the rest."""
-    layers = 48
-    alive = check(MessageDriven(), stages, FlushInterval(0, 2 * stages, None, 0)).peak[0]
-    assert alive == stages
-    assert activations(layers, stages, every) == alive * (layers // stages // every) + 1 + every
+    for stages, every in ((1, 1), (2, 2), (3, 4), (6, 4), (6, 8)):
+        alive = check(MessageDriven(), stages, FlushInterval(0, 2 * stages, None, 0)).peak[0]
+        assert alive == stages
+        assert activations(48, stages, every) == alive * (48 // stages // every) + 1 + every
 
 
-@pytest.mark.parametrize(
-    ("layers", "stages", "interval"),
-    [
+def test_the_rule_takes_the_factor_closest_to_the_root() -> None:
+    for layers, stages, interval in (
         (48, 6, 8),  # Table II, 12 billion: of 1 2 4 8 the closest to 6.93
         (48, 12, 4),
         (96, 24, 4),
@@ -43,69 +41,36 @@ def test_activations_are_what_the_first_stage_of_the_pipeline_holds(stages: int,
         (36, 1, 6),  # the root itself
         (144, 9, 16),  # 8 and 16 are equally close to 12: 27 activations with 8, 26 with 16
         (7, 7, 1),
-    ],
-)
-def test_the_rule_takes_the_factor_closest_to_the_root(layers: int, stages: int, interval: int) -> None:
-    assert checkpoint_interval(layers, stages) == interval
-    assert (layers // stages) % interval == 0
+    ):
+        assert checkpoint_interval(layers, stages) == interval, (layers, stages)
+    for stages, legal in ((5, "4 stages"), (49, "48 stages"), (0, "1 stage")):
+        with pytest.raises(InvalidRequest) as caught:
+            checkpoint_interval(48, stages)
+        assert caught.value.legal == legal
 
 
-@pytest.mark.parametrize(
-    ("layers", "stages", "legal"), [(48, 5, "4 stages"), (48, 49, "48 stages"), (48, 0, "1 stage")]
-)
-def test_unequal_stages_are_refused(layers: int, stages: int, legal: str) -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        checkpoint_interval(layers, stages)
-    assert caught.value.legal == legal
-
-
-@pytest.mark.parametrize(
-    ("setting", "stages", "interval"),
-    [
+def test_setting_resolves_to_an_interval() -> None:
+    cases: list[tuple[int | str | None, list[int], int | None]] = [
         (None, [3, 4], None),
         ("auto", [8] * 6, 8),
         ("auto", [2] * 24, 2),
         (1, [5, 3], 1),
         (4, [8] * 6, 4),
         (2, [6, 2, 0], 2),
-        (4, [4, 0], 4),
-    ],
-)
-def test_setting_resolves_to_an_interval(setting: int | str | None, stages: list[int], interval: int | None) -> None:
-    assert resolve_interval(setting, stages) == interval
+    ]
+    for setting, stages, interval in cases:
+        assert resolve_interval(setting, stages) == interval, (setting, stages)
 
 
-@pytest.mark.parametrize("word", [3, 0, -2, 16, 2.0, True, "often"])
-def test_interval_that_does_not_divide_is_refused_with_legal_values(word: object) -> None:
-    with refused(
-        InvalidRequest,
-        "activation_checkpointing",
-        str(word),
-        subject="on stages of 8 layers",
-        rule="8, auto or None",
-        legal="activation_checkpointing=8",
-    ):
-        resolve_interval(word, [8] * 6)  # type: ignore[arg-type]
-
-
-def test_stages_of_unequal_layers_have_no_rule_and_fewer_intervals() -> None:
+def test_interval_that_does_not_divide_is_refused_with_legal_values() -> None:
+    rows: list[tuple[object, list[int], str, int]] = [
+        *((word, [8] * 6, "8, auto or None", 8) for word in (3, 0, -2, 16, 2.0, True, "often")),
+        (4, [6, 4], ": 1, 2 or None", 2),
+        ("auto", [5, 3], ": 1 or None", 1),
+    ]
+    for word, stages, rule, legal in rows:
+        words = {"rule": rule, "legal": f"activation_checkpointing={legal}"}
+        with refused(InvalidRequest, "activation_checkpointing", str(word), **words):
+            resolve_interval(word, stages)  # type: ignore[arg-type]
     with refused(InvalidRequest, subject="7 layers on 2 stages", rule="stages divide layers"):
         resolve_interval("auto", [4, 3])
-    with refused(
-        InvalidRequest,
-        "activation_checkpointing",
-        "4",
-        subject="on stages of 6, 4 layers",
-        rule=": 1, 2 or None",
-        legal="activation_checkpointing=2",
-    ):
-        resolve_interval(4, [6, 4])
-    with refused(
-        InvalidRequest,
-        "activation_checkpointing",
-        "auto",
-        subject="on stages of 5, 3 layers",
-        rule=": 1 or None",
-        legal="activation_checkpointing=1",
-    ):
-        resolve_interval("auto", [5, 3])

@@ -14,48 +14,46 @@ from baselines.gpipe import GPipe
 from baselines.pipedream import Stash
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.op import FlushInterval, Kind, Op
-from suite.core.protocols import Read, Schedule, StageVersions, WeightPolicy
+from suite.core.protocols import Read, StageVersions, WeightPolicy
 from suite.schedule import MessageDriven, OneFOneB
-from suite.weights import Latest, Ledger
-from tests.support.ledgers import follow
+from suite.weights import Latest, Ledger, Predict
+from suite.weights import version_table as table
+from tests.support.ledgers import DEPTHS, entries, epochs, follow
 from tests.support.refusals import refused
 
 FLUSH = (GPipe(), OneFOneB(), MessageDriven(), MessageDriven(prefer="forward"))
+STREAM = FlushInterval(0, 12, 1, 0)
+
+
+def run(ledger: Ledger, texts: str) -> Ledger:
+    for text in texts.split():
+        ledger.run(Op.parse(text))
+    return ledger
 
 
 @pytest.mark.parametrize("graph", ["keep", "recompute", "swap"])
-@pytest.mark.parametrize("schedule", FLUSH, ids=str)
-def test_the_newest_version_is_the_only_one_in_a_flush(schedule: Schedule, graph: str) -> None:
+def test_the_newest_version_is_the_only_one_in_a_flush(graph: str) -> None:
     interval = FlushInterval(first=4, microbatches=6, update_interval=None, update=2)
-    for ledger in follow(Latest(graph), 4, interval, schedule=schedule):
+    ledgers = [ledger for schedule in FLUSH for ledger in follow(Latest(graph), 4, interval, schedule=schedule)]
+    for ledger in ledgers:
         assert ledger.peak == 1
         assert ledger.alive == {(3, 0)}
         assert ledger.updates == ledger.drained_at == 3
-        assert {entry.staleness for entry in ledger.entries} == {0}
-        assert {entry.read for entry in ledger.entries} == {Read(2, 0, graph)}
+        assert {(entry.staleness, entry.read) for entry in ledger.entries} == {(0, Read(2, 0, graph))}
         assert len(ledger.entries) == (6 if graph == "keep" else 12)
-
-
-def test_an_unknown_graph_is_refused() -> None:
-    with refused(UnknownName, "backward graph", "kept", legal="did you mean 'keep'?"):
-        Latest("kept")
 
 
 @pytest.mark.parametrize("graph", ["keep", "recompute"])
 def test_stashing_keeps_a_version_per_stage_to_come(graph: str) -> None:
     """PipeDream at D = 4: D - stage versions in the steady state, from D * M at the first stage to M at the last."""
-    ledgers = follow(Stash(graph), 4, FlushInterval(0, 12, 1, 0))
+    ledgers = follow(Stash(graph), 4, STREAM)
     assert [ledger.peak for ledger in ledgers] == [4, 3, 2, 1]
     for stage, ledger in enumerate(ledgers):
         assert ledger.alive == {(12, 0)}
-        steady = [entry for entry in ledger.entries if entry.op.kind is Kind.FORWARD and entry.op.index >= 3]
-        assert {entry.staleness for entry in steady} == {3 - stage}
-
-
-def test_a_stashed_backward_reads_its_forward() -> None:
-    for ledger in follow(Stash("recompute"), 4, FlushInterval(0, 12, 1, 0)):
-        read = {entry.op.index: entry.read for entry in ledger.entries if entry.op.kind is Kind.FORWARD}
-        assert read == {entry.op.index: entry.read for entry in ledger.entries if entry.op.kind is Kind.BACKWARD}
+        assert {entry.staleness for entry in entries(ledger, Kind.FORWARD)[3:]} == {3 - stage}
+        if graph == "recompute":
+            read = {kind: {e.op.index: e.read for e in entries(ledger, kind)} for kind in (Kind.FORWARD, Kind.BACKWARD)}
+            assert read[Kind.FORWARD] == read[Kind.BACKWARD]
 
 
 def test_versions_in_the_middle_of_a_steady_state() -> None:
@@ -63,7 +61,7 @@ def test_versions_in_the_middle_of_a_steady_state() -> None:
     ledger = Ledger(Stash("keep"), FlushInterval(0, 8, 1, 0), 4)
     alive = []
     for text in ("1F0", "1F1", "1B0", "1U0", "1F2", "1B1", "1U1"):
-        ledger.run(Op.parse(text))
+        run(ledger, text)
         alive.append(sorted(version for version, _ in ledger.alive))
     assert alive == [[0], [0], [0], [0, 1], [0, 1], [1], [1, 2]]
     assert ledger.peak == 2
@@ -71,94 +69,165 @@ def test_versions_in_the_middle_of_a_steady_state() -> None:
 
 def test_the_newest_version_is_stale_without_a_flush() -> None:
     """A forward that reads the newest weights lacks the updates to come before its backward: D - 1 - stage of them."""
-    for stage, ledger in enumerate(follow(Latest("recompute"), 4, FlushInterval(0, 12, 1, 0))):
-        forwards = [entry for entry in ledger.entries if entry.op.kind is Kind.FORWARD]
-        backwards = [entry for entry in ledger.entries if entry.op.kind is Kind.BACKWARD]
-        assert [entry.staleness for entry in forwards] == [min(index, 3 - stage) for index in range(12)]
-        assert {entry.staleness for entry in backwards} == {0}
+    for stage, ledger in enumerate(follow(Latest("recompute"), 4, STREAM)):
+        assert [entry.staleness for entry in entries(ledger, Kind.FORWARD)] == [min(n, 3 - stage) for n in range(12)]
+        assert {entry.staleness for entry in entries(ledger, Kind.BACKWARD)} == {0}
 
 
 def test_a_drain_is_the_pipelines_and_not_an_empty_stage() -> None:
     ledger = Ledger(Latest(), FlushInterval(0, 2, 1, 5), 1)
-    seen = []
-    for text in ("0F0", "0B0", "0U5", "0F1", "0B1", "0U6"):
-        ledger.run(Op.parse(text))
-        seen.append(ledger.drained_at)
+    seen = [run(ledger, text).drained_at for text in ("0F0", "0B0", "0U5", "0F1", "0B1", "0U6")]
     assert seen == [5, 5, 5, 5, 5, 7]
     assert ledger.run(Op.parse("0E0")) is None
 
 
-class Wrong(WeightPolicy):
-    """Reads what it is told to, whatever is there."""
+# -- predictions -----------------------------------------------------------------------------------------------------
 
-    def __init__(self, version: int, ahead: int) -> None:
-        self.told = Read(version, ahead)
+
+def test_the_count_in_flight_is_never_wrong() -> None:
+    """While the pipeline fills, when it is full, as it drains, and all again in a second epoch; a short last group."""
+    for stages in DEPTHS:
+        for every in (1, 2, 5):
+            for interval in epochs(2 * stages + 3, every):
+                for ledger in follow(Predict("inflight"), stages, interval):
+                    assert {entry.staleness for entry in ledger.entries} == {0}, (stages, every)
+                    assert {entry.read.predict_steps for entry in entries(ledger, Kind.BACKWARD)} == {0}
+
+
+@pytest.mark.parametrize(("count", "more"), [("paper", 0), ("authors", 1)])
+def test_printed_counts_hold_in_a_full_pipeline(count: str, more: int) -> None:
+    """The paper's number; the authors' code predicts one update too many."""
+    for stages in DEPTHS:
+        for interval in epochs(2 * stages + 3, 1):
+            for stage, ledger in enumerate(follow(Predict(count), stages, interval)):
+                forwards, between = entries(ledger, Kind.FORWARD), stages - 1 - stage
+                assert {entry.read.predict_steps for entry in forwards} == {between + more}
+                missed = [min(0, entry.op.index - interval.first - between) for entry in forwards]
+                assert [entry.staleness for entry in forwards] == [short - more for short in missed]
+                assert {entry.staleness for entry in entries(ledger, Kind.BACKWARD)} == {0}
+                assert ledger.peak == (2 if between + more else 1)
+
+
+@pytest.mark.parametrize("graph", ["recompute", "swap", "keep"])
+def test_only_a_graph_that_is_kept_holds_what_was_predicted(graph: str) -> None:
+    """At D = 4 a kept graph holds the predicted weights of every forward pass in flight in addition to the newest."""
+    ledgers = follow(Predict("inflight", graph), 4, STREAM)
+    assert [ledger.peak for ledger in ledgers] == ([5, 4, 3, 1] if graph == "keep" else [2, 2, 2, 1])
+    for ledger in ledgers:
+        assert {entry.read.backward_mode for entry in ledger.entries} == {graph}
+        assert len(entries(ledger, Kind.BACKWARD)) == (0 if graph == "keep" else 12)
+
+
+def test_one_stage_trains_serially() -> None:
+    for policy in (Predict(), Predict("inflight"), Latest("recompute")):
+        (ledger,) = follow(policy, 1, FlushInterval(3, 6, 1, 3))
+        reads = [(entry.read.version, entry.read.predict_steps) for entry in ledger.entries]
+        assert reads == [(n // 2 + 3, 0) for n in range(12)]
+        assert ledger.peak == 1
+
+
+# -- columns of Table II, by hand on two stages ----------------------------------------------------------------------
+
+OPS = "0F0 0F1 0B0 0U0 0F2 0B1 0U1 0F3 0B2 0U2 0B3 0U3"
+ORDER = [Op.parse(text) for text in OPS.split()]
+LAST = [Op.parse(text) for i in range(4) for text in (f"1F{i}", f"1B{i}", f"1U{i}")]
+
+
+def first_of_two(policy: WeightPolicy) -> Ledger:
+    return table.run_ledgers(policy, [ORDER, LAST], FlushInterval(0, 4, 1, 0))[0]
+
+
+def test_steady_mini_batches_found_a_full_pipeline() -> None:
+    ledger = first_of_two(Latest("recompute"))
+    assert [entry.op.index for entry in table.entries(ledger, Kind.FORWARD)] == [2, 3]
+    assert len(table.entries(ledger, Kind.FORWARD, steady=False)) == 4
+    order = [Op.parse(text) for i in range(4, 9) for text in (f"0F{i}", f"0B{i}", *(["0U1"] if i == 6 else []))]
+    (summed,) = table.run_ledgers(Latest("recompute"), [order], FlushInterval(4, 9, 3, 1))
+    assert [entry.op.index for entry in table.entries(summed, Kind.FORWARD)] == [7, 8]  # 3 sum to the first update
+
+
+@pytest.mark.parametrize(("graph", "backward"), [("recompute", 0), ("keep", 1)])
+def test_columns(graph: str, backward: int) -> None:
+    """A backward pass that keeps its forward's graph reads what that read."""
+    stale, predicted = first_of_two(Latest(graph)), first_of_two(Predict("inflight", graph))
+    passes = (Kind.FORWARD, Kind.BACKWARD)
+    assert [table.staleness(stale, kind) for kind in passes] == [1, backward]
+    assert [table.staleness(predicted, kind) for kind in passes] == [0, 0]
+    assert [table.steps_ahead(predicted, kind) for kind in passes] == [1, backward]
+    assert (table.common_value([3, 3]), table.common_value([1, 2])) == (3, 1.5)
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------
+
+
+class Told(WeightPolicy):
+    """Reads `version`, by default the newest, and keeps `kept`, whatever is there."""
+
+    def __init__(self, version: int | None = None, ahead: int = 0, kept: Any = ()) -> None:
+        self.version, self.ahead, self.kept = version, ahead, kept
 
     def read(self, op: Op, versions: StageVersions) -> Read:
-        return self.told
-
-    def needed(self, versions: StageVersions) -> frozenset[int]:
-        return frozenset()
-
-
-@pytest.mark.parametrize(("version", "ahead"), [(6, 0), (8, 0), (6, 1)])
-def test_a_policy_that_reads_what_is_not_there_is_refused(version: int, ahead: int) -> None:
-    ledger = Ledger(Wrong(version, ahead), FlushInterval(7, 2, 1, 7), 2)
-    with refused(InvalidRequest, subject=f"0F7 reads version {version}+{ahead}, and [7] are there"):
-        ledger.run(Op.parse("0F7"))
-
-
-def test_only_the_newest_version_is_predicted_from() -> None:
-    ledger = Ledger(Stash(), FlushInterval(0, 3, 1, 0), 4)
-    for text in ("0F0", "0F1", "0B0", "0U0"):
-        ledger.run(Op.parse(text))
-    assert ledger.stored == {0, 1}
-    ledger.policy = Wrong(0, 1)
-    with refused(InvalidRequest, rule="predicted from the newest only"):
-        ledger.run(Op.parse("0F2"))
-
-
-class Keeping(WeightPolicy):
-    """Reads the newest version, and keeps what it is told to."""
-
-    def __init__(self, versions: Any) -> None:
-        self.kept = versions
-
-    def read(self, op: Op, versions: StageVersions) -> Read:
-        return Read(versions.updates, 0, "recompute")
+        return Read(versions.updates if self.version is None else self.version, self.ahead, "recompute")
 
     def needed(self, versions: StageVersions) -> Any:
         return self.kept
 
 
-@pytest.mark.parametrize("versions", [[0], (0,), {0}, frozenset({0}), {0: "version"}, np.array([0])], ids=repr)
-def test_a_policy_may_keep_any_iterable_of_versions(versions: Any) -> None:
-    ledger = Ledger(Keeping(versions), FlushInterval(0, 2, 1, 0), 1)
-    for text in ("0F0", "0B0", "0U0"):
-        ledger.run(Op.parse(text))
+def test_a_policy_that_reads_what_is_not_there_is_refused() -> None:
+    for version, ahead in ((6, 0), (8, 0), (6, 1)):
+        ledger = Ledger(Told(version, ahead), FlushInterval(7, 2, 1, 7), 2)
+        with refused(InvalidRequest, subject=f"0F7 reads version {version}+{ahead}, and [7] are there"):
+            run(ledger, "0F7")
+    ledger = run(Ledger(Stash(), FlushInterval(0, 3, 1, 0), 4), "0F0 0F1 0B0 0U0")
     assert ledger.stored == {0, 1}
+    ledger.policy = Told(0, 1)
+    with refused(InvalidRequest, rule="predicted from the newest only"):
+        run(ledger, "0F2")
 
 
-@pytest.mark.parametrize("kept", [None, 0, "0", b"0", [0.0], ["0"], [True], [None]], ids=repr)
-def test_a_policy_that_keeps_no_versions_is_refused(kept: Any) -> None:
-    ledger = Ledger(Keeping(kept), FlushInterval(0, 2, 1, 0), 1)
-    ledger.run(Op.parse("0F0"))
-    ledger.run(Op.parse("0B0"))
-    with refused(InvalidRequest, subject="Keeping.needed() returned", rule="whole numbers", legal="frozenset()"):
-        ledger.run(Op.parse("0U0"))
+def test_a_policy_keeps_an_iterable_of_versions() -> None:
+    for versions in ([0], (0,), {0}, frozenset({0}), {0: "version"}, np.array([0])):
+        ledger = run(Ledger(Told(kept=versions), FlushInterval(0, 2, 1, 0), 1), "0F0 0B0 0U0")
+        assert ledger.stored == {0, 1}, versions
+    for kept in (None, 0, "0", b"0", [0.0], ["0"], [True], [None]):
+        ledger = run(Ledger(Told(kept=kept), FlushInterval(0, 2, 1, 0), 1), "0F0 0B0")
+        with refused(InvalidRequest, subject="Told.needed() returned", legal="frozenset()"):
+            run(ledger, "0U0")
+
+
+class Old:
+    def read(self, op: Op, versions: StageVersions) -> Read:
+        return Read(versions.updates)
+
+
+class Unfinished(WeightPolicy):
+    read = Old.read
 
 
 def test_a_policy_without_its_methods_is_refused() -> None:
-    class Old:
-        def read(self, op: Op, versions: StageVersions) -> Read:
-            return Read(versions.updates)
-
-    class Unfinished(WeightPolicy):
-        def read(self, op: Op, versions: StageVersions) -> Read:
-            return Read(versions.updates)
-
     with pytest.raises(TypeError, match="abstract"):
         Unfinished()  # type: ignore[abstract]
     for wrong in (Old(), Latest, None):
         with refused(InvalidRequest, "policy"):
             Ledger(wrong, FlushInterval(0, 2, 1, 0), 1)  # type: ignore[arg-type]
+
+
+def test_choices_without_a_count_are_refused() -> None:
+    for count in ("paper", "authors", "inflight"):
+        with refused(InvalidRequest, "update_interval", None, legal="update_interval=1, or weights=Latest()"):
+            Predict(count).check(4, None)
+        Predict(count).check(4, 1)
+        if count == "inflight":
+            Predict(count).check(4, 7)
+        else:
+            with refused(InvalidRequest, "update_interval", 2, subject=f"s={count}", legal='s="inflight"'):
+                Predict(count).check(4, 2)
+    for make, kind, name, nearest in (
+        (Latest, "backward graph", "kept", "keep"),
+        (Predict, "rule for the number of predicted updates", "in_flight", "inflight"),
+        (lambda graph: Predict(graph=graph), "backward graph", "recomputed", "recompute"),
+    ):
+        with refused(UnknownName, kind, name, legal=f"did you mean '{nearest}'?"):
+            make(name)
+    assert Predict.predicts
+    assert not Predict.smoothed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -13,13 +13,15 @@ from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Schedule, WeightPolicy
 from suite.engine.recorded_order import RecordedVersions
 from suite.engine.replay import KeepEqualReads
-from suite.schedule import MessageDriven, OneFOneB
+from suite.schedule import ZBV, LoopedBFS, MessageDriven, OneFOneB, Staircase
 from suite.schedule.check import check
+from suite.schedule.placement import places
 from suite.weights import Latest, Ledger, Predict
 from suite.weights.policy import GRAPHS
+from tests.support.drawn import cells, generator
 from tests.support.ledgers import compare, epochs, follow
 
-SCHEDULES = (OneFOneB(), MessageDriven(prefer="forward"))
+SCHEDULES = [OneFOneB(), MessageDriven(prefer="forward")]
 NEWEST = (Latest, SpecTrain, *(lambda graph, s=s: Predict(s, graph) for s in ("paper", "authors", "inflight")))
 ONE = (*NEWEST, Stash)  # policies that an update after every microbatch suits
 SEVERAL = (Latest, lambda graph: Predict("inflight", graph), Stash)
@@ -34,34 +36,21 @@ def policies(stages: int, every: int | None) -> Iterator[WeightPolicy]:
             yield DoubleBuffer(graph)
 
 
-def orders(schedule: Schedule, stages: int, interval: FlushInterval) -> list[Sequence[Op]]:
-    timeline = check(schedule, stages, interval)
-    return [timeline.order(stage) for stage in range(stages)]
-
-
-def compare_all(schedule: Schedule, stages: int, microbatches: Iterable[int]) -> None:
-    for count in microbatches:
-        for every in {1, 2, 3, stages, stages + 1, None}:
-            for interval in epochs(count, every):
-                for order in orders(schedule, stages, interval):
-                    for policy in policies(stages, every):
-                        passes = compare(Ledger(policy, interval, stages), order)
-                        compare(Ledger(RecordedVersions(passes), interval, stages), order)
-                        compare(Ledger(KeepEqualReads(policy), interval, stages), order)
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda one: type(one).__name__)
-def test_exactly_the_versions_with_a_reader_are_held(schedule: Schedule) -> None:
+@pytest.mark.parametrize(
+    ("schedule", "stages", "microbatches"),
+    cells(SCHEDULES, range(1, 7), range(1, 13), n=4, always=[(SCHEDULES[0], 3, 8)]),
+    ids=str,
+)
+def test_exactly_the_versions_with_a_reader_are_held(schedule: Schedule, stages: int, microbatches: int) -> None:
     """Of every policy, in a first and in a second interval between drains."""
-    for stages, microbatches in ((1, [1, 4]), (3, [1, 2, 8]), (4, [3, 9])):
-        compare_all(schedule, stages, microbatches)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("stages", range(1, 7))
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda one: type(one).__name__)
-def test_versions_with_a_reader_are_stored_at_every_size(schedule: Schedule, stages: int) -> None:
-    compare_all(schedule, stages, range(1, 13))
+    for every in {1, 2, 3, stages, stages + 1, None}:
+        for interval in epochs(microbatches, every):
+            timeline = check(schedule, stages, interval)
+            for order in map(timeline.order, range(stages)):
+                for policy in policies(stages, every):
+                    passes = compare(Ledger(policy, interval, stages), order)
+                    compare(Ledger(RecordedVersions(passes), interval, stages), order)
+                    compare(Ledger(KeepEqualReads(policy), interval, stages), order)
 
 
 def shuffled(interval: FlushInterval, rng: random.Random) -> list[Op]:
@@ -88,8 +77,8 @@ def shuffled(interval: FlushInterval, rng: random.Random) -> list[Op]:
 
 
 def test_versions_with_a_reader_are_stored_in_any_order() -> None:
-    rng = random.Random(0)
-    for _ in range(150):
+    rng = generator("orders")
+    for _ in range(25):
         every = rng.randint(1, 5)
         for interval in epochs(rng.randint(1, 12), every):
             order = shuffled(interval, rng)
@@ -98,11 +87,36 @@ def test_versions_with_a_reader_are_stored_in_any_order() -> None:
                 assert compare(Ledger(RecordedVersions(passes), interval, 1), order) == passes
 
 
-@pytest.mark.parametrize(
-    ("stages", "microbatches", "copies"),
-    [(4, 3, [2, 2, 2, 1]), (6, 8, [4, 5, 4, 3, 2, 1]), (4, 12, [4, 3, 2, 1]), (4, 1, [1] * 4)],
-)
-def test_a_short_stream_stashes_what_it_reads_twice(stages: int, microbatches: int, copies: list[int]) -> None:
+def test_a_short_stream_stashes_what_it_reads_twice() -> None:
     """Only a stream that fills the pipeline has a version for every stage to come (PipeOptim Table II)."""
-    ledgers = follow(Stash(), stages, FlushInterval(0, microbatches, 1, 0), exact=True)
-    assert [ledger.peak for ledger in ledgers] == copies
+    for stages, microbatches, copies in (
+        (4, 3, [2, 2, 2, 1]),
+        (6, 8, [4, 5, 4, 3, 2, 1]),
+        (4, 12, [4, 3, 2, 1]),
+        (4, 1, [1] * 4),
+    ):
+        ledgers = follow(Stash(), stages, FlushInterval(0, microbatches, 1, 0))
+        assert [ledger.peak for ledger in ledgers] == copies, (stages, microbatches)
+
+
+class Other(Latest):
+    """The same policy by another name, so that the ledger asks it."""
+
+
+def account(policy: Latest, order: Sequence[Op], interval: FlushInterval, stages: int) -> list[object]:
+    ledger = Ledger(policy, interval, stages)
+    reads = [ledger.run(op) for op in order]
+    return [ledger.newest_only, reads, ledger.entries, ledger.peak, ledger.updates, ledger.alive]
+
+
+@pytest.mark.parametrize("first_update", [0, 3])
+def test_short_account_of_a_flush_equals_the_general_one(first_update: int) -> None:
+    interval = FlushInterval(0, 6, None, first_update)
+    for schedule in (OneFOneB(), MessageDriven(), LoopedBFS(2), ZBV(), Staircase(chunks=1, lead=1, split=True)):
+        timeline, stages = check(schedule, 3, interval), places(schedule, 3)[0].stages
+        for order in map(timeline.order, range(3)):
+            short, general = (account(policy, order, interval, stages) for policy in (Latest(), Other()))
+            assert (short[0], general[0]) == (True, False)
+            assert short[1:] == general[1:], schedule
+    assert not Ledger(Latest(graph="recompute"), interval, 2).newest_only
+    assert not Ledger(Latest(), FlushInterval(0, 4, 1, 0), 2).newest_only
