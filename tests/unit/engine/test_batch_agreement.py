@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,37 +16,37 @@ from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, RankError
 from suite.core.grid import Grid
 from suite.core.protocols import Handle
+from suite.engine import digests
 from suite.engine.digests import SAMPLE, content_of
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD
+from tests.support.drawn import cells
+from tests.support.waiting import patience
 
-RULE = "rule: every rank of the grid receives the same batches"
 GRIDS = [Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=3)]
-LEGAL = "torch.manual_seed"
+TWO = Grid(inter=2)
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 class Loader:
     """Loader with a length and an iterator, like a DataLoader."""
 
-    def __init__(self, batches: list[Any]) -> None:
-        self.batches = batches
+    def __init__(self, batches: list[Any], length: int = 0) -> None:
+        self.batches, self.length = batches, length or len(batches)
 
     def __len__(self) -> int:
-        return len(self.batches)
+        return self.length
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.batches)
 
 
-class Longer(Loader):
-    """Loader whose length differs from its number of batches."""
-
-    def __len__(self) -> int:
-        return 9
-
-
-KINDS: dict[str, Callable[[list[Any]], Any]] = {"list": list, "generator": iter, "loader": Loader, "longer": Longer}
+KINDS: dict[str, Callable[[list[Any]], Any]] = {
+    "list": list,
+    "generator": iter,
+    "loader": Loader,
+    "longer": lambda batches: Loader(batches, 9),
+}
 
 
 def batch(number: int, samples: int = 8) -> Batch:
@@ -54,117 +54,100 @@ def batch(number: int, samples: int = 8) -> Batch:
     return torch.randn(samples, 5, generator=generator), torch.randn(samples, 1, generator=generator)
 
 
-def errors(
-    grid: Grid,
-    use: Callable[[Engine, int], Any],
-    kind: type[Exception] = InvalidRequest,
-    *,
-    layers: Any = None,
-    **more: Any,
-) -> list[str]:
+def batches(count: int) -> list[Batch]:
+    return [batch(number) for number in range(count)]
+
+
+def make_engine(grid: Grid, world: Any, layers: Any = None, **more: Any) -> Engine:
+    layers = layers or [lambda: nn.Linear(5, 5), nn.Tanh, lambda: nn.Linear(5, 1)]
+    return Engine(layers, loss=F.mse_loss, optimizer=SGD(0.1), microbatch=1, grid=grid, world=world, **more)
+
+
+def consume(engine: Engine, call: str, data: Any) -> None:
+    """Train or evaluate; a call of one batch is made for each batch."""
+    if call in ("train", "stream"):
+        list(engine.train(data))
+    elif call == "evaluate":
+        engine.evaluate(data)
+    else:
+        for one in data:
+            getattr(engine, call)(one)
+
+
+def streamed(call: str) -> dict[str, int]:
+    return {"update_interval": 2} if call == "stream" else {}
+
+
+def errors(grid: Grid, use: Callable[[Engine, int], Any], kind: Any = InvalidRequest, **more: Any) -> list[str]:
     """Error message of every rank. The deadline ends a test whose ranks hang."""
 
     def rank(world: threads.LoopbackWorld) -> str:
-        engine = Engine(
-            layers or [lambda: nn.Linear(5, 5), nn.Tanh, lambda: nn.Linear(5, 1)],
-            loss=F.mse_loss,
-            optimizer=SGD(0.1),
-            microbatch=1,
-            grid=grid,
-            world=world,
-            **more,
-        )
+        engine = make_engine(grid, world, **more)
         with pytest.raises(kind) as caught:
             use(engine, world.rank)
         return str(caught.value)
 
-    return threads.run(grid.size, rank, deadline=20)
+    return threads.run(grid.size, rank, deadline=patience(20))
 
 
-def consume(engine: Engine, call: str, batches: Any) -> None:
-    if call == "train":
-        list(engine.train(batches))
-    else:
-        engine.evaluate(batches)
+def common_error(grid: Grid, use: Callable[[Engine, int], Any], **more: Any) -> str:
+    """Error message, which is equal on every rank."""
+    (message,) = set(errors(grid, use, **more))
+    return message
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", ["train", "stream", "evaluate"])
-@pytest.mark.parametrize("kind", ["list", "generator", "loader"])
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@pytest.mark.parametrize(
+    ("grid", "kind", "call"), cells(GRIDS, ["list", "generator", "loader"], ["train", "stream", "evaluate"], n=5)
+)
 def test_different_number_of_batches_raises_on_every_rank(grid: Grid, kind: str, call: str) -> None:
     last = grid.size - 1
-
-    def use(engine: Engine, rank: int) -> None:
-        consume(
-            engine, call.replace("stream", "train"), KINDS[kind]([batch(n) for n in range(5 if rank < last else 3)])
-        )
-
-    messages = errors(grid, use, **({"update_interval": 2} if call == "stream" else {}))
-    assert len(set(messages)) == 1
-    assert RULE in messages[0]
-    assert "legal: 3 batches on every rank" in messages[0]
-    assert (
-        f"rank {last}: 3 batches" if kind != "generator" or call == "stream" else f"rank {last} ran out"
-    ) in messages[0]
+    message = common_error(
+        grid,
+        lambda engine, rank: consume(engine, call, KINDS[kind](batches(5 if rank < last else 3))),
+        **streamed(call),
+    )
+    assert "legal: 3 batches on every rank" in message
+    known = kind != "generator" or call == "stream"
+    assert (f"rank {last}: 3 batches" if known else f"rank {last} ran out after 3 batches") in message
 
 
-@pytest.mark.parametrize("call", ["train", "evaluate"])
-@pytest.mark.parametrize("kinds", [("longer", "longer"), ("list", "generator"), ("generator", "list")])
-@pytest.mark.parametrize("short", [0, 1])
+@pytest.mark.parametrize(
+    ("kinds", "call", "short"),
+    cells([("longer", "longer"), ("list", "generator"), ("generator", "list")], ["train", "evaluate"], [0, 1], n=3),
+)
 def test_loader_shorter_than_its_length_raises_on_every_rank(kinds: tuple[str, str], call: str, short: int) -> None:
     def use(engine: Engine, rank: int) -> None:
-        consume(engine, call, KINDS[kinds[rank]]([batch(n) for n in range(2 if rank == short else 4)]))
+        consume(engine, call, KINDS[kinds[rank]](batches(2 if rank == short else 4)))
 
-    messages = errors(Grid(inter=2), use)
-    assert messages[0] == messages[1]
-    assert f"rank {short} ran out after 2 batches" in messages[0]
+    assert f"rank {short} ran out after 2 batches" in common_error(TWO, use)
 
 
-@pytest.mark.parametrize("kind", ["list", "generator"])
-def test_empty_batches_on_one_rank_raise_on_every_rank(kind: str) -> None:
-    def use(engine: Engine, rank: int) -> None:
-        list(engine.train(KINDS[kind]([batch(0)] * rank)))
-
-    messages = errors(Grid(inter=2), use)
-    assert messages[0] == messages[1]
-    assert "rank 0" in messages[0]
+def test_empty_batches_on_one_rank_raise_on_every_rank() -> None:
+    for kind in (list, iter):
+        assert "rank 0" in common_error(TWO, lambda engine, rank, kind=kind: list(engine.train(kind(batches(rank)))))
 
 
-@pytest.mark.parametrize("at", [0, 2])
-@pytest.mark.parametrize("grid", GRIDS[:2], ids=str)
-def test_failing_iterator_raises_on_every_rank(grid: Grid, at: int) -> None:
-    def batches(rank: int) -> Iterator[Batch]:
-        for number in range(4):
-            if rank == 1 and number == at:
-                raise ValueError("no such file")
-            yield batch(number)
-
-    messages = errors(grid, lambda engine, rank: list(engine.train(batches(rank))), Exception)
-    assert messages[1] == "no such file"
-    assert f"rank 1 could not read batch {at + 1}" in messages[0]
-
-
-def test_failing_stream_iterator_raises_on_every_rank() -> None:
-    def batches(rank: int) -> Iterator[Batch]:
-        yield batch(0)
+@pytest.mark.parametrize(("grid", "at", "call"), [(TWO, 0, "train"), (GRIDS[1], 2, "train"), (TWO, 1, "stream")])
+def test_failing_iterator_raises_on_every_rank(grid: Grid, at: int, call: str) -> None:
+    def each(rank: int) -> Iterator[Batch]:
+        yield from batches(at if rank else 4)
         if rank:
             raise ValueError("no such file")
 
-    messages = errors(
-        Grid(inter=2), lambda engine, rank: list(engine.train(batches(rank))), Exception, update_interval=2
-    )
+    messages = errors(grid, lambda engine, rank: list(engine.train(each(rank))), Exception, **streamed(call))
     assert messages[1] == "no such file"
-    assert "rank 1 could not read" in messages[0]
+    assert f"rank 1 could not read batch {1 if call == 'stream' else at + 1}" in messages[0]
 
 
 # -- contents ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", ["train", "stream", "train_batch", "evaluate", "gradients", "generator"])
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@pytest.mark.parametrize(
+    ("grid", "call"), cells(GRIDS, ["train", "stream", "train_batch", "evaluate", "gradients"], n=5)
+)
 def test_single_differing_element_of_first_batch_is_detected(grid: Grid, call: str) -> None:
     """The error comes before any rank computes."""
     other = grid.size // 2
@@ -174,75 +157,58 @@ def test_single_differing_element_of_first_batch_is_detected(grid: Grid, call: s
         if rank == other:
             x[5, 3] += 1e-6
         try:
-            if call in ("train_batch", "gradients"):
-                getattr(engine, call)((x, y))
-            else:
-                consume(engine, "evaluate" if call == "evaluate" else "train", iter([(x, y)]))
+            consume(engine, call, iter([(x, y)]))
         finally:
             assert (engine.state.microbatches, engine.state.updates, engine.state.evaluated) == (0, 0, 0)
 
-    messages = errors(grid, use, **({"update_interval": 2} if call == "stream" else {}))
-    assert len(set(messages)) == 1
-    usual = 1 if other == 0 else 0
-    expected = "rank 1 than on rank 0" if grid.size == 2 else f"rank {other} than on rank {usual}"
-    assert f"batch 1 has other contents on {expected}" in messages[0]
-    assert LEGAL in messages[0]
+    message = common_error(grid, use, **streamed(call))
+    assert f"batch 1 has other contents on rank {other} than on rank 0" in message
+    assert "torch.manual_seed" in message
 
 
-@pytest.mark.parametrize("call", ["list", "generator", "train_batch", "stream", "loader stream"])
-@pytest.mark.parametrize("first", [1, 3])
-@pytest.mark.parametrize("grid", GRIDS[:3], ids=str)
-def test_later_batches_are_compared_at_powers_of_two(grid: Grid, call: str, first: int) -> None:
+LATER = ["list", "generator", "loader"]
+
+
+@pytest.mark.parametrize(
+    ("grid", "kind", "call", "first"),
+    cells(GRIDS[:3], LATER, ["train", "stream", "train_batch"], [1, 3], n=5, always=[(TWO, "list", "train", 1)]),
+)
+def test_later_batches_are_compared_at_powers_of_two(grid: Grid, kind: str, call: str, first: int) -> None:
     """Rank 1 has different batches from batch `first` on, counted from 0."""
+    kind = "loader" if (kind, call) == ("generator", "stream") else kind  # a stream reads a generator at once
 
     def use(engine: Engine, rank: int) -> None:
-        batches = [batch(n + 100 * (rank == 1 and n >= first)) for n in range(20)]
-        if call == "train_batch":
-            for one in batches:
-                engine.train_batch(one)
-        else:
-            list(engine.train(KINDS[call.split(maxsplit=1)[0].replace("stream", "list")](batches)))
+        data = [batch(n + 100 * (rank == 1 and n >= first)) for n in range(8)]
+        consume(engine, call, KINDS[kind](data))
 
-    messages = errors(grid, use, **({"update_interval": 2} if "stream" in call else {}))
-    assert len(set(messages)) == 1
     due = {1: 2, 3: 4}[first]
-    assert f"batch {due} has other contents on rank 1 than on rank 0" in messages[0]
+    message = common_error(grid, use, **streamed(call))
+    assert f"batch {due} has other contents on rank 1 than on rank 0" in message
 
 
 @pytest.mark.parametrize("change", ["samples", "type", "parts"])
-@pytest.mark.parametrize("kind", ["list", "generator"])
-def test_different_sizes_are_detected_at_every_batch(kind: str, change: str) -> None:
+def test_different_sizes_are_detected_at_every_batch(change: str) -> None:
     def changed(x: torch.Tensor, y: torch.Tensor) -> Any:
         return {"samples": (x[:4], y[:4]), "type": (x.double(), y), "parts": ((x, x), y)}[change]
 
-    def use(engine: Engine, rank: int) -> None:
-        list(engine.train(KINDS[kind]([changed(*batch(n)) if rank and n == 2 else batch(n) for n in range(5)])))
+    for kind, call in (("list", "train"), ("generator", "train"), ("list", "train_batch"), ("list", "gradients")):
 
-    messages = errors(Grid(inter=2), use)
-    assert messages[0] == messages[1]
-    assert "other sizes or types on rank 1 than on rank 0" in messages[0]
+        def use(engine: Engine, rank: int, kind: str = kind, call: str = call) -> None:
+            data = [changed(*batch(n)) if rank and n == 2 else batch(n) for n in range(5)]
+            consume(engine, call, KINDS[kind](data))
 
-
-@pytest.mark.parametrize(("others", "expected_text"), [({3}, "rank 3 than on rank 0"), ({0}, "rank 0 than on rank 1")])
-def test_error_names_ranks_in_minority(others: set[int], expected_text: str) -> None:
-    messages = errors(Grid(inter=2, data=2), lambda engine, rank: engine.train_batch(batch(int(rank in others))))
-    assert all(expected_text in text for text in messages)
-    messages = errors(Grid(inter=2, data=2), lambda engine, rank: engine.train_batch(batch(rank % 2)))
-    assert all("ranks 1, 3 than on rank 0" in text for text in messages)
+        subject = "a later batch of the list" if (kind, call) == ("list", "train") else "batch 3"
+        assert f"{subject} has other sizes or types on rank 1 than on rank 0" in common_error(TWO, use)
 
 
-@pytest.mark.parametrize("call", ["train_batch", "gradients"])
-def test_different_sizes_of_single_batches_are_detected(call: str) -> None:
-    def use(engine: Engine, rank: int) -> None:
-        for number in range(7):
-            getattr(engine, call)(batch(0, samples=4 if rank and number == 2 else 8))
-
-    messages = errors(Grid(inter=2), use)
-    assert messages[0] == messages[1]
-    assert "batch 3 has other sizes or types on rank 1 than on rank 0" in messages[0]
+def test_error_names_ranks_in_minority() -> None:
+    for others, words in (({3}, "rank 3 than on rank 0"), ({0}, "rank 0 than on rank 1"), ({1, 3}, "ranks 1, 3 than")):
+        assert words in common_error(
+            GRIDS[2], lambda engine, rank, others=others: engine.train_batch(batch(int(rank in others)))
+        )
 
 
-@pytest.mark.parametrize("kind", ["list", "generator", "loader", "stream"])
+@pytest.mark.parametrize("kind", ["list", "generator", "stream"])
 def test_first_batch_of_each_epoch_is_compared(kind: str) -> None:
     """Batches 4 and 7 of 9 start epochs and are no powers of two."""
 
@@ -250,51 +216,46 @@ def test_first_batch_of_each_epoch_is_compared(kind: str) -> None:
         for epoch in range(3):
             list(engine.train(KINDS[kind.replace("stream", "list")]([batch(n + 10 * rank * epoch) for n in range(3)])))
 
-    messages = errors(Grid(inter=2), use, **({"update_interval": 2} if kind == "stream" else {}))
-    assert messages[0] == messages[1]
-    assert "batch 1 has other contents on rank 1 than on rank 0" in messages[0]
+    assert "batch 1 has other contents on rank 1 than on rank 0" in common_error(TWO, use, **streamed(kind))
 
 
-@pytest.mark.parametrize("call", ["train_batch", "list", "stream"])
-def test_at_least_every_64th_batch_is_compared(call: str) -> None:
+@pytest.mark.parametrize("call", ["train_batch", "train", "stream"])
+def test_one_in_some_batches_is_compared(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digests, "EVERY", 12)
+
     def use(engine: Engine, rank: int) -> None:
-        batches = [batch(rank if n >= 130 else 0) for n in range(200)]
-        if call == "train_batch":
-            for one in batches:
-                engine.train_batch(one)
-        else:
-            list(engine.train(batches))
+        consume(engine, call, [batch(rank if n >= 16 else 0) for n in range(28)])
 
-    messages = errors(Grid(inter=2), use, **({"update_interval": 2} if call == "stream" else {}))
-    assert messages[0] == messages[1]
-    assert "batch 192 has other contents on rank 1 than on rank 0" in messages[0]
+    assert "batch 24 has other contents on rank 1 than on rank 0" in common_error(TWO, use, **streamed(call))
+
+
+def test_batches_1_2_4_and_every_64th_are_compared() -> None:
+    compared = [number for number in range(1, 200) if content_of(batch(0), number)]
+    assert compared == [1, 2, 4, 8, 16, 32, 64, 128, 192]
+    assert content_of(batch(0), 3, first=True) > 0
 
 
 # -- calls --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", ["evaluate", "score", "gradients", "save", "load", "prune", "train"])
-@pytest.mark.parametrize("grid", GRIDS[:3], ids=str)
+CALLS = ["evaluate", "score", "gradients", "save", "load", "prune", "train"]
+
+
+@pytest.mark.parametrize(("grid", "call"), cells(GRIDS[:3], CALLS, n=5))
 def test_different_calls_raise_on_every_rank(grid: Grid, call: str, tmp_path: Path) -> None:
     def use(engine: Engine, rank: int) -> None:
         engine.train_batch(batch(0))
+        argument: Any = {"gradients": batch(0), "save": tmp_path, "load": tmp_path, "prune": {}}.get(call, batches(1))
         if rank == 0:
-            call_arguments: Any = {"gradients": batch(0), "save": tmp_path, "load": tmp_path, "prune": {}}
-            if call == "train":
-                engine.evaluate([batch(0)])
-            else:
-                getattr(engine, call)(call_arguments.get(call, [batch(0)]))
+            getattr(engine, "evaluate" if call == "train" else call)(argument)
         elif call == "train":
             list(engine.train(iter([batch(1)])))
         for number in range(1, 7):
             engine.train_batch(batch(number))
 
-    messages = errors(grid, use)
-    assert len(set(messages)) == 1
     verb = {"gradients": "computes gradients", "save": "saves", "load": "loads", "prune": "prunes"}
     others = "rank 1 trains" if grid.size == 2 else "ranks 1, 2, 3 train"
-    assert messages[0].startswith(f"rank 0 {verb.get(call, 'evaluates')}, {others};")
-    assert "every rank makes the same calls" in messages[0]
+    assert common_error(grid, use).startswith(f"rank 0 {verb.get(call, 'evaluates')}, {others};")
 
 
 # -- ranks that make no more calls ----------------------------------------------------------------------------------
@@ -305,89 +266,75 @@ def ended_early(grid: Grid, use: Callable[[Engine, int], Any], **more: Any) -> d
     messages: dict[int, str] = {}
 
     def rank(world: threads.LoopbackWorld) -> None:
-        engine = Engine(
-            [lambda: nn.Linear(5, 5), nn.Tanh, lambda: nn.Linear(5, 1)],
-            loss=F.mse_loss,
-            optimizer=SGD(0.1),
-            microbatch=1,
-            grid=grid,
-            world=world,
-            **more,
-        )
+        engine = make_engine(grid, world, **more)
         try:
             use(engine, world.rank)
         except RankError as error:
             messages[world.rank] = str(error)
 
-    threads.run(grid.size, rank, deadline=20)
+    threads.run(grid.size, rank, deadline=patience(20))
     return messages
 
 
-@pytest.mark.parametrize("closes", [False, True], ids=["ends", "closes"])
-@pytest.mark.parametrize("counts", [(3, 5), (5, 3), (3, 4), (2, 3), (0, 1)], ids=str)
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@pytest.mark.parametrize(
+    ("grid", "counts", "closes"),
+    cells(GRIDS, [(3, 5), (5, 3), (3, 4), (2, 3), (0, 1)], [False, True], n=5, always=[(TWO, (0, 1), True)]),
+)
 def test_error_names_rank_that_ends_early(grid: Grid, counts: tuple[int, int], closes: bool) -> None:
     """Rank 0 trains counts[0] batches, the other ranks counts[1]."""
 
     def use(engine: Engine, rank: int) -> None:
-        for number in range(counts[rank > 0]):
-            engine.train_batch(batch(number))
+        consume(engine, "train_batch", batches(counts[rank > 0]))
         if closes:
             engine.close()
 
     messages = ended_early(grid, use)
     fewest = min(counts)
     assert set(messages) == ({0} if counts[0] > counts[1] else set(range(1, grid.size)))
-    early = "rank 0" if counts[0] < counts[1] else "rank "
-    how = "closed its engine" if closes else "ended"
+    early, how = "rank 0" if counts[0] < counts[1] else "rank ", "closed its engine" if closes else "ended"
     for text in messages.values():
         assert text.startswith(early)
         assert f"has {how} after {fewest} batch{'es' * (fewest != 1)}; this rank is at batch {fewest + 1}:" in text
 
 
-@pytest.mark.parametrize("kind", ["list", "generator"])
-@pytest.mark.parametrize("grid", GRIDS[:3], ids=str)
-def test_error_names_rank_that_leaves_loop_early(grid: Grid, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("grid", "kind", "streams"), [(GRIDS[1], "list", False), (GRIDS[2], "generator", False), (TWO, "list", True)]
+)
+def test_error_names_rank_that_leaves_loop_early(grid: Grid, kind: str, streams: bool) -> None:
     def use(engine: Engine, rank: int) -> None:
-        for number, _ in enumerate(engine.train(KINDS[kind]([batch(n) for n in range(10)])), 1):
+        for number, _ in enumerate(engine.train(KINDS[kind](batches(24 if streams else 6))), 1):
             if rank == 0 and number == 3:
                 break
 
-    messages = ended_early(grid, use)
+    messages = ended_early(grid, use, **streamed("stream" if streams else ""))
     assert set(messages) == set(range(1, grid.size))
-    assert all("rank 0 has ended after 3 batches; this rank is at batch 4" in text for text in messages.values())
+    where = "within a stream; this rank is at a stream" if streams else "after 3 batches; this rank is at batch 4"
+    assert all(f"rank 0 has ended {where}" in text for text in messages.values())
 
 
-def test_error_names_rank_that_leaves_stream_early() -> None:
-    def use(engine: Engine, rank: int) -> None:
-        for _ in engine.train([batch(n) for n in range(40)]):
-            if rank == 0:
-                break
+def test_error_names_rank_that_ends_before_another_call(tmp_path: Path) -> None:
+    calls: dict[str, Any] = {"evaluate": [batch(0)], "gradients": batch(0), "save": tmp_path}
+    for call, argument in calls.items():
 
-    messages = ended_early(Grid(inter=2), use, update_interval=2)
-    assert set(messages) == {1}
-    assert "rank 0 has ended within a stream; this rank is at a stream" in messages[1]
+        def use(engine: Engine, rank: int, call: str = call, argument: Any = argument) -> None:
+            engine.train_batch(batch(0))
+            if rank:
+                getattr(engine, call)(argument)
 
-
-@pytest.mark.parametrize("call", ["evaluate", "gradients", "save"])
-def test_error_names_rank_that_ends_before_another_call(call: str, tmp_path: Path) -> None:
-    def use(engine: Engine, rank: int) -> None:
-        engine.train_batch(batch(0))
-        if rank:
-            call_arguments: dict[str, Any] = {"gradients": batch(0), "save": tmp_path}
-            getattr(engine, call)(call_arguments.get(call, [batch(0)]))
-
-    messages = ended_early(Grid(data=2), use)
-    assert set(messages) == {1}
-    assert messages[1].startswith("rank 0 has ended after 1 batch; this rank is at ")
+        messages = ended_early(Grid(data=2), use)
+        assert set(messages) == {1}
+        assert messages[1].startswith("rank 0 has ended after 1 batch; this rank is at ")
 
 
 def test_rank_may_end_first_after_same_calls() -> None:
+    ended = threading.Event()
+
     def use(engine: Engine, rank: int) -> None:
-        for number in range(3):
-            engine.train_batch(batch(number))
-        if rank:
-            time.sleep(0.1)
+        consume(engine, "train_batch", batches(3))
+        if rank == 0:
+            ended.set()
+        else:
+            ended.wait()
             engine.close()
 
     assert ended_early(Grid(inter=3), use) == {}
@@ -400,103 +347,59 @@ def test_user_error_is_raised_despite_broken_reduction() -> None:
 
         def wait(self) -> None: ...
 
-    def batches(engine: Engine) -> Iterator[Batch]:
+    def each(engine: Engine) -> Iterator[Batch]:
         yield batch(0)
         engine.state.agreement.reduce = lambda numbers: Breaks()  # type: ignore[method-assign]
         raise KeyError("mine")
 
-    messages = errors(Grid(data=2), lambda engine, rank: list(engine.train(batches(engine))), KeyError)
-    assert messages == ["'mine'"] * 2
+    assert errors(Grid(data=2), lambda engine, rank: list(engine.train(each(engine))), KeyError) == ["'mine'"] * 2
 
 
 # -- what is left alone -----------------------------------------------------------------------------------------
 
 
-class Counted:
-    """Counts the reductions that a rank begins over the grid, and the elements that it hashes."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.begun, self.reduce = 0, engine.state.agreement.reduce
-        engine.state.agreement.reduce = self  # type: ignore[assignment, method-assign]
-
-    def __call__(self, numbers: torch.Tensor) -> Handle:
-        self.begun += 1
-        return self.reduce(numbers)
-
-
-@pytest.mark.parametrize(("call", "reductions"), [("train_batch", 16), ("list", 16), ("generator", 17), ("loader", 17)])
-def test_equal_batches_need_few_reductions(call: str, reductions: int) -> None:
-    """One reduction for each of 16 batches, and one for the end of an iterator."""
+@pytest.mark.parametrize(("kind", "reductions"), [("", 8), ("list", 8), ("generator", 9), ("loader", 9)])
+def test_equal_batches_need_few_reductions(kind: str, reductions: int) -> None:
+    """One reduction for each of 8 batches, and one for the end of an iterator."""
 
     def rank(world: threads.LoopbackWorld) -> tuple[int, list[float]]:
-        engine = Engine(
-            [lambda: nn.Linear(5, 5), lambda: nn.Linear(5, 1)],
-            loss=F.mse_loss,
-            optimizer=SGD(0.1),
-            microbatch=1,
-            grid=Grid(inter=2),
-            world=world,
-        )
-        counted, batches = Counted(engine), [batch(n) for n in range(16)]
-        if call == "train_batch":
-            losses = [engine.train_batch(one) for one in batches]
-        else:
-            losses = list(engine.train(KINDS[call](batches)))
+        engine, begun = make_engine(TWO, world), list[torch.Tensor]()
+        reduce = engine.state.agreement.reduce
+
+        def counted(numbers: torch.Tensor) -> Handle:
+            begun.append(numbers)
+            return reduce(numbers)
+
+        engine.state.agreement.reduce = counted  # type: ignore[method-assign]
+        losses = list(engine.train(KINDS[kind](batches(8)))) if kind else [engine.train_batch(b) for b in batches(8)]
         engine.close()
-        return counted.begun, losses
+        return len(begun), losses
 
-    messages = threads.run(2, rank)
-    assert {begun for begun, _ in messages} == {reductions}
-    alone = Engine(
-        [lambda: nn.Linear(5, 5), lambda: nn.Linear(5, 1)], loss=F.mse_loss, optimizer=SGD(0.1), microbatch=1
-    )
-    assert messages[0][1] == pytest.approx([*alone.train([batch(n) for n in range(16)])], rel=1e-5)
-
-
-def test_slow_iterator_is_waited_for() -> None:
-    def rank(world: threads.LoopbackWorld) -> int:
-        def batches() -> Iterator[Batch]:
-            for number in range(4):
-                time.sleep(0.05 * (number % 2 == world.rank))
-                yield batch(number)
-
-        engine = Engine(
-            [lambda: nn.Linear(5, 5), lambda: nn.Linear(5, 1)],
-            loss=F.mse_loss,
-            optimizer=SGD(0.1),
-            microbatch=2,
-            grid=Grid(inter=2),
-            world=world,
-        )
-        count = len([*engine.train(batches())])
-        engine.close()
-        return count
-
-    assert threads.run(2, rank) == [4, 4]
+    ranks = threads.run(2, rank)
+    assert {begun for begun, _ in ranks} == {reductions}
+    assert ranks[0][1] == pytest.approx([*make_engine(Grid(), None).train(batches(8))], rel=1e-5)
 
 
 def test_failing_layer_leaves_no_pending_reduction() -> None:
     class Fails(nn.Module):
+        fails = False
+
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             if Fails.fails:
                 raise ValueError("a layer failed")
             return x
 
-    Fails.fails = False
-
     def use(engine: Engine, rank: int) -> None:
-        for number, _ in enumerate(engine.train(iter([batch(n) for n in range(4)]))):
+        for number, _ in enumerate(engine.train(iter(batches(4)))):
             Fails.fails = number == 1
             assert engine.state.agreement.pending is None
         raise AssertionError
 
-    messages = errors(Grid(data=2), use, ValueError, layers=[lambda: nn.Linear(5, 1), Fails])
-    assert messages == ["a layer failed"] * 2
+    layers = [lambda: nn.Linear(5, 1), Fails]
+    assert errors(Grid(data=2), use, ValueError, layers=layers) == ["a layer failed"] * 2
 
 
 def test_digest_time_of_large_batch_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from suite.engine import digests
-
     sizes: list[int] = []
     digest_of = digests.digest
     monkeypatch.setattr(digests, "digest", lambda *parts: sizes.append(sum(len(p) for p in parts)) or digest_of(*parts))
@@ -509,9 +412,8 @@ def test_digest_time_of_large_batch_is_bounded(monkeypatch: pytest.MonkeyPatch) 
     assert min(sizes[1:]) > 4 * SAMPLE * 0.9
 
 
-@pytest.mark.parametrize(
-    "tensor",
-    [
+def test_every_tensor_type_has_a_digest() -> None:
+    for tensor in (
         torch.zeros(0, 3),
         torch.tensor(1.5),
         torch.ones(4, 4, dtype=torch.bfloat16).T,
@@ -519,12 +421,9 @@ def test_digest_time_of_large_batch_is_bounded(monkeypatch: pytest.MonkeyPatch) 
         torch.eye(4).to_sparse(),
         torch.tensor([True, False]),
         torch.ones(3, requires_grad=True),
-    ],
-    ids=["empty", "scalar", "bfloat16", "conjugate", "sparse", "bool", "leaf"],
-)
-def test_every_tensor_type_has_a_digest(tensor: torch.Tensor) -> None:
-    assert content_of((tensor, [tensor]), 1) == content_of((tensor.clone(), [tensor]), 1) > 0
-    assert content_of((tensor, [tensor]), 2) > 0
+    ):
+        assert content_of((tensor, [tensor]), 1) == content_of((tensor.clone(), [tensor]), 1) > 0
+        assert content_of((tensor, [tensor]), 2) > 0
 
 
 def test_broken_channel_is_explained_by_batch_difference(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -539,20 +438,14 @@ def test_broken_channel_is_explained_by_batch_difference(monkeypatch: pytest.Mon
             return recv_any(ops, timeout)
 
         monkeypatch.setattr(engine.state.comm.transport, "recv_any", broken, raising=True)
-        list(engine.train(iter([batch(n) for n in range(4 - 2 * rank)])))
+        list(engine.train(iter(batches(4 - 2 * rank))))
 
-    messages = errors(Grid(inter=2), use)
-    assert all("rank 1 ran out after 2 batches" in text for text in messages)
+    assert "rank 1 ran out after 2 batches" in common_error(TWO, use)
 
 
 def test_compare_batches_false_makes_no_reductions() -> None:
     def rank(world: threads.LoopbackWorld) -> float:
-        layers = [nn.Linear(5, 1)]
-        engine = Engine(
-            layers, loss=F.mse_loss, optimizer=SGD(0.1), microbatch=1, grid=Grid(data=2), world=world,
-            compare_batches=False,
-        )  # fmt: skip
-        return engine.train_batch(batch(world.rank))
+        return make_engine(Grid(data=2), world, compare_batches=False).train_batch(batch(world.rank))
 
-    first, second = threads.run(2, rank, deadline=20)
+    first, second = threads.run(2, rank, deadline=patience(20))
     assert first == second

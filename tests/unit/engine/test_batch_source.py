@@ -1,4 +1,4 @@
-"""User code between batches draws the random numbers that a plain PyTorch loop draws."""
+"""Batches as they are read: user code draws the random numbers of a plain PyTorch loop, and lengths are checked."""
 
 from __future__ import annotations
 
@@ -15,43 +15,31 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
+from suite.core.op import Kind, Op
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD
 from suite.engine.random_state import undisturbed, user_code
 from suite.engine.replay import Replay
 from tests.support.refusals import refused
+from tests.support.waiting import patience
 
-EPOCHS = 3
-GRIDS = [Grid(), Grid(inter=3), Grid(data=2, inter=2)]
+EPOCHS = 2
 STREAMED = {"update_interval": 4}
-MODES = pytest.mark.parametrize("streamed", [False, True], ids=["flush", "stream"])
+MODES = pytest.mark.parametrize("more", [{}, STREAMED], ids=["flush", "stream"])
+X = torch.linspace(-1, 1, 24 * 5).reshape(24, 5)
+Y = X.sum(1, keepdim=True)
+ONES = (torch.ones(8, 5), torch.ones(8, 1))
 
 
 def loader() -> DataLoader[Any]:
-    x = torch.linspace(-1, 1, 24 * 5).reshape(24, 5)
-    return DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=8, shuffle=True)
+    torch.manual_seed(1)
+    return DataLoader(TensorDataset(X, Y), batch_size=8, shuffle=True)
 
 
-def noisy(batches: Iterable[Any]) -> Iterator[Any]:
+def noisy(batches: Iterable[Any], drawn: list[Any]) -> Iterator[Any]:
     for x, y in batches:
-        yield x + 0.1 * torch.randn(x.shape), y
-
-
-class Noisy:
-    """Loader with a known length that draws batches one by one."""
-
-    def __init__(self, batches: DataLoader[Any]) -> None:
-        self.batches = batches
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[Any]:
-        return noisy(self.batches)
-
-
-def generator(batches: DataLoader[Any]) -> Iterator[Any]:
-    return noisy(batches)
+        drawn.append((x + 0.1 * torch.randn(x.shape), y))
+        yield drawn[-1]
 
 
 def layers(dropout: float) -> list[nn.Module]:
@@ -60,138 +48,73 @@ def layers(dropout: float) -> list[nn.Module]:
         return [nn.Linear(5, 6), nn.Sequential(nn.Tanh(), nn.Dropout(dropout)), nn.Linear(6, 1)]
 
 
-def plain(make: Callable[[Any], Iterable[Any]]) -> tuple[list[list[Any]], list[float], torch.Tensor]:
-    """Batches by epoch, losses without dropout, and subsequent random numbers of a plain PyTorch loop."""
-    torch.manual_seed(1)
-    model, batches = nn.Sequential(*layers(0.0)), loader()
+def alone(dropout: float = 0.4, **more: Any) -> Engine:
+    return Engine(layers(dropout), **{"loss": F.mse_loss, "optimizer": SGD(0.1), "microbatch": 2, **more})
+
+
+def plain() -> tuple[list[Any], list[float], torch.Tensor]:
+    """Batches, losses without dropout, and subsequent random numbers of a plain PyTorch loop."""
+    model, batches, drawn = nn.Sequential(*layers(0.0)), loader(), list[Any]()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    drawn: list[list[Any]] = []
     losses = []
-    for _ in range(EPOCHS):
-        drawn.append([])
-        for x, y in make(batches):
-            drawn[-1].append((x, y))
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+    for x, y in (batch for _ in range(EPOCHS) for batch in noisy(batches, drawn)):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
     return drawn, losses, torch.rand(4)
 
 
-class Shared:
-    """Batches that threads share, as they share torch's generator: the first thread draws each, the others reuse it."""
+class Noisy:
+    """Loader with a known length that draws batches one by one."""
 
-    def __init__(self, make: Callable[[], Iterable[Any]]) -> None:
-        self.make, self.lock, self.drawn = make, threading.RLock(), []
-        self.iterator: Iterator[Any] | None = None
+    def __init__(self, batches: DataLoader[Any], drawn: list[Any]) -> None:
+        self.batches, self.drawn = batches, drawn
 
-    def next(self, number: int) -> Any:
-        with self.lock:
-            self.iterator = self.iterator or iter(self.make())
-            if number == len(self.drawn):
-                self.drawn.append(next(self.iterator, None))
-            return self.drawn[number]
-
-    def batches(self) -> Iterator[Any]:
-        number = 0
-        while (batch := self.next(number)) is not None:
-            number += 1
-            yield batch
-
-
-class SharedLoader(Shared):
     def __len__(self) -> int:
-        return 3
+        return len(self.batches)
 
     def __iter__(self) -> Iterator[Any]:
-        return self.batches()
+        return noisy(self.batches, self.drawn)
 
 
-def trained(grid: Grid, epochs: list[Any], dropout: float = 0.0, **more: Any) -> list[list[float]]:
-    """Losses of every rank; `epochs` holds the batches of each epoch."""
-
-    def rank(world: threads.LoopbackWorld) -> list[float]:
-        engine = Engine(
-            layers(dropout),
-            loss=F.mse_loss,
-            optimizer=SGD(0.1),
-            microbatch=2,
-            grid=grid,
-            world=world,
-            **more,
-        )
-        losses = [loss for batches in epochs for loss in engine.train(batches() if callable(batches) else batches)]
-        engine.close()
-        return losses
-
-    return threads.run(grid.size, rank)
+def replayed(dropout: float, **more: Any) -> Replay:
+    return Replay(layers(dropout), grid=Grid(inter=2), loss=F.mse_loss, optimizer=SGD(0.1), microbatch=2, **more)
 
 
-def drawn_by(grid: Grid, make: Callable[[Any], Iterable[Any]], **more: Any) -> tuple[list[list[Any]], Any]:
-    torch.manual_seed(1)
+def assert_equal(actual: list[Any], expected: list[Any]) -> None:
+    assert len(actual) == len(expected)
+    assert all(torch.equal(x, z) for a, b in zip(actual, expected, strict=True) for x, z in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("kind", [noisy, Noisy])
+@pytest.mark.parametrize("make", [alone, replayed])
+@MODES
+def test_batches_and_noise_match_plain_pytorch(make: Callable[..., Any], kind: Any, more: dict[str, int]) -> None:
+    """Ranks of several processes: tests/distributed/test_batches.py."""
+    expected, right, after = plain()
+    drawn: list[Any] = []
+
+    def losses_of(dropout: float, epochs: Iterable[Any], **more: Any) -> list[float]:
+        engine = make(dropout, **more)
+        return [loss for batches in epochs for loss in engine.train(batches)]
+
     batches = loader()
-    kind = SharedLoader if make is Noisy else Shared
-    shared = [kind(lambda: make(batches)) for _ in range(EPOCHS)]
-    losses = trained(grid, [one if make is Noisy else one.batches for one in shared], **more)
-    return [[batch for batch in one.drawn if batch is not None] for one in shared], losses
-
-
-def assert_equal(actual: list[list[Any]], expected: list[list[Any]]) -> None:
-    assert [len(epoch) for epoch in actual] == [len(epoch) for epoch in expected]
-    pairs = [(a, b) for e, f in zip(actual, expected, strict=True) for a, b in zip(e, f, strict=True)]
-    assert all(torch.equal(x, z) for a, b in pairs for x, z in zip(a, b, strict=True))
-
-
-@MODES
-@pytest.mark.parametrize("make", [generator, Noisy])
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_batches_and_noise_match_plain_pytorch(
-    grid: Grid, make: Callable[[Any], Iterable[Any]], streamed: bool
-) -> None:
-    expected, right, after = plain(make)
-    actual, losses = drawn_by(grid, make, dropout=0.4, **(STREAMED if streamed else {}))
+    losses = losses_of(0.4, (kind(batches, drawn) for _ in range(EPOCHS)), **more)
     assert torch.equal(torch.rand(4), after)
-    assert_equal(actual, expected)
-    orders = {tuple(y.flatten().tolist()) for epoch in actual for _, y in epoch}
-    assert len(orders) == EPOCHS * 3
-    # random numbers that user code draws do not change dropout
-    replayed = trained(grid, expected, dropout=0.4, **(STREAMED if streamed else {}))
-    assert losses == replayed
-    if not streamed:
-        _, losses = drawn_by(grid, make)
-        assert all(own == pytest.approx(right, rel=1e-5) for own in losses)
-
-
-@MODES
-def test_replay_draws_like_plain_pytorch(streamed: bool) -> None:
-    expected, _, after = plain(generator)
-    torch.manual_seed(1)
-    batches, drawn = loader(), []
-    more = STREAMED if streamed else {}
-    replay = Replay(layers(0.4), grid=Grid(inter=2), loss=F.mse_loss, optimizer=SGD(0.1), microbatch=2, **more)
-    for _ in range(EPOCHS):
-        drawn.append([])
-        list(replay.train(drawn[-1].append(batch) or batch for batch in noisy(batches)))
     assert_equal(drawn, expected)
-    assert torch.equal(torch.rand(4), after)
-
-
-def alone(dropout: float = 0.4, **more: Any) -> Engine:
-    return Engine(layers(dropout), loss=F.mse_loss, optimizer=SGD(0.1), microbatch=2, **more)
+    # random numbers that user code draws do not change dropout
+    assert losses == losses_of(0.4, (expected[:3], expected[3:]), **more)
+    if not more:
+        assert losses_of(0.0, (expected,)) == pytest.approx(right, rel=1e-5)
 
 
 def test_evaluation_draws_like_plain_loop() -> None:
-    torch.manual_seed(1)
-    batches, right = loader(), []
-    for _ in range(2):
-        right += list(noisy(batches))
+    right, drawn = list(noisy(loader(), [])), list[Any]()
     after = torch.rand(4)
-    torch.manual_seed(1)
-    engine, batches, drawn = alone(), loader(), []
-    for _ in range(2):
-        engine.evaluate(drawn.append(batch) or batch for batch in noisy(batches))
-    assert_equal([drawn], [right])
+    alone().evaluate(noisy(loader(), drawn))
+    assert_equal(drawn, right)
     assert torch.equal(torch.rand(4), after)
 
 
@@ -202,19 +125,18 @@ def test_user_draws_between_losses_are_preserved() -> None:
         torch.rand(7)
         raise ValueError("no more")
 
-    torch.manual_seed(2)
-    right: list[torch.Tensor] = []
-    with pytest.raises(ValueError, match="no more"):
-        right.extend(tensor for batch in failing() for tensor in (*batch, torch.rand(3)))
-    after = torch.rand(4)
-    engine, drawn = alone(), []
-    actual: list[torch.Tensor] = []
-    torch.manual_seed(2)
+    def tensors_of(losses: Iterable[Any]) -> list[torch.Tensor]:
+        torch.manual_seed(2)
+        tensors: list[torch.Tensor] = []
+        with pytest.raises(ValueError, match="no more"):
+            tensors.extend(tensor for _ in losses for tensor in (*drawn.pop(), torch.rand(3)))
+        return [*tensors, torch.rand(4)]
+
+    drawn: list[Any] = []
+    engine = alone()
     losses = engine.train(drawn.append(batch) or batch for batch in failing())
-    with pytest.raises(ValueError, match="no more"):
-        actual.extend(tensor for _ in losses for tensor in (*drawn.pop(), torch.rand(3)))
-    assert torch.equal(torch.rand(4), after)
-    assert all(torch.equal(a, b) for a, b in zip(actual, right, strict=True))
+    right = tensors_of(drawn.append(batch) for batch in failing())
+    assert all(torch.equal(a, b) for a, b in zip(tensors_of(losses), right, strict=True))
 
 
 @pytest.mark.parametrize("call", ["gradients", "memory", "train_batch", "evaluate"])
@@ -231,8 +153,7 @@ def test_engine_calls_preserve_generator_state(call: str) -> None:
     engine = Engine([*layers(0.4), Draws()], loss=loss, optimizer=SGD(0.1), microbatch=2, activation_checkpointing=2)
     torch.manual_seed(3)
     state = torch.get_rng_state()
-    batch = torch.ones(8, 5), torch.ones(8, 1)
-    getattr(engine, call)([batch] if call == "evaluate" else batch)
+    getattr(engine, call)([ONES] if call == "evaluate" else ONES)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -262,22 +183,19 @@ def test_cuda_generators_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_iterator_may_call_evaluate_on_thread_ranks() -> None:
-    batches = [(torch.ones(4, 5), torch.ones(4, 1))] * 3
-
     def rank(world: threads.LoopbackWorld) -> list[float]:
-        engine = Engine(layers(0.4), loss=F.mse_loss, optimizer=SGD(0.1), microbatch=2, grid=Grid(inter=2), world=world)
         scores = []
 
         def looking() -> Iterator[Any]:
-            for batch in batches:
+            for batch in [ONES] * 3:
                 yield batch
-                scores.append(engine.evaluate(batches[:1]))
+                scores.append(engine.evaluate([ONES]))
 
-        list(engine.train(looking()))
-        engine.close()
+        with alone(grid=Grid(inter=2), world=world) as engine:
+            list(engine.train(looking()))
         return scores
 
-    first, second = threads.run(2, rank, deadline=20)
+    first, second = threads.run(2, rank, deadline=patience(20))
     assert first == second
     assert len(set(first)) == 3
 
@@ -305,28 +223,59 @@ def test_passes_of_other_threads_wait_for_user_code() -> None:
     assert torch.equal(torch.rand(2), first)
 
 
-# -- lengths ----------------------------------------------------------------------------------------------------
+# -- order and lengths -------------------------------------------------------------------------------------------
 
 
-@MODES
-def test_loader_without_length_is_read_like_generator(streamed: bool) -> None:
-    class Endless(IterableDataset[Any]):
-        def __iter__(self) -> Iterator[Any]:
-            return iter([(torch.ones(5), torch.ones(1))] * 16)
+class Reversed:
+    """Schedule with all forward passes in reverse order, then all backward passes."""
 
-    batches = DataLoader(Endless(), batch_size=8)
-    engine = alone(**(STREAMED if streamed else {}))
-    assert len([*engine.train(batches)]) == 2
+    def program(self, place: Any, interval: Any) -> Any:
+        for index in reversed(range(interval.first, interval.end)):
+            yield (Op(place.stage, Kind.FORWARD, index),)
+        for index in range(interval.first, interval.end):
+            yield (Op(place.stage, Kind.BACKWARD, index),)
+        yield (Op(place.stage, Kind.UPDATE, interval.update_of(interval.end - 1)),)
+
+    def in_flight(self, place: Any, interval: Any) -> int:
+        return int(interval.microbatches)
 
 
-@pytest.mark.parametrize("actual", [2, 4])
-def test_stream_must_match_loader_length(actual: int) -> None:
-    class Wrong:
-        def __len__(self) -> int:
-            return 3
+def test_forward_passes_may_run_in_any_order() -> None:
+    assert alone(0.0, schedule=Reversed()).train_batch((X, Y)) == pytest.approx(alone(0.0).train_batch((X, Y)))
 
-        def __iter__(self) -> Iterator[Any]:
-            return iter([(torch.ones(8, 5), torch.ones(8, 1))] * actual)
 
-    with refused(InvalidRequest, rule="a loader has as many batches as its length"):
-        list(alone(**STREAMED).train(Wrong()))
+def test_end_marker_is_compared_by_identity() -> None:
+    """Comparison by == would fail, because == of arrays has no single truth value."""
+    with pytest.raises(InvalidRequest):
+        list(alone(**STREAMED).train(iter([X.numpy()])))
+
+
+class Rows(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter([(torch.ones(5), torch.ones(1))] * 16)
+
+
+class Three:
+    """Batches with a length of three."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([ONES] * self.count)
+
+
+def test_streams_check_lengths_and_sizes() -> None:
+    for more in ({}, STREAMED):
+        assert len([*alone(**more).train(DataLoader(Rows(), batch_size=8))]) == 2  # a loader without a length
+    for count in (0, 2, 4):
+        with refused(InvalidRequest, rule="a loader has as many batches as its length"):
+            list(alone(**STREAMED).train(Three(count)))
+    assert len([*alone(**STREAMED).train(Three(3))]) == 3
+    short = DataLoader(TensorDataset(X, Y), batch_size=10)
+    with refused(InvalidRequest, subject="batch 3 has 2 microbatches", legal="train(list(loader))"):
+        list(alone(update_interval=1).train(short))
+    assert len(list(alone(update_interval=1).train(list(short)))) == 3

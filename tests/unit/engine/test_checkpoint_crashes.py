@@ -21,9 +21,11 @@ from suite.comm.p2p import threads
 from suite.engine.checkpoint import storage
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD
-from tests.support.resuming import RankState, rank_state
+from tests.support.drawn import generator
+from tests.support.resuming import rank_state
 
 DIED = 9
+WRITES = 27  # operations before the manifest and the rename: a few of them are drawn, and all later ones are tried
 
 
 def engine_of() -> Engine:
@@ -113,8 +115,7 @@ def save_and_die(engine: Engine, folder: Path, at: int) -> int:
 @pytest.fixture
 def before(tmp_path: Path) -> Path:
     """Checkpoints 1, 2 and 3, and an unfinished fourth of a killed process."""
-    folder = tmp_path / "before"
-    engine = engine_of()
+    folder, engine = tmp_path / "before", engine_of()
     for number in range(3):
         trained(engine, number).save(folder)
     unfinished = folder / ".step-000004.unfinished"
@@ -126,63 +127,49 @@ def before(tmp_path: Path) -> Path:
 def test_crash_at_any_write_leaves_complete_checkpoint(before: Path, tmp_path: Path) -> None:
     """The save replaces a checkpoint of the same update and removes an older one, so it has every kind of step."""
     saving = trained(engine_of(), 0, 1, 7)
-    last: RankState = rank_state(trained(engine_of(), 0, 1, 2))
-    new = rank_state(saving)
-    outcomes: list[str] = []
-    code = DIED
-    while code == DIED:
-        folder = tmp_path / f"{len(outcomes)}"
+    last, new = rank_state(trained(engine_of(), 0, 1, 2)), rank_state(saving)
+
+    def outcome(at: int) -> str:
+        folder = tmp_path / f"{at}"
         shutil.copytree(before, folder)
-        code = save_and_die(saving, folder, len(outcomes))
+        code = save_and_die(saving, folder, at)
         engine = engine_of()
-        loaded = engine.load(folder)
-        assert loaded.notes == (), f"operation {len(outcomes)}: {loaded.notes}"
+        assert engine.load(folder).notes == (), f"operation {at}"
         loaded = rank_state(engine)
         is_new = all(torch.equal(loaded.tensors[name], tensor) for name, tensor in new.tensors.items())
-        (new if is_new else last).compare(loaded, f"operation {len(outcomes)}")
-        outcomes.append("new" if is_new else "last")
+        (new if is_new else last).compare(loaded, f"operation {at}")
         for path in (storage.path_of(folder, order) for order in storage.checkpoint_orders(folder)):
             for name, written in storage.manifest(path)["files"].items():
                 storage.read_file(path, name, written)  # every named checkpoint is complete, also an old one
         saving.save(folder, keep=2)  # the next save is complete despite leftovers
         assert engine.load(folder).notes == ()
-        new.compare(rank_state(engine), f"after operation {len(outcomes)}")
+        new.compare(rank_state(engine), f"after operation {at}")
         assert sorted(path.name for path in folder.iterdir()) == ["step-000002", "step-000003"]
-    assert code == 0, code
-    turn = outcomes.index("new")
-    assert outcomes == ["last"] * turn + ["new"] * (len(outcomes) - turn)
-    assert turn > 20, "the test did not reach every file, half and rename"
-    assert len(outcomes) - turn > 5, "the test did not reach the removal of older checkpoints"
+        shutil.rmtree(folder)
+        return "saved" if code == 0 else "new" if is_new else "last"
+
+    assert {outcome(at) for at in generator("crashes").sample(range(WRITES), 5)} == {"last"}
+    outcomes = [outcome(WRITES)]
+    while outcomes[-1] != "saved":
+        outcomes.append(outcome(WRITES + len(outcomes)))
+    turn, end = outcomes.index("new"), len(outcomes) - 1
+    assert outcomes == ["last"] * turn + ["new"] * (end - turn) + ["saved"]
+    assert turn > 0, "no crash before the rename"
+    assert end - turn > 5, "no crash within the removal of older checkpoints"
 
 
-def test_checkpoint_names_and_order() -> None:
-    assert [storage.is_step(Path(name)) for name in ("a/step-000001", "step-1234567", "step-000001.old")] == [True] * 3
-    assert not any(
-        storage.is_step(Path(name)) for name in ("step-1", ".step-000001.unfinished", "step-000001.new", "a")
-    )
-    place = storage.unfinished_path(Path("a"), 12)
-    assert (place, storage.finished_path(place)) == (Path("a/.step-000012.unfinished"), Path("a/step-000012"))
-    assert [storage.path_of(Path("a"), order) for order in (24, 25)] == [
-        Path("a/step-000012.old"),
-        Path("a/step-000012"),
-    ]
-
-
-def test_checkpoints_are_ordered_by_updates(tmp_path: Path) -> None:
-    for name in (
-        "step-999999",
-        "step-1000000",
-        "step-000100",
-        "step-000007.old",
-        "step-000007",
-        "others",
-        ".step-000009.unfinished",
-    ):
+def test_checkpoints_are_named_and_ordered_by_updates(tmp_path: Path) -> None:
+    steps = ["step-000007.old", "step-000007", "step-000100", "step-999999", "step-1000000"]
+    others = ["others", "step-1", ".step-000009.unfinished", "step-000001.new"]
+    for name in (*reversed(steps), *others):
+        assert storage.is_step(Path(name)) == (name in steps)
         (tmp_path / name).mkdir()
     (tmp_path / "step-000008").write_text("a file")
-    loaded = [storage.path_of(tmp_path, order).name for order in storage.checkpoint_orders(tmp_path)]
-    assert loaded == ["step-000007.old", "step-000007", "step-000100", "step-999999", "step-1000000"]
+    orders = storage.checkpoint_orders(tmp_path)
+    assert [storage.path_of(tmp_path, order).name for order in orders] == steps
     assert storage.checkpoint_orders(tmp_path / "nowhere") == []
+    unfinished = storage.unfinished_path(Path("a"), 12)
+    assert (unfinished, storage.finished_path(unfinished)) == (Path("a/.step-000012.unfinished"), Path("a/step-000012"))
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="/proc lists the names of open files")

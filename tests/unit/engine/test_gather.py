@@ -23,9 +23,11 @@ from suite.engine.optim.optimizer import SGD
 from suite.engine.pruning import Pruning
 from suite.pruning.magnitude import Magnitude
 from suite.schedule.zbv import ZBV
+from tests.support.drawn import cells
 from tests.support.refusals import refused
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=4)]
+Tensors = dict[str, torch.Tensor]
 
 
 @cache
@@ -36,44 +38,49 @@ def first_model() -> nn.Sequential:
     return model
 
 
-def model() -> nn.Sequential:
-    return copy.deepcopy(first_model())
+def model(weights: Tensors | None = None) -> nn.Sequential:
+    copied = copy.deepcopy(first_model())
+    copied.load_state_dict(weights or {}, strict=weights is not None)
+    return copied
 
 
-def batches(count: int = 3) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(1)
-    return [(torch.randn(8, 4, generator=generator), torch.randn(8, 3, generator=generator)) for _ in range(count)]
+    return [(torch.randn(8, 4, generator=generator), torch.randn(8, 3, generator=generator)) for _ in range(3)]
 
 
-def engine_of(world: Any = None, **more: Any) -> Engine:
-    arguments: dict[str, Any] = {
-        "loss": mse_loss,
-        "optimizer": SGD(0.1),
-        "microbatch": 8 // (more.get("grid") or Grid()).data,
-    }
-    return Engine(model(), world=world, **(arguments | more))
+INPUTS = batches()[0][0]
+NEW = {name: tensor / 2 if tensor.dim() else tensor + 3 for name, tensor in first_model().state_dict().items()}
+
+
+def engine_of(world: Any = None, layers: Any = None, **more: Any) -> Engine:
+    microbatch = 8 // (more.get("grid") or Grid()).data
+    arguments: dict[str, Any] = {"loss": mse_loss, "optimizer": SGD(0.1), "microbatch": microbatch}
+    return Engine(layers or model(), world=world, **(arguments | more))
 
 
 def on(grid: Grid, function: Callable[[Engine], Any], **more: Any) -> list[Any]:
     return threads.run(grid.size, lambda world: function(engine_of(world, grid=grid, **more)))
 
 
-def assert_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor], **close: float) -> None:
+def assert_equal(one: Tensors, other: Tensors, **close: float) -> None:
     assert list(one) == list(other)
     for name, tensor in one.items():
         torch.testing.assert_close(tensor, other[name], msg=name, **(close or {"rtol": 0, "atol": 0}))
 
 
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_state_dict_equals_plain_pytorch(grid: Grid) -> None:
-    def trained(engine: Engine) -> dict[str, torch.Tensor]:
-        list(engine.train(batches()))
-        return engine.state_dict()
+def assert_close(outputs: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(outputs, expected, rtol=1e-5, atol=1e-6)
 
-    first, *others = on(grid, trained)
-    assert others == [{}] * (grid.size - 1)
-    plain = model()
-    plain.load_state_dict(first)
+
+@pytest.mark.parametrize(("grid", "sharded"), cells(GRIDS, [False, True], n=3, always=[(Grid(inter=4), True)]))
+def test_trained_weights_equal_plain_pytorch_and_load_everywhere(grid: Grid, sharded: bool, tmp_path: Path) -> None:
+    def trained(engine: Engine) -> tuple[Path, Tensors]:
+        list(engine.train(batches()))
+        return engine.save_model(tmp_path, sharded=sharded), engine.state_dict()
+
+    (path, first), *others = on(grid, trained)
+    assert [weights for _, weights in others] == [{}] * (grid.size - 1)
     if grid.data == 1:  # each replica has its own running statistics
         reference = model()
         optimizer = torch.optim.SGD([p for p in reference.parameters() if p.requires_grad], 0.1)
@@ -82,180 +89,129 @@ def test_state_dict_equals_plain_pytorch(grid: Grid) -> None:
             mse_loss(reference(inputs), targets).backward()
             optimizer.step()
         assert_equal(dict(first), dict(reference.state_dict()), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("half", [None, "bfloat16"])
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_loaded_state_dict_is_returned(grid: Grid, half: str | None) -> None:
-    torch.manual_seed(5)
-    weights = {
-        name: torch.rand_like(tensor) if tensor.dim() else tensor + 3 for name, tensor in model().state_dict().items()
-    }
-
-    def loaded(engine: Engine) -> dict[str, torch.Tensor]:
-        engine.load_state_dict(weights)
-        return engine.state_dict()
-
-    first, *_ = on(grid, loaded, half=half)
-    assert_equal(first, weights)
-
-
-def test_pruned_weights_stay_pruned() -> None:
-    engine = engine_of(pruning=Pruning(Magnitude(), sparsity=0.5))
-    before = engine.state_dict()
-    engine.load_state_dict({name: torch.ones_like(tensor) for name, tensor in before.items()})
-    after = engine.state_dict()["0.weight"]
-    assert torch.equal(after, (before["0.weight"] != 0).float())
-    half = engine_of(pruning=Pruning(Magnitude(), sparsity=0.5), half="bfloat16")
-    assert torch.equal(half.state_dict()["0.weight"], before["0.weight"])
-
-
-@pytest.mark.parametrize("sharded", [False, True])
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_saved_model_loads_everywhere(grid: Grid, sharded: bool, tmp_path: Path) -> None:
-    def trained(engine: Engine) -> tuple[Path, dict[str, torch.Tensor]]:
-        list(engine.train(batches()))
-        return engine.save_model(tmp_path, sharded=sharded), engine.state_dict()
-
-    path, weights = on(grid, trained)[0]
     if sharded:
         index = json.loads(path.read_text())["weight_map"]
-        assert set(index) == set(weights)
+        assert set(index) == set(first)
         assert len(set(index.values())) == min(grid.inter, 3)  # the third of four stages has no weights
 
-    def loaded(engine: Engine) -> dict[str, torch.Tensor]:
+    def loaded(engine: Engine) -> Tensors:
         engine.load_model(tmp_path)
         return engine.state_dict()
 
     for other in (Grid(), Grid(inter=2)):
-        assert_equal(on(other, loaded)[0], weights)
+        assert_equal(on(other, loaded)[0], first)
+
+
+@pytest.mark.parametrize(("grid", "half"), cells(GRIDS, [None, "bfloat16"], n=3, always=[(Grid(), "bfloat16")]))
+def test_loaded_state_dict_is_returned_and_predicts(grid: Grid, half: str | None) -> None:
+    def loaded(engine: Engine) -> tuple[Tensors, torch.Tensor]:
+        engine.load_state_dict(NEW)
+        return engine.state_dict(), engine.predict(INPUTS)
+
+    weights, outputs = on(grid, loaded, half=half)[0]
+    assert_equal(weights, NEW)
+    torch.testing.assert_close(outputs.float(), model(NEW).eval()(INPUTS), rtol=0.05, atol=0.02)
+
+
+def test_pruned_weights_stay_pruned() -> None:
+    pruning = Pruning(Magnitude(), sparsity=0.5)
+    engine = engine_of(pruning=pruning)
+    before = engine.state_dict()
+    engine.load_state_dict({name: torch.ones_like(tensor) for name, tensor in before.items()})
+    assert torch.equal(engine.state_dict()["0.weight"], (before["0.weight"] != 0).float())
+    assert torch.equal(engine_of(pruning=pruning, half="bfloat16").state_dict()["0.weight"], before["0.weight"])
 
 
 def test_file_of_torch_save_loads(tmp_path: Path) -> None:
-    plain = model()
-    nn.init.ones_(plain[0].weight)
-    torch.save(plain.state_dict(), tmp_path / "plain.pt")
-    engine = engine_of()
-    engine.load_model(tmp_path / "plain.pt")
-    assert_equal(engine.state_dict(), dict(plain.state_dict()))
+    torch.save(NEW, tmp_path / "plain.pt")
+    with engine_of(half="bfloat16") as engine:
+        engine.load_model(tmp_path / "plain.pt")
+        assert_equal(engine.state_dict(), NEW)
+    assert not engine.state.copies.lent  # the context manager has closed the engine
 
 
-@pytest.mark.parametrize("samples", [1, 5, 8, 17])
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@pytest.mark.parametrize(("grid", "samples"), cells(GRIDS, [1, 5, 8, 17], n=4))
 def test_prediction_equals_plain_pytorch(grid: Grid, samples: int) -> None:
     inputs = torch.randn(samples, 4, generator=torch.Generator().manual_seed(2))
-    expected = model().eval()(inputs)
     for outputs in on(grid, lambda engine: engine.predict(inputs), microbatch=2):
-        torch.testing.assert_close(outputs, expected, rtol=1e-5, atol=1e-6)
+        assert_close(outputs, model().eval()(inputs))
 
 
 def test_prediction_of_a_placed_schedule_between_batches() -> None:
-    inputs = batches()[0][0]
-
     def predictions(engine: Engine) -> list[torch.Tensor]:
-        return [engine.predict(inputs), torch.tensor(list(engine.train(batches()))), engine.predict(inputs)]
+        return [engine.predict(INPUTS), torch.tensor(list(engine.train(batches()))), engine.predict(INPUTS)]
 
     one = predictions(engine_of(microbatch=2))
     for outputs in on(Grid(inter=2), predictions, microbatch=2, schedule=ZBV()):
         for ours, expected in zip(outputs, one, strict=True):
-            torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-6)
+            assert_close(ours, expected)
 
 
-def test_half_precision_predicts_from_loaded_weights() -> None:
-    weights = {name: tensor / 2 for name, tensor in model().state_dict().items()}
-    weights["1.num_batches_tracked"] = torch.tensor(0)
-    engine, inputs = engine_of(half="bfloat16"), batches()[0][0]
-    engine.load_state_dict(weights)
-    plain = model().eval()
-    plain.load_state_dict(weights)
-    torch.testing.assert_close(engine.predict(inputs).float(), plain(inputs), rtol=0.05, atol=0.02)
-
-
-@pytest.mark.parametrize("grid", GRIDS[:2], ids=str)
-def test_half_precision_returns_statistics_of_its_passes(grid: Grid) -> None:
-    def trained(engine: Engine) -> dict[str, torch.Tensor]:
+def test_half_precision_returns_statistics_of_its_passes() -> None:
+    def trained(engine: Engine) -> Tensors:
         engine.fit(batches())
         return engine.state_dict()
 
-    full, half = on(grid, trained)[0], on(grid, trained, half="bfloat16")[0]
+    full, half = trained(engine_of()), on(Grid(inter=2), trained, half="bfloat16")[0]
     assert half["1.running_mean"].abs().sum() > 0
     torch.testing.assert_close(half["1.running_mean"], full["1.running_mean"], rtol=0.05, atol=0.02)
 
 
-def test_each_prediction_draws_anew() -> None:
-    class Noise(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x + torch.rand_like(x)
+class Last(nn.Module):
+    """Last layer that applies a function."""
 
-    engine = Engine([nn.Linear(4, 3), Noise()], loss=mse_loss, optimizer=SGD(0.1), microbatch=4)
-    assert not torch.equal(engine.predict(torch.ones(4, 4)), engine.predict(torch.ones(4, 4)))
+    def __init__(self, function: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x)
 
 
-def test_several_outputs_are_a_tuple() -> None:
-    class Two(nn.Module):
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return x, (x > 0).long()
+def test_predictions_of_several_or_random_outputs_and_without_samples() -> None:
+    def predicted(function: Callable[[torch.Tensor], Any]) -> list[Any]:
+        engine = engine_of(layers=[nn.Linear(4, 3), Last(function)], microbatch=2)
+        return [engine.predict(torch.ones(5, 4)) for _ in range(2)]
 
-    more = {"loss": lambda x, sign, target: mse_loss(x, target), "optimizer": SGD(0.1), "microbatch": 2}
-    floats, signs = Engine([nn.Linear(4, 3), Two()], **more).predict(torch.ones(5, 4))
+    assert not torch.equal(*predicted(lambda x: x + torch.rand_like(x)))
+    (floats, signs), _ = predicted(lambda x: (x, (x > 0).long()))
     assert (floats.shape, signs.shape, signs.dtype) == ((5, 3), (5, 3), torch.int64)
+    with refused(InvalidRequest, subject="an output of shape ()"):
+        predicted(torch.mean)
 
 
-@pytest.mark.parametrize(
-    ("change", "subject", "rule"),
-    [
-        (lambda weights: weights.pop("0.weight"), "without '0.weight'", "every weight and buffer"),
-        (lambda weights: weights.update({"9.weight": torch.ones(1)}), "'9.weight'", "of the model only"),
-        (lambda weights: weights.update({"0.bias": torch.ones(2)}), "0.bias of shape (2,)", "(8,)"),
-    ],
-)
-@pytest.mark.parametrize("grid", GRIDS[:2], ids=str)
-def test_other_state_dicts_are_refused_unchanged(
-    grid: Grid, change: Callable[[Any], Any], subject: str, rule: str
-) -> None:
-    weights = {name: torch.zeros_like(tensor) for name, tensor in model().state_dict().items()}
-    change(weights)
-
-    def load(engine: Engine) -> dict[str, torch.Tensor]:
-        with pytest.raises(InvalidRequest) as refusal:
-            engine.load_state_dict(weights)
-        assert subject in str(refusal.value) or "reports the reason" in str(refusal.value)
-        return engine.state_dict()
-
-    with refused(InvalidRequest, subject=subject, rule=rule):
-        engine_of().load_state_dict(weights)
-    assert_equal(on(grid, load)[0], dict(model().state_dict()))
+OTHERS: list[tuple[Callable[[Tensors], Any], str, str]] = [
+    (lambda weights: weights.pop("0.weight"), "without '0.weight'", "every weight and buffer"),
+    (lambda weights: weights.update({"9.weight": torch.ones(1)}), "'9.weight'", "of the model only"),
+    (lambda weights: weights.update({"0.bias": torch.ones(2)}), "0.bias of shape (2,)", "(8,)"),
+]
 
 
-@pytest.mark.parametrize("grid", GRIDS[:2], ids=str)
-@pytest.mark.parametrize("dropped", ["0.weight", "2.weight"])
+def test_other_state_dicts_are_refused_unchanged(tmp_path: Path) -> None:
+    for change, subject, rule in OTHERS:
+        weights = dict(NEW)
+        change(weights)
+
+        def load(engine: Engine, weights: Tensors = weights, subject: str = subject) -> Tensors:
+            with pytest.raises(InvalidRequest) as refusal:
+                engine.load_state_dict(weights)
+            assert subject in str(refusal.value) or "reports the reason" in str(refusal.value)
+            return engine.state_dict()
+
+        with refused(InvalidRequest, subject=subject, rule=rule):
+            engine_of().load_state_dict(weights)
+        assert_equal(on(Grid(inter=2), load)[0], dict(model().state_dict()))
+    with refused(InvalidRequest, subject="no file", legal="model.safetensors"):
+        engine_of().load_model(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(("grid", "dropped"), [(Grid(), "2.weight"), (Grid(inter=2), "0.weight")], ids=str)
 def test_file_with_one_name_of_a_tied_weight_loads(grid: Grid, dropped: str, tmp_path: Path) -> None:
     """Hugging Face saves a tied weight once."""
     layers = [nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)]
     layers[2].weight = layers[0].weight
     weights = {name: torch.ones_like(tensor) for name, tensor in nn.Sequential(*layers).state_dict().items()}
     save_file({name: tensor for name, tensor in weights.items() if name != dropped}, tmp_path / "model.safetensors")
-    with Engine(layers, loss=mse_loss, optimizer=SGD(0.1), microbatch=4, grid=grid) as engine:
+    with engine_of(layers=layers, microbatch=4, grid=grid) as engine:
         engine.load_model(tmp_path)
         assert_equal(engine.state_dict(), weights)
-
-
-def test_missing_file_is_refused(tmp_path: Path) -> None:
-    with refused(InvalidRequest, subject="no file", legal="model.safetensors"):
-        engine_of().load_model(tmp_path / "nothing")
-
-
-def test_output_without_samples_is_refused() -> None:
-    class Mean(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.mean()
-
-    engine = Engine([nn.Linear(4, 3), Mean()], loss=lambda x: x, optimizer=SGD(0.1), microbatch=2)
-    with refused(InvalidRequest, subject="an output of shape ()", rule="samples in the first dimension"):
-        engine.predict(torch.ones(4, 4))
-
-
-def test_context_manager_closes_the_engine() -> None:
-    with engine_of(half="bfloat16") as engine:
-        engine.train_batch(batches()[0])
-    assert not engine.state.copies.lent

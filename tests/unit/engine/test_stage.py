@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +13,9 @@ from torch import nn
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Read
 from suite.engine.random_state import drawing
-from suite.engine.stage import Stage, as_value, segments
+from suite.engine.stage import Stage, segments
 from tests.support.cases import TwoFloats, UseMask, WithMask
+from tests.support.drawn import cells
 from tests.support.refusals import refused
 
 KEEP, RECOMPUTE = Read(0, 0, "keep"), Read(0, 0, "recompute")
@@ -24,22 +26,25 @@ def noise(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
 
 
-def make_stage(kinds: Sequence[Callable[[], nn.Module]], loss: Callable[..., torch.Tensor] | None = None) -> Stage:
+def make_stage(*kinds: Callable[[], nn.Module], **more: Any) -> Stage:
     layers = []
     for number, kind in enumerate(kinds):
         with drawing(1, number, 0):
             layers.append(kind().to(DOUBLE))
-    return Stage(layers, seed=1, loss=loss)
+    return Stage(layers, seed=1, **more)
 
 
-def test_as_value_makes_tuples() -> None:
-    tensor = noise(2)
-    assert as_value(tensor) == (tensor,)
-    assert as_value([tensor, tensor]) == (tensor, tensor)
+class Function(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *values: torch.Tensor) -> Any:
+        return self.function(*values)
 
 
 def test_integers_pass_forward_only() -> None:
-    first, second = make_stage([lambda: WithMask(DOUBLE)]), make_stage([lambda: UseMask(DOUBLE)])
+    first, second = make_stage(lambda: WithMask(DOUBLE)), make_stage(lambda: UseMask(DOUBLE))
     x = noise(4, 7)
     value = first.forward(0, (x,), sample=0, read=KEEP)
     assert [tensor.dtype for tensor in value] == [DOUBLE, torch.int64]
@@ -58,34 +63,20 @@ def test_integers_pass_forward_only() -> None:
         assert torch.equal(parameter.grad, gradient)
 
 
-def test_unused_float_input_has_zero_gradient() -> None:
-    class Second(nn.Module):
-        def forward(self, used: torch.Tensor, unused: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-            return used * 3
-
-    stage = make_stage([Second])
+def test_gradients_of_unused_inputs_and_constant_outputs() -> None:
+    ones = torch.ones(2, 3, dtype=DOUBLE)
+    stage = make_stage(lambda: Function(lambda used, unused, count: used * 3))
     stage.forward(0, (noise(2, 3), noise(5), torch.arange(4)), sample=0, read=KEEP)
-    used, unused = stage.backward(0, (torch.ones(2, 3, dtype=DOUBLE),))
-    assert torch.equal(used, torch.full((2, 3), 3.0, dtype=DOUBLE))
+    used, unused = stage.backward(0, (ones,))
+    assert torch.equal(used, 3 * ones)
     assert torch.equal(unused, torch.zeros(5, dtype=DOUBLE))
-    assert unused.dtype is DOUBLE
 
+    stage = make_stage(lambda: Function(lambda x: (x * 2, torch.ones(3, dtype=DOUBLE))))
+    stage.forward(0, (noise(2, 3),), sample=0, read=KEEP)
+    (gradient,) = stage.backward(0, (ones, torch.full((3,), 9.0, dtype=DOUBLE)))
+    assert torch.equal(gradient, 2 * ones)
 
-def test_constant_float_output_is_skipped() -> None:
-    """The stage ignores the gradient of an output that is constant."""
-
-    class WithConstant(nn.Module):
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return x * 2, torch.ones(3, dtype=DOUBLE)
-
-    stage = make_stage([WithConstant])
-    stage.forward(0, (noise(2),), sample=0, read=KEEP)
-    (gradient,) = stage.backward(0, (torch.ones(2, dtype=DOUBLE), torch.full((3,), 9.0, dtype=DOUBLE)))
-    assert gradient.tolist() == [2.0, 2.0]
-
-
-def test_gradients_must_match_float_outputs() -> None:
-    stage = make_stage([TwoFloats])
+    stage = make_stage(TwoFloats)
     stage.forward(0, (noise(2, 3),), sample=0, read=KEEP)
     with pytest.raises(ValueError, match="shorter"):
         stage.backward(0, (noise(2, 3),))
@@ -93,7 +84,7 @@ def test_gradients_must_match_float_outputs() -> None:
 
 @pytest.mark.parametrize("read", [KEEP, RECOMPUTE], ids=["keep", "recompute"])
 def test_last_stage_scales_loss(read: Read) -> None:
-    stage = make_stage([lambda: nn.Linear(3, 2)], loss=F.mse_loss)
+    stage = make_stage(lambda: nn.Linear(3, 2), loss=F.mse_loss)
     x, y = noise(4, 3), noise(4, 2, seed=1)
     (loss,) = stage.forward(5, (x,), targets=(y,), sample=0, scale=0.25, read=read)
     (gradient,) = stage.backward(5, ())
@@ -105,20 +96,8 @@ def test_last_stage_scales_loss(read: Read) -> None:
     assert plain == F.mse_loss(stage.layers[0](x), y)
 
 
-@pytest.mark.parametrize("reduction", ["none", "rows"])
-def test_non_scalar_loss_is_rejected(reduction: str) -> None:
-    def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        each = F.mse_loss(x, y, reduction="none")
-        return each if reduction == "none" else each.mean(1)
-
-    stage = make_stage([lambda: nn.Linear(3, 2)], loss=loss)
-    shape = "(4, 2)" if reduction == "none" else "(4,)"
-    with refused(InvalidRequest, "loss", subject=f"returns a tensor of shape {shape}", rule="the loss is the mean"):
-        stage.forward(0, (noise(4, 3),), targets=(noise(4, 2),), sample=0, read=KEEP)
-
-
 def test_recompute_keeps_only_input() -> None:
-    stage = make_stage([lambda: nn.Linear(3, 2)])
+    stage = make_stage(lambda: nn.Linear(3, 2))
     stage.forward(0, (noise(4, 3),), sample=0, read=RECOMPUTE)
     assert stage.open[0].outputs == ()
     stage.forward(1, (noise(4, 3),), sample=0, read=KEEP)
@@ -127,7 +106,7 @@ def test_recompute_keeps_only_input() -> None:
 
 @pytest.mark.parametrize("read", [KEEP, RECOMPUTE], ids=["keep", "recompute"])
 def test_in_place_first_layer_preserves_input(read: Read) -> None:
-    stage = make_stage([lambda: nn.ReLU(inplace=True), lambda: nn.Linear(5, 2)])
+    stage = make_stage(lambda: nn.ReLU(inplace=True), lambda: nn.Linear(5, 2))
     message = noise(3, 5)
     before = message.clone()
     stage.forward(0, (message,), sample=0, read=read)
@@ -166,17 +145,10 @@ def chain(interval: int | None, *, last: bool = False) -> Stage:
         nn.Tanh,
         lambda: End(6, 2),
     ]
-    layers = []
-    for number, kind in enumerate(kinds):
-        with drawing(1, number, 0):
-            layers.append(kind().to(DOUBLE))
-    loss = F.cross_entropy if last else None
-    return Stage(layers, seed=1, loss=loss, checkpoint_interval=interval)
+    return make_stage(*kinds, loss=F.cross_entropy if last else None, checkpoint_interval=interval)
 
 
-@pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("read", [KEEP, RECOMPUTE], ids=["keep", "recompute"])
-@pytest.mark.parametrize("interval", [1, 2, 4])
+@pytest.mark.parametrize(("interval", "read", "last"), cells([1, 2, 4], [KEEP, RECOMPUTE], [False, True], n=5))
 def test_activation_checkpointing_is_bit_identical(interval: int, read: Read, last: bool) -> None:
     """Two microbatches in flight, with backward passes in reverse order, dropout, statistics and an in-place layer."""
     targets = (torch.tensor([0, 1, 1, 0]),) if last else ()
@@ -201,29 +173,17 @@ def test_checkpointing_keeps_segment_inputs_and_unrecomputed_graphs() -> None:
     assert [segment.layers for segment in stage.segments] == [range(1), range(1, 3), range(3, 5), range(5, 6)]
 
 
-@pytest.mark.parametrize(
-    ("count", "interval", "expected"),
-    [
+def test_segments_divide_stage() -> None:
+    for count, interval, expected in (
         (4, None, [(0, 4, False)]),
         (4, 4, [(0, 4, True)]),
-        (4, 2, [(0, 2, True), (2, 4, True)]),
         (6, 2, [(0, 2, True), (2, 4, True), (4, 6, True)]),
         (3, 1, [(0, 1, True), (1, 2, True), (2, 3, True)]),
         (0, 1, [(0, 0, False)]),
-    ],
-)
-def test_segments_divide_stage(count: int, interval: int | None, expected: list[tuple[int, int, bool]]) -> None:
-    layers = [nn.Linear(1, 1) for _ in range(count)]
-    assert [(s.layers.start, s.layers.stop, s.recomputed) for s in segments(layers, interval)] == expected
-
-
-@pytest.mark.parametrize("interval", [0, -1, 3, 5])
-def test_checkpoint_interval_must_divide_layers(interval: int) -> None:
-    with refused(
-        InvalidRequest,
-        "activation_checkpointing",
-        str(interval),
-        subject="on a stage of 4 layers",
-        legal="activation_checkpointing=1 or 2 or 4, or None",
     ):
-        chain(interval)
+        layers = [nn.Linear(1, 1) for _ in range(count)]
+        assert [(s.layers.start, s.layers.stop, s.recomputed) for s in segments(layers, interval)] == expected
+    for interval in (0, -1, 3, 5):
+        legal = "activation_checkpointing=1 or 2 or 4, or None"
+        with refused(InvalidRequest, "activation_checkpointing", str(interval), subject="of 4 layers", legal=legal):
+            chain(interval)

@@ -12,7 +12,8 @@ from suite.config.compose import resolve
 from suite.engine.system import EngineSystem
 
 TINY = ["model.shape.layers=1", "model.shape.hidden=16", "model.shape.heads=2", "model.shape.sequence=8"]
-SEARCH = ["pruning=early_bird", "pruning.ticket.epoch=1", "pruning.ticket.window=2", "pruning.ticket.scope=layer"]
+TICKET = ["epoch=1", "window=2", "scope=layer", "distance=0.5"]
+SEARCH = ["pruning=early_bird", *(f"pruning.ticket.{setting}" for setting in TICKET)]
 
 
 def notes_after(batches: int, *overrides: str) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def test_mask_drawn_at_start_has_no_note() -> None:
 
 @pytest.mark.parametrize(("batches", "prefix"), [(1, "not pruned: the masks did not settle"), (4, "pruned after ")])
 def test_mask_search_reports_outcome(batches: int, prefix: str) -> None:
-    notes = notes_after(batches, *SEARCH, "pruning.ticket.distance=0.5")
+    notes = notes_after(batches, *SEARCH)
     (note,) = notes["notes"]
     assert note.startswith(prefix)
     assert notes["pruned_after"] == (None if batches == 1 else 2)

@@ -71,93 +71,55 @@ def driven(
     return ran, executed, trace, peak
 
 
-def test_first_ready_op_runs() -> None:
-    transport = Scripted(here=["0F0", "2B1", "0F2"])
-    accepted = ops("1B5", "1F0", "1B1")
-    ran, executed, _, _ = driven(transport, accepted)
-    assert ran == ["1F0"]
-    assert executed == [("1F0", [0.0])]  # the value of the op that it needs
-    assert transport.requests == [(("2B5", "0F0", "2B1"), None)]
-    assert transport.here == list(ops("2B1", "0F2"))
-
-
-def test_program_order_is_preference_order() -> None:
-    here = ["0F0", "2B0"]
-    assert driven(Scripted(here), ops("1B0", "1F0"))[0] == ["1B0"]
-    assert driven(Scripted(here), ops("1F0", "1B0"))[0] == ["1F0"]
-
-
-def test_op_without_message_is_not_overtaken() -> None:
-    """The last stage's backward is free and comes first, so no message is requested for a later forward."""
-    transport = Scripted(here=["1F1"])
-    ran, executed, _, _ = driven(transport, ops("2B0", "2F1"))
-    assert ran == ["2B0"]
-    assert executed == [("2B0", [])]
-    assert transport.requests == []
-
-
-def test_preferred_op_is_polled_before_free_op() -> None:
-    accepted = ops("0B0", "0F1", "0B1")
-    absent = Scripted(here=["1B1"])
-    assert driven(absent, accepted)[0] == ["0F1"]
-    assert absent.requests == [(("1B0",), 0)]
-    present = Scripted(here=["1B0"])
-    assert driven(present, accepted)[0] == ["0B0"]
-    assert present.requests == [(("1B0",), 0)]
-
-
-def test_worker_waits_only_without_ready_op() -> None:
-    transport = Scripted(later=["2B0"])
-    ran, executed, _, _ = driven(transport, ops("1F0", "1B0"))
-    assert ran == ["1B0"]
-    assert executed == [("1B0", [0.0])]
-    assert [timeout for _, timeout in transport.requests] == [None]
-
-
-def test_every_output_is_sent_and_op_reported() -> None:
-    transport = Scripted(here=["0F0", "2B0"])
-    ran, _, _, peak = driven(transport, ops("1F0"), ops("1B0"), ops("1U0"))
-    assert ran == ["1F0", "1B0", "1U0"]
-    assert transport.sent == [("1F0", 2), ("1B0", 2), ("1U0", 2)]
-    assert peak == 1
+@pytest.mark.parametrize(
+    ("accepted", "here", "later", "executed", "requests"),
+    [
+        # the first op whose message is here runs, with the value that it needs
+        ("1B5 1F0 1B1", "0F0 2B1 0F2", "", ("1F0", [0.0]), [(("2B5", "0F0", "2B1"), None)]),
+        # program order is preference order
+        ("1B0 1F0", "0F0 2B0", "", ("1B0", [0.0]), [(("2B0", "0F0"), None)]),
+        ("1F0 1B0", "0F0 2B0", "", ("1F0", [0.0]), [(("0F0", "2B0"), None)]),
+        # the last stage's backward is free and comes first, so no message is requested for a later forward
+        ("2B0 2F1", "1F1", "", ("2B0", []), []),
+        # a preferred op is polled before a free one
+        ("0B0 0F1 0B1", "1B1", "", ("0F1", []), [(("1B0",), 0)]),
+        ("0B0 0F1 0B1", "1B0", "", ("0B0", [0.0]), [(("1B0",), 0)]),
+        # the worker waits only without a ready op
+        ("1F0 1B0", "", "2B0", ("1B0", [0.0]), [(("0F0", "2B0"), None)]),
+    ],
+)
+def test_preferred_ready_op_runs(accepted: str, here: str, later: str, executed: Any, requests: Any) -> None:
+    transport = Scripted(here.split(), later.split())
+    ran, actual, _, _ = driven(transport, ops(*accepted.split()))
+    assert ran == [executed[0]]
+    assert actual == [executed]
+    assert transport.requests == requests
 
 
 def test_in_flight_bound_is_enforced_and_peak_returned() -> None:
-    steps = [ops("0F0"), ops("0F1"), ops("0B0"), ops("0F2"), ops("0B1"), ops("0B2")]
+    steps = [ops(op) for op in ("0F0", "0F1", "0B0", "0F2", "0B1", "0B2")]
     here = ["1B0", "1B1", "1B2"]
     assert driven(Scripted(here), *steps, bound=2)[3] == 2
     with pytest.raises(IllegalSchedule, match="0F1 would be forward number 2 in flight, 1 were promised"):
         driven(Scripted(here), *steps, bound=1)
-
-
-def test_evaluation_opens_no_forward_pass() -> None:
-    ran, _, trace, peak = driven(Scripted(), ops("0E0"), ops("0E1"), bound=0)
-    assert ran == ["0E0", "0E1"]
-    assert peak == 0
+    ran, _, trace, peak = driven(Scripted(), ops("0E0"), ops("0E1"), bound=0)  # evaluation opens no forward pass
+    assert (ran, peak) == (["0E0", "0E1"], 0)
     assert [span.category for span in trace] == [EVALUATE, EVALUATE]
+    assert driven(Scripted())[0] == []
 
 
-def test_trace_spans_of_ops() -> None:
+def test_outputs_are_sent_and_traced() -> None:
     transport = Scripted(here=["0F0"], later=["2B0"])
-    _, _, trace, _ = driven(transport, ops("1F0"), ops("1B0"), ops("1U0"))
+    ran, _, trace, peak = driven(transport, ops("1F0"), ops("1B0"), ops("1U0"))
+    assert ran == ["1F0", "1B0", "1U0"]
+    assert transport.sent == [("1F0", 2), ("1B0", 2), ("1U0", 2)]
+    assert peak == 1
     forward, backward = ops("1F0", "1B0")
     # a wait span has the op whose message ended it; an update records its spans itself
-    assert [(span.category, span.op) for span in trace] == [
-        (WAIT, forward),
-        (FORWARD, forward),
-        (WAIT, backward),
-        (BACKWARD, backward),
-    ]
+    spans = [(WAIT, forward, 0), (FORWARD, forward, 28), (WAIT, backward, 0), (BACKWARD, backward, 28)]
+    assert [(span.category, span.op, span.bytes) for span in trace] == spans
     assert {span.rank for span in trace} == {4}
-    assert [span.bytes for span in trace] == [0, 28, 0, 28]
     times = [time for span in trace for time in (span.start, span.end)]
     assert times == sorted(times)
-
-
-def test_trace_omits_empty_waits_and_sends() -> None:
     _, _, trace, _ = driven(Scripted(), ops("0F0"), ops("0B0"), stages=1)
     assert [(span.category, span.bytes) for span in trace] == [(FORWARD, 0), (BACKWARD, 0)]
-
-
-def test_empty_program_ends_at_once() -> None:
-    assert driven(Scripted())[0] == []
