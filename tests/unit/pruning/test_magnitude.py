@@ -12,6 +12,7 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.pruning.early_bird import EarlyBird
 from suite.pruning.magnitude import Magnitude, ranked
 from suite.pruning.mask import Indices, View, check_index
+from tests.support.drawn import cells
 from tests.support.masks import draw_on_stages, equal_masks, join_masks, whole_view
 from tests.support.refusals import refused
 
@@ -19,9 +20,9 @@ TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 SHARES = [0.0, 0.1, 0.5, 0.9]
 
 
-def line(values: list[list[float]], dtype: torch.dtype = torch.float32) -> nn.Linear:
-    layer = nn.Linear(len(values[0]), len(values), bias=False, dtype=dtype)
-    layer.weight.data = torch.tensor(values, dtype=dtype)
+def line(values: list[float], dtype: torch.dtype = torch.float32) -> nn.Linear:
+    layer = nn.Linear(len(values), 1, bias=False, dtype=dtype)
+    layer.weight.data = torch.tensor([values], dtype=dtype)
     return layer
 
 
@@ -39,33 +40,29 @@ def network(dtype: torch.dtype = torch.float32, *, tied: bool = False) -> list[n
 
 def by_sorting(layers: list[nn.Module], sparsity: float) -> Indices:
     """Kept weights over all layers: the first ones, sorted by (-|w|, layer, place)."""
-    ranked = sorted(
+    order = sorted(
         (-abs(value), number, place)
         for number, layer in enumerate(layers)
         for place, value in enumerate(layer.weight.detach().double().flatten().tolist())
     )
-    ranked = ranked[: round((1 - sparsity) * len(ranked))]
+    kept = order[: round((1 - sparsity) * len(order))]
     return {
-        (number, "weight"): torch.tensor(sorted(place for _, at, place in ranked if at == number), dtype=torch.int32)
+        (number, "weight"): torch.tensor(sorted(place for _, at, place in kept if at == number), dtype=torch.int32)
         for number in range(len(layers))
     }
 
 
 def test_of_equal_weights_the_first_places_stay() -> None:
-    layers = [line([[1.0, -2.0, 1.0, -1.0, 1.0, -1.0]])]
-    assert Magnitude().draw(whole_view(layers, sparsity=0.5))[0, "weight"].tolist() == [0, 1, 2]
-    zeros = [line([[0.0, -0.0, 0.0, 0.0]])]
-    assert Magnitude().draw(whole_view(zeros, sparsity=0.5))[0, "weight"].tolist() == [0, 1]
+    for layer, kept in (
+        (line([1.0, -2.0, 1.0, -1.0, 1.0, -1.0]), [0, 1, 2]),
+        (line([0.0, -0.0, 0.0, 0.0]), [0, 1]),
+        (line([1.0, 1.0 + 2**-52, 1.0, 1.0 + 2**-51], torch.float64), [1, 3]),
+    ):
+        for scope in ("global", "layer"):
+            assert Magnitude(scope).draw(whole_view([layer], sparsity=0.5))[0, "weight"].tolist() == kept
 
 
-@pytest.mark.parametrize("scope", ["global", "layer"])
-def test_magnitudes_that_differ_in_the_last_bit_are_ordered(scope: str) -> None:
-    layers = [line([[1.0, 1.0 + 2**-52, 1.0, 1.0 + 2**-51]], torch.float64)]
-    assert Magnitude(scope).draw(whole_view(layers, sparsity=0.5))[0, "weight"].tolist() == [1, 3]
-
-
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("sparsity", SHARES)
+@pytest.mark.parametrize(("sparsity", "dtype"), cells(SHARES, TYPES, n=4))
 def test_each_weight_keeps_its_share_of_largest_entries(sparsity: float, dtype: torch.dtype) -> None:
     layers = network(dtype)
     for (number, _), index in Magnitude().draw(whole_view(layers, sparsity=sparsity)).items():
@@ -77,47 +74,27 @@ def test_each_weight_keeps_its_share_of_largest_entries(sparsity: float, dtype: 
         assert not gone.any() or size[gone].max() <= size[index.long()].min()
 
 
-@pytest.mark.parametrize("tied", [False, True], ids=["apart", "many ties"])
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("sparsity", SHARES)
+@pytest.mark.parametrize(("sparsity", "dtype", "tied"), cells(SHARES, TYPES, [False, True], n=6))
 def test_global_threshold_equals_sorting_all_weights(sparsity: float, dtype: torch.dtype, tied: bool) -> None:
     layers = network(dtype, tied=tied)
     assert equal_masks(ranked(whole_view(layers, sparsity=sparsity), "global"), by_sorting(layers, sparsity))
 
 
-@pytest.mark.parametrize("scope", ["global", "layer"])
-@pytest.mark.parametrize("tied", [False, True], ids=["apart", "many ties"])
-@pytest.mark.parametrize("stages", [2, 3, 6])
+@pytest.mark.parametrize(("stages", "tied", "scope"), cells([2, 3, 6], [False, True], ["global", "layer"], n=4))
 def test_every_grid_draws_the_same_ticket(stages: int, tied: bool, scope: str) -> None:
     layers = network(tied=tied)
     tickets = draw_on_stages(Magnitude, layers, stages, lambda _, view: ranked(view, scope), sparsity=0.5)
     assert equal_masks(join_masks(tickets), ranked(whole_view(layers, sparsity=0.5), scope))
 
 
-def test_stages_of_two_types_share_one_threshold() -> None:
+def test_stages_of_two_types_or_without_weights_share_one_threshold() -> None:
     layers = network()
     layers[4:] = [layer.double() for layer in layers[4:]]
     tickets = draw_on_stages(lambda: Magnitude("global"), layers, 2, sparsity=0.5)
     assert equal_masks(join_masks(tickets), by_sorting(layers, 0.5))
-
-
-def test_a_stage_without_prunable_weights_still_counts() -> None:
-    layers = [nn.Embedding(4, 3), line([[1.0, 2.0, 3.0, 4.0]])]
-    first, second = draw_on_stages(lambda: Magnitude("global"), layers, 2, sparsity=0.5)
-    assert first == {}
-    assert second[1, "weight"].tolist() == [2, 3]
-
-
-def test_weight_below_the_global_threshold_is_refused() -> None:
-    layers = [line([[1.0, 2.0]]), line([[0.1, 0.2]])]
-    with refused(
-        InvalidRequest,
-        subject="weight weight of layer 1 has 2 entries",
-        rule="at least one entry",
-        legal="scope=layer",
-    ):
-        Magnitude("global").draw(whole_view(layers, sparsity=0.5))
-    assert Magnitude("layer").draw(whole_view(layers, sparsity=0.5))[1, "weight"].tolist() == [1]
+    some = [nn.Embedding(4, 3), line([1.0, 2.0, 3.0, 4.0])]
+    first, second = draw_on_stages(lambda: Magnitude("global"), some, 2, sparsity=0.5)
+    assert (first, second[1, "weight"].tolist()) == ({}, [2, 3])
 
 
 def refusal(method: Magnitude | EarlyBird, view: View) -> str:
@@ -128,32 +105,27 @@ def refusal(method: Magnitude | EarlyBird, view: View) -> str:
 
 @pytest.mark.parametrize("made", [Magnitude, lambda: EarlyBird(1, scope="layer")], ids=["magnitude", "early bird"])
 def test_weight_too_small_on_one_stage_is_refused_on_all(made: Callable[[], Magnitude | EarlyBird]) -> None:
-    """Where one stage alone stopped, the others would wait for its sums."""
-    layers = [line([[1.0, 2.0]]), line([[1.0] * 9])]
+    """If one stage alone stopped, the others would wait for its sums."""
+    layers = [line([1.0, 2.0]), line([1.0] * 9)]
     first, second = draw_on_stages(made, layers, 2, refusal, sparsity=0.8)  # 0.4 and 1.8 entries
     assert "weight weight of layer 0 of 2 entries" in first
     assert "another stage" in second
-
-
-def test_a_vast_weight_on_one_stage_is_refused_on_all() -> None:
     with torch.device("meta"):
         vast = nn.Linear(2**16, 2**15, bias=False)
-    first, second = draw_on_stages(lambda: Magnitude("global"), [vast, line([[1.0]])], 2, refusal)
+    first, second = draw_on_stages(lambda: Magnitude("global"), [vast, line([1.0])], 2, refusal)
     assert "2^31" in first
     assert "another stage" in second
 
 
-def test_it_is_drawn_before_the_first_batch_and_never_again() -> None:
+def test_settings_without_a_mask_are_refused() -> None:
     assert [batches for batches in range(50) if Magnitude().draws_after(batches)] == [0]
-
-
-@pytest.mark.parametrize("scope", ["global", "layer"])
-@pytest.mark.parametrize("sparsity", [1.0, -0.1, float("nan")])
-def test_a_sparsity_that_is_no_share_is_refused(sparsity: float, scope: str) -> None:
-    with refused(InvalidRequest, "sparsity"):
-        Magnitude(scope).draw(whole_view(network(), sparsity=sparsity))
-
-
-def test_a_scope_that_is_none_is_refused_with_the_nearest() -> None:
+    layers = [line([1.0, 2.0]), line([0.1, 0.2])]
+    with refused(InvalidRequest, subject="weight weight of layer 1 has 2 entries", legal="scope=layer"):
+        Magnitude("global").draw(whole_view(layers, sparsity=0.5))
+    assert Magnitude("layer").draw(whole_view(layers, sparsity=0.5))[1, "weight"].tolist() == [1]
+    for scope in ("global", "layer"):
+        for sparsity in (1.0, -0.1, float("nan")):
+            with refused(InvalidRequest, "sparsity"):
+                Magnitude(scope).draw(whole_view(network(), sparsity=sparsity))
     with refused(UnknownName, "scope", "globl", legal="did you mean 'global'?"):
         Magnitude("globl")
