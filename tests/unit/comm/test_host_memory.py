@@ -8,13 +8,11 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from suite.comm.p2p.host_memory import HostBuffer, HostDevice, RingGroup
+from suite.comm.p2p.host_memory import HostBuffer, HostDevice
 from suite.comm.p2p.message import ALIGN, RAW_BYTES, decode, encode
 from suite.comm.p2p.mpi import _Inbound, _Outbound
 from suite.comm.p2p.polling import wait_until
-from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
-from tests.support.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[3]
 SIZES = (0, 1, 100, 4 * ALIGN, 100_000)
@@ -69,10 +67,3 @@ def test_emulated_ranks_load_no_torch() -> None:
         f"import sys\nfor name in {names}: __import__(name)\nprint([name for name in sys.modules if name == 'torch'])"
     )
     assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).strip() == "[]"
-
-
-def test_ring_group_refuses_a_broadcast() -> None:
-    with refused(
-        InvalidRequest, subject="a broadcast of plain memory", rule="ranks without torch have no weights to broadcast"
-    ):
-        RingGroup(MPI.COMM_SELF, (0,), 0).broadcast(HostBuffer(4), 0)

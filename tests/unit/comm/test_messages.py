@@ -39,6 +39,7 @@ def bits(tensor: torch.Tensor) -> bytes:
 VALUES = st.lists(st.builds(filled, st.sampled_from(dtypes()), SHAPES, st.integers(0, 99)), max_size=6).map(tuple)
 
 
+@settings(max_examples=40, deadline=None)
 @given(OPS, VALUES, st.booleans(), st.binary(max_size=9))
 def test_decode_inverts_encode(op: Op, value: tuple[torch.Tensor, ...], inline: bool, trailing: bytes) -> None:
     head = encode(op, value, inline)
@@ -46,18 +47,13 @@ def test_decode_inverts_encode(op: Op, value: tuple[torch.Tensor, ...], inline: 
     assert decode(memoryview(head))[0] == op
 
 
-def test_header_holds_many_tensors_and_dimensions() -> None:
-    op = Op(3, Kind.FORWARD, 7)
+def test_header_holds_many_tensors_and_no_unknown_dtype() -> None:
     value = tuple(torch.zeros((1,) * (number % 20)) for number in range(1000))
-    _, _, tensors, _ = decode(encode(op, value, True))
+    _, _, tensors, _ = decode(encode(Op(3, Kind.FORWARD, 7), value, True))
     assert [len(shape) for _, shape in tensors] == [number % 20 for number in range(1000)]
-
-
-@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint64, torch.float8_e4m3fn], ids=str)
-def test_encode_refuses_an_unknown_dtype(dtype: torch.dtype) -> None:
-    with refused(InvalidRequest, subject=str(dtype)) as caught:
-        encode(Op(0, Kind.FORWARD, 0), (torch.empty(2, dtype=dtype),), True)
-    assert caught.value.rule.startswith("one of torch.float32, ")
+    for dtype in (torch.uint16, torch.uint64, torch.float8_e4m3fn):
+        with refused(InvalidRequest, subject=str(dtype), rule="torch.float32"):
+            encode(Op(0, Kind.FORWARD, 0), (torch.empty(2, dtype=dtype),), True)
 
 
 class SelfChannel:
@@ -90,7 +86,7 @@ def channel() -> Iterator[SelfChannel]:
     self_channel.close()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(OPS, VALUES)
 def test_values_arrive_bit_for_bit(channel: SelfChannel, op: Op, value: tuple[torch.Tensor, ...]) -> None:
     """About half of these values are too large for one message of 256 bytes."""
@@ -127,21 +123,14 @@ def test_values_arrive_in_order(channel: SelfChannel) -> None:
 
 @pytest.mark.parametrize("count", [15, 40])
 def test_send_refuses_a_header_too_large(channel: SelfChannel, count: int) -> None:
-    value = tuple(torch.ones(1, 1) for _ in range(count))
     size = 18 + count * (2 + 2 * 8)
     assert size > 256
-    with refused(InvalidRequest, subject=f"{size} bytes") as caught:
-        channel.outbound.send(Op(0, Kind.FORWARD, 0), value)
-    assert caught.value.rule == "at most eager_bytes=256 bytes"
-    assert caught.value.legal == f"eager_bytes={-(-size // ALIGN) * ALIGN}"
+    with refused(InvalidRequest, subject=f"{size} bytes", legal=f"eager_bytes={-(-size // ALIGN) * ALIGN}"):
+        channel.outbound.send(Op(0, Kind.FORWARD, 0), tuple(torch.ones(1, 1) for _ in range(count)))
     assert not channel.outbound.sending
     assert channel.through(Op(0, Kind.FORWARD, 1), (torch.ones(2),))[0].tolist() == [1.0, 1.0]
-
-
-def test_world_refuses_eager_bytes_without_room_for_a_header() -> None:
-    with pytest.raises(InvalidRequest) as caught:
+    with refused(InvalidRequest, "eager_bytes", "255", legal="eager_bytes=16384"):
         MpiWorld(eager_bytes=255)
-    assert (caught.value.key, caught.value.value, caught.value.legal) == ("eager_bytes", "255", "eager_bytes=16384")
 
 
 def test_closing_message_leaves_no_receive_posted() -> None:
