@@ -1,4 +1,4 @@
-"""Published parameter counts of the GPTs.
+"""Weights, flops and bytes of GPTs and recurrent networks: published counts, and layers by hand.
 
 Flops, memory and percent of peak all start from these shapes. The printed counts are AxoNN Table I (rounded to a
 billion, with 512 tokens and 51200 words), and SAMO Table I with the shapes of Brown et al. Table 2.1 (2048 tokens, the
@@ -7,81 +7,155 @@ billion, with 512 tokens and 51200 words), and SAMO Table I with the shapes of B
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from suite.core.errors import InvalidRequest
 from suite.workload import Transformer
+from suite.workload.flops import forward
+from suite.workload.megatron_activations import Kernels
+from suite.workload.recurrent import GNMT, ResidualLSTM
+from suite.workload.split import blocks, divide
 from tests.support.refusals import refused
 
-AXONN = {  # layers, hidden, heads, printed, computed from the published shape
-    "transformer_12b": (48, 4512, 24, 12e9, 11.962e9),
-    "transformer_24b": (48, 6336, 36, 24e9, 23.455e9),
-    "transformer_50b": (96, 6528, 48, 50e9, 49.438e9),
-    "transformer_100b": (96, 9360, 60, 100e9, 101.422e9),
-}
-SAMO = {  # layers, hidden, heads, printed
-    "gpt3_xl": (24, 2048, 16, 1.3e9),
-    "gpt3_2_7b": (32, 2560, 32, 2.7e9),
-    "gpt3_6_7b": (32, 4096, 32, 6.7e9),
-    "gpt3_13b": (40, 5120, 40, 13.0e9),
-}
+TINY = Transformer(layers=1, hidden=8, heads=2, sequence=4, vocabulary=10)
+MEGATRON = Transformer(96, 12288, 96, sequence=2048, vocabulary=51200)
 
 
-@pytest.mark.parametrize("name", AXONN)
-def test_axonn_models(name: str) -> None:
-    layers, hidden, heads, printed, computed = AXONN[name]
-    shape = Transformer(layers, hidden, heads, sequence=512, vocabulary=51200)
-    assert shape.parameters == pytest.approx(computed, abs=0.5e6)  # to its last printed digit
+@pytest.mark.parametrize(
+    ("layers", "hidden", "heads", "printed", "computed"),
+    [  # computed from the published shape
+        (48, 4512, 24, 12e9, 11.962e9),
+        (48, 6336, 36, 24e9, 23.455e9),
+        (96, 6528, 48, 50e9, 49.438e9),
+        (96, 9360, 60, 100e9, 101.422e9),
+        (24, 2048, 16, 1.3e9, None),
+        (32, 2560, 32, 2.7e9, None),
+        (32, 4096, 32, 6.7e9, None),
+        (40, 5120, 40, 13.0e9, None),
+    ],
+)
+def test_published_gpts(layers: int, hidden: int, heads: int, printed: float, computed: float | None) -> None:
+    sequence, vocabulary = (2048, 50257) if computed is None else (512, 51200)
+    shape = Transformer(layers, hidden, heads, sequence=sequence, vocabulary=vocabulary)
     assert shape.parameters == pytest.approx(printed, rel=0.03)
+    assert computed is None or shape.parameters == pytest.approx(computed, abs=0.5e6)  # to its last printed digit
 
 
-@pytest.mark.parametrize("name", SAMO)
-def test_samo_models(name: str) -> None:
-    layers, hidden, heads, printed = SAMO[name]
-    shape = Transformer(layers, hidden, heads, sequence=2048, vocabulary=50257)
-    assert shape.parameters == pytest.approx(printed, rel=0.03)
-
-
-def test_a_tied_head_holds_a_copy_of_the_embedding() -> None:
-    tied = Transformer(2, 8, 2, sequence=4, vocabulary=10)
-    free = Transformer(2, 8, 2, sequence=4, vocabulary=10, tied=False)
-    assert free.parameters - tied.parameters == 80
-    assert (tied.head().tied, free.head().tied) == (80, 0)
-    assert [layer.name for layer in tied.shapes()] == ["embedding", "block", "block", "head"]
-
-
-def test_block_bytes_by_hand() -> None:
-    """4 tokens of 8 float32: a unit is 128 bytes. 16 units, and (4 + 2 heads) statistics per token of 4 bytes."""
-    block = Transformer(1, 8, 2, sequence=4, vocabulary=10).block()
+def test_gpt_bytes_by_hand() -> None:
+    """4 tokens of 8 float32: a unit is 128 bytes."""
+    block, head = TINY.block(), TINY.head()
+    # 16 units, and (4 + 2 heads) statistics per token of 4 bytes
     assert (block.output, block.saved) == (128, 16 * 128 + 6 * 4 * 4)
     assert (block.working, block.weight_working) == (6 * 128, 4 * 8 * 8 * 4)
-    half = Transformer(1, 8, 2, sequence=4, vocabulary=10).block(width=2)
-    assert 2 * half.saved == block.saved
+    assert 2 * TINY.block(width=2).saved == block.saved
+    # norm input and output, two statistics per token, log-probabilities of 4 tokens and 10 words
+    assert (head.saved, head.working) == (2 * 128 + 2 * 4 * 4 + 4 * 10 * 4, 2 * 4 * 10 * 4)
+    # queries, keys and values 8 x 24, their projection 8 x 8, the perceptron 8 x 32 and 32 x 8
+    assert [layer.prunable for layer in TINY.shapes()] == [(), (8 * 24, 8 * 8, 8 * 32, 32 * 8), ()]
+    free = Transformer(1, 8, 2, sequence=4, vocabulary=10, tied=False)
+    assert free.parameters - TINY.parameters == head.tied == 80
+    assert free.head().tied == 0
+    assert [layer.name for layer in TINY.shapes()] == ["embedding", "block", "head"]
 
 
-def test_only_the_four_matrices_of_a_block_are_prunable() -> None:
-    """8 wide: queries, keys and values 8 x 24, their projection 8 x 8, the perceptron 8 x 32 and 32 x 8."""
-    shapes = Transformer(1, 8, 2, sequence=4, vocabulary=10).shapes()
-    assert [layer.prunable for layer in shapes] == [(), (8 * 24, 8 * 8, 8 * 32, 32 * 8), ()]
+def test_bytes_of_megatrons_kernels_by_hand() -> None:
+    """With s h = 32 and a s^2 = 32. Kept: 34 s h + 5 a s^2. Moved: 8 + 14 + 12 + 16 s h and 8 a s^2.
+
+    Six bytes for each of 4 x 16 logits. On two ranks 10 s h of the saved and 22 s h of the moved bytes are on both.
+    """
+    shape = Transformer(layers=4, hidden=8, heads=2, sequence=4, vocabulary=16)
+    kept, moved = 34 * 32 + 5 * 32, 50 * 32 + 8 * 32
+    assert Kernels.of(shape) == Kernels(kept, moved, boundary=2 * 32, logits=6 * 64, probabilities=4 * 64)
+    kept, moved = 10 * 32 + 12 * 32 + 5 * 16, 22 * 32 + 14 * 32 + 8 * 16
+    assert Kernels.of(shape, 2) == Kernels(kept, moved, boundary=2 * 32, logits=6 * 32, probabilities=4 * 32)
+    assert shape.block(2).output == 2 * 32, "a boundary is a message"
 
 
-def test_head_bytes_by_hand() -> None:
-    """Norm input and output (2 units of 128), two statistics per token, log-probabilities of 4 tokens and 10 words."""
-    head = Transformer(1, 8, 2, sequence=4, vocabulary=10).head()
-    assert head.saved == 2 * 128 + 2 * 4 * 4 + 4 * 10 * 4
-    assert head.working == 2 * 4 * 10 * 4
+@pytest.mark.parametrize(
+    ("shape", "tensor", "units"),
+    [  # Korthikanti et al. 2022, Equations 1 and 2, in units of s b h: 34 + 5 a s / h, and 10 + (24 + 5 a s / h) / t
+        (MEGATRON, 1, 34 + 80),
+        (MEGATRON, 8, 10 + (24 + 80) / 8),
+        (Transformer(105, 20480, 128, sequence=2048, vocabulary=51200), 8, 10 + (24 + 64) / 8),
+    ],
+)
+def test_kept_activations_of_published_models(shape: Transformer, tensor: int, units: float) -> None:
+    assert Kernels.of(shape, tensor).kept == pytest.approx(units * shape.sequence * shape.hidden, rel=1e-12)
 
 
-def test_heads_divide_the_width() -> None:
-    """Brown et al. print 24 heads for 2048: the largest legal number below is said."""
-    with refused(
-        InvalidRequest, "model.shape.hidden", "2048", subject="with model.shape.heads=24", legal="model.shape.heads=16"
-    ):
-        Transformer(24, 2048, 24, sequence=2048, vocabulary=50257)
+# -- recurrent networks ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["layers", "hidden", "heads", "sequence", "vocabulary"])
-def test_empty_models_are_refused(name: str) -> None:
-    sizes = {"layers": 1, "hidden": 1, "heads": 1, "sequence": 1, "vocabulary": 1, name: 0}
-    with refused(InvalidRequest, f"model.shape.{name}", "0", legal=f"model.shape.{name}=1"):
-        Transformer(**sizes)
+def test_residual_lstm_by_hand() -> None:
+    shape = ResidualLSTM()
+    one = 4 * 128 * 128 * 2 + 8 * 128 + 128 * 128 + 128
+    assert [layer.parameters for layer in shape.shapes()] == [10_000 * 128, *[one] * 4, 128 * 2 + 2]
+    assert (shape.parameters, shape.tokens) == (1_874_690, 200)
+    small = ResidualLSTM(1, 2, 5, sequence=3, vocabulary=7, classes=4)
+    _, block, last = small.shapes()
+    assert [layer.output for layer in small.shapes()] == [3 * 2 * 4, 3 * 2 * 4, 4 * 4]
+    assert (block.saved, block.flops) == (3 * (2 + 7 * 5 + 5) * 4, 3 * 2 * (4 * 5 * (2 + 5) + 5 * 2))
+    assert last.saved == (3 * 2 + 2) * 4 + 4 * 4
+    assert small.shapes(width=2)[-1].saved == (3 * 2 + 2) * 2 + 4 * 4, "a loss is single"
+
+
+def by_hand(encoder: int, decoder: int, h: int, vocabulary: int, embeddings: int) -> int:
+    """GNMT, weight matrix by weight matrix: rows x columns, and the vectors."""
+    gates = 4 * h
+    narrow, wide = gates * h + gates * h + 2 * gates, gates * 2 * h + gates * h + 2 * gates
+    encoders = [narrow, narrow, wide, *[narrow] * (encoder - 2)]  # both directions of the first read h numbers
+    decoders = [narrow, *[wide] * (decoder - 1)]  # each later decoder also reads the context
+    attention = h * h + h * h + h + 1 + h
+    return embeddings * vocabulary * h + sum(encoders) + sum(decoders) + attention + h * vocabulary + vocabulary
+
+
+def test_gnmt_by_hand() -> None:
+    eight, sixteen = GNMT(), GNMT(encoder=8, decoder=8)
+    # what the reference implementation counts, whose two sides share one embedding
+    assert eight.parameters - 32_320 * 1024 == by_hand(4, 4, 1024, 32_320, 1) == 160_671_297
+    assert eight.parameters == by_hand(4, 4, 1024, 32_320, 2) == 193_766_977
+    assert sixteen.parameters == by_hand(8, 8, 1024, 32_320, 2) == 277_718_593
+    assert GNMT(2, 3, 6, sequence=5, vocabulary=9).parameters == by_hand(2, 3, 6, 9, 2)
+    assert [len(shape.shapes()) for shape in (eight, sixteen)] == [10, 18], "an embedding, a layer per LSTM, a head"
+    assert (eight.layers, sixteen.layers, eight.tokens) == (8, 16, 100)
+    # values that travel: three tokens on either side, width 2; lengths and tokens are integers of 8 bytes
+    small, beside, row = GNMT(3, 3, 2, sequence=3, vocabulary=7), 8 + 3 * 8, 3 * 2 * 4
+    outputs = [row + beside, 2 * row + beside, row + beside, row + beside, 2 * row, 2 * row, row, 3 * 7 * 4]
+    assert [layer.output for layer in small.shapes()] == outputs
+    assert small.shapes(width=2)[0].output == 3 * 2 * 2 + beside
+    shape, gates = GNMT(2, 2, 2, sequence=3, vocabulary=7), 8
+    _, both, second, first, after, head = shape.shapes()
+    assert both.flops == 2 * second.flops - 2 * 2 * 3 * gates * 2, "two directions of 2 numbers, not of 4"
+    assert first.flops == 3 * 2 * gates * 4 + 2 * (3 * 4 + 3 * 4) + 2 * 2 * 3 * 3 * 2
+    assert after.flops == second.flops == 3 * 2 * gates * 6
+    assert (head.flops, first.prunable) == (3 * 2 * 2 * 7, (4, 4))
+    assert forward(shape) == sum(layer.flops for layer in shape.shapes())
+
+
+def test_an_even_split_counts_lstms() -> None:
+    for shape, lengths in ((GNMT(), (2, 2, 2, 2)), (ResidualLSTM(), (1, 1, 1, 1))):
+        assert blocks(shape, divide(shape, 4, "even")) == lengths
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value", "more", "legal"),
+    [
+        # Brown et al. print 24 heads for 2048: the refusal names the largest legal number below
+        (Transformer, "hidden", 2048, {"heads": 24}, "model.shape.heads=16"),
+        *(
+            (Transformer, name, 0, {}, f"model.shape.{name}=1")
+            for name in ("layers", "hidden", "heads", "sequence", "vocabulary")
+        ),
+        (ResidualLSTM, "layers", 0, {}, "1"),
+        (ResidualLSTM, "classes", True, {}, ""),
+        (GNMT, "encoder", 1, {}, "2"),
+        (GNMT, "decoder", 1.5, {}, ""),
+        (GNMT, "vocabulary", 4, {}, "5"),
+    ],
+)
+def test_impossible_networks_are_refused(kind: Any, key: str, value: Any, more: dict[str, int], legal: str) -> None:
+    ones = dict.fromkeys(("layers", "hidden", "heads", "sequence", "vocabulary"), 1) if kind is Transformer else {}
+    with refused(InvalidRequest, f"model.shape.{key}", str(value), legal=legal):
+        kind(**{**ones, key: value, **more})
