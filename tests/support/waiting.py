@@ -9,9 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import psutil
+
 _LOOPS = 200_000
 _USUAL = 0.01  # seconds of the loop on an idle core of 2023
 _POLL = 0.01
+_QUIET = 25.0  # percent of the machine that other processes may use while times are judged
 
 
 def slowness() -> float:
@@ -26,6 +29,15 @@ def slowness() -> float:
 def patience(seconds: float) -> float:
     """A deadline for work that takes at most `seconds` on an idle machine. It never decides a passing test."""
     return seconds * max(3.0, 3 * slowness())
+
+
+def quiet(seconds: float = 15) -> bool:
+    """Wait until other processes leave the machine to a test that compares times. False if they never do."""
+    late = time.monotonic() + seconds
+    while psutil.cpu_percent(interval=0.3) > _QUIET:
+        if time.monotonic() > late:
+            return False
+    return True
 
 
 def wait_until(reached: Callable[[], bool], seconds: float = 10, what: str = "") -> None:
