@@ -88,21 +88,6 @@ def test_at_most_one_dense_gradient_is_alive(checkpoints: int | None) -> None:
     assert one <= live.peak - before < 1.5 * one, "one, and what is compressed of it"
 
 
-def test_gradients_are_dense_with_zeros_at_pruned_entries() -> None:
-    engine, dense = alone(pruning=Pruning(FixedMask(TICKET), 0.8)), alone(memory=resident)
-    states, batch = engine.state.model_states, CASE.batch(0, 4, 1)
-    for parameter, weight in zip(dense.state.model_states.parameters, states.parameters, strict=True):
-        parameter.data.copy_(weight.data)
-    for parameter, got, right in zip(states.parameters, engine.gradients(batch), dense.gradients(batch), strict=True):
-        if (index := states.kept.get(id(parameter))) is not None:
-            mask(right, index)
-        assert torch.equal(got, right)
-        assert got.any()
-
-
-# -- in the middle of a training -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("half", "memory"),
     cells([None, "bfloat16"], [compressed, partial(compressed, bucket=100, offloaded=True)], n=2),
@@ -267,19 +252,13 @@ def test_mask_error_of_one_stage_raises_on_every_rank() -> None:
     threads.run(2, rank, deadline=20.0)
 
 
-@pytest.mark.parametrize("half", [None, "bfloat16"])
-def test_non_contiguous_weights_are_pruned(half: str | None) -> None:
+def test_non_contiguous_weights_are_pruned() -> None:
     """A transposed unpruned weight and a pruned weight, stepped in several buckets."""
-
-    def transposed() -> nn.Module:
-        layer = nn.Linear(5, 3, bias=False)
-        layer.weight = nn.Parameter(layer.weight.detach().t().contiguous().t())
-        return layer
-
-    pruning = Pruning(FixedMask({(0, "weight"): torch.tensor([0, 7, 19], dtype=torch.int32)}), 0.85)
-    layers = [partial(nn.Linear, 4, 5, bias=False), transposed]
-    engine = Engine(layers, **SETTINGS, half=half, bucket_numel=4, pruning=pruning)
-    before = engine.state.model_states.parameters[1].detach().clone()
+    transposed, mask = nn.Linear(5, 3, bias=False), {(0, "weight"): torch.tensor([0, 7, 19], dtype=torch.int32)}
+    transposed.weight = nn.Parameter(transposed.weight.detach().t().contiguous().t())
+    layers = [nn.Linear(4, 5, bias=False), transposed]
+    before, pruning = transposed.weight.detach().clone(), Pruning(FixedMask(mask), 0.85)
+    engine = Engine(layers, **SETTINGS, bucket_numel=4, pruning=pruning)
     engine.train_batch((torch.ones(2, 4), torch.zeros(2)))
     assert not torch.equal(engine.state.model_states.parameters[1], before)
 

@@ -221,18 +221,10 @@ def test_rank_without_weights_takes_part() -> None:
 
 
 def test_half_precision_steps_full_precision_weights() -> None:
-    losses = []
-    for half in (torch.bfloat16, "bfloat16"):
-        engine = Engine(
-            copy.deepcopy(first_model()).float(),
-            loss=mse_loss,
-            optimizer=EVERY["AdamW"],
-            lr_scheduler=cosine,
-            microbatch=2,
-            half=half,
-        )
-        losses.append(engine.fit(batches(dtype=torch.float32)))
-    assert losses[0] == losses[1] == pytest.approx(plain_losses("AdamW"), rel=0.02)
+    model = copy.deepcopy(first_model()).float()
+    settings = {"optimizer": EVERY["AdamW"], "lr_scheduler": cosine, "microbatch": 2, "half": torch.bfloat16}
+    losses = Engine(model, loss=mse_loss, **settings).fit(batches(dtype=torch.float32))
+    assert losses == pytest.approx(plain_losses("AdamW"), rel=0.02)
 
 
 def test_scheduler_steps_once_per_update_that_is_made() -> None:
