@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 PAPERS = "suite.papers"
 EXEMPT = (PAPERS, "suite.report", "suite.cli")
@@ -169,76 +167,46 @@ def is_machine_package(module: str) -> bool:
     return module.count(".") > 1 and inside(module, "suite") and not inside(module, *EXEMPT)
 
 
-@pytest.fixture(scope="module")
-def usage() -> Usage:
+def test_no_definition_serves_papers_only() -> None:
     paths = [path for folder in ("suite", "baselines") for path in sorted((ROOT / folder).rglob("*.py"))]
     conf = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "conf").rglob("*.yaml")))
     sources = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
-    return Usage(sources, DOTTED.findall(conf))
-
-
-def test_no_definition_serves_papers_only(usage: Usage) -> None:
+    usage = Usage(sources, DOTTED.findall(conf))
     assert usage.only_for_papers() == sorted(ALLOWED)
-
-
-def test_papers_use_many_definitions_of_other_packages(usage: Usage) -> None:
-    shared = [
-        name
-        for name in usage.users
-        if is_machine_package(name[0]) and any(inside(m, PAPERS) for m, _ in usage.users[name])
-    ]
-    assert len(shared) > 100
 
 
 ROOM = "def f(): ...\n"
 ANSWER = {"suite/papers/a/formulas.py": "from suite.gnn.room import f\ndef answer(): return f()\n"}
+FOR_PAPERS_ONLY = {
+    "used by nothing used": {"suite/gnn/room.py": f"{ROOM}def g(): return f()\n", **ANSWER},
+    "a parameter's name": {"suite/gnn/room.py": f"{ROOM}def g(f): return f()\n\ng(1)\n", **ANSWER},
+    "itself": {"suite/gnn/room.py": "def f(): return f()\n", **ANSWER},
+    "exported": {"suite/gnn/room.py": ROOM, "suite/gnn/__init__.py": "from suite.gnn.room import f\n", **ANSWER},
+    "by module": {
+        "suite/gnn/room.py": ROOM,
+        "suite/papers/b/c.py": "from suite.gnn import room\nroom.f()\n",
+    },
+    "in full": {"suite/gnn/room.py": ROOM, "suite/papers/b/c.py": "import suite.gnn.room\nsuite.gnn.room.f()\n"},
+}
+OTHER_USERS = {
+    "neighbour": {"suite/gnn/x.py": "from .room import f\nf()\n"},
+    "a baseline": {"baselines/x.py": "from suite.gnn import room as r\nclass A:\n    def g(self): return r.f()\n"},
+    "a command": {
+        "suite/cli/draw.py": "def g():\n    from suite.gnn import f\n    return f\n",
+        "suite/gnn/__init__.py": "from .room import f",
+    },
+    "by a string": {"suite/gnn/x.py": "NAME = 'suite.gnn.room.f'\n"},
+    "through another": {
+        "suite/gnn/room.py": f"{ROOM}def g(): return f()\n",
+        "suite/report/x.py": "from suite.gnn.room import g\ng()",
+    },
+    "at import": {"suite/gnn/room.py": f"{ROOM}ALL = [f]\n"},
+}
 
 
-@pytest.mark.parametrize(
-    "sources",
-    [
-        {"suite/gnn/room.py": ROOM, **ANSWER},
-        {"suite/gnn/room.py": f"{ROOM}def g(): return f()\n", **ANSWER},
-        {"suite/gnn/room.py": f"{ROOM}def g(f): return f()\n\ng(1)\n", **ANSWER},
-        {"suite/gnn/room.py": "def f(): return f()\n", **ANSWER},
-        {
-            "suite/gnn/room.py": ROOM,
-            "suite/gnn/__init__.py": "from suite.gnn.room import f\n__all__ = ['f']\n",
-            **ANSWER,
-        },
-        {"suite/gnn/room.py": ROOM, "suite/papers/b/c.py": "from suite.gnn import room\nroom.f()\n"},
-        {"suite/gnn/room.py": ROOM, "suite/papers/b/c.py": "import suite.gnn.room\nsuite.gnn.room.f()\n"},
-    ],
-    ids=["unused", "used by nothing used", "a parameter's name", "itself", "exported", "by module", "in full"],
-)
-def test_definition_for_papers_only_is_found(sources: dict[str, str]) -> None:
-    assert Usage(sources).only_for_papers() == ["suite.gnn.room.f"]
-
-
-@pytest.mark.parametrize(
-    ("more", "configured"),
-    [
-        ({"suite/gnn/x.py": "from .room import f\nf()\n"}, []),
-        ({"baselines/x.py": "from suite.gnn import room as r\nclass A:\n    def g(self): return r.f()\n"}, []),
-        (
-            {
-                "suite/cli/draw.py": "def g():\n    from suite.gnn import f\n    return f\n",
-                "suite/gnn/__init__.py": "from .room import f",
-            },
-            [],
-        ),
-        ({"suite/gnn/x.py": "NAME = 'suite.gnn.room.f'\n"}, []),
-        (
-            {
-                "suite/gnn/room.py": f"{ROOM}def g(): return f()\n",
-                "suite/report/x.py": "from suite.gnn.room import g\ng()",
-            },
-            [],
-        ),
-        ({"suite/gnn/room.py": f"{ROOM}ALL = [f]\n"}, []),
-        ({}, ["suite.gnn.room.f"]),
-    ],
-    ids=["neighbour", "a baseline", "a command", "by a string", "through another", "at import", "configured"],
-)
-def test_definition_with_other_users_is_accepted(more: dict[str, str], configured: list[str]) -> None:
-    assert Usage({"suite/gnn/room.py": ROOM, **ANSWER, **more}, configured).only_for_papers() == []
+def test_users_of_a_definition_are_found() -> None:
+    for name, sources in FOR_PAPERS_ONLY.items():
+        assert Usage(sources).only_for_papers() == ["suite.gnn.room.f"], name
+    for name, more in OTHER_USERS.items():
+        assert Usage({"suite/gnn/room.py": ROOM, **ANSWER, **more}).only_for_papers() == [], name
+    assert Usage({"suite/gnn/room.py": ROOM, **ANSWER}, ["suite.gnn.room.f"]).only_for_papers() == [], "configured"

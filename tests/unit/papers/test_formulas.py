@@ -21,6 +21,7 @@ from suite.papers.common import claims
 from suite.papers.common.answer import Answer, Papers, answer, answers_of_figure
 from suite.papers.common.formula_executor import FIGURE, formula_metrics
 from suite.report import claim_text
+from tests.support.drawn import generator
 
 ALL = {claim.id: claim for claim in claims.load()}
 ROWS = {claim.id: row for claim, row in answers_of_figure(ALL.values(), FIGURE)}
@@ -44,27 +45,13 @@ def ours(name: str) -> Answer:
     return answer(ALL[name], ROWS[name], papers())
 
 
-def test_every_analytic_claim_of_axonn_and_samo_has_an_answer() -> None:
-    for paper, count in (("axonn", 29), ("samo", 34)):
-        analytic = [name for name, claim in ALL.items() if claim.reach == "analytic" and claim.paper == paper]
-        assert len(analytic) == count
-        assert all(ALL[name].answers for name in analytic)
-
-
-@pytest.mark.parametrize("paper", claims.PAPERS)
-def test_the_formulas_of_a_paper_answer_its_claims_alone(paper: str) -> None:
-    metrics = formula_metrics(paper, tuple(ALL.values()), SETTINGS, shapes())
-    assert list(metrics) == [name for name, claim in ASKED.items() if claim.paper == paper]
-
-
-@pytest.mark.parametrize("name", ASKED)
-def test_answer_has_complete_cases_in_the_claims_unit(name: str) -> None:
-    claim, computed = ASKED[name], ours(name)
-    assert computed.unit == claim.unit
-    assert computed.values
-    assert len(computed.values) % len(claim_text.terms(claim)) == 0
-    assert 10 < len(computed.note) < 160
-    assert "\n" not in computed.note
+def test_answers_have_complete_cases_in_the_claims_unit() -> None:
+    for name, claim in ASKED.items():
+        computed = ours(name)
+        assert computed.unit == claim.unit, name
+        assert computed.values, name
+        assert len(computed.values) % len(claim_text.terms(claim)) == 0, name
+        assert "\n" not in computed.note, name
 
 
 # -- by hand -----------------------------------------------------------------------------------------------------------
@@ -120,35 +107,23 @@ HAND: dict[str, tuple[float, ...]] = {
 }
 
 
-@pytest.mark.parametrize("name", HAND)
-def test_answers_by_hand(name: str) -> None:
-    assert ours(name).values == pytest.approx(HAND[name], rel=1e-8)
-
-
-def test_percentages_of_counts_are_exact() -> None:
-    """The row allows no difference: 65.99999999999999 would not be the printed 66."""
+def test_answers_by_hand() -> None:
+    for name, values in HAND.items():
+        assert ours(name).values == pytest.approx(values, rel=1e-8), name
+    # these rows allow no difference: 65.99999999999999 would not be the printed 66
     assert ours("samo.fig2.saving_range").values == (66.0, 78.0)
     assert ours("samo.fig2.break_even").values == (0.25,)
-
-
-def test_what_departs_from_the_papers_departs() -> None:
-    """The fewest GPUs of SAMO's Table I (S7) and the least ratio of its sizes; the other end of both is as printed."""
-    for name, tolerance, departs in (("samo.table1.batch_per_gpu", 0.0, 1), ("samo.sec6b.cnn_size_ratio", 0.08, 0)):
-        claim = ASKED[name]
-        assert claim.tolerance == tolerance
-        assert isinstance(claim.value, tuple)
-        apart = [abs(computed / printed - 1) for printed, computed in zip(claim.value, ours(name).values, strict=True)]
-        assert apart.pop(departs) > tolerance, name
-        assert apart[0] <= tolerance, name
-
-
-def test_notes_contain_facts_beyond_the_value() -> None:
-    assert "4.2 million tokens, where the cited GPT-3 table has 2" in ours("samo.table1.batch_size.gpt3_13b").note
-    assert "1.0 million tokens, where the cited GPT-3 table has 1" in ours("samo.table1.batch_size.gpt3_xl").note
-    assert "37.1 in units of 2^30 bytes" in ours("axonn.sec5b.model_state_per_gpu").note
-    assert "including attention's own products" in ours("samo.sec5b.sputnik_flops").note
     # 2^37 < 175e9 < 2^38, so 32 bits are too few
     assert "38 bits would number all its parameters" in ours("samo.sec3b.index_width").note
+
+
+def test_departures_from_the_papers() -> None:
+    """The fewest GPUs of SAMO's Table I (S7) and the least ratio of its sizes; the other end of both is as printed."""
+    for name, tolerance, departs in (("samo.table1.batch_per_gpu", 0.0, 1), ("samo.sec6b.cnn_size_ratio", 0.08, 0)):
+        value = ASKED[name].value
+        assert isinstance(value, tuple)
+        apart = [abs(computed / printed - 1) for printed, computed in zip(value, ours(name).values, strict=True)]
+        assert [distance > tolerance for distance in apart] == [place == departs for place in (0, 1)], name
 
 
 # -- independence of printed values ----------------------------------------------------------------------------------
@@ -161,7 +136,7 @@ def test_no_answer_reads_a_table_from_the_settings() -> None:
         for group, rows in SETTINGS.items()
     }
     assert other["models"] != list(SETTINGS["models"])
-    for name in ASKED:
+    for name in generator("formulas").sample(sorted(ASKED), 60):
         assert answer(ALL[name], ROWS[name], replace(papers(), settings=other)) == ours(name)
 
 
@@ -204,18 +179,18 @@ def test_row_that_disagrees_is_a_separate_case() -> None:
     assert "5 rows give 2 answers" in answered.note
 
 
-@pytest.mark.parametrize("name", [name for name, claim in ASKED.items() if claim.check is Check.FORMULA])
-def test_formula_answers_follow_their_points(name: str) -> None:
-    claim = ALL[name]
-    points = tuple(copy.copy(dict(point)) for point in reversed(claim.points))
-    turned = answer(replace(claim, points=points), ROWS[name], papers())
-    assert turned.values == tuple(reversed(ours(name).values))
-    assert len(set(turned.values)) > 1
+def test_formula_answers_follow_their_points() -> None:
+    for name in (name for name, claim in ASKED.items() if claim.check is Check.FORMULA):
+        points = tuple(copy.copy(dict(point)) for point in reversed(ALL[name].points))
+        turned = answer(replace(ALL[name], points=points), ROWS[name], papers())
+        assert turned.values == tuple(reversed(ours(name).values)), name
+        assert len(set(turned.values)) > 1, name
 
 
 def test_metrics_are_the_answers_under_the_claims_names() -> None:
     name = "samo.fig2.break_even"
     metrics = formula_metrics("samo", tuple(ALL.values()), SETTINGS, shapes())
+    assert list(metrics) == [name for name, claim in ASKED.items() if claim.paper == "samo"]
     assert metrics[name] == Metric("fraction", "", (0.25,), ours(name).note, "derived")
     printed = metrics["samo.table1.batch_per_gpu"]
     assert (printed.evidence, printed.fed_by) == ("printed", ())

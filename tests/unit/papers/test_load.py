@@ -1,4 +1,4 @@
-"""Claim files: every published value, and refusal of malformed rows.
+"""Claim files and decisions: every published value, and refusal of malformed rows.
 
 A row that slips through would be judged by the wrong predicate, or by none.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,11 @@ from suite.papers.common import claims
 from tests.support.refusals import refused
 
 ALL = claims.load()
+BY_ID = {claim.id: claim for claim in ALL}
+DECISIONS = {row.id: row for row in claims.decisions()}
+# X: between papers; A, S, P, G, Z: within one. So many of each were found
+PAPERS = {"X": None, "A": "axonn", "S": "samo", "P": "pipeoptim", "G": "sparse_gnn", "Z": "schedules"}
+FOUND = {"X": 3, "A": 12, "S": 16, "P": 15, "G": 17, "Z": 6}
 
 ROW: dict[str, Any] = {
     "id": "axonn.x",
@@ -65,78 +70,52 @@ def read(**changes: Any) -> Claim:
 def test_every_published_value_is_there() -> None:
     counts = {"axonn": 138, "samo": 145, "pipeoptim": 192, "sparse_gnn": 107, "schedules": 186}
     assert Counter(claim.paper for claim in ALL) == counts
-    assert len({claim.id for claim in ALL}) == sum(counts.values())
+    assert len(BY_ID) == len(ALL)
     assert all(claim.id.startswith(f"{claim.paper}.") for claim in ALL)
-
-
-def test_the_analytic_rows_are_there() -> None:
-    analytic = Counter(claim.paper for claim in ALL if claim.reach == "analytic")
+    analytic = Counter(claim.paper for claim in ALL if claim.reach == "analytic" and claim.answers)
     assert (analytic["axonn"], analytic["samo"]) == (29, 34)
 
 
-def test_every_row_has_a_check_and_every_answer_evidence() -> None:
-    for paper in claims.PAPERS:
-        for row in yaml.safe_load((claims.FOLDER / paper / "claims.yaml").read_text()):
-            assert row["check"] in list(Check), row["id"]
-            assert all(answer["evidence"] in list(Evidence) for answer in row.get("answers", [])), row["id"]
+def test_every_claim_can_be_judged_as_it_is_meant() -> None:
+    for claim in ALL:
+        printed = [row for row in claim.answers if row.evidence is Evidence.PRINTED]
+        assert not any(row.stand_in or row.identity for row in printed), claim.id
+        assert claim.because or claim.check is not Check.NEVER_FALLS, claim.id
+        if claim.points:  # code that returns one number whatever it is given would pass otherwise
+            assert len({evaluate(claim.expression, point) for point in claim.points}) > 1, claim.id
+        if claim.neutral is not None and isinstance(claim.value, float):  # a loss would count as a reproduced gain
+            assert abs(claim.value - claim.neutral) >= claim.slack, claim.id
 
 
-def test_a_printed_number_has_no_stand_in() -> None:
-    odd = [
-        claim.id
-        for claim in ALL
-        for row in claim.answers
-        if row.evidence is Evidence.PRINTED and (row.stand_in or row.identity)
-    ]
-    assert not odd
+def test_every_contradiction_has_one_decision() -> None:
+    assert list(DECISIONS) == [f"{letter}{number + 1}" for letter, count in FOUND.items() for number in range(count)]
+    for row in DECISIONS.values():
+        paper, papers = PAPERS[row.id[0]], row.paper.split(", ")
+        assert papers == [paper] if paper else len(papers) > 1
+        assert set(papers) <= set(claims.PAPERS)
+        assert row.weight in ({"-"} if row.id == "S16" else {"A", "B", "C"}), row.id  # S16 is consistent after all
+        # what changes what counts as reproduced bears on a row; a slip in the text alone may bear on none
+        assert row.claims or row.weight == "C", row.id
+        assert len(set(row.claims)) == len(row.claims), row.id
+        assert {BY_ID[name].paper for name in row.claims} <= set(papers), row.id
 
 
-def test_a_control_is_another_claim() -> None:
-    ids = {claim.id for claim in ALL}
-    assert not [claim.id for claim in ALL if claim.control and claim.control not in ids - {claim.id}]
+def test_a_claim_that_names_a_decision_is_listed_there() -> None:
+    """A reader of the page would miss the reason for a verdict otherwise."""
+    decisions = [(name, claim.id) for claim in ALL for name in re.findall(r"\b[XASPGZ]\d{1,2}\b", claim.because)]
+    assert len({name for name, _ in decisions}) > 40
+    assert [pair for pair in decisions if pair[0] not in DECISIONS or pair[1] not in DECISIONS[pair[0]].claims] == []
 
 
-def test_no_tolerance_reaches_across_the_neutral_point() -> None:
-    """A loss would count as a reproduced gain."""
-    across = [
-        claim.id
-        for claim in ALL
-        if claim.neutral is not None
-        and isinstance(claim.value, float)
-        and abs(claim.value - claim.neutral) < claim.slack
-    ]
-    assert not across
-
-
-def test_a_formula_gives_several_values() -> None:
-    """Code that returns one number whatever it is given would pass otherwise."""
-    flat = [
-        claim.id
-        for claim in ALL
-        if claim.points and len({evaluate(claim.expression, point) for point in claim.points}) < 2
-    ]
-    assert not flat
-
-
-def test_every_tie_and_wide_tolerance_has_its_reason() -> None:
-    assert all(c.because for c in ALL if c.tolerance is not None or c.check is Check.NEVER_FALLS)
-
-
-def test_the_decisions_list_the_rows_that_name_them() -> None:
-    decisions = {row.id: row for row in claims.decisions()}
-    assert Counter(name[0] for name in decisions) == {"X": 3, "A": 12, "S": 16, "P": 15, "G": 17, "Z": 6}
-    ids = {claim.id for claim in ALL}
-    assert not [name for name, row in decisions.items() if not ids.issuperset(row.claims)]
-    decision_claims = {(name, claim.id) for claim in ALL for name in re.findall(r"\b[XASPGZ]\d+\b", claim.because)}
-    assert len(decision_claims) > 100
-    assert not [(name, claim) for name, claim in sorted(decision_claims) if claim not in decisions[name].claims]
-
-
-def test_the_settings_are_there() -> None:
+def test_settings_hold_every_system_and_model_of_claims_once() -> None:
     settings = claims.settings()
     assert list(settings) == ["systems", "models", "machines", "software", "datasets", "training", "formulas"]
-    assert {"transformer_12b", "gpt3_13b", "gcn"} <= {row["id"] for row in settings["models"]}
-    assert {row["id"]: row for row in settings["machines"]}["summit"]["gpus_per_node"] == 6
+    systems, models = ({row["id"] for row in settings[group]} for group in ("systems", "models"))
+    assert {name for claim in ALL for name in (claim.system or "").split(", ") if name} <= systems
+    assert {claim.setting["model"] for claim in ALL if claim.setting.get("model")} <= models
+    for group, rows in settings.items():
+        names = [str(row["id"]) if "id" in row else f"{row['paper']} {row.get('experiment')}" for row in rows]
+        assert len(set(names)) == len(names), group
 
 
 # Fields of a row
@@ -187,24 +166,18 @@ def test_a_row_becomes_a_claim() -> None:
         ),
     )
     assert loaded.setting == {"gpus": 48}
+    bare = read(system=None)
+    assert (bare.answers, bare.cases, bare.control) == ((), Cases.ALL, "")
+    assert (bare.system, bare.versus, bare.tolerance, bare.because) == ("", None, None, "")
 
 
-def test_row_defaults_are_no_answer_and_all_cases() -> None:
-    loaded = read()
-    assert (loaded.answers, loaded.cases, loaded.control) == ((), Cases.ALL, "")
-
-
-@pytest.mark.parametrize(
-    ("row", "scope"),
-    [
+def test_an_answer_on_a_stand_in_is_not_as_published_unless_it_holds_for_any_input() -> None:
+    for row, scope in (
         ({}, Scope.AS_PUBLISHED),
         ({"stand_in": "a laptop"}, Scope.STAND_IN),
         ({"stand_in": "a laptop", "identity": True}, Scope.AS_PUBLISHED),
-    ],
-)
-def test_an_answer_on_a_stand_in_is_not_as_published(row: dict[str, Any], scope: Scope) -> None:
-    """Unless it holds for any input."""
-    assert read(**answers({"evidence": "derived"} | FORMED | row)).answers[0].scope is scope
+    ):
+        assert read(**answers({"evidence": "derived"} | FORMED | row)).answers[0].scope is scope
 
 
 def test_tables_and_figures_of_a_claim_come_from_its_place() -> None:
@@ -214,191 +187,185 @@ def test_tables_and_figures_of_a_claim_come_from_its_place() -> None:
     assert read(where="Section VI-B, paragraph 2").displays == set()
 
 
-def test_a_claim_may_be_about_no_one_system() -> None:
-    loaded = read(system=None)
-    assert (loaded.system, loaded.versus, loaded.tolerance, loaded.because) == ("", None, None, "")
-
-
-def test_formula_accepts_symbols_that_it_does_not_read() -> None:
+def test_reasons_and_unread_symbols_are_accepted() -> None:
+    assert read(tolerance=0, because="a count that needs no cluster").tolerance == 0.0
+    for words in ({"hedge": "normally"}, {"because": "the text is about most graphs"}):
+        assert [read(cases=cases, **words).cases for cases in ("most", "some")] == [Cases.MOST, Cases.SOME]
     points = [{"gpus": 4, "g_inter": 2}, {"gpus": 6, "g_inter": 2}, {"gpus": 6, "g_inter": 3}]
     assert len(read(**FORMULA | {"expression": "1 / gpus", "points": points}).points) == 3
 
 
 # Refusals
 
-
-@pytest.mark.parametrize(
-    ("changes", "error", "words"),
-    [
-        ({"colour": 1}, UnknownName, "field of claim axonn.x named 'colour'"),
-        ({"chek": "number"}, UnknownName, "did you mean 'check'"),
-        ({"paper": "samo"}, UnknownName, "'paper'"),
-        ({"check": ...}, InvalidRequest, "axonn.x lacks check"),
-        *[({key: "x"}, UnknownName, f"named '{key}'") for key in ("scope", "evidence", "answer")],
-        ({"value": None}, InvalidRequest, "lacks value"),
-        ({"check": "numbr"}, UnknownName, "did you mean 'number'"),
-        ({"cases": "few"}, UnknownName, "cases of claim axonn.x named 'few'"),
-        ({"kind": "count"}, UnknownName, "kind of claim axonn.x named 'count'"),
-        ({"reach": "moon"}, UnknownName, "reach of claim axonn.x named 'moon'"),
-        ({"unit": 3}, InvalidRequest, "unit of claim axonn.x is 3; rule: text"),
-        ({"because": ["x"]}, InvalidRequest, "because of claim axonn.x"),
-        ({"setting": "gpus"}, InvalidRequest, "setting of claim axonn.x"),
-        ({"value": True}, InvalidRequest, "value of claim axonn.x is True"),
-        ({"value": math.nan}, InvalidRequest, "value of claim axonn.x is nan"),
-        ({"value": "3e11"}, InvalidRequest, "'3e11' of 0 terms"),
-        # pairs
-        *[
-            ({"value": pair, "kind": "range", "check": "range"}, InvalidRequest, "a pair, low first")
-            for pair in ([1], [1, 2, 3], [2, 1], [1, "2"], [True, 2], [], [math.nan, 1])
-        ],
-        ({"check": "range"}, InvalidRequest, "check range: a pair"),
-        ({"value": [1, 2]}, InvalidRequest, "check number: a number"),
-        ({"value": [1, 2], "check": "rises", "terms": ["a", "b"]}, InvalidRequest, "a pair has check range or ends"),
-        (ENDS | {"value": 10.0}, InvalidRequest, "check ends: a finite pair"),
-        (ENDS | {"value": [10, math.inf]}, InvalidRequest, "check ends: a finite pair"),
-        (ENDS | {"terms": ["a"]}, InvalidRequest, "check ends: one term per end"),
-        (ENDS | {"terms": ["a", "b", "c"]}, InvalidRequest, "check ends: one term per end"),
-        (ENDS | {"neutral": 0}, InvalidRequest, "for the checks number and range"),
-        # terms
-        ({"terms": ["a", "b"]}, InvalidRequest, "34.0 of 2 terms"),
-        (ORDER | {"terms": []}, InvalidRequest, "check rises: at least 2 terms"),
-        (ORDER | {"check": "equal", "terms": ["a"]}, InvalidRequest, "check equal: at least 2 terms"),
-        (ORDER | {"terms": ["a", "a"]}, InvalidRequest, "each term once"),
-        (ORDER | {"terms": [6, 12]}, InvalidRequest, "numbers in quotes"),
-        (ORDER | {"terms": "ab"}, InvalidRequest, "a list of names"),
-        # reasons
-        ({"tolerance": 0.1}, InvalidRequest, "a tolerance has its reason in `because`"),
-        ({"tolerance": -0.1, "because": "x"}, InvalidRequest, "relative, 0 to 1"),
-        ({"tolerance": 8, "because": "percent"}, InvalidRequest, "relative, 0 to 1"),
-        ({"tolerance": "0.1", "because": "x"}, InvalidRequest, "tolerance of claim axonn.x is '0.1'"),
-        *[({"cases": word}, InvalidRequest, "fewer than all only with a hedge") for word in ("most", "some")],
-        ({"hedge": 3}, InvalidRequest, "hedge of claim axonn.x is 3; rule: text"),
-        ({"control": ["axonn.y"]}, InvalidRequest, "control of claim axonn.x"),
-        (ORDER | {"tolerance": 0.1, "because": "x"}, InvalidRequest, "check rises has no tolerance"),
-        (
-            {"value": [1, 2], "check": "range", "tolerance": 0.1, "because": "x"},
-            InvalidRequest,
-            "check range has no tolerance",
-        ),
-        ({"neutral": math.inf}, InvalidRequest, "neutral of claim axonn.x is inf"),
-        (ORDER | {"neutral": 0}, InvalidRequest, "for the checks number and range"),
-        # formulas
-        (FORMULA | {"points": POINTS[:2]}, InvalidRequest, "2 points; rule: at least 3"),
-        (FORMULA | {"points": [POINTS[0]] * 3}, InvalidRequest, "no two equal"),
-        (FORMULA | {"points": [{"phi": 1.0}, *POINTS[1:]]}, InvalidRequest, "axonn.x: .*has no value for f"),
-        (FORMULA | {"points": [{"phi": "1e3", "f": 1}, *POINTS[1:]]}, InvalidRequest, "phi of claim axonn.x is '1e3'"),
-        (FORMULA | {"points": {"phi": 1}}, InvalidRequest, "a list of mappings"),
-        (FORMULA | {"points": [{"phi": None, "f": 1}, *POINTS[1:]]}, InvalidRequest, "a number for every symbol"),
-        (FORMULA | {"expression": "2*f*phi +"}, InvalidRequest, "axonn.x: .*does not parse"),
-        (FORMULA | {"expression": "2 f phi"}, InvalidRequest, "axonn.x: .*does not parse"),
-        (FORMULA | {"expression": "exec(f)"}, InvalidRequest, "axonn.x: .*exec"),
-        (FORMULA | {"expression": "phi / (f - 0.5)"}, InvalidRequest, "axonn.x: .*finite number at every point"),
-        (FORMULA | {"terms": ["a", "b"]}, InvalidRequest, "one term per point"),
-        ({"expression": "2*phi"}, InvalidRequest, "only with check formula"),
-        ({"points": POINTS}, InvalidRequest, "only with check formula"),
-        ({"asserts": ...}, InvalidRequest, "lacks asserts"),
-        ({"role": "guess"}, UnknownName, "role of claim axonn.x"),
-        ({"printed": [34]}, InvalidRequest, "printed numbers of claim axonn.x"),
-        ({"passage": {"words": 3}}, InvalidRequest, "passage of claim axonn.x"),
-        ({"passage": {"words": 0, "sha256": 64 * "a"}}, InvalidRequest, "passage of claim axonn.x"),
-        ({"passage": {"words": 3, "sha256": "xyz"}}, InvalidRequest, "passage of claim axonn.x"),
-        ({"passage": "three words"}, InvalidRequest, "passage of claim axonn.x"),
-        # answers
-        ({"answers": "overhead"}, InvalidRequest, "answers of claim axonn.x"),
-        ({"answers": {"evidence": "derived"} | FORMED}, InvalidRequest, "a list of mappings"),
-        (answers("overhead"), InvalidRequest, "a list of mappings"),
-        (answers(FORMED), UnknownName, "evidence of the answer of claim axonn.x"),
-        (answers(evidence="guessed"), UnknownName, "evidence of the answer of claim axonn.x named 'guessed'"),
-        (answers(evidence="printd"), UnknownName, "did you mean 'printed'"),
-        (answers({"evidence": "derived"}), InvalidRequest, "answer of claim axonn.x"),
-        (answers({"evidence": "derived", "figure": "axonn_fig6"}), InvalidRequest, "answer of claim axonn.x"),
-        (answers(scope="stand-in"), InvalidRequest, "answer of claim axonn.x"),
-        *[(answers(**{key: ""}), InvalidRequest, "answer of claim axonn.x") for key in ("stand_in", "restates")],
-        (answers(restates=True), InvalidRequest, "answer of claim axonn.x"),
-        (answers(identity="yes"), InvalidRequest, "answer of claim axonn.x"),
-        (answers(identity=1), InvalidRequest, "answer of claim axonn.x"),
-        (answers(function="os.system"), InvalidRequest, "a function of suite.papers"),
-        (answers(arguments=["a"]), InvalidRequest, "arguments of the answer"),
-        (answers(anchors=[18.9]), InvalidRequest, "anchors of the answer"),
-        (answers(anchors={"first": "18.9"}), InvalidRequest, "rule: numbers by name; legal: {first: 18.9}"),
-        (
-            answers({"evidence": "measured"} | COMPARED | {"anchors": {"first": 18.9}}),
-            InvalidRequest,
-            "answer of claim axonn.x",
-        ),
-        (answers(experiment="e"), InvalidRequest, "answer of claim axonn.x"),
-        *[
-            (answers({"evidence": "measured"} | COMPARED | changes), InvalidRequest, "answer of claim axonn.x")
-            for changes in ({"series": "s"}, {"labels": "a"}, {"labels": ["a", "b"]}, {"labels": []}, {"x": 1})
-        ],
-        (
-            answers({"evidence": "measured", "experiment": "e", "metric": "m"}),
-            InvalidRequest,
-            "answer of claim axonn.x",
-        ),
-        (
-            answers({"evidence": "derived"} | FORMED, function="suite.papers.axonn.figures.other"),
-            InvalidRequest,
-            "claim axonn.x has two answers with the same evidence",
-        ),
-    ],
+PAIR = {"kind": "range", "check": "range"}
+RUN = {"evidence": "measured"} | COMPARED
+ANSWER = "answer of claim axonn.x"
+UNKNOWN: tuple[tuple[str, list[dict[str, Any]]], ...] = (  # words of the message, changes that lead to it
+    ("field of claim axonn.x named 'colour'", [{"colour": 1}]),
+    ("did you mean 'check'", [{"chek": "number"}]),
+    ("'paper'", [{"paper": "samo"}]),
+    *((f"named '{key}'", [{key: "x"}]) for key in ("scope", "evidence", "answer")),
+    ("did you mean 'number'", [{"check": "numbr"}]),
+    *((f"{key} of claim axonn.x", [{key: "moon"}]) for key in ("cases", "kind", "reach", "role")),
+    ("evidence of the answer of claim axonn.x", [answers(FORMED), answers(evidence="guessed")]),
+    ("did you mean 'printed'", [answers(evidence="printd")]),
 )
+INVALID: tuple[tuple[str, list[dict[str, Any]]], ...] = (
+    ("axonn.x lacks check", [{"check": ...}]),
+    ("lacks value", [{"value": None}]),
+    ("lacks asserts", [{"asserts": ...}]),
+    ("unit of claim axonn.x is 3; rule: text", [{"unit": 3}]),
+    ("because of claim axonn.x", [{"because": ["x"]}]),
+    ("setting of claim axonn.x", [{"setting": "gpus"}]),
+    ("value of claim axonn.x is True", [{"value": True}]),
+    ("value of claim axonn.x is nan", [{"value": math.nan}]),
+    ("'3e11' of 0 terms", [{"value": "3e11"}]),
+    # pairs
+    (
+        "a pair, low first",
+        [{"value": pair, **PAIR} for pair in ([1], [1, 2, 3], [2, 1], [1, "2"], [True, 2], [], [math.nan, 1])],
+    ),
+    ("check range: a pair", [{"check": "range"}]),
+    ("check number: a number", [{"value": [1, 2]}]),
+    ("a pair has check range or ends", [{"value": [1, 2], "check": "rises", "terms": ["a", "b"]}]),
+    ("check ends: a finite pair", [ENDS | {"value": 10.0}, ENDS | {"value": [10, math.inf]}]),
+    ("check ends: one term per end", [ENDS | {"terms": ["a"]}, ENDS | {"terms": ["a", "b", "c"]}]),
+    # terms
+    ("34.0 of 2 terms", [{"terms": ["a", "b"]}]),
+    ("check rises: at least 2 terms", [ORDER | {"terms": []}]),
+    ("check equal: at least 2 terms", [ORDER | {"check": "equal", "terms": ["a"]}]),
+    ("each term once", [ORDER | {"terms": ["a", "a"]}]),
+    ("numbers in quotes", [ORDER | {"terms": [6, 12]}]),
+    ("a list of names", [ORDER | {"terms": "ab"}]),
+    # reasons
+    ("a tolerance has its reason in `because`", [{"tolerance": 0.1}]),
+    ("relative, 0 to 1", [{"tolerance": -0.1, "because": "x"}, {"tolerance": 8, "because": "percent"}]),
+    ("tolerance of claim axonn.x is '0.1'", [{"tolerance": "0.1", "because": "x"}]),
+    ("fewer than all only with a hedge", [{"cases": "most"}, {"cases": "some"}]),
+    ("hedge of claim axonn.x is 3; rule: text", [{"hedge": 3}]),
+    ("control of claim axonn.x", [{"control": ["axonn.y"]}]),
+    ("check rises has no tolerance", [ORDER | {"tolerance": 0.1, "because": "x"}]),
+    ("check range has no tolerance", [{"value": [1, 2], "tolerance": 0.1, "because": "x", **PAIR}]),
+    ("neutral of claim axonn.x is inf", [{"neutral": math.inf}]),
+    ("for the checks number and range", [ORDER | {"neutral": 0}, ENDS | {"neutral": 0}]),
+    # formulas
+    ("2 points; rule: at least 3", [FORMULA | {"points": POINTS[:2]}]),
+    ("no two equal", [FORMULA | {"points": [POINTS[0]] * 3}]),
+    ("axonn.x: .*has no value for f", [FORMULA | {"points": [{"phi": 1.0}, *POINTS[1:]]}]),
+    ("phi of claim axonn.x is '1e3'", [FORMULA | {"points": [{"phi": "1e3", "f": 1}, *POINTS[1:]]}]),
+    ("a list of mappings", [FORMULA | {"points": {"phi": 1}}, {"answers": {"evidence": "derived"} | FORMED}]),
+    ("a number for every symbol", [FORMULA | {"points": [{"phi": None, "f": 1}, *POINTS[1:]]}]),
+    ("axonn.x: .*does not parse", [FORMULA | {"expression": text} for text in ("2*f*phi +", "2 f phi")]),
+    ("axonn.x: .*exec", [FORMULA | {"expression": "exec(f)"}]),
+    ("axonn.x: .*finite number at every point", [FORMULA | {"expression": "phi / (f - 0.5)"}]),
+    ("one term per point", [FORMULA | {"terms": ["a", "b"]}]),
+    ("only with check formula", [{"expression": "2*phi"}, {"points": POINTS}]),
+    ("printed numbers of claim axonn.x", [{"printed": [34]}]),
+    (
+        "passage of claim axonn.x",
+        [
+            {"passage": passage}
+            for passage in (
+                {"words": 3},
+                {"words": 0, "sha256": 64 * "a"},
+                {"words": 3, "sha256": "xyz"},
+                "three words",
+            )
+        ],
+    ),
+    # answers
+    ("answers of claim axonn.x", [{"answers": "overhead"}, answers("overhead")]),
+    (ANSWER, [answers({"evidence": "derived"}), answers({"evidence": "derived", "figure": "axonn_fig6"})]),
+    (
+        ANSWER,
+        [
+            answers(**change)
+            for change in (
+                {"scope": "stand-in"},
+                {"stand_in": ""},
+                {"restates": ""},
+                {"restates": True},
+                {"identity": "yes"},
+                {"identity": 1},
+                {"experiment": "e"},
+            )
+        ],
+    ),
+    (
+        ANSWER,
+        [
+            answers(RUN | change)
+            for change in (
+                {"anchors": {"first": 18.9}},
+                {"series": "s"},
+                {"labels": "a"},
+                {"labels": ["a", "b"]},
+                {"labels": []},
+                {"x": 1},
+            )
+        ],
+    ),
+    (ANSWER, [answers({"evidence": "measured", "experiment": "e", "metric": "m"})]),
+    ("a function of suite.papers", [answers(function="os.system")]),
+    ("arguments of the answer", [answers(arguments=["a"])]),
+    ("anchors of the answer", [answers(anchors=[18.9])]),
+    ("rule: numbers by name; legal: {first: 18.9}", [answers(anchors={"first": "18.9"})]),
+    (
+        "claim axonn.x has two answers with the same evidence",
+        [answers({"evidence": "derived"} | FORMED, function="suite.papers.axonn.figures.other")],
+    ),
+)
+
+
+@pytest.mark.parametrize(("kind", "table"), [(UnknownName, UNKNOWN), (InvalidRequest, INVALID)])
 def test_a_row_that_breaks_a_rule_is_refused_by_name(
-    changes: dict[str, Any], error: type[InvalidRequest], words: str
+    kind: type[InvalidRequest], table: tuple[tuple[str, list[dict[str, Any]]], ...]
 ) -> None:
-    with pytest.raises(error, match=words) as refusal:
-        read(**changes)
-    assert "axonn.x" in str(refusal.value)
-
-
-def test_a_reason_allows_another_tolerance() -> None:
-    assert read(tolerance=0, because="a count that needs no cluster").tolerance == 0.0
-
-
-@pytest.mark.parametrize("words", [{"hedge": "normally"}, {"because": "the text is about most graphs"}])
-def test_a_hedge_or_a_reason_allows_fewer_cases(words: dict[str, str]) -> None:
-    assert read(cases="most", **words).cases is Cases.MOST
-    assert read(cases="some", **words).cases is Cases.SOME
+    for words, rows in table:
+        for changes in rows:
+            with pytest.raises(kind, match=words) as refusal:
+                read(**changes)
+            assert "axonn.x" in str(refusal.value), changes
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for path in claims.FOLDER.glob("*/*.yaml"):
-        (tmp_path / path.parent.name).mkdir(exist_ok=True)
-        shutil.copy(path, tmp_path / path.parent.name)
+    """A folder whose papers have no claims."""
+    for paper in (*claims.PAPERS, "common"):
+        (tmp_path / paper).mkdir()
+        (tmp_path / paper / "claims.yaml").write_text("[]")
+        (tmp_path / paper / claims.MUTATIONS).write_text("[]")
     return tmp_path
 
 
-def test_an_id_stands_once(folder: Path) -> None:
-    rows = (folder / "samo/claims.yaml").read_text()
-    (folder / "samo/claims.yaml").write_text(rows + "\n" + yaml.safe_dump([ROW | {"id": "axonn.fig10.loss_curves"}]))
-    with refused(InvalidRequest, subject="two claims have the id axonn.fig10.loss_curves", rule="one row per id"):
+def test_a_file_that_is_no_list_of_rows_with_ids_of_their_own_is_refused(folder: Path) -> None:
+    file = folder / "pipeoptim/claims.yaml"
+    row = ROW | {"id": "pipeoptim.x"}
+    for paper in ("pipeoptim", "samo"):
+        (folder / paper / "claims.yaml").write_text(yaml.safe_dump([row]))
+    with refused(InvalidRequest, subject="two claims have the id pipeoptim.x", rule="one row per id"):
         claims.load(folder)
-
-
-@pytest.mark.parametrize("text", ["- [", "a: 1", "- 3", "", "!!python/object/apply:builtins.list [[]]"])
-def test_a_file_that_is_no_list_of_rows_is_refused(folder: Path, text: str) -> None:
-    (folder / "pipeoptim/claims.yaml").write_text(text)
-    with refused(InvalidRequest, subject="pipeoptim/claims.yaml"):
+    for text in ("- [", "a: 1", "- 3", "", "!!python/object/apply:builtins.list [[]]"):
+        file.write_text(text)
+        with refused(InvalidRequest, subject="pipeoptim/claims.yaml"):
+            claims.load(folder)
+    file.unlink()
+    with refused(InvalidRequest, subject="pipeoptim/claims.yaml cannot be read"):
         claims.load(folder)
+    file.write_text("[]")
+    assert [claim.id for claim in claims.load(folder)] == ["pipeoptim.x"]
 
 
-def test_a_missing_file_is_refused(folder: Path) -> None:
-    (folder / "axonn/claims.yaml").unlink()
-    with refused(InvalidRequest, subject="axonn/claims.yaml cannot be read"):
-        claims.load(folder)
-
-
-@pytest.mark.parametrize(
-    "row", [{"id": "A1"}, {"id": "A1", "weight": "", "paper": "p", "where": "w", "finding": "f", "decision": "d"}]
-)
-def test_a_decision_is_whole(folder: Path, row: dict[str, str]) -> None:
-    (folder / "common/decisions.yaml").write_text(yaml.safe_dump([row], sort_keys=False))
-    with refused(InvalidRequest, subject="decision A1", rule="text for id, weight, paper, where, finding, decision"):
-        claims.decisions(folder)
-
-
-def test_the_settings_are_lists_by_group(folder: Path) -> None:
+def test_broken_decisions_and_settings_are_refused(folder: Path) -> None:
+    file = folder / "common/decisions.yaml"
+    row = {**asdict(DECISIONS["A1"]), "claims": list(DECISIONS["A1"].claims)}
+    file.write_text(yaml.safe_dump([row], sort_keys=False), encoding="utf-8")
+    assert claims.decisions(folder) == (DECISIONS["A1"],)
+    more = ({"finding": ""}, {"weight": 1}, {"claims": ["a.b", 2]}, {"claims": ["a.b"], "why": "no such field"})
+    for broken in ({"id": "A1"}, *({**row, **change} for change in more)):
+        file.write_text(yaml.safe_dump([broken], sort_keys=False), encoding="utf-8")
+        with refused(InvalidRequest, subject="A1"):
+            claims.decisions(folder)
     (folder / "common/settings.yaml").write_text("systems: 3")
     with refused(InvalidRequest, rule="groups of rows"):
         claims.settings(folder)

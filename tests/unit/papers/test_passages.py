@@ -37,29 +37,22 @@ def texts() -> Path:
     return folder
 
 
-def test_words_ignore_case_white_space_and_ligatures() -> None:
+def test_words_and_passages_ignore_case_white_space_and_ligatures() -> None:
     assert words("  ﬁve\nLINES, ") == ["five", "lines,"]
     assert fingerprint("Five lines,") == fingerprint("ﬁve   lines,")
     assert fingerprint("five lines,") != fingerprint("five lines")
-
-
-def test_passage_is_found_where_it_begins() -> None:
     text = words(TEXT)
-    assert passage_positions(text, fingerprint("the second one spans five")) == [7]
-    assert passage_positions(text, fingerprint("the")) == [0, 7, 14]
-    assert passage_positions(text, fingerprint("the second two")) == []
+    for passage, places in (("the second one spans five", [7]), ("the", [0, 7, 14]), ("the second two", [])):
+        assert passage_positions(text, fingerprint(passage)) == places
     assert passage_positions(text, Passage(40, "0" * 64)) == []
 
 
-def test_printed_numbers_stand_near_the_passage() -> None:
+def test_printed_numbers_stand_near_the_passage_and_are_no_part_of_another() -> None:
     text = ["a"] * 50 + words("4.99 percent") + ["b"] * (passages.NEAR - 1) + ["here", "stands"] + ["c"] * 60 + ["5.01"]
     at, passage = text.index("here"), fingerprint("here stands")
     assert numbers_nearby(text, at, passage, ["percent"])
     assert not numbers_nearby(text, at, passage, ["4.99"])  # 41 words before
     assert not numbers_nearby(text, at, passage, ["percent", "5.01"])
-
-
-def test_printed_number_is_no_part_of_another() -> None:
     text, passage = words("about 14.99 and 3.01, one sentence"), fingerprint("one sentence")
     assert numbers_nearby(text, 4, passage, ["14.99", "3.01"])
     assert numbers_nearby(words("on 646464 gpus"), 2, fingerprint("gpus"), ["64"])
@@ -96,42 +89,21 @@ def test_command_shows_the_passage(
 
 
 @pytest.mark.parametrize("paper", TEXTS)
-def test_every_passage_stands_in_its_paper_with_its_numbers(paper: str, texts: Path) -> None:
-    text = paper_words(paper, texts)
-    lost, numberless = [], []
-    for claim in (each for each in ALL if each.paper == paper):
-        assert claim.passage is not None
-        positions = passage_positions(text, claim.passage)
-        if not positions:
-            lost.append(claim.id)
-        elif not any(numbers_nearby(text, at, claim.passage, claim.printed) for at in positions):
-            numberless.append(claim.id)
-    assert lost == []
-    assert numberless == []
-
-
-@pytest.mark.parametrize("paper", TEXTS)
-def test_no_sentence_of_a_paper_is_copied(paper: str, texts: Path) -> None:
+def test_every_passage_stands_in_its_paper_and_no_sentence_is_copied(paper: str, texts: Path) -> None:
     text = paper_words(paper, texts)
     runs = {text[at : at + LONGEST] for at in range(len(text) - LONGEST + 1)}
     for claim in (each for each in ALL if each.paper == paper):
+        assert claim.passage is not None
+        positions = passage_positions(text, claim.passage)
+        assert any(numbers_nearby(text, at, claim.passage, claim.printed) for at in positions), claim.id
         for prose in (claim.asserts, claim.note, claim.because, claim.limits):
             of_text = words(prose)
             assert not {tuple(of_text[at : at + LONGEST]) for at in range(len(of_text))} & runs, claim.id
 
 
-def test_every_claim_is_reviewed_once() -> None:
+def test_every_claim_is_reviewed_once_without_an_open_difference() -> None:
     for paper in claims.PAPERS:
-        rows = yaml.safe_load((claims.FOLDER / paper / "review.yaml").read_text(encoding="utf-8"))
+        text = (claims.FOLDER / paper / "review.yaml").read_text(encoding="utf-8")
+        rows = yaml.load(text, Loader=claims.Loader)
         assert [row["id"] for row in rows] == [claim.id for claim in ALL if claim.paper == paper]
-        assert all(row["decides"] for row in rows)
-
-
-@pytest.mark.parametrize("paper", claims.PAPERS)
-def test_no_difference_between_the_readings_is_left(paper: str) -> None:
-    rows = yaml.safe_load((claims.FOLDER / paper / "review.yaml").read_text(encoding="utf-8"))
-    assert [row["id"] for row in rows if row.keys() & DIFFERENCES] == []
-
-
-def test_restatements_are_whole_sentences() -> None:
-    assert [claim.id for claim in ALL if not claim.asserts.endswith((".", ")"))] == []
+        assert [row["id"] for row in rows if not row["decides"] or row.keys() & DIFFERENCES] == []

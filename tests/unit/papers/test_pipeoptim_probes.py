@@ -9,12 +9,9 @@ import pytest
 import torch
 
 from baselines.pipedream import DoubleBuffer, Stash
-from baselines.spectrain import SpecTrain
 from suite.core.op import Kind, Op
 from suite.core.protocols import Read
-from suite.papers.common.probes import one_thread
-from suite.papers.pipeoptim import probes
-from suite.papers.pipeoptim.probes import DEPTH, RULES, UncheckedPolicy, WatchedTraining, train_watched
+from suite.papers.pipeoptim.probes import DEPTH, RULES, WatchedTraining, train_watched
 from suite.weights import Predict
 
 MINI_BATCHES = 12
@@ -58,29 +55,6 @@ def test_prediction_targets_version_of_backward_pass(optimizer: str) -> None:
         assert not run.forward(DEPTH - 1, index).any()  # the last stage predicts nothing
         for watch in run.stages:
             assert torch.equal(watch.backward[index][1], watch.versions[index])
-
-
-def test_smoothed_gradient_mispredicts_adam() -> None:
-    run = train_watched(UncheckedPolicy(SpecTrain()), probes.smoothed("adam"), batches())
-    usual = train_watched(Predict(), RULES["adam"], batches())
-    assert [set(each.values()) for each in run.ahead] == [{3}, {2}, {2}, {1}]
-    velocity = run.stages[0].engine.state.model_states.rule.moments[probes.SMOOTHED]
-    step = run.stages[0].versions[MINI_BATCHES] - run.stages[0].versions[MINI_BATCHES - 1]
-    assert float(velocity.norm()) * 0.001 < float(step.norm())
-    assert run.removed < usual.removed
-    assert run.removed_by_direction < usual.removed_by_direction
-    assert probes.smoothed("sgdm") is RULES["sgdm"]
-
-
-def test_one_thread_restores_thread_count() -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        with one_thread():
-            assert torch.get_num_threads() == 1
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
 
 
 def one(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from suite.papers.public.adapter import to_setup
-from suite.papers.public.cells import PublicCell, load_cells
+from suite.papers.public.cells import load_cells
 from suite.papers.public.nearest import DIFFERENT, distance, nearest_answers, nearest_cells, schedule_kind
 from suite.schedule import ZBV, ControllableMemory, OneFOneB, Staircase
 
@@ -16,19 +16,16 @@ BY_ID = {cell.id: cell for cell in CELLS}
 ONE = BY_ID["titan_h100_fsdp.8b_n128_compile"]
 
 
-@pytest.mark.parametrize(
-    ("schedule", "kind"),
-    [
+def test_schedules_have_kinds() -> None:
+    kinds = [
         (None, "none"),
         (OneFOneB(), "plain"),
         (Staircase(2, lead=2), "interleaved"),
         (Staircase(lead=1, split=True), "split"),
         (ZBV(), "V"),
         (ControllableMemory("half"), "V"),
-    ],
-)
-def test_schedules_have_kinds(schedule: OneFOneB | Staircase | ZBV | ControllableMemory | None, kind: str) -> None:
-    assert schedule_kind(schedule) == kind
+    ]
+    assert [schedule_kind(schedule) for schedule, _ in kinds] == [kind for _, kind in kinds]
 
 
 def test_distance_is_zero_of_itself_and_counts_sizes_and_settings() -> None:
@@ -61,10 +58,8 @@ def test_cells_of_the_family_precede_nearer_ones() -> None:
 
 
 def test_only_scored_cells_without_a_refusal_are_chosen() -> None:
-    def with_changes() -> list[PublicCell]:
-        return [replace(ONE, quality="low"), replace(ONE, status="oom"), replace(ONE, schedule="unheard", pp=2, dp=64)]
-
-    assert not nearest_cells(to_setup(ONE), with_changes())
+    changed = [replace(ONE, quality="low"), replace(ONE, status="oom"), replace(ONE, schedule="unheard", pp=2, dp=64)]
+    assert not nearest_cells(to_setup(ONE), changed)
 
 
 def test_answers_use_the_constant_of_each_cell() -> None:

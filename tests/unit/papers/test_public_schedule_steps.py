@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from suite.papers.public.adapter import SCHEDULES
 from suite.papers.public.cells import load_cells
 from suite.papers.public.schedule_steps import (
     PrintedTimes,
@@ -17,7 +16,6 @@ from suite.papers.public.schedule_steps import (
     scheduled_step,
 )
 from suite.papers.public.score import CellAnswer
-from suite.schedule.by_name import NAMED
 
 CELLS = load_cells()
 PRINTED = [cell for cell in CELLS if printed_times(cell)]
@@ -33,38 +31,29 @@ def test_every_cell_of_the_zero_bubble_paper_has_printed_times() -> None:
         assert times is not None
         assert times.stages == cell.pp
         assert cell.schedule != "interleaved_1f1b" or times.chunks == cell.vpp
-
-
-def test_times_are_those_of_the_nearest_number_of_microbatches() -> None:
     few, many = (next(c for c in PRINTED if c.id == name) for name in (FEW.id, "zb_schedules.1.5b_m64_zb_1p"))
     assert [row.microbatches for cell in (few, many) if (row := printed_times(cell))] == [24, 64]
     assert len(printed_rows()) == 12
 
 
-@pytest.mark.parametrize(
-    ("name", "microbatches", "seconds"), [("1f1b", 8, 45.0), ("1f1b", 24, 93.0), ("zb_1p", 24, 79.0)]
-)
-def test_step_at_equal_times_follows_closed_forms(name: str, microbatches: int, seconds: float) -> None:
-    """1F1B idles for 3 (p - 1) passes and ZB-H1 for p - 1 of 3 m + 3 (p - 1) and 3 m + p - 1 (arXiv 2401.10241)."""
-    cell = replace(FEW, schedule=name, global_batch=6 * microbatches)
-    assert scheduled_step(cell, EVEN) == pytest.approx(seconds)
+def test_step_at_equal_times_follows_closed_forms() -> None:
+    """1F1B idles for 3 (p - 1) passes and ZB-H1 for p - 1 of 3 m + 3 (p - 1) and 3 m + p - 1 (arXiv 2401.10241).
 
+    ZB-2p has no bubble between overlapping steps, unless stages update together; chunks share the printed times.
+    """
 
-def test_stages_that_update_together_wait_for_the_last_one() -> None:
-    alone, together = (
-        scheduled_step(replace(FEW, schedule=name, global_batch=6 * 24), EVEN)
-        for name in ("zb_2p", "zb_2p_synchronised_step")
-    )
-    assert alone == pytest.approx(72.0), "no bubble between overlapping steps at equal times"
-    assert together > alone
+    def step(name: str, microbatches: int = 24, **changes: int) -> float:
+        return scheduled_step(replace(FEW, schedule=name, global_batch=6 * microbatches, **changes), EVEN)
 
-
-def test_chunks_share_the_printed_times() -> None:
-    plain, interleaved = (
-        scheduled_step(replace(FEW, schedule=name, vpp=chunks, global_batch=6 * 24), EVEN)
-        for name, chunks in (("1f1b", 1), ("interleaved_1f1b", 3))
-    )
-    assert 72.0 < interleaved < plain
+    for name, microbatches, seconds in (
+        ("1f1b", 8, 45.0),
+        ("1f1b", 24, 93.0),
+        ("zb_1p", 24, 79.0),
+        ("zb_2p", 24, 72.0),
+    ):
+        assert step(name, microbatches) == pytest.approx(seconds), name
+    assert step("zb_2p_synchronised_step") > 72.0
+    assert 72.0 < step("interleaved_1f1b", vpp=3) < step("1f1b", vpp=1)
 
 
 def test_error_compares_throughput() -> None:
@@ -86,7 +75,3 @@ def test_groups_hold_errors_of_both_models() -> None:
     assert (group.group, group.schedule, group.cells) == ("zb_few_microbatches", "one_f_one_b", 1)
     assert group.modelled == pytest.approx(0.5)
     assert group.mean == group.largest == abs(group.bias) == abs(scheduled_error(FEW) or 0.0)
-
-
-def test_schedules_of_sources_have_a_name() -> None:
-    assert {public.name for public in SCHEDULES.values()} <= set(NAMED)

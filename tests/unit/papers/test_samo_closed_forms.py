@@ -21,21 +21,14 @@ from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.check import check
 from suite.workload import Transformer
 from suite.workload.flops import attention
+from tests.support.drawn import drawn
 from tests.support.refusals import refused
 
-
-def test_bubble_by_hand() -> None:
-    """SAMO Figure 3: three stages, a forward of 1 and a backward of 2 ticks on each: 6 ticks idle."""
-    assert bubble(3, 6, 3) == 6
-    assert bubble(1, 2, 1) == 0
-    assert bubble(Fraction(1, 2), 0.25, 4) == Fraction(9, 16)
+ORDERS = ((MessageDriven(), 8.0, 16.0), (OneFOneB(), 8.0, 16.0), (OneFOneB(), 8.0, 20.0))
+CASES = [(*order, stages) for order in ORDERS for stages in (1, 2, 3, 5, 8)]
 
 
-@pytest.mark.parametrize(
-    ("schedule", "forward", "backward"),
-    [(MessageDriven(), 8.0, 16.0), (OneFOneB(), 8.0, 16.0), (OneFOneB(), 8.0, 20.0)],
-)
-@pytest.mark.parametrize("stages", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize(("schedule", "forward", "backward", "stages"), drawn(CASES, n=4))
 def test_bubble_is_the_idle_time_of_the_schedule(
     schedule: MessageDriven | OneFOneB, forward: float, backward: float, stages: int
 ) -> None:
@@ -46,12 +39,7 @@ def test_bubble_is_the_idle_time_of_the_schedule(
         assert timeline.idle(stage) == pytest.approx(float(bubble(forward, backward, stages)), abs=1e-9)
 
 
-def test_microbatches_by_hand() -> None:
-    assert microbatches(2048, 8, 1) == 256
-    assert microbatches(512, 64, 16) == Fraction(1, 2)
-
-
-@pytest.mark.parametrize("stages", [1, 2, 3, 6])
+@pytest.mark.parametrize("stages", [1, 3])
 def test_messages_are_those_that_the_ops_of_a_batch_exchange(stages: int) -> None:
     """Counted once as sent and once as received, over all ops that the checker saw run."""
     count, slots = Counter[int](), check(MessageDriven(), stages, FlushInterval(0, 7, None, 0)).slots
@@ -60,27 +48,24 @@ def test_messages_are_those_that_the_ops_of_a_batch_exchange(stages: int) -> Non
     assert [count[stage] for stage in range(stages)] == [7 * messages_per_microbatch(s, stages) for s in range(stages)]
 
 
-def test_messages_of_a_batch_by_hand() -> None:
-    """SAMO Equation 10: 4 * B / mbs * G_inter / G."""
+def test_closed_forms_by_hand() -> None:
+    """SAMO Figure 3: three stages, a forward of 1 and a backward of 2 ticks on each: 6 ticks idle.
+
+    Equation 10 sends 4 * B / mbs * G_inter / G messages. Scores and values are 4 * 16 * 8 = 512 flops a block, and
+    half the weights halve the rest. 48 V100s of 125 Tflop/s: 12e15 flops in 4 s are half of their 6e15 flop/s.
+    """
+    assert bubble(3, 6, 3) == 6
+    assert bubble(1, 2, 1) == 0
+    assert bubble(Fraction(1, 2), 0.25, 4) == Fraction(9, 16)
+    assert microbatches(2048, 8, 1) == 256
+    assert microbatches(512, 64, 16) == Fraction(1, 2)
     assert messages(batch=2048, microbatch=2, gpus=48, stages=6) == 4 * 1024 * Fraction(6, 48)
     assert messages(batch=2048, microbatch=2, gpus=48, stages=Fraction(1, 2)) == 4 * 1024 * Fraction(1, 96)
-
-
-def test_products_with_weights_by_hand() -> None:
-    """The same model: scores and values are 4 * 16 * 8 = 512 flops a block; half the weights halve the rest."""
     shape = Transformer(3, 8, 2, sequence=4, vocabulary=10)
     assert attention(shape) == 3 * 512
     assert weighted(shape) == 20608 - 1536 == 2 * 4 * (3 * 12 * 64 + 8 * 10)
-    assert weighted(shape, Fraction(1, 2)) == 9536
-    assert weighted(shape, 0) == 0
-
-
-def test_percent_of_peak_by_hand() -> None:
-    """48 V100s of 125 Tflop/s: 6e15 flop/s. 12e15 flops in 4 s are half of that."""
+    assert (weighted(shape, Fraction(1, 2)), weighted(shape, 0)) == (9536, 0)
     assert percent_of_peak(12e15, 4.0, 48 * 125e12) == pytest.approx(50.0, rel=1e-12)
-
-
-@pytest.mark.parametrize(("seconds", "peak"), [(0.0, 1.0), (1.0, 0.0), (-1.0, 1.0), (1.0, -1.0)])
-def test_no_peak_and_no_time_are_refused(seconds: float, peak: float) -> None:
-    with refused(InvalidRequest, rule="above zero"):
-        percent_of_peak(1.0, seconds, peak)
+    for seconds, peak in ((0.0, 1.0), (1.0, 0.0), (-1.0, 1.0), (1.0, -1.0)):
+        with refused(InvalidRequest, rule="above zero"):
+            percent_of_peak(1.0, seconds, peak)

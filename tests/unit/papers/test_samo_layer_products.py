@@ -28,13 +28,12 @@ from suite.core.errors import InvalidRequest, RankError, UnknownName
 from suite.core.record import Source
 from suite.papers.common.claims import load
 from suite.papers.samo.layer_products import ALONE, CSR, DENSE, PRODUCTS, SPUTNIK, Products, study_result
-from suite.report.panels.figure_panels import read
 from suite.runner.runs import expand
 from tests.support.configs import altered
+from tests.support.drawn import drawn
 from tests.support.refusals import fault, refused
 
 SMALL = {"batch": 12, "sparsity": 0.75, "dtype": "float32", "seed": 3}
-PLAN = {"batch": 576, "sparsity": 0.9, "dtype": "float32"}
 
 
 def layer(dtype: torch.dtype = torch.float32, width: int = 16) -> Layer:
@@ -53,7 +52,7 @@ def test_layer_keeps_its_share_and_follows_its_seed() -> None:
     assert not torch.equal(first.x, first.grad)
 
 
-@pytest.mark.parametrize("dtype", layer_timing.ALLOWED, ids=str)
+@pytest.mark.parametrize("dtype", drawn(layer_timing.ALLOWED, n=2))
 def test_every_implementation_gives_the_same_products(dtype: torch.dtype) -> None:
     linear = layer(dtype)
     usable, reasons = implementations_of(linear)
@@ -69,55 +68,41 @@ def test_every_implementation_gives_the_same_products(dtype: torch.dtype) -> Non
     assert (f"torch CSR: the sampled product in float32, which {name} has no kernel for" in reasons) == short
 
 
-def test_torch_without_kernels_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(*_: Any, **__: Any) -> torch.Tensor:
-        raise RuntimeError("no kernel")
-
-    monkeypatch.setattr(torch.sparse, "sampled_addmm", none)
-    assert layer_timing.torch_csr(layer()) == ([], ["torch CSR: torch has no kernels for it on this cpu"])
-
-
-@pytest.mark.parametrize("wrong", [0.0, float("nan"), 1.1])
-def test_a_wrong_product_is_an_error_and_no_time(wrong: float) -> None:
+def test_wrong_and_failed_products_are_no_times(monkeypatch: pytest.MonkeyPatch) -> None:
     linear = layer()
     right = linear.right()["forward"]
     check("ours", "forward", linear, right.float(), right)
-    with pytest.raises(RankError, match="ours: the forward at 16 x 16 is off by"):
-        check("ours", "forward", linear, (right * wrong).float(), right)
-    with pytest.raises(RankError, match="off by inf"):
-        check("ours", "forward", linear, right.float()[1:], right)
+    for wrong in ((right * 0.0).float(), (right * float("nan")).float(), (right * 1.1).float(), right.float()[1:]):
+        with pytest.raises(RankError, match="ours: the forward at 16 x 16 is off by"):
+            check("ours", "forward", linear, wrong, right)
 
+    def broken(place: int, call: Callable[[Layer], torch.Tensor], width: int = 16) -> Any:
+        """Implementations of which the forward of one, at one width, is another call."""
 
-def test_timing_stops_at_a_wrong_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lame(timed: Layer) -> tuple[list[Implementation], list[str]]:
-        usable, reasons = implementations_of(timed)
-        return [*usable[:-1], replace(usable[-1], calls={**usable[-1].calls, "forward": lambda: timed.x + 1})], reasons
+        def changed(timed: Layer) -> tuple[list[Implementation], list[str]]:
+            usable, reasons = implementations_of(timed)
+            if len(timed.weight) == width:
+                calls = {**usable[place].calls, "forward": lambda: call(timed)}
+                usable[place] = replace(usable[place], calls=calls)
+            return usable, reasons
 
-    monkeypatch.setattr(layer_timing, "implementations_of", lame)
+        return changed
+
+    def fails(*_: Any, **__: Any) -> torch.Tensor:
+        raise RuntimeError("no resources\nat all")
+
+    monkeypatch.setattr(layer_timing, "implementations_of", broken(-1, lambda timed: timed.x + 1))
     with pytest.raises(RankError, match="Sputnik-style kernels alone: the forward at 16 x 16"):
         LayerTiming(widths=[16], device="cpu", **SMALL).sweep(1)
-
-
-def test_failed_width_leaves_its_curve_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lame(timed: Layer) -> tuple[list[Implementation], list[str]]:
-        def fails() -> torch.Tensor:
-            raise RuntimeError("no resources\nat all")
-
-        usable, reasons = implementations_of(timed)
-        csr = replace(usable[1], calls={**usable[1].calls, "forward": fails}) if len(timed.weight) == 32 else usable[1]
-        return [usable[0], csr, *usable[2:]], reasons
-
-    monkeypatch.setattr(layer_timing, "implementations_of", lame)
+    monkeypatch.setattr(layer_timing, "implementations_of", broken(1, fails, width=32))
     study = LayerTiming(widths=[16, 32], device="cpu", **SMALL)
     assert list(study.sweep(1)) == [DENSE, SPUTNIK, ALONE]
     assert study.notes[-1] == "torch CSR, 32 x 32: no resources"
-
-
-def test_our_own_implementation_has_no_excuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: Any) -> torch.Tensor:
-        raise RuntimeError("no resources")
-
-    monkeypatch.setattr(layer_timing.cpu, "sddmm", fails)
+    monkeypatch.setattr(layer_timing, "implementations_of", implementations_of)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.sparse, "sampled_addmm", fails)
+        assert layer_timing.torch_csr(layer()) == ([], ["torch CSR: torch has no kernels for it on this cpu"])
+    monkeypatch.setattr(layer_timing.cpu, "sddmm", fails)  # our own implementation has no excuse
     with pytest.raises(RuntimeError, match="no resources"):
         LayerTiming(widths=[16], device="cpu", **SMALL).sweep(1)
 
@@ -253,21 +238,6 @@ def test_record_holds_raw_samples_and_ratio_panels() -> None:
     assert "a remark" in executed.notes
 
 
-def test_the_page_reads_every_panel() -> None:
-    from suite.core.record import Outcome, Record
-
-    executed = carried([128, 256], cuda=False, dense=0.5, csr=2.0, ours=4.0, alone=3.0)
-    record = Record(
-        "k", "samo_fig1", "s", "l", Outcome.OK, Source.MEASURED, panels=[panel.to_record() for panel in executed.panels]
-    )
-    panels = {panel.title: panel for panel in read(record)}
-    assert len(panels) == 6
-    ratio = panels["A fully connected layer: time over that of the dense products"]
-    assert ratio.x == ("128", "256")
-    assert ratio.axis == "width of the weight"
-    assert len(ratio.curves["paper"]) == 2
-
-
 def test_claims_are_answered_on_cuda_in_the_papers_setting_alone() -> None:
     widths = [128, 256, 512, 1024, 2048, 4096]
     times = {"dense": 0.5, "csr": 2.0, "ours": 4.0, "alone": 3.0}
@@ -280,14 +250,16 @@ def test_claims_are_answered_on_cuda_in_the_papers_setting_alone() -> None:
     assert ratio.unit == claims["samo.fig1.dense_over_sputnik"].unit
     assert order.unit == claims["samo.fig1.order"].unit
     assert tuple(map(str, widths)) == claims["samo.fig1.dense_over_sputnik"].terms
-    for others in (
-        carried(widths, cuda=False, changes=half, **times),
-        carried(widths[:5], cuda=True, changes=half, **times),
-        carried(widths, cuda=True, **times),
-        carried(widths, cuda=True, changes={**half, "batch": 64}, **times),
-        carried(widths, cuda=True, changes={**half, "sparsity": 0.8}, **times),
-    ):
-        assert not any(name.startswith("samo.") for name in others.metrics)
+    others: list[tuple[list[int], bool, dict[str, Any]]] = [
+        (widths, False, half),
+        (widths[:5], True, half),
+        (widths, True, {}),
+        (widths, True, {**half, "batch": 64}),
+        (widths, True, {**half, "sparsity": 0.8}),
+    ]
+    for some, cuda, changes in others:
+        answered = carried(some, cuda=cuda, changes=changes, **times).metrics
+        assert not any(name.startswith("samo.") for name in answered)
 
 
 def test_a_rank_leaves_what_it_swept() -> None:
@@ -305,54 +277,34 @@ def test_a_rank_leaves_what_it_swept() -> None:
     rank.close()
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "kind", "expected"),
-    [
-        (
-            "grid__data",
-            2,
-            InvalidRequest,
-            fault(subject="2 ranks under executor=products", rule="one rank times a layer"),
-        ),
-        ("executor__widths", [], InvalidRequest, fault("executor.widths", "[]")),
-        (
-            "executor__widths",
-            [256, 128],
-            InvalidRequest,
-            fault("executor.widths", rule="rising", legal="executor.widths=[128,256]"),
-        ),
-        ("executor__widths", [128, 128], InvalidRequest, fault("executor.widths", rule="rising")),
-        ("executor__widths", [0, 128], InvalidRequest, fault("executor.widths", rule="above 0")),
-        ("executor__widths", "many", InvalidRequest, fault("executor.widths", "'many'")),
-        ("executor__batch", 0, InvalidRequest, fault("executor.batch", "0")),
-        ("executor__rounds", 1.5, InvalidRequest, fault("executor.rounds", "1.5")),
-        ("executor__dtype", "float8", UnknownName, fault("executor.dtype", "float8")),
-        ("executor__sparsity", 1.0, InvalidRequest, fault("executor.sparsity", "1.0")),
-        ("executor__sparsity", -0.1, InvalidRequest, fault("executor.sparsity", "-0.1")),
-        ("executor__claims", 5, InvalidRequest, fault("executor.claims", "5", rule="claims is Claims")),
-        ("executor__claims", {**CLAIMS, "ratio": 5}, InvalidRequest, fault("executor.claims.ratio", "5")),
-        (
-            "executor__claims",
-            {**CLAIMS, "ratoi": "a"},
-            InvalidRequest,
-            fault("executor.claims.ratoi", "executor.claims.ratoi"),
-        ),
-        ("executor__claims", {**CLAIMS, "widths": 5}, InvalidRequest, fault("executor.claims.widths", "5")),
-        (
-            "executor__sparsity",
-            0.99999,
-            InvalidRequest,
-            fault("executor.sparsity", rule="leaves at least one of 16384 entries"),
-        ),
-    ],
+REFUSED: tuple[tuple[str, Any, dict[str, object]], ...] = (
+    ("widths", [], fault("executor.widths", "[]")),
+    ("widths", [256, 128], fault("executor.widths", rule="rising", legal="executor.widths=[128,256]")),
+    ("widths", [128, 128], fault("executor.widths", rule="rising")),
+    ("widths", [0, 128], fault("executor.widths", rule="above 0")),
+    ("widths", "many", fault("executor.widths", "'many'")),
+    ("batch", 0, fault("executor.batch", "0")),
+    ("rounds", 1.5, fault("executor.rounds", "1.5")),
+    ("dtype", "float8", fault("executor.dtype", "float8")),
+    ("sparsity", 1.0, fault("executor.sparsity", "1.0")),
+    ("sparsity", -0.1, fault("executor.sparsity", "-0.1")),
+    ("sparsity", 0.99999, fault("executor.sparsity", rule="leaves at least one of 16384 entries")),
+    ("claims", 5, fault("executor.claims", "5", rule="claims is Claims")),
+    ("claims", {**CLAIMS, "ratio": 5}, fault("executor.claims.ratio", "5")),
+    ("claims", {**CLAIMS, "ratoi": "a"}, fault("executor.claims.ratoi", "executor.claims.ratoi")),
+    ("claims", {**CLAIMS, "widths": 5}, fault("executor.claims.widths", "5")),
 )
-def test_a_study_that_cannot_be_made_is_refused(
-    name: str, value: Any, kind: type[InvalidRequest], expected: dict[str, object]
-) -> None:
-    config = altered(study(), **{name: value})
-    with refused(kind, **expected):
-        plan_of(config).check(config)
+
+
+def test_a_study_that_cannot_be_made_is_refused() -> None:
     plan_of(study()).check(study())
+    for name, value, expected in REFUSED:
+        config = altered(study(), **{f"executor__{name}": value})
+        with refused(UnknownName if name == "dtype" else InvalidRequest, **expected):
+            plan_of(config).check(config)
+    config = altered(study(), grid__data=2)
+    with refused(InvalidRequest, subject="2 ranks under executor=products", rule="one rank times a layer"):
+        plan_of(config).check(config)
 
 
 def test_experiment_run_takes_overrides_of_scale_and_command_line() -> None:

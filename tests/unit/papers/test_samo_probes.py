@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from suite.engine.states.compress import compress
 from suite.engine.states.state import ModelState
 from suite.papers.samo import probes as shown
 
@@ -28,26 +27,15 @@ def test_both_trainings_move_and_are_the_same() -> None:
     assert all(one == other for one, other in shown.outputs())
 
 
-def test_dense_training_without_masks_is_seen_to_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shown, "mask_gradient", lambda mask, gradient: gradient)
-    assert any(one != other for one, other in shown.updated())
-    assert any(one != other for one, other in shown.outputs())
-
-
-WEIGHTS = [96, 168, 105]  # entries of the convolution and the two linear layers
-
-
-def test_probe_counts_gradients_alive_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_by_hand() -> None:
+    """Dense gradients alive at once are of one layer: of a convolution and two linear layers of 96, 168 and 105."""
     assert shown.dense_gradients(1) == shown.dense_gradients(2) == (2 * 168, 2 * 168)
-    gradients = []
-
-    def keeping(self: ModelState, parameter: Any) -> None:
-        gradients.append(parameter.grad)
-        self.kept_gradient(parameter).add_(compress(parameter.grad, self.kept[id(parameter)]))
-        parameter.grad = None
-
-    monkeypatch.setattr(ModelState, "_compress_gradient", keeping)
-    assert shown.dense_gradients(1) == (2 * sum(WEIGHTS), 2 * 168)
+    forward = 2 * (16 * 24 + 24 * 7 + 7 * 15)  # a convolution of 6 x 2 x 2 outputs, and two linear layers
+    assert shown.flops() == (4 * 3 * forward, 4 * 3 * forward)  # 4 samples; a backward pass is two products
+    assert [shown.reduced_bytes(density, 400) for density in (1.0, 0.5, 0.01)] == [800, 400, 8]
+    assert shown.index_bytes(3, 7) == (3 * 7 * 4, 7 * 4)
+    assert shown.indices_of([(0, 0), (1, 1)], 2) == [0, 3]
+    assert shown.indices_of([(0, 2), (2, 1)], 3) == [2, 7]
 
 
 @pytest.mark.parametrize("more", [0, 40], ids=["of its size", "larger"])
@@ -61,48 +49,6 @@ def test_probe_finds_a_dense_full_precision_gradient(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(ModelState, "_compress_gradient", widened)
     assert shown.dense_gradients(1) == (2 * 168 + 4 * (168 + more), 2 * 168)
-
-
-def test_nothing_else_of_a_backward_pass_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were dense gradients never made, nothing would be: no activation is so large, nor what is kept."""
-    sizes: list[int] = []
-    counted = shown.MemoryTracker._count
-
-    def seen(self: Any, tensor: torch.Tensor) -> None:
-        sizes.append(tensor.numel())
-        counted(self, tensor)
-
-    monkeypatch.setattr(shown.MemoryTracker, "_count", seen)
-    shown.dense_gradients(1)
-    assert sorted(set(sizes)) == sorted(WEIGHTS)
-
-
-def test_an_index_that_is_held_twice_is_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    once = shown.index_tensors()
-    original = ModelState._allocate_indices
-
-    def twice(self: ModelState) -> None:
-        original(self)
-        self.again = [index.clone() for index in self.kept.values()]
-
-    monkeypatch.setattr(ModelState, "_allocate_indices", twice)
-    assert shown.index_tensors() == [count + 1 for count in once]
-    assert len(once) == 3
-
-
-def test_flops_are_those_of_products_by_hand() -> None:
-    forward = 2 * (16 * 24 + 24 * 7 + 7 * 15)  # a convolution of 6 x 2 x 2 outputs, and two linear layers
-    assert shown.flops() == (4 * 3 * forward, 4 * 3 * forward)  # 4 samples; a backward pass is two products
-
-
-def test_all_bytes_are_reduced_where_everything_stays() -> None:
-    assert [shown.reduced_bytes(density, 400) for density in (1.0, 0.5, 0.01)] == [800, 400, 8]
-
-
-def test_an_index_is_one_number_an_entry() -> None:
-    assert shown.index_bytes(3, 7) == (3 * 7 * 4, 7 * 4)
-    assert shown.indices_of([(0, 0), (1, 1)], 2) == [0, 3]
-    assert shown.indices_of([(0, 2), (2, 1)], 3) == [2, 7]
 
 
 def test_expanding_is_compared_with_tensors_that_are_not_all_zero() -> None:

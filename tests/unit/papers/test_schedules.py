@@ -11,6 +11,7 @@ from suite.papers.common import claims
 from suite.papers.common.answer import Papers, Question
 from suite.papers.schedules import activations, bubbles, orders, overlap, rates
 from suite.papers.schedules.orders import PassTimes, timeline
+from tests.support.refusals import refused
 
 NONE = Papers({}, {}, {})
 CLAIMS = [claim for claim in claims.load() if claim.paper == "schedules"]
@@ -20,12 +21,9 @@ def at(**point: float) -> Question:
     return Question({}, (point,))
 
 
-def test_unanswered_rows_say_why() -> None:
+def test_rows_are_judged_or_say_why_not() -> None:
     silent = [claim.id for claim in CLAIMS if not claim.answers and not claim.limits.startswith("Not judged")]
     assert silent == []
-
-
-def test_at_least_eighty_rows_are_judged() -> None:
     assert sum(bool(claim.answers) for claim in CLAIMS) >= 80
 
 
@@ -35,13 +33,14 @@ def test_whole_backward_pass_contains_its_weight_gradient() -> None:
     assert PassTimes.of({"p": 4}) == PassTimes(1, 1, 1)
 
 
-def test_names_and_measures_are_known() -> None:
-    with pytest.raises(UnknownName) as refusal:
+def test_unknown_names_measures_and_unequal_ranks_are_refused() -> None:
+    with refused(UnknownName, "schedule of a claim", "zb_h"):
         orders.schedule_of("zb_h")
-    assert refusal.value.key == "schedule of a claim"
-    with pytest.raises(UnknownName) as refusal:
+    with refused(UnknownName, "measure of a claim", "stage_time"):
         orders.duration(timeline("zb_h1", 2, 2), "stage_time")
-    assert refusal.value.key == "measure of a claim"
+    with pytest.raises(InvalidRequest) as refusal:
+        activations.held_everywhere(at(p=3, m=6), NONE, schedule="one_f_one_b")
+    assert refusal.value.rule == "equally many activations on every rank"
 
 
 def test_bubbles_of_two_ranks_by_hand() -> None:
@@ -64,12 +63,6 @@ def test_bytes_count_passes_in_flight_and_gradients_owed() -> None:
     for held, owed, expected in ((3, 1, 6), (3, 2, 6), (3, 3, 6), (1, 5, 10)):
         found, _ = activations.held_bytes(at(**point, MB=held, MW=owed), NONE, schedule="zb_h1")
         assert found == [[expected]], (held, owed)
-
-
-def test_unequal_ranks_hold_no_common_number() -> None:
-    with pytest.raises(InvalidRequest) as refusal:
-        activations.held_everywhere(at(p=3, m=6), NONE, schedule="one_f_one_b")
-    assert refusal.value.rule == "equally many activations on every rank"
 
 
 def test_messages_of_a_fold_leave_out_the_turn() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from suite.core.claim import Evidence, Judged, Verdict
 from suite.papers.common.verdicts_now import judge_with_records
 from suite.report.load import read_store
+from tests.support.drawn import drawn
 from tests.support.published_runs import published
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -67,9 +67,7 @@ def is_long(name: str) -> bool:
     return any(answer.figure in LONG for answer in published()[name].answers)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.exhaustive] if is_long(name) else []) for name in ROWS]
-)
+@pytest.mark.parametrize("name", drawn([name for name in ROWS if not is_long(name)], n=5))
 def test_verdict_by_hand_is_the_judges(name: str) -> None:
     """The row equals the judge's verdict, with the control of the claim."""
     claim, row = published()[name], ROWS[name]
@@ -77,6 +75,12 @@ def test_verdict_by_hand_is_the_judges(name: str) -> None:
     judged: Judged = judge_with_records(answered, read_store(ROOT / "reports").entries)[name]
     evidence = judged.evidence.value if judged.evidence else ""
     assert (evidence, judged.scope, judged.verdict) == (row.evidence, row.scope, row.verdict), judged.why
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", [name for name in ROWS if is_long(name)])
+def test_verdict_by_hand_of_a_long_simulation_is_the_judges(name: str) -> None:
+    test_verdict_by_hand_is_the_judges(name)
 
 
 def test_table_has_every_verdict_evidence_and_paper() -> None:
@@ -87,18 +91,9 @@ def test_table_has_every_verdict_evidence_and_paper() -> None:
     assert {published()[name].paper for name in ROWS} == {claim.paper for claim in published().values()}
 
 
-@pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.claim)
-def test_rule_leads_to_the_verdict(row: Row) -> None:
-    answers = published()[row.claim].answers
-    assert row.rule in RULES[row.verdict]
-    assert (row.rule == 2) is (row.evidence == Evidence.PRINTED)
-    if row.rule == 3:
-        assert any(answer.restates for answer in answers)
-    if row.rule in (6, 7):
-        assert (row.rule == 6) is (row.scope == "stand-in")
-
-
-def test_rules_are_numbered_in_their_order() -> None:
-    text = (ROOT / "docs" / "verdicts.md").read_text(encoding="utf-8")
-    places = [text.index(f"\n{number}. ") for number in range(1, 8)]
-    assert all(before < after for before, after in pairwise(places))
+def test_rules_lead_to_the_verdicts() -> None:
+    for row in ROWS.values():
+        assert row.rule in RULES[row.verdict], row
+        assert (row.rule == 2) is (row.evidence == Evidence.PRINTED), row
+        assert row.rule != 3 or any(answer.restates for answer in published()[row.claim].answers), row
+        assert row.rule not in (6, 7) or (row.rule == 6) is (row.scope == "stand-in"), row
