@@ -7,29 +7,43 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+Makers = Iterable[Callable[[], nn.Module]]
 
 
-def check_published(layers: Callable[[Any], Iterable[Callable[[], nn.Module]]], shape: Any, published: int) -> None:
-    """Compare the weights and the output of each layer of an image network with its shape.
+def run(modules: Iterable[Any], *value: Any) -> Any:
+    """Output of the last module."""
+    for module in modules:
+        output = module(*value)
+        value = output if isinstance(output, tuple) else (output,)
+    return value[0]
 
-    On the meta device, without allocation, the output of each layer fits the next layer."""
+
+def check_counted(layers: Callable[[Any], Makers], shape: Any, *value: torch.Tensor) -> int:
+    """Compare the weights and the output of each layer for two samples with its shape. Returns the number of weights.
+
+    On the meta device, without allocation, the output of each layer fits the next layer.
+    """
+    output: Any = tuple(part.to("meta") for part in value)
     with torch.device("meta"):
         modules = [make() for make in layers(shape)]
-        x = torch.empty(2, shape.colours, shape.image, shape.image, dtype=torch.uint8)
-    assert sum(p.numel() for module in modules for p in module.parameters()) == published
-    for module, counted in zip(modules, shape.shapes(), strict=True):
-        parameters = list(module.parameters())
-        assert sum(p.numel() for p in parameters) == counted.parameters, counted.name
-        assert [p.numel() for p in parameters if p.dim() > 1] == list(counted.prunable), counted.name
-        x = module.eval()(x)
-        assert 4 * x.numel() == 2 * counted.output, counted.name
-    assert x.shape == (2, shape.classes)
+        for module, counted in zip(modules, shape.shapes(), strict=True):
+            parameters = list(module.parameters())
+            assert sum(p.numel() for p in parameters) == counted.parameters, counted.name
+            assert getattr(module, "checkpointed", True) == counted.checkpointed, counted.name
+            if getattr(module, "prunable", True):
+                kinds = (nn.Linear, nn.Conv2d)
+                pruned = [m.weight.numel() for m in module.modules() if isinstance(m, kinds)]
+                assert pruned == list(counted.prunable), counted.name
+            output = module.eval()(*output)
+            output = output if isinstance(output, tuple) else (output,)
+            assert sum(part.nbytes for part in output) == 2 * counted.output, counted.name
+    return sum(p.numel() for module in modules for p in module.parameters())
 
 
-def check_flops(layers: Iterable[Callable[[], nn.Module]], shape: Any, *value: torch.Tensor) -> None:
+def check_flops(layers: Makers, shape: Any, *value: torch.Tensor) -> None:
     """Compare the flops of each layer's forward pass of one sample with its shape."""
-    from torch.utils.flop_counter import FlopCounterMode
-
     output: Any = value
     for make, counted in zip(layers, shape.shapes(), strict=True):
         with FlopCounterMode(display=False) as counter:

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from suite.models.gnmt import SCORES, Attention, decode, layers, loss, scores, ties
+from suite.models.gnmt import SCORES, Attention, decode, layers, loss, scores
 from suite.workload.recurrent import BEGIN, END, GNMT, PADDING
 from tests.support.lstm import gates
-from tests.support.networks import check_flops
+from tests.support.networks import run
 
 SHAPE = GNMT(4, 3, 6, sequence=5, vocabulary=11)
 
@@ -37,13 +37,6 @@ def built_layers(shape: GNMT = SHAPE, **options: Any) -> list[Any]:
     return modules
 
 
-def through(modules: list[Any], *value: torch.Tensor) -> torch.Tensor:
-    for module in modules:
-        output = module(*value)
-        value = output if isinstance(output, tuple) else (output,)
-    return value[0]
-
-
 def reference(modules: list[Any], source: list[int], target: list[int]) -> torch.Tensor:
     """One pair of sentences without padding, position by position: logits [t, v]."""
     words, both, *encoders, first, second, third, head = modules
@@ -66,30 +59,12 @@ def reference(modules: list[Any], source: list[int], target: list[int]) -> torch
     return y @ head.linear.weight.T + head.linear.bias
 
 
-@pytest.mark.parametrize("shape", [GNMT(sequence=3), GNMT(8, 8, sequence=2), SHAPE], ids=["gnmt_8", "gnmt_16", "small"])
-def test_the_network_is_the_counted_one(shape: GNMT) -> None:
-    """On the meta device, without allocation, the output of each layer fits the next layer."""
-    with torch.device("meta"):
-        modules = [make() for make in layers(shape)]
-        value: Any = tuple(torch.empty(2, shape.sequence, dtype=torch.int64) for _ in range(2))
-    for module, counted in zip(modules, shape.shapes(), strict=True):
-        assert sum(p.numel() for p in module.parameters()) == counted.parameters, counted.name
-        assert getattr(module, "checkpointed", True) == counted.checkpointed, counted.name
-        if getattr(module, "prunable", True):
-            linear = [m.weight.numel() for m in module.modules() if isinstance(m, nn.Linear)]
-            assert tuple(linear) == counted.prunable, counted.name
-        value = module(*value)
-        value = value if isinstance(value, tuple) else (value,)
-        assert sum(part.nbytes for part in value) == 2 * counted.output, counted.name
-    assert ties(shape) == []
-
-
 def test_it_translates_as_the_reference_does() -> None:
     """Sentences of several lengths side by side, each against itself alone."""
     modules = built_layers()
     lengths, targets = [5, 3, 1, 2], [4, 5, 2, 1]
     source, target = sentences(lengths, 5), sentences(targets, 5, seed=1)
-    logits = through(modules, source, target)
+    logits = run(modules, source, target)
     for row, (long, wide) in enumerate(zip(lengths, targets, strict=True)):
         want = reference(modules, source[row, :long].tolist(), target[row, :wide].tolist())
         torch.testing.assert_close(logits[row, :wide], want)
@@ -113,7 +88,7 @@ def test_more_padding_changes_nothing() -> None:
     modules = built_layers()
     source, target = sentences([3, 2], 5), sentences([4, 4], 5, seed=1)
     longer = torch.cat((source, torch.full((2, 4), PADDING)), 1)
-    torch.testing.assert_close(through(modules, source, target), through(modules, longer, target))
+    torch.testing.assert_close(run(modules, source, target), run(modules, longer, target))
 
 
 def test_a_token_is_predicted_from_those_before_it() -> None:
@@ -121,7 +96,7 @@ def test_a_token_is_predicted_from_those_before_it() -> None:
     source, target = sentences([5], 5), sentences([5], 5, seed=1)
     other = target.clone()
     other[0, 3] = BEGIN
-    before, after = through(modules, source, target), through(modules, source, other)
+    before, after = run(modules, source, target), run(modules, source, other)
     assert torch.equal(before[0, :3], after[0, :3])
     assert not torch.equal(before[0, 3], after[0, 3])
 
@@ -145,10 +120,6 @@ def test_the_length_of_attentions_direction_is_its_own_weight() -> None:
     with torch.no_grad():
         attention.size.mul_(7)
     assert not torch.allclose(attention(y, memory, lengths), before)
-
-
-def test_flops_are_those_of_a_forward_pass() -> None:
-    check_flops(layers(SHAPE, dtype="float64"), SHAPE, sentences([5], 5), sentences([5], 5))
 
 
 def test_dropout_precedes_every_lstm_but_the_first() -> None:
@@ -178,9 +149,6 @@ def test_initial_weights_are_within_a_tenth_at_the_published_width() -> None:
                     assert 0.7 * most < float(parameter.detach().abs().max()) <= most * 1.0001, (hidden, name)
 
 
-# -- loss, scores, decoding -------------------------------------------------------------------------------------------
-
-
 def test_loss_and_scores_leave_padding_out() -> None:
     logits = torch.zeros(2, 3, 5, dtype=torch.bfloat16)
     logits[0, 0, 4] = logits[0, 1, 4] = logits[1, 0, PADDING] = 2.0
@@ -197,13 +165,13 @@ def one_at_a_time(modules: list[Any], source: torch.Tensor, length: int) -> list
     for row in source:
         tokens = [BEGIN]
         while len(tokens) <= length and tokens[-1] != END:
-            logits = through(modules, row[None], torch.tensor([tokens]))
+            logits = run(modules, row[None], torch.tensor([tokens]))
             tokens.append(int(logits[0, -1].argmax()))
         masks.append((tokens[1:] + [PADDING] * length)[:length])
     return masks
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_decoding_is_greedy(seed: int) -> None:
     """As one token at a time; a network of random weights changes its mind at every position, and ends some."""
     torch.manual_seed(seed)
@@ -215,11 +183,11 @@ def test_decoding_is_greedy(seed: int) -> None:
         modules[-1].linear.bias.copy_(torch.tensor([0, 0, 0, -1, 0, 0, 0, 0]))  # most go on for a while
     source = sentences([9, 4, 6, 1, 7, 3, 5, 8], 9, vocabulary=8, seed=seed)
     target = torch.full_like(source, END)  # what stands there is not looked at
-    decoded = decode(lambda value: through(modules, *value), (source, target))
+    decoded = decode(lambda value: run(modules, *value), (source, target))
     want = one_at_a_time(modules, source, 9)
     assert decoded.tolist() == want
     assert len({tuple(row) for row in want}) > 3
-    assert decode(lambda value: (through(modules, *value),), (source, target)).tolist() == want, "outputs in a tuple"
+    assert decode(lambda value: (run(modules, *value),), (source, target)).tolist() == want, "outputs in a tuple"
 
 
 def test_nothing_follows_the_end() -> None:

@@ -14,7 +14,7 @@ from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.protocols import Missing
 from suite.data.graphs.communities import AmazonLike
 from suite.data.graphs.generate import Planted
-from suite.gnn.partition import Quality, gvb, partition
+from suite.gnn.partition import Quality, gvb, partition, refine_numba
 from suite.gnn.partition.gvb import Gvb
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.pattern import IntArray, directed_pattern, entries_per_row
@@ -122,6 +122,35 @@ def test_part_above_cap_loses_vertices_even_at_a_loss() -> None:
     refined, send = level.refined(parts, 2, MoveRule(cap, UNLIMITED, 64), penalty=8, seed=0)
     assert heaviest(matrix, parts, 2) > cap >= heaviest(matrix, refined, 2)
     assert send.sum() > quality(matrix, parts, 2).total
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_predicted_price_change_of_a_move_is_exact(symmetric: bool) -> None:
+    """At fixed row prices, for every vertex and part, compared with a recount of the volumes."""
+    n, k = 30, 4
+    matrix, rng = random_matrix(n, 1, symmetric=symmetric), np.random.default_rng(0)
+    parts, price = rng.integers(0, k, n).astype(np.int32), rng.integers(1, 9, k)
+    level = Level.finest(directed_pattern(matrix), entries_per_row(matrix))
+    slots = np.r_[0, np.cumsum(np.minimum(np.diff(level.by_net[0]), k))]
+    counts = np.zeros(slots[-1], np.int32), np.zeros(slots[-1], np.int32), np.zeros(n, np.int64)
+    nets = level.owner, level.rows, *level.by_vertex, slots, *counts
+    refine_numba._fill(parts, np.zeros(k, np.int64), *nets)
+    before = int(count_volumes(matrix, parts, k).send @ price)
+    for x in range(n):
+        gain, own_volume = np.zeros(k, np.int64), np.zeros(k, np.int64)
+        base, every, _ = refine_numba._weigh(x, True, parts, price, gain, own_volume, level.owned, *nets)
+        a, changes = parts[x], {}
+        for b in set(range(k)) - {int(a)}:
+            moved = parts.copy()
+            moved[x] = b
+            changes[b] = int(count_volumes(matrix, moved, k).send @ price) - before
+            assert changes[b] == base - gain[b] + price[b] * (every - own_volume[b]) - price[a] * (
+                every - own_volume[a]
+            )
+        load = np.zeros(k, np.int64)
+        assert refine_numba._choose(a, base, every, price, gain, own_volume, load, 0)[1] == min(changes.values())
+        assert not gain.any()
+        assert not own_volume.any()
 
 
 def test_best_partition_is_returned_not_the_last() -> None:
