@@ -110,21 +110,19 @@ def losses_on_one_rank(name: str, variant: str = "none", replicas: int = 1) -> l
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks", "variant"),
+    ("name", "grid", "variant"),
     [
-        *cells(SCHEDULES, [1, 2, 4], ["none"], n=6, always=[("zbv", 4, "none")]),
-        *cells(["interleaved", "zb_h2", "zbv", "dual_pipe_v"], [2], [*VARIANTS][1:], n=4),
+        *cells(
+            SCHEDULES, [Grid(), Grid(inter=2), Grid(inter=4)], ["none"], n=5, always=[("zbv", Grid(inter=4), "none")]
+        ),
+        *cells(SCHEDULES, [Grid(inter=2, data=2)], ["tied"], n=2),
+        *cells(["interleaved", "zb_h2", "zbv", "dual_pipe_v"], [Grid(inter=2)], [*VARIANTS][1:], n=3),
     ],
+    ids=str,
 )
-def test_losses_equal_one_rank(name: str, ranks: int, variant: str) -> None:
-    losses = losses_on(Grid(inter=ranks), SCHEDULES[name], **VARIANTS[variant])
-    assert losses == losses_on_one_rank(name, variant)
-
-
-@pytest.mark.parametrize("name", drawn(SCHEDULES, n=2))
-def test_replicas_equal_replicas_of_one_stage(name: str) -> None:
-    losses = losses_on(Grid(inter=2, data=2), SCHEDULES[name], tied=True)
-    assert losses == losses_on_one_rank(name, "tied", replicas=2)
+def test_losses_equal_one_rank(name: str, grid: Grid, variant: str) -> None:
+    losses = losses_on(grid, SCHEDULES[name], **VARIANTS[variant])
+    assert losses == losses_on_one_rank(name, variant, grid.data)
 
 
 @pytest.mark.parametrize("name", drawn(["interleaved", "zb_h1", "zbv"], n=1))

@@ -1,45 +1,178 @@
-"""Ties between any layers: every placement has the numbers of one rank, and those of one shared parameter."""
+"""Ties between any layers: every placement has the numbers of one rank, and those of one shared parameter.
+
+Then names of tied weights: pairs that make one tie, several names of one weight, and what is refused.
+"""
 
 from __future__ import annotations
 
 import copy
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from itertools import product
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import mse_loss
 
 from suite.comm.p2p import threads
 from suite.comm.p2p.threads import LoopbackWorld
-from suite.core.errors import InvalidRequest
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
+from suite.core.protocols import Schedule
+from suite.engine.engine import Engine
+from suite.engine.layers import Layer
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.optimizer import SGD
 from suite.engine.pruning import Pruning
-from suite.engine.replay import Replay
+from suite.engine.ties import as_pairs, find_ties, join_pairs
+from suite.memory.layout import offloaded
+from suite.pruning.magnitude import Magnitude
 from suite.pruning.mask import Indices, Key, View
+from suite.schedule import MessageDriven
+from suite.schedule.one_f_one_b import OneFOneB
+from suite.schedule.staircase import Staircase
+from suite.schedule.zbv import ZBV
 from tests.support.drawn import cells, drawn
 from tests.support.masked import FixedMask
-from tests.support.refusals import refused
-from tests.support.tied import (
-    GRIDS,
-    OPTIONS,
-    SCHEDULES,
-    SHAPES,
-    assert_close,
-    assert_ends_equal,
-    assert_same,
-    batches,
-    engine_of,
-    network,
-    on_one_rank,
-    plain_torch,
-    run,
-    weights_of,
-)
+from tests.support.refusals import fault, refused
+
+LAYERS, WIDTH, MICROBATCHES, BATCHES = 8, 5, 4, 4
+# two layers per stage on four ranks, and one per stage where each of the four ranks holds two stages
+SHAPES: dict[str, list[tuple[int, ...]]] = {
+    "one stage": [(2, 3)],
+    "neighbours": [(1, 2)],
+    "one rank of a V": [(0, 7), (2, 5)],
+    "one rank of a loop": [(1, 5)],
+    "three": [(1, 4, 6)],
+    "four": [(0, 2, 3, 7)],
+    "crossing": [(0, 4), (2, 6)],
+    "three groups": [(0, 4), (2, 6), (1, 3, 5, 7)],
+}
+GRIDS = [Grid(inter=2), Grid(inter=4), Grid(inter=2, data=2)]
+SCHEDULES: dict[str, Schedule] = {
+    "message_driven": MessageDriven(),
+    "one_f_one_b": OneFOneB(),
+    "zbv": ZBV(),
+    "interleaved": Staircase(chunks=2),
+}
+# arguments of an engine; the numbers of one rank depend on clip_norm, half and pruning
+OPTIONS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "clip_norm": {"clip_norm": 0.5},
+    "half and clip_norm": {"half": "bfloat16", "clip_norm": 0.5},
+    "buckets": {"bucket_numel": 7, "buckets_per_reduction": 2},
+    "offload": {"bucket_numel": 7, "memory": partial(offloaded, bucket=7), "half": "bfloat16"},
+    "overlapped offload": {"bucket_numel": 7, "buckets_per_reduction": 3, "memory": partial(offloaded, bucket=7)},
+    "recomputation": {"activation_checkpointing": 1},
+    "mask of each layer": {"pruning": Pruning(Magnitude(scope="layer"), sparsity=0.6)},
+    "mask of the network": {"pruning": Pruning(Magnitude(scope="global"), sparsity=0.6)},
+}
+
+
+class Outcome(NamedTuple):
+    """Losses of the batches and of an evaluation, and full-precision weights by their names in the model."""
+
+    losses: list[float]
+    weights: dict[str, torch.Tensor]
+
+
+def network(shape: str, dtype: torch.dtype = torch.float64, *, frozen: bool = False) -> list[nn.Module]:
+    """Linear layers, of which each set of `shape` shares one weight."""
+    torch.manual_seed(3)
+    layers = [nn.Linear(WIDTH, WIDTH, dtype=dtype) for _ in range(LAYERS)]
+    for first, *others in SHAPES[shape]:
+        for other in others:
+            layers[other].weight = layers[first].weight
+        layers[first].weight.requires_grad_(not frozen)
+    return list(layers)
+
+
+def batches(dtype: torch.dtype = torch.float64, count: int = BATCHES) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Batches of 16 samples: one size for all grids."""
+    generator = torch.Generator().manual_seed(1)
+    pairs = [torch.randn(2, 4 * MICROBATCHES, WIDTH, generator=generator, dtype=torch.float64) for _ in range(count)]
+    return [(pair[0].to(dtype), 4 * pair[1].to(dtype)) for pair in pairs]
+
+
+def engine_of(layers: Sequence[Layer], world: LoopbackWorld, grid: Grid, name: str, **options: Any) -> Engine:
+    return Engine(
+        layers,
+        loss=mse_loss,
+        optimizer=SGD(0.1, momentum=0.9),
+        microbatch=2,
+        grid=grid,
+        schedule=SCHEDULES[name],
+        world=world,
+        **options,
+    )
+
+
+def weights_of(engine: Engine) -> dict[str, torch.Tensor]:
+    states = engine.state.model_states
+    return {
+        f"{number}.{name}": (states.export(weight)["weight"] if weight.requires_grad else weight.data).clone()
+        for number, layer in engine.state.numbered_layers()
+        for name, weight in layer.named_parameters(remove_duplicate=False)
+    }
+
+
+def run(layers: Sequence[Layer], grid: Grid, name: str, dtype: torch.dtype, **options: Any) -> Outcome:
+    """Train copies of the layers on the ranks of a grid, as threads."""
+
+    def rank(world: LoopbackWorld) -> Outcome:
+        data = batches(dtype)
+        engine = engine_of(copy.deepcopy(layers), world, grid, name, **options)
+        losses = [*engine.train(data), engine.evaluate(data[:2])]
+        weights = weights_of(engine)
+        engine.close()
+        return Outcome(losses, weights)
+
+    outcomes = threads.run(grid.size, rank, deadline=60.0)
+    assert all(outcome.losses == outcomes[0].losses for outcome in outcomes)
+    return Outcome(outcomes[0].losses, {name: weight for one in outcomes for name, weight in one.weights.items()})
+
+
+@cache
+def on_one_rank(shape: str, replicas: int, dtype: torch.dtype = torch.float64, option: str = "none") -> Outcome:
+    options = {name: value for name, value in OPTIONS[option].items() if name in ("clip_norm", "half", "pruning")}
+    return run(network(shape, dtype), Grid(data=replicas), "one_f_one_b", dtype, **options)
+
+
+def assert_same(got: Outcome, right: Outcome) -> None:
+    assert got.losses == right.losses
+    assert got.weights.keys() == right.weights.keys()
+    for name, weight in right.weights.items():
+        assert torch.equal(got.weights[name], weight), name
+
+
+def plain_torch(layers: list[nn.Module], clip_norm: float | None = None) -> Outcome:
+    """Plain PyTorch with one shared parameter."""
+    model, data = nn.Sequential(*layers), batches()
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=0.1, momentum=0.9)
+    losses = []
+    for inputs, targets in data:
+        optimizer.zero_grad()
+        loss = mse_loss(model(inputs), targets)
+        loss.backward()
+        if clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(trained, clip_norm)
+        optimizer.step()
+        losses.append(loss.item())
+    with torch.no_grad():
+        losses.append(sum(mse_loss(model(inputs), targets).item() for inputs, targets in data[:2]) / 2)
+    named = model.named_parameters(remove_duplicate=False)
+    return Outcome(losses, {name: weight.detach() for name, weight in named})
+
+
+def assert_close(got: Outcome, right: Outcome) -> None:
+    assert got.losses == pytest.approx(right.losses, rel=1e-12)
+    assert got.weights.keys() == right.weights.keys()
+    for name, weight in right.weights.items():
+        assert (got.weights[name] - weight).abs().max() < 1e-12, name
+
 
 LARGE = ("four", "three groups")
 MASKS = ("mask of each layer", "mask of the network")
@@ -53,7 +186,6 @@ MASKS = ("mask of each layer", "mask of the network")
 def test_every_placement_has_the_numbers_of_one_rank(shape: str, grid: Grid, name: str) -> None:
     got = run(network(shape), grid, name, torch.float64)
     assert_same(got, on_one_rank(shape, grid.data))
-    assert_ends_equal(shape, got)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +213,6 @@ def test_one_rank_trains_like_one_shared_parameter(shape: str, replicas: int, op
 def test_options_have_the_numbers_of_one_rank(shape: str, grid: Grid, name: str, option: str) -> None:
     got = run(network(shape, torch.float32), grid, name, torch.float32, **OPTIONS[option])
     assert_same(got, on_one_rank(shape, grid.data, torch.float32, option))
-    assert_ends_equal(shape, got)
     if option in MASKS:
         assert (got.weights[f"{SHAPES[shape][0][0]}.weight"] == 0).any()
 
@@ -104,7 +235,6 @@ def test_frozen_tie_does_not_change(shape: str, grid: Grid, half: str | None) ->
     dtype = torch.float32 if half else torch.float64
     layers = network(shape, dtype, frozen=True)
     got = run(layers, grid, "zbv", dtype, half=half, clip_norm=0.5)
-    assert_ends_equal(shape, got)
     first = SHAPES[shape][0][0]
     initial = layers[first].get_parameter("weight")
     assert torch.equal(got.weights[f"{first}.weight"], initial.bfloat16() if half else initial)
@@ -112,57 +242,17 @@ def test_frozen_tie_does_not_change(shape: str, grid: Grid, half: str | None) ->
         assert_close(got, plain_torch(layers, clip_norm=0.5))
 
 
-@pytest.mark.parametrize(("shape", "grid", "name"), cells(LARGE, GRIDS[::2], SCHEDULES, n=2), ids=str)
-def test_replay_equals_ranks(shape: str, grid: Grid, name: str) -> None:
-    if name == "message_driven":
-        name = "one_f_one_b"
-    data, layers = batches(torch.float32), network(shape, torch.float32)
-    settings = {"loss": mse_loss, "optimizer": SGD(0.1, momentum=0.9), "microbatch": 2, "clip_norm": 0.5}
-    replay = Replay(layers, grid=grid, schedule=SCHEDULES[name], **settings)
-    losses = [*replay.train(data), replay.evaluate(data[:2])]
-    assert losses == on_one_rank(shape, grid.data, torch.float32, "clip_norm").losses
-
-
-@pytest.mark.parametrize(
-    ("shape", "saved", "resumed"),
-    cells(
-        LARGE, [(Grid(inter=4), "one_f_one_b"), (Grid(), "zbv")], [(GRIDS[0], "zbv"), (GRIDS[1], "interleaved")], n=2
-    ),
-    ids=str,
-)
-def test_checkpoint_resumes_on_another_placement(shape: str, saved: Any, resumed: Any, tmp_path: Path) -> None:
-    layers, data = network(shape), batches()
-
-    def train(world: LoopbackWorld, grid: Grid, name: str, *, load: bool) -> list[float]:
-        engine = engine_of(copy.deepcopy(layers), world, grid, name)
-        if load:
-            engine.load(tmp_path)
-        losses = list(engine.train(data[2:] if load else data[:2]))
-        if not load:
-            engine.save(tmp_path)
-        engine.close()
-        return losses
-
-    losses = []
-    for (grid, name), load in ((saved, False), (resumed, True)):
-        losses += threads.run(grid.size, partial(train, grid=grid, name=name, load=load), deadline=60.0)[0]
-    assert losses == on_one_rank(shape, 1).losses[:-1]
-
-
-@pytest.mark.parametrize(
-    ("shape", "frozen", "ends"),
-    [("three", False, 3), ("three groups", False, 4), ("three", True, 1), ("one rank of a V", False, 2)],
-)
-def test_every_rank_counts_the_most_addends(shape: str, frozen: bool, ends: int) -> None:
+def test_every_rank_counts_the_most_addends() -> None:
     """Ranks without ends of the largest tie take part in the same overflow check."""
-    layers = network(shape, torch.float32, frozen=frozen)
 
-    def rank(world: LoopbackWorld) -> int:
+    def rank(world: LoopbackWorld, layers: list[nn.Module]) -> int:
         options = {"half": "float16", "loss_scaler": DynamicLossScaler()}
         engine = engine_of(copy.deepcopy(layers), world, Grid(inter=4), "zbv", **options)
         return engine.state.update.most_ends
 
-    assert threads.run(4, rank, deadline=20.0) == [ends] * 4
+    for shape, frozen, ends in (("three groups", False, 4), ("three", True, 1), ("one rank of a V", False, 2)):
+        layers = network(shape, torch.float32, frozen=frozen)
+        assert threads.run(4, partial(rank, layers=layers), deadline=20.0) == [ends] * 4, shape
 
 
 # -- masks -----------------------------------------------------------------------------------------------------------
@@ -174,8 +264,8 @@ def test_a_mask_in_training_prunes_all_ends(grid: Grid) -> None:
     index = torch.tensor([1, 3, 4, 9, 20], dtype=torch.int32)
     pruning = Pruning(FixedMask({(0, "weight"): index, (1, "weight"): index + 1}, after=2), sparsity=0.8)
     got = run(network("four"), grid, "one_f_one_b", torch.float64, pruning=pruning, clip_norm=0.5)
-    assert_ends_equal("four", got)
-    assert got.weights["3.weight"].flatten().nonzero().flatten().tolist() == index.tolist()
+    for end in SHAPES["four"][0]:
+        assert got.weights[f"{end}.weight"].flatten().nonzero().flatten().tolist() == index.tolist()
     assert int((got.weights["4.weight"] == 0).sum()) == 0
 
 
@@ -207,3 +297,139 @@ def test_masks_that_differ_between_ends_raise_everywhere(ranks: int, other: int)
         engine.close()
 
     threads.run(ranks, rank, deadline=20.0)
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+def functions() -> list[Callable[[], nn.Module]]:
+    return [partial(nn.Linear, WIDTH, WIDTH, dtype=torch.float64) for _ in range(LAYERS)]
+
+
+@pytest.mark.parametrize(("grid", "name"), cells(GRIDS, SCHEDULES, n=2), ids=str)
+def test_named_pairs_make_one_tie(grid: Grid, name: str) -> None:
+    """The pairs of a set may come in any order, and begin with either end."""
+    tied = [(6, "weight", 4, "weight"), (1, "bias", 2, "bias"), (1, "weight", 6, "weight")]
+    got = run(functions(), grid, name, torch.float64, tied=tied)
+    ordered = [(1, "weight", 4, "weight"), (4, "weight", 6, "weight"), (1, "bias", 2, "bias")]
+    assert_same(got, run(functions(), Grid(data=grid.data), "one_f_one_b", torch.float64, tied=ordered))
+    for end in ("4.weight", "6.weight"):
+        assert torch.equal(got.weights["1.weight"], got.weights[end])
+    assert torch.equal(got.weights["1.bias"], got.weights["2.bias"])
+
+
+def test_first_layer_gives_the_initial_weight() -> None:
+    def rank(world: LoopbackWorld) -> dict[str, torch.Tensor]:
+        tied = [(5, "weight", 2, "weight"), (7, "weight", 5, "weight")]
+        return weights_of(engine_of(functions(), world, Grid(inter=world.size), "one_f_one_b", tied=tied))
+
+    def untied(world: LoopbackWorld) -> dict[str, torch.Tensor]:
+        return weights_of(engine_of(functions(), world, Grid(), "one_f_one_b"))
+
+    (right,) = threads.run(1, untied)
+    for ranks in (1, 2, 4):
+        got = {name: weight for part in threads.run(ranks, rank, deadline=20.0) for name, weight in part.items()}
+        for number in range(LAYERS):
+            expected = right[f"{2 if number in (5, 7) else number}.weight"]
+            assert torch.equal(got[f"{number}.weight"], expected), number
+
+
+class Twice(nn.Module):
+    """A layer with one weight under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(WIDTH, WIDTH, dtype=torch.float64)
+        self.again = self.inner.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.inner(x)) @ self.again
+
+
+def twice_modules() -> list[nn.Module]:
+    torch.manual_seed(4)
+    return [Twice() if number == 3 else make() for number, make in enumerate(functions())]
+
+
+@pytest.mark.parametrize(("grid", "name"), cells([Grid(), *GRIDS], ["one_f_one_b", "zbv"], n=2), ids=str)
+def test_a_leaf_with_two_names_is_added_once(grid: Grid, name: str) -> None:
+    """Both names are in ties, which therefore are one tie of layers 1, 3 and 6."""
+    tied = [(1, "weight", 3, "again"), (3, "inner.weight", 6, "weight")]
+    got = run(twice_modules(), grid, name, torch.float64, tied=tied)
+    plain = twice_modules()
+    plain[3].inner.weight = plain[3].again = plain[6].weight = plain[1].weight  # type: ignore[union-attr, assignment]
+    assert_close(got, plain_torch(plain))
+
+
+def test_pairs_with_common_ends_are_joined() -> None:
+    a, b, c, d, e = ((layer, "weight") for layer in range(5))
+    assert join_pairs([(c, a), (e, d), (b, b)]) == ((a, c), (d, e))
+    assert join_pairs([(c, a), (e, d), (d, c)]) == ((a, c, d, e),)
+    assert join_pairs([]) == ()
+    assert as_pairs((a, c, e)) == [(0, "weight", 2, "weight"), (2, "weight", 4, "weight")]
+
+
+def test_ties_are_found_in_one_order() -> None:
+    assert find_ties(network("three groups"), [(6, "bias", 0, "bias")]) == (
+        ((0, "bias"), (6, "bias")),
+        ((0, "weight"), (4, "weight")),
+        ((1, "weight"), (3, "weight"), (5, "weight"), (7, "weight")),
+        ((2, "weight"), (6, "weight")),
+    )
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------
+
+
+LAST = LAYERS - 1
+LEGAL = f'tied=[(0, "weight", {LAST}, "weight")]'
+# the last two are refused on the rank of layer 4 only, which alone knows the names of its weights
+REFUSED: list[tuple[list[Any], dict[str, Any]]] = [
+    ([(1, "weight", 4, "bias")], fault("tied", rule="weights of one shape and type")),
+    (
+        [(1, "weight", 4, "weight"), (4, "weight", 6, "bias")],
+        fault("tied", subject="(4, 'weight', 6, 'bias')", rule="weights of one shape and type"),
+    ),
+    ([(1, "weight", 1, "weight")], fault("tied", rule="of two weights", legal=LEGAL)),
+    ([(1, "weight", LAYERS, "weight")], fault("tied", rule=f"layers from 0 to {LAST}", legal=LEGAL)),
+    ([(1, "weight", 4, "wait")], fault("tied", subject="layer 4 has no weight 'wait'", rule="one of weight, bias")),
+    (
+        [(1, "weight", 4, "again"), (4, "inner.weight", 6, "weight")],
+        fault("tied", subject="weight again of layer 4", legal="the name 'again' in both ties"),
+    ),
+]
+
+
+@pytest.mark.parametrize("ranks", drawn([1, 2, 4], n=1, always=[2]))
+def test_wrong_ties_are_refused_on_every_rank(ranks: int) -> None:
+    culprit = 4 * ranks // LAYERS
+
+    def rank(world: LoopbackWorld, tied: list[Any], expected: dict[str, Any], one_rank: bool) -> None:
+        makers = functions()
+        if "again" in tied[0]:
+            makers[4] = Twice
+        others = fault(subject=f"weights are tied: rank {culprit} failed and reports the reason")
+        seen = expected if world.rank == culprit or not one_rank else others
+        with refused(InvalidRequest, **seen) as refusal:
+            engine_of(makers, world, Grid(inter=world.size), "one_f_one_b", tied=tied)
+        assert not isinstance(refusal.value, Unsupported)
+
+    for number, (tied, expected) in enumerate(REFUSED):
+        threads.run(ranks, partial(rank, tied=tied, expected=expected, one_rank=number >= 4), deadline=20.0)
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH, dtype=torch.float64)])
+def test_ends_of_other_types_are_refused_on_all_ranks(layer: nn.Linear) -> None:
+    """The third end has another dtype, or is frozen; its two ranks and the rank of the other ends refuse it."""
+    layer.weight.requires_grad_(layer.weight.dtype != torch.float64)
+
+    layers = twice_modules()
+    layers[6] = layer
+
+    def rank(world: LoopbackWorld) -> None:
+        tied = [(0, "weight", 1, "weight"), (6, "weight", 1, "weight")]
+        with refused(InvalidRequest, "tied", rule="all trained or all frozen"):
+            engine_of(copy.deepcopy(layers), world, Grid(inter=world.size), "one_f_one_b", tied=tied)
+
+    for ranks in (1, 2):
+        threads.run(ranks, rank, deadline=20.0)
