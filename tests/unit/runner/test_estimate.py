@@ -69,45 +69,38 @@ def test_one_rank_holds_the_whole_model() -> None:
     assert sum(predicted.values()) == 12576
 
 
+SGD = {"_target_": "suite.engine.optim.optimizer.SGD"}
+MOMENTUM = {**SGD, "momentum": 0.9}
+RECOMPUTE = {"_target_": "suite.weights.Latest", "graph": "recompute"}
+
+
+FIRST, LAST = 2 * (840 + 48), 2 * (840 + 180)  # bytes that a stage keeps for a microbatch
+TWO = {"inter": 2, "data": 1}
+# log-probabilities, of which a loss is made, and two gradients as large stay in float32
+HALF = 2 * (420 + 420 + 60 + 3 * 5 * 4) + 2 * (2 * 3 * 5 * 4)
+GPIPES: tuple[tuple[dict[str, int], dict[str, Any], list[dict[str, int]]], ...] = (
+    (TWO, {"schedule": GPIPE}, [states(264, 4 * FIRST + 832), states(260, 4 * LAST + 472)]),
+    # recomputation keeps the messages
+    (TWO, {"schedule": GPIPE, "weights": RECOMPUTE}, [states(264, FIRST + 832), states(260, 4 * 96 + LAST + 472)]),
+    # replicas are alike and share the batch
+    (TWO | {"data": 2}, {"schedule": GPIPE}, 2 * [states(264, 2 * FIRST + 832), states(260, 2 * LAST + 472)]),
+    ({}, {"optimizer": SGD}, [states(524, 4192, moments=1)]),
+    ({}, {"model": {"dtype": "float64"}}, [states(524, 2 * 4192, width=8)]),
+    ({}, {"model": {"dtype": "bfloat16"}}, [states(524, HALF, width=2)]),
+)
+
+
+def test_memory_follows_schedule_policy_optimizer_and_precision() -> None:
+    for grid, changes, predicted in GPIPES:
+        assert kinds(config_of(grid, **changes)) == predicted, changes
+
+
 def test_stage_memory_counts_microbatches_in_flight() -> None:
     first, last = estimate.budgets(config_of({"inter": 2}))
     assert first.by_kind() == states(264, 2 * 2 * (840 + 48) + 832)  # two microbatches, each with the stage's output
     assert last.by_kind() == states(260, 2 * (840 + 180) + 472 + 2 * 48)  # one, and a message that has come
     assert (first.in_flight, last.in_flight) == (2, 1)
     assert (first.waiting, last.waiting) == (0, 96)
-
-
-def test_gpipe_keeps_the_batch() -> None:
-    predicted = kinds(config_of({"inter": 2}, schedule=GPIPE))
-    assert predicted == [states(264, 4 * 2 * (840 + 48) + 832), states(260, 4 * 2 * (840 + 180) + 472)]
-
-
-def test_recomputation_keeps_the_messages() -> None:
-    recompute = {"_target_": "suite.weights.Latest", "graph": "recompute"}
-    predicted = kinds(config_of({"inter": 2}, schedule=GPIPE, weights=recompute))
-    assert predicted == [states(264, 2 * (840 + 48) + 832), states(260, 4 * 96 + 2 * (840 + 180) + 472)]
-
-
-def test_replicas_are_alike_and_share_the_batch() -> None:
-    config = config_of({"inter": 2, "data": 2}, schedule=GPIPE)
-    assert config.microbatches == 2
-    predicted = kinds(config)
-    assert predicted[:2] == predicted[2:]
-    assert predicted[:2] == [states(264, 2 * 2 * (840 + 48) + 832), states(260, 2 * 2 * (840 + 180) + 472)]
-
-
-def test_sgd_keeps_one_moment() -> None:
-    (predicted,) = kinds(config_of(optimizer={"_target_": "suite.engine.optim.optimizer.SGD"}))
-    assert predicted == states(524, 4192, moments=1)
-
-
-@pytest.mark.parametrize(("dtype", "times"), [("float64", 2), ("float32", 1), ("bfloat16", 0.5)])
-def test_bytes_follow_the_precision(dtype: str, times: float) -> None:
-    (predicted,) = kinds(config_of(model=CONFIG["model"] | {"dtype": dtype}))
-    right = {kind: times * size for kind, size in kinds(config_of())[0].items()}
-    if dtype == "bfloat16":  # log-probabilities, of which a loss is made, and two gradients as large stay in float32
-        right["activations"] = 2 * (420 + 420 + 60 + 3 * 5 * 4) + 2 * (2 * 3 * 5 * 4)
-    assert predicted == right
 
 
 def offload(bucket: int, **more: int) -> dict[str, Any]:
@@ -163,13 +156,16 @@ def test_counts() -> None:
     assert estimate.counts(config_of({"inter": 2, "data": 2})) == estimate.counts(config_of())
 
 
+BUCKETS = {"bucket_numel": 100, "buckets_per_reduction": 2, "clip_norm": None}
+
+
 @pytest.mark.parametrize(
     ("changes", "reducing", "beside"),
     [
         ({}, 524 * 4, False),
-        ({"optimizer": {"bucket_numel": 100, "buckets_per_reduction": 2, "clip_norm": None}}, 200 * 4, True),
-        ({"optimizer": {"bucket_numel": 100, "buckets_per_reduction": 6, "clip_norm": None}}, 524 * 4, False),
-        ({"optimizer": {"bucket_numel": 100, "buckets_per_reduction": 2, "clip_norm": 1.0}}, 524 * 4, False),
+        ({"optimizer": BUCKETS}, 200 * 4, True),
+        ({"optimizer": BUCKETS | {"buckets_per_reduction": 6}}, 524 * 4, False),
+        ({"optimizer": BUCKETS | {"clip_norm": 1.0}}, 524 * 4, False),
         ({"precision": {"half": "bfloat16", "loss_scale": None}}, 524 * 2, False),
         ({"comm": {"transport": "gloo", "pair_exchange": True}}, 0, False),
         ({"comm": {"transport": "auto", "pair_exchange": False}}, 0, False),
@@ -183,46 +179,37 @@ def test_two_replicas_exchange_what_they_add(changes: dict[str, Any], reducing: 
     assert estimate.budgets(config_of(**changes))[0].reducing == 0
 
 
-def test_stage_without_blocks_recomputes_nothing() -> None:
-    """A head so wide that it stands alone."""
-    shape = CONFIG["model"]["shape"] | {"vocabulary": 5000, "layers": 4}
-    config = config_of({"inter": 2}, model=CONFIG["model"] | {"shape": shape}, split="cost", activation_checkpointing=2)
-    _, last = estimate.budgets(config)
-    assert last.activations == estimate.budgets(config.changed({"activation_checkpointing": None}))[1].activations
-
-
 ASYNCHRONOUS = {
-    "pipedream": ({"_target_": "baselines.pipedream.Stash", "graph": "recompute"}, 1),
-    "pipedream_2bw": ({"_target_": "baselines.pipedream.DoubleBuffer", "graph": "recompute"}, 2),
-    "pipeoptim": ({"_target_": "suite.weights.Predict", "s": "paper", "graph": "recompute"}, 1),
+    "pipedream": ({"_target_": "baselines.pipedream.Stash"}, 1),
+    "pipedream_2bw": ({"_target_": "baselines.pipedream.DoubleBuffer"}, 2),
+    "pipeoptim": ({"_target_": "suite.weights.Predict", "s": "paper"}, 1),
 }
-SGD = {"_target_": "suite.engine.optim.optimizer.SGD", "momentum": 0.9}
 
 
-def asynchronous(name: str, **changes: Any) -> list[dict[str, int]]:
+def asynchronous(name: str, graph: str | None = "recompute") -> list[dict[str, int]]:
     """Two stages of one block each, microbatches of 2, an untied head."""
     weights, every = ASYNCHRONOUS[name]
     config = config_of(
         {"inter": 2},
         schedule={"_target_": "suite.schedule.OneFOneB"},
-        weights=weights,
+        weights=weights | ({"graph": graph} if graph else {}),
         update_interval=every,
-        optimizer=SGD,
+        optimizer=MOMENTUM,
         batch={"size": 2, "microbatch": 2},
-        **changes,
     )
     return kinds(config.changed({"model.shape.tied": False}))
 
 
-@pytest.mark.parametrize(
-    ("name", "copies"),
-    [("pipedream", (2, 1)), ("pipedream_2bw", (2, 2)), ("pipeoptim", (2, 1))],
-)
-def test_versions_of_an_asynchronous_run(name: str, copies: tuple[int, int]) -> None:
-    """The newest weights and the policy's further versions: 264 entries on the first stage, 260 on the last."""
-    first, last = asynchronous(name)
-    assert (first["weights"], last["weights"]) == (copies[0] * 4 * 264, copies[1] * 4 * 260)
-    assert (first["gradients"], first["moments"]) == (4 * 264, 4 * 264)
+def test_versions_of_an_asynchronous_run() -> None:
+    """The newest weights and the policy's further versions: 264 entries on the first stage, 260 on the last.
+
+    A configuration may leave `graph` out: then the class's own default holds, which recomputes.
+    """
+    for name, copies in {"pipedream": (2, 1), "pipedream_2bw": (2, 2), "pipeoptim": (2, 1)}.items():
+        first, last = asynchronous(name)
+        assert (first["weights"], last["weights"]) == (copies[0] * 4 * 264, copies[1] * 4 * 260)
+        assert (first["gradients"], first["moments"]) == (4 * 264, 4 * 264)
+        assert asynchronous(name, graph=None) == [first, last] != asynchronous(name, graph="keep")
 
 
 def test_activations_of_an_asynchronous_run_that_computes_again() -> None:
@@ -236,40 +223,30 @@ def test_activations_of_an_asynchronous_run_that_computes_again() -> None:
     assert last["activations"] == 2 * 48 + 2 * (840 + 180) + working + 2 * 48
 
 
-@pytest.mark.parametrize("name", ASYNCHRONOUS)
-def test_recomputation_follows_the_policy_where_no_key_names_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A configuration may leave `graph` out: then the class's own default holds, which recomputes."""
-    weights, every = ASYNCHRONOUS[name]
-    config = asynchronous(name)
-    monkeypatch.setitem(ASYNCHRONOUS, name, ({key: weights[key] for key in weights if key != "graph"}, every))
-    assert asynchronous(name) == config
-    monkeypatch.setitem(ASYNCHRONOUS, name, ({**weights, "graph": "keep"}, every))
-    assert asynchronous(name) != config
+ADAM = {"_target_": "suite.engine.optim.optimizer.Adam", "momentum": None}
+RMSPROP = {"_target_": "suite.engine.optim.optimizer.RMSprop"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "moments"),
-    [
+def test_prediction_may_need_the_last_gradient() -> None:
+    """And the budget's account of a rule, which loads no torch, is the rule's own."""
+    for changes, moments in (
         ({}, 1),
         ({"nesterov": True}, 2),
         ({"direction": "next"}, 2),
         ({"direction": "next", "momentum": 0.0}, 1),
-        ({"_target_": "suite.engine.optim.optimizer.Adam", "momentum": None}, 2),
-        ({"_target_": "suite.engine.optim.optimizer.RMSprop"}, 2),
-        ({"_target_": "suite.engine.optim.optimizer.RMSprop", "momentum": 0.0}, 2),
-    ],
-)
-def test_prediction_may_need_the_last_gradient(changes: dict[str, Any], moments: int) -> None:
-    """And the budget's account of a rule, which loads no torch, is the rule's own."""
-    optimizer = {key: value for key, value in {**SGD, **changes}.items() if value is not None}
-    optimizer_built, target = build({"lr": 0.1, **optimizer}), optimizer.pop("_target_")
-    assert (
-        len(states_of(target, optimizer, predicts=True)) == moments == len(state_names(optimizer_built, predicts=True))
-    )
-    assert len(states_of(target, optimizer, predicts=False)) == len(state_names(optimizer_built, predicts=False))
+        (ADAM, 2),
+        (RMSPROP, 2),
+        (RMSPROP | {"momentum": 0.0}, 2),
+    ):
+        optimizer = {key: value for key, value in {**MOMENTUM, **changes}.items() if value is not None}
+        built, target = build({"lr": 0.1, **optimizer}), optimizer.pop("_target_")
+        for predicts in (True, False):
+            states = states_of(target, optimizer, predicts=predicts)
+            assert len(states) == len(state_names(built, predicts=predicts)), changes
+            assert not predicts or len(states) == moments
 
 
-@pytest.mark.parametrize(("every", "drains"), [(None, True), (1, False)])
-def test_flush_drains_and_stream_does_not(every: int | None, drains: bool) -> None:
-    config = config_of({"inter": 2}, schedule={"_target_": "suite.schedule.OneFOneB"}, update_interval=every)
-    assert [budget.drains for budget in estimate.budgets(config)] == [drains] * 2
+def test_flush_drains_and_stream_does_not() -> None:
+    for every, drains in ((None, True), (1, False)):
+        config = config_of({"inter": 2}, schedule={"_target_": "suite.schedule.OneFOneB"}, update_interval=every)
+        assert [budget.drains for budget in estimate.budgets(config)] == [drains] * 2

@@ -6,6 +6,7 @@ No rank may start here: what carries such a run out is a class that the config n
 from __future__ import annotations
 
 import io
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from suite.core.trace import FORWARD, Span, Trace
 from suite.papers.common import claims
 from suite.papers.common.answer import answers_of_figure
 from suite.papers.common.formula_executor import FIGURE
-from suite.report.judge import judge
+from suite.report.judge import Judged, judge
 from suite.report.load import read_store
 from suite.runner import interleave, provenance
 from suite.runner.progress import Progress
@@ -98,21 +99,19 @@ def test_failed_or_refused_run_does_not_end_the_others(tmp_path: Path) -> None:
 
 def test_record_is_reused_until_its_sources_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "ROOT", tmp_path)
-    (tmp_path / "suite" / "own").mkdir(parents=True)
-    tmp_path = tmp_path / "suite" / "own"
-    (tmp_path / "data.yaml").write_text("a: 1")
+    folder = tmp_path / "suite" / "own"
+    folder.mkdir(parents=True)
+    (folder / "data.yaml").write_text("a: 1")
     settings = config(tmp_path / "reports", 4.0, sources=["suite/own"])
     first = interleave.measure([freeze(settings, "")], Progress(1.0, io.StringIO()))
     with monkeypatch.context() as patch:
         patch.setattr(Counting, "run", None)  # not called again
         assert interleave.measure([freeze(settings, "")], Progress(1.0, io.StringIO())) == first
-    before = key_of(settings, provenance.circumstances(outline_of(settings)))
-    (tmp_path / "data.yaml").write_text("a: 2")
-    assert key_of(settings, provenance.circumstances(outline_of(settings))) != before
-    (tmp_path / "page.html").write_text("no source")
-    after = key_of(settings, provenance.circumstances(outline_of(settings)))
-    (tmp_path / "page.html").unlink()
-    assert key_of(settings, provenance.circumstances(outline_of(settings))) == after
+    keys = [first[0].key]
+    for name, text in (("data.yaml", "a: 2"), ("page.html", "no source")):
+        (folder / name).write_text(text)
+        keys.append(key_of(settings, provenance.circumstances(outline_of(settings))))
+    assert keys[0] != keys[1] == keys[2]
 
 
 def test_executor_without_ranks_ignores_rules_for_ranks(tmp_path: Path) -> None:
@@ -122,39 +121,46 @@ def test_executor_without_ranks_ignores_rules_for_ranks(tmp_path: Path) -> None:
     settings["batch"] = {"size": 7, "microbatch": 2}
     settings["data"]["folder"] = str(tmp_path / "nowhere")
     assert freeze(settings, "").refusal is None
-    settings["measure"]["validate"] = "never"
-    assert "measure.validate" in str(freeze(settings, "").refusal)
-    settings["measure"]["validate"] = "end"
-    settings["grid"]["inter"] = "many"
-    assert "a whole number" in str(freeze(settings, "").refusal)
+    for group, key, illegal in (("measure", "validate", "never"), ("grid", "inter", "many")):
+        changed = settings | {group: settings[group] | {key: illegal}}
+        assert f"{group}.{key}" in str(freeze(changed, "").refusal)
 
 
 # -- the formulas ------------------------------------------------------------------------------------------------------
 
 
-def test_formulas_require_a_known_paper(tmp_path: Path) -> None:
-    with refused(InvalidRequest, subject="executor.paper has no value", rule="this choice requires one"):
+def test_formulas_require_a_known_paper() -> None:
+    with refused(InvalidRequest, subject="executor.paper"):
         resolve(["executor=analytic"])
     wrong = freeze(composed(["executor=analytic", "executor.paper=sam"]), "")
     assert "did you mean 'samo'" in str(wrong.refusal)
     assert freeze(composed(["executor=analytic", "executor.paper=samo"]), "").label == "samo formulas"
 
 
-def test_formulas_answer_their_claims_with_verdicts(tmp_path: Path) -> None:
-    records = run(["experiment=formulas", f"reports={tmp_path}"], Progress(1.0, io.StringIO()))
-    answer_rows = answers_of_figure(claims.load(), FIGURE)
-    papers = list(dict.fromkeys(claim.paper for claim, _ in answer_rows))
-    assert [(record.label, record.system, record.outcome) for record in records] == [
-        (f"{paper} formulas", paper, Outcome.OK) for paper in papers
+@pytest.fixture(scope="module")
+def formulas(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Record], dict[str, Judged]]:
+    """Records of the formulas, and the verdicts on them by claim."""
+    folder = tmp_path_factory.mktemp("formulas")
+    records = run(["experiment=formulas", f"reports={folder}"], Progress(1.0, io.StringIO()))
+    return records, {verdict.claim.id: verdict for verdict in judge(claims.load(), read_store(folder))}
+
+
+@cache
+def answer_rows() -> list[tuple[Claim, AnswerRow]]:
+    return list(answers_of_figure(claims.load(), FIGURE))
+
+
+def test_formulas_answer_their_claims_with_verdicts(formulas: tuple[list[Record], dict[str, Judged]]) -> None:
+    records, judged = formulas
+    papers = list(dict.fromkeys(claim.paper for claim, _ in answer_rows()))
+    assert [(record.label, record.system, record.outcome, record.source) for record in records] == [
+        (f"{paper} formulas", paper, Outcome.OK, Source.ANALYTIC) for paper in papers
     ]
-    assert {record.source for record in records} == {Source.ANALYTIC}
     for record in records:
-        rows = {claim.id: row.evidence for claim, row in answer_rows if claim.paper == record.system}
+        rows = {claim.id: row.evidence for claim, row in answer_rows() if claim.paper == record.system}
         assert {name: metric.evidence for name, metric in record.metrics.items()} == rows
-        assert summary(record).endswith(f"{len(rows)} claims answered, analytic")
-    judged = {verdict.claim.id: verdict for verdict in judge(claims.load(), read_store(tmp_path))}
-    assert Verdict.NOT_RUN not in {judged[claim.id].verdict for claim, _ in answer_rows}
-    assert {judged[claim.id].evidence for claim, _ in answer_rows} == {Evidence.DERIVED, Evidence.PRINTED}
+    assert Verdict.NOT_RUN not in {judged[claim.id].verdict for claim, _ in answer_rows()}
+    assert {judged[claim.id].evidence for claim, _ in answer_rows()} == {Evidence.DERIVED, Evidence.PRINTED}
 
 
 DEPARTS = {
@@ -178,15 +184,14 @@ def expected(claim: Claim, row: AnswerRow) -> Verdict:
     return Verdict.CONTRADICTED if claim.control else Verdict.DIFFERS
 
 
-def test_formulas_reproduce_or_agree_with_printed_values(tmp_path: Path) -> None:
-    run(["experiment=formulas", f"reports={tmp_path}"], Progress(1.0, io.StringIO()))
+def test_formulas_reproduce_or_agree_with_printed_values(
+    formulas: tuple[list[Record], dict[str, Judged]],
+) -> None:
     rows = [
-        (claim, row)
-        for claim, row in answers_of_figure(claims.load(), FIGURE)
-        if claim.reach == "analytic" and claim.paper in ("axonn", "samo")
+        (claim, row) for claim, row in answer_rows() if claim.reach == "analytic" and claim.paper in ("axonn", "samo")
     ]
     assert len(rows) > 50
-    judged = {verdict.claim.id: verdict.verdict for verdict in judge(claims.load(), read_store(tmp_path))}
+    judged = {name: verdict.verdict for name, verdict in formulas[1].items()}
     controls = [claim.control for claim, _ in rows if claim.id in DEPARTS and claim.control]
     assert {judged[name] for name in controls} <= {Verdict.REPRODUCED}
     assert {claim.id: judged[claim.id] for claim, _ in rows} == {claim.id: expected(claim, row) for claim, row in rows}

@@ -15,7 +15,6 @@ import pytest
 from suite.config.base import Rerun
 from suite.config.checks import outline_of
 from suite.config.compose import composed
-from suite.config.run import RunConfig
 from suite.core.files import write_atomically
 from suite.core.grid import Grid
 from suite.core.op import Op
@@ -40,6 +39,21 @@ CONFIG: dict[str, Any] = {
 }
 
 
+DECIDING = {"seed": 1, "grid.inter": 1, "measure.rounds": 6, "experiment.name": "other", "new": None}
+BOOKKEEPING = {
+    "reports": "elsewhere",
+    "experiment.title": "The same, said better",
+    "experiment.expect": [{"what": "a check"}],
+    "rerun": "failed",
+    "on_error": "stop",
+    "launch.submit": True,
+    "scale.name": "evening",
+    "scale.reproduce": ["a", "b", "c"],
+    "checkpoint": {"folder": "checkpoints", "every": 5},
+    "system.simulation": {"activation_checkpointing": "layer"},
+}
+
+
 def changed(path: str, value: Any) -> dict[str, Any]:
     config = copy.deepcopy(CONFIG)
     *groups, leaf = path.split(".")
@@ -58,53 +72,21 @@ def record_of(key: str, outcome: Outcome = Outcome.OK) -> Record:
 # -- names -----------------------------------------------------------------------------------------------------------
 
 
-def test_record_key_is_short_and_stable() -> None:
+def test_record_key_follows_what_decides_numbers() -> None:
     key = key_of(CONFIG, HERE)
     assert len(key) == 20
     assert set(key) <= set("0123456789abcdef")
-    assert key_of(copy.deepcopy(CONFIG), dict(HERE)) == key
     shuffled = {name: CONFIG[name] for name in reversed(CONFIG)}
     assert key_of(shuffled, dict(reversed(HERE.items()))) == key
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [("seed", 1), ("grid.inter", 1), ("measure.rounds", 6), ("experiment.name", "other"), ("new", None)],
-)
-def test_another_config_is_another_key(path: str, value: Any) -> None:
-    assert key_of(changed(path, value), HERE) != key_of(CONFIG, HERE)
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("reports", "elsewhere"),
-        ("experiment.title", "The same, said better"),
-        ("experiment.expect", [{"what": "a check"}]),
-        ("rerun", "failed"),
-        ("on_error", "stop"),
-        ("launch.submit", True),
-        ("scale.name", "evening"),
-        ("scale.reproduce", ["a", "b", "c"]),
-        ("checkpoint", {"folder": "checkpoints", "every": 5}),
-        ("system.simulation", {"activation_checkpointing": "layer"}),
-    ],
-)
-def test_keys_without_influence_on_numbers_leave_the_hash(path: str, value: Any) -> None:
-    assert key_of(changed(path, value), HERE) == key_of(CONFIG, HERE)
-
-
-def test_simulation_of_a_system_decides_where_no_rank_is_started() -> None:
-    config = {"executor": {"kind": "simulated"}, "system": {"simulation": {"zero_stage": 0}}}
-    other = {**config, "system": {"simulation": {"zero_stage": 1}}}
-    assert key_of(other, HERE) != key_of(config, HERE)
-
-
-@pytest.mark.parametrize(
-    "other", [{"machine": {"cores": 4}}, {"versions": {"torch": "2.14"}}, {"source": "0124"}], ids=str
-)
-def test_other_circumstances_are_another_key(other: dict[str, Any]) -> None:
-    assert key_of(CONFIG, {**HERE, **other}) != key_of(CONFIG, HERE)
+    for path, value in DECIDING.items():
+        assert key_of(changed(path, value), HERE) != key, path
+    for path, value in BOOKKEEPING.items():
+        assert key_of(changed(path, value), HERE) == key, path
+    for other in ({"machine": {"cores": 4}}, {"versions": {"torch": "2.14"}}, {"source": "0124"}):
+        assert key_of(CONFIG, {**HERE, **other}) != key, other
+    # where no rank is started, the simulation of a system decides
+    simulated = [{"executor": {"kind": "simulated"}, "system": {"simulation": {"zero_stage": n}}} for n in (0, 1)]
+    assert key_of(simulated[0], HERE) != key_of(simulated[1], HERE)
 
 
 def test_same_command_reuses_its_records() -> None:
@@ -121,18 +103,16 @@ def test_same_command_reuses_its_records() -> None:
 def test_sources_are_hashed_by_name_and_content(tmp_path: Path) -> None:
     folder = tmp_path / "package"
     (folder / "inner").mkdir(parents=True)
-    (folder / "a.py").write_text("x = 1\n")
     (folder / "inner" / "b.py").write_text("y = 2\n")
-    first = source_hash([folder])
-    assert len(first) == 16
-    (folder / "notes.txt").write_text("nothing")
-    assert source_hash([folder]) == first
-    (folder / "a.py").write_text("x = 2\n")
-    second = source_hash([folder])
-    (folder / "a.py").write_text("x = 1\n")
-    assert source_hash([folder]) == first != second
+    hashes = []
+    for name, text in (("a.py", "x = 1\n"), ("notes.txt", "nothing"), ("a.py", "x = 2\n"), ("a.py", "x = 1\n")):
+        (folder / name).write_text(text)
+        hashes.append(source_hash([folder]))
     (folder / "a.py").rename(folder / "c.py")
-    assert source_hash([folder]) not in (first, second)
+    hashes.append(source_hash([folder]))
+    assert hashes[0] == hashes[1] == hashes[3]
+    assert len({hashes[0], hashes[2], hashes[4]}) == 3
+    assert {len(each) for each in hashes} == {16}
 
 
 def test_circumstances_are_machine_versions_and_source() -> None:
@@ -177,7 +157,10 @@ def test_writes_are_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     path = tmp_path / "deep" / "record.json"
     write_atomically(path, b"first")
 
-    def killed(*_: object) -> None:
+    def killed(source: Path, target: Path) -> None:
+        assert (Path(source).read_bytes(), path.read_bytes()) == (b"second", b"first"), (
+            "complete before it has the name"
+        )
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -191,20 +174,6 @@ def test_writes_are_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert [p.name for p in path.parent.iterdir()] == ["record.json"]
 
 
-def test_readers_never_see_half_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bytes are complete before the name is there."""
-    path, seen = tmp_path / "record.json", []
-    replace = os.replace
-
-    def watched(source: Path, target: Path) -> None:
-        seen.append((Path(source).read_bytes(), path.exists()))
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", watched)
-    write_atomically(path, b"whole")
-    assert seen == [(b"whole", False)]
-
-
 WELL, LATE, NOT_MADE = {"ok"}, {"timeout"}, {"unsupported", "missing_dependency", "cancelled"}
 SPARED = {  # outcomes that spare a run from being repeated, by the value of `rerun`
     "stale": set(Outcome) - NOT_MADE,
@@ -215,23 +184,14 @@ SPARED = {  # outcomes that spare a run from being repeated, by the value of `re
 }
 
 
-@pytest.mark.parametrize(("rerun", "outcome"), [(rerun, outcome) for rerun in RERUN for outcome in Outcome])
-def test_which_earlier_records_stand(rerun: str, outcome: Outcome, tmp_path: Path) -> None:
+def test_which_earlier_records_stand(tmp_path: Path) -> None:
     store, key = Store(tmp_path), "b" * 20
-    assert store.reusable(CONFIG, key, rerun) is None
-    store.write(record_of(key, outcome))
-    record = Store(tmp_path).reusable(CONFIG, key, rerun)
-    assert (record is not None) is (outcome in SPARED[rerun])
-
-
-def test_stale_is_explained_once() -> None:
-    """In the model, from which the reference is made; the tests around this one hold it true."""
-    root = Path(__file__).parents[3]
-    sentence = "whose code, data, machine or library versions have changed since the record was written"
-    meaning = " ".join(str(RunConfig.model_fields["rerun"].description).split())
-    assert meaning.count(f"stale: those {sentence}") == 1
-    for name in ("README.md", "conf/config.yaml", "suite/runner/store.py"):
-        assert sentence not in " ".join((root / name).read_text().split()), name
+    assert not any(store.reusable(CONFIG, key, rerun) for rerun in RERUN)
+    for outcome in Outcome:
+        store.write(record_of(key, outcome))
+        for rerun in RERUN:
+            record = Store(tmp_path).reusable(CONFIG, key, rerun)
+            assert (record is not None) is (outcome in SPARED[rerun]), (outcome, rerun)
 
 
 def test_only_keep_takes_a_record_over_changed_circumstances(tmp_path: Path) -> None:
@@ -245,24 +205,16 @@ def test_only_keep_takes_a_record_over_changed_circumstances(tmp_path: Path) -> 
     assert store.reusable(changed("seed", 1), "e" * 20, "keep") is None
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"null", b"[]", b"{}", b'{"schema_version": 99}', b'{"schema_version": 2}', b"\xff\xfe\x00"],
-    ids=repr,
-)
-def test_damaged_file_is_ignored(content: bytes, tmp_path: Path) -> None:
+def test_damaged_file_is_ignored(tmp_path: Path) -> None:
     store, key = Store(tmp_path), "c" * 20
-    write_atomically(store.path(key), content)
-    assert store.find(key) is None
-    assert not any(store.reusable(CONFIG, key, rerun) for rerun in RERUN)
+    for content in (b"", b"{", b"null", b"[]", b"{}", b'{"schema_version": 99}', b'{"schema_version": 2}', b"\xff\xfe"):
+        write_atomically(store.path(key), content)
+        assert store.find(key) is None, content
+        assert not any(store.reusable(CONFIG, key, rerun) for rerun in RERUN)
     store.write(record_of(key))
     assert store.find(key) == record_of(key)
-
-
-def test_folder_in_place_of_a_record_is_ignored(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.path("e" * 20).mkdir(parents=True)
-    assert store.find("e" * 20) is None
+    store.path("e" * 20).mkdir()
+    assert store.find("e" * 20) is None, "a folder in place of a record"
 
 
 def test_trace_reads_back(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from suite.cli.tune import main, systems
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
-from suite.core.errors import InvalidRequest, SuiteError
+from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.runner import tune
@@ -22,19 +22,12 @@ from suite.runner.progress import Progress
 from suite.runner.runs import expand
 from suite.runner.tune import Candidate, Choice, TuningResult, choose, list_candidates, plan_run, rank_candidates
 from suite.simulate import search
-from suite.simulate.block_model import SimulationPlan
 from suite.simulate.cost.plan_cost import PlanCost
 from suite.simulate.executor import Simulated
+from tests.support.refusals import refused
 
 SMALL = ["batch.size=4", "machine=h200"]
-LARGE = [
-    "machine=summit",
-    "efficiency=summit",
-    "model=gpt3_2_7b",
-    "batch.size=512",
-    "activation_checkpointing=auto",
-    "precision=fp16",
-]
+LARGE = "machine=summit efficiency=summit model=gpt3_2_7b batch.size=512 activation_checkpointing=auto precision=fp16"
 
 
 @cache
@@ -64,39 +57,24 @@ def record(samples: tuple[float, ...], group: str = "together", outcome: Outcome
 
 def test_grids_cover_all_factorizations_of_the_devices() -> None:
     assert [*map(str, tune.grids(4, tensor=False))] == ["1x4", "2x2", "4x1"]
-    split = ["1x4", "2x2", "4x1", "1x2x2", "2x1x2", "1x1x4"]
-    assert [*map(str, tune.grids(4, tensor=True))] == split
-    assert all(grid.size == 4 for grid in tune.grids(4, tensor=True))
+    assert [*map(str, tune.grids(4, tensor=True))] == ["1x4", "2x2", "4x1", "1x2x2", "2x1x2", "1x1x4"]
 
 
 def test_candidates_combine_grids_with_microbatches() -> None:
     candidates = dict(plans("axonn", 2))
-    assert list(candidates) == [
-        *("1x2 microbatch 1", "1x2 microbatch 2", "1x2 microbatch 4"),
-        *("2x1 microbatch 1", "2x1 microbatch 2", "2x1 microbatch 4"),
-    ]
-    reason = candidates.pop("1x2 microbatch 4").reason
-    assert reason.startswith("refused: batch.size=4 on grid.data=2 replicas with batch.microbatch=4; rule: ")
+    assert list(candidates) == [f"{grid} microbatch {size}" for grid in ("1x2", "2x1") for size in (1, 2, 4)]
+    assert candidates.pop("1x2 microbatch 4").reason.startswith("refused: batch.size=4 on grid.data=2 replicas")
     assert {candidate.reason for candidate in candidates.values()} == {""}
     run = candidates["2x1 microbatch 2"].run
-    assert (run.grid, run.config.batch.microbatch, run.label) == (
-        Grid(inter=2),
-        2,
-        "axonn 2x1 batch.size=4 batch.microbatch=2",
-    )
+    assert (run.grid, run.config.batch.microbatch) == (Grid(inter=2), 2)
+    assert run.label == "axonn 2x1 batch.size=4 batch.microbatch=2"
     assert not {"tune", "machine"} & run.settings.keys(), "keys of the tuner would give equal runs two keys"
-
-
-def test_tune_settings_set_the_rounds_of_each_run() -> None:
+    assert [plan for plan, other in plans("naive", 2).items() if not other.reason] == [
+        *("1x2 microbatch 2", "2x1 microbatch 4"),  # without pipelining a batch has one microbatch
+    ]
     run = plan_run(["system=axonn", "tune.rounds=7", "tune.batches=3"], Grid(), 2)
     assert (run.config.measure.rounds, run.config.measure.batches) == (7, 3)
     assert run.config.experiment.name == "tuning"
-    assert run.label == "axonn 1x1 batch.microbatch=2"
-
-
-def test_system_without_pipelining_has_one_microbatch_per_batch() -> None:
-    measurable = [plan for plan, candidate in plans("naive", 2).items() if not candidate.reason]
-    assert measurable == ["1x2 microbatch 2", "2x1 microbatch 4"]
 
 
 def test_prediction_of_a_simulated_system_equals_its_simulated_run() -> None:
@@ -124,11 +102,11 @@ def test_plan_beyond_the_device_memory_is_not_measured(system: str) -> None:
     """A larger microbatch needs more memory by the suite's own budget."""
     config = expand([f"system={system}", "batch.size=4", "grid.inter=2", "batch.microbatch=2"])[0].config
     room = max(budget.peak for budget in tune.estimate.budgets(config))
-    candidates = plans(system, 2, f"machine.memory={room}")
-    assert candidates["2x1 microbatch 2"].reason == ""
-    assert plans(system, 2, f"machine.memory={room - 1}")["2x1 microbatch 2"].reason.startswith("does not fit: ")
-    assert candidates["2x1 microbatch 4"].reason.startswith("does not fit: ")
-    assert candidates["2x1 microbatch 4"].reason.endswith(f"on a device of h200 with {tune.si(room, 'B')}")
+    reasons = [plans(system, 2, f"machine.memory={size}")["2x1 microbatch 2"].reason for size in (room, room - 1)]
+    assert (reasons[0], reasons[1].partition(":")[0]) == ("", "does not fit")
+    larger = plans(system, 2, f"machine.memory={room}")["2x1 microbatch 4"].reason
+    assert larger.startswith("does not fit: ")
+    assert larger.endswith(f"on a device of h200 with {tune.si(room, 'B')}")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +116,7 @@ def test_plan_beyond_the_device_memory_is_not_measured(system: str) -> None:
 def test_higher_sparsity_selects_fewer_stages(system: str, sparsity: float, stages: int) -> None:
     """GPT-3 2.7B on 64 V100 (SAMO IV-B). At sparsity 0 the index needs more memory than it saves."""
     pruned = [f"pruning.sparsity={sparsity}"] if system == "axonn_samo" else []
-    overrides = [f"system={system}", *LARGE, *pruned, "launch.max_ranks=64", "launch.memory_check=false"]
+    overrides = [f"system={system}", *LARGE.split(), *pruned, "launch.max_ranks=64", "launch.memory_check=false"]
     predictor = without_ranks(resolve([*overrides, "executor=simulated"]).executor)
     assert isinstance(predictor, Simulated)
     grids = [Grid(data=64 // inter, inter=inter) for inter in (stages // 2, stages, 2 * stages)]
@@ -149,53 +127,42 @@ def test_higher_sparsity_selects_fewer_stages(system: str, sparsity: float, stag
     assert rank_candidates(candidates)[0].run.grid.inter == stages
 
 
-def simulated_plan(*overrides: str) -> tuple[Simulated, SimulationPlan]:
-    config = resolve([*SMALL, "executor=simulated", "batch.microbatch=2", "grid.data=2", *overrides])
-    predictor: Simulated = without_ranks(config.executor)
-    return predictor, predictor.of(config)
-
-
 def reduced_bytes(*overrides: str) -> int:
     """Bytes that a replica of a simulated system reduces in an update."""
-    predictor, plan = simulated_plan(*overrides)
-    return sum(chunk.reduce for chunk in PlanCost(plan, predictor.machine, predictor.efficiency).update(0))
+    config = resolve([*SMALL, "executor=simulated", "batch.microbatch=2", "grid.data=2", *overrides])
+    predictor = without_ranks(config.executor)
+    cost = PlanCost(predictor.of(config), predictor.machine, predictor.efficiency)
+    return sum(chunk.reduce for chunk in cost.update(0))
 
 
 @pytest.mark.parametrize("system", ["axonn_samo", "sputnik"])
 def test_simulated_system_has_the_configured_sparsity(system: str) -> None:
     dense = reduced_bytes("system=axonn_no_memopt")
-    for sparsity in (0.9, 0.75, 0.5, 0.0):
+    for sparsity in (0.9, 0.0):
         pruned = reduced_bytes(f"system={system}", f"pruning.sparsity={sparsity}")
         assert pruned == pytest.approx((1 - sparsity) * dense, abs=2)
     assert reduced_bytes(f"system={system}") == reduced_bytes(f"system={system}", "pruning.sparsity=0.9")
 
 
-def test_simulated_system_without_a_mask_has_dense_states() -> None:
-    states = simulated_plan("system=axonn_samo", "pruning=none")[1].layout(0)
-    assert states == simulated_plan("system=axonn_no_memopt")[1].layout(0)
-    assert simulated_plan("system=axonn_samo", "pruning.sparsity=0.0")[1].layout(0) != states, "an index of all entries"
+def test_extrapolated_rate_of_sparse_products_is_noted() -> None:
+    base = [*SMALL, "system=sputnik", "executor=simulated", "batch.microbatch=2"]
+    for sparsity, noted in ((0.5, True), (0.9, False)):
+        config = resolve([*base, f"pruning.sparsity={sparsity}"])
+        notes = without_ranks(config.executor).run(config).notes
+        assert any("sparsity 0.9" in note for note in notes) is noted
 
 
-@pytest.mark.parametrize(("sparsity", "noted"), [(0.5, True), (0.9, False)])
-def test_extrapolated_rate_of_sparse_products_is_noted(sparsity: float, noted: bool) -> None:
-    overrides = [*SMALL, "system=sputnik", "executor=simulated", "batch.microbatch=2", f"pruning.sparsity={sparsity}"]
-    config = resolve(overrides)
-    notes = without_ranks(config.executor).run(config).notes
-    assert any("sparse products are as quick as at sparsity 0.9" in note for note in notes) is noted
-
-
-@pytest.mark.parametrize("error", [IndexError("list index out of range"), KeyError("graph"), ZeroDivisionError()])
-def test_failed_prediction_of_a_plan_leaves_the_others(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_prediction_of_a_plan_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     original = tune.estimate.budgets
 
     def budgets(config: RunConfig) -> list[Any]:
         if config.batch.microbatch == 1:
-            raise error
+            raise IndexError("list index out of range")
         return original(config)
 
     monkeypatch.setattr(tune.estimate, "budgets", budgets)
     candidates = {candidate.plan: candidate for candidate in list_candidates(["system=axonn", *SMALL], 2)}
-    assert candidates["2x1 microbatch 1"].reason.startswith(f"not predicted: {type(error).__name__}")
+    assert candidates["2x1 microbatch 1"].reason.startswith("not predicted: IndexError")
     assert candidates["2x1 microbatch 2"].reason == ""
     assert rank_candidates([*candidates.values()])[0].reason == ""
 
@@ -213,9 +180,8 @@ def test_candidates_are_ranked_by_predicted_time() -> None:
 # -- the choice ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("measured", "selected", "tied"),
-    [
+def test_first_predicted_plan_within_the_spread_is_selected() -> None:
+    for measured, selected, tied in (
         ([(2.0, 2.0, 2.0), (1.0, 1.0, 1.0)], 1, (1,)),
         ([(1.0, 1.0), (1.0, 1.0)], 0, (0, 1)),  # a tie
         ([(1.2, 1.2, 1.2), (0.5, 1.0, 1.5)], 0, (0, 1)),  # behind by less than the best's own spread
@@ -224,21 +190,10 @@ def test_candidates_are_ranked_by_predicted_time() -> None:
         ([(9.0,) * 3, (1.1, 1.2, 1.3), (1.0, 1.1, 1.2)], 1, (1, 2)),
         ([(), (3.0,), (2.0,)], 2, (2,)),  # one sample each; the first did not end well
         ([(1.0, 1.0, 1.0, 1.0, 50.0), (2.0, 2.0, 2.0)], 0, (0,)),  # the median, not the mean
-    ],
-)
-def test_first_predicted_plan_within_the_spread_is_selected(
-    measured: list[tuple[float, ...]], selected: int, tied: tuple[int, ...]
-) -> None:
-    assert choose(measured) == Choice(selected, tied)
-    assert Choice(selected, tied).decided is (len(tied) == 1)
-
-
-@pytest.mark.parametrize("measured", [[], [()], [(), ()]])
-def test_no_plan_is_selected_without_samples(measured: list[tuple[float, ...]]) -> None:
-    assert choose(measured) is None
-
-
-def test_failed_run_has_no_samples() -> None:
+    ):
+        assert choose(measured) == Choice(selected, tied), measured
+        assert Choice(selected, tied).decided is (len(tied) == 1)
+    assert [choose(measured) for measured in ([], [()], [(), ()])] == [None] * 3
     assert tune.batch_times(record((1.0,), outcome=Outcome.LOST_RANK)) == ()
     assert tune.batch_times(record((1.0, 2.0))) == (1.0, 2.0)
 
@@ -272,29 +227,18 @@ def tuned(tmp_path: Path) -> TuningResult:
 
 
 def test_report_has_prediction_measurement_and_decision_per_plan(tuned: TuningResult) -> None:
-    assert tune.report_lines(tuned) == [
-        "axonn, gpt_tiny on 2 devices: 4 plans, 1 refused, 2 measured",
-        "   1  2x1 microbatch 1  1.0 ms simulated, measured 5.0 ms, half of 3 in 4.5 to 5.5 ms, not selected",
-        "   2  1x2 microbatch 2  2.0 ms simulated, measured 2.0 ms, half of 3 in 2.0 to 2.0 ms, selected",
-        "   3  1x1 microbatch 1  3.0 ms simulated, not measured",
-        "   -  1x2 microbatch 4  refused: because",
-        "  decided: 1x2 microbatch 2",
-    ]
-
-
-def test_plans_within_their_spread_are_undecided(tuned: TuningResult) -> None:
+    head, first, second, third, refused, decided = tune.report_lines(tuned)
+    assert "4 plans, 1 refused, 2 measured" in head
+    assert first.startswith("   1  2x1 microbatch 1  1.0 ms simulated, measured 5.0 ms, half of 3 in 4.5 to 5.5 ms")
+    assert second.startswith("   2  1x2 microbatch 2  2.0 ms simulated, measured 2.0 ms, half of 3 in 2.0 to 2.0 ms")
+    assert third.startswith("   3  1x1 microbatch 1  3.0 ms simulated")
+    assert refused.endswith("1x2 microbatch 4  refused: because")
+    assert decided.endswith("1x2 microbatch 2")
     tied = replace(tuned, choice=Choice(0, (0, 1)))
-    assert tune.report_lines(tied)[-1] == (
-        "  undecided: 2x1 microbatch 1 and 1x2 microbatch 2 are within their spread;"
-        " 2x1 microbatch 1 has the best prediction"
-    )
+    assert tune.report_lines(tied)[-1].startswith("  undecided: 2x1 microbatch 1 and 1x2 microbatch 2 ")
     assert tied.selected is tied.candidates[0]
-
-
-def test_failed_measurement_selects_no_plan(tuned: TuningResult) -> None:
     failed = replace(tuned, measured=(record((), outcome=Outcome.OOM),), choice=None)
-    assert tune.report_lines(failed)[1].endswith("1.0 ms simulated, measured: oom, rank 0: said this")
-    assert tune.report_lines(failed)[-1] == "  no plan is selected: none was measured"
+    assert tune.report_lines(failed)[1].endswith("oom, rank 0: said this")
     assert tune.write_plan(failed, []) is None
 
 
@@ -326,47 +270,42 @@ def test_each_precision_has_its_own_plan_file(tuned: TuningResult, tmp_path: Pat
     assert run.config.precision.half == "bfloat16"
 
 
-@pytest.mark.parametrize("text", ["a: 1", "- [1]", "- 1", "{"])
-def test_override_file_must_hold_a_list_of_overrides(tmp_path: Path, text: str) -> None:
-    (tmp_path / "mine.yaml").write_text(text)
-    for name in ("mine.yaml", "absent.yaml"):
-        with pytest.raises(InvalidRequest) as refusal:
-            expand([f"@{tmp_path / name}"])
-        assert refusal.value.rule == "@FILE is a YAML list of overrides"
+def test_override_file_must_hold_a_list_of_overrides(tmp_path: Path) -> None:
+    for text in ("a: 1", "- [1]", "- 1", "{", None):
+        (tmp_path / "mine.yaml").write_text(text) if text else (tmp_path / "mine.yaml").unlink()
+        with refused(InvalidRequest, subject="mine.yaml", rule="@FILE is a YAML list of overrides"):
+            expand([f"@{tmp_path / 'mine.yaml'}"])
 
 
 # -- refusals ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("tune.devices=0", "tune.devices=0; rule: at least 1; legal: tune.devices=1"),
-        ("tune.candidates=0", "tune.candidates=0; rule"),
-        ("tune.rounds=0", "tune.rounds=0; rule"),
-        ("tune.batches=-1", "tune.batches=-1; rule"),
-        ("tune.devices=two", "tune.devices=two; rule"),
-        ("tune.devices=true", "tune.devices=true; rule: a whole number"),
-        ("tune.devcies=2", "did you mean 'tune.devices'"),
-        ("grid.inter=2", "the tuner chooses the grid and the microbatch"),
-        ("batch.microbatch=1", "the tuner chooses the grid and the microbatch"),
-        ("experiment=smoke", "the tuner chooses the grid and the microbatch"),
-        ("executor=simulated", "the tuner measures ranks"),
-    ],
-)
-def test_impossible_tuning_is_refused(override: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SuiteError) as caught:
-        tune.tune("axonn", [*SMALL, override], Progress(1))
-    assert words in str(caught.value)
-    assert main(["system=axonn", *SMALL, override]) == 2
-    assert words in capsys.readouterr().err
+IMPOSSIBLE: dict[str, tuple[str, Any]] = {  # override, and its key and value
+    "tune.devices=0": ("tune.devices", 0),
+    "tune.candidates=0": ("tune.candidates", 0),
+    "tune.rounds=0": ("tune.rounds", 0),
+    "tune.batches=-1": ("tune.batches", -1),
+    "tune.devices=two": ("tune.devices", "two"),
+    "tune.devices=true": ("tune.devices", True),
+    "tune.devcies=2": ("tune.devcies", "tune.devcies"),
+    "grid.inter=2": ("grid.inter", "2"),
+    "batch.microbatch=1": ("batch.microbatch", "1"),
+    "experiment=smoke": ("experiment", "smoke"),
+    "executor=simulated": ("executor", "simulated"),
+}
+
+
+def test_impossible_tuning_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for override, (key, value) in IMPOSSIBLE.items():
+        with refused(InvalidRequest, key, value):
+            tune.tune("axonn", [*SMALL, override], Progress(1))
+    assert main(["system=axonn", *SMALL, "tune.devices=0"]) == 2
+    assert capsys.readouterr().err.startswith("refused: tune.devices=0; ")
 
 
 def test_every_refused_plan_is_listed_with_its_reason(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["system=axonn", *SMALL, "tune.devices=3", "launch.max_ranks=2", f"reports={tmp_path}"]) == 2
-    output = capsys.readouterr().out
-    assert output.count("refused: ") == 6
-    assert "no plan is selected" in output
+    assert capsys.readouterr().out.count("refused: ") == 6
     assert not (tmp_path / "tuned").exists()
 
 
