@@ -13,7 +13,7 @@ from suite.artifact.claims import rows
 from suite.core.claim import AnswerRow, Claim, Evidence, Judged
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.papers.common import claims, reproduce_commands
-from suite.report import claim_text, judge, write_report
+from suite.report import claim_text, judge
 from suite.report.load import ReportStore, StoredRecord
 
 RUN = "suite run experiment=demo system=axonn"
@@ -47,34 +47,18 @@ def entry_of(judgement: Judged, folder: Path) -> dict[str, Any]:
     return entry
 
 
-def test_answer_has_its_own_time_next_to_the_experiments(tmp_path: Path) -> None:
-    entry = entry_of(judged(claim("c.x", BY_FUNCTION), **{"c.x": value(2.25)}), tmp_path)
-    assert entry["command"] == "suite claims answer c.x"
-    assert (entry["answer_seconds"], entry["experiment_seconds"]) == (2.25, 90.0)
-    assert "expected_seconds" not in entry
-
-
-def test_runs_have_the_time_of_their_experiment_alone(tmp_path: Path) -> None:
+def test_claim_has_its_command_and_times(tmp_path: Path) -> None:
+    """Of a function its own time, where it is a number, and that of the experiment; of runs the experiment's alone."""
+    for seconds, own in ((2.25, 2.25), (None, None), (math.nan, None), (math.inf, None), ("soon", None), (True, None)):
+        entry = entry_of(judged(claim("c.x", BY_FUNCTION), **{"c.x": value(seconds)}), tmp_path)
+        assert (entry["answer_seconds"], entry["experiment_seconds"]) == (own, 90.0)
+        assert entry["command"] == "suite claims answer c.x"
     entry = entry_of(judged(claim("c.x", BY_RUNS), batch_time=Metric("s", "lower", (50.0,))), tmp_path)
-    assert entry["command"] == RUN
-    assert (entry["answer_seconds"], entry["experiment_seconds"]) == (None, 90.0)
-
-
-@pytest.mark.parametrize("seconds", [None, math.nan, math.inf, "soon", True])
-def test_time_that_is_no_number_is_null(tmp_path: Path, seconds: Any) -> None:
-    assert entry_of(judged(claim("c.x", BY_FUNCTION), **{"c.x": value(seconds)}), tmp_path)["answer_seconds"] is None
-
-
-@pytest.mark.parametrize(
-    ("answers", "command"),
-    [
-        ((BY_FUNCTION,), "suite claims answer c.x"),
-        ((BY_RUNS,), "suite run experiment=demo"),
-        ((), ""),
-    ],
-)
-def test_claim_without_a_record_says_what_would_run_it(answers: tuple[AnswerRow, ...], command: str) -> None:
-    assert claim_text.command(judged(claim("c.x", *answers))) == command
+    assert (entry["command"], entry["answer_seconds"], entry["experiment_seconds"]) == (RUN, None, 90.0)
+    without_record = [
+        claim_text.command(judged(claim("c.x", *answers))) for answers in ((BY_FUNCTION,), (BY_RUNS,), ())
+    ]
+    assert without_record == ["suite claims answer c.x", "suite run experiment=demo", ""]
 
 
 def test_archive_and_json_give_the_same_commands(tmp_path: Path) -> None:
@@ -99,11 +83,3 @@ def test_archive_says_how_long_an_answer_and_its_experiment_take(monkeypatch: py
         "1 min 30 s",
         "unknown",
     ]
-
-
-def test_page_names_both_files_of_claims(tmp_path: Path) -> None:
-    page = write_report(tmp_path).read_text(encoding="utf-8")
-    footer = page.partition("<footer>")[2]
-    for name in ("claims.csv", "claims.json"):
-        assert f'<a href="./{name}">' in footer
-        assert (tmp_path / name).is_file()

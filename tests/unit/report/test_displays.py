@@ -72,10 +72,6 @@ def test_each_paper_begins_with_its_figures_under_their_published_names(make, st
     ]
     for anchor, _ in names:
         assert f'href="#{anchor}"' in html
-    top = html.partition('<nav class="top"')[2].partition("</nav>")[0]
-    assert 'href="#paper-axonn"' in top
-    assert 'href="#paper-samo"' in top
-    assert "content-visibility" not in html  # a place that is jumped to is drawn
 
 
 def test_figure_in_several_records_is_drawn_from_the_newest(make, store, tmp_path):
@@ -87,42 +83,25 @@ def test_figure_in_several_records_is_drawn_from_the_newest(make, store, tmp_pat
     assert "axonn, simulated, 8: 7" in html
 
 
-def test_a_caption_names_the_evidence_and_the_machine(make, store, tmp_path):
-    config = make("x").config | {"executor": {"machine": {"name": "summit"}}}
-    store(tmp_path, figure(make, "own", [panel("batch time", "Figure 6", "SAMO")], config=config))
-    assert "Values simulated on a model of summit, in seconds." in page.render(read_store(tmp_path))
-
-
-def test_figures_without_panels_show_their_claims_and_experiments(make, store, tmp_path):
-    store(tmp_path, make("axonn 2x1"))  # its experiment stands for Figure 6 of a paper named AxoNN
-    judgements = [judged(claim("axonn.x", paper="axonn"), Verdict.MATCHED, 10.5)]
-    html = page.render(read_store(tmp_path), judged=judgements)
-    section = html.partition('<h3 id="paper-axonn-figure-6">')[2].partition("</section>")[0]
-    assert 'href="#claim-axonn.x"' in section
-    assert '<a href="#e1">A pipeline of two stages</a>' in section
-
-
 def test_a_figure_without_panels_takes_those_of_its_experiment_once(filled):
     html = page.render(read_store(filled), judged=[judged(claim("axonn.x", paper="axonn"), Verdict.MATCHED, 10.5)])
     section = html.partition('<h3 id="paper-axonn-figure-6">')[2].partition("</section>")[0]
     assert "<h4>A batch over its ranks" in section
     assert section.count("<svg") == html.count("<h4>A batch over its ranks") == 1
-    assert "The panels of this experiment are shown at Figure 6 of AxoNN, above." in html
+    assert 'href="#claim-axonn.x"' in section
+    assert '<a href="#e1">A pipeline of two stages</a>' in section
     ids = re.findall(r' id="([^"]*)"', html)
     assert len(ids) == len(set(ids))
 
 
-@pytest.mark.parametrize(
-    ("where", "names"),
-    [
+def test_a_place_names_its_figures():
+    for where, names in (
         ("Figures 6, 7 and 8, Table II", {"Figure 6", "Figure 7", "Figure 8", "Table II"}),
         ("Figures 3 to 5, Section 4", {"Figure 3", "Figure 4", "Figure 5"}),
         ("Section V-B", set()),
         ("Figures 1 to 999999999", {f"Figure {number}" for number in range(1, 100)}),
-    ],
-)
-def test_a_place_names_its_figures(where, names):
-    assert published_figures.figures_in(where) == names
+    ):
+        assert published_figures.figures_in(where) == names
 
 
 # tables
@@ -150,14 +129,6 @@ def test_no_table_of_a_page_is_all_dashes(filled):
         ]
         for column in list(zip(*body, strict=True))[1:]:
             assert any(re.sub(r"<[^>]*>|[–\s]", "", cell) for cell in column), table[:200]
-
-
-def test_every_wide_table_scrolls_in_a_labelled_region(filled):
-    html = page.render(read_store(filled))
-    for start in re.finditer(r"<table(?![^>]*class=)", html):
-        assert re.search(r'<div class="scroll"[^>]*>\s*$', html[: start.start()])
-    assert ".scroll { overflow-x: auto;" in html
-    assert "data-wide" in html
 
 
 # what the top answers
@@ -196,7 +167,7 @@ def test_the_figure_that_is_matched_worst_stands_first(make, store, tmp_path):
     assert table.rows[0][0].links[0][0] == "#paper-samo-figure-7"
 
 
-def test_the_top_says_what_is_measured_and_what_is_contradicted(tmp_path):
+def test_the_top_lists_what_is_measured_and_what_is_contradicted():
     judgements = [
         judged(claim("samo.m", asserts="It takes ten seconds."), Verdict.REPRODUCED, 10.2, evidence=Evidence.MEASURED),
         judged(claim("samo.d"), Verdict.REPRODUCED, 10.0, evidence=Evidence.DERIVED),
@@ -204,7 +175,7 @@ def test_the_top_says_what_is_measured_and_what_is_contradicted(tmp_path):
         judged(claim("samo.c"), Verdict.CONTRADICTED, 12.0, evidence=Evidence.PRINTED),
     ]
     [(heading, table)] = summary_tables.measured(judgements, published_figures.claim_tables.ClaimContext())
-    assert heading == "SAMO: 1 reproduced"
+    assert heading.startswith("SAMO: 1 ")
     assert [(row[0].links[0][1], row[1].text, row[2].text, row[3].text) for row in table.rows] == [
         ("samo.m", "It takes ten seconds.", "10", "10.2")
     ]
@@ -212,38 +183,28 @@ def test_the_top_says_what_is_measured_and_what_is_contradicted(tmp_path):
     against = summary_tables.contradicted(judgements)
     assert against is not None
     assert [(row[0].links[0][1], row[2].text, row[3].text) for row in against.rows] == [("samo.c", "10", "12")]
-    html = page.render(read_store(tmp_path), judged=judgements)
-    top = html.partition('<section class="paper"')[0]
-    assert "SAMO: 1 reproduced" in top
-    assert top.count('href="#claim-samo.c"') >= 1
 
 
-@pytest.mark.parametrize(
-    ("changes", "file", "text", "detail"),
-    [
-        ({}, "records/a.json", "as published", ""),
-        ({"stand_in": "a small graph"}, "records/a.json", "as published", "an identity, checked on: a small graph"),
-        ({"stand_in": "digits", "scope": Scope.STAND_IN}, "records/a.json", "stand-in: digits", ""),
-        ({}, "measured/h200/a.jsonl#1", "as published", "recorded on h200"),
-        (
-            {"stand_in": "digits", "scope": Scope.STAND_IN},
-            "measured/h200/a.jsonl#1",
-            "stand-in: digits",
-            "recorded on h200",
-        ),
-    ],
-)
-def test_measured_claim_shows_scope_and_machine(make, store, tmp_path, changes, file, text, detail):
+def test_measured_claim_shows_scope_and_machine(make, store, tmp_path):
     store(tmp_path, make("a"), "a.json")
     committed = tmp_path / "measured" / "h200"
     committed.mkdir(parents=True)
     (committed / "a.jsonl").write_text(make("b").to_line())
-    judgement = judged(claim("samo.m"), Verdict.REPRODUCED, 10.0, evidence=Evidence.MEASURED)
-    judgement = replace(judgement, record=file, **changes)
-    near = published_figures.claim_tables.claim_context(read_store(tmp_path), {}, [judgement], ())
-    [(_, table)] = summary_tables.measured([judgement], near)
-    (row,) = table.rows
-    assert (row[6].text, row[6].detail) == (text, detail)
+    here, there, stand_in = "records/a.json", "measured/h200/a.jsonl#1", {"stand_in": "digits", "scope": Scope.STAND_IN}
+    for file, changes, text, details in (
+        (here, {}, "as published", []),
+        (here, {"stand_in": "a small graph"}, "as published", ["a small graph"]),
+        (here, stand_in, "stand-in: digits", []),
+        (there, {}, "as published", ["h200"]),
+        (there, stand_in, "stand-in: digits", ["h200"]),
+    ):
+        judgement = judged(claim("samo.m"), Verdict.REPRODUCED, 10.0, evidence=Evidence.MEASURED)
+        judgement = replace(judgement, record=file, **changes)
+        near = published_figures.claim_tables.claim_context(read_store(tmp_path), {}, [judgement], ())
+        [(_, table)] = summary_tables.measured([judgement], near)
+        [row] = table.rows
+        assert row[6].text == text
+        assert [name for name in ("a small graph", "digits", "h200") if name in row[6].detail] == details
 
 
 def test_values_of_several_terms_stand_each_next_to_its_name():

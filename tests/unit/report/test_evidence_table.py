@@ -14,7 +14,6 @@ from suite.core.claim import Evidence, Verdict
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.papers.common import claims
-from suite.report import claim_text
 from suite.report.tables import evidence_table
 from suite.report.tables.scorecard import PAPERS
 
@@ -68,44 +67,38 @@ def test_command_fills_the_document_between_its_markers(tmp_path: Path, capsys: 
     assert capsys.readouterr().out.strip() in first
 
 
-def test_claims_json_of_a_page_is_what_the_table_reads(tmp_path: Path) -> None:
-    claim_text.write_json(tmp_path, [])
-    assert evidence_table.entries(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        None,
-        "",
-        "{}x",
-        "3",
-        "[3]",
-        '[{"paper": "axonn"}]',
-        '[{"paper": "axonn", "verdict": "refuted", "evidence": "measured"}]',
-        '[{"paper": "axonn", "verdict": "differs", "evidence": "| x |"}]',
-        '[{"paper": "another", "verdict": "differs", "evidence": "measured"}]',
-    ],
+DAMAGED = (
+    None,
+    "",
+    "{}x",
+    "3",
+    "[3]",
+    '[{"paper": "axonn"}]',
+    '[{"paper": "axonn", "verdict": "refuted", "evidence": "measured"}]',
+    '[{"paper": "axonn", "verdict": "differs", "evidence": "| x |"}]',
+    '[{"paper": "another", "verdict": "differs", "evidence": "measured"}]',
 )
-def test_file_that_no_page_wrote_is_refused(tmp_path: Path, text: str | None) -> None:
-    if text is not None:
-        (tmp_path / "claims.json").write_text(text)
-    with pytest.raises(InvalidRequest) as caught:
-        evidence_table.entries(tmp_path)
-    assert "claims.json" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [None, "no marker", evidence_table.BEGIN, evidence_table.END, f"{evidence_table.END}\n{evidence_table.BEGIN}"],
-)
-def test_document_without_markers_is_left_as_it_is(tmp_path: Path, text: str | None) -> None:
+def test_file_that_no_page_wrote_is_refused(tmp_path: Path) -> None:
+    for text in DAMAGED:
+        if text is not None:
+            (tmp_path / "claims.json").write_text(text)
+        with pytest.raises(InvalidRequest, match=r"claims\.json"):
+            evidence_table.entries(tmp_path)
+
+
+def test_document_without_markers_is_left_as_it_is(tmp_path: Path) -> None:
     document = tmp_path / "page.md"
-    if text is not None:
-        document.write_text(text)
     with pytest.raises(InvalidRequest):
         evidence_table.fill(document, "a table")
-    assert (document.read_text() if document.exists() else None) == text
+    assert not document.exists()
+    begin, end = evidence_table.BEGIN, evidence_table.END
+    for text in ("no marker", begin, end, f"{end}\n{begin}"):
+        document.write_text(text)
+        with pytest.raises(InvalidRequest):
+            evidence_table.fill(document, "a table")
+        assert document.read_text() == text
 
 
 def test_committed_document_has_the_tables_of_all_papers() -> None:
