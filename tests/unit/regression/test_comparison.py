@@ -46,31 +46,24 @@ def test_regression_has_size_interval_and_commits() -> None:
     assert change.effect is not None
     assert 1.05 < change.effect.low < change.ratio < change.effect.high < 1.15
     text = format.text(comparison)
-    assert "slower" in text
     assert "+10.0 %" in text
-    assert f"REGRESSION in {'a' * 12}..{'b' * 12}" in text
+    assert f"{'a' * 12}..{'b' * 12}" in text
     assert {c.verdict for c in comparison.changes if c.metric != "batch_time"} == {ChangeVerdict.SAME}
 
-
-def test_faster_run_is_no_regression() -> None:
-    comparison = compare_records(repeats(1.1), repeats())
-    assert (only(comparison, "batch_time").verdict, comparison.exit) == (ChangeVerdict.BETTER, Exit.OK)
+    faster = compare_records(repeats(1.1), repeats())
+    assert (only(faster, "batch_time").verdict, faster.exit) == (ChangeVerdict.BETTER, Exit.OK)
 
 
-@pytest.mark.parametrize(
-    ("b", "expected"), [(4096.0, ChangeVerdict.SAME), (4097.0, ChangeVerdict.WORSE), (4095.0, ChangeVerdict.BETTER)]
-)
-def test_counted_metric_has_no_noise(b: float, expected: ChangeVerdict) -> None:
-    other = record(metrics={"peak_memory": Metric("B", "lower", (b,))})
-    assert only(compare_records([record()], [other]), "peak_memory").verdict is expected
-
-
-def test_counted_metric_that_varies_is_tested_statistically() -> None:
+def test_counted_and_simulated_metrics_have_no_noise() -> None:
+    for value, expected in (
+        (4096.0, ChangeVerdict.SAME),
+        (4097.0, ChangeVerdict.WORSE),
+        (4095.0, ChangeVerdict.BETTER),
+    ):
+        other = record(metrics={"peak_memory": Metric("B", "lower", (value,))})
+        assert only(compare_records([record()], [other]), "peak_memory").verdict is expected
     bytes_of = [[record(metrics={"peak_memory": Metric("B", "lower", (4096.0 + n,))}) for n in range(8)] for _ in "ab"]
-    assert only(compare_records(*bytes_of), "peak_memory").effect is not None
-
-
-def test_simulated_times_are_exact() -> None:
+    assert only(compare_records(*bytes_of), "peak_memory").effect is not None  # it varies
     a, b = (record([value], source=Source.SIMULATED) for value in (1.0, 1.0001))
     change = only(compare_records([a], [b]), "batch_time")
     assert (change.verdict, change.effect) == (ChangeVerdict.WORSE, None)
@@ -83,22 +76,15 @@ def six_rounds(factor: float) -> Record:
     return record([factor * (1 + 0.001 * n) for n in range(12)], **ROUNDS)
 
 
-@pytest.mark.parametrize("factor", [1.0, 1.2, 0.5])
-def test_single_records_are_inconclusive(factor: float) -> None:
+def test_single_records_are_inconclusive() -> None:
     """Rounds of one call share its drift, so their rank test is no evidence about the code."""
-    comparison = compare_records([six_rounds(1.0)], [six_rounds(factor)], ChangeRule(metrics=("batch_time",)))
-    change = only(comparison, "batch_time")
-    assert change.effect is not None
-    assert (change.effect.repeats, change.verdict) == ((6, 6), ChangeVerdict.INCONCLUSIVE)
-    assert comparison.exit is Exit.NOT_COMPARABLE
-    apart = int(factor != 1)
-    assert f"inconclusive: 1, {apart} of them more than 5 % apart: one record on a side" in format.text(comparison)
-
-
-def test_rounds_are_not_compared_with_records() -> None:
-    change = only(compare_records([six_rounds(1.0)], [six_rounds(1.2)] * 8), "batch_time")
-    assert change.effect is not None
-    assert (change.effect.repeats, change.verdict) == ((1, 8), ChangeVerdict.INCONCLUSIVE)
+    for factor, count, expected in ((1.0, 1, (6, 6)), (0.5, 1, (6, 6)), (1.2, 8, (1, 8))):
+        b = [six_rounds(factor)] * count
+        comparison = compare_records([six_rounds(1.0)], b, ChangeRule(metrics=("batch_time",)))
+        change = only(comparison, "batch_time")
+        assert change.effect is not None
+        assert (change.effect.repeats, change.verdict) == (expected, ChangeVerdict.INCONCLUSIVE)
+        assert comparison.exit is Exit.NOT_COMPARABLE
 
 
 def test_failed_first_repeat_hides_no_metric() -> None:
@@ -117,30 +103,30 @@ def clock(*values: float) -> Fields:
     return {"metrics": {"time_tie": Metric("s", "lower", values)}}
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "message"),
-    [
-        (clock(0.1), {"metrics": {}}, "time_tie is only in A"),
-        ({"metrics": {}}, clock(0.1), "time_tie is only in B"),
-        (clock(0.1), clock(0.0), "time_tie is not compared: there is no ratio to a repeat whose median is 0"),
-        (clock(0.1, 0.2), clock(NAN, 0.2), "time_tie has 0 values in A and 1 in B that are no finite numbers"),
-        (clock(NAN), clock(0.1), "time_tie has no finite number in A"),
-        ({}, {"series": {}}, "loss is only in A"),
-        ({}, {"series": {"loss": LOSS[:2]}}, "loss has 3 batches in A, 2 in B"),
-        ({"series": {"loss": [3.0, NAN, 2.0]}}, {}, "loss is not compared: not all of A is finite"),
-    ],
-)
-def test_skipped_metric_is_listed_with_reason(a: Fields, b: Fields, message: str) -> None:
-    comparison = compare_records([record(**a)], [record(**b)])
-    assert f"single · axonn 2x1 · {message}" in format.text(comparison)
-    assert comparison.exit is not Exit.REGRESSION
-    lost = {"time_tie is only in A", "loss is only in A", "loss has 3 batches in A, 2 in B"}
-    assert bool(comparison.lost) is (message in lost)
+SKIPPED: list[tuple[Fields, Fields, str, bool]] = [  # records, a part of the reason, whether the metric is lost
+    (clock(0.1), {"metrics": {}}, "time_tie is only in A", True),
+    ({"metrics": {}}, clock(0.1), "time_tie is only in B", False),
+    (clock(0.1), clock(0.0), "time_tie is not compared", False),
+    (clock(0.1, 0.2), clock(NAN, 0.2), "time_tie has 0 values in A and 1 in B", False),
+    (clock(NAN), clock(0.1), "time_tie has no finite number in A", False),
+    ({}, {"series": {}}, "loss is only in A", True),
+    ({}, {"series": {"loss": LOSS[:2]}}, "loss has 3 batches in A, 2 in B", True),
+    ({"series": {"loss": [3.0, NAN, 2.0]}}, {}, "loss is not compared", False),
+]
 
 
-def test_metric_that_is_always_zero_is_not_listed() -> None:
-    comparison = compare_records([record(**clock(0.0, 0.0))], [record(**clock(0.0, 0.0))])
-    assert "time_tie" not in format.text(comparison, everything=True)
+def test_skipped_metric_is_listed_with_reason() -> None:
+    for a, b, message, lost in SKIPPED:
+        comparison = compare_records([record(**a)], [record(**b)])
+        assert f"single · axonn 2x1 · {message}" in format.text(comparison)
+        assert comparison.exit is not Exit.REGRESSION
+        assert bool(comparison.lost) is lost, message
+    zero = compare_records([record(**clock(0.0, 0.0))], [record(**clock(0.0, 0.0))])
+    assert "time_tie" not in format.text(zero, everything=True)
+    failed = compare_records([record()], [record(outcome=Outcome.FAILED, metrics={}, series={}, reason="why")])
+    assert (failed.lost, failed.notes) == ((), ())
+    empty = [record(metrics={"time_tie": Metric("s", "lower", (0.0, value))}) for value in (0.0, 1.0, math.nan)]
+    assert compare_records(empty, empty).select(ChangeVerdict.WORSE, ChangeVerdict.BETTER) == ()
 
 
 def test_time_that_is_zero_in_one_batch_is_judged() -> None:
@@ -152,45 +138,31 @@ def test_metric_that_becomes_nan_is_worse() -> None:
     comparison = compare_records([record(**clock(0.1, 0.2))], [record(**clock(NAN, NAN))])
     change = only(comparison, "time_tie")
     assert (change.verdict, comparison.exit) == (ChangeVerdict.WORSE, Exit.REGRESSION)
-    assert "to no number" in format.text(comparison)
-    assert "none of 2 values in B is a finite number" in format.sentence(change)
     assert json.loads(format.as_json(comparison))["changes"][0]["b"] is None
 
 
 @pytest.mark.parametrize(
-    ("good", "odd", "expected"),
-    [(0, 1, ChangeVerdict.WORSE), (8, 1, ChangeVerdict.INCONCLUSIVE), (8, 2, ChangeVerdict.WORSE)],
-)
-def test_loss_that_becomes_nan_is_worse(good: int, odd: int, expected: ChangeVerdict) -> None:
-    b = [record()] * good + [record(series={"loss": [3.0, NAN, NAN]})] * odd
-    change = only(compare_records([record()], b), "loss")
-    assert change.verdict is expected
-    assert f"from batch 1 on no finite number, in {odd} of {good + odd} repeats of B" in change.why
-
-
-def test_failed_run_has_no_lost_metrics() -> None:
-    comparison = compare_records([record()], [record(outcome=Outcome.FAILED, metrics={}, series={}, reason="why")])
-    assert (comparison.lost, comparison.notes) == ((), ())
-
-
-@pytest.mark.parametrize(
-    ("b", "expected"),
+    ("losses", "expected"),
     [
-        (LOSS, ChangeVerdict.SAME),
-        ([3.0, 2.5, 2.25 * (1 + 1e-7)], ChangeVerdict.SAME),
-        ([3.0, 2.6, 2.35], ChangeVerdict.WORSE),
-        ([3.0, 2.4, 2.15], ChangeVerdict.CHANGED),
+        ([LOSS], ChangeVerdict.SAME),
+        ([[3.0, 2.5, 2.25 * (1 + 1e-7)]], ChangeVerdict.SAME),
+        ([[3.0, 2.6, 2.35]], ChangeVerdict.WORSE),
+        ([[3.0, 2.4, 2.15]], ChangeVerdict.CHANGED),
+        ([[3.0, NAN, NAN]], ChangeVerdict.WORSE),
+        ([LOSS] * 8 + [[3.0, NAN, NAN]], ChangeVerdict.INCONCLUSIVE),
+        ([LOSS] * 8 + [[3.0, NAN, NAN]] * 2, ChangeVerdict.WORSE),
     ],
 )
-def test_losses_of_one_seed_are_compared_by_batch(b: list[float], expected: ChangeVerdict) -> None:
-    change = only(compare_records([record()], [record(series={"loss": b})]), "loss")
+def test_losses_of_one_seed_are_compared_by_batch(losses: list[list[float]], expected: ChangeVerdict) -> None:
+    change = only(compare_records([record()], [record(series={"loss": loss}) for loss in losses]), "loss")
     assert change.verdict is expected
     assert "from batch 1 on" in change.why or expected is ChangeVerdict.SAME
 
 
-def test_cancelled_run_is_not_comparable() -> None:
+def test_cancelled_run_and_other_config_are_not_comparable() -> None:
     cancelled = record(outcome=Outcome.CANCELLED, metrics={}, series={}, reason="why")
-    assert compare_records([record()], [cancelled]).exit is Exit.NOT_COMPARABLE
+    for other in (cancelled, record(config={"seed": 7})):
+        assert compare_records([record()], [other]).exit is Exit.NOT_COMPARABLE
 
 
 @pytest.mark.parametrize(
@@ -212,12 +184,6 @@ def test_outcomes_are_compared(a: list[str], b: list[str], verdict: ChangeVerdic
     [outcome] = comparison.outcomes
     assert (outcome.verdict, comparison.exit) == (verdict, status)
     assert "single · axonn 2x1" in "\n".join(format.outcome_lines(comparison))
-
-
-def test_not_comparable_runs_name_the_differing_key() -> None:
-    comparison = compare_records([record()], [record(config={"seed": 7})])
-    assert comparison.exit is Exit.NOT_COMPARABLE
-    assert "not comparable: single · axonn 2x1: seed 0 -> 7" in format.text(comparison)
 
 
 def test_metrics_can_be_selected() -> None:
@@ -246,11 +212,6 @@ def test_uncorrelated_reference_is_not_used() -> None:
     assert not only(comparison, "batch_time").scaled
 
 
-def test_zero_medians_have_no_ratio() -> None:
-    empty = [record(metrics={"time_tie": Metric("s", "lower", (0.0, value))}) for value in (0.0, 1.0, math.nan)]
-    assert compare_records(empty, empty).select(ChangeVerdict.WORSE, ChangeVerdict.BETTER) == ()
-
-
 # Record sets and the command line
 
 
@@ -271,31 +232,17 @@ def test_folders_files_and_nightly_runs_are_sets(tmp_path: Path) -> None:
         record_sets.read("2026-11-23", tmp_path / "nights")
 
 
-def test_damaged_file_is_skipped(tmp_path: Path) -> None:
+def test_damaged_file_and_malformed_config_are_skipped(tmp_path: Path) -> None:
     store(tmp_path, record())
     (tmp_path / "records" / "x.json").write_text("{")
     (tmp_path / "records" / "y.json").write_bytes(b"\xff")
+    deep = functools.reduce(lambda inner, _: {"x": inner}, range(200), {})
+    for number, config in enumerate(({"experiment": "x"}, {"launch": None}, {"launch": ["x"]}, {"deep": deep})):
+        data = json.loads(record().to_json()) | {"config": config}
+        (tmp_path / "records" / f"z{number}.json").write_text(json.dumps(data))
     record_set = record_sets.read(str(tmp_path))
-    assert (len(record_set.samples), len(record_set.skipped)) == (1, 2)
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"experiment": "x"}, "config.experiment is str; rule: a mapping"),
-        ({"launch": None}, "config.launch is NoneType"),
-        ({"launch": ["x"]}, "config.launch is list"),
-        ({"deep": functools.reduce(lambda inner, _: {"x": inner}, range(200), {})}, "config is nested deeper than 40"),
-    ],
-)
-def test_record_with_malformed_config_is_skipped(
-    config: Fields, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store(tmp_path, record())
-    data = json.loads(record().to_json()) | {"config": config}
-    (tmp_path / "records" / "x.json").write_text(json.dumps(data))
+    assert (len(record_set.samples), len(record_set.skipped)) == (1, 6)
     assert main([str(tmp_path), str(tmp_path)]) == Exit.OK
-    assert f"x.json is set aside: {message}" in capsys.readouterr().out
 
 
 def test_command_line_statuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from suite.regression.matching import match_runs
 from tests.support.nights import CONFIG, MACHINE, record, samples
 
@@ -15,42 +13,32 @@ def differences(a: Any, b: Any) -> list[str]:
     return [str(difference) for difference in pair.differences]
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"config": {"batch": {"size": 32, "microbatch": 2}}}, ["batch.size 16 -> 32"]),
-        ({"config": {"seed": 1}}, ["seed 0 -> 1"]),
-        ({"config": {"seed": 1, "reports": "x", "experiment": {"name": "single", "title": "y"}}}, ["seed 0 -> 1"]),
-        ({"config": {"seed": 1, "extra": {"deep": {"er": 1}}}}, ["extra.deep.er absent -> 1", "seed 0 -> 1"]),
-        ({"config": {"batch": 3}}, ["batch absent -> 3", "batch.microbatch 2 -> absent", "batch.size 16 -> absent"]),
-        ({"provenance": {"machine": {**MACHINE, "cores": 4}}}, ["machine.cores 2 -> 4"]),
-        ({"provenance": {"machine": {**MACHINE, "processor": "Xeon"}}}, ["machine.processor EPYC -> Xeon"]),
-        ({"provenance": {"versions": {"torch": "2.12"}}}, ["versions.torch 2.11 -> 2.12"]),
-        ({"provenance": {"split_file": "f0"}}, ["split_file absent -> f0"]),
-        ({"provenance": {"schedule_file": "f0"}}, ["schedule_file absent -> f0"]),
-        ({"provenance": {"data_files": [["a", 3, 99]]}}, ["data_files [] -> [['a', 3]]"]),
-        ({"provenance": {"machine": {}}}, ["machine recorded -> absent"]),
-    ],
-)
-def test_differing_key_is_named(changes: dict[str, Any], expected: list[str]) -> None:
-    assert differences(record(), record(**changes)) == expected
+DIFFERENT: list[tuple[dict[str, Any], list[str]]] = [
+    ({"config": {"batch": {"size": 32, "microbatch": 2}}}, ["batch.size 16 -> 32"]),
+    ({"config": {"seed": 1}}, ["seed 0 -> 1"]),
+    ({"config": {"seed": 1, "reports": "x", "experiment": {"name": "single", "title": "y"}}}, ["seed 0 -> 1"]),
+    ({"config": {"seed": 1, "extra": {"deep": {"er": 1}}}}, ["extra.deep.er absent -> 1", "seed 0 -> 1"]),
+    ({"config": {"batch": 3}}, ["batch absent -> 3", "batch.microbatch 2 -> absent", "batch.size 16 -> absent"]),
+    ({"provenance": {"machine": {**MACHINE, "cores": 4}}}, ["machine.cores 2 -> 4"]),
+    ({"provenance": {"machine": {**MACHINE, "processor": "Xeon"}}}, ["machine.processor EPYC -> Xeon"]),
+    ({"provenance": {"versions": {"torch": "2.12"}}}, ["versions.torch 2.11 -> 2.12"]),
+    ({"provenance": {"split_file": "f0"}}, ["split_file absent -> f0"]),
+    ({"provenance": {"schedule_file": "f0"}}, ["schedule_file absent -> f0"]),
+    ({"provenance": {"data_files": [["a", 3, 99]]}}, ["data_files [] -> [['a', 3]]"]),
+    ({"provenance": {"machine": {}}}, ["machine recorded -> absent"]),
+]
+EQUAL: list[dict[str, Any]] = [
+    {"provenance": {"source": "1", "commit": {"hash": "b" * 40, "dirty": True}}},  # only the code differs
+    {"provenance": {"started": "2026-12-01T00:00:00+00:00"}},
+    {"config": {"reports": "elsewhere"}},
+    {"config": {"experiment": {"name": "single", "title": "Another title"}}},
+    {},
+]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"provenance": {"source": "1", "commit": {"hash": "b" * 40, "dirty": True}}},  # only the code differs
-        {"provenance": {"started": "2026-12-01T00:00:00+00:00"}},
-        {"config": {"reports": "elsewhere"}},
-        {"config": {"experiment": {"name": "single", "title": "Another title"}}},
-        {},
-    ],
-)
-def test_keys_without_effect_do_not_differ(changes: dict[str, Any]) -> None:
-    assert differences(record(), record(**changes)) == []
-
-
-def test_copied_data_files_are_equal() -> None:
+def test_differing_keys_are_named_and_others_do_not_differ() -> None:
+    for changes, expected in [*DIFFERENT, *((changes, []) for changes in EQUAL)]:
+        assert differences(record(), record(**changes)) == expected, changes
     a, b = (record(provenance={"data_files": [["text", 7, time]]}) for time in (1, 2))
     assert differences(a, b) == []
 

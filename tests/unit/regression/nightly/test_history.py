@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from suite.core.errors import InvalidRequest
 from suite.regression.nightly import history
 from tests.support.refusals import refused
@@ -33,42 +31,30 @@ def line(name: str, status: str = "passed", **changes: Any) -> dict[str, Any]:
     }
 
 
-def test_lines_are_read_in_order(tmp_path: Path) -> None:
-    for name in ("b", "a"):
-        history.append(tmp_path, line(name))
-    lines, damaged = history.read(tmp_path)
-    assert ([run["night"] for run in lines], damaged) == (["b", "a"], 0)
-    assert history.read(tmp_path / "none") == ([], 0)
-
-
-def test_incomplete_line_affects_no_other(tmp_path: Path) -> None:
-    history.append(tmp_path, line("a"))
-    with (tmp_path / history.FILE).open("ab") as file:
-        file.write(json.dumps({"schema": 1, **line("b")}).encode()[:100])
-    history.append(tmp_path, line("c"))
-    lines, damaged = history.read(tmp_path)
-    assert ([run["night"] for run in lines], damaged) == (["a", "c"], 1)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[]",
-        "7",
-        "{}",
-        '{"schema": 2, "night": "x"}',
-        '{"schema": 1, "accepted": "nobody"}',
-        "\xff\x00",
-        *(json.dumps({"schema": 1, **line("x", **{key: 3})}) for key in ("status", "runs", "reference", "notes")),
-        json.dumps({"schema": 1, **line("x", runs=[{"metrics": {"m": {}}}])}),
-        json.dumps({"schema": 1, **line("x", reference={"products/1": -1})}),
-    ],
+DAMAGED = (
+    "[]",
+    "7",
+    "{}",
+    '{"schema": 2, "night": "x"}',
+    '{"schema": 1, "accepted": "nobody"}',
+    "\xff\x00",
+    json.dumps({"schema": 1, **line("b")})[:100],
+    *(json.dumps({"schema": 1, **line("x", **{key: 3})}) for key in ("status", "runs", "reference", "notes")),
+    json.dumps({"schema": 1, **line("x", runs=[{"metrics": {"m": {}}}])}),
+    json.dumps({"schema": 1, **line("x", reference={"products/1": -1})}),
 )
-def test_damaged_line_is_counted_and_skipped(tmp_path: Path, text: str) -> None:
-    (tmp_path / history.FILE).write_text(text + "\n", encoding="latin-1")
-    history.append(tmp_path, line("a"))
-    lines, damaged = history.read(tmp_path)
-    assert ([run["night"] for run in lines], damaged) == (["a"], 1)
+
+
+def test_damaged_line_is_counted_and_skipped(tmp_path: Path) -> None:
+    assert history.read(tmp_path / "none") == ([], 0)
+    for text in DAMAGED:
+        (tmp_path / history.FILE).unlink(missing_ok=True)
+        history.append(tmp_path, line("b"))
+        with (tmp_path / history.FILE).open("a", encoding="latin-1") as file:
+            file.write(f"{text}\n")
+        history.append(tmp_path, line("a"))
+        lines, damaged = history.read(tmp_path)
+        assert ([run["night"] for run in lines], damaged) == (["b", "a"], 1), text
 
 
 def test_baseline_passed_and_has_records(tmp_path: Path) -> None:
