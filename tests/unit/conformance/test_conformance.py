@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.cli.conformance import COMMAND, main, result_line, summary
+from suite.cli.conformance import COMMAND, main
 from suite.conformance.laws import LAWS, LawResult, LawVerdict, examine
 from suite.conformance.orders import check_every_size, order_of_sum
 from suite.conformance.system_under_test import SystemUnderTest
@@ -18,6 +18,7 @@ from suite.core.exit_codes import Exit
 from suite.core.op import FlushInterval, Place, Program
 from suite.schedule import OneFOneB
 from suite.schedule.looped_bfs import LoopedBFS
+from tests.support.drawn import drawn
 from tests.support.refusals import refused
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
@@ -30,70 +31,37 @@ def check_laws(overrides: tuple[str, ...], laws: tuple[str, ...] = QUICK) -> dic
 
 
 @pytest.mark.parametrize(
-    ("system", "sizes"),
-    [
-        ("gpipe", 256),
-        ("pipeoptim", 256),
-        ("dual_pipe_v", 192),
-        pytest.param("looped_bfs", 256, marks=pytest.mark.exhaustive),
-    ],
+    ("system", "sizes"), drawn([("gpipe", 256), ("pipeoptim", 256), ("dual_pipe_v", 192), ("looped_bfs", 256)], n=1)
 )
 def test_systems_without_processes_keep_every_law(system: str, sizes: int) -> None:
     """DualPipeV refuses fewer than two microbatches per rank."""
     reports = check_laws((f"system={system}",), (*QUICK, "bubble", "graph", "losses"))
     assert {name for name, report in reports.items() if report.verdict is LawVerdict.KEPT} == set(QUICK), reports
-    assert reports["gradients"].reason.endswith("on 3 grids of threads equal one process, bit for bit")
-    assert reports["order"].reason.startswith(f"at {sizes} sizes")
-    assert reports["graph"].reason == "because it trains no whole graph"
+    assert "3 grids of threads" in reports["gradients"].reason
+    assert f"at {sizes} sizes" in reports["order"].reason
 
 
-@pytest.mark.parametrize(
-    ("overrides", "law", "words"),
-    [
-        (
-            ("system=gpipe", "schedule._target_=broken.Deadlock"),
-            "order",
-            ["2 stages, 3 microbatches: deadlock: stage 0 waits for 1B0; stage 1 waits for 0F1", "stage 0 |"],
-        ),
-        (
-            ("system=gpipe", "schedule._target_=broken.TooMany"),
-            "order",
-            ["1 stages, 4 microbatches: 0F3 would be forward number 4 in flight, the schedule promised 3", "[F3]"],
-        ),
-        (
-            ("system=gpipe", "schedule._target_=broken.Dropped"),
-            "order",
-            ["1 stages, 5 microbatches: 0U0 comes before the backward of microbatch 4"],
-        ),
-        (
-            ("system=pipedream", "weights._target_=broken.Stale"),
-            "versions",
-            ["1 stages, 2 microbatches, an update every 1: 0F1 reads version 0+0, and [1] are there"],
-        ),
-        (
-            ("system=gpipe", "system._target_=broken.Scaled"),
-            "gradients",
-            ["1x1: ", "loss", "for"],
-        ),
-        (
-            ("system=pipedream", "system._target_=broken.Disobedient", "+system.supports_streaming=true"),
-            "replay",
-            ["4x1: ", "epoch 0, batch", "replayed"],
-        ),
-        (
-            ("system=gpipe", "system._target_=broken.Forgetful", "+system.supports_checkpoints=true"),
-            "resume",
-            ["after resuming"],
-        ),
-    ],
-    ids=lambda value: value[1].rpartition(".")[2] if isinstance(value, tuple) else None,
+BROKEN = (
+    ("order", "schedule._target_=broken.Deadlock", "deadlock: stage 0 waits for 1B0; stage 1 waits for 0F1"),
+    ("order", "schedule._target_=broken.TooMany", "0F3 would be forward number 4 in flight, the schedule promised 3"),
+    ("order", "schedule._target_=broken.Dropped", "0U0 comes before the backward of microbatch 4"),
+    ("versions", "system=pipedream weights._target_=broken.Stale", "0F1 reads version 0+0, and [1] are there"),
+    ("gradients", "system._target_=broken.Scaled", "1x1: "),
+    (
+        "replay",
+        "system=pipedream system._target_=broken.Disobedient +system.supports_streaming=true",
+        "4x1: ",
+    ),
+    ("resume", "system._target_=broken.Forgetful +system.supports_checkpoints=true", "after resuming"),
 )
-def test_broken_system_breaks_the_right_law(overrides: tuple[str, ...], law: str, words: list[str]) -> None:
+
+
+@pytest.mark.parametrize(("law", "overrides", "words"), drawn(BROKEN, n=3))
+def test_broken_system_breaks_the_right_law(law: str, overrides: str, words: str) -> None:
     laws = tuple(name for name in QUICK[: QUICK.index(law) + 1] if name in ("composes", "order", "versions", law))
-    reports = check_laws(overrides, laws)
+    reports = check_laws(("system=gpipe", *overrides.split()), laws)
     assert [name for name, report in reports.items() if report.verdict is LawVerdict.BROKEN] == [law], reports
-    for word in words:
-        assert word in reports[law].reason
+    assert words in reports[law].reason
 
 
 def test_memory_is_compared_with_the_order_that_ran() -> None:
@@ -119,10 +87,7 @@ class Refusing(LoopedBFS):
 
 
 def test_schedule_that_refuses_every_number_breaks_the_law_of_order() -> None:
-    with pytest.raises(
-        AssertionError,
-        match=r"^3 stages: Refusing\(chunks=2, split=False\) refuses every number of microbatches up to 32",
-    ):
+    with pytest.raises(AssertionError, match=r"^3 stages: .* up to 32"):
         check_every_size(Refusing(), None)
 
 
@@ -140,23 +105,18 @@ def test_claimed_bubble_is_checked() -> None:
     assert wrong.reason == "2 stages, 1 microbatches: stage 0 idles 1 of its busy time, 0.5 is claimed"
 
 
-@pytest.mark.parametrize(
-    ("system", "kept_laws", "why"),
-    [
-        ("cagnet", {"composes", "graph", "killed"}, "it trains a whole graph: no stages, no microbatches"),
-        ("torch_gpipe", {"composes", "order", "losses", "killed"}, "its engine is its own"),
-    ],
-)
-def test_inapplicable_laws_have_a_reason(system: str, kept_laws: set[str], why: str) -> None:
-    started = {"graph", "losses", "killed", "mpi", "bytes"}
-    reports = check_laws((f"system={system}",), tuple(law.name for law in LAWS if law.name not in started - {"bytes"}))
-    assert {name for name, report in reports.items() if report.verdict is LawVerdict.KEPT} == kept_laws - started
-    assert all(why in report.reason for name, report in reports.items() if name not in kept_laws)
-
-
-def test_class_that_is_no_system_is_named() -> None:
+def test_inapplicable_laws_have_a_reason() -> None:
+    started = {"graph", "losses", "killed", "mpi"}
+    laws = tuple(law.name for law in LAWS if law.name not in started)
+    reports = check_laws(("system=cagnet",), laws)
+    assert {name for name, report in reports.items() if report.verdict is LawVerdict.KEPT} == {"composes"}
+    assert all("whole graph" in report.reason for name, report in reports.items() if name != "composes")
+    peer = check_laws(("system=torch_1f1b",), ("order", "replay"))
+    assert peer["order"].verdict is LawVerdict.KEPT
+    assert "at 228 sizes" in peer["order"].reason
+    assert "its engine is its own" in peer["replay"].reason
     reports = check_laws(("system=gpipe", "system._target_=broken.TooMany"), ("composes", "order"))
-    assert reports["composes"].reason == "broken.TooMany has no probe()"
+    assert reports["composes"].verdict is LawVerdict.BROKEN
     assert reports["order"].verdict is LawVerdict.NOT_APPLICABLE
 
 
@@ -164,7 +124,6 @@ def test_command_prints_a_line_per_law(capsys: pytest.CaptureFixture[str]) -> No
     arguments = ["system=gpipe", PLUGIN_FOLDER, "schedule._target_=broken.TooMany", "--laws", "order,clocks"]
     assert main(arguments) == Exit.SOME_FAILED
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("gpipe: synchronous")
     (order,) = [line for line in lines if line.startswith("law 1")]
     assert "order" in order
     assert "BROKEN" in order
@@ -172,24 +131,7 @@ def test_command_prints_a_line_per_law(capsys: pytest.CaptureFixture[str]) -> No
     assert lines[-1].startswith("gpipe: 0 laws kept, 1 broken (order), 1 does not apply, ")
     assert main(["system=gpipe", "--laws=clocks"]) == Exit.OK
     assert main(["system=nobody"]) == Exit.NOTHING
-    assert "refused: " in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("system", "sizes"), [("torch_1f1b", 228), ("pytorch", 32)])
-def test_order_of_a_peer_is_checked(system: str, sizes: int) -> None:
-    order = check_laws((f"system={system}",), ("order",))["order"]
-    assert order.verdict is LawVerdict.KEPT
-    assert order.reason.startswith(f"at {sizes} sizes")
-
-
-def test_laws_are_selected_by_name() -> None:
-    read = COMMAND.read(["a=1", "--laws", "order,bytes", "b=2"])
-    assert (read.words, read.options.laws) == (("a=1", "b=2"), ["order,bytes"])
     with refused(UnknownName, "law", "ordr", legal="did you mean 'order'?"):
         COMMAND.run(COMMAND.read(["--laws=ordr"]))
-
-
-def test_result_line_and_summary() -> None:
-    broken = LawResult(LAWS[0], LawVerdict.BROKEN, "first\nsecond", 1.26)
-    assert result_line(broken).splitlines() == ["law 9   composes   BROKEN           1.3 s  first", " " * 32 + "second"]
-    assert summary("mine", [broken]) == "mine: 0 laws kept, 1 broken (composes), 0 do not apply, 1 s"
+    read = COMMAND.read(["a=1", "--laws", "order,bytes", "b=2"])
+    assert (read.words, read.options.laws) == (("a=1", "b=2"), ["order,bytes"])
