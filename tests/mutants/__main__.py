@@ -12,15 +12,16 @@ tests do not end counts as killed by their deadline.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 
 from tests.mutants.plant import SWITCH, draw, plant, read_list, write_list
 
@@ -52,40 +53,50 @@ def planted(folder: Path) -> None:
     shutil.copy(Path(__file__).with_name("switch.py"), packages / f"{SWITCH}.py")
 
 
-def pytest_line(folder: Path, *arguments: str) -> list[str]:
-    return [str(folder / ".venv/bin/python"), "-m", "pytest", "-p", "tests.mutants.plugin", *arguments]
-
-
 def reach(folder: Path, arguments: list[str]) -> int:
     env = os.environ | {"MUTANTS_REACHED": str(folder / "reached"), "MUTANT": "-1"}
     (folder / "reached").unlink(missing_ok=True)
-    line = pytest_line(folder, *_ORDINARY, "--seconds", str(folder / "seconds"), *(arguments or ["tests"]))
+    line = [str(folder / ".venv/bin/python"), "-m", "pytest", "-p", "tests.mutants.plugin", *_ORDINARY]
+    line += ["--seconds", str(folder / "seconds"), *(arguments or ["tests"])]
     with (folder / "log").open("w") as log:
         return subprocess.run(line, cwd=folder, env=env, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
 
 
-def killing(folder: Path, number: int, tests: list[str], limit: float) -> str:
-    """`killed TEST`, `killed deadline` or `lived`."""
-    env = os.environ | {"MUTANT": str(number)}
-    env.pop("MUTANTS_REACHED", None)
-    line = pytest_line(folder, "-x", "-p", "no:randomly", "--no-header", "-rfE", "--tb=no", *tests)
-    with subprocess.Popen(
-        line, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, text=True
-    ) as process:
-        try:
-            said, _ = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+class Server:
+    """One process of the copy that runs tests in forks (tests/mutants/server.py)."""
+
+    def __init__(self, folder: Path) -> None:
+        env = {name: value for name, value in os.environ.items() if name != "MUTANTS_REACHED"}
+        line = [folder / ".venv/bin/python", "-m", "tests.mutants.server"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen(line, cwd=folder, env=env, **pipes)  # type: ignore[call-overload]
+
+    def run(self, mutant: int, tests: list[str], limit: float) -> tuple[int, str]:
+        self.process.stdin.write(json.dumps({"mutant": mutant, "tests": tests, "limit": limit}) + "\n")
+        self.process.stdin.flush()
+        status, name = json.loads(self.process.stdout.readline())
+        return status, name
+
+
+def killing(server: Server, number: int, tests: list[str], limit: float) -> str:
+    """`killed TEST`, `killed deadline` or `lived`. A test that fails without the mutant too does not count."""
+    while tests:
+        status, name = server.run(number, tests, limit)
+        if status == -1:
             return "killed\tdeadline"
-    if process.returncode == 0:
-        return "lived\t"
-    failed = next(
-        (row.split(" - ")[0].split(" ", 1)[1] for row in said.splitlines() if row[:6] in ("FAILED", "ERROR ")), ""
-    )
-    return f"killed\t{failed or said[-200:]!r}"
+        if status in (0, 5):
+            break
+        if name in tests and server.run(-1, [name], limit)[0] == 0:
+            return f"killed\t{name}"
+        if name not in tests:
+            tests = [test for test in tests if not test.startswith(name or test)]
+        else:
+            tests = [test for test in tests if test != name]
+    return "lived\t"
 
 
 def kill(folder: Path, out: Path, most: float, workers: int, only: set[int]) -> None:
+    """Write a line per mutant. The copy has the tests of the tree, whose seconds and reach `reach` has found."""
     seconds = {}
     for row in (folder / "seconds").read_text().splitlines():
         value, name = row.split("\t")
@@ -96,30 +107,28 @@ def kill(folder: Path, out: Path, most: float, workers: int, only: set[int]) -> 
         if name in seconds and not name.startswith(_SKIPPED):
             reaching[int(number)].add(name)
     gone = {int(row) for row in (folder / "gone").read_text().split()}
-    mutants = read_list(LIST)
-    failing = {
-        row.split(" - ")[0].split(" ", 1)[1]
-        for row in (folder / "log").read_text().splitlines()
-        if row.startswith("FAILED")
-    }
     out.touch()
     done = {int(row.split("\t")[0]) for row in out.read_text().splitlines()}
+    servers: SimpleQueue[Server] = SimpleQueue()
+    for _ in range(workers):
+        servers.put(Server(folder))
 
     def one(number: int) -> None:
         tests, total = [], 0.0
-        for name in sorted(reaching[number] - failing, key=seconds.__getitem__):
+        for name in sorted(reaching[number], key=seconds.__getitem__):
             tests.append(name)
             total += seconds[name]
             if total > most or len(tests) > 400:
                 break
-        if number in gone:
-            result = "gone\t"
-        else:
-            result = killing(folder, number, tests, 60 + 6 * total) if tests else "unreached\t"
+        result = "gone\t" if number in gone else "unreached\t"
+        if tests and number not in gone:
+            server = servers.get()
+            result = killing(server, number, tests, 60 + 6 * total)
+            servers.put(server)
         with out.open("a") as stream:
             stream.write(f"{number}\t{result}\n")
 
-    todo = [number for number in range(len(mutants)) if number not in done and (not only or number in only)]
+    todo = [number for number in range(len(read_list(LIST))) if number not in done and (not only or number in only)]
     begin = time.monotonic()
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(one, todo))
