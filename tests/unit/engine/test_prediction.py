@@ -104,10 +104,7 @@ CASES: dict[str, tuple[Any, Callable]] = {
     ),
     "falling rate": (SGD(FALLING, momentum=0.9), sgd(FALLING, 0.9, 0.0, 0.0)),
     "adam": (Adam(0.05), adam(LR, 0.9, 0.999, 1e-8, 0.0)),
-    "adam decay": (
-        Adam(0.05, beta1=0.7, beta2=0.95, eps=1e-4, weight_decay=0.1),
-        adam(LR, 0.7, 0.95, 1e-4, 0.1),
-    ),
+    "adam decay": (Adam(0.05, beta1=0.7, beta2=0.95, eps=1e-4, weight_decay=0.1), adam(LR, 0.7, 0.95, 1e-4, 0.1)),
     "adam falling": (Adam(FALLING), adam(FALLING, 0.9, 0.999, 1e-8, 0.0)),
     "adamw": (AdamW(0.05, weight_decay=0.2), adam(LR, 0.9, 0.999, 1e-8, 0.2, decoupled=True)),
     "adamw with decay": (

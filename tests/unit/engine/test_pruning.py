@@ -89,8 +89,7 @@ def test_at_most_one_dense_gradient_is_alive(checkpoints: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("half", "memory"),
-    cells([None, "bfloat16"], [compressed, partial(compressed, bucket=100, offloaded=True)], n=2),
+    ("half", "memory"), cells([None, "bfloat16"], [compressed, partial(compressed, bucket=100, offloaded=True)], n=2)
 )
 def test_pruning_preserves_kept_weights_and_moments(half: str | None, memory: Any) -> None:
     """Two dense batches, then pruning: equal to masking the dense states and continuing with masks."""
@@ -213,16 +212,6 @@ def test_checkpoint_of_pruned_model_with_other_widths_is_rejected(tmp_path: Path
 
 
 # -- several engines, several ranks ----------------------------------------------------------------------------------
-
-
-def test_successive_engines_prune_same_modules() -> None:
-    """Dense after pruned, and pruned after pruned: the newest engine receives the gradients."""
-    layers, engines = [nn.Linear(4, 4, bias=False)], []
-    for sparsity, kept in ((0.5, {8}), (0.75, {4}), (0.0, range(5, 17))):
-        pruning = Pruning(Magnitude(), sparsity) if sparsity else None
-        engines.append(Engine(layers, pruning=pruning, **SETTINGS))
-        engines[-1].train_batch((torch.ones(2, 4), torch.zeros(2)))
-        assert int((layers[0].weight != 0).sum()) in kept
 
 
 def test_masks_that_differ_between_replicas_raise_on_every_rank() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -418,6 +418,10 @@ def test_hooks_on_the_node_that_accumulates_run_in_op_w() -> None:
 MEGATRON = "megatron.core.tensor_parallel.layers"
 
 
+class DTensor(nn.Parameter):
+    """By its name a tensor of torch.distributed.tensor."""
+
+
 def layer_named(name: str, package: str) -> nn.Module:
     kind: type[nn.Linear] = type(name, (nn.Linear,), {"__module__": package})
     return kind(2, 2)
@@ -438,26 +442,11 @@ def test_modules_that_cannot_defer_are_refused() -> None:
     for subject, module in rows:
         with refused(Unsupported, subject=subject):
             check_splittable([nn.ReLU(), module])
-    check_splittable([layer_named("RowParallelLinear", "mine")])
-
-
-@pytest.fixture
-def tensor_parallel() -> Iterator[nn.Module]:
-    """A linear layer whose weight and bias are DTensors, on one rank."""
-    from torch import distributed
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
-
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-    try:
-        yield parallelize_module(nn.Linear(4, 4), init_device_mesh("cpu", (1,)), ColwiseParallel())
-    finally:
-        distributed.destroy_process_group()
-
-
-def test_weights_that_are_dtensors_are_refused(tensor_parallel: nn.Module) -> None:
+    distributed = nn.Linear(2, 2)
+    distributed.weight = DTensor(torch.zeros(2, 2))
     with refused(Unsupported, subject="Linear.weight, a DTensor", rule="tensor-parallel"):
-        check_splittable([nn.ReLU(), tensor_parallel])
+        check_splittable([nn.Sequential(), distributed])
+    check_splittable([layer_named("RowParallelLinear", "mine")])
 
 
 def test_layer_that_cannot_defer_is_refused_before_the_first_batch() -> None:

@@ -15,7 +15,7 @@ from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.engine.engine import Engine
-from suite.engine.optim.optimizer import SGD, AdamW
+from suite.engine.optim.optimizer import SGD
 from tests.support.cases import Case, gpt_case, odd_case
 from tests.support.drawn import drawn
 from tests.support.refusals import refused
@@ -77,22 +77,6 @@ def test_too_many_stages_and_too_few_batches_are_rejected() -> None:
     threads.run(4, rank)
     with refused(InvalidRequest, rule="at least 1 batch"):
         engine_of(case, alone()).evaluate([])
-
-
-def test_two_engines_in_one_process_are_independent() -> None:
-    """Each engine without `world` has its own; interleaved training equals successive training."""
-    cases = [gpt_case("dropout", "float32", dropout=0.3), odd_case(torch.float32)]
-
-    def make(case: Case) -> Engine:
-        settings = {"optimizer": AdamW(0.01), "microbatch": case.microbatch, "tied": case.ties}
-        return Engine(case.layers, loss=case.loss, **settings)
-
-    apart = [[*make(case).train(case.batch(number, 2, 1) for number in range(3))] for case in cases]
-    engines = [make(case) for case in cases]
-    turns = [
-        [engine.train_batch(case.batch(n, 2, 1)) for engine, case in zip(engines, cases, strict=True)] for n in range(3)
-    ]
-    assert apart == [list(column) for column in zip(*turns, strict=True)]
 
 
 def test_two_engines_in_one_world_alternate() -> None:
