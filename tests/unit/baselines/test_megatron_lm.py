@@ -5,12 +5,10 @@ Nothing here needs Megatron or a device.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import yaml
 from torch.nn import functional
 
 import baselines.megatron_lm
@@ -21,46 +19,37 @@ from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import Missing, Ready
 from tests.support.curves import config_of
 
-ROOT = Path(__file__).resolve().parents[3]
-KEYS = {"microbatch_size": "batch.microbatch", "g_intra": "grid.tensor", "g_inter": "grid.inter", "g_data": "grid.data"}
-
 
 def translate(*overrides: str) -> MegatronArguments:
     return arguments(config_of(["system=megatron_lm", *overrides]))
 
 
-def table_2() -> dict[str, dict[str, Any]]:
-    """The four plans that AxoNN prints for Megatron-LM, by model: keys of a config, and the GPUs."""
-    plans: dict[str, dict[str, Any]] = {}
-    for row in yaml.safe_load((ROOT / "suite/papers/axonn/claims.yaml").read_text()):
-        *_, table, size, system, quantity = ("", *row["id"].split("."))[-5:]
-        if (table, system) == ("table2", "megatron_lm") and quantity in KEYS:
-            plan = plans.setdefault(size, {"model": row["setting"]["model"], "gpus": row["setting"]["gpus"]})
-            plan |= {KEYS[quantity]: row["value"], "batch.size": row["setting"]["batch_size"]}
-    return plans
-
-
-def test_plans_of_table_2_are_plans_of_megatron() -> None:
-    common = ["system=megatron_lm", "precision=fp16", "activation_checkpointing=1"]
-    plans = table_2()
-    assert set(plans) == {"12b", "24b", "50b", "100b"}
-    for plan in plans.values():
-        gpus = plan.pop("gpus")
-        config = config_of([*common, *(f"{key}={value}" for key, value in plan.items())])
-        translated, shape = arguments(config), config.model.shape.arguments
-        tensor, inter = plan["grid.tensor"], plan["grid.inter"]
-        parallel = {"tensor_model_parallel_size": tensor, "pipeline_model_parallel_size": inter}
-        assert translated.parallel == {**parallel, "order": "tp-cp-ep-pp-dp"}
-        assert gpus == tensor * inter * plan["grid.data"], "Megatron takes the rest of the ranks for replicas"
-        microbatches = 16384 // (plan["grid.data"] * plan["batch.microbatch"])
-        sizes = {"seq_length": 512, "micro_batch_size": plan["batch.microbatch"]}
-        assert translated.passes == {"num_microbatches": microbatches, **sizes}
-        for name, key in (("num_layers", "layers"), ("hidden_size", "hidden"), ("num_attention_heads", "heads")):
-            assert translated.transformer[name] == shape[key]
-        assert translated.model["vocab_size"] % tensor == 0
-        assert 0 <= translated.model["vocab_size"] - 51200 < tensor
-        assert (translated.transformer["fp16"], translated.transformer["params_dtype"]) == (True, torch.float16)
-        assert translated.transformer["recompute_num_layers"] == 1
+@pytest.mark.parametrize(
+    ("model", "gpus", "tensor", "inter", "data", "microbatch"),
+    [("transformer_24b", 96, 3, 16, 2, 1), ("transformer_100b", 384, 12, 32, 1, 4)],
+)
+def test_plans_of_axonns_table_2_are_translated(
+    model: str, gpus: int, tensor: int, inter: int, data: int, microbatch: int
+) -> None:
+    config = config_of(
+        [
+            *("system=megatron_lm", "precision=fp16", "activation_checkpointing=1", f"model={model}"),
+            *(f"grid.tensor={tensor}", f"grid.inter={inter}", f"grid.data={data}"),
+            *("batch.size=16384", f"batch.microbatch={microbatch}"),
+        ]
+    )
+    translated, shape = arguments(config), config.model.shape.arguments
+    parallel = {"tensor_model_parallel_size": tensor, "pipeline_model_parallel_size": inter}
+    assert translated.parallel == {**parallel, "order": "tp-cp-ep-pp-dp"}
+    assert gpus == tensor * inter * data, "Megatron takes the rest of the ranks for replicas"
+    sizes = {"num_microbatches": 16384 // (data * microbatch), "seq_length": 512, "micro_batch_size": microbatch}
+    assert translated.passes == sizes
+    for name, key in (("num_layers", "layers"), ("hidden_size", "hidden"), ("num_attention_heads", "heads")):
+        assert translated.transformer[name] == shape[key]
+    assert translated.model["vocab_size"] % tensor == 0
+    assert 0 <= translated.model["vocab_size"] - 51200 < tensor
+    assert (translated.transformer["fp16"], translated.transformer["params_dtype"]) == (True, torch.float16)
+    assert translated.transformer["recompute_num_layers"] == 1
 
 
 def test_settings_are_translated() -> None:

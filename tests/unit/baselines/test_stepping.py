@@ -40,30 +40,21 @@ def give(parameters: list[nn.Parameter], *gradients: float) -> None:
 
 
 def test_masters_move_where_half_precision_could_not() -> None:
-    parameters = weights(1.0)
+    parameters = weights(1.0, 1.001)
     stepper = Stepper(config("bfloat16"), parameters)
+    assert float(stepper.masters[1].detach()) == pytest.approx(1.001, abs=1e-7), "the weight before it is rounded"
     assert parameters[0].dtype is torch.bfloat16
     for expected in (1 - 2.0**-12, 1 - 2.0**-12 * 1.1):  # 0.5, then 0.05 times the gradient
-        give(parameters, 2.0**-11)
+        give(parameters, 2.0**-11, 0.0)
         assert stepper.step()
         assert float(stepper.masters[0].detach()) == pytest.approx(expected, abs=1e-7)
         assert float(parameters[0].detach()) == 1.0, "bfloat16 has eight bits"
     assert stepper.masters[0].grad is None, "widened gradients live in the step alone"
-
-
-def test_masters_begin_as_the_weights_before_they_are_rounded() -> None:
-    stepper = Stepper(config("bfloat16"), weights(1.001))
-    assert float(stepper.masters[0].detach()) == pytest.approx(1.001, abs=1e-7)
-
-
-def test_without_half_precision_the_weights_step() -> None:
-    parameters = weights(1.0)
-    stepper = Stepper(config(), parameters)
+    plain = Stepper(config(), parameters := weights(1.0))
     give(parameters, 0.25)
-    assert stepper.step()
-    assert stepper.masters == parameters
-    assert stepper.factor == 1.0
-    assert float(parameters[0].detach()) == 0.875
+    assert plain.step()
+    assert plain.masters == parameters
+    assert (plain.factor, float(parameters[0].detach())) == (1.0, 0.875)
 
 
 def test_an_overflow_leaves_everything_but_the_scale() -> None:
@@ -82,20 +73,15 @@ def test_an_overflow_leaves_everything_but_the_scale() -> None:
     assert stepper.factor == 1024.0
 
 
-def test_an_overflow_of_another_rank_counts() -> None:
+def test_an_overflow_of_any_rank_counts() -> None:
     parameters = weights(1.0)
-    stepper = Stepper(
-        config("float16", scale=dynamic(2.0)), parameters, sum_over_ranks=lambda squared: squared + math.inf
-    )
+    settings = config("float16", scale=dynamic(2.0))
+    stepper = Stepper(settings, parameters, sum_over_ranks=lambda squared: squared + math.inf)
     give(parameters, 1.0)
     assert not stepper.step()
-
-
-def test_a_scale_that_is_not_told_is_one() -> None:
-    parameters = weights(1.0)
-    stepper = Stepper(config("float16"), parameters)
+    unscaled = Stepper(config("float16"), parameters := weights(1.0))
     give(parameters, math.nan)
-    assert (stepper.factor, stepper.step()) == (1.0, False)
+    assert (unscaled.factor, unscaled.step()) == (1.0, False)
 
 
 @pytest.mark.parametrize("half", [None, "bfloat16"])
@@ -113,14 +99,10 @@ def test_gradient_norm_counts_a_tied_weight_once(half: str | None) -> None:
     assert squares == [pytest.approx(25.0)]
     clipped = [-0.5 * gradient / 13.0 for gradient in (3.0, 4.0, 7.0)]
     assert [float(m.detach()) for m in stepper.masters] == pytest.approx(clipped, rel=1e-6)
-
-
-def test_a_small_gradient_is_not_clipped() -> None:
-    parameters = weights(0.0)
-    stepper = Stepper(config(clip=1.0), parameters)
+    small = Stepper(config(half, clip=1.0), parameters := weights(0.0))
     give(parameters, 0.5)
-    stepper.step()
-    assert float(parameters[0].detach()) == -0.25
+    small.step()
+    assert float(small.masters[0].detach()) == -0.25, "a small gradient is not clipped"
 
 
 def test_bytes_are_told_by_kind() -> None:
