@@ -29,8 +29,8 @@ from suite.memory.layout import compressed, offloaded
 from suite.pruning.early_bird import EarlyBird
 from suite.weights.policy import Latest, Predict
 from tests.support.cases import Case, gpt_case, odd_case
+from tests.support.drawn import cells, drawn
 from tests.support.masked import FixedMask, random_mask
-from tests.support.pairwise import cells
 from tests.support.reference import SEED
 from tests.support.refusals import fault, refused
 from tests.support.resuming import rank_state
@@ -78,9 +78,7 @@ def epoch(case: Case, count: int = 9, replicas: int = 1, first: int = 0) -> list
     return [case.batch(first + i, 1, replicas) for i in range(count)]
 
 
-@pytest.mark.parametrize(
-    ("system", "form"), cells(POLICIES, FORMS, always=[("pipeoptim", "samo"), ("pipeoptim", "mixed samo")]), ids=str
-)
+@pytest.mark.parametrize(("system", "form"), cells(POLICIES, FORMS, n=5), ids=str)
 def test_every_state_layout_equals_its_replay(system: str, form: str) -> None:
     """Law 3 bit for bit, including PipeOptim's schedule on SAMO's states."""
     policy, every, rule = POLICIES[system]
@@ -101,8 +99,15 @@ def test_every_state_layout_equals_its_replay(system: str, form: str) -> None:
         ours.compare(rank_state(engine), f"{system} {form} rank {number}")
 
 
-@pytest.mark.parametrize("rule", [SGD(0.05, momentum=0.9), Adam(0.01), AdamW(0.01, predict_decay=True)], ids=str)
-@pytest.mark.parametrize("form", ["mixed", "mixed in buckets", "samo", "samo in buckets", "mixed samo"])
+@pytest.mark.parametrize(
+    ("rule", "form"),
+    cells(
+        [SGD(0.05, momentum=0.9), Adam(0.01), AdamW(0.01, predict_decay=True)],
+        ["mixed", "mixed in buckets", "samo", "samo in buckets", "mixed samo"],
+        n=4,
+    ),
+    ids=str,
+)
 def test_prediction_on_any_layout_matches_rule(form: str, rule: Any) -> None:
     """Master weights are predicted, then rounded; pruned weights have predicted kept entries and zeros."""
     engine = alone(**settings(CASE, Predict(), 1, rule, **FORMS[form]))
@@ -127,7 +132,7 @@ def test_prediction_on_any_layout_matches_rule(form: str, rule: Any) -> None:
     assert any(not torch.equal(prediction, live) for prediction, live in zip(into, before, strict=True))
 
 
-@pytest.mark.parametrize("system", POLICIES)
+@pytest.mark.parametrize("system", drawn(POLICIES, n=2))
 def test_law_8_a_resumed_stream_is_bit_identical(system: str, tmp_path: Path) -> None:
     """The checkpoint is saved between two streams, where 2BW and weight stashing hold only the newest version."""
     policy, every, rule = POLICIES[system]
@@ -415,7 +420,7 @@ def test_replay_ranks_have_separate_loss_scales() -> None:
     assert {engine.state.loss_scaler.scale for engine in replay.engines} == {one.state.loss_scaler.scale} == {2.0**10}
 
 
-@pytest.mark.parametrize("policy", [Predict("inflight"), Latest("recompute"), Stash()], ids=str)
+@pytest.mark.parametrize("policy", drawn([Predict("inflight"), Latest("recompute"), Stash()], n=1), ids=str)
 def test_stream_with_batch_norm_and_empty_stage(policy: Any) -> None:
     """Kept and recomputed graphs, and a stage without weights."""
     layers: list[Any] = [

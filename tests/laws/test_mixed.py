@@ -6,6 +6,7 @@ One replica sums like one process; two are compared with a loop that keeps two p
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -21,8 +22,8 @@ from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.memory.layout import offloaded
 from suite.schedule import MessageDriven, OneFOneB
 from tests.support.cases import Case, gpt_case, odd_case
+from tests.support.drawn import cells, drawn, few
 from tests.support.mixed import BATCHES, EVERYTHING, OFFLOADED, PLAIN, MixedPrecisionCheck, mixed_engine, state_tensors
-from tests.support.pairwise import cells, pairwise
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=4)]
 VARIANTS = {
@@ -42,47 +43,31 @@ def check(case: Case, grid: Grid, half: str, rule: Any, scale: float, **more: An
     return skipped
 
 
-ALL = [(grid, name, "bfloat16") for grid in GRIDS for name in VARIANTS]  # both dtypes share the code of the step
+ODD = {"bucket_numel": 11, "buckets_per_reduction": 2}
+TIED, DROPOUT = (gpt_case(name, "float32", dropout=rate, layers=4) for name, rate in (("tied", 0.0), ("dropout", 0.3)))
+RULES = (SGD(0.1, momentum=0.9, weight_decay=0.01), Adam(0.01, weight_decay=0.1))
+SCHEDULES = (GPipe(), OneFOneB(), MessageDriven(pipeline_limit=1))
+ROWS: list[tuple[Case, Grid, str, Any, float, dict[str, Any]]] = [
+    *((TIED, grid, "bfloat16", AdamW(0.01), 256.0, more) for grid, more in product(GRIDS, VARIANTS.values())),
+    *((TIED, grid, "float16", AdamW(0.01), 256.0, EVERYTHING) for grid in GRIDS[1:4]),
+    *((DROPOUT, grid, "bfloat16", rule, 64.0, EVERYTHING) for rule, grid in product(RULES, GRIDS[1:4])),
+    *((DROPOUT, GRIDS[3], "bfloat16", AdamW(0.01), 1.0, {"schedule": one, **EVERYTHING}) for one in SCHEDULES),
+    *(
+        (odd_case(torch.float32), grid, half, SGD(0.1, momentum=0.9), 1.0, {**ODD})
+        for grid, half in product(GRIDS[:3], ["bfloat16", "float16"])
+    ),
+]
 
 
-ROWS = [*ALL, *((grid, "everything", "float16") for grid in GRIDS[1:4])]
-
-
-@pytest.mark.parametrize(
-    ("grid", "variant", "half"),
-    pairwise(ROWS, always=[(grid, "everything", "bfloat16") for grid in GRIDS]),
-    ids=str,
-)
-def test_tied_transformer_matches_reference(grid: Grid, variant: str, half: str) -> None:
-    case = gpt_case("tied", "float32", layers=4)
-    assert check(case, grid, half, AdamW(0.01), 256.0, **VARIANTS[variant]) == 0
-
-
-@pytest.mark.parametrize(
-    ("rule", "grid"),
-    cells([SGD(0.1, momentum=0.9, weight_decay=0.01), Adam(0.01, weight_decay=0.1)], GRIDS[1:4]),
-    ids=str,
-)
-def test_update_rules_and_dropout_match_reference(rule: Any, grid: Grid) -> None:
-    case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
-    assert check(case, grid, "bfloat16", rule, 64.0, **EVERYTHING) == 0
-
-
-@pytest.mark.parametrize("schedule", [GPipe(), OneFOneB(), MessageDriven(pipeline_limit=1)], ids=repr)
-def test_every_schedule_matches_reference(schedule: Any) -> None:
-    case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
-    assert check(case, Grid(inter=2, data=2), "bfloat16", AdamW(0.01), 1.0, schedule=schedule, **EVERYTHING) == 0
-
-
-@pytest.mark.parametrize("grid", [Grid(), Grid(inter=2), Grid(data=2)], ids=str)
-@pytest.mark.parametrize("half", ["bfloat16", "float16"])
-def test_odd_shapes_match_reference(grid: Grid, half: str) -> None:
-    case = odd_case(torch.float32)
-    assert check(case, grid, half, SGD(0.1, momentum=0.9), 1.0, bucket_numel=11, buckets_per_reduction=2) == 0
+@pytest.mark.parametrize("row", drawn(range(len(ROWS)), n=8))
+def test_mixed_precision_matches_reference(row: int) -> None:
+    """Grids, buckets, layouts, checkpointing, update rules, schedules, dropout and odd shapes."""
+    case, grid, half, rule, scale, more = ROWS[row]
+    assert check(case, grid, half, rule, scale, **more) == 0
 
 
 @pytest.mark.parametrize(
-    ("grid", "variant"), [(Grid(), "plain"), *((grid, "everything") for grid in GRIDS[1:4])], ids=str
+    ("grid", "variant"), drawn([(Grid(), "plain"), *((grid, "everything") for grid in GRIDS[1:4])], n=2), ids=str
 )
 def test_overflowing_batches_are_skipped_on_every_rank(grid: Grid, variant: str) -> None:
     """The initial scale is far too large: gradients overflow within passes, on some ranks only."""
@@ -93,7 +78,7 @@ def test_overflowing_batches_are_skipped_on_every_rank(grid: Grid, variant: str)
 # -- one precision ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("grid", "dtype"), cells([GRIDS[0], *GRIDS[2:4]], ["float32", "float64"]), ids=str)
+@pytest.mark.parametrize(("grid", "dtype"), cells([GRIDS[0], *GRIDS[2:4]], ["float32", "float64"], n=1), ids=str)
 def test_variants_are_bit_identical_in_one_precision(grid: Grid, dtype: str) -> None:
     case = gpt_case("dropout", dtype, dropout=0.3, layers=4)
     batches = [case.batch(number, count, grid.data) for number, count in enumerate(BATCHES)]
@@ -105,7 +90,7 @@ def test_variants_are_bit_identical_in_one_precision(grid: Grid, dtype: str) -> 
         return losses, [t.tolist() for t in state_tensors(engine)]
 
     plain = threads.run(grid.size, trained)
-    for name, variant in VARIANTS.items():
+    for name, variant in few(VARIANTS.items(), 3):
         assert threads.run(grid.size, partial(trained, **variant)) == plain, name
 
 

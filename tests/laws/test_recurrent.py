@@ -17,6 +17,7 @@ from suite.schedule import MessageDriven, OneFOneB
 from suite.weights import Latest
 from suite.workload import GNMT, ResidualLSTM
 from tests.support.cases import Case
+from tests.support.drawn import drawn
 from tests.support.laws import check_gradients
 
 TEXTS, PAIRS = ResidualLSTM(3, 5, 6, sequence=4, vocabulary=9, classes=3), GNMT(3, 2, 4, sequence=5, vocabulary=9)
@@ -44,12 +45,15 @@ def case(kind: str, dtype: str, dropout: float = 0.0) -> Case:
 
 @pytest.mark.parametrize(
     ("kind", "dtype", "grid"),
-    [
-        ("lstm", "float32", Grid(inter=2, data=2)),
-        ("lstm", "float64", Grid(inter=4)),
-        ("gnmt", "float32", Grid(inter=4)),
-        ("gnmt", "float64", Grid(inter=2, data=2)),
-    ],
+    drawn(
+        [
+            ("lstm", "float32", Grid(inter=2, data=2)),
+            ("lstm", "float64", Grid(inter=4)),
+            ("gnmt", "float32", Grid(inter=4)),
+            ("gnmt", "float64", Grid(inter=2, data=2)),
+        ],
+        n=2,
+    ),
     ids=str,
 )
 def test_every_split_matches_one_process_gradients(kind: str, dtype: str, grid: Grid) -> None:
@@ -61,12 +65,15 @@ def test_every_split_matches_one_process_gradients(kind: str, dtype: str, grid: 
 
 @pytest.mark.parametrize(
     "overrides",
-    [
-        ["model=residual_lstm_narrow", "data=snippets", "model.shape.embedding=48"],
-        ["model=residual_lstm_narrow", "data=snippets", "model.shape.sequence=64", "model.shape.layers=2"],
-        ["model=gnmt_narrow", "data=number_names"],
-        ["model=gnmt_narrow", "data=number_names", "model.shape.sequence=40", "model.shape.hidden=16"],
-    ],
+    drawn(
+        [
+            ["model=residual_lstm_narrow", "data=snippets", "model.shape.embedding=48"],
+            ["model=residual_lstm_narrow", "data=snippets", "model.shape.sequence=64", "model.shape.layers=2"],
+            ["model=gnmt_narrow", "data=number_names"],
+            ["model=gnmt_narrow", "data=number_names", "model.shape.sequence=40", "model.shape.hidden=16"],
+        ],
+        n=1,
+    ),
     ids=" ".join,
 )
 def test_predicted_bytes_match_counted_bytes(overrides: list[str]) -> None:

@@ -25,8 +25,8 @@ from suite.engine.system import EngineSystem
 from suite.memory.layout import compressed, offloaded
 from suite.pruning.early_bird import EarlyBird
 from tests.support.cases import Case, gpt_case, odd_case
+from tests.support.drawn import cells, drawn, few
 from tests.support.masked import FixedMask, random_mask
-from tests.support.pairwise import cells
 from tests.support.resuming import RankState, batch_of, engine_of, rank_state, trained
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
@@ -63,7 +63,7 @@ TICKETS: dict[str, tuple[int, dict[str, Any]]] = {  # batches before the mask is
 }
 
 
-@pytest.mark.parametrize(("grid", "variant"), cells(GRIDS, TICKETS), ids=str)
+@pytest.mark.parametrize(("grid", "variant"), cells(GRIDS, TICKETS, n=2), ids=str)
 def test_mask_is_saved_and_loaded(grid: Grid, variant: str, tmp_path: Path) -> None:
     """An unpruned engine loads the mask; an engine that draws it later draws the same mask."""
     after, more = TICKETS[variant]
@@ -84,7 +84,7 @@ def test_mask_is_saved_and_loaded(grid: Grid, variant: str, tmp_path: Path) -> N
         right.compare(resumed, f"{variant} {grid} rank {rank}")
 
 
-@pytest.mark.parametrize("after", [2, 3, 5])
+@pytest.mark.parametrize("after", drawn([2, 3, 5], n=1))
 def test_mask_search_resumes(after: int, tmp_path: Path) -> None:
     """Masks of earlier epochs are saved, so the mask is drawn after the same batch from the same window."""
     grid = Grid(inter=2)
@@ -109,9 +109,7 @@ def interrupted(case: Case, grid: Grid, folder: Path, *, after: int, batches: in
     return threads.run(grid.size, lambda world: trained(case, world, grid, range(after, batches), load=folder, **more))
 
 
-@pytest.mark.parametrize(
-    ("grid", "variant"), cells(GRIDS, VARIANTS, always=[(GRIDS[3], variant) for variant in VARIANTS]), ids=str
-)
+@pytest.mark.parametrize(("grid", "variant"), cells(GRIDS, VARIANTS, n=5), ids=str)
 def test_resume_is_bit_identical(grid: Grid, variant: str, tmp_path: Path) -> None:
     case, more = VARIANTS[variant]
     whole = threads.run(grid.size, lambda world: trained(case, world, grid, range(4), **more))
@@ -121,7 +119,7 @@ def test_resume_is_bit_identical(grid: Grid, variant: str, tmp_path: Path) -> No
         right.compare(resumed, f"{variant} {grid} rank {rank}")
 
 
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@pytest.mark.parametrize("grid", drawn(GRIDS, n=1), ids=str)
 def test_resume_preserves_overflow_history(grid: Grid, tmp_path: Path) -> None:
     """The loss scale falls, is saved within its patience, and rises until a batch overflows again."""
     case = gpt_case("tied", "float32", layers=1)
@@ -177,26 +175,25 @@ def test_every_engine_system_resumes(tmp_path: Path) -> None:
     def rank(world: Any, name: str, config: RunConfig) -> None:
         check_resumed(EngineSystem, config, batches, tmp_path / name, world, where=name)
 
-    for name, config in compositions.values():
+    for name, config in few(compositions.values(), 3):
         threads.run(2, partial(rank, name=name, config=config))
 
 
 # -- onto another grid -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (Grid(), Grid(inter=2)),
-        (Grid(inter=2), Grid()),
-        (Grid(inter=2), Grid(inter=4)),
-        (Grid(data=2), Grid(inter=2, data=2)),
-        (Grid(inter=2, data=2), Grid(data=2)),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("variant", ["tied", "statistics"])
-def test_resume_on_other_pipeline_is_bit_identical(before: Grid, after: Grid, variant: str, tmp_path: Path) -> None:
+MOVES = [
+    (Grid(), Grid(inter=2)),
+    (Grid(inter=2), Grid()),
+    (Grid(inter=2), Grid(inter=4)),
+    (Grid(data=2), Grid(inter=2, data=2)),
+    (Grid(inter=2, data=2), Grid(data=2)),
+]
+
+
+@pytest.mark.parametrize(("move", "variant"), cells(MOVES, ["tied", "statistics"], n=3), ids=str)
+def test_resume_on_other_pipeline_is_bit_identical(move: tuple[Grid, Grid], variant: str, tmp_path: Path) -> None:
+    before, after = move
     case = gpt_case("tied", "float64", dropout=0.3) if variant == "tied" else odd_case(torch.float64)
     run = partial(trained, case, optimizer=AdamW(0.01))
     whole = threads.run(after.size, lambda world: run(world, after, range(4)))
@@ -208,7 +205,8 @@ def test_resume_on_other_pipeline_is_bit_identical(before: Grid, after: Grid, va
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [(Grid(), Grid(data=2)), (Grid(inter=2, data=2), Grid()), (Grid(), Grid(inter=2, data=2))]
+    ("before", "after"),
+    drawn([(Grid(), Grid(data=2)), (Grid(inter=2, data=2), Grid()), (Grid(), Grid(inter=2, data=2))], n=1),
 )
 def test_resume_on_other_replicas_agrees_to_rounding(before: Grid, after: Grid, tmp_path: Path) -> None:
     """Dropout masks are equal too, because the position counts microbatches of all replicas."""
@@ -246,7 +244,7 @@ def test_running_statistics_resume_per_replica(tmp_path: Path) -> None:
 # -- irrelevant differences, and states of a user ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("grid", GRIDS[:3], ids=str)
+@pytest.mark.parametrize("grid", drawn(GRIDS[:3], n=1), ids=str)
 def test_evaluations_and_saves_do_not_change_training(grid: Grid, tmp_path: Path) -> None:
     case = odd_case(torch.float32)
     more = {"optimizer": AdamW(0.01), "half": "bfloat16"}

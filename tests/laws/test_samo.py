@@ -6,6 +6,7 @@ The reference has no indices: it multiplies by masks. The same update rules step
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -18,8 +19,8 @@ from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.memory.layout import compressed
 from suite.schedule import OneFOneB
 from tests.support.cases import Case, gpt_case, odd_case
+from tests.support.drawn import drawn
 from tests.support.masked import MaskedTrainingCheck
-from tests.support.pairwise import cells
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
 RULES = [SGD(0.1, momentum=0.9, weight_decay=0.01), Adam(0.01, weight_decay=0.1), AdamW(0.01)]
@@ -43,72 +44,49 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def label(value: Any) -> str:
-    return str(value) if isinstance(value, Grid) else type(value).__name__
-
-
 def check(case: Case, grid: Grid, rule: Any, *, sparsity: float = 0.8, **more: Any) -> None:
     """Compare a grid of threads with masked training."""
     threads.run(grid.size, MaskedTrainingCheck(case, grid, rule, sparsity, **more).rank)
 
 
-@pytest.mark.parametrize(("rule", "grid"), cells(RULES, GRIDS), ids=label)
-def test_pruned_training_matches_masked_in_one_precision(grid: Grid, rule: Any) -> None:
-    check(gpt_case("tied", "float32", layers=4), grid, rule)
+SHORT = {"batches": (4, 1, 3)}
+ODD = {"bucket_numel": 11, "buckets_per_reduction": 2}
+TIED, DROPOUT = (gpt_case(name, "float32", dropout=rate, layers=4) for name, rate in (("tied", 0.0), ("dropout", 0.3)))
+SPARSITIES = product([None, "bfloat16"], ["weights", "all"], [0.0, 0.25, 0.5, 0.9], GRIDS[:4:3])
+ROWS: list[tuple[Case, Grid, Any, dict[str, Any]]] = [
+    *((TIED, grid, rule, {}) for rule in RULES for grid in GRIDS),
+    (gpt_case("tied", "float64", layers=4), GRIDS[3], AdamW(0.01), SHORT),
+    *(
+        (TIED, grid, AdamW(0.01), {"half": half, **SHORT, **variant})
+        for variant, half, grid in product(VARIANTS.values(), ["bfloat16", "float16"], GRIDS)
+    ),
+    *(
+        (DROPOUT, grid, SGD(0.1, momentum=0.9), {**SHORT, **variant})
+        for variant, grid in product(VARIANTS.values(), GRIDS[:4:3])
+    ),
+    *(
+        (TIED, grid, AdamW(0.01), {"sparsity": rate, "what": what, "half": half, "bucket_numel": 301, **SHORT})
+        for half, what, rate, grid in SPARSITIES  # with scope `all`, both ends of a tie have the same mask
+    ),
+    *(
+        (DROPOUT, GRIDS[3], AdamW(0.01), {"half": "bfloat16", "schedule": schedule, **SHORT})
+        for schedule in (GPipe(), OneFOneB())
+    ),
+    *(
+        (odd_case(torch.float32), grid, SGD(0.1, momentum=0.9), {"half": half, "sparsity": 0.5, **ODD})
+        for grid, half in product(GRIDS[:3], [None, "float16"])
+    ),
+]
 
 
-def test_pruned_training_matches_masked_in_double_precision() -> None:
-    check(gpt_case("tied", "float64", layers=4), GRIDS[3], AdamW(0.01), batches=(4, 1, 3))
+@pytest.mark.parametrize("row", drawn(range(len(ROWS)), n=10))
+def test_pruned_training_matches_masked_training(row: int) -> None:
+    """Update rules, layouts, precisions, sparsities, scopes, schedules, odd shapes and dropout."""
+    case, grid, rule, more = ROWS[row]
+    check(case, grid, rule, **more)
 
 
-@pytest.mark.parametrize(
-    ("variant", "half", "grid"),
-    cells(VARIANTS, ["bfloat16", "float16"], GRIDS, always=[("everything", "bfloat16", grid) for grid in GRIDS]),
-    ids=str,
-)
-def test_pruned_training_matches_masked_in_mixed_precision(variant: str, half: str, grid: Grid) -> None:
-    check(gpt_case("tied", "float32", layers=4), grid, AdamW(0.01), half=half, batches=(4, 1, 3), **VARIANTS[variant])
-
-
-@pytest.mark.parametrize(("variant", "grid"), cells(VARIANTS, [GRIDS[3], GRIDS[0]]), ids=str)
-def test_pruned_variants_match_masked_in_one_precision(variant: str, grid: Grid) -> None:
-    case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
-    check(case, grid, SGD(0.1, momentum=0.9), batches=(4, 1, 3), **VARIANTS[variant])
-
-
-@pytest.mark.parametrize(
-    ("half", "what", "sparsity"),
-    cells([None, "bfloat16"], ["weights", "all"], [0.0, 0.25, 0.5, 0.9], strength=2),
-    ids=str,
-)
-def test_every_sparsity_matches_masked_training(sparsity: float, what: str, half: str | None) -> None:
-    """With scope `all`, both ends of a tie have the same mask."""
-    for grid in (Grid(), Grid(inter=2, data=2)):
-        case = gpt_case("tied", "float32", layers=4)
-        check(case, grid, AdamW(0.01), sparsity=sparsity, what=what, half=half, batches=(4, 1, 3), bucket_numel=301)
-
-
-@pytest.mark.parametrize("schedule", [GPipe(), OneFOneB()], ids=repr)
-def test_every_schedule_matches_reference(schedule: Any) -> None:
-    case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
-    check(case, Grid(inter=2, data=2), AdamW(0.01), half="bfloat16", batches=(4, 1, 3), schedule=schedule)
-
-
-@pytest.mark.parametrize("grid", GRIDS[:3], ids=str)
-@pytest.mark.parametrize("half", [None, "float16"], ids=str)
-def test_odd_shapes_match_reference(grid: Grid, half: str | None) -> None:
-    check(
-        odd_case(torch.float32),
-        grid,
-        SGD(0.1, momentum=0.9),
-        half=half,
-        sparsity=0.5,
-        bucket_numel=11,
-        buckets_per_reduction=2,
-    )
-
-
-@pytest.mark.parametrize("grid", [GRIDS[0], GRIDS[3]], ids=str)
+@pytest.mark.parametrize("grid", drawn([GRIDS[0], GRIDS[3]], n=1), ids=str)
 def test_clipping_uses_norm_of_kept_entries(grid: Grid) -> None:
     """The norm has fewer zeros to add, in another order, so equality holds to 1e-6 only."""
     check(gpt_case("tied", "float32", layers=4), grid, SGD(0.1, momentum=0.9), clip_norm=0.05, close=1e-6)
