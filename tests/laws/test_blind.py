@@ -25,7 +25,7 @@ from suite.core.errors import HiddenOutcome, InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.figure import read_figure_panel
 from suite.core.protocols import ExecutorResult
-from suite.core.record import Metric, Outcome, Record
+from suite.core.record import Metric, Outcome
 from suite.papers.common import claims, figure_executor
 from suite.papers.common.answer import Papers, answer
 from suite.papers.sparse_gnn import figure_executor as graph_figures
@@ -35,45 +35,31 @@ from suite.runner.executors.registry import without_ranks
 from suite.runner.launch.launch_command import rank_environment
 from suite.runner.runs import expand
 from suite.runner.store import Store
+from tests.support.drawn import drawn
 from tests.support.refusals import refused
 
 ABSURD = 12345.678
 TEXTS = ("asserts", "hedge", "limits", "note", "because")
 
 
-def published(*figures: str) -> list[tuple[str, ...]]:
-    return [("executor=published", f"executor.figure={name}") for name in figures]
-
-
-def graphs(*figures: str, counted: str = "true") -> list[tuple[str, ...]]:
-    return [("executor=graph_clusters", f"executor.figure={name}", f"executor.counted={counted}") for name in figures]
-
-
-def formulas(*papers: str) -> list[tuple[str, ...]]:
-    return [("executor=analytic", f"executor.paper={paper}") for paper in papers]
-
-
+COUNTED = ("gnn_small", "gnn_volumes", "gnn_table2")  # figures of graphs that are counted, not simulated
 RUNS = (["executor=analytic", "executor.paper=sparse_gnn"], ["executor=published", "executor.figure=samo_fig2"])
-QUICK = [
-    *formulas("samo", "sparse_gnn"),
-    *published("axonn_lemmas", "axonn_memory", "samo_equations", "samo_small"),
-]
-ALL = [
-    *formulas("axonn", "pipeoptim", "schedules"),
-    *published("axonn_fig6", "pipeoptim_table5"),
-    *graphs("gnn_small"),
-    *published("axonn_small", "axonn_fig5", "axonn_fig8", "axonn_fig9", "axonn_table2", "axonn_fig11"),
-    *published("samo_fig2", "samo_fig5", "samo_fig6_7", "samo_table2", "samo_fig8", "samo_memory"),
-    *published("samo_beside_offload", "samo_scaling"),
-    *published("schedules_rates"),
-    *published("pipeoptim_small", "pipeoptim_fig5", "pipeoptim_fig6", "pipeoptim_table6", "pipeoptim_distance"),
-    *graphs("gnn_volumes", "gnn_table2"),
-    *graphs("gnn_fig3", "gnn_fig4", "gnn_fig5", "gnn_fig6", "gnn_fig7", counted="false"),
-]
+QUICK = ("samo", "sparse_gnn", "axonn_lemmas", "samo_equations")  # papers' formulas and figures
 
 
-def numbers(anchor: float | tuple[float, ...]) -> tuple[float, ...]:
-    return anchor if isinstance(anchor, tuple) else (anchor,)
+def executors() -> Iterator[tuple[str, ...]]:
+    """Overrides of every executor that answers claims: the formulas of each paper, and each figure."""
+    for paper in claims.PAPERS:
+        yield "executor=analytic", f"executor.paper={paper}"
+    for figure in sorted({row.figure for claim in claims.load() for row in claim.answers if row.figure} - {"formulas"}):
+        if figure.startswith("gnn_"):
+            yield "executor=graph_clusters", f"executor.figure={figure}", f"executor.counted={figure in COUNTED}"
+        else:
+            yield "executor=published", f"executor.figure={figure}"
+
+
+def is_quick(overrides: tuple[str, ...]) -> bool:
+    return overrides[1].partition("=")[2] in QUICK
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +128,12 @@ def answered(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "overrides", [*QUICK, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in ALL)], ids=lambda each: each[1]
+    "overrides",
+    [
+        *drawn([(each,) for each in executors() if is_quick(each)], n=2),
+        *(pytest.param(each, marks=pytest.mark.exhaustive) for each in executors() if not is_quick(each)),
+    ],
+    ids=lambda each: each[1],
 )
 def test_our_values_are_the_same_whatever_is_printed(
     overrides: tuple[str, ...], absurd: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -180,20 +171,6 @@ def test_no_answer_is_given_the_outcome_of_its_own_claim() -> None:
     assert arguments.keys() == SETTINGS.keys(), arguments
 
 
-@pytest.mark.parametrize(
-    ("value", "numbers_read"),
-    [
-        (7, [7.0]),
-        ((16.4, 34.0), [16.4, 34.0]),
-        (["0.8", [66, 78]], [0.8, 66.0, 78.0]),
-        ("32 bits, 1e-3", [32.0, 0.001]),
-        ("samo.table2.axonn.gpus_256 at fig8", []),
-    ],
-)
-def test_numbers_stand_alone_in_lists_and_in_texts(value: object, numbers_read: list[float]) -> None:
-    assert list(numbers_in(value)) == numbers_read
-
-
 def numbers_in(value: object) -> Iterator[float]:
     """Of lists and texts too; numbers that are part of a word, as in gpus_256, are none."""
     if isinstance(value, str):
@@ -202,20 +179,6 @@ def numbers_in(value: object) -> Iterator[float]:
         yield from itertools.chain.from_iterable(map(numbers_in, value))
     elif isinstance(value, int | float):
         yield float(value)
-
-
-def test_one_module_reads_the_claim_files() -> None:
-    root = claims.FOLDER.parents[1]
-    files = [path for folder in ("suite", "baselines") for path in (root / folder).rglob("*.py")]
-    loading = [path for path in files if '"claims.yaml"' in path.read_text(encoding="utf-8")]
-    assert [path.relative_to(root).as_posix() for path in loading] == ["suite/papers/common/claims.py"]
-
-
-def test_the_lists_above_name_every_figure() -> None:
-    figures = {word.partition("=")[2] for _, word, *_ in (*QUICK, *ALL)}
-    figures_named = {row.figure for claim in claims.load() for row in claim.answers if row.figure}
-    assert figures_named - {"formulas"} <= figures
-    assert {claim.paper for claim in claims.load()} <= figures
 
 
 def test_loaded_claims_hold_settings_and_no_outcome() -> None:
@@ -228,7 +191,10 @@ def test_loaded_claims_hold_settings_and_no_outcome() -> None:
         assert (claim.tolerance, claim.neutral) == (None, None)
         assert claim.setting == before.setting
         for row in claim.answers:
-            assert all(map(math.isnan, itertools.chain.from_iterable(map(numbers, row.anchors.values()))))
+            anchors = [
+                each for anchor in row.anchors.values() for each in (anchor if isinstance(anchor, tuple) else [anchor])
+            ]
+            assert all(map(math.isnan, anchors))
         if claim.role is Role.SETTING:
             assert claim.value == before.value
         else:
@@ -236,28 +202,20 @@ def test_loaded_claims_hold_settings_and_no_outcome() -> None:
     assert claims.load() is loaded
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        str,
-        float,
-        int,
-        bool,
-        len,
-        list,
-        abs,
-        hash,
-        "{}".format,
-        lambda value: value + 1,
-        lambda value: 2.0 * value,
-        lambda value: value < 1,
-        lambda value: value == 1,
-        operator.itemgetter(0),
-    ],
+USES: tuple[Callable[[Any], object], ...] = (
+    *(str, float, int, bool, len, list, abs, hash, "{}".format, operator.itemgetter(0)),
+    lambda value: value + 1,
+    lambda value: 2.0 * value,
+    lambda value: value < 1,
+    lambda value: value == 1,
 )
-def test_any_use_of_a_hidden_outcome_names_its_claim(use: Callable[[Any], object]) -> None:
-    with pytest.raises(HiddenOutcome, match=r"outcome of claim a\.b was read"):
-        use(blind.Hidden("a.b"))
+
+
+def test_any_use_of_a_hidden_outcome_names_its_claim() -> None:
+    for use in USES:
+        with pytest.raises(HiddenOutcome) as error:
+            use(blind.Hidden("a.b"))
+        assert error.value.claim == "a.b"
 
 
 def test_a_derived_answer_that_reads_an_outcome_fails() -> None:
@@ -321,10 +279,8 @@ def test_a_blind_reproduction_adds_printed_numbers_last(
     assert pages == [False]
     executor: Any = without_ranks(run.config.executor)
     usual: ExecutorResult = executor.run(run.config)
-    assert record.metrics.keys() == usual.metrics.keys()
-    assert {name: each.values for name, each in record.metrics.items()} == {
-        name: each.values for name, each in usual.metrics.items()
-    }
+    values, expected = ({n: each.values for n, each in one.metrics.items()} for one in (record, usual))
+    assert values == expected
     panels = [read_figure_panel(json.loads(json.dumps(panel.to_record()))) for panel in usual.panels]
     assert repr([read_figure_panel(panel) for panel in record.panels]) == repr(panels)
     assert reproduce.main([*arguments, "--blind"]) == Exit.OK, "goes on with its own records"
@@ -333,37 +289,19 @@ def test_a_blind_reproduction_adds_printed_numbers_last(
 def test_printed_curves_are_added_to_what_a_rank_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Figure 1 of SAMO: the record of its one rank has the printed ratios next to ours."""
     small = ["executor.widths=[16,32]", "executor.batch=8", "executor.rounds=1", "measure.rounds=1"]
-    words = ["experiment=samo_fig1", *small]
-    before = []
-
-    def page(folder: Path) -> Path:
-        return folder / "index.html"
-
-    def filled(*arguments: Any) -> None:
-        before.extend(panel for panel in only(Store(tmp_path)).panels if "paper" in panel)
-        fill(*arguments)
-
-    fill = reproduce._fill_printed_values
-    monkeypatch.setattr(reproduce, "_fill_printed_values", filled)
-    monkeypatch.setattr("suite.report.write_report", page)
-    monkeypatch.setattr(reproduce, "command", lambda entry, more=(): [*words, *more])
+    monkeypatch.setattr("suite.report.write_report", lambda folder: folder / "index.html")
+    monkeypatch.setattr(reproduce, "command", lambda entry, more=(): ["experiment=samo_fig1", *small, *more])
     arguments = ["scale=smoke", "scale.reproduce=[samo_fig1]", f"reports={tmp_path}", "--blind"]
     assert reproduce.main(arguments) == Exit.OK
-    record = only(Store(tmp_path))
+    [path] = tmp_path.glob("records/*.json")
+    record = Store(tmp_path).find(path.stem)
+    assert record is not None
     assert record.provenance[blind.MARK] == blind.FILLED
     [panel] = [panel for panel in record.panels if "paper" in panel]
     [claim] = [claim for claim in claims.load() if claim.id == "samo.fig1.dense_over_sputnik"]
     assert isinstance(claim.value, tuple)
     assert sorted(panel["paper"].values()) == [[end, end] for end in claim.value]
     assert panel["ours"], "next to ours"
-    assert before == []
-
-
-def only(store: Store) -> Record:
-    [path] = store.folder.glob("records/*.json")
-    record = store.find(path.stem)
-    assert record is not None
-    return record
 
 
 def test_a_folder_with_records_made_in_sight_is_refused(tmp_path: Path) -> None:

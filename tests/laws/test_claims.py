@@ -52,22 +52,17 @@ CASES = [replace(claim, answers=(turned(row),)) for claim in ALL for row in clai
 Law = Callable[[Claim], None]
 
 
-def judged_by(*checks: Check) -> Callable[[Law], Callable[[str], None]]:
-    """Turn a law on one claim into a test per paper over all answers with one of these checks.
+def each_paper(law: Law) -> Callable[[str], None]:
+    """Turn a law on one claim into a test per paper over all its answers.
 
     Collecting and reporting thousands of tests would take longer than the laws themselves.
     """
 
-    chosen = [claim for claim in CASES if claim.check in checks]
+    @pytest.mark.parametrize("paper", sorted({claim.paper for claim in ALL}))
+    def every(paper: str) -> None:
+        assert_each(law, [claim for claim in CASES if claim.paper == paper])
 
-    def test_of(law: Law) -> Callable[[str], None]:
-        @pytest.mark.parametrize("paper", sorted({claim.paper for claim in chosen}))
-        def every(paper: str) -> None:
-            assert_each(law, [claim for claim in chosen if claim.paper == paper])
-
-        return every
-
-    return test_of
+    return every
 
 
 def assert_each(law: Law, tried: Sequence[Claim]) -> None:
@@ -81,9 +76,6 @@ def assert_each(law: Law, tried: Sequence[Claim]) -> None:
     assert not broken, f"{len(broken)} of {len(tried)} answers\n" + "\n".join(broken)
 
 
-every_claim = judged_by(*Check)
-
-
 def answer(claim: Claim) -> AnswerRow:
     (row,) = claim.answers
     return row
@@ -92,24 +84,19 @@ def answer(claim: Claim) -> AnswerRow:
 # Stores that answer a claim
 
 
-def stored(
-    claim: Claim, cases: Sequence[Sequence[float]], fed_by: Sequence[str] = (), **changes: object
-) -> ReportStore:
+def stored(claim: Claim, cases: Sequence[Sequence[float]]) -> ReportStore:
     """Store of records that give `cases` as the answer of the claim."""
     row = answer(claim)
     base = Record("k", "law", "axonn", f"{claim.id} {row.evidence}", Outcome.OK, SOURCES[row.evidence])
-    base = replace(base, provenance={"calibrated_on": list(fed_by)})
     if not row.labels:
         values = tuple(value for case in cases for value in case)
-        metric = Metric(claim.unit, "", values, evidence=row.evidence.value, fed_by=tuple(fed_by))
+        metric = Metric(claim.unit, "", values, evidence=row.evidence.value)
         records = [replace(base, metrics={claim.id: metric})]
     else:
         positions = enumerate(row.labels)
         records = [record for term, label in positions for record in runs(base, row, label, cases, term)]
-    return ReportStore(
-        Path("nowhere"),
-        tuple(StoredRecord(replace(record, **changes), f"records/{record.label}.json") for record in records),  # type: ignore[arg-type]
-    )
+    entries = tuple(StoredRecord(record, f"records/{record.label}.json") for record in records)
+    return ReportStore(Path("nowhere"), entries)
 
 
 def runs(base: Record, row: AnswerRow, label: str, cases: Sequence[Sequence[float]], term: int) -> Iterator[Record]:
@@ -138,10 +125,9 @@ def ranked(claim: Claim) -> bool:
     return bool(row.labels) and row.evidence not in (*MODELLED, Evidence.PRINTED) and repeated
 
 
-def verdict(claim: Claim, cases: Sequence[Sequence[float]], fed_by: Sequence[str] = (), **changes: object) -> Judged:
-    (judged,) = judge([claim], stored(claim, cases, fed_by, **changes))
+def verdict(claim: Claim, cases: Sequence[Sequence[float]]) -> Judged:
+    (judged,) = judge([claim], stored(claim, cases))
     assert judged.why
-    assert "\n" not in judged.why
     return judged
 
 
@@ -173,12 +159,10 @@ def conforming(claim: Claim) -> Cases:
         case Check.ENDS:
             assert isinstance(claim.value, tuple)
             case = list(claim.value)
-        case Check.RISES:
+        case Check.RISES | Check.NEVER_FALLS:
             case = rising
         case Check.FALLS:
             case = rising[::-1]
-        case Check.NEVER_FALLS:
-            case = rising
         case Check.LEAST:
             case = [0.5, *[2.0] * (width - 1)]
         case Check.GREATEST:
@@ -316,7 +300,7 @@ def missing_numbers(claim: Claim) -> Iterator[float]:
 # The laws
 
 
-@every_claim
+@each_paper
 def test_conforming_store_gets_the_best_verdict(claim: Claim) -> None:
     judged, row = verdict(claim, conforming(claim)), answer(claim)
     assert judged.verdict is best(claim), judged.why
@@ -324,7 +308,7 @@ def test_conforming_store_gets_the_best_verdict(claim: Claim) -> None:
     assert [list(case) for case in judged.ours] == conforming(claim)
 
 
-@every_claim
+@each_paper
 def test_every_violation_changes_the_verdict(claim: Claim) -> None:
     ways = list(breaks(claim))
     # on a stand-in a number on the published side of its neutral point stays a trend; crossing the point ends it

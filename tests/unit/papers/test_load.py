@@ -51,8 +51,8 @@ ORDER = {"value": "a < b", "kind": "ordering", "check": "rises", "terms": ["a", 
 ENDS = {"value": [10, 47], "kind": "range", "check": "ends", "terms": ["least", "largest"]}
 
 
-FORMED = {"figure": "axonn_fig6", "function": "suite.papers.axonn.figures.total_memory"}
-COMPARED = {"experiment": "overhead", "metric": "batch_time", "labels": ["axonn 2x1"]}
+FORMED: dict[str, Any] = {"figure": "axonn_fig6", "function": "suite.papers.axonn.figures.total_memory"}
+COMPARED: dict[str, Any] = {"experiment": "overhead", "metric": "batch_time", "labels": ["axonn 2x1"]}
 
 
 def answers(*rows: Any, **changes: Any) -> dict[str, Any]:
@@ -122,48 +122,21 @@ def test_settings_hold_every_system_and_model_of_claims_once() -> None:
 
 
 def test_a_row_becomes_a_claim() -> None:
+    row = {"evidence": "measured"} | COMPARED | {"labels": ["axonn 2x1", 4], "stand_in": "a laptop", "identity": True}
+    formed = {"arguments": {"of": ["a", "b"]}, "stand_in": "a smaller graph", "restates": "Equation 1"}
     loaded = read(
-        value=[13, math.inf],
-        kind="range",
-        check="range",
-        terms=["12b", "24b"],
-        neutral=0,
-        because="a floor",
-        versus="deepspeed_3d",
-        hedge="normally",
-        cases="most",
-        control="axonn.y",
-        **answers(
-            {"evidence": "measured"}
-            | COMPARED
-            | {"labels": ["axonn 2x1", 4], "stand_in": "a laptop", "identity": True},
-            arguments={"when": "before", "of": ["a", "b"]},
-            anchors={"first": 18.9, "highest": [54.78, 42]},
-            stand_in="a smaller graph",
-            restates="Equation 1",
-        ),
+        **{"value": [13, math.inf], "kind": "range", "check": "range", "terms": ["12b", "24b"], "neutral": 0},
+        **{"because": "a floor", "versus": "deepspeed_3d", "hedge": "normally", "cases": "most", "control": "axonn.y"},
+        **answers(row, anchors={"first": 18.9, "highest": [54.78, 42]}, **formed),
     )
     assert (loaded.value, loaded.neutral, loaded.terms) == ((13.0, math.inf), 0.0, ("12b", "24b"))
     assert (loaded.check, loaded.paper, loaded.versus) == (Check.RANGE, "axonn", "deepspeed_3d")
     assert (loaded.cases, loaded.hedge, loaded.control) == (Cases.MOST, "normally", "axonn.y")
-    labels = ("axonn 2x1", "4")
+    compared = COMPARED | {"labels": ("axonn 2x1", "4"), "stand_in": "a laptop", "identity": True}
+    anchors = {"first": 18.9, "highest": (54.78, 42)}
     assert loaded.answers == (
-        AnswerRow(
-            Evidence.MEASURED,
-            experiment="overhead",
-            metric="batch_time",
-            labels=labels,
-            stand_in="a laptop",
-            identity=True,
-        ),
-        AnswerRow(
-            Evidence.DERIVED,
-            **FORMED,
-            arguments={"when": "before", "of": ["a", "b"]},
-            anchors={"first": 18.9, "highest": (54.78, 42)},
-            stand_in="a smaller graph",
-            restates="Equation 1",
-        ),
+        AnswerRow(Evidence.MEASURED, **compared),
+        AnswerRow(Evidence.DERIVED, **FORMED, anchors=anchors, **formed),
     )
     assert loaded.setting == {"gpus": 48}
     bare = read(system=None)
@@ -200,6 +173,20 @@ def test_reasons_and_unread_symbols_are_accepted() -> None:
 PAIR = {"kind": "range", "check": "range"}
 RUN = {"evidence": "measured"} | COMPARED
 ANSWER = "answer of claim axonn.x"
+NO_PAIRS: tuple[Any, ...] = ([1], [1, 2, 3], [2, 1], [1, "2"], [True, 2], [], [math.nan, 1])
+PASSAGES = ({"words": 3}, {"words": 0, "sha256": 64 * "a"}, {"words": 3, "sha256": "xyz"}, "three words")
+NO_RUNS = (
+    {"anchors": {"first": 18.9}},
+    {"series": "s"},
+    {"labels": "a"},
+    {"labels": ["a", "b"]},
+    {"labels": []},
+    {"x": 1},
+)
+NO_FORMULAS = (
+    *({"scope": "stand-in"}, {"stand_in": ""}, {"restates": ""}, {"restates": True}),
+    *({"identity": "yes"}, {"identity": 1}, {"experiment": "e"}),
+)
 UNKNOWN: tuple[tuple[str, list[dict[str, Any]]], ...] = (  # words of the message, changes that lead to it
     ("field of claim axonn.x named 'colour'", [{"colour": 1}]),
     ("did you mean 'check'", [{"chek": "number"}]),
@@ -221,10 +208,7 @@ INVALID: tuple[tuple[str, list[dict[str, Any]]], ...] = (
     ("value of claim axonn.x is nan", [{"value": math.nan}]),
     ("'3e11' of 0 terms", [{"value": "3e11"}]),
     # pairs
-    (
-        "a pair, low first",
-        [{"value": pair, **PAIR} for pair in ([1], [1, 2, 3], [2, 1], [1, "2"], [True, 2], [], [math.nan, 1])],
-    ),
+    ("a pair, low first", [{"value": pair, **PAIR} for pair in NO_PAIRS]),
     ("check range: a pair", [{"check": "range"}]),
     ("check number: a number", [{"value": [1, 2]}]),
     ("a pair has check range or ends", [{"value": [1, 2], "check": "rises", "terms": ["a", "b"]}]),
@@ -261,59 +245,18 @@ INVALID: tuple[tuple[str, list[dict[str, Any]]], ...] = (
     ("one term per point", [FORMULA | {"terms": ["a", "b"]}]),
     ("only with check formula", [{"expression": "2*phi"}, {"points": POINTS}]),
     ("printed numbers of claim axonn.x", [{"printed": [34]}]),
-    (
-        "passage of claim axonn.x",
-        [
-            {"passage": passage}
-            for passage in (
-                {"words": 3},
-                {"words": 0, "sha256": 64 * "a"},
-                {"words": 3, "sha256": "xyz"},
-                "three words",
-            )
-        ],
-    ),
+    ("passage of claim axonn.x", [{"passage": passage} for passage in PASSAGES]),
     # answers
     ("answers of claim axonn.x", [{"answers": "overhead"}, answers("overhead")]),
     (ANSWER, [answers({"evidence": "derived"}), answers({"evidence": "derived", "figure": "axonn_fig6"})]),
-    (
-        ANSWER,
-        [
-            answers(**change)
-            for change in (
-                {"scope": "stand-in"},
-                {"stand_in": ""},
-                {"restates": ""},
-                {"restates": True},
-                {"identity": "yes"},
-                {"identity": 1},
-                {"experiment": "e"},
-            )
-        ],
-    ),
-    (
-        ANSWER,
-        [
-            answers(RUN | change)
-            for change in (
-                {"anchors": {"first": 18.9}},
-                {"series": "s"},
-                {"labels": "a"},
-                {"labels": ["a", "b"]},
-                {"labels": []},
-                {"x": 1},
-            )
-        ],
-    ),
     (ANSWER, [answers({"evidence": "measured", "experiment": "e", "metric": "m"})]),
+    (ANSWER, [answers(**changes) for changes in NO_FORMULAS]),
+    (ANSWER, [answers(RUN | changes) for changes in NO_RUNS]),
     ("a function of suite.papers", [answers(function="os.system")]),
     ("arguments of the answer", [answers(arguments=["a"])]),
     ("anchors of the answer", [answers(anchors=[18.9])]),
     ("rule: numbers by name; legal: {first: 18.9}", [answers(anchors={"first": "18.9"})]),
-    (
-        "claim axonn.x has two answers with the same evidence",
-        [answers({"evidence": "derived"} | FORMED, function="suite.papers.axonn.figures.other")],
-    ),
+    ("claim axonn.x has two answers with the same evidence", [answers({"evidence": "derived"} | FORMED, **FORMED)]),
 )
 
 

@@ -133,23 +133,6 @@ def test_plan_of_one_run_is_varied_alone() -> None:
         assert changed.samo_plan(model, system, 128) == lab.samo_plan(model, system, 128)
 
 
-@pytest.mark.parametrize(("at", "changed"), [("rivals", {"deepspeed_3d"}), ("all", {"deepspeed_3d", "axonn_samo"})])
-def test_systems_run_on_their_own_best_plans(at: str, changed: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = source("samo").varied("plan.samo.own_best", at)
-    printed = {system: source("samo").samo_plan("gpt3_xl", system, 64) for system in ("deepspeed_3d", "axonn_samo")}
-    systems: list[str] = []
-
-    def tuned(self: Any, model: str, system: str, **options: Any) -> Any:
-        systems.append(system)
-        assert (model, options) == ("gpt3_xl", {"gpus": 64, "batch": 512})
-        return type("Best", (), {"plan": "best"})
-
-    monkeypatch.setattr(type(lab), "tuned", tuned)
-    plan_of = {system: lab.samo_plan("gpt3_xl", system, 64) for system in printed}
-    assert plan_of == {system: "best" if system in changed else plan for system, plan in printed.items()}
-    assert set(systems) == changed
-
-
 def test_stand_in_is_varied_without_drawing_the_others_again() -> None:
     lab = source("sparse_gnn")
     lab.matrix("reddit")
@@ -165,19 +148,6 @@ def test_form_of_the_exchange_is_one_of_the_cases_alone() -> None:
     lab = source("sparse_gnn")
     assert lab.forms(["staged", "fused"]) == ["staged", "fused"]
     assert lab.varied("plan.sparse_gnn.form", "fused").forms(["staged", "fused"]) == ["fused"]
-
-
-def test_refused_answer_changes_to_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs = [each for each in modelled_answers("samo") if each[0].id == CHEAP["samo"][0]]
-    lab = source("samo")
-
-    def varied(self: Any, name: str, value: Scalar) -> Any:
-        return replace(self, systems={})
-
-    monkeypatch.setattr(type(lab), "varied", varied)
-    (only,) = sensitivity.sensitivities_of("samo", pairs)
-    assert only.turns
-    assert {turn.verdict for turn in only.turns} == {Verdict.NOT_RUN}
 
 
 # -- the files -------------------------------------------------------------------------------------------------------
@@ -279,10 +249,6 @@ def test_simulated_values_are_marked_where_their_verdict_turns(tmp_path: Path) -
     )
     assert bare["turns"] == ""
     first, second = json.loads(claim_text.write_json(tmp_path, rows).read_text(encoding="utf-8"))
-    assert first["range"] == [10.0, 40.5]
-    assert first["turns"][0] == {
-        "constant": "efficiency.summit.adapters",
-        "at": 1,
-        "verdict": "not matched by the model",
-    }
+    turn = {"constant": "efficiency.summit.adapters", "at": 1, "verdict": "not matched by the model"}
+    assert (first["range"], first["turns"][0]) == ([10.0, 40.5], turn)
     assert (second["range"], second["turns"]) == (None, [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
 from functools import cache
 
 import numpy as np
@@ -11,26 +11,30 @@ import pytest
 from suite.config.compose import composed, resolve
 from suite.config.plugins import build
 from suite.core.claim import AnswerRow, Check, Claim, Evidence
-from suite.core.errors import DoesNotFit, UnknownName
+from suite.core.errors import DoesNotFit, InvalidRequest, UnknownName
 from suite.core.expression import evaluate
 from suite.core.record import Source
-from suite.data.graphs.generate import AmazonLike, PapersLike, ProteinLike, RedditLike
+from suite.data.graphs.generate import RMAT, AmazonLike, PapersLike, Planted, ProteinLike, RedditLike
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.simple import Random
-from suite.gnn.plan import Placement
+from suite.gnn.plan import Placement, Volumes, count_volumes
 from suite.papers.common import claims
 from suite.papers.common.answer import answer, answers_of_figure
 from suite.papers.common.figure_executor import find_figure
-from suite.papers.sparse_gnn import calibrate as sparse_gnn_fitted
 from suite.papers.sparse_gnn import counts as sparse_gnn_counted
 from suite.papers.sparse_gnn import figures as sparse_gnn
 from suite.papers.sparse_gnn import grids as sparse_gnn_grid
 from suite.papers.sparse_gnn import probes as sparse_gnn_trained
+from suite.papers.sparse_gnn.closed_forms import bound_1_5d, bound_1d, bound_sum
 from suite.papers.sparse_gnn.cluster_runs import PARTITIONERS, RANDOM, Dataset, GraphLab
+from suite.papers.sparse_gnn.expected_volume import random_order_volumes, scale_volumes
 from suite.papers.sparse_gnn.figure_executor import TUNED, GraphFigureExecutor
 from suite.papers.sparse_gnn.figures import AWARE, CAGNET, COMPARED, GVB, METIS, ratio, seconds
 from suite.simulate.cost.efficiency import Efficiency
-from suite.simulate.network.machine import Machine
+from suite.simulate.network.exchange import Wires
+from suite.simulate.network.machine import Link, Machine
+from tests.support import modelled
+from tests.support.drawn import cells, drawn
 
 FIGURES_OF = ("gnn_fig3", "gnn_fig4", "gnn_fig5", "gnn_fig6", "gnn_fig7", "gnn_small", "gnn_volumes", "gnn_table2")
 # claims that need published data or the authors' own program
@@ -143,31 +147,18 @@ def test_training_agrees_between_exchanges() -> None:
     assert all(b == pytest.approx(a, rel=1e-12) for a, b in ours("sec7.2.c1_is_1d"))
 
 
-def test_1d_reference_multiplies_without_a_plan() -> None:
-    graph = sparse_gnn_trained.GRAPH.load(0).adjacency
-    offsets = np.array([0, 40, 90, 128])
-    x = np.random.default_rng(1).standard_normal((128, 2))
-    z, sent = sparse_gnn_trained.multiply_in_1d(graph, offsets, x)
-    assert z == pytest.approx(graph @ x)
-    assert len(sent) == 3
-    assert min(sent) > 0
-
-
 # -- the lab -----------------------------------------------------------------------------------------------------------
 
 
 def test_volumes_have_published_size() -> None:
     size = Dataset.of("amazon")
     assert (size.vertices, size.entries, size.features, size.classes) == (14249639, 230788269, 300, 24)
-    for name in (RANDOM, "metis"):
-        volumes = lab().volumes("amazon", name, 16)
-        assert volumes.rows.sum() == pytest.approx(size.vertices, rel=1e-4)
-        assert volumes.nonzeros.sum() == pytest.approx(size.entries, rel=1e-3)
-    counted, scaled = lab().counted("amazon", RANDOM, 16), lab().volumes("amazon", RANDOM, 16)
-    assert scaled.total / size.vertices == pytest.approx(counted.total / 8192, rel=0.02)
-    for name in (RANDOM, "metis"):
-        volumes = lab().volumes("amazon", name, 32, 2)
-        assert (volumes.needed.shape, volumes.placement) == ((16, 16), Placement.of(32, 2))
+    volumes = lab().volumes("amazon", RANDOM, 16)
+    assert volumes.rows.sum() == pytest.approx(size.vertices, rel=1e-4)
+    assert volumes.nonzeros.sum() == pytest.approx(size.entries, rel=1e-3)
+    assert volumes.total / size.vertices == pytest.approx(lab().counted("amazon", RANDOM, 16).total / 8192, rel=0.02)
+    replicated = lab().volumes("amazon", "metis", 32, 2)
+    assert (replicated.needed.shape, replicated.placement) == ((16, 16), Placement.of(32, 2))
     with pytest.raises(UnknownName):
         Dataset.of("amazn")
 
@@ -188,27 +179,6 @@ def test_systems_use_their_form_of_exchange() -> None:
         lab().full_graph("amazon", "cagne", 16)
 
 
-def test_partitions_and_graphs_are_cached() -> None:
-    one = replace(lab())
-    assert one.source("reddit").features == 300
-    assert one.partition("papers", "metis", 4) is one.partition("papers", "metis", 4)
-    assert one.with_efficiency(replace(efficiency(), launch=1.0)).matrix("papers") is one.matrix("papers")
-
-
-# -- the constants -----------------------------------------------------------------------------------------------------
-
-
-def test_fitted_constant_equals_configured_constant() -> None:
-    """At the configured sizes, with METIS for GVB on Protein, which sends slightly more."""
-    executor = resolve(["executor=graph_clusters", "executor.figure=gnn_fig3"]).executor.build()
-    assert isinstance(executor, GraphFigureExecutor)
-    configured = replace(executor.lab, partitioners={RANDOM: Random(), "gvb": Metis()}, folder=None)
-    fitted = sparse_gnn_fitted.fitted(configured, {})
-    assert set(efficiency().fitted) == set(sparse_gnn_fitted.FITTED)
-    assert all(efficiency().fitted[name] == [cell] for name, cell in sparse_gnn_fitted.FITTED.items())
-    assert efficiency().network == pytest.approx(fitted.network, rel=0.02)
-
-
 # -- simulated results -------------------------------------------------------------------------------------------------
 
 
@@ -226,20 +196,15 @@ def test_broadcasts_slow_down_with_gpus_and_messages_do_not() -> None:
 
 def test_staged_exchange_is_slower_than_fused() -> None:
     """Figure 7: staged, SA loses at every count; fused, it wins where messages are few."""
-    for graph in ("amazon", "protein"):
-        for c in (2, 4):
-            for p in (16, 256):
-                oblivious, staged = (seconds(lab(), graph, s, p, c) for s in (CAGNET, AWARE))
-                assert staged > oblivious
-                fused = lab().epoch(graph, AWARE, p, c, form="fused")
-                assert fused.exchange < lab().epoch(graph, AWARE, p, c).exchange * 1.001
+    for graph, c, p in (("amazon", 2, 256), ("protein", 4, 16)):
+        oblivious, staged = (seconds(lab(), graph, s, p, c) for s in (CAGNET, AWARE))
+        assert staged > oblivious
+        assert lab().epoch(graph, AWARE, p, c, form="fused").exchange < lab().epoch(graph, AWARE, p, c).exchange * 1.001
     assert lab().epoch("amazon", AWARE, 256, 2, form="fused").seconds < seconds(lab(), "amazon", CAGNET, 256, 2)
 
 
 def test_2d_communication_by_hand() -> None:
     """SUMMA on 8 x 8: each of eight stages broadcasts a block of A and two of H to eight processes."""
-    from suite.simulate.network.exchange import Wires
-
     wires, size = Wires(machine(), efficiency()), Dataset.of("amazon")
     expected = 0.0
     for width in (300, 16, 16, 24, 16, 16):
@@ -260,14 +225,14 @@ def test_runs_beyond_memory_are_not_plotted() -> None:
     assert panel.null[CAGNET][1] == pytest.approx(panel.null[CAGNET][0])  # equally many rows per receiver
 
 
-def test_cluster_answers_and_panels_are_complete() -> None:
-    for name, claim in published().items():
-        if claim.reach == "cluster" and name in rows():
-            assert all(np.isfinite(value) for case in ours(name.removeprefix("sparse_gnn.")) for value in case), name
-    for figure in FIGURES_OF:
-        for panel in find_figure(figure)[1](lab(), published()):
-            for curves in (panel.ours, panel.paper, panel.null):
-                assert all(len(curve) == len(panel.x) for curve in curves.values()), panel.title
+@pytest.mark.parametrize("figure", drawn(FIGURES_OF, n=3))
+def test_cluster_answers_and_panels_are_complete(figure: str) -> None:
+    for claim, _ in answers_of_figure(claims.load(), figure):
+        if claim.reach == "cluster":
+            assert np.isfinite(ours(claim.id.removeprefix("sparse_gnn."))).all(), claim.id
+    for panel in find_figure(figure)[1](lab(), published()):
+        for curves in (panel.ours, panel.paper, panel.null):
+            assert all(len(curve) == len(panel.x) for curve in curves.values()), panel.title
 
 
 def test_table_2_counts_bytes_sent_per_process() -> None:
@@ -277,6 +242,73 @@ def test_table_2_counts_bytes_sent_per_process() -> None:
     assert row["maximum"] == pytest.approx(row["average"] * (1 + row["imbalance"] / 100))
     assert ours("table2.average.p_16")[0][0] == row["average"]
     assert ours("table2.imbalance_grows")[0][0] == row["imbalance"]
+
+
+# -- expected volumes and printed costs --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "k"), cells((RMAT(vertices=4096, degree=12), Planted(vertices=4096)), (2, 7, 16), n=2)
+)
+def test_expected_volume_matches_counted_random_orders(source: RMAT | Planted, k: int) -> None:
+    matrix = source.load(3).adjacency
+    n = matrix.shape[0]
+    expected = random_order_volumes(np.diff(matrix.indptr), Placement(k), vertices=n, entries=matrix.nnz)
+    totals = [count_volumes(matrix, Random().parts(matrix, k, seed), k).total for seed in range(3)]
+    assert np.mean(totals) == pytest.approx(expected.total, rel=0.01)
+    assert expected.rows.sum() == n
+    assert expected.nonzeros.sum() == pytest.approx(matrix.nnz, rel=0.01)
+    assert expected.imbalance == 0
+
+
+def test_degrees_are_scaled_to_published_density() -> None:
+    """With four neighbours per vertex, another quarter of the vertices holds no neighbour with probability (3/4)^4."""
+    expected = random_order_volumes([1.0, 1.0], Placement(4), vertices=4000, entries=16000)
+    assert expected.needed[0, 1] == round(1000 * (1 - 0.75**4))
+    assert expected.nonzeros[2, 3] == 1000
+
+
+def test_expected_volume_of_degenerate_graphs() -> None:
+    assert random_order_volumes([3.0], Placement(1), vertices=10, entries=30).total == 0
+    assert random_order_volumes([0.0, 0.0], Placement(3), vertices=9, entries=0).total == 0
+    assert list(random_order_volumes([1.0], Placement(4), vertices=10, entries=10).rows) == [2, 3, 2, 3]
+    with pytest.raises(InvalidRequest):
+        random_order_volumes([], Placement(2), vertices=3, entries=3)
+
+
+def test_scaling_follows_vertices_and_entries() -> None:
+    needed = np.full((4, 4), 5)
+    np.fill_diagonal(needed, 0)
+    counted = Volumes(needed, np.full(4, 50), np.full((4, 4), 40), Placement(4))
+    scaled = scale_volumes(counted, vertices=2000, entries=6400)
+    assert (scaled.rows.sum(), scaled.nonzeros.sum(), scaled.needed[0, 1]) == (2000, 6400, 50)
+    assert scaled.imbalance == counted.imbalance
+    empty = Volumes(np.zeros((2, 2), int), np.full(2, 5), np.zeros((2, 2), int), Placement(2))
+    assert scale_volumes(empty, vertices=100, entries=7).nonzeros.sum() == 0
+
+
+def equal_parts(parts: int, cut: int, *, rows: int = 100, replication: int = 1) -> Volumes:
+    """Volumes of parts that each need `cut` rows of every other."""
+    needed = np.full((parts, parts), cut)
+    np.fill_diagonal(needed, 0)
+    return Volumes(needed, np.full(parts, rows), np.full((parts, parts), 10), Placement(parts, replication))
+
+
+def test_printed_1d_cost_is_exact_for_equal_parts() -> None:
+    """Section 4.1, on nodes of one device."""
+    wires = Wires(modelled.machine(devices_per_node=1, between=Link(0.25, 10.0)), modelled.efficiency(adapters=4))
+    for parts, cut in ((2, 3), (5, 7), (64, 12)):
+        volumes = equal_parts(parts, cut)
+        printed = bound_1d(volumes, 3, alpha=0.25, beta=4 / 10.0)
+        assert wires.all_to_all(volumes, 4 * 3.0) == pytest.approx(printed, rel=1e-12)
+        assert printed == pytest.approx(0.25 * (parts - 1) + (parts - 1) * cut * 3 * 0.4, rel=1e-12)
+
+
+def test_printed_15d_cost_by_hand() -> None:
+    """Section 4.2 at P = 16, c = 2: four stages; the omitted all-reduce moves half the block row twice."""
+    volumes = equal_parts(8, 7, replication=2, rows=30)
+    assert bound_1_5d(volumes, 5, alpha=2.0, beta=0.5) == pytest.approx(2.0 * 4 * math.log(4) + 4 * 7 * 5 * 0.5)
+    assert bound_sum(volumes, 5, beta=0.5) == pytest.approx(30 * 5 * 0.5)
 
 
 # -- the record --------------------------------------------------------------------------------------------------------
@@ -300,8 +332,3 @@ def test_record_lists_stand_ins_and_tuned_claims() -> None:
     assert not set(efficiency().calibrated_on) & set(record.calibrated_on)
     assert set(record.metrics) == {claim.id for claim, _ in answers_of_figure(claims.load(), "gnn_table2")}
     assert any("amazon_like of 8192 vertices" in note for note in record.notes)
-    every = {name for names in TUNED.values() for name in names}
-    assert every == {name for name in published() if ".table2." in name} | {
-        "sparse_gnn.sec7.1.1.bottleneck_p64",
-        "sparse_gnn.sec7.1.1.protein_edgecut",
-    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -10,19 +9,17 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from baselines.cagnet import Oblivious
 from suite.core.claim import Claim
 from suite.core.errors import InvalidRequest
 from suite.data.graphs.generate import AmazonLike, RedditLike
-from suite.gnn import partition_data, train
-from suite.gnn.exchange import Aware, Exchange
+from suite.gnn import train
 from suite.gnn.local_block import LocalBlock
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.simple import Random
 from suite.gnn.plan import ExchangePlan, Placement
 from suite.papers.common import claims
 from suite.papers.common.answer import Papers, Question
-from suite.papers.sparse_gnn import printed, probes, probes_runs, probes_watch
+from suite.papers.sparse_gnn import printed, probes_runs, probes_watch
 from suite.papers.sparse_gnn import probes_wire as wire
 from suite.papers.sparse_gnn.cluster_runs import RANDOM, GraphLab
 
@@ -87,120 +84,48 @@ def test_replicas_sum_their_rows_once() -> None:
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
+# Broken exchanges change the verdicts of these answers in laws/test_mutations.py
 
 
-def test_oblivious_answer_counts_rows_of_all_stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    question = question_of([{"n": 10, "P": 4}, {"n": 7, "P": 2}])
-    assert values("oblivious", question) == [[30, 7]]
-
-    original = Oblivious.configure
-
-    def without_first_stage(self: Any, **options: Any) -> None:
-        original(self, **options)
-        self.stages = [q for q in self.stages if q]
-
-    monkeypatch.setattr(Oblivious, "configure", without_first_stage)
-    assert values("oblivious", question)[0][1] == 3  # only the second of two parts sends
-
-
-def test_aware_answer_compares_received_and_named_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_and_bytes_by_hand() -> None:
+    assert values("oblivious", question_of([{"n": 10, "P": 4}, {"n": 7, "P": 2}])) == [[30, 7]]
     assert all(named == received for named, received in values("aware", question_of()))
-    original = ExchangePlan.needs
-
-    def one_row_more(self: Any, i: int, q: int) -> Any:
-        return original(self, i, q) if i == q else np.union1d(original(self, i, q), [0])
-
-    monkeypatch.setattr(ExchangePlan, "needs", one_row_more)
-    assert any(named != received for named, received in values("aware", question_of()))
-
-
-def test_bytes_by_system_follow_needed_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    question = question_of(terms=("sparsity_aware", "cagnet"))
-    cases = values("bytes_by_system", question, grids=[[2, 1], [8, 2]])
+    cases = values("bytes_by_system", question_of(terms=("sparsity_aware", "cagnet")), grids=[[2, 1], [8, 2]])
     assert len(cases) == 3 * 2 * 2
     assert all(aware <= oblivious for aware, oblivious in cases)
-    monkeypatch.setattr(
-        ExchangePlan, "needs", lambda self, i, q: np.arange(self.offsets[q + 1] - self.offsets[q], dtype=np.int64)
-    )
-    cases = values("bytes_by_system", question, grids=[[2, 1]])
-    assert all(aware == oblivious for aware, oblivious in cases)
+    points = [{"n": 24, "P": 8, "c": 2, "f": 5}, {"n": 36, "P": 18, "c": 3, "f": 1}]
+    assert values("all_reduce_words", question_of(points)) == [[30, 6], [30, 6]]  # 24 / 4 * 5, 36 / 6
+    points = [{"P": 16, "c": 2}, {"P": 18, "c": 3}]
+    assert values("stages", question_of(points)) == [[4, 2], [4, 2]]
+    assert values("grid", question_of([{"P": 8, "c": 2}, {"P": 9, "c": 3}])) == [[4, 3]]
+    assert values("partitions", question_of(points)) == [[8, 6]]
 
 
 def test_backward_volume_differs_only_for_directed_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = values("backward", question_of())
     assert len(cases) == 3 * 30
     assert all(forward == backward for forward, backward in cases[:60])
-    assert any(forward != backward for forward, backward in cases[60:])
     assert [sum(column) for column in zip(*cases[60:], strict=True)] == [8 * 619, 8 * 638]
     monkeypatch.setattr(wire, "sorted_transpose", lambda matrix: matrix)
     assert all(forward == backward for forward, backward in values("backward", question_of()))
 
 
-def test_replication_one_equals_1d_algorithm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replication_one_equals_1d_algorithm() -> None:
     cases = values("c1_is_1d", question_of())
     assert len(cases) == 128 * 3 + 4 + 1
     np.testing.assert_allclose([a for a, _ in cases], [b for _, b in cases], rtol=1e-12)
-    original = Exchange.__call__
-
-    def with_sum(self: Any, x: Any) -> Any:
-        z = original(self, x)
-        self.replicas.all_reduce(z).wait()
-        return z
-
-    monkeypatch.setattr(Exchange, "__call__", with_sum)
-    assert values("c1_is_1d", question_of())[-1] == [1, 5]
-
-
-def test_all_reduce_words_are_rows_times_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    question = question_of([{"n": 24, "P": 8, "c": 2, "f": 5}, {"n": 36, "P": 18, "c": 3, "f": 1}])
-    assert values("all_reduce_words", question) == [[30, 6], [30, 6]]  # 24 / 4 * 5, 36 / 6
-    monkeypatch.setattr(Exchange, "__call__", lambda self, x: self.multiply(x))  # without a sum
-    assert np.isnan(values("all_reduce_words", question)).all()
-
-
-def test_stages_answer_counts_broadcasts_and_block_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    question = question_of([{"P": 16, "c": 2}, {"P": 18, "c": 3}])
-    assert values("stages", question) == [[4, 2], [4, 2]]
-    monkeypatch.setattr(
-        Placement, "columns", property(lambda self: np.zeros((self.parts, self.parts), dtype=int)), raising=True
-    )
-    assert values("stages", question_of([{"P": 4, "c": 2}]))[0] != [1]
-
-
-def test_grid_answer_counts_groups_with_equal_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    question = question_of([{"P": 8, "c": 2}, {"P": 9, "c": 3}])
-    assert values("grid", question) == [[4, 3]]
-    monkeypatch.setattr(Exchange, "__call__", lambda self, x: self.multiply(x))
-    assert values("grid", question) == [[0, 0]]
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
-def test_rank_contributes_one_weight_gradient_per_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    question = question_of([{"f": 5}, {"f": 8}])
-    assert values("weight_gradient", question) == [[25, 64]]
-    original = train.Trainer.gradients
-
-    def twice(self: Any) -> float:
-        original(self)
-        return original(self)
-
-    monkeypatch.setattr(train.Trainer, "gradients", twice)
-    assert values("weight_gradient", question) == [[50, 128]]
-
-
-def test_stored_entries_are_matrix_and_layer_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_counts_by_hand() -> None:
+    assert values("weight_gradient", question_of([{"f": 5}, {"f": 8}])) == [[25, 64]]
     (point,) = published()["sparse_gnn.sec4.memory"].points[:1]
     assert values("stored_entries", question_of([point])) == [[3264 + 192 * 16 * 2]]
     with pytest.raises(InvalidRequest):
         values("stored_entries", question_of([{**point, "nnz": 5}]))
-    original = Aware.matrices.fget  # type: ignore[attr-defined]
-    monkeypatch.setattr(Aware, "matrices", property(lambda self: [*original(self), *original(self)]))
-    assert values("stored_entries", question_of([point])) == [[2 * 3264 + 192 * 16 * 2]]
-
-
-def test_phases_of_an_epoch_are_positive() -> None:
+    assert values("partitioner_calls", question_of(), epochs=1) == [[1], [1]]
     ((spmm, dense, rest),) = values("phases", question_of(), graphs=["amazon"], vertices=2048, epochs=2)
     assert min(spmm, dense, rest) > 0
 
@@ -212,60 +137,20 @@ def test_convergence_is_first_epoch_near_best_accuracy(monkeypatch: pytest.Monke
     assert values("epochs_to_converge", question_of(), graph_options=options, epochs=6, within=0.01) == [[4]]
 
 
-def test_run_calls_partitioner_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert values("partitioner_calls", question_of(), epochs=1) == [[1], [1]]
-    original = partition_data.partition_of
-
-    def twice(config: Any, k: int) -> Any:
-        original(config.model_copy(update={"reports": f"{config.reports}/other"}), k)
-        return original(config, k)
-
-    monkeypatch.setattr(partition_data, "partition_of", twice)
-    assert values("partitioner_calls", question_of(), epochs=1) == [[2], [2]]
-
-
-def test_run_requests_one_part_per_block_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    question = question_of([{"P": 16, "c": 2}, {"P": 18, "c": 3}])
-    assert values("partitions", question) == [[8, 6]]
-    monkeypatch.setattr(partition_data, "placement_of", lambda config: Placement(config.grid.build().size))
-    assert values("partitions", question) == [[16, 18]]
-
-
-def test_accuracy_answer_trains_both_forms(monkeypatch: pytest.MonkeyPatch) -> None:
-    question = question_of(terms=("cagnet", "sparsity_aware"))
-    cases, _ = probes.accuracy(question, LAB)
-    assert len(cases) == 2 * 2 * 2 * probes.EPOCHS
-    np.testing.assert_allclose([a for a, _ in cases], [b for _, b in cases], rtol=1e-9)
-    probes.train_on_threads.cache_clear()
-    original = Aware._staged
-    monkeypatch.setattr(Aware, "_staged", lambda self, *buffers: 2 * original(self, *buffers))
-    try:
-        broken, _ = probes.accuracy(question, LAB)
-    finally:
-        probes.train_on_threads.cache_clear()
-    assert sum(a != pytest.approx(b, rel=1e-9) for a, b in broken) >= probes.EPOCHS
-
-
 # -- stand-ins ---------------------------------------------------------------------------------------------------------
 
 
-def test_rows_sent_on_stand_ins_equal_planned_volumes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_sent_on_stand_ins_equal_planned_volumes() -> None:
     cases = [["amazon", 4], ["reddit", 2]]
-    partitioners = [RANDOM, "metis"]
-    rows = values("by_partitioner", question_of(), cases=cases, partitioners=partitioners)
-    assert rows == [[LAB.counted(graph, name, k).total for name in partitioners] for graph, k in cases]
-    busiest = values("by_partitioner", question_of(), cases=cases, partitioners=partitioners, statistic="busiest")
-    assert busiest == [[LAB.counted(graph, name, k).send.max() for name in partitioners] for graph, k in cases]
+    arguments: dict[str, Any] = {"cases": cases, "partitioners": [RANDOM, "metis"]}
+    counted = [[LAB.counted(graph, name, k) for name in (RANDOM, "metis")] for graph, k in cases]
+    rows = values("by_partitioner", question_of(), **arguments)
+    assert rows == [[volumes.total for volumes in case] for case in counted]
+    busiest = values("by_partitioner", question_of(), **arguments, statistic="busiest")
+    assert busiest == [[volumes.send.max() for volumes in case] for case in counted]
     rows = values("random_order_rows", question_of(), cases=cases, share=0.25)
-    assert rows == [
-        [LAB.counted(graph, RANDOM, k).total, LAB.matrix(graph).shape[0] * (k - 1) / 4] for graph, k in cases
-    ]
-    monkeypatch.setattr(wire, "run_product", lambda plan, exchange: ([probes_watch.Traffic(rows={0: 1})], []))
-    wire._rows_by_rank.cache_clear()
-    try:
-        assert values("by_partitioner", question_of(), cases=cases, partitioners=[RANDOM]) == [[1], [1]]
-    finally:
-        wire._rows_by_rank.cache_clear()
+    vertices = [LAB.matrix(graph).shape[0] for graph, _ in cases]
+    assert rows == [[case[0].total, n * (k - 1) / 4] for case, n, (_, k) in zip(counted, vertices, cases, strict=True)]
 
 
 # -- printed cells -----------------------------------------------------------------------------------------------------
@@ -291,16 +176,6 @@ def test_answers_from_printed_cells() -> None:
     halved = replace(total, expression=f"({total.expression})/2")
     other = Papers({**claims_by_id, total.id: halved}, {}, {})
     assert printed.products_in_total(question_of([{"L": 2}]), other, **calls)[0] == [[pytest.approx(2)]]
-
-
-# -- claims ------------------------------------------------------------------------------------------------------------
-
-
-def test_claim_has_at_most_one_answer_per_figure() -> None:
-    """A record holds one value per claim."""
-    for claim in published().values():
-        figures = Counter(row.figure for row in claim.answers if row.figure)
-        assert max(figures.values(), default=1) == 1, claim.id
 
 
 def test_parts_without_cut_send_nothing() -> None:
