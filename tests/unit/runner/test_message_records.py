@@ -28,7 +28,7 @@ SIZES = [8, 64, 1024, 4096]
 
 
 @pytest.fixture(scope="module")
-def base() -> dict[str, Any]:
+def base() -> RunConfig:
     return resolve(["executor=messages", "grid.data=2", "executor.sizes=[8,64,1024,4096]"])
 
 
@@ -60,7 +60,7 @@ def test_samples_of_ranks_merge_to_one_clock() -> None:
     assert merge_ranks("all_reduce", ranks) == {"a": [[2.0, 4.0], [4.0]]}
 
 
-def test_record_holds_samples_fits_and_panels(base: dict[str, Any]) -> None:
+def test_record_holds_samples_fits_and_panels(base: RunConfig) -> None:
     config = altered(base, executor__operation="all_reduce")
     sweeps = [(sweep_times(factor), sweep_times(factor)) for factor in (1.0, 1.1, 1.5)]
     summary = summarize(config, CURVES, False, sweeps)
@@ -69,44 +69,30 @@ def test_record_holds_samples_fits_and_panels(base: dict[str, Any]) -> None:
     assert summary.metrics["latency, MPI Allreduce"].values == pytest.approx((1e-5, 1.1e-5, 1.5e-5))
     assert summary.metrics["bandwidth, MPI Allreduce"].values == pytest.approx((1e9, 1e9 / 1.1, 1e9 / 1.5))
     assert max(summary.metrics["misfit, gloo all_reduce"].values) < 1e-9
-    record = Record(
-        "k", "x", "messages", "l", Outcome.OK, summary.source, panels=[panel.to_record() for panel in summary.panels]
-    )
-    drawn = {panel.title.partition(": ")[2]: panel for panel in figure_panels.read(record)}
-    assert set(drawn) == {
-        "",
-        "our layer's time over its library's",
-        "middle half of the samples over the median",
-        "latency of the line through the medians",
-        "bandwidth of the line through the medians",
-    }
-    medians = drawn[""]
-    assert (medians.unit, medians.axis, medians.x) == ("s", "bytes", ("8", "64", "1024", "4096"))
-    assert medians.systems == list(CURVES)
-    assert medians.at("ours", "MPI Allreduce", 2) == pytest.approx(1.1 * (1e-5 + 1024 / 1e9))
-    over = drawn["our layer's time over its library's"]
-    assert over.systems == ["suite exchange over MPI", "suite over gloo bfloat16"], "like with like"
-    assert over.at("ours", "suite exchange over MPI", 0) == pytest.approx(2.0)
-    assert over.at("ours", "suite over gloo bfloat16", 0) == pytest.approx(6 / 5)
-    spread = drawn["middle half of the samples over the median"]
-    assert spread.at("ours", "gloo all_reduce", 0) == pytest.approx(100 * (1.5 - 1.0) / 1.1)
-    turns = drawn["latency of the line through the medians"]
-    assert (turns.axis, turns.x) == ("turn", ("1", "2", "3"))
-    assert turns.at("ours", "gloo all_reduce", 2) == pytest.approx(60.0)
-    assert any("relative errors" in note for note in summary.notes)
+    panels = [panel.to_record() for panel in summary.panels]
+    record = Record("k", "x", "messages", "l", Outcome.OK, summary.source, panels=panels)
+    drawn = {panel.title.partition(": ")[2].partition(" ")[0]: panel for panel in figure_panels.read(record)}
+    assert drawn.keys() == {"", "our", "middle", "latency", "bandwidth"}
+    assert (drawn[""].unit, drawn[""].axis, drawn[""].x) == ("s", "bytes", ("8", "64", "1024", "4096"))
+    assert drawn[""].systems == list(CURVES)
+    assert drawn["our"].systems == ["suite exchange over MPI", "suite over gloo bfloat16"], "like with like"
+    assert (drawn["latency"].axis, drawn["latency"].x) == ("turn", ("1", "2", "3"))
+    for name, system, place, expected in (
+        ("", "MPI Allreduce", 2, 1.1 * (1e-5 + 1024 / 1e9)),
+        ("our", "suite exchange over MPI", 0, 2.0),
+        ("our", "suite over gloo bfloat16", 0, 6 / 5),
+        ("middle", "gloo all_reduce", 0, 100 * (1.5 - 1.0) / 1.1),
+        ("latency", "gloo all_reduce", 2, 60.0),
+    ):
+        assert drawn[name].at("ours", system, place) == pytest.approx(expected), name
 
 
-def test_single_size_has_no_fit_and_single_sample_no_spread(base: dict[str, Any]) -> None:
-    config = altered(base, executor__sizes=[64])
-    summary = summarize(config, {"a": {"backend": "mpi", "ours": False}}, False, [({"a": [[1e-6]]}, {"a": [[0.0]]})])
+def test_single_size_has_no_fit_and_special_conditions_are_noted(base: RunConfig) -> None:
+    curves = {"a": {"backend": "mpi", "ours": False}}
+    summary = summarize(altered(base, executor__sizes=[64]), curves, False, [({"a": [[1e-6]]}, {"a": [[0.0]]})])
     assert set(summary.metrics) == {"a, 64 B"}
     assert not [note for note in summary.notes if "latency" in note]
-
-
-def test_oversubscription_and_staging_are_noted(base: dict[str, Any]) -> None:
-    config = altered(base, grid__data=64)
-    curves = {"a": {"backend": "mpi", "ours": False}}
-    summary = summarize(config, curves, True, [({"a": [[1e-6]] * 4},) * 64])
+    summary = summarize(altered(base, grid__data=64), curves, True, [({"a": [[1e-6]] * 4},) * 64])
     assert any(note.startswith("oversubscribed: 64 ranks on ") for note in summary.notes)
     assert any(note.startswith("staged: ") for note in summary.notes)
 
@@ -114,12 +100,11 @@ def test_oversubscription_and_staging_are_noted(base: dict[str, Any]) -> None:
 # -- the claims ----------------------------------------------------------------------------------------------------
 
 CLAIM = {
-    **{
-        "_target_": "suite.runner.executors.message_sizes.MessageClaim",
-        "id": "axonn.fig4.allreduce_intranode",
-        "terms": ["nccl", "mpi"],
-    },
-    **{"least": 64, "most": 2000},
+    "_target_": "suite.runner.executors.message_sizes.MessageClaim",
+    "id": "axonn.fig4.allreduce_intranode",
+    "terms": ["nccl", "mpi"],
+    "least": 64,
+    "most": 2000,
 }
 BOTH = {
     "NCCL all_reduce": {"backend": "nccl", "ours": False},
@@ -128,56 +113,37 @@ BOTH = {
 }
 
 
-def judged(folder: Path | None = None, *records: Record) -> Any:
-    store = (
-        read_store(folder)
-        if folder
-        else ReportStore(Path("nowhere"), tuple(StoredRecord(r, "records/k.json") for r in records))
-    )
+def judged(*records: Record, folder: Path | None = None) -> Any:
+    stored = tuple(StoredRecord(record, "records/k.json") for record in records)
+    store = read_store(folder) if folder else ReportStore(Path("nowhere"), stored)
     (claim,) = [claim for claim in claims.load() if claim.id == CLAIM["id"]]
     row = AnswerRow(Evidence.MEASURED, figure="axonn_fig4", stand_in="another machine", turned_by=("m",))
     return judge([replace(claim, answers=(row,))], store)[0]
 
 
-@pytest.mark.parametrize(
-    ("curves", "verdict"),
-    [
-        (BOTH, Verdict.TREND_ONLY),
-        (dict(reversed(BOTH.items())), Verdict.DIFFERS_ON_STAND_IN),
-    ],
-)
-def test_library_order_on_a_stand_in_is_a_trend(
-    base: dict[str, Any], curves: Mapping[str, Any], verdict: Verdict
-) -> None:
+def test_library_order_on_a_stand_in_is_a_trend(base: RunConfig) -> None:
     config = altered(base, executor__operation="all_reduce", executor__claim=CLAIM)
-    summary = summarize(config, curves, False, [(sweep_times(1.0, curves),) * 2])
-    assert len(summary.metrics[str(CLAIM["id"])].values) == 4, "two sizes, two libraries"
-    record = Record("k", "axonn_fig4", "messages", "l", Outcome.OK, summary.source, metrics=dict(summary.metrics))
-    answer = judged(None, record)
-    assert (answer.verdict, answer.scope) == (verdict, Scope.STAND_IN)
-    assert (answer.evidence, answer.ours) == (
-        Evidence.MEASURED,
-        tuple(zip(*[iter(summary.metrics[CLAIM["id"]].values)] * 2, strict=True)),
-    )
-    failed = replace(record, outcome=Outcome.FAILED)
-    assert judged(None, failed).verdict is Verdict.NOT_RUN
+    for curves, verdict in ((BOTH, Verdict.TREND_ONLY), (dict(reversed(BOTH.items())), Verdict.DIFFERS_ON_STAND_IN)):
+        summary = summarize(config, curves, False, [(sweep_times(1.0, curves),) * 2])
+        values = summary.metrics[str(CLAIM["id"])].values
+        assert len(values) == 4, "two sizes, two libraries"
+        record = Record("k", "axonn_fig4", "messages", "l", Outcome.OK, summary.source, metrics=dict(summary.metrics))
+        answer = judged(record)
+        assert (answer.verdict, answer.scope, answer.evidence) == (verdict, Scope.STAND_IN, Evidence.MEASURED)
+        assert answer.ours == (values[:2], values[2:])
+        assert judged(replace(record, outcome=Outcome.FAILED)).verdict is Verdict.NOT_RUN
 
 
-@pytest.mark.parametrize(
-    ("changes", "curves", "staged"),
-    [
-        ({"executor__claim": CLAIM}, BOTH, True),  # the paper's libraries read device memory
-        ({"executor__claim": CLAIM}, CURVES, False),  # without NCCL
-        ({"executor__claim": None}, BOTH, False),
-        ({"executor__claim": {**CLAIM, "least": 1e6, "most": 5e7}}, BOTH, False),  # no size of the claim's
-    ],
-)
-def test_study_unlike_the_paper_answers_no_claim(
-    base: dict[str, Any], changes: dict[str, Any], curves: Mapping[str, Any], staged: bool
-) -> None:
-    config = altered(base, executor__operation="all_reduce", **changes)
-    summary = summarize(config, curves, staged, [(sweep_times(1.0, curves),) * 2])
-    assert CLAIM["id"] not in summary.metrics
+def test_study_unlike_the_paper_answers_no_claim(base: RunConfig) -> None:
+    for claim, curves, staged in (
+        (CLAIM, BOTH, True),  # the paper's libraries read device memory
+        (CLAIM, CURVES, False),  # without NCCL
+        (None, BOTH, False),
+        ({**CLAIM, "least": 1e6, "most": 5e7}, BOTH, False),  # no size of the claim's
+    ):
+        config = altered(base, executor__operation="all_reduce", executor__claim=claim)
+        summary = summarize(config, curves, staged, [(sweep_times(1.0, curves),) * 2])
+        assert CLAIM["id"] not in summary.metrics
 
 
 @pytest.mark.usefixtures("no_ranks")
@@ -190,9 +156,8 @@ def test_unanswered_claim_names_its_refused_run(tmp_path: Path) -> None:
     (record,) = measure([run], Progress(1.0))
     assert (record.outcome, record.label) == (Outcome.UNSUPPORTED, "mpi and nccl 1x2")
     assert "NCCL moves CUDA memory" in record.reason
-    answer = judged(tmp_path)
-    assert answer.verdict is Verdict.NOT_RUN
-    assert answer.why == "no run of it ended well: mpi and nccl 1x2 unsupported"
+    answer = judged(folder=tmp_path)
+    assert (answer.verdict, record.label in answer.why) == (Verdict.NOT_RUN, True)
 
 
 @pytest.mark.parametrize("name", ["axonn_fig3", "axonn_fig4"])

@@ -110,63 +110,58 @@ def test_refused_run_requests_no_nodes(tmp_path: Path, fake_slurm: Callable[[str
     assert (record.outcome, record.reason) == (Outcome.UNSUPPORTED, str(large.refusal))
 
 
-@pytest.mark.parametrize("launcher", ["srun", "mpiexec"])  # the run is refused for srun, the job for mpiexec
-def test_ranks_without_a_place_leave_a_record(tmp_path: Path, fake_slurm: Callable[[str], Path], launcher: str) -> None:
+def test_ranks_without_a_place_leave_a_record(tmp_path: Path, fake_slurm: Callable[[str], Path]) -> None:
     submissions = fake_slurm("COMPLETED")
-    launch = ["launch.nodes=1", "launch.tasks_per_node=2", f"launch.launcher={launcher}"]
-    command = sweep(tmp_path, "executor=real", "grid.inter=4", *launch)
-    (job,) = submit.submit_sweep([command], report=lambda line: None)
-    assert job.status == Exit.NOTHING
-    assert not submissions.exists()
-    (record,) = stored_records(tmp_path)
-    assert record.outcome is Outcome.UNSUPPORTED
-    assert "4 ranks on launch.nodes=1" in record.reason
+    for launcher in ("srun", "mpiexec"):  # the run is refused for srun, the job for mpiexec
+        launch = ["launch.nodes=1", "launch.tasks_per_node=2", f"launch.launcher={launcher}"]
+        folder = tmp_path / launcher
+        (job,) = submit.submit_sweep(
+            [sweep(folder, "executor=real", "grid.inter=4", *launch)], report=lambda line: None
+        )
+        assert job.status == Exit.NOTHING
+        assert not submissions.exists()
+        (record,) = stored_records(folder)
+        assert record.outcome is Outcome.UNSUPPORTED
+        assert "4 ranks on launch.nodes=1" in record.reason
 
 
-@pytest.mark.parametrize("earlier", [Outcome.OK, Outcome.TIMEOUT])
-def test_record_of_a_killed_job_replaces_no_good_record(
-    tmp_path: Path, fake_slurm: Callable[[str], Path], earlier: Outcome
-) -> None:
+def test_record_of_a_killed_job_replaces_no_good_record(tmp_path: Path, fake_slurm: Callable[[str], Path]) -> None:
     fake_slurm("OUT_OF_MEMORY")
     (run,) = expand(sweep(tmp_path))
     store = Store(tmp_path / "reports")
-    earlier_record = in_process.unfinished_record(run, key(run), earlier, "an earlier run")
-    store.write(earlier_record)
-    lines: list[str] = []
-    (job,) = submit.submit_sweep([sweep(tmp_path, "rerun=all")], report=lines.append)
-    assert (job.state, job.status) == ("OUT_OF_MEMORY", Exit.NOTHING)
-    record = store.find(earlier_record.key)
-    assert record is not None
-    if earlier is Outcome.OK:
-        assert record == earlier_record
-        assert any("memory limit" in line and "earlier run" in line for line in lines)
-    else:
-        assert record.outcome is Outcome.OOM
+    for earlier, outcome in ((Outcome.OK, Outcome.OK), (Outcome.TIMEOUT, Outcome.OOM)):
+        store.write(in_process.unfinished_record(run, key(run), earlier, "an earlier run"))
+        lines: list[str] = []
+        (job,) = submit.submit_sweep([sweep(tmp_path, "rerun=all")], report=lines.append)
+        assert (job.state, job.status) == ("OUT_OF_MEMORY", Exit.NOTHING)
+        record = store.find(key(run))
+        assert record is not None
+        assert (record.outcome, record.reason == "an earlier run") == (outcome, earlier is Outcome.OK)
+        assert any("memory limit" in line and "earlier run" in line for line in lines) is (earlier is Outcome.OK)
 
 
-@pytest.mark.parametrize(
-    ("state", "own_status", "outcome", "overrides", "status"),
-    [
+def test_exit_status_of_a_job_follows_its_records(tmp_path: Path) -> None:
+    for state, own_status, outcome, overrides, status in (
         ("COMPLETED", None, Outcome.OK, [], Exit.OK),
         ("OUT_OF_MEMORY", None, Outcome.OK, [], Exit.SOME_FAILED),  # after its last record
         ("CANCELLED", Exit.OK, Outcome.OK, [], Exit.OK),  # it wrote its status before
         ("FAILED", None, Outcome.FAILED, [], Exit.NOTHING),
         ("FAILED", None, Outcome.FAILED, ["on_error=stop"], Exit.STOPPED),
-    ],
-)
-def test_exit_status_of_a_job_follows_its_records(
-    tmp_path: Path, state: str, own_status: int | None, outcome: Outcome, overrides: list[str], status: Exit
-) -> None:
-    runs = expand(sweep(tmp_path, *overrides))
-    record = in_process.unfinished_record(runs[0], key(runs[0]), outcome, "written by the job")
-    Store(tmp_path / "reports").write(record)
-    job = SimpleNamespace(command=(), runs=runs)
-    array = SimpleNamespace(
-        jobs=[job], job_id="7", name="suite-a-0", stamps={}, rejection=None, exit_status=lambda task: own_status
-    )
-    (finished,) = submit._finish([array], {("7", 0): JobState(state)}, lambda line: None)
-    assert finished.status == status
-    assert [record.outcome for record in stored_records(tmp_path)] == [outcome]
+    ):
+        runs = expand(sweep(tmp_path, *overrides))
+        record = in_process.unfinished_record(runs[0], key(runs[0]), outcome, "written by the job")
+        Store(tmp_path / "reports").write(record)
+        array = SimpleNamespace(
+            jobs=[SimpleNamespace(command=(), runs=runs)],
+            job_id="7",
+            name="suite-a-0",
+            stamps={},
+            rejection=None,
+            exit_status=lambda task, own_status=own_status: own_status,
+        )
+        (finished,) = submit._finish([array], {("7", 0): JobState(state)}, lambda line: None)
+        assert finished.status == status, (state, own_status)
+        assert [record.outcome for record in stored_records(tmp_path)] == [outcome]
 
 
 class SimulatedController:
@@ -213,40 +208,30 @@ def test_job_unknown_to_slurm_has_ended_after_a_minute(monkeypatch: pytest.Monke
     assert wait.GONE_AFTER <= controller.now - 5 <= wait.GONE_AFTER + 20
 
 
-@pytest.mark.parametrize(
-    "answers",
-    [
+def test_job_unknown_for_less_than_a_minute_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    for answers in (
         lambda now: "" if now < 30 else COMPLETED,  # not known yet
         lambda now: "" if now < 40 or 60 < now < 100 else RUNNING if now < 120 else COMPLETED,  # known in between
-    ],
-)
-def test_job_unknown_for_less_than_a_minute_goes_on(
-    monkeypatch: pytest.MonkeyPatch, answers: Callable[[float], str]
-) -> None:
-    assert SimulatedController(answers).wait(monkeypatch).name == "COMPLETED"
+    ):
+        assert SimulatedController(answers).wait(monkeypatch).name == "COMPLETED"
 
 
-@pytest.mark.parametrize("answer", ["", None])
-def test_job_that_wrote_its_status_is_not_awaited(monkeypatch: pytest.MonkeyPatch, answer: str | None) -> None:
-    controller = SimulatedController(lambda now: answer, status_after=10.0)
-    controller.wait(monkeypatch)
-    assert 10 <= controller.now < 20
+def test_job_that_wrote_its_status_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    for answer in ("", None):
+        controller = SimulatedController(lambda now, answer=answer: answer, status_after=10.0)
+        controller.wait(monkeypatch)
+        assert 10 <= controller.now < 20
 
 
-@pytest.mark.parametrize(
-    ("program", "answer"),
-    [
+def test_failed_query_differs_from_an_unknown_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    for program, answer in (
         ("echo JobId=7", "JobId=7\n"),
         ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", ""),
         ("echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1", None),
-        ("exec sleep 5", None),
-    ],
-)
-def test_failed_query_differs_from_an_unknown_job(
-    monkeypatch: pytest.MonkeyPatch, program: str, answer: str | None
-) -> None:
-    monkeypatch.setattr(job_state, "_QUERY_TIMEOUT", 0.5)
-    assert job_state.query_slurm("sh", "-c", program) == answer
+    ):
+        assert job_state.query_slurm("sh", "-c", program) == answer
+    monkeypatch.setattr(job_state, "_QUERY_TIMEOUT", 0.2)
+    assert job_state.query_slurm("sleep", "5") is None
     assert job_state.query_slurm("no-such-program") is None
 
 
