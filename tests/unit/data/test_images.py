@@ -149,9 +149,6 @@ def test_imagenet_shows_the_middle_of_a_photograph(folders: Path, monkeypatch: p
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(MissingDependency, match="pip install pillow"):
         data.train.images([0], 3, 28)
-
-
-def test_digits_need_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("suite.data.images.find_spec", lambda name: None)
     with pytest.raises(MissingDependency, match="pip install scikit-learn"):
         digits()

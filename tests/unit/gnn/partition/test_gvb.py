@@ -157,11 +157,11 @@ def test_best_partition_is_returned_not_the_last() -> None:
     """Without a penalty, moves follow the total volume and pass partitions with a smaller maximum."""
     matrix = AmazonLike(vertices=1024, features=0, classes=0).load(0).adjacency
     parts = Gvb().parts(matrix, K, 0)
-    before, cap = quality(matrix, parts, K), heaviest(matrix, parts, K)
+    rule = MoveRule(heaviest(matrix, parts, K), UNLIMITED, 64)
     level = Level.finest(directed_pattern(matrix), entries_per_row(matrix))
+    before = quality(matrix, parts, K)
     for seed in range(3):
-        refined, _ = cycle(level, parts, K, MoveRule(cap, UNLIMITED, 64), penalty=0, seed=seed)
-        after = quality(matrix, refined, K)
+        after = quality(matrix, cycle(level, parts, K, rule, penalty=0, seed=seed)[0], K)
         assert (after.max_send, after.total) <= (before.max_send, before.total)
 
 
