@@ -21,13 +21,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import patience, wait_until
+
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-default-apps"),
     *("--disable-extensions", "--no-default-browser-check", "--remote-debugging-pipe"),
 )
 START = "import os, sys; [os.dup2(int(sys.argv[i]), i + 2) for i in (1, 2)]; os.execv(sys.argv[3], sys.argv[3:])"
-DEADLINE = 20.0  # seconds for one answer
+DEADLINE = 20.0  # seconds for one answer of an idle machine
 
 
 class Browser:
@@ -51,12 +53,13 @@ class Browser:
             os.close(end)
         self._rest = b""
         self._last = 0
+        self.deadline = patience(DEADLINE)
         self.events: list[dict[str, Any]] = []
 
     def call(self, method: str, session: str = "", **parameters: Any) -> dict[str, Any]:
         """Send a command and wait for its answer; events that come first are kept."""
         number = self._send(method, session, parameters)
-        end = time.monotonic() + DEADLINE
+        end = time.monotonic() + self.deadline
         while True:
             answer = self._next(end, method)
             if answer.get("id") == number:
@@ -72,7 +75,7 @@ class Browser:
 
     def wait(self, event: str, session: str) -> None:
         """Wait until `event` of `session` has come, now or before."""
-        end = time.monotonic() + DEADLINE
+        end = time.monotonic() + self.deadline
         while not any(e["method"] == event and e.get("sessionId") == session for e in self.events):
             self._next(end, event)
 
@@ -81,7 +84,7 @@ class Browser:
             ready, _, _ = select.select([self._read], [], [], max(0.0, end - time.monotonic()))
             chunk = os.read(self._read, 1 << 20) if ready else b""
             if not ready:
-                raise TimeoutError(f"{method}: no answer within {DEADLINE:g} s")
+                raise TimeoutError(f"{method}: no answer within {self.deadline:g} s")
             if not chunk:
                 raise RuntimeError(f"{method}: the browser is gone, exit status {self._process.wait(5)}")
             self._rest += chunk
@@ -178,11 +181,7 @@ class Tab:
 
     def until(self, expression: str) -> None:
         """Wait until a JavaScript expression is true."""
-        end = time.monotonic() + DEADLINE
-        while not self.evaluate(expression):
-            if time.monotonic() > end:
-                raise TimeoutError(f"{expression} is still false after {DEADLINE:g} s")
-            time.sleep(0.02)
+        wait_until(lambda: bool(self.evaluate(expression)), DEADLINE, expression)
 
     def screenshot(self, path: Path, *, whole: bool = False) -> None:
         answer = self.do("Page.captureScreenshot", captureBeyondViewport=whole)
