@@ -135,6 +135,7 @@ def test_relative_curve_is_divided_by_its_value_at_a_point(run):
     assert curve(drawn, "axonn") == (1.0, 1.25, 0.25)
     assert curve(drawn, "gpipe")[:2] == (1.0, 2.0)
     assert rows(drawn)[1] == ["axonn", "1", "1.25", "axonn 2x1 1 measured", "3 5 [5 … 5]"]
+    assert drawn.table.columns[4].detail.startswith("seconds, median")
     assert read_panel(K | {"relative": "null"}).divisor == "no overlap"
     panels = [K | {"relative": "1"}]
     drawn = only(run(2, [1.0] * 3, panels=panels), run(4, [0.0] * 3, panels=panels))
