@@ -110,17 +110,6 @@ def test_large_payload_follows_without_a_copy(channel: SelfChannel) -> None:
     assert arrived[2].shape == (0, 3)
 
 
-def test_values_arrive_in_order(channel: SelfChannel) -> None:
-    sizes = [3, 500, 0, 70, 2, 900]
-    for index, size in enumerate(sizes):
-        channel.outbound.send(Op(1, Kind.FORWARD, index), (torch.full((size,), float(index)),))
-    wait_until(lambda: len(channel.mailbox) == len(sizes), channel.progress, timeout=20)
-    assert [op.index for op in channel.mailbox] == list(range(len(sizes)))
-    for op, (tensor,) in channel.mailbox.items():
-        assert tensor.tolist() == [float(op.index)] * sizes[op.index]
-    channel.mailbox.clear()
-
-
 @pytest.mark.parametrize("count", [15, 40])
 def test_send_refuses_a_header_too_large(channel: SelfChannel, count: int) -> None:
     size = 18 + count * (2 + 2 * 8)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from suite.models.gnmt import SCORES, Attention, decode, layers, loss, scores
+from suite.models.gnmt import SCORES, decode, layers, loss, scores
 from suite.workload.recurrent import BEGIN, END, GNMT, PADDING
 from tests.support.lstm import gates
 from tests.support.networks import run
@@ -70,37 +70,6 @@ def test_it_translates_as_the_reference_does() -> None:
         torch.testing.assert_close(logits[row, :wide], want)
 
 
-def test_the_first_layer_is_torchs_bidirectional_lstm() -> None:
-    both = built_layers()[1]
-    lengths = torch.tensor([5, 2, 4])
-    x = torch.randn(3, 5, 6, dtype=torch.float64)
-    theirs = nn.LSTM(6, 6, batch_first=True, bidirectional=True).double()
-    with torch.no_grad():
-        for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-            getattr(theirs, f"{kind}_l0").copy_(getattr(both.onward, f"{kind}_l0"))
-            getattr(theirs, f"{kind}_l0_reverse").copy_(getattr(both.back, f"{kind}_l0"))
-    packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-    want, _ = nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], batch_first=True)
-    torch.testing.assert_close(both(x, lengths, lengths)[0], want)
-
-
-def test_more_padding_changes_nothing() -> None:
-    modules = built_layers()
-    source, target = sentences([3, 2], 5), sentences([4, 4], 5, seed=1)
-    longer = torch.cat((source, torch.full((2, 4), PADDING)), 1)
-    torch.testing.assert_close(run(modules, source, target), run(modules, longer, target))
-
-
-def test_a_token_is_predicted_from_those_before_it() -> None:
-    modules = built_layers()
-    source, target = sentences([5], 5), sentences([5], 5, seed=1)
-    other = target.clone()
-    other[0, 3] = BEGIN
-    before, after = run(modules, source, target), run(modules, source, other)
-    assert torch.equal(before[0, :3], after[0, :3])
-    assert not torch.equal(before[0, 3], after[0, 3])
-
-
 def test_padding_gets_no_gradient() -> None:
     words = built_layers()[0]
     source = sentences([2], 5)
@@ -108,18 +77,6 @@ def test_padding_gets_no_gradient() -> None:
     assert not words.token.weight.grad[PADDING].any()
     assert not words.token.weight[PADDING].any()
     assert words.token.weight.grad[source[0, 0]].all()
-
-
-def test_the_length_of_attentions_direction_is_its_own_weight() -> None:
-    attention = Attention(6).double()
-    y, memory, lengths = torch.randn(1, 2, 6).double(), torch.randn(1, 3, 6).double(), torch.tensor([3])
-    before = attention(y, memory, lengths)
-    with torch.no_grad():
-        attention.direction.mul_(7)
-    torch.testing.assert_close(attention(y, memory, lengths), before)
-    with torch.no_grad():
-        attention.size.mul_(7)
-    assert not torch.allclose(attention(y, memory, lengths), before)
 
 
 def test_dropout_precedes_every_lstm_but_the_first() -> None:
@@ -188,17 +145,3 @@ def test_decoding_is_greedy(seed: int) -> None:
     assert decoded.tolist() == want
     assert len({tuple(row) for row in want}) > 3
     assert decode(lambda value: (run(modules, *value),), (source, target)).tolist() == want, "outputs in a tuple"
-
-
-def test_nothing_follows_the_end() -> None:
-    def forward(value: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        """Counts up from 4 to 6, then ends, then goes on."""
-        _, tokens = value
-        following = torch.tensor([0, 0, 4, 7, 5, 6, END, 7])
-        return nn.functional.one_hot(following[tokens], 8).float()
-
-    passes = []
-    source = torch.full((2, 8), 4)
-    decoded = decode(lambda value: (passes.append(1), forward(value))[1], (source, source))
-    assert decoded.tolist() == [[4, 5, 6, END, PADDING, PADDING, PADDING, PADDING]] * 2
-    assert len(passes) <= 8
