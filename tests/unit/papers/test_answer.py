@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from suite.config.signature import check_names, check_values
 from suite.core.claim import AnswerRow, Check, Claim, Evidence
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.record import Metric
-from suite.papers.common import claims, trace
+from suite.papers.common import claims, printed, trace
 from suite.papers.common.answer import (
     Answer,
     Cases,
@@ -31,6 +32,7 @@ from suite.papers.common.answer import (
     range_of_setting,
 )
 from suite.papers.common.figure_executor import find_figure
+from suite.simulate.cost.efficiency import Efficiency
 from suite.workload import Transformer
 from tests.support.refusals import refused
 
@@ -174,3 +176,107 @@ def test_command_answers_a_claim_and_judges_it(capsys: pytest.CaptureFixture[str
     assert main(["answer", "samo.eq2.samo_byte"]) == 2
     assert "'samo.eq2.samo_bytes'" in capsys.readouterr().err
     assert main(["answer"]) == 2
+
+
+# -- printed numbers against each other, exact to the last printed digit
+
+NONE = Question({})
+
+
+CELLS = Papers(
+    {name: claim(name, value) for name, value in {"a": 65.99, "b": 60.98, "c": 2.5, "d": 0.1}.items()}, {}, {}
+)
+
+
+def test_differences_are_exact_in_decimals() -> None:
+    computed, _ = printed.difference(NONE, CELLS, of=["a", "c"], less=["b", "d"])
+    assert computed == [[Fraction("5.01")], [Fraction("2.4")]]
+    for statistic, value in (("maximum", "5.01"), ("minimum", "2.4"), ("average", "3.705")):
+        computed, note = printed.difference(NONE, CELLS, of=["a", "c"], less=["b", "d"], statistic=statistic)
+        assert computed == [[Fraction(value)]]
+        assert note == f"{statistic} of 2 differences of printed values"
+
+
+def test_ratios_products_and_sums() -> None:
+    assert printed.ratio(NONE, CELLS, of=["c"], over=["d"])[0] == [[25]]
+    assert printed.product(NONE, CELLS, of=["c", "d"], times=0.5)[0] == [[Fraction("0.125")]]
+    assert printed.total(NONE, CELLS, of=["a", "b"])[0] == [[Fraction("126.97")]]
+
+
+def test_values_keep_the_order_of_the_terms() -> None:
+    assert printed.values(NONE, CELLS, of=["b", "a"])[0] == [[60.98, 65.99]]
+    assert printed.cases(NONE, CELLS, of=[["b", "a"], ["d", "c"]])[0] == [[60.98, 65.99], [0.1, 2.5]]
+
+
+def test_unequal_lists_and_unknown_statistics_are_refused() -> None:
+    with refused(InvalidRequest, subject="2 claims with 1 partners", rule="one partner for each claim"):
+        printed.difference(NONE, CELLS, of=["a", "b"], less=["c"])
+    with refused(InvalidRequest, "statistic", "median"):
+        printed.ratio(NONE, CELLS, of=["a"], over=["b"], statistic="median")
+
+
+# -- reads of an answer: constants, plans and graphs are noted, and cached values repeat their
+
+EFFICIENCY = Efficiency(
+    "mine", 0.5, adapters=2, fitted={"products": ("a.x",)}, chosen={"products": ("a.y",), "lane": ("a.z",)}
+)
+
+
+def test_constant_is_noted_when_it_is_read() -> None:
+    efficiency = trace.trace_efficiency(EFFICIENCY)
+    with trace.record_reads() as reads:
+        assert efficiency.products == 0.5
+        assert efficiency.adapters == 2
+        assert efficiency.name == "mine"
+    assert reads == {"efficiency.mine.products", "efficiency.mine.adapters"}
+    assert efficiency.network == EFFICIENCY.network
+    assert reads == {"efficiency.mine.products", "efficiency.mine.adapters"}
+
+
+def test_traced_efficiency_stays_traced_when_a_constant_is_replaced() -> None:
+    changed = replace(trace.trace_efficiency(EFFICIENCY), network=0.25)
+    with trace.record_reads() as reads:
+        assert changed.network == 0.25
+    assert reads == {"efficiency.mine.network"}
+
+
+def test_remembered_value_is_read_with_all_that_it_read() -> None:
+    memory: trace.TracedCache[str, float] = trace.TracedCache()
+    efficiency, calls = trace.trace_efficiency(EFFICIENCY), []
+
+    def compute() -> float:
+        calls.append(1)
+        trace.read("plan.axonn")
+        return efficiency.products
+
+    with trace.record_reads() as first:
+        assert memory.get("a", compute) == 0.5
+    with trace.record_reads() as second:
+        assert memory.get("a", compute) == 0.5
+    assert first == second == {"efficiency.mine.products", "plan.axonn"}
+    assert len(calls) == 1
+
+
+def test_inner_reads_count_for_the_outer_answer() -> None:
+    with trace.record_reads() as outer:
+        trace.read("a")
+        with trace.record_reads() as inner:
+            trace.read("b")
+        assert inner == {"b"}
+    assert outer == {"a", "b"}
+    trace.read("c")
+    assert outer == {"a", "b"}
+
+
+def test_failed_answer_leaves_no_recording_behind() -> None:
+    with pytest.raises(ValueError, match="broken"), trace.record_reads():
+        raise ValueError("broken")
+    with trace.record_reads() as reads:
+        trace.read("a")
+    assert reads == {"a"}
+
+
+def test_claims_of_a_constant_are_those_fitted_and_chosen() -> None:
+    assert trace.fitted_to(EFFICIENCY, "products") == ("a.x", "a.y")
+    assert trace.fitted_to(EFFICIENCY, "lane") == ("a.z",)
+    assert trace.fitted_to(EFFICIENCY, "network") == ()

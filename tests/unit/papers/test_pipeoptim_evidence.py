@@ -5,23 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from baselines.gpipe import GPipe
+from baselines.pipedream import Stash
 from suite.config.compose import resolve
 from suite.core.errors import UnknownName
+from suite.core.op import Kind, Op
+from suite.core.protocols import Read
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.papers.common import claims
-from suite.papers.common.answer import Papers, Question
-from suite.papers.common.figure_executor import FigureExecutor
+from suite.papers.common.answer import Papers, Question, answer, answers_of_figure
+from suite.papers.common.figure_executor import FigureExecutor, find_figure
 from suite.papers.pipeoptim import counts, memory_account, printed_cells, systems
+from suite.papers.pipeoptim import counts as small_pipeoptim
+from suite.papers.pipeoptim import predictions as weights
 from suite.papers.pipeoptim import probes_drift as drifts
 from suite.papers.pipeoptim import probes_ranks as ranks
+from suite.papers.pipeoptim.probes import DEPTH, WatchedTraining, train_watched
+from suite.papers.pipeoptim.probes import RULES as WATCHED_RULES
 from suite.papers.pipeoptim.systems import ASYNCHRONOUS
 from suite.schedule import OneFOneB
-from suite.weights import Predict
+from suite.weights import Latest, Predict
+from suite.workload.recurrent import GNMT
+from tests.support.drawn import drawn
+from tests.support.published_runs import lab, published
 
 CONFIGURED = systems.configured
 FOUR = [{"D": 4, "rank": stage} for stage in range(4)]
@@ -182,12 +195,181 @@ def test_printed_cells_by_hand() -> None:
 
 
 def test_the_memory_account_hands_out_its_batches() -> None:
-    configured: Any = resolve(["experiment=pipeoptim_clusters"]).executor
-    executor = configured.build()
-    assert isinstance(executor, FigureExecutor)
-    question, lab = Question({}, terms=("pipedream", "pipedream_2bw", "pipeoptim")), executor.lab
-    batch = memory_account.largest(lab, "resnet_101", "pipeoptim", "keep")
-    assert memory_account.batch(question, lab, model="resnet_101", system="pipeoptim", graph="keep")[0] == [[batch]]
-    roomy = replace(lab, machine=replace(lab.machine, memory=2 * lab.machine.memory))
-    (more,) = memory_account.batch(question, roomy, model="resnet_101", system="pipeoptim", graph="keep")[0][0]
+    simulated = lab("pipeoptim_clusters")
+    chosen: dict[str, Any] = {"model": "resnet_101", "system": "pipeoptim", "graph": "keep"}
+    batch = memory_account.largest(simulated, "resnet_101", "pipeoptim", "keep")
+    assert memory_account.batch(Question({}), simulated, **chosen)[0] == [[batch]]
+    roomy = replace(simulated, machine=replace(simulated.machine, memory=2 * simulated.machine.memory))
+    ((more,),) = memory_account.batch(Question({}), roomy, **chosen)[0]
     assert more > batch
+
+
+# -- pipeoptim's counted claims against hand counts
+
+CLAIMS = {claim.id: claim for claim in claims.load()}
+COUNTED = {
+    claim.id: row
+    for claim in CLAIMS.values()
+    for row in claim.answers
+    if row.function.startswith(f"{small_pipeoptim.__name__}.")
+}
+F, B = Kind.FORWARD, Kind.BACKWARD
+
+
+@cache
+def executor() -> FigureExecutor:
+    built = resolve(["executor=published", "executor.figure=pipeoptim_small"]).executor.build()
+    assert isinstance(built, FigureExecutor)
+    return built
+
+
+def counted(name: str) -> tuple[float, ...]:
+    """By the answer of ledgers and of the checker's orders, which reads nothing but the systems' configs."""
+    claim_id = f"pipeoptim.{name}"
+    return answer(CLAIMS[claim_id], COUNTED[claim_id], None).values
+
+
+def test_1f1b_definition_by_hand() -> None:
+    assert small_pipeoptim.by_definition(3, 1, 3) == [(F, 0), (F, 1), (B, 0), (F, 2), (B, 1), (B, 2)]
+    assert small_pipeoptim.by_definition(3, 2, 2) == [(F, 0), (B, 0), (F, 1), (B, 1)]
+    assert small_pipeoptim.by_definition(4, 0, 2) == [(F, 0), (F, 1), (B, 0), (B, 1)]
+
+
+def test_counts_by_hand() -> None:
+    """Stage s of 4 waits 2 (3 - s) units for its first backward pass, and no unit from then on.
+
+    A mini-batch of GPipe takes 4 * 1 and 4 * 2 units, so the third ends at 36, and its last pass starts 2 earlier.
+    Stages have 1024, 2304 and 576 bytes, the second of which is a last stage.
+    """
+    units = 3 * (small_pipeoptim.EPOCH - 4) + 2 * 3 + 1  # from the last warm-up forward to the last of stage 0
+    assert counted("sec2c.bubble_1f1b") == pytest.approx((100 * (2 + 4 + 6) / (4 * units),), rel=0.02)
+    starts = counted("sec2c.gpipe_reduces_to_naive")
+    assert (starts[:8], starts[-2:]) == ((0, 0, 1, 1, 2, 2, 3, 3), (34, 34))
+    assert starts[::2] == starts[1::2]
+    assert counted("sec2c.stash_versions") == (4, 2, 7)  # one per mini-batch in flight: depth less rank
+    cases = counted("table2.pipedream.inconsistency")
+    assert cases[::2] == cases[1::2]
+    assert counted("sec1.two_versions_at_most") == (2, 2, 2, 1)
+    assert counted("table2.pipeoptim.weights_memory") == (2 * 1024, 2304, 2 * 576)
+    assert counted("sec3.last_stage_no_prediction") == (0,) * 4
+    assert counted("table2.pipedream_2bw.staleness") == (0, 1) * 8
+    # SpecTrain predicts s // 2 updates ahead of the backward pass of stage s, thus none on the first two
+    assert [small_pipeoptim.predictions(each) for each in small_pipeoptim.table("spectrain")] == [1, 1, 2, 2]
+    assert counted("sec3b.predictions_per_minibatch.spectrain") == (1, 1, 2)
+    assert counted("sec3b.predictions_per_minibatch.pipeoptim") == (1, 1, 1)
+
+
+@pytest.mark.parametrize("graph", ["recompute", "keep"])
+def test_versions_of_both_passes_on_two_stages(graph: str) -> None:
+    """The first of two stages: a forward is one update late, and its backward, unless the graph is kept, reads anew."""
+    stale = small_pipeoptim.ledgers(Latest(graph), 2)[0]
+    ahead = small_pipeoptim.ledgers(Predict("inflight", graph), 2)[0]
+    pairs = small_pipeoptim.pairs(stale)
+    assert len(pairs) > 2
+    assert all(second.version - first.version == (graph == "recompute") for first, second in pairs)
+    assert len(small_pipeoptim.pairs(stale, steady=False)) == len(pairs) + 2
+    assert (small_pipeoptim.predictions(stale), small_pipeoptim.predictions(ahead)) == (0, 1)
+
+
+def test_figure_shows_ledgers_and_table_2() -> None:
+    copies, late, _, ahead = find_figure("pipeoptim_small")[1](executor().lab, CLAIMS)
+    assert copies.ours == copies.paper
+    assert copies.ours["pipedream"] == [4, 3, 2, 1]
+    assert late.ours["pipedream, backward"] == [3, 2, 1, 0]
+    assert late.ours["pipeoptim, backward"] == [0, 0, 0, 0]
+    assert late.ours["pipedream_2bw, forward"] == [1, 1, 1, 1]
+    assert ahead.ours["spectrain, forward"] == [3, 2, 2, 1]
+
+
+def test_figure_bytes_are_copies_of_stage_weights() -> None:
+    """The stash holds what four, three, two and one copies of the stages take; the network's own size is known."""
+    sizes = find_figure("pipeoptim_small")[1](executor().lab, CLAIMS)[2].ours
+    once = [whole / copies for whole, copies in zip(sizes["pipedream"], (4, 3, 2, 1), strict=True)]
+    assert sum(once) == pytest.approx(4 * GNMT().parameters / 2**20)
+    assert sizes["pipeoptim"] == pytest.approx([2 * once[0], 2 * once[1], 2 * once[2], once[3]])
+
+
+def test_every_cpu_claim_has_an_answer() -> None:
+    expected = {claim.id for claim in CLAIMS.values() if claim.paper == "pipeoptim" and claim.reach == "cpu"}
+    assert expected == {claim.id for claim, _ in answers_of_figure(claims.load(), "pipeoptim_small")}
+
+
+# -- pipeoptim's claims on weights, answered by training
+
+
+def test_distance_figure_has_one_curve_per_predicting_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "LONG", 16)
+    monkeypatch.setattr(weights, "WINDOW", 8)
+    monkeypatch.setattr(weights, "OPTIMIZERS", ("adam",))
+    monkeypatch.setattr(weights, "SEEDS", (0,))
+    monkeypatch.setattr(weights, "SIZES", (4, 56))
+    by_stage, distances, sizes = find_figure("pipeoptim_distance")[1](lab("pipeoptim_clusters"), published())
+    assert by_stage.x == distances.x == ["0", "8"]
+    assert list(by_stage.ours) == ["stage 0", "stage 1", "stage 2"]
+    assert all(value > 0 for values in by_stage.ours.values() for value in values)
+    assert all(p < n for p, n in zip(distances.ours["adam, predicted"], distances.ours["adam, newest"], strict=True))
+    assert sizes.x == ["4", "56"]
+    small, usual = sizes.ours["pipeoptim"]
+    assert small > usual > 0, "noisier gradients are worse to predict by"
+
+
+# -- watched training: weights read by each pass, and distances
+
+MINI_BATCHES = 12
+
+
+def batches(count: int = MINI_BATCHES) -> list[tuple[Any, Any]]:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (count, 8, 1, 8, 8), generator=generator, dtype=torch.uint8)
+    return list(zip(images, torch.randint(0, 10, (count, 8), generator=generator), strict=True))
+
+
+def test_stash_reads_one_old_version_in_both_passes() -> None:
+    run = train_watched(Stash(), WATCHED_RULES["sgdm"], batches())
+    assert run.total(run.between) == 0
+    assert run.total(run.forward) == run.total(run.late) > 0
+    for stage, watch in enumerate(run.stages):
+        assert sorted(watch.versions) == list(range(MINI_BATCHES + 1))
+        for index in run.steady:
+            assert watch.forward[index][0] == index - (DEPTH - 1 - stage)
+            assert torch.equal(watch.forward[index][1], watch.versions[watch.forward[index][0]])
+
+
+@pytest.mark.parametrize("optimizer", drawn(WATCHED_RULES, n=1))
+def test_prediction_targets_version_of_backward_pass(optimizer: str) -> None:
+    run = train_watched(Predict(), WATCHED_RULES[optimizer], batches())
+    assert run.total(run.missed) == run.total(run.forward) == run.total(run.between) > 0
+    assert run.total(run.moved) == run.total(run.late) > 0
+    for index in run.steady:
+        assert not run.forward(DEPTH - 1, index).any()  # the last stage predicts nothing
+        for watch in run.stages:
+            assert torch.equal(watch.backward[index][1], watch.versions[index])
+
+
+def one(
+    versions: dict[int, float], read: float, *, index: int, updates: int, ahead: int, back: float
+) -> WatchedTraining:
+    """A stage of one weight that was seen in one mini-batch."""
+    watch = SimpleNamespace(
+        versions={number: torch.tensor([value]) for number, value in versions.items()},
+        forward={index: (updates, torch.tensor([read]))},
+        backward={index: (index, torch.tensor([back]))},
+        engine=SimpleNamespace(passes=((Op(0, Kind.FORWARD, index), Read(updates, ahead)),)),
+    )
+    stages: Any = [watch]
+    return WatchedTraining(stages, 1, index + 1)
+
+
+def test_distances_by_hand() -> None:
+    """At 1 update the weight is 4; 3 later it is 10, where its gradient is added; one more leads to 12."""
+    versions = {1: 4.0, 4: 10.0, 5: 12.0}
+    run = one(versions, 9.0, index=4, updates=1, ahead=3, back=10.5)
+    distances = [run.distance(4, each) for each in (run.late, run.forward, run.between, run.moved, run.missed)]
+    assert distances == [6, 1, 1.5, 6, 1]
+    assert run.removed == pytest.approx(1 - 1 / 6)
+    assert run.share([4], 0) == pytest.approx(1 / 6)
+    assert run.removed_by_direction == pytest.approx(1)  # one weight, and the right way
+    back, none = (one(versions, read, index=4, updates=1, ahead=3, back=10.5) for read in (3.0, 4.0))
+    assert (back.removed, back.removed_by_direction, none.removed_by_direction) == (pytest.approx(-1 / 6), 0, 0)
+    further = one(versions, 9.0, index=4, updates=1, ahead=4, back=10.5)
+    assert [further.distance(4, each) for each in (further.forward, further.missed, further.moved)] == [1, 3, 8]

@@ -9,29 +9,27 @@ from statistics import fmean, median
 import pytest
 
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.papers.public import adapter
+from suite.papers.public import adapter, calibrate
 from suite.papers.public.adapter import ToldSettings, assumed, node_bandwidth, plausible_setups, sharding_of, to_setup
-from suite.papers.public.calibrate import (
-    HIGHEST,
-    LOWEST,
-    FittedConstant,
-    candidates,
-    fit,
-    median_cells,
-    pair_of,
-    share_of,
-    shares,
-    size,
-    throughput,
-    with_share,
-)
-from suite.papers.public.cells import CellMachine, PublicCell, load_cells
+from suite.papers.public.cells import CellMachine, Measurement, PublicCell, load_cells
 from suite.papers.public.layout_choices import median_loss, sweep_choices
 from suite.papers.public.league import answers, constants, family_errors, make_league
+from suite.papers.public.memory_errors import memory_error, memory_groups
+from suite.papers.public.nearest import DIFFERENT, distance, nearest_answers, nearest_cells, schedule_kind
 from suite.papers.public.null_models import NULL_MODELS, null_errors
-from suite.papers.public.score import CellAnswer, by_group, right_orders, score
+from suite.papers.public.ranges import AnswerRange, answer_range, answer_ranges, range_groups
+from suite.papers.public.schedule_steps import (
+    PrintedTimes,
+    printed_rows,
+    printed_times,
+    schedule_groups,
+    scheduled_error,
+    scheduled_step,
+)
+from suite.papers.public.score import CellAnswer, answer, by_group, right_orders, score
 from suite.papers.public.spread import constant_spreads, step_lines
 from suite.papers.public.variants import CHOSEN, CONSTANTS, FLASH, OVERLAPS, ModelVariant, best_without
+from suite.schedule import ZBV, ControllableMemory, OneFOneB, Staircase
 from suite.simulate.operations.generation import generations
 from suite.simulate.operations.step import simulate_step
 from tests.support.drawn import drawn
@@ -196,10 +194,10 @@ def test_an_unknown_value_costs_its_cell_only() -> None:
     """A scored cell that is refused counts as 100 %, and neither stops a fit nor a null model."""
     strange = replace(FEW[0], id="strange.one", group="strange", precision="fp3", machine=CellMachine("H900", 8))
     cells = [*FEW, strange]
-    (answer_,) = answers([strange], shares(constants()))
+    (answer_,) = answers([strange], calibrate.shares(constants()))
     assert answer_.error == 1.0
     assert "H900" in answer_.refusal or "fp3" in answer_.refusal
-    assert median_cells(cells) == median_cells(FEW)
+    assert calibrate.median_cells(cells) == calibrate.median_cells(FEW)
     model = NULL_MODELS["one share of peak per device"]
     assert null_errors(cells, model) == null_errors(FEW, model)
     strange_group = next(group for group in make_league(cells).groups if group.group == "strange")
@@ -244,32 +242,32 @@ def test_the_confusion_of_memory_counts_both_outcomes() -> None:
 
 def test_a_fit_gives_the_measured_throughput() -> None:
     cell = BY_ID["mpt_h100_large.30b_s2048_n128_b8"]
-    share = fit(cell)
-    assert throughput(cell, share) == pytest.approx(cell.tokens_per_second, rel=1e-3)
+    share = calibrate.fit(cell)
+    assert calibrate.throughput(cell, share) == pytest.approx(cell.tokens_per_second, rel=1e-3)
 
 
 def test_ten_constants_each_on_the_cell_of_median_size() -> None:
-    chosen = median_cells(CELLS)
+    chosen = calibrate.median_cells(CELLS)
     assert len(chosen) == 10
     for pair, cell in chosen.items():
-        members = candidates(CELLS)[pair]
-        assert pair_of(cell) == pair
+        members = calibrate.candidates(CELLS)[pair]
+        assert calibrate.pair_of(cell) == pair
         assert cell.scored
-        below = sum(size(to_setup(other)) < size(to_setup(cell)) for other in members)
-        above = sum(size(to_setup(other)) > size(to_setup(cell)) for other in members)
+        below = sum(calibrate.size(to_setup(other)) < calibrate.size(to_setup(cell)) for other in members)
+        above = sum(calibrate.size(to_setup(other)) > calibrate.size(to_setup(cell)) for other in members)
         assert max(below, above) <= len(members) / 2
     assert {(one.family, one.generation): one.cell for one in constants()} == {
         pair: cell.id for pair, cell in chosen.items()
     }
     pair = ("h100", "flash")
-    assert fit(chosen[pair]) == pytest.approx(shares(constants())[pair], abs=2e-3)
+    assert calibrate.fit(chosen[pair]) == pytest.approx(calibrate.shares(constants())[pair], abs=2e-3)
 
 
 def test_a_pair_without_a_constant_takes_the_median() -> None:
     fitted = {("a", "x"): 0.2, ("b", "x"): 0.5, ("c", "y"): 0.6}
-    assert share_of(("b", "x"), fitted) == 0.5
-    assert share_of(("c", "x"), fitted) == 0.5
-    assert share_of(("d", "z"), fitted | {("e", "z"): 0.9, ("f", "z"): 0.9}) == 0.6
+    assert calibrate.share_of(("b", "x"), fitted) == 0.5
+    assert calibrate.share_of(("c", "x"), fitted) == 0.5
+    assert calibrate.share_of(("d", "z"), fitted | {("e", "z"): 0.9, ("f", "z"): 0.9}) == 0.6
 
 
 def test_leaving_a_family_out_ignores_its_cells() -> None:
@@ -303,18 +301,18 @@ def test_a_line_through_two_simulations_gives_the_fit() -> None:
     cells = [c for c in CELLS if c.group == "mpt_h100_large"]
     cell = BY_ID["mpt_h100_large.30b_s2048_n128_b8"]
     line = step_lines(cells)[cell.id]
-    assert line.throughput(0.6) == pytest.approx(throughput(cell, 0.6), rel=0.02)
-    assert line.share(cell.tokens_per_second or 0.0) == pytest.approx(fit(cell), rel=0.02)
-    assert line.throughput(line.share(100.0)) == pytest.approx(100.0) or line.share(100.0) in (LOWEST, HIGHEST)
+    assert line.throughput(0.6) == pytest.approx(calibrate.throughput(cell, 0.6), rel=0.02)
+    assert line.share(cell.tokens_per_second or 0.0) == pytest.approx(calibrate.fit(cell), rel=0.02)
 
 
 def test_the_spread_holds_every_other_choice() -> None:
     cells = [c for c in CELLS if c.group in ("titan_h200", "mlperf_405b_h200", "lumi_175b")]
-    fitted = [FittedConstant(*pair, fit(cell), cell.id) for pair, cell in median_cells(cells).items()]
+    chosen = calibrate.median_cells(cells)
+    fitted = [calibrate.FittedConstant(*pair, calibrate.fit(cell), cell.id) for pair, cell in chosen.items()]
     spreads = {(s.family, s.generation): s for s in constant_spreads(cells, fitted)}
     assert {pair: s.cells for pair, s in spreads.items()} == {("h100", "fp8"): 2, ("mi200", "fused"): 5}
     for spread in spreads.values():
-        assert LOWEST <= spread.low <= spread.high <= HIGHEST
+        assert calibrate.LOWEST <= spread.low <= spread.high <= calibrate.HIGHEST
         assert spread.best <= spread.worst
 
 
@@ -363,7 +361,7 @@ def test_the_first_choice_is_compared_with_the_measured_best() -> None:
 
 @pytest.mark.exhaustive
 def test_the_league_holds_its_score() -> None:
-    found = answers(CELLS, shares(constants()))
+    found = answers(CELLS, calibrate.shares(constants()))
     total = score(found, frozenset(one.cell for one in constants()))
     assert total.refused == ()
     assert total.mean < 0.10
@@ -379,12 +377,221 @@ def test_megatrons_kernels_are_those_of_its_public_cells() -> None:
 
     Nothing is fitted to this group: products reach the median share.
     """
-    share = median(shares(constants()).values())
+    share = median(calibrate.shares(constants()).values())
     errors = []
     for cell in CELLS:
         if cell.group == "megatron_a100_recompute" and cell.scored and cell.tokens_per_second:
-            setup = with_share(replace(to_setup(cell), generation=generations()["megatron"]), share)
+            setup = calibrate.with_share(replace(to_setup(cell), generation=generations()["megatron"]), share)
             ours = simulate_step(replace(setup, attention="fused_softmax"))
             errors.append(abs(ours.tokens_per_second / cell.tokens_per_second - 1))
     assert len(errors) == 8
     assert fmean(errors) < 0.08
+
+
+# -- errors of predicted memory on public cells
+
+
+def printed(size: float | None, unit: str | None = "GB", status: str = "ok") -> PublicCell:
+    return replace(PLAIN, group="a", status=status, measured=Measurement(1.0, size, unit))
+
+
+def test_units_of_printed_memory() -> None:
+    for unit, one in (("GB", 1e9), ("GiB", 2.0**30), ("MB", 1e6), ("MiB", 2.0**20)):
+        assert printed(40.0, unit).measured.peak_bytes == 40.0 * one
+        assert printed(None, unit).measured.peak_bytes is None
+    with refused(UnknownName, "memory_unit", "gb", legal="GB"):
+        memory_groups([CellAnswer(printed(40.0, "gb"), 1.0, 40e9, True)])
+
+
+def test_error_is_simulated_over_measured_bytes() -> None:
+    assert memory_error(CellAnswer(printed(40.0), 1.0, 44e9, True)) == pytest.approx(0.1)
+    assert memory_error(CellAnswer(printed(None), 1.0, 44e9, True)) is None
+    assert memory_error(CellAnswer(printed(40.0), refusal="no")) is None
+    assert memory_error(CellAnswer(printed(40.0, status="oom"), 1.0, 44e9, True)) is None
+
+
+def test_groups_hold_errors_and_both_confusions() -> None:
+    given = [
+        CellAnswer(printed(40.0), 1.0, 44e9, True),
+        CellAnswer(printed(40.0), 1.0, 32e9, False),
+        CellAnswer(printed(40.0), 1.0, 40e9, True),
+        CellAnswer(printed(None, status="oom"), 1.0, 90e9, False),
+        CellAnswer(printed(None, status="oom"), 1.0, 40e9, True),
+    ]
+    (group,) = memory_groups(given)
+    assert (group.cells, group.oom, group.fit) == (3, (1, 2), (2, 3))
+    assert (group.mean, group.largest, group.bias) == pytest.approx((0.1, 0.2, 0.0))
+    (group,) = memory_groups([CellAnswer(printed(None, status="oom"), 1.0, 90e9, False)])
+    assert (group.cells, group.oom, group.mean, group.largest, group.bias) == (0, (1, 1), None, None, None)
+    assert memory_groups([CellAnswer(printed(None), 1.0, 90e9, False)]) == ()
+
+
+# -- nearest public cells of a training setup: family first, then size, devices and settings
+
+ONE = BY_ID["titan_h100_fsdp.8b_n128_compile"]
+
+
+def test_schedules_have_kinds() -> None:
+    kinds = [
+        (None, "none"),
+        (OneFOneB(), "plain"),
+        (Staircase(2, lead=2), "interleaved"),
+        (Staircase(lead=1, split=True), "split"),
+        (ZBV(), "V"),
+        (ControllableMemory("half"), "V"),
+    ]
+    assert [schedule_kind(schedule) for schedule, _ in kinds] == [kind for _, kind in kinds]
+
+
+def test_distance_is_zero_of_itself_and_counts_sizes_and_settings() -> None:
+    setup = to_setup(ONE)
+    assert distance(setup, setup) == 0
+    twice = replace(setup, data=2 * setup.data)
+    assert distance(setup, twice) == distance(twice, setup) == pytest.approx(0.693, abs=1e-3)
+    other = replace(twice, sharding="none", machine=replace(setup.machine, family="a100"))
+    assert distance(setup, other) == pytest.approx(0.693 + 2 * DIFFERENT, abs=1e-3)
+    assert distance(setup, replace(setup, generation=replace(setup.generation, name="fp8"))) == DIFFERENT
+    pipeline = replace(setup, schedule=OneFOneB(), pipeline=2, data=setup.data // 2)
+    assert distance(setup, pipeline) == DIFFERENT
+
+
+def test_a_cell_is_nearest_to_itself_unless_left_out() -> None:
+    assert nearest_cells(to_setup(ONE), CELLS, count=1) == (ONE,)
+    near = nearest_cells(to_setup(ONE), CELLS, [ONE.id])
+    assert len(near) == 5
+    assert ONE not in near
+    distances = [distance(to_setup(ONE), to_setup(cell)) for cell in near]
+    assert distances == sorted(distances)
+
+
+def test_cells_of_the_family_precede_nearer_ones() -> None:
+    near, far = BY_ID["megatron_a100_weak.gpt_1.7b"], BY_ID["megatron_a100_weak.gpt_1t"]
+    setup = to_setup(near)
+    foreign = replace(near, machine=replace(near.machine, gpu="V100-32"), precision="fp16")
+    assert distance(setup, to_setup(foreign)) < distance(setup, to_setup(far))
+    assert nearest_cells(setup, [foreign, far], count=2) == (far, foreign)
+
+
+def test_only_scored_cells_without_a_refusal_are_chosen() -> None:
+    changed = [replace(ONE, quality="low"), replace(ONE, status="oom"), replace(ONE, schedule="unheard", pp=2, dp=64)]
+    assert not nearest_cells(to_setup(ONE), changed)
+
+
+def test_answers_use_the_constant_of_each_cell() -> None:
+    pair = ("h100", "compiled")
+    slow, fast = (nearest_answers(to_setup(ONE), [ONE], {pair: share})[0] for share in (0.4, 0.8))
+    assert slow.cell == ONE
+    assert slow.error < fast.error
+
+
+# -- ranges of answers on public cells over plausible values of unknown settings
+
+UNKNOWN = replace(PLAIN, recompute=None, fused_norm=True, attention="fused_softmax", sequence_parallel=False)
+SHARES = {("a100", "fused"): 0.6}
+
+
+def test_range_holds_the_point_answer_and_every_changed_answer() -> None:
+    point = answer(UNKNOWN, SHARES)
+    found = answer_range(point, SHARES)
+    assert found is not None
+    assert found.setups == 2, "no and selective recomputation in place of full recomputation"
+    others = [answer(replace(UNKNOWN, recompute=kind), SHARES).tokens_per_second for kind in ("none", "selective")]
+    values = [point.tokens_per_second, *others]
+    assert (found.low, found.high) == (min(values, key=lambda v: v or 0.0), max(values, key=lambda v: v or 0.0))
+    assert found.low == point.tokens_per_second, "full recomputation is the slowest"
+    assert found.low < found.high
+    assert [found.holds(value) for value in (found.low, found.high)] == [True, True]
+    assert [found.holds(value) for value in (0.999 * found.low, 1.001 * found.high)] == [False, False]
+
+
+def test_setting_that_changes_no_setup_gives_no_range() -> None:
+    alone = replace(UNKNOWN, recompute="full", sequence_parallel=None, tp=1, dp=8)
+    assert to_setup(alone, ToldSettings(sequence_parallel=True)) == to_setup(alone)
+    assert [name for name, _ in plausible_setups(alone)] == ["sequence_parallel=True"]
+    assert answer_range(answer(alone, SHARES), SHARES) is None
+
+
+def test_told_unmeasured_and_refused_cells_have_no_range() -> None:
+    for changed in ({"recompute": "full"}, {"derived_tokens_per_second_per_gpu": None}, {"precision": "int3"}):
+        answered = answer(replace(UNKNOWN, **changed), SHARES)  # type: ignore[arg-type]
+        assert answer_range(answered, SHARES) is None, changed
+        assert answer_ranges([answered], SHARES) == {}, changed
+
+
+def test_groups_count_measurements_inside_and_their_distance() -> None:
+    cells = [
+        replace(PLAIN, id=f"a.{measured:g}", group="a", derived_tokens_per_second_per_gpu=measured)
+        for measured in (100.0, 50.0, 200.0)
+    ]
+    given = [CellAnswer(cell, 100.0) for cell in cells]
+    ranges = {cell.id: AnswerRange(80.0, 110.0, 2) for cell in cells}
+    (group,) = range_groups(given, ranges)
+    assert (group.group, group.cells, group.inside) == ("a", 3, 1)
+    assert group.low == pytest.approx(80 / 100 - 1)
+    assert group.high == pytest.approx(110 / 100 - 1)
+    assert group.distance == pytest.approx((0.0 + (80 / 50 - 1) + (1 - 110 / 200)) / 3)
+    (group,) = range_groups(given, ranges, frozenset(["a.100"]))
+    assert (group.cells, group.inside) == (2, 0)
+    low = [replace(one, cell=replace(one.cell, quality="low")) for one in given]
+    assert range_groups(low, ranges) == ()
+
+
+# -- steps of public cells from printed pass times, without the cost model
+
+PRINTED = [cell for cell in CELLS if printed_times(cell)]
+FIRST = next(cell for cell in PRINTED if cell.id == "zb_few_microbatches.1.5b_m2_1f1b")
+EVEN = PrintedTimes("1.5b", 8, 24, 3, 1000.0, 1000.0, 1000.0, 0.0)
+
+
+def test_every_cell_of_the_zero_bubble_paper_has_printed_times() -> None:
+    assert {cell.group for cell in PRINTED} == {"zb_schedules", "zb_sync", "zb_few_microbatches"}
+    assert [cell.id for cell in CELLS if cell.group.startswith("zb_") and cell not in PRINTED] == []
+    for cell in PRINTED:
+        times = printed_times(cell)
+        assert times is not None
+        assert times.stages == cell.pp
+        assert cell.schedule != "interleaved_1f1b" or times.chunks == cell.vpp
+    few, many = (next(c for c in PRINTED if c.id == name) for name in (FIRST.id, "zb_schedules.1.5b_m64_zb_1p"))
+    assert [row.microbatches for cell in (few, many) if (row := printed_times(cell))] == [24, 64]
+    assert len(printed_rows()) == 12
+
+
+def test_step_at_equal_times_follows_closed_forms() -> None:
+    """1F1B idles for 3 (p - 1) passes and ZB-H1 for p - 1 of 3 m + 3 (p - 1) and 3 m + p - 1 (arXiv 2401.10241).
+
+    ZB-2p has no bubble between overlapping steps, unless stages update together; chunks share the printed times.
+    """
+
+    def step(name: str, microbatches: int = 24, **changes: int) -> float:
+        return scheduled_step(replace(FIRST, schedule=name, global_batch=6 * microbatches, **changes), EVEN)
+
+    for name, microbatches, seconds in (
+        ("1f1b", 8, 45.0),
+        ("1f1b", 24, 93.0),
+        ("zb_1p", 24, 79.0),
+        ("zb_2p", 24, 72.0),
+    ):
+        assert step(name, microbatches) == pytest.approx(seconds), name
+    assert step("zb_2p_synchronised_step") > 72.0
+    assert 72.0 < step("interleaved_1f1b", vpp=3) < step("1f1b", vpp=1)
+
+
+def test_error_compares_throughput() -> None:
+    times = printed_times(FIRST)
+    assert times is not None
+    exact = (FIRST.global_batch or 0) * FIRST.seq / FIRST.gpus / scheduled_step(FIRST, times)
+    cell = replace(FIRST, derived_tokens_per_second_per_gpu=exact / 1.25)
+    assert scheduled_error(cell) == pytest.approx(0.25)
+
+
+def test_cells_without_printed_times_have_no_error() -> None:
+    for changed in ({"source": "arXiv 2411.05288"}, {"pp": 4}, {"microbatch": None}, {"quality": "low"}):
+        assert scheduled_error(replace(FIRST, **changed)) is None  # type: ignore[arg-type]
+
+
+def test_groups_hold_errors_of_both_models() -> None:
+    measured = FIRST.tokens_per_second or 1.0
+    (group,) = schedule_groups([CellAnswer(FIRST, 1.5 * measured), CellAnswer(replace(FIRST, source="x"), measured)])
+    assert (group.group, group.schedule, group.cells) == ("zb_few_microbatches", "one_f_one_b", 1)
+    assert group.modelled == pytest.approx(0.5)
+    assert group.mean == group.largest == abs(group.bias) == abs(scheduled_error(FIRST) or 0.0)

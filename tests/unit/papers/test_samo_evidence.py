@@ -5,21 +5,32 @@ Broken engines change the verdicts of these answers in laws/test_mutations.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from suite.core.claim import Evidence
+from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
+from suite.core.op import FlushInterval, Kind, feeds, needs
+from suite.engine.states.state import ModelState
 from suite.memory import layout, mixed
 from suite.papers.common.answer import Answer, Papers, Question, answer, answers_of_figure
-from suite.papers.samo import counts, figures, formulas
+from suite.papers.samo import closed_forms, counts, figures, formulas
+from suite.papers.samo import probes as shown
 from suite.papers.samo import probes_messages as sent
 from suite.papers.samo import probes_states as bytes_of
+from suite.schedule import MessageDriven, OneFOneB
+from suite.schedule.check import check
 from suite.workload import Transformer
+from suite.workload.flops import attention
+from tests.support.drawn import drawn
 from tests.support.published_runs import lab, published
+from tests.support.refusals import refused
 
 CLAIMS = {name: claim for name, claim in published().items() if claim.paper == "samo"}
 PAPERS = Papers(CLAIMS, {}, {})
@@ -185,3 +196,102 @@ def test_communication_is_shorter_in_relation_to_itself() -> None:
     dense, pruned = (one.point_to_point + one.bubble + one.collective for one in parts)
     assert values == pytest.approx((100 * (dense - pruned) / dense,))
     assert values[0] > ours("samo.fig8.total.gpus_512", Evidence.SIMULATED, lab()).values[0]
+
+
+# -- samo's closed forms of a pipeline, held against the checker, which runs the schedule; and
+
+ORDERS = ((MessageDriven(), 8.0, 16.0), (OneFOneB(), 8.0, 16.0), (OneFOneB(), 8.0, 20.0))
+CASES = [(*order, stages) for order in ORDERS for stages in (1, 2, 3, 5, 8)]
+
+
+@pytest.mark.parametrize(("schedule", "forward", "backward", "stages"), drawn(CASES, n=4))
+def test_bubble_is_the_idle_time_of_the_schedule(
+    schedule: MessageDriven | OneFOneB, forward: float, backward: float, stages: int
+) -> None:
+    """A message-driven order keeps it where a backward is twice a forward, as in the figure; 1F1B always does."""
+    cost = {Kind.FORWARD: forward / stages, Kind.BACKWARD: backward / stages, Kind.UPDATE: 0.0}
+    timeline = check(schedule, stages, FlushInterval(0, 11, None, 0), cost=lambda op: cost[op.kind])
+    for stage in range(stages):
+        assert timeline.idle(stage) == pytest.approx(float(closed_forms.bubble(forward, backward, stages)), abs=1e-9)
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+def test_messages_are_those_that_the_ops_of_a_batch_exchange(stages: int) -> None:
+    """Counted once as sent and once as received, over all ops that the checker saw run."""
+    count, slots = Counter[int](), check(MessageDriven(), stages, FlushInterval(0, 7, None, 0)).slots
+    for op in (slot.op for slot in slots):
+        count[op.stage] += (needs(op, stages) is not None) + (feeds(op, stages) is not None)
+    for stage in range(stages):
+        assert count[stage] == 7 * closed_forms.messages_per_microbatch(stage, stages)
+
+
+def test_closed_forms_by_hand() -> None:
+    """SAMO Figure 3: three stages, a forward of 1 and a backward of 2 ticks on each: 6 ticks idle.
+
+    Equation 10 sends 4 * B / mbs * G_inter / G messages. Scores and values are 4 * 16 * 8 = 512 flops a block, and
+    half the weights halve the rest. 48 V100s of 125 Tflop/s: 12e15 flops in 4 s are half of their 6e15 flop/s.
+    """
+    assert closed_forms.bubble(3, 6, 3) == 6
+    assert closed_forms.bubble(1, 2, 1) == 0
+    assert closed_forms.bubble(Fraction(1, 2), 0.25, 4) == Fraction(9, 16)
+    assert closed_forms.microbatches(2048, 8, 1) == 256
+    assert closed_forms.microbatches(512, 64, 16) == Fraction(1, 2)
+    assert closed_forms.messages(batch=2048, microbatch=2, gpus=48, stages=6) == 4 * 1024 * Fraction(6, 48)
+    assert closed_forms.messages(batch=2048, microbatch=2, gpus=48, stages=Fraction(1, 2)) == 4 * 1024 * Fraction(1, 96)
+    shape = Transformer(3, 8, 2, sequence=4, vocabulary=10)
+    assert attention(shape) == 3 * 512
+    assert closed_forms.weighted(shape) == 20608 - 1536 == 2 * 4 * (3 * 12 * 64 + 8 * 10)
+    assert (closed_forms.weighted(shape, Fraction(1, 2)), closed_forms.weighted(shape, 0)) == (9536, 0)
+    assert closed_forms.percent_of_peak(12e15, 4.0, 48 * 125e12) == pytest.approx(50.0, rel=1e-12)
+    for seconds, peak in ((0.0, 1.0), (1.0, 0.0), (-1.0, 1.0), (1.0, -1.0)):
+        with refused(InvalidRequest, rule="above zero"):
+            closed_forms.percent_of_peak(1.0, seconds, peak)
+
+
+# -- samo's probes in a small network: each count detects a planted change
+
+
+def test_both_trainings_move_and_are_the_same() -> None:
+    before, (dense, samo) = shown.twins(batches=0), shown.twins()
+    for number, (begun, first, second) in enumerate(
+        zip(
+            before[1].state.model_states.parameters,
+            dense.state.model_states.parameters,
+            samo.state.model_states.parameters,
+            strict=True,
+        )
+    ):
+        assert torch.equal(first, second), number
+        assert not torch.equal(begun, second), number
+    assert all(one == other for one, other in shown.updated())
+    assert all(one == other for one, other in shown.outputs())
+
+
+def test_counts_by_hand() -> None:
+    """Dense gradients alive at once are of one layer: of a convolution and two linear layers of 96, 168 and 105."""
+    assert shown.dense_gradients(1) == shown.dense_gradients(2) == (2 * 168, 2 * 168)
+    forward = 2 * (16 * 24 + 24 * 7 + 7 * 15)  # a convolution of 6 x 2 x 2 outputs, and two linear layers
+    assert shown.flops() == (4 * 3 * forward, 4 * 3 * forward)  # 4 samples; a backward pass is two products
+    assert [shown.reduced_bytes(density, 400) for density in (1.0, 0.5, 0.01)] == [800, 400, 8]
+    assert shown.index_bytes(3, 7) == (3 * 7 * 4, 7 * 4)
+    assert shown.indices_of([(0, 0), (1, 1)], 2) == [0, 3]
+    assert shown.indices_of([(0, 2), (2, 1)], 3) == [2, 7]
+
+
+@pytest.mark.parametrize("more", [0, 40], ids=["of its size", "larger"])
+def test_probe_finds_a_dense_full_precision_gradient(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
+    original = ModelState._compress_gradient
+
+    def widened(self: ModelState, parameter: Any) -> None:
+        whole = torch.zeros(parameter.numel() + more)  # in four bytes an entry
+        whole[: parameter.numel()] = parameter.grad.flatten()
+        original(self, parameter)
+
+    monkeypatch.setattr(ModelState, "_compress_gradient", widened)
+    assert shown.dense_gradients(1) == (2 * 168 + 4 * (168 + more), 2 * 168)
+
+
+def test_expanding_is_compared_with_tensors_that_are_not_all_zero() -> None:
+    pairs = shown.expanded()
+    assert all(one == other for one, other in pairs)
+    assert sum(one != 0 for one, _ in pairs) == 10 + 10 + 9
