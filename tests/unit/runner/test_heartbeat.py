@@ -12,6 +12,7 @@ from suite.config.launch import Launch
 from suite.core.errors import InvalidRequest, RankError
 from suite.runner.launch import heartbeat, rendezvous
 from suite.runner.launch.heartbeat import HeartbeatMonitor
+from tests.support.refusals import refused
 
 
 @pytest.fixture
@@ -39,22 +40,19 @@ def test_rank_without_a_message_for_the_timeout_is_silent(clock: list[float]) ->
     assert monitor.describe(range(2, 12)).endswith("; 2 more")
 
 
-@pytest.mark.parametrize(
-    ("launcher", "environment", "same_host"),
-    [
+def test_launcher_and_slurm_job_decide_the_hosts_of_ranks() -> None:
+    job = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "a", "SLURMD_NODENAME": "a"}
+    for launcher, environment, same_host in (
         ("mpiexec", {}, True),
         ("mpiexec", {"SLURM_JOB_NUM_NODES": "2"}, False),  # Open MPI uses all nodes of a job
         ("torchrun", {"SLURM_JOB_NUM_NODES": "2"}, True),
         ("srun", {}, False),
-        ("srun", {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "a", "SLURMD_NODENAME": "a"}, True),
-        ("srun", {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "a,b", "SLURMD_NODENAME": "a"}, False),
+        ("srun", job, True),
+        ("srun", job | {"SLURM_JOB_NODELIST": "a,b"}, False),
         ("srun", {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "a"}, False),  # a shell of salloc, on another host
-    ],
-)
-def test_launcher_and_slurm_job_decide_the_hosts_of_ranks(
-    launcher: str, environment: dict[str, str], same_host: bool
-) -> None:
-    assert rendezvous.all_ranks_on_this_host(Launch(name="local", launcher=launcher), environment) is same_host
+    ):
+        launch = Launch(name="local", launcher=launcher)
+        assert rendezvous.all_ranks_on_this_host(launch, environment) is same_host, (launcher, environment)
 
 
 def test_parent_listens_where_its_ranks_can_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,9 +64,8 @@ def test_parent_listens_where_its_ranks_can_reach_it(monkeypatch: pytest.MonkeyP
     assert hosts[-1] == "127.0.0.1", "the last to try, as it is another host for a remote rank"
     for host in ("127.0.0.1", "lo"):
         assert rendezvous.parent_addresses(Launch(name="local", launcher="srun", host=host)) == loopback
-    with pytest.raises(InvalidRequest) as refusal:
+    with refused(InvalidRequest, "launch.host"):
         rendezvous.parent_addresses(Launch(name="local", launcher="srun", host="no-such-host.invalid"))
-    assert refusal.value.key == "launch.host"
 
 
 def test_rank_skips_a_listener_without_the_token() -> None:

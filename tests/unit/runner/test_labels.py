@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from suite.cli.hydra_sweep import label_flags
 from suite.cli.run import for_hydra
 from suite.core.errors import InvalidRequest
@@ -24,11 +22,11 @@ def test_label_shows_settings_of_the_system() -> None:
     assert label("system=axonn", "system.name=mine") == "mine 1x1 system=axonn"
 
 
-@pytest.mark.parametrize(
-    "override", ["reports=elsewhere", "rerun=all", "on_error=stop", "system.description=mine", "scale=smoke"]
-)
-def test_label_hides_bookkeeping_keys(override: str) -> None:
-    assert label(override) == "axonn 1x1"
+def test_label_hides_bookkeeping_keys() -> None:
+    for override in ("reports=elsewhere", "rerun=all", "on_error=stop", "system.description=mine", "scale=smoke"):
+        assert label(override) == "axonn 1x1"
+    runs = expand(["experiment.runs=[['on_error=stop'],['on_error=record']]"])
+    assert [run.label for run in runs] == ["axonn 1x1", "axonn 1x1"]
 
 
 def test_label_pattern_of_an_executor_shows_the_grid() -> None:
@@ -43,20 +41,16 @@ def test_equal_labels_gain_the_overrides_that_differ() -> None:
     assert run_labels == ["axonn 1x1 schedule.cap=2", "axonn 1x1", "axonn 1x1 schedule.cap=2 measure.rounds=2"]
 
 
-def test_runs_that_differ_in_no_number_keep_one_label() -> None:
-    runs = expand(["experiment.runs=[['on_error=stop'],['on_error=record']]"])
-    assert [run.label for run in runs] == ["axonn 1x1", "axonn 1x1"]
-
-
 def test_sweep_labels_its_jobs_by_varied_keys() -> None:
     line = ["-m", "system=axonn,gpipe", "measure.rounds=1,2", "measure.batches=3", "seed=1,2", "launch.nodes=1"]
     job = ["system=axonn", "measure.rounds=2", "measure.batches=3", "seed=2"]
     assert label_flags(job, line) == ["--label=measure.rounds"]
-    assert label_flags(["launch.heartbeat_timeout=5"], []) == ["--label=launch.heartbeat_timeout"], (
-        "another sweeper's own"
-    )
     assert label(*job, *label_flags(job, line)) == "axonn 1x1 measure.rounds=2 seed=2"
     assert label(*job) == "axonn 1x1 seed=2"
+    timeout = "launch.heartbeat_timeout"  # varied by another sweeper, or named on the command line
+    assert label_flags([f"{timeout}=5"], []) == label_flags([f"{timeout}=5"], [], [timeout]) == [f"--label={timeout}"]
+    assert label_flags(["system=axonn"], [], ["measure.batches"]) == ["--label=measure.batches"]
+    assert for_hydra(["-m", "--label", "seed", "--dry-run", "a=1", "--label=tag", "b=2"]) == ["-m", "a=1", "b=2"]
 
 
 def test_runs_of_equal_system_names_have_distinct_labels() -> None:
@@ -71,12 +65,3 @@ def test_indistinguishable_labels_are_refused() -> None:
     same = [one, labels.replace(two, label=one.label, command=one.command)]
     with refused(InvalidRequest, legal="tag=first, tag=second"):
         labels.make_distinct(same)
-
-
-def test_sweep_passes_label_flags_to_its_jobs() -> None:
-    assert label_flags(["system=axonn"], [], ["measure.batches"]) == ["--label=measure.batches"]
-    assert label_flags(["launch.heartbeat_timeout=5"], [], ["launch.heartbeat_timeout"]) == [
-        "--label=launch.heartbeat_timeout"
-    ]
-    typed = ["-m", "--label", "seed", "--dry-run", "a=1", "--label=tag", "b=2"]
-    assert for_hydra(typed) == ["-m", "a=1", "b=2"]

@@ -27,16 +27,9 @@ def progress_of(expected: float, stream: io.StringIO | None = None) -> tuple[Pro
     return Progress(expected, stream, clock), clock, stream
 
 
-def test_remaining_time_starts_as_expected() -> None:
-    progress, clock, _ = progress_of(100)
-    assert progress.remaining == 100
-    clock.now += 30
-    assert progress.remaining == 100
-
-
-@pytest.mark.parametrize(
-    ("done", "spent", "remaining"),
-    [
+def test_remaining_time_follows_the_pace() -> None:
+    for done, spent, remaining in (
+        (0, 30, 100.0),
         (50, 50, 50.0),  # as expected
         (50, 100, 75.0),  # half done, twice as slow: the pace is trusted by half, 1.5
         (50, 25, 37.5),  # 0.75
@@ -44,18 +37,13 @@ def test_remaining_time_starts_as_expected() -> None:
         (10, 40, 117.0),  # 0.9 + 0.1 * 4 = 1.3 for 90
         (100, 500, 0.0),
         (120, 500, 0.0),  # more than expected is done
-    ],
-)
-def test_remaining_time_follows_the_pace(done: float, spent: float, remaining: float) -> None:
-    progress, clock, _ = progress_of(100)
-    clock.now += spent
-    progress.advance(done / 2)
-    progress.advance(done / 2)
-    assert progress.remaining == pytest.approx(remaining, rel=1e-12)
-
-
-def test_expected_time_is_at_least_a_second() -> None:
-    assert progress_of(0)[0].remaining == 1.0
+    ):
+        progress, clock, _ = progress_of(100)
+        clock.now += spent
+        progress.advance(done / 2)
+        progress.advance(done / 2)
+        assert progress.remaining == pytest.approx(remaining, rel=1e-12), (done, spent)
+    assert progress_of(0)[0].remaining == 1.0, "at least a second is expected"
 
 
 def test_terminal_line_is_rewritten() -> None:
@@ -85,9 +73,3 @@ def test_log_file_gets_few_lines() -> None:
     progress.print_line("done")
     assert stream.getvalue().endswith("left\ndone\n")
     assert "\r" not in stream.getvalue()
-
-
-def test_default_stream_is_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    Progress(10).print_line("hello")
-    captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("", "hello\n")

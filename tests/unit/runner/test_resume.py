@@ -19,8 +19,7 @@ from suite.runner.ranks import resume
 from suite.runner.runs import freeze
 from suite.runner.store import key_of
 from suite.workload import Transformer
-
-FOLDER = "checkpoint.folder=somewhere"
+from tests.support.refusals import refused
 
 
 class CountingSystem(System):
@@ -85,19 +84,14 @@ def test_run_continues_from_its_last_checkpoint(tmp_path: Path) -> None:
 
 def test_scores_of_earlier_batches_come_from_the_checkpoint(tmp_path: Path) -> None:
     checkpoints: dict[str, Any] = {}
-    first = make_rank(tmp_path, checkpoints)
-    scores = []
-    for _ in range(3):
-        first.train(1)
-        scores.append(first.evaluate(1)["scores"]["loss"])
-    assert scores == [101, 102, 103]
+
+    def scores(rank: Any) -> list[float]:
+        return [rank.train(1) and rank.evaluate(1)["scores"]["loss"] for _ in range(3)]
+
+    assert scores(make_rank(tmp_path, checkpoints)) == [101, 102, 103]
     resumed = make_rank(tmp_path, checkpoints)  # after batch 2, which was validated after the checkpoint
-    scores = []
-    for _ in range(3):
-        resumed.train(1)
-        scores.append(resumed.evaluate(1)["scores"]["loss"])
-    assert scores[0] == 101
-    assert (scores[1:], resumed.system.scored) == ([100, 101], 2), "a new process counts from its own first batch"
+    assert scores(resumed) == [101, 100, 101], "a new process counts from its own first batch"
+    assert resumed.system.scored == 2
 
 
 def test_run_without_a_folder_keeps_no_history(tmp_path: Path) -> None:
@@ -125,12 +119,10 @@ def test_batch_times_exclude_writing_checkpoints(tmp_path: Path, monkeypatch: py
     assert rank.train(5)["durations"] == [1.0] * 5
 
 
-@pytest.mark.parametrize("value", ["every=0", "every=2.5", "keep=0", "keep=null"])
-def test_checkpoint_counts_are_positive_integers(value: str) -> None:
-    key = f"checkpoint.{value.partition('=')[0]}"
-    with pytest.raises(InvalidRequest) as refusal:
-        resolve([FOLDER, f"checkpoint.{value}"])
-    assert (refusal.value.key, refusal.value.legal) == (key, f"{key}=1")
+def test_checkpoint_counts_are_positive_integers() -> None:
+    for name, value in (("every", "0"), ("every", "2.5"), ("keep", "0"), ("keep", "null")):
+        with refused(InvalidRequest, f"checkpoint.{name}", legal=f"checkpoint.{name}=1"):
+            resolve(["checkpoint.folder=somewhere", f"checkpoint.{name}={value}"])
 
 
 def test_checkpoint_folder_of_a_finished_run_is_renamed(tmp_path: Path) -> None:
