@@ -8,55 +8,26 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from baselines.gpipe import GPipe
 from suite.core.errors import IllegalSchedule, InvalidRequest
 from suite.core.op import FlushInterval, Op, Place, Program
-from suite.core.protocols import Schedule
-from suite.schedule import (
-    ZBV,
-    ControllableMemory,
-    DualPipeV,
-    LoopedBFS,
-    MessageDriven,
-    MessageDrivenSplit,
-    MessageDrivenV,
-    OneFOneB,
-    Staircase,
-)
+from suite.schedule import MessageDriven
 from suite.schedule.check import check, check_message_order
 from suite.schedule.csv_laws import check_schedule_file
-from suite.schedule.torch_csv import parse, write
+from suite.schedule.torch_csv import parse
+from tests.support.drawn import drawn, generator
+from tests.support.schedules import SCHEDULES, serves
 
-SCHEDULES: Mapping[str, Schedule] = {
-    "gpipe": GPipe(),
-    "one_f_one_b": OneFOneB(),
-    "eager_one_f_one_b": Staircase(lead=2),
-    "zb_h1": Staircase(split=True),
-    "zb_h2": Staircase(split=True, lead=2),
-    "interleaved": Staircase(2),
-    "interleaved_3": Staircase(3),
-    "interleaved_zero_bubble": Staircase(2, split=True),
-    "looped_bfs": LoopedBFS(2),
-    "zbv": ZBV(),
-    "v_half": ControllableMemory("half"),
-    "v_min": ControllableMemory("min"),
-    "dual_pipe_v": DualPipeV(),
-    "message_driven": MessageDriven(),
-    "axonn_zb": MessageDrivenSplit(),
-    "axonn_zb_v": MessageDrivenV(),
-}
+EVERY = {"gpipe": GPipe(), "message_driven": MessageDriven(), **SCHEDULES}
 SIZES = ((1, 3), (2, 4), (3, 7), (4, 9))  # ranks, microbatches
-MUTATIONS = 25  # of each schedule and size, by fixed seeds
+MUTATIONS = 25  # of each schedule and size
 Rows = list[list[str]]
-Message = tuple[str, str, str]  # stage that makes the value, F or B, microbatch
 _OP = re.compile(r"(\d+)([A-Z_]+?)(\d+)")
 
 
@@ -85,7 +56,7 @@ class Script:
 
 @cache
 def legal_orders(name: str, ranks: int, microbatches: int) -> tuple[Rows, tuple[int, ...]]:
-    timeline = check(SCHEDULES[name], ranks, FlushInterval(0, microbatches, None, 0))
+    timeline = check(EVERY[name], ranks, FlushInterval(0, microbatches, None, 0))
     rows = [[str(op) for op in timeline.order(rank)] for rank in range(ranks)]
     return rows, tuple(timeline.places[0].rank_of(stage) for stage in range(timeline.stages))
 
@@ -210,15 +181,11 @@ def double(rows: Rows, pick: random.Random) -> None:
 
 
 def swap(rows: Rows, pick: random.Random) -> None:
+    """Of neighbours or of any two ops."""
     row = pick.choice(rows)
-    first, second = pick.randrange(len(row)), pick.randrange(len(row))
+    first = pick.randrange(len(row) - 1)
+    second = pick.choice((first + 1, first + 1, pick.randrange(len(row))))
     row[first], row[second] = row[second], row[first]
-
-
-def swap_neighbours(rows: Rows, pick: random.Random) -> None:
-    row = pick.choice(rows)
-    at = pick.randrange(len(row) - 1)
-    row[at], row[at + 1] = row[at + 1], row[at]
 
 
 def move(rows: Rows, pick: random.Random) -> None:
@@ -242,42 +209,33 @@ def early_update(rows: Rows, pick: random.Random) -> None:
     row.insert(pick.randrange(len(row) - 1), row.pop())
 
 
-def other_stage(rows: Rows, pick: random.Random) -> None:
-    row = pick.choice(rows)
-    at = pick.randrange(len(row))
-    stage, kind, index = parts(row[at])
-    row[at] = f"{pick.choice([stage + 1, max(0, stage - 1), 99])}{kind}{index}"
-
-
 def other_rank(rows: Rows, pick: random.Random) -> None:
     source, target = pick.choice(rows), pick.choice(rows)
     target.insert(pick.randrange(len(target)), source.pop(pick.randrange(len(source) - 1)))
 
 
-def other_microbatch(rows: Rows, pick: random.Random) -> None:
+def rename(rows: Rows, pick: random.Random) -> None:
+    """Another stage or another microbatch."""
     row = pick.choice(rows)
     at = pick.randrange(len(row))
     stage, kind, index = parts(row[at])
-    row[at] = f"{stage}{kind}{pick.choice([index + 1, max(0, index - 1), 77])}"
+    if pick.random() < 0.5:
+        stage = pick.choice([stage + 1, max(0, stage - 1), 99])
+    else:
+        index = pick.choice([index + 1, max(0, index - 1), 77])
+    row[at] = f"{stage}{kind}{index}"
 
 
-def whole_backward(rows: Rows, pick: random.Random) -> None:
+def other_backward(rows: Rows, pick: random.Random) -> None:
+    """A whole backward pass in place of or after an input gradient, or the other way round."""
     row = pick.choice(rows)
     at = pick.choice([at for at, text in enumerate(row) if parts(text)[1] in "BI"])
-    row[at] = row[at].replace("B", "X").replace("I", "B").replace("X", "I")
+    row.insert(at + 1, row[at].translate(str.maketrans("BI", "IB")))
+    if pick.random() < 0.5:
+        del row[at]
 
 
-def second_backward(rows: Rows, pick: random.Random) -> None:
-    """A whole backward pass after an input gradient, or the other way round."""
-    row = pick.choice(rows)
-    at = pick.choice([at for at, text in enumerate(row) if parts(text)[1] in "BI"])
-    row.insert(at + 1, row[at].replace("B", "X").replace("I", "B").replace("X", "I"))
-
-
-MUTATE = (
-    *(drop, double, swap, swap_neighbours, swap_neighbours, move, weight_before_input, early_update),
-    *(other_stage, other_rank, other_microbatch, whole_backward, second_backward),
-)
+MUTATE = (drop, double, swap, swap, move, weight_before_input, early_update, rename, rename, other_rank, other_backward)
 
 
 def mutants(name: str, ranks: int, microbatches: int, seeds: Sequence[int]) -> Iterator[tuple[Rows, tuple[int, ...]]]:
@@ -355,134 +313,15 @@ def assert_file_agrees(rows: Rows) -> bool | None:
     return law is None
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("name", drawn(EVERY, n=5))
 def test_mutations_are_named_or_stay_legal(name: str) -> None:
-    legal = illegal = 0
-    for number, (ranks, microbatches) in enumerate(SIZES):
+    verdicts = []
+    for ranks, microbatches in (size for size in SIZES if serves(EVERY[name], *size)):
         rows, _ = legal_orders(name, ranks, microbatches)
-        start = number * MUTATIONS
-        for mutant, homes in mutants(name, ranks, microbatches, range(start, start + MUTATIONS)):
+        seeds = generator(name, ranks).sample(range(10**6), MUTATIONS)
+        for mutant, homes in mutants(name, ranks, microbatches, seeds):
             for bounds in ((10**9,) * ranks, peaks(rows)):
-                if assert_agrees(mutant, homes, microbatches, bounds):
-                    legal += 1
-                else:
-                    illegal += 1
+                verdicts.append(assert_agrees(mutant, homes, microbatches, bounds))
             assert_file_agrees(mutant)
-    assert illegal >= 80, (legal, illegal)
-    assert legal >= 5, (legal, illegal)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.sampled_from(sorted(SCHEDULES)), st.sampled_from(SIZES), st.integers(0, 2**32))
-def test_random_mutations_agree_with_brute_force(name: str, size: tuple[int, int], seed: int) -> None:
-    rows, _ = legal_orders(name, *size)
-    for mutant, homes in mutants(name, *size, [seed]):
-        assert_agrees(mutant, homes, size[1], peaks(rows))
-        assert_file_agrees(mutant)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_further_mutations_agree_with_brute_force(name: str) -> None:
-    for size in (*SIZES, (5, 11), (8, 17)):
-        rows, _ = legal_orders(name, *size)
-        for mutant, homes in mutants(name, *size, range(10_000, 10_100)):
-            assert_agrees(mutant, homes, size[1], peaks(rows))
-            assert_file_agrees(mutant)
-
-
-# -- messages of a file ----------------------------------------------------------------------------------------------
-
-
-def messages_run(rows: Rows, homes: Sequence[int]) -> bool:
-    """Run a file as torch does: channels of each pair of ranks are first in first out, and values have no names.
-
-    A receive takes a place in its channel; the op that reads it waits for the value in that place. True if all rows
-    end, each op has read its own value, and nothing is left in a channel.
-    """
-    stages = len(homes)
-    at = [0] * len(rows)
-    channels: dict[tuple[int, int], list[Message]] = {}
-    taken: dict[tuple[int, int], int] = {}
-    places: dict[str, tuple[tuple[int, int], int]] = {}  # of each receive
-    done: set[str] = set()
-
-    def peer(stage: int, kind: str) -> int:
-        return stage + (1 if kind in ("SEND_F", "RECV_B") else -1)
-
-    def run(rank: int, text: str) -> bool | None:
-        """Whether the action ran; None if it never can."""
-        stage, kind, index = parts(text)
-        if "_" in kind:
-            other = peer(stage, kind)
-            if not 0 <= other < stages or homes[other] == rank or text in done:
-                return None
-            if kind.startswith("SEND"):
-                made = {f"{stage}F{index}"} if kind == "SEND_F" else {f"{stage}B{index}", f"{stage}I{index}"}
-                if not made & done:
-                    return None
-                channels.setdefault((rank, homes[other]), []).append((str(stage), kind[-1], str(index)))
-            else:
-                pair = homes[other], rank
-                places[text] = pair, taken.get(pair, 0)
-                taken[pair] = taken.get(pair, 0) + 1
-            return True
-        source = {"F": stage - 1, "B": stage + 1, "I": stage + 1}.get(kind, -1)
-        if 0 <= source < stages:
-            if homes[source] == rank:
-                return bool({f"{source}{each}{index}" for each in ("F" if kind == "F" else "BI")} & done)
-            receive = f"{stage}RECV_{'F' if kind == 'F' else 'B'}{index}"
-            if receive not in places:
-                return None
-            pair, place = places[receive]
-            if len(channels.get(pair, [])) <= place:
-                return False
-            return True if channels[pair][place] == (str(source), receive[-len(str(index)) - 1], str(index)) else None
-        return True
-
-    moved = True
-    while moved:
-        moved = False
-        for rank, row in enumerate(rows):
-            while at[rank] < len(row):
-                text = row[at[rank]]
-                ran = True if _OP.fullmatch(text) is None else run(rank, text)
-                if ran is None:
-                    return False
-                if not ran:
-                    break
-                done.add(text)
-                at[rank] += 1
-                moved = True
-    lengths = {pair: len(values) for pair, values in channels.items()}
-    read = {text for text in places if {f"{parts(text)[0]}{each}{parts(text)[2]}" for each in "FBI"} & done}
-    return all(at[rank] == len(row) for rank, row in enumerate(rows)) and lengths == taken and read == places.keys()
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_mutated_messages_are_named_or_stay_legal(name: str) -> None:
-    legal = illegal = 0
-    for ranks, microbatches in SIZES[1:]:
-        plain, homes = legal_orders(name, ranks, microbatches)
-        orders = [[Op.parse(text) for text in row] for row in plain]
-        rows = [line.split(",") for line in write(orders, "compute_comms").splitlines()]
-        assert messages_run(rows, homes)
-        for seed in range(MUTATIONS):
-            pick = random.Random(seed)
-            mutant = [list(row) for row in rows]
-            row = pick.choice(mutant)
-            at = pick.choice([at for at, text in enumerate(row) if "_F" in text or "_B" in text])
-            action = row.pop(at)
-            if seed % 4 == 1:  # doubled or moved, else dropped
-                row[at:at] = [action, action]
-            elif seed % 4:
-                row.insert(max(0, min(len(row), at + pick.choice((-9, -2, -1, 1, 2, 9)))), action)
-            expected = messages_run(mutant, homes)
-            file = parse("".join(",".join(line) + "\n" for line in mutant))
-            law = refusal(lambda file=file: check_schedule_file(file, "a.csv"))  # type: ignore[misc]
-            assert (law is None) == expected, (seed, action, law)
-            place = r"a\.csv(, row \d+ \(rank \d+\), column \d+|: deadlock): .*\d+[A-Z_]+\d+"
-            assert law is None or re.match(place, law)
-            legal, illegal = legal + expected, illegal + (not expected)
-    assert illegal >= 25, (legal, illegal)
-    assert legal >= 3, (legal, illegal)
+    assert verdicts.count(False) >= 40, "few mutations break a law"
+    assert verdicts.count(True) >= 1, "no mutation stays legal"
