@@ -13,10 +13,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
-from suite import Adam, AdamW, Engine, Grid, Magnitude, OneFOneB, Predict, Pruning
+from suite import Adam, AdamW, DynamicLossScaler, Engine, Grid, Magnitude, OneFOneB, Predict, Pruning
 from suite.core.errors import InvalidRequest, SuiteError, Unsupported
 from suite.core.keys import in_config_keys, translated
-from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.memory.layout import offloaded
 from tests.support.refusals import refused
 
@@ -48,6 +47,7 @@ def summed(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 TORCH = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=0.1)
+OFFLOADED = {"memory": partial(offloaded, bucket=4), "bucket_numel": 4}
 SUM = nn.CrossEntropyLoss(reduction="sum")
 TIES: list[Any] = [(0, "weight", 2), (0, "wait", 2, "weight"), (0, "weight", 2, "weight"), (0, "weight", 3, "weight")]
 TIES += [(2, "weight", 2, "weight"), ("0.weight", "2.weight")]
@@ -264,27 +264,22 @@ def test_loss_check_does_not_change_training() -> None:
 
 STREAMED: list[tuple[dict[str, Any], str, str]] = [
     ({"clip_norm": 1.0}, "clip_norm=None", "optimizer.clip_norm=null"),
-    ({"tied": [(0, "bias", 1, "bias")], "model": [nn.Linear(8, 4), nn.Linear(4, 4)]}, "tied=()", "model.shape.tied"),
+    ({"tied": [(0, "bias", 1, "bias")], "model": [nn.Linear(8, 8), *layers()]}, "tied=()", "model.shape.tied"),
     ({"half": "float16", "loss_scaler": DynamicLossScaler()}, 'half="bfloat16"', "precision=bf16"),
-    ({"memory": partial(offloaded, bucket=4), "bucket_numel": 4}, "memory=resident", "memory=dense"),
-    ({"update_interval": 2}, 's="inflight"', "weights.s="),
+    ({"weights": Predict(), **OFFLOADED}, "memory=resident", "memory=dense"),
+    ({"weights": Predict(), "update_interval": 2}, 's="inflight"', "weights.s="),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "argument", "key"), STREAMED, ids=[each[1] for each in STREAMED])
-def test_errors_name_engine_arguments_or_config_keys(arguments: dict[str, Any], argument: str, key: str) -> None:
-    more = {"weights": Predict()} if {"memory", "update_interval"} & arguments.keys() else {}
-    with pytest.raises(SuiteError) as caught:
-        make_engine(**{"update_interval": 1, **more, **arguments})
-    message = str(caught.value)
-    assert argument in message
-    assert key not in message
-    with pytest.raises(SuiteError) as caught, in_config_keys():
-        make_engine(**{"update_interval": 1, **more, **arguments})
-    assert key in str(caught.value)
-
-
-def test_config_keys_are_translated_once() -> None:
+def test_errors_name_engine_arguments_or_config_keys() -> None:
+    for arguments, argument, key in STREAMED:
+        with pytest.raises(SuiteError) as caught:
+            make_engine(**{"update_interval": 1, **arguments})
+        assert argument in str(caught.value)
+        assert key not in str(caught.value)
+        with pytest.raises(SuiteError) as caught, in_config_keys():
+            make_engine(**{"update_interval": 1, **arguments})
+        assert key in str(caught.value)
     message = "optimizer.clip_norm=null, batch.microbatch=4, Grid(inter=0)"
     assert translated(message) == "optimizer.clip_norm=null, batch.microbatch=4, grid.inter=0"
     assert translated(translated("clip_norm=None or half=None")) == "optimizer.clip_norm=null or precision=full"

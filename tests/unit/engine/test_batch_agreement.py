@@ -12,15 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from suite import SGD, Engine, Grid
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, RankError
-from suite.core.grid import Grid
 from suite.core.protocols import Handle
 from suite.engine import digests
 from suite.engine.digests import SAMPLE, content_of
-from suite.engine.engine import Engine
-from suite.engine.optim.optimizer import SGD
-from tests.support.drawn import cells
+from tests.support.drawn import cells, generator
 from tests.support.waiting import patience
 
 GRIDS = [Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=3)]
@@ -49,7 +47,7 @@ KINDS: dict[str, Callable[[list[Any]], Any]] = {
 }
 
 
-def batch(number: int, samples: int = 8) -> Batch:
+def batch(number: int, samples: int = 4) -> Batch:
     generator = torch.Generator().manual_seed(number)
     return torch.randn(samples, 5, generator=generator), torch.randn(samples, 1, generator=generator)
 
@@ -96,38 +94,47 @@ def common_error(grid: Grid, use: Callable[[Engine, int], Any], **more: Any) -> 
     return message
 
 
-# -- numbers ----------------------------------------------------------------------------------------------------
+# -- numbers and contents ----------------------------------------------------------------------------------------
+
+SHORT = "rank {last}: 3 batches"
+ENDED = "rank {last} ran out after 3 batches"
+CONTENTS = "batch {number} has other contents on rank {last} than on rank 0"
+DIFFERENCES: list[tuple[str, str, list[int], str]] = [  # the other ranks have batches 0 to 4
+    *((call, kind, [0, 1, 2], SHORT) for call in ("train", "stream", "evaluate") for kind in ("list", "loader")),
+    ("train", "generator", [0, 1, 2], ENDED),
+    ("evaluate", "generator", [0, 1, 2], ENDED),
+    ("stream", "generator", [0, 1, 2], SHORT),
+    ("train", "longer", [0, 1, 2], ENDED),
+    ("evaluate", "longer", [0, 1, 2], ENDED),
+    ("train", "list, generator", [0, 1, 2], ENDED),
+    ("train", "generator, list", [0, 1, 2], ENDED),
+    ("train", "list", [], "rank {last}: 0 batches"),
+    ("train", "generator", [], "rank {last} ran out after 0 batches"),
+    # contents are compared at powers of two
+    *(
+        (call, kind, [0, 1, 2, 3, 4][:first] + [9] * (5 - first), CONTENTS.replace("{number}", f"{due}"))
+        for call, kind in (
+            ("train", "list"),
+            ("train", "generator"),
+            ("train_batch", "list"),
+            ("stream", "list"),
+            ("stream", "loader"),
+        )
+        for first, due in ((1, 2), (3, 4))
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("grid", "kind", "call"), cells(GRIDS, ["list", "generator", "loader"], ["train", "stream", "evaluate"], n=5)
-)
-def test_different_number_of_batches_raises_on_every_rank(grid: Grid, kind: str, call: str) -> None:
+@pytest.mark.parametrize(("call", "kind", "numbers", "words"), DIFFERENCES)
+def test_differences_of_the_last_rank_are_named(call: str, kind: str, numbers: list[int], words: str) -> None:
+    grid = generator(call, kind, numbers).choice(GRIDS)
     last = grid.size - 1
-    message = common_error(
-        grid,
-        lambda engine, rank: consume(engine, call, KINDS[kind](batches(5 if rank < last else 3))),
-        **streamed(call),
-    )
-    assert "legal: 3 batches on every rank" in message
-    known = kind != "generator" or call == "stream"
-    assert (f"rank {last}: 3 batches" if known else f"rank {last} ran out after 3 batches") in message
 
-
-@pytest.mark.parametrize(
-    ("kinds", "call", "short"),
-    cells([("longer", "longer"), ("list", "generator"), ("generator", "list")], ["train", "evaluate"], [0, 1], n=3),
-)
-def test_loader_shorter_than_its_length_raises_on_every_rank(kinds: tuple[str, str], call: str, short: int) -> None:
     def use(engine: Engine, rank: int) -> None:
-        consume(engine, call, KINDS[kinds[rank]](batches(2 if rank == short else 4)))
+        data = [batch(number) for number in (numbers if rank == last else range(5))]
+        consume(engine, call, KINDS[kind.split(", ")[-1 if rank == last else 0]](data))
 
-    assert f"rank {short} ran out after 2 batches" in common_error(TWO, use)
-
-
-def test_empty_batches_on_one_rank_raise_on_every_rank() -> None:
-    for kind in (list, iter):
-        assert "rank 0" in common_error(TWO, lambda engine, rank, kind=kind: list(engine.train(kind(batches(rank)))))
+    assert words.format(last=last) in common_error(grid, use, **streamed(call))
 
 
 @pytest.mark.parametrize(("grid", "at", "call"), [(TWO, 0, "train"), (GRIDS[1], 2, "train"), (TWO, 1, "stream")])
@@ -142,9 +149,6 @@ def test_failing_iterator_raises_on_every_rank(grid: Grid, at: int, call: str) -
     assert f"rank 1 could not read batch {1 if call == 'stream' else at + 1}" in messages[0]
 
 
-# -- contents ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("grid", "call"), cells(GRIDS, ["train", "stream", "train_batch", "evaluate", "gradients"], n=5)
 )
@@ -155,7 +159,7 @@ def test_single_differing_element_of_first_batch_is_detected(grid: Grid, call: s
     def use(engine: Engine, rank: int) -> None:
         x, y = batch(0)
         if rank == other:
-            x[5, 3] += 1e-6
+            x[3, 3] += 1e-6
         try:
             consume(engine, call, iter([(x, y)]))
         finally:
@@ -166,30 +170,10 @@ def test_single_differing_element_of_first_batch_is_detected(grid: Grid, call: s
     assert "torch.manual_seed" in message
 
 
-LATER = ["list", "generator", "loader"]
-
-
-@pytest.mark.parametrize(
-    ("grid", "kind", "call", "first"),
-    cells(GRIDS[:3], LATER, ["train", "stream", "train_batch"], [1, 3], n=5, always=[(TWO, "list", "train", 1)]),
-)
-def test_later_batches_are_compared_at_powers_of_two(grid: Grid, kind: str, call: str, first: int) -> None:
-    """Rank 1 has different batches from batch `first` on, counted from 0."""
-    kind = "loader" if (kind, call) == ("generator", "stream") else kind  # a stream reads a generator at once
-
-    def use(engine: Engine, rank: int) -> None:
-        data = [batch(n + 100 * (rank == 1 and n >= first)) for n in range(8)]
-        consume(engine, call, KINDS[kind](data))
-
-    due = {1: 2, 3: 4}[first]
-    message = common_error(grid, use, **streamed(call))
-    assert f"batch {due} has other contents on rank 1 than on rank 0" in message
-
-
 @pytest.mark.parametrize("change", ["samples", "type", "parts"])
 def test_different_sizes_are_detected_at_every_batch(change: str) -> None:
     def changed(x: torch.Tensor, y: torch.Tensor) -> Any:
-        return {"samples": (x[:4], y[:4]), "type": (x.double(), y), "parts": ((x, x), y)}[change]
+        return {"samples": (x[:2], y[:2]), "type": (x.double(), y), "parts": ((x, x), y)}[change]
 
     for kind, call in (("list", "train"), ("generator", "train"), ("list", "train_batch"), ("list", "gradients")):
 

@@ -12,14 +12,11 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+from suite import SGD, Engine, Grid, Replay
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
-from suite.core.grid import Grid
 from suite.core.op import Kind, Op
-from suite.engine.engine import Engine
-from suite.engine.optim.optimizer import SGD
 from suite.engine.random_state import undisturbed, user_code
-from suite.engine.replay import Replay
 from tests.support.refusals import refused
 from tests.support.waiting import patience
 

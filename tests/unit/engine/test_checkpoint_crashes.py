@@ -1,14 +1,15 @@
 """Checkpoint storage: a process killed at any step leaves the last complete checkpoint.
 
-Each child process is a fork that saves until its n-th disk operation and exits there, without any cleanup. A write that
-is interrupted leaves half of its data.
+Each child process is a fork that saves until its n-th disk operation and exits there, without any cleanup. A file that
+was not yet synced loses half of its data.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from suite import SGD, Engine
 from suite.comm.p2p import threads
 from suite.engine.checkpoint import storage
-from suite.engine.engine import Engine
-from suite.engine.optim.optimizer import SGD
 from tests.support.drawn import generator
 from tests.support.resuming import rank_state
 
 DIED = 9
-WRITES = 27  # operations before the manifest and the rename: a few of them are drawn, and all later ones are tried
+WRITES = 16  # operations before the manifest and the rename: a few of them are drawn, and all later ones are tried
+CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir")  # events of sys.addaudithook
 
 
 def engine_of() -> Engine:
@@ -34,64 +35,11 @@ def engine_of() -> Engine:
     return Engine(layers, loss=F.mse_loss, optimizer=SGD(0.1, momentum=0.5), microbatch=2, world=world)
 
 
-def batch(number: int) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(number)
-    return torch.randn(4, 3, generator=generator), torch.randn(4, 2, generator=generator)
-
-
 def trained(engine: Engine, *numbers: int) -> Engine:
     for number in numbers:
-        engine.train_batch(batch(number))
+        random = torch.Generator().manual_seed(number)
+        engine.train_batch((torch.randn(4, 3, generator=random), torch.randn(4, 2, generator=random)))
     return engine
-
-
-class Dying:
-    """Disk operations that exit the process after `remaining` operations; a write counts as two halves."""
-
-    def __init__(self, remaining: int) -> None:
-        self.remaining = remaining
-
-    def step(self) -> None:
-        if self.remaining == 0:
-            os._exit(DIED)
-        self.remaining -= 1
-
-    def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*arguments: Any, **more: Any) -> Any:
-            self.step()
-            return function(*arguments, **more)
-
-        return called
-
-    def open(self, path: Path, mode: str) -> Any:
-        self.step()
-        file = open(path, mode)  # noqa: SIM115
-        dying = self
-
-        class Torn:
-            flush, fileno = file.flush, file.fileno
-
-            def __enter__(self) -> Torn:
-                return self
-
-            def __exit__(self, *problem: object) -> None:
-                file.close()
-
-            def write(self, data: bytes) -> None:
-                dying.step()
-                file.write(data[: len(data) // 2])
-                file.flush()
-                dying.step()
-                file.write(data[len(data) // 2 :])
-
-        return Torn()
-
-    def remove(self, tree: Path, ignore_errors: bool = False) -> None:
-        for path in sorted(tree.iterdir()):
-            self.step()
-            path.unlink()
-        self.step()
-        tree.rmdir()
 
 
 def save_and_die(engine: Engine, folder: Path, at: int) -> int:
@@ -99,13 +47,26 @@ def save_and_die(engine: Engine, folder: Path, at: int) -> int:
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    remaining, fsync = at, os.fsync
+
+    def step(event: str, arguments: Any) -> None:
+        nonlocal remaining
+        writes = event == "open" and str(arguments[0]).startswith(str(folder)) and arguments[2] & os.O_WRONLY
+        if event in CHANGES or writes or event == "sync":
+            if remaining == 0:
+                os._exit(DIED)
+            remaining -= 1
+
+    def sync(descriptor: int) -> None:
+        if remaining == 0:
+            with suppress(OSError):  # of a folder
+                os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
+        step("sync", ())
+        fsync(descriptor)
+
     try:
-        dying = Dying(at)
-        storage.open = dying.open  # type: ignore[attr-defined]
-        storage.shutil.rmtree = dying.remove  # type: ignore[assignment]
-        for name in ("rename", "mkdir", "unlink", "write_text"):
-            setattr(Path, name, dying.before(getattr(Path, name)))
-        os.fsync = dying.before(os.fsync)
+        os.fsync = sync
+        sys.addaudithook(step)
         engine.save(folder, keep=2)
         os._exit(0)
     finally:

@@ -10,10 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from suite import SGD, Engine, Grid
+from suite import SGD, Engine, Grid, Replay
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
-from suite.engine.replay import Replay
 from suite.models.accuracy import top
 from tests.support.drawn import cells
 from tests.support.refusals import refused

@@ -12,11 +12,9 @@ from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+from suite import SGD, Engine, Grid
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
-from suite.core.grid import Grid
-from suite.engine.engine import Engine
-from suite.engine.optim.optimizer import SGD
 from suite.engine.prefetch import Prefetched
 from suite.engine.random_state import drawing
 from suite.schedule import OneFOneB

@@ -15,13 +15,9 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn.functional import mse_loss
 
+from suite import SGD, Engine, Grid, Magnitude, Pruning
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
-from suite.core.grid import Grid
-from suite.engine.engine import Engine
-from suite.engine.optim.optimizer import SGD
-from suite.engine.pruning import Pruning
-from suite.pruning.magnitude import Magnitude
 from suite.schedule.zbv import ZBV
 from tests.support.drawn import cells
 from tests.support.refusals import refused

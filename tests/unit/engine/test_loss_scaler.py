@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from suite import DynamicLossScaler
 from suite.core.errors import Diverged, InvalidRequest
-from suite.engine.optim.loss_scaler import STUCK, DynamicLossScaler, unscaled
+from suite.engine.optim.loss_scaler import STUCK, unscaled
 from tests.support.refusals import refused
 
 

@@ -6,9 +6,10 @@ import math
 
 import pytest
 
+from suite import Polynomial, Steps, WarmupCosine
 from suite.config.plugins import build
 from suite.core.errors import InvalidRequest
-from suite.engine.optim.lr_schedule import Constant, Polynomial, Steps, WarmupCosine, as_rate
+from suite.engine.optim.lr_schedule import Constant, as_rate
 from tests.support.refusals import refused
 
 

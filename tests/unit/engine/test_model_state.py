@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from suite import SGD, Adam
 from suite.core.errors import InvalidRequest
-from suite.engine.optim.optimizer import SGD, Adam
 from suite.engine.optim.update import check_attached
 from suite.engine.states.state import ModelState
 from suite.memory.layout import resident

@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from suite import SGD, Engine
 from suite.core.errors import Unsupported
 from suite.engine import build_state, process_setup
-from suite.engine.engine import Engine
-from suite.engine.optim.optimizer import SGD
 from suite.engine.process_setup import check_half, gemm_rate
 from tests.support.refusals import refused
 

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import product
-from typing import Any
 
 import pytest
 import torch
-from torch.nn.functional import mse_loss
 
-from suite.comm.p2p import threads
-from suite.core.grid import Grid
-from suite.engine.engine import Engine
-from suite.engine.optim.optimizer import SGD
 from suite.engine.random_state import drawing, initial, seed_of, undisturbed
 
 
@@ -54,30 +48,3 @@ def test_undisturbed_restores_generator_state(fails: bool) -> None:
     assert torch.equal(torch.get_rng_state(), state)
     with drawing(0, 0, 0):  # would wait without end if the lock were not released
         assert torch.rand(1).numel() == 1
-
-
-def test_initial_weights_are_equal_on_every_split() -> None:
-    def weights_on(grid: Grid) -> dict[tuple[int, int], torch.Tensor]:
-        """Weights by layer and number in the layer."""
-
-        def rank(world: threads.LoopbackWorld) -> dict[tuple[int, int], torch.Tensor]:
-            layers: list[Any] = [lambda: torch.nn.Linear(3, 3) for _ in range(4)]
-            more: dict[str, Any] = {"loss": mse_loss, "optimizer": SGD(0.1), "microbatch": 1, "seed": 9}
-            with Engine(layers, grid=grid, world=world, **more) as engine:
-                return {
-                    (layer, number): weight.detach().clone()
-                    for layer, module in engine.state.numbered_layers()
-                    for number, weight in enumerate(module.parameters())
-                }
-
-        merged: dict[tuple[int, int], torch.Tensor] = {}
-        for weights in threads.run(grid.size, rank):
-            assert all(torch.equal(merged.setdefault(place, weight), weight) for place, weight in weights.items())
-        return merged
-
-    one = weights_on(Grid())
-    assert len(one) == 8
-    assert not torch.equal(one[0, 0], one[1, 0])
-    for grid in (Grid(inter=2), Grid(inter=3), Grid(data=2, inter=2)):
-        other = weights_on(grid)
-        assert all(torch.equal(other[place], weight) for place, weight in one.items()), str(grid)

@@ -16,15 +16,11 @@ from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
+from suite import SGD, AdamW, Engine, Grid, Predict, Replay
 from suite.core.errors import InvalidRequest, SuiteError
-from suite.core.grid import Grid
-from suite.engine.engine import Engine
-from suite.engine.optim.optimizer import SGD, AdamW
-from suite.engine.replay import Replay
 from suite.engine.thread_ranks import SharedBatches
 from suite.schedule import OneFOneB
 from suite.schedule.zbv import ZBV
-from suite.weights.policy import Predict
 from tests.support.drawn import drawn
 from tests.support.refusals import refused
 from tests.support.waiting import wait_until
