@@ -183,6 +183,6 @@ class UNet(nn.Module):
         second = self.steps[1](F.avg_pool2d(first, 2)).tanh()
         deep = self.steps[2](F.avg_pool2d(second, 2)).tanh()
         y = torch.cat([second, F.interpolate(deep, size=second.shape[-2:])], 1)
-        y = self.up[0](y).tanh() * second.mean() + second
+        y = self.up[0](y).tanh() * second.mean((1, 2, 3), keepdim=True) + second
         y = self.up[1](torch.cat([first, F.interpolate(y, size=(x.shape[-2], x.size(3)))], 1)) + first * first
         return y.mean((-1, -2)) / x.shape[1]

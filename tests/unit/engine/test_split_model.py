@@ -22,22 +22,9 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.engine.replay import Replay
 from suite.engine.split_model import split_model
 from suite.engine.structure import flatten
+from tests.support import split_models as models
 from tests.support.drawn import cells, drawn
 from tests.support.refusals import fault, refused
-from tests.support.split_models import (
-    LENGTH,
-    WIDTH,
-    WORDS,
-    Halves,
-    Masked,
-    Named,
-    NanoGPT,
-    Pair,
-    Prediction,
-    Recorded,
-    ResNet,
-    UNet,
-)
 
 SAMPLES, MICROBATCH, BATCHES = 8, 2, 4
 RATE = 0.03
@@ -56,7 +43,7 @@ class Case:
 
 
 def words(generator: torch.Generator) -> torch.Tensor:
-    return torch.randint(0, WORDS, (SAMPLES, LENGTH), generator=generator)
+    return torch.randint(0, models.WORDS, (SAMPLES, models.LENGTH), generator=generator)
 
 
 def numbers(*sizes: int) -> Callable[[torch.Generator], torch.Tensor]:
@@ -64,7 +51,7 @@ def numbers(*sizes: int) -> Callable[[torch.Generator], torch.Tensor]:
 
 
 def named(generator: torch.Generator) -> dict[str, torch.Tensor]:
-    mask = torch.randint(0, 2, (SAMPLES, WIDTH), generator=generator)
+    mask = torch.randint(0, 2, (SAMPLES, models.WIDTH), generator=generator)
     return {"mask": mask, "features": numbers(3)(generator)}
 
 
@@ -79,20 +66,20 @@ def named_loss(output: dict[str, Any], *, labels: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(output["logits"], labels) + hidden.square().mean() + mean.mean()
 
 
-def recorded_loss(output: Prediction, labels: torch.Tensor) -> torch.Tensor:
-    assert type(output) is Prediction
+def recorded_loss(output: models.Prediction, labels: torch.Tensor) -> torch.Tensor:
+    assert type(output) is models.Prediction
     assert output.extra == "none"
     return F.cross_entropy(output.logits, labels) + output.energy.square().mean()
 
 
 UNET_POINTS = ["steps.0", "steps.1", "steps.2", "up.*"]
 CASES = {
-    "nanogpt": Case(NanoGPT, words, token_loss),
-    "masked": Case(Masked, words, token_loss),
-    "named": Case(Named, named, named_loss, True, (("input_names", ["features", "mask"]),)),
-    "recorded": Case(Recorded, numbers(4), recorded_loss),
-    "resnet": Case(ResNet, numbers(3, 4, 4), F.cross_entropy),
-    "unet": Case(UNet, numbers(3, 8, 8), F.cross_entropy, settings=(("split_points", UNET_POINTS),)),
+    "nanogpt": Case(models.NanoGPT, words, token_loss),
+    "masked": Case(models.Masked, words, token_loss),
+    "named": Case(models.Named, named, named_loss, True, (("input_names", ["features", "mask"]),)),
+    "recorded": Case(models.Recorded, numbers(4), recorded_loss),
+    "resnet": Case(models.ResNet, numbers(3, 4, 4), F.cross_entropy),
+    "unet": Case(models.UNet, numbers(3, 8, 8), F.cross_entropy, settings=(("split_points", UNET_POINTS),)),
 }
 
 
@@ -108,14 +95,8 @@ def batch_of(case: Case, number: int) -> tuple[Any, Any]:
     return inputs, {"labels": labels} if case.named_targets else labels
 
 
-def rows(value: Any, start: int) -> Any:
-    if isinstance(value, dict):
-        return {name: rows(tensor, start) for name, tensor in value.items()}
-    return value[start : start + MICROBATCH].clone()
-
-
-def loss_of(case: Case, model: nn.Module, batch: Any, start: int) -> torch.Tensor:
-    inputs, targets = (rows(part, start) for part in batch)
+def loss_of(case: Case, model: nn.Module, batch: Any) -> torch.Tensor:
+    inputs, targets = batch
     output = model(**inputs) if isinstance(inputs, dict) else model(inputs)
     return case.loss(output, **targets) if case.named_targets else case.loss(output, targets)
 
@@ -130,21 +111,20 @@ class Training(NamedTuple):
 
 @cache
 def plainly(name: str) -> Training:
-    """Training of the whole model in a plain loop over microbatches."""
+    """Training of the whole model in a plain loop, with whole batches: the losses are means over samples."""
     case = CASES[name]
     model = model_of(case)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
-    starts = range(0, SAMPLES, MICROBATCH)
     losses = []
     for number in range(BATCHES):
         optimizer.zero_grad()
-        parts = [loss_of(case, model, batch_of(case, number), start) / len(starts) for start in starts]
-        torch.stack(parts).sum().backward()
+        loss = loss_of(case, model, batch_of(case, number))
+        loss.backward()
         optimizer.step()
-        losses.append(float(torch.stack(parts).detach().sum()))
+        losses.append(loss.item())
     model.eval()
     with torch.no_grad():
-        evaluation = sum(float(loss_of(case, model, batch_of(case, 99), start)) for start in starts) / len(starts)
+        evaluation = float(loss_of(case, model, batch_of(case, 99)))
     return Training(losses, {key: tensor.detach() for key, tensor in model.named_parameters()}, evaluation)
 
 
@@ -399,8 +379,8 @@ def test_structure_restores_its_value() -> None:
         (torch.ones(1), None, 3),
         [torch.ones(1), (torch.ones(2),)],
         {"a": torch.ones(1), "b": {"c": torch.ones(2), "d": "e"}},
-        Pair(torch.ones(1), torch.ones(2)),
-        Prediction(torch.ones(1), extra="f"),
+        models.Pair(torch.ones(1), torch.ones(2)),
+        models.Prediction(torch.ones(1), extra="f"),
     ):
         leaves: list[Any] = []
         structure = flatten(value, leaves)
@@ -421,7 +401,7 @@ class Root(nn.Module):
         super().__init__()
         self.run = run
         self.blocks = nn.ModuleList([block() if block else nn.Linear(4, 4) for _ in range(2)])
-        self.other, self.halves, self.scale = nn.Linear(4, 4), Halves(), 1.0
+        self.other, self.halves, self.scale = nn.Linear(4, 4), models.Halves(), 1.0
 
     def forward(self, x: torch.Tensor) -> Any:
         return self.run(self, x)
@@ -506,7 +486,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"names": ["y"]}, fault("y", rule="one of x", legal="'x'")),
     ({"names": "x"}, fault("input_names", rule="different names")),
     ({"names": ["x", "x"]}, fault("input_names", rule="different names")),
-    ({"names": ["mask"], "model": Named()}, fault("input_names", legal="input_names=['features']")),
+    ({"names": ["mask"], "model": models.Named()}, fault("input_names", legal="input_names=['features']")),
 ]
 
 
