@@ -1,21 +1,26 @@
-"""Transport and group of threads, with failures."""
+"""Transports and groups of threads and coroutines, with failures and random orders."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from functools import partial
 
 import pytest
 import torch
 
+from suite.comm.p2p import threads
+from suite.comm.p2p.coroutine import CoroutineHub, CoroutineWorld
 from suite.comm.p2p.message import EVALUATION_CAPACITY
 from suite.comm.p2p.threads import Hub, LoopbackTransport, LoopbackWorld, run
 from suite.comm.rendezvous.launcher_env import launch_info
 from suite.comm.world import init_world
-from suite.core.errors import RankError, RankTimeout
-from suite.core.op import Kind, Op
+from suite.core.errors import IllegalSchedule, RankError, RankTimeout
+from suite.core.op import Kind, Op, message_of, needs
 from suite.core.protocols import Transport
+from tests.support.drawn import generator
+from tests.support.placed import random_homes, random_order, run_order
 from tests.support.waiting import wait_until
 
 
@@ -230,3 +235,65 @@ def test_process_without_launcher_is_a_world_of_one(monkeypatch: pytest.MonkeyPa
     assert isinstance(world, LoopbackWorld)
     assert (world.rank, world.size, launch_info().rank) == (0, 1, 0)
     assert run(3, lambda world: (world.rank, world.size)) == [(0, 3), (1, 3), (2, 3)]
+
+
+def created(size: int) -> tuple[CoroutineHub, list[CoroutineWorld]]:
+    hub = CoroutineHub(size)
+    return hub, hub.create_ranks(lambda world: world)
+
+
+@pytest.mark.parametrize("root", [0, 2])
+def test_collectives_wait_for_all_ranks_of_their_group(root: int) -> None:
+    """Ranks 0 and 2 broadcast 1 + the root, then add; rank 1 is in neither group."""
+    hub, worlds = created(3)
+    tensors = [torch.tensor([1.0 + rank]) for rank in range(3)]
+
+    def rank(world: CoroutineWorld) -> Generator[None, None, None]:
+        if world.rank == 1:
+            return
+        group, tensor = world.group((0, 2)), tensors[world.rank]
+        for collective in (partial(group.broadcast, root=root), group.all_reduce):
+            handle = collective(tensor)
+            while not handle.done():
+                yield None
+
+    list(hub.run([rank(world) for world in worlds]))
+    assert [tensor.item() for tensor in tensors] == [2.0 * (1 + root), 2.0, 2.0 * (1 + root)]
+
+
+def test_a_broadcast_without_its_root_is_a_deadlock() -> None:
+    hub, worlds = created(2)
+
+    def rank(world: CoroutineWorld) -> Generator[None, None, None]:
+        if world.rank == 1:
+            handle = world.group((0, 1)).broadcast(torch.zeros(1), 0)
+            while not handle.done():
+                yield None
+
+    with pytest.raises(IllegalSchedule):
+        list(hub.run([rank(world) for world in worlds]))
+
+
+def test_random_orders_end() -> None:
+    random = generator("orders")
+    for seed in [random.randrange(2**32) for _ in range(60)]:
+        ranks, first_in_first_out = 1 + seed % 4, bool(seed & 4)
+        homes = random_homes(seed, ranks)
+        order = random_order(seed, homes, first_in_first_out=first_in_first_out)
+        received = threads.run(
+            ranks, lambda world, order=order, homes=homes: run_order(order, world.rank, world.transport(homes))
+        )
+        wanted = [sum(needs(op, len(homes)) is not None for op in ops) for ops in order.orders]
+        assert received == wanted, seed
+
+
+def test_random_orders_are_legal_and_varied() -> None:
+    orders = [random_order(seed, random_homes(seed, 3)) for seed in range(60)]
+    for order in orders:
+        ops = {op for rank in order.orders for op in rank}
+        assert len(ops) == sum(map(len, order.orders))
+        passes = {message_of(op) for op in ops if op.kind is not Kind.WEIGHT}
+        microbatches = 1 + max(op.index for op in ops)
+        assert len(passes) == 2 * len(order.homes) * microbatches
+    assert len({order.homes for order in orders}) > 15
+    assert any(op.kind is Kind.WEIGHT for order in orders for rank in order.orders for op in rank)

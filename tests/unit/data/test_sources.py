@@ -1,8 +1,4 @@
-"""Batches of finite data sets, which are equal on every rank: each sample once an epoch, in an order of the seed.
-
-Ranks draw their own data: two that disagree by one sample, or a sample seen twice in an epoch, spoil a loss curve
-without an error.
-"""
+"""Batches of finite data sets, which are equal on every rank, and batches drawn ahead or when they are read."""
 
 from __future__ import annotations
 
@@ -13,6 +9,8 @@ import numpy as np
 import pytest
 
 from suite.core.errors import InvalidRequest
+from suite.data import batches
+from suite.data.batches import KEPT, Lazy, draw_batches, map_batches, size
 from suite.data.epochs import order
 from suite.data.images import Images, ImagesInMemory
 from suite.data.text_classification import Labelled, Texts
@@ -92,13 +90,56 @@ def test_an_order_is_that_of_its_seed_for_ever() -> None:
 
 
 def test_provenance_is_of_samples_and_of_classes() -> None:
-    for source, size in ((images, 2 * 9), (texts, 2 * 9 * 2), (pairs, 2 * 9 * 2)):
+    for source, nbytes in ((images, 2 * 9), (texts, 2 * 9 * 2), (pairs, 2 * 9 * 2)):
         said = source(9).provenance()
         assert said == source(9).provenance()
-        assert (said["name"], said["bytes"]) == ("numbered", size)
+        assert (said["name"], said["bytes"]) == ("numbered", nbytes)
         assert said["sha256"] != source(8).provenance()["sha256"]
     one = texts(9)
     other = Labelled(
         "numbered", 10, 9, Texts(one.train.tokens, one.train.ends, one.train.classes[::-1]), one.validation
     )
     assert one.provenance()["sha256"] != other.provenance()["sha256"]
+
+
+def draw(number: int) -> Any:
+    rng = np.random.default_rng(number)
+    return rng.normal(size=(8, 4)).astype(np.float32), rng.integers(0, 3, 8)
+
+
+BYTES = 8 * 4 * 4 + 8 * 8
+
+
+def test_few_batches_are_drawn_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert size(draw(0)) == BYTES
+    assert draw_batches(draw, range(0)) == []
+    monkeypatch.setattr(batches, "AHEAD", 3 * BYTES)
+    ready = draw_batches(draw, range(3, 6))
+    assert isinstance(ready, list)
+    assert isinstance(draw_batches(draw, range(3, 7)), Lazy)
+    firsts = [float(inputs[0, 0]) for inputs, _ in ready]
+    assert firsts == [float(draw(number)[0][0, 0]) for number in (3, 4, 5)]
+    monkeypatch.setattr(batches, "AHEAD", 0)
+    later = draw_batches(draw, range(3, 6))
+    assert [float(inputs[0, 0]) for inputs, _ in later] == firsts
+    for ready_or_later in (ready, later):
+        assert [float(first) for first in map_batches(ready_or_later, lambda batch: batch[0][0, 0])] == firsts
+
+
+def test_many_batches_are_drawn_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "AHEAD", 1000)
+    calls: list[int] = []
+
+    def counted(number: int) -> Any:
+        calls.append(number)
+        return draw(number)
+
+    ready = draw_batches(counted, range(100))
+    assert len(ready) == 100
+    assert calls == [0]
+    readers = [iter(ready), iter(ready)]  # two stages, one a few batches behind
+    for number in range(100):
+        next(readers[0])
+        if number >= KEPT // 4:
+            next(readers[1])
+    assert sorted(calls[1:]) == list(range(100))
