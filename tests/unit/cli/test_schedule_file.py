@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from suite.cli import Command
 from suite.cli.check import COMMAND as CHECK
 from suite.cli.draw import COMMAND as DRAW
 from suite.config.compose import groups
 from suite.core.exit_codes import Exit
+from tests.support.drawn import cells
 
 TABLE = "1F0,2F0,2B0,1B0\n0F0,0B0\n"
 
@@ -39,8 +39,10 @@ def test_legal_file_is_reported(file: Path, capsys: pytest.CaptureFixture[str]) 
     ]
 
 
-@pytest.mark.parametrize("choice", [choice for choice in groups()["schedule"] if choice != "torch_csv"])
-@pytest.mark.parametrize("form", ["compute_only", "compute_comms"])
+CHOICES = [choice for choice in groups()["schedule"] if choice != "torch_csv"]
+
+
+@pytest.mark.parametrize(("choice", "form"), cells(CHOICES, ["compute_only", "compute_comms"], n=5))
 def test_every_schedule_is_exported(choice: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "out.csv"
     words = [f"schedule={choice}", "grid.inter=3", "draw.microbatches=7", f"draw.csv={path}", f"draw.csv_format={form}"]
@@ -55,19 +57,23 @@ def test_every_schedule_is_exported(choice: str, form: str, tmp_path: Path, caps
     assert capsys.readouterr().out.splitlines()[:4] == drawn[:4]
 
 
-@pytest.mark.parametrize(
-    ("text", "placement"),
-    [
-        ("0F0,0B0\n1F0,1B0\n", "one stage per rank"),
-        ("0F0,2F0,2B0,0B0\n1F0,1B0\n", "table: stages 0, 1, ... on ranks 0 1 0"),
-        ("0F0,2F0,2B0,0B0\n1F0,3F0,3B0,1B0\n", "loop, 2 stages per rank: stage s on rank s mod 2"),
-        (TABLE, "table: stages 0, 1, ... on ranks 1 0 0"),
-    ],
-)
-def test_placement_is_named(text: str, placement: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a.csv").write_text(text)
-    assert CHECK.main([str(tmp_path / "a.csv")]) == Exit.OK
-    assert f"\nplacement: {placement}\n" in capsys.readouterr().out
+def checked(text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Report on a file."""
+    (folder / "a.csv").write_text(text)
+    assert CHECK.main([str(folder / "a.csv")]) == Exit.OK
+    return capsys.readouterr().out
+
+
+def test_placement_and_messages_of_a_file_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text, words in (
+        ("0F0,0B0\n1F0,1B0\n", "\nplacement: one stage per rank\n"),
+        ("0F0,2F0,2B0,0B0\n1F0,1B0\n", "\nplacement: table: stages 0, 1, ... on ranks 0 1 0\n"),
+        ("0F0,2F0,2B0,0B0\n1F0,3F0,3B0,1B0\n", "\nplacement: loop, 2 stages per rank: stage s on rank s mod 2\n"),
+        (TABLE, "\nplacement: table: stages 0, 1, ... on ranks 1 0 0\n"),
+        ("0F0,0F1,0B0,0B1\n1F1,1F0,1B0,1B1\n", "cannot run it: 1F1 would receive the message of 0F0"),
+        ("0RECV_B0,0F0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", "deadlock: 0RECV_B0"),
+    ):
+        assert words in checked(text, tmp_path, capsys), text
 
 
 def test_ticks_of_a_file_are_keys(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,58 +86,32 @@ def test_ticks_of_a_file_are_keys(file: Path, capsys: pytest.CaptureFixture[str]
     assert "F0  ==" in capsys.readouterr().out
 
 
-def test_another_message_order_and_a_deadlock_of_waiting_receives_are_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "a.csv").write_text("0F0,0F1,0B0,0B1\n1F1,1F0,1B0,1B1\n")
-    assert CHECK.main([str(tmp_path / "a.csv")]) == Exit.OK
-    assert "cannot run it: 1F1 would receive the message of 0F0" in capsys.readouterr().out
-    (tmp_path / "b.csv").write_text("0RECV_B0,0F0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n")
-    assert CHECK.main([str(tmp_path / "b.csv")]) == Exit.OK
-    assert "with receives that wait: deadlock: 0RECV_B0" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("text", "words", "message"),
-    [
-        ("0F0,0B0\n1B0,1F0\n", [], "row 2 (rank 1), column 1: 1B0 comes before its forward"),
-        ("0F0,2F0x\n", [], "row 1 (rank 0), column 2 is '2F0x'; rule: stage, one of F I B W"),
-        ("", [], "has no op of stage 0, and it is empty"),
-        ("\udcff", [], "it is not UTF-8 text"),
-        (None, [], "No such file or directory; rule: a schedule file"),
-        (TABLE, ["grid.inter=2"], "there is no key of a schedule file named 'grid.inter'"),
-        (TABLE, ["executor.ticks.forward=0"], "executor.ticks.forward=0; rule: a whole number of ticks"),
-        (TABLE, ["executor.ticks.forward=x"], "executor.ticks.forward=x; rule: a whole number of ticks"),
-        ("0F0,0I0,0W0\n", ["executor.ticks.weight=2"], "executor.ticks.weight=2; rule: less than the 2 ticks"),
-    ],
+ILLEGAL: tuple[tuple[str | None, list[str], str], ...] = (  # text, words, and words of the refusal
+    ("0F0,0B0\n1B0,1F0\n", [], "row 2 (rank 1), column 1"),
+    ("0F0,2F0x\n", [], "row 1 (rank 0), column 2 is '2F0x'"),
+    ("", [], "has no op of stage 0"),
+    ("\udcff", [], "UTF-8"),
+    (None, [], "No such file or directory"),
+    (TABLE, ["grid.inter=2"], "'grid.inter'"),
+    (TABLE, ["executor.ticks.forward=0"], "executor.ticks.forward=0"),
+    (TABLE, ["executor.ticks.forward=x"], "executor.ticks.forward=x"),
+    ("0F0,0I0,0W0\n", ["executor.ticks.weight=2"], "executor.ticks.weight=2"),
 )
-def test_illegal_file_is_refused(
-    text: str | None, words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "a.csv"
-    if text is not None:
-        path.write_bytes(text.encode(errors="surrogateescape"))
-    assert CHECK.main([str(path), *words]) == Exit.NOTHING
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert message in captured.err
 
 
-@pytest.mark.parametrize("command", [CHECK, DRAW], ids=["check", "draw"])
-def test_another_argument_is_refused_as_before(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
-    for argument, legal in (("pipeoptim", "system=pipeoptim"), ("gpt_tiny", "model=gpt_tiny")):
-        assert command.main([argument]) == Exit.NOTHING
-        assert f"unknown argument {argument!r}; rule: KEY=VALUE; legal: {legal}" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["system=pipeoptim"], "rule: a schedule file has no updates"),
-        (["draw.csv_format=both"], "draw.csv_format=both"),
-    ],
-)
-def test_export_is_refused(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert DRAW.main([*words, f"draw.csv={tmp_path / 'a.csv'}"]) == Exit.NOTHING
-    assert message in capsys.readouterr().err
+def test_illegal_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, (text, words, message) in enumerate(ILLEGAL):
+        path = tmp_path / f"{number}.csv"
+        if text is not None:
+            path.write_bytes(text.encode(errors="surrogateescape"))
+        assert CHECK.main([str(path), *words]) == Exit.NOTHING
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert message in captured.err
+    for words, message in (("system=pipeoptim", "draw.csv="), ("draw.csv_format=both", "draw.csv_format=both")):
+        assert DRAW.main([words, f"draw.csv={tmp_path / 'a.csv'}"]) == Exit.NOTHING
+        assert message in capsys.readouterr().err
     assert not (tmp_path / "a.csv").exists()
+    for command in (CHECK, DRAW):
+        assert command.main(["pipeoptim"]) == Exit.NOTHING
+        assert capsys.readouterr().err.strip().endswith("legal: system=pipeoptim")
