@@ -9,8 +9,9 @@ the models of suite/config.
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from tests.architecture.trees import sources, trees
 
@@ -29,78 +30,60 @@ def is_record(path: str, node: ast.ClassDef) -> bool:
     return dataclass or bool(bases & RECORD_BASES) or path.startswith("suite/config/")
 
 
+def pairs(node: ast.Assign) -> Iterable[tuple[ast.expr, ast.expr]]:
+    """Each target with its value; tuples on both sides are taken apart."""
+    target, value = node.targets[0], node.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        return zip(target.elts, value.elts, strict=False)
+    return [(each, value) for each in node.targets]
+
+
 class Attributes(ast.NodeVisitor):
-    """Collect the attributes that one file touches, by class."""
+    """Collect the attributes that one file touches, by class.
+
+    The class of a name or of `self.name` is known from an annotation, a constructor call, or an assignment of those.
+    """
 
     def __init__(self, classes: Mapping[str, str]) -> None:
         self.classes = classes
         self.touched: dict[str, set[str]] = defaultdict(set)
-        self.members: dict[str, str | None] = {}
-        self.locals: dict[str, str | None] = {}
+        self.types: dict[str, str | None] = {}
 
     def class_of(self, annotation: ast.expr | None) -> str | None:
         """The first class of the suite that an annotation names."""
-        if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-            annotation = ast.parse(annotation.value, mode="eval").body
-        names = (node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)) if annotation else ()
-        return next((name for name in names if name in self.classes), None)
+        words = re.findall(r"\w+", ast.unparse(annotation)) if annotation else ()
+        return next((word for word in words if word in self.classes), None)
 
     def type_of(self, node: ast.expr) -> str | None:
-        """Class of a name, of an attribute of `self`, or of a constructor call."""
-        match node:
-            case ast.Name(id=name):
-                return self.locals.get(name)
-            case ast.Attribute(value=ast.Name(id="self"), attr=name):
-                return self.members.get(name)
-            case ast.Call(func=ast.Name(id=name)) if name in self.classes:
-                return name
-        return None
+        if isinstance(node, ast.Call):
+            return self.class_of(node.func) if isinstance(node.func, ast.Name) else None
+        return self.types.get(ast.unparse(node)) if isinstance(node, ast.Name | ast.Attribute) else None
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        outer, self.members = self.members, {}
-        members: dict[str, str | None] = {}
-        for method in node.body:
-            if isinstance(method, ast.FunctionDef):
-                self.locals = self.parameters(method)
-                for target, value in assignments(method):
-                    if isinstance(target, ast.Attribute):
-                        members[target.attr] = self.type_of(value)
-            elif isinstance(method, ast.AnnAssign) and isinstance(method.target, ast.Name):
-                members[method.target.id] = self.class_of(method.annotation)
-        self.members, self.locals = members, {}
-        self.generic_visit(node)
-        self.members = outer
-
-    def parameters(self, node: ast.FunctionDef) -> dict[str, str | None]:
-        arguments = node.args
-        every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-        return {argument.arg: self.class_of(argument.annotation) for argument in every}
+        outer, self.types = self.types, {}
+        for child in sorted(node.body, key=lambda each: getattr(each, "name", "") != "__init__"):
+            if isinstance(child, ast.AnnAssign):
+                self.types[f"self.{ast.unparse(child.target)}"] = self.class_of(child.annotation)
+            self.visit(child)
+        self.types = outer
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        outer = self.locals
-        self.locals = {**outer, **self.parameters(node)}
-        for target, value in assignments(node):
-            if isinstance(target, ast.Name) and (cls := self.type_of(value)):
-                self.locals = {**self.locals, target.id: cls}
+        outer = self.types
+        self.types = dict(outer)
+        arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+        self.types |= {argument.arg: self.class_of(argument.annotation) for argument in arguments}
+        for each in ast.walk(node):
+            for target, value in pairs(each) if isinstance(each, ast.Assign) else ():
+                if cls := self.type_of(value):
+                    self.types[ast.unparse(target)] = cls
         self.generic_visit(node)
-        self.locals = outer
+        members = {name: cls for name, cls in self.types.items() if name.startswith("self.")}
+        self.types = {**outer, **members}
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         if cls := self.type_of(node.value):
             self.touched[cls].add(node.attr)
         self.generic_visit(node)
-
-
-def assignments(function: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Pairs of a target and its value; tuples on both sides are taken apart."""
-    for node in ast.walk(function):
-        if not isinstance(node, ast.Assign):
-            continue
-        for target in node.targets:
-            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                yield from zip(target.elts, node.value.elts, strict=False)
-            else:
-                yield target, node.value
 
 
 def coupling(modules: Mapping[str, ast.Module]) -> dict[tuple[str, str], set[str]]:

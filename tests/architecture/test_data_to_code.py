@@ -28,6 +28,7 @@ BY_NAME = {tuple(name.split(".")): kind for kind, names in CALLS.items() for nam
 REASONS = {
     ("suite/__init__.py", "a module by its name"): "names from a table in that file",
     ("suite/cli/main.py", "a module by its name"): "names from a table in that file",
+    ("suite/config/compose.py", "a pickle"): "copies of parsed YAML within the process",
     ("suite/config/locate.py", "a module by its name"): "modules of the suite, or of a folder in launch.python_path",
     ("suite/config/typed_yaml.py", "yaml.load"): "the C version of the safe loader",
     ("suite/engine/gather.py", "torch.load"): "weights_only=True reads tensors, and refuses everything else",

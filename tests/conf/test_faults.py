@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from suite.cli.draw import main as draw
 from suite.cli.run import main
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record
 
 RAISES = 'raise LookupError("my own fault")'
-SCHEDULE = """from baselines.gpipe import GPipe
+CLASS = """from {module} import {base}
 
-class Mine(GPipe):
-    def {method}:
-        {body}
-"""
-POLICY = """from baselines.pipedream import Stash
-
-class Mine(Stash):
-    def {method}:
-        {body}
-"""
-SHAPE = """from dataclasses import dataclass
-from suite.workload import Transformer
-
-@dataclass(frozen=True)
-class Mine(Transformer):
+class Mine({base}):
     def {method}:
         {body}
 """
@@ -42,102 +30,103 @@ defaults: [override /{group}: null]
 {group}: {{_target_: {module}.Mine}}
 system: {{_target_: suite.engine.system.EngineSystem, name: mine, description: a test}}
 """
+YAML = {
+    "executor": "kind: plugin\nname: mine\n_target_: {module}.Mine\n",
+    "model": "defaults: [gpt_tiny]\nname: mine\nshape: {{_target_: {module}.Mine}}\n",
+}
+CHECK = "check(self, stages, update_interval)"
+PROGRAM, IN_FLIGHT = (f"{name}(self, place, interval)" for name in ("program", "in_flight"))
 NAMES = count()
+
+
+def schedule(method: str, body: str = RAISES) -> str:
+    return CLASS.format(module="baselines.gpipe", base="GPipe", method=method, body=body)
 
 
 def folder(tmp_path: Path, code: str, group: str) -> list[str]:
     """Overrides of a run that has this code in the place of its `group`."""
     module = f"faulty_{next(NAMES)}"  # Python keeps what it has imported
-    mine = tmp_path / "mine"
-    if group in ("schedule", "weights"):
-        (mine / "system").mkdir(parents=True)
-        text = SYSTEM.format(group=group, module=module)
-        (mine / "system" / "mine.yaml").write_text(text + ("update_interval: 1\n" if group == "weights" else ""))
-        chosen = ["system=mine"]
-    else:
-        (mine / group).mkdir(parents=True)
-        body = {
-            "executor": f"kind: plugin\nname: mine\n_target_: {module}.Mine\n",
-            "model": f"defaults: [gpt_tiny]\nname: mine\nshape: {{_target_: {module}.Mine}}\n",
-        }
-        (mine / group / "mine.yaml").write_text(body[group])
-        chosen = [f"{group}=mine"]
-    (mine / f"{module}.py").write_text(code)
-    return [f"launch.python_path=[{mine}]", *chosen, "grid.inter=2", f"reports={tmp_path / 'reports'}"]
+    chosen = group if group in YAML else "system"
+    file = tmp_path / "mine" / chosen / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    text = YAML.get(group, SYSTEM).format(group=group, module=module)
+    file.write_text(text + "update_interval: 1\n" * (group == "weights"))
+    (tmp_path / "mine" / f"{module}.py").write_text(code)
+    mine = f"launch.python_path=[{tmp_path / 'mine'}]"
+    return [mine, f"{chosen}=mine", "grid.inter=2", f"reports={tmp_path / 'reports'}"]
+
+
+Ended = Callable[[str, str], tuple[Record, str]]
+
+
+@pytest.fixture
+def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ended:
+    """The only record of a run with this code in the place of its group, and what the command printed."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def end(group: str, code: str) -> tuple[Record, str]:
+        assert main(folder(tmp_path, code, group)) == Exit.NOTHING
+        (file,) = (tmp_path / "reports" / "records").glob("*.json")
+        return Record.read(file), "".join(capsys.readouterr())
+
+    return end
 
 
 @pytest.mark.parametrize(
     ("group", "code"),
     [
-        ("schedule", SCHEDULE.format(method="program(self, place, interval)", body=RAISES)),
-        ("schedule", SCHEDULE.format(method="program(self, place, interval)", body=f"yield from (); {RAISES}")),
-        ("schedule", SCHEDULE.format(method="in_flight(self, place, interval)", body=RAISES)),
-        ("schedule", SCHEDULE.format(method="__init__(self)", body=RAISES)),
+        ("schedule", schedule(PROGRAM)),
+        ("schedule", schedule(PROGRAM, f"yield from (); {RAISES}")),
+        ("schedule", schedule(IN_FLIGHT)),
+        ("schedule", schedule("__init__(self)")),
         ("schedule", f"{RAISES}\n"),
         ("schedule", "def program(:\n"),
-        ("weights", POLICY.format(method="check(self, stages, update_interval)", body=RAISES)),
-        ("model", SHAPE.format(method="shapes(self)", body=RAISES)),
+        ("weights", CLASS.format(module="baselines.pipedream", base="Stash", method=CHECK, body=RAISES)),
+        ("model", CLASS.format(module="suite.workload", base="Transformer", method="shapes(self)", body=RAISES)),
         ("executor", EXECUTOR.format(check=RAISES, body="pass")),
         ("executor", EXECUTOR.format(check="pass", body=RAISES)),
     ],
 )
-def test_fault_in_a_user_file_is_recorded_with_its_line(
-    group: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    assert main(folder(tmp_path, code, group)) == Exit.NOTHING
-    (file,) = (tmp_path / "reports" / "records").glob("*.json")
-    record = Record.read(file)
+def test_fault_in_a_user_file_is_recorded_with_its_line(group: str, code: str, ended: Ended, tmp_path: Path) -> None:
+    record, output = ended(group, code)
     assert record.outcome is Outcome.FAILED
     message = "SyntaxError" if "def program(:" in code else "LookupError: my own fault"
     assert message in record.reason
     assert "Traceback (most recent call last):" in record.reason
     (line,) = [number for number, text in enumerate(code.splitlines(), 1) if RAISES in text or "(:" in text]
-    output = capsys.readouterr()
-    (printed,) = [text for text in (output.out + output.err).splitlines() if message in text]
+    (printed,) = [text for text in output.splitlines() if message in text]
     assert f"{tmp_path}/mine/faulty_" in printed
     assert f".py, line {line}" in printed
-    assert "Traceback" not in output.out + output.err
+    assert "Traceback" not in output
 
 
-@pytest.mark.parametrize("result", ["None", "7", "{}"])
-def test_unrecordable_result_is_a_failed_run(result: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    code = EXECUTOR.format(check="pass", body=f"return {result}")
-    assert main(folder(tmp_path, code, "executor")) == Exit.NOTHING
-    (file,) = (tmp_path / "reports" / "records").glob("*.json")
-    assert Record.read(file).outcome is Outcome.FAILED
-
-
-def test_value_that_a_user_class_refuses_names_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    code = SCHEDULE.format(method="__init__(self)", body='raise ValueError("too few waves")')
-    assert main(folder(tmp_path, code, "schedule")) == Exit.NOTHING
-    (file,) = (tmp_path / "reports" / "records").glob("*.json")
-    record = Record.read(file)
-    assert record.outcome is Outcome.UNSUPPORTED
-    assert "too few waves" in record.reason
-    assert ".py, line 5 in __init__" in record.reason
-
-
-def test_illegal_order_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("group", "code", "outcome", "parts"),
+    [
+        ("executor", EXECUTOR.format(check="pass", body="return None"), Outcome.FAILED, ()),
+        ("executor", EXECUTOR.format(check="pass", body="return {}"), Outcome.FAILED, ()),
+        (
+            "schedule",
+            schedule("__init__(self)", 'raise ValueError("too few waves")'),
+            Outcome.UNSUPPORTED,
+            ("too few waves", ".py, line 5 in __init__"),
+        ),
+        ("schedule", schedule(IN_FLIGHT, "return 1"), Outcome.UNSUPPORTED, ("the schedule promised 1",)),
+    ],
+)
+def test_unusable_result_is_recorded(
+    group: str, code: str, outcome: Outcome, parts: tuple[str, ...], ended: Ended
 ) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    code = SCHEDULE.format(method="in_flight(self, place, interval)", body="return 1")
-    main(folder(tmp_path, code, "schedule"))
-    output = capsys.readouterr()
-    (line,) = [text for text in (output.out + output.err).splitlines() if "unsupported" in text]
-    assert "the schedule promised 1" in line
+    record, _ = ended(group, code)
+    assert record.outcome is outcome
+    assert [part for part in parts if part not in record.reason] == []
 
 
 def test_command_reports_a_user_fault_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from suite.cli.draw import main as draw
-
     monkeypatch.setattr(sys, "path", list(sys.path))
-    overrides = folder(tmp_path, SCHEDULE.format(method="program(self, place, interval)", body=RAISES), "schedule")[:3]
+    overrides = folder(tmp_path, schedule(PROGRAM), "schedule")[:3]
     assert draw(overrides) == Exit.NOTHING
     (line,) = capsys.readouterr().err.splitlines()
     assert "LookupError: my own fault (" in line

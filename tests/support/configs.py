@@ -14,13 +14,13 @@ def altered(base: RunConfig, **changes: Any) -> RunConfig:
     return base.changed({path.replace("__", "."): value for path, value in changes.items()})
 
 
-def unchecked(base: RunConfig, changes: Mapping[str, Any]) -> dict[str, Any]:
+def unchecked(base: RunConfig | Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of `base` with values at dotted paths replaced, legal or not."""
-    data = deepcopy(base.plain())
+    data: dict[str, Any] = deepcopy(base.plain() if isinstance(base, RunConfig) else dict(base))
     for path, value in changes.items():
         *groups, name = path.split(".")
         group = data
         for each in groups:
-            group = group[each]
+            group = group.setdefault(each, {})
         group[name] = value
     return data

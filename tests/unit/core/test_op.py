@@ -1,22 +1,24 @@
-"""Ops, places and flush intervals: names, neighbours, groups of updates.
+"""Ops, places, flush intervals and grids: names, neighbours, groups of updates, and one rank for each place.
 
-Indices never restart, so an off-by-one in a work's groups would put a gradient into the wrong update, silently.
+Indices never restart, so an off-by-one in the groups of an interval would put a gradient into the wrong update,
+silently. Two ranks that disagree about who stands where exchange the wrong tensors and may still converge.
 """
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.core.errors import InvalidRequest
+from suite.core.grid import Grid
 from suite.core.op import SENDS_GRADIENT, FlushInterval, Kind, Op, Place, feeds, message_of, needs
 from tests.support.refusals import refused
 
-ops = st.builds(Op, st.integers(0, 4000), st.sampled_from(Kind), st.integers(0, 10**9))
+sizes = st.integers(1, 5)
+grids = st.builds(Grid, data=sizes, inter=sizes, tensor=st.integers(1, 3))
 
 
-@given(ops)
+@given(st.builds(Op, st.integers(0, 4000), st.sampled_from(Kind), st.integers(0, 10**9)))
 def test_an_op_reads_what_it_prints(op: Op) -> None:
     assert Op.parse(str(op)) == op
 
@@ -24,22 +26,24 @@ def test_an_op_reads_what_it_prints(op: Op) -> None:
 def test_an_op_prints_stage_kind_and_index() -> None:
     assert str(Op(2, Kind.FORWARD, 7)) == "2F7"
     assert Op.parse("12B345") == Op(12, Kind.BACKWARD, 345)
-
-
-@pytest.mark.parametrize("text", ["", "F7", "2F", "2X7", "2FB7", "2f7", " 2F7", "2F7 ", "-1F7", "2F-7", "2F7.0"])
-def test_other_text_is_refused_with_a_legal_op(text: str) -> None:
-    with refused(InvalidRequest, legal="'2F7'"):
-        Op.parse(text)
+    for text in ("", "F7", "2F", "2X7", "2FB7", "2f7", " 2F7", "2F7 ", "-1F7", "2F-7", "2F7.0"):
+        with refused(InvalidRequest, legal="'2F7'"):
+            Op.parse(text)
 
 
 def test_neighbours_in_a_pipeline_of_three() -> None:
-    read = Op.parse
-    assert [needs(read(t), 3) for t in ("0F5", "1F5", "2F5")] == [None, read("0F5"), read("1F5")]
-    assert [needs(read(t), 3) for t in ("0B5", "1B5", "2B5")] == [read("1B5"), read("2B5"), None]
-    assert [needs(read(t), 3) for t in ("0I5", "1I5", "2I5")] == [read("1B5"), read("2B5"), None]
-    assert [needs(read(t), 3) for t in ("0W5", "1W5", "2W5")] == [None, None, None]
-    assert [needs(read(t), 3) for t in ("0E5", "1E5", "2E5")] == [None, read("0E5"), read("1E5")]
-    assert [needs(read(t), 3) for t in ("0U5", "1U5", "2U5")] == [None, None, None]
+    for kind, needed in (
+        ("F", (None, "0F5", "1F5")),
+        ("B", ("1B5", "2B5", None)),
+        ("I", ("1B5", "2B5", None)),
+        ("W", (None, None, None)),
+        ("E", (None, "0E5", "1E5")),
+        ("U", (None, None, None)),
+    ):
+        expected = [text and Op.parse(text) for text in needed]
+        assert [needs(Op(stage, Kind(kind), 5), 3) for stage in range(3)] == expected
+    assert [(Place(s, 3).first, Place(s, 3).last) for s in range(3)] == [(True, False), (False, False), (False, True)]
+    assert (Place(0, 1).first, Place(0, 1).last) == (True, True)
 
 
 @given(st.integers(1, 8), st.data())
@@ -58,27 +62,20 @@ def test_needs_and_feeds_are_inverse(stages: int, data: st.DataObject) -> None:
         assert (need is None, fed is None) == (op.stage == ends[0], op.stage == ends[1])
 
 
-def test_place_knows_its_ends() -> None:
-    assert [(Place(s, 3).first, Place(s, 3).last) for s in range(3)] == [(True, False), (False, False), (False, True)]
-    assert (Place(0, 1).first, Place(0, 1).last) == (True, True)
-
-
-def test_a_flush_is_one_group() -> None:
-    interval = FlushInterval(first=8, microbatches=5, update_interval=None, update=3)
-    assert (interval.end, interval.microbatches_per_update, interval.updates) == (13, 5, 1)
-    assert [interval.update_of(i) for i in range(8, 13)] == [3] * 5
-    assert [interval.group_size(i) for i in range(8, 13)] == [5] * 5
-    assert [interval.completes_update(i) for i in range(8, 13)] == [False, False, False, False, True]
-
-
-def test_a_short_last_group_updates_too() -> None:
-    """Eight microbatches from number 10, three to an update: groups 10-12, 13-15 and the short 16-17."""
-    interval = FlushInterval(first=10, microbatches=8, update_interval=3, update=4)
-    indices = range(10, 18)
-    assert (interval.end, interval.microbatches_per_update, interval.updates) == (18, 3, 3)
-    assert [interval.update_of(i) for i in indices] == [4, 4, 4, 5, 5, 5, 6, 6]
-    assert [interval.group_size(i) for i in indices] == [3, 3, 3, 3, 3, 3, 2, 2]
-    assert [interval.completes_update(i) for i in indices] == [False, False, True, False, False, True, False, True]
+def test_groups_of_updates_by_hand() -> None:
+    """A flush is one group. Eight microbatches from 10, three to an update: 10-12, 13-15 and the short 16-17."""
+    for interval, end, groups in (
+        (FlushInterval(first=8, microbatches=5, update_interval=None, update=3), 13, {3: 5}),
+        (FlushInterval(first=10, microbatches=8, update_interval=3, update=4), 18, {4: 3, 5: 3, 6: 2}),
+    ):
+        indices = range(interval.first, end)
+        per_update = max(groups.values())
+        assert (interval.end, interval.microbatches_per_update, interval.updates) == (end, per_update, len(groups))
+        updates = [update for update, size in groups.items() for _ in range(size)]
+        assert [interval.update_of(index) for index in indices] == updates
+        assert [interval.group_size(index) for index in indices] == [groups[update] for update in updates]
+        last = [place == size - 1 for size in groups.values() for place in range(size)]
+        assert [interval.completes_update(index) for index in indices] == last
 
 
 @given(st.integers(0, 50), st.integers(1, 40), st.none() | st.integers(1, 50), st.integers(0, 9))
@@ -93,15 +90,44 @@ def test_groups_partition_the_work(first: int, microbatches: int, every: int | N
         assert [index for index in members if interval.completes_update(index)] == members[-1:]
 
 
-@pytest.mark.parametrize(
-    ("microbatches", "every", "expected"),
-    [
-        (0, None, ("microbatches", 0)),
-        (-1, 2, ("microbatches", -1)),
-        (4, 0, ("update_interval", 0)),
-        (4, -3, ("update_interval", -3)),
-    ],
-)
-def test_work_refuses_with_a_legal_value(microbatches: int, every: int | None, expected: tuple[str, int]) -> None:
-    with refused(InvalidRequest, *expected, legal="1"):
-        FlushInterval(0, microbatches, every, 0)
+def test_interval_without_work_is_refused() -> None:
+    for microbatches, every, key, value in (
+        *((0, None, "microbatches", 0), (-1, 2, "microbatches", -1)),
+        *((4, 0, "update_interval", 0), (4, -3, "update_interval", -3)),
+    ):
+        with refused(InvalidRequest, key, value, legal="1"):
+            FlushInterval(0, microbatches, every, 0)
+
+
+def test_ranks_of_small_grids() -> None:
+    """AxoNN Figure 2 as rows: a replica's pipeline is consecutive ranks, and tensor ranks are fastest."""
+    grid = Grid(data=2, inter=3)
+    places = [Place(stage, 3, replica, 2) for replica in range(2) for stage in range(3)]
+    assert [grid.place(rank) for rank in range(6)] == places
+    assert (grid.data_parallel_group(4), str(grid)) == ((1, 4), "3x2")
+    grid = Grid(data=2, inter=2, tensor=2)
+    assert (grid.size, str(Grid(data=6, inter=2, tensor=3))) == (8, "2x6x3")
+    assert [grid.place(rank).stage for rank in range(8)] == [0, 0, 1, 1, 0, 0, 1, 1]
+    assert grid.rank(data=1, inter=0, tensor=1) == 5
+    assert grid.pipeline(5) == grid.pipeline(7) == (5, 7)
+    assert grid.data_parallel_group(5) == (1, 5)
+
+
+@given(grids)
+def test_ranks_and_places_are_a_bijection(grid: Grid) -> None:
+    seen = set()
+    for rank in range(grid.size):
+        place, tensor = grid.place(rank), rank % grid.tensor
+        assert (place.stages, place.replicas) == (grid.inter, grid.data)
+        assert grid.rank(data=place.replica, inter=place.stage, tensor=tensor) == rank
+        seen.add((place.replica, place.stage, tensor))
+        pipeline, column = grid.pipeline(rank), grid.data_parallel_group(rank)
+        assert pipeline[place.rank] == rank
+        assert rank in column
+        assert [grid.place(each) for each in pipeline] == [
+            Place(stage, grid.inter, place.replica, grid.data) for stage in range(grid.inter)
+        ]
+        assert [grid.place(each).replica for each in column] == list(range(grid.data))
+        assert {grid.place(each).stage for each in column} == {place.stage}
+        assert {each % grid.tensor for each in (*pipeline, *column)} == {tensor}
+    assert len(seen) == grid.size == grid.data * grid.inter * grid.tensor

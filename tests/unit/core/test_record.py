@@ -1,4 +1,4 @@
-"""Round trip of a record through JSON, and refusal of damaged files.
+"""Round trip of a record and of its maps of winners through JSON, and refusal of damaged files.
 
 A sweep resumes from these files; a half-written or foreign one must never be taken for a result.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.core.errors import DamagedRecord, OtherSchema
+from suite.cli.run import run
+from suite.core import load
+from suite.core.errors import DamagedRecord, InvalidRequest, OtherSchema
+from suite.core.load import CpuTime, cpu_time, foreign_cores
 from suite.core.record import MAX_BYTES, SCHEMA_VERSION, Metric, Outcome, Record, Source
+from suite.core.winner_map import Winner, WinnerMap, is_map, read_map
+from suite.report.load import StoredRecord
+from suite.report.tables.provenance_table import facts
+from tests.support.refusals import refused
 
+NAN = math.nan
 RECORD = Record(
     key="abc",
     experiment="axonn_table_2",
@@ -37,8 +46,12 @@ RECORD = Record(
 )
 
 
-def test_a_record_reads_what_it_wrote() -> None:
-    assert Record.from_json(RECORD.to_json()) == RECORD
+@given(st.sampled_from(Outcome), st.sampled_from(Source), st.text(), st.lists(st.floats(allow_nan=False, width=64)))
+def test_a_record_reads_what_it_wrote(outcome: Outcome, source: Source, text: str, values: list[float]) -> None:
+    finite = tuple(value for value in values if math.isfinite(value))
+    record = Record(text, text, text, text, outcome, source, metrics={"m": Metric("s", "", finite, text)})
+    for each in (record, RECORD):
+        assert Record.from_json(each.to_json()) == each
 
 
 def test_seconds_of_an_answer_survive_and_make_no_other_value() -> None:
@@ -50,70 +63,39 @@ def test_seconds_of_an_answer_survive_and_make_no_other_value() -> None:
     before = Record.from_json(json.dumps(data))
     assert before.metrics["m"].seconds is None
     assert before == timed
-    data["metrics"]["m"]["seconds"] = "soon"
-    with pytest.raises(DamagedRecord):
-        Record.from_json(json.dumps(data))
 
 
-@given(st.sampled_from(Outcome), st.sampled_from(Source), st.text(), st.lists(st.floats(allow_nan=False, width=64)))
-def test_any_outcome_source_and_sample_survives(
-    outcome: Outcome, source: Source, text: str, values: list[float]
-) -> None:
-    finite = tuple(value for value in values if math.isfinite(value))
-    record = Record(text, text, text, text, outcome, source, metrics={"m": Metric("s", "", finite, text)})
-    assert Record.from_json(record.to_json()) == record
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_no_number_is_null_and_reads_as_nan(value: float) -> None:
-    record = Record("k", "e", "s", "l", Outcome.DIVERGED, Source.MEASURED, series={"loss": [1.0, value]})
-    text = record.to_json()
-    assert json.loads(text)["series"]["loss"] == [1.0, None]
-    first, second = Record.from_json(text).series["loss"]
-    assert first == 1.0
-    assert math.isnan(second)
+def test_what_is_no_number_is_null_and_reads_as_nan() -> None:
+    for value in (math.nan, math.inf, -math.inf):
+        text = replace(RECORD, series={"loss": [1.0, value]}).to_json()
+        assert json.loads(text)["series"]["loss"] == [1.0, None]
+        first, second = Record.from_json(text).series["loss"]
+        assert first == 1.0
+        assert math.isnan(second)
 
 
 def changed(**fields: Any) -> str:
     return json.dumps({**json.loads(RECORD.to_json()), **fields})
 
 
-@pytest.mark.parametrize("version", [SCHEMA_VERSION + 1, 0, "1", None])
-def test_another_schema_is_told_apart(version: object) -> None:
-    with pytest.raises(OtherSchema, match=f"this suite reads {SCHEMA_VERSION}"):
-        Record.from_json(changed(schema_version=version))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        RECORD.to_json()[:-20],
-        "[]",
-        "3",
-        "null",
-        "{}",
-        f'{{"schema_version": {SCHEMA_VERSION}}}',
-        changed(outcome="fine"),
-        changed(source="guessed"),
-        changed(metrics=[1]),
+def test_damage_and_another_schema_are_told_apart() -> None:
+    for version in (SCHEMA_VERSION + 1, 0, "1", None):
+        with pytest.raises(OtherSchema, match=f"this suite reads {SCHEMA_VERSION}"):
+            Record.from_json(changed(schema_version=version))
+    whole = {"unit": "s", "better": "", "values": [1.0]}
+    for text in (
+        *("", "{", RECORD.to_json()[:-20], "[]", "3", "null", "{}", f'{{"schema_version": {SCHEMA_VERSION}}}'),
+        *(changed(outcome="fine"), changed(source="guessed"), changed(metrics=[1]), changed(series={"loss": 3})),
+        *(changed(config="grid"), changed(provenance=None), changed(key=7), changed(label=None), changed(surprise=1)),
         changed(metrics={"m": {"unit": "s"}}),
-        changed(metrics={"m": {"unit": "s", "better": "", "values": ["fast"]}}),
-        changed(metrics={"m": {"unit": 5, "better": "", "values": [1.0]}}),
-        changed(metrics={"m": {"unit": "s", "better": "", "values": [1.0], "note": ["text"]}}),
-        changed(series={"loss": 3}),
-        changed(config="grid"),
-        changed(provenance=None),
-        changed(key=7),
-        changed(label=None),
-        changed(surprise=1),
-    ],
-)
-def test_damage_is_named_as_damage(text: str) -> None:
-    with pytest.raises(DamagedRecord) as caught:
-        Record.from_json(text)
-    assert not isinstance(caught.value, OtherSchema)
+        *(
+            changed(metrics={"m": {**whole, **wrong}})
+            for wrong in ({"values": ["fast"]}, {"unit": 5}, {"note": ["text"]}, {"seconds": "soon"})
+        ),
+    ):
+        with pytest.raises(DamagedRecord) as caught:
+            Record.from_json(text)
+        assert not isinstance(caught.value, OtherSchema), text
 
 
 def test_a_file_is_a_record_or_is_told_why_not(tmp_path: Path) -> None:
@@ -129,3 +111,75 @@ def test_a_file_is_a_record_or_is_told_why_not(tmp_path: Path) -> None:
     for name, reason in (reasons | {"large": f"{MAX_BYTES + 1} bytes; rule: a record is at most"}).items():
         with pytest.raises(DamagedRecord, match=reason):
             Record.read(tmp_path / name)
+
+
+# -- maps of winners --------------------------------------------------------------------------------------------------
+
+VALUES = {"a": [1.0, NAN], "b": [1.0 + 1e-12, NAN], "c": [1.25, NAN]}
+MAP = WinnerMap("a title", "makespan", ["4", "8"], ["2"], VALUES, {"a": [8.0, 1.0], "b": [4.0, 1.0]})
+
+
+def test_equal_values_are_ordered_by_the_tie_break() -> None:
+    assert MAP.winner(0, 0) == Winner(("b", "a"), 1.0, "c", pytest.approx(0.25))
+    assert MAP.winner(0, 1) is None
+    assert MAP.wins() == {"b": 1}
+    alone = WinnerMap("t", "q", ["1"], ["1"], {"a": [2.0], "b": [NAN]}).winner(0, 0)
+    assert alone is not None
+    assert (alone.names, alone.second, math.isnan(alone.margin)) == (("a",), "", True)
+
+
+def test_winners_equal_a_search_over_all_systems() -> None:
+    rng = random.Random(3)
+    names, rows, columns = "abcde", 4, 3
+    values = {name: [rng.choice([1.0, 1.5, 2.0, NAN]) for _ in range(rows * columns)] for name in names}
+    ties = {name: [rng.random() for _ in range(rows * columns)] for name in names}
+    found = WinnerMap("t", "q", list("xyz"), list("1234"), values, ties)
+    for at in range(rows * columns):
+        ranking = sorted((values[n][at], ties[n][at], n) for n in names if math.isfinite(values[n][at]))
+        winner = found.winner(*divmod(at, columns))
+        assert winner is not None
+        assert list(winner.names) == [name for value, _, name in ranking if value == ranking[0][0]]
+        rest = [name for value, _, name in ranking if value > ranking[0][0]]
+        assert winner.second == (rest[0] if rest else "")
+    assert sum(found.wins().values()) == rows * columns
+
+
+def test_a_record_keeps_a_map_and_a_malformed_one_is_refused() -> None:
+    row = json.loads(replace(RECORD, panels=[MAP.to_record()]).to_json())["panels"][0]
+    assert is_map(row)
+    assert read_map(row).winner(0, 0) == MAP.winner(0, 0)
+    for change, key in (
+        *(({"values": {"a": [1.0]}}, "panel.a"), ({"tie_breaks": {" ": [1.0, 2.0]}}, "panel. ")),
+        *(({"x": []}, "panel.x"), ({"title": ""}, "panel.title"), ({"kind": "other"}, "panel.kind")),
+    ):
+        with refused(InvalidRequest, key):
+            read_map({**MAP.to_record(), **change})
+
+
+# -- CPU time that others take ----------------------------------------------------------------------------------------
+
+
+def test_own_time_is_not_foreign_and_stolen_time_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = CpuTime(all=100.0, own=10.0, stolen=1.0, clock=0.0)
+    assert foreign_cores(before, CpuTime(108.0, 18.0, 1.0, 4.0)) == 0.0, "two ranks of ours on two cores"
+    assert foreign_cores(before, CpuTime(108.0, 14.0, 1.0, 4.0)) == 1.0
+    assert foreign_cores(before, CpuTime(104.0, 14.0, 3.0, 4.0)) == 0.5
+    assert foreign_cores(None, before) == 0.0
+    monkeypatch.setattr(load, "STAT", tmp_path / "stat")
+    assert cpu_time() is None
+    (tmp_path / "stat").write_text("cpu  100 200 300 4000 50 6 7 80 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n")
+    ticks, seconds = os.sysconf("SC_CLK_TCK"), cpu_time()
+    assert seconds is not None
+    assert (seconds.all * ticks, seconds.stolen * ticks) == pytest.approx((613, 80))
+
+
+def test_record_holds_the_load_at_start_and_end_and_the_page_its_range(tmp_path: Path) -> None:
+    (record,) = run(["executor=check", "system=gpipe", "grid.inter=2", f"reports={tmp_path}"])
+    loads = record.provenance["load"]
+    assert loads["cores"] == record.provenance["machine"]["cores"]
+    assert [list(loads[moment]) for moment in ("start", "end")] == [["1min", "5min", "15min"]] * 2
+    rows = dict(facts([StoredRecord(record, "a.json")] * 2))
+    assert rows["load · start · 1min"] == [str(loads["start"]["1min"])]
+    many = [replace(RECORD, key=f"{n}", provenance={"load": {"end": {"1min": n / 2}}}) for n in range(9)]
+    rows = dict(facts([StoredRecord(each, each.key) for each in (*many, replace(RECORD, key="old", provenance={}))]))
+    assert rows["load · end · 1min"] == ["0 to 4"]

@@ -1,0 +1,224 @@
+"""Each key refuses a value of the wrong type or out of bounds by its own name, with a legal value. Defaults of keys."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from suite.cli.config import DOCS
+from suite.config import checks
+from suite.config.commands import Draw
+from suite.config.compose import CONF, composed, groups, resolve
+from suite.config.defaults import completed, defaults, without_defaults
+from suite.config.executor import BY_KIND, KINDS, EmulatedExecutor, PluginExecutor, reads_graphs
+from suite.config.optimizer import OWN_KEYS
+from suite.config.reference import page, schema
+from suite.config.refusals import every_key, legal_value, refusal
+from suite.config.run import RunConfig
+from suite.core.errors import InvalidRequest
+from suite.runner.runs import expand, freeze
+from suite.runner.store import deciding_keys
+from tests.support.configs import unchecked
+from tests.support.drawn import drawn
+from tests.support.refusals import refused
+
+CHOICES = {"microbenchmark": "messages", "plugin": "unit"}  # of conf/executor by kind, where they differ
+KEYS = [
+    *((path, "full_graph") for path in every_key(RunConfig) if not path.startswith("executor.")),
+    *((path, kind) for kind, model in BY_KIND.items() for path in every_key(model, "executor")),
+]
+DRAW_KEYS = {f"draw.{name}": info for name, info in Draw.model_fields.items()}
+EVERY = {**every_key(RunConfig, data={"executor": {"kind": "full_graph"}}), **DRAW_KEYS}
+
+
+@cache
+def settings(kind: str) -> dict[str, Any]:
+    """The settings of a run with an executor of this kind."""
+    run = freeze(composed(["system=sparsity_aware", "+experiment.study.scores=[top_1]"]), "").settings
+    overrides = ["system=sparsity_aware", f"executor={CHOICES.get(kind, kind)}"]
+    return {**run, "executor": composed(overrides)["executor"]}
+
+
+# -- types and bounds -------------------------------------------------------------------------------------------------
+
+
+def test_every_key_refuses_a_wrong_value_by_name_and_accepts_its_example() -> None:
+    for path, kind in KEYS:
+        if path == "tag":  # any number
+            continue
+        with pytest.raises(ValidationError) as caught:
+            RunConfig.model_validate(unchecked(settings(kind), {path: -0.5}))
+        error = refusal(caught.value, RunConfig)
+        assert error.key == path, path
+        assert error.rule, path
+        for example in (every_key(RunConfig, data={"executor": {"kind": kind}})[path].examples or ())[:1]:
+            RunConfig.model_validate(unchecked(settings(kind), {path: example}))
+
+
+def refusal_of(config: dict[str, Any], path: str) -> InvalidRequest | None:
+    try:
+        if path in DRAW_KEYS:
+            checks.checked(checks.Drawing, config)
+        error = freeze(copy.deepcopy(config), "").refusal
+    except InvalidRequest as refused:
+        return refused
+    return error if isinstance(error, InvalidRequest) else None
+
+
+@pytest.mark.parametrize("path", drawn([path for path, info in EVERY.items() if legal_value(info)], n=50))
+def test_legal_value_named_in_refusal_is_accepted(path: str) -> None:
+    of_graphs = ["executor=full_graph", "system=sparsity_aware", "model=gcn"]
+    whole_graph = path.partition(".")[0] in ("graph", "partitioner", "exchange", "draw")
+    base = composed(of_graphs if whole_graph else ["+experiment.study.scores=[top_1]"])
+    advised = 0
+    for value in (None, -0.5, "no such word", [], {}, True, 10**30):
+        error = refusal_of(unchecked(base, {path: value}), path)
+        if error is not None and error.legal.startswith(f"{path}="):
+            advised += 1
+            legal = yaml.safe_load(error.legal.partition("=")[2])
+            assert refusal_of(unchecked(base, {path: legal}), path) is None, (value, error.legal)
+    assert advised > 0
+
+
+def test_values_that_no_command_line_holds_are_refused() -> None:
+    for path, value, rule in (
+        ("reports", "x" * 256, "at most 255 bytes"),
+        ("data.folder", "a\0b", "text without a null character"),
+        ("measure.deadline", 10**400, "at most 31622400 seconds"),  # more than a float holds
+        ("measure.deadline", float("nan"), "more than 0 seconds"),
+        ("tag", 10**400, "text or a number"),
+    ):
+        with refused(InvalidRequest, path, rule=rule):
+            checks.checked_run(unchecked(composed([]), {path: value}))
+
+
+# -- kinds of executors -----------------------------------------------------------------------------------------------
+
+
+def test_each_kind_has_its_model_and_properties() -> None:
+    for kind in KINDS:
+        executor = checks.checked_run(composed([f"executor={CHOICES.get(kind, kind)}"])).executor
+        assert (type(executor), executor.kind) == (BY_KIND[kind], kind)
+        starts = kind in ("real", "full_graph", "emulated", "microbenchmark", "replay")
+        trains = kind in ("real", "full_graph", "replay")
+        assert (executor.starts_ranks, executor.trains, executor.one_process) == (starts, trains, kind == "replay")
+    assert reads_graphs({"kind": "full_graph"})
+    assert reads_graphs({"kind": "plugin", "graphs": True})
+    assert not any(reads_graphs(each) for each in ({"kind": "plugin"}, {"kind": "real", "graphs": True}, None, "real"))
+
+
+def test_keys_of_a_plugin_are_the_arguments_of_its_class() -> None:
+    executor = checks.checked_run(composed(["executor=unit"])).executor
+    assert isinstance(executor, PluginExecutor)
+    assert {*executor.more} == {"forward", "backward", "batches"}
+    assert executor.build().check
+
+
+def test_ranks_of_stragglers_are_numbers_in_json_too() -> None:
+    config = unchecked(composed(["executor=emulated"]), {"executor.stragglers": {"3": 1.5}})
+    executor = checks.checked_run(config).executor
+    assert isinstance(executor, EmulatedExecutor)
+    assert executor.stragglers == {3: 1.5}
+
+
+def test_refused_values_of_one_executor_leave_a_record() -> None:
+    """The other runs of an experiment are made: such a key is needed for no record."""
+    for choice, key, kind in (("emulated", "jitter", "emulated"), ("messages", "sizes", "microbenchmark")):
+        (run,) = expand([f"executor={choice}", "grid.data=2", f"executor.{key}=5"])
+        assert run.refusal is not None
+        assert run.outline.executor.kind == kind
+
+
+# -- update rules -----------------------------------------------------------------------------------------------------
+
+
+def test_bucket_keys_are_no_arguments_of_update_rules() -> None:
+    optimizer = resolve(["optimizer=sgd", "optimizer.bucket_numel=7", "optimizer.clip_norm=0.5"]).optimizer
+    assert (optimizer.bucket_numel, optimizer.buckets_per_reduction, optimizer.clip_norm) == (7, 4, 0.5)
+    for choice in groups()["optimizer"]:
+        assert not {*OWN_KEYS} & {*resolve([f"optimizer={choice}"]).optimizer.rule.data()}
+
+
+# -- defaults ---------------------------------------------------------------------------------------------------------
+
+
+def leaves(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            yield from leaves(value, f"{path}.{key}".lstrip("."))
+    else:
+        yield path, data
+
+
+def test_no_yaml_file_repeats_a_default() -> None:
+    """Experiments may name a key for the reader; a site fills in the template of its launcher."""
+    usual = dict(leaves(defaults()))
+    for file in CONF.rglob("*.yaml"):
+        if file.parent.name == "experiment" or file.name == "site_template.yaml":
+            continue
+        text = file.read_text(encoding="utf-8")
+        inside = file.parent != CONF and "@package _global_" not in text
+        values = leaves(yaml.safe_load(text), file.parent.name if inside else "")
+        repeated = [key for key, value in values if key in usual and repr(value) == repr(usual[key])]
+        assert repeated == [], file
+
+
+def test_every_default_of_a_closed_group_is_composed() -> None:
+    present = dict(leaves(composed([])))
+    closed = ("batch", "comm", "data", "grid", "launch", "measure", "precision", "pruning", "resume", "update")
+    keys = [key for key in every_key(RunConfig) if key.partition(".")[0] in closed and "." in key]
+    assert keys
+    assert [key for key in keys if not any(f"{each}.".startswith(f"{key}.") for each in present)] == []
+
+
+def test_a_deleted_key_takes_its_default_or_is_refused() -> None:
+    deleted = ("batch.size", "rerun", "launch.heartbeat_interval", "pruning.scope", "comm", "optimizer.bucket_numel")
+    assert composed([f"~{key}" for key in deleted]) == composed([])
+    (run,) = expand(["~batch.size", "~rerun", "~launch.heartbeat_interval"])
+    assert run.refusal is None
+    assert run.settings == expand([])[0].settings
+    config = copy.deepcopy(composed([]))
+    del config["model"]["network"]
+    with refused(InvalidRequest, "model.network", None, legal="model.network=suite.models.gpt"):
+        checks.checked_run(config)
+
+
+def test_an_absent_key_and_its_default_are_one_configuration() -> None:
+    settings = expand([])[0].settings
+    older = {name: value for name, value in settings.items() if name != "comm"} | {
+        "launch": {name: value for name, value in settings["launch"].items() if name != "extra"}
+    }
+    assert deciding_keys(older) == deciding_keys({**older, "comm": {}}) == deciding_keys(settings)
+    assert deciding_keys({**settings, "seed": 1}) != deciding_keys(settings)
+    true = {**settings, "measure": {**settings["measure"], "discard_first": True}}
+    assert deciding_keys(true) != deciding_keys(settings), "1 is not true"
+
+
+def test_completed_and_without_defaults_are_inverse() -> None:
+    config = composed(["batch.size=32", "launch=slurm", "pruning=magnitude"])
+    assert completed(without_defaults(config)) == config
+    assert without_defaults(config)["batch"] == {"size": 32}
+    plain = settings("full_graph")
+    assert RunConfig.model_validate(plain).model_dump(by_alias=True, exclude_unset=True) == plain
+
+
+# -- reference --------------------------------------------------------------------------------------------------------
+
+
+def test_written_reference_is_up_to_date_and_has_every_key() -> None:
+    text = page()
+    assert DOCS.read_text(encoding="utf-8") == text, "suite config --docs writes it"
+    assert [
+        path for path in every_key(RunConfig) if not re.search(rf"^(\| `|## .*\b){re.escape(path)}\b", text, re.M)
+    ] == []
+    models = json.loads(schema())["$defs"]
+    for kind, model in BY_KIND.items():
+        assert models[model.__name__]["properties"]["kind"]["const"] == kind

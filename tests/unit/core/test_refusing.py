@@ -1,0 +1,117 @@
+"""Refusals: their key, value, rule and legal value; bounds of numbers; members that an object lacks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import pytest
+
+from suite.core import errors
+from suite.core.bounds import NonNegative, Positive, UnitInterval, check_bounds
+from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.keys import in_config_keys
+from suite.core.members import check_protocol, missing_members
+from tests.support.refusals import refused
+
+
+def test_refusal_has_its_key_value_rule_and_legal_value() -> None:
+    error = InvalidRequest("grid.inter", 5, "4 layers", "grid.inter=4")
+    assert str(error) == "grid.inter=5; rule: 4 layers; legal: grid.inter=4"
+    assert (error.key, error.value, error.rule, error.legal) == ("grid.inter", 5, "4 layers", "grid.inter=4")
+    error = InvalidRequest("optimizer.clip_norm", None, what="no clipping")
+    assert (str(error), error.key, error.value) == ("no clipping", "optimizer.clip_norm", None)
+    error = InvalidRequest("5 stages for 3 layers", rule="a layer each", legal="1 to 3")
+    assert str(error) == "5 stages for 3 layers; rule: a layer each; legal: 1 to 3"
+    assert str(InvalidRequest("no")) == "no"
+    assert str(errors.MissingDependency("mpi4py", "pip install it")).endswith("pip install it")
+
+
+def test_key_of_a_sentence_is_that_it_begins_with() -> None:
+    for sentence, key, value in (
+        ("batch.size=7 on grid.data=2", "batch.size", "7"),
+        ("weights._target_=a.B: there is no class named 'a.B'", "weights._target_", "a.B"),
+        ("there is no grid.inter", "grid.inter", None),
+        ("there is no folder here", "", None),
+        ("7 ranks", "", None),
+        ("seed=-1, batch 0 of 4", "seed", "-1"),
+        ("planes=[4, 8] with blocks=[3]", "planes", "[4, 8]"),
+        ("rmat: degree=16, vertices=16", "degree", "16"),
+        ("Grid(data=0)", "data", "0"),
+        ("++tag=mine", "tag", "mine"),
+    ):
+        error = InvalidRequest(sentence)
+        assert (error.key, error.value) == (key, value), sentence
+    for what, name, legal, key in (
+        ("comm.order", "fixed", "any", "comm.order"),
+        ("data set of images", "imagenett", "imagenet", "data set of images"),
+        ("config key", "grid.iner", "grid.inter", "grid.iner"),
+        ("argument of a.B", "weights.x", "weights.s", "weights.x"),
+    ):
+        unknown = UnknownName(what, name, [legal])
+        assert (unknown.key, unknown.value) == (key, name)
+
+
+def test_argument_names_become_keys_in_every_part_of_a_refusal() -> None:
+    legal = "optimizer.clip_norm=1.0"
+    expected = refused(InvalidRequest, "optimizer.clip_norm", rule="above 0, or null", legal=legal)
+    with expected as caught, in_config_keys():
+        raise InvalidRequest("clip_norm", None, "above 0, or None", "clip_norm=1.0")
+    assert str(caught.value) == f"optimizer.clip_norm=null; rule: above 0, or null; legal: {legal}"
+    with refused(UnknownName, "pruning.scope"), in_config_keys():
+        raise UnknownName("what", "bogus", ["weights"])
+
+
+def test_an_unknown_name_gets_the_nearest_if_one_is_near() -> None:
+    systems = ["gpipe", "pipedream", "axonn"]
+    near, far = UnknownName("system", "pipedraem", systems), UnknownName("system", "zzzz", systems)
+    assert (near.rule, near.legal) == ("one of axonn, gpipe, pipedream", "did you mean 'pipedream'?")
+    assert "did you mean" not in str(far)
+
+
+@dataclass
+class Numbers:
+    share: UnitInterval = 0.5
+    size: Positive = 1.0
+    time: NonNegative = 0.0
+    free: float = -1.0
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "numbers")
+
+
+def test_numbers_have_bounds() -> None:
+    Numbers(share=0, size=1e-300, time=0)
+    for name, values in {"share": (1.0, -0.1, math.nan), "size": (0.0, math.inf), "time": (-1, True)}.items():
+        for value in values:
+            with refused(InvalidRequest, f"numbers.{name}", value) as caught:
+                Numbers(**{name: value})
+            Numbers(**{name: float(caught.value.legal.partition("=")[2])})
+
+
+class Reads(Protocol):
+    wide: bool  # may be set by __init__
+
+    def read(self, at: int) -> int: ...
+
+
+class Reader:
+    def read(self, at: int) -> int:
+        return at
+
+
+class Calls(Protocol):
+    def __call__(self) -> int: ...
+
+
+def test_object_needs_every_member_and_class_its_methods() -> None:
+    assert missing_members(Reader, Reads) == []
+    assert missing_members(Reader(), Reads) == ["wide"]
+    assert missing_members(3, Reads) == ["read()", "wide"]
+    assert missing_members(Reader, Calls) == ["__call__()"], "a class is not callable because its type is"
+    for value, shown, rule in ((3, "3", "an object with read(), wide"), (Reader, "Reader", "")):
+        with refused(InvalidRequest, "reader", shown, rule=rule, legal="reader=Reader()"):
+            check_protocol("reader", value, Reads, "Reader()")
+    with pytest.raises(InvalidRequest):
+        check_protocol("reader", Reader(), Reads, "Reader()")

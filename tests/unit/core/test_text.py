@@ -1,0 +1,119 @@
+"""Text of numbers, values, override words and reasons. A prefix one step off is a factor of a thousand in a report."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from pathlib import Path
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given
+from hypothesis import strategies as st
+
+from suite.core.errors import RankError
+from suite.core.op import Op
+from suite.core.reasons import format_traceback, headline, raised_in_user_code
+from suite.core.units import seconds, si
+from suite.core.values import format_typed, format_value, is_number
+from suite.core.words import for_reports, is_word, override, shell_line, value_of
+
+
+def test_si_has_three_digits_and_a_prefix() -> None:
+    for value, unit, text in (
+        *((20.28e9, "B", "20.3 GB"), (125e12, "flop/s", "125 Tflop/s"), (1000, "B", "1 kB"), (999, "B", "999 B")),
+        *((999.6, "B", "1 kB"), (999_999, "B", "1 MB"), (-999_999, "B", "-1 MB"), (0, "s", "0 s"), (12.0, "", "12")),
+        *((0.0015, "s", "1.5 ms"), (2e-6, "s", "2 us"), (5e-9, "s", "5 ns"), (math.inf, "s", "inf s")),
+        (math.nan, "", "nan"),
+    ):
+        assert si(value, unit) == text
+    assert si(123.4, "W", digits=2) == "123 W"
+
+
+@given(st.floats(1e-9, 9e20))
+def test_si_is_within_its_digits(value: float) -> None:
+    number, _, prefix = si(value, "B").partition(" ")
+    scale = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+    assert float(number) * scale[prefix.removesuffix("B")] == pytest.approx(value, rel=0.0051)
+    assert float(number) < 1000
+
+
+def test_seconds_are_minutes_and_hours_too() -> None:
+    for value, text in (
+        *((0.0, "0 s"), (8.2, "8 s"), (59.6, "1 min 00 s"), (125, "2 min 05 s")),
+        *((3599.7, "1 h 00 min"), (3785, "1 h 03 min"), (-1, "0 s")),
+    ):
+        assert seconds(value) == text
+
+
+def test_values_are_shown_on_one_line_and_typed_as_on_a_command_line() -> None:
+    assert format_value("x") == "'x'"
+    assert len(format_value(list(range(1000)))) == 100
+    assert "\n" not in format_value(type("Odd", (), {"__repr__": lambda self: "a\nb"})())
+    for value, text in ((None, "null"), (True, "true"), ("a  b", "a b"), (1.5, "1.5"), (["x"], "['x']")):
+        assert format_typed(value) == text
+    assert all(map(is_number, (0, -1.5, 10**300)))
+    assert not any(map(is_number, (True, "1", None, 10**400)))
+
+
+def test_override_words_are_read_back_as_text() -> None:
+    values = ["reports", "/a b/c", "1", "null", "True", "it's", 'a "b"', "a,b", "back\\", "\\'", "a=b", "~x", "-1"]
+    for value in [*values, " x", "é", "[1]"]:
+        word = override("reports", value)
+        assert OverridesParser.create().parse_override(word).value() == value
+        assert value_of(word) == value
+        assert shlex.split(shell_line("run", [word])) == ["suite", "run", word]
+    assert for_reports("report", Path("reports")) == "suite report"
+    assert for_reports("report", Path("a b")) == "suite report 'reports=a b'"
+    assert all(map(is_word, ("a=b", "+a.b=", "~a", "@x", "a@b=c")))
+    assert not any(map(is_word, ("--a=b", "/a=b", "a")))
+
+
+# -- reasons ----------------------------------------------------------------------------------------------------------
+
+OWN = """Traceback (most recent call last):
+  File "/suites/suite/runner/ranks/rank.py", line 280, in main
+    answer = getattr(rank, message.pop("do"))(**message)
+  File "/home/me/mine/pile.py", line 12, in batch
+    raise ValueError("an odd size")
+ValueError: an odd size
+  of many lines"""
+CHAINED = f"""{OWN}
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/suites/suite/runner/ranks/rank.py", line 281, in main
+    control.answer(event="done", **answer)
+KeyError: 'seconds'"""
+FAULT = "0F2 would be forward number 2 in flight, the schedule promised 1"
+GRID = f"{FAULT}\nstage 0 | F3   [F2]\nstage 1 | [B0]"
+PLACE = "(/home/me/mine/pile.py, line 12 in batch)"
+
+
+def test_a_reason_in_one_line() -> None:
+    for reason, expected in (
+        ("a grid of 3 ranks; rule: one each; legal: 2", "a grid of 3 ranks; rule: one each; legal: 2"),
+        (GRID, FAULT),
+        (f"rank 0: {GRID}\n{OWN}", f"rank 0: {FAULT}"),
+        (OWN, f"ValueError: an odd size {PLACE}"),
+        (f"rank 1: {OWN}", f"rank 1: ValueError: an odd size {PLACE}"),
+        (f"rank 1: {CHAINED}", f"rank 1: KeyError: 'seconds' {PLACE}"),
+        ("\n  \n[rank1]: ended without a word\nlog", "ended without a word"),
+        ("rank 0, 1 did not finish 'train' within 5 s\nlog\n----", "rank 0, 1 did not finish 'train' within 5 s"),
+        ("Traceback (most recent call last):", "a traceback without its end"),
+        ("", "nothing"),
+        ("\n---\n", "nothing"),
+    ):
+        assert headline(reason, nothing="nothing") == expected
+    cut = headline(f"rank {', '.join(map(str, range(200)))} did not finish", width=60)
+    assert (len(cut), cut[:14], cut[-3:]) == (60, "rank 0, 1, 2, ", "...")
+
+
+def test_a_fault_of_the_suite_is_not_the_users() -> None:
+    with pytest.raises(TypeError) as caught:
+        Op.parse(None)  # type: ignore[arg-type]
+    inner = caught.value.with_traceback(caught.tb.tb_next)
+    assert not raised_in_user_code(inner)
+    assert "suite/core/" in headline(format_traceback(inner))
+    assert not raised_in_user_code(RankError("nobody raised it"))
