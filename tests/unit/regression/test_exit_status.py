@@ -10,32 +10,20 @@ from suite.runner.launch import signals
 
 
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules")
-@pytest.mark.parametrize(
-    ("name", "called", "arguments"),
-    [
-        ("compare", "suite.regression.record_sets.read", ["a", "b"]),
-        ("nightly", "suite.config.nightly.read", []),
-        ("artifact", "suite.artifact.build.make", ["--no-doctor"]),
-    ],
-)
-@pytest.mark.parametrize(
-    ("error", "status", "message"),
-    [(KeyboardInterrupt(), 130, "interrupted"), (ZeroDivisionError("why"), Exit.FAULT, "ZeroDivisionError: why")],
-)
 def test_interrupt_and_fault_have_distinct_statuses(
-    name: str,
-    called: str,
-    arguments: list[str],
-    error: BaseException,
-    status: int,
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def ends(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(called, ends)
     monkeypatch.setattr(signals, "raised_in_user_code", lambda _: False)  # the error is raised in this file
-    assert main([name, *arguments]) == status
-    assert message in capsys.readouterr().err
+    for command, called in (
+        (["compare", "a", "b"], "suite.regression.record_sets.read"),
+        (["nightly"], "suite.config.nightly.read"),
+        (["artifact", "--no-doctor"], "suite.artifact.build.make"),
+    ):
+        for error, status in ((KeyboardInterrupt(), 130), (ZeroDivisionError("why"), Exit.FAULT)):
+
+            def ends(*_: object, error: BaseException = error) -> None:
+                raise error
+
+            monkeypatch.setattr(called, ends)
+            assert main(command) == status
+            assert ("ZeroDivisionError: why" in capsys.readouterr().err) is (status == Exit.FAULT)

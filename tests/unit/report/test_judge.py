@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from suite.core.claim import AnswerRow, Cases, Check, Claim, Evidence, Judged, Scope, Verdict
+from suite.core.claim import AnswerRow, Cases, Check, Claim, Evidence, Judged, Verdict
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.report import claim_text, judge
-from suite.report.load import ReportStore, StoredRecord, read_store
+from suite.report.load import ReportStore, StoredRecord
 
 SOURCES = {  # of a record whose metric does not state its evidence
     Evidence.MEASURED: Source.MEASURED,
@@ -231,19 +231,15 @@ def hedged(claim: Claim, cases: Cases, hedge: str = "may") -> Claim:
 
 def test_reasons_name_the_values_that_were_compared() -> None:
     some_ends = hedged(replace(ENDS, tolerance=0.0), Cases.SOME)
-    some_order, equal = hedged(ORDER, Cases.SOME), replace(EQUAL, tolerance=0.08)
+    some_order = hedged(ORDER, Cases.SOME)
     for claim, values, parts in (
         (BASE, [50.0, 51.5], ["our 50, 51.5 lie in 50 ± 4"]),
         (BASE, [50.0, 60.0, 61.0], ["our 60 is outside 50 ± 4"]),
         (BASE, [50.0] * 3 + [47.0] + [52.0] * 3, ["7 values, 47 to 52", "50 ± 4"]),
-        (COUNT, [51.0], ["our 51 is not 50"]),
         (SAVED, [12.0], ["our 12 is outside [13, inf]"]),
         (replace(ENDS, tolerance=0.08), [9.5, 30.0], ["largest = 30 is outside 40 ± 3.2"]),
-        (replace(ENDS, tolerance=0.0), [11.0, 40.0], ["least = 11 is not 10"]),
         (some_ends, [10.0, 40.0, 1.0, 2.0], ["10 to 40, 1 to 2 are 10 and 40", "1 of 2 cases", "may"]),
         (ORDER, [1, 2, 3, 1, 5, 4, 9, 8, 7], ["case 2 of 3: b = 5", "c = 4"]),
-        (equal, [2, 2, 3], ["c = 3", "0.08", "a = 2"]),
-        (some_order, [3, 2, 1, 1, 2, 3], ["a, b, c in 1 of 2 cases", "may"]),
         (some_order, [3, 2, 1, 1, 3, 2], ["case 1 of 2: a = 3", "b = 2"]),
         (hedged(BASE, Cases.MOST), [50.0, 60.0, 51.0], ["2 of 3 cases", "may"]),
         (FORMULA, [56, 129, 28], ["is 128 at phi = 20, bsize = 3, ours 129"]),
@@ -490,19 +486,6 @@ def test_the_strongest_evidence_takes_the_headline() -> None:
             judged = judge_alone(claim, *order)
             assert (judged.evidence, judged.record, judged.ours) == (strongest, strongest.value, ((50.0,),))
             assert [other.evidence for other in judged.others] == [*at_most[1:], *[None] * number]
-
-
-def test_each_answer_has_its_own_verdict() -> None:
-    answers = (row(SIMULATED), row(MEASURED, stand_in=OTHER), row(PRINTED), row())
-    claim = replace(BASE, answers=answers)
-    values = {SIMULATED: 60.0, MEASURED: 50.0, PRINTED: 60.0, DERIVED: 49.0}
-    judged = judge_alone(claim, *(stored_answer(claim, [value], evidence) for evidence, value in values.items()))
-    assert (judged.verdict, judged.scope, judged.stand_in) == (Verdict.TREND_ONLY, Scope.STAND_IN, OTHER)
-    assert [(other.verdict, other.scope, other.stand_in, other.ours) for other in judged.others] == [
-        (Verdict.REPRODUCED, Scope.AS_PUBLISHED, "", ((49.0,),)),
-        (Verdict.NOT_MATCHED, Scope.AS_PUBLISHED, "", ((60.0,),)),
-        (Verdict.CONTRADICTED, Scope.AS_PUBLISHED, "", ((60.0,),)),
-    ]
 
 
 def test_an_answer_without_a_value_leaves_the_headline_to_others() -> None:
@@ -848,22 +831,3 @@ def test_claims_csv_holds_every_claim(tmp_path: Path) -> None:
         assert [row[name] for row in rows] == expected
     assert (rows[0]["quantity"], rows[0]["where"], rows[0]["unit"]) == ('say "fast", now', "Table I\nand II", "second")
     assert all(row["why"] for row in rows)
-
-
-def test_hostile_text_in_a_record_is_text(tmp_path: Path) -> None:
-    hostile = "\"><script>alert(1)</script>\r\n=cmd|' /C calc'!A0,\ud800\x00../../etc"
-    records = tmp_path / "records"
-    records.mkdir()
-    provenance = {"started": hostile, "command": hostile, "x": []}
-    bad = run(GPIPE, [3.0], "oversubscribed" + hostile, provenance=provenance)
-    for number, record in enumerate((run(AXONN, [2.0]), bad)):
-        text = replace(record.record, key=str(number), reason=hostile, system=hostile).to_json()
-        (records / f"{number}.json").write_text(text, encoding="utf-8")
-    judged = judge.judge([QUICKER, replace(BASE, id="c.y")], read_store(tmp_path))
-    assert judged[0].why == "gpipe 2x1: oversubscribed" + hostile
-    path = claim_text.write_claims(tmp_path, judged)
-    with path.open(newline="", encoding="utf-8") as stream:
-        rows = list(csv.reader(stream))
-    assert [len(row) for row in rows] == [14, 14, 14]
-    assert rows[1][-3] == "gpipe 2x1: oversubscribed" + hostile.replace("\ud800", "?")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["claims.csv", "records"]

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from suite.core.errors import InvalidRequest
-from suite.core.figure import FigurePanel, read_figure_panel
+from suite.core.figure import read_figure_panel
 from suite.core.record import Outcome, Record, Source
 from suite.report.load import read_store
 from suite.report.page import page
@@ -101,13 +101,6 @@ def test_a_panel_is_read_from_its_record(make):
     assert math.isnan(panel.at(PAPER, "axonn", 1))
     assert math.isnan(panel.at(PAPER, "gpipe", 0))
     assert panel.calibrated == {("axonn", 0)}
-
-
-def test_a_panel_survives_its_record():
-    panel = FigurePanel("T", "s", ("a", "b"), {"x": (1.0, 2.0)}, {"x": (1.5, math.inf)}, calibrated=(("x", 0),))
-    copy = read_figure_panel(json.loads(json.dumps(panel.to_record()).replace("Infinity", "null")))
-    assert (copy.title, copy.x, copy.ours, copy.calibrated) == (panel.title, panel.x, panel.ours, panel.calibrated)
-    assert math.isnan(copy.paper["x"][1])
 
 
 def test_panels_come_in_the_order_of_their_numbers(make):
@@ -364,13 +357,6 @@ def test_far_too_much_is_cut_and_says_so(make, store, tmp_path, monkeypatch):
     seen = build(tmp_path)
     assert len(seen.all("svg")) == 3
     assert "2 more panels are in the records" in seen.words()
-
-
-def test_any_provenance_is_borne(make):
-    for provenance in (None, "text", 7, [], [1], {"a": "b"}, ["x"] * 5000):
-        fitted = figure_panels.fitted(make("x", provenance={"calibrated_on": provenance}))
-        assert len(fitted) == (isinstance(provenance, list) and "x" in provenance)
-        assert all(len(text) < 400 for text in fitted)
 
 
 def test_null_in_the_file_is_a_point_without_a_value(make):

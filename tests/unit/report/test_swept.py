@@ -43,6 +43,7 @@ PHASES = {
     "metrics": {"pipeline": "pipeline_time", "update": "update_time"},
     "share": True,
 }
+FIGURE = {"title": "Fig", "unit": "s", "x": ["1", "2"], "ours": {"axonn": [1.0, 2.0]}}
 CROWDED = "oversubscribed: 16 ranks on 2 cores, not comparable"
 Make = Callable[..., Record]
 Save = Callable[..., Path]
@@ -116,8 +117,10 @@ def lone(run: Any, panel: dict[str, Any], *times: float, **changes: Any) -> Show
 def test_curve_is_the_medians_of_its_runs(run):
     drawn = only(run(10, [0.5, 0.1, 0.3]), run(2, [0.2, 0.4, 0.6, 0.8]), run(None, [3.0, 1.0, 2.0]))
     panel = drawn.panel
+    assert panel.caption.startswith("Medians of measured")
     assert (panel.title, panel.unit, panel.axis, panel.x) == ("Update against k", "s", "k", ("no overlap", "2", "10"))
     assert curve(drawn, "axonn") == pytest.approx((2.0, 0.5, 0.3))
+    assert [column.name for column in drawn.table.columns[:2]] == ["curve", "k"]
     assert drawn.table.rows[0][3].links == (("#r2", "axonn 2x1 None"),)
     assert rows(drawn) == [
         ["axonn", "no overlap", "2", "axonn 2x1 None measured", "3 [1 … 3]"],
@@ -309,9 +312,7 @@ def test_two_runs_at_one_point_are_listed_and_not_drawn(run):
     assert ["twice 2 runs" in row[3] for row in rows(drawn)] == [True, True, False]
     assert [row[2] for row in rows(drawn)] == ["1", "3", "1"]
     failed = run(1, [9.0] * 3, tag="again", outcome=Outcome.FAILED, reason="it broke")
-    crowded = run(1, [9.0] * 3, tag="wide", more={"batch_time": ("s", (1.0,))})
-    crowded.metrics["batch_time"] = Metric("s", "", (1.0,), CROWDED)
-    assert curve(only(run(1, [1.0] * 3), failed, crowded), "axonn") == (1.0,)
+    assert curve(only(run(1, [1.0] * 3), failed), "axonn") == (1.0,)
 
 
 def test_a_label_that_two_points_share_is_remarked(run):
@@ -328,19 +329,38 @@ def test_a_label_that_two_points_share_is_remarked(run):
 # what may be compared
 
 
-def test_more_ranks_than_cores_are_marked_and_not_drawn(run):
-    crowded = run(4, [5.0] * 3)
-    crowded.metrics["batch_time"] = Metric("s", "", (1.0,), CROWDED)
-    drawn = only(run(1, [1.0] * 3), crowded, run(8, [1.0] * 3, notes=("oversubscribed: 4 ranks on 2 cores",)))
-    assert [v for v in curve(drawn, "axonn") if not math.isnan(v)] == [1.0]
-    assert rows(drawn)[1] == ["axonn", "4", "5", f"axonn 2x1 4 not comparable {CROWDED}", "3 [5 … 5]"]
-    assert drawn.table.rows[1][2].tone == "faint"
-    sizes = [{"title": "Bytes", "key": KEY, "metric": "sent"}]
-    wide = replace_panels(crowded, sizes)
-    wide.metrics["sent"] = Metric("B", "", (7.0,))
-    assert curve(only(wide), "axonn") == (7.0,)  # more ranks than cores send no other bytes
-    peak = replace_panels(crowded, [{"title": "p", "key": KEY, "metric": "percent_of_peak"}])
-    assert not only(peak).panel.systems
+TRACEBACK = "rank 0: Traceback (most recent call last):\n  File x\nRuntimeError: rank 1\n"
+CROWDED_TIMES = {"update_time": Metric("s", "", (5.0,) * 3), "batch_time": Metric("s", "", (1.0,), CROWDED)}
+REFUSED = {"outcome": Outcome.UNSUPPORTED, "source": Source.ANALYTIC, "metrics": {}}
+NOT_DRAWN: list[tuple[dict[str, Any], str, bool]] = [  # run, reason, whether it has a point without a value
+    ({"metrics": CROWDED_TIMES}, f"not comparable {CROWDED}", True),
+    ({"notes": ("oversubscribed: 4 ranks on 2 cores",)}, "not comparable", True),
+    ({"source": Source.SIMULATED}, "simulated: ", False),
+    ({"source": Source.ANALYTIC}, "analytic: ", False),
+    ({"metrics": {}}, "no update_time", False),
+    (REFUSED | {"reason": "chunk=2; rule: 1\nmore"}, "unsupported chunk=2; rule: 1", True),
+    ({"outcome": Outcome.FAILED, "reason": TRACEBACK}, "failed rank 0: RuntimeError: rank 1", True),
+    ({"outcome": Outcome.OOM}, "oom", True),
+    ({"tag": "fig", "panels_of_figure": [FIGURE], "outcome": Outcome.FAILED, "reason": "it broke"}, "it broke", True),
+]
+
+
+def test_what_is_not_drawn_has_a_row_and_a_reason(run):
+    for changes, reason, has_point in NOT_DRAWN:
+        drawn = only(run(1, [1.0] * 3), run(4, [5.0] * 3, **changes))
+        assert drawn.panel.x == (("1", "4") if has_point else ("1",)), reason
+        assert [value for value in curve(drawn, "axonn") if not math.isnan(value)] == [1.0]
+        assert reason in rows(drawn)[1][3]
+        assert ("1 of the runs" in drawn.panel.caption) is ("not comparable" in reason)
+    failed = run(4, [5.0] * 3, outcome=Outcome.FAILED, reason="it broke", panels=[PHASES])
+    assert [row[1:4:2] for row in rows(only(failed))] == [["–", "axonn 2x1 4 failed it broke"]]
+    crowded = run(4, [], metrics=CROWDED_TIMES | {"sent": Metric("B", "", (7.0,))})
+    assert rows(only(crowded))[0] == ["axonn", "4", "5", f"axonn 2x1 4 not comparable {CROWDED}", "3 [5 … 5]"]
+    sizes, peak = ({"title": "t", "key": KEY, "metric": metric} for metric in ("sent", "percent_of_peak"))
+    assert curve(only(replace_panels(crowded, [sizes])), "axonn") == (7.0,)  # more ranks than cores send no other bytes
+    assert not only(replace_panels(crowded, [peak])).panel.systems
+    figure = run(None, [], tag="fig", panels_of_figure=[FIGURE], source=Source.SIMULATED, metrics={})
+    assert len(rows(only(run(1, [1.0] * 3), figure))) == 1  # a published figure is no run
 
 
 def test_runs_without_interleaved_rounds_have_a_warning(run):
@@ -366,59 +386,6 @@ def test_a_source_is_named_and_divided_by_no_other(run):
     drawn = only(run(1, [1.0] * 3, panels=panels), replace_panels(emulated, panels))
     assert "not comparable the run at 1 is of another source" in rows(drawn)[1][3]
     assert drawn.source == "measured"
-
-
-def test_what_no_clock_measured_is_not_drawn(run):
-    for source in (Source.SIMULATED, Source.ANALYTIC):
-        drawn = only(run(1, [1.0] * 3), run(2, [1.0] * 3, source=source))
-        assert drawn.panel.x == ("1",)
-        assert rows(drawn)[1][3].startswith(f"axonn 2x1 2 {source.value}")
-
-
-def test_published_figure_is_not_a_run_of_the_experiment(run):
-    figure = {
-        "source": Source.SIMULATED,
-        "metrics": {},
-        "panels_of_figure": [{"title": "Fig", "unit": "s", "x": ["1", "2"], "ours": {"axonn": [1.0, 2.0]}}],
-    }
-    assert len(rows(only(run(1, [1.0] * 3), run(None, [], tag="fig", **figure)))) == 1
-    failed = run(None, [], tag="fig", **figure, outcome=Outcome.FAILED, reason="it broke")
-    assert "it broke" in rows(only(run(1, [1.0] * 3), failed))[0][3]
-
-
-def test_failed_runs_have_a_row_and_an_empty_point(run):
-    refused = {"outcome": Outcome.UNSUPPORTED, "source": Source.ANALYTIC, "metrics": {}}
-    trace = "rank 0: Traceback (most recent call last):\n  File x\nRuntimeError: rank 1\n"
-    records = [
-        run(1, [1.0] * 3),
-        run(2, [], **refused, reason="chunk=2; rule: 1\nmore"),
-        run(4, [1.0] * 3, outcome=Outcome.FAILED, reason=trace),
-        run(8, [1.0] * 3, outcome=Outcome.OOM),
-        run(1, [], system="samo", **refused, reason="no"),
-    ]
-    drawn = only(*records)
-    assert drawn.panel.x == ("1", "2", "4", "8")
-    assert drawn.panel.systems == ["axonn"]
-    assert [row[3] for row in rows(drawn)][1:] == [
-        "axonn 2x1 2 unsupported chunk=2; rule: 1",
-        "axonn 2x1 4 failed rank 0: RuntimeError: rank 1",
-        "axonn 2x1 8 oom no reason was recorded",
-        "samo 2x1 1 unsupported no",
-    ]
-    phases = only(*(replace_panels(record, [PHASES]) for record in records[1:3]))
-    assert [row[1:4:2] for row in rows(phases)] == [
-        ["–", "axonn 2x1 2 unsupported chunk=2; rule: 1"],
-        ["–", "axonn 2x1 4 failed rank 0: RuntimeError: rank 1"],
-    ]
-
-
-def test_run_without_the_metric_is_only_in_the_table(run, make):
-    drawn = only(run(1, [1.0] * 3), run(64, [], system="pytorch", metrics=make("pytorch").metrics))
-    assert drawn.panel.x == ("1",)
-    assert [row[:4] for row in rows(drawn)] == [
-        ["axonn", "1", "1", "axonn 2x1 1 measured"],
-        ["pytorch", "64", "–", "pytorch 2x1 64 no update_time"],
-    ]
 
 
 def test_only_finite_samples_count_and_few_are_marked(run):
@@ -525,14 +492,11 @@ def test_malformed_panel_is_a_remark_and_costs_no_other(run):
         assert refusal.value.rule
         drawn, remarks = read(run(1, [1.0] * 3, panels=[K | change, K]))
         assert (len(drawn), remarks) == (1, [("panel 1", str(refusal.value))])
+    for config in (run(1, [1.0], panels=()).config, {"experiment": "text"}, {}):
+        assert read(replace(run(1, [1.0]), config=config)) == ([], [])
     for panels in ("text", 7, {"title": "x"}, True):
         [], [(who, _)] = read(replace_panels(run(1, [1.0]), panels))
         assert who == "panels"
-
-
-def test_older_records_ask_for_no_panels(make):
-    for config in (make("axonn 2x1").config, {"experiment": "text"}, {}):
-        assert read(replace(make("axonn 2x1"), config=config)) == ([], [])
 
 
 ODD = (None, True, 0, -1, 4.5, NAN, math.inf, 10**400, "", "x" * 500, "null", "no overlap", KEY, "ranks", "update_time")
